@@ -1,0 +1,30 @@
+"""eopipe: satellite scenes to a trained, measured, mapped and citable model.
+
+`snakemake` runs the demo; `snakemake --configfile my.yaml` another area; `snakemake --list` tells the rules.
+"""
+
+from snakemake.utils import min_version
+
+min_version("9.14")
+
+# A config of your own replaces the demo's instead of being laid over it.
+if not workflow.config_settings.configfiles:
+
+    configfile: "config/config.yaml"
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/scenes.smk"
+include: "workflow/rules/tiles.smk"
+include: "workflow/rules/model.smk"
+include: "workflow/rules/maps.smk"
+include: "workflow/rules/crate.smk"
+
+
+rule all:
+    "Everything: maps, scores, report, model in ONNX, and the crate that proves the run."
+    default_target: True
+    input:
+        f"{RESULTS}/report.html",
+        f"{RESULTS}/model.onnx",
+        f"{RESULTS}/crate/manifest.json",

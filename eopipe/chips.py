@@ -1,0 +1,122 @@
+"""Chips: windows of tiles with their labels, normalised by band name, in reused memory."""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from eopipe.errors import BadInputError
+from eopipe.grid import same_grid
+from eopipe.store import NO_LABEL, Tiles
+
+Floats = npt.NDArray[np.float32]
+
+
+def pair(tiles: tuple[Path, ...], labels: tuple[Path, ...]) -> list[tuple[Tiles, Tiles]]:
+    """Give every tile store its labels: those of its scene, or the ones that hold for all scenes.
+
+    Sorted by scene; raises BadInputError for another grid, missing labels or a scene given twice.
+    """
+    stores = {store.scene: store for store in map(Tiles, tiles)}
+    legend = {store.scene: store for store in map(Tiles, labels)}
+    if len(stores) < len(tiles) or len(legend) < len(labels):
+        raise BadInputError("the same scene is given twice among the tiles or labels")
+    pairs = []
+    for scene in sorted(stores):
+        label = legend.get(scene, legend.get(""))
+        if label is None:
+            raise BadInputError(f"scene {scene} has no labels; there are labels of {', '.join(sorted(legend))}")
+        if not same_grid(stores[scene].grid, label.grid):
+            raise BadInputError(f"tiles and labels of scene {scene} lie on different grids; make both from one grid")
+        pairs.append((stores[scene], label))
+    return pairs
+
+
+@dataclass
+class Reader:
+    """Reads chips; keeps whole arrays in memory up to a budget in bytes, least recently used first out."""
+
+    pairs: list[tuple[Tiles, Tiles]]
+    bands: tuple[str, ...]
+    chip: int
+    budget: int = 1 << 30
+    _kept: "OrderedDict[tuple[int, str], npt.NDArray[Any]]" = field(default_factory=OrderedDict)
+
+    def image(self, scene: int, row: int, col: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        """Stored numbers (band, chip, chip) of the bands by name, and the valid mask (chip, chip)."""
+        y, x = slice(row, row + self.chip), slice(col, col + self.chip)
+        tiles = self.pairs[scene][0]
+        order = [tiles.names.index(band) for band in self.bands]
+        return self._read(scene, "image", y, x)[order], self._read(scene, "valid", y, x) > 0
+
+    def label(self, scene: int, row: int, col: int) -> npt.NDArray[np.uint8]:
+        """Class numbers (chip, chip), 255 where there is no label."""
+        y, x = slice(row, row + self.chip), slice(col, col + self.chip)
+        return self._read(scene, "label", y, x)
+
+    def _read(self, scene: int, name: str, y: slice, x: slice) -> npt.NDArray[Any]:
+        store = self.pairs[scene][1 if name == "label" else 0]
+        array = store.array(name)
+        if array.nbytes > self.budget // 4:
+            return store.read(name, y, x)
+        key = (id(store), name)
+        if key not in self._kept:
+            self._kept[key] = store.read(name)
+            while sum(a.nbytes for a in self._kept.values()) > self.budget:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(key)
+        return self._kept[key][..., y, x]
+
+
+@dataclass(frozen=True)
+class Normaliser:
+    """Mean and standard deviation of each band in physical units, from training chips only."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __call__(self, stored: npt.NDArray[Any], scaling: tuple[float, float], valid: npt.NDArray[np.bool_]) -> Floats:
+        """(band, y, x) stored numbers to about zero mean and unit variance; invalid pixels become 0."""
+        scale, offset = scaling
+        std = np.asarray(self.std, np.float32)[:, None, None]
+        mean = np.asarray(self.mean, np.float32)[:, None, None]
+        physical = stored.astype(np.float32) * np.float32(scale) + np.float32(offset)
+        return np.where(valid, (physical - mean) / std, np.float32(0))
+
+
+def fit_normaliser(reader: Reader, samples: npt.NDArray[np.int64], most: int = 2000) -> Normaliser:
+    """Measure the bands over valid pixels of training samples (at most this many, evenly spread)."""
+    total, squares, count = np.zeros(len(reader.bands)), np.zeros(len(reader.bands)), 0
+    for scene, row, col in samples[:: -(-len(samples) // most)]:
+        stored, valid = reader.image(scene, row, col)
+        scale, offset = reader.pairs[scene][0].scaling
+        pixels = stored[:, valid].astype(np.float64) * scale + offset
+        total, squares, count = total + pixels.sum(1), squares + (pixels**2).sum(1), count + pixels.shape[1]
+    if not count:
+        raise BadInputError("no valid pixel in the training chips; look at the masks of the scenes")
+    mean = total / count
+    std = np.sqrt(np.maximum(squares / count - mean**2, 1e-12))
+    return Normaliser(tuple(mean.round(7).tolist()), tuple(std.round(7).tolist()))
+
+
+def turn(array: npt.NDArray[Any], way: int) -> npt.NDArray[Any]:
+    """One of the eight symmetries of the square, on the last two axes."""
+    if way & 4:
+        array = np.swapaxes(array, -1, -2)
+    if way & 2:
+        array = array[..., ::-1, :]
+    return array[..., ::-1] if way & 1 else array
+
+
+def sample(
+    reader: Reader, normalise: Normaliser, where: npt.NDArray[np.int64], way: int = 0
+) -> tuple[Floats, npt.NDArray[np.uint8]]:
+    """One training sample: image (band, chip, chip) and label (chip, chip); 255 where the pixel is not usable."""
+    scene, row, col = (int(v) for v in where)
+    stored, valid = reader.image(scene, row, col)
+    image = normalise(stored, reader.pairs[scene][0].scaling, valid)
+    label = np.where(valid, reader.label(scene, row, col), NO_LABEL).astype(np.uint8)
+    return turn(image, way), turn(label, way)

@@ -1,0 +1,202 @@
+"""The `eopipe` command: one sub-command a stage, derived from its signature, and a few for people."""
+
+import argparse
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, NoReturn
+
+from eopipe import __version__
+from eopipe.contract import STAGES, Input, Option, Output, Port, Stage, is_path, stage, summary
+from eopipe.errors import BadInputError, EopipeError, UsageError, is_full, no_space
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that reports through UsageError."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing the whole usage."""
+        raise UsageError(f"{message} (see {self.prog} --help)")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; return its exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return dispatch(words)
+    except EopipeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except Exception as error:
+        if is_full(error):
+            print(f"error: {no_space(Path.cwd())}", file=sys.stderr)
+            return 6
+        traceback.print_exc()
+        print("error: this is a bug in eopipe; please report the lines above", file=sys.stderr)
+        return 70
+
+
+def dispatch(words: list[str]) -> int:
+    """Find the command that the first word names and run it with the rest."""
+    commands = _commands()
+    if not words or words[0] in ("-h", "--help"):
+        print(overview())
+        return 0
+    if words[0] == "--version":
+        print(f"eopipe {__version__}")
+        return 0
+    if words[0] in STAGES:
+        return run_stage(stage(words[0]), words[1:])
+    if words[0] in commands:
+        return commands[words[0]](words[1:])
+    near = get_close_matches(words[0], [*STAGES, *commands], 1)
+    hint = f"did you mean {near[0]}?" if near else "see eopipe --help"
+    raise UsageError(f"there is no command {words[0]}; {hint}")
+
+
+def _commands() -> dict[str, Callable[[list[str]], int]]:
+    return {"init": _init, "run": _run, "check": _check, "verify": _verify, "sync": _sync}
+
+
+def overview() -> str:
+    """What `eopipe --help` prints."""
+    lines = ["usage: eopipe COMMAND ...", "", "stages, in order:"]
+    lines += [f"  {name:<11} {summary(name)}" for name in STAGES]
+    lines += ["", "commands:"]
+    lines += [f"  {name:<11} {function.__doc__}" for name, function in _commands().items()]
+    return "\n".join([*lines, "", "eopipe COMMAND --help says more."])
+
+
+def parser(definition: Stage) -> Parser:
+    """The command line of a stage."""
+    made = Parser(
+        prog=f"eopipe {definition.name}",
+        description=definition.function.__doc__,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    groups = {
+        kind: made.add_argument_group(title)
+        for kind, title in ((Input, "inputs"), (Output, "outputs"), (Option, "settings"))
+    }
+    for port in definition.ports:
+        kind = next(k for k in groups if isinstance(port.mark, k))
+        groups[kind].add_argument(port.flag, dest=port.name, **_argument(port))
+    return made
+
+
+def _argument(port: Port) -> dict[str, Any]:
+    text = port.mark.doc.replace("%", "%%")
+    if port.base is bool:
+        return {"action": "store_true", "help": text}
+    if not port.required and port.default not in (None, ()):
+        shown = " ".join(map(str, port.default)) if port.many else port.default
+        text += f" [{shown}]"
+    return {
+        "help": text,
+        "required": port.required,
+        "default": argparse.SUPPRESS if port.required else port.default,
+        "nargs": "+" if port.many else None,
+        "metavar": "|".join(port.choices) or ("PATH" if is_path(port) else port.base.__name__.upper()),
+    }
+
+
+def parse(definition: Stage, words: Sequence[str]) -> dict[str, Any]:
+    """Turn a command line into typed values; every wrong one is named in one error."""
+    from eopipe.config import typed
+
+    return typed(definition, vars(parser(definition).parse_args(words)))
+
+
+def run_stage(definition: Stage, words: Sequence[str]) -> int:
+    """Run a stage and write its run record, also when it fails."""
+    from eopipe.provenance.record import now, write_record
+
+    values = parse(definition, words)
+    check_inputs(definition, values)
+    start = now()
+    try:
+        definition.function(**values)
+    except EopipeError as error:
+        write_record(definition, values, start, str(error))
+        raise
+    write_record(definition, values, start)
+    return 0
+
+
+def check_inputs(definition: Stage, values: dict[str, Any]) -> None:
+    """Every input exists and is what its manifest says; all that are wrong are listed at once."""
+    from eopipe.publish import MANIFEST, verify
+
+    missing, content = [], os.environ.get("EOPIPE_VERIFY", "content") != "size"
+    for port in definition.of(Input):
+        value = values[port.name]
+        for path in value if port.many else (value,):
+            if path is not None and not path.exists():
+                missing.append(f"{port.flag} {path}")
+            elif path is not None and (path / MANIFEST).is_file():
+                verify(path, content=content)
+    if missing:
+        raise BadInputError(f"{definition.name} cannot find {', '.join(missing)}")
+
+
+def _init(words: list[str]) -> int:
+    """write a commented config for an area of your own"""
+    from eopipe.project import init
+
+    return init(words)
+
+
+def _run(words: list[str]) -> int:
+    """run the whole pipeline through Snakemake, also after a crash"""
+    from eopipe.project import run
+
+    return run(words)
+
+
+def _check(words: list[str]) -> int:
+    """check a config file before anything runs"""
+    from eopipe.config import load
+
+    made = Parser(prog="eopipe check", description=_check.__doc__)
+    made.add_argument("config", type=Path, nargs="?", default=Path("config/config.yaml"))
+    path = made.parse_args(words).config
+    load(path)
+    print(f"{path} is fine")
+    return 0
+
+
+def _verify(words: list[str]) -> int:
+    """find removed, truncated or changed files below a folder"""
+    from eopipe.publish import MANIFEST, verify
+
+    made = Parser(prog="eopipe verify", description=_verify.__doc__)
+    made.add_argument("path", type=Path)
+    root = made.parse_args(words).path
+    if not root.is_dir():
+        raise BadInputError(f"{root} is not a folder; give one that eopipe made")
+    folders = sorted(p.parent for p in root.rglob(MANIFEST))
+    failed = []
+    for folder in folders:
+        try:
+            verify(folder)
+        except EopipeError as error:
+            failed.append(error)
+            print(f"error: {error}", file=sys.stderr)
+    print(f"{len(folders) - len(failed)} of {len(folders)} folders are as they were made")
+    return failed[0].code if failed else 0
+
+
+def _sync(words: list[str]) -> int:
+    """write the files that are derived from the stages (for developers)"""
+    from eopipe.sync import sync
+
+    return sync(words)

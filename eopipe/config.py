@@ -1,0 +1,160 @@
+"""The config file: one section a stage, typed by the stage's own signature."""
+
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+
+from eopipe.contract import STAGES, Option, Port, Stage, stage
+from eopipe.errors import UsageError
+
+STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+
+
+@cache
+def adapter(port: Port) -> TypeAdapter[Any]:
+    """The validator of one port, its constraints included."""
+    return TypeAdapter(annotated(port))
+
+
+def annotated(port: Port) -> Any:
+    """The port's type with the constraints that hold for each of its values."""
+    if not isinstance(port.mark, Option) or not port.mark.constraints:
+        return port.type
+    base = Annotated[port.base, Field(**port.mark.constraints)]
+    if port.many:
+        base = tuple[base, ...]
+    return base | None if port.optional else base
+
+
+def typed(definition: Stage, given: dict[str, Any]) -> dict[str, Any]:
+    """Turn words of a command line into the values of a stage; list every wrong one."""
+    values, wrong = {}, []
+    for port in definition.ports:
+        try:
+            values[port.name] = adapter(port).validate_python(given[port.name])
+        except ValidationError as error:
+            wrong.append(f"{port.flag} {_reason(error)}")
+    if wrong:
+        raise UsageError(f"{definition.name}: {'; '.join(wrong)}")
+    return values
+
+
+def _reason(error: ValidationError) -> str:
+    first = error.errors()[0]
+    what = first["msg"][:1].lower() + first["msg"][1:]
+    return f"is {first['input']!r}: {what}"
+
+
+@cache
+def section(name: str) -> type[BaseModel]:
+    """The pydantic model of a stage's section."""
+    definition = stage(name)
+    fields: dict[str, Any] = {
+        port.name: (annotated(port), Field(port.default, description=port.mark.doc))
+        for port in definition.settings
+    }
+    return create_model(name, __config__=STRICT, __doc__=definition.summary, **fields)
+
+
+@cache
+def model() -> type[BaseModel]:
+    """The pydantic model of the whole config."""
+    sections: dict[str, Any] = {
+        name: (section(name), Field(default_factory=section(name), description=summary_of(name)))
+        for name in STAGES
+    }
+    places: dict[str, Any] = {
+        "results": (str, Field("results", pattern=r"^[\w./-]+$", description="folder of everything that is made")),
+        "state": (str, Field("state", pattern=r"^[\w./-]+$", description="folder of checkpoints; outlives failures")),
+    }
+    return create_model("Config", __config__=STRICT, **places, **sections)
+
+
+def summary_of(name: str) -> str:
+    """The first line of a stage's docstring."""
+    return stage(name).summary
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Read and check a config file."""
+    import yaml
+
+    try:
+        return check(yaml.safe_load(path.read_text()) or {}, str(path))
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path} is not valid YAML: {str(error).splitlines()[0]}") from error
+
+
+def check(given: dict[str, Any], name: str = "config") -> dict[str, Any]:
+    """Check a config and fill in defaults; every mistake is listed, each in one sentence."""
+    try:
+        config = model().model_validate(given).model_dump()
+    except ValidationError as error:
+        raise UsageError(f"{name}: " + "; ".join(_sentence(e) for e in error.errors())) from None
+    wrong = conflicts(config)
+    if wrong:
+        raise UsageError(f"{name}: " + "; ".join(wrong))
+    return config
+
+
+def _sentence(error: Any) -> str:
+    place = [str(part) for part in error["loc"]]
+    if error["type"] != "extra_forbidden":
+        reason = error["msg"][:1].lower() + error["msg"][1:]
+        return f"{'.'.join(place)} is {error['input']!r}: {reason}"
+    owner, word = ".".join(place[:-1]), place[-1]
+    known = list((section(owner) if owner else model()).model_fields)
+    near = get_close_matches(word, known, 1, 0.5)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+    return f"{owner or 'the config'} has no setting {word}; {hint}"
+
+
+def conflicts(config: dict[str, Any]) -> list[str]:
+    """Settings that cannot go together, whatever the data are."""
+    search, tiles, label, split = (config[k] for k in ("search", "preprocess", "label", "split"))
+    wrong = []
+    if (search["catalog"] is None) == (search["url"] is None):
+        wrong.append("search needs either a catalog (a folder) or a url, not both and not none")
+    if search["area"] is not None and search["bbox"]:
+        wrong.append("search has both an area and a bbox; give one")
+    unknown = [b for b in (*tiles["bands"], tiles["mask"]) if b and b not in search["assets"]]
+    if unknown:
+        wrong.append(
+            f"preprocess asks for {', '.join(unknown)}, which search.assets does not fetch; "
+            f"it has {', '.join(search['assets'])}"
+        )
+    if label["asset"] and label["asset"] not in search["assets"]:
+        wrong.append(f"label.asset {label['asset']} is not among search.assets")
+    if (label["asset"] is None) == (label["source"] is None):
+        wrong.append("label needs either a source (a file) or an asset of each scene, not both and not none")
+    return wrong + _label_conflicts(label) + _split_conflicts(split, tiles)
+
+
+def _label_conflicts(label: dict[str, Any]) -> list[str]:
+    classes = len(label["classes"])
+    wrong = []
+    if label["bins"] and len(label["bins"]) != classes - 1:
+        wrong.append(f"label.bins has {len(label['bins'])} edges; {classes} classes need {classes - 1}")
+    if label["codes"] and len(label["codes"]) != classes:
+        wrong.append(f"label.codes has {len(label['codes'])} numbers for {classes} classes")
+    if label["bins"] and label["codes"]:
+        wrong.append("label has both bins and codes; give one")
+    return wrong
+
+
+def _split_conflicts(split: dict[str, Any], tiles: dict[str, Any]) -> list[str]:
+    wrong = []
+    if split["chip"] > tiles["shard"]:
+        wrong.append(
+            f"split.chip {split['chip']} is larger than a shard of a tile ({tiles['shard']}); choose smaller chips"
+        )
+    if tiles["shard"] % tiles["chunk"]:
+        wrong.append(f"preprocess.shard {tiles['shard']} is not a multiple of preprocess.chunk {tiles['chunk']}")
+    if sum(split["fractions"]) > 1.0001 or len(split["fractions"]) != 3:
+        wrong.append("split.fractions needs three numbers (train, val, test) that add up to at most 1")
+    return wrong

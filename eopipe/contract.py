@@ -1,0 +1,178 @@
+"""What a stage is: one typed function from files to files, and the marks that its ports carry.
+
+The signature is the only definition. The command line (`cli`), the config schema, the CWL tools and the
+reference page (`sync`) are views of it.
+"""
+
+import importlib
+import inspect
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+STAGES = (
+    "search",
+    "fetch",
+    "preprocess",
+    "label",
+    "split",
+    "train",
+    "predict",
+    "evaluate",
+    "export",
+    "report",
+    "crate",
+)
+
+
+@dataclass(frozen=True)
+class Input:
+    """A file or folder that the stage reads.
+
+    `user` marks one that the config names, not another stage; `mixed` one that takes files and folders.
+    """
+
+    doc: str
+    folder: bool = False
+    mixed: bool = False
+    user: bool = False
+    format: str = ""
+
+
+@dataclass(frozen=True)
+class Output:
+    """A file or folder that the stage makes; `each` is the pattern of the parts that a scatter runs over."""
+
+    name: str
+    doc: str
+    folder: bool = False
+    each: str = ""
+    format: str = ""
+
+
+@dataclass(frozen=True, init=False)
+class Option:
+    """A setting that changes the result; a change reruns the stage. Constraints are pydantic's."""
+
+    doc: str
+    constraints: dict[str, Any] = field(hash=False)
+
+    def __init__(self, doc: str, **constraints: Any) -> None:
+        object.__setattr__(self, "doc", doc)
+        object.__setattr__(self, "constraints", constraints)
+
+
+class Knob(Option):
+    """A setting that changes only speed or place; a change reruns nothing."""
+
+
+Mark = Input | Output | Option
+
+
+@dataclass(frozen=True)
+class Port:
+    """One parameter of a stage: `base` is its type without None and without the tuple of a list."""
+
+    name: str
+    mark: Mark
+    type: Any
+    base: Any
+    many: bool
+    optional: bool
+    default: Any
+
+    @property
+    def flag(self) -> str:
+        """The port's option on the command line."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def required(self) -> bool:
+        """Whether a caller must give it."""
+        return self.default is inspect.Parameter.empty
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The allowed words of a Literal, or nothing."""
+        return get_args(self.base) if get_origin(self.base) is Literal else ()
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage as its function's signature tells it."""
+
+    name: str
+    function: Callable[..., None]
+    ports: tuple[Port, ...]
+
+    @property
+    def summary(self) -> str:
+        """The first line of the docstring."""
+        return summary(self.name)
+
+    def of(self, *kinds: type[Mark]) -> tuple[Port, ...]:
+        """The ports that carry exactly one of these marks."""
+        return tuple(port for port in self.ports if type(port.mark) in kinds)
+
+    @property
+    def settings(self) -> tuple[Port, ...]:
+        """The ports that a config file sets: options, knobs and the user's own input files."""
+        return tuple(
+            p for p in self.ports if isinstance(p.mark, Option) or (isinstance(p.mark, Input) and p.mark.user)
+        )
+
+
+def summary(name: str) -> str:
+    """The sentence that says what a stage does, read without importing what it needs."""
+    module = importlib.import_module(f"eopipe.stages.{name}")
+    return (inspect.getdoc(getattr(module, name)) or "").splitlines()[0]
+
+
+@cache
+def stage(name: str) -> Stage:
+    """Read a stage's definition off its function."""
+    function = getattr(importlib.import_module(f"eopipe.stages.{name}"), name)
+    hints = get_type_hints(function, include_extras=True)
+    parameters = inspect.signature(function).parameters.values()
+    return Stage(name, function, tuple(_port(p.name, hints[p.name], p.default) for p in parameters))
+
+
+def _port(name: str, hint: Any, default: Any) -> Port:
+    kind, *marks = get_args(hint)
+    if len(marks) != 1 or not isinstance(marks[0], Mark):
+        raise TypeError(f"port {name} needs exactly one of Input, Output, Option, Knob")
+    base, optional = _without_none(kind)
+    many = get_origin(base) is tuple
+    inner = get_args(base)[0] if many else base
+    if inner is bool and default is not False:
+        # A CWL boolean with a prefix can only switch something on.
+        raise TypeError(f"switch {name} must be off by default")
+    return Port(name, marks[0], kind, inner, many, optional, default)
+
+
+def _without_none(kind: Any) -> tuple[Any, bool]:
+    if get_origin(kind) in (Union, types.UnionType):
+        rest = [arg for arg in get_args(kind) if arg is not type(None)]
+        return rest[0], len(rest) < len(get_args(kind))
+    return kind, False
+
+
+def to_args(port: Port, value: Any) -> list[str]:
+    """The words of a command line that give a port this value: the inverse of the parser.
+
+    >>> to_args(stage("preprocess").of(Option)[0], ("red", "nir"))
+    ['--bands', 'red', 'nir']
+    """
+    if value is None or value is False or value == ():
+        return []
+    if value is True:
+        return [port.flag]
+    return [port.flag, *map(str, value if isinstance(value, (tuple, list)) else (value,))]
+
+
+def is_path(port: Port) -> bool:
+    """Whether the port is a file or folder."""
+    return bool(port.base is Path)

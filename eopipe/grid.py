@@ -1,0 +1,75 @@
+"""The grid that a run shares: CRS, affine transform and shape, as an `odc.geo.GeoBox`."""
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eopipe.errors import BadInputError
+from eopipe.publish import read_json
+
+if TYPE_CHECKING:
+    from odc.geo.geobox import GeoBox
+
+Bounds = tuple[float, float, float, float]
+
+
+def read_grid(path: Path) -> "GeoBox":
+    """Read a grid file: CRS, six affine numbers and (height, width)."""
+    from affine import Affine
+    from odc.geo.geobox import GeoBox
+
+    value = read_json(path)
+    try:
+        return GeoBox(tuple(value["shape"]), Affine(*value["transform"]), value["crs"])
+    except (KeyError, TypeError) as error:
+        raise BadInputError(f"{path} is not a grid: it needs crs, transform and shape") from error
+
+
+def grid_json(grid: "GeoBox") -> dict[str, Any]:
+    """What a grid file holds."""
+    return {"crs": str(grid.crs), "shape": list(grid.shape), "transform": list(grid.affine)[:6]}
+
+
+def make_grid(bounds: Bounds, crs: str, resolution: float, origin: tuple[float, float]) -> "GeoBox":
+    """The smallest grid over bounds whose pixel edges lie on `origin` plus multiples of the resolution.
+
+    Bounds are west, south, east, north in the units of the CRS.
+    """
+    from affine import Affine
+    from odc.geo.geobox import GeoBox
+
+    west, south, east, north = bounds
+    left = _snap(west, origin[0], resolution, math.floor)
+    right = _snap(east, origin[0], resolution, math.ceil)
+    bottom = _snap(south, origin[1], resolution, math.floor)
+    top = _snap(north, origin[1], resolution, math.ceil)
+    x, y = origin[0] + left * resolution, origin[1] + top * resolution
+    affine = Affine(resolution, 0.0, x, 0.0, -resolution, y)
+    return GeoBox((top - bottom, right - left), affine, crs)
+
+
+def _snap(value: float, origin: float, step: float, side: Any) -> int:
+    """Index of the pixel edge at or beyond a coordinate; a thousandth of a pixel is forgiven."""
+    cells = (value - origin) / step
+    return round(cells) if abs(cells - round(cells)) < 1e-3 else int(side(cells))
+
+
+def utm(longitude: float, latitude: float) -> str:
+    """The EPSG code of the UTM zone of a place, in degrees."""
+    zone = int((longitude + 180) // 6) % 60 + 1
+    return f"EPSG:{(32600 if latitude >= 0 else 32700) + zone}"
+
+
+def same_grid(one: "GeoBox", other: "GeoBox") -> bool:
+    """Whether two grids are the same place, pixel by pixel."""
+    return bool(one.crs == other.crs and one.shape == other.shape and one.affine.almost_equals(other.affine))
+
+
+def windows(shape: tuple[int, int], edge: int) -> list[tuple[slice, slice]]:
+    """Cut a raster into squares of this edge, row by row; the last ones are smaller."""
+    height, width = shape
+    return [
+        (slice(y, min(y + edge, height)), slice(x, min(x + edge, width)))
+        for y in range(0, height, edge)
+        for x in range(0, width, edge)
+    ]

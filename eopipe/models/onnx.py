@@ -1,0 +1,76 @@
+"""ONNX: the whole way from physical values to probabilities as one graph."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from eopipe.errors import IntegrityError
+from eopipe.models.trained import Trained
+from eopipe.store import Tiles
+
+Floats = npt.NDArray[np.float32]
+
+
+class Portable(nn.Module):
+    """Normalisation, model and softmax: physical values (N, band, H, W) to probabilities (N, class, H, W)."""
+
+    def __init__(self, trained: Trained, folder: Path) -> None:
+        super().__init__()
+        self.model = trained.build(folder)
+        self.register_buffer("mean", torch.tensor(trained.normaliser.mean)[None, :, None, None])
+        self.register_buffer("std", torch.tensor(trained.normaliser.std)[None, :, None, None])
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Probabilities; pixels that are not finite count as the mean of the band."""
+        mean, std = self.get_buffer("mean"), self.get_buffer("std")
+        scaled = torch.where(torch.isfinite(image), (image - mean) / std, torch.zeros_like(image))
+        chances: Tensor = self.model(scaled).softmax(1)
+        return chances
+
+
+def write_onnx(target: Path, trained: Trained, folder: Path, opset: int) -> None:
+    """Trace the model with free batch, height and width, and write one file."""
+    from torch.export import Dim
+
+    example = torch.zeros(2, len(trained.bands), 4 * trained.architecture.factor, 8 * trained.architecture.factor)
+    step = trained.architecture.factor
+    sizes = {0: Dim("n"), 2: step * Dim("h", min=1), 3: step * Dim("w", min=1)}
+    torch.onnx.export(
+        Portable(trained, folder).eval(),
+        (example,),
+        target,
+        input_names=["image"],
+        output_names=["probabilities"],
+        opset_version=opset,
+        dynamo=True,
+        dynamic_shapes=({k: v for k, v in sizes.items()},),
+        external_data=False,
+        verbose=False,
+    )
+
+
+def check_onnx(target: Path, trained: Trained, folder: Path, tiles: Tiles, tolerance: float) -> dict[str, Any]:
+    """Run both on real chips of two sizes; raises IntegrityError beyond the tolerance."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(target, providers=["CPUExecutionProvider"])
+    model, worst, count = Portable(trained, folder).eval(), 0.0, 0
+    for image in _chips(tiles, trained):
+        with torch.inference_mode():
+            want = model(torch.from_numpy(image)).numpy()
+        (have,) = session.run(None, {"image": image})
+        worst, count = max(worst, float(np.abs(want - have).max())), count + 1
+    if not worst <= tolerance:
+        raise IntegrityError(f"the ONNX model differs from the model by {worst:.2g}, more than {tolerance:.2g}")
+    return {"chips": count, "within": tolerance, "bands": list(trained.bands), "classes": list(trained.classes)}
+
+
+def _chips(tiles: Tiles, trained: Trained) -> list[Floats]:
+    """Windows of one and of two chips, in physical units."""
+    chip = trained.chip
+    sizes = [(chip, chip), (min(2 * chip, tiles.shape[0] // chip * chip), chip)]
+    return [tiles.physical(trained.bands, slice(0, h), slice(0, w))[None] for h, w in sizes]

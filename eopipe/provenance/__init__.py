@@ -1,0 +1,1 @@
+"""What a run tells of itself: run records, crates."""

@@ -1,0 +1,117 @@
+"""Run records: what one job did, written beside its output, whichever engine started it.
+
+A record is no part of the payload: it may hold clocks and machines, the payload may not.
+"""
+
+import os
+import platform
+import resource
+import subprocess
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from eopipe import __version__
+from eopipe.contract import Input, Output, Port, Stage, is_path
+from eopipe.publish import digest, publish, size, write_json
+
+PACKAGES = ("numpy", "rasterio", "torch", "zarr")
+
+
+def record_path(output: Path) -> Path:
+    """Where the record of a stage lies: beside its first output."""
+    return output.parent / f"{output.name}.run.json"
+
+
+def now() -> str:
+    """The time with its zone, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def write_record(stage: Stage, values: dict[str, Any], start: str, error: str = "") -> None:
+    """Write the record of a job that has ended; `error` is empty for one that went well."""
+    outputs = stage.of(Output)
+    record = {
+        "stage": stage.name,
+        "version": __version__,
+        "status": "failed" if error else "completed",
+        "error": error,
+        "start": start,
+        "end": now(),
+        "arguments": ["eopipe", *sys.argv[1:]],
+        "settings": {p.name: _plain(values[p.name]) for p in stage.ports if not is_path(p)},
+        "inputs": _entities(stage.of(Input), values),
+        "outputs": [] if error else _entities(outputs, values),
+        "usage": _usage(),
+        "place": _place(),
+        "software": _software(),
+    }
+    with publish(record_path(values[outputs[0].name])) as draft:
+        write_json(draft, record)
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _entities(ports: Iterable[Port], values: dict[str, Any]) -> list[dict[str, Any]]:
+    rows = []
+    for port in ports:
+        value = values[port.name]
+        for path in value if isinstance(value, tuple) else (value,):
+            if path is not None and path.exists():
+                rows.append(_entity(port.name, path))
+    return rows
+
+
+def _entity(port: str, path: Path) -> dict[str, Any]:
+    bytes_, count = size(path)
+    known = path.is_file() or (path / "manifest.json").is_file()
+    return {
+        "port": port,
+        "name": path.name,
+        "folder": path.is_dir(),
+        "bytes": bytes_,
+        "files": count,
+        "sha256": digest(path) if known else "",
+    }
+
+
+def _usage() -> dict[str, float]:
+    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return {
+        "cpu_s": round(own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime, 2),
+        "max_rss_mb": round(max(own.ru_maxrss, children.ru_maxrss) / 1024, 1),
+    }
+
+
+def _place() -> dict[str, Any]:
+    """The class of machine and the scheduler's job, but no host or user name."""
+    job = os.environ.get("SLURM_JOB_ID", "")
+    return {
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "job": f"slurm:{job}" if job else "",
+    }
+
+
+def _software() -> dict[str, str]:
+    found = {"python": platform.python_version(), "git": _commit()}
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def _commit() -> str:
+    """The commit of the working folder, with + when files are changed; empty outside a checkout."""
+    command = ["git", "describe", "--always", "--abbrev=40", "--dirty=+", "--exclude=*"]
+    with suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+        return done.stdout.strip()
+    return ""

@@ -1,0 +1,145 @@
+"""Publish: a final name is whole or absent.
+
+Everything is written under a temporary name beside the target, synced, listed in a manifest and renamed.
+A folder's manifest (path, size and sha256 of every file) is what later stages and `eopipe verify` trust.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import socket
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from eopipe.errors import BadInputError, IntegrityError, is_full, no_space
+
+MANIFEST = "manifest.json"
+
+
+@contextmanager
+def publish(target: Path, *, folder: bool = False) -> Iterator[Path]:
+    """Give a temporary path to write to; put it under its final name if the block succeeds.
+
+    Raises NoSpaceError when the disk or quota fills up; nothing is left behind then.
+    """
+    target = Path(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _sweep(target)
+    # The final name is the last part, since some formats store the stem of the file they are written to.
+    room = target.parent / f".{target.name}.tmp-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    draft = room / target.name
+    try:
+        (draft if folder else room).mkdir(parents=True)
+        yield draft
+        if folder:
+            write_manifest(draft)
+        _sync(draft)
+        _rename(draft, target, room)
+    except BaseException as error:
+        if is_full(error):
+            raise no_space(target) from error
+        raise
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
+
+
+def _sweep(target: Path) -> None:
+    """Remove drafts of this target whose writer is gone (killed with -9) on this host."""
+    for room in target.parent.glob(f".{target.name}.tmp-{socket.gethostname()}-*"):
+        pid = int(room.name.rsplit("-", 2)[1])
+        if not Path(f"/proc/{pid}").exists():
+            shutil.rmtree(room, ignore_errors=True)
+
+
+def _sync(draft: Path) -> None:
+    paths = [draft, *draft.rglob("*")] if draft.is_dir() else [draft]
+    for path in paths:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _rename(draft: Path, target: Path, room: Path) -> None:
+    if target.is_dir():
+        target.rename(room / "previous")
+    os.replace(draft, target)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON so that the same value gives the same bytes."""
+    path.write_text(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file of a stage; say which one when it is broken."""
+    try:
+        return json.loads(Path(path).read_text())
+    except (ValueError, UnicodeDecodeError) as error:
+        raise BadInputError(f"{path} is not valid JSON: {error}") from error
+    except OSError as error:
+        raise BadInputError(f"cannot read {path}: {error.strerror}") from error
+
+
+def sha256(path: Path) -> str:
+    """The sha256 of a file, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def files(folder: Path) -> list[Path]:
+    """The payload of a folder: its files, without the manifest and without what an engine drops there."""
+    skip = {MANIFEST, ".snakemake_timestamp"}
+    return sorted(p for p in folder.rglob("*") if p.is_file() and p.relative_to(folder).as_posix() not in skip)
+
+
+def write_manifest(folder: Path) -> None:
+    """List every file of a folder with its size and sha256."""
+    rows = [
+        {"path": p.relative_to(folder).as_posix(), "size": p.stat().st_size, "sha256": sha256(p)}
+        for p in files(folder)
+    ]
+    write_json(folder / MANIFEST, {"files": rows})
+
+
+def digest(path: Path) -> str:
+    """One sha256 that stands for a file, or for a whole published folder (that of its manifest)."""
+    return sha256(path / MANIFEST if path.is_dir() else path)
+
+
+def size(path: Path) -> tuple[int, int]:
+    """Bytes and number of files of a published file or folder."""
+    found = files(path) if path.is_dir() else [path]
+    return sum(p.stat().st_size for p in found), len(found)
+
+
+def verify(folder: Path, *, content: bool = True) -> None:
+    """Compare a published folder with its manifest; `content=False` compares names and sizes only.
+
+    Raises IntegrityError that lists every removed, added, truncated or changed file.
+    """
+    if not (folder / MANIFEST).is_file():
+        raise IntegrityError(f"{folder} has no {MANIFEST}: it was not published whole; make it again")
+    rows = {row["path"]: row for row in read_json(folder / MANIFEST)["files"]}
+    found = {p.relative_to(folder).as_posix(): p for p in files(folder)}
+    wrong = [f"{name} is missing" for name in rows.keys() - found.keys()]
+    wrong += [f"{name} does not belong there" for name in found.keys() - rows.keys()]
+    for name in rows.keys() & found.keys():
+        wrong += _compare(name, found[name], rows[name], content)
+    if wrong:
+        raise IntegrityError(
+            f"{folder} is damaged: {'; '.join(sorted(wrong))}; remove it and run the stage again"
+        )
+
+
+def _compare(name: str, path: Path, row: dict[str, Any], content: bool) -> list[str]:
+    if path.stat().st_size != row["size"]:
+        return [f"{name} has {path.stat().st_size} bytes instead of {row['size']}"]
+    if content and sha256(path) != row["sha256"]:
+        return [f"{name} has other content than the manifest says"]
+    return []

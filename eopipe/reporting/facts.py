@@ -1,0 +1,132 @@
+"""The facts behind a run, as rows of tables: scenes, places, pixels, settings, digests, licences."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from eopipe.publish import MANIFEST, digest, read_json
+from eopipe.reporting.ground import length, pixel_metres
+from eopipe.reporting.views import MapFile, Pairs
+from eopipe.reporting.words import DASH, THIN_SPACE, count, number, percent
+from eopipe.scenes.item import scene_name
+from eopipe.splits import SPLITS
+
+Row = tuple[str, ...]
+Item = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Licence:
+    """What the data may be used for: an address to click on where it is one, else words."""
+
+    text: str
+    address: str
+
+
+def read_items(paths: tuple[Path, ...]) -> list[Item]:
+    """The frozen items, by date and name."""
+    return sorted(map(read_json, paths), key=lambda item: (date(item), item["id"]))
+
+
+def date(item: Item) -> str:
+    """The day of a scene; its start where the item covers a time."""
+    told = item["properties"]
+    return str(told.get("datetime") or told.get("start_datetime") or DASH)[:10]
+
+
+def dates(items: list[Item]) -> dict[str, str]:
+    """The day of each scene by its name."""
+    return {scene_name(item["id"]): date(item) for item in items}
+
+
+def scene_rows(items: list[Item], pairs: Pairs) -> list[Row]:
+    """Scene, date, cloud cover and the share of the grid where it is valid."""
+    shares = {tiles.scene: tiles.attributes.get("valid_fraction") for tiles, _ in pairs}
+    return [
+        (item["id"], date(item), _cloud(item), percent(shares.get(scene_name(item["id"])))) for item in items
+    ]
+
+
+def _cloud(item: Item) -> str:
+    cover = item["properties"].get("eo:cloud_cover")
+    return DASH if cover is None else f"{float(cover):.1f}{THIN_SPACE}%"
+
+
+def pixel_rows(split: dict[str, Any]) -> list[Row]:
+    """Class, then pixels and share of its split for train, val and test; a last row with chips."""
+    totals = {name: max(sum(split["pixels"][name].values()), 1) for name in SPLITS}
+    rows = [
+        (c, *(f"{count(split['pixels'][n][c])} ({percent(split['pixels'][n][c] / totals[n])})" for n in SPLITS))
+        for c in split["classes"]
+    ]
+    return [*rows, ("chips", *(count(len(split["samples"][name])) for name in SPLITS))]
+
+
+def gap_rows(split: dict[str, Any], pairs: Pairs) -> list[Row]:
+    """Pair of splits, gap between their nearest chips in pixels and on the ground."""
+    edge = min(pixel_metres(pairs[0][0].grid))
+    gaps = split["audit"]["gap_pixels"]
+    return [
+        (pair.replace("-", " to "), count(gaps[pair]), length(gaps[pair] * edge))
+        for pair in ("train-test", "val-test", "train-val")
+        if pair in gaps
+    ]
+
+
+def gap_words(split: dict[str, Any], pairs: Pairs) -> str:
+    """How far the test places lie from the training places, said honestly."""
+    gap = split["audit"]["gap_pixels"].get("train-test")
+    if gap is None:
+        return ""
+    if gap == 0:
+        return (
+            "Training and test chips do not overlap but touch: neighbours look alike, "
+            "so the scores may be somewhat too good."
+        )
+    metres = length(gap * min(pixel_metres(pairs[0][0].grid)))
+    return f"Between the nearest training and test chips lie {count(gap)} pixels ({metres}), measured on the chips."
+
+
+def model_rows(model: dict[str, Any]) -> list[Row]:
+    """What the model is and how it was trained."""
+    known = {
+        "architecture": model["architecture"],
+        "parameters": count(model["parameters"]),
+        "width": number(model["width"]),
+        "depth": number(model["depth"]),
+        "bands": ", ".join(model["bands"]),
+        "chip": f"{model['chip']} pixels",
+    }
+    return [*known.items(), *((key, number(value)) for key, value in sorted(model["settings"].items()))]
+
+
+def plan_rows(split: dict[str, Any]) -> list[Row]:
+    """How places were dealt out."""
+    return [(key.replace("_", " "), number(value)) for key, value in sorted(split["plan"].items())]
+
+
+def digest_rows(single: dict[str, Path], maps: list[MapFile], pairs: Pairs) -> list[Row]:
+    """Name and sha256 of everything the page is made of; names come from content, never from paths."""
+    named = dict(single)
+    for tiles, label in pairs:
+        named[f"tiles of {tiles.scene}"] = tiles.path
+        named[f"labels of {label.scene}" if label.scene else "labels"] = label.path
+    for file in maps:
+        named[f"classes of {file.scene or 'the mosaic'}"] = file.classes
+        named[f"probabilities of {file.scene or 'the mosaic'}"] = file.probabilities
+    return [(name, _digest(path)) for name, path in named.items()]
+
+
+def _digest(path: Path) -> str:
+    return digest(path) if path.is_file() or (path / MANIFEST).is_file() else DASH
+
+
+def licences(items: list[Item]) -> list[Licence]:
+    """The licences that the items name, each once."""
+    told = {str(item["properties"]["license"]) for item in items if item["properties"].get("license")}
+    links = {str(link["href"]) for item in items for link in item.get("links", []) if link.get("rel") == "license"}
+    return [Licence(text, "") for text in sorted(told)] + [Licence(href, _address(href)) for href in sorted(links)]
+
+
+def _address(href: str) -> str:
+    return href if href.startswith(("https://", "http://")) else ""

@@ -1,0 +1,86 @@
+"""Put the page together: everything inline, nothing from the network, no script."""
+
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
+
+from eopipe import __version__
+from eopipe.reporting import facts, tables
+from eopipe.reporting.palette import CIVIDIS
+from eopipe.reporting.panels import Block
+from eopipe.reporting.pictures import RIGHT, ROLES, UNTESTED, WRONG
+from eopipe.reporting.views import Pairs
+from eopipe.reporting.words import count, plural, verdict
+
+TEMPLATE, STYLE = "page.html", "style.css"
+
+
+@dataclass(frozen=True)
+class Story:
+    """All that the page tells, read and drawn."""
+
+    title: str
+    attribution: str
+    classes: tuple[str, ...]
+    colors: tuple[str, ...]
+    metrics: dict[str, Any]
+    model: dict[str, Any]
+    history: dict[str, Any]
+    split: dict[str, Any]
+    items: list[facts.Item]
+    pairs: Pairs
+    places: Block
+    blocks: list[Block]
+    left_out: int
+    pixel: str
+    weights: str
+    digests: list[facts.Row]
+
+
+def render(story: Story) -> str:
+    """The page as HTML; every text from outside is escaped."""
+    environment = Environment(
+        loader=FunctionLoader(_source), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.globals |= {"count": count, "plural": plural}
+    return environment.get_template(TEMPLATE).render(_context(story))
+
+
+def _source(name: str) -> str:
+    return (files("eopipe.reporting") / name).read_text(encoding="utf-8")
+
+
+def _context(story: Story) -> dict[str, Any]:
+    return {
+        "story": story,
+        "version": __version__,
+        # Our own file: no text from outside is in it.
+        "style": Markup(_source(STYLE)),
+        "verdict": verdict(story.metrics),
+        "gap": facts.gap_words(story.split, story.pairs),
+        "measures": [name for _, name in tables.MEASURES],
+        "methods": tables.method_lines(story.metrics),
+        "confusion": tables.confusion_lines(story.metrics),
+        "per_class": tables.class_lines(story.metrics),
+        "charts": tables.training_charts(story.history),
+        "best": tables.best_epoch(story.history),
+        "swatches": dict(zip(story.classes, story.colors, strict=True)),
+        "ramp": ", ".join(CIVIDIS),
+        "marks": {"right": RIGHT, "wrong": WRONG, "other places": UNTESTED},
+        "roles": dict(zip(("train", "validation", "test"), ROLES, strict=True)),
+        "facts": _tables(story),
+    }
+
+
+def _tables(story: Story) -> dict[str, Any]:
+    return {
+        "scenes": facts.scene_rows(story.items, story.pairs),
+        "pixels": facts.pixel_rows(story.split),
+        "gaps": facts.gap_rows(story.split, story.pairs),
+        "plan": facts.plan_rows(story.split),
+        "model": facts.model_rows(story.model),
+        "licences": facts.licences(story.items),
+    }

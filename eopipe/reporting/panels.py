@@ -1,0 +1,94 @@
+"""The pictures of a map side by side, each with words for those who cannot see it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from eopipe.reporting.charts import outline
+from eopipe.reporting.pictures import Picture, confidence, errors, indexed, photo, stretched, tinted
+from eopipe.reporting.views import Colour, Numbers, View
+from eopipe.reporting.words import listed, percent
+from eopipe.splits import SPLITS
+from eopipe.store import NO_LABEL
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One picture with its title, its words, and whether the test area is outlined on it."""
+
+    title: str
+    alt: str
+    picture: Picture
+    outlined: bool = True
+
+
+@dataclass(frozen=True)
+class Block:
+    """The panels of one map; `test` is the outline of the test area in cells of `width` x `height`."""
+
+    heading: str
+    panels: list[Panel]
+    test: str
+    width: int
+    height: int
+
+
+def block(view: View, heading: str, classes: tuple[str, ...], colors: tuple[str, ...]) -> Block:
+    """Quicklook, label, map, confidence and errors of one map, cut to where it has data."""
+    cut = view.window
+    label, mapped, tested, shares = (a[cut] for a in (view.label, view.classes, view.tested, view.confidence))
+    panels = [
+        _photo(view),
+        Panel("Label", f"Labels: {_shares(label, classes)}.", indexed(label, colors)),
+        Panel("Map of the model", f"Predicted classes: {_shares(mapped, classes)}.", indexed(mapped, colors)),
+        Panel("Confidence", _confidence_words(shares), confidence(shares)),
+        Panel("Errors in the test area", _error_words(label, mapped, tested), errors(label, mapped, tested)),
+    ]
+    test = view.role[cut] == SPLITS.index("test")
+    return Block(heading, panels, outline(test), test.shape[1], test.shape[0])
+
+
+def places(colour: Colour, role: Numbers) -> Block:
+    """Where the model learned, chose and was tested, over a grey quicklook."""
+    seen = colour.seen | (role < len(SPLITS))
+    pixels = tinted(stretched(colour.bands, colour.seen), role)
+    told = [f"{name} {percent(float((role == number).mean()))}" for number, name in enumerate(SPLITS)]
+    alt = f"Places of the splits: {listed(told)} of the grid."
+    panel = Panel("Where it learned and where it was tested", alt, photo(pixels, seen))
+    return Block("", [panel], outline(role == SPLITS.index("test")), role.shape[1], role.shape[0])
+
+
+def _photo(view: View) -> Panel:
+    cut = view.window
+    seen = view.colour.seen[cut]
+    pixels = stretched(view.colour.bands[:, *cut], seen)
+    title = "True colour" if view.colour.true else "First band"
+    return Panel(title, f"{title} quicklook of the place, {_size(seen)}.", photo(pixels, seen))
+
+
+def _size(array: npt.NDArray[np.bool_]) -> str:
+    return f"{array.shape[1]} by {array.shape[0]} cells"
+
+
+def _shares(numbers: Numbers, classes: tuple[str, ...]) -> str:
+    known = numbers[numbers != NO_LABEL]
+    if not known.size:
+        return "none here"
+    counts = np.bincount(known, minlength=len(classes))
+    return listed([f"{name} {percent(float(n / known.size))}" for name, n in zip(classes, counts, strict=False)])
+
+
+def _confidence_words(shares: npt.NDArray[np.float32]) -> str:
+    there = shares[np.isfinite(shares)]
+    if not there.size:
+        return "Highest probability: none here."
+    low, middle, high = np.percentile(there, (5, 50, 95))
+    return f"Highest probability: median {middle:.2f}, 90 % of the pixels between {low:.2f} and {high:.2f}."
+
+
+def _error_words(label: Numbers, classes: Numbers, tested: npt.NDArray[np.bool_]) -> str:
+    if not tested.any():
+        return "No test pixel lies on this map."
+    wrong = float((label != classes)[tested].mean())
+    return f"Test pixels where map and label differ: {percent(wrong)} of those drawn."

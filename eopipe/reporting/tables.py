@@ -1,0 +1,113 @@
+"""The scores as rows: methods, confusion, classes, and the curves of the training."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from eopipe.reporting.charts import Series, line_chart
+from eopipe.reporting.words import count, percent, plural, score
+
+MEASURES = (("accuracy", "Accuracy"), ("miou", "mIoU"), ("f1_macro", "Macro F1"), ("kappa", "Kappa"))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number in words, its share of 1 for a bar or a shade, and whether it stands out."""
+
+    text: str
+    share: float = 0.0
+    strong: bool = False
+    small: str = ""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row: name, a note under it, cells."""
+
+    name: str
+    note: str
+    cells: list[Cell]
+
+
+def method_lines(metrics: dict[str, Any]) -> list[Line]:
+    """Model, per-pixel baseline and majority class; the best of each measure stands out."""
+    methods = {
+        "This model": ("", metrics["model"]),
+        "Per-pixel baseline": (metrics["pixel_baseline"]["method"], metrics["pixel_baseline"]),
+        "Majority class": (f"always answers “{metrics['majority']['class']}”", metrics["majority"]),
+    }
+    best = {key: max((s[key] for _, s in methods.values() if s[key] is not None), default=None) for key, _ in MEASURES}
+    return [
+        Line(name, note, [_score(scores[key], best[key]) for key, _ in MEASURES])
+        for name, (note, scores) in methods.items()
+    ]
+
+
+def _score(value: float | None, best: float | None) -> Cell:
+    strong = value is not None and best is not None and round(value, 3) == round(best, 3)
+    return Cell(score(value), min(max(value or 0.0, 0.0), 1.0), strong)
+
+
+def confusion_lines(metrics: dict[str, Any]) -> list[Line]:
+    """One row a true class: share and count of each class on the map; the diagonal stands out."""
+    return [
+        Line(name, plural(sum(row), "pixel"), [_confused(row, n, n == number) for n in range(len(row))])
+        for number, (name, row) in enumerate(zip(metrics["classes"], metrics["model"]["confusion"], strict=True))
+    ]
+
+
+def _confused(row: list[int], column: int, right: bool) -> Cell:
+    total = sum(row)
+    share = row[column] / total if total else None
+    return Cell(percent(share), share or 0.0, right, count(row[column]))
+
+
+def class_lines(metrics: dict[str, Any]) -> list[Line]:
+    """One row a class: IoU of the model, IoU of the per-pixel baseline, precision, recall, F1 and pixels."""
+    rows = []
+    for name in metrics["classes"]:
+        mine, other = metrics["model"]["per_class"][name], metrics["pixel_baseline"]["per_class"][name]
+        best = max((v for v in (mine["iou"], other["iou"]) if v is not None), default=None)
+        cells = [_score(mine["iou"], best), _score(other["iou"], best)]
+        cells += [Cell(score(mine[key])) for key in ("precision", "recall", "f1")]
+        rows.append(Line(name, "", [*cells, Cell(count(mine["pixels"]))]))
+    return rows
+
+
+def training_charts(history: dict[str, Any]) -> list[Markup]:
+    """Loss, and the scores on the validation places, over the epochs."""
+    epochs = history["epochs"]
+    loss = Series("loss", "one", _points(epochs, lambda row: row["loss"]))
+    scores = [
+        Series(name, style, _points(epochs, lambda row, key=key: (row["val"] or {}).get(key)))
+        for key, name, style in (("accuracy", "accuracy", "one"), ("miou", "mIoU", "two"))
+    ]
+    loss_chart = line_chart(_told("Training loss", [loss]), "epoch", "training loss", [loss], 0.0)
+    return [chart for chart in (loss_chart, line_chart(_told("Validation", scores), "epoch", "validation score", scores)) if chart]
+
+
+def _points(epochs: list[dict[str, Any]], value: Any) -> list[tuple[float, float]]:
+    found = [(float(row["epoch"]), value(row)) for row in epochs]
+    return [(x, float(y)) for x, y in found if y is not None and math.isfinite(y)]
+
+
+def _told(title: str, series: list[Series]) -> str:
+    """A curve in words: where it starts and where it ends."""
+    ends = [
+        f"{line.name} from {line.points[0][1]:.3f} (epoch {line.points[0][0]:g}) "
+        f"to {line.points[-1][1]:.3f} (epoch {line.points[-1][0]:g})"
+        for line in series
+        if line.points
+    ]
+    return f"{title}: {'; '.join(ends)}"
+
+
+def best_epoch(history: dict[str, Any]) -> str:
+    """The epoch with the best mIoU on the validation places, in words."""
+    known = [row for row in history["epochs"] if row["val"] and row["val"]["miou"] is not None]
+    if not known:
+        return ""
+    best = max(known, key=lambda row: row["val"]["miou"])
+    return f"Best mIoU on the validation places: {score(best['val']['miou'])} in epoch {best['epoch']} of {len(history['epochs'])}."

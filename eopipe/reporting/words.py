@@ -1,0 +1,114 @@
+"""Numbers as people read them, and the verdict in plain words."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+THIN_SPACE = "\u202f"
+DASH = "–"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the scores come to: the tone picks a colour and a mark, head and text say it."""
+
+    tone: Literal["good", "mixed", "bad"]
+    head: str
+    text: str
+
+
+def score(value: float | None) -> str:
+    """A score between 0 and 1 with three digits; a dash where it is not defined."""
+    return DASH if value is None else f"{value:.3f}"
+
+
+def percent(share: float | None) -> str:
+    """A share as a percentage with one digit behind the point; a dash where it is not defined."""
+    return DASH if share is None else f"{100 * share:.1f}{THIN_SPACE}%"
+
+
+def count(number: int) -> str:
+    """A whole number, its thousands set apart."""
+    return f"{number:,}".replace(",", THIN_SPACE)
+
+
+def number(value: Any) -> str:
+    """Any setting: numbers with at most four digits that count, lists with commas."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: DASH}[value]
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(number, value)) or DASH
+    return str(value)
+
+
+def plural(amount: int, noun: str) -> str:
+    """`1 map`, `2 maps`."""
+    return f"{count(amount)} {noun}{'' if amount == 1 else 's'}"
+
+
+def listed(words: list[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+
+
+def verdict(metrics: dict[str, Any]) -> Verdict:
+    """Compare the model with both baselines, on accuracy and mIoU as they are shown (three digits)."""
+    model = metrics["model"]
+    if model["accuracy"] is None:
+        return Verdict("mixed", "The model could not be scored.", "No pixel of the test places has both label and map.")
+    rivals = {
+        "the per-pixel baseline": metrics["pixel_baseline"],
+        f"always answering “{metrics['majority']['class']}”": metrics["majority"],
+    }
+    found = {name: _compare(model, rival) for name, rival in rivals.items()}
+    kinds = set(found.values())
+    tone: Literal["good", "mixed", "bad"] = "bad" if "worse than" in kinds else "mixed"
+    return Verdict("good" if kinds == {"better than"} else tone, _head(found), _text(metrics, rivals))
+
+
+def _compare(model: dict[str, Any], rival: dict[str, Any]) -> str:
+    """How the model stands against a rival, in words that lead up to the rival's name."""
+    gains = {measure: _gain(model[measure], rival[measure]) for measure in ("accuracy", "miou")}
+    if max(gains.values()) <= 0:
+        return "worse than" if min(gains.values()) < 0 else "no better than"
+    if min(gains.values()) >= 0:
+        return "better than"
+    return ("better in accuracy but worse in mIoU than", "better in mIoU but worse in accuracy than")[gains["miou"] > 0]
+
+
+def _gain(mine: float | None, other: float | None) -> float:
+    return 0.0 if mine is None or other is None else round(mine, 3) - round(other, 3)
+
+
+def _head(found: dict[str, str]) -> str:
+    if set(found.values()) == {"better than"}:
+        return "The model is better than both baselines."
+    order = sorted(set(found.values()), key=lambda kind: (not kind.startswith("worse"), kind == "better than", kind))
+    parts = [f"{kind} {' and '.join(name for name in found if found[name] == kind)}" for kind in order]
+    return f"The model is {', and '.join(parts)}."
+
+
+def _text(metrics: dict[str, Any], rivals: dict[str, dict[str, Any]]) -> str:
+    model = metrics["model"]
+    others = [f"{name} for {_right(rival)}" for name, rival in rivals.items()]
+    said = (
+        f"On {plural(metrics['test_pixels'], 'test pixel')} in places it never saw, "
+        f"the model is right for {_right(model)}; {listed(others)}."
+    )
+    return said + _saved(model["accuracy"], metrics["pixel_baseline"]["accuracy"])
+
+
+def _right(scores: dict[str, Any]) -> str:
+    return f"{percent(scores['accuracy'])} (mIoU {score(scores['miou'])})"
+
+
+def _saved(mine: float, other: float | None) -> str:
+    """How many errors of the per-pixel baseline the model saves or adds."""
+    if other is None or round(other, 3) >= 1 or round(mine, 3) == round(other, 3):
+        return ""
+    ratio = (1 - mine) / (1 - other)
+    if ratio > 2:
+        return f" It makes {ratio:.1f} times as many errors as the per-pixel baseline."
+    share = f"{100 * abs(ratio - 1):.0f}{THIN_SPACE}%"
+    return f" It makes {share} {'more' if ratio > 1 else 'fewer'} errors than the per-pixel baseline."

@@ -1,0 +1,1 @@
+"""Scenes: STAC Items, where they come from, and the only code that opens a socket."""

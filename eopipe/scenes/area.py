@@ -1,0 +1,88 @@
+"""Area of interest, and the grid that fits it and the scenes."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eopipe.errors import BadInputError, UsageError
+from eopipe.grid import Bounds, make_grid, utm
+from eopipe.publish import read_json
+from eopipe.scenes.item import Item, place
+
+if TYPE_CHECKING:
+    from odc.geo.geobox import GeoBox
+
+Geometry = dict[str, Any]
+
+
+def area_geometry(area: Path | None, bbox: tuple[float, ...]) -> Geometry | None:
+    """The area as one GeoJSON geometry in degrees, from a file or a box."""
+    from shapely.geometry import box, mapping, shape
+    from shapely.ops import unary_union
+
+    if area is None and not bbox:
+        return None
+    if bbox:
+        if len(bbox) != 4 or bbox[0] >= bbox[2] or bbox[1] >= bbox[3]:
+            raise UsageError(f"bbox {bbox} is not west south east north")
+        return dict(mapping(box(*bbox)))
+    value = read_json(area) if area else {}
+    features = value.get("features", [value])
+    try:
+        return dict(mapping(unary_union([shape(f.get("geometry", f)) for f in features])))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise BadInputError(f"{area} is not GeoJSON with polygons") from error
+
+
+def choose_grid(
+    items: list[Item], assets: tuple[str, ...], geometry: Geometry | None, crs: str, resolution: float | None
+) -> "GeoBox":
+    """The run's grid: the scenes' own pixels where they agree, else UTM; over the area or all scenes."""
+    # The finest raster decides: its pixels are read without warping.
+    places = [place(item, asset) for item in items for asset in assets]
+    told = [(code, transform, shape) for code, transform, shape in places if code and transform]
+    codes = sorted({code for code, _, _ in told if code})
+    chosen = crs if crs != "auto" else codes[0] if len(codes) == 1 else _utm(items, geometry)
+    native = min((t for c, t, _ in told if c == chosen and t), key=lambda t: abs(t[0]), default=None)
+    step = resolution or (abs(native[0]) if native else None)
+    if step is None:
+        raise UsageError(f"search.resolution is needed: the scenes do not tell their pixels in {chosen}")
+    origin = (native[2], native[5]) if native else (0.0, 0.0)
+    bounds = _bounds(items, assets, geometry, chosen)
+    grid = make_grid(bounds, chosen, step, origin)
+    if 0 in grid.shape:
+        raise BadInputError(f"the area is smaller than one pixel of {step:g} units of {chosen}")
+    return grid
+
+
+def _utm(items: list[Item], geometry: Geometry | None) -> str:
+    from shapely.geometry import shape
+
+    centre = shape(geometry or items[0]["geometry"]).centroid
+    return utm(centre.x, centre.y)
+
+
+def _bounds(items: list[Item], assets: tuple[str, ...], geometry: Geometry | None, crs: str) -> Bounds:
+    if geometry:
+        return _project(geometry, crs)
+    boxes = [_item_bounds(item, assets[0], crs) for item in items]
+    west, south, east, north = zip(*boxes, strict=True)
+    return min(west), min(south), max(east), max(north)
+
+
+def _item_bounds(item: Item, asset: str, crs: str) -> Bounds:
+    """Bounds of a scene in the CRS: exact where the item tells its pixels in it."""
+    from affine import Affine
+
+    code, transform, shape = place(item, asset)
+    if code != crs or not transform or not shape:
+        return _project(item["geometry"], crs)
+    affine = Affine(*transform[:6])
+    (x0, y0), (x1, y1) = affine * (0, 0), affine * (shape[1], shape[0])
+    return min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1)
+
+
+def _project(geometry: Geometry, crs: str) -> Bounds:
+    from odc.geo.geom import Geometry as Shape
+
+    box = Shape(geometry, "EPSG:4326").to_crs(crs, resolution=0.1).boundingbox
+    return box.left, box.bottom, box.right, box.top

@@ -1,0 +1,1 @@
+"""One module a stage, one function a module."""

@@ -1,0 +1,29 @@
+"""Scores of the map in the places it never saw, against two baselines."""
+
+from pathlib import Path
+from typing import Annotated
+
+from eopipe.contract import Input, Option, Output
+
+
+def evaluate(
+    classes: Annotated[tuple[Path, ...], Input("maps of classes: one mosaic, or one for each scene in order")],
+    tiles: Annotated[tuple[Path, ...], Input("tile stores that the baseline learns from", folder=True)],
+    labels: Annotated[tuple[Path, ...], Input("label store of all scenes, or one for each", folder=True)],
+    chips: Annotated[Path, Input("samples of each split", format="application/json")],
+    metrics: Annotated[Path, Output("metrics.json", "scores of the map and of the baselines", format="application/json")],
+    *,
+    baseline_pixels: Annotated[int, Option("most training pixels of the per-pixel baseline", ge=100)] = 100_000,
+    seed: Annotated[int, Option("seed of the baseline's sample", ge=0)] = 0,
+) -> None:
+    """Compare the map with the labels in the test places, beside the majority class and a pixel classifier.
+
+    The baseline is a boosted-tree classifier (scikit-learn) that learns each pixel by itself in the training
+    places: on the bands of a scene, or on seasonal medians when one map stands for many scenes.
+    """
+    from eopipe.evaluation import Data, evaluate_maps
+    from eopipe.publish import publish, write_json
+
+    data = Data.read(classes, tiles, labels, chips)
+    with publish(metrics) as draft:
+        write_json(draft, evaluate_maps(data, baseline_pixels, seed))

@@ -1,0 +1,54 @@
+"""Rasters or vectors -> label and valid mask on the run's grid."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from eopipe.contract import Input, Option, Output
+
+
+def label(
+    grid: Annotated[Path, Input("grid that the run shares", format="application/json")],
+    labels: Annotated[Path, Output("labels.zarr", "class numbers and valid mask", folder=True)],
+    *,
+    source: Annotated[Path | None, Input("raster or vector file of the labels", user=True)] = None,
+    scene: Annotated[Path | None, Input("scene that has the labels as an asset", folder=True)] = None,
+    asset: Annotated[str | None, Option("asset of each scene that holds its labels")] = None,
+    classes: Annotated[tuple[str, ...], Option("class names; their order gives the class numbers")] = (
+        "non-forest",
+        "forest",
+    ),
+    bins: Annotated[tuple[float, ...], Option("edges that cut a continuous raster into the classes")] = (),
+    codes: Annotated[tuple[int, ...], Option("raster value of each class; 0, 1, … if not given")] = (),
+    ignore: Annotated[tuple[int, ...], Option("raster values that are no label")] = (),
+    attribute: Annotated[str, Option("vector attribute that holds the class")] = "class",
+    resampling: Annotated[Literal["nearest", "mode"], Option("for label rasters")] = "nearest",
+    chunk: Annotated[int, Option("edge of a chunk in pixels", multiple_of=16, ge=16)] = 256,
+    shard: Annotated[int, Option("edge of a shard in pixels", multiple_of=16, ge=16)] = 2048,
+) -> None:
+    """Put labels onto the grid, as class numbers and a mask of where they hold.
+
+    The source is a file that holds for every scene, or an asset of each scene. Raises BadInputError for a
+    class that the legend does not know and for a source that does not touch the grid.
+    """
+    from eopipe.errors import UsageError
+    from eopipe.grid import read_grid
+    from eopipe.labels import Legend
+    from eopipe.scenes.item import read_scene, scene_name
+    from eopipe.scenes.labelling import label_band, write_labels
+    from eopipe.store import Layout
+
+    if (source is None) == (asset is None or scene is None):
+        raise UsageError("label needs either --source, or --scene with --asset")
+    legend = Legend(classes, bins, codes, ignore)
+    item = read_scene(scene) if scene and asset else None
+    band = label_band(source, scene, item, asset)
+    write_labels(
+        labels,
+        read_grid(grid),
+        legend,
+        band,
+        scene=scene_name(item["id"]) if item else "",
+        attribute=attribute,
+        resampling=resampling,
+        layout=Layout(chunk, shard),
+    )

@@ -1,0 +1,57 @@
+"""Map of a scene, or of a mosaic of scenes."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from eopipe.contract import Input, Knob, Option, Output
+
+COG = "image/tiff; application=geotiff; profile=cloud-optimized"
+
+
+def predict(
+    model: Annotated[Path, Input("trained model", folder=True)],
+    tiles: Annotated[tuple[Path, ...], Input("tile stores; several are averaged where they are valid", folder=True)],
+    classes: Annotated[Path, Output("classes.tif", "COG of class numbers, 255 where no scene is valid", format=COG)],
+    probabilities: Annotated[
+        Path, Output("probabilities.tif", "COG of class probabilities, one band a class, scale 1/10000", format=COG)
+    ],
+    *,
+    halo: Annotated[int, Option("pixels around a window that the model also sees", ge=0)] = 32,
+    window: Annotated[int, Option("edge of a window in pixels; memory grows with its square", ge=64)] = 1024,
+    device: Annotated[Literal["auto", "cpu", "cuda"], Knob("where to compute")] = "auto",
+    threads: Annotated[int, Option("threads; more may change the last bit of a sum", ge=1)] = 1,
+) -> None:
+    """Predict classes and their probabilities for every pixel, in windows that leave no seam.
+
+    Bands are taken by name. Raises BadInputError when a scene lacks a band of the model or lies on another
+    grid.
+    """
+    from eopipe.errors import BadInputError
+    from eopipe.grid import same_grid
+    from eopipe.models.predictor import predictor
+    from eopipe.models.trained import read_trained
+    from eopipe.mosaic import probabilities as parts_of
+    from eopipe.mosaic import write_maps
+    from eopipe.store import Tiles
+
+    trained = read_trained(model)
+    stores = sorted((Tiles(path) for path in tiles), key=lambda store: store.scene)
+    for store in stores:
+        lacking = [band for band in trained.bands if band not in store.names]
+        if lacking:
+            raise BadInputError(
+                f"scene {store.scene} has no band {', '.join(lacking)} that the model needs; it has {', '.join(store.names)}"
+            )
+        if not same_grid(store.grid, stores[0].grid):
+            raise BadInputError(f"scenes {stores[0].scene} and {store.scene} lie on different grids")
+    parts = parts_of(
+        stores,
+        trained.bands,
+        trained.normaliser,
+        predictor(trained, model, device, threads),
+        len(trained.classes),
+        edge=window,
+        halo=halo,
+        factor=trained.architecture.factor,
+    )
+    write_maps(parts, stores[0].grid, trained.classes, classes, probabilities)

@@ -1,0 +1,183 @@
+"""Tiles on disk: one sharded Zarr v3 store a scene, which opens in xarray with its place.
+
+A tile store holds `image` (band, y, x), as stored in the scene with its scale and offset, and `valid`
+(y, x); a label store holds `label` and `valid`. The fill value never means data: `valid` tells.
+"""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from eopipe.errors import BadInputError
+from eopipe.publish import publish
+
+if TYPE_CHECKING:
+    import zarr
+    from odc.geo.geobox import GeoBox
+
+Codec = Literal["lz4", "zstd"]
+NO_LABEL = 255
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How arrays are cut: edge of a chunk (read unit) and of a shard (file) in pixels, and the codec."""
+
+    chunk: int = 256
+    shard: int = 2048
+    codec: Codec = "lz4"
+
+    def shards(self, shape: tuple[int, int]) -> tuple[int, int]:
+        """Shard of this raster: no larger than needed, always whole chunks."""
+        height, width = (min(self.shard, -(-edge // self.chunk) * self.chunk) for edge in shape)
+        return height, width
+
+    def files(self, shape: tuple[int, int]) -> int:
+        """Number of shards that a raster of this shape takes."""
+        height, width = self.shards(shape)
+        return -(-shape[0] // height) * -(-shape[1] // width)
+
+
+class Tiles:
+    """A published store, opened for reading."""
+
+    def __init__(self, path: Path) -> None:
+        import zarr
+
+        self.path = Path(path)
+        try:
+            self.group = zarr.open_group(self.path, mode="r")
+        except (FileNotFoundError, ValueError) as error:
+            raise BadInputError(f"{path} is not a Zarr store of eopipe") from error
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """What the store says of itself: scene, datetime, band or class names."""
+        return dict(self.group.attrs)
+
+    @property
+    def scene(self) -> str:
+        """The scene that the store comes from; empty for labels that hold for every scene."""
+        return str(self.attributes["scene"])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Band names of an image, class names of a label, in order."""
+        return tuple(self.attributes["names"])
+
+    @property
+    def grid(self) -> "GeoBox":
+        """Where the store lies."""
+        from affine import Affine
+        from odc.geo.geobox import GeoBox
+
+        attributes = self.attributes
+        return GeoBox(
+            tuple(attributes["spatial:shape"]),
+            Affine(*attributes["spatial:transform"]),
+            attributes["proj:code"],
+        )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width in pixels."""
+        height, width = self.attributes["spatial:shape"]
+        return height, width
+
+    @cached_property
+    def scaling(self) -> tuple[float, float]:
+        """Scale and offset that turn stored numbers into physical ones."""
+        attributes = self.array("image").attrs
+        return float(str(attributes["scale_factor"])), float(str(attributes["add_offset"]))
+
+    def array(self, name: str) -> "zarr.Array[Any]":
+        """One array of the store."""
+        return self.group[name]  # type: ignore[return-value]
+
+    def read(self, name: str, y: slice = slice(None), x: slice = slice(None)) -> npt.NDArray[Any]:
+        """Read a window of an array; the window is in the last two axes."""
+        return np.asarray(self.array(name)[..., y, x])
+
+    def physical(
+        self, bands: tuple[str, ...], y: slice = slice(None), x: slice = slice(None)
+    ) -> npt.NDArray[np.float32]:
+        """Bands by name as float32 (band, y, x), scale and offset applied."""
+        missing = [band for band in bands if band not in self.names]
+        if missing:
+            raise BadInputError(f"{self.path} has no band {', '.join(missing)}; it has {', '.join(self.names)}")
+        stored = self.read("image", y, x)[[self.names.index(band) for band in bands]]
+        scale, offset = self.scaling
+        return stored.astype(np.float32) * np.float32(scale) + np.float32(offset)
+
+
+@contextmanager
+def new_store(
+    target: Path, grid: "GeoBox", names: tuple[str, ...], scene: str, attributes: dict[str, Any]
+) -> Iterator["zarr.Group"]:
+    """Publish a store: its place and names are written, the block adds the arrays."""
+    import zarr
+
+    with publish(target, folder=True) as draft, zarr.config.set({"array.write_empty_chunks": True}):
+        group = zarr.create_group(draft, attributes=_identity(grid, names, scene) | attributes)
+        _write_place(group, grid)
+        yield group
+        with warnings.catch_warnings():
+            # Not in the Zarr v3 text yet; xarray then opens a store with one read and lists no folder.
+            warnings.filterwarnings("ignore", message="Consolidated metadata")
+            zarr.consolidate_metadata(draft)
+
+
+def _identity(grid: "GeoBox", names: tuple[str, ...], scene: str) -> dict[str, Any]:
+    return {
+        "Conventions": "CF-1.10",
+        "scene": scene,
+        "names": list(names),
+        "proj:code": str(grid.crs),
+        "spatial:dimensions": ["y", "x"],
+        "spatial:shape": list(grid.shape),
+        "spatial:transform": list(grid.affine)[:6],
+    }
+
+
+def _write_place(group: "zarr.Group", grid: "GeoBox") -> None:
+    """CF coordinates of pixel centres and the grid mapping that rioxarray and GDAL read."""
+    for name, axis in (("y", 0), ("x", 1)):
+        values = grid.coordinates[grid.dimensions[axis]].values
+        array = group.create_array(
+            name, shape=values.shape, dtype="float64", dimension_names=(name,), compressors=None
+        )
+        array[:] = values
+        array.attrs["axis"] = name.upper()
+    step = list(grid.affine)[:6]
+    transform = " ".join(map(repr, (step[2], step[0], step[1], step[5], step[3], step[4])))
+    place = group.create_array("spatial_ref", shape=(), dtype="int32", dimension_names=())
+    place.attrs.update({"crs_wkt": grid.crs.to_wkt() if grid.crs else "", "GeoTransform": transform})
+
+
+def add_array(
+    group: "zarr.Group", name: str, shape: tuple[int, ...], dtype: Any, layout: Layout, **attributes: Any
+) -> "zarr.Array[Any]":
+    """Add a sharded array over (y, x) or (band, y, x); all bands lie in one chunk, as training reads them."""
+    from zarr.codecs import BloscCodec, Crc32cCodec
+
+    bands, raster = shape[:-2], (shape[-2], shape[-1])
+    speed = {"lz4": 5, "zstd": 1}[layout.codec]
+    array = group.create_array(
+        name,
+        shape=shape,
+        dtype=dtype,
+        chunks=(*bands, layout.chunk, layout.chunk),
+        shards=(*bands, *layout.shards(raster)),
+        compressors=[BloscCodec(cname=layout.codec, clevel=speed, shuffle="bitshuffle"), Crc32cCodec()],
+        fill_value=0,
+        dimension_names=("band", "y", "x") if bands else ("y", "x"),
+    )
+    array.attrs.update({"grid_mapping": "spatial_ref"} | attributes)
+    return array

@@ -1,0 +1,172 @@
+"""The files that are derived from the stages: config schema, CWL tools, reference page."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from eopipe import __version__
+from eopipe.contract import STAGES, Input, Knob, Option, Output, Port, Stage, is_path, stage
+
+HEAD = "# Derived from eopipe/stages by `eopipe sync`; do not edit.\n"
+KINDS = {int: "int", float: "double", str: "string", bool: "boolean"}
+NETWORK = ("search", "fetch")
+# Memory and cores of one job, in MB; the same figures as the rules' for a small run.
+RESOURCES = {"train": (2, 4000), "predict": (1, 2000), "evaluate": (1, 2000), "export": (1, 2000)}
+FORMATS = {
+    "application/json": "iana:application/json",
+    "application/geo+json": "iana:application/geo+json",
+    "text/html": "iana:text/html",
+    "image/png": "iana:image/png",
+}
+
+
+def derived(root: Path) -> dict[Path, str]:
+    """Every derived file of a checkout and what it must hold."""
+    files = {root / "config/schema.json": schema(), root / "docs/stages.md": reference()}
+    return files | {root / f"cwl/{name}.cwl": cwl(stage(name)) for name in STAGES}
+
+
+def sync(words: list[str]) -> int:
+    """Write the derived files into the checkout; with --check only tell which ones are stale."""
+    root = Path.cwd()
+    stale = [p for p, text in derived(root).items() if not p.is_file() or p.read_text() != text]
+    for path in stale:
+        if "--check" not in words:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(derived(root)[path])
+        print(f"{'stale' if '--check' in words else 'wrote'} {path.relative_to(root)}", file=sys.stderr)
+    return int(bool(stale) and "--check" in words)
+
+
+def schema() -> str:
+    """The JSON Schema of the config file, for editors and for the workflow catalogues."""
+    from eopipe.config import model
+
+    made = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | model().model_json_schema()
+    return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
+
+
+def cwl(definition: Stage) -> str:
+    """The CWL v1.2 tool of a stage."""
+    cores, memory = RESOURCES.get(definition.name, (1, 1500))
+    outputs = definition.of(Output)
+    tool: dict[str, Any] = {
+        "cwlVersion": "v1.2",
+        "class": "CommandLineTool",
+        "$namespaces": {"iana": "https://www.iana.org/assignments/media-types/", "s": "https://schema.org/"},
+        "label": f"eopipe {definition.name}",
+        "doc": definition.summary,
+        "s:license": "https://spdx.org/licenses/Apache-2.0",
+        "requirements": {
+            "NetworkAccess": {"networkAccess": definition.name in NETWORK},
+            "ResourceRequirement": {"coresMin": cores, "coresMax": cores, "ramMin": memory, "ramMax": 2 * memory},
+            "LoadListingRequirement": {"loadListing": "no_listing"},
+            # An engine's cache looks at the command, not at the program behind it.
+            "EnvVarRequirement": {"envDef": {"EOPIPE_VERSION": __version__}},
+        },
+        "hints": {
+            "SoftwareRequirement": {
+                "packages": {"eopipe": {"version": [__version__], "specs": ["https://github.com/eopipe/eopipe"]}}
+            }
+        },
+        "baseCommand": ["eopipe", definition.name],
+        "inputs": {_cwl_name(p): _cwl_input(p) for p in definition.ports},
+        "outputs": {k: v for p in outputs for k, v in _cwl_outputs(p).items()} | _cwl_record(outputs[0]),
+    }
+    return HEAD + yaml.safe_dump(tool, sort_keys=False, width=110, allow_unicode=True)
+
+
+def _cwl_name(port: Port) -> str:
+    return f"{port.name}_name" if isinstance(port.mark, Output) else port.name
+
+
+def _cwl_type(port: Port) -> Any:
+    if isinstance(port.mark, Input):
+        kind: Any = ["File", "Directory"] if port.mark.mixed else "Directory" if port.mark.folder else "File"
+    elif port.choices:
+        kind = {"type": "enum", "symbols": list(port.choices)}
+    else:
+        kind = "string" if is_path(port) else KINDS[port.base]
+    kind = {"type": "array", "items": kind} if port.many else kind
+    if port.optional:
+        return ["null", *(kind if isinstance(kind, list) else [kind])]
+    return kind
+
+
+def _cwl_input(port: Port) -> dict[str, Any]:
+    made: dict[str, Any] = {"type": _cwl_type(port), "label": port.name.replace("_", " "), "doc": port.mark.doc}
+    if isinstance(port.mark, Output):
+        made["default"] = port.mark.name
+    elif not port.required and port.default is not None:
+        made["default"] = list(port.default) if port.many else port.default
+    made["inputBinding"] = {"prefix": port.flag}
+    return made
+
+
+def _cwl_outputs(port: Port) -> dict[str, Any]:
+    mark = port.mark
+    assert isinstance(mark, Output)
+    glob = f"$(inputs.{port.name}_name)"
+    made: dict[str, Any] = {"type": "Directory" if mark.folder else "File", "label": port.name, "doc": mark.doc}
+    if mark.format in FORMATS:
+        made["format"] = FORMATS[mark.format]
+    found = {port.name: made | {"outputBinding": {"glob": glob}}}
+    if mark.each:
+        each = {"type": "File[]", "label": f"{port.name}, one by one", "doc": "for a scatter"}
+        found[f"{port.name}_each"] = each | {"outputBinding": {"glob": f"{glob}/{mark.each}"}}
+    return found
+
+
+def _cwl_record(first: Port) -> dict[str, Any]:
+    binding = {"glob": f"$(inputs.{first.name}_name).run.json"}
+    return {"record": {"type": "File", "label": "run record", "doc": "what the job did", "outputBinding": binding}}
+
+
+def reference() -> str:
+    """The page that lists every stage and its ports."""
+    parts = ["<!-- Derived from eopipe/stages by `eopipe sync`; do not edit. -->", "# Stages", ""]
+    parts += [
+        "A stage is one function: `eopipe STAGE`, its section in the config, its CWL tool and its rule are the same",
+        "thing. An **option** changes the result, so a change reruns the stage; a **knob** changes only speed or place.",
+        "",
+    ]
+    for name in STAGES:
+        parts += _section(stage(name))
+    return "\n".join(parts) + "\n"
+
+
+def _section(definition: Stage) -> list[str]:
+    text = (definition.function.__doc__ or "").strip().splitlines()
+    lines = [f"## {definition.name}", "", *(line.strip() for line in text), ""]
+    lines += ["| port | kind | type | default | meaning |", "|---|---|---|---|---|"]
+    for port in definition.ports:
+        cells = (f"`{port.flag}`", _kind(port), _type(port), _default(port), port.mark.doc)
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return [*lines, ""]
+
+
+def _kind(port: Port) -> str:
+    names = {Input: "input", Output: "output", Option: "option", Knob: "knob"}
+    return names[type(port.mark)] + (" (config)" if isinstance(port.mark, Input) and port.mark.user else "")
+
+
+def _type(port: Port) -> str:
+    if is_path(port):
+        folder = getattr(port.mark, "folder", True)
+        kind = "folder" if folder else "file"
+    else:
+        kind = " or ".join(port.choices) or port.base.__name__
+    return f"{kind}s" if port.many and is_path(port) else f"list of {kind}" if port.many else kind
+
+
+def _default(port: Port) -> str:
+    if isinstance(port.mark, Output):
+        return f"`{port.mark.name}`"
+    if port.required:
+        return "required"
+    if port.default in (None, ()):
+        return ""
+    return "`" + (" ".join(map(str, port.default)) if port.many else str(port.default)) + "`"

@@ -1,0 +1,1 @@
+"""The training loop and what keeps it: world, data order, checkpoints, signals."""

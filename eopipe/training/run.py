@@ -1,0 +1,110 @@
+"""A training from its inputs to its published model: check, launch, publish."""
+
+import hashlib
+import json
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from eopipe.chips import Reader, fit_normaliser, pair
+from eopipe.errors import UsageError
+from eopipe.models import Architecture
+from eopipe.models.trained import Trained, write_trained
+from eopipe.publish import digest, publish, read_json
+from eopipe.sampling import scenes_of
+from eopipe.splits import read_split
+from eopipe.training.checkpoint import steps
+from eopipe.training.job import Job
+from eopipe.training.launch import launch, lease
+
+Paths = tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides the weights, besides the data."""
+
+    architecture: str
+    width: int
+    depth: int
+    epochs: int
+    batch: int
+    learning_rate: float
+    weight_decay: float
+    warmup: float
+    augment: str
+    precision: str
+    seed: int
+    processes: int
+    threads: int
+
+
+def run(
+    tiles: Paths, labels: Paths, chips: Path, model: Path, settings: Settings, room: Path, knobs: dict[str, Any]
+) -> None:
+    """Train in a state folder that is keyed by inputs and settings, then publish the model."""
+    pairs = pair(tiles, labels)
+    split = read_split(chips)
+    scenes_of(split, pairs)
+    state = (room / key(tiles, labels, chips, settings)).resolve()
+    with lease(state):
+        job = make_job(tiles, labels, chips, state, split, settings, knobs)
+        job.write(state / "job.json")
+        launch(state / "job.json", state, settings.processes, settings.threads)
+        _publish(model, job, pairs[0][1].names, settings)
+    # The model is published: a later run of the same training starts afresh and gives the same.
+    shutil.rmtree(state)
+
+
+def key(tiles: Paths, labels: Paths, chips: Path, settings: Settings) -> str:
+    """A name for the state of this training: other data or settings never resume it."""
+    told = {
+        "tiles": sorted(digest(p) for p in tiles),
+        "labels": sorted(digest(p) for p in labels),
+        "chips": digest(chips),
+        "settings": asdict(settings),
+    }
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def make_job(
+    tiles: Paths, labels: Paths, chips: Path, state: Path, split: dict[str, Any], settings: Settings, knobs: dict[str, Any]
+) -> Job:
+    """Check what can be checked before torchrun starts, and measure the bands."""
+    pairs = pair(tiles, labels)
+    bands, classes = pairs[0][0].names, pairs[0][1].names
+    architecture = Architecture(settings.architecture, len(bands), len(classes), settings.width, settings.depth)
+    architecture.build()
+    if split["chip"] % architecture.factor:
+        raise UsageError(
+            f"chips of {split['chip']} pixels cannot be halved {settings.depth} times; "
+            f"choose split.chip as a multiple of {architecture.factor}, or a smaller train.depth"
+        )
+    reader = Reader(pairs, bands, split["chip"], knobs["cache_mb"] << 20)
+    told = asdict(settings)
+    for name in ("architecture", "width", "depth", "processes"):
+        told.pop(name)
+    return Job(
+        tiles=tuple(str(p.resolve()) for p in tiles),
+        labels=tuple(str(p.resolve()) for p in labels),
+        chips=str(chips.resolve()),
+        state=str(state),
+        architecture=architecture,
+        bands=bands,
+        normaliser=fit_normaliser(reader, split["samples"]["train"]),
+        chip=split["chip"],
+        **told,
+        **knobs,
+    )
+
+
+def _publish(model: Path, job: Job, classes: tuple[str, ...], settings: Settings) -> None:
+    from safetensors.torch import load_file
+
+    last = steps(Path(job.state))[-1]
+    trained = Trained(job.architecture, job.bands, classes, job.normaliser, job.chip)
+    history = read_json(last / "state.json")["history"]
+    with publish(model, folder=True) as draft:
+        write_trained(draft, trained, load_file(last / "model.safetensors"), history, asdict(settings))
+

@@ -1,0 +1,62 @@
+"""The world of a worker: rank, size, device. The only place that reads RANK and its kin."""
+
+import ctypes
+import os
+import signal
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class World:
+    """Who this worker is among the others, and where it computes."""
+
+    rank: int
+    size: int
+    device: "torch.device"
+
+    def sum(self, values: "Tensor") -> "Tensor":
+        """Sum a tensor over all workers, in place."""
+        import torch.distributed as dist
+
+        dist.all_reduce(values)
+        return values
+
+    @property
+    def first(self) -> bool:
+        """Whether this worker writes files and logs."""
+        return self.rank == 0
+
+
+def join(device: str, timeout_s: float, threads: int) -> World:
+    """Enter the process group that torchrun set up; gloo on CPU, NCCL on GPU."""
+    import torch
+    import torch.distributed as dist
+
+    rank, size, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+    use_cuda = device == "cuda" or (device == "auto" and torch.cuda.is_available())
+    # More threads would change the order of sums, and so the last bits of the weights.
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(True)
+    place = torch.device("cuda", local % torch.cuda.device_count()) if use_cuda else torch.device("cpu")
+    dist.init_process_group("nccl" if use_cuda else "gloo", timeout=timedelta(seconds=timeout_s))
+    return World(rank, size, place)
+
+
+def leave() -> None:
+    """Leave the process group."""
+    import torch.distributed as dist
+
+    dist.destroy_process_group()
+
+
+def die_with_parent() -> None:
+    """Ask Linux to kill this process when its parent dies, so that no worker trains on alone."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

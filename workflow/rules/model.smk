@@ -1,0 +1,52 @@
+rule train:
+    "Train on the chips with torchrun; goes on from its checkpoint after a failure."
+    input:
+        tiles=all_tiles,
+        labels=all_labels,
+        chips=f"{RESULTS}/split.json",
+    output:
+        root=f"{RESULTS}/model/manifest.json",
+    log:
+        f"{RESULTS}/logs/train.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/train.tsv"
+    conda:
+        "../envs/eopipe.yaml"
+    threads: config["train"]["processes"] * config["train"]["threads"]
+    resources:
+        mem_mb=lambda wildcards, input, threads, attempt: (1500 + volume(*input.tiles)) * threads * attempt,
+        runtime=lambda wildcards, attempt: 720 * attempt,
+    params:
+        tiles=lambda wildcards, input: folders(input.tiles),
+        labels=lambda wildcards, input: folders(input.labels),
+        model=subpath(output.root, parent=True),
+        options=options("train"),
+    shell:
+        "eopipe train --tiles {params.tiles:q} --labels {params.labels:q} --chips {input.chips:q}"
+        " --model {params.model:q} {params.options} {KNOBS[train]} > {log:q} 2>&1"
+
+
+rule export:
+    "The model as ONNX, compared with the model on real chips."
+    input:
+        model=f"{RESULTS}/model/manifest.json",
+        tiles=lambda wildcards: all_tiles(wildcards)[0],
+    output:
+        onnx=f"{RESULTS}/model.onnx",
+        check=f"{RESULTS}/export.json",
+    log:
+        f"{RESULTS}/logs/export.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/export.tsv"
+    conda:
+        "../envs/eopipe.yaml"
+    resources:
+        mem_mb=lambda wildcards, attempt: 2500 * attempt,
+        runtime=20,
+    params:
+        model=subpath(input.model, parent=True),
+        tiles=lambda wildcards, input: folders([input.tiles]),
+        options=options("export"),
+    shell:
+        "eopipe export --model {params.model:q} --tiles {params.tiles:q} --onnx {output.onnx:q}"
+        " --check {output.check:q} {params.options} {KNOBS[export]} > {log:q} 2>&1"
