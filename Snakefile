@@ -28,3 +28,7 @@ rule all:
         f"{RESULTS}/report.html",
         f"{RESULTS}/model.onnx",
         f"{RESULTS}/crate/manifest.json",
+
+
+onsuccess:
+    print(summary(RESULTS))

@@ -18,21 +18,35 @@ Floats = npt.NDArray[np.float32]
 def pair(tiles: tuple[Path, ...], labels: tuple[Path, ...]) -> list[tuple[Tiles, Tiles]]:
     """Give every tile store its labels: those of its scene, or the ones that hold for all scenes.
 
-    Sorted by scene; raises BadInputError for another grid, missing labels or a scene given twice.
+    Sorted by scene; raises BadInputError for another grid, other classes, missing labels or a scene given twice.
     """
     stores = {store.scene: store for store in map(Tiles, tiles)}
     legend = {store.scene: store for store in map(Tiles, labels)}
     if len(stores) < len(tiles) or len(legend) < len(labels):
         raise BadInputError("the same scene is given twice among the tiles or labels")
-    pairs = []
-    for scene in sorted(stores):
-        label = legend.get(scene, legend.get(""))
-        if label is None:
-            raise BadInputError(f"scene {scene} has no labels; there are labels of {', '.join(sorted(legend))}")
-        if not same_grid(stores[scene].grid, label.grid):
-            raise BadInputError(f"tiles and labels of scene {scene} lie on different grids; make both from one grid")
-        pairs.append((stores[scene], label))
+    gone = sorted(scene for scene in stores if not legend.keys() & {scene, ""})
+    if gone:
+        raise BadInputError(f"no labels of scene {', '.join(gone)}; there are labels of {', '.join(sorted(legend))}")
+    pairs = [(stores[scene], legend.get(scene) or legend[""]) for scene in sorted(stores)]
+    _alike(pairs)
     return pairs
+
+
+def _alike(pairs: list[tuple[Tiles, Tiles]]) -> None:
+    """One place of a chip and one number of a class hold for all scenes."""
+    grid, classes = pairs[0][0].grid, pairs[0][1].names
+    wrong = [store for pair in pairs for store in pair if not same_grid(store.grid, grid)]
+    if wrong:
+        raise BadInputError(
+            f"tiles and labels lie on different grids: {', '.join(str(store.path) for store in wrong)} "
+            f"and {pairs[0][0].path}; make all from one grid"
+        )
+    for _, label in pairs:
+        if label.names != classes:
+            raise BadInputError(
+                f"{label.path} has the classes {', '.join(label.names)}, "
+                f"{pairs[0][1].path} has {', '.join(classes)}; make all labels with the same classes"
+            )
 
 
 @dataclass
@@ -44,6 +58,13 @@ class Reader:
     chip: int
     budget: int = 1 << 30
     _kept: "OrderedDict[tuple[int, str], npt.NDArray[Any]]" = field(default_factory=OrderedDict)
+
+    def __post_init__(self) -> None:
+        """Every scene has the bands."""
+        for tiles, _ in self.pairs:
+            missing = [band for band in self.bands if band not in tiles.names]
+            if missing:
+                raise BadInputError(f"{tiles.path} has no band {', '.join(missing)}; it has {', '.join(tiles.names)}")
 
     def image(self, scene: int, row: int, col: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
         """Stored numbers (band, chip, chip) of the bands by name, and the valid mask (chip, chip)."""
@@ -90,7 +111,7 @@ class Normaliser:
 def fit_normaliser(reader: Reader, samples: npt.NDArray[np.int64], most: int = 2000) -> Normaliser:
     """Measure the bands over valid pixels of training samples (at most this many, evenly spread)."""
     total, squares, count = np.zeros(len(reader.bands)), np.zeros(len(reader.bands)), 0
-    for scene, row, col in samples[:: -(-len(samples) // most)]:
+    for scene, row, col in samples[:: max(1, -(-len(samples) // most))]:
         stored, valid = reader.image(scene, row, col)
         scale, offset = reader.pairs[scene][0].scaling
         pixels = stored[:, valid].astype(np.float64) * scale + offset

@@ -25,7 +25,8 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code."""
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    logging.basicConfig(format="%(message)s", stream=sys.stderr)
+    logging.getLogger("eopipe").setLevel(logging.INFO)
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         return dispatch(words)

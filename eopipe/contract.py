@@ -120,9 +120,14 @@ class Stage:
     @property
     def settings(self) -> tuple[Port, ...]:
         """The ports that a config file sets: options, knobs and the user's own input files."""
-        return tuple(
-            p for p in self.ports if isinstance(p.mark, Option) or (isinstance(p.mark, Input) and p.mark.user)
-        )
+        return tuple(p for p in self.ports if _in_config(p))
+
+
+def _in_config(port: Port) -> bool:
+    if isinstance(port.mark, Input):
+        return port.mark.user
+    # Folders of unfinished work are the workflow's business.
+    return isinstance(port.mark, Option) and not is_path(port)
 
 
 def summary(name: str) -> str:

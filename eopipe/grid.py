@@ -17,12 +17,16 @@ def read_grid(path: Path) -> "GeoBox":
     """Read a grid file: CRS, six affine numbers and (height, width)."""
     from affine import Affine
     from odc.geo.geobox import GeoBox
+    from pyproj.exceptions import CRSError
 
     value = read_json(path)
     try:
-        return GeoBox(tuple(value["shape"]), Affine(*value["transform"]), value["crs"])
-    except (KeyError, TypeError) as error:
+        grid = GeoBox(tuple(value["shape"]), Affine(*value["transform"]), value["crs"])
+    except (KeyError, TypeError, ValueError, CRSError) as error:
         raise BadInputError(f"{path} is not a grid: it needs crs, transform and shape") from error
+    if grid.crs is None or 0 in grid.shape or not grid.axis_aligned:
+        raise BadInputError(f"{path} is no grid to work on: it is empty, turned, or has no CRS")
+    return grid
 
 
 def grid_json(grid: "GeoBox") -> dict[str, Any]:
@@ -61,8 +65,14 @@ def utm(longitude: float, latitude: float) -> str:
 
 
 def same_grid(one: "GeoBox", other: "GeoBox") -> bool:
-    """Whether two grids are the same place, pixel by pixel."""
-    return bool(one.crs == other.crs and one.shape == other.shape and one.affine.almost_equals(other.affine))
+    """Whether two grids are the same place, to a thousandth of a pixel."""
+    if one.crs != other.crs or one.shape != other.shape:
+        return False
+    (height, width), a, b = one.shape, one.affine, other.affine
+    # In pixels, since a fixed tolerance in units of the CRS can be a whole pixel in degrees.
+    across = abs(a.c - b.c) + abs(a.a - b.a) * width
+    down = abs(a.f - b.f) + abs(a.e - b.e) * height
+    return bool(across < 1e-3 * abs(a.a) and down < 1e-3 * abs(a.e))
 
 
 def windows(shape: tuple[int, int], edge: int) -> list[tuple[slice, slice]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from eopipe.errors import BadInputError
+from eopipe.errors import BadInputError, RefusedError, UsageError
 from eopipe.store import NO_LABEL
 
 if TYPE_CHECKING:
@@ -24,6 +24,16 @@ class Legend:
     bins: tuple[float, ...] = ()
     codes: tuple[int, ...] = ()
     ignore: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check that bins and codes fit the classes, whose numbers stay below the mark for no label."""
+        count = len(self.classes)
+        if len(set(self.classes)) < count or count > NO_LABEL:
+            raise UsageError(f"label.classes needs up to {NO_LABEL} different names")
+        if self.bins and (self.codes or len(self.bins) != count - 1 or list(self.bins) != sorted(set(self.bins))):
+            raise UsageError(f"{count} classes need {count - 1} rising edges in label.bins, and then no label.codes")
+        if self.codes and not len(set(self.codes)) == len(self.codes) == count:
+            raise UsageError(f"{count} classes need {count} different numbers in label.codes")
 
     def read(self, values: npt.NDArray[Any], there: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
         """Class numbers of raster values (uint8, 255 where there is no label).
@@ -44,19 +54,29 @@ def rasterize(source: Path, grid: "GeoBox", legend: Legend, attribute: str) -> n
     import pyogrio.raw
     from rasterio.features import rasterize as burn
 
+    _refuse_text(source)
     try:
         meta, _, shapes, fields = pyogrio.raw.read(source, columns=[attribute])
     except pyogrio.errors.DataSourceError as error:
         raise BadInputError(f"{source} cannot be read as vectors: {error}") from error
     if not fields:
         raise BadInputError(f"{source} has no attribute {attribute}; it has {', '.join(_fields(source))}")
+    if not meta["crs"]:
+        raise BadInputError(f"{source} has no CRS, so its shapes have no place")
     numbers = [_number(value, legend, source) for value in fields[0]]
     geometries = _to_grid(shapes, str(meta["crs"]), grid)
-    pairs = [(g, n) for g, n in zip(geometries, numbers, strict=True) if n != NO_LABEL]
+    pairs = [(g, n) for g, n in zip(geometries, numbers, strict=True) if g and n != NO_LABEL]
     if not pairs:
         return np.full(grid.shape, NO_LABEL, np.uint8)
     burned = burn(pairs, out_shape=grid.shape, transform=grid.affine, fill=NO_LABEL, dtype="uint8")
     return np.asarray(burned, np.uint8)
+
+
+def _refuse_text(source: Path) -> None:
+    """Refuse what GDAL could take for a virtual dataset, which reads other files."""
+    with source.open("rb") as file:
+        if file.read(64).lstrip()[:1] == b"<":
+            raise RefusedError(f"{source} is XML, which can read other files; give GeoJSON, GeoPackage or a Shapefile")
 
 
 def _fields(source: Path) -> list[str]:

@@ -33,3 +33,15 @@ def run(words: list[str]) -> int:
         if any(Path(".snakemake/locks").glob("*")):
             subprocess.run([*snakemake, *words, "--unlock"], check=True, capture_output=True)
         return subprocess.run([*snakemake, *words, "--rerun-incomplete"], check=False).returncode
+
+
+def summary(results: str) -> str:
+    """Where to look after a run, and the scores in one line each."""
+    from eopipe.publish import read_json
+
+    root = Path(results)
+    metrics = read_json(root / "metrics.json")
+    rows = (("this model", "model"), ("per-pixel trees", "pixel_baseline"), ("majority class", "majority"))
+    lines = [f"{name:<16} accuracy {metrics[k]['accuracy']:.3f}   mIoU {metrics[k]['miou']:.3f}" for name, k in rows]
+    places = (("report", "report.html"), ("map", "map.png"), ("metrics", "metrics.json"), ("crate", "crate/ro-crate-metadata.json"))
+    return "\n".join(["", "In places that the model never saw:", *lines, "", *(f"{n:<8} {root / p}" for n, p in places)])

@@ -7,6 +7,7 @@ A folder's manifest (path, size and sha256 of every file) is what later stages a
 import hashlib
 import json
 import os
+import re
 import shutil
 import socket
 import uuid
@@ -15,72 +16,115 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from eopipe.errors import BadInputError, IntegrityError, is_full, no_space
+from eopipe.errors import BadInputError, EopipeError, IntegrityError, UsageError, is_full, no_space
 
 MANIFEST = "manifest.json"
+LEAST_ROOM = 1 << 20
 
 
 @contextmanager
 def publish(target: Path, *, folder: bool = False) -> Iterator[Path]:
     """Give a temporary path to write to; put it under its final name if the block succeeds.
 
-    Raises NoSpaceError when the disk or quota fills up; nothing is left behind then.
+    Raises NoSpaceError when the disk or quota fills up, UsageError when the place cannot be written to;
+    nothing is left behind then.
     """
     target = Path(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    _sweep(target)
     # The final name is the last part, since some formats store the stem of the file they are written to.
-    room = target.parent / f".{target.name}.tmp-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    room = target.parent / f"{_prefix(target)}{os.getpid()}-{uuid.uuid4().hex[:8]}"
     draft = room / target.name
     try:
-        (draft if folder else room).mkdir(parents=True)
+        _make_room(target, draft if folder else room)
         yield draft
         if folder:
             write_manifest(draft)
-        _sync(draft)
+        _sync_all(draft)
         _rename(draft, target, room)
     except BaseException as error:
-        if is_full(error):
+        if is_full(error) or (_is_foreign(error) and _has_no_room(target.parent)):
             raise no_space(target) from error
         raise
     finally:
         shutil.rmtree(room, ignore_errors=True)
 
 
+def _is_foreign(error: BaseException) -> bool:
+    """Tell an error that does not say of itself what is wrong, as GDAL's on a full disk."""
+    return isinstance(error, Exception) and not isinstance(error, EopipeError)
+
+
+def _has_no_room(folder: Path) -> bool:
+    there = os.statvfs(folder)
+    return there.f_bavail * there.f_frsize < LEAST_ROOM or (there.f_files > 0 and there.f_favail == 0)
+
+
+def _prefix(target: Path) -> str:
+    return f".{target.name}.tmp-{socket.gethostname()}-"
+
+
+def _make_room(target: Path, room: Path) -> None:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(target)
+        room.mkdir(parents=True)
+    except OSError as error:
+        if is_full(error):
+            raise
+        raise UsageError(f"cannot write {target}: {error.strerror}; choose another place") from error
+
+
 def _sweep(target: Path) -> None:
     """Remove drafts of this target whose writer is gone (killed with -9) on this host."""
-    for room in target.parent.glob(f".{target.name}.tmp-{socket.gethostname()}-*"):
-        pid = int(room.name.rsplit("-", 2)[1])
-        if not Path(f"/proc/{pid}").exists():
+    # Another host's name may begin like this one's, so the rest has to fit too.
+    draft = re.compile(re.escape(_prefix(target)) + r"(\d+)-[0-9a-f]{8}")
+    for room in target.parent.iterdir():
+        found = draft.fullmatch(room.name)
+        if found and not _is_alive(int(found[1])):
             shutil.rmtree(room, ignore_errors=True)
 
 
-def _sync(draft: Path) -> None:
-    paths = [draft, *draft.rglob("*")] if draft.is_dir() else [draft]
-    for path in paths:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _sync_all(draft: Path) -> None:
+    for path in [draft, *draft.rglob("*")] if draft.is_dir() else [draft]:
+        _sync(path)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _rename(draft: Path, target: Path, room: Path) -> None:
-    if target.is_dir():
+    # A folder replaces nothing but an empty folder, so what is there makes way.
+    if target.is_dir() or (draft.is_dir() and target.exists()):
         target.rename(room / "previous")
-    os.replace(draft, target)
+    draft.replace(target)
+    _sync(target.parent)
 
 
 def write_json(path: Path, value: Any) -> None:
     """Write JSON so that the same value gives the same bytes."""
-    path.write_text(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n")
+    text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+    path.write_text(text, encoding="utf-8", newline="\n")
 
 
 def read_json(path: Path) -> Any:
     """Read a JSON file of a stage; say which one when it is broken."""
     try:
-        return json.loads(Path(path).read_text())
-    except (ValueError, UnicodeDecodeError) as error:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
         raise BadInputError(f"{path} is not valid JSON: {error}") from error
     except OSError as error:
         raise BadInputError(f"cannot read {path}: {error.strerror}") from error
@@ -101,8 +145,7 @@ def files(folder: Path) -> list[Path]:
 def write_manifest(folder: Path) -> None:
     """List every file of a folder with its size and sha256."""
     rows = [
-        {"path": p.relative_to(folder).as_posix(), "size": p.stat().st_size, "sha256": sha256(p)}
-        for p in files(folder)
+        {"path": p.relative_to(folder).as_posix(), "size": p.stat().st_size, "sha256": sha256(p)} for p in files(folder)
     ]
     write_json(folder / MANIFEST, {"files": rows})
 
@@ -123,23 +166,30 @@ def verify(folder: Path, *, content: bool = True) -> None:
 
     Raises IntegrityError that lists every removed, added, truncated or changed file.
     """
-    if not (folder / MANIFEST).is_file():
-        raise IntegrityError(f"{folder} has no {MANIFEST}: it was not published whole; make it again")
-    rows = {row["path"]: row for row in read_json(folder / MANIFEST)["files"]}
+    rows = _rows(folder)
     found = {p.relative_to(folder).as_posix(): p for p in files(folder)}
     wrong = [f"{name} is missing" for name in rows.keys() - found.keys()]
     wrong += [f"{name} does not belong there" for name in found.keys() - rows.keys()]
     for name in rows.keys() & found.keys():
         wrong += _compare(name, found[name], rows[name], content)
     if wrong:
-        raise IntegrityError(
-            f"{folder} is damaged: {'; '.join(sorted(wrong))}; remove it and run the stage again"
-        )
+        raise IntegrityError(f"{folder} is damaged: {'; '.join(sorted(wrong))}; remove it and run the stage again")
 
 
-def _compare(name: str, path: Path, row: dict[str, Any], content: bool) -> list[str]:
-    if path.stat().st_size != row["size"]:
-        return [f"{name} has {path.stat().st_size} bytes instead of {row['size']}"]
-    if content and sha256(path) != row["sha256"]:
+def _rows(folder: Path) -> dict[str, tuple[int, str]]:
+    """Size and sha256 of every file that the manifest lists."""
+    if not (folder / MANIFEST).is_file():
+        raise IntegrityError(f"{folder} has no {MANIFEST}: it was not published whole; make it again")
+    try:
+        return {row["path"]: (row["size"], row["sha256"]) for row in read_json(folder / MANIFEST)["files"]}
+    except (BadInputError, KeyError, TypeError) as error:
+        raise IntegrityError(f"{folder / MANIFEST} is damaged; remove {folder} and run the stage again") from error
+
+
+def _compare(name: str, path: Path, row: tuple[int, str], content: bool) -> list[str]:
+    want, checksum = row
+    if path.stat().st_size != want:
+        return [f"{name} has {path.stat().st_size} bytes instead of {want}"]
+    if content and sha256(path) != checksum:
         return [f"{name} has other content than the manifest says"]
     return []

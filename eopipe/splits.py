@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from eopipe.errors import BadInputError, IntegrityError
+from eopipe.errors import BadInputError, IntegrityError, UsageError
 
 Method = Literal["blocks", "west-east", "east-west", "north-south", "south-north"]
 Positions = npt.NDArray[np.int64]
@@ -32,6 +32,13 @@ class Plan:
     folds: int
     fold: int
     seed: int
+
+    def __post_init__(self) -> None:
+        """Check that fractions or folds deal out each place once."""
+        if len(self.fractions) != len(SPLITS) or sum(self.fractions) > 1.0001:
+            raise UsageError("split.fractions needs three numbers (train, val, test) that add up to at most 1")
+        if self.folds and not (self.folds >= 3 and self.fold < self.folds):
+            raise UsageError(f"fold {self.fold} of {self.folds}: there must be at least 3 folds, numbered from 0")
 
 
 @dataclass(frozen=True)
@@ -107,7 +114,7 @@ def place_chips(shape: tuple[int, int], plan: Plan) -> dict[str, Positions]:
     tight = np.hstack([corners, corners + plan.chip])
     wide = np.hstack([corners - plan.buffer, corners + plan.chip + plan.buffer])
     inside = [dealt.only(tight, [number]) for number in range(len(SPLITS))]
-    clear = [dealt.only(wide, [0, NOWHERE]), dealt.only(wide, [0, 1, NOWHERE]), np.True_]
+    clear = [dealt.only(wide, [0, NOWHERE]), dealt.only(wide, [0, 1, NOWHERE]), np.ones(len(corners), bool)]
     return {name: corners[inside[n] & clear[n]] for n, name in enumerate(SPLITS)}
 
 
@@ -125,7 +132,9 @@ def audit(chips: dict[str, Positions], chip: int, buffer: int) -> dict[str, int]
             gaps[f"{one}-{other}"] = int(nearest.min()) - chip
     near = [f"{pair} {gap}" for pair, gap in gaps.items() if gap < buffer]
     if near:
-        raise IntegrityError(f"the split leaks: chips of two splits are nearer than {buffer} pixels ({'; '.join(near)})")
+        raise IntegrityError(
+            f"the split leaks: chips of two splits are nearer than {buffer} pixels ({'; '.join(near)})"
+        )
     return gaps
 
 
@@ -147,6 +156,6 @@ def read_split(path: Any) -> dict[str, Any]:
     value: dict[str, Any] = read_json(path)
     try:
         value["samples"] = {k: np.array(v, np.int64).reshape(-1, 3) for k, v in value["samples"].items()}
-    except (KeyError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise BadInputError(f"{path} is not a split file: it has no samples") from error
     return value

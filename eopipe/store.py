@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from eopipe.errors import BadInputError
+from eopipe.errors import BadInputError, UsageError
 from eopipe.publish import publish
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Codec = Literal["lz4", "zstd"]
 NO_LABEL = 255
+IDENTITY = {"scene", "names", "proj:code", "spatial:shape", "spatial:transform"}
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,11 @@ class Layout:
     chunk: int = 256
     shard: int = 2048
     codec: Codec = "lz4"
+
+    def __post_init__(self) -> None:
+        """Check that a shard is whole chunks."""
+        if self.shard % self.chunk:
+            raise UsageError(f"a shard of {self.shard} pixels is no multiple of a chunk of {self.chunk}")
 
     def shards(self, shape: tuple[int, int]) -> tuple[int, int]:
         """Shard of this raster: no larger than needed, always whole chunks."""
@@ -55,7 +61,9 @@ class Tiles:
         try:
             self.group = zarr.open_group(self.path, mode="r")
         except (FileNotFoundError, ValueError) as error:
-            raise BadInputError(f"{path} is not a Zarr store of eopipe") from error
+            raise BadInputError(f"{path} is not a Zarr store") from error
+        if not self.group.attrs.keys() >= IDENTITY:
+            raise BadInputError(f"{path} is a Zarr store, but not one of eopipe: it does not tell its scene and place")
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -99,7 +107,11 @@ class Tiles:
 
     def array(self, name: str) -> "zarr.Array[Any]":
         """One array of the store."""
-        return self.group[name]  # type: ignore[return-value]
+        try:
+            return self.group[name]  # type: ignore[return-value]
+        except KeyError as error:
+            have = ", ".join(sorted(self.group.array_keys()))
+            raise BadInputError(f"{self.path} has no {name}; it has {have}") from error
 
     def read(self, name: str, y: slice = slice(None), x: slice = slice(None)) -> npt.NDArray[Any]:
         """Read a window of an array; the window is in the last two axes."""
@@ -151,7 +163,7 @@ def _write_place(group: "zarr.Group", grid: "GeoBox") -> None:
     for name, axis in (("y", 0), ("x", 1)):
         values = grid.coordinates[grid.dimensions[axis]].values
         array = group.create_array(
-            name, shape=values.shape, dtype="float64", dimension_names=(name,), compressors=None
+            name, shape=values.shape, chunks=values.shape, dtype="float64", dimension_names=(name,), compressors=None
         )
         array[:] = values
         array.attrs["axis"] = name.upper()

@@ -140,7 +140,7 @@ def corners(transform: Affine, height: int, width: int) -> list[list[float]]:
     """The footprint as a closed ring of longitude and latitude."""
     change = Transformer.from_crs("EPSG:3035", "EPSG:4326", always_xy=True)
     pixels = ((0, 0), (0, height), (width, height), (width, 0), (0, 0))
-    return [[round(v, 7) for v in change.transform(*(transform * pixel))] for pixel in pixels]
+    return [[round(v, 7) for v in change.transform(*(transform @ pixel))] for pixel in pixels]
 
 
 def write_cover(source: Path) -> None:

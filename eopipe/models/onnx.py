@@ -1,5 +1,7 @@
 """ONNX: the whole way from physical values to probabilities as one graph."""
 
+import logging
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -36,21 +38,37 @@ def write_onnx(target: Path, trained: Trained, folder: Path, opset: int) -> None
     """Trace the model with free batch, height and width, and write one file."""
     from torch.export import Dim
 
-    example = torch.zeros(2, len(trained.bands), 4 * trained.architecture.factor, 8 * trained.architecture.factor)
     step = trained.architecture.factor
+    example = torch.zeros(2, len(trained.bands), 4 * step, 8 * step)
     sizes = {0: Dim("n"), 2: step * Dim("h", min=1), 3: step * Dim("w", min=1)}
-    torch.onnx.export(
-        Portable(trained, folder).eval(),
-        (example,),
-        target,
-        input_names=["image"],
-        output_names=["probabilities"],
-        opset_version=opset,
-        dynamo=True,
-        dynamic_shapes=({k: v for k, v in sizes.items()},),
-        external_data=False,
-        verbose=False,
-    )
+    # The exporter tells of every pass, and of torchvision, which nothing here needs.
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            Portable(trained, folder).eval(),
+            (example,),
+            target,
+            input_names=["image"],
+            output_names=["probabilities"],
+            opset_version=opset,
+            dynamo=True,
+            dynamic_shapes=(sizes,),
+            external_data=False,
+            verbose=False,
+        )
+    _strip(target)
+
+
+def _strip(target: Path) -> None:
+    """Drop the exporter's notes: stack traces with paths of this machine, and sets in any order."""
+    import onnx
+
+    made = onnx.load(target)
+    graph = made.graph
+    for part in (made, graph, *graph.node, *graph.input, *graph.output, *graph.initializer, *graph.value_info):
+        del part.metadata_props[:]
+    target.write_bytes(made.SerializeToString(deterministic=True))
 
 
 def check_onnx(target: Path, trained: Trained, folder: Path, tiles: Tiles, tolerance: float) -> dict[str, Any]:
@@ -66,7 +84,8 @@ def check_onnx(target: Path, trained: Trained, folder: Path, tiles: Tiles, toler
         worst, count = max(worst, float(np.abs(want - have).max())), count + 1
     if not worst <= tolerance:
         raise IntegrityError(f"the ONNX model differs from the model by {worst:.2g}, more than {tolerance:.2g}")
-    return {"chips": count, "within": tolerance, "bands": list(trained.bands), "classes": list(trained.classes)}
+    told = {"largest_difference": float(f"{worst:.0e}"), "tolerance": tolerance, "chips": count}
+    return told | {"bands": list(trained.bands), "classes": list(trained.classes)}
 
 
 def _chips(tiles: Tiles, trained: Trained) -> list[Floats]:

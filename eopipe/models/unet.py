@@ -39,7 +39,7 @@ class PixelNorm(nn.LayerNorm):
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         """Normalise each pixel."""
-        return super().forward(x_NCHW.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        return super().forward(x_NCHW.permute(0, 2, 3, 1)).permute(0, 3, 1, 2).contiguous()
 
 
 def block(into: int, out: int) -> nn.Sequential:

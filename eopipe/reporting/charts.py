@@ -8,7 +8,7 @@ import numpy.typing as npt
 from markupsafe import Markup
 
 WIDTH, HEIGHT = 460, 280
-LEFT, RIGHT, TOP, BOTTOM = 58, 112, 16, 50
+LEFT, RIGHT, TOP, BOTTOM = 58, 126, 16, 50
 Point = tuple[float, float]
 
 
@@ -23,15 +23,16 @@ class Series:
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis: its title, where it starts and ends, its ticks, and the pixels it spans."""
+    """One axis: its title, its ticks, the values at its ends and the pixels of these."""
 
     title: str
     ticks: list[float]
+    ends: tuple[float, float]
     span: tuple[float, float]
 
     def at(self, value: float) -> float:
-        """The pixel of a value."""
-        low, high = self.ticks[0], self.ticks[-1]
+        """Give the pixel of a value."""
+        low, high = self.ends
         return round(self.span[0] + (value - low) / (high - low) * (self.span[1] - self.span[0]), 1)
 
 
@@ -46,14 +47,15 @@ def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
     return [round(n * step, 10) for n in range(first, last + 1)]
 
 
-def line_chart(alt: str, x_title: str, y_title: str, series: list[Series], floor: float | None = None) -> Markup:
-    """Lines with labelled axes; whole numbers on x; `floor` is a value that the y axis must reach."""
-    points = [point for line in series for point in line.points if math.isfinite(point[1])]
+def line_chart(
+    alt: str, titles: tuple[str, str], span: tuple[float, float], series: list[Series], *more: float
+) -> Markup:
+    """Lines with labelled axes, x over the whole numbers of a span; y also reaches the values in `more`."""
+    points = [point for line in series for point in line.points]
     if not points:
         return Markup("")
-    xs, ys = zip(*points, strict=True)
-    x = Axis(x_title, _whole_ticks(min(xs), max(xs)), (LEFT, WIDTH - RIGHT))
-    y = Axis(y_title, nice_ticks(min(*ys, math.inf if floor is None else floor), max(ys)), (HEIGHT - BOTTOM, TOP))
+    x = _x_axis(titles[0], *span)
+    y = _y_axis(titles[1], [*more, *(py for _, py in points)])
     ends = _apart([y.at(line.points[-1][1]) for line in series if line.points], 17)
     lines = [_line(line, x, y, end) for line, end in zip([s for s in series if s.points], ends, strict=True)]
     return Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}{}</svg>').format(
@@ -61,22 +63,29 @@ def line_chart(alt: str, x_title: str, y_title: str, series: list[Series], floor
     )
 
 
-def _whole_ticks(low: float, high: float) -> list[float]:
-    ticks = nice_ticks(low, high)
-    if all(tick == int(tick) for tick in ticks):
-        return [max(low, 1) if tick == 0 and low >= 1 else tick for tick in ticks]
-    return [float(n) for n in range(math.floor(low), max(math.ceil(high), math.floor(low) + 1) + 1)]
+def _x_axis(title: str, low: float, high: float) -> Axis:
+    high = max(high, low + 1)
+    step = max(1, math.ceil(nice_ticks(low, high)[1] - nice_ticks(low, high)[0]))
+    ticks = [low, *(n for n in range(step, math.floor(high) + 1, step) if n > low + step / 2)]
+    return Axis(title, ticks, (low, high), (LEFT, WIDTH - RIGHT))
+
+
+def _y_axis(title: str, values: list[float]) -> Axis:
+    ticks = nice_ticks(min(values), max(values))
+    return Axis(title, ticks, (ticks[0], ticks[-1]), (HEIGHT - BOTTOM, TOP))
 
 
 def _frame(x: Axis, y: Axis) -> Markup:
     rows = [
-        Markup('<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/><text x="{}" y="{}" text-anchor="end">{}</text>').format(
-            x.span[0], x.span[1], y.at(tick), y.at(tick), LEFT - 8, y.at(tick) + 4.5, f"{tick:g}"
-        )
+        Markup(
+            '<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/><text x="{}" y="{}" text-anchor="end">{}</text>'
+        ).format(x.span[0], x.span[1], y.at(tick), y.at(tick), LEFT - 8, y.at(tick) + 4.5, f"{tick:g}")
         for tick in y.ticks
     ]
     columns = [
-        Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>').format(x.at(tick), HEIGHT - BOTTOM + 20, f"{tick:g}")
+        Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>').format(
+            x.at(tick), HEIGHT - BOTTOM + 20, f"{tick:g}"
+        )
         for tick in x.ticks
     ]
     titles = Markup(
@@ -105,7 +114,7 @@ def _apart(places: list[float], least: float) -> list[float]:
 
 
 def outline(mask: npt.NDArray[np.bool_]) -> str:
-    """The boundary of a mask (y, x) as an SVG path in cells; empty for an empty mask."""
+    """Draw the boundary of a mask (y, x) as an SVG path in cells; empty for an empty mask."""
     return _edges(mask, "M{1} {0}H{2}") + _edges(mask.T, "M{0} {1}V{2}")
 
 
@@ -116,4 +125,3 @@ def _edges(mask: npt.NDArray[np.bool_], form: str) -> str:
     rows, first = np.nonzero(starts == 1)
     _, behind = np.nonzero(starts == -1)
     return "".join(form.format(*run) for run in zip(rows.tolist(), first.tolist(), behind.tolist(), strict=True))
-

@@ -24,27 +24,25 @@ class Licence:
 
 
 def read_items(paths: tuple[Path, ...]) -> list[Item]:
-    """The frozen items, by date and name."""
+    """Read the frozen items, sorted by date and name."""
     return sorted(map(read_json, paths), key=lambda item: (date(item), item["id"]))
 
 
 def date(item: Item) -> str:
-    """The day of a scene; its start where the item covers a time."""
+    """Give the day of a scene; its start where the item covers a time."""
     told = item["properties"]
     return str(told.get("datetime") or told.get("start_datetime") or DASH)[:10]
 
 
 def dates(items: list[Item]) -> dict[str, str]:
-    """The day of each scene by its name."""
+    """Give the day of each scene by its name."""
     return {scene_name(item["id"]): date(item) for item in items}
 
 
 def scene_rows(items: list[Item], pairs: Pairs) -> list[Row]:
     """Scene, date, cloud cover and the share of the grid where it is valid."""
     shares = {tiles.scene: tiles.attributes.get("valid_fraction") for tiles, _ in pairs}
-    return [
-        (item["id"], date(item), _cloud(item), percent(shares.get(scene_name(item["id"])))) for item in items
-    ]
+    return [(item["id"], date(item), _cloud(item), percent(shares.get(scene_name(item["id"])))) for item in items]
 
 
 def _cloud(item: Item) -> str:
@@ -88,7 +86,7 @@ def gap_words(split: dict[str, Any], pairs: Pairs) -> str:
 
 
 def model_rows(model: dict[str, Any]) -> list[Row]:
-    """What the model is and how it was trained."""
+    """Say what the model is and how it was trained."""
     known = {
         "architecture": model["architecture"],
         "parameters": count(model["parameters"]),
@@ -122,7 +120,7 @@ def _digest(path: Path) -> str:
 
 
 def licences(items: list[Item]) -> list[Licence]:
-    """The licences that the items name, each once."""
+    """List the licences that the items name, each once."""
     told = {str(item["properties"]["license"]) for item in items if item["properties"].get("license")}
     links = {str(link["href"]) for item in items for link in item.get("links", []) if link.get("rel") == "license"}
     return [Licence(text, "") for text in sorted(told)] + [Licence(href, _address(href)) for href in sorted(links)]

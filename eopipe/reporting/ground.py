@@ -23,13 +23,13 @@ def pixel_metres(grid: "GeoBox") -> tuple[float, float]:
 
 
 def length(metres: float) -> str:
-    """A length in words, with three digits: 850 m, 12.5 km."""
+    """Say a length in words, with three digits: 850 m, 12.5 km."""
     if metres < 1000:
         return f"{metres:.3g} m"
     return f"{metres / 1000:.3g} km" if metres < 1e6 else f"{metres / 1000:.0f} km"
 
 
 def round_length(most: float) -> float:
-    """The longest of 1, 2 or 5 times a power of ten that is at most this long."""
+    """Find the longest of 1, 2 or 5 times a power of ten that is at most this long."""
     power: float = 10.0 ** math.floor(math.log10(most))
     return max(step * power for step in (1, 2, 5) if step * power <= most)

@@ -1,47 +1,22 @@
 """Put the page together: everything inline, nothing from the network, no script."""
 
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
-from markupsafe import Markup
 
 from eopipe import __version__
 from eopipe.reporting import facts, tables
-from eopipe.reporting.palette import CIVIDIS
-from eopipe.reporting.panels import Block
+from eopipe.reporting.palette import RAMP
 from eopipe.reporting.pictures import RIGHT, ROLES, UNTESTED, WRONG
-from eopipe.reporting.views import Pairs
-from eopipe.reporting.words import count, plural, verdict
+from eopipe.reporting.story import Story, ground_words
+from eopipe.reporting.words import count, plural, score, verdict
 
 TEMPLATE, STYLE = "page.html", "style.css"
 
 
-@dataclass(frozen=True)
-class Story:
-    """All that the page tells, read and drawn."""
-
-    title: str
-    attribution: str
-    classes: tuple[str, ...]
-    colors: tuple[str, ...]
-    metrics: dict[str, Any]
-    model: dict[str, Any]
-    history: dict[str, Any]
-    split: dict[str, Any]
-    items: list[facts.Item]
-    pairs: Pairs
-    places: Block
-    blocks: list[Block]
-    left_out: int
-    pixel: str
-    weights: str
-    digests: list[facts.Row]
-
-
 def render(story: Story) -> str:
-    """The page as HTML; every text from outside is escaped."""
+    """Write the page as HTML; every text from outside is escaped."""
     environment = Environment(
         loader=FunctionLoader(_source), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -57,8 +32,7 @@ def _context(story: Story) -> dict[str, Any]:
     return {
         "story": story,
         "version": __version__,
-        # Our own file: no text from outside is in it.
-        "style": Markup(_source(STYLE)),
+        "style": _source(STYLE),
         "verdict": verdict(story.metrics),
         "gap": facts.gap_words(story.split, story.pairs),
         "measures": [name for _, name in tables.MEASURES],
@@ -67,10 +41,12 @@ def _context(story: Story) -> dict[str, Any]:
         "per_class": tables.class_lines(story.metrics),
         "charts": tables.training_charts(story.history),
         "best": tables.best_epoch(story.history),
-        "swatches": dict(zip(story.classes, story.colors, strict=True)),
-        "ramp": ", ".join(CIVIDIS),
+        "swatches_of_classes": dict(zip(story.classes, story.colors, strict=True)),
+        "chance": score(1 / max(len(story.classes), 2)),
+        "ramp": ", ".join(RAMP),
         "marks": {"right": RIGHT, "wrong": WRONG, "other places": UNTESTED},
         "roles": dict(zip(("train", "validation", "test"), ROLES, strict=True)),
+        "ground": ground_words(story),
         "facts": _tables(story),
     }
 

@@ -11,9 +11,10 @@ from eopipe.errors import UsageError
 # Okabe and Ito 2008, without black: the boundary lines are black.
 OKABE_ITO = ("#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7", "#8c8c8c")
 MEANINGS = (
-    (r"^(non|not|no|un)[-_ ]|^(other|background|rest|clear)", "#e6dabf"),
+    (r"^(non|not|no|un)[-_ ]|^(other|background|rest)", "#e6dabf"),
     (r"shadow", "#3a4154"),
-    (r"cloud", "#f3f4f6"),
+    (r"cloud", "#ffffff"),
+    (r"^clear", "#8cb78a"),
     (r"snow|\bice\b", "#c4e6f5"),
     (r"water|lake|river|\bsea\b|ocean", "#0072b2"),
     (r"forest|tree|wood", "#1b7a43"),
@@ -22,14 +23,17 @@ MEANINGS = (
     (r"built|urban|settlement|impervious", "#d55e00"),
     (r"bare|soil|sand|rock", "#c9a06b"),
 )
-CIVIDIS = ("#00224e", "#1d3b6f", "#434e6c", "#5f636e", "#7c7b78", "#9b9476", "#bbaf6f", "#dccb5c", "#fee838")
+# Dark is unsure: doubt is what a reader looks for. Lightness alone tells it, so colour blindness does not matter.
+RAMP = ("#34104f", "#5f2a80", "#8d5aa6", "#b98fc4", "#dcc3df", "#f5eef3")
 LEVELS = 24
 
 
 def class_colors(classes: tuple[str, ...], given: tuple[str, ...]) -> tuple[str, ...]:
-    """A #rrggbb for each class: those given, else by what the name means, else the next of the palette."""
+    """Choose a #rrggbb for each class: those given, else by what the name means, else the next of the palette."""
     if given and len(given) != len(classes):
-        raise UsageError(f"there are {len(given)} colors for {len(classes)} classes: {', '.join(classes)}; give one each")
+        raise UsageError(
+            f"there are {len(given)} colors for {len(classes)} classes: {', '.join(classes)}; give one each"
+        )
     if given:
         return tuple(color.lower() for color in given)
     meant = [_meant(name) for name in classes]
@@ -45,7 +49,7 @@ def _meant(name: str) -> str:
 
 
 def _next(taken: set[str]) -> str:
-    """The first colour that is free: the palette's, then hues a golden angle apart."""
+    """Find the first colour that is free: the palette's, then hues a golden angle apart."""
     free = [color for color in OKABE_ITO if color not in taken]
     if free:
         return free[0]
@@ -63,8 +67,8 @@ def rgb(color: str) -> tuple[int, int, int]:
 
 
 def ramp() -> npt.NDArray[np.uint8]:
-    """The colours of confidence, lowest first (level, 3): cividis, which grows in lightness only."""
-    anchors = np.array([rgb(color) for color in CIVIDIS], float)
+    """Mix the colours of confidence, lowest first (level, 3)."""
+    anchors = np.array([rgb(color) for color in RAMP], float)
     at = np.linspace(0, len(anchors) - 1, LEVELS)
     mixed = [np.interp(at, np.arange(len(anchors)), anchors[:, part]) for part in range(3)]
     return np.stack(mixed, -1).round().astype(np.uint8)

@@ -37,14 +37,18 @@ class Block:
 def block(view: View, heading: str, classes: tuple[str, ...], colors: tuple[str, ...]) -> Block:
     """Quicklook, label, map, confidence and errors of one map, cut to where it has data."""
     cut = view.window
-    label, mapped, tested, shares = (a[cut] for a in (view.label, view.classes, view.tested, view.confidence))
+    label, mapped = view.label[cut], view.classes[cut]
+    tested, shares = view.tested[cut], view.confidence[cut]
     panels = [
         _photo(view),
         Panel("Label", f"Labels: {_shares(label, classes)}.", indexed(label, colors)),
-        Panel("Map of the model", f"Predicted classes: {_shares(mapped, classes)}.", indexed(mapped, colors)),
-        Panel("Confidence", _confidence_words(shares), confidence(shares)),
-        Panel("Errors in the test area", _error_words(label, mapped, tested), errors(label, mapped, tested)),
+        Panel("Predicted classes", f"Predicted classes: {_shares(mapped, classes)}.", indexed(mapped, colors)),
+        Panel("Confidence", _confidence_words(shares), confidence(shares, 1 / max(len(classes), 2))),
     ]
+    if tested.any():
+        wrong = percent(float((label != mapped)[tested].mean()))
+        words = f"Test pixels where map and label differ: {wrong} of those drawn."
+        panels.append(Panel("Errors in the test area", words, errors(label, mapped, tested)))
     test = view.role[cut] == SPLITS.index("test")
     return Block(heading, panels, outline(test), test.shape[1], test.shape[0])
 
@@ -85,10 +89,3 @@ def _confidence_words(shares: npt.NDArray[np.float32]) -> str:
         return "Highest probability: none here."
     low, middle, high = np.percentile(there, (5, 50, 95))
     return f"Highest probability: median {middle:.2f}, 90 % of the pixels between {low:.2f} and {high:.2f}."
-
-
-def _error_words(label: Numbers, classes: Numbers, tested: npt.NDArray[np.bool_]) -> str:
-    if not tested.any():
-        return "No test pixel lies on this map."
-    wrong = float((label != classes)[tested].mean())
-    return f"Test pixels where map and label differ: {percent(wrong)} of those drawn."

@@ -1,4 +1,4 @@
-"""Arrays to pictures: PNG where a pixel is a class, JPEG where a picture is a large photograph."""
+"""Arrays to pictures: PNG where a pixel is a class, lossy WebP where a picture is a large photograph."""
 
 import base64
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Numbers = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
 CRISP = 400
+MIDDLE = 0.35
 RIGHT, WRONG = "#a9c7dc", "#d1490c"
 UNTESTED = "#e9e9e6"
 ROLES = ("#3b8fd0", "#b06fc4", "#f0a11a")
@@ -53,10 +54,11 @@ def indexed(numbers: Numbers, colors: tuple[str, ...]) -> Picture:
     return _encoded(image, "png", transparency=NO_LABEL, optimize=True)
 
 
-def confidence(shares: Floats) -> Picture:
-    """Shares of 0 to 1 (y, x) on the ramp; NaN is transparent."""
+def confidence(shares: Floats, chance: float) -> Picture:
+    """Shares (y, x) on the ramp, which spans from chance to 1; NaN is transparent."""
     there = np.isfinite(shares)
-    level = np.clip(np.where(there, shares, 0) * LEVELS, 0, LEVELS - 1).astype(np.uint8)
+    level = (np.where(there, shares, 0) - chance) / (1 - chance) * LEVELS
+    level = np.clip(level, 0, LEVELS - 1).astype(np.uint8)
     colors = tuple("#" + bytes(color).hex() for color in ramp())
     return indexed(np.where(there, level, NO_LABEL).astype(np.uint8), colors)
 
@@ -68,31 +70,36 @@ def errors(label: Numbers, classes: Numbers, tested: npt.NDArray[np.bool_]) -> P
 
 
 def stretched(bands: Floats, seen: npt.NDArray[np.bool_]) -> Numbers:
-    """Bands (1 or 3, y, x) to red, green and blue (y, x, 3): each from its 2nd to its 98th percentile."""
+    """Bands (1 or 3, y, x) to red, green and blue (y, x, 3): from the 2nd to the 98th percentile.
+
+    All bands get the same contrast, so colours stay natural; a tone curve lifts land that is dark beside clouds.
+    """
     if not seen.any():
         return np.zeros((*seen.shape, 3), np.uint8)
     low, high = np.percentile(bands[:, seen], (2, 98), axis=1).astype(np.float32)[:, :, None, None]
-    shares = np.clip((bands - low) / np.maximum(high - low, 1e-9), 0, 1) ** 0.85
-    pixels = np.where(seen, shares * 255, 0).round().astype(np.uint8)
+    shares = np.clip((bands - low) / max(float((high - low).max()), 1e-9), 0, 1)
+    middle = float(np.clip(np.median(shares[:, seen]), 1e-3, 0.99))
+    curve = float(np.clip(np.log(MIDDLE) / np.log(middle), 0.4, 1))
+    pixels = np.where(seen, shares**curve * 255, 0).round().astype(np.uint8)
     return np.ascontiguousarray(np.moveaxis(np.broadcast_to(pixels, (3, *seen.shape)), 0, -1))
 
 
 def photo(pixels: Numbers, seen: npt.NDArray[np.bool_]) -> Picture:
-    """A picture (y, x, 3); small ones keep every pixel and are transparent where nothing is seen."""
+    """Encode a picture (y, x, 3), transparent where nothing is seen; small ones keep every pixel."""
     from PIL import Image
 
-    if max(seen.shape) < CRISP:
-        alpha = np.where(seen, 255, 0).astype(np.uint8)[..., None]
-        return _encoded(Image.fromarray(np.concatenate([pixels, alpha], -1)), "png", optimize=True)
-    return _encoded(Image.fromarray(pixels), "jpeg", quality=84)
+    alpha = np.where(seen, 255, 0).astype(np.uint8)[..., None]
+    image = Image.fromarray(np.concatenate([pixels, alpha], -1))
+    return _encoded(image, "png", optimize=True) if max(seen.shape) < CRISP else _encoded(image, "webp", quality=82)
 
 
 def tinted(pixels: Numbers, role: Numbers) -> Numbers:
-    """A picture (y, x, 3) in grey, with the places of train, val and test (0, 1, 2) in their colours."""
+    """Turn a picture (y, x, 3) grey, with the places of train, val and test (0, 1, 2) in colours."""
     grey = pixels.mean(-1, keepdims=True) * 0.6 + 90
     colors = np.array([rgb(color) for color in ROLES], float)
     mixed = np.where((role < len(ROLES))[..., None], grey * 0.5 + colors[np.minimum(role, 2)] * 0.5, grey)
-    return mixed.round().astype(np.uint8)
+    tints: Numbers = mixed.round().astype(np.uint8)
+    return tints
 
 
 def _encoded(image: "Image", kind: str, **options: Any) -> Picture:

@@ -32,7 +32,7 @@ class Thin:
         return -(-self.shape[0] // self.step), -(-self.shape[1] // self.step)
 
     def middles(self, axis: int) -> npt.NDArray[np.int64]:
-        """The row (axis 0) or column (axis 1) of the pixel that stands for each cell."""
+        """Give the row (axis 0) or column (axis 1) of the pixel that stands for each cell."""
         return np.minimum(np.arange(0, self.shape[axis], self.step) + self.step // 2, self.shape[axis] - 1)
 
 
@@ -42,7 +42,7 @@ def thin(shape: tuple[int, int], longest: int) -> Thin:
 
 
 def pick(read: Window, cells: Thin) -> Array:
-    """The middle pixel of each cell (…, y, x), so that two rasters can be compared pixel by pixel."""
+    """Take the middle pixel of each cell (…, y, x), so that two rasters can be compared pixel by pixel."""
     rows, cols = cells.middles(0), cells.middles(1)
 
     def part(y: slice, x: slice) -> Array:
@@ -52,7 +52,7 @@ def pick(read: Window, cells: Thin) -> Array:
 
 
 def mean(read: Window, cells: Thin) -> Array:
-    """The mean of each cell (…, y, x) over what is finite; NaN where nothing is."""
+    """Take the mean of each cell (…, y, x) over what is finite; NaN where nothing is."""
 
     def part(y: slice, x: slice) -> Array:
         values = read(y, x)
@@ -65,7 +65,8 @@ def mean(read: Window, cells: Thin) -> Array:
 
 
 def _inside(places: npt.NDArray[np.int64], window: slice) -> npt.NDArray[np.int64]:
-    return places[(places >= window.start) & (places < window.stop)] - window.start
+    first, behind = np.searchsorted(places, (window.start, window.stop))
+    return places[first:behind] - window.start
 
 
 def _summed(values: Array, step: int) -> Array:
@@ -87,7 +88,7 @@ def _cuts(length: int, step: int) -> list[slice]:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """A map opened by rasterio."""
+    """Open a map with rasterio."""
     import rasterio
     from rasterio.errors import RasterioIOError
 
@@ -106,15 +107,6 @@ def grid_of(source: Any) -> "GeoBox":
     return GeoBox(source.shape, source.transform, source.crs)
 
 
-def scene_of(path: Path, source: Any, scenes: tuple[str, ...]) -> str:
-    """The scene of a map: its tag `scene`, else the longest scene name in its path; empty for a mosaic."""
-    told = source.tags().get("scene")
-    if told is not None:
-        return str(told)
-    name = f"{path.parent.name}/{path.name}"
-    return max((scene for scene in scenes if scene in name), key=len, default="")
-
-
 def pick_classes(path: Path, cells: Thin) -> npt.NDArray[np.uint8]:
     """Class numbers (y, x) of a map, 255 where there is none."""
     with opened(path) as source:
@@ -122,7 +114,7 @@ def pick_classes(path: Path, cells: Thin) -> npt.NDArray[np.uint8]:
 
 
 def pick_confidence(path: Path, cells: Thin) -> npt.NDArray[np.float32]:
-    """The highest probability (y, x) of a map of probabilities; NaN where there is none."""
+    """Read the highest probability (y, x) of a map of probabilities; NaN where there is none."""
     with opened(path) as source:
 
         def best(y: slice, x: slice) -> Array:

@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 
 WIDTH, MARGIN, LEGEND, GAP = 1400, 56, 300, 44
 TALLEST = 1000
-PAPER, INK, FAINT, LINE, NO_DATA = "#ffffff", "#1f2629", "#5c676d", "#b9c0bd", "#e4e6e2"
+PAPER, INK, FAINT, LINE, NO_DATA = "#ffffff", "#1f2629", "#5c676d", "#b9c0bd", "#c6cbc8"
 # The font that Pillow brings has these and ASCII only; another font would differ from machine to machine.
-BEYOND_ASCII = "©·“”’"
-SPELLED = str.maketrans({"–": "-", "—": "-", "‐": "-", "ß": "ss", "ł": "l", "đ": "d", "ø": "o", "æ": "ae", "Ø": "O"})
+BEYOND_ASCII = "©·“”\u2019"
+SPELLED = str.maketrans(
+    {"\u2010": "-", "\u2013": "-", "\u2014": "-", "ß": "ss", "ł": "l", "Ł": "L", "đ": "d", "ø": "o", "Ø": "O"}
+)
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,8 @@ def _layout(sheet: Sheet, top: int) -> tuple[float, list[tuple[int, int]], int]:
     tall = max(numbers.shape[0] for _, numbers in sheet.panels)
     wide = max(numbers.shape[1] for _, numbers in sheet.panels)
     scale: float = min(room / wide, TALLEST / tall)
-    scale = int(scale) if scale >= 1 else scale
+    # Below three the pixels of a cell may differ by one; above, that would show.
+    scale = int(scale) if scale >= 3 else scale
     across, down = int(wide * scale) + GAP, int(tall * scale) + caption + 20
     places = [(MARGIN + n % columns * across, top + n // columns * down) for n in range(len(sheet.panels))]
     return scale, places, places[-1][1] + down - 20

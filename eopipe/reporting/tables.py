@@ -79,13 +79,17 @@ def class_lines(metrics: dict[str, Any]) -> list[Line]:
 def training_charts(history: dict[str, Any]) -> list[Markup]:
     """Loss, and the scores on the validation places, over the epochs."""
     epochs = history["epochs"]
-    loss = Series("loss", "one", _points(epochs, lambda row: row["loss"]))
+    loss = [Series("loss", "one", _points(epochs, lambda row: row["loss"]))]
     scores = [
-        Series(name, style, _points(epochs, lambda row, key=key: (row["val"] or {}).get(key)))
-        for key, name, style in (("accuracy", "accuracy", "one"), ("miou", "mIoU", "two"))
+        Series("accuracy", "one", _points(epochs, lambda row: (row["val"] or {}).get("accuracy"))),
+        Series("mIoU", "two", _points(epochs, lambda row: (row["val"] or {}).get("miou"))),
     ]
-    loss_chart = line_chart(_told("Training loss", [loss]), "epoch", "training loss", [loss], 0.0)
-    return [chart for chart in (loss_chart, line_chart(_told("Validation", scores), "epoch", "validation score", scores)) if chart]
+    span = (min((row["epoch"] for row in epochs), default=1), max((row["epoch"] for row in epochs), default=1))
+    charts = [
+        line_chart(_told("Training loss", loss), ("epoch", "training loss"), span, loss, 0.0),
+        line_chart(_told("Validation", scores), ("epoch", "validation score"), span, scores),
+    ]
+    return [chart for chart in charts if chart]
 
 
 def _points(epochs: list[dict[str, Any]], value: Any) -> list[tuple[float, float]]:
@@ -94,7 +98,7 @@ def _points(epochs: list[dict[str, Any]], value: Any) -> list[tuple[float, float
 
 
 def _told(title: str, series: list[Series]) -> str:
-    """A curve in words: where it starts and where it ends."""
+    """Say a curve in words: where it starts and where it ends."""
     ends = [
         f"{line.name} from {line.points[0][1]:.3f} (epoch {line.points[0][0]:g}) "
         f"to {line.points[-1][1]:.3f} (epoch {line.points[-1][0]:g})"
@@ -105,9 +109,10 @@ def _told(title: str, series: list[Series]) -> str:
 
 
 def best_epoch(history: dict[str, Any]) -> str:
-    """The epoch with the best mIoU on the validation places, in words."""
+    """Say which epoch has the best mIoU on the validation places."""
     known = [row for row in history["epochs"] if row["val"] and row["val"]["miou"] is not None]
     if not known:
         return ""
     best = max(known, key=lambda row: row["val"]["miou"])
-    return f"Best mIoU on the validation places: {score(best['val']['miou'])} in epoch {best['epoch']} of {len(history['epochs'])}."
+    reached = f"{score(best['val']['miou'])} in epoch {best['epoch']} of {len(history['epochs'])}"
+    return f"Best mIoU on the validation places: {reached}."

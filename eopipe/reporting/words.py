@@ -4,7 +4,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 THIN_SPACE = "\u202f"
-DASH = "–"
+DASH, TIMES = "\u2013", " \u00d7 "
+BETTER, WORSE, SLIGHTLY = "better than", "worse than", "slightly"
+# A difference below one point in both measures is called slight.
+LITTLE = 0.01
 
 
 @dataclass(frozen=True)
@@ -17,22 +20,22 @@ class Verdict:
 
 
 def score(value: float | None) -> str:
-    """A score between 0 and 1 with three digits; a dash where it is not defined."""
+    """Write a score between 0 and 1 with three digits; a dash where it is not defined."""
     return DASH if value is None else f"{value:.3f}"
 
 
 def percent(share: float | None) -> str:
-    """A share as a percentage with one digit behind the point; a dash where it is not defined."""
+    """Write a share as a percentage with one digit behind the point; a dash where it is not defined."""
     return DASH if share is None else f"{100 * share:.1f}{THIN_SPACE}%"
 
 
 def count(number: int) -> str:
-    """A whole number, its thousands set apart."""
+    """Write a whole number, its thousands set apart."""
     return f"{number:,}".replace(",", THIN_SPACE)
 
 
 def number(value: Any) -> str:
-    """Any setting: numbers with at most four digits that count, lists with commas."""
+    """Write any setting: numbers with at most four digits that count, lists with commas."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: DASH}[value]
     if isinstance(value, float):
@@ -43,12 +46,12 @@ def number(value: Any) -> str:
 
 
 def plural(amount: int, noun: str) -> str:
-    """`1 map`, `2 maps`."""
+    """Count things: `1 map`, `2 maps`."""
     return f"{count(amount)} {noun}{'' if amount == 1 else 's'}"
 
 
 def listed(words: list[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
+    """Join words: `a`, `a and b`, `a, b and c`."""
     return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
@@ -62,31 +65,40 @@ def verdict(metrics: dict[str, Any]) -> Verdict:
         f"always answering “{metrics['majority']['class']}”": metrics["majority"],
     }
     found = {name: _compare(model, rival) for name, rival in rivals.items()}
-    kinds = set(found.values())
-    tone: Literal["good", "mixed", "bad"] = "bad" if "worse than" in kinds else "mixed"
-    return Verdict("good" if kinds == {"better than"} else tone, _head(found), _text(metrics, rivals))
+    tone: Literal["good", "mixed", "bad"] = "mixed"
+    if any(kind.endswith("worse than") and " but " not in kind for kind in found.values()):
+        tone = "bad"
+    elif all(kind in (BETTER, f"{SLIGHTLY} {BETTER}") for kind in found.values()):
+        tone = "good"
+    return Verdict(tone, _head(found), _text(metrics, rivals))
 
 
 def _compare(model: dict[str, Any], rival: dict[str, Any]) -> str:
     """How the model stands against a rival, in words that lead up to the rival's name."""
-    gains = {measure: _gain(model[measure], rival[measure]) for measure in ("accuracy", "miou")}
-    if max(gains.values()) <= 0:
-        return "worse than" if min(gains.values()) < 0 else "no better than"
-    if min(gains.values()) >= 0:
-        return "better than"
-    return ("better in accuracy but worse in mIoU than", "better in mIoU but worse in accuracy than")[gains["miou"] > 0]
+    accuracy, miou = (_gain(model[measure], rival[measure]) for measure in ("accuracy", "miou"))
+    much = "" if max(abs(accuracy), abs(miou)) >= LITTLE else f"{SLIGHTLY} "
+    if accuracy == miou == 0:
+        return "no better than"
+    if min(accuracy, miou) >= 0:
+        return much + BETTER
+    if max(accuracy, miou) <= 0:
+        return much + WORSE
+    return (
+        f"better in {'accuracy' if accuracy > 0 else 'mIoU'} but worse in {'mIoU' if accuracy > 0 else 'accuracy'} than"
+    )
 
 
 def _gain(mine: float | None, other: float | None) -> float:
-    return 0.0 if mine is None or other is None else round(mine, 3) - round(other, 3)
+    return 0.0 if mine is None or other is None else round(round(mine, 3) - round(other, 3), 3)
 
 
 def _head(found: dict[str, str]) -> str:
-    if set(found.values()) == {"better than"}:
+    if set(found.values()) == {BETTER}:
         return "The model is better than both baselines."
-    order = sorted(set(found.values()), key=lambda kind: (not kind.startswith("worse"), kind == "better than", kind))
+    order = sorted(set(found.values()), key=lambda kind: ("worse" not in kind, kind == BETTER, kind))
     parts = [f"{kind} {' and '.join(name for name in found if found[name] == kind)}" for kind in order]
-    return f"The model is {', and '.join(parts)}."
+    opposed = any("worse" in kind for kind in order) and order[-1].endswith(BETTER)
+    return f"The model is {(', but ' if opposed else ', and ').join(parts)}."
 
 
 def _text(metrics: dict[str, Any], rivals: dict[str, dict[str, Any]]) -> str:

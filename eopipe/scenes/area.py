@@ -1,5 +1,6 @@
 """Area of interest, and the grid that fits it and the scenes."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,25 +13,30 @@ if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
 Geometry = dict[str, Any]
+NO_PLACE = BadInputError("a scene tells neither its pixels nor its geometry; give search.area or search.bbox")
 
 
 def area_geometry(area: Path | None, bbox: tuple[float, ...]) -> Geometry | None:
     """The area as one GeoJSON geometry in degrees, from a file or a box."""
+    from shapely.errors import ShapelyError
     from shapely.geometry import box, mapping, shape
     from shapely.ops import unary_union
 
     if area is None and not bbox:
         return None
     if bbox:
-        if len(bbox) != 4 or bbox[0] >= bbox[2] or bbox[1] >= bbox[3]:
-            raise UsageError(f"bbox {bbox} is not west south east north")
+        if len(bbox) != 4 or not (-180 <= bbox[0] < bbox[2] <= 180 and -90 <= bbox[1] < bbox[3] <= 90):
+            raise UsageError(f"bbox {' '.join(map(str, bbox))} is not west south east north in degrees")
         return dict(mapping(box(*bbox)))
     value = read_json(area) if area else {}
-    features = value.get("features", [value])
     try:
-        return dict(mapping(unary_union([shape(f.get("geometry", f)) for f in features])))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        features = value.get("features", [value])
+        union = unary_union([shape(f.get("geometry", f)) for f in features])
+    except (AttributeError, KeyError, TypeError, ValueError, ShapelyError) as error:
         raise BadInputError(f"{area} is not GeoJSON with polygons") from error
+    if union.is_empty or not union.within(box(-180, -90, 180, 90)):
+        raise BadInputError(f"{area} holds no area in degrees; GeoJSON is longitude, latitude")
+    return dict(mapping(union))
 
 
 def choose_grid(
@@ -57,7 +63,10 @@ def choose_grid(
 def _utm(items: list[Item], geometry: Geometry | None) -> str:
     from shapely.geometry import shape
 
-    centre = shape(geometry or items[0]["geometry"]).centroid
+    known = geometry or next((item["geometry"] for item in items if item["geometry"]), None)
+    if known is None:
+        raise NO_PLACE
+    centre = shape(known).centroid
     return utm(centre.x, centre.y)
 
 
@@ -71,18 +80,24 @@ def _bounds(items: list[Item], assets: tuple[str, ...], geometry: Geometry | Non
 
 def _item_bounds(item: Item, asset: str, crs: str) -> Bounds:
     """Bounds of a scene in the CRS: exact where the item tells its pixels in it."""
-    from affine import Affine
-
     code, transform, shape = place(item, asset)
     if code != crs or not transform or not shape:
         return _project(item["geometry"], crs)
-    affine = Affine(*transform[:6])
-    (x0, y0), (x1, y1) = affine * (0, 0), affine * (shape[1], shape[0])
+    (height, width), (a, b, x0, d, e, y0) = shape, transform[:6]
+    x1, y1 = x0 + a * width + b * height, y0 + d * width + e * height
     return min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1)
 
 
-def _project(geometry: Geometry, crs: str) -> Bounds:
+def _project(geometry: Geometry | None, crs: str) -> Bounds:
     from odc.geo.geom import Geometry as Shape
+    from pyproj.exceptions import CRSError
 
-    box = Shape(geometry, "EPSG:4326").to_crs(crs, resolution=0.1).boundingbox
+    if geometry is None:
+        raise NO_PLACE
+    try:
+        box = Shape(geometry, "EPSG:4326").to_crs(crs, resolution=0.1).boundingbox
+    except CRSError as error:
+        raise UsageError(f"there is no CRS {crs}") from error
+    if not all(map(math.isfinite, box)):
+        raise UsageError(f"the area lies outside what {crs} can show; choose another search.crs")
     return box.left, box.bottom, box.right, box.top

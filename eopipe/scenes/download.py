@@ -1,26 +1,58 @@
 """Bring one asset to disk: whole, checked, resumed where it broke off."""
 
 import hashlib
+import ipaddress
+import json
 import logging
+import os
 import random
 import shutil
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
-from eopipe.errors import BadInputError, IntegrityError, RefusedError, UpstreamError, is_full
-from eopipe.scenes.item import safe_href
+from eopipe.errors import BadInputError, EopipeError, IntegrityError, RefusedError, UpstreamError
+from eopipe.scenes.item import safe_href, scene_name, scheme
 
 log = logging.getLogger("eopipe")
 ATTEMPTS = 6
 TIMEOUT = (10.0, 60.0)
+BACKOFF = 0.5
 MAX_WAIT = 120.0
-RETRY_CODES = (408, 429, 500, 502, 503, 504)
+# Slower than this (bytes a second, after so many seconds) is a server that hangs.
+SLOWEST, GRACE = 1000.0, 60.0
+BLOCK = 1 << 16
+RETRY_CODES = (408, 425, 429)
 # Multihash codes (https://github.com/multiformats/multicodec) of the hashes that STAC catalogs use.
-MULTIHASH = {"1220": "sha256", "1340": "sha512", "1114": "sha1", "d50110": "md5", "1620": "sha3_256"}
+MULTIHASH = {
+    "1220": "sha256",
+    "1340": "sha512",
+    "1114": "sha1",
+    "d50110": "md5",
+    "1440": "sha3_512",
+    "1620": "sha3_256",
+    "c0e40240": "blake2b",
+    "e0e40220": "blake2s",
+}
 RASTER = {b"II*\0": ".tif", b"MM\0*": ".tif", b"II+\0": ".tif", b"MM\0+": ".tif", b"\0\0\0\x0c": ".jp2"}
+
+
+@dataclass(frozen=True)
+class Again:
+    """Why a request has to be made again, and how many seconds the server wants us to wait."""
+
+    reason: str
+    wait: float = 0.0
+
+
+def part_name(name: str, asset: dict[str, Any]) -> str:
+    """Where an asset is brought: another address or checksum gets another part, never a mixture."""
+    told = json.dumps([asset.get(key) for key in ("href", "file:size", "file:checksum")])
+    return f"{scene_name(name)}-{hashlib.sha256(told.encode()).hexdigest()[:12]}.part"
 
 
 def bring(asset: dict[str, Any], where: str, catalog: Path | None, part: Path) -> Path:
@@ -29,36 +61,64 @@ def bring(asset: dict[str, Any], where: str, catalog: Path | None, part: Path) -
     Raises BadInputError (missing, no raster), IntegrityError (size, checksum), UpstreamError (server).
     """
     href = safe_href(asset["href"], where)
-    fetch = _from_http if urlsplit(href).scheme else _from_folder
+    fetch = _from_http if scheme(href) else _from_folder
     for attempt in (1, 2):
         if not _is_done(asset, part):
             fetch(href, where, catalog, part)
         wrong = _damage(asset, part)
         if not wrong:
             break
-        # Keep what arrived for inspection, and never resume from it.
-        part.replace(part.with_suffix(".quarantine"))
-        if attempt == 2 or fetch is _from_folder:
-            raise IntegrityError(f"{where} ({Path(urlsplit(href).path).name}) {wrong}")
+        kept = _quarantine(part)
+        if _is_page(kept) or attempt == 2 or fetch is _from_folder:
+            raise _refuse(kept, where) if _is_page(kept) else IntegrityError(f"{where} ({_name(href)}) {wrong}")
         log.warning("event=refetch asset=%s reason=%r", where, wrong)
     suffix(part, where)
+    _finish(part)
     return part
 
 
+def _name(href: str) -> str:
+    return Path(urlsplit(href).path).name
+
+
 def _is_done(asset: dict[str, Any], part: Path) -> bool:
-    """Whether an earlier run brought the whole file, as far as a checksum can tell."""
-    return part.exists() and bool(asset.get("file:checksum")) and not _damage(asset, part)
+    """Whether an earlier run brought the whole file: it says so, or its checksum does."""
+    if not part.exists():
+        return False
+    whole = part.with_suffix(".whole").exists() or bool(asset.get("file:checksum"))
+    return whole and not _damage(asset, part)
+
+
+def _finish(part: Path) -> None:
+    with part.open("rb") as file:
+        os.fsync(file.fileno())
+    part.with_suffix(".whole").touch()
+
+
+def _quarantine(part: Path) -> Path:
+    """Keep what arrived for inspection, where nothing resumes from it."""
+    for ending in (".whole", ".etag"):
+        part.with_suffix(ending).unlink(missing_ok=True)
+    return part.replace(part.with_suffix(".quarantine"))
 
 
 def suffix(part: Path, where: str) -> str:
     """The file ending that the first bytes tell; refuse what is no GeoTIFF or JPEG 2000."""
     with part.open("rb") as file:
-        head = file.read(64)
-    found = RASTER.get(head[:4])
+        found = RASTER.get(file.read(4))
     if found is None:
-        looks = "an HTML or XML page" if head.lstrip()[:1] == b"<" else "something else"
-        raise BadInputError(f"{where} is no GeoTIFF or JPEG 2000 file: it looks like {looks}")
+        raise _refuse(part, where)
     return found
+
+
+def _refuse(part: Path, where: str) -> BadInputError:
+    looks = "an HTML or XML page" if _is_page(part) else "something else"
+    return BadInputError(f"{where} is no GeoTIFF or JPEG 2000 file: it looks like {looks}")
+
+
+def _is_page(part: Path) -> bool:
+    with part.open("rb") as file:
+        return file.read(64).lstrip()[:1] == b"<"
 
 
 def _damage(asset: dict[str, Any], part: Path) -> str:
@@ -66,17 +126,15 @@ def _damage(asset: dict[str, Any], part: Path) -> str:
     want, have = asset.get("file:size"), part.stat().st_size
     if want is not None and want != have:
         return f"has {have} bytes, the catalog says {want}: the copy is truncated or another version"
-    code = str(asset.get("file:checksum", "")).lower()
+    if not have:
+        return "is empty"
+    code = str(asset.get("file:checksum") or "").lower()
     for prefix, name in MULTIHASH.items():
         if code.startswith(prefix):
             with part.open("rb") as file:
                 found = hashlib.file_digest(file, name).hexdigest()
-            if found != code.removeprefix(prefix):
-                return f"does not match its {name} checksum in the catalog"
-            return ""
-    if code:
-        return f"has a checksum of unknown kind ({code[:8]}…)"
-    return ""
+            return "" if found == code.removeprefix(prefix) else f"does not match its {name} checksum in the catalog"
+    return f"has a checksum of unknown kind ({code[:8]}…)" if code else ""
 
 
 def _from_folder(href: str, where: str, catalog: Path | None, part: Path) -> None:
@@ -93,74 +151,116 @@ def _from_folder(href: str, where: str, catalog: Path | None, part: Path) -> Non
 def _from_http(href: str, where: str, _catalog: Path | None, part: Path) -> None:
     import requests
 
-    host = urlsplit(href).hostname
     with requests.Session() as session:
-        for attempt in range(1, ATTEMPTS + 1):
+        session.hooks["response"].append(_check_redirect)
+        failed = 0
+        while True:
+            have = _bytes(part)
             try:
-                wait = _attempt(session, href, where, part)
-            except (requests.RequestException, OSError) as error:
-                if is_full(error):
-                    raise
-                wait = type(error).__name__
-            if wait is None:
+                again = _attempt(session, href, where, part)
+            except requests.RequestException as error:
+                again = Again(type(error).__name__)
+            if again is None:
                 return
-            if attempt < ATTEMPTS:
-                _pause(wait, attempt, where)
-    raise UpstreamError(f"{host} did not deliver {where} in {ATTEMPTS} attempts (last: {wait}); try again later")
+            # An attempt that brought something is no failure, or a large file over a bad line never arrives.
+            failed = 1 if _bytes(part) > have else failed + 1
+            if failed == ATTEMPTS:
+                host = urlsplit(href).hostname
+                raise UpstreamError(f"{host} did not deliver {where} (last: {again.reason}); try again later")
+            _pause(again, failed, where)
 
 
-def _pause(reason: str | float, attempt: int, where: str) -> None:
-    told = reason if isinstance(reason, float) else 0.25 * 2**attempt
-    log.warning("event=retry asset=%s attempt=%d reason=%s", where, attempt, reason)
-    time.sleep(min(told, MAX_WAIT) + random.random() * 0.1)
+def _bytes(part: Path) -> int:
+    return part.stat().st_size if part.exists() else 0
 
 
-def _attempt(session: Any, href: str, where: str, part: Path) -> str | float | None:
-    """One request; None when the file is complete, else why to try again (or how many seconds to wait)."""
-    tag, have = part.with_suffix(".etag"), part.stat().st_size if part.exists() else 0
+def _pause(again: Again, failed: int, where: str) -> None:
+    wait = min(again.wait or BACKOFF * 2**failed, MAX_WAIT)
+    log.warning("event=retry asset=%s attempt=%d reason=%r wait_s=%.1f", where, failed, again.reason, wait)
+    time.sleep(wait * (1 + random.random() / 10))  # noqa: S311
+
+
+def _check_redirect(response: Any, **_: Any) -> None:
+    """Refuse to be sent on to a host inside this network, or to another kind of address."""
+    if not response.is_redirect:
+        return
+    here, there = urlsplit(response.url), urlsplit(urljoin(response.url, response.headers["Location"]))
+    inside = there.hostname != here.hostname and _is_private(there.hostname or "")
+    if inside or there.scheme not in ("http", "https"):
+        raise RefusedError(f"{here.hostname} redirects to {there.scheme}://{there.hostname}, which is not public")
+
+
+def _is_private(host: str) -> bool:
+    try:
+        found = socket.getaddrinfo(host, None)
+    except OSError:
+        return False
+    return any(not ipaddress.ip_address(str(address[4][0]).partition("%")[0]).is_global for address in found)
+
+
+def _attempt(session: Any, href: str, where: str, part: Path) -> Again | None:
+    """One request; None when the file is complete, else why to try again."""
+    tag, have = part.with_suffix(".etag"), _bytes(part)
+    known = tag.read_text() if have and tag.exists() else ""
     headers = {"Accept-Encoding": "identity"}
-    if have and tag.exists():
-        headers |= {"Range": f"bytes={have}-", "If-Range": tag.read_text()}
+    if known:
+        headers |= {"Range": f"bytes={have}-", "If-Range": known}
     with session.get(href, headers=headers, stream=True, timeout=TIMEOUT) as response:
-        if response.status_code in RETRY_CODES:
-            after = response.headers.get("Retry-After", "")
-            return float(after) if after.isdigit() else f"status {response.status_code}"
-        if response.status_code == 416:
+        code, told = response.status_code, response.headers
+        if code >= 500 or code in RETRY_CODES:
+            after = told.get("Retry-After", "")
+            return Again(f"status {code}", float(after) if after.isdigit() else 0.0)
+        same = told.get("ETag", known) == known
+        if code == 416 and same and told.get("Content-Range") == f"bytes */{have}":
+            return None
+        if code == 416 or (code == 206 and not (same and told.get("Content-Range", "").startswith(f"bytes {have}-"))):
             part.unlink()
-            return "the server has nothing after what came before"
-        if response.status_code not in (200, 206):
-            part.unlink(missing_ok=True)
-            raise BadInputError(f"{where} is not there: {urlsplit(href).hostname} answered {response.status_code}")
-        start = have if _continues(response, have) else 0
-        if not start and response.headers.get("ETag", "W/").startswith('"'):
-            tag.write_text(response.headers["ETag"])
-        return _stream(response, part, start)
+            return Again("the file on the server has changed")
+        if code not in (200, 206):
+            raise BadInputError(f"{where} cannot be had: {urlsplit(href).hostname} answered {code} {response.reason}")
+        if told.get("Content-Encoding", "identity") != "identity":
+            raise BadInputError(f"{where} comes compressed as {told['Content-Encoding']}, which was not asked for")
+        return _stream(response, part, have if code == 206 else 0)
 
 
-def _continues(response: Any, have: int) -> bool:
-    told = response.headers.get("Content-Range", "")
-    return bool(response.status_code == 206 and told.startswith(f"bytes {have}-"))
-
-
-def _stream(response: Any, part: Path, start: int) -> str | None:
-    want = response.headers.get("Content-Length")
+def _stream(response: Any, part: Path, start: int) -> Again | None:
+    length, began = response.headers.get("Content-Length"), time.monotonic()
+    total = response.headers.get("Content-Range", "").rpartition("/")[2] if start else length
     with part.open("r+b" if start else "wb") as file:
+        if not start:
+            # Only now, with the old bytes gone: a tag must never stand beside bytes of another version.
+            _remember(response, part.with_suffix(".etag"))
         file.seek(start)
-        for block in response.iter_content(1 << 20):
+        for block in response.iter_content(BLOCK):
             file.write(block)
-        got = file.tell() - start
-    return None if want is None or got == int(want) else f"{got} of {want} bytes came"
+            taken = time.monotonic() - began
+            if taken > GRACE and file.tell() - start < SLOWEST * taken:
+                return Again(f"less than {SLOWEST:.0f} bytes a second")
+        have = file.tell()
+    return Again(f"{have} of {total} bytes came") if total and total.isdigit() and have != int(total) else None
 
 
-def all_of(tasks: list[Callable[[], Path]], workers: int) -> list[Path]:
+def _remember(response: Any, tag: Path) -> None:
+    """Keep the strong tag of a version, which alone allows to resume."""
+    told = response.headers.get("ETag", "")
+    if told.startswith('"'):
+        tag.write_text(told)
+    else:
+        tag.unlink(missing_ok=True)
+
+
+def all_of(tasks: Sequence[Callable[[], Path]], workers: int) -> list[Path]:
     """Run downloads side by side; when some fail, the rest still finish and every failure is told."""
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(workers) as pool:
         futures = [pool.submit(task) for task in tasks]
-    failed = [f.exception() for f in futures if f.exception()]
-    if failed:
-        if any(not isinstance(e, (BadInputError, IntegrityError, UpstreamError, RefusedError)) for e in failed):
-            raise next(e for e in failed if e)
-        raise type(failed[0])("; ".join(str(e) for e in failed))  # type: ignore[misc]
-    return [f.result() for f in futures]
+    failed = [error for error in (future.exception() for future in futures) if error]
+    foreign = next((error for error in failed if not isinstance(error, EopipeError)), None)
+    if foreign:
+        raise foreign
+    # The gravest failure gives the exit code: waiting does not heal a file that is missing or damaged.
+    for kind in (RefusedError, IntegrityError, BadInputError, UpstreamError):
+        if any(isinstance(error, kind) for error in failed):
+            raise kind("; ".join(map(str, failed)))
+    return [future.result() for future in futures]

@@ -35,23 +35,48 @@ def scene_name(item_id: str) -> str:
 
 
 def safe_href(href: str, where: str) -> str:
-    """Return a relative path or an http(s) URL; refuse everything that GDAL or a shell could abuse."""
-    parts = urlsplit(href)
-    if parts.scheme in ("http", "https") and parts.hostname:
+    """Return a relative path or an http(s) address; refuse everything that GDAL or a shell could abuse."""
+    kind, path = scheme(href), PurePosixPath(href)
+    bad = "<" in href or not href.isprintable()
+    if not bad and kind in ("http", "https") and urlsplit(href).hostname:
         return href
-    path = PurePosixPath(href)
-    bad = parts.scheme or path.is_absolute() or ".." in path.parts
-    if bad or "<" in href or not href.isprintable():
-        raise RefusedError(
-            f"{where} points to {href[:80]!r}: only http(s) and paths inside the catalog are read"
-        )
+    if bad or kind or path.is_absolute() or ".." in path.parts:
+        raise RefusedError(f"{where} points to {href[:80]!r}: only http(s) and paths inside the catalog are read")
     return path.as_posix()
+
+
+def scheme(href: str) -> str:
+    """The scheme of an address; empty for a path."""
+    try:
+        return urlsplit(href).scheme
+    except ValueError:
+        return "broken"
+
+
+def checked(value: Any, where: str) -> Item:
+    """Return a value that is a STAC Item with all that eopipe reads of one."""
+    try:
+        proper = (
+            isinstance(value["id"], str)
+            and isinstance(value["properties"], dict)
+            and isinstance(value["geometry"], dict | None)
+            and all(isinstance(asset["href"], str) for asset in value["assets"].values())
+        )
+    except (AttributeError, KeyError, TypeError):
+        proper = False
+    if not proper:
+        raise BadInputError(f"{where} is not a STAC Item: it needs id, geometry, properties and assets with hrefs")
+    return dict(value)
+
+
+def read_item(path: Path) -> Item:
+    """A STAC Item from its file."""
+    return checked(read_json(path), str(path))
 
 
 def read_scene(folder: Path) -> Item:
     """The STAC Item of a fetched scene."""
-    item: Item = read_json(folder / ITEM_FILE)
-    return item
+    return read_item(folder / ITEM_FILE)
 
 
 def bands(folder: Path, item: Item, names: tuple[str, ...]) -> list[Band]:
@@ -65,22 +90,28 @@ def bands(folder: Path, item: Item, names: tuple[str, ...]) -> list[Band]:
 
 
 def _band(folder: Path, item: Item, name: str) -> Band:
-    asset = item["assets"][name]
+    asset, where = item["assets"][name], f"scene {item['id']}, asset {name}"
     told = (asset.get("raster:bands") or asset.get("bands") or [{}])[0]
     # STAC 1.1 allows the values on the asset itself.
     value = {k: told.get(k, asset.get(k, asset.get(f"raster:{k}"))) for k in ("scale", "offset", "nodata")}
-    scale, offset = value["scale"], value["offset"]
-    if item["properties"].get("earthsearch:boa_offset_applied"):
+    try:
+        scale, offset, nodata = (None if v is None else float(v) for v in value.values())
+    except (TypeError, ValueError) as error:
+        raise BadInputError(f"{where} has scale, offset or nodata that is no number: {value}") from error
+    scale, offset = _radiometry(item["properties"], scale, offset)
+    return Band(name, folder / safe_href(asset["href"], where), scale, offset, nodata)
+
+
+def _radiometry(told: dict[str, Any], scale: float | None, offset: float | None) -> tuple[float, float]:
+    """Scale and offset of a band, with what the history of Sentinel-2 products demands."""
+    baseline = told.get("s2:processing_baseline")
+    if scale is None and offset is None and baseline:
+        # ESA products state neither; since baseline 04.00 numbers are shifted by 1000.
+        scale, offset = 1e-4, -0.1 if str(baseline) >= "04.00" else 0.0
+    if told.get("earthsearch:boa_offset_applied") or told.get("sentinel:boa_offset_applied"):
         # The offset is taken out of the pixels already; items that still state it would apply it twice.
         offset = 0.0
-    nodata = value["nodata"]
-    return Band(
-        name=name,
-        path=folder / safe_href(asset["href"], f"scene {item['id']}, asset {name}"),
-        scale=1.0 if scale is None else float(scale),
-        offset=0.0 if offset is None else float(offset),
-        nodata=None if nodata is None else float(nodata),
-    )
+    return 1.0 if scale is None else scale, offset or 0.0
 
 
 def place(item: Item, asset: str) -> tuple[str | None, list[float] | None, list[int] | None]:

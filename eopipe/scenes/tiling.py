@@ -61,7 +61,9 @@ def _scaling(item: Item, bands: list[Band]) -> tuple[float, float]:
     """One scale and offset for the whole image; the bands of a sensor share them."""
     found = sorted({(band.scale, band.offset) for band in bands})
     if len(found) > 1:
-        raise BadInputError(f"bands of scene {item['id']} have different scales and offsets {found}; choose bands of one kind")
+        raise BadInputError(
+            f"bands of scene {item['id']} have different scales and offsets {found}; choose bands of one kind"
+        )
     return found[0]
 
 

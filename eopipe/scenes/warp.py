@@ -1,5 +1,6 @@
 """Read bands of a scene onto a grid, window by window."""
 
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Literal
@@ -35,8 +36,9 @@ def warped(band: Band, grid: "GeoBox", resampling: Resampling, where: str) -> It
     with ExitStack() as stack:
         stack.enter_context(rasterio.Env(**settings))
         source = stack.enter_context(_open(band, where))
+        _check_place(source, grid, where)
         height, width = grid.shape
-        nodata = source.nodata if band.nodata is None else band.nodata
+        nodata = _nodata(source, band, where)
         yield stack.enter_context(
             WarpedVRT(
                 source,
@@ -56,10 +58,20 @@ def warped(band: Band, grid: "GeoBox", resampling: Resampling, where: str) -> It
 
 def _open(band: Band, where: str) -> Any:
     import rasterio
-    from rasterio.errors import RasterioIOError
+    from rasterio.errors import NotGeoreferencedWarning, RasterioIOError
 
+    if not band.path.is_file():
+        raise BadInputError(f"{where} is missing: there is no {band.path}")
+    with band.path.open("rb") as file:
+        if file.read(64).lstrip()[:1] == b"<":
+            raise RefusedError(
+                f"{where} ({band.path.name}) is XML, which can read other files; only rasters are opened"
+            )
     try:
-        source = rasterio.open(band.path, driver=DRIVERS.get(band.path.suffix.lower(), "GTiff"))
+        with warnings.catch_warnings():
+            # A file without a place is refused below.
+            warnings.simplefilter("ignore", NotGeoreferencedWarning)
+            source = rasterio.open(band.path, driver=DRIVERS.get(band.path.suffix.lower(), "GTiff"))
     except RasterioIOError as error:
         raise IntegrityError(f"{where} ({band.path.name}) cannot be read: {error}") from error
     if source.crs is None or source.transform.is_identity:
@@ -69,9 +81,34 @@ def _open(band: Band, where: str) -> Any:
     return source
 
 
-def read_window(
-    source: Any, window: tuple[slice, slice], where: str
-) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+def _check_place(source: Any, grid: "GeoBox", where: str) -> None:
+    """Refuse a raster that lies elsewhere: it would read as nothing but nodata."""
+    from rasterio.errors import RasterioError
+    from rasterio.warp import transform_bounds
+
+    box = grid.extent.boundingbox
+    try:
+        west, south, east, north = transform_bounds(source.crs, str(grid.crs), *source.bounds)
+        apart = west > box.right or east < box.left or south > box.top or north < box.bottom
+    except RasterioError:
+        apart = True
+    if apart:
+        raise BadInputError(
+            f"{where} lies at {', '.join(f'{edge:g}' for edge in source.bounds)} in {source.crs}, "
+            f"outside the grid at {', '.join(f'{edge:g}' for edge in box)} in {grid.crs}"
+        )
+
+
+def _nodata(source: Any, band: Band, where: str) -> float | None:
+    """Find the value of no data: the item's word counts more than the file's."""
+    value: float | None = source.nodata if band.nodata is None else band.nodata
+    kind = np.dtype(source.dtypes[0])
+    if value is not None and kind.kind in "iu" and not np.iinfo(kind).min <= value <= np.iinfo(kind).max:
+        raise BadInputError(f"{where} has nodata {value:g}, which its {kind} pixels cannot hold; correct the item")
+    return value
+
+
+def read_window(source: Any, window: tuple[slice, slice], where: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
     """Read pixels of an opened band and where they are measurements; a broken block is an error, never zeros."""
     from rasterio.errors import RasterioIOError
     from rasterio.windows import Window

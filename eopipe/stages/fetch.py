@@ -10,9 +10,7 @@ def fetch(
     item: Annotated[Path, Input("STAC Item of the scene, from the frozen list", format="application/geo+json")],
     scene: Annotated[Path, Output("scene", "the item and its assets, verified", folder=True)],
     *,
-    catalog: Annotated[
-        Path | None, Input("folder that relative paths of the item lead into", folder=True)
-    ] = None,
+    catalog: Annotated[Path | None, Input("folder that relative paths of the item lead into", folder=True)] = None,
     workers: Annotated[int, Knob("downloads at a time", ge=1, le=32)] = 4,
     parts: Annotated[Path | None, Knob("folder of unfinished downloads; beside the scene if not given")] = None,
 ) -> None:
@@ -22,21 +20,25 @@ def fetch(
     damaged ones, UpstreamError when the server fails for good; the assets that came are kept for the rerun.
     """
     import shutil
+    from functools import partial
 
-    from eopipe.publish import publish, read_json, write_json
-    from eopipe.scenes.download import all_of, bring, suffix
-    from eopipe.scenes.item import ITEM_FILE, scene_name
+    from eopipe.errors import is_full, no_space
+    from eopipe.publish import publish, write_json
+    from eopipe.scenes.download import all_of, bring, part_name, suffix
+    from eopipe.scenes.item import ITEM_FILE, read_item, scene_name
 
-    frozen = read_json(item)
-    room = parts or scene.parent / f".{scene.name}.parts"
-    room.mkdir(parents=True, exist_ok=True)
-    names = sorted(frozen["assets"])
-    where = {name: f"scene {frozen['id']}, asset {name}" for name in names}
-    tasks = [
-        lambda name=name: bring(frozen["assets"][name], where[name], catalog, room / f"{scene_name(name)}.part")
-        for name in names
-    ]
-    come = dict(zip(names, all_of(tasks, workers), strict=True))
+    frozen = read_item(item)
+    room = parts / scene_name(frozen["id"]) if parts else scene.parent / f".{scene.name}.parts"
+    assets = dict(sorted(frozen["assets"].items()))
+    where = {name: f"scene {frozen['id']}, asset {name}" for name in assets}
+    tasks = [partial(bring, asset, where[n], catalog, room / part_name(n, asset)) for n, asset in assets.items()]
+    try:
+        room.mkdir(parents=True, exist_ok=True)
+        come = dict(zip(assets, all_of(tasks, workers), strict=True))
+    except OSError as error:
+        if is_full(error):
+            raise no_space(room) from error
+        raise
     with publish(scene, folder=True) as draft:
         for name, part in come.items():
             file = scene_name(name) + suffix(part, where[name])

@@ -21,7 +21,8 @@ def report(
     title: Annotated[str, Option("headline")] = "eopipe run",
     attribution: Annotated[str, Option("credit line of the data")] = "",
     colors: Annotated[
-        tuple[str, ...], Option("#rrggbb of each class; a colour-blind-safe palette if none", pattern=r"^#[0-9A-Fa-f]{6}$")
+        tuple[str, ...],
+        Option("#rrggbb of each class; a colour-blind-safe palette if none", pattern=r"^#[0-9A-Fa-f]{6}$"),
     ] = (),
 ) -> None:
     """Tell a run in one page: verdict, scores, maps, training, data and provenance.

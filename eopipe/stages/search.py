@@ -33,13 +33,15 @@ def search(
     Every later stage uses only this list. Raises BadInputError when nothing is found or an asset is
     missing, UpstreamError when the server does not answer.
     """
-    from eopipe.errors import BadInputError
+    from eopipe.errors import BadInputError, UsageError
     from eopipe.grid import grid_json
     from eopipe.publish import publish, write_json
     from eopipe.scenes.area import area_geometry, choose_grid
     from eopipe.scenes.catalog import Query, from_folder, from_url, keep_assets
     from eopipe.scenes.item import scene_name
 
+    if (catalog is None) == (url is None) or (area is not None and bbox):
+        raise UsageError("search needs either --catalog or --url, and at most one of --area and --bbox")
     geometry = area_geometry(area, bbox)
     query = Query(collections, geometry, datetime, max_cloud, ids)
     found = from_folder(catalog, query) if catalog else from_url(url or "", query)

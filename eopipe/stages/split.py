@@ -30,13 +30,10 @@ def split(
     Writes samples as (scene, row, column). Raises BadInputError when a split is empty or lacks a class,
     IntegrityError when chips of two splits come nearer than the buffer.
     """
-    from eopipe.errors import UsageError
     from eopipe.publish import publish, write_json
     from eopipe.sampling import split_samples
     from eopipe.splits import Plan
 
-    if folds and not (folds >= 3 and fold < folds):
-        raise UsageError(f"fold {fold} of {folds}: there must be at least 3 folds, numbered from 0")
     plan = Plan(method, fractions, chip, stride or chip, buffer, block, folds, fold, seed)
     with publish(chips) as draft:
         write_json(draft, split_samples(tiles, labels, plan, min_valid))

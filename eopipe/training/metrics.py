@@ -19,14 +19,13 @@ def scores(counts: Confusion, classes: tuple[str, ...]) -> dict[str, Any]:
     total, hit = int(counts.sum()), np.diag(counts)
     truth, found = counts.sum(1), counts.sum(0)
     chance = float((truth * found).sum()) / total**2 if total else 0.0
-    accuracy = _ratio(int(hit.sum()), total)
+    agreed = float(hit.sum()) / total if total else 0.0
     rows = [_class(int(h), int(t), int(f)) for h, t, f in zip(hit, truth, found, strict=True)]
-    kappa = None if accuracy is None or chance >= 1 else round((accuracy - chance) / (1 - chance), 6)
     return {
-        "accuracy": accuracy,
+        "accuracy": _ratio(int(hit.sum()), total),
         "miou": _mean([row["iou"] for row in rows]),
         "f1_macro": _mean([row["f1"] for row in rows]),
-        "kappa": kappa,
+        "kappa": round((agreed - chance) / (1 - chance), 6) if total and chance < 1 else None,
         "confusion": counts.tolist(),
         "per_class": dict(zip(classes, rows, strict=True)),
     }

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,8 @@ def run(
         _publish(model, job, pairs[0][1].names, settings)
     # The model is published: a later run of the same training starts afresh and gives the same.
     shutil.rmtree(state)
+    with suppress(OSError):
+        room.rmdir()
 
 
 def key(tiles: Paths, labels: Paths, chips: Path, settings: Settings) -> str:

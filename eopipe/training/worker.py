@@ -15,7 +15,8 @@ def main() -> int:
     die_with_parent()
     stop = Stop()
     stop.listen()
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    logging.basicConfig(format="%(message)s", stream=sys.stderr)
+    logging.getLogger("eopipe").setLevel(logging.INFO)
     job = read_job(Path(sys.argv[1]))
     world = join(job.device, job.timeout_s, job.threads)
     # Torch is loaded by now; the loop needs it at import.

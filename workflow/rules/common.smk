@@ -5,13 +5,14 @@ from snakemake.exceptions import WorkflowError
 from eopipe.config import check
 from eopipe.contract import STAGES, Input, Knob, Option, stage, to_args
 from eopipe.errors import EopipeError
+from eopipe.project import summary
 
 try:
     config = check(config)
 except EopipeError as error:
     raise WorkflowError(str(error))
 
-RESULTS = config["results"]
+RESULTS, STATE = config["results"], config["state"]
 
 
 wildcard_constraints:

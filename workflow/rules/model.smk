@@ -23,7 +23,8 @@ rule train:
         options=options("train"),
     shell:
         "eopipe train --tiles {params.tiles:q} --labels {params.labels:q} --chips {input.chips:q}"
-        " --model {params.model:q} {params.options} {KNOBS[train]} > {log:q} 2>&1"
+        " --model {params.model:q} {params.options} --state {STATE:q}/train {KNOBS[train]}"
+        " > {log:q} 2>&1"
 
 
 rule export:

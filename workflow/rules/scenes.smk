@@ -44,5 +44,5 @@ rule fetch:
         scene=subpath(output.root, parent=True),
         catalog=CATALOG,
     shell:
-        "eopipe fetch --item {input.item:q} --scene {params.scene:q} {params.catalog} {KNOBS[fetch]}"
-        " > {log:q} 2>&1"
+        "eopipe fetch --item {input.item:q} --scene {params.scene:q} {params.catalog}"
+        " --parts {STATE:q}/fetch/{wildcards.scene:q} {KNOBS[fetch]} > {log:q} 2>&1"

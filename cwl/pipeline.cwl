@@ -1,0 +1,211 @@
+cwlVersion: v1.2
+class: Workflow
+$namespaces:
+  s: https://schema.org/
+  iana: https://www.iana.org/assignments/media-types/
+label: eopipe
+doc: Satellite scenes to a trained, measured, mapped and citable model; labels are one file for all scenes.
+s:license: https://spdx.org/licenses/Apache-2.0
+
+requirements:
+  MultipleInputFeatureRequirement: {}
+  ScatterFeatureRequirement: {}
+  StepInputExpressionRequirement: {}
+
+inputs:
+  catalog: {type: Directory, label: catalog, doc: folder of a static STAC catalog}
+  area: {type: File?, label: area, doc: "GeoJSON of the area of interest, in degrees"}
+  datetime: {type: string?, label: dates, doc: date or interval}
+  assets: {type: "string[]", label: assets, doc: assets that every scene must have}
+  bands: {type: "string[]", label: bands, doc: "band names, in channel order"}
+  mask: {type: string?, label: mask, doc: asset that classifies pixels}
+  chunk: {type: int, label: chunk, doc: edge of a chunk in pixels}
+  shard: {type: int, label: shard, doc: edge of a shard in pixels}
+  source: {type: File, label: labels, doc: raster or vector file of the labels}
+  label_classes: {type: "string[]", label: class names, doc: their order gives the class numbers}
+  bins: {type: "double[]", label: bins, doc: edges that cut a continuous raster into the classes, default: []}
+  method: {type: string, label: split method, doc: how places are dealt out}
+  fractions: {type: "double[]", label: fractions, doc: "share of train, val, test"}
+  chip: {type: int, label: chip, doc: edge of a chip in pixels}
+  stride: {type: int?, label: stride, doc: step between chips in pixels}
+  processes: {type: int, label: processes, doc: torchrun workers, default: 1}
+  epochs: {type: int, label: epochs, doc: passes over the training chips}
+  batch: {type: int, label: batch, doc: chips of a step}
+  learning_rate: {type: double, label: learning rate, doc: highest learning rate}
+  title: {type: string, label: title, doc: headline of the report and name of the crate}
+  attribution: {type: string, label: attribution, doc: credit line of the data, default: ""}
+  workflow:
+    type: File
+    label: workflow
+    doc: this file, for the crate
+    default: {class: File, location: pipeline.cwl}
+
+steps:
+  search:
+    label: search
+    doc: Find scenes and freeze their list and the grid.
+    run: search.cwl
+    in: {catalog: catalog, area: area, datetime: datetime, assets: assets}
+    out: [items_each, grid, record]
+
+  fetch:
+    label: fetch
+    doc: Bring the assets of each scene to disk.
+    run: fetch.cwl
+    scatter: item
+    in:
+      item: search/items_each
+      catalog: catalog
+      scene_name: {valueFrom: $(inputs.item.nameroot)}
+    out: [scene, record]
+
+  preprocess:
+    label: preprocess
+    doc: Each scene onto the grid.
+    run: preprocess.cwl
+    scatter: scene
+    in:
+      scene: fetch/scene
+      grid: search/grid
+      tiles_name: {valueFrom: $(inputs.scene.basename).zarr}
+      bands: bands
+      mask: mask
+      chunk: chunk
+      shard: shard
+    out: [tiles, record]
+
+  label:
+    label: label
+    doc: Labels onto the grid.
+    run: label.cwl
+    in:
+      grid: search/grid
+      source: source
+      classes: label_classes
+      bins: bins
+      chunk: chunk
+      shard: shard
+      labels_name: {default: all.zarr}
+    out: [labels, record]
+
+  split:
+    label: split
+    doc: Chips to train, val and test by place.
+    run: split.cwl
+    in:
+      tiles: preprocess/tiles
+      labels: {source: [label/labels], linkMerge: merge_nested}
+      method: method
+      fractions: fractions
+      chip: chip
+      stride: stride
+    out: [chips, record]
+
+  train:
+    label: train
+    doc: Train with torchrun.
+    run: train.cwl
+    in:
+      tiles: preprocess/tiles
+      labels: {source: [label/labels], linkMerge: merge_nested}
+      chips: split/chips
+      processes: processes
+      epochs: epochs
+      batch: batch
+      learning_rate: learning_rate
+    out: [model, record]
+
+  predict:
+    label: predict
+    doc: A map of classes and one of their probabilities.
+    run: predict.cwl
+    in: {model: train/model, tiles: preprocess/tiles}
+    out: [classes, probabilities, record]
+
+  evaluate:
+    label: evaluate
+    doc: Scores where the model was never trained.
+    run: evaluate.cwl
+    in:
+      classes: {source: [predict/classes], linkMerge: merge_nested}
+      tiles: preprocess/tiles
+      labels: {source: [label/labels], linkMerge: merge_nested}
+      chips: split/chips
+    out: [metrics, record]
+
+  export:
+    label: export
+    doc: The model as ONNX, compared with the model.
+    run: export.cwl
+    in:
+      model: train/model
+      tiles: {source: preprocess/tiles, valueFrom: "$(self[0])"}
+    out: [onnx, check, record]
+
+  report:
+    label: report
+    doc: One page to read.
+    run: report.cwl
+    in:
+      metrics: evaluate/metrics
+      model: train/model
+      chips: split/chips
+      classes: {source: [predict/classes], linkMerge: merge_nested}
+      probabilities: {source: [predict/probabilities], linkMerge: merge_nested}
+      tiles: preprocess/tiles
+      labels: {source: [label/labels], linkMerge: merge_nested}
+      scenes: search/items_each
+      title: title
+      attribution: attribution
+    out: [page, picture, record]
+
+  crate:
+    label: crate
+    doc: The run as a Provenance Run Crate.
+    run: crate.cwl
+    in:
+      records:
+        source:
+          - search/record
+          - fetch/record
+          - preprocess/record
+          - label/record
+          - split/record
+          - train/record
+          - predict/record
+          - evaluate/record
+          - export/record
+          - report/record
+        linkMerge: merge_flattened
+      payload:
+        source:
+          - search/grid
+          - split/chips
+          - evaluate/metrics
+          - export/onnx
+          - export/check
+          - report/page
+          - report/picture
+          - train/model
+          - predict/classes
+          - predict/probabilities
+        linkMerge: merge_flattened
+      scenes: search/items_each
+      workflow: workflow
+      engine: {default: cwl}
+      title: title
+    out: [crate]
+
+outputs:
+  grid: {type: File, label: grid, doc: grid of the run, outputSource: search/grid}
+  tiles: {type: "Directory[]", label: tiles, doc: one Zarr store a scene, outputSource: preprocess/tiles}
+  labels: {type: Directory, label: labels, doc: label store, outputSource: label/labels}
+  chips: {type: File, label: split, doc: samples of each split, outputSource: split/chips}
+  model: {type: Directory, label: model, doc: trained model, outputSource: train/model}
+  onnx: {type: File, label: ONNX model, doc: the model as ONNX, outputSource: export/onnx}
+  classes: {type: File, label: map, doc: map of classes, outputSource: predict/classes}
+  probabilities: {type: File, label: probabilities, doc: map of probabilities, outputSource: predict/probabilities}
+  metrics: {type: File, label: metrics, doc: scores, outputSource: evaluate/metrics}
+  page: {type: File, label: report, doc: the page to read, outputSource: report/page}
+  picture: {type: File, label: map picture, doc: the map as PNG, outputSource: report/picture}
+  crate: {type: Directory, label: crate, doc: Provenance Run Crate, outputSource: crate/crate}

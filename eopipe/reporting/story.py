@@ -1,0 +1,138 @@
+"""Read all that a run left behind and check that it belongs together."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from eopipe.chips import pair
+from eopipe.errors import BadInputError
+from eopipe.models.trained import CARD, HISTORY, WEIGHTS
+from eopipe.publish import read_json
+from eopipe.reporting import facts
+from eopipe.reporting.ground import length, pixel_metres
+from eopipe.reporting.palette import class_colors
+from eopipe.reporting.panels import Block, block, places
+from eopipe.reporting.rasters import Thin
+from eopipe.reporting.sheet import Sheet
+from eopipe.reporting.views import MapFile, Numbers, Pairs, View, cells_for, chosen, map_files, quicklook, roles, view
+from eopipe.reporting.words import TIMES, percent, score
+from eopipe.sampling import scenes_of
+from eopipe.splits import read_split
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The inputs of the report stage."""
+
+    metrics: Path
+    model: Path
+    chips: Path
+    classes: tuple[Path, ...]
+    probabilities: tuple[Path, ...]
+    tiles: tuple[Path, ...]
+    labels: tuple[Path, ...]
+    scenes: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Story:
+    """All that the page and the map tell, read and drawn; `step` is the pixels a cell of a picture stands for."""
+
+    title: str
+    attribution: str
+    classes: tuple[str, ...]
+    colors: tuple[str, ...]
+    metrics: dict[str, Any]
+    model: dict[str, Any]
+    history: dict[str, Any]
+    split: dict[str, Any]
+    items: list[facts.Item]
+    pairs: Pairs
+    views: list[View]
+    blocks: list[Block]
+    places: Block
+    left_out: int
+    step: int
+    digests: list[facts.Row]
+
+
+def read_story(sources: Sources, title: str, attribution: str, colors: tuple[str, ...]) -> Story:
+    """Read everything; raises BadInputError where parts do not belong together."""
+    metrics, split = read_json(sources.metrics), read_split(sources.chips)
+    model = read_json(sources.model / CARD)
+    classes = _one_legend({"split": split["classes"], "scores": metrics["classes"], "model": model["classes"]})
+    pairs, items = pair(sources.tiles, sources.labels), facts.read_items(sources.scenes)
+    scenes_of(split, pairs)
+    files = map_files(sources.classes, sources.probabilities, pairs, classes)
+    files.sort(key=lambda file: (facts.dates(items).get(file.scene, ""), file.scene))
+    shown, cells, palette = chosen(files, split), cells_for(files, pairs), class_colors(classes, colors)
+    role = roles(split, cells)
+    views = [view(file, pairs, role, cells) for file in shown]
+    return Story(
+        title=title,
+        attribution=attribution,
+        classes=classes,
+        colors=palette,
+        metrics=metrics,
+        model=model,
+        history=read_json(sources.model / HISTORY),
+        split=split,
+        items=items,
+        pairs=pairs,
+        views=views,
+        blocks=[block(one, heading(one.scene, items), classes, palette) for one in views],
+        places=_places(views, pairs, role, cells),
+        left_out=len(files) - len(shown),
+        step=cells.step,
+        digests=_digests(sources, files, pairs),
+    )
+
+
+def _one_legend(found: dict[str, list[str]]) -> tuple[str, ...]:
+    if len({tuple(names) for names in found.values()}) > 1:
+        told = "; ".join(f"{where}: {', '.join(names)}" for where, names in found.items())
+        raise BadInputError(f"split, scores and model know different classes ({told}); make them from one split")
+    return tuple(found["split"])
+
+
+def _places(views: list[View], pairs: Pairs, role: Numbers, cells: Thin) -> Block:
+    whole = [one.colour for one in views if not one.scene]
+    return places(whole[0] if whole else quicklook([tiles for tiles, _ in pairs], cells), role)
+
+
+def heading(scene: str, items: list[facts.Item]) -> str:
+    """Say what stands above a map: its date and scene; nothing above a mosaic."""
+    return f"{facts.dates(items).get(scene, '')} {scene}".strip()
+
+
+def _digests(sources: Sources, files: list[MapFile], pairs: Pairs) -> list[facts.Row]:
+    single = {"weights of the model": sources.model / WEIGHTS, "model": sources.model}
+    single |= {"split": sources.chips, "scores": sources.metrics}
+    return facts.digest_rows(single, files, pairs)
+
+
+def sheet_of(story: Story) -> Sheet:
+    """Lay out the map of a story."""
+    model, baseline, majority = (story.metrics[name] for name in ("model", "pixel_baseline", "majority"))
+    right = f"{percent(model['accuracy'])} of the test pixels right, mIoU {score(model['miou'])}"
+    others = f"per-pixel baseline {percent(baseline['accuracy'])}, majority class {percent(majority['accuracy'])}"
+    return Sheet(
+        title=story.title,
+        subtitle=f"{right} ({others})",
+        credit=story.attribution,
+        classes=story.classes,
+        colors=story.colors,
+        grid=story.pairs[0][0].grid,
+        step=story.step,
+        panels=[(heading(one.scene, story.items), one.classes[one.window]) for one in story.views],
+    )
+
+
+def ground_words(story: Story) -> str:
+    """Size of the grid and of a pixel, and the CRS."""
+    grid = story.pairs[0][0].grid
+    wide, high = pixel_metres(grid)
+    rows, cols = grid.shape
+    drawn = f", drawn at every {story.step}th pixel" if story.step > 3 else ""
+    drawn = {1: "", 2: ", drawn at every 2nd pixel", 3: ", drawn at every 3rd pixel"}.get(story.step, drawn)
+    return f"{cols}{TIMES}{rows} pixels of {length(wide)}: {length(cols * wide)}{TIMES}{length(rows * high)}, {grid.crs}{drawn}"

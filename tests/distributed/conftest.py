@@ -1,0 +1,51 @@
+"""A small real data set: eight dates of the sample, cut and split through the command line."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from trainings import Data, Training, payload, run_stage, workers
+
+ROOT = Path(__file__).parents[2]
+SCENES = ("20170412", "20170621", "20170815", "20180422", "20180701", "20180919", "20190616", "20191009")
+SIZES = ("--chunk", "32", "--shard", "128")
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
+    root = tmp_path_factory.mktemp("data")
+    sample, grid = ROOT / "sample", root / "grid.json"
+    ids = [f"S2_ROMANIA_{day}" for day in SCENES]
+    words = ["search", "--catalog", sample, "--items", root / "items", "--grid", grid, "--ids", *ids]
+    assert run_stage(*words) == 0
+    tiles = []
+    for name in ids:
+        scene, store = root / "scenes" / name, root / "tiles" / f"{name}.zarr"
+        item = root / "items" / f"{name}.geojson"
+        assert run_stage("fetch", "--item", item, "--catalog", sample, "--scene", scene) == 0
+        assert run_stage("preprocess", "--scene", scene, "--grid", grid, "--tiles", store, *SIZES) == 0
+        tiles.append(str(store))
+    source = sample / "tree_cover_density_2018.tif"
+    assert run_stage("label", "--grid", grid, "--source", source, "--bins", 50, "--labels", root / "all.zarr", *SIZES) == 0
+    made = Data(root, tiles)
+    plan = ["--method", "west-east", "--fractions", 0.48, 0.16, 0.36, "--chip", 16, "--stride", 8]
+    assert run_stage("split", *made.inputs()[:-2], "--chips", root / "split.json", *plan) == 0
+    return made
+
+
+@pytest.fixture
+def training(data: Data, tmp_path: Path) -> Iterator[Training]:
+    yield Training(data, tmp_path)
+    for pid in workers(tmp_path):
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture(scope="session")
+def undisturbed(data: Data, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The files of a model that was trained without interruption."""
+    training = Training(data, tmp_path_factory.mktemp("undisturbed"))
+    done = training.run()
+    assert done.returncode == 0, done.stderr
+    return payload(training.model)

@@ -1,0 +1,141 @@
+"""Training through torchrun: two gloo processes, interrupted in every way, always the same weights."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from trainings import Training, payload, workers
+
+
+def test_training_learns_and_writes_no_pickle(undisturbed: dict[str, bytes]) -> None:
+    assert sorted(undisturbed) == ["history.json", "manifest.json", "model.json", "model.safetensors"]
+    epochs = json.loads(undisturbed["history.json"])["epochs"]
+    assert [row["epoch"] for row in epochs] == [1, 2, 3]
+    assert epochs[-1]["loss"] < 0.8 * epochs[0]["loss"]
+    assert epochs[-1]["val"]["accuracy"] > 0.85
+
+
+def test_killed_with_everything_and_run_again_it_ends_with_the_same_bytes(
+    training: Training, undisturbed: dict[str, bytes]
+) -> None:
+    process = training.start()
+    training.wait_for_step(6, process)
+    for pid in workers(training.folder):
+        os.kill(pid, signal.SIGKILL)
+    process.communicate()
+    assert not training.model.exists()
+    again = training.run()
+    assert again.returncode == 0, again.stderr
+    assert "event=resume" in again.stderr
+    assert payload(training.model) == undisturbed
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGINT, 130)])
+def test_a_signal_saves_the_state_and_the_rerun_ends_with_the_same_bytes(
+    training: Training, undisturbed: dict[str, bytes], number: int, code: int
+) -> None:
+    process = training.start()
+    training.wait_for_step(3, process)
+    sent = time.monotonic()
+    process.send_signal(number)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == code, told
+    assert time.monotonic() - sent < 25
+    assert not training.model.exists()
+    again = training.run()
+    assert again.returncode == 0, again.stderr
+    assert "event=resume" in again.stderr
+    assert payload(training.model) == undisturbed
+
+
+def test_no_worker_outlives_a_killed_launcher(training: Training) -> None:
+    process = training.start()
+    training.wait_for_step(3, process)
+    assert len(workers(training.folder)) >= 3
+    process.kill()
+    process.communicate()
+    until = time.monotonic() + 5
+    while workers(training.folder) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert workers(training.folder) == []
+
+
+def test_two_trainings_never_share_a_state(training: Training) -> None:
+    process = training.start()
+    training.wait_for_step(3, process)
+    second = training.run()
+    assert second.returncode == 2
+    assert f"already running (process {process.pid})" in second.stderr
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
+    training: Training, undisturbed: dict[str, bytes]
+) -> None:
+    process = training.start()
+    training.wait_for_step(9, process)
+    process.kill()
+    process.communicate()
+    newest = sorted(training.state.glob("*/step-*/model.safetensors"))[-1]
+    flipped = bytearray(newest.read_bytes())
+    flipped[len(flipped) // 2] ^= 1
+    newest.write_bytes(flipped)
+    again = training.run()
+    assert again.returncode == 0, again.stderr
+    assert "event=checkpoint-damaged" in again.stderr
+    assert payload(training.model) == undisturbed
+
+
+def test_other_settings_never_resume_a_state(training: Training) -> None:
+    process = training.start()
+    training.wait_for_step(3, process)
+    process.kill()
+    process.communicate()
+    other = training.run("--seed", "1")
+    assert other.returncode == 0, other.stderr
+    assert "event=resume" not in other.stderr
+
+
+def test_a_loss_that_is_not_finite_ends_with_code_7_and_no_model(training: Training) -> None:
+    done = training.run("--learning-rate", "1e30", "--processes", "1")
+    assert done.returncode == 7, done.stderr
+    assert "the batch has chips of S2_ROMANIA_" in done.stderr
+    assert not training.model.exists()
+
+
+def test_chips_that_the_model_cannot_halve_are_refused_before_torchrun(training: Training) -> None:
+    done = training.run("--depth", "5")
+    assert done.returncode == 2
+    assert "choose split.chip as a multiple of 32" in done.stderr
+    assert "torch.distributed" not in done.stderr
+
+
+def test_a_split_of_other_scenes_is_refused(training: Training) -> None:
+    training.data.tiles.pop()
+    try:
+        done = training.run()
+    finally:
+        training.data.tiles.append(str(training.data.root / "tiles" / "S2_ROMANIA_20191009.zarr"))
+    assert done.returncode == 3
+    assert "these differ: S2_ROMANIA_20191009" in done.stderr
+
+
+def test_a_model_of_ones_own_is_trained_by_its_name(training: Training, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\n"
+        "class Pixel(nn.Conv2d):\n"
+        "    def __init__(self, bands, classes, width, depth):\n"
+        "        super().__init__(bands, classes, 1)\n"
+    )
+    os.environ["PYTHONPATH"] = f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"
+    try:
+        done = training.run("--architecture", "mine:Pixel", "--epochs", "1")
+    finally:
+        os.environ["PYTHONPATH"] = os.environ["PYTHONPATH"].partition(":")[2]
+    assert done.returncode == 0, done.stderr
+    assert json.loads((training.model / "model.json").read_text())["parameters"] == 10

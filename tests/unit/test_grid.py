@@ -1,0 +1,103 @@
+"""The grid that a run shares covers what it should, on the pixels it should, and no more."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eopipe.errors import BadInputError
+from eopipe.grid import grid_json, make_grid, read_grid, same_grid, utm, windows
+from eopipe.publish import write_json
+
+PLACES = st.floats(-9e6, 9e6)
+SIZES = st.floats(1.0, 30000.0)
+STEPS = st.sampled_from([1.0, 1.5, 10.0, 20.0, 60.0, 30.0, 250.0])
+
+
+@given(west=PLACES, south=PLACES, wide=SIZES, high=SIZES, step=STEPS, x0=PLACES, y0=PLACES)
+def test_a_grid_covers_its_bounds_on_the_origin_and_no_more(
+    west: float, south: float, wide: float, high: float, step: float, x0: float, y0: float
+) -> None:
+    east, north = west + wide, south + high
+    grid = make_grid((west, south, east, north), "EPSG:32633", step, (x0, y0))
+    left, bottom, right, top = grid.extent.boundingbox
+    forgiven = 2e-3 * step
+    assert left <= west + forgiven
+    assert bottom <= south + forgiven
+    assert right >= east - forgiven
+    assert top >= north - forgiven
+    for edge, origin in ((left, x0), (right, x0), (bottom, y0), (top, y0)):
+        assert math.isclose((edge - origin) / step, round((edge - origin) / step), abs_tol=1e-5)
+    assert west - left < step
+    assert south - bottom < step
+    assert right - east < step
+    assert top - north < step
+
+
+def test_bounds_on_pixel_edges_get_no_extra_pixel() -> None:
+    grid = make_grid((500000.0, 4999990.004, 500020.001, 5000000.0), "EPSG:32633", 10.0, (0.0, 0.0))
+    assert grid.shape == (1, 2)
+
+
+@given(height=st.integers(1, 70), width=st.integers(1, 70), edge=st.integers(1, 80))
+def test_windows_tile_a_raster_exactly_once(height: int, width: int, edge: int) -> None:
+    seen = np.zeros((height, width), int)
+    for y, x in windows((height, width), edge):
+        assert 0 < y.stop - y.start <= edge
+        assert 0 < x.stop - x.start <= edge
+        seen[y, x] += 1
+    assert (seen == 1).all()
+
+
+def test_a_grid_file_gives_the_same_grid_back(tmp_path: Path) -> None:
+    grid = make_grid((12.3, 45.6, 12.4, 45.7), "EPSG:4326", 1 / 3600, (0.0, 0.0))
+    write_json(tmp_path / "grid.json", grid_json(grid))
+    assert read_grid(tmp_path / "grid.json") == grid
+
+
+def test_grids_in_degrees_that_differ_by_a_tenth_of_a_pixel_are_not_the_same() -> None:
+    step = 9e-5
+    grid = make_grid((12.0, 45.0, 12.1, 45.1), "EPSG:4326", step, (0.0, 0.0))
+    shifted = make_grid((12.0, 45.0, 12.1, 45.1), "EPSG:4326", step, (step / 10, 0.0))
+    assert same_grid(grid, grid)
+    assert not same_grid(grid, shifted)
+    assert not same_grid(grid, grid.translate_pix(1, 0))
+    assert not same_grid(grid, grid.pad(1))
+    assert not same_grid(grid, grid[1:, :])
+
+
+GOOD = {"crs": "EPSG:32633", "shape": [4, 5], "transform": [10.0, 0.0, 500000.0, 0.0, -10.0, 5000000.0]}
+BAD = {
+    "no crs": {"crs": None},
+    "unknown crs": {"crs": "EPSG:999999"},
+    "three numbers of shape": {"shape": [1, 2, 3]},
+    "no pixels": {"shape": [0, 5]},
+    "words": {"shape": ["a", "b"]},
+    "half a transform": {"transform": [10.0, 0.0]},
+    "turned": {"transform": [7.0, 7.0, 0.0, 7.0, -7.0, 0.0]},
+}
+
+
+@pytest.mark.parametrize("wrong", BAD)
+def test_a_grid_file_that_is_no_grid_is_bad_input(tmp_path: Path, wrong: str) -> None:
+    write_json(tmp_path / "grid.json", GOOD | BAD[wrong])
+    with pytest.raises(BadInputError, match=r"grid\.json"):
+        read_grid(tmp_path / "grid.json")
+
+
+@pytest.mark.parametrize("text", ["", "[", "[]", "null", "{}", "[" * 100000])
+def test_a_grid_file_that_is_broken_is_bad_input(tmp_path: Path, text: str) -> None:
+    (tmp_path / "grid.json").write_text(text)
+    with pytest.raises(BadInputError, match=r"grid\.json"):
+        read_grid(tmp_path / "grid.json")
+
+
+@pytest.mark.parametrize(
+    ("longitude", "latitude", "code"),
+    [(15.5, 46.0, 32633), (-179.9, -17.0, 32701), (180.0, 0.0, 32601), (-180.0, -0.1, 32701), (0.0, 51.0, 32631)],
+)
+def test_a_place_has_its_utm_zone(longitude: float, latitude: float, code: int) -> None:
+    assert utm(longitude, latitude) == f"EPSG:{code}"

@@ -1,0 +1,324 @@
+"""A final name is whole or absent, and a manifest finds everything that changed afterwards."""
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import Catalog, Run, write_raster
+
+from eopipe.errors import IntegrityError, NoSpaceError, UsageError
+from eopipe.publish import MANIFEST, digest, publish, read_json, verify, write_json
+
+
+def make_folder(target: Path, **files: str) -> Path:
+    with publish(target, folder=True) as draft:
+        for name, text in files.items():
+            (draft / "deep").mkdir(exist_ok=True)
+            (draft / "deep" / name).write_text(text)
+    return target
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_an_exception_inside_the_block_leaves_nothing(tmp_path: Path, folder: bool) -> None:
+    def write() -> None:
+        with publish(tmp_path / "out", folder=folder) as draft:
+            (draft / "half" if folder else draft).write_text("half")
+            raise KeyError("the writer broke")
+
+    with pytest.raises(KeyError):
+        write()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_an_exception_leaves_the_old_output_as_it_was(tmp_path: Path, folder: bool) -> None:
+    target = make_folder(tmp_path / "out", a="old") if folder else tmp_path / "out"
+    if not folder:
+        target.write_text("old")
+    before = digest(target)
+
+    def write() -> None:
+        with publish(target, folder=folder) as draft:
+            (draft / "a" if folder else draft).write_text("new")
+            raise KeyError("the writer broke")
+
+    with pytest.raises(KeyError):
+        write()
+    assert digest(target) == before
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    make_folder(tmp_path / "out", a="1", b="2")
+    make_folder(tmp_path / "out", c="3")
+    assert [p.name for p in (tmp_path / "out" / "deep").iterdir()] == ["c"]
+    verify(tmp_path / "out")
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_folder_replaces_a_file_of_its_name(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("a file")
+    make_folder(tmp_path / "out", a="1")
+    verify(tmp_path / "out")
+
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from eopipe.publish import publish
+with publish(Path(sys.argv[1]), folder=True) as draft:
+    (draft / "half").write_text("half")
+    print("writing", flush=True)
+    time.sleep(60)
+"""
+
+
+@contextmanager
+def writer(target: Path) -> Iterator[subprocess.Popen[str]]:
+    """Run a process that is in the middle of writing the target."""
+    process = subprocess.Popen([sys.executable, "-c", WRITER, target], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "writing\n"
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_kill_9_leaves_no_final_name_and_the_next_run_sweeps_the_draft(tmp_path: Path) -> None:
+    target = tmp_path / "out [1]*"
+    with writer(target) as process:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert not target.exists()
+    assert len(list(tmp_path.iterdir())) == 1, "the draft of the killed writer"
+    make_folder(target, a="1")
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_the_draft_of_a_living_writer_is_not_swept(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    with writer(target):
+        make_folder(target, a="1")
+        drafts = [p for p in tmp_path.iterdir() if p != target]
+        assert [(d / "out" / "half").read_text() for d in drafts] == ["half"]
+
+
+def test_the_draft_of_a_host_whose_name_begins_alike_is_not_swept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = tmp_path / ".out.tmp-node-12-999999999-0123abcd"
+    theirs.mkdir()
+    monkeypatch.setattr("socket.gethostname", lambda: "node")
+    make_folder(tmp_path / "out", a="1")
+    assert theirs.exists()
+
+
+def test_a_place_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(UsageError, match="cannot write"), publish(tmp_path / "file" / "out"):
+        pass
+
+
+def test_the_same_value_gives_the_same_json_in_every_locale(tmp_path: Path) -> None:
+    write_json(tmp_path / "here", {"b": "é", "a": [1, 0.1]})
+    code = (
+        "from pathlib import Path; import sys; from eopipe.publish import write_json; "
+        "write_json(Path(sys.argv[1]), {'a': [1, 0.1], 'b': '\\u00e9'})"
+    )
+    other = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    subprocess.run([sys.executable, "-c", code, tmp_path / "there"], env=other, check=True)
+    assert (tmp_path / "here").read_bytes() == (tmp_path / "there").read_bytes()
+    assert read_json(tmp_path / "here") == {"a": [1, 0.1], "b": "é"}
+
+
+def remove(folder: Path) -> None:
+    (folder / "deep" / "a").unlink()
+
+
+def add(folder: Path) -> None:
+    (folder / "deep" / "new").write_text("")
+
+
+def truncate(folder: Path) -> None:
+    os.truncate(folder / "deep" / "a", 3)
+
+
+def empty(folder: Path) -> None:
+    os.truncate(folder / "deep" / "a", 0)
+
+
+def flip(folder: Path) -> None:
+    path = folder / "deep" / "a"
+    content = bytearray(path.read_bytes())
+    content[2] ^= 1
+    path.write_bytes(content)
+
+
+def swap(folder: Path) -> None:
+    a, b = folder / "deep" / "a", folder / "deep" / "b"
+    a.rename(folder / "c")
+    b.rename(a)
+    (folder / "c").rename(b)
+
+
+def nest(folder: Path) -> None:
+    shutil.copytree(folder / "deep", folder / "deep" / "again")
+
+
+def cut_manifest(folder: Path) -> None:
+    os.truncate(folder / MANIFEST, 40)
+
+
+def hollow_manifest(folder: Path) -> None:
+    (folder / MANIFEST).write_text("[]")
+
+
+def remove_manifest(folder: Path) -> None:
+    (folder / MANIFEST).unlink()
+
+
+DAMAGES = {
+    remove: "deep/a is missing",
+    add: "deep/new does not belong there",
+    truncate: "deep/a has 3 bytes instead of 6",
+    empty: "deep/a has 0 bytes",
+    flip: "deep/a has other content",
+    swap: "deep/a has other content than the manifest says; deep/b has",
+    nest: "deep/again/a does not belong there",
+    cut_manifest: "manifest.json is damaged",
+    hollow_manifest: "manifest.json is damaged",
+    remove_manifest: "has no manifest.json",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda f: f.__name__)
+def test_verify_finds_what_was(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    folder = make_folder(tmp_path / "out", a="aaaaaa", b="bbbbbb")
+    verify(folder)
+    damage(folder)
+    with pytest.raises(IntegrityError, match=DAMAGES[damage]):
+        verify(folder)
+
+
+def test_verify_by_size_reads_no_content(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "out", a="aaaaaa", b="bbbbbb")
+    flip(folder)
+    verify(folder, content=False)
+
+
+def test_the_verify_command_names_every_damaged_folder(tmp_path: Path, run: Run) -> None:
+    for name in ("one", "two", "three"):
+        make_folder(tmp_path / name, a="aaaaaa")
+    assert run("verify", tmp_path).code == 0
+    flip(tmp_path / "one")
+    remove(tmp_path / "three")
+    ended = run("verify", tmp_path)
+    assert ended.code == 4
+    assert "one is damaged" in ended.said
+    assert "three is damaged" in ended.said
+    assert "two" not in ended.said
+
+
+def test_a_stage_refuses_a_damaged_input(catalog: Catalog, tmp_path: Path, run: Run) -> None:
+    scene = make_folder(tmp_path / "scene", a="aaaaaa")
+    (tmp_path / "grid.json").write_text("{}")
+    truncate(scene)
+    ended = run("preprocess", "--scene", scene, "--grid", tmp_path / "grid.json", "--tiles", tmp_path / "tiles")
+    assert ended.code == 4
+    assert "deep/a has 3 bytes instead of 6" in ended.said
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """Mount file systems with next to no room."""
+    mounted = []
+
+    def mount(options: str) -> Path:
+        place = tmp_path / f"disk{len(mounted)}"
+        place.mkdir()
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", place], capture_output=True, check=False)
+        if done.returncode:
+            pytest.skip("mounting a small disk needs root")
+        mounted.append(place)
+        return place
+
+    yield mount
+    for place in mounted:
+        subprocess.run(["umount", "-l", place], check=True)
+
+
+SMALL = {"bytes": "size=200k", "files": "size=10m,nr_inodes=12"}
+
+
+@pytest.mark.parametrize("short", SMALL)
+def test_a_full_disk_ends_with_code_6_and_leaves_the_old_output(
+    catalog: Catalog, run: Run, small_disk: Callable[[str], Path], short: str
+) -> None:
+    disk = small_disk(SMALL[short])
+    noise = np.random.default_rng(0).integers(1, 9999, (256, 256), np.uint16)
+    bands = {f"b{n}": noise[:8, :8] if short == "files" else noise for n in range(9)}
+    catalog.add("old", {"b0": noise[:8, :8]}, driver="GTiff")
+    catalog.add("new", bands, driver="GTiff", compress=None)
+    for name in ("old", "new"):
+        ended = run(
+            *("search", "--catalog", catalog.write(), "--ids", name, "--items", catalog.root / name),
+            *("--grid", catalog.root / "grid.json", "--assets", *(bands if name == "new" else ["b0"])),
+        )
+        assert ended.code == 0, ended.said
+    fetch = ("fetch", "--catalog", catalog.root, "--parts", catalog.root / "parts", "--scene", disk / "scene")
+    assert run(*fetch, "--item", catalog.root / "old" / "old.geojson").code == 0
+    before = digest(disk / "scene")
+
+    ended = run(*fetch, "--item", catalog.root / "new" / "new.geojson")
+
+    assert ended.code == 6, ended.said
+    assert "no space left while writing scene" in ended.said
+    assert "MB and" in ended.said
+    assert "files are free in" in ended.said
+    verify(disk / "scene")
+    assert digest(disk / "scene") == before
+    assert sorted(p.name for p in disk.iterdir()) == ["scene", "scene.run.json"]
+    assert run(*fetch, "--item", catalog.root / "old" / "old.geojson").code == 0, "after freeing, a rerun works"
+
+
+def test_a_disk_that_fills_up_while_a_store_is_written_leaves_no_store(
+    catalog: Catalog, run: Run, small_disk: Callable[[str], Path]
+) -> None:
+    disk = small_disk("size=300k")
+    noise = np.random.default_rng(0).integers(1, 9999, (512, 512), np.uint16)
+    item = catalog.add("scene", {"red": noise})
+    (catalog.root / "s0" / "scene.json").write_text(json.dumps(item))
+    write_json(catalog.root / "grid.json", {"crs": "EPSG:32633", "shape": [512, 512], "transform": TRANSFORM})
+    words = ("preprocess", "--scene", catalog.root / "s0", "--grid", catalog.root / "grid.json", "--bands", "red")
+    ended = run(*words, "--mask", "red", "--masked", 0, "--tiles", disk / "tiles.zarr", "--chunk", 64, "--shard", 128)
+    assert ended.code == 6, ended.said
+    assert "no space left while writing tiles.zarr" in ended.said
+    assert [p.name for p in disk.iterdir() if "run.json" not in p.name] == []
+
+
+TRANSFORM = [10.0, 0.0, 500000.0, 0.0, -10.0, 5100000.0]
+
+
+def test_a_disk_that_fills_up_under_gdal_is_told_as_such(small_disk: Callable[[str], Path]) -> None:
+    disk = small_disk("size=200k")
+    noise = np.random.default_rng(0).integers(1, 9999, (512, 512), np.uint16)
+    with pytest.raises(NoSpaceError, match="no space left while writing map"), publish(disk / "map.tif") as draft:
+        write_raster(draft, noise, driver="GTiff", compress=None)
+    assert list(disk.iterdir()) == []
+
+
+def test_a_full_quota_is_told_like_a_full_disk(tmp_path: Path) -> None:
+    with pytest.raises(NoSpaceError, match="files are free"), publish(tmp_path / "out"):
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")

@@ -1,0 +1,97 @@
+"""A store gives back what was put in, takes as many files as predicted, and says what it is."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from eopipe.errors import BadInputError, UsageError
+from eopipe.grid import make_grid
+from eopipe.publish import verify
+from eopipe.store import Layout, Tiles, add_array, new_store
+
+
+def make_store(path: Path, shape: tuple[int, int], layout: Layout, *, scene: str = "s") -> np.ndarray:
+    height, width = shape
+    grid = make_grid((500000.0, 5000000.0 - 10 * height, 500000.0 + 10 * width, 5000000.0), "EPSG:32633", 10.0, (0, 0))
+    pixels = np.arange(2 * height * width, dtype="uint16").reshape(2, height, width)
+    with new_store(path, grid, ("red", "nir"), scene, {"datetime": None}) as group:
+        image = add_array(group, "image", pixels.shape, "uint16", layout, scale_factor=0.5, add_offset=-1.0)
+        image[:] = pixels
+        add_array(group, "valid", shape, "uint8", layout)[:] = 1
+    return pixels
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(height=st.integers(1, 90), width=st.integers(1, 90), chunks=st.integers(1, 4))
+def test_the_number_of_files_is_predicted(tmp_path: Path, height: int, width: int, chunks: int) -> None:
+    layout = Layout(chunk=16, shard=16 * chunks)
+    path = tmp_path / f"{height}-{width}-{chunks}.zarr"
+    make_store(path, (height, width), layout)
+    for name in ("image", "valid"):
+        files = [p for p in (path / name / "c").rglob("*") if p.is_file()]
+        assert len(files) == layout.files((height, width))
+    assert len([p for p in path.rglob("*") if p.is_file()]) == 2 * layout.files((height, width)) + 9
+
+
+def test_any_window_reads_what_was_written(tmp_path: Path) -> None:
+    pixels = make_store(tmp_path / "t.zarr", (70, 50), Layout(chunk=16, shard=32))
+    tiles = Tiles(tmp_path / "t.zarr")
+    np.testing.assert_array_equal(tiles.read("image", slice(13, 61), slice(7, 50)), pixels[:, 13:61, 7:50])
+    assert tiles.shape == (70, 50)
+
+
+def test_bands_come_by_name_in_physical_units(tmp_path: Path) -> None:
+    pixels = make_store(tmp_path / "t.zarr", (20, 30), Layout(chunk=16, shard=32))
+    nir = Tiles(tmp_path / "t.zarr").physical(("nir", "red"), slice(3, 9))[0]
+    assert nir.dtype == np.float32
+    np.testing.assert_allclose(nir, pixels[1, 3:9] * 0.5 - 1.0)
+    with pytest.raises(BadInputError, match="no band swir; it has red, nir"):
+        Tiles(tmp_path / "t.zarr").physical(("red", "swir"))
+
+
+def test_a_long_side_still_has_one_file_of_coordinates(tmp_path: Path) -> None:
+    make_store(tmp_path / "t.zarr", (1, 300_000), Layout(chunk=16, shard=300_000))
+    assert len([p for p in (tmp_path / "t.zarr" / "x" / "c").rglob("*") if p.is_file()]) == 1
+
+
+def test_a_chunk_with_one_flipped_bit_does_not_read(tmp_path: Path) -> None:
+    make_store(tmp_path / "t.zarr", (16, 16), Layout(chunk=16, shard=16))
+    shard = tmp_path / "t.zarr" / "image" / "c" / "0" / "0" / "0"
+    content = bytearray(shard.read_bytes())
+    content[40] ^= 1
+    shard.write_bytes(content)
+    with pytest.raises(ValueError, match="checksum"):
+        Tiles(tmp_path / "t.zarr").read("image")
+
+
+def test_empty_chunks_are_written_so_that_a_missing_one_is_seen(tmp_path: Path) -> None:
+    grid = make_grid((0.0, 0.0, 320.0, 320.0), "EPSG:32633", 10.0, (0, 0))
+    with new_store(tmp_path / "t.zarr", grid, ("red",), "s", {}) as group:
+        add_array(group, "valid", (32, 32), "uint8", Layout(chunk=16, shard=16))[:] = 0
+    assert len([p for p in (tmp_path / "t.zarr" / "valid" / "c").rglob("*") if p.is_file()]) == 4
+    verify(tmp_path / "t.zarr")
+
+
+def test_a_shard_of_half_chunks_is_a_mistake_of_the_user() -> None:
+    with pytest.raises(UsageError, match="a shard of 256 pixels is no multiple of a chunk of 96"):
+        Layout(chunk=96, shard=256)
+    with pytest.raises(UsageError):
+        Layout(chunk=256, shard=128)
+
+
+def test_what_is_no_store_of_eopipe_is_told(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    zarr.create_group(tmp_path / "foreign")
+    for name in ("folder", "foreign", "nothing"):
+        with pytest.raises(BadInputError, match=name):
+            Tiles(tmp_path / name)
+
+
+def test_labels_given_as_tiles_are_told(tmp_path: Path) -> None:
+    make_store(tmp_path / "t.zarr", (20, 30), Layout(chunk=16, shard=32))
+    with pytest.raises(BadInputError, match="has no label; it has image, .*valid"):
+        Tiles(tmp_path / "t.zarr").read("label")
