@@ -117,12 +117,24 @@ def _sentence(error: Any) -> str:
 def conflicts(config: dict[str, Any]) -> list[str]:
     """Settings that cannot go together, whatever the data are."""
     search, tiles, label, split = (config[k] for k in ("search", "preprocess", "label", "split"))
+    wrong = _search_conflicts(search, tiles, label)
+    if (label["asset"] is None) == (label["source"] is None):
+        wrong.append("label needs either a source (a file) or an asset of each scene, not both and not none")
+    if split["chip"] % 2 ** config["train"]["depth"]:
+        wrong.append(f"split.chip {split['chip']} cannot be halved {config['train']['depth']} times (train.depth)")
+    colors, classes = config["report"]["colors"], label["classes"]
+    if colors and len(colors) != len(classes):
+        wrong.append(f"report.colors has {len(colors)} colours for {len(classes)} classes")
+    return wrong + _label_conflicts(label) + _tile_conflicts(search, tiles, split)
+
+
+def _search_conflicts(search: dict[str, Any], tiles: dict[str, Any], label: dict[str, Any]) -> list[str]:
     wrong = []
     if (search["catalog"] is None) == (search["url"] is None):
         wrong.append("search needs either a catalog (a folder) or a url, not both and not none")
     if search["area"] is not None and search["bbox"]:
         wrong.append("search has both an area and a bbox; give one")
-    unknown = [b for b in (*tiles["bands"], tiles["mask"]) if b and b not in search["assets"]]
+    unknown = [band for band in (*tiles["bands"], tiles["mask"]) if band and band not in search["assets"]]
     if unknown:
         wrong.append(
             f"preprocess asks for {', '.join(unknown)}, which search.assets does not fetch; "
@@ -130,9 +142,7 @@ def conflicts(config: dict[str, Any]) -> list[str]:
         )
     if label["asset"] and label["asset"] not in search["assets"]:
         wrong.append(f"label.asset {label['asset']} is not among search.assets")
-    if (label["asset"] is None) == (label["source"] is None):
-        wrong.append("label needs either a source (a file) or an asset of each scene, not both and not none")
-    return wrong + _label_conflicts(label) + _split_conflicts(split, tiles)
+    return wrong
 
 
 def _label_conflicts(label: dict[str, Any]) -> list[str]:
@@ -147,14 +157,16 @@ def _label_conflicts(label: dict[str, Any]) -> list[str]:
     return wrong
 
 
-def _split_conflicts(split: dict[str, Any], tiles: dict[str, Any]) -> list[str]:
+def _tile_conflicts(search: dict[str, Any], tiles: dict[str, Any], split: dict[str, Any]) -> list[str]:
     wrong = []
-    if split["chip"] > tiles["shard"]:
-        wrong.append(
-            f"split.chip {split['chip']} is larger than a shard of a tile ({tiles['shard']}); choose smaller chips"
-        )
     if tiles["shard"] % tiles["chunk"]:
         wrong.append(f"preprocess.shard {tiles['shard']} is not a multiple of preprocess.chunk {tiles['chunk']}")
     if sum(split["fractions"]) > 1.0001 or len(split["fractions"]) != 3:
         wrong.append("split.fractions needs three numbers (train, val, test) that add up to at most 1")
+    box, step = search["bbox"], search["resolution"]
+    if len(box) == 4 and step:
+        # A degree of latitude is 111 km; in a geographic CRS the resolution is in degrees itself.
+        height = (box[3] - box[1]) * (111_000 if step > 0.1 else 1) / step
+        if split["chip"] > height:
+            wrong.append(f"split.chip {split['chip']} is larger than the area, which is {height:.0f} pixels high")
     return wrong

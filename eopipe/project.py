@@ -1,16 +1,115 @@
 """Commands for a person's own project: a config for an area, and the whole pipeline in one command."""
 
+import argparse
 import fcntl
+import json
 import os
+import shutil
 import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from eopipe.contract import to_args
-from eopipe.errors import UsageError
+from eopipe.errors import BadInputError, UsageError
+from eopipe.publish import publish, read_json
 
 LOCK = Path(".snakemake/eopipe.lock")
+EARTH_SEARCH = "https://earth-search.aws.element84.com/v1"
+TEMPLATE = """\
+# Config of eopipe for an area of your own. `eopipe check config.yaml` looks for mistakes;
+# docs/stages.md of eopipe explains every setting and what else there is.
+
+results: results                   # everything that is made
+state: state                       # checkpoints and unfinished downloads; outlives failures
+
+search:
+  url: {url}
+  collections: [sentinel-2-l2a]
+{where}
+  datetime: {datetime}
+  max_cloud: 30                    # percent
+  assets: {assets}
+
+preprocess:
+  bands: {bands}   # channel order of the model
+  mask: scl                        # scene classification: clouds, shadows and snow are not used
+
+label:
+  source: {labels}                 # raster or vector file; for vectors, `attribute` holds the class name
+  classes: {classes}
+  attribute: class
+
+split:
+  method: blocks                   # whole blocks of places go to train, val or test, never single chips
+  fractions: [0.7, 0.15, 0.15]
+  block: 512                       # pixels
+  chip: 128
+
+train:
+  processes: 1                     # torchrun workers
+  epochs: 20
+
+report:
+  title: {title}
+"""
+
+
+def init(words: list[str]) -> int:
+    """Write a commented config for an area into a new folder and tell the next command."""
+    given = _init_parser().parse_args(words)
+    if (given.area is None) == (given.bbox is None):
+        raise UsageError("init needs either --area or --bbox")
+    if given.area and not given.area.is_file():
+        raise BadInputError(f"there is no file {given.area}; give a GeoJSON of the area")
+    target = given.folder / "config.yaml"
+    if target.exists():
+        raise UsageError(f"{target} exists already; choose another folder or edit it")
+    given.folder.mkdir(parents=True, exist_ok=True)
+    if given.area:
+        read_json(given.area)
+        shutil.copyfile(given.area, given.folder / "area.geojson")
+    with publish(target) as draft:
+        draft.write_text(_filled(given))
+    print(f"wrote {target}; put your labels at {given.folder / given.labels}, then:\n\n  cd {given.folder}")
+    print("  eopipe check config.yaml\n  eopipe run --configfile config.yaml --cores all")
+    return 0
+
+
+def _init_parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="eopipe init", description=init.__doc__)
+    made.add_argument("folder", type=Path)
+    made.add_argument("--area", type=Path, help="GeoJSON of the area, in degrees")
+    made.add_argument("--bbox", type=float, nargs=4, metavar=("WEST", "SOUTH", "EAST", "NORTH"))
+    made.add_argument("--datetime", default="2024-05-01/2024-09-30", help="dates [%(default)s]")
+    made.add_argument("--bands", nargs="+", default=["blue", "green", "red", "nir"])
+    made.add_argument("--classes", nargs="+", default=["other", "forest"])
+    made.add_argument("--labels", default="labels.gpkg", help="label file, relative to the folder [%(default)s]")
+    made.add_argument("--url", default=EARTH_SEARCH, help="STAC API [%(default)s]")
+    return made
+
+
+def _filled(given: argparse.Namespace) -> str:
+    """The template with values; JSON strings and lists are YAML, so nothing needs quoting by hand."""
+    where = "  area: area.geojson" if given.area else f"  bbox: {json.dumps(given.bbox)}"
+    return TEMPLATE.format(
+        url=json.dumps(given.url),
+        where=where,
+        datetime=json.dumps(given.datetime),
+        assets=json.dumps([*given.bands, "scl"]),
+        bands=json.dumps(given.bands),
+        labels=json.dumps(given.labels),
+        classes=json.dumps(given.classes),
+        title=json.dumps(f"Map of {given.folder.resolve().name}"),
+    )
+
+
+def snakefile() -> Path:
+    """The workflow: of the working folder, of the checkout that eopipe runs from, or the installed one."""
+    places = (Path.cwd(), Path(__file__).parents[1], Path(sys.prefix, "share/eopipe"))
+    found = [place / "Snakefile" for place in places if (place / "Snakefile").is_file()]
+    if not found:
+        raise UsageError("there is no Snakefile of eopipe; run this in a checkout, or install eopipe with pip")
+    return found[0]
 
 
 def run(words: list[str]) -> int:
@@ -25,23 +124,28 @@ def run(words: list[str]) -> int:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            raise UsageError(f"a run is already going on in this folder: {file.read()}; wait for it or stop it") from None
+            raise UsageError(f"a run is going on in this folder: {file.read()}; wait for it or stop it") from None
         file.truncate(0)
         file.write(f"process {os.getpid()} since {datetime.now(UTC).isoformat(timespec='seconds')}")
         file.flush()
-        snakemake = [sys.executable, "-m", "snakemake"]
-        if any(Path(".snakemake/locks").glob("*")):
-            subprocess.run([*snakemake, *words, "--unlock"], check=True, capture_output=True)
-        return subprocess.run([*snakemake, *words, "--rerun-incomplete"], check=False).returncode
+        return _snakemake(words)
+
+
+def _snakemake(words: list[str]) -> int:
+    command = [sys.executable, "-m", "snakemake", "--snakefile", str(snakefile()), *words]
+    if not {"--profile", "--cores", "-c", "--workflow-profile"} & {word.partition("=")[0] for word in words}:
+        command += ["--cores", "all"]
+    if any(Path(".snakemake/locks").glob("*")):
+        subprocess.run([*command, "--unlock"], check=False, capture_output=True)
+    return subprocess.run([*command, "--rerun-incomplete"], check=False).returncode
 
 
 def summary(results: str) -> str:
     """Where to look after a run, and the scores in one line each."""
-    from eopipe.publish import read_json
-
     root = Path(results)
     metrics = read_json(root / "metrics.json")
     rows = (("this model", "model"), ("per-pixel trees", "pixel_baseline"), ("majority class", "majority"))
-    lines = [f"{name:<16} accuracy {metrics[k]['accuracy']:.3f}   mIoU {metrics[k]['miou']:.3f}" for name, k in rows]
-    places = (("report", "report.html"), ("map", "map.png"), ("metrics", "metrics.json"), ("crate", "crate/ro-crate-metadata.json"))
-    return "\n".join(["", "In places that the model never saw:", *lines, "", *(f"{n:<8} {root / p}" for n, p in places)])
+    lines = [f"  {n:<16} accuracy {metrics[k]['accuracy']:.3f}   mIoU {metrics[k]['miou']:.3f}" for n, k in rows]
+    places = ("report.html", "map.png", "metrics.json", "model.onnx", "crate/ro-crate-metadata.json")
+    told = [f"  {root / place}" for place in places]
+    return "\n".join(["", "In places that the model never saw:", *lines, "", "Look at:", *told])

@@ -31,7 +31,7 @@ CREDIT = "Contains modified Copernicus Sentinel data 2015-2021"
 COG = "image/tiff; application=geotiff; profile=cloud-optimized"
 BANDS = {"blue": ("B2", "B02"), "green": ("B3", "B03"), "red": ("B4", "B04"), "nir": ("B8", "B08")}
 CLOUDY = (3, 8, 9, 10)
-# Clear dates of every season of three years; 2018-06-06 and 2019-08-30 are partly cloudy, 2020-02-01 is snow.
+# Clear dates from April to October of three years; 2018-06-06 and 2019-08-30 are partly cloudy, 2020-02-01 is snow.
 DATES = (
     "2017-04-12", "2017-06-21", "2017-07-11", "2017-08-15", "2017-09-14", "2017-10-04",
     "2018-04-12", "2018-04-22", "2018-05-02", "2018-05-22", "2018-06-06", "2018-07-01",
@@ -54,7 +54,7 @@ def main(wheel: Path) -> None:
 
 
 def place(scene: xr.Dataset) -> Affine:
-    """The affine transform; the cube's coordinates are pixel centres."""
+    """Return the affine transform; the cube's coordinates are pixel centres."""
     return Affine(10.0, 0.0, float(scene.x[0]) - 5, 0.0, -10.0, float(scene.y[0]) + 5)
 
 
@@ -68,7 +68,9 @@ def write_scene(scene: xr.Dataset, date: str) -> dict[str, Any]:
         write_cog(folder / f"{band}.tif", scene[variable].values, place(scene), 0)
         assets[key] = asset(folder / f"{band}.tif", f"{key} ({band}), 10 m", "reflectance") | reflectance(key, band)
     write_cog(folder / "SCL.tif", scene["SCL"].values.astype(np.uint8), place(scene), 0)
+    stored = {"data_type": "uint8", "nodata": 0, "spatial_resolution": 10}
     assets["scl"] = asset(folder / "SCL.tif", "Sen2Cor scene classification", "classification")
+    assets["scl"] |= {"raster:bands": [stored]}
     made = item(name, date, scene, assets)
     write_json(folder / f"{name}.json", made)
     return made
@@ -86,20 +88,20 @@ def write_cog(path: Path, pixels: Any, transform: Affine, nodata: int | None) ->
 
 
 def asset(path: Path, title: str, role: str) -> dict[str, Any]:
-    """A STAC asset with size and checksum."""
+    """Describe a STAC asset with size and checksum."""
     checksum = "1220" + hashlib.sha256(path.read_bytes()).hexdigest()
     told = {"href": f"./{path.name}", "type": COG, "title": title, "roles": ["data", role]}
     return told | {"gsd": 10, "file:size": path.stat().st_size, "file:checksum": checksum}
 
 
 def reflectance(name: str, band: str) -> dict[str, Any]:
-    """What a stored number means: all dates are before processing baseline 04.00, so there is no offset."""
+    """Say what a stored number means: all dates are before processing baseline 04.00, so there is no offset."""
     stored = {"data_type": "uint16", "nodata": 0, "scale": 0.0001, "offset": 0.0, "spatial_resolution": 10}
     return {"raster:bands": [stored], "eo:bands": [{"name": band, "common_name": name}]}
 
 
 def item(name: str, date: str, scene: xr.Dataset, assets: dict[str, Any]) -> dict[str, Any]:
-    """The STAC Item of a date."""
+    """Return the STAC Item of a date."""
     transform, (height, width) = place(scene), scene["SCL"].shape
     ring, cloud = corners(transform, height, width), float(np.isin(scene["SCL"].values, CLOUDY).mean() * 100)
     lons, lats = zip(*ring, strict=True)
@@ -113,6 +115,7 @@ def item(name: str, date: str, scene: xr.Dataset, assets: dict[str, Any]) -> dic
         "proj:code": "EPSG:3035",
         "proj:shape": [height, width],
         "proj:transform": list(transform)[:6],
+        "proj:bbox": [*(transform @ (0, height)), *(transform @ (width, 0))],
         "attribution": CREDIT,
     }
     links = [
@@ -137,7 +140,7 @@ def item(name: str, date: str, scene: xr.Dataset, assets: dict[str, Any]) -> dic
 
 
 def corners(transform: Affine, height: int, width: int) -> list[list[float]]:
-    """The footprint as a closed ring of longitude and latitude."""
+    """Return the footprint as a closed ring of longitude and latitude."""
     change = Transformer.from_crs("EPSG:3035", "EPSG:4326", always_xy=True)
     pixels = ((0, 0), (0, height), (width, height), (width, 0), (0, 0))
     return [[round(v, 7) for v in change.transform(*(transform @ pixel))] for pixel in pixels]
@@ -156,6 +159,7 @@ def write_catalog(items: list[dict[str, Any]]) -> None:
     times = [entry["properties"]["datetime"] for entry in items]
     about = "Sentinel-2 L2A over a forest edge in Romania, 100 x 100 pixels of 10 m. The source states dates only. "
     children = [{"rel": "item", "href": f"./{i['id']}/{i['id']}.json", "type": "application/geo+json"} for i in items]
+    legal = [{"rel": "license", "href": href} for href in (LEGAL, "../LICENSE-EUPL-1.2.txt")]
     root = {"rel": "root", "href": "../catalog.json", "type": "application/json"}
     collection = {
         "type": "Collection",
@@ -169,7 +173,7 @@ def write_catalog(items: list[dict[str, Any]]) -> None:
             {"name": "European Union (JRC), nrt", "roles": ["processor"]},
         ],
         "extent": {"spatial": {"bbox": [box]}, "temporal": {"interval": [[min(times), max(times)]]}},
-        "links": [root, root | {"rel": "parent"}, {"rel": "license", "href": LEGAL}, *children],
+        "links": [root, root | {"rel": "parent"}, *legal, *children],
     }
     catalog = {
         "type": "Catalog",

@@ -38,7 +38,8 @@ def write_raster(path: Path, pixels: Array, **other: Any) -> Path:
     transform = from_origin(place.pop("left"), place.pop("top"), step := place.pop("step"), step)
     size = {"height": pixels.shape[0], "width": pixels.shape[1], "count": 1, "dtype": pixels.dtype}
     path.parent.mkdir(parents=True, exist_ok=True)
-    with rasterio.open(path, "w", transform=transform, blocksize=128, **size, **place) as file:
+    block = {"blocksize": 128} if place["driver"] == "COG" else {}
+    with rasterio.open(path, "w", transform=transform, **block, **size, **place) as file:
         file.write(pixels, 1)
     return path
 

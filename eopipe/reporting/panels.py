@@ -15,12 +15,11 @@ from eopipe.store import NO_LABEL
 
 @dataclass(frozen=True)
 class Panel:
-    """One picture with its title, its words, and whether the test area is outlined on it."""
+    """One picture with its title and its words."""
 
     title: str
     alt: str
     picture: Picture
-    outlined: bool = True
 
 
 @dataclass(frozen=True)

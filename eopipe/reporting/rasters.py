@@ -65,8 +65,8 @@ def mean(read: Window, cells: Thin) -> Array:
 
 
 def _inside(places: npt.NDArray[np.int64], window: slice) -> npt.NDArray[np.int64]:
-    first, behind = np.searchsorted(places, (window.start, window.stop))
-    return places[first:behind] - window.start
+    here: npt.NDArray[np.int64] = places[(places >= window.start) & (places < window.stop)] - int(window.start)
+    return here
 
 
 def _summed(values: Array, step: int) -> Array:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from PIL.ImageFont import FreeTypeFont, ImageFont
 
 WIDTH, MARGIN, LEGEND, GAP = 1400, 56, 300, 44
-TALLEST = 1000
+TALLEST, ROW = 1000, 40
 PAPER, INK, FAINT, LINE, NO_DATA = "#ffffff", "#1f2629", "#5c676d", "#b9c0bd", "#c6cbc8"
 # The font that Pillow brings has these and ASCII only; another font would differ from machine to machine.
 BEYOND_ASCII = "©·“”\u2019"
@@ -49,15 +49,15 @@ def draw(sheet: Sheet) -> "Image":
     head = [(line, 38, INK) for line in _wrapped(sheet.title, 38, WIDTH - 2 * MARGIN)]
     head += [(line, 21, FAINT) for line in _wrapped(sheet.subtitle, 21, WIDTH - 2 * MARGIN)]
     foot = [(line, 17, FAINT) for line in _wrapped(sheet.credit, 17, WIDTH - 2 * MARGIN)]
-    scale, places, bottom = _layout(sheet, MARGIN + _height(head) + 24)
-    legend_bottom = MARGIN + _height(head) + 24 + 40 * (len(sheet.classes) + 1) + 190
-    body = max(bottom, legend_bottom)
+    top = MARGIN + _height(head) + 24
+    scale, places, bottom = _layout(sheet, top)
+    body = max(bottom, top + ROW * (len(sheet.classes) + 1) + 150)
     image = Image.new("RGB", (WIDTH, body + 28 + _height(foot) + MARGIN // 2), PAPER)
     pen = ImageDraw.Draw(image)
     _lines(pen, MARGIN, MARGIN, head)
     for (name, numbers), place in zip(sheet.panels, places, strict=True):
         _panel(image, pen, name, _colored(numbers, sheet.colors, scale), place)
-    _legend(pen, sheet, MARGIN + _height(head) + 24, scale)
+    _legend(pen, sheet, top, scale)
     _lines(pen, MARGIN, body + 28, foot)
     return image
 
@@ -103,10 +103,10 @@ def _legend(pen: "ImageDraw", sheet: Sheet, top: int, scale: float) -> None:
     if any((numbers == NO_LABEL).any() for _, numbers in sheet.panels):
         rows.append(("no data", NO_DATA))
     for number, (name, color) in enumerate(rows):
-        y = top + 40 * number
+        y = top + ROW * number
         pen.rectangle((left, y, left + 34, y + 26), fill=color, outline=LINE)
         _text(pen, left + 48, y + 2, _short(name, 21, LEGEND - 48), 21, INK)
-    _place(pen, sheet, left, top + 40 * len(rows) + 28, scale)
+    _place(pen, sheet, left, top + ROW * len(rows) + 28, scale)
 
 
 def _place(pen: "ImageDraw", sheet: Sheet, left: int, top: int, scale: float) -> None:

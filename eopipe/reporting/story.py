@@ -60,7 +60,7 @@ def read_story(sources: Sources, title: str, attribution: str, colors: tuple[str
     """Read everything; raises BadInputError where parts do not belong together."""
     metrics, split = read_json(sources.metrics), read_split(sources.chips)
     model = read_json(sources.model / CARD)
-    classes = _one_legend({"split": split["classes"], "scores": metrics["classes"], "model": model["classes"]})
+    classes = _one_legend({"split": split, "scores": metrics, "model": model})
     pairs, items = pair(sources.tiles, sources.labels), facts.read_items(sources.scenes)
     scenes_of(split, pairs)
     files = map_files(sources.classes, sources.probabilities, pairs, classes)
@@ -88,7 +88,11 @@ def read_story(sources: Sources, title: str, attribution: str, colors: tuple[str
     )
 
 
-def _one_legend(found: dict[str, list[str]]) -> tuple[str, ...]:
+def _one_legend(sources: dict[str, dict[str, Any]]) -> tuple[str, ...]:
+    nameless = [where for where, value in sources.items() if "classes" not in value]
+    if nameless:
+        raise BadInputError(f"the file of the {' and of the '.join(nameless)} names no classes; is it the right one?")
+    found = {where: value["classes"] for where, value in sources.items()}
     if len({tuple(names) for names in found.values()}) > 1:
         told = "; ".join(f"{where}: {', '.join(names)}" for where, names in found.items())
         raise BadInputError(f"split, scores and model know different classes ({told}); make them from one split")
@@ -133,6 +137,6 @@ def ground_words(story: Story) -> str:
     grid = story.pairs[0][0].grid
     wide, high = pixel_metres(grid)
     rows, cols = grid.shape
-    drawn = f", drawn at every {story.step}th pixel" if story.step > 3 else ""
-    drawn = {1: "", 2: ", drawn at every 2nd pixel", 3: ", drawn at every 3rd pixel"}.get(story.step, drawn)
-    return f"{cols}{TIMES}{rows} pixels of {length(wide)}: {length(cols * wide)}{TIMES}{length(rows * high)}, {grid.crs}{drawn}"
+    size = f"{length(cols * wide)}{TIMES}{length(rows * high)}"
+    drawn = f"; a cell of the pictures is {story.step}{TIMES}{story.step} pixels" if story.step > 1 else ""
+    return f"{cols}{TIMES}{rows} pixels of {length(wide)}: {size}, {grid.crs}{drawn}"

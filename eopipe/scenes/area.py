@@ -89,15 +89,21 @@ def _item_bounds(item: Item, asset: str, crs: str) -> Bounds:
 
 
 def _project(geometry: Geometry | None, crs: str) -> Bounds:
-    from odc.geo.geom import Geometry as Shape
+    import numpy as np
+    from pyproj import Transformer
     from pyproj.exceptions import CRSError
+    from shapely import segmentize, transform
+    from shapely.geometry import shape
 
     if geometry is None:
         raise NO_PLACE
     try:
-        box = Shape(geometry, "EPSG:4326").to_crs(crs, resolution=0.1).boundingbox
+        change = Transformer.from_crs("EPSG:4326", crs, always_xy=True)
     except CRSError as error:
         raise UsageError(f"there is no CRS {crs}") from error
-    if not all(map(math.isfinite, box)):
+    # A straight edge in degrees bends in the CRS.
+    fine = segmentize(shape(geometry), 0.1)
+    west, south, east, north = transform(fine, lambda p: np.column_stack(change.transform(p[:, 0], p[:, 1]))).bounds
+    if not all(map(math.isfinite, (west, south, east, north))):
         raise UsageError(f"the area lies outside what {crs} can show; choose another search.crs")
-    return box.left, box.bottom, box.right, box.top
+    return west, south, east, north

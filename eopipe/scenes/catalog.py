@@ -81,16 +81,22 @@ def _walk(start: str, read: Callable[[str], Any], follow: Callable[[str, str], s
         seen.add(here)
         value = read(here)
         if isinstance(value, dict) and value.get("type") == "Feature":
-            yield here, checked(value, here)
+            yield here, checked(value, _shown(here))
         else:
             todo += [follow(here, href) for href in _links(value, here, "child", "item")]
+
+
+def _shown(address: str) -> str:
+    """An address without what may be secret in it; a path as it is."""
+    parts = urlsplit(address)
+    return f"{parts.scheme}://{parts.hostname}{parts.path}" if parts.hostname else address
 
 
 def _links(value: Any, where: str, *kinds: str) -> list[str]:
     try:
         return [str(link["href"]) for link in value.get("links", []) if link["rel"] in kinds]
     except (AttributeError, KeyError, TypeError) as error:
-        raise BadInputError(f"{where} is not STAC: it has no proper links") from error
+        raise BadInputError(f"{_shown(where)} is not STAC: it has no proper links") from error
 
 
 def _anchored(item: Item, here: str, anchor: Callable[[str, str], str]) -> Item:
@@ -111,7 +117,7 @@ def from_url(url: str, query: Query) -> list[Item]:
 
     if scheme(url) not in ("http", "https"):
         raise RefusedError(f"search.url {url!r} is not an http(s) address")
-    reader, parts = _reader(), urlsplit(url)
+    reader, place = _reader(), _shown(url)
     try:
         if _links(reader.read_json(url), url, "search"):
             found = _from_api(url, query, reader)
@@ -119,9 +125,9 @@ def from_url(url: str, query: Query) -> list[Item]:
             found = _walk(url, reader.read_json, urljoin)
         return _select([_anchored(item, here, urljoin) for here, item in found], query)
     except APIError as error:
-        raise _told(f"{parts.hostname}{parts.path}", error) from error
+        raise _told(place, error) from error
     except (ValueError, KeyError, TypeError, STACError, ClientTypeError, PystacClientWarning) as error:
-        raise BadInputError(f"{parts.hostname}{parts.path} does not answer in STAC: {error}") from error
+        raise BadInputError(f"{place} does not answer in STAC: {error}") from error
 
 
 def _told(place: str, error: Exception) -> EopipeError:
@@ -145,10 +151,12 @@ def _from_api(url: str, query: Query, reader: Any) -> Iterator[tuple[str, Item]]
     )
     pages: set[tuple[str, ...]] = set()
     for page in found.pages_as_dicts():
-        items = [checked(item, url) for item in page["features"]]
+        items = [checked(item, _shown(url)) for item in page["features"]]
         ids = tuple(item["id"] for item in items)
         if ids in pages:
-            raise BadInputError(f"{url} pages in a circle: the page that starts with scene {ids[0]} came before")
+            raise BadInputError(
+                f"{_shown(url)} pages in a circle: the page that starts with scene {ids[0]} came before"
+            )
         pages.add(ids)
         yield from (((_links(item, url, "self") or [url])[0], item) for item in items)
 

@@ -30,7 +30,7 @@ def scene_name(item_id: str) -> str:
     """A file name for a scene: its id, or a cleaned id with a hash where the id is no safe name."""
     if SAFE.fullmatch(item_id):
         return item_id
-    clean = re.sub(r"[^A-Za-z0-9_-]+", "_", item_id).strip("_")[:80]
+    clean = re.sub(r"[^A-Za-z0-9_-]+", "_", item_id).strip("_-")[:80]
     return f"{clean or 'scene'}-{hashlib.sha256(item_id.encode()).hexdigest()[:12]}"
 
 

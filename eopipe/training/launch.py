@@ -40,6 +40,8 @@ def command(job: Path, processes: int) -> list[str]:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     # By default the agent dies of SIGUSR1 and leaves its workers behind.
     torchrun += [f"--signals-to-handle={FORWARDED}", f"--shutdown-timeout={STOP_WITHIN_S}"]
+    # It would leave a folder in the temporary directory otherwise.
+    torchrun.append(f"--log-dir={job.parent / 'logs'}")
     return [*torchrun, "-m", "eopipe.training.worker", str(job)]
 
 

@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from io import BytesIO
@@ -18,21 +19,24 @@ from odc.geo.geobox import GeoBox
 from PIL import Image
 
 from eopipe.cli import main
-from eopipe.publish import write_json
+from eopipe.publish import read_json, write_json
 from eopipe.store import Layout, add_array, new_store
+from eopipe.training.metrics import confusion, scores
 
 Array = npt.NDArray[Any]
+Edit = Callable[[Any], None]
 LAYOUT = Layout(chunk=64, shard=512)
-LICENCE = "https://example.org/licence"
+SPACE = "\u202f"
 
 
 @dataclass
-class Run:
+class Finished:
     """A finished run on disk: what the report stage reads, by port."""
 
     folder: Path
     ports: dict[str, list[Path]]
     truth: Array
+    found: Array
 
     def report(self, *extra: str, name: str = "out") -> tuple[int, str, Path]:
         """Run the stage; give the exit code, the page and the path of the map."""
@@ -41,28 +45,39 @@ class Run:
         code = main(["report", *words, "--page", str(page), "--picture", str(picture), *extra])
         return code, page.read_text() if page.exists() else "", picture
 
+    def edit(self, port: str, change: Edit, name: str = "") -> None:
+        """Change a JSON file of an input."""
+        path = self.ports[port][0] / name
+        value = read_json(path)
+        change(value)
+        write_json(path, value)
 
-def fields(size: int, classes: int, seed: int = 0) -> Array:
-    """Smooth random places of each class, (size, size) uint8."""
+
+def smooth(size: int, classes: int) -> Array:
+    """Smooth places of each class, about as many pixels of one as of another."""
     y, x = np.mgrid[0:size, 0:size] / size
-    random = np.random.default_rng(seed)
-    waves = sum(np.sin(2 * np.pi * (a * x + b * y) + c) for a, b, c in random.uniform(-3, 3, (6, 3)))
+    waves = sum(np.sin(2 * np.pi * (a * x + b * y) + a) for a, b in ((1, 2), (-3, 1), (2, -1), (1, 3)))
     return np.digitize(waves, np.quantile(waves, np.linspace(0, 1, classes + 1)[1:-1])).astype(np.uint8)
+
+
+def blurred(truth: Array, classes: int, right: float, seed: int) -> Array:
+    random = np.random.default_rng(seed)
+    wrong = random.integers(0, classes, truth.shape).astype(np.uint8)
+    return np.where(random.random(truth.shape) < right, truth, wrong)
 
 
 def grid(size: int) -> GeoBox:
     return GeoBox((size, size), Affine(10, 0, 500000, 0, -10, 5000000), "EPSG:32633")
 
 
-def write_tiles(path: Path, scene: str, truth: Array, bands: tuple[str, ...]) -> Path:
-    random, size = np.random.default_rng(len(scene)), truth.shape[0]
+def write_tiles(path: Path, truth: Array, bands: tuple[str, ...]) -> Path:
+    random, size = np.random.default_rng(1), truth.shape[0]
     steps = np.arange(1, len(bands) + 1)[:, None, None] * 130
     image = 500 + steps * truth.astype(np.int64) + random.integers(0, 150, (len(bands), size, size))
-    with new_store(path, grid(size), bands, scene, {"valid_fraction": 0.9}) as group:
-        array = add_array(group, "image", image.shape, "uint16", LAYOUT, scale_factor=1e-4, add_offset=0.0)
-        array[:] = image.astype(np.uint16)
-        valid = add_array(group, "valid", truth.shape, "uint8", LAYOUT)
-        valid[:] = np.broadcast_to(np.arange(size) >= size // 10, truth.shape)
+    with new_store(path, grid(size), bands, path.stem, {"valid_fraction": 0.9}) as group:
+        scale = {"scale_factor": 1e-4, "add_offset": 0.0}
+        add_array(group, "image", image.shape, "uint16", LAYOUT, **scale)[:] = image.astype(np.uint16)
+        add_array(group, "valid", truth.shape, "uint8", LAYOUT)[:] = np.ones_like(truth)
     return path
 
 
@@ -73,104 +88,299 @@ def write_label(path: Path, truth: Array, classes: tuple[str, ...]) -> Path:
     return path
 
 
-def write_map(path: Path, bands: Array, nodata: int, names: tuple[str, ...], scene: str) -> Path:
-    place = grid(bands.shape[1])
-    with rasterio.open(
-        path, "w", driver="COG", width=bands.shape[2], height=bands.shape[1], count=len(bands), dtype=bands.dtype,
-        crs="EPSG:32633", transform=place.affine, nodata=nodata, compress="deflate",
-    ) as target:
-        target.write(bands)
-        target.descriptions = names
-        target.scales = [1.0 if bands.dtype == np.uint8 else 1e-4] * len(bands)
-        target.update_tags(scene=scene)
-    return path
-
-
-def guess(truth: Array, classes: int, right: float, seed: int) -> Array:
-    random = np.random.default_rng(seed)
-    return np.where(random.random(truth.shape) < right, truth, random.integers(0, classes, truth.shape)).astype(np.uint8)
-
-
-def scores(truth: Array, found: Array, classes: tuple[str, ...]) -> dict[str, Any]:
-    confusion = np.bincount(truth.ravel() * len(classes) + found.ravel(), minlength=len(classes) ** 2)
-    confusion = confusion.reshape(len(classes), -1)
-    hit, rows, cols = np.diag(confusion), confusion.sum(1), confusion.sum(0)
-    iou, recall = hit / (rows + cols - hit), hit / rows
-    precision = [float(h / c) if c else None for h, c in zip(hit, cols, strict=True)]
-    each = {
-        name: {"iou": float(iou[n]), "precision": precision[n], "recall": float(recall[n]),
-               "f1": float(2 * hit[n] / (rows[n] + cols[n])), "pixels": int(rows[n])}
-        for n, name in enumerate(classes)
-    }
-    return {"accuracy": float(hit.sum() / rows.sum()), "miou": float(iou.mean()), "kappa": None,
-            "f1_macro": float(np.mean([e["f1"] for e in each.values()])), "confusion": confusion.tolist(), "per_class": each}
-
-
-def write_scores(path: Path, truth: Array, found: Array, classes: tuple[str, ...], baseline: float) -> Path:
-    other = guess(truth, len(classes), baseline, 9)
-    most = int(np.bincount(truth.ravel()).argmax())
-    write_json(path, {
-        "classes": list(classes), "test_pixels": truth.size, "maps": 1,
-        "model": scores(truth, found, classes),
-        "majority": scores(truth, np.full_like(truth, most), classes) | {"class": classes[most]},
-        "pixel_baseline": scores(truth, other, classes) | {"method": "boosted trees on single pixels"},
-    })
+def write_map(path: Path, bands: Array, nodata: int, names: tuple[str, ...]) -> Path:
+    count, height, width = bands.shape
+    place: dict[str, Any] = {"crs": "EPSG:32633", "transform": grid(height).affine, "nodata": nodata}
+    size: dict[str, Any] = {"count": count, "height": height, "width": width, "dtype": bands.dtype}
+    with rasterio.open(path, "w", driver="COG", compress="deflate", **place, **size) as file:
+        file.write(bands)
+        file.descriptions = names
+        file.scales = [1e-4] * count
     return path
 
 
 def write_model(path: Path, classes: tuple[str, ...], bands: tuple[str, ...]) -> Path:
     path.mkdir()
     (path / "model.safetensors").write_bytes(b"weights")
-    write_json(path / "model.json", {
-        "architecture": "unet", "width": 16, "depth": 3, "bands": list(bands), "classes": list(classes),
-        "mean": [0.1] * len(bands), "std": [0.1] * len(bands), "chip": 16, "parameters": 117_000,
-        "settings": {"learning_rate": 0.002, "epochs": 12, "seed": 0},
-    })
-    rows = [
-        {"epoch": n, "loss": 0.9 / n**0.7, "learning_rate": 0.002,
-         "val": {"accuracy": 0.95 - 0.4 / n, "miou": 0.86 - 0.5 / n} if n % 2 else None}
-        for n in range(1, 13)
-    ]
-    write_json(path / "history.json", {"epochs": rows})
+    size = {"architecture": "unet", "width": 16, "depth": 3, "chip": 16, "parameters": 117_000}
+    settings = {"learning_rate": 0.002, "epochs": 12, "deterministic": True}
+    write_json(path / "model.json", {"bands": bands, "classes": classes, "settings": settings} | size)
+    epochs = [{"epoch": n, "loss": 0.9 / n, "learning_rate": 0.002, "val": None} for n in range(1, 13)]
+    for row in epochs[::2]:
+        row["val"] = {"accuracy": 0.95 - 0.4 / row["epoch"], "miou": 0.86 - 0.5 / row["epoch"]}
+    write_json(path / "history.json", {"epochs": epochs})
     return path
 
 
-def write_item(path: Path, scene: str, day: int) -> Path:
-    write_json(path, {
-        "type": "Feature", "id": scene, "links": [{"rel": "license", "href": LICENCE}], "assets": {},
-        "properties": {"datetime": f"2020-06-{day:02}T10:00:00Z", "eo:cloud_cover": 3.25 * day},
-    })
-    return path
-
-
-def make_run(
-    folder: Path, size: int = 100, classes: tuple[str, ...] = ("non-forest", "forest"), right: float = 0.95,
-    baseline: float = 0.6, scenes: int = 2, maps: int = 1, bands: tuple[str, ...] = ("blue", "green", "red", "nir"),
-) -> Run:
-    """A run whose one map is a mosaic, or which has a map for each of the first scenes."""
-    folder.mkdir(exist_ok=True)
-    truth, names = fields(size, len(classes)), [f"S{n + 1}" for n in range(scenes)]
-    found = guess(truth, len(classes), right, 5)
-    found[: size // 20, : size // 20] = 255
-    shares = np.full((len(classes), size, size), 10000 // (4 * len(classes)), np.uint16)
-    np.put_along_axis(shares, np.minimum(found, len(classes) - 1)[None].astype(int), np.uint16(7000), axis=0)
-    shares[:, found == 255] = 65535
-    told = names[:maps] if maps > 1 else [""]
-    ports = {
-        "tiles": [write_tiles(folder / f"{name}.zarr", name, truth, bands) for name in names],
-        "labels": [write_label(folder / "labels.zarr", truth, classes)],
-        "scenes": [write_item(folder / f"{name}.geojson", name, n + 1) for n, name in enumerate(names)],
+def write_scores(path: Path, classes: tuple[str, ...], truth: Array, found: Array, baseline: float) -> Path:
+    seen = found != 255
+    guesses = {
+        "model": found,
+        "majority": np.zeros_like(truth),
+        "pixel_baseline": blurred(truth, len(classes), baseline, 9),
     }
-    words = ["--tiles", *map(str, ports["tiles"]), "--labels", str(ports["labels"][0])]
-    chip = size // 10 // 4 * 4
-    assert main(["split", *words, "--chips", str(folder / "split.json"), "--chip", str(chip), "--method", "west-east",
-                 "--fractions", "0.5", "0.2", "0.3", "--min-valid", "0.1"]) == 0
-    test = np.s_[:, int(size * 0.7) :]
-    usable = found[test] != 255
-    return Run(folder, ports | {
-        "metrics": [write_scores(folder / "metrics.json", truth[test][usable], found[test][usable], classes, baseline)],
+    told = {k: scores(confusion(truth[seen], v[seen], len(classes)), classes) for k, v in guesses.items()}
+    told["majority"]["class"], told["pixel_baseline"]["method"] = classes[0], "boosted trees"
+    write_json(path, {"classes": classes, "test_pixels": int(seen.sum()), "maps": 1} | told)
+    return path
+
+
+def write_item(path: Path, day: int) -> Path:
+    links = [{"rel": "license", "href": "https://example.org/licence"}]
+    told = {"datetime": f"2020-06-{day:02}T10:00:00Z", "eo:cloud_cover": 3.25 * day}
+    write_json(path, {"id": path.stem, "links": links, "assets": {}, "properties": told})
+    return path
+
+
+def finish(
+    folder: Path,
+    classes: tuple[str, ...] = ("non-forest", "forest"),
+    *,
+    size: int = 100,
+    right: float = 0.95,
+    baseline: float = 0.6,
+    scenes: int = 2,
+    mosaic: bool = True,
+    bands: tuple[str, ...] = ("blue", "green", "red"),
+) -> Finished:
+    """Write a run with one mosaic, or with a map of each scene; trained in the west, tested in the east."""
+    folder.mkdir(exist_ok=True)
+    names, kinds = [f"S{n + 1}" for n in range(scenes)], len(classes)
+    truth = smooth(size, kinds)
+    found = blurred(truth, kinds, right, 5)
+    chances = np.full((kinds, size, size), 3000 // (kinds - 1), np.uint16)
+    np.put_along_axis(chances, found[None].astype(np.int64), np.uint16(7000), axis=0)
+    found[: size // 20], chances[:, : size // 20] = 255, 65535
+    tiles = [write_tiles(folder / f"{name}.zarr", truth, bands) for name in names]
+    labels, split, chip = write_label(folder / "all.zarr", truth, classes), folder / "split.json", size // 10 // 4 * 4
+    where = f"--chip {chip} --method west-east --fractions 0.5 0.2 0.3 --min-valid 0.1".split()
+    assert main(["split", "--tiles", *map(str, tiles), "--labels", str(labels), "--chips", str(split), *where]) == 0
+    test = np.s_[:, size * 7 // 10 :]
+    maps = [""] if mosaic else names
+    ports = {
+        "metrics": [write_scores(folder / "metrics.json", classes, truth[test], found[test], baseline)],
         "model": [write_model(folder / "model", classes, bands)],
-        "chips": [folder / "split.json"],
-        "classes": [write_map(folder / f"classes{n}.tif", found[None], 255, ("class",), s) for n, s in enumerate(told)],
-        "probabilities": [write_map(folder / f"shares{n}.tif", shares, 65535, classes, s) for n, s in enumerate(told)],
-    }, truth)
+        "chips": [split],
+        "classes": [write_map(folder / f"{m}c.tif", found[None], 255, ("class",)) for m in maps],
+        "probabilities": [write_map(folder / f"{m}p.tif", chances, 65535, classes) for m in maps],
+        "tiles": tiles,
+        "labels": [labels],
+        "scenes": [write_item(folder / f"{name}.geojson", n + 1) for n, name in enumerate(names)],
+    }
+    return Finished(folder, ports, truth, found)
+
+
+@pytest.fixture(scope="module")
+def run_(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """A run that no test changes."""
+    return finish(tmp_path_factory.mktemp("run") / "a")
+
+
+@pytest.fixture(scope="module")
+def page(run_: Finished) -> str:
+    """Its page."""
+    code, text, _ = run_.report("--title", "Forest", "--attribution", "Copernicus 2020", name="page")
+    assert code == 0
+    return text
+
+
+class Tags(HTMLParser):
+    """The tags of a page with their attributes, and its text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def of(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.found if name == tag]
+
+
+def decoded(page: str, alt: str) -> Array:
+    """The picture of a page whose words start so, as RGBA."""
+    image = next(i for i in Tags(page).of("img") if str(i["alt"]).startswith(alt))
+    data = base64.b64decode(str(image["src"]).split(",", 1)[1])
+    return np.asarray(Image.open(BytesIO(data)).convert("RGBA"))
+
+
+def test_the_page_loads_nothing_from_anywhere(page: str) -> None:
+    tags = Tags(page)
+    assert not tags.of("script")
+    assert not tags.of("link")
+    assert not tags.of("iframe")
+    loaded = [str(a[k]) for name, a in tags.found for k in ("src", "srcset", "poster", "data", "background") if k in a]
+    assert loaded
+    assert all(address.startswith("data:image/") for address in loaded)
+    assert all(str(use["href"]).startswith("#") for use in tags.of("use"))
+    assert "url(" not in page
+    assert "@import" not in page
+    assert "default-src 'none'" in page
+
+
+def test_every_picture_has_words_and_every_table_cell_a_head(page: str) -> None:
+    tags = Tags(page)
+    assert len(tags.of("img")) == 6
+    assert all(image["alt"] for image in tags.of("img"))
+    assert all(chart["aria-label"] for chart in tags.of("svg") if chart.get("role") == "img")
+    assert all(head["scope"] in {"col", "row"} for head in tags.of("th"))
+    assert len(tags.of("caption")) == len(tags.of("table"))
+
+
+def test_links_lead_to_places_that_exist(page: str) -> None:
+    tags = Tags(page)
+    ids = {attributes["id"] for _, attributes in tags.found if "id" in attributes}
+    targets = {str(a["href"])[1:] for a in [*tags.of("a"), *tags.of("use")] if str(a["href"]).startswith("#")}
+    assert targets <= ids
+
+
+def test_the_page_says_where_the_data_come_from(page: str) -> None:
+    text = Tags(page).text
+    assert "Copernicus 2020" in text
+    assert "https://example.org/licence" in text
+    assert "2020-06-02" in text
+    assert f"6.5{SPACE}%" in text
+    assert re.search(r"Weights \(sha256\)\s*[0-9a-f]{64}", text)
+    assert "learning_rate" in text
+    assert f"117{SPACE}000" in text
+
+
+def test_the_same_run_gives_the_same_bytes(run_: Finished, page: str) -> None:
+    _, again, picture = run_.report("--title", "Forest", "--attribution", "Copernicus 2020", name="again")
+    assert again == page
+    assert picture.read_bytes() == (run_.folder / "page/map.png").read_bytes()
+
+
+def test_pictures_show_the_maps_pixel_by_pixel(run_: Finished, page: str) -> None:
+    forest = (27, 122, 67, 255)
+    shown = run_.found[5:]
+    np.testing.assert_array_equal((decoded(page, "Predicted") == forest).all(-1)[-95:], shown == 1)
+    np.testing.assert_array_equal((decoded(page, "Labels") == forest).all(-1), run_.truth == 1)
+
+
+def test_errors_are_marked_in_the_test_area_only(run_: Finished, page: str) -> None:
+    wrong = (decoded(page, "Test pixels") == (209, 73, 12, 255)).all(-1)
+    split = read_json(run_.ports["chips"][0])
+    area = np.zeros_like(wrong)
+    for _, row, col in split["samples"]["test"]:
+        area[row : row + split["chip"], col : col + split["chip"]] = True
+    np.testing.assert_array_equal(wrong, area & (run_.found != 255) & (run_.found != run_.truth))
+
+
+def test_pixels_without_a_map_are_transparent(page: str) -> None:
+    alpha = decoded(page, "Predicted")[..., 3]
+    assert not alpha[:5].any()
+    assert (alpha[5:] == 255).all()
+
+
+def test_the_verdict_praises_a_good_model(page: str) -> None:
+    assert "The model is better than both baselines." in page
+
+
+def test_the_verdict_says_when_a_simpler_method_is_better(tmp_path: Path) -> None:
+    _, text, _ = finish(tmp_path / "run", right=0.7, baseline=0.95).report()
+    said = Tags(text).text
+    assert "The model is worse than the per-pixel baseline, but better than always answering “non-forest”." in said
+    assert "times as many errors as the per-pixel baseline" in said
+    assert 'class="verdict bad"' in text
+
+
+def test_a_class_name_cannot_become_markup(tmp_path: Path) -> None:
+    name = '<script>alert("x")</script>'
+    code, text, _ = finish(tmp_path / "run", (name, "b&b")).report("--title", "<b>bold</b>", "--attribution", "<i>")
+    tags = Tags(text)
+    assert code == 0
+    assert not tags.of("script")
+    assert not tags.of("i")
+    assert name in tags.text
+    assert "<b>bold</b>" in tags.text
+    assert "b&b" in tags.text
+
+
+def test_an_address_that_is_no_web_address_is_no_link(tmp_path: Path) -> None:
+    run = finish(tmp_path / "run")
+    run.edit("scenes", lambda item: item["links"][0].update(href="javascript:alert(1)"))
+    _, text, _ = run.report()
+    assert not [a for a in Tags(text).of("a") if str(a["href"]).startswith("javascript")]
+
+
+def test_of_many_maps_six_are_shown_and_the_rest_is_counted(tmp_path: Path) -> None:
+    code, text, picture = finish(tmp_path / "run", scenes=8, mosaic=False).report()
+    assert code == 0
+    assert text.count("<h3>2020-06-") == 6
+    assert "6 of 8 maps are shown" in Tags(text).text
+    assert "2 are left out" in Tags(text).text
+    with Image.open(picture) as image:
+        assert image.width == 1400
+
+
+def test_a_large_map_makes_a_small_page(tmp_path: Path) -> None:
+    code, text, picture = finish(tmp_path / "run", size=2000, right=0.8, scenes=1).report()
+    assert code == 0
+    assert len(text) < 5_000_000
+    assert picture.stat().st_size < 2_000_000
+    assert max(int(str(image["width"])) for image in Tags(text).of("img")) <= 800
+
+
+def test_without_true_colour_the_first_band_is_shown(tmp_path: Path) -> None:
+    _, text, _ = finish(tmp_path / "run", bands=("vv", "vh")).report()
+    quicklook = decoded(text, "First band")
+    assert (quicklook[..., 0] == quicklook[..., 1]).all()
+    assert np.ptp(quicklook[..., 0]) > 100
+
+
+def test_scores_that_are_not_defined_show_as_a_dash(tmp_path: Path) -> None:
+    run = finish(tmp_path / "run")
+    run.edit("metrics", lambda told: told["model"].update(accuracy=None, miou=None, kappa=None))
+    run.edit("model", lambda told: told.update(epochs=[]), "history.json")
+    code, text, _ = run.report()
+    assert code == 0
+    assert "The model could not be scored." in text
+    assert "No epoch was recorded." in text
+    assert "None" not in Tags(text).text
+
+
+@pytest.mark.parametrize(
+    ("break_it", "said"),
+    [
+        (lambda run: run.edit("metrics", lambda told: told.update(classes=["a", "b"])), "different classes"),
+        (lambda run: run.edit("metrics", lambda told: told.pop("classes")), "names no classes"),
+        (lambda run: run.ports.update(classes=run.ports["classes"] * 3), "3 maps of classes and 1 of probabilities"),
+        (lambda run: write_map(run.ports["classes"][0], np.zeros((1, 50, 50), np.uint8), 255, ("c",)), "another grid"),
+        (
+            lambda run: write_map(run.ports["probabilities"][0], np.zeros((2, 100, 100), np.uint16), 9, ("b", "a")),
+            "b, a",
+        ),
+        (lambda run: run.ports["classes"][0].write_bytes(b"II*"), "cannot be read as a map"),
+    ],
+)
+def test_parts_of_different_runs_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], break_it: Callable[[Finished], Any], said: str
+) -> None:
+    run = finish(tmp_path / "run")
+    break_it(run)
+    code, text, picture = run.report()
+    assert code == 3
+    assert not text
+    assert not picture.exists()
+    assert said in capsys.readouterr().err
+
+
+def test_own_colours_are_used_and_must_fit_the_classes(run_: Finished) -> None:
+    code, text, _ = run_.report("--colors", "#112233", "#AABBCC", name="own")
+    assert code == 0
+    assert ((decoded(text, "Labels") == (0x11, 0x22, 0x33, 255)).all(-1) == (run_.truth == 0)).all()
+    assert run_.report("--colors", "#112233", name="few")[0] == 2
+    assert run_.report("--colors", "red", "blue", name="words")[0] == 2
+
+
+@pytest.mark.usefixtures("page")
+def test_the_record_names_both_outputs(run_: Finished) -> None:
+    record = json.loads((run_.folder / "page/report.html.run.json").read_text())
+    assert [row["name"] for row in record["outputs"]] == ["report.html", "map.png"]

@@ -54,7 +54,9 @@ def test_bands_come_by_name_in_physical_units(tmp_path: Path) -> None:
 
 
 def test_a_long_side_still_has_one_file_of_coordinates(tmp_path: Path) -> None:
-    make_store(tmp_path / "t.zarr", (1, 300_000), Layout(chunk=16, shard=300_000))
+    grid = make_grid((0.0, 0.0, 300_000.0, 1.0), "EPSG:32633", 1.0, (0, 0))
+    with new_store(tmp_path / "t.zarr", grid, ("red",), "s", {}):
+        pass
     assert len([p for p in (tmp_path / "t.zarr" / "x" / "c").rglob("*") if p.is_file()]) == 1
 
 

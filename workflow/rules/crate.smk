@@ -1,23 +1,27 @@
-def every_output(wildcards):
-    """What the jobs before the crate made: their run records lie beside these files."""
-    found = [f"{RESULTS}/items/manifest.json", f"{RESULTS}/split.json", f"{RESULTS}/model/manifest.json"]
-    found += [f"{RESULTS}/metrics.json", f"{RESULTS}/model.onnx", f"{RESULTS}/report.html"]
-    found += [f"{RESULTS}/scenes/{scene}/manifest.json" for scene in scenes()]
-    return found + all_tiles(wildcards) + all_labels(wildcards) + all_maps("classes")(wildcards)
+ALONE = (
+    "grid.json",
+    "split.json",
+    "metrics.json",
+    "export.json",
+    "model.onnx",
+    "report.html",
+    "map.png",
+)
 
 
 rule crate:
     "The run as a Provenance Run Crate: data, model, maps, and what every job did."
     input:
-        made=every_output,
-        scenes=all_items,
-        payload=[
-            f"{RESULTS}/{name}"
-            for name in ("grid.json", "split.json", "metrics.json", "model.onnx", "export.json", "report.html", "map.png")
-        ],
+        items=f"{RESULTS}/items/manifest.json",
+        scenes=each("items/{}.geojson"),
+        fetched=each("scenes/{}/manifest.json"),
+        tiles=each("tiles/{}.zarr/manifest.json"),
+        labels=each_label,
         model=f"{RESULTS}/model/manifest.json",
-        maps=lambda wildcards: all_maps("classes")(wildcards) + all_maps("probabilities")(wildcards),
-        workflow=workflow.basedir + "/Snakefile",
+        maps=lambda wildcards: each_map("classes")(wildcards)
+        + each_map("probabilities")(wildcards),
+        alone=[f"{RESULTS}/{name}" for name in ALONE],
+        workflow=workflow.main_snakefile,
     output:
         root=f"{RESULTS}/crate/manifest.json",
     log:
@@ -27,13 +31,18 @@ rule crate:
     conda:
         "../envs/eopipe.yaml"
     resources:
+        knobs=knobs("crate"),
         mem_mb=lambda wildcards, attempt: 1000 * attempt,
         runtime=30,
     params:
-        records=lambda wildcards, input: [record(path) for path in input.made],
-        payload=lambda wildcards, input: [*input.payload, *folders([input.model]), *input.maps],
+        records=lambda wildcards, input: eo.records(input),
+        payload=lambda wildcards, input: [
+            *input.alone,
+            *input.maps,
+            *eo.folders([input.model]),
+        ],
         crate=subpath(output.root, parent=True),
         options=options("crate"),
     shell:
         "eopipe crate --records {params.records:q} --payload {params.payload:q} --scenes {input.scenes:q}"
-        " --workflow {input.workflow:q} --crate {params.crate:q} {params.options} {KNOBS[crate]} > {log:q} 2>&1"
+        " --workflow {input.workflow:q} --crate {params.crate:q} {params.options} {resources.knobs} > {log:q} 2>&1"

@@ -1,25 +1,8 @@
-def tiles_of_map(wildcards):
-    """One scene for a map of its name; all scenes for the mosaic."""
-    if wildcards.map == "mosaic":
-        return all_tiles(wildcards)
-    return f"{RESULTS}/tiles/{wildcards.map}.zarr/manifest.json"
-
-
-def all_maps(name):
-    """One map of all scenes where labels hold for all; else one for each scene."""
-    return lambda wildcards: [f"{RESULTS}/maps/{m}/{name}.tif" for m in (scenes() if PER_SCENE else ["mosaic"])]
-
-
-def all_items(wildcards):
-    """The frozen STAC Items."""
-    return [f"{RESULTS}/items/{scene}.geojson" for scene in scenes()]
-
-
 rule predict:
     "A map of classes and one of their probabilities, as cloud-optimised GeoTIFFs."
     input:
         model=f"{RESULTS}/model/manifest.json",
-        tiles=tiles_of_map,
+        tiles=tiles_of,
     output:
         classes=f"{RESULTS}/maps/{{map}}/classes.tif",
         probabilities=f"{RESULTS}/maps/{{map}}/probabilities.tif",
@@ -31,23 +14,25 @@ rule predict:
         "../envs/eopipe.yaml"
     threads: config["predict"]["threads"]
     resources:
+        knobs=knobs("predict"),
         mem_mb=lambda wildcards, attempt: 3000 * attempt,
-        runtime=lambda wildcards, input, attempt: (20 + volume(input.tiles) // 10) * attempt,
+        runtime=lambda wildcards, input, attempt: (20 + eo.volume(input.tiles) // 10)
+        * attempt,
     params:
         model=subpath(input.model, parent=True),
-        tiles=lambda wildcards, input: folders([input.tiles] if isinstance(input.tiles, str) else input.tiles),
+        tiles=lambda wildcards, input: eo.folders(input.tiles),
         options=options("predict"),
     shell:
         "eopipe predict --model {params.model:q} --tiles {params.tiles:q} --classes {output.classes:q}"
-        " --probabilities {output.probabilities:q} {params.options} {KNOBS[predict]} > {log:q} 2>&1"
+        " --probabilities {output.probabilities:q} {params.options} {resources.knobs} > {log:q} 2>&1"
 
 
 rule evaluate:
     "Scores of the map where it was never trained, against two baselines."
     input:
-        classes=all_maps("classes"),
-        tiles=all_tiles,
-        labels=all_labels,
+        classes=each_map("classes"),
+        tiles=each("tiles/{}.zarr/manifest.json"),
+        labels=each_label,
         chips=f"{RESULTS}/split.json",
     output:
         metrics=f"{RESULTS}/metrics.json",
@@ -58,15 +43,16 @@ rule evaluate:
     conda:
         "../envs/eopipe.yaml"
     resources:
+        knobs=knobs("evaluate"),
         mem_mb=lambda wildcards, attempt: 3000 * attempt,
         runtime=60,
     params:
-        tiles=lambda wildcards, input: folders(input.tiles),
-        labels=lambda wildcards, input: folders(input.labels),
+        tiles=lambda wildcards, input: eo.folders(input.tiles),
+        labels=lambda wildcards, input: eo.folders(input.labels),
         options=options("evaluate"),
     shell:
         "eopipe evaluate --classes {input.classes:q} --tiles {params.tiles:q} --labels {params.labels:q}"
-        " --chips {input.chips:q} --metrics {output.metrics:q} {params.options} {KNOBS[evaluate]} > {log:q} 2>&1"
+        " --chips {input.chips:q} --metrics {output.metrics:q} {params.options} {resources.knobs} > {log:q} 2>&1"
 
 
 rule report:
@@ -75,11 +61,11 @@ rule report:
         metrics=f"{RESULTS}/metrics.json",
         model=f"{RESULTS}/model/manifest.json",
         chips=f"{RESULTS}/split.json",
-        classes=all_maps("classes"),
-        probabilities=all_maps("probabilities"),
-        tiles=all_tiles,
-        labels=all_labels,
-        scenes=all_items,
+        classes=each_map("classes"),
+        probabilities=each_map("probabilities"),
+        tiles=each("tiles/{}.zarr/manifest.json"),
+        labels=each_label,
+        scenes=each("items/{}.geojson"),
     output:
         page=f"{RESULTS}/report.html",
         picture=f"{RESULTS}/map.png",
@@ -90,15 +76,16 @@ rule report:
     conda:
         "../envs/eopipe.yaml"
     resources:
+        knobs=knobs("report"),
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
         runtime=30,
     params:
         model=subpath(input.model, parent=True),
-        tiles=lambda wildcards, input: folders(input.tiles),
-        labels=lambda wildcards, input: folders(input.labels),
+        tiles=lambda wildcards, input: eo.folders(input.tiles),
+        labels=lambda wildcards, input: eo.folders(input.labels),
         options=options("report"),
     shell:
         "eopipe report --metrics {input.metrics:q} --model {params.model:q} --chips {input.chips:q}"
         " --classes {input.classes:q} --probabilities {input.probabilities:q} --tiles {params.tiles:q}"
         " --labels {params.labels:q} --scenes {input.scenes:q} --page {output.page:q}"
-        " --picture {output.picture:q} {params.options} {KNOBS[report]} > {log:q} 2>&1"
+        " --picture {output.picture:q} {params.options} {resources.knobs} > {log:q} 2>&1"

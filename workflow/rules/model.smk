@@ -1,8 +1,8 @@
 rule train:
     "Train on the chips with torchrun; goes on from its checkpoint after a failure."
     input:
-        tiles=all_tiles,
-        labels=all_labels,
+        tiles=each("tiles/{}.zarr/manifest.json"),
+        labels=each_label,
         chips=f"{RESULTS}/split.json",
     output:
         root=f"{RESULTS}/model/manifest.json",
@@ -14,24 +14,28 @@ rule train:
         "../envs/eopipe.yaml"
     threads: config["train"]["processes"] * config["train"]["threads"]
     resources:
-        mem_mb=lambda wildcards, input, threads, attempt: (1500 + volume(*input.tiles)) * threads * attempt,
+        knobs=knobs("train", "--state", f"{STATE}/train"),
+        mem_mb=lambda wildcards, input, threads, attempt: (
+            1500 + eo.volume(input.tiles)
+        )
+        * threads
+        * attempt,
         runtime=lambda wildcards, attempt: 720 * attempt,
     params:
-        tiles=lambda wildcards, input: folders(input.tiles),
-        labels=lambda wildcards, input: folders(input.labels),
+        tiles=lambda wildcards, input: eo.folders(input.tiles),
+        labels=lambda wildcards, input: eo.folders(input.labels),
         model=subpath(output.root, parent=True),
         options=options("train"),
     shell:
         "eopipe train --tiles {params.tiles:q} --labels {params.labels:q} --chips {input.chips:q}"
-        " --model {params.model:q} {params.options} --state {STATE:q}/train {KNOBS[train]}"
-        " > {log:q} 2>&1"
+        " --model {params.model:q} {params.options} {resources.knobs} > {log:q} 2>&1"
 
 
 rule export:
     "The model as ONNX, compared with the model on real chips."
     input:
         model=f"{RESULTS}/model/manifest.json",
-        tiles=lambda wildcards: all_tiles(wildcards)[0],
+        tiles=lambda wildcards: each("tiles/{}.zarr/manifest.json")(wildcards)[0],
     output:
         onnx=f"{RESULTS}/model.onnx",
         check=f"{RESULTS}/export.json",
@@ -42,12 +46,13 @@ rule export:
     conda:
         "../envs/eopipe.yaml"
     resources:
+        knobs=knobs("export"),
         mem_mb=lambda wildcards, attempt: 2500 * attempt,
         runtime=20,
     params:
         model=subpath(input.model, parent=True),
-        tiles=lambda wildcards, input: folders([input.tiles]),
+        tiles=lambda wildcards, input: eo.folders([input.tiles]),
         options=options("export"),
     shell:
         "eopipe export --model {params.model:q} --tiles {params.tiles:q} --onnx {output.onnx:q}"
-        " --check {output.check:q} {params.options} {KNOBS[export]} > {log:q} 2>&1"
+        " --check {output.check:q} {params.options} {resources.knobs} > {log:q} 2>&1"

@@ -1,12 +1,9 @@
-CATALOG = shlex.join(to_args(stage("search").of(Input)[0], config["search"]["catalog"]))
-
-
 checkpoint search:
     "Find scenes in the catalog and freeze their list and the grid."
     input:
-        **named_files("search"),
+        **eo.named_files(config, "search"),
     output:
-        items=f"{RESULTS}/items/manifest.json",
+        root=f"{RESULTS}/items/manifest.json",
         grid=f"{RESULTS}/grid.json",
     log:
         f"{RESULTS}/logs/search.log",
@@ -15,20 +12,21 @@ checkpoint search:
     conda:
         "../envs/eopipe.yaml"
     resources:
+        knobs=knobs("search"),
         mem_mb=lambda wildcards, attempt: 1000 * attempt,
         runtime=10,
     params:
-        items=subpath(output.items, parent=True),
+        folder=subpath(output.root, parent=True),
         options=options("search"),
     shell:
-        "eopipe search --items {params.items:q} --grid {output.grid:q} {params.options} {KNOBS[search]}"
+        "eopipe search --items {params.folder:q} --grid {output.grid:q} {params.options} {resources.knobs}"
         " > {log:q} 2>&1"
 
 
 rule fetch:
     "Bring the assets of one scene to disk and check size and checksum."
     input:
-        item=lambda wildcards: f"{Path(checkpoints.search.get().output.items).parent}/{wildcards.scene}.geojson",
+        item=lambda wildcards: f"{Path(checkpoints.search.get().output.root).parent}/{wildcards.scene}.geojson",
     output:
         root=f"{RESULTS}/scenes/{{scene}}/manifest.json",
     log:
@@ -38,11 +36,14 @@ rule fetch:
     conda:
         "../envs/eopipe.yaml"
     resources:
+        knobs=lambda wildcards: knobs(
+            "fetch", "--parts", f"{STATE}/fetch/{wildcards.scene}"
+        ),
         mem_mb=lambda wildcards, attempt: 1000 * attempt,
         runtime=lambda wildcards, attempt: 60 * attempt,
     params:
         scene=subpath(output.root, parent=True),
-        catalog=CATALOG,
+        catalog=eo.catalog(config),
     shell:
-        "eopipe fetch --item {input.item:q} --scene {params.scene:q} {params.catalog}"
-        " --parts {STATE:q}/fetch/{wildcards.scene:q} {KNOBS[fetch]} > {log:q} 2>&1"
+        "eopipe fetch --item {input.item:q} --scene {params.scene:q} {params.catalog} {resources.knobs}"
+        " > {log:q} 2>&1"

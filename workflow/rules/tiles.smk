@@ -1,29 +1,3 @@
-# Labels that are an asset of each scene differ from scene to scene; a file holds for all.
-PER_SCENE = config["label"]["asset"] is not None
-
-
-def label_inputs(wildcards):
-    """Where the labels of a scene come from."""
-    if PER_SCENE:
-        return {"scene": f"{RESULTS}/scenes/{wildcards.scene}/manifest.json"}
-    return named_files("label")
-
-
-def all_tiles(wildcards):
-    """The tile stores of every scene."""
-    return [f"{RESULTS}/tiles/{scene}.zarr/manifest.json" for scene in scenes()]
-
-
-def all_labels(wildcards):
-    """The label stores: one for each scene, or one for all."""
-    return [f"{RESULTS}/labels/{name}.zarr/manifest.json" for name in (scenes() if PER_SCENE else ["all"])]
-
-
-def folders(manifests):
-    """The folders that manifests stand for."""
-    return [str(Path(m).parent) for m in manifests]
-
-
 rule preprocess:
     "One scene onto the grid, as one sharded Zarr store."
     input:
@@ -38,22 +12,26 @@ rule preprocess:
     conda:
         "../envs/eopipe.yaml"
     resources:
+        knobs=knobs("preprocess"),
         mem_mb=lambda wildcards, attempt: 1500 * attempt,
-        runtime=lambda wildcards, input, attempt: (10 + volume(input.scene) // 100) * attempt,
-        disk_mb=lambda wildcards, input: 100 + 3 * volume(input.scene),
+        runtime=lambda wildcards, input, attempt: (
+            10 + eo.volume([input.scene]) // 100
+        )
+        * attempt,
+        disk_mb=lambda wildcards, input: 100 + 3 * eo.volume([input.scene]),
     params:
         scene=subpath(input.scene, parent=True),
         tiles=subpath(output.root, parent=True),
         options=options("preprocess"),
     shell:
         "eopipe preprocess --scene {params.scene:q} --grid {input.grid:q} --tiles {params.tiles:q}"
-        " {params.options} {KNOBS[preprocess]} > {log:q} 2>&1"
+        " {params.options} {resources.knobs} > {log:q} 2>&1"
 
 
 rule label:
     "Labels onto the grid, with a mask of where they hold."
     input:
-        unpack(label_inputs),
+        unpack(label_source),
         grid=f"{RESULTS}/grid.json",
     output:
         root=f"{RESULTS}/labels/{{scene}}.zarr/manifest.json",
@@ -64,24 +42,25 @@ rule label:
     conda:
         "../envs/eopipe.yaml"
     resources:
+        knobs=knobs("label"),
         mem_mb=lambda wildcards, attempt: 1500 * attempt,
         runtime=20,
     params:
         scene=lambda wildcards, input: (
-            shlex.join(["--scene", *folders([input.scene])]) if PER_SCENE else ""
+            f"--scene {eo.folders([input.scene])[0]}" if PER_SCENE else ""
         ),
         labels=subpath(output.root, parent=True),
         options=options("label"),
     shell:
         "eopipe label --grid {input.grid:q} --labels {params.labels:q} {params.scene}"
-        " {params.options} {KNOBS[label]} > {log:q} 2>&1"
+        " {params.options} {resources.knobs} > {log:q} 2>&1"
 
 
 rule split:
     "Chips to train, val and test by place, with a leakage audit."
     input:
-        tiles=all_tiles,
-        labels=all_labels,
+        tiles=each("tiles/{}.zarr/manifest.json"),
+        labels=each_label,
     output:
         chips=f"{RESULTS}/split.json",
     log:
@@ -91,12 +70,13 @@ rule split:
     conda:
         "../envs/eopipe.yaml"
     resources:
+        knobs=knobs("split"),
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
         runtime=lambda wildcards, input: 10 + len(input.tiles),
     params:
-        tiles=lambda wildcards, input: folders(input.tiles),
-        labels=lambda wildcards, input: folders(input.labels),
+        tiles=lambda wildcards, input: eo.folders(input.tiles),
+        labels=lambda wildcards, input: eo.folders(input.labels),
         options=options("split"),
     shell:
         "eopipe split --tiles {params.tiles:q} --labels {params.labels:q} --chips {output.chips:q}"
-        " {params.options} {KNOBS[split]} > {log:q} 2>&1"
+        " {params.options} {resources.knobs} > {log:q} 2>&1"

@@ -1,0 +1,99 @@
+# Derived from eopipe/stages by `eopipe sync`; do not edit.
+cwlVersion: v1.2
+class: CommandLineTool
+$namespaces:
+  iana: https://www.iana.org/assignments/media-types/
+  s: https://schema.org/
+label: eopipe evaluate
+doc: Compare the map with the labels in the test places, beside the majority class and a pixel classifier.
+s:license: https://spdx.org/licenses/Apache-2.0
+requirements:
+  NetworkAccess:
+    networkAccess: false
+  ResourceRequirement:
+    coresMin: 1
+    coresMax: 1
+    ramMin: 2000
+    ramMax: 4000
+  LoadListingRequirement:
+    loadListing: no_listing
+  EnvVarRequirement:
+    envDef:
+      EOPIPE_VERSION: 0.1.0
+hints:
+  SoftwareRequirement:
+    packages:
+      eopipe:
+        version:
+        - 0.1.0
+        specs:
+        - https://github.com/eopipe/eopipe
+baseCommand:
+- eopipe
+- evaluate
+inputs:
+  classes:
+    type:
+      type: array
+      items: File
+    label: classes
+    doc: 'maps of classes: one mosaic, or one for each scene in order'
+    inputBinding:
+      prefix: --classes
+  tiles:
+    type:
+      type: array
+      items: Directory
+    label: tiles
+    doc: tile stores that the baseline learns from
+    inputBinding:
+      prefix: --tiles
+  labels:
+    type:
+      type: array
+      items: Directory
+    label: labels
+    doc: label store of all scenes, or one for each
+    inputBinding:
+      prefix: --labels
+  chips:
+    type: File
+    label: chips
+    doc: samples of each split
+    inputBinding:
+      prefix: --chips
+  metrics_name:
+    type: string
+    label: metrics
+    doc: scores of the map and of the baselines
+    default: metrics.json
+    inputBinding:
+      prefix: --metrics
+  baseline_pixels:
+    type: int
+    label: baseline pixels
+    doc: most training pixels of the per-pixel baseline
+    default: 100000
+    inputBinding:
+      prefix: --baseline-pixels
+  seed:
+    type: int
+    label: seed
+    doc: seed of the baseline's sample
+    default: 0
+    inputBinding:
+      prefix: --seed
+outputs:
+  metrics:
+    type: File
+    label: metrics
+    doc: scores of the map and of the baselines
+    format: iana:application/json
+    outputBinding:
+      glob: $(inputs.metrics_name)
+  record:
+    type: File
+    label: run record
+    doc: what the job did
+    outputBinding:
+      glob: $(inputs.metrics_name).run.json

@@ -1,0 +1,94 @@
+# Derived from eopipe/stages by `eopipe sync`; do not edit.
+cwlVersion: v1.2
+class: CommandLineTool
+$namespaces:
+  iana: https://www.iana.org/assignments/media-types/
+  s: https://schema.org/
+label: eopipe export
+doc: Write the model as ONNX and compare it with the model on real chips.
+s:license: https://spdx.org/licenses/Apache-2.0
+requirements:
+  NetworkAccess:
+    networkAccess: false
+  ResourceRequirement:
+    coresMin: 1
+    coresMax: 1
+    ramMin: 2000
+    ramMax: 4000
+  LoadListingRequirement:
+    loadListing: no_listing
+  EnvVarRequirement:
+    envDef:
+      EOPIPE_VERSION: 0.1.0
+hints:
+  SoftwareRequirement:
+    packages:
+      eopipe:
+        version:
+        - 0.1.0
+        specs:
+        - https://github.com/eopipe/eopipe
+baseCommand:
+- eopipe
+- export
+inputs:
+  model:
+    type: Directory
+    label: model
+    doc: trained model
+    inputBinding:
+      prefix: --model
+  tiles:
+    type: Directory
+    label: tiles
+    doc: a tile store to check with real pixels
+    inputBinding:
+      prefix: --tiles
+  onnx_name:
+    type: string
+    label: onnx
+    doc: normalisation, model and softmax as one ONNX graph
+    default: model.onnx
+    inputBinding:
+      prefix: --onnx
+  check_name:
+    type: string
+    label: check
+    doc: largest difference to the model
+    default: export.json
+    inputBinding:
+      prefix: --check
+  opset:
+    type: int
+    label: opset
+    doc: ONNX operator set
+    default: 18
+    inputBinding:
+      prefix: --opset
+  tolerance:
+    type: double
+    label: tolerance
+    doc: largest difference of a probability that is accepted
+    default: 0.0001
+    inputBinding:
+      prefix: --tolerance
+outputs:
+  onnx:
+    type: File
+    label: onnx
+    doc: normalisation, model and softmax as one ONNX graph
+    outputBinding:
+      glob: $(inputs.onnx_name)
+  check:
+    type: File
+    label: check
+    doc: largest difference to the model
+    format: iana:application/json
+    outputBinding:
+      glob: $(inputs.check_name)
+  record:
+    type: File
+    label: run record
+    doc: what the job did
+    outputBinding:
+      glob: $(inputs.onnx_name).run.json

@@ -1,0 +1,83 @@
+# Derived from eopipe/stages by `eopipe sync`; do not edit.
+cwlVersion: v1.2
+class: CommandLineTool
+$namespaces:
+  iana: https://www.iana.org/assignments/media-types/
+  s: https://schema.org/
+label: eopipe fetch
+doc: Bring the assets of one scene to local disk and check size and checksum.
+s:license: https://spdx.org/licenses/Apache-2.0
+requirements:
+  NetworkAccess:
+    networkAccess: true
+  ResourceRequirement:
+    coresMin: 1
+    coresMax: 1
+    ramMin: 1500
+    ramMax: 3000
+  LoadListingRequirement:
+    loadListing: no_listing
+  EnvVarRequirement:
+    envDef:
+      EOPIPE_VERSION: 0.1.0
+hints:
+  SoftwareRequirement:
+    packages:
+      eopipe:
+        version:
+        - 0.1.0
+        specs:
+        - https://github.com/eopipe/eopipe
+baseCommand:
+- eopipe
+- fetch
+inputs:
+  item:
+    type: File
+    label: item
+    doc: STAC Item of the scene, from the frozen list
+    inputBinding:
+      prefix: --item
+  scene_name:
+    type: string
+    label: scene
+    doc: the item and its assets, verified
+    default: scene
+    inputBinding:
+      prefix: --scene
+  catalog:
+    type:
+    - 'null'
+    - Directory
+    label: catalog
+    doc: folder that relative paths of the item lead into
+    inputBinding:
+      prefix: --catalog
+  workers:
+    type: int
+    label: workers
+    doc: downloads at a time
+    default: 4
+    inputBinding:
+      prefix: --workers
+  parts:
+    type:
+    - 'null'
+    - string
+    label: parts
+    doc: folder of unfinished downloads; beside the scene if not given
+    inputBinding:
+      prefix: --parts
+outputs:
+  scene:
+    type: Directory
+    label: scene
+    doc: the item and its assets, verified
+    outputBinding:
+      glob: $(inputs.scene_name)
+  record:
+    type: File
+    label: run record
+    doc: what the job did
+    outputBinding:
+      glob: $(inputs.scene_name).run.json

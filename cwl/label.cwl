@@ -1,0 +1,154 @@
+# Derived from eopipe/stages by `eopipe sync`; do not edit.
+cwlVersion: v1.2
+class: CommandLineTool
+$namespaces:
+  iana: https://www.iana.org/assignments/media-types/
+  s: https://schema.org/
+label: eopipe label
+doc: Put labels onto the grid, as class numbers and a mask of where they hold.
+s:license: https://spdx.org/licenses/Apache-2.0
+requirements:
+  NetworkAccess:
+    networkAccess: false
+  ResourceRequirement:
+    coresMin: 1
+    coresMax: 1
+    ramMin: 1500
+    ramMax: 3000
+  LoadListingRequirement:
+    loadListing: no_listing
+  EnvVarRequirement:
+    envDef:
+      EOPIPE_VERSION: 0.1.0
+hints:
+  SoftwareRequirement:
+    packages:
+      eopipe:
+        version:
+        - 0.1.0
+        specs:
+        - https://github.com/eopipe/eopipe
+baseCommand:
+- eopipe
+- label
+inputs:
+  grid:
+    type: File
+    label: grid
+    doc: grid that the run shares
+    inputBinding:
+      prefix: --grid
+  labels_name:
+    type: string
+    label: labels
+    doc: class numbers and valid mask
+    default: labels.zarr
+    inputBinding:
+      prefix: --labels
+  source:
+    type:
+    - 'null'
+    - File
+    label: source
+    doc: raster or vector file of the labels
+    inputBinding:
+      prefix: --source
+  scene:
+    type:
+    - 'null'
+    - Directory
+    label: scene
+    doc: scene that has the labels as an asset
+    inputBinding:
+      prefix: --scene
+  asset:
+    type:
+    - 'null'
+    - string
+    label: asset
+    doc: asset of each scene that holds its labels
+    inputBinding:
+      prefix: --asset
+  classes:
+    type:
+      type: array
+      items: string
+    label: classes
+    doc: class names; their order gives the class numbers
+    default:
+    - non-forest
+    - forest
+    inputBinding:
+      prefix: --classes
+  bins:
+    type:
+      type: array
+      items: double
+    label: bins
+    doc: edges that cut a continuous raster into the classes
+    default: []
+    inputBinding:
+      prefix: --bins
+  codes:
+    type:
+      type: array
+      items: int
+    label: codes
+    doc: raster value of each class; 0, 1, … if not given
+    default: []
+    inputBinding:
+      prefix: --codes
+  ignore:
+    type:
+      type: array
+      items: int
+    label: ignore
+    doc: raster values that are no label
+    default: []
+    inputBinding:
+      prefix: --ignore
+  attribute:
+    type: string
+    label: attribute
+    doc: vector attribute that holds the class
+    default: class
+    inputBinding:
+      prefix: --attribute
+  resampling:
+    type:
+      type: enum
+      symbols:
+      - nearest
+      - mode
+    label: resampling
+    doc: for label rasters
+    default: nearest
+    inputBinding:
+      prefix: --resampling
+  chunk:
+    type: int
+    label: chunk
+    doc: edge of a chunk in pixels
+    default: 256
+    inputBinding:
+      prefix: --chunk
+  shard:
+    type: int
+    label: shard
+    doc: edge of a shard in pixels
+    default: 2048
+    inputBinding:
+      prefix: --shard
+outputs:
+  labels:
+    type: Directory
+    label: labels
+    doc: class numbers and valid mask
+    outputBinding:
+      glob: $(inputs.labels_name)
+  record:
+    type: File
+    label: run record
+    doc: what the job did
+    outputBinding:
+      glob: $(inputs.labels_name).run.json

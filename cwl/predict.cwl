@@ -1,0 +1,114 @@
+# Derived from eopipe/stages by `eopipe sync`; do not edit.
+cwlVersion: v1.2
+class: CommandLineTool
+$namespaces:
+  iana: https://www.iana.org/assignments/media-types/
+  s: https://schema.org/
+label: eopipe predict
+doc: Predict classes and their probabilities for every pixel, in windows that leave no seam.
+s:license: https://spdx.org/licenses/Apache-2.0
+requirements:
+  NetworkAccess:
+    networkAccess: false
+  ResourceRequirement:
+    coresMin: 1
+    coresMax: 1
+    ramMin: 2000
+    ramMax: 4000
+  LoadListingRequirement:
+    loadListing: no_listing
+  EnvVarRequirement:
+    envDef:
+      EOPIPE_VERSION: 0.1.0
+hints:
+  SoftwareRequirement:
+    packages:
+      eopipe:
+        version:
+        - 0.1.0
+        specs:
+        - https://github.com/eopipe/eopipe
+baseCommand:
+- eopipe
+- predict
+inputs:
+  model:
+    type: Directory
+    label: model
+    doc: trained model
+    inputBinding:
+      prefix: --model
+  tiles:
+    type:
+      type: array
+      items: Directory
+    label: tiles
+    doc: tile stores; several are averaged where they are valid
+    inputBinding:
+      prefix: --tiles
+  classes_name:
+    type: string
+    label: classes
+    doc: COG of class numbers, 255 where no scene is valid
+    default: classes.tif
+    inputBinding:
+      prefix: --classes
+  probabilities_name:
+    type: string
+    label: probabilities
+    doc: COG of class probabilities, one band a class, scale 1/10000
+    default: probabilities.tif
+    inputBinding:
+      prefix: --probabilities
+  halo:
+    type: int
+    label: halo
+    doc: pixels around a window that the model also sees
+    default: 32
+    inputBinding:
+      prefix: --halo
+  window:
+    type: int
+    label: window
+    doc: edge of a window in pixels; memory grows with its square
+    default: 1024
+    inputBinding:
+      prefix: --window
+  device:
+    type:
+      type: enum
+      symbols:
+      - auto
+      - cpu
+      - cuda
+    label: device
+    doc: where to compute
+    default: auto
+    inputBinding:
+      prefix: --device
+  threads:
+    type: int
+    label: threads
+    doc: threads; more may change the last bit of a sum
+    default: 1
+    inputBinding:
+      prefix: --threads
+outputs:
+  classes:
+    type: File
+    label: classes
+    doc: COG of class numbers, 255 where no scene is valid
+    outputBinding:
+      glob: $(inputs.classes_name)
+  probabilities:
+    type: File
+    label: probabilities
+    doc: COG of class probabilities, one band a class, scale 1/10000
+    outputBinding:
+      glob: $(inputs.probabilities_name)
+  record:
+    type: File
+    label: run record
+    doc: what the job did
+    outputBinding:
+      glob: $(inputs.classes_name).run.json

@@ -1,0 +1,150 @@
+# Derived from eopipe/stages by `eopipe sync`; do not edit.
+cwlVersion: v1.2
+class: CommandLineTool
+$namespaces:
+  iana: https://www.iana.org/assignments/media-types/
+  s: https://schema.org/
+label: eopipe report
+doc: 'Tell a run in one page: verdict, scores, maps, training, data and provenance.'
+s:license: https://spdx.org/licenses/Apache-2.0
+requirements:
+  NetworkAccess:
+    networkAccess: false
+  ResourceRequirement:
+    coresMin: 1
+    coresMax: 1
+    ramMin: 1500
+    ramMax: 3000
+  LoadListingRequirement:
+    loadListing: no_listing
+  EnvVarRequirement:
+    envDef:
+      EOPIPE_VERSION: 0.1.0
+hints:
+  SoftwareRequirement:
+    packages:
+      eopipe:
+        version:
+        - 0.1.0
+        specs:
+        - https://github.com/eopipe/eopipe
+baseCommand:
+- eopipe
+- report
+inputs:
+  metrics:
+    type: File
+    label: metrics
+    doc: scores, as evaluate makes them
+    inputBinding:
+      prefix: --metrics
+  model:
+    type: Directory
+    label: model
+    doc: trained model
+    inputBinding:
+      prefix: --model
+  chips:
+    type: File
+    label: chips
+    doc: split file
+    inputBinding:
+      prefix: --chips
+  classes:
+    type:
+      type: array
+      items: File
+    label: classes
+    doc: 'maps of classes: one mosaic, or one a scene'
+    inputBinding:
+      prefix: --classes
+  probabilities:
+    type:
+      type: array
+      items: File
+    label: probabilities
+    doc: maps of probabilities, in the order of the classes
+    inputBinding:
+      prefix: --probabilities
+  tiles:
+    type:
+      type: array
+      items: Directory
+    label: tiles
+    doc: tile stores, for the quicklook
+    inputBinding:
+      prefix: --tiles
+  labels:
+    type:
+      type: array
+      items: Directory
+    label: labels
+    doc: label store of all scenes, or one for each
+    inputBinding:
+      prefix: --labels
+  scenes:
+    type:
+      type: array
+      items: File
+    label: scenes
+    doc: frozen STAC Items of the run
+    inputBinding:
+      prefix: --scenes
+  page_name:
+    type: string
+    label: page
+    doc: self-contained page
+    default: report.html
+    inputBinding:
+      prefix: --page
+  picture_name:
+    type: string
+    label: picture
+    doc: the map with its legend
+    default: map.png
+    inputBinding:
+      prefix: --picture
+  title:
+    type: string
+    label: title
+    doc: headline
+    default: eopipe run
+    inputBinding:
+      prefix: --title
+  attribution:
+    type: string
+    label: attribution
+    doc: credit line of the data
+    default: ''
+    inputBinding:
+      prefix: --attribution
+  colors:
+    type:
+      type: array
+      items: string
+    label: colors
+    doc: '#rrggbb of each class; a colour-blind-safe palette if none'
+    default: []
+    inputBinding:
+      prefix: --colors
+outputs:
+  page:
+    type: File
+    label: page
+    doc: self-contained page
+    format: iana:text/html
+    outputBinding:
+      glob: $(inputs.page_name)
+  picture:
+    type: File
+    label: picture
+    doc: the map with its legend
+    format: iana:image/png
+    outputBinding:
+      glob: $(inputs.picture_name)
+  record:
+    type: File
+    label: run record
+    doc: what the job did
+    outputBinding:
+      glob: $(inputs.page_name).run.json

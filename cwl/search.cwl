@@ -1,0 +1,168 @@
+# Derived from eopipe/stages by `eopipe sync`; do not edit.
+cwlVersion: v1.2
+class: CommandLineTool
+$namespaces:
+  iana: https://www.iana.org/assignments/media-types/
+  s: https://schema.org/
+label: eopipe search
+doc: Find scenes in a STAC catalog or API and freeze the list and the grid.
+s:license: https://spdx.org/licenses/Apache-2.0
+requirements:
+  NetworkAccess:
+    networkAccess: true
+  ResourceRequirement:
+    coresMin: 1
+    coresMax: 1
+    ramMin: 1500
+    ramMax: 3000
+  LoadListingRequirement:
+    loadListing: no_listing
+  EnvVarRequirement:
+    envDef:
+      EOPIPE_VERSION: 0.1.0
+hints:
+  SoftwareRequirement:
+    packages:
+      eopipe:
+        version:
+        - 0.1.0
+        specs:
+        - https://github.com/eopipe/eopipe
+baseCommand:
+- eopipe
+- search
+inputs:
+  items_name:
+    type: string
+    label: items
+    doc: one STAC Item a scene, sorted and frozen
+    default: items
+    inputBinding:
+      prefix: --items
+  grid_name:
+    type: string
+    label: grid
+    doc: 'grid that the run shares: CRS, transform, shape'
+    default: grid.json
+    inputBinding:
+      prefix: --grid
+  catalog:
+    type:
+    - 'null'
+    - Directory
+    label: catalog
+    doc: folder of a static STAC catalog
+    inputBinding:
+      prefix: --catalog
+  area:
+    type:
+    - 'null'
+    - File
+    label: area
+    doc: GeoJSON of the area of interest, in degrees
+    inputBinding:
+      prefix: --area
+  url:
+    type:
+    - 'null'
+    - string
+    label: url
+    doc: address of a STAC API or of a static catalog
+    inputBinding:
+      prefix: --url
+  collections:
+    type:
+      type: array
+      items: string
+    label: collections
+    doc: collections to search; none means all
+    default: []
+    inputBinding:
+      prefix: --collections
+  bbox:
+    type:
+      type: array
+      items: double
+    label: bbox
+    doc: area as west south east north, in degrees
+    default: []
+    inputBinding:
+      prefix: --bbox
+  datetime:
+    type:
+    - 'null'
+    - string
+    label: datetime
+    doc: date or interval, as 2020-05-01/2020-09-30
+    inputBinding:
+      prefix: --datetime
+  max_cloud:
+    type: double
+    label: max cloud
+    doc: most cloud cover of a scene in percent
+    default: 100.0
+    inputBinding:
+      prefix: --max-cloud
+  ids:
+    type:
+      type: array
+      items: string
+    label: ids
+    doc: only these scenes, by id
+    default: []
+    inputBinding:
+      prefix: --ids
+  assets:
+    type:
+      type: array
+      items: string
+    label: assets
+    doc: assets that every scene must have, to be fetched
+    default:
+    - blue
+    - green
+    - red
+    - nir
+    - scl
+    inputBinding:
+      prefix: --assets
+  crs:
+    type: string
+    label: crs
+    doc: CRS of the grid as EPSG:code, or auto
+    default: auto
+    inputBinding:
+      prefix: --crs
+  resolution:
+    type:
+    - 'null'
+    - double
+    label: resolution
+    doc: edge of a pixel in units of the CRS; the assets' own
+    inputBinding:
+      prefix: --resolution
+outputs:
+  items:
+    type: Directory
+    label: items
+    doc: one STAC Item a scene, sorted and frozen
+    outputBinding:
+      glob: $(inputs.items_name)
+  items_each:
+    type: File[]
+    label: items, one by one
+    doc: for a scatter
+    outputBinding:
+      glob: $(inputs.items_name)/*.geojson
+  grid:
+    type: File
+    label: grid
+    doc: 'grid that the run shares: CRS, transform, shape'
+    outputBinding:
+      glob: $(inputs.grid_name)
+  record:
+    type: File
+    label: run record
+    doc: what the job did
+    outputBinding:
+      glob: $(inputs.items_name).run.json

@@ -1,0 +1,62 @@
+"""What the Snakemake rules need to call the command line: words for settings, folders, records, volumes."""
+
+import json
+import shlex
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from eopipe.contract import Input, Knob, Mark, Option, stage, to_args
+from eopipe.publish import MANIFEST
+
+Config = dict[str, Any]
+
+
+def _words(config: Config, name: str, kind: type[Mark]) -> list[str]:
+    """Words of a command line for the ports of one kind that the config sets."""
+    ports = [port for port in stage(name).of(kind) if port.name in config[name]]
+    return [word for port in ports for word in to_args(port, config[name][port.name])]
+
+
+def options(config: Config, name: str) -> str:
+    """What changes a result: it goes into a rule's `params`, so a change reruns the job."""
+    return shlex.join(_words(config, name, Input) + _words(config, name, Option))
+
+
+def knobs(config: Config, name: str, *more: str) -> str:
+    """What changes only speed or place: it goes into `resources`, so a change reruns nothing."""
+    return shlex.join([*more, *_words(config, name, Knob)])
+
+
+def catalog(config: Config) -> str:
+    """The option that tells fetch where relative paths of the items lead."""
+    given = config["search"]["catalog"]
+    return shlex.join(["--catalog", str(given)]) if given else ""
+
+
+def named_files(config: Config, name: str) -> dict[str, str]:
+    """The user's own input files of a stage; a catalog stands for its folder."""
+    given = {p.name: config[name][p.name] for p in stage(name).of(Input) if p.mark in _user_marks(name)}
+    return {k: str(Path(v, "catalog.json") if Path(v).is_dir() else v) for k, v in given.items() if v}
+
+
+def _user_marks(name: str) -> list[Mark]:
+    return [port.mark for port in stage(name).settings if isinstance(port.mark, Input)]
+
+
+def folders(manifests: Iterable[str]) -> list[str]:
+    """The folders that manifests stand for."""
+    return [str(Path(manifest).parent) for manifest in manifests]
+
+
+def volume(manifests: Iterable[str]) -> int:
+    """MB that published folders hold, as their manifests tell."""
+    rows = [row for m in manifests for row in json.loads(Path(m).read_text())["files"]]
+    return sum(row["size"] for row in rows) // 10**6
+
+
+def records(outputs: Iterable[str]) -> list[str]:
+    """The run records of the jobs that made these files, or the folders that manifests stand for."""
+    paths = [path.parent if path.name == MANIFEST else path for path in map(Path, outputs)]
+    found = [path.with_name(f"{path.name}.run.json") for path in paths]
+    return sorted({str(path) for path in found if path.is_file()})

@@ -1,0 +1,204 @@
+"""One definition, several views: command line, config, CWL, docs and rules say the same."""
+
+import inspect
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import jsonschema
+import pytest
+import yaml
+from cwl_utils.parser import load_document_by_uri
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eopipe import cli
+from eopipe.config import check, model
+from eopipe.contract import STAGES, Input, Knob, Option, Output, Port, _port, is_path, stage, to_args
+from eopipe.errors import UsageError
+from eopipe.sync import derived
+
+ROOT = Path(__file__).parents[2]
+DEMO = yaml.safe_load((ROOT / "config/config.yaml").read_text())
+
+
+def test_every_derived_file_is_what_the_stages_say() -> None:
+    stale = [p.name for p, text in derived(ROOT).items() if not p.is_file() or p.read_text() != text]
+    assert stale == [], "run `make sync`"
+
+
+def test_a_stale_derived_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["sync"]) == 0
+    assert cli.main(["sync", "--check"]) == 0
+    (tmp_path / "cwl/train.cwl").write_text("stale")
+    assert cli.main(["sync", "--check"]) == 1
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_a_stage_is_one_function_with_its_own_name_and_a_sentence(name: str) -> None:
+    definition = stage(name)
+    module = inspect.getmodule(definition.function)
+    assert module is not None
+    functions = [n for n, f in inspect.getmembers(module, inspect.isfunction) if f.__module__ == module.__name__]
+    assert functions == [name]
+    assert definition.summary.endswith(".")
+    assert definition.of(Output), "a stage makes something"
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_the_cwl_tool_has_the_ports_of_the_stage(name: str) -> None:
+    tool = load_document_by_uri(ROOT / f"cwl/{name}.cwl")
+    definition = stage(name)
+    assert tool.baseCommand == ["eopipe", name]
+    inputs = {i.id.rpartition("#")[2]: i for i in tool.inputs}
+    assert len(inputs) == len(definition.ports)
+    for port in definition.ports:
+        made = inputs[f"{port.name}_name" if isinstance(port.mark, Output) else port.name]
+        assert made.inputBinding.prefix == port.flag
+        nullable = isinstance(made.type_, list) and "null" in made.type_
+        assert nullable == port.optional
+        if isinstance(port.mark, Option) and not port.required and port.default is not None:
+            want = list(port.default) if port.many else port.default
+            assert made.default == want
+    outputs = {o.id.rpartition("#")[2] for o in tool.outputs}
+    assert outputs >= {p.name for p in definition.of(Output)} | {"record"}
+
+
+def test_no_cwl_tool_can_run_a_shell_or_a_script() -> None:
+    text = "".join(p.read_text() for p in (ROOT / "cwl").glob("*.cwl"))
+    for word in ("ShellCommandRequirement", "InlineJavascriptRequirement", "DockerRequirement", "${"):
+        assert word not in text
+
+
+def test_the_demo_config_passes_its_own_schema() -> None:
+    schema = json.loads((ROOT / "config/schema.json").read_text())
+    jsonschema.validate(DEMO, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(DEMO | {"train": {"epocs": 3}}, schema)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "config/examples").glob("*.yaml")), ids=lambda p: p.stem)
+def test_every_example_config_is_fine(path: Path) -> None:
+    assert cli.main(["check", str(path)]) == 0
+
+
+def changed(section: str, **values: Any) -> dict[str, Any]:
+    return DEMO | {section: DEMO[section] | values}
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        (changed("train", epocs=3), "train has no setting epocs; did you mean epochs?"),
+        (changed("train", epochs="ten"), "train.epochs is 'ten'"),
+        (changed("train", epochs=0), "train.epochs is 0"),
+        (changed("split", method="random"), "split.method is 'random'"),
+        (DEMO | {"trian": {}}, "the config has no setting trian; did you mean train?"),
+        (changed("preprocess", bands=["red", "swir16"]), "preprocess asks for swir16, which search.assets does not"),
+        (changed("label", classes=["a", "b", "c"]), "label.bins has 1 edges; 3 classes need 2"),
+        (changed("label", bins=[], codes=[1]), "label.codes has 1 numbers for 2 classes"),
+        (changed("label", source=None), "label needs either a source"),
+        (changed("search", url="https://example.org"), "search needs either a catalog (a folder) or a url"),
+        (changed("search", bbox=[26.0, 45.0, 26.001, 45.001], resolution=10.0), "split.chip 16 is larger than the area"),
+        (changed("preprocess", shard=48), "preprocess.shard 48 is not a multiple of preprocess.chunk 32"),
+        (changed("split", fractions=[0.9, 0.9, 0.1]), "split.fractions needs three numbers"),
+        (changed("train", depth=5), "split.chip 16 cannot be halved 5 times (train.depth)"),
+        (changed("report", colors=["#ff0000"]), "report.colors has 1 colours for 2 classes"),
+    ],
+)
+def test_a_mistake_in_the_config_is_one_clear_sentence(config: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        check(config)
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_all_mistakes_of_a_config_are_told_at_once() -> None:
+    wrong = changed("train", epocs=3) | {"split": DEMO["split"] | {"chipp": 8}}
+    with pytest.raises(UsageError, match=r"epocs.*chipp|chipp.*epocs"):
+        check(wrong)
+
+
+def test_a_config_file_that_is_no_yaml_is_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("a: [")
+    assert cli.main(["check", str(path)]) == 2
+    path.write_text("!!python/object/apply:os.system ['true']")
+    assert cli.main(["check", str(path)]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+SETTINGS = [(name, port) for name in STAGES for port in stage(name).settings if not is_path(port)]
+
+
+@given(st.sampled_from(SETTINGS), st.data())
+def test_the_command_line_gives_back_every_value(where: tuple[str, Port], data: st.DataObject) -> None:
+    name, port = where
+    plain = st.text("abcXYZ09_.:/ ;$'\"", min_size=1).filter(lambda t: not t.startswith("-"))
+    kinds: dict[Any, st.SearchStrategy[Any]] = {
+        int: st.integers(0, 10**6),
+        float: st.floats(-1e6, 1e6).map(lambda v: round(v, 3)),
+        str: plain,
+        bool: st.booleans(),
+    }
+    one = st.sampled_from(port.choices) if port.choices else kinds[port.base]
+    value = data.draw(st.lists(one, min_size=1, max_size=3).map(tuple) if port.many else one)
+    words = [word for p in stage(name).ports if p.required for word in (p.flag, "x")]
+    parsed = vars(cli.parser(stage(name)).parse_args([*words, *to_args(port, value)]))[port.name]
+    if port.base is bool:
+        assert parsed == value
+    else:
+        assert parsed == ([str(v) for v in value] if port.many else str(value))
+
+
+def test_a_switch_that_is_on_by_default_is_refused() -> None:
+    # A CWL boolean could never switch it off.
+    with pytest.raises(TypeError, match="off by default"):
+        _port("fast", Annotated[bool, Knob("speed")], True)
+
+
+def test_help_answers_in_a_fifth_of_a_second() -> None:
+    def once() -> float:
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "eopipe", "--help"], check=True, capture_output=True)
+        return time.perf_counter() - start
+
+    assert min(once() for _ in range(5)) < 0.2
+
+
+def test_help_names_every_stage_with_its_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--help"]) == 0
+    told = capsys.readouterr().out
+    assert all(stage(name).summary in told for name in STAGES)
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_the_help_of_a_stage_explains_every_port(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main([name, "--help"])
+    told = capsys.readouterr().out
+    assert all(port.flag in told for port in stage(name).ports)
+
+
+def test_a_misspelt_command_gets_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["trian"]) == 2
+    assert "did you mean train?" in capsys.readouterr().err
+
+
+def test_all_missing_inputs_are_named_at_once(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = ["preprocess", "--scene", tmp_path / "a", "--grid", tmp_path / "b", "--tiles", tmp_path / "t.zarr"]
+    assert cli.main([str(w) for w in words]) == 3
+    told = capsys.readouterr().err
+    assert "--scene" in told
+    assert "--grid" in told
+
+
+def test_user_inputs_are_settings_and_the_rest_is_not() -> None:
+    sections = model().model_fields
+    assert set(sections) == {"results", "state", *STAGES}
+    names = {p.name for p in stage("label").settings if isinstance(p.mark, Input)}
+    assert names == {"source"}

@@ -1,0 +1,455 @@
+"""Fetch brings whole, checked assets to disk, goes on where it broke off, and keeps what came."""
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Catalog, Ended, Run
+from loopback import Loopback
+
+from eopipe.errors import BadInputError, IntegrityError, RefusedError, UpstreamError
+from eopipe.publish import digest, read_json, verify
+from eopipe.scenes.download import all_of, bring
+
+RED = "/catalog/s0/red.tif"
+
+
+@pytest.fixture
+def scene(catalog: Catalog) -> dict[str, Any]:
+    """One scene whose red band takes several blocks of a download."""
+    noise = np.random.default_rng(7).integers(1, 9999, (400, 400), np.uint16)
+    item = catalog.add("scene", {"blue": noise[:64, :64], "red": noise, "scl": noise[:64, :64]})
+    catalog.write()
+    return item
+
+
+@pytest.fixture
+def red(catalog: Catalog, scene: dict[str, Any]) -> bytes:
+    return (catalog.root / "s0" / "red.tif").read_bytes()
+
+
+def local(item: dict[str, Any]) -> dict[str, Any]:
+    """The item as search freezes it from a folder."""
+    return item | {"assets": {n: a | {"href": f"s0/{n}.tif"} for n, a in item["assets"].items()}}
+
+
+def remote(item: dict[str, Any], web: Loopback) -> dict[str, Any]:
+    """The item as search freezes it from a server."""
+    return item | {"assets": {n: a | {"href": f"{web.url}/catalog/s0/{n}.tif"} for n, a in item["assets"].items()}}
+
+
+def unsure(item: dict[str, Any]) -> dict[str, Any]:
+    """The item of a catalog that tells neither sizes nor checksums."""
+    bare = {n: {k: v for k, v in a.items() if not k.startswith("file:")} for n, a in item["assets"].items()}
+    return item | {"assets": bare}
+
+
+def fetch(run: Run, place: Path, item: dict[str, Any], *words: object) -> Ended:
+    (place / "item.geojson").write_text(json.dumps(item))
+    catalog = ("--catalog", place / "catalog")
+    return run("fetch", "--item", place / "item.geojson", "--scene", place / "scene", *catalog, *words)
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_assets_come_whole_and_the_item_points_to_them(
+    scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback, far: bool
+) -> None:
+    ended = fetch(run, tmp_path, remote(scene, web) if far else local(scene))
+    assert ended.code == 0, ended.said
+    assert (tmp_path / "scene" / "red.tif").read_bytes() == red
+    item = read_json(tmp_path / "scene" / "scene.json")
+    assert {n: a["href"] for n, a in item["assets"].items()} == {n: f"{n}.tif" for n in ("blue", "red", "scl")}
+    verify(tmp_path / "scene")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["catalog", "item.geojson", "scene", "scene.run.json"]
+
+
+def test_the_same_scene_has_the_same_bytes_wherever_it_lies(
+    scene: dict[str, Any], tmp_path: Path, run: Run, web: Loopback
+) -> None:
+    digests = []
+    for item in (local(scene), local(scene), remote(scene, web)):
+        assert fetch(run, tmp_path, item).code == 0
+        digests.append(digest(tmp_path / "scene"))
+    assert len(set(digests)) == 1
+
+
+@pytest.mark.parametrize("know", ["checksum", "nothing", "no etag"])
+@pytest.mark.usefixtures("impatient")
+def test_assets_that_came_are_not_asked_for_again(
+    scene: dict[str, Any], red: bytes, catalog: Catalog, tmp_path: Path, run: Run, web: Loopback, know: str
+) -> None:
+    item = remote(scene if know == "checksum" else unsure(scene), web)
+    if know == "no etag":
+        for name in item["assets"]:
+            web.fail(f"/catalog/s0/{name}.tif", times=None, drop=("ETag",))
+    (catalog.root / "s0" / "red.tif").unlink()
+    (catalog.root / "s0" / "scl.tif").rename(catalog.root / "scl.tif")
+
+    ended = fetch(run, tmp_path, item)
+
+    assert ended.code == 3
+    for name in ("red", "scl"):
+        assert f"scene scene, asset {name} cannot be had: 127.0.0.1 answered 404" in ended.said, "both are listed"
+    assert not (tmp_path / "scene").exists()
+    (catalog.root / "s0" / "red.tif").write_bytes(red)
+    (catalog.root / "scl.tif").rename(catalog.root / "s0" / "scl.tif")
+    web.asked.clear()
+    assert fetch(run, tmp_path, item).code == 0
+    assert sorted(asked.path for asked in web.asked) == [RED, "/catalog/s0/scl.tif"]
+
+
+def test_a_local_asset_that_is_missing_is_named(
+    scene: dict[str, Any], catalog: Catalog, tmp_path: Path, run: Run
+) -> None:
+    (catalog.root / "s0" / "red.tif").unlink()
+    ended = fetch(run, tmp_path, local(scene))
+    assert ended.code == 3
+    assert "scene scene, asset red is missing: there is no s0/red.tif" in ended.said
+    assert not (tmp_path / "scene").exists()
+
+
+def test_a_relative_path_needs_a_catalog(scene: dict[str, Any], tmp_path: Path, run: Run) -> None:
+    (tmp_path / "item.json").write_text(json.dumps(local(scene)))
+    ended = run("fetch", "--item", tmp_path / "item.json", "--scene", tmp_path / "scene")
+    assert ended.code == 3
+    assert "name its catalog folder" in ended.said
+
+
+def truncated(content: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+def flipped(content: bytes) -> bytes:
+    return content[:5000] + bytes([content[5000] ^ 4]) + content[5001:]
+
+
+def emptied(content: bytes) -> bytes:
+    return b""
+
+
+@pytest.mark.parametrize("damage", [truncated, flipped, emptied])
+@pytest.mark.parametrize("far", [False, True])
+def test_a_damaged_asset_leaves_no_scene(
+    scene: dict[str, Any], red: bytes, catalog: Catalog, tmp_path: Path, run: Run, web: Loopback, damage: Any, far: bool
+) -> None:
+    (catalog.root / "s0" / "red.tif").write_bytes(damage(red))
+    item = remote(scene, web) if far else local(scene)
+    ended = fetch(run, tmp_path, item)
+    assert ended.code == 4, ended.said
+    assert "scene scene, asset red (red.tif)" in ended.said
+    assert not (tmp_path / "scene").exists()
+    assert len(web.requests(RED)) == (2 if far else 0), "a damaged download is tried once more"
+    (catalog.root / "s0" / "red.tif").write_bytes(red)
+    assert fetch(run, tmp_path, item).code == 0
+    assert (tmp_path / "scene" / "red.tif").read_bytes() == red
+
+
+def test_a_damaged_download_that_comes_right_the_second_time_is_used(
+    scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback
+) -> None:
+    web.fail(RED, body=flipped(red))
+    assert fetch(run, tmp_path, remote(scene, web)).code == 0
+    assert (tmp_path / "scene" / "red.tif").read_bytes() == red
+
+
+@pytest.mark.parametrize(
+    ("prefix", "name"),
+    [("1220", "sha256"), ("1340", "sha512"), ("1114", "sha1"), ("d50110", "md5"), ("1620", "sha3_256")]
+    + [("1440", "sha3_512"), ("c0e40240", "blake2b"), ("e0e40220", "blake2s")],
+)
+def test_checksums_of_many_kinds_are_checked(tmp_path: Path, prefix: str, name: str) -> None:
+    (tmp_path / "a.tif").write_bytes(b"II*\0 and so on")
+    code = hashlib.new(name, b"II*\0 and so on").hexdigest()
+    bring({"href": "a.tif", "file:checksum": prefix + code.upper()}, "a", tmp_path, tmp_path / "a.part")
+    wrong = prefix + code[:-1] + ("0" if code[-1] != "0" else "1")
+    with pytest.raises(IntegrityError, match=f"{name} checksum"):
+        bring({"href": "a.tif", "file:checksum": wrong}, "a", tmp_path, tmp_path / "b.part")
+
+
+def test_a_checksum_of_unknown_kind_is_not_taken_for_good(tmp_path: Path) -> None:
+    (tmp_path / "a.tif").write_bytes(b"II*\0 and so on")
+    with pytest.raises(IntegrityError, match="unknown kind"):
+        bring({"href": "a.tif", "file:checksum": "abcdef"}, "a", tmp_path, tmp_path / "a.part")
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_short_body_goes_on_from_where_it_broke_off(
+    scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback
+) -> None:
+    web.fail(RED, cut=200_000)
+    ended = fetch(run, tmp_path, remote(scene, web))
+    assert ended.code == 0, ended.said
+    assert (tmp_path / "scene" / "red.tif").read_bytes() == red
+    first, second = web.requests(RED)
+    assert "Range" not in first.headers
+    start = int(second.headers["Range"].removeprefix("bytes=").removesuffix("-"))
+    assert 200_000 - 65_536 < start <= 200_000
+    assert second.headers["If-Range"].startswith('"')
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_download_goes_on_in_the_next_run(
+    scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback
+) -> None:
+    web.fail(RED, cut=200_000)
+    web.fail(RED, times=None, status=503)
+    assert fetch(run, tmp_path, remote(scene, web)).code == 5
+    web.heal()
+    assert fetch(run, tmp_path, remote(scene, web)).code == 0
+    assert [asked.path for asked in web.asked] == [RED], "only what is missing is asked for"
+    assert "Range" in web.asked[0].headers
+    assert (tmp_path / "scene" / "red.tif").read_bytes() == red
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_line_that_breaks_often_but_moves_on_is_not_given_up(
+    scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eopipe.scenes.download.ATTEMPTS", 2)
+    monkeypatch.setattr("eopipe.scenes.download.BLOCK", 4096)
+    web.fail(RED, times=8, cut=30_000)
+    assert fetch(run, tmp_path, remote(unsure(scene), web)).code == 0
+    assert (tmp_path / "scene" / "red.tif").read_bytes() == red
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("know", [True, False])
+def test_a_server_that_ignores_range_starts_again_from_the_beginning(
+    scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback, know: bool
+) -> None:
+    web.fail(RED, cut=200_000)
+    web.fail(RED, times=None, deaf=True)
+    assert fetch(run, tmp_path, remote(scene if know else unsure(scene), web)).code == 0
+    assert (tmp_path / "scene" / "red.tif").read_bytes() == red
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_file_that_changed_meanwhile_is_not_mixed_with_the_old_one(
+    scene: dict[str, Any], red: bytes, catalog: Catalog, tmp_path: Path, run: Run, web: Loopback
+) -> None:
+    web.fail(RED, cut=200_000)
+    web.fail(RED, times=None, status=503)
+    assert fetch(run, tmp_path, remote(unsure(scene), web)).code == 5
+    web.heal()
+    newer = red[:4] + red[4:][::-1]
+    (catalog.root / "s0" / "red.tif").write_bytes(newer)
+    assert fetch(run, tmp_path, remote(unsure(scene), web)).code == 0
+    assert (tmp_path / "scene" / "red.tif").read_bytes() == newer
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(
+    "headers",
+    [{"ETag": '"another version"'}, {"Content-Range": "bytes 0-9/10"}, {"Content-Range": "nonsense"}],
+)
+def test_a_part_of_another_version_or_place_is_not_appended(
+    scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback, headers: dict[str, str]
+) -> None:
+    web.fail(RED, cut=200_000)
+    web.fail(RED, status=206, body=red[:1000], headers=headers, deaf=True)
+    assert fetch(run, tmp_path, remote(unsure(scene), web)).code == 0
+    assert (tmp_path / "scene" / "red.tif").read_bytes() == red
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_server_that_sends_less_than_the_range_is_asked_for_the_rest(
+    scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback
+) -> None:
+    tag = {"ETag": f'"{hashlib.sha256(red).hexdigest()[:16]}"'}
+    web.fail(RED, cut=65_536 + 100)
+    span = {"Content-Range": f"bytes 65536-66535/{len(red)}"}
+    web.fail(RED, status=206, body=red[65_536:66_536], deaf=True, headers=tag | span)
+    assert fetch(run, tmp_path, remote(unsure(scene), web)).code == 0
+    assert (tmp_path / "scene" / "red.tif").read_bytes() == red
+    assert web.requests(RED)[2].headers["Range"] == "bytes=66536-"
+
+
+def test_another_address_under_the_same_name_is_not_taken_for_what_came(
+    scene: dict[str, Any], catalog: Catalog, tmp_path: Path, run: Run, web: Loopback
+) -> None:
+    item = remote(unsure(scene), web)
+    item["assets"]["scl"]["href"] = f"{web.url}/nothing.tif"
+    assert fetch(run, tmp_path, item).code == 3
+    shutil.copy(catalog.root / "s0" / "blue.tif", catalog.root / "s0" / "other.tif")
+    item["assets"]["red"]["href"] = f"{web.url}/catalog/s0/other.tif"
+    item["assets"]["scl"]["href"] = f"{web.url}/catalog/s0/scl.tif"
+    assert fetch(run, tmp_path, item).code == 0
+    assert digest(tmp_path / "scene" / "red.tif") == digest(catalog.root / "s0" / "blue.tif")
+
+
+def test_scenes_can_share_a_folder_of_parts(
+    scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback
+) -> None:
+    one, other = remote(scene, web), remote(scene, web) | {"id": "other"}
+    web.fail("/catalog/s0/scl.tif", status=404)
+    assert fetch(run, tmp_path, one, "--parts", tmp_path / "parts").code == 3
+    assert fetch(run, tmp_path, other, "--parts", tmp_path / "parts").code == 0
+    web.asked.clear()
+    assert fetch(run, tmp_path, one, "--parts", tmp_path / "parts").code == 0
+    assert [asked.path for asked in web.asked] == ["/catalog/s0/scl.tif"]
+    assert (tmp_path / "scene" / "red.tif").read_bytes() == red
+
+
+@pytest.mark.parametrize("know", [True, False])
+def test_a_web_page_instead_of_an_image_is_told(
+    scene: dict[str, Any], tmp_path: Path, run: Run, web: Loopback, know: bool
+) -> None:
+    web.fail(RED, times=None, body=b"\n <!DOCTYPE html><html>please log in</html>")
+    ended = fetch(run, tmp_path, remote(scene if know else unsure(scene), web))
+    assert ended.code == 3, ended.said
+    assert "asset red is no GeoTIFF or JPEG 2000 file: it looks like an HTML or XML page" in ended.said
+    assert not (tmp_path / "scene").exists()
+    web.heal()
+    assert fetch(run, tmp_path, remote(scene if know else unsure(scene), web)).code == 0, "after the login it goes on"
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_server_that_fails_twice_is_asked_again(
+    scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback
+) -> None:
+    web.fail(RED, times=2, status=503)
+    web.fail("/catalog/s0/blue.tif", cut=0)
+    assert fetch(run, tmp_path, remote(scene, web)).code == 0
+    assert (tmp_path / "scene" / "red.tif").read_bytes() == red
+    assert len(web.requests(RED)) == 3
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_server_that_fails_for_ever_ends_with_code_5(
+    scene: dict[str, Any], tmp_path: Path, run: Run, web: Loopback
+) -> None:
+    web.fail(RED, times=None, status=503)
+    ended = fetch(run, tmp_path, remote(scene, web))
+    assert ended.code == 5
+    assert "127.0.0.1 did not deliver scene scene, asset red (last: status 503); try again later" in ended.said
+    assert not (tmp_path / "scene").exists()
+    assert len(web.requests(RED)) == 6
+
+
+@pytest.mark.parametrize(("told", "cap", "waited"), [("1", 120.0, 1.0), ("99999", 0.2, 0.2), ("soon", 120.0, 0.0)])
+@pytest.mark.usefixtures("impatient")
+def test_retry_after_is_respected_but_capped(
+    scene: dict[str, Any],
+    tmp_path: Path,
+    run: Run,
+    web: Loopback,
+    monkeypatch: pytest.MonkeyPatch,
+    told: str,
+    cap: float,
+    waited: float,
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("eopipe.scenes.download.MAX_WAIT", cap)
+    monkeypatch.setattr("time.sleep", pauses.append)
+    web.fail(RED, status=429, headers={"Retry-After": told})
+    assert fetch(run, tmp_path, remote(scene, web)).code == 0
+    assert waited <= max(pauses) <= waited * 1.1
+
+
+def test_a_server_that_only_trickles_is_given_up(
+    scene: dict[str, Any], tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eopipe.scenes.download.GRACE", -1.0)
+    monkeypatch.setattr("eopipe.scenes.download.SLOWEST", 1e12)
+    monkeypatch.setattr("eopipe.scenes.download.BACKOFF", 0.0)
+    monkeypatch.setattr("eopipe.scenes.download.ATTEMPTS", 2)
+    ended = fetch(run, tmp_path, remote({**scene, "assets": {"scl": scene["assets"]["scl"]}}, web))
+    assert ended.code == 5
+    assert "bytes a second" in ended.said
+
+
+def test_a_server_that_never_answers_is_given_up(
+    scene: dict[str, Any], tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eopipe.scenes.download.TIMEOUT", (0.1, 0.1))
+    monkeypatch.setattr("eopipe.scenes.download.BACKOFF", 0.0)
+    monkeypatch.setattr("eopipe.scenes.download.ATTEMPTS", 2)
+    web.fail(RED, times=None, pause=0.3)
+    ended = fetch(run, tmp_path, remote(scene, web))
+    assert ended.code == 5
+    assert "ReadTimeout" in ended.said
+
+
+def test_a_body_that_comes_compressed_is_refused(
+    scene: dict[str, Any], tmp_path: Path, run: Run, web: Loopback
+) -> None:
+    web.fail(RED, headers={"Content-Encoding": "gzip"})
+    ended = fetch(run, tmp_path, remote(scene, web))
+    assert ended.code == 3
+    assert "comes compressed as gzip" in ended.said
+    assert all(asked.headers["Accept-Encoding"] == "identity" for asked in web.asked)
+
+
+def test_a_redirect_into_the_own_network_is_refused(
+    scene: dict[str, Any], tmp_path: Path, run: Run, web: Loopback
+) -> None:
+    with Loopback(tmp_path, host="127.0.0.2") as inner:
+        web.fail(RED, times=None, status=302, headers={"Location": f"{inner.url}{RED}"})
+        ended = fetch(run, tmp_path, remote(scene, web))
+        assert inner.asked == []
+    assert ended.code == 8, ended.said
+    assert "127.0.0.1 redirects to http://127.0.0.2, which is not public" in ended.said
+
+
+def test_a_redirect_to_a_file_is_refused(scene: dict[str, Any], tmp_path: Path, run: Run, web: Loopback) -> None:
+    web.fail(RED, times=None, status=302, headers={"Location": "file:///etc/passwd"})
+    assert fetch(run, tmp_path, remote(scene, web)).code == 8
+
+
+def test_a_redirect_on_the_same_host_is_followed(
+    scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback
+) -> None:
+    web.fail("/moved.tif", status=302, headers={"Location": RED}, body=b"")
+    item = remote(scene, web)
+    item["assets"]["red"]["href"] = f"{web.url}/moved.tif"
+    assert fetch(run, tmp_path, item).code == 0
+    assert (tmp_path / "scene" / "red.tif").read_bytes() == red
+
+
+@pytest.mark.parametrize("href", ["../../x", "file:///etc/passwd", "/vsicurl/http://127.0.0.1/x", "<VRTDataset>"])
+def test_a_hostile_address_in_a_frozen_item_is_refused(
+    scene: dict[str, Any], tmp_path: Path, run: Run, href: str
+) -> None:
+    item = local(scene)
+    item["assets"]["red"]["href"] = href
+    ended = fetch(run, tmp_path, item)
+    assert ended.code == 8
+    assert "asset red points to" in ended.said
+
+
+def test_strange_asset_names_stay_in_the_scene(scene: dict[str, Any], tmp_path: Path, run: Run) -> None:
+    item = local(scene)
+    item["assets"] = {"../../evil": item["assets"]["red"], "a;touch x": item["assets"]["blue"]}
+    before = {p.name for p in tmp_path.parent.iterdir()}
+    assert fetch(run, tmp_path, item).code == 0
+    assert {p.name for p in tmp_path.parent.iterdir()} == before
+    assert len(list((tmp_path / "scene").glob("*.tif"))) == 2
+
+
+def test_an_item_that_is_no_item_is_told(tmp_path: Path, run: Run) -> None:
+    for value in ({}, [], {"id": "x", "assets": {"red": 5}, "properties": {}, "geometry": None}):
+        (tmp_path / "item.geojson").write_text(json.dumps(value))
+        ended = run("fetch", "--item", tmp_path / "item.geojson", "--scene", tmp_path / "scene")
+        assert ended.code == 3
+        assert "is not a STAC Item" in ended.said
+
+
+def fail(error: Exception) -> Path:
+    raise error
+
+
+def test_of_many_failures_the_gravest_gives_the_code_and_all_are_told() -> None:
+    tasks = [UpstreamError("later"), BadInputError("missing"), RefusedError("unsafe"), IntegrityError("cut")]
+    with pytest.raises(RefusedError, match="later; missing; unsafe; cut"):
+        all_of([lambda error=error: fail(error) for error in tasks], 2)
+    with pytest.raises(IntegrityError):
+        all_of([lambda error=error: fail(error) for error in (*tasks[:2], tasks[3])], 2)
+
+
+def test_an_error_that_is_not_ours_is_not_hidden_behind_one_that_is() -> None:
+    with pytest.raises(OSError, match="full"):
+        all_of([lambda: fail(BadInputError("missing")), lambda: fail(OSError(28, "full"))], 1)

@@ -1,0 +1,82 @@
+"""The parts of the report: colours, thinning, outlines, lengths, words."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from affine import Affine
+from odc.geo.geobox import GeoBox
+
+from eopipe.errors import UsageError
+from eopipe.reporting.charts import nice_ticks, outline
+from eopipe.reporting.ground import length, pixel_metres, round_length
+from eopipe.reporting.palette import class_colors
+from eopipe.reporting.rasters import mean, pick, thin
+from eopipe.reporting.sheet import plain
+from eopipe.reporting.words import listed, verdict
+
+
+def test_names_choose_meaningful_colours_that_all_differ() -> None:
+    names = ("non-forest", "forest", "woodland", "cloud shadow", "cloud", "water", *map(str, range(20)))
+    colors = class_colors(names, ())
+    assert len(set(colors)) == len(names)
+    assert colors[1] == "#1b7a43" != colors[0]
+    assert colors[4] == "#ffffff"
+    assert colors[5] == "#0072b2"
+    with pytest.raises(UsageError, match="1 colors for 2 classes"):
+        class_colors(("a", "b"), ("#000000",))
+
+
+@pytest.mark.parametrize(("mine", "other", "head"), [
+    ((0.90, 0.8), (0.80, 0.9), "better in accuracy but worse in mIoU than the per-pixel baseline"),
+    ((0.90, 0.8), (0.896, 0.8), "slightly better than the per-pixel baseline, and better than always"),
+    ((0.90, 0.8), (0.9, 0.8), "no better than the per-pixel baseline"),
+    ((0.30, 0.1), (0.5, 0.3), "worse than the per-pixel baseline and always answering “a”"),
+])  # fmt: skip
+def test_the_verdict_weighs_both_measures(mine: Any, other: Any, head: str) -> None:
+    model, baseline, majority = (dict(zip(("accuracy", "miou"), v, strict=True)) for v in (mine, other, (0.4, 0.2)))
+    told = {"test_pixels": 9, "model": model, "pixel_baseline": baseline, "majority": majority | {"class": "a"}}
+    assert head in verdict(told).head
+
+
+def test_an_outline_walks_around_a_mask() -> None:
+    mask = np.zeros((4, 5), bool)
+    mask[1:3, 2:4] = True
+    assert outline(mask) == "M2 1H4M2 3H4M2 1V3M4 1V3"
+    assert outline(np.zeros((2, 2), bool)) == ""
+
+
+@pytest.mark.parametrize(("shape", "longest"), [((7, 5), 3), ((1, 9), 4), ((2100, 3), 1000), ((4, 4), 9)])
+def test_thinning_takes_the_middle_or_the_mean_of_each_cell(shape: tuple[int, int], longest: int) -> None:
+    values = np.arange(shape[0] * shape[1], dtype=np.float32).reshape(shape)
+    cells = thin(shape, longest)
+    picked, meant = (take(lambda y, x: values[y, x], cells) for take in (pick, mean))
+    assert picked.shape == meant.shape == cells.cells
+    assert max(cells.cells) <= longest
+    for row, col in np.ndindex(*cells.cells):
+        cell = values[row * cells.step : (row + 1) * cells.step, col * cells.step : (col + 1) * cells.step]
+        assert picked[row, col] in cell
+        assert meant[row, col] == pytest.approx(cell.mean(dtype=np.float64), rel=1e-5)
+
+
+def test_a_mean_leaves_out_what_is_missing() -> None:
+    values = np.array([[1, np.nan], [3, np.nan]], np.float32)
+    np.testing.assert_array_equal(mean(lambda y, x: values[y, x], thin((2, 2), 1)), [[2]])
+    np.testing.assert_array_equal(mean(lambda y, x: values[y, x] * np.nan, thin((2, 2), 1)), [[np.nan]])
+
+
+def test_lengths_are_metres_also_where_the_grid_counts_degrees_or_feet() -> None:
+    assert pixel_metres(GeoBox((9, 9), Affine(10, 0, 0, 0, -10, 0), "EPSG:32633")) == pytest.approx((10, 10))
+    degrees = GeoBox((2, 2), Affine(0.001, 0, 10, 0, -0.001, 60.001), "EPSG:4326")
+    assert pixel_metres(degrees) == pytest.approx((55.6, 111.2), abs=0.1)
+    feet = GeoBox((2, 2), Affine(100, 0, 0, 0, -100, 0), "EPSG:2263")
+    assert pixel_metres(feet) == pytest.approx((30.48, 30.48), abs=0.01)
+    assert (length(850), length(12_500), length(2_345_678)) == ("850 m", "12.5 km", "2346 km")
+    assert [round_length(most) for most in (99, 100, 0.6)] == [50, 100, 0.5]
+
+
+def test_ticks_enclose_the_data_and_words_read_well() -> None:
+    assert nice_ticks(0, 0.9) == [0, 0.2, 0.4, 0.6, 0.8, 1]
+    assert nice_ticks(3, 3)[0] < 3 < nice_ticks(3, 3)[-1]
+    assert (listed(["a"]), listed(["a", "b", "c"])) == ("a", "a, b and c")
+    assert plain("Łódź \u2013 Forêt 中") == "Lodz - Foret ?"

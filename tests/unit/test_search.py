@@ -1,0 +1,442 @@
+"""Search freezes the same list wherever the scenes come from, and refuses what it must not follow."""
+
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from conftest import LEFT, STEP, TOP, Catalog, Ended, Run
+from hypothesis import given
+from hypothesis import strategies as st
+from loopback import Loopback, serve_api
+
+from eopipe.errors import UsageError
+from eopipe.publish import digest, read_json, verify
+from eopipe.scenes.interval import interval
+from eopipe.scenes.item import scene_name
+
+ASSETS = ("--assets", "blue", "red", "scl")
+
+
+@pytest.fixture
+def three(catalog: Catalog) -> Catalog:
+    """Three scenes that differ in date and clouds."""
+    for name, day, cloud in (("b", "2023-08-01", 5.0), ("a", "2023-08-02", 50.0), ("c", "2023-09-01", 90.0)):
+        catalog.add(name, properties={"datetime": f"{day}T10:00:00.024Z", "eo:cloud_cover": cloud})
+    return catalog
+
+
+def search(run: Run, place: Path, source: Path | str, *words: object, assets: tuple[str, ...] = ASSETS) -> Ended:
+    where = "--url" if isinstance(source, str) else "--catalog"
+    return run("search", where, source, "--items", place / "items", "--grid", place / "grid.json", *assets, *words)
+
+
+def names(place: Path) -> list[str]:
+    return sorted(p.stem for p in (place / "items").glob("*.geojson"))
+
+
+def test_scenes_of_a_folder_are_frozen_with_the_grid(three: Catalog, tmp_path: Path, run: Run) -> None:
+    ended = search(run, tmp_path, three.write())
+    assert ended.code == 0, ended.said
+    assert names(tmp_path) == ["a", "b", "c"]
+    item = read_json(tmp_path / "items" / "b.geojson")
+    assert sorted(item["assets"]) == ["blue", "red", "scl"]
+    assert item["assets"]["red"]["href"] == "s0/red.tif"
+    grid = read_json(tmp_path / "grid.json")
+    assert grid == {"crs": "EPSG:32633", "shape": [64, 48], "transform": [STEP, 0.0, LEFT, 0.0, -STEP, TOP]}
+    verify(tmp_path / "items")
+
+
+def test_the_order_of_the_catalog_does_not_matter(three: Catalog, tmp_path: Path, run: Run) -> None:
+    search(run, tmp_path / "one", three.write())
+    before = digest(tmp_path / "one" / "items")
+    head = read_json(three.root / "catalog.json")
+    head["links"].reverse()
+    (three.root / "catalog.json").write_text(json.dumps(head))
+    assert search(run, tmp_path / "two", three.root).code == 0
+    assert digest(tmp_path / "two" / "items") == before
+
+
+def test_a_catalog_over_http_gives_the_same_scenes(three: Catalog, tmp_path: Path, run: Run, web: Loopback) -> None:
+    three.write()
+    ended = search(run, tmp_path / "out", f"{web.url}/catalog/catalog.json")
+    assert ended.code == 0, ended.said
+    assert names(tmp_path / "out") == ["a", "b", "c"]
+    item = read_json(tmp_path / "out" / "items" / "b.geojson")
+    assert item["assets"]["red"]["href"] == f"{web.url}/catalog/s0/red.tif"
+    search(run, tmp_path / "folder", three.root)
+    assert digest(tmp_path / "folder" / "grid.json") == digest(tmp_path / "out" / "grid.json")
+
+
+def test_nested_catalogs_are_walked_and_circles_end(three: Catalog, tmp_path: Path, run: Run) -> None:
+    three.write()
+    inner = three.root / "inner"
+    inner.mkdir()
+    head = read_json(three.root / "catalog.json")
+    head["links"] = [link | {"href": "." + link["href"]} for link in head["links"]]
+    head["links"].append({"rel": "child", "href": "../catalog.json"})
+    (inner / "catalog.json").write_text(json.dumps(head))
+    outer = {"type": "Catalog", "id": "o", "links": [{"rel": "child", "href": "inner/catalog.json"}]}
+    (three.root / "catalog.json").write_text(json.dumps(outer))
+    assert search(run, tmp_path, three.root).code == 0
+    assert names(tmp_path) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("follow", ["POST", "GET"])
+def test_an_api_is_read_page_by_page(three: Catalog, tmp_path: Path, run: Run, web: Loopback, follow: str) -> None:
+    three.write()
+    url = serve_api(web, [absolute(item, web) for item in [*three.items, three.items[0]]], follow=follow)
+    ended = search(run, tmp_path / "out", url, "--collections", "sentinel", "--datetime", "2023")
+    assert ended.code == 0, ended.said
+    assert names(tmp_path / "out") == ["a", "b", "c"], "one each, although a scene came on two pages"
+    first, second = web.requests("/api/search")
+    assert first.method == "POST"
+    assert first.value["collections"] == ["sentinel"]
+    assert first.value["datetime"] == "2023-01-01T00:00:00Z/2023-12-31T23:59:59Z"
+    assert second.method == follow
+
+
+def absolute(item: dict[str, Any], web: Loopback) -> dict[str, Any]:
+    """Make asset addresses absolute, as an API gives them."""
+    number = {"b": 0, "a": 1, "c": 2}[item["id"]]
+    assets = {
+        name: asset | {"href": f"{web.url}/catalog/s{number}/{name}.tif"} for name, asset in item["assets"].items()
+    }
+    return item | {"assets": assets}
+
+
+def test_the_order_of_an_api_does_not_matter(three: Catalog, tmp_path: Path, run: Run, web: Loopback) -> None:
+    items = [absolute(item, web) for item in three.items]
+    older = items[0] | {"properties": items[0]["properties"] | {"updated": "2020-01-01T00:00:00Z"}}
+    newer = items[0] | {"properties": items[0]["properties"] | {"updated": "2024-01-01T00:00:00Z"}}
+    digests = set()
+    for number, order in enumerate([[older, *items[1:], newer], [newer, *reversed(items[1:]), older]]):
+        place = tmp_path / str(number)
+        assert search(run, place, serve_api(web, order)).code == 0
+        digests.add(digest(place / "items"))
+        assert read_json(place / "items" / "b.geojson")["properties"]["updated"].startswith("2024")
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--max-cloud", "50"), ["a", "b"]),
+        (("--ids", "c", "b"), ["b", "c"]),
+        (("--datetime", "2023-08"), ["a", "b"]),
+        (("--datetime", "2023-08-02/2023-09-01"), ["a", "c"]),
+        (("--datetime", "2023-08-02/.."), ["a", "c"]),
+        (("--datetime", "../2023-08-01"), ["b"]),
+        (("--datetime", "2023-08-01T10:00:00Z/2023-08-01T10:00:01Z"), ["b"]),
+        (("--datetime", "2023-08-01T12:00:00+02:00/2023-08-01T12:00:01+02:00"), ["b"]),
+        (("--collections", "sentinel"), ["a", "b", "c"]),
+        (("--bbox", "15.0", "46.04", "15.001", "46.05"), ["a", "b", "c"]),
+    ],
+)
+def test_a_query_narrows_the_list(
+    three: Catalog, tmp_path: Path, run: Run, words: tuple[str, ...], expected: list[str]
+) -> None:
+    ended = search(run, tmp_path, three.write(), *words)
+    assert ended.code == 0, ended.said
+    assert names(tmp_path) == expected
+
+
+def test_a_scene_that_lasts_is_found_by_any_part_of_its_time(catalog: Catalog, tmp_path: Path, run: Run) -> None:
+    catalog.add(
+        "long", properties={"datetime": None, "start_datetime": "2023-08-01", "end_datetime": "2023-08-31T00:00:00Z"}
+    )
+    assert search(run, tmp_path, catalog.write(), "--datetime", "2023-08-20/2023-12").code == 0
+    assert search(run, tmp_path, catalog.root, "--datetime", "2023-09/2023-12").code == 3
+
+
+@given(year=st.integers(1, 9998), month=st.integers(1, 12), day=st.integers(1, 28))
+def test_a_year_a_month_and_a_day_stand_for_all_of_it(year: int, month: int, day: int) -> None:
+    first, last = interval(f"{year:04}-{month:02}-{day:02}")
+    assert (last - first).total_seconds() == pytest.approx(86400, abs=1e-3)
+    assert interval(f"{year:04}-{month:02}")[1].month == month
+    assert interval(f"{year:04}") == (interval(f"{year:04}-01")[0], interval(f"{year:04}-12")[1])
+
+
+@pytest.mark.parametrize("text", ["yesterday", "2023-13", "2023-08-01/2022", "2023/2024/2025", "20230801x"])
+def test_a_wrong_date_is_a_mistake_of_the_user(text: str) -> None:
+    with pytest.raises(UsageError):
+        interval(text)
+
+
+def test_an_empty_search_tells_the_query(three: Catalog, tmp_path: Path, run: Run) -> None:
+    words = ("--datetime", "1999", "--max-cloud", "12.5", "--collections", "sentinel", "--ids", "b")
+    ended = search(run, tmp_path, three.write(), *words, "--bbox", "15", "46", "15.5", "46.5")
+    assert ended.code == 3
+    for word in ("sentinel", "1999", "12.5 %", "ids b", "the area 15 46 15.5 46.5"):
+        assert word in ended.said
+    assert not (tmp_path / "items").exists()
+    assert not (tmp_path / "grid.json").exists()
+
+
+def test_an_area_outside_the_scenes_is_told(three: Catalog, tmp_path: Path, run: Run) -> None:
+    ended = search(run, tmp_path, three.write(), "--bbox", "-60", "-10", "-59", "-9")
+    assert ended.code == 3
+    assert "no scene matches" in ended.said
+    assert "the area -60 -10 -59 -9" in ended.said
+
+
+def test_an_area_cuts_the_grid_on_the_pixels_of_the_scenes(three: Catalog, tmp_path: Path, run: Run) -> None:
+    area = {
+        "type": "Polygon",
+        "coordinates": [[[15.001, 46.049], [15.004, 46.049], [15.003, 46.052], [15.001, 46.049]]],
+    }
+    (tmp_path / "area.json").write_text(json.dumps({"type": "Feature", "properties": {}, "geometry": area}))
+    ended = search(run, tmp_path, three.write(), "--area", tmp_path / "area.json")
+    assert ended.code == 0, ended.said
+    grid = read_json(tmp_path / "grid.json")
+    assert (grid["transform"][2] - LEFT) % STEP == 0
+    assert (grid["transform"][5] - TOP) % STEP == 0
+    assert 20 < grid["shape"][1] < 28
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[]", "5", '{"type": "FeatureCollection", "features": []}', '{"type": "Point", "coordinates": [500000, 5000000]}'],
+)
+def test_an_area_that_is_no_area_in_degrees_is_told(three: Catalog, tmp_path: Path, run: Run, text: str) -> None:
+    (tmp_path / "area.json").write_text(text)
+    ended = search(run, tmp_path, three.write(), "--area", tmp_path / "area.json")
+    assert ended.code == 3, ended.said
+    assert "area.json" in ended.said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--bbox", "1", "2", "3"),
+        ("--bbox", "5", "2", "3", "4"),
+        ("--bbox", "500000", "5000000", "500100", "5000100"),
+        ("--crs", "EPSG:999999", "--resolution", "10"),
+        ("--url", "http://127.0.0.1:9"),
+        ("--datetime", "soon"),
+    ],
+)
+def test_a_wrong_option_is_a_mistake_of_the_user(
+    three: Catalog, tmp_path: Path, run: Run, words: tuple[str, ...]
+) -> None:
+    assert search(run, tmp_path, three.write(), *words).code == 2
+
+
+def test_scenes_that_lack_an_asset_are_listed(three: Catalog, tmp_path: Path, run: Run) -> None:
+    del three.items[0]["assets"]["red"]
+    del three.items[2]["assets"]["scl"], three.items[2]["assets"]["blue"]
+    ended = search(run, tmp_path, three.write())
+    assert ended.code == 3
+    assert "2 of 3 scenes lack assets" in ended.said
+    assert "b has no red" in ended.said
+    assert "c has no blue, scl" in ended.said
+    assert "there are blue, red, scl" in ended.said
+
+
+HOSTILE = [
+    "../../x",
+    "../../../../../../etc/passwd",
+    "file:///etc/passwd",
+    "/etc/passwd",
+    "/vsicurl/http://127.0.0.1/x.tif",
+    "/vsizip//vsicurl/http://127.0.0.1/x.zip",
+    "<VRTDataset rasterXSize='1'></VRTDataset>",
+    "ftp://127.0.0.1/x.tif",
+    "s3://bucket/x.tif",
+    "http://[::1/x.tif",
+    "x\n.tif",
+    "//127.0.0.1/x.tif",
+]
+
+
+@pytest.mark.parametrize("href", HOSTILE)
+def test_a_hostile_address_is_refused(three: Catalog, tmp_path: Path, run: Run, web: Loopback, href: str) -> None:
+    three.items[1]["assets"]["red"]["href"] = href
+    ended = search(run, tmp_path / "out", three.write())
+    assert ended.code == 8, ended.said
+    assert "scene a, asset red" in ended.said
+    assert not (tmp_path / "out" / "items").exists()
+
+
+@pytest.mark.parametrize("href", ["file:///etc/passwd", "/vsicurl/http://127.0.0.1/x.tif", "<VRTDataset></VRTDataset>"])
+def test_a_hostile_address_of_an_api_is_refused(
+    three: Catalog, tmp_path: Path, run: Run, web: Loopback, href: str
+) -> None:
+    items = [absolute(item, web) for item in three.items]
+    items[0]["assets"]["red"]["href"] = href
+    assert search(run, tmp_path / "out", serve_api(web, items)).code == 8
+
+
+def test_a_hostile_address_of_an_asset_that_nobody_wants_does_no_harm(three: Catalog, tmp_path: Path, run: Run) -> None:
+    three.items[0]["assets"]["thumbnail"] = {"href": "../../../x.png"}
+    assert search(run, tmp_path, three.write()).code == 0
+    assert "thumbnail" not in read_json(tmp_path / "items" / "b.geojson")["assets"]
+
+
+def test_a_link_out_of_the_folder_is_refused(three: Catalog, tmp_path: Path, run: Run) -> None:
+    three.write()
+    (tmp_path / "outside.json").write_text("{}")
+    for href in ("../outside.json", "http://127.0.0.1:9/item.json", str(tmp_path / "outside.json")):
+        head = {"type": "Catalog", "id": "c", "links": [{"rel": "item", "href": href}]}
+        (three.root / "catalog.json").write_text(json.dumps(head))
+        assert search(run, tmp_path, three.root).code == 8
+
+
+def test_a_symlink_out_of_the_folder_is_refused(three: Catalog, tmp_path: Path, run: Run) -> None:
+    three.write()
+    (three.root / "s0" / "red.tif").unlink()
+    (three.root / "s0" / "red.tif").symlink_to("/etc/passwd")
+    assert search(run, tmp_path, three.root).code == 8
+
+
+STRANGE = ["../../evil", "a;touch x", "x" * 400, "$(touch x)", "über grün", ".hidden", "a/b", "a b", "-rf", "a\nb"]
+
+
+def test_strange_ids_become_safe_file_names(catalog: Catalog, tmp_path: Path, run: Run) -> None:
+    for name in STRANGE:
+        catalog.add(name, shape=(8, 8), driver="GTiff")
+    place = tmp_path / "deep" / "er"
+    ended = search(run, place, catalog.write())
+    assert ended.code == 0, ended.said
+    assert len(names(place)) == len(STRANGE)
+    for name in names(place):
+        assert len(name) <= 120
+        assert set(name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+        assert name[0] not in ".-"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["catalog", "deep"]
+    assert {read_json(p)["id"] for p in (place / "items").glob("*.geojson")} == set(STRANGE)
+
+
+@given(one=st.text(max_size=150), other=st.text(max_size=150))
+def test_two_ids_never_get_one_file_name(one: str, other: str) -> None:
+    assert (scene_name(one) == scene_name(other)) == (one == other)
+    assert "/" not in scene_name(one)
+    assert scene_name(one) not in (".", "..", "")
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("fault", [{"status": 503}, {"status": 429, "headers": {"Retry-After": "0"}}, {"cut": 30}])
+def test_a_server_that_fails_twice_still_gives_all_scenes(
+    three: Catalog, tmp_path: Path, run: Run, web: Loopback, fault: dict[str, Any]
+) -> None:
+    three.write()
+    for path in ("/api", "/api/search", "/catalog/catalog.json", "/catalog/s1/item.json"):
+        web.fail(path, times=2, **fault)
+    for url in (serve_api(web, [absolute(i, web) for i in three.items]), f"{web.url}/catalog/catalog.json"):
+        ended = search(run, tmp_path / "out", url)
+        assert ended.code == 0, ended.said
+        assert names(tmp_path / "out") == ["a", "b", "c"]
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("path", ["/api", "/api/search"])
+@pytest.mark.parametrize("fault", [{"status": 503}, {"cut": 30}])
+def test_a_server_that_fails_for_ever_ends_with_code_5(
+    three: Catalog, tmp_path: Path, run: Run, web: Loopback, path: str, fault: dict[str, Any]
+) -> None:
+    url = serve_api(web, [absolute(i, web) for i in three.items])
+    web.fail(path, times=None, **fault)
+    ended = search(run, tmp_path / "out", url)
+    assert ended.code == 5, ended.said
+    assert "127.0.0.1" in ended.said
+    assert "try again later" in ended.said
+    assert not (tmp_path / "out" / "items").exists()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_server_that_nobody_runs_ends_with_code_5(tmp_path: Path, run: Run) -> None:
+    ended = search(run, tmp_path, "http://127.0.0.1:9/api")
+    assert ended.code == 5
+    assert "127.0.0.1" in ended.said
+
+
+def test_a_server_that_never_answers_is_given_up(
+    three: Catalog, tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eopipe.scenes.catalog.TIMEOUT", (0.1, 0.1))
+    monkeypatch.setattr("eopipe.scenes.catalog.BACKOFF", 0.0)
+    url = serve_api(web, [absolute(i, web) for i in three.items])
+    web.fail("/api/search", times=None, pause=0.3)
+    assert search(run, tmp_path / "out", url).code == 5
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_long_retry_after_is_capped(
+    three: Catalog, tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eopipe.scenes.catalog.MAX_WAIT", 0.01)
+    web.fail("/api", headers={"Retry-After": "99999"}, status=429)
+    assert search(run, tmp_path / "out", serve_api(web, [absolute(i, web) for i in three.items])).code == 0
+
+
+def test_pages_in_a_circle_end(three: Catalog, tmp_path: Path, run: Run, web: Loopback) -> None:
+    url = serve_api(web, [absolute(i, web) for i in three.items], page=1)
+    inner = web.routes["/api/search"]
+
+    def circle(asked: Any) -> Any:
+        page = inner(asked)
+        page["links"] = [{"rel": "next", "href": f"{web.url}/api/search"}]
+        return page
+
+    web.routes["/api/search"] = circle
+    ended = search(run, tmp_path / "out", url)
+    assert ended.code == 3
+    assert "circle" in ended.said
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [(b"<html>log in</html>", 200, 3), (b"[]", 200, 3), (b"{", 200, 3), (b"who are you", 403, 3), (b"gone", 404, 3)],
+)
+def test_an_answer_that_is_no_stac_is_told(
+    tmp_path: Path, run: Run, web: Loopback, body: bytes, status: int, code: int
+) -> None:
+    web.fail("/api", times=None, body=body, status=status)
+    ended = search(run, tmp_path / "out", f"{web.url}/api?token=secret")
+    assert ended.code == code, ended.said
+    assert urlsplit(web.url).hostname in ended.said
+    assert "secret" not in ended.said
+
+
+BROKEN_ITEMS = {
+    "no properties": {"properties": None},
+    "no assets": {"assets": []},
+    "asset without href": {"assets": {"red": {}}},
+    "id that is a number": {"id": 5},
+    "geometry that is a word": {"geometry": "here"},
+}
+
+
+@pytest.mark.parametrize("wrong", BROKEN_ITEMS)
+def test_an_item_that_is_no_item_is_told(three: Catalog, tmp_path: Path, run: Run, wrong: str) -> None:
+    three.items[1] |= BROKEN_ITEMS[wrong]
+    ended = search(run, tmp_path, three.write())
+    assert ended.code == 3
+    assert "is not a STAC Item" in ended.said
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "5", '{"links": 5}', '{"links": [5]}', '{"links": [{}]}'])
+def test_a_catalog_that_is_no_catalog_is_told(three: Catalog, tmp_path: Path, run: Run, text: str) -> None:
+    (three.write() / "catalog.json").write_text(text)
+    ended = search(run, tmp_path, three.root)
+    assert ended.code == 3
+    assert "catalog" in ended.said
+
+
+def test_scenes_without_a_geometry_are_found_only_without_an_area(catalog: Catalog, tmp_path: Path, run: Run) -> None:
+    catalog.add("nowhere")["geometry"] = None
+    assert search(run, tmp_path, catalog.write()).code == 0
+    assert search(run, tmp_path, catalog.root, "--bbox", "15", "46", "16", "47").code == 3
+
+
+def test_scenes_of_two_zones_need_a_resolution_and_get_one_grid(catalog: Catalog, tmp_path: Path, run: Run) -> None:
+    catalog.add("east", crs="EPSG:32633", left=300000.0)
+    catalog.add("west", crs="EPSG:32632", left=700000.0)
+    ended = search(run, tmp_path, catalog.write())
+    assert ended.code in (0, 2), ended.said
+    ended = search(run, tmp_path, catalog.root, "--crs", "EPSG:3035", "--resolution", "20")
+    assert ended.code == 0, ended.said
+    grid = read_json(tmp_path / "grid.json")
+    assert grid["crs"] == "EPSG:3035"
+    assert grid["transform"][0] == 20
