@@ -88,13 +88,9 @@ inputs:
     inputBinding:
       prefix: --lock
   engine:
-    type:
-      type: enum
-      symbols:
-      - snakemake
-      - cwl
+    type: string
     label: engine
-    doc: engine that ran the stages
+    doc: engine that ran the stages (snakemake or cwl)
     default: snakemake
     inputBinding:
       prefix: --engine

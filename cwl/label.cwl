@@ -115,13 +115,9 @@ inputs:
     inputBinding:
       prefix: --attribute
   resampling:
-    type:
-      type: enum
-      symbols:
-      - nearest
-      - mode
+    type: string
     label: resampling
-    doc: for label rasters
+    doc: for label rasters (nearest or mode)
     default: nearest
     inputBinding:
       prefix: --resampling

@@ -208,4 +208,4 @@ outputs:
   metrics: {type: File, label: metrics, doc: scores, outputSource: evaluate/metrics}
   page: {type: File, label: report, doc: the page to read, outputSource: report/page}
   picture: {type: File, label: map picture, doc: the map as PNG, outputSource: report/picture}
-  crate: {type: Directory, label: crate, doc: Provenance Run Crate, outputSource: crate/crate}
+  run_crate: {type: Directory, label: crate, doc: Provenance Run Crate, outputSource: crate/crate}

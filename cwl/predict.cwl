@@ -75,14 +75,9 @@ inputs:
     inputBinding:
       prefix: --window
   device:
-    type:
-      type: enum
-      symbols:
-      - auto
-      - cpu
-      - cuda
+    type: string
     label: device
-    doc: where to compute
+    doc: where to compute (auto or cpu or cuda)
     default: auto
     inputBinding:
       prefix: --device

@@ -90,15 +90,9 @@ inputs:
     inputBinding:
       prefix: --masked
   resampling:
-    type:
-      type: enum
-      symbols:
-      - nearest
-      - bilinear
-      - cubic
-      - average
+    type: string
     label: resampling
-    doc: for continuous bands
+    doc: for continuous bands (nearest or bilinear or cubic or average)
     default: bilinear
     inputBinding:
       prefix: --resampling
@@ -117,13 +111,9 @@ inputs:
     inputBinding:
       prefix: --shard
   codec:
-    type:
-      type: enum
-      symbols:
-      - lz4
-      - zstd
+    type: string
     label: codec
-    doc: lz4 decodes fast, zstd is smaller
+    doc: lz4 decodes fast, zstd is smaller (lz4 or zstd)
     default: lz4
     inputBinding:
       prefix: --codec

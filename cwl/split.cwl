@@ -71,16 +71,10 @@ inputs:
     inputBinding:
       prefix: --stride
   method:
-    type:
-      type: enum
-      symbols:
-      - blocks
-      - west-east
-      - east-west
-      - north-south
-      - south-north
+    type: string
     label: method
-    doc: random blocks, or strips in the order train, val, test
+    doc: random blocks, or strips in the order train, val, test (blocks or west-east or east-west or north-south
+      or south-north)
     default: blocks
     inputBinding:
       prefix: --method

@@ -118,24 +118,16 @@ inputs:
     inputBinding:
       prefix: --warmup
   augment:
-    type:
-      type: enum
-      symbols:
-      - none
-      - symmetries
+    type: string
     label: augment
-    doc: turn chips by the symmetries of the square
+    doc: turn chips by the symmetries of the square (none or symmetries)
     default: symmetries
     inputBinding:
       prefix: --augment
   precision:
-    type:
-      type: enum
-      symbols:
-      - fp32
-      - bf16
+    type: string
     label: precision
-    doc: bf16 computes with autocast
+    doc: bf16 computes with autocast (fp32 or bf16)
     default: fp32
     inputBinding:
       prefix: --precision
@@ -161,14 +153,9 @@ inputs:
     inputBinding:
       prefix: --threads
   device:
-    type:
-      type: enum
-      symbols:
-      - auto
-      - cpu
-      - cuda
+    type: string
     label: device
-    doc: where to compute
+    doc: where to compute (auto or cpu or cuda)
     default: auto
     inputBinding:
       prefix: --device

@@ -92,12 +92,19 @@ def _number(value: Any, legend: Legend, source: Path) -> int:
         return legend.codes.index(value)
     if value in legend.ignore:
         return NO_LABEL
-    raise BadInputError(f"{source} has a feature of class {value!r}; the classes are {', '.join(legend.classes)}")
+    raise BadInputError(f"{source} has a feature of class {value}; the classes are {', '.join(legend.classes)}")
 
 
 def _to_grid(shapes: Any, crs: str, grid: "GeoBox") -> list[Any]:
+    """Bring shapes to the grid's CRS, cut to its surroundings: what is far away has no place in it."""
     from pyproj import Transformer
-    from shapely import from_wkb, transform
+    from shapely import clip_by_rect, from_wkb, segmentize, transform
 
     change = Transformer.from_crs(crs, str(grid.crs), always_xy=True)
-    return list(transform(from_wkb(shapes), lambda p: np.column_stack(change.transform(p[:, 0], p[:, 1]))))
+    around = grid.pad(max(grid.shape) // 10 + 1).extent.boundingbox
+    west, south, east, north = change.transform_bounds(*around, direction="INVERSE")
+    if west > east:
+        west, east = -180.0, 180.0
+    # A straight edge in one CRS bends in another.
+    near = segmentize(clip_by_rect(from_wkb(shapes), west, south, east, north), (north - south) / 1000)
+    return list(transform(near, lambda p: np.column_stack(change.transform(p[:, 0], p[:, 1]))))

@@ -86,10 +86,9 @@ def _cwl_name(port: Port) -> str:
 def _cwl_type(port: Port) -> Any:
     if isinstance(port.mark, Input):
         kind: Any = ["File", "Directory"] if port.mark.mixed else "Directory" if port.mark.folder else "File"
-    elif port.choices:
-        kind = {"type": "enum", "symbols": list(port.choices)}
     else:
-        kind = "string" if is_path(port) else KINDS[port.base]
+        # Two enums of two documents are never the same type in CWL, so words are strings.
+        kind = "string" if is_path(port) or port.choices else KINDS[port.base]
     kind = {"type": "array", "items": kind} if port.many else kind
     if port.optional:
         return ["null", *(kind if isinstance(kind, list) else [kind])]
@@ -97,7 +96,8 @@ def _cwl_type(port: Port) -> Any:
 
 
 def _cwl_input(port: Port) -> dict[str, Any]:
-    made: dict[str, Any] = {"type": _cwl_type(port), "label": port.name.replace("_", " "), "doc": port.mark.doc}
+    doc = port.mark.doc + (f" ({' or '.join(port.choices)})" if port.choices else "")
+    made: dict[str, Any] = {"type": _cwl_type(port), "label": port.name.replace("_", " "), "doc": doc}
     if isinstance(port.mark, Output):
         made["default"] = port.mark.name
     elif not port.required and port.default is not None:

@@ -66,7 +66,8 @@ def line_chart(
 def _x_axis(title: str, low: float, high: float) -> Axis:
     high = max(high, low + 1)
     step = max(1, math.ceil(nice_ticks(low, high)[1] - nice_ticks(low, high)[0]))
-    ticks = [low, *(n for n in range(step, math.floor(high) + 1, step) if n > low + step / 2)]
+    round_ones = [float(n) for n in range(step, math.floor(high) + 1, step) if n >= low]
+    ticks = [low, *round_ones] if not round_ones or round_ones[0] - low > step / 2 else round_ones
     return Axis(title, ticks, (low, high), (LEFT, WIDTH - RIGHT))
 
 

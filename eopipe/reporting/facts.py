@@ -65,7 +65,7 @@ def gap_rows(split: dict[str, Any], pairs: Pairs) -> list[Row]:
     edge = min(pixel_metres(pairs[0][0].grid))
     gaps = split["audit"]["gap_pixels"]
     return [
-        (pair.replace("-", " to "), count(gaps[pair]), length(gaps[pair] * edge))
+        (pair.replace("-", " to ").replace("val", "validation"), count(gaps[pair]), length(gaps[pair] * edge))
         for pair in ("train-test", "val-test", "train-val")
         if pair in gaps
     ]
@@ -92,10 +92,11 @@ def model_rows(model: dict[str, Any]) -> list[Row]:
         "parameters": count(model["parameters"]),
         "width": number(model["width"]),
         "depth": number(model["depth"]),
-        "bands": ", ".join(model["bands"]),
+        "bands": number(model["bands"]),
         "chip": f"{model['chip']} pixels",
     }
-    return [*known.items(), *((key, number(value)) for key, value in sorted(model["settings"].items()))]
+    settings = {key.replace("_", " "): number(value) for key, value in sorted(model["settings"].items())}
+    return [*known.items(), *((key, value) for key, value in settings.items() if key not in known)]
 
 
 def plan_rows(split: dict[str, Any]) -> list[Row]:

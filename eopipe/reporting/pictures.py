@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Numbers = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
 CRISP = 400
-MIDDLE = 0.35
+MIDDLE = 0.3
 RIGHT, WRONG = "#a9c7dc", "#d1490c"
 UNTESTED = "#e9e9e6"
 ROLES = ("#3b8fd0", "#b06fc4", "#f0a11a")
@@ -79,7 +79,7 @@ def stretched(bands: Floats, seen: npt.NDArray[np.bool_]) -> Numbers:
     low, high = np.percentile(bands[:, seen], (2, 98), axis=1).astype(np.float32)[:, :, None, None]
     shares = np.clip((bands - low) / max(float((high - low).max()), 1e-9), 0, 1)
     middle = float(np.clip(np.median(shares[:, seen]), 1e-3, 0.99))
-    curve = float(np.clip(np.log(MIDDLE) / np.log(middle), 0.4, 1))
+    curve = float(np.clip(np.log(MIDDLE) / np.log(middle), 0.5, 1))
     pixels = np.where(seen, shares**curve * 255, 0).round().astype(np.uint8)
     return np.ascontiguousarray(np.moveaxis(np.broadcast_to(pixels, (3, *seen.shape)), 0, -1))
 

@@ -47,6 +47,7 @@ class Again:
 
     reason: str
     wait: float = 0.0
+    slow: bool = False
 
 
 def part_name(name: str, asset: dict[str, Any]) -> str:
@@ -163,7 +164,7 @@ def _from_http(href: str, where: str, _catalog: Path | None, part: Path) -> None
             if again is None:
                 return
             # An attempt that brought something is no failure, or a large file over a bad line never arrives.
-            failed = 1 if _bytes(part) > have else failed + 1
+            failed = 1 if _bytes(part) > have and not again.slow else failed + 1
             if failed == ATTEMPTS:
                 host = urlsplit(href).hostname
                 raise UpstreamError(f"{host} did not deliver {where} (last: {again.reason}); try again later")
@@ -235,7 +236,7 @@ def _stream(response: Any, part: Path, start: int) -> Again | None:
             file.write(block)
             taken = time.monotonic() - began
             if taken > GRACE and file.tell() - start < SLOWEST * taken:
-                return Again(f"less than {SLOWEST:.0f} bytes a second")
+                return Again(f"less than {SLOWEST:.0f} bytes a second", slow=True)
         have = file.tell()
     return Again(f"{have} of {total} bytes came") if total and total.isdigit() and have != int(total) else None
 

@@ -247,7 +247,7 @@ def test_the_page_says_where_the_data_come_from(page: str) -> None:
     assert "2020-06-02" in text
     assert f"6.5{SPACE}%" in text
     assert re.search(r"Weights \(sha256\)\s*[0-9a-f]{64}", text)
-    assert "learning_rate" in text
+    assert "learning rate" in text
     assert f"117{SPACE}000" in text
 
 

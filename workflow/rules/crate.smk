@@ -12,7 +12,7 @@ ALONE = (
 rule crate:
     "The run as a Provenance Run Crate: data, model, maps, and what every job did."
     input:
-        items=f"{RESULTS}/items/manifest.json",
+        frozen=f"{RESULTS}/items/manifest.json",
         scenes=each("items/{}.geojson"),
         fetched=each("scenes/{}/manifest.json"),
         tiles=each("tiles/{}.zarr/manifest.json"),

@@ -1,0 +1,59 @@
+"""What may leave the machine: commands and messages without its paths and without credentials."""
+
+import re
+import shlex
+from collections.abc import Iterable
+from pathlib import PurePosixPath
+from urllib.parse import urlsplit
+
+ADDRESS = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]+://[^\s'\"<>]+")
+# A path begins where no word and no other slash comes before: 1/2 and http://host are none.
+OUTSIDE = re.compile(r"(?:(?<![\w./~:])|(?<=:)(?!//))(?:~[\w.-]*|\.\.)?/[^\s'\"<>(),;:]*")
+
+
+def command(words: Iterable[str]) -> str:
+    """A command line that can be shown: absolute paths become their last name, addresses lose their secrets.
+
+    >>> command(["eopipe", "fetch", "--item", "/home/ada/my runs/a.geojson", "--scene=results/a"])
+    'eopipe fetch --item a.geojson --scene=results/a'
+    """
+    return shlex.join(_word(word) for word in words)
+
+
+def _word(word: str) -> str:
+    flag, equals, value = word.partition("=")
+    if flag.startswith("--") and equals:
+        return f"{flag}={_word(value)}"
+    if word.startswith(("/", "~")) or ("://" not in word and ".." in PurePosixPath(word).parts):
+        return PurePosixPath(word).name or "."
+    return scrub(word)
+
+
+def scrub(text: str, words: Iterable[str] = ()) -> str:
+    """A message that can be shown; `words` are the command's, whose paths may hold spaces.
+
+    >>> scrub("cannot read /home/ada/x.json: see https://ada:pw@host/a?token=1")
+    'cannot read x.json: see https://host/a'
+    """
+    for folder in sorted(_odd_folders(words), key=len, reverse=True):
+        text = text.replace(f"{folder}/", "")
+    text = ADDRESS.sub(lambda found: address(found[0]), text)
+    return OUTSIDE.sub(lambda found: PurePosixPath(found[0]).name or ".", text)
+
+
+def _odd_folders(words: Iterable[str]) -> set[str]:
+    """The folders that absolute paths of a command lie in and that the pattern would cut in two."""
+    values = [word.partition("=")[2] if word.startswith("--") else word for word in words]
+    folders = {str(p) for value in values if value.startswith("/") for p in PurePosixPath(value).parents}
+    return {folder for folder in folders if not OUTSIDE.fullmatch(folder)}
+
+
+def address(text: str) -> str:
+    """An address without user, password, query and fragment, where access tokens stand."""
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return "(an address)"
+    if parts.scheme == "file":
+        return PurePosixPath(parts.path).name
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

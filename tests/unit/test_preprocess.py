@@ -1,0 +1,439 @@
+"""Preprocess puts every pixel in its place, knows what is no measurement, and publishes nothing broken."""
+
+import json
+import os
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import CRS, LEFT, STEP, TOP, Array, Catalog, Ended, Run, numbered, write_raster
+
+from eopipe.publish import digest, verify, write_json
+from eopipe.store import Layout, Tiles
+
+SMALL = ("--chunk", 16, "--shard", 32)
+
+
+def ready(catalog: Catalog, number: int = 0) -> Path:
+    """Turn a scene of the catalog into a fetched one."""
+    folder = catalog.root / f"s{number}"
+    (folder / "scene.json").write_text(json.dumps(catalog.items[number]))
+    return folder
+
+
+def preprocess(
+    run: Run,
+    scene: Path,
+    *words: object,
+    shape: tuple[int, int] = (64, 48),
+    left: float = LEFT,
+    top: float = TOP,
+    step: float = STEP,
+    bands: tuple[str, ...] = ("blue", "red"),
+    crs: str = CRS,
+    size: tuple[object, ...] = SMALL,
+) -> Ended:
+    place = scene.parent.parent
+    write_json(place / "grid.json", {"crs": crs, "shape": shape, "transform": [step, 0.0, left, 0.0, -step, top]})
+    out = ("--grid", place / "grid.json", "--tiles", place / "tiles.zarr", "--bands", *bands)
+    return run("preprocess", "--scene", scene, *out, *size, *words)
+
+
+def stored(scene: Path) -> tuple[Array, Array]:
+    """Pixels (band, y, x) and valid mask (y, x) of the store."""
+    tiles = Tiles(scene.parent.parent / "tiles.zarr")
+    return tiles.read("image"), tiles.read("valid") > 0
+
+
+@pytest.mark.parametrize("how", ["nearest", "bilinear", "cubic", "average"])
+def test_every_pixel_keeps_its_place_on_its_own_grid(catalog: Catalog, run: Run, how: str) -> None:
+    catalog.add()
+    scene = ready(catalog)
+    ended = preprocess(run, scene, "--resampling", how)
+    assert ended.code == 0, ended.said
+    image, valid = stored(scene)
+    np.testing.assert_array_equal(image, [numbered((64, 48)), numbered((64, 48), 101)])
+    assert valid.all()
+
+
+@pytest.mark.parametrize("how", ["nearest", "bilinear"])
+@pytest.mark.parametrize(("right", "down"), [(5, 3), (-7, 10), (40, -60)])
+@pytest.mark.parametrize("nodata", [0, None])
+def test_a_grid_shifted_by_whole_pixels_shifts_the_scene(
+    catalog: Catalog, run: Run, how: str, right: int, down: int, nodata: int | None
+) -> None:
+    catalog.add(nodata=nodata)
+    scene = ready(catalog)
+    ended = preprocess(run, scene, "--resampling", how, left=LEFT + right * STEP, top=TOP - down * STEP)
+    assert ended.code == 0, ended.said
+    image, valid = stored(scene)
+    expected, there = np.zeros((64, 48), int), np.zeros((64, 48), bool)
+    source = numbered((64, 48))
+    for row in range(64):
+        for col in range(48):
+            if 0 <= row + down < 64 and 0 <= col + right < 48:
+                expected[row, col], there[row, col] = source[row + down, col + right], True
+    np.testing.assert_array_equal(valid, there)
+    np.testing.assert_array_equal(image[0], expected)
+
+
+@pytest.mark.parametrize("nodata", [0, None])
+def test_coarser_bands_repeat_their_pixels_with_nearest(catalog: Catalog, run: Run, nodata: int | None) -> None:
+    coarse = numbered((32, 24))
+    bands = {"blue": numbered((64, 48)), "swir": coarse, "scl": np.full((32, 24), 4, np.uint8)}
+    catalog.add(bands=bands, steps={"swir": 20.0, "scl": 20.0}, nodata=nodata)
+    scene = ready(catalog)
+    assert preprocess(run, scene, "--resampling", "nearest", bands=("swir", "blue")).code == 0
+    image, valid = stored(scene)
+    np.testing.assert_array_equal(image[0], coarse.repeat(2, 0).repeat(2, 1))
+    np.testing.assert_array_equal(image[1], numbered((64, 48)))
+    assert valid.all()
+
+
+def test_another_crs_puts_a_landmark_where_it_is(catalog: Catalog, run: Run) -> None:
+    from pyproj import Transformer
+
+    pixels = np.full((64, 48), 10, np.uint16)
+    pixels[20:23, 30:33] = 5000
+    catalog.add(bands={"red": pixels})
+    scene = ready(catalog)
+    x, y = Transformer.from_crs(CRS, "EPSG:3035", always_xy=True).transform(LEFT + 315.0, TOP - 215.0)
+    words = ("--mask", "red", "--masked", 0, "--resampling", "nearest")
+    ended = preprocess(
+        run, scene, *words, crs="EPSG:3035", left=x - 105, top=y + 105, shape=(21, 21), bands=("red",), size=()
+    )
+    assert ended.code == 0, ended.said
+    image, _ = stored(scene)
+    assert image[0, 10, 10] == 5000
+    rows, cols = np.nonzero(image[0] == 5000)
+    assert abs(rows.mean() - 10) < 0.7
+    assert abs(cols.mean() - 10) < 0.7
+
+
+@pytest.mark.parametrize("how", ["nearest", "bilinear", "cubic"])
+@pytest.mark.parametrize("nodata", [0, None])
+def test_what_lies_beyond_the_scene_is_not_valid(catalog: Catalog, run: Run, how: str, nodata: int | None) -> None:
+    catalog.add(nodata=nodata)
+    scene = ready(catalog)
+    assert preprocess(run, scene, "--resampling", how, left=LEFT - 160, top=TOP + 160, shape=(96, 80)).code == 0
+    image, valid = stored(scene)
+    inside = np.zeros((96, 80), bool)
+    inside[16:80, 16:64] = True
+    np.testing.assert_array_equal(valid, inside)
+    assert (image[:, ~inside] == 0).all()
+    np.testing.assert_array_equal(image[0][inside].reshape(64, 48), numbered((64, 48)))
+    assert Tiles(scene.parent.parent / "tiles.zarr").attributes["valid_fraction"] == pytest.approx(0.4)
+
+
+def test_a_pixel_is_valid_only_where_every_band_is(catalog: Catalog, run: Run) -> None:
+    blue, red = numbered((64, 48)), numbered((64, 48), 101)
+    blue[3, 4], red[5, 6] = 0, 0
+    catalog.add(bands={"blue": blue, "red": red, "scl": np.full((64, 48), 4, np.uint8)})
+    scene = ready(catalog)
+    assert preprocess(run, scene).code == 0
+    _, valid = stored(scene)
+    assert sorted(map(tuple, np.argwhere(~valid).tolist())) == [(3, 4), (5, 6)]
+
+
+def test_the_word_of_the_item_on_nodata_counts_more_than_the_file(catalog: Catalog, run: Run) -> None:
+    item = catalog.add()
+    for name in ("blue", "red"):
+        item["assets"][name]["raster:bands"][0]["nodata"] = 110
+    scene = ready(catalog)
+    assert preprocess(run, scene).code == 0
+    _, valid = stored(scene)
+    assert np.argwhere(~valid).tolist() == [[0, 9], [2, 13]]
+
+
+def test_the_mask_asset_decides_what_is_usable(catalog: Catalog, run: Run) -> None:
+    scl = (np.arange(64 * 48).reshape(64, 48) % 12).astype(np.uint8)
+    catalog.add(bands={"blue": numbered((64, 48)), "red": numbered((64, 48)), "scl": scl})
+    scene = ready(catalog)
+    assert preprocess(run, scene).code == 0
+    image, valid = stored(scene)
+    np.testing.assert_array_equal(valid, np.isin(scl, (2, 4, 5, 6, 7)))
+    np.testing.assert_array_equal(image[0], numbered((64, 48)), "masked pixels keep their numbers")
+    assert preprocess(run, scene, "--masked", 4).code == 0
+    np.testing.assert_array_equal(stored(scene)[1], (scl != 4) & (scl != 0))
+
+
+def test_a_missing_band_is_told_with_those_that_are_there(catalog: Catalog, run: Run) -> None:
+    catalog.add()
+    scene = ready(catalog)
+    ended = preprocess(run, scene, bands=("blue", "swir", "coastal"))
+    assert ended.code == 3
+    assert "scene scene has no band swir, coastal; it has blue, red, scl" in ended.said
+    ended = preprocess(run, scene, "--mask", "qa")
+    assert ended.code == 3
+    assert "no band qa" in ended.said
+
+
+def test_a_missing_file_is_told(catalog: Catalog, run: Run) -> None:
+    catalog.add()
+    scene = ready(catalog)
+    (scene / "red.tif").unlink()
+    ended = preprocess(run, scene)
+    assert ended.code == 3
+    assert "asset red is missing" in ended.said
+
+
+def test_overviews_of_a_class_raster_do_not_invent_classes(catalog: Catalog, run: Run) -> None:
+    scl = np.where(np.random.default_rng(3).random((512, 512)) < 0.5, 4, 8).astype(np.uint8)
+    catalog.add(bands={"scl": scl}, overview_resampling="average", overview_count=3)
+    words = ("--mask", "scl", "--masked", 8, "--resampling", "nearest")
+    ended = preprocess(run, ready(catalog), *words, shape=(102, 102), step=50.0, bands=("scl",))
+    assert ended.code == 0, ended.said
+    image, valid = stored(catalog.root / "s0")
+    np.testing.assert_array_equal(image[0], scl[2:512:5, 2:512:5])
+    np.testing.assert_array_equal(valid, image[0] == 4)
+
+
+@pytest.mark.parametrize("kept", ["half", "1 kB", "nothing"])
+@pytest.mark.parametrize("driver", ["COG", "GTiff", "JP2OpenJPEG"])
+def test_a_truncated_raster_gives_no_store(catalog: Catalog, run: Run, kept: str, driver: str) -> None:
+    noise = np.random.default_rng(1).integers(1, 9999, (512, 512), np.uint16)
+    lossless = {"QUALITY": 100, "REVERSIBLE": "YES", "compress": None}
+    if driver == "JP2OpenJPEG":
+        catalog.add(bands={"red": noise})
+        catalog.items[0]["assets"]["red"]["href"] = "red.jp2"
+        write_raster(catalog.root / "s0" / "red.jp2", noise, driver=driver, nodata=None, **lossless)
+    else:
+        catalog.add(bands={"red": noise}, driver=driver)
+    scene = ready(catalog)
+    file = scene / catalog.items[0]["assets"]["red"]["href"]
+    os.truncate(file, {"half": file.stat().st_size // 2, "1 kB": 1000, "nothing": 0}[kept])
+    words = ("--mask", "red", "--masked", 0)
+    ended = preprocess(run, scene, *words, shape=(512, 512), bands=("red",), size=("--chunk", 64, "--shard", 128))
+    assert ended.code == 4, ended.said
+    assert "scene scene, asset red" in ended.said
+    assert not (scene.parent.parent / "tiles.zarr").exists()
+
+
+def test_a_virtual_dataset_in_the_clothes_of_a_tiff_is_refused(catalog: Catalog, run: Run) -> None:
+    catalog.add()
+    scene = ready(catalog)
+    (scene / "red.tif").write_text(
+        '<VRTDataset rasterXSize="48" rasterYSize="64"><SRS>EPSG:32633</SRS>'
+        "<GeoTransform>500000,10,0,5100000,0,-10</GeoTransform>"
+        '<VRTRasterBand dataType="Byte" band="1" subClass="VRTRawRasterBand">'
+        '<SourceFilename relativetoVRT="0">/etc/passwd</SourceFilename></VRTRasterBand></VRTDataset>'
+    )
+    ended = preprocess(run, scene)
+    assert ended.code == 8, ended.said
+    assert "asset red" in ended.said
+    assert not (scene.parent.parent / "tiles.zarr").exists()
+
+
+def test_other_formats_are_not_opened(catalog: Catalog, run: Run) -> None:
+    catalog.add()
+    scene = ready(catalog)
+    write_raster(scene / "red.png", numbered((64, 48)), driver="PNG", nodata=None, compress=None)
+    (scene / "red.png").rename(scene / "red.tif")
+    assert preprocess(run, scene).code == 4
+
+
+def test_a_raster_without_a_place_is_told(catalog: Catalog, run: Run) -> None:
+    import rasterio
+    from rasterio.errors import NotGeoreferencedWarning
+
+    catalog.add()
+    scene = ready(catalog)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotGeoreferencedWarning)
+        with rasterio.open(
+            scene / "red.tif", "w", driver="GTiff", height=64, width=48, count=1, dtype="uint16"
+        ) as file:
+            file.write(numbered((64, 48)), 1)
+    ended = preprocess(run, scene)
+    assert ended.code == 3, ended.said
+    assert "asset red (red.tif) has no CRS or no geotransform" in ended.said
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"crs": "EPSG:32601"}, {"left": 15.0, "top": 46.0, "step": 1e-4}, {"left": LEFT + 1e5}], ids=str
+)
+def test_a_raster_that_lies_elsewhere_is_told_and_never_all_nodata(
+    catalog: Catalog, run: Run, wrong: dict[str, Any]
+) -> None:
+    catalog.add()
+    scene = ready(catalog)
+    write_raster(scene / "red.tif", numbered((64, 48)), **wrong)
+    ended = preprocess(run, scene)
+    assert ended.code == 3, ended.said
+    assert "asset red lies at" in ended.said
+    assert "outside the grid at" in ended.said
+
+
+def test_a_scene_without_any_measurement_is_recorded_as_such(catalog: Catalog, run: Run) -> None:
+    empty = np.zeros((64, 48), np.uint16)
+    catalog.add(bands={"blue": empty, "red": empty, "scl": np.full((64, 48), 4, np.uint8)})
+    scene = ready(catalog)
+    assert preprocess(run, scene).code == 0
+    assert not stored(scene)[1].any()
+    assert Tiles(scene.parent.parent / "tiles.zarr").attributes["valid_fraction"] == 0
+    verify(scene.parent.parent / "tiles.zarr")
+
+
+def test_a_raster_that_claims_too_many_pixels_is_refused_before_it_is_read(catalog: Catalog, run: Run) -> None:
+    import rasterio
+    from rasterio.transform import from_origin
+
+    catalog.add()
+    scene = ready(catalog)
+    size = {"height": 400_000, "width": 400_000, "count": 1, "dtype": "uint16", "tiled": True, "BIGTIFF": "YES"}
+    place = {"crs": CRS, "transform": from_origin(LEFT, TOP, 10, 10), "blockxsize": 16384, "blockysize": 16384}
+    with rasterio.open(scene / "red.tif", "w", driver="GTiff", sparse_ok=True, **size, **place):
+        pass
+    ended = preprocess(run, scene)
+    assert ended.code == 8, ended.said
+    assert "400000 x 400000" in ended.said
+
+
+APPLIED = [
+    ({}, {"scale": 0.0001, "offset": -0.1}, (0.0001, -0.1)),
+    ({"earthsearch:boa_offset_applied": False}, {"scale": 0.0001, "offset": -0.1}, (0.0001, -0.1)),
+    ({"earthsearch:boa_offset_applied": True}, {"scale": 0.0001, "offset": -0.1}, (0.0001, 0.0)),
+    ({"sentinel:boa_offset_applied": True}, {"scale": 0.0001, "offset": -0.1}, (0.0001, 0.0)),
+    ({"s2:processing_baseline": "05.09"}, {}, (0.0001, -0.1)),
+    ({"s2:processing_baseline": "03.01"}, {}, (0.0001, 0.0)),
+    ({"s2:processing_baseline": "05.09", "earthsearch:boa_offset_applied": True}, {}, (0.0001, 0.0)),
+    ({"s2:processing_baseline": "05.09"}, {"scale": 0.0001, "offset": 0}, (0.0001, 0.0)),
+    ({}, {"scale": 2.75e-05, "offset": -0.2}, (2.75e-05, -0.2)),
+    ({}, {}, (1.0, 0.0)),
+]
+
+
+@pytest.mark.parametrize(("properties", "band", "expected"), APPLIED)
+@pytest.mark.parametrize("key", ["raster:bands", "bands", None])
+def test_stored_numbers_mean_what_the_history_of_the_product_says(
+    catalog: Catalog,
+    run: Run,
+    properties: dict[str, Any],
+    band: dict[str, Any],
+    expected: tuple[float, float],
+    key: str | None,
+) -> None:
+    item = catalog.add(properties=properties, driver="GTiff", shape=(16, 16))
+    for asset in item["assets"].values():
+        del asset["raster:bands"]
+        asset |= {key: [dict(band)]} if key else band
+    scene = ready(catalog)
+    ended = preprocess(run, scene, shape=(16, 16))
+    assert ended.code == 0, ended.said
+    tiles = Tiles(scene.parent.parent / "tiles.zarr")
+    assert tiles.scaling == pytest.approx(expected)
+    reflectance = tiles.physical(("red",))[0]
+    np.testing.assert_allclose(reflectance, numbered((16, 16), 101) * expected[0] + expected[1], rtol=1e-6)
+
+
+def test_bands_of_different_scales_are_told(catalog: Catalog, run: Run) -> None:
+    item = catalog.add()
+    item["assets"]["red"]["raster:bands"][0]["scale"] = 0.5
+    ended = preprocess(run, ready(catalog))
+    assert ended.code == 3
+    assert "different scales" in ended.said
+
+
+@pytest.mark.parametrize("value", [-9999, 70000, "much"])
+def test_nodata_that_the_pixels_cannot_hold_is_told(catalog: Catalog, run: Run, value: object) -> None:
+    item = catalog.add()
+    item["assets"]["red"]["raster:bands"][0]["nodata"] = value
+    ended = preprocess(run, ready(catalog))
+    assert ended.code == 3, ended.said
+    assert "asset red" in ended.said
+
+
+@pytest.mark.parametrize("nodata", [float("nan"), -9999.0, None])
+@pytest.mark.parametrize("how", ["nearest", "bilinear"])
+def test_float_bands_with_gaps_are_valid_where_they_are_numbers(
+    catalog: Catalog, run: Run, nodata: float | None, how: str
+) -> None:
+    power = numbered((64, 48)).astype(np.float32) / 7
+    power[4, 5], power[6, 7], power[8, 9] = np.nan, np.inf, -9999.0
+    item = catalog.add(bands={"vv": power, "scl": np.full((64, 48), 4, np.uint8)}, nodata=None, driver="GTiff")
+    write_raster(catalog.root / "s0" / "vv.tif", power, nodata=nodata)
+    item["assets"]["vv"]["raster:bands"][0]["nodata"] = None if nodata is None else str(nodata)
+    scene = ready(catalog)
+    ended = preprocess(run, scene, "--resampling", how, bands=("vv",))
+    assert ended.code == 0, ended.said
+    image, valid = stored(scene)
+    gaps = [(4, 5), (6, 7), (8, 9)] if nodata == -9999.0 else [(4, 5), (6, 7)]
+    assert sorted(map(tuple, np.argwhere(~valid).tolist())) == gaps
+    assert np.isfinite(image).all()
+    np.testing.assert_array_equal(image[0][valid], power[valid])
+    assert image.dtype == np.float32
+
+
+def test_a_store_opens_in_xarray_with_place_and_units(catalog: Catalog, run: Run) -> None:
+    import rioxarray  # noqa: F401
+    import xarray
+
+    catalog.add()
+    scene = ready(catalog)
+    assert preprocess(run, scene).code == 0
+    with xarray.open_zarr(scene.parent.parent / "tiles.zarr", chunks=None, decode_coords="all") as store:
+        np.testing.assert_array_equal(store.x, LEFT + 5 + 10 * np.arange(48))
+        np.testing.assert_array_equal(store.y, TOP - 5 - 10 * np.arange(64))
+        assert store.image.dims == ("band", "y", "x")
+        np.testing.assert_allclose(store.image[1], numbered((64, 48), 101) * 0.0001, rtol=1e-6)
+        assert store.attrs["names"] == ["blue", "red"]
+        place = store.image.rio
+        assert place.crs.to_epsg() == 32633
+        assert list(place.transform())[:6] == [10.0, 0.0, LEFT, 0.0, -10.0, TOP]
+
+
+@pytest.mark.parametrize(("shape", "chunk", "shard"), [((64, 48), 16, 32), ((70, 50), 16, 64), ((64, 48), 64, 2048)])
+def test_files_are_as_many_as_predicted(
+    catalog: Catalog, run: Run, shape: tuple[int, int], chunk: int, shard: int
+) -> None:
+    catalog.add()
+    scene = ready(catalog)
+    assert preprocess(run, scene, shape=shape, size=("--chunk", chunk, "--shard", shard)).code == 0
+    store = scene.parent.parent / "tiles.zarr"
+    predicted = Layout(chunk, shard).files(shape)
+    for name in ("image", "valid"):
+        assert len([p for p in (store / name / "c").rglob("*") if p.is_file()]) == predicted
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_two_runs_give_identical_bytes(catalog: Catalog, run: Run, codec: str) -> None:
+    noise = np.random.default_rng(2).integers(1, 400, (512, 512), np.uint16)
+    catalog.add(bands={"blue": noise, "red": noise[::-1], "scl": np.full((512, 512), 4, np.uint8)})
+    scene = ready(catalog)
+    store, digests = scene.parent.parent / "tiles.zarr", set()
+    for _ in range(3):
+        words = ("--codec", codec)
+        assert preprocess(run, scene, *words, shape=(512, 512), size=("--chunk", 128, "--shard", 256)).code == 0
+        digests.add(digest(store))
+        shutil.rmtree(store)
+    assert len(digests) == 1
+
+
+def test_a_shard_that_was_deleted_is_found(catalog: Catalog, run: Run) -> None:
+    catalog.add()
+    scene = ready(catalog)
+    assert preprocess(run, scene).code == 0
+    place = scene.parent.parent
+    assert run("verify", place).code == 0
+    (place / "tiles.zarr" / "image" / "c" / "0" / "1" / "0").unlink()
+    ended = run("verify", place)
+    assert ended.code == 4
+    assert "image/c/0/1/0 is missing" in ended.said
+
+
+def test_a_shard_of_half_chunks_is_a_mistake_of_the_user(catalog: Catalog, run: Run) -> None:
+    catalog.add()
+    ended = preprocess(run, ready(catalog), size=("--chunk", 96, "--shard", 256))
+    assert ended.code == 2
+    assert "no multiple of a chunk" in ended.said
+
+
+def test_a_store_holds_no_clock_and_no_place_of_this_machine(catalog: Catalog, run: Run) -> None:
+    catalog.add()
+    scene = ready(catalog)
+    assert preprocess(run, scene).code == 0
+    for file in (scene.parent.parent / "tiles.zarr").rglob("*.json"):
+        assert str(scene.parent.parent) not in file.read_text()
