@@ -15,10 +15,11 @@ requirements:
 inputs:
   catalog: {type: Directory, label: catalog, doc: folder of a static STAC catalog}
   area: {type: File?, label: area, doc: "GeoJSON of the area of interest, in degrees"}
+  ids: {type: "string[]", label: scenes, doc: "only these scenes, by id", default: []}
   datetime: {type: string?, label: dates, doc: date or interval}
   assets: {type: "string[]", label: assets, doc: assets that every scene must have}
   bands: {type: "string[]", label: bands, doc: "band names, in channel order"}
-  mask: {type: string?, label: mask, doc: asset that classifies pixels}
+  mask: {type: string, label: mask, doc: asset that classifies pixels}
   chunk: {type: int, label: chunk, doc: edge of a chunk in pixels}
   shard: {type: int, label: shard, doc: edge of a shard in pixels}
   source: {type: File, label: labels, doc: raster or vector file of the labels}
@@ -29,6 +30,7 @@ inputs:
   chip: {type: int, label: chip, doc: edge of a chip in pixels}
   stride: {type: int?, label: stride, doc: step between chips in pixels}
   processes: {type: int, label: processes, doc: torchrun workers, default: 1}
+  width: {type: int, label: width, doc: channels of the first level of the model, default: 16}
   epochs: {type: int, label: epochs, doc: passes over the training chips}
   batch: {type: int, label: batch, doc: chips of a step}
   learning_rate: {type: double, label: learning rate, doc: highest learning rate}
@@ -45,7 +47,7 @@ steps:
     label: search
     doc: Find scenes and freeze their list and the grid.
     run: search.cwl
-    in: {catalog: catalog, area: area, datetime: datetime, assets: assets}
+    in: {catalog: catalog, area: area, ids: ids, datetime: datetime, assets: assets}
     out: [items_each, grid, record]
 
   fetch:
@@ -110,6 +112,7 @@ steps:
       labels: {source: [label/labels], linkMerge: merge_nested}
       chips: split/chips
       processes: processes
+      width: width
       epochs: epochs
       batch: batch
       learning_rate: learning_rate

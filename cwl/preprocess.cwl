@@ -65,9 +65,7 @@ inputs:
     inputBinding:
       prefix: --bands
   mask:
-    type:
-    - 'null'
-    - string
+    type: string
     label: mask
     doc: asset that classifies pixels, as scl; none masks only nodata
     default: scl

@@ -41,7 +41,9 @@ def _alike(pairs: list[tuple[Tiles, Tiles]]) -> None:
             f"tiles and labels lie on different grids: {', '.join(str(store.path) for store in wrong)} "
             f"and {pairs[0][0].path}; make all from one grid"
         )
-    for _, label in pairs:
+    for image, label in pairs:
+        image.array("image")
+        label.array("label")
         if label.names != classes:
             raise BadInputError(
                 f"{label.path} has the classes {', '.join(label.names)}, "

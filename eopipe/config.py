@@ -21,11 +21,12 @@ def adapter(port: Port) -> TypeAdapter[Any]:
 
 def annotated(port: Port) -> Any:
     """The port's type with the constraints that hold for each of its values."""
-    if not isinstance(port.mark, Option) or not port.mark.constraints:
-        return port.type
-    base = Annotated[port.base, Field(**port.mark.constraints)]
+    constraints = port.mark.constraints if isinstance(port.mark, Option) else {}
+    base = Annotated[port.base, Field(**constraints)] if constraints else port.base
     if port.many:
-        base = tuple[base, ...]
+        # An empty list on a command line is the same as none, and that means the default.
+        least = 0 if port.default == () else 1
+        base = Annotated[tuple[base, ...], Field(min_length=least)]
     return base | None if port.optional else base
 
 
@@ -134,7 +135,8 @@ def _search_conflicts(search: dict[str, Any], tiles: dict[str, Any], label: dict
         wrong.append("search needs either a catalog (a folder) or a url, not both and not none")
     if search["area"] is not None and search["bbox"]:
         wrong.append("search has both an area and a bbox; give one")
-    unknown = [band for band in (*tiles["bands"], tiles["mask"]) if band and band not in search["assets"]]
+    wanted = [*tiles["bands"], *([] if tiles["mask"] == "none" else [tiles["mask"]])]
+    unknown = [band for band in wanted if band not in search["assets"]]
     if unknown:
         wrong.append(
             f"preprocess asks for {', '.join(unknown)}, which search.assets does not fetch; "

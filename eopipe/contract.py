@@ -155,6 +155,9 @@ def _port(name: str, hint: Any, default: Any) -> Port:
     if inner is bool and default is not False:
         # A CWL boolean with a prefix can only switch something on.
         raise TypeError(f"switch {name} must be off by default")
+    if optional and default is not None:
+        # A command line can leave an option away, it cannot say None.
+        raise TypeError(f"port {name} may be None, so None must be its default")
     return Port(name, marks[0], kind, inner, many, optional, default)
 
 

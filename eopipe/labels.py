@@ -102,7 +102,7 @@ def _to_grid(shapes: Any, crs: str, grid: "GeoBox") -> list[Any]:
 
     change = Transformer.from_crs(crs, str(grid.crs), always_xy=True)
     around = grid.pad(max(grid.shape) // 10 + 1).extent.boundingbox
-    west, south, east, north = change.transform_bounds(*around, direction="INVERSE")
+    west, south, east, north = Transformer.from_crs(str(grid.crs), crs, always_xy=True).transform_bounds(*around)
     if west > east:
         west, east = -180.0, 180.0
     # A straight edge in one CRS bends in another.

@@ -1,135 +1,22 @@
-"""What many tests need: small real scenes in a static STAC catalog, a web server, the command line."""
+"""What many tests need: scenes, a web server, the command line."""
 
-import hashlib
-import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pytest
+from hypothesis import settings
 from loopback import Loopback
+from scenery import Catalog, Ended, Run
 
 from eopipe.cli import main
 
-Array = npt.NDArray[Any]
-LEFT, TOP, STEP, CRS = 500000.0, 5100000.0, 10.0, "EPSG:32633"
+settings.register_profile("eopipe", deadline=None, derandomize=True)
+settings.load_profile("eopipe")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Forgive rasterio and odc-geo that they multiply affine transforms the old way."""
     config.addinivalue_line("filterwarnings", "ignore:Use .@. matmul:PendingDeprecationWarning")
-
-
-def numbered(shape: tuple[int, int], first: int = 1, dtype: str = "uint16") -> Array:
-    """Pixels that tell their own place: first, first + 1, … row by row."""
-    return (first + np.arange(shape[0] * shape[1])).reshape(shape).astype(dtype)
-
-
-def write_raster(path: Path, pixels: Array, **other: Any) -> Path:
-    """Write a cloud-optimised GeoTIFF of one band."""
-    import rasterio
-    from rasterio.transform import from_origin
-
-    place = {"left": LEFT, "top": TOP, "step": STEP, "crs": CRS, "nodata": 0, "driver": "COG", "compress": "deflate"}
-    place |= other
-    transform = from_origin(place.pop("left"), place.pop("top"), step := place.pop("step"), step)
-    size = {"height": pixels.shape[0], "width": pixels.shape[1], "count": 1, "dtype": pixels.dtype}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    block = {"blocksize": 128} if place["driver"] == "COG" else {}
-    with rasterio.open(path, "w", transform=transform, **block, **size, **place) as file:
-        file.write(pixels, 1)
-    return path
-
-
-def asset_of(file: Path, href: str) -> dict[str, Any]:
-    """Build the asset of a raster as good catalogs write it: with its place, size and checksum."""
-    import rasterio
-
-    with rasterio.open(file) as source:
-        place = {"proj:transform": list(source.transform)[:6], "proj:shape": [source.height, source.width]}
-        nodata = source.nodata
-    code = hashlib.sha256(file.read_bytes()).hexdigest()
-    band = {"scale": 0.0001, "offset": 0.0, "nodata": nodata}
-    return {
-        "href": href,
-        "file:size": file.stat().st_size,
-        "file:checksum": f"1220{code}",
-        "raster:bands": [band],
-    } | place
-
-
-@dataclass
-class Catalog:
-    """A static STAC catalog in the making; change `items` before `write`."""
-
-    root: Path
-    items: list[dict[str, Any]] = field(default_factory=list)
-
-    def add(
-        self,
-        name: str = "scene",
-        bands: dict[str, Array] | None = None,
-        *,
-        shape: tuple[int, int] = (64, 48),
-        left: float = LEFT,
-        top: float = TOP,
-        crs: str = CRS,
-        steps: dict[str, float] | None = None,
-        properties: dict[str, Any] | None = None,
-        **raster: Any,
-    ) -> dict[str, Any]:
-        """Add a scene; its bands are by default blue, red and scl, the first two telling their places."""
-        from rasterio.warp import transform_geom
-        from shapely.geometry import box, mapping
-
-        bands = bands or {"blue": numbered(shape), "red": numbered(shape, 101), "scl": np.full(shape, 4, np.uint8)}
-        folder = self.root / f"s{len(self.items)}"
-        assets = {}
-        for band, pixels in bands.items():
-            step = (steps or {}).get(band, STEP)
-            file = write_raster(folder / f"{band}.tif", pixels, left=left, top=top, step=step, crs=crs, **raster)
-            assets[band] = asset_of(file, f"./{band}.tif")
-        height, width = shape
-        outline = mapping(box(left, top - height * STEP, left + width * STEP, top))
-        item = {
-            "type": "Feature",
-            "stac_version": "1.1.0",
-            "stac_extensions": [],
-            "id": name,
-            "collection": "sentinel",
-            "geometry": transform_geom(crs, "EPSG:4326", outline),
-            "properties": {"datetime": "2023-08-01T10:00:00Z", "eo:cloud_cover": 5.0, "proj:code": crs}
-            | (properties or {}),
-            "links": [],
-            "assets": assets,
-        }
-        self.items.append(item)
-        return item
-
-    def write(self) -> Path:
-        """Write the items and the catalog that links them; return its folder."""
-        links = [{"rel": "root", "href": "./catalog.json"}]
-        for number, item in enumerate(self.items):
-            (self.root / f"s{number}").mkdir(parents=True, exist_ok=True)
-            (self.root / f"s{number}" / "item.json").write_text(json.dumps(item))
-            links.append({"rel": "item", "href": f"./s{number}/item.json"})
-        head = {"type": "Catalog", "stac_version": "1.1.0", "id": "c", "description": "scenes", "links": links}
-        (self.root / "catalog.json").write_text(json.dumps(head))
-        return self.root
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a command ended: exit code, and what it said on stderr."""
-
-    code: int
-    said: str
-
-
-Run = Callable[..., Ended]
 
 
 @pytest.fixture

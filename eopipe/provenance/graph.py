@@ -32,14 +32,18 @@ class Graph:
         # rocrate's own default is newer than what the run crate profiles are made for.
         self.crate = ROCrate(version=CRATE_VERSION)
         self.crate.metadata.extra_terms.update(TERMS)
-        self.crate.metadata["conformsTo"] = [self.crate.metadata["conformsTo"], {"@id": WORKFLOW_CRATE}]
+        self.crate.metadata.append_to("conformsTo", {"@id": WORKFLOW_CRATE})
 
     @property
     def root(self) -> Entity:
         """The crate itself."""
         return self.crate.root_dataset
 
-    def add(self, identifier: str, kind: str | list[str], **properties: Any) -> Entity:
+    def at(self, path: str) -> Entity:
+        """The file or folder at a path of the crate."""
+        return self.crate.get(quote(path))
+
+    def add(self, identifier: str, kind: str | list[str], /, **properties: Any) -> Entity:
         """Describe something that the crate does not hold; None, empty text and empty lists are left out."""
         from rocrate.model import ContextEntity
 
@@ -47,11 +51,11 @@ class Graph:
             self.crate.add(ContextEntity(self.crate, identifier, {"@type": kind} | _given(properties)))
         return self.crate.get(identifier)
 
-    def add_file(self, path: str, kind: str | list[str] = "File", **properties: Any) -> Entity:
+    def add_file(self, path: str, kind: str | list[str] = "File", /, **properties: Any) -> Entity:
         """Describe a file of the crate by its path in it."""
         return self.crate.add_file(None, path, properties={"@type": kind} | _given(properties))
 
-    def add_folder(self, path: str, **properties: Any) -> Entity:
+    def add_folder(self, path: str, /, **properties: Any) -> Entity:
         """Describe a folder of the crate by its path in it."""
         return self.crate.add_dataset(None, path, properties=_given(properties))
 

@@ -35,7 +35,7 @@ def places(payload: Sequence[Path], jobs: Sequence[Job], taken: Collection[str])
     alike = defaultdict(list)
     for path in sorted(set(payload)):
         alike[path.name].append(path)
-    found = {}
+    found: dict[str, Path] = {}
     for name, paths in sorted(alike.items()):
         single = len(paths) == 1 and name not in taken
         found |= {name: paths[0]} if single else {f"{_maker(path, jobs)}/{name}": path for path in paths}

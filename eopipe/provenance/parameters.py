@@ -1,11 +1,11 @@
-"""Ports of stages as formal parameters, and the values they had."""
+"""Ports of stages as formal parameters, tied to the data and values that went through them."""
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from eopipe.contract import STAGES, Input, Output, Port, stage
+from eopipe.contract import STAGES, Option, Output, Port, stage
 from eopipe.provenance.graph import Entity, Graph, local
 from eopipe.provenance.jobs import Data, Job
 from eopipe.provenance.things import Things
@@ -15,50 +15,45 @@ KINDS = {bool: "Boolean", int: "Integer", float: "Float"}
 
 
 class Parameters:
-    """The formal parameters of all stages and of the workflow, tied to the data and values that they took."""
+    """The formal parameters of all stages and of the workflow."""
 
     def __init__(self, graph: Graph, things: Things, jobs: Sequence[Job]) -> None:
         self.graph, self.things = graph, things
         self.profile = graph.add(PROFILE, "CreativeWork", name="Bioschemas FormalParameter", version="1.0-RELEASE")
         self.values = _all_values(jobs)
 
-    def add(self, owner: str, name: str, kinds: Iterable[str], **told: Any) -> Entity:
-        """A formal parameter of a stage or of the workflow."""
-        words = {"additionalType": sorted(kinds), "conformsTo": self.profile, "name": name}
-        return self.graph.add(local("parameter", owner, name), "FormalParameter", **words, **told)
+    def tie(self, owner: str, name: str, example: Entity, kind: str, **told: Any) -> Entity:
+        """The parameter of a stage or of the workflow, which took this thing or value; both point to each other."""
+        parameter = self.graph.add(
+            local("parameter", owner, name), "FormalParameter", name=name, conformsTo=self.profile, **told
+        )
+        parameter.append_to("additionalType", kind)
+        parameter.append_to("workExample", example)
+        example.append_to("exampleOfWork", parameter)
+        return parameter
 
     def of_port(self, job: Job, data: Data) -> Entity:
-        """The parameter of a stage that a file or folder went through; both point to each other."""
-        port = _port(job.stage, data.port)
+        """The parameter that a file or folder of a job went through."""
+        port, thing = _port(job.stage, data.port), self.things.of(data)
         told = _documentation(port) | ({"multipleValues": True} if port and port.many else {})
-        return tie(self.add(job.stage, data.port, [_kind(data)], **told), self.things.of(data), _kind(data))
+        if port and isinstance(port.mark, Output):
+            thing.setdefault("description", port.mark.doc)
+        return self.tie(job.stage, data.port, thing, kind_of(data), **told)
 
-    def of_setting(self, job: Job, name: str) -> Entity:
-        """The parameter of a stage that a setting stands for."""
-        return self.add(job.stage, name, [self._type(job, name)], **_documentation(_port(job.stage, name)))
-
-    def value(self, job: Job, name: str) -> Entity:
-        """The value that a setting had in a job; jobs with the same value share it."""
-        text, same = _text(job.settings[name]), self.values[job.stage, name]
-        number = str(same.index(text) + 1) if len(same) > 1 else ""
-        given = job.settings[name]
-        shown = text if isinstance(given, list) else given
-        entity = self.graph.add(local("value", job.stage, name, number), "PropertyValue", name=name)
-        entity["value"] = shown
-        tie(self.of_setting(job, name), entity, self._type(job, name))
-        return entity
-
-    @staticmethod
-    def _type(job: Job, name: str) -> str:
-        return KINDS.get(type(job.settings[name]), "Text")
+    def of_setting(self, job: Job, name: str) -> tuple[Entity, Entity]:
+        """The parameter of a setting and the value it had; jobs with the same value share it."""
+        given, same = job.settings[name], self.values[job.stage, name]
+        number = str(same.index(_text(given)) + 1) if len(same) > 1 else ""
+        shown = _text(given) if isinstance(given, (list, dict)) else given
+        value = self.graph.add(local("value", job.stage, name, number), "PropertyValue", name=name)
+        value["value"] = shown
+        kind = KINDS.get(type(given), "Text")
+        return self.tie(job.stage, name, value, kind, **_documentation(_port(job.stage, name))), value
 
 
-def tie(parameter: Entity, example: Entity, kind: str) -> Entity:
-    """Let a parameter and what it took point to each other."""
-    for entity, key, other in ((parameter, "workExample", example), (example, "exampleOfWork", parameter)):
-        entity.append_to(key, other)
-    parameter.append_to("additionalType", kind)
-    return parameter
+def kind_of(data: Data) -> str:
+    """The type of a thing in RO-Crate."""
+    return "Dataset" if data.folder else "File"
 
 
 def _all_values(jobs: Sequence[Job]) -> dict[tuple[str, str], list[str]]:
@@ -75,10 +70,6 @@ def _text(value: Any) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
-def _kind(data: Data) -> str:
-    return "Dataset" if data.folder else "File"
-
-
 def _port(name: str, port: str) -> Port | None:
     """The port as the installed version defines it; a record of another version may have others."""
     ports = stage(name).ports if name in STAGES else ()
@@ -89,7 +80,6 @@ def _documentation(port: Port | None) -> dict[str, Any]:
     if port is None:
         return {}
     told: dict[str, Any] = {"description": port.mark.doc, "valueRequired": port.required}
-    default = None if port.required or isinstance(port.mark, (Input, Output)) else port.default
-    if default not in (None, (), ""):
-        told["defaultValue"] = _text(default) if isinstance(default, tuple) else default
+    if isinstance(port.mark, Option) and not port.required and port.default not in (None, ()):
+        told["defaultValue"] = _text(port.default) if isinstance(port.default, tuple) else port.default
     return told

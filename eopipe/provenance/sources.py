@@ -20,10 +20,15 @@ class Source:
     entity: Entity
 
 
-def read_sources(graph: Graph, items: Sequence[Path]) -> tuple[Source, ...]:
-    """Describe the scenes of STAC Item files, in the order of their names."""
-    scenes = [read_item(path) for path in sorted(items, key=lambda path: path.name)]
-    return tuple(Source(item, _scene(graph, item)) for item in scenes)
+def read_sources(graph: Graph, items: Sequence[Path], folder: str) -> tuple[Source, ...]:
+    """Describe the scenes of STAC Item files, in the order of their names; the crate holds them in a folder."""
+    found = []
+    for path in sorted(items, key=lambda path: path.name):
+        item = read_item(path)
+        entity = _scene(graph, item)
+        graph.at(f"{folder}/{path.name}")["about"] = entity
+        found.append(Source(item, entity))
+    return tuple(found)
 
 
 def _scene(graph: Graph, item: Item) -> Entity:

@@ -19,7 +19,7 @@ FORMATS = {
     ".pdf": "application/pdf",
     ".png": "image/png",
     ".svg": "image/svg+xml",
-    ".tif": "image/tiff; application=geotiff",
+    ".tif": "image/tiff",
     ".tsv": "text/tab-separated-values",
     ".txt": "text/plain",
     ".yaml": "application/yaml",

@@ -1,22 +1,50 @@
-"""The run as a Provenance Run Crate."""
+"""The whole run -> one folder that tells how everything in it was made."""
 
 from pathlib import Path
 from typing import Annotated, Literal
 
 from eopipe.contract import Input, Option, Output
 
+ORCID = r"^(https://orcid\.org/)?\d{4}-\d{4}-\d{4}-\d{3}[\dX]$"
+ROR = r"^(https://ror\.org/)?0[a-z0-9]{8}$"
+
 
 def crate(
-    records: Annotated[tuple[Path, ...], Input("run records of the stages", format="application/json")],
-    payload: Annotated[tuple[Path, ...], Input("what the crate holds: model, maps, metrics, report", mixed=True)],
+    records: Annotated[tuple[Path, ...], Input("run records of all jobs", format="application/json")],
+    payload: Annotated[tuple[Path, ...], Input("what the crate holds: model, maps, scores, report", mixed=True)],
     scenes: Annotated[tuple[Path, ...], Input("frozen STAC Items of the run", format="application/geo+json")],
-    workflow: Annotated[Path, Input("main workflow file")],
+    workflow: Annotated[Path, Input("main workflow file: Snakefile or pipeline.cwl")],
     crate: Annotated[Path, Output("crate", "Provenance Run Crate", folder=True)],
     *,
     config: Annotated[Path | None, Input("config file of the run")] = None,
-    lock: Annotated[Path | None, Input("pinned Python packages")] = None,
-    engine: Annotated[Literal["snakemake", "cwl"], Option("engine that ran the stages")] = "snakemake",
-    title: Annotated[str, Option("name of the crate")] = "eopipe run",
+    lock: Annotated[Path | None, Input("pinned versions of the software, as constraints.txt")] = None,
+    engine: Annotated[Literal["snakemake", "cwl"], Option("what ran the jobs")] = "snakemake",
+    engine_version: Annotated[str, Option("version of what ran the jobs")] = "",
+    title: Annotated[str, Option("name of the crate", min_length=1)] = "eopipe run",
+    description: Annotated[str, Option("what the crate is about", min_length=1)] = (
+        "Satellite scenes to a trained, measured and mapped model, with the record of every job."
+    ),
+    license: Annotated[  # noqa: A002 - the word of RO-Crate and of every catalogue
+        str, Option("licence of the crate: SPDX id, as CC-BY-4.0, or address", pattern=r"^(https?://\S+|[\w.+-]+)$")
+    ] = "Apache-2.0",
+    author: Annotated[str, Option("name of the person who made the run")] = "",
+    orcid: Annotated[str | None, Option("ORCID of the author", pattern=ORCID)] = None,
+    organization: Annotated[str, Option("name of the organization of the author, and publisher")] = "",
+    ror: Annotated[str | None, Option("ROR id of the organization", pattern=ROR)] = None,
 ) -> None:
-    """Describe a run as a Provenance Run Crate."""
-    raise NotImplementedError
+    """Put a run into one folder as an RO-Crate that says how everything was made.
+
+    The metadata follow the Provenance Run Crate profile 0.5 and come from the run records alone, whichever
+    engine ran the jobs; failed jobs are told too. Payload is hard-linked where the file system allows, so a
+    crate costs no space: treat its files as read-only. What is not in the payload is named by its checksum.
+    Commands and errors are written without absolute paths and credentials; the payload and the config go in
+    as they are. Raises BadInputError for files that are no run records or no STAC Items.
+    """
+    from eopipe.provenance.crate import Engine, Sources, build
+    from eopipe.provenance.people import About
+    from eopipe.publish import publish
+
+    sources = Sources(records, payload, scenes, workflow, config, lock)
+    about = About(title, description, license, author, orcid, organization, ror)
+    with publish(crate, folder=True) as draft:
+        build(draft, sources, about, Engine(engine, engine_version))

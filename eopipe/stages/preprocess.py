@@ -14,7 +14,7 @@ def preprocess(
     tiles: Annotated[Path, Output("tiles.zarr", "the scene on the grid: image and valid mask", folder=True)],
     *,
     bands: Annotated[tuple[str, ...], Option("band names, in channel order")] = ("blue", "green", "red", "nir"),
-    mask: Annotated[str | None, Option("asset that classifies pixels, as scl; none masks only nodata")] = "scl",
+    mask: Annotated[str, Option("asset that classifies pixels, as scl; none masks only nodata")] = "scl",
     masked: Annotated[tuple[int, ...], Option("classes of the mask asset that are not usable")] = SCL_UNUSABLE,
     resampling: Annotated[
         Literal["nearest", "bilinear", "cubic", "average"], Option("for continuous bands")
@@ -37,6 +37,6 @@ def preprocess(
 
     item = read_scene(scene)
     channels = bands_of(scene, item, bands)
-    mask_band = bands_of(scene, item, (mask,))[0] if mask else None
+    mask_band = bands_of(scene, item, (mask,))[0] if mask != "none" else None
     recipe = Recipe(channels, mask_band, masked, resampling, Layout(chunk, shard, codec))
     write_tiles(tiles, item, read_grid(grid), recipe)

@@ -202,3 +202,14 @@ def test_user_inputs_are_settings_and_the_rest_is_not() -> None:
     assert set(sections) == {"results", "state", *STAGES}
     names = {p.name for p in stage("label").settings if isinstance(p.mark, Input)}
     assert names == {"source"}
+
+
+def test_a_port_that_may_be_none_is_none_by_default() -> None:
+    # A command line can leave an option away, it cannot say None.
+    with pytest.raises(TypeError, match="None must be its default"):
+        _port("mask", Annotated[str | None, Option("asset")], "scl")
+
+
+def test_a_list_with_a_default_cannot_be_emptied() -> None:
+    with pytest.raises(UsageError, match=r"preprocess.bands is \[\]"):
+        check(changed("preprocess", bands=[]))

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Catalog, Ended, Run
 from loopback import Loopback
+from scenery import Catalog, Ended, Run
 
 from eopipe.errors import BadInputError, IntegrityError, RefusedError, UpstreamError
 from eopipe.publish import digest, read_json, verify
@@ -158,8 +158,16 @@ def test_a_damaged_download_that_comes_right_the_second_time_is_used(
 
 @pytest.mark.parametrize(
     ("prefix", "name"),
-    [("1220", "sha256"), ("1340", "sha512"), ("1114", "sha1"), ("d50110", "md5"), ("1620", "sha3_256")]
-    + [("1440", "sha3_512"), ("c0e40240", "blake2b"), ("e0e40220", "blake2s")],
+    [
+        ("1220", "sha256"),
+        ("1340", "sha512"),
+        ("1114", "sha1"),
+        ("d50110", "md5"),
+        ("1620", "sha3_256"),
+        ("1440", "sha3_512"),
+        ("c0e40240", "blake2b"),
+        ("e0e40220", "blake2s"),
+    ],
 )
 def test_checksums_of_many_kinds_are_checked(tmp_path: Path, prefix: str, name: str) -> None:
     (tmp_path / "a.tif").write_bytes(b"II*\0 and so on")

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import CRS, LEFT, STEP, TOP, Array, Catalog, Ended, Run, numbered, write_raster
 from hypothesis import given
 from hypothesis import strategies as st
+from scenery import CRS, LEFT, STEP, TOP, Array, Catalog, Ended, Run, numbered, write_raster
 
 from eopipe.errors import UsageError
 from eopipe.labels import Legend

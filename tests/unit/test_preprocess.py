@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import CRS, LEFT, STEP, TOP, Array, Catalog, Ended, Run, numbered, write_raster
+from scenery import CRS, LEFT, STEP, TOP, Array, Catalog, Ended, Run, numbered, write_raster
 
 from eopipe.publish import digest, verify, write_json
 from eopipe.store import Layout, Tiles
@@ -319,7 +319,7 @@ def test_stored_numbers_mean_what_the_history_of_the_product_says(
     item = catalog.add(properties=properties, driver="GTiff", shape=(16, 16))
     for asset in item["assets"].values():
         del asset["raster:bands"]
-        asset |= {key: [dict(band)]} if key else band
+        asset.update({key: [dict(band)]} if key else band)
     scene = ready(catalog)
     ended = preprocess(run, scene, shape=(16, 16))
     assert ended.code == 0, ended.said

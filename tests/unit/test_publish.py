@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Catalog, Run, write_raster
+from scenery import Catalog, Run, write_raster
 
 from eopipe.errors import IntegrityError, NoSpaceError, UsageError
 from eopipe.publish import MANIFEST, digest, publish, read_json, verify, write_json

@@ -6,10 +6,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from conftest import LEFT, STEP, TOP, Catalog, Ended, Run
 from hypothesis import given
 from hypothesis import strategies as st
 from loopback import Loopback, serve_api
+from scenery import LEFT, STEP, TOP, Catalog, Ended, Run
 
 from eopipe.errors import UsageError
 from eopipe.publish import digest, read_json, verify

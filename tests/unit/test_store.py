@@ -95,5 +95,5 @@ def test_what_is_no_store_of_eopipe_is_told(tmp_path: Path) -> None:
 
 def test_labels_given_as_tiles_are_told(tmp_path: Path) -> None:
     make_store(tmp_path / "t.zarr", (20, 30), Layout(chunk=16, shard=32))
-    with pytest.raises(BadInputError, match="has no label; it has image, .*valid"):
+    with pytest.raises(BadInputError, match=r"has no label; it has image, .*valid"):
         Tiles(tmp_path / "t.zarr").read("label")

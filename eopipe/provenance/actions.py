@@ -1,0 +1,163 @@
+"""What was done: the stages as tools and steps, the jobs as actions, the run of the whole workflow."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from eopipe.contract import STAGES, summary
+from eopipe.provenance.graph import Entity, Graph, local
+from eopipe.provenance.jobs import Data, Job
+from eopipe.provenance.parameters import Parameters, kind_of
+from eopipe.provenance.people import HOME
+from eopipe.provenance.things import Things
+
+COMPLETED, FAILED = "http://schema.org/CompletedActionStatus", "http://schema.org/FailedActionStatus"
+# What a run record measures: its meaning and unit.
+USAGE = {
+    "cpu_s": ("processor time of the job and its processes", "https://qudt.org/vocab/unit/SEC"),
+    "max_rss_mb": ("most memory that one process held", "https://qudt.org/vocab/unit/MebiBYTE"),
+}
+HOMES = {
+    "python": "https://www.python.org/",
+    "numpy": "https://numpy.org/",
+    "rasterio": "https://rasterio.readthedocs.io/",
+    "torch": "https://pytorch.org/",
+    "zarr": "https://zarr.dev/",
+}
+
+
+@dataclass
+class Account:
+    """Everything that tells what was done, as it grows; `makers` are the parameters that things came out of."""
+
+    graph: Graph
+    things: Things
+    parameters: Parameters
+    agent: Entity
+    workflow: Entity
+    lock: Entity | None
+    stages: list[str] = field(default_factory=list)
+    makers: dict[str, tuple[str, str]] = field(default_factory=dict)
+    actions: list[Entity] = field(default_factory=list)
+    controls: list[Entity] = field(default_factory=list)
+    given: list[Entity] = field(default_factory=list)
+
+    def tell(self, jobs: Sequence[Job]) -> None:
+        """Add every job, its stage, and how data flowed from stage to stage."""
+        self.stages = list(dict.fromkeys(job.stage for job in jobs))
+        for job in jobs:
+            self.makers |= {data.key: (job.stage, data.port) for data in job.record.outputs}
+        for job in jobs:
+            self._job(job)
+
+    def _job(self, job: Job) -> None:
+        tool = self._tool(job)
+        step = self._step(job, tool)
+        for data in job.record.inputs:
+            tool.append_to("input", self.parameters.of_port(job, data))
+            self._flow(step, job, data)
+        settings = [self.parameters.of_setting(job, name) for name in job.settings]
+        for parameter, _ in settings:
+            tool.append_to("input", parameter)
+        for data in job.record.outputs:
+            tool.append_to("output", self.parameters.of_port(job, data))
+        action = self._action(job, tool, [value for _, value in settings])
+        control = self.graph.add(
+            local("control", job.stage, job.label),
+            "ControlAction",
+            name=f"Orchestration of {job.title}",
+            instrument=step,
+            object=action,
+            actionStatus=action["actionStatus"],
+        )
+        self.actions.append(action)
+        self.controls.append(control)
+
+    def _action(self, job: Job, tool: Entity, values: list[Entity]) -> Entity:
+        record = job.record
+        return self.graph.add(
+            local("job", job.stage, job.label),
+            "CreateAction",
+            name=f"Run of eopipe {job.title}",
+            description=job.command,
+            identifier=record.place.job,
+            instrument=tool,
+            agent=self.agent,
+            object=[self.things.of(data) for data in record.inputs] + values,
+            result=[self.things.of(data) for data in record.outputs],
+            startTime=record.start,
+            endTime=record.end,
+            actionStatus=FAILED if job.failed else COMPLETED,
+            error=job.error if job.failed else None,
+            location=self._place(job),
+            resourceUsage=self._usage(job),
+        )
+
+    def _place(self, job: Job) -> Entity:
+        place = job.record.place
+        name = f"{place.system} {place.machine}, {place.cores or 'unknown'} cores"
+        identifier = local("machine", place.system, place.machine, str(place.cores))
+        return self.graph.add(identifier, "Place", name=name)
+
+    def _usage(self, job: Job) -> list[Entity]:
+        found = []
+        for name, value in sorted(job.record.usage.items()):
+            description, unit = USAGE.get(name, (name, None))
+            identifier = local("usage", job.stage, job.label, name)
+            words = {"propertyID": f"{HOME}#{name}", "unitCode": unit, "value": value}
+            found.append(self.graph.add(identifier, "PropertyValue", name=name, description=description, **words))
+        return found
+
+    def _tool(self, job: Job) -> Entity:
+        """The command of a stage, in the version that ran."""
+        version = job.record.version
+        source = f"{HOME}/blob/v{version}/eopipe/stages/{job.stage}.py"
+        tool = self.graph.add(
+            source,
+            "SoftwareApplication",
+            name=f"eopipe {job.stage}",
+            description=summary(job.stage) if job.stage in STAGES else None,
+            softwareVersion=version,
+            url=source,
+        )
+        for name, number in sorted(job.record.software.items()):
+            if name in HOMES:
+                tool.append_to("softwareRequirements", self._library(name, number))
+        self.workflow.append_to("hasPart", tool)
+        return tool
+
+    def _library(self, name: str, version: str) -> Entity:
+        words = {"name": name, "softwareVersion": version, "url": HOMES[name]}
+        return self.graph.add(f"{HOMES[name]}#{version}", "SoftwareApplication", **words)
+
+    def _step(self, job: Job, tool: Entity) -> Entity:
+        step = self.graph.add(
+            local("step", job.stage),
+            "HowToStep",
+            name=job.stage,
+            description=tool.get("description"),
+            position=str(self.stages.index(job.stage) + 1),
+            buildInstructions=self.lock,
+        )
+        step.append_to("workExample", tool)
+        self.workflow.append_to("step", step)
+        return step
+
+    def _flow(self, step: Entity, job: Job, data: Data) -> None:
+        """Say which output of a stage, or which input of the workflow, an input of this stage was."""
+        maker = self.makers.get(data.key) or self.makers.get(self.things.folder_of(data))
+        target = local("parameter", job.stage, data.port)
+        if maker:
+            self.connect(step, local("parameter", *maker), target)
+            return
+        thing = self.things.of(data)
+        parameter = self.parameters.tie("workflow-in", data.port, thing, kind_of(data))
+        self.workflow.append_to("input", parameter)
+        self.connect(step, parameter.id, target)
+        self.given.append(thing)
+
+    def connect(self, owner: Entity, source: str, target: str) -> None:
+        """Let what came out of one parameter go into another."""
+        ends = (end.removeprefix("#parameter/").replace("/", ".") for end in (source, target))
+        identifier = local("connection", *ends)
+        words = {"sourceParameter": {"@id": source}, "targetParameter": {"@id": target}}
+        owner.append_to("connection", self.graph.add(identifier, "ParameterConnection", **words))

@@ -1,0 +1,40 @@
+"""The page that a person opens first in a crate."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from eopipe.provenance.holdings import Part
+from eopipe.provenance.jobs import Job
+from eopipe.provenance.people import About
+from eopipe.provenance.sources import Source
+
+CHECK = """## Check it
+
+`eopipe verify .` compares every file with its checksum; `rocrate-validator validate -p provenance-run-crate .` checks
+the metadata. What the metadata name by `#sha256/…` is not in the crate. It can be recognised by that checksum, or made
+again: the command lines of all jobs are in the metadata.
+"""
+
+
+def readme(about: About, parts: Sequence[Part], jobs: Sequence[Job], sources: Sequence[Source]) -> str:
+    """What the crate holds, where it comes from and how to check it, as Markdown."""
+    people = ", ".join(filter(None, (about.author, about.organization)))
+    lines = [f"# {about.title}", "", about.description, ""]
+    lines += [f"By {people}. Licence: {about.license}." if people else f"Licence: {about.license}.", ""]
+    lines += ["## What is inside", "", "| name | files | bytes |", "|---|---:|---:|"]
+    lines += [f"| `{part.path}` | {part.content.files} | {part.content.bytes} |" for part in parts]
+    lines += ["", "`ro-crate-metadata.json` tells what every job did, with which settings, from what to what.", ""]
+    lines += ["## How it was made", "", "| stage | jobs | failed |", "|---|---:|---:|"]
+    count, failed = Counter(job.stage for job in jobs), Counter(job.stage for job in jobs if job.failed)
+    lines += [f"| {stage} | {number} | {failed[stage]} |" for stage, number in count.items()]
+    return "\n".join([*lines, "", *_credits(sources), CHECK])
+
+
+def _credits(sources: Sequence[Source]) -> list[str]:
+    """The credit lines and licences of the scenes, each once."""
+    if not sources:
+        return []
+    licences = {str(s.entity["license"].id) for s in sources if "license" in s.entity}
+    words = {str(s.entity["creditText"]) for s in sources if "creditText" in s.entity}
+    lines = [f"{len(sources)} scenes; their STAC Items are in `scenes/`.", ""]
+    return ["## Scenes", "", *lines, *(f"- {word}" for word in sorted(words | licences)), ""]

@@ -1,0 +1,75 @@
+"""A project folder in which the pipeline runs, as a person has one."""
+
+import hashlib
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+DAYS = ("20170412", "20170621", "20180422", "20180701", "20180919", "20190616")
+
+
+@dataclass(frozen=True)
+class Project:
+    """A working folder with a config of its own beside the sample."""
+
+    folder: Path
+
+    @property
+    def results(self) -> Path:
+        return self.folder / "results"
+
+    def write(self, **changes: dict[str, Any]) -> None:
+        """Write the demo's config with some sections changed: six scenes, two epochs."""
+        config = yaml.safe_load((ROOT / "config/config.yaml").read_text())
+        small = {
+            "search": {"ids": [f"S2_ROMANIA_{day}" for day in DAYS]},
+            "train": {"epochs": 2, "width": 8, "checkpoint_every": 2},
+        }
+        for part in (small, changes):
+            for name, values in part.items():
+                config[name] = {**config.get(name, {}), **values}
+        (self.folder / "config.yaml").write_text(yaml.safe_dump(config))
+
+    def command(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "eopipe", "run", "--configfile", "config.yaml", "--cores", "2", *words]
+
+    def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            self.command(*words), cwd=self.folder, capture_output=True, text=True, timeout=400, check=False, env=environment()
+        )
+
+    def planned(self, *words: str) -> list[str]:
+        """The rules that a dry run would run, each as often as it would."""
+        done = self.run("--dry-run", *words)
+        assert done.returncode == 0, done.stderr
+        return re.findall(r"^(?:local)?(?:rule|checkpoint) (\w+):", done.stdout + done.stderr, re.MULTILINE)
+
+    def digests(self) -> dict[str, str]:
+        """The sha256 of every payload: no records, logs, benchmarks, and not the crate, which tells times."""
+        kept = [
+            p
+            for p in self.results.rglob("*")
+            if p.is_file()
+            and not p.name.endswith(".run.json")
+            and p.relative_to(self.results).parts[0] not in ("logs", "benchmarks", "crate")
+        ]
+        return {str(p.relative_to(self.results)): hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(kept)}
+
+
+def environment() -> dict[str, str]:
+    """The environment with this Python's commands first, as an activated virtual environment has it."""
+    return os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+
+def commands(log: str) -> list[list[str]]:
+    """The words of every eopipe command that a dry run printed, without what redirects its output."""
+    lines = [line.strip() for line in log.splitlines() if line.strip().startswith("eopipe ")]
+    return [shlex.split(line.partition(" > ")[0])[1:] for line in lines]

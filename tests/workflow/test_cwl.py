@@ -1,0 +1,105 @@
+"""The same pipeline under CWL: the same bytes, and single tools that work as written."""
+
+import hashlib
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cwl_utils.parser import load_document_by_uri
+from projects import DAYS, ROOT, Project, environment
+
+TOOLS = {path.stem: path for path in (ROOT / "cwl").glob("*.yml")}
+
+
+def cwltool(*words: object, cwd: Path) -> dict[str, Any]:
+    done = subprocess.run(
+        ["cwltool", "--quiet", *map(str, words)], cwd=cwd, capture_output=True, text=True, timeout=400, check=False, env=environment()
+    )
+    assert done.returncode == 0, done.stderr
+    made: dict[str, Any] = json.loads(done.stdout)
+    return made
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def by_cwl(finished: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pipeline of the finished project, under cwltool."""
+    folder = tmp_path_factory.mktemp("cwl")
+    job = yaml.safe_load((ROOT / "cwl/pipeline.yml").read_text())
+    sample = {"class": "Directory", "path": str(ROOT / "sample")}
+    source = {"class": "File", "path": str(ROOT / "sample/tree_cover_density_2018.tif")}
+    job |= {"catalog": sample, "source": source, "epochs": 2, "width": 8, "ids": [f"S2_ROMANIA_{d}" for d in DAYS]}
+    (folder / "job.yml").write_text(yaml.safe_dump(job))
+    cwltool("--outdir", folder / "out", ROOT / "cwl/pipeline.cwl", "job.yml", cwd=folder)
+    return folder / "out"
+
+
+@pytest.mark.parametrize("name", ["model/manifest.json", "metrics.json", "split.json", "grid.json", "model.onnx", "report.html"])
+def test_cwl_and_snakemake_make_the_same_bytes(finished: Project, by_cwl: Path, name: str) -> None:
+    assert sha256(by_cwl / name) == sha256(finished.results / name)
+
+
+def test_cwl_and_snakemake_make_the_same_tiles_and_maps(finished: Project, by_cwl: Path) -> None:
+    for day in DAYS:
+        store = f"S2_ROMANIA_{day}.zarr"
+        assert sha256(by_cwl / store / "manifest.json") == sha256(finished.results / "tiles" / store / "manifest.json")
+    for name in ("classes.tif", "probabilities.tif"):
+        assert sha256(by_cwl / name) == sha256(finished.results / "maps/mosaic" / name)
+
+
+def test_the_crate_of_a_cwl_run_holds_every_job(by_cwl: Path) -> None:
+    graph = json.loads((by_cwl / "crate/ro-crate-metadata.json").read_text())["@graph"]
+    actions = [e for e in graph if e["@type"] == "CreateAction"]
+    assert len(actions) == 1 + 1 + 2 * len(DAYS) + 7
+
+
+@pytest.fixture(scope="module")
+def checkout(finished: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout in which the demo has run, as far as the CWL folder can tell."""
+    folder = tmp_path_factory.mktemp("checkout")
+    shutil.copytree(ROOT / "cwl", folder / "cwl")
+    (folder / "sample").symlink_to(ROOT / "sample")
+    (folder / "Snakefile").symlink_to(ROOT / "Snakefile")
+    shutil.copytree(finished.results, folder / "results")
+    for path in (folder / "cwl").glob("*.yml"):
+        # The finished project has six of the demo's scenes.
+        lines = path.read_text().splitlines()
+        path.write_text("\n".join(line for line in lines if "S2_ROMANIA_" not in line or any(d in line for d in DAYS)))
+    return folder
+
+
+def test_cwltool_train_inputs_works_literally(checkout: Path, finished: Project) -> None:
+    job = checkout / "cwl/inputs.yml"
+    job.write_text(job.read_text().replace("epochs: 10", "epochs: 2\nwidth: 8"))
+    made = cwltool("train.cwl", "inputs.yml", cwd=checkout / "cwl")
+    assert made["model"]["class"] == "Directory"
+    assert sha256(checkout / "cwl/model/manifest.json") == sha256(finished.results / "model/manifest.json")
+
+
+@pytest.mark.parametrize("name", sorted(set(TOOLS) - {"inputs", "pipeline"}))
+def test_the_job_file_beside_a_tool_works(checkout: Path, name: str, tmp_path: Path) -> None:
+    cwltool("--outdir", tmp_path, f"{name}.cwl", f"{name}.yml", cwd=checkout / "cwl")
+    assert list(tmp_path.glob("*.run.json"))
+
+
+@pytest.mark.parametrize("name", sorted(TOOLS))
+def test_a_job_file_names_only_inputs_that_there_are(name: str) -> None:
+    tool = load_document_by_uri(ROOT / f"cwl/{'train' if name == 'inputs' else name}.cwl")
+    known = {entry.id.rpartition("#")[2].rpartition("/")[2] for entry in tool.inputs}
+    assert set(yaml.safe_load(TOOLS[name].read_text())) <= known
+
+
+def test_the_demo_under_cwl_has_the_settings_of_the_demo_under_snakemake() -> None:
+    job, config = (yaml.safe_load((ROOT / p).read_text()) for p in ("cwl/pipeline.yml", "config/config.yaml"))
+    sections = ("search", "preprocess", "split", "train", "report")
+    flat = {k: v for name in sections for k, v in config[name].items()} | {"label_classes": config["label"]["classes"]}
+    flat |= {"bins": config["label"]["bins"]}
+    for name in set(job) - {"catalog", "source"}:
+        assert job[name] == flat[name], name

@@ -1,0 +1,209 @@
+"""The pipeline under Snakemake: what runs, what runs again, and what a crash costs."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from projects import DAYS, ROOT, Project, commands, environment
+
+from eopipe import cli
+from eopipe.contract import STAGES, stage
+
+
+def test_a_run_ends_with_map_scores_report_model_and_crate(finished: Project) -> None:
+    for name in ("report.html", "map.png", "metrics.json", "model.onnx", "crate/ro-crate-metadata.json"):
+        assert (finished.results / name).is_file(), name
+    metrics = json.loads((finished.results / "metrics.json").read_text())
+    assert metrics["model"]["accuracy"] > metrics["majority"]["accuracy"]
+
+
+def test_a_second_run_has_nothing_to_do_and_says_so(finished: Project) -> None:
+    before, start = finished.digests(), time.monotonic()
+    done = finished.run()
+    assert done.returncode == 0
+    assert "Nothing to be done" in done.stderr + done.stdout
+    assert time.monotonic() - start < 20
+    assert finished.digests() == before
+
+
+def test_every_job_line_is_understood_by_the_parser_of_its_stage(finished: Project) -> None:
+    done = finished.run("--dry-run", "--forceall", "--printshellcmds")
+    lines = commands(done.stdout + done.stderr)
+    assert {words[0] for words in lines} == set(STAGES)
+    per_scene = [words for words in lines if words[0] in ("fetch", "preprocess")]
+    assert len(per_scene) == 2 * len(DAYS)
+    for words in lines:
+        cli.parse(stage(words[0]), words[1:])
+
+
+def test_a_job_line_carries_the_settings_of_the_config(finished: Project) -> None:
+    done = finished.run("--dry-run", "--forceall", "--printshellcmds")
+    lines = {words[0]: words for words in commands(done.stdout + done.stderr)}
+    train = cli.parse(stage("train"), lines["train"][1:])
+    assert (train["epochs"], train["processes"], train["checkpoint_every"]) == (2, 2, 2)
+    label = cli.parse(stage("label"), lines["label"][1:])
+    assert (label["bins"], label["classes"]) == ((50.0,), ("non-forest", "forest"))
+
+
+AFTER_TRAIN = {"train", "predict", "evaluate", "export", "report", "crate", "all"}
+
+
+def test_changing_the_epochs_reruns_train_and_what_follows_and_nothing_before(finished: Project) -> None:
+    finished.write(train={"epochs": 3})
+    try:
+        assert set(finished.planned()) == AFTER_TRAIN
+    finally:
+        finished.write()
+
+
+def test_changing_a_knob_reruns_nothing(finished: Project) -> None:
+    finished.write(train={"checkpoint_every": 7, "cache_mb": 64}, fetch={"workers": 2})
+    try:
+        assert finished.planned() == []
+    finally:
+        finished.write()
+
+
+def test_changing_the_chunks_keeps_the_downloads(finished: Project) -> None:
+    finished.write(preprocess={"chunk": 64})
+    try:
+        planned = finished.planned()
+    finally:
+        finished.write()
+    assert planned.count("preprocess") == len(DAYS)
+    assert not {"search", "fetch", "label"} & set(planned)
+
+
+def test_forcerun_train_trains_again_and_what_follows(finished: Project) -> None:
+    assert set(finished.planned("--forcerun", "train")) == AFTER_TRAIN
+
+
+def test_any_file_is_a_target(finished: Project, project: Project) -> None:
+    store = f"results/tiles/S2_ROMANIA_{DAYS[0]}.zarr/manifest.json"
+    assert finished.planned("--", store) == []
+    done = project.run("--", store)
+    assert done.returncode == 0, done.stderr
+    assert sorted(p.name for p in (project.results / "tiles").glob("*.zarr")) == [f"S2_ROMANIA_{DAYS[0]}.zarr"]
+
+
+def test_a_map_of_one_scene_is_a_target_too(finished: Project) -> None:
+    planned = finished.planned("--", f"results/maps/S2_ROMANIA_{DAYS[0]}/classes.tif")
+    assert planned == ["predict"]
+
+
+def test_results_that_were_deleted_come_back_identical(finished: Project) -> None:
+    before = finished.digests()
+    shutil.rmtree(finished.results)
+    done = finished.run()
+    assert done.returncode == 0, done.stderr
+    assert finished.digests() == before
+
+
+def test_kill_9_of_everything_in_the_middle_of_train_and_the_same_command_again(
+    finished: Project, project: Project
+) -> None:
+    pipe = subprocess.DEVNULL
+    process = subprocess.Popen(
+        project.command(), cwd=project.folder, stdout=pipe, stderr=pipe, start_new_session=True, env=environment()
+    )
+    until = time.monotonic() + 200
+    while not list(project.folder.glob("state/train/*/step-*")):
+        assert process.poll() is None
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    kill_tree(process.pid)
+    process.wait()
+    assert not (project.results / "model").exists()
+    again = project.run()
+    assert again.returncode == 0, again.stderr
+    assert "event=resume" in (project.results / "logs/train.log").read_text()
+    assert project.digests() == finished.digests()
+
+
+def kill_tree(pid: int) -> None:
+    """Kill a process and all its descendants, the youngest too, wherever their group."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    os.kill(pid, signal.SIGSTOP)
+    for child in children:
+        kill_tree(int(child))
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_a_second_run_in_the_same_folder_is_refused_while_the_first_is_alive(project: Project) -> None:
+    pipe = subprocess.DEVNULL
+    first = subprocess.Popen(project.command(), cwd=project.folder, stdout=pipe, stderr=pipe, env=environment())
+    until = time.monotonic() + 60
+    while not project.results.exists():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    second = project.run()
+    first.send_signal(signal.SIGINT)
+    first.wait(60)
+    assert second.returncode == 2
+    assert re.search(rf"a run is going on in this folder: process {first.pid} since 20", second.stderr)
+
+
+def test_a_truncated_asset_stops_the_run_and_what_was_finished_stays(project: Project) -> None:
+    (project.folder / "sample").unlink()
+    shutil.copytree(ROOT / "sample", project.folder / "sample")
+    broken = project.folder / f"sample/sentinel-2-l2a-romania/S2_ROMANIA_{DAYS[3]}/B04.tif"
+    whole = broken.read_bytes()
+    broken.write_bytes(whole[:3000])
+    done = project.run("--keep-going", "--show-failed-logs")
+    assert done.returncode == 1
+    told = done.stdout + done.stderr
+    assert f"scene S2_ROMANIA_{DAYS[3]}, asset red (B04.tif) has 3000 bytes, the catalog says {len(whole)}" in told
+    scenes = sorted(p.name for p in (project.results / "scenes").iterdir() if p.is_dir() and p.name[0] != ".")
+    assert scenes == [f"S2_ROMANIA_{day}" for day in DAYS if day != DAYS[3]]
+    broken.write_bytes(whole)
+    planned = project.planned()
+    assert planned.count("fetch") == 1
+    assert planned.count("preprocess") == 1
+
+
+def test_a_misspelt_setting_is_one_sentence_before_any_job(project: Project) -> None:
+    project.write(train={"epocs": 3})
+    done = project.run()
+    assert done.returncode == 1
+    assert "train has no setting epocs; did you mean epochs?" in done.stderr
+    assert not project.results.exists()
+
+
+def test_a_setting_on_the_command_line_is_checked_too(project: Project) -> None:
+    done = project.run("--dry-run", "--config", "train={epochs: none}")
+    assert "train.epochs is 'none'" in done.stderr
+
+
+def test_values_of_the_config_never_run_in_the_shell(project: Project) -> None:
+    project.write(report={"title": "x; touch PWNED; $(touch PWNED) `touch PWNED` ' \" \n y"})
+    done = project.run("--dry-run", "--forceall", "--printshellcmds")
+    assert done.returncode == 0, done.stderr
+    project.write(search={"ids": ["x; touch PWNED #", "$(touch PWNED)"]})
+    assert project.run("--", "results/grid.json").returncode == 1
+    assert not (project.folder / "PWNED").exists()
+    assert "no scene matches" in (project.results / "logs/search.log").read_text()
+
+
+def test_the_list_of_rules_has_a_sentence_for_each() -> None:
+    done = subprocess.run(["snakemake", "--list"], cwd=ROOT, capture_output=True, text=True, check=True, env=environment())
+    told = dict(re.findall(r"^(\w+)\n((?:    .+\n)+)", done.stdout + "\n", re.MULTILINE))
+    assert set(told) == {*STAGES, "all"}
+    assert all(text.strip().endswith(".") for text in told.values())
+
+
+def test_init_writes_a_config_that_check_accepts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    area = ROOT / "sample/area.geojson"
+    assert cli.main(["init", str(tmp_path / "mine"), "--area", str(area), "--classes", "water", "land"]) == 0
+    told = capsys.readouterr().out
+    assert "eopipe run --configfile config.yaml" in told
+    assert cli.main(["check", str(tmp_path / "mine/config.yaml")]) == 0
+    assert cli.main(["init", str(tmp_path / "mine"), "--area", str(area)]) == 2
+    assert cli.main(["init", str(tmp_path / "other")]) == 2
+    assert cli.main(["init", str(tmp_path / "other"), "--bbox", "26", "45", "26.5", "45.5"]) == 0
+    assert "bbox: [26.0, 45.0, 26.5, 45.5]" in (tmp_path / "other/config.yaml").read_text()
