@@ -5,7 +5,7 @@ $namespaces:
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe crate
-doc: Describe a run as a Provenance Run Crate.
+doc: Put a run into one folder as an RO-Crate that says how everything was made.
 s:license: https://spdx.org/licenses/Apache-2.0
 requirements:
   NetworkAccess:
@@ -37,7 +37,7 @@ inputs:
       type: array
       items: File
     label: records
-    doc: run records of the stages
+    doc: run records of all jobs
     inputBinding:
       prefix: --records
   payload:
@@ -47,7 +47,7 @@ inputs:
       - File
       - Directory
     label: payload
-    doc: 'what the crate holds: model, maps, metrics, report'
+    doc: 'what the crate holds: model, maps, scores, report'
     inputBinding:
       prefix: --payload
   scenes:
@@ -61,7 +61,7 @@ inputs:
   workflow:
     type: File
     label: workflow
-    doc: main workflow file
+    doc: 'main workflow file: Snakefile or pipeline.cwl'
     inputBinding:
       prefix: --workflow
   crate_name:
@@ -84,16 +84,23 @@ inputs:
     - 'null'
     - File
     label: lock
-    doc: pinned Python packages
+    doc: pinned versions of the software, as constraints.txt
     inputBinding:
       prefix: --lock
   engine:
     type: string
     label: engine
-    doc: engine that ran the stages (snakemake or cwl)
+    doc: what ran the jobs (snakemake or cwl)
     default: snakemake
     inputBinding:
       prefix: --engine
+  engine_version:
+    type: string
+    label: engine version
+    doc: version of what ran the jobs
+    default: ''
+    inputBinding:
+      prefix: --engine-version
   title:
     type: string
     label: title
@@ -101,6 +108,50 @@ inputs:
     default: eopipe run
     inputBinding:
       prefix: --title
+  description:
+    type: string
+    label: description
+    doc: what the crate is about
+    default: Satellite scenes to a trained, measured and mapped model, with the record of every job.
+    inputBinding:
+      prefix: --description
+  license:
+    type: string
+    label: license
+    doc: 'licence of the crate: SPDX id, as CC-BY-4.0, or address'
+    default: Apache-2.0
+    inputBinding:
+      prefix: --license
+  author:
+    type: string
+    label: author
+    doc: name of the person who made the run
+    default: ''
+    inputBinding:
+      prefix: --author
+  orcid:
+    type:
+    - 'null'
+    - string
+    label: orcid
+    doc: ORCID of the author
+    inputBinding:
+      prefix: --orcid
+  organization:
+    type: string
+    label: organization
+    doc: name of the organization of the author, and publisher
+    default: ''
+    inputBinding:
+      prefix: --organization
+  ror:
+    type:
+    - 'null'
+    - string
+    label: ror
+    doc: ROR id of the organization
+    inputBinding:
+      prefix: --ror
 outputs:
   crate:
     type: Directory

@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is told as a bug and has a code
         if is_full(error):
             print(f"error: {no_space(Path.cwd())}", file=sys.stderr)
             return 6
@@ -150,21 +150,21 @@ def check_inputs(definition: Stage, values: dict[str, Any]) -> None:
 
 
 def _init(words: list[str]) -> int:
-    """write a commented config for an area of your own"""
+    """Write a commented config for an area of your own."""
     from eopipe.project import init
 
     return init(words)
 
 
 def _run(words: list[str]) -> int:
-    """run the whole pipeline through Snakemake, also after a crash"""
+    """Run the whole pipeline through Snakemake, also after a crash."""
     from eopipe.project import run
 
     return run(words)
 
 
 def _check(words: list[str]) -> int:
-    """check a config file before anything runs"""
+    """Check a config file before anything runs."""
     from eopipe.config import load
 
     made = Parser(prog="eopipe check", description=_check.__doc__)
@@ -176,7 +176,7 @@ def _check(words: list[str]) -> int:
 
 
 def _verify(words: list[str]) -> int:
-    """find removed, truncated or changed files below a folder"""
+    """Find removed, truncated or changed files below a folder."""
     from eopipe.publish import MANIFEST, verify
 
     made = Parser(prog="eopipe verify", description=_verify.__doc__)
@@ -197,7 +197,7 @@ def _verify(words: list[str]) -> int:
 
 
 def _sync(words: list[str]) -> int:
-    """write the files that are derived from the stages (for developers)"""
+    """Write the files that are derived from the stages (for developers)."""
     from eopipe.sync import sync
 
     return sync(words)

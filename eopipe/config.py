@@ -22,7 +22,7 @@ def adapter(port: Port) -> TypeAdapter[Any]:
 def annotated(port: Port) -> Any:
     """The port's type with the constraints that hold for each of its values."""
     constraints = port.mark.constraints if isinstance(port.mark, Option) else {}
-    base = Annotated[port.base, Field(**constraints)] if constraints else port.base
+    base: Any = Annotated[port.base, Field(**constraints)] if constraints else port.base
     if port.many:
         # An empty list on a command line is the same as none, and that means the default.
         least = 0 if port.default == () else 1
@@ -54,8 +54,7 @@ def section(name: str) -> type[BaseModel]:
     """The pydantic model of a stage's section."""
     definition = stage(name)
     fields: dict[str, Any] = {
-        port.name: (annotated(port), Field(port.default, description=port.mark.doc))
-        for port in definition.settings
+        port.name: (annotated(port), Field(port.default, description=port.mark.doc)) for port in definition.settings
     }
     return create_model(name, __config__=STRICT, __doc__=definition.summary, **fields)
 
@@ -64,8 +63,7 @@ def section(name: str) -> type[BaseModel]:
 def model() -> type[BaseModel]:
     """The pydantic model of the whole config."""
     sections: dict[str, Any] = {
-        name: (section(name), Field(default_factory=section(name), description=summary_of(name)))
-        for name in STAGES
+        name: (section(name), Field(default_factory=section(name), description=summary_of(name))) for name in STAGES
     }
     places: dict[str, Any] = {
         "results": (str, Field("results", pattern=r"^[\w./-]+$", description="folder of everything that is made")),

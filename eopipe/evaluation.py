@@ -46,8 +46,11 @@ def _bands(store: Tiles, rows: Pixels, cols: Pixels) -> npt.NDArray[np.float32]:
 
 
 def _median(stores: list[Tiles], rows: Pixels, cols: Pixels) -> npt.NDArray[np.float32]:
-    stack = np.ma.masked_invalid([_bands(store, rows, cols) for store in stores])
-    return np.asarray(np.ma.median(stack, axis=0).filled(np.nan), np.float32)
+    stack = np.sort([_bands(store, rows, cols) for store in stores], axis=0)
+    # NaN sorts last: the median of what was seen lies around the middle of the count.
+    count = np.isfinite(stack).sum(0)
+    low, high = (np.take_along_axis(stack, np.maximum(i, 0)[None], 0)[0] for i in ((count - 1) // 2, count // 2))
+    return np.where(count > 0, (low + high) / 2, np.nan).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,7 @@ def _method(data: Data) -> str:
 
 def _truth_counts(data: Data, area: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
     found = [np.bincount(g.truth[r, c], minlength=len(data.names)) for g, r, c in data.pixels(area)]
-    return np.sum(found, axis=0)
+    return np.asarray(np.sum(found, axis=0), np.int64)
 
 
 def fit_baseline(data: Data, most: int, seed: int) -> Any:

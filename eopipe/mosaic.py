@@ -60,7 +60,10 @@ def probabilities(
     shape = stores[0].shape
     for y, x in windows(shape, edge):
         wide_y, wide_x = cut(shape[0], y, halo, factor), cut(shape[1], x, halo, factor)
-        core = (slice(y.start - wide_y.start, y.stop - wide_y.start), slice(x.start - wide_x.start, x.stop - wide_x.start))
+        core = (
+            slice(y.start - wide_y.start, y.stop - wide_y.start),
+            slice(x.start - wide_x.start, x.stop - wide_x.start),
+        )
         total = np.zeros((classes, y.stop - y.start, x.stop - x.start), np.float64)
         seen = np.zeros(total.shape[1:], np.int64)
         for store in stores:
@@ -72,13 +75,22 @@ def probabilities(
 
 
 @contextmanager
-def new_map(target: Path, grid: "GeoBox", dtype: str, nodata: int, names: tuple[str, ...], **tags: Any) -> Iterator[Any]:
+def new_map(
+    target: Path, grid: "GeoBox", dtype: str, nodata: int, names: tuple[str, ...], **tags: Any
+) -> Iterator[Any]:
     """Publish a COG: the block writes windows into a tiled GeoTIFF, which is then copied with overviews."""
     import rasterio
     from rasterio.shutil import copy
 
     height, width = grid.shape
-    profile = {"driver": "GTiff", "dtype": dtype, "nodata": nodata, "count": len(names), "width": width, "height": height}
+    profile = {
+        "driver": "GTiff",
+        "dtype": dtype,
+        "nodata": nodata,
+        "count": len(names),
+        "width": width,
+        "height": height,
+    }
     profile |= {"crs": str(grid.crs), "transform": grid.affine, "tiled": True, "blockxsize": 256, "blockysize": 256}
     with publish(target) as draft:
         plain = draft.with_name("windows.tif")

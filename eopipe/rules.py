@@ -51,7 +51,7 @@ def folders(manifests: Iterable[str]) -> list[str]:
 
 def volume(manifests: Iterable[str]) -> int:
     """MB that published folders hold, as their manifests tell."""
-    rows = [row for m in manifests for row in json.loads(Path(m).read_text())["files"]]
+    rows: list[dict[str, int]] = [row for m in manifests for row in json.loads(Path(m).read_text())["files"]]
     return sum(row["size"] for row in rows) // 10**6
 
 
@@ -60,3 +60,13 @@ def records(outputs: Iterable[str]) -> list[str]:
     paths = [path.parent if path.name == MANIFEST else path for path in map(Path, outputs)]
     found = [path.with_name(f"{path.name}.run.json") for path in paths]
     return sorted({str(path) for path in found if path.is_file()})
+
+
+def about_run(configs: Iterable[Path]) -> str:
+    """Options that tell the crate what ran the jobs: the engine's version, the config, the pinned packages."""
+    from importlib.metadata import version
+
+    words = ["--engine-version", version("snakemake")]
+    for name, paths in (("--config", list(configs)), ("--lock", [Path("constraints.txt")])):
+        words += [w for path in paths[:1] if Path(path).is_file() for w in (name, str(path))]
+    return shlex.join(words)

@@ -129,8 +129,8 @@ def reference() -> str:
     """The page that lists every stage and its ports."""
     parts = ["<!-- Derived from eopipe/stages by `eopipe sync`; do not edit. -->", "# Stages", ""]
     parts += [
-        "A stage is one function: `eopipe STAGE`, its section in the config, its CWL tool and its rule are the same",
-        "thing. An **option** changes the result, so a change reruns the stage; a **knob** changes only speed or place.",
+        "A stage is one function: `eopipe STAGE`, its section in the config, its CWL tool and its rule are one thing.",
+        "An **option** changes the result, so a change reruns the stage; a **knob** changes only speed or place.",
         "",
     ]
     for name in STAGES:

@@ -70,7 +70,9 @@ def issues(crate: Path, cache: Path, severity: str = "REQUIRED", profile: str = 
         cache_path=cache,
         skip_checks=SKIPPED,
     )
-    return [f"{i.check.identifier} {i.violatingEntity or ''} {i.message}" for i in services.validate(settings).get_issues()]
+    return [
+        f"{i.check.identifier} {i.violatingEntity or ''} {i.message}" for i in services.validate(settings).get_issues()
+    ]
 
 
 if __name__ == "__main__":

@@ -91,7 +91,9 @@ def _fill(draft: Path, sources: Sources, jobs: Sequence[Job]) -> list[Part]:
     fixed |= {sources.lock.name: sources.lock} if sources.lock else {}
     fixed |= {f"{CONFIG}/{sources.config.name}": sources.config} if sources.config else {}
     placed = places(sources.payload, jobs, {METADATA, README, MANIFEST, SCENES, CONFIG, *fixed})
-    for path, source in (fixed | placed).items():
+    for path, source in fixed.items():
+        bring(source, draft / path, link=False)
+    for path, source in placed.items():
         bring(source, draft / path)
     bring_all(sources.scenes, draft / SCENES)
     return [*(part(draft, path) for path in placed), part(draft, SCENES, most=len(sources.scenes))]

@@ -1,16 +1,18 @@
 """What a crate holds: the files and folders of a run under names of the crate, hard-linked where that works.
 
 A hard link costs no space, and the crate stays a snapshot: eopipe never writes into a published file but puts
-a new one in its place.
+a new one in its place. The user's own files are copied, since an editor may write into them.
 """
 
 import os
 import shutil
 from collections import defaultdict
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from eopipe.errors import BadInputError
 from eopipe.provenance.jobs import Data, Job
 from eopipe.publish import MANIFEST, digest, files, read_json, size, write_manifest
 
@@ -31,52 +33,60 @@ def places(payload: Sequence[Path], jobs: Sequence[Job], taken: Collection[str])
     """Give every file and folder its name in the crate: its own, below the job that made it where two are alike.
 
     The names do not depend on where an engine puts the files. `taken` are names that the crate needs itself.
+    Raises BadInputError for different things that no job tells apart.
     """
     alike = defaultdict(list)
     for path in sorted(set(payload)):
         alike[path.name].append(path)
     found: dict[str, Path] = {}
     for name, paths in sorted(alike.items()):
-        single = len(paths) == 1 and name not in taken
-        found |= {name: paths[0]} if single else {f"{_maker(path, jobs)}/{name}": path for path in paths}
+        for path in paths:
+            place = name if len(paths) == 1 and name not in taken else f"{_maker(path, jobs)}/{name}"
+            if place in found and _content(path) != _content(found[place]):
+                raise BadInputError(f"{found[place]} and {path} would be one file of the crate; give one another name")
+            found[place] = path
     return found
 
 
+def _content(path: Path) -> str:
+    """What tells whether two things are equal; an unpublished folder equals only itself."""
+    return digest(path) if path.is_file() or (path / MANIFEST).is_file() else str(path)
+
+
 def _maker(path: Path, jobs: Sequence[Job]) -> str:
-    content = digest(path) if path.is_file() or (path / MANIFEST).is_file() else ""
-    made = (job for job in jobs for data in job.record.outputs if content and data.sha256 == content)
-    job = next(made, None)
-    return f"{job.stage}/{job.label}".rstrip("/") if job else content[:12] or "other"
+    content = _content(path)
+    job = next((job for job in jobs for data in job.record.outputs if data.sha256 == content), None)
+    return "/".join(filter(None, (job.stage, job.label))) if job else "other"
 
 
-def bring(source: Path, target: Path) -> None:
-    """Put a file or folder into the crate; a folder without a manifest gets one."""
+def bring(source: Path, target: Path, *, link: bool = True) -> None:
+    """Put a file or folder into the crate, linked or copied; a folder without a manifest is copied and gets one."""
     if source.is_file():
-        _link(source, target)
+        _put(source, target, link)
         return
-    for file in files(source):
-        _link(file, target / file.relative_to(source))
-    if (source / MANIFEST).is_file():
-        _link(source / MANIFEST, target / MANIFEST)
-    else:
+    published = (source / MANIFEST).is_file()
+    for file in [*files(source), *([source / MANIFEST] if published else [])]:
+        _put(file, target / file.relative_to(source), link and published)
+    if not published:
         write_manifest(target)
 
 
 def bring_all(sources: Sequence[Path], folder: Path) -> None:
     """Put files into one folder of the crate, with a manifest: that of the folder they come from, if all came."""
     for source in sources:
-        _link(source, folder / source.name)
+        _put(source, folder / source.name, link=True)
     write_manifest(folder)
 
 
-def _link(source: Path, target: Path) -> None:
+def _put(source: Path, target: Path, link: bool) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        # An engine may have staged a symbolic link, which would lead out of the crate.
-        os.link(source.resolve(), target)
-    except OSError:
-        # Another file system, or one without links.
-        shutil.copyfile(source, target)
+    if link:
+        # Another file system, or one without links, takes a copy.
+        with suppress(OSError):
+            # An engine may have staged a symbolic link, which would lead out of the crate.
+            os.link(source.resolve(), target)
+            return
+    shutil.copyfile(source, target)
 
 
 def part(crate: Path, path: str, most: int = LISTED) -> Part:
@@ -92,8 +102,8 @@ def _listed(place: Path, path: str, most: int) -> tuple[Part, ...]:
     rows = read_json(place / MANIFEST)["files"]
     if (place / "zarr.json").exists() or len(rows) > most:
         return ()
-    return tuple(Part(f"{path}/{row['path']}", _content(row["path"], row["size"], row["sha256"])) for row in rows)
+    return tuple(Part(f"{path}/{row['path']}", _file(row["path"], row["size"], row["sha256"])) for row in rows)
 
 
-def _content(path: str, bytes_: int, sha256: str) -> Data:
+def _file(path: str, bytes_: int, sha256: str) -> Data:
     return Data(port="", name=Path(path).name, folder=False, bytes=bytes_, files=1, sha256=sha256)

@@ -11,7 +11,9 @@ def evaluate(
     tiles: Annotated[tuple[Path, ...], Input("tile stores that the baseline learns from", folder=True)],
     labels: Annotated[tuple[Path, ...], Input("label store of all scenes, or one for each", folder=True)],
     chips: Annotated[Path, Input("samples of each split", format="application/json")],
-    metrics: Annotated[Path, Output("metrics.json", "scores of the map and of the baselines", format="application/json")],
+    metrics: Annotated[
+        Path, Output("metrics.json", "scores of the map and of the baselines", format="application/json")
+    ],
     *,
     baseline_pixels: Annotated[int, Option("most training pixels of the per-pixel baseline", ge=100)] = 100_000,
     seed: Annotated[int, Option("seed of the baseline's sample", ge=0)] = 0,

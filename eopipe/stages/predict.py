@@ -40,7 +40,8 @@ def predict(
         lacking = [band for band in trained.bands if band not in store.names]
         if lacking:
             raise BadInputError(
-                f"scene {store.scene} has no band {', '.join(lacking)} that the model needs; it has {', '.join(store.names)}"
+                f"scene {store.scene} has no band {', '.join(lacking)}, which the model needs; "
+                f"it has {', '.join(store.names)}"
             )
         if not same_grid(store.grid, stores[0].grid):
             raise BadInputError(f"scenes {stores[0].scene} and {store.scene} lie on different grids")

@@ -20,7 +20,9 @@ def train(
     learning_rate: Annotated[float, Option("highest learning rate of AdamW", gt=0)] = 4e-3,
     weight_decay: Annotated[float, Option("decoupled weight decay", ge=0)] = 1e-2,
     warmup: Annotated[float, Option("share of the steps in which the learning rate rises", ge=0, le=1)] = 0.2,
-    augment: Annotated[Literal["none", "symmetries"], Option("turn chips by the symmetries of the square")] = "symmetries",
+    augment: Annotated[
+        Literal["none", "symmetries"], Option("turn chips by the symmetries of the square")
+    ] = "symmetries",
     precision: Annotated[Literal["fp32", "bf16"], Option("bf16 computes with autocast")] = "fp32",
     seed: Annotated[int, Option("seed of the weights, the order and the augmentation", ge=0)] = 0,
     processes: Annotated[int, Option("processes on the node; plain DDP sums in their order", ge=1)] = 1,

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from eopipe.errors import BY_CODE, EopipeError, PreemptedError, UsageError
 from eopipe.publish import read_json
@@ -28,7 +29,9 @@ def lease(state: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            raise UsageError(f"this training is already running (process {file.read()}); wait for it or stop it") from None
+            raise UsageError(
+                f"this training is already running (process {file.read()}); wait for it or stop it"
+            ) from None
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
@@ -57,7 +60,9 @@ def launch(job: Path, state: Path, processes: int, threads: int) -> None:
         # Restarted ranks would read stale addresses from a shared store (torch 2.13, gloo).
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }
-    agent = subprocess.Popen(command(job, processes), env=environment, preexec_fn=die_with_parent)
+    # This process has one thread, so a function between fork and exec is safe.
+    line = command(job, processes)
+    agent = subprocess.Popen(line, env=environment, preexec_fn=die_with_parent)  # noqa: PLW1509
     caught: list[int] = []
 
     def forward(number: int, _frame: FrameType | None) -> None:
@@ -74,7 +79,7 @@ def launch(job: Path, state: Path, processes: int, threads: int) -> None:
 
 
 def _report(code: int, status: Path, caught: list[int]) -> None:
-    told = read_json(status) if status.exists() else {"code": code, "reason": ""}
+    told: dict[str, Any] = read_json(status) if status.exists() else {"code": code, "reason": ""}
     if code == 0 and told["code"] == 0:
         return
     kind = BY_CODE.get(told["code"])

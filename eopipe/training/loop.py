@@ -80,12 +80,14 @@ class Loop:
             loss = functional.cross_entropy(shared(images), labels, ignore_index=NO_LABEL, reduction="sum")
         told = self.world.sum(torch.stack([pixels, loss.detach().float(), self.stop.flag(pixels)]))
         # DDP averages over workers; scaling by the count of all pixels makes it the global mean.
-        (loss * self.world.size / told[0].clamp(min=1)).backward()
+        (loss * self.world.size / told[0].clamp(min=1)).backward()  # type: ignore[no-untyped-call]
         self.stop.agreed = bool(told[2] > 0)
         mean = float(told[1] / told[0].clamp(min=1))
         if not math.isfinite(mean):
             scenes = sorted({self.reader.pairs[s][0].scene for s in self.samples["train"][chosen][:, 0]})
-            raise DivergedError(f"the loss is {mean} at step {self.now.step}; the batch has chips of {', '.join(scenes)}")
+            raise DivergedError(
+                f"the loss is {mean} at step {self.now.step}; the batch has chips of {', '.join(scenes)}"
+            )
         self.optimiser.step()
         return mean
 
@@ -106,22 +108,13 @@ class Loop:
 
     def end_epoch(self, seconds: float) -> None:
         """Measure on the validation chips and note the epoch."""
-        loss, self.now.losses = self.now.losses / self.per_epoch, 0.0
-        rate = learning_rate(self.job, self.now.step - 1, self.steps)
-        epoch = self.now.step // self.per_epoch
-        row = {"epoch": epoch, "loss": round(loss, 6), "learning_rate": round(rate, 9), "val": self.measure()}
-        self.now.history.append(row)
+        loss, self.now.losses = round(self.now.losses / self.per_epoch, 6), 0.0
+        rate = round(learning_rate(self.job, self.now.step - 1, self.steps), 9)
+        epoch, val = self.now.step // self.per_epoch, self.measure()
+        self.now.history.append({"epoch": epoch, "loss": loss, "learning_rate": rate, "val": val})
         if self.world.first:
-            told = row["val"] or {}
-            log.info(
-                "event=epoch epoch=%d of=%d loss=%.4f val_accuracy=%s val_miou=%s seconds=%.1f",
-                epoch,
-                self.job.epochs,
-                loss,
-                told.get("accuracy"),
-                told.get("miou"),
-                seconds,
-            )
+            told = "".join(f" val_{name}={value}" for name, value in (val or {}).items())
+            log.info("event=epoch epoch=%d of=%d loss=%s%s seconds=%.1f", epoch, self.job.epochs, loss, told, seconds)
 
     @torch.no_grad()
     def measure(self) -> dict[str, Any] | None:

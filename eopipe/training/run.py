@@ -72,7 +72,13 @@ def key(tiles: Paths, labels: Paths, chips: Path, settings: Settings) -> str:
 
 
 def make_job(
-    tiles: Paths, labels: Paths, chips: Path, state: Path, split: dict[str, Any], settings: Settings, knobs: dict[str, Any]
+    tiles: Paths,
+    labels: Paths,
+    chips: Path,
+    state: Path,
+    split: dict[str, Any],
+    settings: Settings,
+    knobs: dict[str, Any],
 ) -> Job:
     """Check what can be checked before torchrun starts, and measure the bands."""
     pairs = pair(tiles, labels)
@@ -110,4 +116,3 @@ def _publish(model: Path, job: Job, classes: tuple[str, ...], settings: Settings
     history = read_json(last / "state.json")["history"]
     with publish(model, folder=True) as draft:
         write_trained(draft, trained, load_file(last / "model.safetensors"), history, asdict(settings))
-

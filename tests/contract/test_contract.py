@@ -103,7 +103,10 @@ def changed(section: str, **values: Any) -> dict[str, Any]:
         (changed("label", bins=[], codes=[1]), "label.codes has 1 numbers for 2 classes"),
         (changed("label", source=None), "label needs either a source"),
         (changed("search", url="https://example.org"), "search needs either a catalog (a folder) or a url"),
-        (changed("search", bbox=[26.0, 45.0, 26.001, 45.001], resolution=10.0), "split.chip 16 is larger than the area"),
+        (
+            changed("search", bbox=[26.0, 45.0, 26.001, 45.001], resolution=10.0),
+            "split.chip 16 is larger than the area",
+        ),
         (changed("preprocess", shard=48), "preprocess.shard 48 is not a multiple of preprocess.chunk 32"),
         (changed("split", fractions=[0.9, 0.9, 0.1]), "split.fractions needs three numbers"),
         (changed("train", depth=5), "split.chip 16 cannot be halved 5 times (train.depth)"),

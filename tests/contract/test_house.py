@@ -81,7 +81,7 @@ def test_a_rule_is_thin_and_calls_the_command_line(name: str) -> None:
 def test_every_path_reaches_the_shell_quoted(name: str) -> None:
     shell = "\n".join(rules()[name]).partition("shell:")[2]
     for field in re.findall(r"\{([^}]*)\}", shell):
-        quoted_before = field in ("params.options", "params.catalog", "params.scene", "resources.knobs")
+        quoted_before = field in ("params.options", "params.catalog", "params.scene", "params.more", "resources.knobs")
         assert field.endswith(":q") or quoted_before, field
 
 
@@ -118,7 +118,11 @@ def test_tests_weigh_as_much_as_code() -> None:
 
 
 def test_no_committed_text_names_a_registry_or_this_machine() -> None:
-    places = [p for p in ROOT.rglob("*") if p.suffix in {".py", ".md", ".yaml", ".yml", ".toml", ".txt", ".smk", ".cwl"}]
+    places = [
+        p for p in ROOT.rglob("*") if p.suffix in {".py", ".md", ".yaml", ".yml", ".toml", ".txt", ".smk", ".cwl"}
+    ]
     words = re.compile(r"pypi\.org|files\.pythonhosted|registry\.npmjs|deb\.debian|(?<![\w.])/(?:work|root|farm)/")
-    kept = [p for p in places if not set(p.relative_to(ROOT).parts) & {".venv", "results", "state", ".snakemake", "build"}]
+    kept = [
+        p for p in places if not set(p.relative_to(ROOT).parts) & {".venv", "results", "state", ".snakemake", "build"}
+    ]
     assert [p.name for p in kept if p != Path(__file__) and words.search(p.read_text(errors="ignore"))] == []

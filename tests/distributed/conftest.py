@@ -28,7 +28,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
         assert run_stage("preprocess", "--scene", scene, "--grid", grid, "--tiles", store, *SIZES) == 0
         tiles.append(str(store))
     source = sample / "tree_cover_density_2018.tif"
-    assert run_stage("label", "--grid", grid, "--source", source, "--bins", 50, "--labels", root / "all.zarr", *SIZES) == 0
+    assert (
+        run_stage("label", "--grid", grid, "--source", source, "--bins", 50, "--labels", root / "all.zarr", *SIZES) == 0
+    )
     made = Data(root, tiles)
     plan = ["--method", "west-east", "--fractions", 0.48, 0.16, 0.36, "--chip", 16, "--stride", 8]
     assert run_stage("split", *made.inputs()[:-2], "--chips", root / "split.json", *plan) == 0

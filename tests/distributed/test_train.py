@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import pytest
-
 from trainings import Training, payload, workers
 
 

@@ -17,7 +17,14 @@ class Data:
     tiles: list[str] = field(default_factory=list)
 
     def inputs(self) -> list[str]:
-        return ["--tiles", *self.tiles, "--labels", str(self.root / "all.zarr"), "--chips", str(self.root / "split.json")]
+        return [
+            "--tiles",
+            *self.tiles,
+            "--labels",
+            str(self.root / "all.zarr"),
+            "--chips",
+            str(self.root / "split.json"),
+        ]
 
 
 def run_stage(*words: object) -> int:

@@ -43,7 +43,13 @@ class Project:
 
     def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
-            self.command(*words), cwd=self.folder, capture_output=True, text=True, timeout=400, check=False, env=environment()
+            self.command(*words),
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=400,
+            check=False,
+            env=environment(),
         )
 
     def planned(self, *words: str) -> list[str]:

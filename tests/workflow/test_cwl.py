@@ -17,7 +17,13 @@ TOOLS = {path.stem: path for path in (ROOT / "cwl").glob("*.yml")}
 
 def cwltool(*words: object, cwd: Path) -> dict[str, Any]:
     done = subprocess.run(
-        ["cwltool", "--quiet", *map(str, words)], cwd=cwd, capture_output=True, text=True, timeout=400, check=False, env=environment()
+        ["cwltool", "--quiet", *map(str, words)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+        env=environment(),
     )
     assert done.returncode == 0, done.stderr
     made: dict[str, Any] = json.loads(done.stdout)
@@ -41,7 +47,9 @@ def by_cwl(finished: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
-@pytest.mark.parametrize("name", ["model/manifest.json", "metrics.json", "split.json", "grid.json", "model.onnx", "report.html"])
+@pytest.mark.parametrize(
+    "name", ["model/manifest.json", "metrics.json", "split.json", "grid.json", "model.onnx", "report.html"]
+)
 def test_cwl_and_snakemake_make_the_same_bytes(finished: Project, by_cwl: Path, name: str) -> None:
     assert sha256(by_cwl / name) == sha256(finished.results / name)
 

@@ -191,7 +191,9 @@ def test_values_of_the_config_never_run_in_the_shell(project: Project) -> None:
 
 
 def test_the_list_of_rules_has_a_sentence_for_each() -> None:
-    done = subprocess.run(["snakemake", "--list"], cwd=ROOT, capture_output=True, text=True, check=True, env=environment())
+    done = subprocess.run(
+        ["snakemake", "--list"], cwd=ROOT, capture_output=True, text=True, check=True, env=environment()
+    )
     told = dict(re.findall(r"^(\w+)\n((?:    .+\n)+)", done.stdout + "\n", re.MULTILINE))
     assert set(told) == {*STAGES, "all"}
     assert all(text.strip().endswith(".") for text in told.values())

@@ -42,7 +42,8 @@ rule crate:
             *eo.folders([input.model]),
         ],
         crate=subpath(output.root, parent=True),
+        more=eo.about_run(workflow.configfiles),
         options=options("crate"),
     shell:
         "eopipe crate --records {params.records:q} --payload {params.payload:q} --scenes {input.scenes:q}"
-        " --workflow {input.workflow:q} --crate {params.crate:q} {params.options} {resources.knobs} > {log:q} 2>&1"
+        " --workflow {input.workflow:q} --crate {params.crate:q} {params.more} {params.options} {resources.knobs} > {log:q} 2>&1"
