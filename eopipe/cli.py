@@ -127,9 +127,9 @@ def run_stage(definition: Stage, words: Sequence[str]) -> int:
     try:
         definition.function(**values)
     except EopipeError as error:
-        write_record(definition, values, start, str(error))
+        write_record(definition, values, [definition.name, *words], start, str(error))
         raise
-    write_record(definition, values, start)
+    write_record(definition, values, [definition.name, *words], start)
     return 0
 
 

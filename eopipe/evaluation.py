@@ -73,7 +73,7 @@ class Data:
             raise BadInputError("one mosaic cannot be compared with labels that differ from scene to scene")
         members = [pairs] if len(maps) == 1 else [[one] for one in pairs]
         groups = [
-            Group(_read_map(path, some[0][0]), [image for image, _ in some], some[0][1].read("label"))
+            Group(_read_map(path, [image for image, _ in some]), [image for image, _ in some], some[0][1].read("label"))
             for path, some in zip(maps, members, strict=True)
         ]
         shape, chip = pairs[0][0].shape, split["chip"]
@@ -87,12 +87,16 @@ class Data:
             yield group, rows, cols
 
 
-def _read_map(path: Path, store: Tiles) -> Pixels:
+def _read_map(path: Path, stores: list[Tiles]) -> Pixels:
     import rasterio
 
     with rasterio.open(path) as file:
-        if file.shape != store.shape or not file.transform.almost_equals(store.grid.affine):
-            raise BadInputError(f"map {path.name} does not lie on the grid of scene {store.scene}")
+        if file.shape != stores[0].shape or not file.transform.almost_equals(stores[0].grid.affine):
+            raise BadInputError(f"map {path.name} does not lie on the grid of scene {stores[0].scene}")
+        made_from, given = str(file.tags().get("scenes", "")).split(), [store.scene for store in stores]
+        if made_from != given:
+            gone = " ".join(sorted(set(made_from) ^ set(given)))
+            raise BadInputError(f"map {path} was made from other scenes than it is compared with: {gone}")
         return np.asarray(file.read(1))
 
 

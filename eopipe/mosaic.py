@@ -108,14 +108,19 @@ def write_maps(
     names: tuple[str, ...],
     classes: Path,
     chances: Path,
+    scenes: list[str],
 ) -> None:
-    """Write the COG of classes (uint8, 255 no scene) and the one of probabilities (uint16, scale 1/10000)."""
+    """Write the COG of classes (uint8, 255 no scene) and the one of probabilities (uint16, scale 1/10000).
+
+    Both name the scenes that they were made from.
+    """
     from rasterio.windows import Window
 
     with ExitStack() as stack:
+        told = " ".join(scenes)
         legend = ", ".join(f"{n}={name}" for n, name in enumerate(names))
-        class_map = stack.enter_context(new_map(classes, grid, "uint8", NO_LABEL, ("class",), classes=legend))
-        chance_map = stack.enter_context(new_map(chances, grid, "uint16", NO_PROBABILITY, names))
+        class_map = stack.enter_context(new_map(classes, grid, "uint8", NO_LABEL, ("class",), classes=legend, scenes=told))
+        chance_map = stack.enter_context(new_map(chances, grid, "uint16", NO_PROBABILITY, names, scenes=told))
         chance_map.scales = [1 / SCALE] * len(names)
         for y, x, chance, seen in parts:
             there, box = seen > 0, Window.from_slices(y, x)

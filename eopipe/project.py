@@ -132,20 +132,27 @@ def run(words: list[str]) -> int:
 
 
 def _snakemake(words: list[str]) -> int:
-    command = [sys.executable, "-m", "snakemake", "--snakefile", str(snakefile()), *words]
+    command = [sys.executable, "-m", "snakemake", "--snakefile", str(snakefile()), "--rerun-incomplete"]
     if not {"--profile", "--cores", "-c", "--workflow-profile"} & {word.partition("=")[0] for word in words}:
         command += ["--cores", "all"]
+    # Targets may stand behind a `--`, so nothing comes after the caller's words.
+    command += words
     if any(Path(".snakemake/locks").glob("*")):
-        subprocess.run([*command, "--unlock"], check=False, capture_output=True)
-    return subprocess.run([*command, "--rerun-incomplete"], check=False).returncode
+        subprocess.run([*command[:5], "--unlock", *command[5:]], check=False, capture_output=True)
+    return subprocess.run(command, check=False).returncode
 
 
 def summary(results: str) -> str:
-    """Where to look after a run, and the scores in one line each."""
+    """Where to look after a run, and the scores in one line each, as far as they were made."""
     root = Path(results)
-    metrics = read_json(root / "metrics.json")
+    names = ("report.html", "map.png", "metrics.json", "model.onnx", "crate/ro-crate-metadata.json")
+    made = [f"  {root / name}" for name in names if (root / name).is_file()]
+    scores = _scores(root / "metrics.json") if (root / "metrics.json").is_file() else []
+    return "\n".join([*scores, *(["", "Look at:", *made] if made else [])])
+
+
+def _scores(path: Path) -> list[str]:
+    metrics = read_json(path)
     rows = (("this model", "model"), ("per-pixel trees", "pixel_baseline"), ("majority class", "majority"))
-    lines = [f"  {n:<16} accuracy {metrics[k]['accuracy']:.3f}   mIoU {metrics[k]['miou']:.3f}" for n, k in rows]
-    places = ("report.html", "map.png", "metrics.json", "model.onnx", "crate/ro-crate-metadata.json")
-    told = [f"  {root / place}" for place in places]
-    return "\n".join(["", "In places that the model never saw:", *lines, "", "Look at:", *told])
+    told = [f"  {n:<16} accuracy {metrics[k]['accuracy']:.3f}   mIoU {metrics[k]['miou']:.3f}" for n, k in rows]
+    return ["", "In places that the model never saw:", *told]

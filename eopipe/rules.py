@@ -44,13 +44,15 @@ def _user_marks(name: str) -> list[Mark]:
     return [port.mark for port in stage(name).settings if isinstance(port.mark, Input)]
 
 
-def folders(manifests: Iterable[str]) -> list[str]:
-    """The folders that manifests stand for."""
-    return [str(Path(manifest).parent) for manifest in manifests]
+def folders(manifests: Iterable[str] | str) -> list[str]:
+    """The folders that manifests stand for; Snakemake gives one word while it waits for the search."""
+    return [manifests] if isinstance(manifests, str) else [str(Path(manifest).parent) for manifest in manifests]
 
 
-def volume(manifests: Iterable[str]) -> int:
-    """MB that published folders hold, as their manifests tell."""
+def volume(manifests: Iterable[str] | str) -> int:
+    """MB that published folders hold, as their manifests tell; 0 while the search has not ended."""
+    if isinstance(manifests, str):
+        return 0
     rows: list[dict[str, int]] = [row for m in manifests for row in json.loads(Path(m).read_text())["files"]]
     return sum(row["size"] for row in rows) // 10**6
 
@@ -70,3 +72,8 @@ def about_run(configs: Iterable[Path]) -> str:
     for name, paths in (("--config", list(configs)), ("--lock", [Path("constraints.txt")])):
         words += [w for path in paths[:1] if Path(path).is_file() for w in (name, str(path))]
     return shlex.join(words)
+
+
+def rules_of(snakefile: str) -> str:
+    """The folder of the rules that a Snakefile includes."""
+    return str(Path(snakefile).parent / "workflow")

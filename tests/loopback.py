@@ -6,6 +6,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -33,6 +34,7 @@ class Fault:
     cut: int | None = None  # so many bytes of the body are sent, then the line breaks
     deaf: bool = False  # ignores Range
     pause: float = 0.0  # seconds before the answer
+    drip: float = 0.0  # seconds between pieces of the body
     drop: tuple[str, ...] = ()  # headers that are not sent
 
 
@@ -101,7 +103,11 @@ def _handler(web: Loopback) -> type[BaseHTTPRequestHandler]:
                 if name not in fault.drop:
                     self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(body[: fault.cut])
+            piece = 16_384 if fault.drip else len(body) or 1
+            with suppress(ConnectionError):
+                for start in range(0, len(body[: fault.cut]), piece):
+                    self.wfile.write(body[: fault.cut][start : start + piece])
+                    time.sleep(fault.drip)
 
         def log_message(self, *_: object) -> None:
             pass

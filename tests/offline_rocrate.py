@@ -8,6 +8,7 @@ import io
 import json
 import sys
 import tempfile
+import warnings
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -70,9 +71,11 @@ def issues(crate: Path, cache: Path, severity: str = "REQUIRED", profile: str = 
         cache_path=cache,
         skip_checks=SKIPPED,
     )
-    return [
-        f"{i.check.identifier} {i.violatingEntity or ''} {i.message}" for i in services.validate(settings).get_issues()
-    ]
+    with warnings.catch_warnings():
+        # The validator's own libraries.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        found = services.validate(settings).get_issues()
+    return [f"{i.check.identifier} {i.violatingEntity or ''} {i.message}" for i in found]
 
 
 if __name__ == "__main__":

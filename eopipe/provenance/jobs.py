@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from eopipe.contract import STAGES
 from eopipe.errors import BadInputError
-from eopipe.provenance.scrub import command, scrub
+from eopipe.provenance.scrub import argument, command, scrub
 from eopipe.publish import read_json
 
 FROZEN = ConfigDict(frozen=True, extra="ignore")
@@ -99,9 +99,14 @@ class Job:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings that were given a value, without credentials."""
-        given = {k: v for k, v in self.record.settings.items() if v not in (None, "", [])}
-        return {k: scrub(v) if isinstance(v, str) else v for k, v in sorted(given.items())}
+        """The settings that have a value, without paths of the machine and without credentials."""
+        return {k: _shown(v) for k, v in sorted(self.record.settings.items()) if v not in (None, "", [])}
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_shown(one) for one in value]
+    return argument(value) if isinstance(value, str) else value
 
 
 def read_jobs(records: Sequence[Path]) -> tuple[Job, ...]:

@@ -7,7 +7,6 @@ import os
 import platform
 import resource
 import subprocess
-import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -32,8 +31,8 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def write_record(stage: Stage, values: dict[str, Any], start: str, error: str = "") -> None:
-    """Write the record of a job that has ended; `error` is empty for one that went well."""
+def write_record(stage: Stage, values: dict[str, Any], words: list[str], start: str, error: str = "") -> None:
+    """Write the record of a job that has ended, with its command; `error` is empty for one that went well."""
     outputs = stage.of(Output)
     record = {
         "stage": stage.name,
@@ -42,7 +41,7 @@ def write_record(stage: Stage, values: dict[str, Any], start: str, error: str = 
         "error": error,
         "start": start,
         "end": now(),
-        "arguments": ["eopipe", *sys.argv[1:]],
+        "arguments": ["eopipe", *words],
         "settings": {p.name: _plain(values[p.name]) for p in stage.ports if not is_path(p)},
         "inputs": _entities(stage.of(Input), values),
         "outputs": [] if error else _entities(outputs, values),

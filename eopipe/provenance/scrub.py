@@ -7,8 +7,8 @@ from pathlib import PurePosixPath
 from urllib.parse import urlsplit
 
 ADDRESS = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]+://[^\s'\"<>]+")
-# A path begins where no word and no other slash comes before: 1/2 and http://host are none.
-OUTSIDE = re.compile(r"(?:(?<![\w./~:])|(?<=:)(?!//))(?:~[\w.-]*|\.\.)?/[^\s'\"<>(),;:]*")
+# A path begins where no word and no other slash comes before: 1/2, http://host and the dates ../2020-05-01 are none.
+OUTSIDE = re.compile(r"(?:(?<![\w./~:])|(?<=:)(?!//))(?:~[\w.-]*|\.\.(?!/\d))?/[^\s'\"<>(),;:]*")
 
 
 def command(words: Iterable[str]) -> str:
@@ -17,14 +17,19 @@ def command(words: Iterable[str]) -> str:
     >>> command(["eopipe", "fetch", "--item", "/home/ada/my runs/a.geojson", "--scene=results/a"])
     'eopipe fetch --item a.geojson --scene=results/a'
     """
-    return shlex.join(_word(word) for word in words)
+    return shlex.join(argument(word) for word in words)
 
 
-def _word(word: str) -> str:
+def argument(word: str) -> str:
+    """One word of a command line, or one setting, that can be shown.
+
+    >>> argument("~/my runs/a.tif"), argument("2020-05-01/..")
+    ('a.tif', '2020-05-01/..')
+    """
     flag, equals, value = word.partition("=")
     if flag.startswith("--") and equals:
-        return f"{flag}={_word(value)}"
-    if word.startswith(("/", "~")) or ("://" not in word and ".." in PurePosixPath(word).parts):
+        return f"{flag}={argument(value)}"
+    if "://" not in word and (word.startswith(("/", "~")) or "/../" in word or OUTSIDE.match(word)):
         return PurePosixPath(word).name or "."
     return scrub(word)
 

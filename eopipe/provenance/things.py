@@ -18,6 +18,8 @@ FORMATS = {
     ".md": "text/markdown",
     ".pdf": "application/pdf",
     ".png": "image/png",
+    ".py": "text/x-python",
+    ".smk": "text/x-python",
     ".svg": "image/svg+xml",
     ".tif": "image/tiff",
     ".tsv": "text/tab-separated-values",

@@ -247,5 +247,11 @@ def _pruned(item: Item, assets: tuple[str, ...]) -> Item:
     kept = {name: item["assets"][name] for name in assets}
     for name, asset in kept.items():
         safe_href(asset["href"], f"scene {item['id']}, asset {name}")
-    links = [link for link in item.get("links", []) if link.get("rel") in ("license", "derived_from", "via")]
+    links = [link for link in item.get("links", []) if _is_kept(link)]
     return item | {"assets": kept, "links": links}
+
+
+def _is_kept(link: dict[str, Any]) -> bool:
+    """Links that say where a scene comes from and under which licence; a path of this machine does not."""
+    known = link.get("rel") in ("license", "derived_from", "via", "self")
+    return known and urlsplit(str(link.get("href"))).scheme in ("http", "https")

@@ -1,5 +1,6 @@
 """Bring one asset to disk: whole, checked, resumed where it broke off."""
 
+import fcntl
 import hashlib
 import ipaddress
 import json
@@ -9,13 +10,24 @@ import random
 import shutil
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-from eopipe.errors import BadInputError, EopipeError, IntegrityError, RefusedError, UpstreamError
+from eopipe.errors import (
+    BadInputError,
+    EopipeError,
+    IntegrityError,
+    RefusedError,
+    UpstreamError,
+    UsageError,
+    is_full,
+    no_space,
+)
+from eopipe.scenes.content import damage, is_page, no_raster, suffix
 from eopipe.scenes.item import safe_href, scene_name, scheme
 
 log = logging.getLogger("eopipe")
@@ -27,18 +39,6 @@ MAX_WAIT = 120.0
 SLOWEST, GRACE = 1000.0, 60.0
 BLOCK = 1 << 16
 RETRY_CODES = (408, 425, 429)
-# Multihash codes (https://github.com/multiformats/multicodec) of the hashes that STAC catalogs use.
-MULTIHASH = {
-    "1220": "sha256",
-    "1340": "sha512",
-    "1114": "sha1",
-    "d50110": "md5",
-    "1440": "sha3_512",
-    "1620": "sha3_256",
-    "c0e40240": "blake2b",
-    "e0e40220": "blake2s",
-}
-RASTER = {b"II*\0": ".tif", b"MM\0*": ".tif", b"II+\0": ".tif", b"MM\0+": ".tif", b"\0\0\0\x0c": ".jp2"}
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,36 @@ class Again:
     reason: str
     wait: float = 0.0
     slow: bool = False
+
+
+@contextmanager
+def alone_in(room: Path) -> Iterator[None]:
+    """Make the folder of unfinished downloads and keep other processes out of it until the block ends.
+
+    Raises UsageError when another process is at work there, NoSpaceError when the disk or quota fills up.
+    """
+    handle = -1
+    try:
+        room.mkdir(parents=True, exist_ok=True)
+        handle = os.open(room, os.O_RDONLY)
+        _lock(handle, room)
+        yield
+    except OSError as error:
+        if is_full(error):
+            raise no_space(room) from error
+        raise
+    finally:
+        if handle >= 0:
+            os.close(handle)
+
+
+def _lock(handle: int, room: Path) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise UsageError(f"another eopipe is fetching into {room}; wait until it has ended") from error
+    except OSError:
+        log.info("event=no_lock folder=%s reason='the file system has no locks'", room.name)
 
 
 def part_name(name: str, asset: dict[str, Any]) -> str:
@@ -64,14 +94,14 @@ def bring(asset: dict[str, Any], where: str, catalog: Path | None, part: Path) -
     href = safe_href(asset["href"], where)
     fetch = _from_http if scheme(href) else _from_folder
     for attempt in (1, 2):
-        if not _is_done(asset, part):
+        if fetch is _from_folder or not _is_done(asset, part):
             fetch(href, where, catalog, part)
-        wrong = _damage(asset, part)
+        wrong = damage(asset, part)
         if not wrong:
             break
         kept = _quarantine(part)
-        if _is_page(kept) or attempt == 2 or fetch is _from_folder:
-            raise _refuse(kept, where) if _is_page(kept) else IntegrityError(f"{where} ({_name(href)}) {wrong}")
+        if is_page(kept) or attempt == 2 or fetch is _from_folder:
+            raise no_raster(kept, where) if is_page(kept) else IntegrityError(f"{where} ({_name(href)}) {wrong}")
         log.warning("event=refetch asset=%s reason=%r", where, wrong)
     suffix(part, where)
     _finish(part)
@@ -87,7 +117,7 @@ def _is_done(asset: dict[str, Any], part: Path) -> bool:
     if not part.exists():
         return False
     whole = part.with_suffix(".whole").exists() or bool(asset.get("file:checksum"))
-    return whole and not _damage(asset, part)
+    return whole and not damage(asset, part)
 
 
 def _finish(part: Path) -> None:
@@ -101,41 +131,6 @@ def _quarantine(part: Path) -> Path:
     for ending in (".whole", ".etag"):
         part.with_suffix(ending).unlink(missing_ok=True)
     return part.replace(part.with_suffix(".quarantine"))
-
-
-def suffix(part: Path, where: str) -> str:
-    """The file ending that the first bytes tell; refuse what is no GeoTIFF or JPEG 2000."""
-    with part.open("rb") as file:
-        found = RASTER.get(file.read(4))
-    if found is None:
-        raise _refuse(part, where)
-    return found
-
-
-def _refuse(part: Path, where: str) -> BadInputError:
-    looks = "an HTML or XML page" if _is_page(part) else "something else"
-    return BadInputError(f"{where} is no GeoTIFF or JPEG 2000 file: it looks like {looks}")
-
-
-def _is_page(part: Path) -> bool:
-    with part.open("rb") as file:
-        return file.read(64).lstrip()[:1] == b"<"
-
-
-def _damage(asset: dict[str, Any], part: Path) -> str:
-    """What is wrong with a file in the light of the item, or nothing."""
-    want, have = asset.get("file:size"), part.stat().st_size
-    if want is not None and want != have:
-        return f"has {have} bytes, the catalog says {want}: the copy is truncated or another version"
-    if not have:
-        return "is empty"
-    code = str(asset.get("file:checksum") or "").lower()
-    for prefix, name in MULTIHASH.items():
-        if code.startswith(prefix):
-            with part.open("rb") as file:
-                found = hashlib.file_digest(file, name).hexdigest()
-            return "" if found == code.removeprefix(prefix) else f"does not match its {name} checksum in the catalog"
-    return f"has a checksum of unknown kind ({code[:8]}…)" if code else ""
 
 
 def _from_folder(href: str, where: str, catalog: Path | None, part: Path) -> None:

@@ -22,9 +22,9 @@ def fetch(
     import shutil
     from functools import partial
 
-    from eopipe.errors import is_full, no_space
     from eopipe.publish import publish, write_json
-    from eopipe.scenes.download import all_of, bring, part_name, suffix
+    from eopipe.scenes.content import suffix
+    from eopipe.scenes.download import all_of, alone_in, bring, part_name
     from eopipe.scenes.item import ITEM_FILE, read_item, scene_name
 
     frozen = read_item(item)
@@ -32,17 +32,12 @@ def fetch(
     assets = dict(sorted(frozen["assets"].items()))
     where = {name: f"scene {frozen['id']}, asset {name}" for name in assets}
     tasks = [partial(bring, asset, where[n], catalog, room / part_name(n, asset)) for n, asset in assets.items()]
-    try:
-        room.mkdir(parents=True, exist_ok=True)
+    with alone_in(room):
         come = dict(zip(assets, all_of(tasks, workers), strict=True))
-    except OSError as error:
-        if is_full(error):
-            raise no_space(room) from error
-        raise
-    with publish(scene, folder=True) as draft:
-        for name, part in come.items():
-            file = scene_name(name) + suffix(part, where[name])
-            shutil.copyfile(part, draft / file)
-            frozen["assets"][name]["href"] = file
-        write_json(draft / ITEM_FILE, frozen)
-    shutil.rmtree(room)
+        with publish(scene, folder=True) as draft:
+            for name, part in come.items():
+                file = scene_name(name) + suffix(part, where[name])
+                shutil.copyfile(part, draft / file)
+                frozen["assets"][name]["href"] = file
+            write_json(draft / ITEM_FILE, frozen)
+        shutil.rmtree(room)

@@ -55,4 +55,5 @@ def predict(
         halo=halo,
         factor=trained.architecture.factor,
     )
-    write_maps(parts, stores[0].grid, trained.classes, classes, probabilities)
+    scenes = [store.scene for store in stores]
+    write_maps(parts, stores[0].grid, trained.classes, classes, probabilities, scenes)

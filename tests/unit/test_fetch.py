@@ -3,6 +3,11 @@
 import hashlib
 import json
 import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +117,17 @@ def test_a_local_asset_that_is_missing_is_named(
     assert not (tmp_path / "scene").exists()
 
 
+def test_a_local_asset_that_was_replaced_between_two_runs_comes_new(
+    scene: dict[str, Any], red: bytes, catalog: Catalog, tmp_path: Path, run: Run
+) -> None:
+    (catalog.root / "s0" / "blue.tif").rename(tmp_path / "away.tif")
+    assert fetch(run, tmp_path, local(unsure(scene))).code == 3
+    (catalog.root / "s0" / "red.tif").write_bytes(red[:4] + red[4:][::-1])
+    (tmp_path / "away.tif").rename(catalog.root / "s0" / "blue.tif")
+    assert fetch(run, tmp_path, local(unsure(scene))).code == 0
+    assert (tmp_path / "scene" / "red.tif").read_bytes() == red[:4] + red[4:][::-1]
+
+
 def test_a_relative_path_needs_a_catalog(scene: dict[str, Any], tmp_path: Path, run: Run) -> None:
     (tmp_path / "item.json").write_text(json.dumps(local(scene)))
     ended = run("fetch", "--item", tmp_path / "item.json", "--scene", tmp_path / "scene")
@@ -211,6 +227,50 @@ def test_a_download_goes_on_in_the_next_run(
     assert [asked.path for asked in web.asked] == [RED], "only what is missing is asked for"
     assert "Range" in web.asked[0].headers
     assert (tmp_path / "scene" / "red.tif").read_bytes() == red
+
+
+@contextmanager
+def fetching(place: Path, item: dict[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
+    """Run fetch in another process, up to where a part of the red band lies on disk."""
+    (place / "item.geojson").write_text(json.dumps(item))
+    words = ["fetch", "--item", place / "item.geojson", "--scene", place / "scene"]
+    process = subprocess.Popen([sys.executable, "-m", "eopipe", *words], stderr=subprocess.DEVNULL)
+    try:
+        until = time.monotonic() + 20
+        while not any(p.stat().st_size for p in place.glob(".scene.parts/red-*.part")):
+            assert process.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_kill_9_in_the_middle_loses_no_more_than_a_block(
+    scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback
+) -> None:
+    web.fail(RED, times=None, drip=0.2)
+    for _ in range(2):
+        with fetching(tmp_path, remote(unsure(scene), web)):
+            pass
+        assert not (tmp_path / "scene").exists()
+    web.heal()
+    assert fetch(run, tmp_path, remote(unsure(scene), web)).code == 0
+    assert int(web.requests(RED)[0].headers["Range"].removeprefix("bytes=").removesuffix("-")) >= 65_536
+    assert (tmp_path / "scene" / "red.tif").read_bytes() == red
+    assert not list(tmp_path.glob(".scene*"))
+
+
+def test_a_second_fetch_of_the_same_scene_is_sent_away(
+    scene: dict[str, Any], tmp_path: Path, run: Run, web: Loopback
+) -> None:
+    web.fail(RED, times=None, drip=0.2)
+    with fetching(tmp_path, remote(unsure(scene), web)) as first:
+        ended = fetch(run, tmp_path, remote(unsure(scene), web))
+        assert ended.code == 2
+        assert "another eopipe is fetching" in ended.said
+        assert first.poll() is None
 
 
 @pytest.mark.usefixtures("impatient")

@@ -48,6 +48,8 @@ def test_windows_tile_a_raster_exactly_once(height: int, width: int, edge: int) 
     for y, x in windows((height, width), edge):
         assert 0 < y.stop - y.start <= edge
         assert 0 < x.stop - x.start <= edge
+        assert y.stop <= height
+        assert x.stop <= width
         seen[y, x] += 1
     assert (seen == 1).all()
 

@@ -195,6 +195,17 @@ def test_an_area_cuts_the_grid_on_the_pixels_of_the_scenes(three: Catalog, tmp_p
     assert 20 < grid["shape"][1] < 28
 
 
+def test_the_grid_of_a_wide_area_covers_its_bulging_edges(three: Catalog, tmp_path: Path, run: Run) -> None:
+    from pyproj import Transformer
+
+    words = ("--bbox", 10, 45, 20, 47, "--crs", "EPSG:32633", "--resolution", 1000)
+    assert search(run, tmp_path, three.write(), *words).code == 0
+    _, south = Transformer.from_crs("EPSG:4326", "EPSG:32633", always_xy=True).transform(15, 45)
+    grid = read_json(tmp_path / "grid.json")
+    bottom = grid["transform"][5] - 1000 * grid["shape"][0]
+    assert south - 1000 < bottom <= south
+
+
 @pytest.mark.parametrize(
     "text",
     ["[]", "5", '{"type": "FeatureCollection", "features": []}', '{"type": "Point", "coordinates": [500000, 5000000]}'],

@@ -27,11 +27,11 @@ class Project:
         return self.folder / "results"
 
     def write(self, **changes: dict[str, Any]) -> None:
-        """Write the demo's config with some sections changed: six scenes, two epochs."""
+        """Write the demo's config with some sections changed: six scenes, a small model."""
         config = yaml.safe_load((ROOT / "config/config.yaml").read_text())
         small = {
             "search": {"ids": [f"S2_ROMANIA_{day}" for day in DAYS]},
-            "train": {"epochs": 2, "width": 8, "checkpoint_every": 2},
+            "train": {"epochs": 12, "batch": 8, "width": 8, "checkpoint_every": 10},
         }
         for part in (small, changes):
             for name, values in part.items():
@@ -42,10 +42,12 @@ class Project:
         return [sys.executable, "-m", "eopipe", "run", "--configfile", "config.yaml", "--cores", "2", *words]
 
     def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        """Run to the end; what was told on either stream stands in `stdout`."""
         return subprocess.run(
             self.command(*words),
             cwd=self.folder,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
             timeout=400,
             check=False,
@@ -55,8 +57,8 @@ class Project:
     def planned(self, *words: str) -> list[str]:
         """The rules that a dry run would run, each as often as it would."""
         done = self.run("--dry-run", *words)
-        assert done.returncode == 0, done.stderr
-        return re.findall(r"^(?:local)?(?:rule|checkpoint) (\w+):", done.stdout + done.stderr, re.MULTILINE)
+        assert done.returncode == 0, done.stdout
+        return re.findall(r"^(?:local)?(?:rule|checkpoint) (\w+):", done.stdout, re.MULTILINE)
 
     def digests(self) -> dict[str, str]:
         """The sha256 of every payload: no records, logs, benchmarks, and not the crate, which tells times."""
@@ -77,5 +79,5 @@ def environment() -> dict[str, str]:
 
 def commands(log: str) -> list[list[str]]:
     """The words of every eopipe command that a dry run printed, without what redirects its output."""
-    lines = [line.strip() for line in log.splitlines() if line.strip().startswith("eopipe ")]
+    lines = [line[line.index("eopipe ") :] for line in log.splitlines() if "eopipe " in line]
     return [shlex.split(line.partition(" > ")[0])[1:] for line in lines]

@@ -41,7 +41,7 @@ def by_cwl(finished: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
     job = yaml.safe_load((ROOT / "cwl/pipeline.yml").read_text())
     sample = {"class": "Directory", "path": str(ROOT / "sample")}
     source = {"class": "File", "path": str(ROOT / "sample/tree_cover_density_2018.tif")}
-    job |= {"catalog": sample, "source": source, "epochs": 2, "width": 8, "ids": [f"S2_ROMANIA_{d}" for d in DAYS]}
+    job |= {"catalog": sample, "source": source, "epochs": 12, "batch": 8, "width": 8, "ids": [f"S2_ROMANIA_{d}" for d in DAYS]}
     (folder / "job.yml").write_text(yaml.safe_dump(job))
     cwltool("--outdir", folder / "out", ROOT / "cwl/pipeline.cwl", "job.yml", cwd=folder)
     return folder / "out"
@@ -85,7 +85,7 @@ def checkout(finished: Project, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 def test_cwltool_train_inputs_works_literally(checkout: Path, finished: Project) -> None:
     job = checkout / "cwl/inputs.yml"
-    job.write_text(job.read_text().replace("epochs: 10", "epochs: 2\nwidth: 8"))
+    job.write_text(job.read_text().replace("epochs: 10", "epochs: 12\nwidth: 8").replace("batch: 32", "batch: 8"))
     made = cwltool("train.cwl", "inputs.yml", cwd=checkout / "cwl")
     assert made["model"]["class"] == "Directory"
     assert sha256(checkout / "cwl/model/manifest.json") == sha256(finished.results / "model/manifest.json")

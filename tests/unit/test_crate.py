@@ -1,0 +1,446 @@
+"""The crate of a run that really ran, checked by the validator of the profile."""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from offline_rocrate import issues, seed
+from scenery import Catalog, Run, write_raster
+
+from eopipe.cli import main
+from eopipe.provenance.scrub import argument, command, scrub
+from eopipe.publish import digest, read_json, sha256, write_json
+
+Entities = dict[str, dict[str, Any]]
+HOME, USER = "home", "grace hopper"
+LICENCE, TOKEN = "https://example.org/legal", "sig=5ecret"
+TOOL = "https://github.com/eopipe/eopipe/blob/v{}/eopipe/stages/{}.py"
+ACTIONS = ("CreateAction", "ControlAction", "OrganizeAction")
+
+
+@dataclass
+class Project:
+    """A run on disk, in the home of somebody: scenes A and B up to the split, and a job that failed."""
+
+    root: Path
+    failed: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.results = self.root / "results"
+        self.failed = self.results / "tiles/lost.zarr.run.json"
+
+    def make(self) -> None:
+        """Run the stages."""
+        self._catalog()
+        truth = np.tile(np.repeat([[0], [1]], 8, axis=0), (4, 96)).astype("uint8")
+        source = write_raster(self.root / "truth.tif", truth, nodata=255)
+        (self.root / "Snakefile").write_text("rule all:\n    input: []\n")
+        (self.root / "config.yaml").write_text("results: results\n")
+        (self.root / "constraints.txt").write_text("numpy==2.4.0\n")
+        made, catalog = self.results, self.root / "catalog"
+        grid = ("--grid", made / "grid.json")
+        small = ("--chunk", 32, "--shard", 64)
+        bands = ("--bands", "blue", "red")
+        self.run("search", "--items", made / "items", *grid, "--catalog", catalog, "--assets", "blue", "red", "scl")
+        for name in ("A", "B"):
+            item, scene = made / f"items/{name}.geojson", ("--scene", made / "scenes" / name)
+            self.run("fetch", "--item", item, *scene, "--catalog", catalog)
+            self.run("preprocess", *scene, *grid, "--tiles", made / f"tiles/{name}.zarr", *bands, *small)
+        labels, tiles = ("--labels", made / "labels/all.zarr"), sorted(made.glob("tiles/?.zarr"))
+        self.run("label", *grid, *labels, "--source", source, "--codes", 0, 1, *small)
+        cut = ("--chip", 16, "--method", "west-east", "--fractions", 0.5, 0, 0.5)
+        self.run("split", "--tiles", *tiles, *labels, "--chips", made / "split.json", *cut)
+        lost = ("--tiles", made / "tiles/lost.zarr", "--bands", "swir", "--mask", made / "none")
+        assert self.run("preprocess", "--scene", made / "scenes/A", *grid, *lost, code=3)
+
+    def _catalog(self) -> None:
+        catalog = Catalog(self.root / "catalog")
+        for name in ("A", "B"):
+            item = catalog.add(name, shape=(64, 96), properties={"attribution": "Contains Copernicus data"})
+            before = f"https://grace:pw@example.org/items/{name}?{TOKEN}"
+            item["links"] = [{"rel": "license", "href": LICENCE}, {"rel": "derived_from", "href": before}]
+        catalog.write()
+
+    def run(self, *words: object, code: int = 0) -> bool:
+        """Run one command as a shell would."""
+        sys.argv = ["eopipe", *map(str, words)]
+        assert main(sys.argv[1:]) == code
+        return True
+
+    @property
+    def records(self) -> list[Path]:
+        """The records of the jobs that went well."""
+        return sorted(set(self.results.rglob("*.run.json")) - {self.failed})
+
+    def crate(self, to: Path, *extra: object, code: int = 0, **ports: list[Path]) -> Path:
+        """Make a crate; `ports` replace what it is usually made from."""
+        given = {
+            "records": self.records,
+            "payload": [self.results / name for name in ("split.json", "grid.json", "labels/all.zarr")],
+            "scenes": sorted(self.results.glob("items/*.geojson")),
+            "workflow": [self.root / "Snakefile"],
+            "config": [self.root / "config.yaml"],
+            "lock": [self.root / "constraints.txt"],
+        } | ports
+        words = [word for port, paths in given.items() if paths for word in (f"--{port}", *paths)]
+        self.run("crate", *words, "--crate", to, *extra, code=code)
+        return to
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    argv = sys.argv
+    made = Project(tmp_path_factory.mktemp("run") / HOME / USER / "project")
+    made.make()
+    sys.argv = argv
+    return made
+
+
+@pytest.fixture(autouse=True)
+def _argv(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["eopipe"])
+
+
+@pytest.fixture(scope="module")
+def crate(project: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    # The validator cannot read a crate below a folder whose name has a space.
+    return project.crate(tmp_path_factory.mktemp("crate") / "crate", "--engine-version", "9.27.1")
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return seed(tmp_path_factory.mktemp("cache") / "http")
+
+
+def entities(crate: Path) -> Entities:
+    """The entities of a crate by their ids."""
+    return {entity["@id"]: entity for entity in read_json(crate / "ro-crate-metadata.json")["@graph"]}
+
+
+def of_type(found: Entities, kind: str) -> list[dict[str, Any]]:
+    return [e for e in found.values() if kind in (e["@type"] if isinstance(e["@type"], list) else [e["@type"]])]
+
+
+def ids(value: Any) -> list[str]:
+    """The ids that a property refers to."""
+    return [ref["@id"] for ref in (value if isinstance(value, list) else [value] if value else [])]
+
+
+def changed(crate: Path, to: Path, change: Callable[[Entities], None]) -> Path:
+    """Copy a crate and change its metadata."""
+    shutil.copytree(crate, to)
+    metadata = read_json(to / "ro-crate-metadata.json")
+    change({entity["@id"]: entity for entity in metadata["@graph"]})
+    write_json(to / "ro-crate-metadata.json", metadata)
+    return to
+
+
+# What the profile says
+
+
+def test_the_crate_passes_everything_the_profile_asks_for_and_recommends(crate: Path, cache: Path) -> None:
+    assert issues(crate, cache, "RECOMMENDED") == []
+
+
+def test_a_crate_with_people_passes_the_recommendations_too(project: Project, tmp_path: Path, cache: Path) -> None:
+    people = ("--author", "Ada Lovelace", "--orcid", "0000-0002-1825-0097", "--organization", "Example Lab")
+    made = project.crate(tmp_path / "crate", *people, "--ror", "05xvt9f17", "--license", "CC-BY-4.0")
+    assert issues(made, cache, "RECOMMENDED") == []
+    found = entities(made)
+    author = found["https://orcid.org/0000-0002-1825-0097"]
+    assert (author["@type"], author["name"]) == ("Person", "Ada Lovelace")
+    assert ids(author["affiliation"]) == ids(found["./"]["publisher"]) == ["https://ror.org/05xvt9f17"]
+    assert ids(found["./"]["license"]) == ["https://spdx.org/licenses/CC-BY-4.0"]
+    assert "Ada Lovelace, Example Lab" in (made / "README.md").read_text()
+
+
+def test_the_validator_finds_a_step_that_controls_nothing(crate: Path, cache: Path, tmp_path: Path) -> None:
+    def cut(found: Entities) -> None:
+        del found["#control/split"]["object"]
+
+    wrong = issues(changed(crate, tmp_path / "cut", cut), cache)
+    assert any("#control/split" in issue for issue in wrong)
+
+
+def test_a_crate_of_a_cwl_run_needs_no_config_and_no_lock(project: Project, tmp_path: Path, cache: Path) -> None:
+    pipeline = tmp_path / "pipeline.cwl"
+    pipeline.write_text("cwlVersion: v1.2\n")
+    ports: dict[str, list[Path]] = {"workflow": [pipeline], "config": [], "lock": []}
+    made = project.crate(tmp_path / "crate", "--engine", "cwl", **ports)
+    assert issues(made, cache) == []
+    found = entities(made)
+    assert ids(found["pipeline.cwl"]["programmingLanguage"]) == ["https://w3id.org/workflowhub/workflow-ro-crate#cwl"]
+    assert found["https://www.commonwl.org/"]["softwareVersion"] == "not recorded"
+
+
+# What it tells
+
+
+def test_every_job_is_an_action_with_tool_command_and_zoned_times(project: Project, crate: Path) -> None:
+    found = entities(crate)
+    jobs = {e["@id"] for e in of_type(found, "CreateAction")} - {"#run"}
+    both = {f"#job/{stage}/{name}" for stage in ("fetch", "preprocess") for name in "AB"}
+    assert jobs == both | {"#job/search", "#job/label", "#job/split"}
+    job, record = found["#job/preprocess/B"], read_json(project.results / "tiles/B.zarr.run.json")
+    assert ids(job["instrument"]) == [TOOL.format(record["version"], "preprocess")]
+    assert (job["startTime"], job["endTime"]) == (record["start"], record["end"])
+    assert job["startTime"].endswith("+00:00")
+    assert job["actionStatus"] == "http://schema.org/CompletedActionStatus"
+    assert job["description"].startswith("eopipe preprocess --scene B --grid grid.json --tiles B.zarr --bands blue red")
+    usage = {found[i]["name"]: found[i]["value"] for i in ids(job["resourceUsage"])}
+    assert usage == record["usage"]
+    assert ids(found["#control/preprocess/B"]["object"]) == ["#job/preprocess/B"]
+    assert set(ids(found["#engine"]["object"])) == {e["@id"] for e in of_type(found, "ControlAction")}
+
+
+def test_settings_are_values_of_the_stage_s_parameters(crate: Path) -> None:
+    found = entities(crate)
+    values = {found[i]["name"]: found[i] for i in ids(found["#job/preprocess/A"]["object"]) if i.startswith("#value/")}
+    assert json.loads(values["bands"]["value"]) == ["blue", "red"]
+    assert values["chunk"]["value"] == 32
+    parameter = found[ids(values["chunk"]["exampleOfWork"])[0]]
+    assert (parameter["@id"], parameter["additionalType"]) == ("#parameter/preprocess/chunk", "Integer")
+    assert parameter["defaultValue"] == 256
+    assert parameter["description"].startswith("edge of a chunk")
+    assert "#parameter/preprocess/chunk" in ids(found[ids(found["#job/preprocess/A"]["instrument"])[0]]["input"])
+    assert "#parameter/search/url" not in found, "a setting that was not given is not told"
+
+
+def test_what_one_job_makes_and_others_use_is_one_entity(project: Project, crate: Path) -> None:
+    found = entities(crate)
+    tiles = f"#sha256/{digest(project.results / 'tiles/A.zarr')}"
+    assert ids(found["#job/preprocess/A"]["result"]) == [tiles]
+    assert tiles in ids(found["#job/split"]["object"])
+    assert "all.zarr/" in ids(found["#job/split"]["object"])
+    assert ids(found["#job/label"]["result"]) == ["all.zarr/"]
+    assert ids(found["#job/search"]["result"]) == ["scenes/", "grid.json"]
+    assert "scenes/A.geojson" in ids(found["#job/fetch/A"]["object"])
+    assert ids(found["scenes/"]["hasPart"]) == ["scenes/A.geojson", "scenes/B.geojson"]
+
+
+def test_what_is_not_in_the_crate_is_named_by_its_checksum_and_size(project: Project, crate: Path) -> None:
+    store = project.results / "tiles/A.zarr"
+    told = entities(crate)[f"#sha256/{digest(store)}"]
+    rows = read_json(store / "manifest.json")["files"]
+    assert (told["@type"], told["name"], told["sha256"]) == ("Dataset", "A.zarr", digest(store))
+    assert told["contentSize"] == str(sum(row["size"] for row in rows))
+    assert f"{len(rows)} files" in told["description"]
+
+
+def test_a_store_is_one_entity_and_never_its_chunks(crate: Path) -> None:
+    assert len(list((crate / "all.zarr").rglob("*"))) > 10
+    assert [i for i in entities(crate) if i.startswith("all.zarr")] == ["all.zarr/"]
+
+
+def test_data_flow_from_stage_to_stage_and_from_the_user(crate: Path) -> None:
+    found = entities(crate)
+    flows = {
+        (ids(c["sourceParameter"])[0], ids(c["targetParameter"])[0]) for c in of_type(found, "ParameterConnection")
+    }
+    parameter = "#parameter/"
+    assert (f"{parameter}preprocess/tiles", f"{parameter}split/tiles") in flows
+    assert (f"{parameter}search/items", f"{parameter}fetch/item") in flows
+    assert (f"{parameter}workflow-in/source", f"{parameter}label/source") in flows
+    assert (f"{parameter}split/chips", f"{parameter}workflow-out/split.chips") in flows
+    given = {found[i]["name"] for i in ids(found["#run"]["object"])}
+    assert given == {"catalog", "truth.tif", "configuration of the run"}
+    assert set(ids(found["#run"]["result"])) == {"all.zarr/", "grid.json", "split.json", "scenes/"}
+
+
+def test_scenes_are_cited_with_licence_origin_and_credit(crate: Path) -> None:
+    found = entities(crate)
+    assert ids(found["./"]["isBasedOn"]) == ["#scene/A", "#scene/B"]
+    scene = found["#scene/A"]
+    assert ids(scene["license"]) == [LICENCE]
+    assert ids(scene["isBasedOn"]) == ["https://example.org/items/A"]
+    assert scene["creditText"] == "Contains Copernicus data"
+    assert ids(found["scenes/A.geojson"]["about"]) == ["#scene/A"]
+    assert found["./"]["temporalCoverage"] == "2023-08-01T10:00:00Z/2023-08-01T10:00:00Z"
+    south_west, north_east = (tuple(map(float, c.split(","))) for c in found["#area/box"]["box"].split())
+    assert south_west < north_east
+    assert 46 < south_west[0] < 46.1
+    assert 15 <= south_west[1] < 15.1
+
+
+def test_a_scene_of_the_web_is_known_by_its_address_without_secrets(project: Project, tmp_path: Path) -> None:
+    item = read_json(project.results / "items/A.geojson")
+    item["links"].append({"rel": "self", "href": f"https://example.org/stac/A?{TOKEN}"})
+    write_json(tmp_path / "A.geojson", item)
+    made = project.crate(tmp_path / "crate", scenes=[tmp_path / "A.geojson"])
+    assert ids(entities(made)["./"]["isBasedOn"]) == ["https://example.org/stac/A"]
+
+
+def test_a_failed_job_is_a_failed_action_with_its_error(project: Project, tmp_path: Path, cache: Path) -> None:
+    records = [*project.records, project.failed]
+    made = project.crate(tmp_path / "crate", records=records)
+    found = entities(made)
+    failed = [e for e in of_type(found, "CreateAction") if e["actionStatus"].endswith("FailedActionStatus")]
+    assert len(failed) == 2, "the job, and with it the run"
+    job = next(e for e in failed if e["@id"] != "#run")
+    assert "scene A has no band swir" in job["error"]
+    assert "result" not in job
+    assert "| preprocess | 3 | 1 |" in (made / "README.md").read_text()
+    assert issues(made, cache) == []
+
+
+def test_the_run_ends_when_its_last_job_ends_whatever_the_clock_says(project: Project, crate: Path) -> None:
+    last = max(read_json(path)["end"] for path in project.records)
+    found = entities(crate)
+    assert found["./"]["datePublished"] == found["#run"]["endTime"] == last
+
+
+# What it must not tell
+
+
+def test_no_path_user_or_secret_leaves_the_machine(project: Project, crate: Path, tmp_path: Path) -> None:
+    failing = project.crate(tmp_path / "crate", records=[*project.records, project.failed])
+    for made in (crate, failing):
+        for name in ("ro-crate-metadata.json", "README.md"):
+            text = (made / name).read_text()
+            for word in (str(project.root.parents[3]), f"/{HOME}", *USER.split(), "/tmp", TOKEN, "grace:pw"):
+                assert word not in text, (name, word)
+
+
+PART = st.text(st.characters(codec="utf-8", exclude_characters="/\0", exclude_categories=("Cc", "Cs")), min_size=1)
+
+
+@given(st.lists(PART.filter(lambda part: part not in (".", "..")), min_size=2, max_size=5), st.booleans())
+def test_of_an_absolute_path_only_the_last_name_is_told(parts: list[str], glued: bool) -> None:
+    path = "/secret-home/" + "/".join(parts)
+    words = [f"--item={path}"] if glued else ["--item", path]
+    shown = command(["eopipe", "fetch", *words])
+    assert "secret-home" not in shown
+    assert "secret-home" not in argument(path)
+    assert "secret-home" not in scrub(f"cannot read {path}: no such file", words)
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("cannot read /home/ada/x.json, gone", "cannot read x.json, gone"),
+        ("see https://ada:pw@host:8/a?token=1#x", "see https://host:8/a"),
+        ("file:///home/ada/x.tif", "x.tif"),
+        ("../../ada/x.tif ~ada/y.tif", "x.tif y.tif"),
+        ("1/2 of results/a and ./b", "1/2 of results/a and ./b"),
+        ("dates ../2020-05-01, 2020-05-01/..", "dates ../2020-05-01, 2020-05-01/.."),
+    ],
+)
+def test_messages_keep_what_harms_nobody(said: str, shown: str) -> None:
+    assert scrub(said) == shown
+
+
+# What it holds
+
+
+def test_two_crates_of_one_run_are_the_same_bytes(project: Project, crate: Path, tmp_path: Path) -> None:
+    ports = {"records": [*reversed(project.records), project.records[0]]}
+    ports["scenes"] = sorted(project.results.glob("items/*.geojson"), reverse=True)
+    again = project.crate(tmp_path / "crate", "--engine-version", "9.27.1", **ports)
+    assert digest(again) == digest(crate)
+
+
+def test_the_payload_takes_no_space_and_is_whole(project: Project, crate: Path, run: Run) -> None:
+    for name in ("split.json", "labels/all.zarr/zarr.json"):
+        copy = crate / name.removeprefix("labels/")
+        assert copy.stat().st_ino == (project.results / name).stat().st_ino
+    assert (crate / "Snakefile").stat().st_ino != (project.root / "Snakefile").stat().st_ino, (
+        "an editor may write to it"
+    )
+    assert run("verify", crate).code == 0
+
+
+def test_a_new_run_leaves_the_crate_as_it_was(project: Project, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    shutil.copytree(project.results, results)
+    made = project.crate(tmp_path / "crate", payload=[results / "split.json"])
+    before = sha256(made / "split.json")
+    tiles = sorted(results.glob("tiles/?.zarr"))
+    words = ("--tiles", *tiles, "--labels", results / "labels/all.zarr", "--chips", results / "split.json")
+    project.run("split", *words, "--chip", 32, "--method", "west-east", "--fractions", 0.5, 0, 0.5)
+    assert sha256(results / "split.json") != before
+    assert sha256(made / "split.json") == before
+
+
+def test_where_nothing_can_be_linked_the_payload_is_copied(
+    project: Project, crate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError("links are not supported")
+
+    monkeypatch.setattr("os.link", refuse)
+    assert digest(project.crate(tmp_path / "crate", "--engine-version", "9.27.1")) == digest(crate)
+
+
+def test_links_of_an_engine_do_not_lead_out_of_the_crate(project: Project, tmp_path: Path) -> None:
+    staged = tmp_path / "staged/grid.json"
+    staged.parent.mkdir()
+    staged.symlink_to(project.results / "grid.json")
+    made = project.crate(tmp_path / "crate", payload=[staged])
+    assert not (made / "grid.json").is_symlink()
+    assert sha256(made / "grid.json") == sha256(project.results / "grid.json")
+
+
+def test_alike_names_are_told_apart_by_the_job_and_not_by_the_folder(project: Project, tmp_path: Path) -> None:
+    # As an engine stages outputs of two jobs that bear one name: in folders that mean nothing.
+    staged = []
+    for room, scene in (("x1", "B"), ("x2", "A")):
+        folder = tmp_path / room / "tiles.zarr"
+        shutil.copytree(project.results / f"tiles/{scene}.zarr", folder)
+        staged.append(folder)
+    made = project.crate(tmp_path / "crate", payload=staged)
+    for scene in "AB":
+        assert digest(made / f"preprocess/{scene}/tiles.zarr") == digest(project.results / f"tiles/{scene}.zarr")
+    assert ids(entities(made)["#job/preprocess/A"]["result"]) == ["preprocess/A/tiles.zarr/"]
+
+
+def test_different_files_that_no_job_tells_apart_are_refused(project: Project, tmp_path: Path, run: Run) -> None:
+    folders = [tmp_path / room / "notes" for room in "ab"]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "note.md").write_text(str(folder))
+    words = ["crate", "--records", *project.records, "--scenes", *project.results.glob("items/*.geojson")]
+    ended = run(*words, "--workflow", project.root / "Snakefile", "--crate", tmp_path / "c", "--payload", *folders)
+    assert (ended.code, "give one another name" in ended.said) == (3, True)
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_folder_that_no_stage_published_comes_with_a_manifest(project: Project, tmp_path: Path, run: Run) -> None:
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules/one.smk").write_text("rule one:\n")
+    made = project.crate(tmp_path / "crate", payload=[tmp_path / "rules"])
+    assert ids(entities(made)["rules/"]["hasPart"]) == ["rules/one.smk"]
+    assert run("verify", made / "rules").code == 0
+    assert not (tmp_path / "rules/manifest.json").exists()
+
+
+# What is wrong
+
+
+def test_every_file_that_is_no_run_record_is_named(project: Project, tmp_path: Path, run: Run) -> None:
+    for name in ("one.json", "two.json"):
+        write_json(tmp_path / name, {"stage": "search"})
+    records = [tmp_path / "one.json", project.records[0], tmp_path / "two.json"]
+    words = ("--payload", project.results / "grid.json", "--scenes", *project.results.glob("items/*.geojson"))
+    where = ("--workflow", project.root / "Snakefile", "--crate", tmp_path / "crate")
+    ended = run("crate", "--records", *records, *words, *where)
+    assert ended.code == 3
+    assert "one.json" in ended.said
+    assert "two.json" in ended.said
+    assert not (tmp_path / "crate").exists()
+
+
+@pytest.mark.parametrize(
+    ("flag", "word"), [("--orcid", "1234"), ("--ror", "lab"), ("--license", "my own"), ("--title", "")]
+)
+def test_a_wrong_name_is_refused_before_anything_is_written(
+    project: Project, tmp_path: Path, flag: str, word: str
+) -> None:
+    assert not project.crate(tmp_path / "crate", flag, word, code=2).exists()
