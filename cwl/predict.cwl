@@ -61,10 +61,11 @@ inputs:
     inputBinding:
       prefix: --probabilities
   halo:
-    type: int
+    type:
+    - 'null'
+    - int
     label: halo
-    doc: pixels around a window that the model also sees
-    default: 32
+    doc: pixels around a window that the model also sees; its reach
     inputBinding:
       prefix: --halo
   window:

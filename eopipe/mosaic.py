@@ -119,8 +119,9 @@ def write_maps(
     with ExitStack() as stack:
         told = " ".join(scenes)
         legend = ", ".join(f"{n}={name}" for n, name in enumerate(names))
-        class_map = stack.enter_context(new_map(classes, grid, "uint8", NO_LABEL, ("class",), classes=legend, scenes=told))
-        chance_map = stack.enter_context(new_map(chances, grid, "uint16", NO_PROBABILITY, names, scenes=told))
+        tags = {"classes": legend, "scenes": told}
+        class_map = stack.enter_context(new_map(classes, grid, "uint8", NO_LABEL, ("class",), **tags))
+        chance_map = stack.enter_context(new_map(chances, grid, "uint16", NO_PROBABILITY, names, **tags))
         chance_map.scales = [1 / SCALE] * len(names)
         for y, x, chance, seen in parts:
             there, box = seen > 0, Window.from_slices(y, x)

@@ -39,6 +39,13 @@ class Architecture:
         return made
 
     @property
+    def reach(self) -> int:
+        """Pixels around an output pixel that can change it; a generous guess for a model of one's own."""
+        from eopipe.models.unet import reach
+
+        return reach(self.depth) if self.name in BUILT_IN else 64
+
+    @property
     def factor(self) -> int:
         """Edges of the input must be multiples of this."""
         return int(2**self.depth)

@@ -51,5 +51,8 @@ def block(into: int, out: int) -> nn.Sequential:
 
 
 def reach(depth: int) -> int:
-    """Pixels around an output pixel that can change it: two convolutions a level, down and up."""
-    return int(2 * (2 ** (depth + 1) - 1) + 2 * (2**depth - 1))
+    """Pixels around an output pixel that can change it, at most.
+
+    Two convolutions a level, down and up, and the place of the pixel within the coarsest one.
+    """
+    return int(2 * (2 ** (depth + 1) - 1) + 3 * (2**depth - 1))

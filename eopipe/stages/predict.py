@@ -16,7 +16,7 @@ def predict(
         Path, Output("probabilities.tif", "COG of class probabilities, one band a class, scale 1/10000", format=COG)
     ],
     *,
-    halo: Annotated[int, Option("pixels around a window that the model also sees", ge=0)] = 32,
+    halo: Annotated[int | None, Option("pixels around a window that the model also sees; its reach", ge=0)] = None,
     window: Annotated[int, Option("edge of a window in pixels; memory grows with its square", ge=64)] = 1024,
     device: Annotated[Literal["auto", "cpu", "cuda"], Knob("where to compute")] = "auto",
     threads: Annotated[int, Option("threads; more may change the last bit of a sum", ge=1)] = 1,
@@ -52,7 +52,7 @@ def predict(
         predictor(trained, model, device, threads),
         len(trained.classes),
         edge=window,
-        halo=halo,
+        halo=trained.architecture.reach if halo is None else halo,
         factor=trained.architecture.factor,
     )
     scenes = [store.scene for store in stores]

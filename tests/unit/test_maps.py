@@ -1,0 +1,288 @@
+"""Maps, their scores and the exported model, from tiles that the tests write."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import rasterio
+import torch
+from affine import Affine
+from hypothesis import given
+from hypothesis import strategies as st
+from odc.geo.geobox import GeoBox
+
+from eopipe.chips import Normaliser
+from eopipe.cli import main
+from eopipe.errors import IntegrityError
+from eopipe.models import Architecture
+from eopipe.models.onnx import check_onnx, write_onnx
+from eopipe.models.trained import Trained, read_trained, write_trained
+from eopipe.models.unet import UNet, reach
+from eopipe.mosaic import cut
+from eopipe.publish import publish, write_json
+from eopipe.store import NO_LABEL, Layout, Tiles, add_array, new_store
+from eopipe.training.metrics import confusion, scores
+
+BANDS, CLASSES = ("red", "nir"), ("land", "water")
+LAYOUT = Layout(32, 64)
+
+
+def grid(height: int, width: int) -> GeoBox:
+    return GeoBox((height, width), Affine(10.0, 0.0, 500000.0, 0.0, -10.0, 5000000.0), "EPSG:32633")
+
+
+def write_tiles(
+    path: Path, image: npt.NDArray[Any], valid: npt.NDArray[Any] | None = None, day: str = "2020-07-01"
+) -> Path:
+    shape = image.shape[1:]
+    told = {"datetime": f"{day}T00:00:00Z", "collection": "test"}
+    with new_store(path, grid(*shape), BANDS, path.stem, told) as group:
+        add_array(group, "image", image.shape, "uint16", LAYOUT, scale_factor=1e-4, add_offset=0.0)[:] = image
+        add_array(group, "valid", shape, "uint8", LAYOUT)[:] = 1 if valid is None else valid
+    return path
+
+
+def write_labels(path: Path, label: npt.NDArray[Any]) -> Path:
+    with new_store(path, grid(*label.shape), CLASSES, "", {}) as group:
+        add_array(group, "label", label.shape, "uint8", LAYOUT)[:] = label
+        add_array(group, "valid", label.shape, "uint8", LAYOUT)[:] = label != NO_LABEL
+    return path
+
+
+def write_model(path: Path, depth: int = 2) -> Path:
+    """A U-Net with random weights; what it predicts depends on every pixel in its reach."""
+    torch.manual_seed(1)
+    architecture = Architecture("unet", len(BANDS), len(CLASSES), 4, depth)
+    trained = Trained(architecture, BANDS, CLASSES, Normaliser((0.1, 0.3), (0.05, 0.1)), 16)
+    with publish(path, folder=True) as draft:
+        write_trained(draft, trained, architecture.build().state_dict(), [], {})
+    return path
+
+
+def noise(height: int, width: int, seed: int = 0) -> npt.NDArray[np.uint16]:
+    return np.random.default_rng(seed).integers(500, 4000, (2, height, width)).astype(np.uint16)
+
+
+def predict(folder: Path, model: Path, tiles: list[Path], *words: object) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    paths = folder / "classes.tif", folder / "probabilities.tif"
+    given = ["--model", model, "--tiles", *tiles, "--classes", paths[0], "--probabilities", paths[1], *words]
+    assert main(["predict", *map(str, given)]) == 0
+    with rasterio.open(paths[0]) as a, rasterio.open(paths[1]) as b:
+        return a.read(1), b.read()
+
+
+def test_a_map_has_no_seams_whatever_the_window(tmp_path: Path) -> None:
+    model, tiles = write_model(tmp_path / "model"), [write_tiles(tmp_path / "a.zarr", noise(150, 131))]
+    whole = predict(tmp_path / "whole", model, tiles, "--window", 1024)
+    parts = predict(tmp_path / "parts", model, tiles, "--window", 64)
+    assert np.abs(whole[1].astype(int) - parts[1].astype(int)).max() <= 1
+    assert (whole[0] != parts[0]).mean() < 1e-3
+
+
+def test_without_its_halo_the_same_map_would_have_seams(tmp_path: Path) -> None:
+    model, tiles = write_model(tmp_path / "model"), [write_tiles(tmp_path / "a.zarr", noise(150, 131))]
+    whole = predict(tmp_path / "whole", model, tiles, "--window", 1024)
+    bare = predict(tmp_path / "bare", model, tiles, "--window", 64, "--halo", 0)
+    assert np.abs(whole[1].astype(int) - bare[1].astype(int)).max() > 50
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_the_reach_of_the_model_is_what_it_says(depth: int) -> None:
+    torch.manual_seed(0)
+    model, edge = UNet(1, 2, 4, depth).double(), 32 * 2**depth
+    x = torch.rand(1, 1, edge, edge, dtype=torch.float64, requires_grad=True)
+    seen = 0
+    for place in range(edge // 2, edge // 2 + 2**depth):
+        x.grad = None
+        model(x)[0, 0, place, place].backward()
+        assert x.grad is not None
+        rows = x.grad[0, 0].abs().sum(1).nonzero().flatten()
+        seen = max(seen, place - int(rows.min()), int(rows.max()) - place)
+    assert 0.8 * reach(depth) < seen <= reach(depth)
+
+
+@given(st.integers(1, 500), st.integers(0, 400), st.integers(1, 200), st.integers(0, 64), st.sampled_from([1, 2, 4, 8]))
+def test_a_widened_window_keeps_its_halo_and_starts_on_the_models_step(
+    edge: int, start: int, length: int, halo: int, factor: int
+) -> None:
+    start = min(start, edge - 1)
+    window = slice(start, min(start + length, edge))
+    wide = cut(edge, window, halo, factor)
+    assert wide.start <= window.start - halo
+    assert wide.stop >= window.stop + halo
+    assert wide.start % factor == 0
+    assert (wide.stop - wide.start) % factor == 0
+
+
+def test_a_mosaic_takes_each_pixel_from_the_scenes_that_are_valid_there(tmp_path: Path) -> None:
+    model, shape = write_model(tmp_path / "model"), (64, 64)
+    left = np.zeros(shape, np.uint8)
+    left[:, :30] = 1
+    images = noise(*shape, seed=1), noise(*shape, seed=2)
+    a = write_tiles(tmp_path / "a.zarr", images[0], left)
+    b = write_tiles(tmp_path / "b.zarr", images[1], np.zeros(shape, np.uint8))
+    alone = predict(tmp_path / "alone", model, [a])
+    both = predict(tmp_path / "both", model, [b, a])
+    np.testing.assert_array_equal(alone[1], both[1], "a scene that is nowhere valid changes nothing")
+    assert (both[0][:, 30:] == NO_LABEL).all()
+    assert (both[0][:, :30] != NO_LABEL).all()
+
+
+def test_the_mean_of_two_scenes_is_their_mean(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model")
+    tiles = [write_tiles(tmp_path / f"{n}.zarr", noise(48, 48, seed)) for seed, n in enumerate("ab")]
+    one, two = (predict(tmp_path / t.stem, model, [t])[1].astype(float) for t in tiles)
+    both = predict(tmp_path / "both", model, tiles)[1]
+    assert np.abs(both - (one + two) / 2).max() <= 1
+    assert np.abs(both.sum(0).astype(int) - 10_000).max() <= 1
+
+
+def test_maps_are_cloud_optimised_placed_and_named(tmp_path: Path) -> None:
+    model, tiles = write_model(tmp_path / "model"), [write_tiles(tmp_path / "a.zarr", noise(600, 520))]
+    predict(tmp_path, model, tiles)
+    with rasterio.open(tmp_path / "classes.tif") as file:
+        assert file.tags(ns="IMAGE_STRUCTURE")["LAYOUT"] == "COG"
+        assert (file.crs.to_epsg(), file.transform[2], file.nodata) == (32633, 500000.0, 255)
+        assert file.overviews(1)
+        assert file.tags()["classes"] == "0=land, 1=water"
+    with rasterio.open(tmp_path / "probabilities.tif") as file:
+        assert file.descriptions == CLASSES
+        assert file.scales == (1e-4, 1e-4)
+
+
+def test_bands_are_taken_by_name_and_a_missing_one_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = write_model(tmp_path / "model")
+    with publish(tmp_path / "other", folder=True) as draft:
+        for path in model.iterdir():
+            (draft / path.name).write_bytes(path.read_bytes())
+        write_json(draft / "model.json", json.loads((model / "model.json").read_text()) | {"bands": ["red", "swir16"]})
+    tiles = write_tiles(tmp_path / "a.zarr", noise(32, 32))
+    words = ["--tiles", tiles, "--classes", tmp_path / "c.tif", "--probabilities", tmp_path / "p.tif"]
+    assert main(["predict", "--model", str(tmp_path / "other"), *map(str, words)]) == 3
+    assert "scene a has no band swir16, which the model needs; it has red, nir" in capsys.readouterr().err
+    assert not (tmp_path / "c.tif").exists()
+
+
+def test_a_model_whose_weights_were_changed_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, tiles = write_model(tmp_path / "model"), write_tiles(tmp_path / "a.zarr", noise(32, 32))
+    weights = bytearray((model / "model.safetensors").read_bytes())
+    weights[-3] ^= 1
+    (model / "model.safetensors").write_bytes(weights)
+    words = ["--tiles", tiles, "--classes", tmp_path / "c.tif", "--probabilities", tmp_path / "p.tif"]
+    assert main(["predict", "--model", str(model), *map(str, words)]) == 4
+    assert "model.safetensors has other content than the manifest says" in capsys.readouterr().err
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=60))
+def test_scores_are_what_counting_by_hand_gives(pairs: list[tuple[int, int]]) -> None:
+    truth, found = (np.array(part) for part in zip(*pairs, strict=True))
+    told = scores(confusion(truth, found, 3), ("a", "b", "c"))
+    assert told["accuracy"] == pytest.approx((truth == found).mean(), abs=1e-6)
+    for number, name in enumerate("abc"):
+        both, either = ((truth == number) & (found == number)).sum(), ((truth == number) | (found == number)).sum()
+        iou = told["per_class"][name]["iou"]
+        assert (iou is None) if not either else iou == pytest.approx(both / either, abs=1e-6)
+
+
+def test_kappa_of_a_map_that_knows_nothing_is_zero() -> None:
+    told = scores(np.array([[0, 632], [0, 2440]]), CLASSES)
+    assert told["kappa"] == 0.0
+    assert told["per_class"]["land"]["precision"] is None
+
+
+class Scene:
+    """A place whose west is known and whose east is asked for: water where the near infrared is dark."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        stream = np.random.default_rng(5)
+        self.label = (stream.random((64, 96)) < 0.3).astype(np.uint8)
+        image = noise(64, 96)
+        image[1] = np.where(self.label == 1, 600, 3000) + stream.integers(0, 300, self.label.shape)
+        self.tiles = write_tiles(folder / "a.zarr", image)
+        self.labels = write_labels(folder / "all.zarr", self.label)
+        plan = ["--method", "west-east", "--fractions", "0.5", "0", "0.5", "--chip", "16"]
+        words = ["--tiles", str(self.tiles), "--labels", str(self.labels), "--chips", str(folder / "split.json"), *plan]
+        assert main(["split", *words]) == 0
+
+    def evaluate(self, found: npt.NDArray[np.uint8], made_from: str = "a") -> int:
+        with rasterio.open(
+            self.folder / "map.tif", "w", driver="GTiff", dtype="uint8", count=1, nodata=255,
+            height=64, width=96, crs="EPSG:32633", transform=grid(64, 96).affine,
+        ) as file:  # fmt: skip
+            file.write(found, 1)
+            file.update_tags(scenes=made_from)
+        words = ["--classes", self.folder / "map.tif", "--tiles", self.tiles, "--labels", self.labels]
+        words += ["--chips", self.folder / "split.json", "--metrics", self.folder / "metrics.json"]
+        return main(["evaluate", *map(str, words)])
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        made: dict[str, Any] = json.loads((self.folder / "metrics.json").read_text())
+        return made
+
+
+def test_only_the_test_places_count(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    found = scene.label.copy()
+    found[:, :48] = 1 - found[:, :48]
+    assert scene.evaluate(found) == 0
+    assert scene.metrics["model"]["accuracy"] == 1.0
+    found = scene.label.copy()
+    found[:, 48:] = 1 - found[:, 48:]
+    assert scene.evaluate(found) == 0
+    assert scene.metrics["model"]["accuracy"] == 0.0
+    assert scene.metrics["test_pixels"] == 64 * 48
+
+
+def test_the_baselines_are_measured_in_the_same_places(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    assert scene.evaluate(scene.label) == 0
+    east = scene.label[:, 48:]
+    majority = scene.metrics["majority"]
+    assert (majority["class"], majority["accuracy"]) == ("land", pytest.approx((east == 0).mean(), abs=1e-6))
+    assert scene.metrics["pixel_baseline"]["accuracy"] > 0.99, "the near infrared tells all"
+
+
+def test_pixels_that_the_map_does_not_cover_do_not_count(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    found = scene.label.copy()
+    found[:32] = NO_LABEL
+    assert scene.evaluate(found) == 0
+    assert scene.metrics["test_pixels"] == 32 * 48
+
+
+def test_a_map_of_another_scene_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scene = Scene(tmp_path)
+    assert scene.evaluate(scene.label, made_from="b") == 3
+    assert "was made from other scenes than it is compared with: a b" in capsys.readouterr().err
+    assert not (tmp_path / "metrics.json").exists()
+
+
+def test_onnx_gives_the_probabilities_of_the_model_at_any_size(tmp_path: Path) -> None:
+    import onnxruntime
+
+    model, tiles = write_model(tmp_path / "model"), write_tiles(tmp_path / "a.zarr", noise(64, 64))
+    words = ["--model", model, "--tiles", tiles, "--onnx", tmp_path / "m.onnx", "--check", tmp_path / "e.json"]
+    assert main(["export", *map(str, words)]) == 0
+    assert json.loads((tmp_path / "e.json").read_text())["largest_difference"] < 1e-5
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
+    for height, width in ((4, 4), (32, 48), (60, 20)):
+        (chances,) = session.run(None, {"image": np.full((3, 2, height, width), 0.2, np.float32)})
+        assert chances.shape == (3, 2, height, width)
+        np.testing.assert_allclose(chances.sum(1), 1, atol=1e-5)
+    assert b"/eopipe/" not in (tmp_path / "m.onnx").read_bytes(), "no path of the machine that exported it"
+
+
+def test_an_onnx_model_that_differs_is_refused(tmp_path: Path) -> None:
+    one, trained = write_model(tmp_path / "one"), read_trained(write_model(tmp_path / "two"))
+    write_onnx(tmp_path / "m.onnx", trained, one, 18)
+    with publish(tmp_path / "other", folder=True) as draft:
+        weights = {k: v + 0.1 for k, v in trained.architecture.build().state_dict().items()}
+        write_trained(draft, trained, weights, [], {})
+    tiles = Tiles(write_tiles(tmp_path / "a.zarr", noise(64, 64)))
+    with pytest.raises(IntegrityError, match="differs from the model by"):
+        check_onnx(tmp_path / "m.onnx", trained, tmp_path / "other", tiles, 1e-4)
