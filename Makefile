@@ -6,7 +6,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 .PHONY: demo test install check sync clean
 
 demo: .venv/installed
-	@eopipe run --profile profiles/local --quiet rules progress host
+	@eopipe run --profile profiles/local
 
 test: demo .venv/tests
 	$(MAKE) check

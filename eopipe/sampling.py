@@ -64,7 +64,7 @@ def _complete(samples: dict[str, list[list[int]]], counts: dict[str, Any], class
         if gone:
             raise BadInputError(
                 f"the labels of the {name} split have no pixel of class {', '.join(gone)}; "
-                "split another way, or leave the class out of label.classes"
+                "split another way, leave the class out of label.classes, or look at what preprocess masks"
             )
 
 
