@@ -40,6 +40,7 @@ rule crate:
             *input.alone,
             *input.maps,
             *eo.folders([input.model]),
+            eo.rules_of(workflow.main_snakefile),
         ],
         crate=subpath(output.root, parent=True),
         more=eo.about_run(workflow.configfiles),
