@@ -1,0 +1,51 @@
+"""The wheel and the source archive hold what a user needs, and nothing else."""
+
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel and an sdist, built from the committed files."""
+    folder = tmp_path_factory.mktemp("built")
+    subprocess.run(["git", "clone", "--quiet", ROOT, folder / "source"], check=True)
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder / "dist"), str(folder / "source")]
+    done = subprocess.run(build, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "dist"
+
+
+def test_the_wheel_holds_the_package_the_workflow_and_the_template(built: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {"eopipe/cli.py", "eopipe/py.typed", "eopipe/reporting/page.html"} <= names
+    share = {name.partition(".data/data/")[2] for name in names if ".data/data/" in name}
+    assert {"share/eopipe/Snakefile", "share/eopipe/workflow/rules/model.smk"} <= share
+    assert not [name for name in names if name.startswith(("tests", "sample"))]
+
+
+def test_the_source_archive_can_build_the_wheel_again(built: Path) -> None:
+    (archive,) = built.glob("*.tar.gz")
+    names = {name.partition("/")[2] for name in tarfile.open(archive).getnames()}
+    assert {"pyproject.toml", "Snakefile", "LICENSE", "workflow/rules/common.smk", "eopipe/cli.py"} <= names
+
+
+def test_an_installed_wheel_runs_without_the_checkout(built: Path, tmp_path: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    # The packages it needs are those of this environment; only eopipe itself is installed anew.
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--prefix", str(tmp_path / "prefix")]
+    subprocess.run([*pip, "--ignore-installed", str(wheel)], check=True, capture_output=True)
+    site = next((tmp_path / "prefix").glob("lib/python*/site-packages"))
+    code = "import sys; sys.prefix = sys.argv[1]; from eopipe.project import snakefile; print(snakefile())"
+    words = [sys.executable, "-c", code, str(tmp_path / "prefix")]
+    done = subprocess.run(
+        words, cwd=tmp_path, env={"PYTHONPATH": str(site)}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == str(tmp_path / "prefix/share/eopipe/Snakefile")
