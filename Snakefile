@@ -1,6 +1,6 @@
 """eopipe: satellite scenes to a trained, measured, mapped and citable model.
 
-`snakemake` runs the demo; `snakemake --configfile my.yaml` another area; `snakemake --list` tells the rules.
+`snakemake --cores all` runs the demo, with `--configfile my.yaml` another area; `--list` tells the rules.
 """
 
 from snakemake.utils import min_version

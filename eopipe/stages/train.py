@@ -40,7 +40,8 @@ def train(
     weights of an undisturbed run. Raises PreemptedError after a signal, DivergedError for a loss that is
     not finite.
     """
-    from eopipe.training.run import Settings, run
+    from eopipe.training.job import Settings
+    from eopipe.training.run import run
 
     settings = Settings(
         architecture=architecture,

@@ -10,8 +10,27 @@ from eopipe.publish import read_json, write_json
 
 
 @dataclass(frozen=True)
+class Settings:
+    """What decides the weights, besides the data."""
+
+    architecture: str
+    width: int
+    depth: int
+    epochs: int
+    batch: int
+    learning_rate: float
+    weight_decay: float
+    warmup: float
+    augment: str
+    precision: str
+    seed: int
+    processes: int
+    threads: int
+
+
+@dataclass(frozen=True)
 class Job:
-    """One training: its data, its model and how to learn. Paths are absolute; sizes in pixels."""
+    """One training: its data, its model, its settings and its place. Paths are absolute; sizes in pixels."""
 
     tiles: tuple[str, ...]
     labels: tuple[str, ...]
@@ -21,15 +40,7 @@ class Job:
     bands: tuple[str, ...]
     normaliser: Normaliser
     chip: int
-    epochs: int
-    batch: int
-    learning_rate: float
-    weight_decay: float
-    warmup: float
-    augment: str
-    precision: str
-    seed: int
-    threads: int
+    settings: Settings
     device: str
     checkpoint_every: int
     keep: int
@@ -50,5 +61,6 @@ def read_job(path: Path) -> Job:
     """Read a job that the launcher wrote."""
     told: dict[str, Any] = read_json(path)
     told["architecture"] = Architecture(**told["architecture"])
+    told["settings"] = Settings(**told["settings"])
     told["normaliser"] = Normaliser(**{k: tuple(v) for k, v in told["normaliser"].items()})
     return Job(**told)

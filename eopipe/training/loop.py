@@ -20,7 +20,7 @@ from eopipe.splits import read_split
 from eopipe.store import NO_LABEL
 from eopipe.training import checkpoint
 from eopipe.training.checkpoint import Progress
-from eopipe.training.job import Job
+from eopipe.training.job import Job, Settings
 from eopipe.training.metrics import confusion, scores
 from eopipe.training.order import step_samples, steps_per_epoch, way
 from eopipe.training.signals import Stop
@@ -40,14 +40,17 @@ class Loop:
     now: Progress = field(default_factory=Progress)
 
     def __post_init__(self) -> None:
+        self.settings = self.job.settings
         self.reader = self.job.reader()
         self.samples = read_split(Path(self.job.chips))["samples"]
-        self.batch = min(self.job.batch, len(self.samples["train"]))
+        self.batch = min(self.settings.batch, len(self.samples["train"]))
         self.per_epoch = steps_per_epoch(len(self.samples["train"]), self.batch)
-        self.steps = self.job.epochs * self.per_epoch
-        torch.manual_seed(self.job.seed)
+        self.steps = self.settings.epochs * self.per_epoch
+        torch.manual_seed(self.settings.seed)
         self.model = self.job.architecture.build().to(self.world.device)
-        self.optimiser = AdamW(self.model.parameters(), self.job.learning_rate, weight_decay=self.job.weight_decay)
+        self.optimiser = AdamW(
+            self.model.parameters(), self.settings.learning_rate, weight_decay=self.settings.weight_decay
+        )
 
     def run(self) -> None:
         """Train to the end, from the newest checkpoint on; leave the last one for the launcher."""
@@ -70,13 +73,13 @@ class Loop:
     def learn(self, shared: torch.nn.Module) -> float:
         """One step over the global batch; the loss is the mean over all its labelled pixels."""
         epoch, step = divmod(self.now.step, self.per_epoch)
-        chosen = step_samples(self.job.seed, epoch, step, len(self.samples["train"]), self.batch)
+        chosen = step_samples(self.settings.seed, epoch, step, len(self.samples["train"]), self.batch)
         images, labels = self.load("train", chosen[self.world.rank :: self.world.size], epoch)
         for group in self.optimiser.param_groups:
-            group["lr"] = learning_rate(self.job, self.now.step, self.steps)
+            group["lr"] = learning_rate(self.settings, self.now.step, self.steps)
         pixels = (labels != NO_LABEL).sum().float()
         self.optimiser.zero_grad()
-        with torch.autocast(self.world.device.type, torch.bfloat16, enabled=self.job.precision == "bf16"):
+        with torch.autocast(self.world.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
             loss = functional.cross_entropy(shared(images), labels, ignore_index=NO_LABEL, reduction="sum")
         told = self.world.sum(torch.stack([pixels, loss.detach().float(), self.stop.flag(pixels)]))
         # DDP averages over workers; scaling by the count of all pixels makes it the global mean.
@@ -93,8 +96,8 @@ class Loop:
 
     def load(self, name: str, numbers: np.ndarray[Any, Any], epoch: int | None) -> tuple[Tensor, Tensor]:
         """Images (N, bands, chip, chip) and labels (N, chip, chip); turned at random in an epoch of training."""
-        turned = epoch is not None and self.job.augment == "symmetries"
-        ways = [way(self.job.seed, epoch or 0, int(n)) if turned else 0 for n in numbers]
+        turned = epoch is not None and self.settings.augment == "symmetries"
+        ways = [way(self.settings.seed, epoch or 0, int(n)) if turned else 0 for n in numbers]
         where = self.samples[name][numbers]
         pairs = [sample(self.reader, self.job.normaliser, w, t) for w, t in zip(where, ways, strict=True)]
         if not pairs:
@@ -109,12 +112,14 @@ class Loop:
     def end_epoch(self, seconds: float) -> None:
         """Measure on the validation chips and note the epoch."""
         loss, self.now.losses = round(self.now.losses / self.per_epoch, 6), 0.0
-        rate = round(learning_rate(self.job, self.now.step - 1, self.steps), 9)
+        rate = round(learning_rate(self.settings, self.now.step - 1, self.steps), 9)
         epoch, val = self.now.step // self.per_epoch, self.measure()
         self.now.history.append({"epoch": epoch, "loss": loss, "learning_rate": rate, "val": val})
         if self.world.first:
             told = "".join(f" val_{name}={value}" for name, value in (val or {}).items())
-            log.info("event=epoch epoch=%d of=%d loss=%s%s seconds=%.1f", epoch, self.job.epochs, loss, told, seconds)
+            log.info(
+                "event=epoch epoch=%d of=%d loss=%s%s seconds=%.1f", epoch, self.settings.epochs, loss, told, seconds
+            )
 
     @torch.no_grad()
     def measure(self) -> dict[str, Any] | None:
@@ -143,9 +148,9 @@ class Loop:
             raise PreemptedError(f"stopped at step {self.now.step}, the state is saved; run the same command again")
 
 
-def learning_rate(job: Job, step: int, steps: int) -> float:
+def learning_rate(settings: Settings, step: int, steps: int) -> float:
     """Linear warm-up, then half a cosine to zero (Loshchilov and Hutter 2017, arXiv:1608.03983)."""
-    warm = max(1, round(job.warmup * steps))
+    warm = max(1, round(settings.warmup * steps))
     if step < warm:
-        return job.learning_rate * (step + 1) / warm
-    return job.learning_rate * 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm)))
+        return settings.learning_rate * (step + 1) / warm
+    return settings.learning_rate * 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm)))

@@ -4,7 +4,7 @@ import hashlib
 import json
 import shutil
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,29 +16,10 @@ from eopipe.publish import digest, publish, read_json
 from eopipe.sampling import scenes_of
 from eopipe.splits import read_split
 from eopipe.training.checkpoint import steps
-from eopipe.training.job import Job
+from eopipe.training.job import Job, Settings
 from eopipe.training.launch import launch, lease
 
 Paths = tuple[Path, ...]
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What decides the weights, besides the data."""
-
-    architecture: str
-    width: int
-    depth: int
-    epochs: int
-    batch: int
-    learning_rate: float
-    weight_decay: float
-    warmup: float
-    augment: str
-    precision: str
-    seed: int
-    processes: int
-    threads: int
 
 
 def run(
@@ -91,9 +72,6 @@ def make_job(
             f"choose split.chip as a multiple of {architecture.factor}, or a smaller train.depth"
         )
     reader = Reader(pairs, bands, split["chip"], knobs["cache_mb"] << 20)
-    told = asdict(settings)
-    for name in ("architecture", "width", "depth", "processes"):
-        told.pop(name)
     return Job(
         tiles=tuple(str(p.resolve()) for p in tiles),
         labels=tuple(str(p.resolve()) for p in labels),
@@ -103,7 +81,7 @@ def make_job(
         bands=bands,
         normaliser=fit_normaliser(reader, split["samples"]["train"]),
         chip=split["chip"],
-        **told,
+        settings=settings,
         **knobs,
     )
 

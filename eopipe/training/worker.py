@@ -18,7 +18,7 @@ def main() -> int:
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     logging.getLogger("eopipe").setLevel(logging.INFO)
     job = read_job(Path(sys.argv[1]))
-    world = join(job.device, job.timeout_s, job.threads)
+    world = join(job.device, job.timeout_s, job.settings.threads)
     # Torch is loaded by now; the loop needs it at import.
     from eopipe.training.checkpoint import write_status
     from eopipe.training.loop import Loop

@@ -24,7 +24,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_holds_the_package_the_workflow_and_the_template(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
-    names = set(zipfile.ZipFile(wheel).namelist())
+    with zipfile.ZipFile(wheel) as file:
+        names = set(file.namelist())
     assert {"eopipe/cli.py", "eopipe/py.typed", "eopipe/reporting/page.html"} <= names
     share = {name.partition(".data/data/")[2] for name in names if ".data/data/" in name}
     assert {"share/eopipe/Snakefile", "share/eopipe/workflow/rules/model.smk"} <= share
@@ -33,7 +34,8 @@ def test_the_wheel_holds_the_package_the_workflow_and_the_template(built: Path) 
 
 def test_the_source_archive_can_build_the_wheel_again(built: Path) -> None:
     (archive,) = built.glob("*.tar.gz")
-    names = {name.partition("/")[2] for name in tarfile.open(archive).getnames()}
+    with tarfile.open(archive) as file:
+        names = {name.partition("/")[2] for name in file.getnames()}
     assert {"pyproject.toml", "Snakefile", "LICENSE", "workflow/rules/common.smk", "eopipe/cli.py"} <= names
 
 
