@@ -77,20 +77,21 @@ class Loop:
         images, labels = self.load("train", chosen[self.world.rank :: self.world.size], epoch)
         for group in self.optimiser.param_groups:
             group["lr"] = learning_rate(self.settings, self.now.step, self.steps)
-        pixels = (labels != NO_LABEL).sum().float()
+        pixels = (labels != NO_LABEL).sum().double()
         self.optimiser.zero_grad()
         with torch.autocast(self.world.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
-            loss = functional.cross_entropy(shared(images), labels, ignore_index=NO_LABEL, reduction="sum")
-        told = self.world.sum(torch.stack([pixels, loss.detach().float(), self.stop.flag(pixels)]))
+            loss = total_loss(shared(images), labels)
+        told = self.world.sum(torch.stack([pixels, loss.detach().double(), self.stop.flag(pixels)]))
         # DDP averages over workers; scaling by the count of all pixels makes it the global mean.
-        (loss * self.world.size / told[0].clamp(min=1)).backward()  # type: ignore[no-untyped-call]
+        (loss * (self.world.size / float(told[0].clamp(min=1)))).backward()  # type: ignore[no-untyped-call]
         self.stop.agreed = bool(told[2] > 0)
         mean = float(told[1] / told[0].clamp(min=1))
-        if not math.isfinite(mean):
+        steepness = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), math.inf))
+        if not (math.isfinite(mean) and math.isfinite(steepness)):
+            # Never a step, and so never a checkpoint, with weights that are not finite.
             scenes = sorted({self.reader.pairs[s][0].scene for s in self.samples["train"][chosen][:, 0]})
-            raise DivergedError(
-                f"the loss is {mean} at step {self.now.step}; the batch has chips of {', '.join(scenes)}"
-            )
+            told_as = f"the loss is {mean}, its gradient {steepness}, at step {self.now.step}"
+            raise DivergedError(f"{told_as}; lower train.learning_rate, or look at {', '.join(scenes)}")
         self.optimiser.step()
         return mean
 
@@ -100,14 +101,10 @@ class Loop:
         ways = [way(self.settings.seed, epoch or 0, int(n)) if turned else 0 for n in numbers]
         where = self.samples[name][numbers]
         pairs = [sample(self.reader, self.job.normaliser, w, t) for w, t in zip(where, ways, strict=True)]
-        if not pairs:
-            shape = (0, len(self.job.bands), self.job.chip, self.job.chip)
-            return torch.zeros(shape), torch.zeros((0, *shape[2:]), dtype=torch.int64)
-        images, labels = (np.stack(part) for part in zip(*pairs, strict=True))
-        return (
-            torch.from_numpy(images).to(self.world.device),
-            torch.from_numpy(labels.astype(np.int64)).to(self.world.device),
-        )
+        edge = self.job.chip
+        images = np.array([image for image, _ in pairs], np.float32).reshape(-1, len(self.job.bands), edge, edge)
+        labels = np.array([label for _, label in pairs], np.int64).reshape(-1, edge, edge)
+        return torch.from_numpy(images).to(self.world.device), torch.from_numpy(labels).to(self.world.device)
 
     def end_epoch(self, seconds: float) -> None:
         """Measure on the validation chips and note the epoch."""
@@ -146,6 +143,12 @@ class Loop:
             checkpoint.save(Path(self.job.state), self.now, self.model, self.optimiser, self.job.keep)
         if self.stop.agreed and not last:
             raise PreemptedError(f"stopped at step {self.now.step}, the state is saved; run the same command again")
+
+
+def total_loss(logits_NCHW: Tensor, labels_NHW: Tensor) -> Tensor:
+    """Cross-entropy summed over the labelled pixels; pixel by pixel, since the 2-d kernel of CUDA is not exact."""
+    flat = logits_NCHW.permute(0, 2, 3, 1).flatten(0, 2)
+    return functional.cross_entropy(flat.float(), labels_NHW.flatten(), ignore_index=NO_LABEL, reduction="sum")
 
 
 def learning_rate(settings: Settings, step: int, steps: int) -> float:
