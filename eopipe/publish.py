@@ -95,6 +95,8 @@ def _is_alive(pid: int) -> bool:
 
 def _sync_all(draft: Path) -> None:
     for path in [draft, *draft.rglob("*")] if draft.is_dir() else [draft]:
+        # Some libraries write through private files; what is published can be read by others.
+        path.chmod(0o755 if path.is_dir() else 0o644)
         _sync(path)
 
 

@@ -322,3 +322,10 @@ def test_a_disk_that_fills_up_under_gdal_is_told_as_such(small_disk: Callable[[s
 def test_a_full_quota_is_told_like_a_full_disk(tmp_path: Path) -> None:
     with pytest.raises(NoSpaceError, match="files are free"), publish(tmp_path / "out"):
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+
+def test_what_is_published_can_be_read_by_others(tmp_path: Path) -> None:
+    with publish(tmp_path / "model", folder=True) as draft:
+        (draft / "weights").touch(mode=0o600)
+    assert (tmp_path / "model/weights").stat().st_mode & 0o777 == 0o644
+    assert (tmp_path / "model").stat().st_mode & 0o777 == 0o755
