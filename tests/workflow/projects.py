@@ -1,6 +1,7 @@
 """A project folder in which the pipeline runs, as a person has one."""
 
 import hashlib
+import json
 import os
 import re
 import shlex
@@ -81,3 +82,18 @@ def commands(log: str) -> list[list[str]]:
     """The words of every eopipe command that a dry run printed, without what redirects its output."""
     lines = [line[line.index("eopipe ") :] for line in log.splitlines() if "eopipe " in line]
     return [shlex.split(line.partition(" > ")[0])[1:] for line in lines]
+
+
+def cwltool(*words: object, cwd: Path) -> dict[str, Any]:
+    done = subprocess.run(
+        ["cwltool", "--quiet", *map(str, words)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+        env=environment(),
+    )
+    assert done.returncode == 0, done.stderr
+    made: dict[str, Any] = json.loads(done.stdout)
+    return made

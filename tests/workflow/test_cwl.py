@@ -3,49 +3,18 @@
 import hashlib
 import json
 import shutil
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from cwl_utils.parser import load_document_by_uri
-from projects import DAYS, ROOT, Project, environment
+from projects import DAYS, ROOT, Project, cwltool
 
 TOOLS = {path.stem: path for path in (ROOT / "cwl").glob("*.yml")}
 
 
-def cwltool(*words: object, cwd: Path) -> dict[str, Any]:
-    done = subprocess.run(
-        ["cwltool", "--quiet", *map(str, words)],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-        env=environment(),
-    )
-    assert done.returncode == 0, done.stderr
-    made: dict[str, Any] = json.loads(done.stdout)
-    return made
-
-
 def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-@pytest.fixture(scope="module")
-def by_cwl(finished: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The pipeline of the finished project, under cwltool."""
-    folder = tmp_path_factory.mktemp("cwl")
-    job = yaml.safe_load((ROOT / "cwl/pipeline.yml").read_text())
-    sample = {"class": "Directory", "path": str(ROOT / "sample")}
-    source = {"class": "File", "path": str(ROOT / "sample/tree_cover_density_2018.tif")}
-    job |= {"catalog": sample, "source": source, "epochs": 12, "batch": 8, "width": 8}
-    job["ids"] = [f"S2_ROMANIA_{day}" for day in DAYS]
-    (folder / "job.yml").write_text(yaml.safe_dump(job))
-    cwltool("--outdir", folder / "out", ROOT / "cwl/pipeline.cwl", "job.yml", cwd=folder)
-    return folder / "out"
 
 
 @pytest.mark.parametrize(

@@ -24,11 +24,10 @@ def test_a_run_ends_with_map_scores_report_model_and_crate(finished: Project) ->
 
 
 def test_a_second_run_has_nothing_to_do_and_says_so(finished: Project) -> None:
-    before, start = finished.digests(), time.monotonic()
+    before = finished.digests()
     done = finished.run()
     assert done.returncode == 0
     assert "Nothing to be done" in done.stdout
-    assert time.monotonic() - start < 20
     assert finished.digests() == before
 
 
