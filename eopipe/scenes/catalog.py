@@ -1,6 +1,7 @@
 """Find scenes: in a static STAC catalog (folder or http) or through a STAC API."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,7 +136,8 @@ def _told(place: str, error: Exception) -> EopipeError:
     code = getattr(error, "status_code", None)
     if code and 400 <= code < 500 and code not in RETRY_CODES:
         return BadInputError(f"{place} refused the search with status {code}: {str(error)[:200]}")
-    reason = f"status {code}" if code else str(error)[-120:]
+    known = re.search(r"too many \d+ error responses|Failed to resolve|timed out|refused|reset", str(error))
+    reason = f"status {code}" if code else known[0].lower() if known else str(error)[-120:]
     return UpstreamError(f"{place} did not answer the search ({reason}); try again later")
 
 
