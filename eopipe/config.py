@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 
-from eopipe.contract import STAGES, Option, Port, Stage, stage
+from eopipe.contract import STAGES, Option, Port, Stage, stage, summary
 from eopipe.errors import UsageError
 
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
@@ -63,18 +63,13 @@ def section(name: str) -> type[BaseModel]:
 def model() -> type[BaseModel]:
     """The pydantic model of the whole config."""
     sections: dict[str, Any] = {
-        name: (section(name), Field(default_factory=section(name), description=summary_of(name))) for name in STAGES
+        name: (section(name), Field(default_factory=section(name), description=summary(name))) for name in STAGES
     }
     places: dict[str, Any] = {
         "results": (str, Field("results", pattern=r"^[\w./-]+$", description="folder of everything that is made")),
         "state": (str, Field("state", pattern=r"^[\w./-]+$", description="folder of checkpoints; outlives failures")),
     }
     return create_model("Config", __config__=STRICT, **places, **sections)
-
-
-def summary_of(name: str) -> str:
-    """The first line of a stage's docstring."""
-    return stage(name).summary
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from eopipe.contract import Input, Knob, Mark, Option, stage, to_args
+from eopipe.contract import Input, Knob, Mark, Option, is_path, stage, to_args
 from eopipe.publish import MANIFEST
 
 Config = dict[str, Any]
@@ -36,12 +36,8 @@ def catalog(config: Config) -> str:
 
 def named_files(config: Config, name: str) -> dict[str, str]:
     """The user's own input files of a stage; a catalog stands for its folder."""
-    given = {p.name: config[name][p.name] for p in stage(name).of(Input) if p.mark in _user_marks(name)}
+    given = {port.name: config[name][port.name] for port in stage(name).settings if is_path(port)}
     return {k: str(Path(v, "catalog.json") if Path(v).is_dir() else v) for k, v in given.items() if v}
-
-
-def _user_marks(name: str) -> list[Mark]:
-    return [port.mark for port in stage(name).settings if isinstance(port.mark, Input)]
 
 
 def folders(manifests: Iterable[str] | str) -> list[str]:

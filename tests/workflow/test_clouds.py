@@ -1,13 +1,11 @@
 """The second real input: clouds and shadows from the shared catalog, with labels of each scene."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
-from projects import ROOT, environment
+from projects import ROOT, Project
 
 CATALOG = ROOT.parent / "shared/data"
 SCENES = ("S2A_33TWL_20230818_0_L2A", "S2A_33TWM_20230818_0_L2A")
@@ -20,17 +18,8 @@ def test_two_scenes_of_the_cloud_example_train_in_the_south_and_are_mapped_one_b
     config["train"] |= {"epochs": 4, "width": 8}
     config |= {"results": "results", "state": "state"}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
-    words = ["--configfile", "config.yaml", "--cores", "2", "--show-failed-logs"]
-    done = subprocess.run(
-        [sys.executable, "-m", "eopipe", "run", *words],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-        env=environment(),
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = Project(tmp_path).run("--show-failed-logs")
+    assert done.returncode == 0, done.stdout
     metrics = json.loads((tmp_path / "results/metrics.json").read_text())
     assert (metrics["maps"], metrics["classes"]) == (2, ["clear", "shadow", "cloud"])
     assert metrics["model"]["accuracy"] > metrics["majority"]["accuracy"] + 0.1

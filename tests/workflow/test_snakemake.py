@@ -180,7 +180,7 @@ def test_a_misspelt_setting_is_one_sentence_before_any_job(project: Project) -> 
     project.write(train={"epocs": 3})
     done = project.run()
     assert done.returncode == 1
-    assert "train has no setting epocs; did you mean epochs?" in done.stdout
+    assert "config.yaml: train has no setting epocs; did you mean epochs?" in done.stdout
     assert not project.results.exists()
 
 

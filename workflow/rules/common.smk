@@ -7,7 +7,7 @@ from eopipe.errors import EopipeError
 from eopipe.project import summary
 
 try:
-    config = check(config)
+    config = check(config, *map(str, workflow.configfiles[:1]))
 except EopipeError as error:
     raise WorkflowError(str(error))
 
