@@ -36,5 +36,7 @@ def _credits(sources: Sequence[Source]) -> list[str]:
         return []
     licences = {str(s.entity["license"].id) for s in sources if "license" in s.entity}
     words = {str(s.entity["creditText"]) for s in sources if "creditText" in s.entity}
+    words |= {f"Cite: {s.entity['citation']['name']}" for s in sources if "citation" in s.entity}
+    words |= {f"Data by {one['name']}" for s in sources for one in s.entity.get("provider", [])}
     lines = [f"{len(sources)} scenes; their STAC Items are in `scenes/`.", ""]
     return ["## Scenes", "", *lines, *(f"- {word}" for word in sorted(words | licences)), ""]

@@ -43,13 +43,45 @@ def _scene(graph: Graph, item: Item) -> Entity:
         url=own[0][0] if own else None,
         temporalCoverage=_interval(told),
         license=_licence(graph, item),
-        creditText=told.get("attribution"),
+        creditText=_credit(told),
+        citation=_citation(graph, told),
+        provider=[_provider(graph, one) for one in _providers(told) if _has_site(one)],
     )
     for relation, key in (("derived_from", "isBasedOn"), ("via", "subjectOf")):
         found = [graph.add(link, "CreativeWork", name=title, url=link) for link, title in _links(item, relation)]
         if found:
             entity[key] = found
     return entity
+
+
+def _citation(graph: Graph, told: dict[str, Any]) -> Entity | None:
+    """How the data ask to be cited (STAC extension scientific)."""
+    words, doi = told.get("sci:citation"), told.get("sci:doi")
+    if not (words or doi):
+        return None
+    link = f"https://doi.org/{str(doi).removeprefix('https://doi.org/')}" if doi else None
+    title = str(words or doi)
+    return graph.add(link or local("citation", title), "CreativeWork", name=title, url=link)
+
+
+def _providers(told: dict[str, Any]) -> list[dict[str, Any]]:
+    return [one for one in told.get("providers") or [] if isinstance(one, dict) and one.get("name")]
+
+
+def _has_site(provider: dict[str, Any]) -> bool:
+    return str(provider.get("url")).startswith(("http://", "https://"))
+
+
+def _credit(told: dict[str, Any]) -> str:
+    """The credit line, and the providers without a site, which cannot be entities of their own."""
+    names = [str(one["name"]) for one in _providers(told) if not _has_site(one)]
+    return "; ".join(filter(None, [str(told.get("attribution") or ""), *names]))
+
+
+def _provider(graph: Graph, provider: dict[str, Any]) -> Entity:
+    name, home = str(provider["name"]), address(str(provider["url"]))
+    roles = ", ".join(map(str, provider.get("roles") or []))
+    return graph.add(home, "Organization", name=name, url=home, description=roles and f"Role: {roles}.")
 
 
 def _links(item: Item, relation: str) -> list[tuple[str, str]]:

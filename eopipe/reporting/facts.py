@@ -39,10 +39,25 @@ def dates(items: list[Item]) -> dict[str, str]:
     return {scene_name(item["id"]): date(item) for item in items}
 
 
-def scene_rows(items: list[Item], pairs: Pairs) -> list[Row]:
-    """Scene, date, cloud cover and the share of the grid where it is valid."""
-    shares = {tiles.scene: tiles.attributes.get("valid_fraction") for tiles, _ in pairs}
-    return [(item["id"], date(item), _cloud(item), percent(shares.get(scene_name(item["id"])))) for item in items]
+def scene_rows(items: list[Item], pairs: Pairs, drifted: dict[str, tuple[str, float]]) -> list[Row]:
+    """Store, date, cloud cover as the catalog says, then measured shares of the grid, and what is odd."""
+    told = {scene_name(item["id"]): item for item in items}
+    rows = []
+    for tiles, _ in sorted(pairs, key=lambda pair: (dates(items).get(pair[0].scene, ""), pair[0].scene)):
+        item, facts = told.get(tiles.scene), tiles.attributes
+        shares = facts.get("quality") or {}
+        measured = [percent(shares.get(key)) for key in ("nodata", "masked", "saturated")]
+        valid = percent(facts.get("valid_fraction"))
+        day = date(item) if item else str(facts.get("datetime") or DASH)[:10]
+        rows.append((tiles.scene, day, _cloud(item) if item else DASH, *measured, valid, _odd(tiles.scene, drifted)))
+    return rows
+
+
+def _odd(scene: str, drifted: dict[str, tuple[str, float]]) -> str:
+    if scene not in drifted:
+        return ""
+    band, shift = drifted[scene]
+    return f"unlike the rest: {band} by {shift:.1f} quartile ranges"
 
 
 def _cloud(item: Item) -> str:
@@ -69,6 +84,12 @@ def gap_rows(split: dict[str, Any], pairs: Pairs) -> list[Row]:
         for pair in ("train-test", "val-test", "train-val")
         if pair in gaps
     ]
+
+
+def finding_rows(split: dict[str, Any]) -> list[Row]:
+    """List the leaks that the audit found and the config allows: kind, how often, where, and why."""
+    found = split["audit"].get("allowed") or []
+    return [(str(f["kind"]), count(int(f["count"])), str(f["example"]), str(f["reason"])) for f in found]
 
 
 def gap_words(split: dict[str, Any], pairs: Pairs) -> str:
@@ -125,6 +146,31 @@ def licences(items: list[Item]) -> list[Licence]:
     told = {str(item["properties"]["license"]) for item in items if item["properties"].get("license")}
     links = {str(link["href"]) for item in items for link in item.get("links", []) if link.get("rel") == "license"}
     return [Licence(text, "") for text in sorted(told)] + [Licence(href, _address(href)) for href in sorted(links)]
+
+
+def citations(items: list[Item]) -> list[Licence]:
+    """List how the items ask to be cited, with the address of the DOI where they have one."""
+    told = {
+        (str(item["properties"].get("sci:citation") or ""), str(item["properties"].get("sci:doi") or ""))
+        for item in items
+    }
+    return [
+        Licence(text or doi, f"https://doi.org/{doi.removeprefix('https://doi.org/')}" if doi else "")
+        for text, doi in sorted(told)
+        if text or doi
+    ]
+
+
+def credits_of(items: list[Item]) -> list[str]:
+    """List the credit lines and the providers that the items name, each once."""
+    lines = {str(item["properties"]["attribution"]) for item in items if item["properties"].get("attribution")}
+    people = {
+        str(provider.get("name"))
+        for item in items
+        for provider in item["properties"].get("providers") or []
+        if isinstance(provider, dict) and provider.get("name")
+    }
+    return [*sorted(lines), *sorted(people)]
 
 
 def _address(href: str) -> str:

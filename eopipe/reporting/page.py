@@ -9,6 +9,7 @@ from eopipe import __version__
 from eopipe.reporting import facts, tables
 from eopipe.reporting.palette import RAMP
 from eopipe.reporting.pictures import RIGHT, ROLES, UNTESTED, WRONG
+from eopipe.reporting.ridges import ridges
 from eopipe.reporting.story import Story, ground_words
 from eopipe.reporting.words import count, plural, score, verdict
 
@@ -47,16 +48,21 @@ def _context(story: Story) -> dict[str, Any]:
         "marks": {"right": RIGHT, "wrong": WRONG, "other places": UNTESTED},
         "roles": dict(zip(("train", "validation", "test"), ROLES, strict=True)),
         "ground": ground_words(story),
+        "ridges": [ridges(band, story.quality.looks, set(story.quality.drifted)) for band in story.quality.bands],
+        "balance": tables.balance(story.split, story.colors),
         "facts": _tables(story),
     }
 
 
 def _tables(story: Story) -> dict[str, Any]:
     return {
-        "scenes": facts.scene_rows(story.items, story.pairs),
+        "scenes": facts.scene_rows(story.items, story.pairs, story.quality.drifted),
         "pixels": facts.pixel_rows(story.split),
         "gaps": facts.gap_rows(story.split, story.pairs),
         "plan": facts.plan_rows(story.split),
         "model": facts.model_rows(story.model),
         "licences": facts.licences(story.items),
+        "citations": facts.citations(story.items),
+        "credits": facts.credits_of(story.items),
+        "findings": facts.finding_rows(story.split),
     }

@@ -12,6 +12,7 @@ from eopipe.reporting import facts
 from eopipe.reporting.ground import length, pixel_metres
 from eopipe.reporting.palette import class_colors
 from eopipe.reporting.panels import Block, block, places
+from eopipe.reporting.quality import Quality, read_quality
 from eopipe.reporting.rasters import Thin
 from eopipe.reporting.sheet import Sheet
 from eopipe.reporting.views import MapFile, Numbers, Pairs, View, cells_for, chosen, map_files, quicklook, roles, view
@@ -48,6 +49,7 @@ class Story:
     split: dict[str, Any]
     items: list[facts.Item]
     pairs: Pairs
+    quality: Quality
     views: list[View]
     blocks: list[Block]
     places: Block
@@ -79,6 +81,7 @@ def read_story(sources: Sources, title: str, attribution: str, colors: tuple[str
         split=split,
         items=items,
         pairs=pairs,
+        quality=read_quality(pairs, facts.dates(items)),
         views=views,
         blocks=[block(one, heading(one.scene, items), classes, palette) for one in views],
         places=_places(views, pairs, role, cells),

@@ -76,6 +76,17 @@ def class_lines(metrics: dict[str, Any]) -> list[Line]:
     return rows
 
 
+def balance(split: dict[str, Any], colors: tuple[str, ...]) -> list[tuple[str, list[tuple[str, str, float]]]]:
+    """One bar a split: class, its colour and its share of the labelled pixels."""
+    bars = []
+    for name, title in (("train", "Train"), ("val", "Validation"), ("test", "Test")):
+        pixels = split["pixels"][name]
+        total = max(sum(pixels.values()), 1)
+        parts = [(c, color, pixels[c] / total) for c, color in zip(split["classes"], colors, strict=True)]
+        bars.append((title, parts))
+    return bars
+
+
 def training_charts(history: dict[str, Any]) -> list[Markup]:
     """Loss, and the scores on the validation places, over the epochs."""
     epochs = history["epochs"]

@@ -26,6 +26,13 @@ TOOL = "https://github.com/eopipe/eopipe/blob/v{}/eopipe/stages/{}.py"
 ACTIONS = ("CreateAction", "ControlAction", "OrganizeAction")
 
 
+CITED = {
+    "sci:doi": "10.5270/S2_-znk9xsj",
+    "sci:citation": "Copernicus Sentinel-2 (2021). Level 2A.",
+    "providers": [{"name": "ESA", "roles": ["producer"], "url": "https://esa.int"}, {"name": "A mirror"}],
+}
+
+
 @dataclass
 class Project:
     """A run on disk, in the home of somebody: scenes A and B up to the split, and a job that failed."""
@@ -64,7 +71,7 @@ class Project:
     def _catalog(self) -> None:
         catalog = Catalog(self.root / "catalog")
         for name in ("A", "B"):
-            item = catalog.add(name, shape=(64, 96), properties={"attribution": "Contains Copernicus data"})
+            item = catalog.add(name, shape=(64, 96), properties={"attribution": "Contains Copernicus data"} | CITED)
             before = f"https://grace:pw@example.org/items/{name}?{TOKEN}"
             item["links"] = [{"rel": "license", "href": LICENCE}, {"rel": "derived_from", "href": before}]
         catalog.write()
@@ -261,7 +268,17 @@ def test_scenes_are_cited_with_licence_origin_and_credit(crate: Path) -> None:
     scene = found["#scene/A"]
     assert ids(scene["license"]) == [LICENCE]
     assert ids(scene["isBasedOn"]) == ["https://example.org/items/A"]
-    assert scene["creditText"] == "Contains Copernicus data"
+    assert scene["creditText"] == "Contains Copernicus data; A mirror"
+    assert found[ids(scene["citation"])[0]] == {
+        "@id": "https://doi.org/10.5270/S2_-znk9xsj",
+        "@type": "CreativeWork",
+        "name": "Copernicus Sentinel-2 (2021). Level 2A.",
+        "url": "https://doi.org/10.5270/S2_-znk9xsj",
+    }
+    assert [found[one]["name"] for one in ids(scene["provider"])] == ["ESA"]
+    readme = (crate / "README.md").read_text()
+    assert "Cite: Copernicus Sentinel-2 (2021). Level 2A." in readme
+    assert "Data by ESA" in readme
     assert ids(found["scenes/A.geojson"]["about"]) == ["#scene/A"]
     assert found["./"]["temporalCoverage"] == "2023-08-01T10:00:00Z/2023-08-01T10:00:00Z"
     south_west, north_east = (tuple(map(float, c.split(","))) for c in found["#area/box"]["box"].split())
