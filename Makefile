@@ -3,12 +3,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: demo test install check sync clean
+.PHONY: demo test install check sync clean .venv/servers
 
 demo: .venv/installed
 	@eopipe run --profile profiles/local
 
-test: demo .venv/tests
+test: demo .venv/tests .venv/servers/installed
 	$(MAKE) check
 	pytest
 
@@ -30,6 +30,17 @@ install: .venv/installed
 
 .venv/tests: .venv/installed
 	pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]'
+	@touch $@
+
+# Real servers for the tests: PostgreSQL, nginx, and a STAC API in an environment of its own. Without them their
+# tests are skipped; EOPIPE_NO_SKIP=1 forbids that.
+.venv/servers: .venv/servers/installed
+
+.venv/servers/installed: tests/servers/requirements.txt
+	@if [ "$$(id -u)" = 0 ] && ! { ls /usr/share/postgresql/*/extension/postgis.control && command -v nginx; } >/dev/null 2>&1; then \
+	  apt-get update -qq && apt-get install -y -qq postgresql-15 postgresql-15-postgis-3 nginx || true; fi
+	$(PYTHON) -m venv .venv/servers
+	.venv/servers/bin/pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
 # The files that follow from the stages: config schema, CWL tools, reference page.

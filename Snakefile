@@ -30,5 +30,9 @@ rule all:
         f"{RESULTS}/crate/manifest.json",
 
 
+onstart:
+    print(eo.settle(config), end="")
+
+
 onsuccess:
     print(summary(RESULTS))

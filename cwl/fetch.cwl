@@ -53,6 +53,21 @@ inputs:
     doc: folder that relative paths of the item lead into
     inputBinding:
       prefix: --catalog
+  grid:
+    type:
+    - 'null'
+    - File
+    label: grid
+    doc: grid of the run, for windows
+    inputBinding:
+      prefix: --grid
+  windows:
+    type: boolean
+    label: windows
+    doc: only the blocks of cloud-optimised GeoTIFFs that the grid needs
+    default: false
+    inputBinding:
+      prefix: --windows
   workers:
     type: int
     label: workers
@@ -60,6 +75,27 @@ inputs:
     default: 4
     inputBinding:
       prefix: --workers
+  per_host:
+    type: int
+    label: per host
+    doc: connections to one host at a time
+    default: 8
+    inputBinding:
+      prefix: --per-host
+  deadline:
+    type: double
+    label: deadline
+    doc: seconds that one asset may take, with all its retries
+    default: 3600.0
+    inputBinding:
+      prefix: --deadline
+  sign:
+    type: string
+    label: sign
+    doc: who signs addresses; auto knows them by their host (auto or none or planetary-computer)
+    default: auto
+    inputBinding:
+      prefix: --sign
   parts:
     type:
     - 'null'

@@ -94,16 +94,25 @@ inputs:
       type: array
       items: int
     label: codes
-    doc: raster value of each class; 0, 1, … if not given
+    doc: source value of each class; 0, 1, … if not given
     default: []
     inputBinding:
       prefix: --codes
+  values:
+    type:
+      type: array
+      items: string
+    label: values
+    doc: 'class=value for each value of the source, several for one class: town=1 town=2; =3 is no label'
+    default: []
+    inputBinding:
+      prefix: --values
   ignore:
     type:
       type: array
       items: int
     label: ignore
-    doc: raster values that are no label
+    doc: source values that are no label
     default: []
     inputBinding:
       prefix: --ignore
@@ -114,6 +123,29 @@ inputs:
     default: class
     inputBinding:
       prefix: --attribute
+  layer:
+    type:
+    - 'null'
+    - string
+    label: layer
+    doc: layer of a vector file that has several
+    inputBinding:
+      prefix: --layer
+  overlap:
+    type: string
+    label: overlap
+    doc: 'where shapes of different classes overlap: no label, or the last or first of the file (invalid or last
+      or first)'
+    default: invalid
+    inputBinding:
+      prefix: --overlap
+  all_touched:
+    type: boolean
+    label: all touched
+    doc: shapes take all pixels they touch, not only those whose centre they hold
+    default: false
+    inputBinding:
+      prefix: --all-touched
   resampling:
     type: string
     label: resampling

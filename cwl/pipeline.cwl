@@ -48,7 +48,7 @@ steps:
     doc: Find scenes and freeze their list and the grid.
     run: search.cwl
     in: {catalog: catalog, area: area, ids: ids, datetime: datetime, assets: assets}
-    out: [items_each, grid, record]
+    out: [items_each, grid, selection, record]
 
   fetch:
     label: fetch
@@ -101,7 +101,7 @@ steps:
       fractions: fractions
       chip: chip
       stride: stride
-    out: [chips, record]
+    out: [chips, statistics, map, places, record]
 
   train:
     label: train
@@ -111,6 +111,7 @@ steps:
       tiles: preprocess/tiles
       labels: {source: [label/labels], linkMerge: merge_nested}
       chips: split/chips
+      statistics: split/statistics
       processes: processes
       width: width
       epochs: epochs
@@ -183,7 +184,11 @@ steps:
       payload:
         source:
           - search/grid
+          - search/selection
           - split/chips
+          - split/statistics
+          - split/map
+          - split/places
           - evaluate/metrics
           - export/onnx
           - export/check
@@ -201,9 +206,13 @@ steps:
 
 outputs:
   grid: {type: File, label: grid, doc: grid of the run, outputSource: search/grid}
+  selection: {type: File, label: selection, doc: scenes and what was left out, outputSource: search/selection}
   tiles: {type: "Directory[]", label: tiles, doc: one Zarr store a scene, outputSource: preprocess/tiles}
   labels: {type: Directory, label: labels, doc: label store, outputSource: label/labels}
   chips: {type: File, label: split, doc: samples of each split, outputSource: split/chips}
+  statistics: {type: File, label: statistics, doc: bands of the training chips, outputSource: split/statistics}
+  split_map: {type: File, label: split map, doc: map of the splits, outputSource: split/map}
+  split_places: {type: File, label: split places, doc: chips as polygons, outputSource: split/places}
   model: {type: Directory, label: model, doc: trained model, outputSource: train/model}
   onnx: {type: File, label: ONNX model, doc: the model as ONNX, outputSource: export/onnx}
   classes: {type: File, label: map, doc: map of classes, outputSource: predict/classes}

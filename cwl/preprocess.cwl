@@ -67,30 +67,59 @@ inputs:
   mask:
     type: string
     label: mask
-    doc: asset that classifies pixels, as scl; none masks only nodata
+    doc: asset that tells what is usable, as scl; none masks only nodata
     default: scl
     inputBinding:
       prefix: --mask
+  mask_as:
+    type: string
+    label: mask as
+    doc: 'how the mask asset is read; auto: by its name (auto or classes or bits or probability)'
+    default: auto
+    inputBinding:
+      prefix: --mask-as
   masked:
     type:
       type: array
       items: int
     label: masked
-    doc: classes of the mask asset that are not usable
-    default:
-    - 0
-    - 1
-    - 3
-    - 8
-    - 9
-    - 10
-    - 11
+    doc: 'classes or bits of the mask asset that are not usable; none: the standard ones'
+    default: []
     inputBinding:
       prefix: --masked
+  max_probability:
+    type: double
+    label: max probability
+    doc: percent of a mask that is a probability
+    default: 40.0
+    inputBinding:
+      prefix: --max-probability
+  dilate:
+    type: int
+    label: dilate
+    doc: pixels of the grid to mask around what the mask excludes
+    default: 0
+    inputBinding:
+      prefix: --dilate
+  saturated:
+    type:
+    - 'null'
+    - double
+    label: saturated
+    doc: stored number from which on a pixel is saturated, not usable
+    inputBinding:
+      prefix: --saturated
+  decibel:
+    type: boolean
+    label: decibel
+    doc: store radar power, which is linear, in dB
+    default: false
+    inputBinding:
+      prefix: --decibel
   resampling:
     type: string
     label: resampling
-    doc: for continuous bands (nearest or bilinear or cubic or average)
+    doc: for the bands; masks are never mixed (nearest or bilinear or cubic or average or mode)
     default: bilinear
     inputBinding:
       prefix: --resampling

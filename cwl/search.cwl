@@ -46,6 +46,13 @@ inputs:
     default: grid.json
     inputBinding:
       prefix: --grid
+  selection_name:
+    type: string
+    label: selection
+    doc: digest of the list, and what was left out with the reason
+    default: selection.json
+    inputBinding:
+      prefix: --selection
   catalog:
     type:
     - 'null'
@@ -126,6 +133,36 @@ inputs:
     - scl
     inputBinding:
       prefix: --assets
+  on_missing:
+    type: string
+    label: on missing
+    doc: 'scenes that lack a wanted asset: stop and list them, or leave them out (fail or skip)'
+    default: fail
+    inputBinding:
+      prefix: --on-missing
+  best:
+    type:
+    - 'null'
+    - int
+    label: best
+    doc: so many of the least cloudy in each window; all
+    inputBinding:
+      prefix: --best
+  per:
+    type: string
+    label: per
+    doc: window of best (all or year or month or week or day)
+    default: all
+    inputBinding:
+      prefix: --per
+  group:
+    type: string
+    label: group
+    doc: 'what best counts: scenes, or all scenes of a local solar day (UTC and an hour for 15 degrees) together
+      (scene or solar-day)'
+    default: scene
+    inputBinding:
+      prefix: --group
   crs:
     type: string
     label: crs
@@ -141,6 +178,13 @@ inputs:
     doc: edge of a pixel in units of the CRS; the assets' own
     inputBinding:
       prefix: --resolution
+  deadline:
+    type: double
+    label: deadline
+    doc: seconds that the server has for the whole search
+    default: 900.0
+    inputBinding:
+      prefix: --deadline
 outputs:
   items:
     type: Directory
@@ -160,6 +204,12 @@ outputs:
     doc: 'grid that the run shares: CRS, transform, shape'
     outputBinding:
       glob: $(inputs.grid_name)
+  selection:
+    type: File
+    label: selection
+    doc: digest of the list, and what was left out with the reason
+    outputBinding:
+      glob: $(inputs.selection_name)
   record:
     type: File
     label: run record

@@ -5,7 +5,7 @@ $namespaces:
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe split
-doc: Cut the grid into chips and split them by place, never at random.
+doc: Cut the grid into chips, deal them out by place, date or group, and look for leaks.
 s:license: https://spdx.org/licenses/Apache-2.0
 requirements:
   NetworkAccess:
@@ -55,6 +55,27 @@ inputs:
     default: split.json
     inputBinding:
       prefix: --chips
+  statistics_name:
+    type: string
+    label: statistics
+    doc: what the bands measure in the training chips
+    default: statistics.json
+    inputBinding:
+      prefix: --statistics
+  map_name:
+    type: string
+    label: map
+    doc: map of the splits, with their classes
+    default: split.png
+    inputBinding:
+      prefix: --map
+  places_name:
+    type: string
+    label: places
+    doc: the chips as polygons, with split, scene and classes
+    default: split.gpkg
+    inputBinding:
+      prefix: --places
   chip:
     type: int
     label: chip
@@ -73,8 +94,9 @@ inputs:
   method:
     type: string
     label: method
-    doc: random blocks, or strips in the order train, val, test (blocks or west-east or east-west or north-south
-      or south-north)
+    doc: random blocks; a checkerboard whose one colour trains; strips in the order train, val, test; scenes by
+      date; whole groups; or single chips at random, which leaks and has to be allowed (blocks or checkerboard or
+      west-east or east-west or north-south or south-north or temporal or group or random)
     default: blocks
     inputBinding:
       prefix: --method
@@ -93,7 +115,7 @@ inputs:
   block:
     type: int
     label: block
-    doc: edge of a block in pixels
+    doc: edge of a block or square in pixels
     default: 1024
     inputBinding:
       prefix: --block
@@ -118,6 +140,55 @@ inputs:
     default: 0
     inputBinding:
       prefix: --fold
+  dates:
+    type:
+      type: array
+      items: string
+    label: dates
+    doc: 'temporal: the first day of val and that of test; or only that of test'
+    default: []
+    inputBinding:
+      prefix: --dates
+  by:
+    type: string
+    label: by
+    doc: 'group: what stays whole; a tile is one of MGRS or WRS-2 (scene or tile or region)'
+    default: scene
+    inputBinding:
+      prefix: --by
+  val_groups:
+    type:
+      type: array
+      items: string
+    label: val groups
+    doc: groups that validate, by name
+    default: []
+    inputBinding:
+      prefix: --val-groups
+  test_groups:
+    type:
+      type: array
+      items: string
+    label: test groups
+    doc: groups that test, by name; the rest trains. At random if none is given
+    default: []
+    inputBinding:
+      prefix: --test-groups
+  regions:
+    type:
+    - 'null'
+    - File
+    label: regions
+    doc: polygons of the regions
+    inputBinding:
+      prefix: --regions
+  attribute:
+    type: string
+    label: attribute
+    doc: attribute that names the region of a polygon
+    default: region
+    inputBinding:
+      prefix: --attribute
   min_valid:
     type: double
     label: min valid
@@ -125,13 +196,36 @@ inputs:
     default: 0.5
     inputBinding:
       prefix: --min-valid
+  min_scene_valid:
+    type: double
+    label: min scene valid
+    doc: least share of the grid that a scene's valid pixels cover; others are left out
+    default: 0.0
+    inputBinding:
+      prefix: --min-scene-valid
   seed:
     type: int
     label: seed
-    doc: seed of the random blocks
+    doc: seed of what is dealt out at random
     default: 0
     inputBinding:
       prefix: --seed
+  similarity:
+    type: double
+    label: similarity
+    doc: correlation from which chips of two splits count as near-duplicates
+    default: 0.995
+    inputBinding:
+      prefix: --similarity
+  allow:
+    type:
+      type: array
+      items: string
+    label: allow
+    doc: 'findings of the audit that may be, each as ''kind: reason'''
+    default: []
+    inputBinding:
+      prefix: --allow
 outputs:
   chips:
     type: File
@@ -140,6 +234,26 @@ outputs:
     format: iana:application/json
     outputBinding:
       glob: $(inputs.chips_name)
+  statistics:
+    type: File
+    label: statistics
+    doc: what the bands measure in the training chips
+    format: iana:application/json
+    outputBinding:
+      glob: $(inputs.statistics_name)
+  map:
+    type: File
+    label: map
+    doc: map of the splits, with their classes
+    format: iana:image/png
+    outputBinding:
+      glob: $(inputs.map_name)
+  places:
+    type: File
+    label: places
+    doc: the chips as polygons, with split, scene and classes
+    outputBinding:
+      glob: $(inputs.places_name)
   record:
     type: File
     label: run record

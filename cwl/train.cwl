@@ -54,6 +54,12 @@ inputs:
     doc: samples of each split
     inputBinding:
       prefix: --chips
+  statistics:
+    type: File
+    label: statistics
+    doc: what the bands measure in the training chips
+    inputBinding:
+      prefix: --statistics
   model_name:
     type: string
     label: model

@@ -110,21 +110,6 @@ class Normaliser:
         return np.where(valid, (physical - mean) / std, np.float32(0))
 
 
-def fit_normaliser(reader: Reader, samples: npt.NDArray[np.int64], most: int = 2000) -> Normaliser:
-    """Measure the bands over valid pixels of training samples (at most this many, evenly spread)."""
-    total, squares, count = np.zeros(len(reader.bands)), np.zeros(len(reader.bands)), 0
-    for scene, row, col in samples[:: max(1, -(-len(samples) // most))]:
-        stored, valid = reader.image(scene, row, col)
-        scale, offset = reader.pairs[scene][0].scaling
-        pixels = stored[:, valid].astype(np.float64) * scale + offset
-        total, squares, count = total + pixels.sum(1), squares + (pixels**2).sum(1), count + pixels.shape[1]
-    if not count:
-        raise BadInputError("no valid pixel in the training chips; look at the masks of the scenes")
-    mean = total / count
-    std = np.sqrt(np.maximum(squares / count - mean**2, 1e-12))
-    return Normaliser(tuple(mean.round(7).tolist()), tuple(std.round(7).tolist()))
-
-
 def turn(array: npt.NDArray[Any], way: int) -> npt.NDArray[Any]:
     """One of the eight symmetries of the square, on the last two axes."""
     if way & 4:

@@ -64,7 +64,15 @@ def dispatch(words: list[str]) -> int:
 
 
 def _commands() -> dict[str, Callable[[list[str]], int]]:
-    return {"init": _init, "run": _run, "check": _check, "verify": _verify, "sync": _sync}
+    return {
+        "init": _init,
+        "run": _run,
+        "check": _check,
+        "plan": _plan,
+        "verify": _verify,
+        "tiles": _tiles,
+        "sync": _sync,
+    }
 
 
 def overview() -> str:
@@ -175,25 +183,25 @@ def _check(words: list[str]) -> int:
     return 0
 
 
-def _verify(words: list[str]) -> int:
-    """Find removed, truncated or changed files below a folder."""
-    from eopipe.publish import MANIFEST, verify
+def _plan(words: list[str]) -> int:
+    """Show what a run will fetch, make and need, before anything is downloaded."""
+    from eopipe.planning.command import plan
 
-    made = Parser(prog="eopipe verify", description=_verify.__doc__)
-    made.add_argument("path", type=Path)
-    root = made.parse_args(words).path
-    if not root.is_dir():
-        raise BadInputError(f"{root} is not a folder; give one that eopipe made")
-    folders = sorted(p.parent for p in root.rglob(MANIFEST))
-    failed = []
-    for folder in folders:
-        try:
-            verify(folder)
-        except EopipeError as error:
-            failed.append(error)
-            print(f"error: {error}", file=sys.stderr)
-    print(f"{len(folders) - len(failed)} of {len(folders)} folders are as they were made")
-    return failed[0].code if failed else 0
+    return plan(words)
+
+
+def _verify(words: list[str]) -> int:
+    """Find removed, truncated or changed files, and make them again on request."""
+    from eopipe.upkeep import verify
+
+    return verify(words)
+
+
+def _tiles(words: list[str]) -> int:
+    """Tell what is in stores, check them, or draw them as a contact sheet."""
+    from eopipe.inspection.command import tiles
+
+    return tiles(words)
 
 
 def _sync(words: list[str]) -> int:

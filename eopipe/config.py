@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 
 from eopipe.contract import STAGES, Option, Port, Stage, stage, summary
 from eopipe.errors import UsageError
+from eopipe.periods import NEEDS, too_coarse
 
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
@@ -119,7 +120,24 @@ def conflicts(config: dict[str, Any]) -> list[str]:
     colors, classes = config["report"]["colors"], label["classes"]
     if colors and len(colors) != len(classes):
         wrong.append(f"report.colors has {len(colors)} colours for {len(classes)} classes")
+    wrong += _composite_conflicts(config["composite"], tiles, label)
     return wrong + _label_conflicts(label) + _tile_conflicts(search, tiles, split)
+
+
+def _composite_conflicts(composite: dict[str, Any], tiles: dict[str, Any], label: dict[str, Any]) -> list[str]:
+    method = composite["method"]
+    if method == "none":
+        return []
+    wrong = [too_coarse(composite["period"], composite["stack"], composite["parts"])]
+    if label["asset"]:
+        wrong.append(
+            f"composite.method {method} mixes scenes, so labels cannot be the asset {label['asset']} of each scene; "
+            "give label.source, or composite.method none"
+        )
+    lacking = [band for band in NEEDS.get(method, ()) if band not in tiles["bands"]]
+    if lacking:
+        wrong.append(f"composite.method {method} needs band {', '.join(lacking)} among preprocess.bands")
+    return [sentence for sentence in wrong if sentence]
 
 
 def _search_conflicts(search: dict[str, Any], tiles: dict[str, Any], label: dict[str, Any]) -> list[str]:
@@ -149,6 +167,8 @@ def _label_conflicts(label: dict[str, Any]) -> list[str]:
         wrong.append(f"label.codes has {len(label['codes'])} numbers for {classes} classes")
     if label["bins"] and label["codes"]:
         wrong.append("label has both bins and codes; give one")
+    if label["values"] and (label["bins"] or label["codes"]):
+        wrong.append("label has values beside bins or codes; give one")
     return wrong
 
 
@@ -158,6 +178,10 @@ def _tile_conflicts(search: dict[str, Any], tiles: dict[str, Any], split: dict[s
         wrong.append(f"preprocess.shard {tiles['shard']} is not a multiple of preprocess.chunk {tiles['chunk']}")
     if sum(split["fractions"]) > 1.0001 or len(split["fractions"]) != 3:
         wrong.append("split.fractions needs three numbers (train, val, test) that add up to at most 1")
+    if split["method"] == "temporal" and not split["dates"]:
+        wrong.append("split.method temporal needs split.dates: the first day of val and that of test, in order")
+    if split["method"] == "group" and split["by"] == "region" and not split["regions"]:
+        wrong.append("split.by region needs split.regions: a file of polygons, each with its name")
     box, step = search["bbox"], search["resolution"]
     if len(box) == 4 and step:
         # A degree of latitude is 111 km; in a geographic CRS the resolution is in degrees itself.

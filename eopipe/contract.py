@@ -17,6 +17,7 @@ STAGES = (
     "search",
     "fetch",
     "preprocess",
+    "composite",
     "label",
     "split",
     "train",
@@ -116,6 +117,11 @@ class Stage:
     def of(self, *kinds: type[Mark]) -> tuple[Port, ...]:
         """The ports that carry exactly one of these marks."""
         return tuple(port for port in self.ports if type(port.mark) in kinds)
+
+    @property
+    def revision(self) -> int:
+        """Counts the times that the same inputs and options began to give other results; see docs/adr/0007."""
+        return int(getattr(importlib.import_module(self.function.__module__), "REVISION", 1))
 
     @property
     def settings(self) -> tuple[Port, ...]:

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from eopipe.chips import pair
 from eopipe.errors import BadInputError
-from eopipe.sampling import covered, scenes_of
-from eopipe.splits import read_split
+from eopipe.sampling import scenes_of
+from eopipe.splits import covered, read_split
 from eopipe.store import NO_LABEL, Tiles
 from eopipe.training.metrics import confusion, scores
 
@@ -55,12 +55,11 @@ def _median(stores: list[Tiles], rows: Pixels, cols: Pixels) -> npt.NDArray[np.f
 
 @dataclass(frozen=True)
 class Data:
-    """All maps of a run with their truth, and which pixels train and test."""
+    """All maps of a run with their truth, and the split that tells which pixels train and test."""
 
     groups: list[Group]
     names: tuple[str, ...]
-    train: npt.NDArray[np.bool_]
-    test: npt.NDArray[np.bool_]
+    split: dict[str, Any]
 
     @classmethod
     def read(cls, maps: tuple[Path, ...], tiles: tuple[Path, ...], labels: tuple[Path, ...], chips: Path) -> "Data":
@@ -71,18 +70,25 @@ class Data:
             raise BadInputError(f"{len(maps)} maps for {len(pairs)} scenes: give one mosaic, or one map for each scene")
         if len(maps) == 1 and len({label.scene for _, label in pairs}) > 1:
             raise BadInputError("one mosaic cannot be compared with labels that differ from scene to scene")
+        if len(maps) < len(pairs) and split.get("by_scene"):
+            raise BadInputError("one mosaic mixes the scenes that train and test; give a map for each scene")
         members = [pairs] if len(maps) == 1 else [[one] for one in pairs]
         groups = [
             Group(_read_map(path, [image for image, _ in some]), [image for image, _ in some], some[0][1].read("label"))
             for path, some in zip(maps, members, strict=True)
         ]
-        shape, chip = pairs[0][0].shape, split["chip"]
-        areas = [covered(shape, split["samples"][name], chip) for name in ("train", "test")]
-        return cls(groups, pairs[0][1].names, *areas)
+        return cls(groups, pairs[0][1].names, split)
 
-    def pixels(self, area: npt.NDArray[np.bool_]) -> Iterator[tuple[Group, Pixels, Pixels]]:
-        """For each map: rows and columns of the mapped, labelled pixels in an area."""
-        for group in self.groups:
+    def pixels(self, name: str) -> Iterator[tuple[Group, Pixels, Pixels]]:
+        """For each map: rows and columns of the mapped, labelled pixels in the places of a split.
+
+        Where scenes are split, those are the places of the map's own chips.
+        """
+        samples, chip = self.split["samples"][name], self.split["chip"]
+        area = covered(self.groups[0].truth.shape, samples, chip)
+        for number, group in enumerate(self.groups):
+            if self.split.get("by_scene"):
+                area = covered(group.truth.shape, samples[samples[:, 0] == number], chip)
             rows, cols = np.nonzero(area & (group.truth != NO_LABEL) & (group.found != NO_LABEL))
             yield group, rows, cols
 
@@ -103,11 +109,11 @@ def _read_map(path: Path, stores: list[Tiles]) -> Pixels:
 def evaluate_maps(data: Data, most: int, seed: int) -> dict[str, Any]:
     """The content of a metrics file."""
     classes = len(data.names)
-    train = _truth_counts(data, data.train)
+    train = _truth_counts(data, "train")
     majority = int(train.argmax())
     counts = {name: np.zeros((classes, classes), np.int64) for name in ("model", "majority", "pixel_baseline")}
     baseline = fit_baseline(data, most, seed)
-    for group, rows, cols in data.pixels(data.test):
+    for group, rows, cols in data.pixels("test"):
         truth = group.truth[rows, cols]
         counts["model"] += confusion(truth, group.found[rows, cols], classes)
         counts["majority"] += confusion(truth, np.full(truth.shape, majority), classes)
@@ -124,8 +130,8 @@ def _method(data: Data) -> str:
     return "boosted trees on " + ("seasonal medians of each band" if many else "the bands of each pixel")
 
 
-def _truth_counts(data: Data, area: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    found = [np.bincount(g.truth[r, c], minlength=len(data.names)) for g, r, c in data.pixels(area)]
+def _truth_counts(data: Data, name: str) -> npt.NDArray[np.int64]:
+    found = [np.bincount(g.truth[r, c], minlength=len(data.names)) for g, r, c in data.pixels(name)]
     return np.asarray(np.sum(found, axis=0), np.int64)
 
 
@@ -134,7 +140,7 @@ def fit_baseline(data: Data, most: int, seed: int) -> Any:
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     share, features, truth = most // len(data.groups), [], []
-    for number, (group, rows, cols) in enumerate(data.pixels(data.train)):
+    for number, (group, rows, cols) in enumerate(data.pixels("train")):
         stream = np.random.Generator(np.random.Philox(counter=[0, 0, 0, number], key=seed))
         some = np.sort(stream.permutation(len(rows))[:share])
         if len(some):

@@ -1,110 +1,152 @@
 """Labels on a grid: class numbers from rasters or vectors, and where they are valid."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from eopipe.errors import BadInputError, RefusedError, UsageError
+from eopipe.errors import BadInputError, UsageError
 from eopipe.store import NO_LABEL
+from eopipe.vectors import read_features, to_grid
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
-VECTORS = (".geojson", ".json", ".gpkg", ".shp", ".fgb")
+Overlap = Literal["invalid", "last", "first"]
+Numbers = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
 class Legend:
-    """How source values become class numbers 0, 1, …; values that name no class are no label."""
+    """How source values become class numbers 0, 1, …; values that name no class are no label.
+
+    `values` are entries class=value, several of which may name one class; an empty class is no label.
+    """
 
     classes: tuple[str, ...]
     bins: tuple[float, ...] = ()
     codes: tuple[int, ...] = ()
     ignore: tuple[int, ...] = ()
+    values: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check that bins and codes fit the classes, whose numbers stay below the mark for no label."""
+        """Check that bins, codes and values fit the classes, whose numbers stay below the mark for no label."""
         count = len(self.classes)
         if len(set(self.classes)) < count or count > NO_LABEL:
             raise UsageError(f"label.classes needs up to {NO_LABEL} different names")
-        if self.bins and (self.codes or len(self.bins) != count - 1 or list(self.bins) != sorted(set(self.bins))):
+        if bool(self.bins) + bool(self.codes) + bool(self.values) > 1:
+            raise UsageError("label has more than one of bins, codes and values; give one")
+        if self.bins and (len(self.bins) != count - 1 or list(self.bins) != sorted(set(self.bins))):
             raise UsageError(f"{count} classes need {count - 1} rising edges in label.bins, and then no label.codes")
         if self.codes and not len(set(self.codes)) == len(self.codes) == count:
             raise UsageError(f"{count} classes need {count} different numbers in label.codes")
+        if self.values:
+            self._check_values()
 
-    def read(self, values: npt.NDArray[Any], there: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
+    def _check_values(self) -> None:
+        pairs = [entry.partition("=") for entry in self.values]
+        unknown = sorted({name for name, _, _ in pairs if name} - set(self.classes))
+        twice = sorted({value for n, (_, _, value) in enumerate(pairs) if value in [v for _, _, v in pairs[:n]]})
+        without = [name for name in self.classes if name not in {name for name, _, _ in pairs}]
+        wrong = [
+            f"{entry} is not class=value" for entry, (_, mark, _) in zip(self.values, pairs, strict=True) if not mark
+        ]
+        wrong += [f"there is no class {', '.join(unknown)}"] if unknown else []
+        wrong += [f"value {', '.join(twice)} is given twice"] if twice else []
+        wrong += [f"class {', '.join(without)} has no value"] if without else []
+        if wrong:
+            raise UsageError(f"label.values: {'; '.join(wrong)}; the classes are {', '.join(self.classes)}")
+
+    @cached_property
+    def table(self) -> dict[str, int]:
+        """Class number of each value as text; 255 for those that are no label."""
+        found = {str(value): NO_LABEL for value in self.ignore}
+        if self.values:
+            pairs = [entry.partition("=") for entry in self.values]
+            return found | {v: self.classes.index(n) if n else NO_LABEL for n, _, v in pairs}
+        codes = {str(code): number for number, code in enumerate(self.codes)}
+        return {name: number for number, name in enumerate(self.classes)} | codes | found
+
+    def number(self, value: Any) -> int | None:
+        """Class number of a vector's value; 255 for none or an ignored one, None for one that is not known."""
+        return NO_LABEL if value is None else self.table.get(str(value))
+
+    def read(self, values: npt.NDArray[Any], there: npt.NDArray[np.bool_]) -> Numbers:
         """Class numbers of raster values (uint8, 255 where there is no label).
 
-        With bins, class i holds bins[i-1] <= value < bins[i]; with codes, value codes[i]; else value i.
+        With bins, class i holds bins[i-1] <= value < bins[i]; with codes, value codes[i]; with values, each
+        that names it; else value i.
         """
         there = there & ~np.isin(values, self.ignore)
         if self.bins:
             return np.where(there, np.digitize(values, self.bins), NO_LABEL).astype(np.uint8)
         found = np.full(values.shape, NO_LABEL, np.uint8)
-        for number, code in enumerate(self.codes or range(len(self.classes))):
+        for code, number in self._coded():
             found[there & (values == code)] = number
         return found
 
-
-def rasterize(source: Path, grid: "GeoBox", legend: Legend, attribute: str) -> npt.NDArray[np.uint8]:
-    """Burn polygons whose attribute names a class; later features win, the rest is no label."""
-    import pyogrio.raw
-    from rasterio.features import rasterize as burn
-
-    _refuse_text(source)
-    try:
-        meta, _, shapes, fields = pyogrio.raw.read(source, columns=[attribute])
-    except pyogrio.errors.DataSourceError as error:
-        raise BadInputError(f"{source} cannot be read as vectors: {error}") from error
-    if not fields:
-        raise BadInputError(f"{source} has no attribute {attribute}; it has {', '.join(_fields(source))}")
-    if not meta["crs"]:
-        raise BadInputError(f"{source} has no CRS, so its shapes have no place")
-    numbers = [_number(value, legend, source) for value in fields[0]]
-    geometries = _to_grid(shapes, str(meta["crs"]), grid)
-    pairs = [(g, n) for g, n in zip(geometries, numbers, strict=True) if g and n != NO_LABEL]
-    if not pairs:
-        return np.full(grid.shape, NO_LABEL, np.uint8)
-    burned = burn(pairs, out_shape=grid.shape, transform=grid.affine, fill=NO_LABEL, dtype="uint8")
-    return np.asarray(burned, np.uint8)
+    def _coded(self) -> list[tuple[float, int]]:
+        """Numbers of a raster with the class that each means."""
+        if not self.values:
+            return [(code, number) for number, code in enumerate(self.codes or range(len(self.classes)))]
+        try:
+            return [(float(value), number) for value, number in self.table.items() if number != NO_LABEL]
+        except ValueError as error:
+            raise UsageError(f"label.values has a word, and a raster holds numbers: {error}") from error
 
 
-def _refuse_text(source: Path) -> None:
-    """Refuse what GDAL could take for a virtual dataset, which reads other files."""
-    with source.open("rb") as file:
-        if file.read(64).lstrip()[:1] == b"<":
-            raise RefusedError(f"{source} is XML, which can read other files; give GeoJSON, GeoPackage or a Shapefile")
+@dataclass(frozen=True)
+class Burned:
+    """Class numbers (y, x), and how many pixels shapes of different classes cover."""
+
+    numbers: Numbers
+    conflicts: int
 
 
-def _fields(source: Path) -> list[str]:
-    import pyogrio
+class Shapes:
+    """The shapes of a file with their class numbers, ready to be burned into any part of a grid."""
 
-    return [str(name) for name in pyogrio.read_info(source)["fields"]]
+    def __init__(self, source: Path, grid: "GeoBox", legend: Legend, attribute: str, layer: str | None = None) -> None:
+        """Read and place the shapes; raises BadInputError that names every class which the legend lacks."""
+        from shapely import STRtree, is_empty
+
+        found = read_features(source, attribute, layer)
+        numbers = [legend.number(value) for value in found.values]
+        foreign = sorted({str(value) for value, n in zip(found.values, numbers, strict=True) if n is None})
+        if foreign:
+            known = ", ".join(legend.table if legend.values else legend.classes)
+            raise BadInputError(f"{source} has features of class {', '.join(foreign)}; the classes are {known}")
+        placed, chosen = to_grid(found, grid), np.array(numbers, np.int64)
+        kept = np.array([shape is not None for shape in placed], bool) & ~is_empty(placed) & (chosen != NO_LABEL)
+        self.shapes, self.numbers = placed[kept], chosen[kept]
+        self.tree = STRtree(self.shapes)
+
+    def burn(self, part: "GeoBox", overlap: Overlap, *, all_touched: bool) -> Burned:
+        """The class of the shapes that hold a pixel's centre; or of all that touch it.
+
+        Where classes disagree there is no label, or the feature that comes last or first in the file wins.
+        """
+        from rasterio.features import rasterize as gdal
+        from shapely.geometry import box
+
+        near = np.sort(self.tree.query(box(*part.extent.boundingbox)))
+        how = {"out_shape": part.shape, "transform": part.affine, "dtype": "uint8", "all_touched": all_touched}
+        numbers = np.full(part.shape, NO_LABEL, np.uint8)
+        if not len(near):
+            return Burned(numbers, 0)
+        order = near[::-1] if overlap == "first" else near
+        numbers = gdal(zip(self.shapes[order], self.numbers[order].tolist(), strict=True), fill=NO_LABEL, **how)
+        covers = np.zeros(part.shape, np.uint8)
+        for number in np.unique(self.numbers[near]):
+            covers += gdal(self.shapes[near[self.numbers[near] == number]], **how)
+        if overlap == "invalid":
+            numbers[covers > 1] = NO_LABEL
+        return Burned(numbers, int((covers > 1).sum()))
 
 
-def _number(value: Any, legend: Legend, source: Path) -> int:
-    if str(value) in legend.classes:
-        return legend.classes.index(str(value))
-    if legend.codes and value in legend.codes:
-        return legend.codes.index(value)
-    if value in legend.ignore:
-        return NO_LABEL
-    raise BadInputError(f"{source} has a feature of class {value}; the classes are {', '.join(legend.classes)}")
-
-
-def _to_grid(shapes: Any, crs: str, grid: "GeoBox") -> list[Any]:
-    """Bring shapes to the grid's CRS, cut to its surroundings: what is far away has no place in it."""
-    from pyproj import Transformer
-    from shapely import clip_by_rect, from_wkb, segmentize, transform
-
-    change = Transformer.from_crs(crs, str(grid.crs), always_xy=True)
-    around = grid.pad(max(grid.shape) // 10 + 1).extent.boundingbox
-    west, south, east, north = Transformer.from_crs(str(grid.crs), crs, always_xy=True).transform_bounds(*around)
-    if west > east:
-        west, east = -180.0, 180.0
-    # A straight edge in one CRS bends in another.
-    near = segmentize(clip_by_rect(from_wkb(shapes), west, south, east, north), (north - south) / 1000)
-    return list(transform(near, lambda p: np.column_stack(change.transform(p[:, 0], p[:, 1]))))
+def rasterize(source: Path, grid: "GeoBox", legend: Legend, attribute: str) -> Numbers:
+    """Burn polygons whose attribute names a class (uint8, 255 where there is none or where they disagree)."""
+    return Shapes(source, grid, legend, attribute).burn(grid, "invalid", all_touched=False).numbers

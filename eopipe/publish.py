@@ -4,6 +4,7 @@ Everything is written under a temporary name beside the target, synced, listed i
 A folder's manifest (path, size and sha256 of every file) is what later stages and `eopipe verify` trust.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -11,8 +12,11 @@ import re
 import shutil
 import socket
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +24,10 @@ from eopipe.errors import BadInputError, EopipeError, IntegrityError, UsageError
 
 MANIFEST = "manifest.json"
 LEAST_ROOM = 1 << 20
+OCCUPIED = {errno.ENOTEMPTY, errno.EEXIST, errno.EISDIR, errno.ENOTDIR}
+# What is in a published folder beside its payload: the manifest, and what Snakemake drops there.
+ENGINE = {MANIFEST, ".snakemake_timestamp"}
+Over = Callable[[Callable[[str], str], Iterable[str]], Iterable[str]]
 
 
 @contextmanager
@@ -60,6 +68,11 @@ def _has_no_room(folder: Path) -> bool:
 
 def _prefix(target: Path) -> str:
     return f".{target.name}.tmp-{socket.gethostname()}-"
+
+
+def is_draft(name: str) -> bool:
+    """Whether a file name is that of something that is being written, or was when its writer was killed."""
+    return bool(re.fullmatch(r"\..+\.tmp-.+-\d+-[0-9a-f]{8}", name))
 
 
 def _make_room(target: Path, room: Path) -> None:
@@ -109,10 +122,18 @@ def _sync(path: Path) -> None:
 
 
 def _rename(draft: Path, target: Path, room: Path) -> None:
-    # A folder replaces nothing but an empty folder, so what is there makes way.
-    if target.is_dir() or (draft.is_dir() and target.exists()):
-        target.rename(room / "previous")
-    draft.replace(target)
+    """Another writer of the same target may come in between: each is whole, and the last one stays."""
+    for turn in count():
+        # A folder replaces nothing but an empty folder, so what is there makes way.
+        with suppress(FileNotFoundError):
+            if target.is_dir() or (draft.is_dir() and target.exists()):
+                target.rename(room / f"previous-{turn}")
+        try:
+            draft.replace(target)
+            break
+        except OSError as error:
+            if error.errno not in OCCUPIED:
+                raise
     _sync(target.parent)
 
 
@@ -140,8 +161,7 @@ def sha256(path: Path) -> str:
 
 def files(folder: Path) -> list[Path]:
     """The payload of a folder: its files, without the manifest and without what an engine drops there."""
-    skip = {MANIFEST, ".snakemake_timestamp"}
-    return sorted(p for p in folder.rglob("*") if p.is_file() and p.relative_to(folder).as_posix() not in skip)
+    return sorted(p for p in folder.rglob("*") if p.is_file() and p.relative_to(folder).as_posix() not in ENGINE)
 
 
 def write_manifest(folder: Path) -> None:
@@ -168,30 +188,61 @@ def verify(folder: Path, *, content: bool = True) -> None:
 
     Raises IntegrityError that lists every removed, added, truncated or changed file.
     """
-    rows = _rows(folder)
-    found = {p.relative_to(folder).as_posix(): p for p in files(folder)}
-    wrong = [f"{name} is missing" for name in rows.keys() - found.keys()]
-    wrong += [f"{name} does not belong there" for name in found.keys() - rows.keys()]
-    for name in rows.keys() & found.keys():
-        wrong += _compare(name, found[name], rows[name], content)
-    if wrong:
-        raise IntegrityError(f"{folder} is damaged: {'; '.join(sorted(wrong))}; remove it and run the stage again")
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        found = damages(folder, pool.map, content=content)
+    if found:
+        raise IntegrityError(told(folder, found))
+
+
+def told(path: Path, found: list["Damage"]) -> str:
+    """The sentence that says how a published file or folder is damaged."""
+    wrong = "; ".join(sorted(damage.what for damage in found))
+    return f"{path} is damaged: {wrong}; remove it and run the stage again"
+
+
+@dataclass(frozen=True)
+class Damage:
+    """One thing that is wrong; `extra` is the file that does not belong there, if that is it."""
+
+    what: str
+    extra: Path | None = None
+
+
+def damages(folder: Path, over: Over, *, content: bool = True) -> list[Damage]:
+    """What is wrong with a published folder; `over` maps a function over its files, as a pool of threads does."""
+    try:
+        rows = _rows(folder)
+    except IntegrityError as error:
+        return [Damage(str(error))]
+    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if not path.is_dir()}
+    extra = sorted(found.keys() - rows.keys() - ENGINE)
+    wrong = [Damage(f"{name} does not belong there", found[name]) for name in extra]
+    wrong += [Damage(f"{name} is missing") for name in rows.keys() - found.keys()]
+    # Long files first, so that no thread is left alone with one at the end.
+    there = sorted(rows.keys() & found.keys(), key=lambda name: -rows[name][0])
+    wrong += [
+        Damage(text) for text in over(lambda name: _compare(name, found[name], rows[name], content), there) if text
+    ]
+    return wrong
 
 
 def _rows(folder: Path) -> dict[str, tuple[int, str]]:
     """Size and sha256 of every file that the manifest lists."""
     if not (folder / MANIFEST).is_file():
-        raise IntegrityError(f"{folder} has no {MANIFEST}: it was not published whole; make it again")
+        raise IntegrityError(f"it has no {MANIFEST}, so it was not published whole")
     try:
-        return {row["path"]: (row["size"], row["sha256"]) for row in read_json(folder / MANIFEST)["files"]}
+        return {row["path"]: (row["size"] + 0, row["sha256"]) for row in read_json(folder / MANIFEST)["files"]}
     except (BadInputError, KeyError, TypeError) as error:
-        raise IntegrityError(f"{folder / MANIFEST} is damaged; remove {folder} and run the stage again") from error
+        raise IntegrityError(f"{MANIFEST} is damaged") from error
 
 
-def _compare(name: str, path: Path, row: tuple[int, str], content: bool) -> list[str]:
+def _compare(name: str, path: Path, row: tuple[int, str], content: bool) -> str:
+    """What is wrong with one file; nothing if all is well."""
     want, checksum = row
-    if path.stat().st_size != want:
-        return [f"{name} has {path.stat().st_size} bytes instead of {want}"]
-    if content and sha256(path) != checksum:
-        return [f"{name} has other content than the manifest says"]
-    return []
+    try:
+        size = path.stat().st_size
+        if size != want:
+            return f"{name} has {size} bytes instead of {want}"
+        return f"{name} has other content than the manifest says" if content and sha256(path) != checksum else ""
+    except OSError as error:
+        return f"{name} cannot be read: {error.strerror}"

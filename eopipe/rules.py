@@ -1,13 +1,17 @@
 """What the Snakemake rules need to call the command line: words for settings, folders, records, volumes."""
 
 import json
+import os
 import shlex
+import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from eopipe.contract import Input, Knob, Mark, Option, is_path, stage, to_args
-from eopipe.publish import MANIFEST
+from eopipe.periods import day_of, part_of, period_of
+from eopipe.publish import MANIFEST, read_json
 
 Config = dict[str, Any]
 
@@ -21,6 +25,11 @@ def _words(config: Config, name: str, kind: type[Mark]) -> list[str]:
 def options(config: Config, name: str) -> str:
     """What changes a result: it goes into a rule's `params`, so a change reruns the job."""
     return shlex.join(_words(config, name, Input) + _words(config, name, Option))
+
+
+def revision(name: str) -> int:
+    """Which results a stage makes: it goes into a rule's `params` only, so that other results rerun the job."""
+    return stage(name).revision
 
 
 def knobs(config: Config, name: str, *more: str) -> str:
@@ -38,6 +47,38 @@ def named_files(config: Config, name: str) -> dict[str, str]:
     """The user's own input files of a stage; a catalog stands for its folder."""
     given = {port.name: config[name][port.name] for port in stage(name).settings if is_path(port)}
     return {k: str(Path(v, "catalog.json") if Path(v).is_dir() else v) for k, v in given.items() if v}
+
+
+def settle(config: Config) -> str:
+    """Set files whose time has not come yet to now, in their order, and say so; else jobs on them never count as done.
+
+    They come from a clock that goes wrong, here or where they were written, or that was set back.
+    """
+    now = time.time_ns()
+    named = [Path(path) for name in ("search", "label", "split") for path in named_files(config, name).values()]
+    files = {path for path in (*named, *Path(config["results"]).rglob("*")) if path.is_file()}
+    late = sorted((path.stat().st_mtime_ns, path) for path in files if path.stat().st_mtime_ns > now)
+    for turn, (_, path) in enumerate(late):
+        with suppress(PermissionError):
+            os.utime(path, ns=(now - len(late) + turn,) * 2)
+    return f"{len(late)} files had times that have not come yet, as {late[0][1]}; they are set to now\n" if late else ""
+
+
+def periods(config: Config, items: Path) -> dict[str, list[str]]:
+    """The scenes of each composite, by the dates of the frozen items."""
+    told = config["composite"]
+    found: dict[str, list[str]] = {}
+    for path in sorted(items.glob("*.geojson")):
+        day = day_of(read_json(path)["properties"], f"scene {path.stem}")
+        if not told["parts"] or part_of(day, told["stack"]) in told["parts"]:
+            found.setdefault(period_of(day, told["period"], told["stack"]).name, []).append(path.stem)
+    return dict(sorted(found.items()))
+
+
+def splits_images(config: Config) -> bool:
+    """Whether whole images train or test, so that no mosaic of them can be tested."""
+    split = config["split"]
+    return bool(split["method"] == "temporal" or (split["method"] == "group" and split["by"] == "scene"))
 
 
 def folders(manifests: Iterable[str] | str) -> list[str]:

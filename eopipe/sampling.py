@@ -1,62 +1,148 @@
 """Which chips of which scenes are samples, and how many pixels of each class they hold."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from eopipe.audit import Dealt, allowed, audit
 from eopipe.chips import pair
 from eopipe.errors import BadInputError
+from eopipe.fingerprints import looks
 from eopipe.grid import grid_json
-from eopipe.splits import SPLITS, Plan, Positions, audit, chip_counts, place_chips
+from eopipe.groups import day_of, groups_of, region_zones, roles_of
+from eopipe.splits import NOWHERE, SPLITS, Plan, all_corners, chip_counts, covered, deal, split_of, zones
+from eopipe.statistics import measure
 from eopipe.store import Tiles
 
+if TYPE_CHECKING:
+    from odc.geo.geobox import GeoBox
 
-def split_samples(tiles: tuple[Path, ...], labels: tuple[Path, ...], plan: Plan, min_valid: float) -> dict[str, Any]:
-    """The content of a split file."""
-    pairs = pair(tiles, labels)
-    grid, classes = pairs[0][0].grid, pairs[0][1].names
-    chips = place_chips(pairs[0][0].shape, plan)
-    samples: dict[str, list[list[int]]] = {name: [] for name in SPLITS}
-    counts = {name: np.zeros(len(classes), np.int64) for name in SPLITS}
-    for number, (image, label) in enumerate(pairs):
-        usable = (image.read("valid") > 0) & (label.read("valid") > 0)
-        numbers = label.read("label")
-        for name in SPLITS:
-            corners = _enough(usable, chips[name], plan.chip, min_valid)
-            samples[name] += [[number, int(r), int(c)] for r, c in corners]
-            counts[name] += _classes(numbers, usable, corners, plan.chip, len(classes))
-    used = {name: np.unique(np.array(rows, np.int64).reshape(-1, 3)[:, 1:], axis=0) for name, rows in samples.items()}
-    _complete(samples, counts, classes)
-    return {
-        "grid": grid_json(grid),
-        "scenes": [image.scene for image, _ in pairs],
+Samples = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a split is made from, besides its plan: shares of valid pixels, regions, and what the audit may find."""
+
+    tiles: tuple[Path, ...]
+    labels: tuple[Path, ...]
+    min_valid: float
+    min_scene_valid: float = 0.0
+    regions: Path | None = None
+    attribute: str = "region"
+    similarity: float = 0.995
+    allow: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Made:
+    """A split: what its file and the statistics tell, and of each split the samples and their pixels of each class."""
+
+    told: dict[str, Any]
+    statistics: dict[str, Any]
+    samples: dict[str, Samples]
+    pixels: dict[str, npt.NDArray[np.int64]]
+    grid: "GeoBox"
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """All chips that could be samples (n, 3), their pixels of each class (n, classes), the valid share of scenes."""
+
+    samples: Samples
+    pixels: npt.NDArray[np.int64]
+    valid: list[float]
+
+
+def make_split(request: Request, plan: Plan) -> Made:
+    """Cut, deal out, measure and audit."""
+    reasons = allowed(request.allow)
+    pairs = pair(request.tiles, request.labels)
+    stores, classes = [image for image, _ in pairs], pairs[0][1].names
+    found = candidates(pairs, plan, request)
+    role = deal_samples(found.samples, stores, plan, request)
+    samples = {name: found.samples[role == number] for number, name in enumerate(SPLITS)}
+    pixels = {name: found.pixels[role == number] for number, name in enumerate(SPLITS)}
+    _complete(samples, {name: rows.sum(0) for name, rows in pixels.items()}, classes)
+    statistics = measure(stores, samples["train"], plan.chip)
+    spread = {name: max(band["std"], 1e-9) for name, band in statistics["bands"].items()}
+    seen = looks(stores, samples, plan.chip, spread, request.similarity)
+    scenes, days = [store.scene for store in stores], [day_of(store) or store.scene for store in stores]
+    dealt = Dealt(samples, scenes, groups_or_names(stores, plan), days, plan)
+    settings = {"min_valid": request.min_valid, "min_scene_valid": request.min_scene_valid}
+    told = {
+        "grid": grid_json(stores[0].grid),
+        "scenes": scenes,
         "classes": list(classes),
         "chip": plan.chip,
-        "plan": asdict(plan) | {"min_valid": min_valid},
-        "audit": {"gap_pixels": audit(used, plan.chip, plan.buffer), "buffer": plan.buffer},
-        "pixels": {k: dict(zip(classes, v.tolist(), strict=True)) for k, v in counts.items()},
-        "samples": samples,
+        "plan": asdict(plan) | settings,
+        "by_scene": plan.by_scene,
+        "left_out": _left_out(scenes, found.valid, request.min_scene_valid),
+        "audit": audit(dealt, seen, reasons),
+        "pixels": {k: dict(zip(classes, v.sum(0).tolist(), strict=True)) for k, v in pixels.items()},
+        "chips": {k: dict(zip(classes, (v > 0).sum(0).tolist(), strict=True)) for k, v in pixels.items()},
+        "samples": {name: rows.tolist() for name, rows in samples.items()},
     }
+    return Made(told, statistics, samples, pixels, stores[0].grid)
 
 
-def _enough(usable: npt.NDArray[np.bool_], corners: Positions, chip: int, least: float) -> Positions:
-    return corners[chip_counts(usable, corners, chip) >= max(1.0, least * chip * chip)]
+def groups_or_names(stores: list[Tiles], plan: Plan) -> list[str]:
+    """The group of each scene where scenes have one, else its name."""
+    grouped = plan.by_scene or (plan.method == "group" and plan.by == "tile")
+    return groups_of(stores, plan) if grouped else [store.scene for store in stores]
 
 
-def _classes(
-    numbers: npt.NDArray[np.uint8], usable: npt.NDArray[np.bool_], corners: Positions, chip: int, classes: int
-) -> npt.NDArray[np.int64]:
-    found = [chip_counts(usable & (numbers == n), corners, chip).sum() for n in range(classes)]
-    return np.array(found, np.int64)
+def _left_out(scenes: list[str], valid: list[float], least: float) -> list[dict[str, Any]]:
+    return [{"scene": s, "valid": round(v, 6)} for s, v in zip(scenes, valid, strict=True) if v < least]
 
 
-def _complete(samples: dict[str, list[list[int]]], counts: dict[str, Any], classes: tuple[str, ...]) -> None:
+def candidates(pairs: list[tuple[Tiles, Tiles]], plan: Plan, request: Request) -> Candidates:
+    """The chips that hold enough usable pixels, scene by scene, row by row; none of scenes that are left out."""
+    corners, count = all_corners(pairs[0][0].shape, plan), len(pairs[0][1].names)
+    samples, pixels, shares = [np.empty((0, 3), np.int64)], [np.empty((0, count), np.int64)], []
+    for number, (image, label) in enumerate(pairs):
+        valid = image.read("valid") > 0
+        shares.append(float(valid.mean()))
+        if shares[-1] < request.min_scene_valid:
+            continue
+        usable = valid & (label.read("valid") > 0)
+        enough = corners[chip_counts(usable, corners, plan.chip) >= max(1.0, request.min_valid * plan.chip**2)]
+        numbers = np.where(usable, label.read("label"), len(label.names))
+        samples.append(np.insert(enough, 0, number, axis=1))
+        pixels.append(np.stack([chip_counts(numbers == n, enough, plan.chip) for n in range(count)], -1))
+    return Candidates(np.concatenate(samples), np.concatenate(pixels), shares)
+
+
+def deal_samples(samples: Samples, stores: list[Tiles], plan: Plan, request: Request) -> npt.NDArray[np.uint8]:
+    """The split of each candidate; 255 for one that is in none."""
+    if plan.method == "random":
+        return deal(len(samples), plan)
+    if plan.method == "group" and plan.by == "region":
+        return split_of(samples[:, 1:], region_zones(request.regions, request.attribute, stores, plan), plan)
+    if plan.method in ("group", "temporal"):
+        role = roles_of(groups_of(stores, plan), plan)[samples[:, 0]]
+        return role if plan.by_scene else _apart(samples, role, stores[0].shape, plan)
+    return split_of(samples[:, 1:], zones(stores[0].shape, plan), plan)
+
+
+def _apart(samples: Samples, role: npt.NDArray[np.uint8], shape: tuple[int, int], plan: Plan) -> npt.NDArray[np.uint8]:
+    """Drop val chips nearer than the buffer to test, and train chips near either: tiles overlap at their rims."""
+    edge = plan.chip + 2 * plan.buffer
+    for name, foes in (("val", ("test",)), ("train", ("val", "test"))):
+        mine = np.flatnonzero(role == SPLITS.index(name))
+        theirs = np.isin(role, [SPLITS.index(foe) for foe in foes])
+        taken = np.pad(covered(shape, samples[theirs], plan.chip), plan.buffer)
+        role[mine[chip_counts(taken, samples[mine, 1:], edge) > 0]] = NOWHERE
+    return role
+
+
+def _complete(samples: dict[str, Samples], counts: dict[str, Any], classes: tuple[str, ...]) -> None:
     """Training and test need samples of every class."""
     for name in ("train", "test"):
-        if not samples[name]:
+        if not len(samples[name]):
             raise BadInputError(
                 f"the {name} split has no chip; choose smaller chips, a smaller buffer or min_valid, or more scenes"
             )
@@ -66,14 +152,6 @@ def _complete(samples: dict[str, list[list[int]]], counts: dict[str, Any], class
                 f"the labels of the {name} split have no pixel of class {', '.join(gone)}; "
                 "split another way, leave the class out of label.classes, or look at what preprocess masks"
             )
-
-
-def covered(shape: tuple[int, int], samples: npt.NDArray[np.int64], chip: int) -> npt.NDArray[np.bool_]:
-    """The pixels (y, x) that the chips of some samples cover."""
-    mask = np.zeros(shape, bool)
-    for row, col in np.unique(samples[:, 1:], axis=0):
-        mask[row : row + chip, col : col + chip] = True
-    return mask
 
 
 def scenes_of(split: dict[str, Any], pairs: list[tuple[Tiles, Tiles]]) -> None:

@@ -1,7 +1,6 @@
-"""Split chips by place, and prove that no place is in two splits.
+"""Split chips by place: whole blocks, squares or strips of the grid go to one split, with a buffer between.
 
-Random splits of neighbouring chips leak; whole blocks or strips of the grid go to one split, with a buffer
-between (Roberts et al. 2017, Ecography 40, doi:10.1111/ecog.02881).
+Random splits of neighbouring chips leak (Roberts et al. 2017, Ecography 40, doi:10.1111/ecog.02881).
 """
 
 from collections.abc import Sequence
@@ -11,9 +10,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from eopipe.errors import BadInputError, IntegrityError, UsageError
+from eopipe.errors import BadInputError, UsageError
 
-Method = Literal["blocks", "west-east", "east-west", "north-south", "south-north"]
+Method = Literal[
+    "blocks", "checkerboard", "west-east", "east-west", "north-south", "south-north", "temporal", "group", "random"
+]
+Kind = Literal["scene", "tile", "region"]
 Positions = npt.NDArray[np.int64]
 SPLITS = ("train", "val", "test")
 NOWHERE = 255
@@ -21,7 +23,11 @@ NOWHERE = 255
 
 @dataclass(frozen=True)
 class Plan:
-    """How places are dealt out; sizes in pixels. `folds` 0 means one split by fractions."""
+    """How places or scenes are dealt out; sizes in pixels. `folds` 0 means one split by fractions.
+
+    `by` says what a group is; groups that are not named to validate or test are dealt out at random. `dates`
+    (ISO) are the first days of val and test; a single one is that of test.
+    """
 
     method: Method
     fractions: tuple[float, ...]
@@ -32,18 +38,39 @@ class Plan:
     folds: int
     fold: int
     seed: int
+    by: Kind = "scene"
+    dates: tuple[str, ...] = ()
+    val_groups: tuple[str, ...] = ()
+    test_groups: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check that fractions or folds deal out each place once."""
+        """Check that fractions, folds or dates deal out each place or scene once."""
         if len(self.fractions) != len(SPLITS) or sum(self.fractions) > 1.0001:
             raise UsageError("split.fractions needs three numbers (train, val, test) that add up to at most 1")
         if self.folds and not (self.folds >= 3 and self.fold < self.folds):
             raise UsageError(f"fold {self.fold} of {self.folds}: there must be at least 3 folds, numbered from 0")
+        if self.method == "temporal" and not (self.dates and list(self.dates) == sorted(set(self.dates))):
+            raise UsageError("split.method temporal needs split.dates: the first day of val and that of test, in order")
+        if self.method == "temporal" and (self.folds or len(self.dates) > 2):
+            raise UsageError("split.method temporal has one or two split.dates and no folds")
+        both = sorted(set(self.val_groups) & set(self.test_groups))
+        if both:
+            raise UsageError(f"split.val_groups and split.test_groups both name {', '.join(both)}")
+
+    @property
+    def by_scene(self) -> bool:
+        """Whether scenes are dealt out, so that a place may be in two splits at other dates."""
+        return self.method == "temporal" or (self.method == "group" and self.by == "scene")
+
+    @property
+    def by_place(self) -> bool:
+        """Whether places are kept apart, whatever the scene."""
+        return not self.by_scene and self.method != "random"
 
 
 @dataclass(frozen=True)
 class Zones:
-    """Which split each block of the grid belongs to: `split[row // height, col // width]`."""
+    """Which split each block of the grid belongs to: `split[row // height, col // width]`; 255 is none."""
 
     split: npt.NDArray[np.uint8]
     height: int
@@ -52,7 +79,7 @@ class Zones:
     def only(self, boxes: Positions, allowed: Sequence[int]) -> npt.NDArray[np.bool_]:
         """Whether boxes (top, left, bottom, right) touch no block outside the allowed splits."""
         wrong = ~np.isin(self.split, allowed)
-        summed = np.pad(wrong.cumsum(0).cumsum(1), ((1, 0), (1, 0)))
+        summed = np.pad(wrong.cumsum(0, dtype=np.int32).cumsum(1, dtype=np.int32), ((1, 0), (1, 0)))
         rows, cols = self.split.shape
         top, left = boxes[:, 0].clip(0) // self.height, boxes[:, 1].clip(0) // self.width
         bottom = np.minimum((boxes[:, 2] - 1) // self.height, rows - 1) + 1
@@ -64,30 +91,54 @@ class Zones:
 def zones(shape: tuple[int, int], plan: Plan) -> Zones:
     """Deal the grid out to train, val and test."""
     height, width = shape
-    groups = plan.folds or len(SPLITS)
-    shares = [1 / groups] * groups if plan.folds else list(plan.fractions)
-    if plan.method == "blocks":
-        rows, cols = -(-height // plan.block), -(-width // plan.block)
-        dealt = _deal(rows * cols, shares)
-        order = np.random.Generator(np.random.Philox(key=plan.seed)).permutation(rows * cols)
-        group = np.empty(rows * cols, np.uint8)
-        group[order] = dealt
-        return Zones(_roles(group, plan).reshape(rows, cols), plan.block, plan.block)
+    if plan.method in ("blocks", "checkerboard"):
+        size = -(-height // plan.block), -(-width // plan.block)
+        group = _checkerboard(shape, plan) if plan.method == "checkerboard" else deal(size[0] * size[1], plan)
+        return Zones(group.reshape(size), plan.block, plan.block)
     across = plan.method in ("west-east", "east-west")
-    group = _deal(width if across else height, shares)
-    group = group[::-1] if plan.method in ("east-west", "south-north") else group
-    role = _roles(group, plan)
+    group = _in_shares(width if across else height, shares(plan))
+    role = roles(group[::-1] if plan.method in ("east-west", "south-north") else group, plan)
     return Zones(role[None, :], height, 1) if across else Zones(role[:, None], 1, width)
 
 
-def _deal(count: int, shares: list[float]) -> npt.NDArray[np.uint8]:
+def shares(plan: Plan) -> list[float]:
+    """The share of each fold, or of each split."""
+    return [1 / plan.folds] * plan.folds if plan.folds else list(plan.fractions)
+
+
+def deal(count: int, plan: Plan) -> npt.NDArray[np.uint8]:
+    """The split of each of some things that are dealt out at random."""
+    group = np.empty(count, np.uint8)
+    order = np.random.Generator(np.random.Philox(key=plan.seed)).permutation(count)
+    group[order] = _in_shares(count, shares(plan))
+    return roles(group, plan)
+
+
+def _checkerboard(shape: tuple[int, int], plan: Plan) -> npt.NDArray[np.uint8]:
+    """One colour trains; squares of the other go to val and test at random, in the ratio of their fractions."""
+    starts = [np.arange(0, edge, plan.block) for edge in shape]
+    diagonal = np.add.outer(*(np.arange(len(start)) for start in starts)) + plan.seed % 2
+    if plan.folds:
+        return roles((diagonal % plan.folds).astype(np.uint8), plan)
+    _, val, test = plan.fractions
+    squares = np.random.Generator(np.random.Philox(key=plan.seed)).permutation(np.flatnonzero(diagonal.ravel() % 2))
+    # What the rim of the grid leaves of a square may hold no chip, so it is dealt out last.
+    whole = np.logical_and.outer(*(start + plan.chip <= edge for start, edge in zip(starts, shape, strict=True)))
+    squares = squares[np.argsort(~whole.ravel()[squares], kind="stable")]
+    told = np.floor(np.arange(len(squares) + 1) * (test / (val + test) if val else 1.0) + 1e-9)
+    role = np.zeros(diagonal.size, np.uint8)
+    role[squares] = np.where(np.diff(told) > 0, SPLITS.index("test"), SPLITS.index("val"))
+    return role
+
+
+def _in_shares(count: int, parts: list[float]) -> npt.NDArray[np.uint8]:
     """Numbers 0, 0, …, 1, 1, … in these shares; what the shares leave over goes nowhere."""
-    edges = np.round(np.cumsum(shares) * count).astype(int)
+    edges = np.round(np.cumsum(parts) * count).astype(int)
     place = np.searchsorted(edges, np.arange(count), side="right")
-    return np.where(place < len(shares), place, NOWHERE).astype(np.uint8)
+    return np.where(place < len(parts), place, NOWHERE).astype(np.uint8)
 
 
-def _roles(group: npt.NDArray[np.uint8], plan: Plan) -> npt.NDArray[np.uint8]:
+def roles(group: npt.NDArray[np.uint8], plan: Plan) -> npt.NDArray[np.uint8]:
     """Turn folds into splits: fold f is the test, the next one validates, the rest trains."""
     if not plan.folds:
         return group
@@ -97,45 +148,50 @@ def _roles(group: npt.NDArray[np.uint8], plan: Plan) -> npt.NDArray[np.uint8]:
     return role
 
 
-def place_chips(shape: tuple[int, int], plan: Plan) -> dict[str, Positions]:
-    """Top-left corners (row, column) of the chips of each split, sorted.
-
-    A chip lies wholly in its split. Test chips may touch the border; train chips keep the buffer to val and
-    test, val chips keep it to test.
-    """
+def all_corners(shape: tuple[int, int], plan: Plan) -> Positions:
+    """Top-left corners (row, column) of all chips of the grid, row by row."""
     height, width = shape
     if plan.chip > min(shape):
         raise BadInputError(
             f"a chip of {plan.chip} pixels does not fit a grid of {height} x {width}; choose split.chip smaller"
         )
-    dealt = zones(shape, plan)
     rows, cols = (np.arange(0, edge - plan.chip + 1, plan.stride) for edge in shape)
-    corners = np.stack(np.meshgrid(rows, cols, indexing="ij"), -1).reshape(-1, 2)
+    return np.stack(np.meshgrid(rows, cols, indexing="ij"), -1).reshape(-1, 2)
+
+
+def split_of(corners: Positions, dealt: Zones, plan: Plan) -> npt.NDArray[np.uint8]:
+    """The split of the chips at these corners; 255 for one that is in none.
+
+    A chip lies wholly in its split. Test chips may touch the border; train chips keep the buffer to val and
+    test, val chips keep it to test.
+    """
     tight = np.hstack([corners, corners + plan.chip])
     wide = np.hstack([corners - plan.buffer, corners + plan.chip + plan.buffer])
-    inside = [dealt.only(tight, [number]) for number in range(len(SPLITS))]
     clear = [dealt.only(wide, [0, NOWHERE]), dealt.only(wide, [0, 1, NOWHERE]), np.ones(len(corners), bool)]
-    return {name: corners[inside[n] & clear[n]] for n, name in enumerate(SPLITS)}
+    found = np.full(len(corners), NOWHERE, np.uint8)
+    for number in range(len(SPLITS)):
+        found[dealt.only(tight, [number]) & clear[number]] = number
+    return found
 
 
-def audit(chips: dict[str, Positions], chip: int, buffer: int) -> dict[str, int]:
-    """The gap in pixels between the chips of every two splits, measured on the chips themselves.
+def place_chips(shape: tuple[int, int], plan: Plan) -> dict[str, Positions]:
+    """Top-left corners (row, column) of the chips of each split, as far as the plan alone tells.
 
-    Raises IntegrityError when chips of two splits overlap or are nearer than the buffer.
+    Where scenes, regions or single chips are dealt out, every place may be in every split.
     """
-    from scipy.spatial import cKDTree
+    corners = all_corners(shape, plan)
+    if plan.method in ("temporal", "group", "random"):
+        return dict.fromkeys(SPLITS, corners)
+    role = split_of(corners, zones(shape, plan), plan)
+    return {name: corners[role == number] for number, name in enumerate(SPLITS)}
 
-    gaps = {}
-    for one, other in (("train", "val"), ("train", "test"), ("val", "test")):
-        if len(chips[one]) and len(chips[other]):
-            nearest, _ = cKDTree(chips[one]).query(chips[other], p=np.inf)
-            gaps[f"{one}-{other}"] = int(nearest.min()) - chip
-    near = [f"{pair} {gap}" for pair, gap in gaps.items() if gap < buffer]
-    if near:
-        raise IntegrityError(
-            f"the split leaks: chips of two splits are nearer than {buffer} pixels ({'; '.join(near)})"
-        )
-    return gaps
+
+def covered(shape: tuple[int, ...], samples: Positions, chip: int) -> npt.NDArray[np.bool_]:
+    """The pixels (y, x) that the chips of some samples (scene, row, column) cover."""
+    mask = np.zeros(shape, bool)
+    for row, col in np.unique(samples[:, 1:], axis=0):
+        mask[row : row + chip, col : col + chip] = True
+    return mask
 
 
 def chip_counts(mask: npt.NDArray[np.bool_], corners: Positions, chip: int) -> npt.NDArray[np.int64]:

@@ -4,6 +4,7 @@ A tile store holds `image` (band, y, x), as stored in the scene with its scale a
 (y, x); a label store holds `label` and `valid`. The fill value never means data: `valid` tells.
 """
 
+import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from eopipe.errors import BadInputError, UsageError
+from eopipe.errors import BadInputError, RefusedError, UsageError
 from eopipe.publish import publish
 
 if TYPE_CHECKING:
@@ -24,6 +25,19 @@ if TYPE_CHECKING:
 
 Codec = Literal["lz4", "zstd"]
 NO_LABEL = 255
+MOST_PIXELS = 2**40
+# What GeoZarr calls the attributes that tell the place; readers look for the identifiers.
+CONVENTIONS = [
+    {
+        "name": name,
+        "uuid": uuid,
+        "schema_url": f"https://raw.githubusercontent.com/zarr-conventions/{repository}/refs/tags/v1/schema.json",
+    }
+    for name, repository, uuid in (
+        ("proj", "geo-proj", "f17cb550-5864-4468-aeb7-f3180cfb622f"),
+        ("spatial", "spatial", "689b58e2-cf7b-45e0-9fff-9cfc0883d6b4"),
+    )
+]
 IDENTITY = {"scene", "names", "proj:code", "spatial:shape", "spatial:transform"}
 
 
@@ -60,10 +74,12 @@ class Tiles:
         self.path = Path(path)
         try:
             self.group = zarr.open_group(self.path, mode="r")
-        except (FileNotFoundError, ValueError) as error:
-            raise BadInputError(f"{path} is not a Zarr store") from error
+        except (FileNotFoundError, AttributeError, KeyError, TypeError, ValueError) as error:
+            raise BadInputError(f"{path} is not a Zarr store that can be read: {error}") from error
         if not self.group.attrs.keys() >= IDENTITY:
             raise BadInputError(f"{path} is a Zarr store, but not one of eopipe: it does not tell its scene and place")
+        if math.prod(self.shape) > MOST_PIXELS:
+            raise RefusedError(f"{path} declares {self.shape[0]} x {self.shape[1]} pixels, more than any grid has")
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -108,10 +124,15 @@ class Tiles:
     def array(self, name: str) -> "zarr.Array[Any]":
         """One array of the store."""
         try:
-            return self.group[name]  # type: ignore[return-value]
+            array: zarr.Array[Any] = self.group[name]  # type: ignore[assignment]
         except KeyError as error:
             have = ", ".join(sorted(self.group.array_keys()))
             raise BadInputError(f"{self.path} has no {name}; it has {have}") from error
+        except (TypeError, ValueError) as error:
+            raise BadInputError(f"{name} of {self.path} cannot be read: {error}") from error
+        if tuple(array.shape[-2:]) != self.shape:
+            raise BadInputError(f"{name} of {self.path} has shape {array.shape}, which is not that of its grid")
+        return array
 
     def read(self, name: str, y: slice = slice(None), x: slice = slice(None)) -> npt.NDArray[Any]:
         """Read a window of an array; the window is in the last two axes."""
@@ -149,28 +170,33 @@ def new_store(
 def _identity(grid: "GeoBox", names: tuple[str, ...], scene: str) -> dict[str, Any]:
     return {
         "Conventions": "CF-1.10",
+        "zarr_conventions": CONVENTIONS,
         "scene": scene,
         "names": list(names),
         "proj:code": str(grid.crs),
         "spatial:dimensions": ["y", "x"],
         "spatial:shape": list(grid.shape),
         "spatial:transform": list(grid.affine)[:6],
+        "spatial:bbox": list(grid.boundingbox.bbox),
     }
 
 
 def _write_place(group: "zarr.Group", grid: "GeoBox") -> None:
     """CF coordinates of pixel centres and the grid mapping that rioxarray and GDAL read."""
+    crs = grid.crs.proj
+    about = {told["axis"]: told for told in crs.cs_to_cf()}
     for name, axis in (("y", 0), ("x", 1)):
         values = grid.coordinates[grid.dimensions[axis]].values
         array = group.create_array(
             name, shape=values.shape, chunks=values.shape, dtype="float64", dimension_names=(name,), compressors=None
         )
         array[:] = values
-        array.attrs["axis"] = name.upper()
+        array.attrs.update(about.get(name.upper(), {"axis": name.upper()}))
     step = list(grid.affine)[:6]
     transform = " ".join(map(repr, (step[2], step[0], step[1], step[5], step[3], step[4])))
     place = group.create_array("spatial_ref", shape=(), dtype="int32", dimension_names=())
-    place.attrs.update({"crs_wkt": grid.crs.to_wkt() if grid.crs else "", "GeoTransform": transform})
+    wkt = grid.crs.to_wkt()
+    place.attrs.update(crs.to_cf() | {"crs_wkt": wkt, "spatial_ref": wkt, "GeoTransform": transform})
 
 
 def add_array(

@@ -15,8 +15,9 @@ settings.load_profile("eopipe")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Forgive rasterio and odc-geo that they multiply affine transforms the old way."""
+    """Forgive other packages their old ways: rasterio and odc-geo (affine), planetary-computer (pydantic)."""
     config.addinivalue_line("filterwarnings", "ignore:Use .@. matmul:PendingDeprecationWarning")
+    config.addinivalue_line("filterwarnings", "ignore:Support for class-based .config. is deprecated")
 
 
 @pytest.fixture
@@ -47,5 +48,4 @@ def web(tmp_path: Path) -> Iterator[Loopback]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retry without waiting."""
-    monkeypatch.setattr("eopipe.scenes.catalog.BACKOFF", 0.0)
-    monkeypatch.setattr("eopipe.scenes.download.BACKOFF", 0.0)
+    monkeypatch.setattr("eopipe.scenes.patience.BACKOFF", 0.0)

@@ -112,6 +112,12 @@ class Catalog:
         return self.root
 
 
+def cut_into(folder: Path) -> list[str]:
+    """Name the outputs of split in a folder."""
+    names = {"chips": "split.json", "statistics": "statistics.json", "map": "split.png", "places": "split.gpkg"}
+    return [word for port, name in names.items() for word in (f"--{port}", str(folder / name))]
+
+
 @dataclass(frozen=True)
 class Ended:
     """How a command ended: exit code, and what it said on stderr."""

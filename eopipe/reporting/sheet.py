@@ -1,14 +1,13 @@
 """The map to hand around: title, map, legend, scale bar and credit on one PNG."""
 
-import unicodedata
 from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from eopipe.reporting.ground import length, pixel_metres, round_length
+from eopipe.reporting.ink import FAINT, INK, LINE, PAPER, font, plain, text
 from eopipe.reporting.palette import rgb
 from eopipe.store import NO_LABEL
 
@@ -16,16 +15,10 @@ if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
     from PIL.Image import Image
     from PIL.ImageDraw import ImageDraw
-    from PIL.ImageFont import FreeTypeFont, ImageFont
 
 WIDTH, MARGIN, LEGEND, GAP = 1400, 56, 300, 44
 TALLEST, ROW = 1000, 40
-PAPER, INK, FAINT, LINE, NO_DATA = "#ffffff", "#1f2629", "#5c676d", "#b9c0bd", "#c6cbc8"
-# The font that Pillow brings has these and ASCII only; another font would differ from machine to machine.
-BEYOND_ASCII = "©·“”\u2019"
-SPELLED = str.maketrans(
-    {"\u2010": "-", "\u2013": "-", "\u2014": "-", "ß": "ss", "ł": "l", "Ł": "L", "đ": "d", "ø": "o", "Ø": "O"}
-)
+NO_DATA = "#c6cbc8"
 
 
 @dataclass(frozen=True)
@@ -90,7 +83,7 @@ def _colored(numbers: npt.NDArray[np.uint8], colors: tuple[str, ...], scale: flo
 def _panel(image: "Image", pen: "ImageDraw", name: str, picture: "Image", place: tuple[int, int]) -> None:
     x, y = place
     if name:
-        _text(pen, x, y, _short(name, 19, picture.width), 19, INK)
+        text(pen, (x, y), _short(name, 19, picture.width), 19, INK)
         y += 34
     image.paste(picture, (x, y))
     pen.rectangle((x - 1, y - 1, x + picture.width, y + picture.height), outline=LINE)
@@ -105,7 +98,7 @@ def _legend(pen: "ImageDraw", sheet: Sheet, top: int, scale: float) -> None:
     for number, (name, color) in enumerate(rows):
         y = top + ROW * number
         pen.rectangle((left, y, left + 34, y + 26), fill=color, outline=LINE)
-        _text(pen, left + 48, y + 2, _short(name, 21, LEGEND - 48), 21, INK)
+        text(pen, (left + 48, y + 2), _short(name, 21, LEGEND - 48), 21, INK)
     _place(pen, sheet, left, top + ROW * len(rows) + 28, scale)
 
 
@@ -124,7 +117,7 @@ def _place(pen: "ImageDraw", sheet: Sheet, left: int, top: int, scale: float) ->
 
 def _lines(pen: "ImageDraw", x: int, y: int, lines: list[tuple[str, int, str]]) -> None:
     for line, size, color in lines:
-        _text(pen, x, y, line, size, color)
+        text(pen, (x, y), line, size, color)
         y += round(size * 1.4)
 
 
@@ -132,41 +125,23 @@ def _height(lines: list[tuple[str, int, str]]) -> int:
     return sum(round(size * 1.4) for _, size, _ in lines)
 
 
-def _wrapped(text: str, size: int, room: int) -> list[str]:
+def _wrapped(told: str, size: int, room: int) -> list[str]:
     """Break a text into lines that fit a width in pixels."""
     lines: list[str] = []
-    for word in plain(text).split():
+    for word in plain(told).split():
         longer = f"{lines[-1]} {word}" if lines else word
-        if lines and _font(size).getlength(longer) <= room:
+        if lines and font(size).getlength(longer) <= room:
             lines[-1] = longer
         else:
             lines.append(_short(word, size, room))
     return lines
 
 
-def _short(text: str, size: int, room: int) -> str:
+def _short(told: str, size: int, room: int) -> str:
     """Cut a text to a width in pixels."""
-    text = plain(text)
-    if _font(size).getlength(text) <= room:
-        return text
-    while text and _font(size).getlength(text + "...") > room:
-        text = text[:-1]
-    return text + "..."
-
-
-def plain(text: str) -> str:
-    """Text in the letters that the font has: accents go, other scripts become question marks."""
-    spread = unicodedata.normalize("NFKD", text.translate(SPELLED))
-    letters = (c for c in spread if not unicodedata.combining(c))
-    return "".join(c if c.isascii() or c in BEYOND_ASCII else "?" for c in letters)
-
-
-def _text(pen: "ImageDraw", x: int, y: int, text: str, size: int, color: str) -> None:
-    pen.text((x, y), text, font=_font(size), fill=color)
-
-
-@cache
-def _font(size: int) -> "FreeTypeFont | ImageFont | Any":
-    from PIL import ImageFont
-
-    return ImageFont.load_default(size)
+    words = plain(told)
+    if font(size).getlength(words) <= room:
+        return words
+    while words and font(size).getlength(words + "...") > room:
+        words = words[:-1]
+    return words + "..."

@@ -2,41 +2,66 @@
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from eopipe.errors import BadInputError, UsageError
 from eopipe.grid import Bounds, make_grid, utm
 from eopipe.publish import read_json
 from eopipe.scenes.item import Item, place
+from eopipe.scenes.meridian import Geometry, joined, split
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
+    from pyproj import Transformer
+    from shapely.geometry.base import BaseGeometry
 
-Geometry = dict[str, Any]
 NO_PLACE = BadInputError("a scene tells neither its pixels nor its geometry; give search.area or search.bbox")
 
 
 def area_geometry(area: Path | None, bbox: tuple[float, ...]) -> Geometry | None:
-    """The area as one GeoJSON geometry in degrees, from a file or a box."""
-    from shapely.errors import ShapelyError
-    from shapely.geometry import box, mapping, shape
-    from shapely.ops import unary_union
+    """The area as one GeoJSON geometry in degrees, from a file or a box; cut in two where it crosses 180 degrees.
+
+    Raises UsageError for a wrong box, BadInputError for a file without an area.
+    """
+    from shapely.geometry import mapping
 
     if area is None and not bbox:
         return None
-    if bbox:
-        if len(bbox) != 4 or not (-180 <= bbox[0] < bbox[2] <= 180 and -90 <= bbox[1] < bbox[3] <= 90):
-            raise UsageError(f"bbox {' '.join(map(str, bbox))} is not west south east north in degrees")
-        return dict(mapping(box(*bbox)))
-    value = read_json(area) if area else {}
+    place = _boxed(bbox) if bbox else _drawn(area or Path())
+    return dict(mapping(split(place)))
+
+
+def _boxed(bbox: tuple[float, ...]) -> "BaseGeometry":
+    """The box west south east north; it crosses 180 degrees where west is larger than east."""
+    from shapely.geometry import box
+
+    proper = len(bbox) == 4 and all(-180 <= x <= 180 for x in bbox[::2]) and -90 <= bbox[1] < bbox[3] <= 90
+    # Across 180 degrees a box wider than half the Earth is two mixed up numbers.
+    if not proper or 0 <= bbox[0] - bbox[2] < 180:
+        raise UsageError(
+            f"bbox {' '.join(map(str, bbox))} is not west south east north in degrees; "
+            "only across 180 degrees west is larger than east"
+        )
+    west, south, east, north = bbox
+    return box(west, south, east if west < east else east + 360, north)
+
+
+def _drawn(area: Path) -> "BaseGeometry":
+    """The union of all polygons of a GeoJSON file."""
+    from shapely import union_all
+    from shapely.errors import ShapelyError
+    from shapely.geometry import box, mapping
+
+    value = read_json(area)
     try:
         features = value.get("features", [value])
-        union = unary_union([shape(f.get("geometry", f)) for f in features])
+        union = union_all([joined(f.get("geometry", f)) for f in features])
+        place = joined(mapping(union))
     except (AttributeError, KeyError, TypeError, ValueError, ShapelyError) as error:
         raise BadInputError(f"{area} is not GeoJSON with polygons") from error
-    if union.is_empty or not union.within(box(-180, -90, 180, 90)):
+    if place.is_empty or not place.within(box(-360, -90, 540, 90)):
         raise BadInputError(f"{area} holds no area in degrees; GeoJSON is longitude, latitude")
-    return dict(mapping(union))
+    return place
 
 
 def choose_grid(
@@ -47,7 +72,7 @@ def choose_grid(
     places = [place(item, asset) for item in items for asset in assets]
     told = [(code, transform, shape) for code, transform, shape in places if code and transform]
     codes = sorted({code for code, _, _ in told if code})
-    chosen = crs if crs != "auto" else codes[0] if len(codes) == 1 else _utm(items, geometry)
+    chosen = crs if crs != "auto" else _choose_crs(codes, items, geometry)
     native = min((t for c, t, _ in told if c == chosen and t), key=lambda t: abs(t[0]), default=None)
     step = resolution or (abs(native[0]) if native else None)
     if step is None:
@@ -60,14 +85,18 @@ def choose_grid(
     return grid
 
 
-def _utm(items: list[Item], geometry: Geometry | None) -> str:
-    from shapely.geometry import shape
+def _choose_crs(codes: list[str], items: list[Item], geometry: Geometry | None) -> str:
+    """The one CRS of all scenes, or the UTM zone of the area's centre."""
+    from pyproj import CRS
 
+    # Pixels of degrees end at 180, so they cannot be the grid of an area across it.
     known = geometry or next((item["geometry"] for item in items if item["geometry"]), None)
+    if len(codes) == 1 and not (geometry and _crosses(joined(geometry)) and CRS(codes[0]).is_geographic):
+        return codes[0]
     if known is None:
         raise NO_PLACE
-    centre = shape(known).centroid
-    return utm(centre.x, centre.y)
+    centre = joined(known).centroid
+    return utm((centre.x + 180) % 360 - 180, centre.y)
 
 
 def _bounds(items: list[Item], assets: tuple[str, ...], geometry: Geometry | None, crs: str) -> Bounds:
@@ -93,7 +122,6 @@ def _project(geometry: Geometry | None, crs: str) -> Bounds:
     from pyproj import Transformer
     from pyproj.exceptions import CRSError
     from shapely import segmentize, transform
-    from shapely.geometry import shape
 
     if geometry is None:
         raise NO_PLACE
@@ -102,8 +130,22 @@ def _project(geometry: Geometry | None, crs: str) -> Bounds:
     except CRSError as error:
         raise UsageError(f"there is no CRS {crs}") from error
     # A straight edge in degrees bends in the CRS.
-    fine = segmentize(shape(geometry), 0.1)
+    whole = joined(geometry)
+    fine = segmentize(whole, 0.1)
     west, south, east, north = transform(fine, lambda p: np.column_stack(change.transform(p[:, 0], p[:, 1]))).bounds
     if not all(map(math.isfinite, (west, south, east, north))):
         raise UsageError(f"the area lies outside what {crs} can show; choose another search.crs")
+    if _crosses(whole) and _is_cut(change, whole.centroid.y):
+        raise UsageError(f"the area crosses 180 degrees, where {crs} is cut; choose another search.crs")
     return west, south, east, north
+
+
+def _crosses(place: "BaseGeometry") -> bool:
+    """Whether a place in one piece goes on beyond 180 degrees."""
+    return bool(place.bounds[0] < -180 or place.bounds[2] > 180)
+
+
+def _is_cut(change: "Transformer", latitude: float) -> bool:
+    """Whether the two sides of 180 degrees lie far apart on the map, in metres or degrees."""
+    (before, _), (after, _) = (change.transform(x, latitude) for x in (179.999, 180.001))
+    return bool(abs(after - before) > 300)

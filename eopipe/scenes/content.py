@@ -4,7 +4,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from eopipe.errors import BadInputError
+from eopipe.errors import BadInputError, RefusedError
 
 # Multihash codes (https://github.com/multiformats/multicodec) of the hashes that STAC catalogs use.
 MULTIHASH = {
@@ -18,12 +18,26 @@ MULTIHASH = {
     "e0e40220": "blake2s",
 }
 RASTER = {b"II*\0": ".tif", b"MM\0*": ".tif", b"II+\0": ".tif", b"MM\0+": ".tif", b"\0\0\0\x0c": ".jp2"}
+# How archives begin, and at which byte.
+ARCHIVE = {
+    b"PK": (0, "zip"),
+    b"\x1f\x8b": (0, "gzip"),
+    b"BZh": (0, "bzip2"),
+    b"\xfd7zXZ": (0, "xz"),
+    b"7z\xbc\xaf": (0, "7z"),
+    b"\x28\xb5\x2f\xfd": (0, "zstd"),
+    b"ustar": (257, "tar"),
+}
 
 
 def suffix(part: Path, where: str) -> str:
     """The file ending that the first bytes tell; refuse what is no GeoTIFF or JPEG 2000."""
     with part.open("rb") as file:
-        found = RASTER.get(file.read(4))
+        head = file.read(512)
+    found = RASTER.get(head[:4])
+    kind = next((kind for start, (place, kind) in ARCHIVE.items() if head[place:].startswith(start)), "")
+    if kind:
+        raise RefusedError(f"{where} is a {kind} archive; none is unpacked here, so choose an asset that is an image")
     if found is None:
         raise no_raster(part, where)
     return found

@@ -49,6 +49,16 @@ def _moment(text: str) -> datetime:
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
+def middle(item: dict[str, Any]) -> datetime:
+    """The moment (UTC) when a scene was taken, or the middle of its time. Raises BadInputError when it tells none."""
+    told = item["properties"]
+    try:
+        first, last = (_moment(str(told.get("datetime") or told[key])) for key in ("start_datetime", "end_datetime"))
+    except (KeyError, ValueError) as error:
+        raise BadInputError(f"scene {item['id']} has no proper datetime: {told.get('datetime')}") from error
+    return first + (last - first) / 2
+
+
 def is_within(item: dict[str, Any], text: str | None) -> bool:
     """Whether a scene was taken in an interval, at least for a part of its time."""
     if not text:

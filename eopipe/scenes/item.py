@@ -1,14 +1,18 @@
 """A scene as a STAC Item: its name, its bands, and what a stored number of a band means."""
 
 import hashlib
+import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
+
 from eopipe.errors import BadInputError, RefusedError
 from eopipe.publish import read_json
+from eopipe.scenes.radiometry import Meaning, is_applied, usual
 
 Item = dict[str, Any]
 SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,119}")
@@ -17,13 +21,49 @@ ITEM_FILE = "scene.json"
 
 @dataclass(frozen=True)
 class Band:
-    """One asset of a scene on disk: physical value = stored * scale + offset; `nodata` is no value."""
+    """One asset of a scene on disk: physical value = stored * scale + offset.
+
+    `nodata` is no value, as the item says; `usual` is the product's, where neither item nor file say one.
+    NaN means that every whole number is a value. `crs` is the item's word on the CRS of the file.
+    """
 
     name: str
     path: Path
     scale: float
     offset: float
     nodata: float | None
+    usual: float | None = None
+    crs: str | None = None
+
+    def missing(self, stated: float | None, kind: np.dtype[Any], where: str) -> float | None:
+        """The number that is no data, where the file states this one: the item's word counts most.
+
+        Raises BadInputError for a number that the pixels cannot hold.
+        """
+        value = stated if self.nodata is None else self.nodata
+        if kind.kind not in "iu":
+            return self.usual if value is None else value
+        if value is None:
+            return self.usual if _holds(kind, self.usual) else None
+        if math.isnan(value):
+            return None
+        if not _holds(kind, value):
+            raise BadInputError(f"{where} has nodata {value:g}, which its {kind} pixels cannot hold; correct the item")
+        return value
+
+    def check_crs(self, found: int | None, where: str) -> None:
+        """Compare the EPSG code of the file with the item's; raise BadInputError where they contradict."""
+        told = (self.crs or "").upper()
+        if found and told.startswith("EPSG:") and told != f"EPSG:{found}":
+            raise BadInputError(
+                f"{where} lies in EPSG:{found} as {self.path.name} says, but in {self.crs} as the item says; "
+                "correct the one that is wrong"
+            )
+
+
+def _holds(kind: np.dtype[Any], value: float | None) -> bool:
+    """Whether pixels of this kind of whole numbers can be this value."""
+    return value is not None and np.iinfo(kind).min <= value <= np.iinfo(kind).max and value == int(value)
 
 
 def scene_name(item_id: str) -> str:
@@ -35,13 +75,13 @@ def scene_name(item_id: str) -> str:
 
 
 def safe_href(href: str, where: str) -> str:
-    """Return a relative path or an http(s) address; refuse everything that GDAL or a shell could abuse."""
+    """Return a relative path, an http(s) or an s3 address; refuse everything that GDAL or a shell could abuse."""
     kind, path = scheme(href), PurePosixPath(href)
     bad = "<" in href or not href.isprintable()
-    if not bad and kind in ("http", "https") and urlsplit(href).hostname:
+    if not bad and kind in ("http", "https", "s3") and urlsplit(href).hostname:
         return href
     if bad or kind or path.is_absolute() or ".." in path.parts:
-        raise RefusedError(f"{where} points to {href[:80]!r}: only http(s) and paths inside the catalog are read")
+        raise RefusedError(f"{where} points to {href[:80]!r}: only http(s), s3 and paths inside the catalog are read")
     return path.as_posix()
 
 
@@ -91,27 +131,27 @@ def bands(folder: Path, item: Item, names: tuple[str, ...]) -> list[Band]:
 
 def _band(folder: Path, item: Item, name: str) -> Band:
     asset, where = item["assets"][name], f"scene {item['id']}, asset {name}"
+    stated = _stated(asset, where)
+    known = usual(item, name)
+    if stated.scale is None and stated.offset is None:
+        stated = replace(stated, scale=known.scale, offset=known.offset)
+    # The offset may be taken out of the pixels already; items that still state it would apply it twice.
+    offset = 0.0 if is_applied(item) else stated.offset or 0.0
+    scale = 1.0 if stated.scale is None else stated.scale
+    crs = place(item, name)[0]
+    return Band(name, folder / safe_href(asset["href"], where), scale, offset, stated.nodata, known.nodata, crs)
+
+
+def _stated(asset: Item, where: str) -> Meaning:
+    """What the item says of a band: STAC 1.0 and 1.1 keep it in lists, 1.1 also on the asset itself."""
     told = (asset.get("raster:bands") or asset.get("bands") or [{}])[0]
-    # STAC 1.1 allows the values on the asset itself.
-    value = {k: told.get(k, asset.get(k, asset.get(f"raster:{k}"))) for k in ("scale", "offset", "nodata")}
+    keys = ("scale", "offset", "nodata")
+    found = {k: told.get(k, told.get(f"raster:{k}", asset.get(k, asset.get(f"raster:{k}")))) for k in keys}
     try:
-        scale, offset, nodata = (None if v is None else float(v) for v in value.values())
+        # The words nan, inf and -inf are legal in STAC.
+        return Meaning(**{k: None if v is None else float(v) for k, v in found.items()})
     except (TypeError, ValueError) as error:
-        raise BadInputError(f"{where} has scale, offset or nodata that is no number: {value}") from error
-    scale, offset = _radiometry(item["properties"], scale, offset)
-    return Band(name, folder / safe_href(asset["href"], where), scale, offset, nodata)
-
-
-def _radiometry(told: dict[str, Any], scale: float | None, offset: float | None) -> tuple[float, float]:
-    """Scale and offset of a band, with what the history of Sentinel-2 products demands."""
-    baseline = told.get("s2:processing_baseline")
-    if scale is None and offset is None and baseline:
-        # ESA products state neither; since baseline 04.00 numbers are shifted by 1000.
-        scale, offset = 1e-4, -0.1 if str(baseline) >= "04.00" else 0.0
-    if told.get("earthsearch:boa_offset_applied") or told.get("sentinel:boa_offset_applied"):
-        # The offset is taken out of the pixels already; items that still state it would apply it twice.
-        offset = 0.0
-    return 1.0 if scale is None else scale, offset or 0.0
+        raise BadInputError(f"{where} has scale, offset or nodata that is no number: {found}") from error
 
 
 def place(item: Item, asset: str) -> tuple[str | None, list[float] | None, list[int] | None]:

@@ -3,21 +3,28 @@
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from eopipe.errors import BadInputError, IntegrityError, RefusedError
 from eopipe.scenes.item import Band
+from eopipe.scenes.kernels import Resampling
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
-Resampling = Literal["nearest", "bilinear", "cubic", "average", "mode"]
 # Only these formats are opened: a text file that GDAL takes for a raster (VRT, WMS) can read other files.
 DRIVERS = {".jp2": "JP2OpenJPEG"}
 MOST_PIXELS = 2**33
+# One thread: with more, a truncated JPEG 2000 file reads as zeros without an error. Of blocks we keep our own.
+SETTINGS = {
+    "GDAL_NUM_THREADS": "1",
+    "GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR",
+    "GDAL_VRT_ENABLE_PYTHON": "NO",
+    "GDAL_CACHEMAX": str(64 << 20),
+}
 
 
 @contextmanager
@@ -31,14 +38,12 @@ def warped(band: Band, grid: "GeoBox", resampling: Resampling, where: str) -> It
     from rasterio.enums import Resampling as Method
     from rasterio.vrt import WarpedVRT
 
-    # One thread: with more, a truncated JPEG 2000 file reads as zeros without an error.
-    settings = {"GDAL_NUM_THREADS": "1", "GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR", "GDAL_VRT_ENABLE_PYTHON": "NO"}
     with ExitStack() as stack:
-        stack.enter_context(rasterio.Env(**settings))
-        source = stack.enter_context(_open(band, where))
-        _check_place(source, grid, where)
+        stack.enter_context(rasterio.Env(**SETTINGS))
+        source = stack.enter_context(open_raster(band, where))
+        check_place(source, grid, band, where)
         height, width = grid.shape
-        nodata = _nodata(source, band, where)
+        nodata = band.missing(source.nodata, np.dtype(source.dtypes[0]), where)
         yield stack.enter_context(
             WarpedVRT(
                 source,
@@ -56,7 +61,12 @@ def warped(band: Band, grid: "GeoBox", resampling: Resampling, where: str) -> It
         )
 
 
-def _open(band: Band, where: str) -> Any:
+def open_raster(band: Band, where: str) -> Any:
+    """Open the file of a band, if it is a raster of an allowed format with a place.
+
+    Raises BadInputError for a missing file or place, RefusedError for XML and for sizes that no scene has,
+    IntegrityError for a file that cannot be read.
+    """
     import rasterio
     from rasterio.errors import NotGeoreferencedWarning, RasterioIOError
 
@@ -81,8 +91,8 @@ def _open(band: Band, where: str) -> Any:
     return source
 
 
-def _check_place(source: Any, grid: "GeoBox", where: str) -> None:
-    """Refuse a raster that lies elsewhere: it would read as nothing but nodata."""
+def check_place(source: Any, grid: "GeoBox", band: Band, where: str) -> None:
+    """Refuse a raster that lies elsewhere (it would read as nothing but nodata), or where its item says it does not."""
     from rasterio.errors import RasterioError
     from rasterio.warp import transform_bounds
 
@@ -97,15 +107,7 @@ def _check_place(source: Any, grid: "GeoBox", where: str) -> None:
             f"{where} lies at {', '.join(f'{edge:g}' for edge in source.bounds)} in {source.crs}, "
             f"outside the grid at {', '.join(f'{edge:g}' for edge in box)} in {grid.crs}"
         )
-
-
-def _nodata(source: Any, band: Band, where: str) -> float | None:
-    """Find the value of no data: the item's word counts more than the file's."""
-    value: float | None = source.nodata if band.nodata is None else band.nodata
-    kind = np.dtype(source.dtypes[0])
-    if value is not None and kind.kind in "iu" and not np.iinfo(kind).min <= value <= np.iinfo(kind).max:
-        raise BadInputError(f"{where} has nodata {value:g}, which its {kind} pixels cannot hold; correct the item")
-    return value
+    band.check_crs(source.crs.to_epsg(), where)
 
 
 def read_window(source: Any, window: tuple[slice, slice], where: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:

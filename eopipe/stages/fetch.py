@@ -1,9 +1,9 @@
 """Assets of one scene, verified."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-from eopipe.contract import Input, Knob, Output
+from eopipe.contract import Input, Knob, Option, Output
 
 
 def fetch(
@@ -11,33 +11,40 @@ def fetch(
     scene: Annotated[Path, Output("scene", "the item and its assets, verified", folder=True)],
     *,
     catalog: Annotated[Path | None, Input("folder that relative paths of the item lead into", folder=True)] = None,
+    grid: Annotated[Path | None, Input("grid of the run, for windows", format="application/json")] = None,
+    windows: Annotated[bool, Option("only the blocks of cloud-optimised GeoTIFFs that the grid needs")] = False,
     workers: Annotated[int, Knob("downloads at a time", ge=1, le=32)] = 4,
+    per_host: Annotated[int, Knob("connections to one host at a time", ge=1, le=64)] = 8,
+    deadline: Annotated[float, Knob("seconds that one asset may take, with all its retries", gt=0)] = 3600.0,
+    sign: Annotated[
+        Literal["auto", "none", "planetary-computer"], Knob("who signs addresses; auto knows them by their host")
+    ] = "auto",
     parts: Annotated[Path | None, Knob("folder of unfinished downloads; beside the scene if not given")] = None,
 ) -> None:
     """Bring the assets of one scene to local disk and check size and checksum.
 
-    A broken download goes on where it stopped. Raises BadInputError for missing assets, IntegrityError for
-    damaged ones, UpstreamError when the server fails for good; the assets that came are kept for the rerun.
+    A broken download goes on where it stopped. Addresses are http(s), s3 (with the usual AWS_* variables) or paths;
+    a login comes from EOPIPE_TOKEN_<HOST>, as in EOPIPE_TOKEN_DATA_ORG, or from ~/.netrc.
+    Raises BadInputError for missing assets, IntegrityError for damaged ones, UpstreamError when the server fails
+    for good; the assets that came are kept for the rerun.
     """
     import shutil
-    from functools import partial
 
-    from eopipe.publish import publish, write_json
-    from eopipe.scenes.content import suffix
-    from eopipe.scenes.download import all_of, alone_in, bring, part_name
-    from eopipe.scenes.item import ITEM_FILE, read_item, scene_name
+    from eopipe.errors import UsageError
+    from eopipe.grid import read_grid
+    from eopipe.publish import publish
+    from eopipe.scenes.assets import gather, lay_out
+    from eopipe.scenes.crew import alone_in
+    from eopipe.scenes.item import read_item, scene_name
+    from eopipe.scenes.patience import Terms
 
-    frozen = read_item(item)
+    if windows and grid is None:
+        raise UsageError("windows need a grid: give --grid, or fetch whole assets")
+    frozen, terms = read_item(item), Terms(deadline, per_host, sign)
     room = parts / scene_name(frozen["id"]) if parts else scene.parent / f".{scene.name}.parts"
-    assets = dict(sorted(frozen["assets"].items()))
-    where = {name: f"scene {frozen['id']}, asset {name}" for name in assets}
-    tasks = [partial(bring, asset, where[n], catalog, room / part_name(n, asset)) for n, asset in assets.items()]
-    with alone_in(room):
-        come = dict(zip(assets, all_of(tasks, workers), strict=True))
+    needed = read_grid(grid) if windows and grid else None
+    with alone_in(room, terms):
+        come = gather(frozen, catalog, room, terms, workers, needed)
         with publish(scene, folder=True) as draft:
-            for name, part in come.items():
-                file = scene_name(name) + suffix(part, where[name])
-                shutil.copyfile(part, draft / file)
-                frozen["assets"][name]["href"] = file
-            write_json(draft / ITEM_FILE, frozen)
+            lay_out(frozen, come, draft, clipped=windows)
         shutil.rmtree(room)

@@ -18,28 +18,42 @@ def label(
         "forest",
     ),
     bins: Annotated[tuple[float, ...], Option("edges that cut a continuous raster into the classes")] = (),
-    codes: Annotated[tuple[int, ...], Option("raster value of each class; 0, 1, … if not given")] = (),
-    ignore: Annotated[tuple[int, ...], Option("raster values that are no label")] = (),
+    codes: Annotated[tuple[int, ...], Option("source value of each class; 0, 1, … if not given")] = (),
+    values: Annotated[
+        tuple[str, ...],
+        Option("class=value for each value of the source, several for one class: town=1 town=2; =3 is no label"),
+    ] = (),
+    ignore: Annotated[tuple[int, ...], Option("source values that are no label")] = (),
     attribute: Annotated[str, Option("vector attribute that holds the class")] = "class",
+    layer: Annotated[str | None, Option("layer of a vector file that has several")] = None,
+    overlap: Annotated[
+        Literal["invalid", "last", "first"],
+        Option("where shapes of different classes overlap: no label, or the last or first of the file"),
+    ] = "invalid",
+    all_touched: Annotated[
+        bool, Option("shapes take all pixels they touch, not only those whose centre they hold")
+    ] = False,
     resampling: Annotated[Literal["nearest", "mode"], Option("for label rasters")] = "nearest",
     chunk: Annotated[int, Option("edge of a chunk in pixels", multiple_of=16, ge=16)] = 256,
     shard: Annotated[int, Option("edge of a shard in pixels", multiple_of=16, ge=16)] = 2048,
 ) -> None:
     """Put labels onto the grid, as class numbers and a mask of where they hold.
 
-    The source is a file that holds for every scene, or an asset of each scene. Raises BadInputError for a
-    class that the legend does not know and for a source that does not touch the grid.
+    The source is a file that holds for every scene, or an asset of each scene; where it ends there is no
+    label, and the grid stays as it is. Edges of bins are in the unit of the source: its scale and offset are
+    applied. Raises BadInputError for a class that the legend does not know and for a source that does not
+    touch the grid.
     """
     from eopipe.errors import UsageError
     from eopipe.grid import read_grid
     from eopipe.labels import Legend
     from eopipe.scenes.item import read_scene, scene_name
-    from eopipe.scenes.labelling import label_band, write_labels
+    from eopipe.scenes.labelling import Reading, label_band, write_labels
     from eopipe.store import Layout
 
     if (source is None) == (asset is None or scene is None):
         raise UsageError("label needs either --source, or --scene with --asset")
-    legend = Legend(classes, bins, codes, ignore)
+    legend = Legend(classes, bins, codes, ignore, values)
     item = read_scene(scene) if scene and asset else None
     band = label_band(source, scene, item, asset)
     write_labels(
@@ -48,7 +62,6 @@ def label(
         legend,
         band,
         scene=scene_name(item["id"]) if item else "",
-        attribute=attribute,
-        resampling=resampling,
+        reading=Reading(attribute, layer, overlap, all_touched, resampling),
         layout=Layout(chunk, shard),
     )

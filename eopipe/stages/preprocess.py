@@ -5,8 +5,6 @@ from typing import Annotated, Literal
 
 from eopipe.contract import Input, Option, Output
 
-SCL_UNUSABLE = (0, 1, 3, 8, 9, 10, 11)
-
 
 def preprocess(
     scene: Annotated[Path, Input("scene with its assets, as fetch makes it", folder=True)],
@@ -14,10 +12,19 @@ def preprocess(
     tiles: Annotated[Path, Output("tiles.zarr", "the scene on the grid: image and valid mask", folder=True)],
     *,
     bands: Annotated[tuple[str, ...], Option("band names, in channel order")] = ("blue", "green", "red", "nir"),
-    mask: Annotated[str, Option("asset that classifies pixels, as scl; none masks only nodata")] = "scl",
-    masked: Annotated[tuple[int, ...], Option("classes of the mask asset that are not usable")] = SCL_UNUSABLE,
+    mask: Annotated[str, Option("asset that tells what is usable, as scl; none masks only nodata")] = "scl",
+    mask_as: Annotated[
+        Literal["auto", "classes", "bits", "probability"], Option("how the mask asset is read; auto: by its name")
+    ] = "auto",
+    masked: Annotated[
+        tuple[int, ...], Option("classes or bits of the mask asset that are not usable; none: the standard ones")
+    ] = (),
+    max_probability: Annotated[float, Option("percent of a mask that is a probability", ge=0, le=100)] = 40.0,
+    dilate: Annotated[int, Option("pixels of the grid to mask around what the mask excludes", ge=0, le=512)] = 0,
+    saturated: Annotated[float | None, Option("stored number from which on a pixel is saturated, not usable")] = None,
+    decibel: Annotated[bool, Option("store radar power, which is linear, in dB")] = False,
     resampling: Annotated[
-        Literal["nearest", "bilinear", "cubic", "average"], Option("for continuous bands")
+        Literal["nearest", "bilinear", "cubic", "average", "mode"], Option("for the bands; masks are never mixed")
     ] = "bilinear",
     chunk: Annotated[int, Option("edge of a chunk in pixels; one chip should touch few", multiple_of=16, ge=16)] = 256,
     shard: Annotated[int, Option("edge of a shard (one file) in pixels", multiple_of=16, ge=16)] = 2048,
@@ -27,16 +34,17 @@ def preprocess(
 
     Numbers stay as the scene stores them, with scale and offset in attributes (CF). A pixel is valid where
     every band has data and the mask asset allows it. Raises IntegrityError for truncated assets,
-    BadInputError for a missing band or a place that does not fit.
+    BadInputError for a missing band or a place that does not fit, UsageError for a mask that is not known.
     """
     from eopipe.grid import read_grid
     from eopipe.scenes.item import bands as bands_of
     from eopipe.scenes.item import read_scene
+    from eopipe.scenes.masks import mask_of
     from eopipe.scenes.tiling import Recipe, write_tiles
     from eopipe.store import Layout
 
     item = read_scene(scene)
-    channels = bands_of(scene, item, bands)
-    mask_band = bands_of(scene, item, (mask,))[0] if mask != "none" else None
-    recipe = Recipe(channels, mask_band, masked, resampling, Layout(chunk, shard, codec))
+    wanted = bands_of(scene, item, bands if mask == "none" else (*bands, mask))
+    usable = None if mask == "none" else mask_of(wanted.pop(), mask_as, masked, max_probability, dilate)
+    recipe = Recipe(wanted, usable, resampling, Layout(chunk, shard, codec), decibel=decibel, saturated=saturated)
     write_tiles(tiles, item, read_grid(grid), recipe)

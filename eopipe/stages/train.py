@@ -10,6 +10,7 @@ def train(
     tiles: Annotated[tuple[Path, ...], Input("tile stores of all scenes", folder=True)],
     labels: Annotated[tuple[Path, ...], Input("label store of all scenes, or one for each", folder=True)],
     chips: Annotated[Path, Input("samples of each split", format="application/json")],
+    statistics: Annotated[Path, Input("what the bands measure in the training chips", format="application/json")],
     model: Annotated[Path, Output("model", "weights (safetensors), model.json, history.json", folder=True)],
     *,
     architecture: Annotated[str, Option("unet, or module:Class of your own")] = "unet",
@@ -41,7 +42,7 @@ def train(
     not finite.
     """
     from eopipe.training.job import Settings
-    from eopipe.training.run import run
+    from eopipe.training.run import Sources, run
 
     settings = Settings(
         architecture=architecture,
@@ -60,4 +61,5 @@ def train(
     )
     knobs = {"checkpoint_every": checkpoint_every, "keep": keep, "cache_mb": cache_mb}
     room = state or model.parent / f".{model.name}.state"
-    run(tiles, labels, chips, model, settings, room, knobs | {"device": device, "timeout_s": timeout_s})
+    sources = Sources(tiles, labels, chips, statistics)
+    run(sources, model, settings, room, knobs | {"device": device, "timeout_s": timeout_s})

@@ -4,34 +4,44 @@ import hashlib
 import json
 import shutil
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from eopipe.chips import Reader, fit_normaliser, pair
+from eopipe.audit import check_statistics
+from eopipe.chips import Normaliser, pair
 from eopipe.errors import UsageError
 from eopipe.models import Architecture
 from eopipe.models.trained import Trained, write_trained
 from eopipe.publish import digest, publish, read_json
 from eopipe.sampling import scenes_of
 from eopipe.splits import read_split
+from eopipe.statistics import normaliser, read_statistics
 from eopipe.training.checkpoint import steps
 from eopipe.training.job import Job, Settings
 from eopipe.training.launch import launch, lease
 
-Paths = tuple[Path, ...]
+
+@dataclass(frozen=True)
+class Sources:
+    """The inputs of a training."""
+
+    tiles: tuple[Path, ...]
+    labels: tuple[Path, ...]
+    chips: Path
+    statistics: Path
 
 
-def run(
-    tiles: Paths, labels: Paths, chips: Path, model: Path, settings: Settings, room: Path, knobs: dict[str, Any]
-) -> None:
+def run(sources: Sources, model: Path, settings: Settings, room: Path, knobs: dict[str, Any]) -> None:
     """Train in a state folder that is keyed by inputs and settings, then publish the model."""
-    pairs = pair(tiles, labels)
-    split = read_split(chips)
+    pairs = pair(sources.tiles, sources.labels)
+    split = read_split(sources.chips)
     scenes_of(split, pairs)
-    state = (room / key(tiles, labels, chips, settings)).resolve()
+    told = read_statistics(sources.statistics)
+    check_statistics(told, split, [image for image, _ in pairs])
+    state = (room / key(sources, settings)).resolve()
     with lease(state):
-        job = make_job(tiles, labels, chips, state, split, settings, knobs)
+        job = make_job(sources, state, split, normaliser(told, pairs[0][0].names), settings, knobs)
         job.write(state / "job.json")
         launch(state / "job.json", state, settings.processes, settings.threads)
         _publish(model, job, pairs[0][1].names, settings)
@@ -41,28 +51,28 @@ def run(
         room.rmdir()
 
 
-def key(tiles: Paths, labels: Paths, chips: Path, settings: Settings) -> str:
+def key(sources: Sources, settings: Settings) -> str:
     """A name for the state of this training: other data or settings never resume it."""
     told = {
-        "tiles": sorted(digest(p) for p in tiles),
-        "labels": sorted(digest(p) for p in labels),
-        "chips": digest(chips),
+        "tiles": sorted(digest(p) for p in sources.tiles),
+        "labels": sorted(digest(p) for p in sources.labels),
+        "chips": digest(sources.chips),
+        "statistics": digest(sources.statistics),
         "settings": asdict(settings),
     }
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def make_job(
-    tiles: Paths,
-    labels: Paths,
-    chips: Path,
+    sources: Sources,
     state: Path,
     split: dict[str, Any],
+    normalise: Normaliser,
     settings: Settings,
     knobs: dict[str, Any],
 ) -> Job:
-    """Check what can be checked before torchrun starts, and measure the bands."""
-    pairs = pair(tiles, labels)
+    """Check what can be checked before torchrun starts."""
+    pairs = pair(sources.tiles, sources.labels)
     bands, classes = pairs[0][0].names, pairs[0][1].names
     architecture = Architecture(settings.architecture, len(bands), len(classes), settings.width, settings.depth)
     architecture.build()
@@ -71,19 +81,21 @@ def make_job(
             f"chips of {split['chip']} pixels cannot be halved {settings.depth} times; "
             f"choose split.chip as a multiple of {architecture.factor}, or a smaller train.depth"
         )
-    reader = Reader(pairs, bands, split["chip"], knobs["cache_mb"] << 20)
-    return Job(
-        tiles=tuple(str(p.resolve()) for p in tiles),
-        labels=tuple(str(p.resolve()) for p in labels),
-        chips=str(chips.resolve()),
+    job = Job(
+        tiles=tuple(str(p.resolve()) for p in sources.tiles),
+        labels=tuple(str(p.resolve()) for p in sources.labels),
+        chips=str(sources.chips.resolve()),
         state=str(state),
         architecture=architecture,
         bands=bands,
-        normaliser=fit_normaliser(reader, split["samples"]["train"]),
+        normaliser=normalise,
         chip=split["chip"],
         settings=settings,
         **knobs,
     )
+    # A reader tells which scene lacks a band.
+    job.reader()
+    return job
 
 
 def _publish(model: Path, job: Job, classes: tuple[str, ...], settings: Settings) -> None:

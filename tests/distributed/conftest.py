@@ -19,6 +19,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
     sample, grid = ROOT / "sample", root / "grid.json"
     ids = [f"S2_ROMANIA_{day}" for day in SCENES]
     words = ["search", "--catalog", sample, "--items", root / "items", "--grid", grid, "--ids", *ids]
+    words += ["--selection", root / "selection.json"]
     assert run_stage(*words) == 0
     tiles = []
     for name in ids:
@@ -33,7 +34,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
     )
     made = Data(root, tiles)
     plan = ["--method", "west-east", "--fractions", 0.48, 0.16, 0.36, "--chip", 16, "--stride", 8]
-    assert run_stage("split", *made.inputs()[:-2], "--chips", root / "split.json", *plan) == 0
+    drawn = ["--map", root / "split.png", "--places", root / "split.gpkg"]
+    assert run_stage("split", *made.stores(), *made.cut(), *drawn, *plan) == 0
     return made
 
 

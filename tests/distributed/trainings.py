@@ -16,15 +16,11 @@ class Data:
     root: Path
     tiles: list[str] = field(default_factory=list)
 
-    def inputs(self) -> list[str]:
-        return [
-            "--tiles",
-            *self.tiles,
-            "--labels",
-            str(self.root / "all.zarr"),
-            "--chips",
-            str(self.root / "split.json"),
-        ]
+    def stores(self) -> list[str]:
+        return ["--tiles", *self.tiles, "--labels", str(self.root / "all.zarr")]
+
+    def cut(self) -> list[str]:
+        return ["--chips", str(self.root / "split.json"), "--statistics", str(self.root / "statistics.json")]
 
 
 def run_stage(*words: object) -> int:
@@ -48,8 +44,8 @@ class Training:
         return self.folder / "state"
 
     def command(self, *more: str) -> list[str]:
-        words = [sys.executable, "-m", "eopipe", "train", *self.data.inputs(), "--model", str(self.model)]
-        return [*words, "--state", str(self.state), *self.settings, *more]
+        words = [sys.executable, "-m", "eopipe", "train", *self.data.stores(), *self.data.cut()]
+        return [*words, "--model", str(self.model), "--state", str(self.state), *self.settings, *more]
 
     def start(self, *more: str) -> "subprocess.Popen[str]":
         pipe = subprocess.PIPE

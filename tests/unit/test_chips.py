@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eopipe.chips import Normaliser, Reader, fit_normaliser, pair, sample, turn
+from eopipe.chips import Normaliser, Reader, pair, sample, turn
 from eopipe.errors import BadInputError
 from eopipe.grid import make_grid
 from eopipe.store import NO_LABEL, Layout, Tiles, add_array, new_store
@@ -105,50 +105,6 @@ def test_the_memory_that_a_reader_may_use_changes_nothing(pairs: list[tuple[Tile
         np.testing.assert_array_equal(reader.label(scene, row, col), labels("ab"[scene])[window])
         np.testing.assert_array_equal(valid, (np.arange(48) != 20)[None, window[1]].repeat(16, 0))
         assert sum(array.nbytes for array in reader._kept.values()) <= budget
-
-
-def test_the_normaliser_looks_only_at_valid_pixels_of_training_samples(pairs: list[tuple[Tiles, Tiles]]) -> None:
-    reader = Reader(pairs, ("nir", "red"), 16)
-    train = np.array([[0, 0, 10], [1, 30, 0]])
-    found = fit_normaliser(reader, train)
-    for index, band in enumerate(("nir", "red")):
-        left, right = number("a", band)[0:16, 10:26], number("b", band)[30:46, 0:16]
-        pixels = np.concatenate([np.delete(left, 10, 1).ravel(), right.ravel()]) * SCALE + OFFSET
-        assert found.mean[index] == pytest.approx(pixels.mean(), rel=1e-6)
-        assert found.std[index] == pytest.approx(pixels.std(), rel=1e-6)
-
-
-def test_normalised_training_pixels_have_no_mean_and_unit_spread(pairs: list[tuple[Tiles, Tiles]]) -> None:
-    reader = Reader(pairs, ("red",), 16)
-    train = np.array([[0, row, 21] for row in range(0, 48, 16)])
-    normalise = fit_normaliser(reader, train)
-    pixels = np.stack([sample(reader, normalise, where)[0] for where in train])
-    assert pixels.dtype == np.float32
-    assert abs(pixels.mean()) < 1e-4
-    assert pixels.std() == pytest.approx(1, abs=1e-4)
-
-
-def test_many_samples_are_measured_in_part_but_evenly(pairs: list[tuple[Tiles, Tiles]]) -> None:
-    reader = Reader(pairs, ("red",), 16)
-    train = np.array([[scene, row, 24] for scene in (0, 1) for row in range(48)])
-    part = fit_normaliser(reader, train, most=10)
-    assert part.mean[0] == pytest.approx(fit_normaliser(reader, train).mean[0], rel=0.05)
-
-
-def test_a_band_that_is_the_same_everywhere_does_not_divide_by_zero(pairs: list[tuple[Tiles, Tiles]]) -> None:
-    one_pixel = Reader(pairs, ("red",), 1)
-    normalise = fit_normaliser(one_pixel, np.array([[0, 5, 5]]))
-    assert sample(one_pixel, normalise, np.array([0, 5, 5]))[0].item() == 0
-    assert np.isfinite(sample(Reader(pairs, ("red",), 16), normalise, np.array([0, 0, 0]))[0]).all()
-
-
-@pytest.mark.parametrize("samples", [np.empty((0, 3), np.int64), np.array([[0, 0, 20]])])
-def test_training_without_a_valid_pixel_is_told(
-    pairs: list[tuple[Tiles, Tiles]], samples: npt.NDArray[np.int64]
-) -> None:
-    reader = Reader(pairs, ("red",), 1)
-    with pytest.raises(BadInputError, match="no valid pixel"):
-        fit_normaliser(reader, samples)
 
 
 def test_pixels_that_are_not_usable_have_no_label(pairs: list[tuple[Tiles, Tiles]]) -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from offline_rocrate import issues, seed
-from scenery import Catalog, Run, write_raster
+from scenery import Catalog, Run, cut_into, write_raster
 
 from eopipe.cli import main
 from eopipe.provenance.scrub import argument, command, scrub
@@ -56,7 +56,9 @@ class Project:
         grid = ("--grid", made / "grid.json")
         small = ("--chunk", 32, "--shard", 64)
         bands = ("--bands", "blue", "red")
-        self.run("search", "--items", made / "items", *grid, "--catalog", catalog, "--assets", "blue", "red", "scl")
+        selection = ("--selection", made / "selection.json")
+        words = ("--items", made / "items", *grid, *selection, "--catalog", catalog)
+        self.run("search", *words, "--assets", "blue", "red", "scl")
         for name in ("A", "B"):
             item, scene = made / f"items/{name}.geojson", ("--scene", made / "scenes" / name)
             self.run("fetch", "--item", item, *scene, "--catalog", catalog)
@@ -64,7 +66,7 @@ class Project:
         labels, tiles = ("--labels", made / "labels/all.zarr"), sorted(made.glob("tiles/?.zarr"))
         self.run("label", *grid, *labels, "--source", source, "--codes", 0, 1, *small)
         cut = ("--chip", 16, "--method", "west-east", "--fractions", 0.5, 0, 0.5)
-        self.run("split", "--tiles", *tiles, *labels, "--chips", made / "split.json", *cut)
+        self.run("split", "--tiles", *tiles, *labels, *cut_into(made), *cut)
         lost = ("--tiles", made / "tiles/lost.zarr", "--bands", "swir", "--mask", made / "none")
         assert self.run("preprocess", "--scene", made / "scenes/A", *grid, *lost, code=3)
 
@@ -228,7 +230,7 @@ def test_what_one_job_makes_and_others_use_is_one_entity(project: Project, crate
     assert tiles in ids(found["#job/split"]["object"])
     assert "all.zarr/" in ids(found["#job/split"]["object"])
     assert ids(found["#job/label"]["result"]) == ["all.zarr/"]
-    assert ids(found["#job/search"]["result"]) == ["scenes/", "grid.json"]
+    assert ids(found["#job/search"]["result"]) == ["scenes/", "grid.json", "selection.json"]
     assert "scenes/A.geojson" in ids(found["#job/fetch/A"]["object"])
     assert ids(found["scenes/"]["hasPart"]) == ["scenes/A.geojson", "scenes/B.geojson"]
 
@@ -380,7 +382,7 @@ def test_a_new_run_leaves_the_crate_as_it_was(project: Project, tmp_path: Path) 
     made = project.crate(tmp_path / "crate", payload=[results / "split.json"])
     before = sha256(made / "split.json")
     tiles = sorted(results.glob("tiles/?.zarr"))
-    words = ("--tiles", *tiles, "--labels", results / "labels/all.zarr", "--chips", results / "split.json")
+    words = ("--tiles", *tiles, "--labels", results / "labels/all.zarr", *cut_into(results))
     project.run("split", *words, "--chip", 32, "--method", "west-east", "--fractions", 0.5, 0, 0.5)
     assert sha256(results / "split.json") != before
     assert sha256(made / "split.json") == before

@@ -9,16 +9,19 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
 import pytest
 from loopback import Loopback
-from scenery import Catalog, Ended, Run
+from scenery import CRS, LEFT, STEP, TOP, Catalog, Ended, Run
 
 from eopipe.errors import BadInputError, IntegrityError, RefusedError, UpstreamError
-from eopipe.publish import digest, read_json, verify
-from eopipe.scenes.download import all_of, bring
+from eopipe.publish import digest, read_json, verify, write_json
+from eopipe.scenes.crew import all_of
+from eopipe.scenes.download import bring
+from eopipe.scenes.patience import ATTEMPTS
 
 RED = "/catalog/s0/red.tif"
 
@@ -257,19 +260,34 @@ def test_kill_9_in_the_middle_loses_no_more_than_a_block(
         assert not (tmp_path / "scene").exists()
     web.heal()
     assert fetch(run, tmp_path, remote(unsure(scene), web)).code == 0
-    assert int(web.requests(RED)[0].headers["Range"].removeprefix("bytes=").removesuffix("-")) >= 65_536
+    assert int(web.requests(RED)[0].headers["Range"].removeprefix("bytes=").removesuffix("-")) >= 16_384
     assert (tmp_path / "scene" / "red.tif").read_bytes() == red
     assert not list(tmp_path.glob(".scene*"))
 
 
-def test_a_second_fetch_of_the_same_scene_is_sent_away(
+def test_two_runs_that_fetch_the_same_scene_at_once_both_end_right(
+    scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback
+) -> None:
+    """F17: each asset is fetched once or twice, and what comes is never mixed."""
+    web.fail(RED, times=1, drip=0.02)
+    with fetching(tmp_path, remote(unsure(scene), web)) as first:
+        ended = fetch(run, tmp_path, remote(unsure(scene), web))
+        assert ended.code == 0, ended.said
+        assert first.wait() == 0
+    assert (tmp_path / "scene" / "red.tif").read_bytes() == red
+    verify(tmp_path / "scene")
+    assert len(web.requests(RED)) == 2
+    assert not list(tmp_path.glob(".scene*"))
+
+
+def test_a_fetch_that_waits_too_long_for_another_is_sent_away(
     scene: dict[str, Any], tmp_path: Path, run: Run, web: Loopback
 ) -> None:
     web.fail(RED, times=None, drip=0.2)
     with fetching(tmp_path, remote(unsure(scene), web)) as first:
-        ended = fetch(run, tmp_path, remote(unsure(scene), web))
+        ended = fetch(run, tmp_path, remote(unsure(scene), web), "--deadline", 0.1)
         assert ended.code == 2
-        assert "another eopipe is fetching" in ended.said
+        assert "another eopipe is still fetching" in ended.said
         assert first.poll() is None
 
 
@@ -277,8 +295,8 @@ def test_a_second_fetch_of_the_same_scene_is_sent_away(
 def test_a_line_that_breaks_often_but_moves_on_is_not_given_up(
     scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eopipe.scenes.download.ATTEMPTS", 2)
-    monkeypatch.setattr("eopipe.scenes.download.BLOCK", 4096)
+    monkeypatch.setattr("eopipe.scenes.patience.ATTEMPTS", 2)
+    monkeypatch.setattr("eopipe.scenes.web.BLOCK", 4096)
     web.fail(RED, times=8, cut=30_000)
     assert fetch(run, tmp_path, remote(unsure(scene), web)).code == 0
     assert (tmp_path / "scene" / "red.tif").read_bytes() == red
@@ -328,7 +346,7 @@ def test_a_server_that_sends_less_than_the_range_is_asked_for_the_rest(
     scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback
 ) -> None:
     tag = {"ETag": f'"{hashlib.sha256(red).hexdigest()[:16]}"'}
-    web.fail(RED, cut=65_536 + 100)
+    web.fail(RED, cut=65_536)
     span = {"Content-Range": f"bytes 65536-66535/{len(red)}"}
     web.fail(RED, status=206, body=red[65_536:66_536], deaf=True, headers=tag | span)
     assert fetch(run, tmp_path, remote(unsure(scene), web)).code == 0
@@ -395,36 +413,16 @@ def test_a_server_that_fails_for_ever_ends_with_code_5(
     assert ended.code == 5
     assert "127.0.0.1 did not deliver scene scene, asset red (last: status 503); try again later" in ended.said
     assert not (tmp_path / "scene").exists()
-    assert len(web.requests(RED)) == 6
-
-
-@pytest.mark.parametrize(("told", "cap", "waited"), [("1", 120.0, 1.0), ("99999", 0.2, 0.2), ("soon", 120.0, 0.0)])
-@pytest.mark.usefixtures("impatient")
-def test_retry_after_is_respected_but_capped(
-    scene: dict[str, Any],
-    tmp_path: Path,
-    run: Run,
-    web: Loopback,
-    monkeypatch: pytest.MonkeyPatch,
-    told: str,
-    cap: float,
-    waited: float,
-) -> None:
-    pauses: list[float] = []
-    monkeypatch.setattr("eopipe.scenes.download.MAX_WAIT", cap)
-    monkeypatch.setattr("time.sleep", pauses.append)
-    web.fail(RED, status=429, headers={"Retry-After": told})
-    assert fetch(run, tmp_path, remote(scene, web)).code == 0
-    assert waited <= max(pauses) <= waited * 1.1
+    assert len(web.requests(RED)) == ATTEMPTS
 
 
 def test_a_server_that_only_trickles_is_given_up(
     scene: dict[str, Any], tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eopipe.scenes.download.GRACE", -1.0)
-    monkeypatch.setattr("eopipe.scenes.download.SLOWEST", 1e12)
-    monkeypatch.setattr("eopipe.scenes.download.BACKOFF", 0.0)
-    monkeypatch.setattr("eopipe.scenes.download.ATTEMPTS", 2)
+    monkeypatch.setattr("eopipe.scenes.patience.GRACE", -1.0)
+    monkeypatch.setattr("eopipe.scenes.patience.SLOWEST", 1e12)
+    monkeypatch.setattr("eopipe.scenes.patience.BACKOFF", 0.0)
+    monkeypatch.setattr("eopipe.scenes.patience.ATTEMPTS", 2)
     ended = fetch(run, tmp_path, remote(scene, web))
     assert ended.code == 5, ended.said
     assert "bytes a second" in ended.said
@@ -433,9 +431,9 @@ def test_a_server_that_only_trickles_is_given_up(
 def test_a_server_that_never_answers_is_given_up(
     scene: dict[str, Any], tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eopipe.scenes.download.TIMEOUT", (0.1, 0.1))
-    monkeypatch.setattr("eopipe.scenes.download.BACKOFF", 0.0)
-    monkeypatch.setattr("eopipe.scenes.download.ATTEMPTS", 2)
+    monkeypatch.setattr("eopipe.scenes.patience.TIMEOUT", (0.1, 0.1))
+    monkeypatch.setattr("eopipe.scenes.patience.BACKOFF", 0.0)
+    monkeypatch.setattr("eopipe.scenes.patience.ATTEMPTS", 2)
     web.fail(RED, times=None, pause=0.3)
     ended = fetch(run, tmp_path, remote(scene, web))
     assert ended.code == 5
@@ -447,7 +445,7 @@ def test_a_body_that_comes_compressed_is_refused(
 ) -> None:
     web.fail(RED, headers={"Content-Encoding": "gzip"})
     ended = fetch(run, tmp_path, remote(scene, web))
-    assert ended.code == 3
+    assert ended.code == 8
     assert "comes compressed as gzip" in ended.said
     assert all(asked.headers["Accept-Encoding"] == "identity" for asked in web.asked)
 
@@ -513,11 +511,90 @@ def fail(error: Exception) -> Path:
 def test_of_many_failures_the_gravest_gives_the_code_and_all_are_told() -> None:
     tasks = [UpstreamError("later"), BadInputError("missing"), RefusedError("unsafe"), IntegrityError("cut")]
     with pytest.raises(RefusedError, match="later; missing; unsafe; cut"):
-        all_of([lambda error=error: fail(error) for error in tasks], 2)
+        all_of([lambda error=error: fail(error) for error in tasks], 2, Event())
     with pytest.raises(IntegrityError):
-        all_of([lambda error=error: fail(error) for error in (*tasks[:2], tasks[3])], 2)
+        all_of([lambda error=error: fail(error) for error in (*tasks[:2], tasks[3])], 2, Event())
 
 
 def test_an_error_that_is_not_ours_is_not_hidden_behind_one_that_is() -> None:
     with pytest.raises(OSError, match="full"):
-        all_of([lambda: fail(BadInputError("missing")), lambda: fail(OSError(28, "full"))], 1)
+        all_of([lambda: fail(BadInputError("missing")), lambda: fail(OSError(28, "full"))], 1, Event())
+
+
+def grid_over(place: Path, rows: slice, columns: slice) -> Path:
+    """A grid on the pixels of the red band."""
+    transform = [STEP, 0.0, LEFT + STEP * columns.start, 0.0, -STEP, TOP - STEP * rows.start]
+    shape = [rows.stop - rows.start, columns.stop - columns.start]
+    write_json(place / "grid.json", {"crs": CRS, "shape": shape, "transform": transform})
+    return place / "grid.json"
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_windows_bring_only_the_blocks_that_the_grid_needs(
+    catalog: Catalog, tmp_path: Path, run: Run, web: Loopback, far: bool
+) -> None:
+    import rasterio
+
+    noise = np.random.default_rng(7).integers(1, 9999, (1024, 1024), np.uint16)
+    item = catalog.add("scene", {"red": noise})
+    grid = grid_over(tmp_path, slice(520, 600), slice(150, 200))
+
+    ended = fetch(run, tmp_path, remote(item, web) if far else local(item), "--grid", grid, "--windows")
+
+    assert ended.code == 0, ended.said
+    told = read_json(tmp_path / "scene" / "scene.json")["assets"]["red"]
+    with rasterio.open(tmp_path / "scene" / "red.tif") as part:
+        column, row = ~part.transform * (LEFT, TOP)
+        top, left = -round(row), -round(column)
+        assert 0 < top <= 520
+        assert 0 < left <= 150
+        np.testing.assert_array_equal(part.read(1), noise[top : top + part.height, left : left + part.width])
+        assert top + part.height >= 600
+        assert left + part.width >= 200
+        assert told["proj:shape"] == [part.height, part.width]
+        assert told["proj:transform"] == list(part.transform)[:6]
+    assert told["file:size"] == (tmp_path / "scene" / "red.tif").stat().st_size
+    assert told["file:checksum"] == "1220" + digest(tmp_path / "scene" / "red.tif")
+    assert told["file:size"] < item["assets"]["red"]["file:size"] / 3
+    assert web.sent < item["assets"]["red"]["file:size"] / 2
+    verify(tmp_path / "scene")
+
+
+def test_windows_of_another_version_than_the_catalog_tells_are_refused(
+    scene: dict[str, Any], tmp_path: Path, run: Run, web: Loopback
+) -> None:
+    item = remote(scene, web)
+    item["assets"]["red"]["file:size"] += 1
+    grid = grid_over(tmp_path, slice(0, 50), slice(0, 50))
+    ended = fetch(run, tmp_path, item, "--grid", grid, "--windows")
+    assert ended.code == 4
+    assert "asset red has" in ended.said
+    assert "it is another version" in ended.said
+
+
+def test_windows_that_came_are_not_asked_for_again_but_those_of_another_grid_are(
+    scene: dict[str, Any], catalog: Catalog, tmp_path: Path, run: Run, web: Loopback
+) -> None:
+    item = remote(scene, web)
+    (catalog.root / "s0" / "scl.tif").rename(tmp_path / "away.tif")
+    words = ("--grid", grid_over(tmp_path, slice(0, 50), slice(0, 50)), "--windows")
+    assert fetch(run, tmp_path, item, *words).code == 3
+    (tmp_path / "away.tif").rename(catalog.root / "s0" / "scl.tif")
+    web.asked.clear()
+    assert fetch(run, tmp_path, item, *words).code == 0
+    assert {asked.path for asked in web.asked} == {"/catalog/s0/scl.tif"}
+    grid_over(tmp_path, slice(0, 60), slice(0, 60))
+    web.asked.clear()
+    assert fetch(run, tmp_path, item, *words).code == 0
+    assert len({asked.path for asked in web.asked}) == 3
+
+
+def test_windows_need_a_grid_and_without_them_a_grid_changes_nothing(
+    scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run
+) -> None:
+    ended = fetch(run, tmp_path, local(scene), "--windows")
+    assert ended.code == 2
+    assert "windows need a grid" in ended.said
+    grid = grid_over(tmp_path, slice(0, 50), slice(0, 50))
+    assert fetch(run, tmp_path, local(scene), "--grid", grid).code == 0
+    assert (tmp_path / "scene" / "red.tif").read_bytes() == red

@@ -1,17 +1,18 @@
 """Labels come onto the grid with the right class in the right place, and doubt is no label."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scenery import CRS, LEFT, STEP, TOP, Array, Catalog, Ended, Run, numbered, write_raster
 
 from eopipe.errors import UsageError
-from eopipe.labels import Legend
+from eopipe.labels import Legend, rasterize
 from eopipe.publish import digest, write_json
 from eopipe.store import NO_LABEL, Tiles
 
@@ -117,16 +118,319 @@ def write_vectors(path: Path, *features: tuple[Any, Any]) -> Path:
 
 
 def test_polygons_in_degrees_land_on_the_pixels_they_cover(tmp_path: Path, run: Run) -> None:
-    features = (("wood", square(4, 6, 20, 30)), ("water", square(10, 20, 40, 50)), ("unsure", square(0, 0, 2, 2)))
+    features = (("wood", square(4, 6, 20, 30)), ("water", square(21, 20, 40, 50)), (None, square(0, 0, 2, 2)))
     source = write_vectors(tmp_path / "truth.geojson", *features, ("wood", None))
-    # `ignore` holds numbers, so a class by name that is no label is left out of the file instead.
-    ended = label(run, tmp_path, "--source", source, "--classes", "water", "wood", "unsure")
+    ended = label(run, tmp_path, "--source", source, "--classes", "water", "wood")
     assert ended.code == 0, ended.said
     expected = np.full((64, 48), NO_LABEL)
     expected[6:30, 4:20] = 1
-    expected[20:50, 10:40] = 0
-    expected[0:2, 0:2] = 2
+    expected[20:50, 21:40] = 0
     np.testing.assert_array_equal(stored(tmp_path), expected)
+
+
+@pytest.mark.parametrize(("overlap", "number"), [(None, NO_LABEL), ("invalid", NO_LABEL), ("last", 0), ("first", 1)])
+def test_where_polygons_disagree_there_is_no_label_unless_one_is_to_win(
+    tmp_path: Path, run: Run, caplog: pytest.LogCaptureFixture, overlap: str | None, number: int
+) -> None:
+    # Wood lies over water again: first and last agree there, and yet the place is in doubt.
+    features = (("wood", square(4, 6, 20, 30)), ("water", square(10, 20, 40, 50)), ("wood", square(15, 25, 18, 28)))
+    source = write_vectors(tmp_path / "truth.geojson", *features, ("water", square(30, 40, 35, 45)))
+    words = ["--source", source, "--classes", "water", "wood", *(["--overlap", overlap] if overlap else [])]
+    assert label(run, tmp_path, *words).code == 0
+    expected = np.full((64, 48), NO_LABEL)
+    expected[20:50, 10:40] = 0
+    expected[6:30, 4:20] = 1
+    expected[20:30, 10:20] = number
+    if overlap == "last":
+        expected[25:28, 15:18] = 1
+    np.testing.assert_array_equal(stored(tmp_path), expected)
+    assert Tiles(tmp_path / "labels.zarr").attributes["conflicts"] == 100
+    assert f"event=classes_disagree source=truth.geojson pixels=100 overlap={overlap or 'invalid'}" in caplog.text
+
+
+def test_all_touched_takes_pixels_whose_centre_lies_outside(tmp_path: Path, run: Run) -> None:
+    source = write_vectors(tmp_path / "truth.geojson", ("wood", square(4.8, 6.8, 9.2, 8.2)))
+    for words, rows, cols in (((), slice(7, 8), slice(5, 9)), (("--all-touched",), slice(6, 9), slice(4, 10))):
+        assert label(run, tmp_path, "--source", source, "--classes", "wood", *words).code == 0
+        expected = np.full((64, 48), NO_LABEL)
+        expected[rows, cols] = 0
+        np.testing.assert_array_equal(stored(tmp_path), expected)
+
+
+def test_points_and_lines_take_the_pixels_they_lie_in(tmp_path: Path, run: Run) -> None:
+    ring = square(10, 20, 40, 50)["coordinates"][0]
+    point, line = {"type": "Point", "coordinates": ring[0]}, {"type": "LineString", "coordinates": ring[1:3]}
+    inside = square(2.5, 3.5, 9, 9)["coordinates"][0][0]
+    features = (("well", {"type": "Point", "coordinates": inside}), ("road", line), ("well", point))
+    source = write_vectors(tmp_path / "truth.geojson", *features)
+    assert label(run, tmp_path, "--source", source, "--classes", "well", "road").code == 0
+    found = stored(tmp_path)
+    assert found[3, 2] == 0
+    assert (found == 0).sum() == 2
+    assert 30 <= (found == 1).sum() <= 32
+
+
+def test_a_ring_that_crosses_itself_is_mended(tmp_path: Path, run: Run) -> None:
+    one, two, three, four, _ = square(4, 4, 12, 12)["coordinates"][0]
+    bow = {"type": "Polygon", "coordinates": [[one, two, four, three, one]]}
+    source = write_vectors(tmp_path / "truth.geojson", ("wood", bow))
+    ended = label(run, tmp_path, "--source", source, "--classes", "wood")
+    assert ended.code == 0, ended.said
+    assert stored(tmp_path)[5, 8] == 0
+    assert stored(tmp_path)[8, 5] == NO_LABEL
+
+
+def test_many_values_mean_one_class_in_vectors(tmp_path: Path, run: Run) -> None:
+    features = ((111, square(0, 0, 9, 9)), (112, square(10, 0, 20, 9)), (311, square(0, 20, 9, 30)))
+    source = write_vectors(
+        tmp_path / "truth.geojson", *features, (999, square(30, 30, 40, 40)), (None, square(0, 40, 9, 50))
+    )
+    words = ("--classes", "town", "wood", "--values", "town=111", "town=112", "wood=311", "=999")
+    ended = label(run, tmp_path, "--source", source, *words)
+    assert ended.code == 0, ended.said
+    expected = np.full((64, 48), NO_LABEL)
+    expected[0:9, 0:9], expected[0:9, 10:20], expected[20:30, 0:9] = 0, 0, 1
+    np.testing.assert_array_equal(stored(tmp_path), expected)
+    ended = label(run, tmp_path, "--source", source, "--classes", "town", "--values", "town=111", "town=112")
+    assert ended.code == 3
+    assert "has features of class 311, 999; the classes are 111, 112" in ended.said
+
+
+def test_words_of_another_language_mean_classes(tmp_path: Path, run: Run) -> None:
+    features = (("Nadelwald", square(0, 0, 9, 9)), ("Laubwald", square(10, 0, 20, 9)), ("unklar", square(0, 20, 9, 30)))
+    source = write_vectors(tmp_path / "truth.geojson", *features)
+    words = ("--classes", "wood", "--values", "wood=Laubwald", "wood=Nadelwald", "=unklar")
+    assert label(run, tmp_path, "--source", source, *words).code == 0
+    assert Tiles(tmp_path / "labels.zarr").attributes["pixels"] == {"wood": 171}
+
+
+def test_many_and_negative_values_mean_one_class_in_rasters(tmp_path: Path, run: Run) -> None:
+    codes = np.array([-9999, -2, -1, 1, 2, 7])[np.arange(64 * 48).reshape(64, 48) % 6].astype(np.int16)
+    source = write_raster(tmp_path / "codes.tif", codes, nodata=-9999)
+    words = ("--classes", "low", "high", "--values", "low=-2", "low=-1", "high=2", "high=1", "--ignore", "-1")
+    ended = label(run, tmp_path, "--source", source, *words)
+    assert ended.code == 0, ended.said
+    expected = np.select([codes == -2, np.isin(codes, (1, 2))], [0, 1], NO_LABEL)
+    np.testing.assert_array_equal(stored(tmp_path), expected)
+
+
+@pytest.mark.parametrize("dtype", ["int16", "int32", "float32"])
+def test_codes_may_be_negative(tmp_path: Path, run: Run, dtype: str) -> None:
+    codes = np.array([-9999, -3, -1, 0])[np.arange(64 * 48).reshape(64, 48) % 4].astype(dtype)
+    source = write_raster(tmp_path / "codes.tif", codes, nodata=None)
+    words = ("--classes", "a", "b", "--codes", -1, -3, "--ignore", -9999, 0)
+    ended = label(run, tmp_path, "--source", source, *words)
+    assert ended.code == 0, ended.said
+    np.testing.assert_array_equal(stored(tmp_path), np.select([codes == -1, codes == -3], [0, 1], NO_LABEL))
+
+
+def test_a_code_that_the_pixels_cannot_hold_is_a_class_without_pixels_and_told(
+    tmp_path: Path, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = write_raster(tmp_path / "codes.tif", np.full((64, 48), 255, np.uint8), nodata=None)
+    assert label(run, tmp_path, "--source", source, "--classes", "a", "b", "--codes", -1, 255).code == 0
+    assert (stored(tmp_path) == 1).all()
+    assert "event=classes_without_pixels source=codes.tif classes='a'" in caplog.text
+    assert Tiles(tmp_path / "labels.zarr").attributes["pixels"] == {"a": 0, "b": 64 * 48}
+
+
+def test_bins_are_in_the_unit_that_scale_and_offset_of_the_file_give(tmp_path: Path, run: Run) -> None:
+    import rasterio
+
+    stored_numbers = numbered((64, 48), 1, "int16")
+    source = write_raster(tmp_path / "t.tif", stored_numbers, nodata=3, driver="GTiff")
+    with rasterio.open(source, "r+") as file:
+        file.scales, file.offsets = (0.5,), (-10.0,)
+    assert label(run, tmp_path, "--source", source, "--classes", "cold", "warm", "--bins", "10").code == 0
+    expected = np.where(stored_numbers < 40, 0, 1)
+    expected[stored_numbers == 3] = NO_LABEL
+    np.testing.assert_array_equal(stored(tmp_path), expected)
+
+
+def test_bins_are_in_the_unit_that_the_item_gives_an_asset(catalog: Catalog, tmp_path: Path, run: Run) -> None:
+    item = catalog.add(bands={"height": numbered((64, 48))})
+    (catalog.root / "s0" / "scene.json").write_text(json.dumps(item))
+    words = ("--scene", catalog.root / "s0", "--asset", "height", "--classes", "low", "high", "--bins", "0.1")
+    ended = label(run, tmp_path, *words)
+    assert ended.code == 0, ended.said
+    np.testing.assert_array_equal(stored(tmp_path), numbered((64, 48)) >= 1000)
+
+
+def test_a_layer_is_chosen_by_name(tmp_path: Path, run: Run) -> None:
+    import pyogrio.raw
+    from shapely import to_wkb
+    from shapely.geometry import box
+
+    source = tmp_path / "truth.gpkg"
+    for n, name in enumerate(("north", "south")):
+        shape = box(LEFT, TOP - 300 - 300 * n, LEFT + 100, TOP - 300 * n)
+        place = {"crs": CRS, "geometry_type": "Polygon", "layer": name}
+        fields = {"field_data": [np.array([7], np.int32)], "fields": ["class"]}
+        pyogrio.raw.write(source, np.array([to_wkb(shape)], object), append=bool(n), **fields, **place)
+    words = ("--source", source, "--classes", "wood", "--codes", "7")
+    assert label(run, tmp_path, *words, "--layer", "south").code == 0
+    assert (stored(tmp_path)[30:60, :10] == 0).all()
+    assert (stored(tmp_path)[:30] == NO_LABEL).all()
+    for more, said in (((), "has the layers north, south; choose one"), (("--layer", "x"), "no layer x; it has north")):
+        ended = label(run, tmp_path, *words, *more)
+        assert ended.code == 3
+        assert said in ended.said
+
+
+def test_a_column_of_numbers_with_gaps_still_names_codes(tmp_path: Path, run: Run) -> None:
+    import pyogrio.raw
+    from shapely import to_wkb
+    from shapely.geometry import box
+
+    shapes = [box(LEFT + 100 * n, TOP - 100, LEFT + 100 * n + 100, TOP) for n in range(2)]
+    pyogrio.raw.write(
+        tmp_path / "truth.gpkg",
+        np.array([to_wkb(shape) for shape in shapes], object),
+        field_data=[np.array([7.0, np.nan])],
+        fields=["class"],
+        crs=CRS,
+        geometry_type="Polygon",
+    )
+    assert label(run, tmp_path, "--source", tmp_path / "truth.gpkg", "--classes", "wood", "--codes", 7).code == 0
+    assert Tiles(tmp_path / "labels.zarr").attributes["pixels"] == {"wood": 100}
+
+
+def write_parquet(path: Path, **changes: Any) -> Path:
+    """GeoParquet of two squares, as its specification 1.1 writes it."""
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+    from shapely import to_wkb
+    from shapely.geometry import shape
+
+    shapes = [to_wkb(shape(square(4, 6, 20, 30))), to_wkb(shape(square(30, 40, 40, 50)))]
+    table = pyarrow.table({"class": ["wood", "water"], "geometry": shapes})
+    column = {"encoding": "WKB", "geometry_types": ["Polygon"]} | changes
+    told = {"version": "1.1.0", "primary_column": "geometry", "columns": {"geometry": column}}
+    parquet.write_table(table.replace_schema_metadata({"geo": json.dumps(told)}), path)
+    return path
+
+
+def test_geoparquet_is_read(tmp_path: Path, run: Run) -> None:
+    source = write_parquet(tmp_path / "truth.parquet")
+    words = ("--source", source, "--classes", "water", "wood")
+    ended = label(run, tmp_path, *words)
+    assert ended.code == 0, ended.said
+    expected = np.full((64, 48), NO_LABEL)
+    expected[6:30, 4:20], expected[40:50, 30:40] = 1, 0
+    np.testing.assert_array_equal(stored(tmp_path), expected)
+    ended = label(run, tmp_path, *words, "--attribute", "kind")
+    assert ended.code == 3
+    assert "has no attribute kind; it has class" in ended.said
+    for change, said in (({"crs": None}, "has no CRS"), ({"encoding": "point"}, "only WKB is read")):
+        ended = label(run, tmp_path, "--source", write_parquet(tmp_path / "odd.parquet", **change), *words[2:])
+        assert ended.code == 3
+        assert said in ended.said
+    (tmp_path / "no.parquet").write_bytes(b"PAR1 or not")
+    assert label(run, tmp_path, "--source", tmp_path / "no.parquet", *words[2:]).code == 3
+
+
+def test_geoparquet_without_pyarrow_tells_what_to_do(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    (tmp_path / "truth.parquet").write_bytes(b"PAR1")
+    ended = label(run, tmp_path, "--source", tmp_path / "truth.parquet", "--classes", "wood")
+    assert ended.code == 2
+    assert "pip install 'eopipe[parquet]'" in ended.said
+
+
+def test_a_raster_half_a_pixel_off_gives_each_pixel_the_class_at_its_centre(tmp_path: Path, run: Run) -> None:
+    codes = (np.arange(64 * 48).reshape(64, 48) % 7).astype(np.uint8)
+    source = write_raster(tmp_path / "classes.tif", codes, nodata=None, left=LEFT - 5, top=TOP + 6)
+    words = ("--source", source, "--classes", *"abcdefg")
+    # A centre of the grid lies a hair below and to the right of where four pixels of the source meet.
+    assert label(run, tmp_path, *words, left=LEFT + 1, shape=(60, 40)).code == 0
+    np.testing.assert_array_equal(stored(tmp_path), codes[1:61, 1:41])
+
+
+def test_a_raster_in_another_crs_gives_each_pixel_the_class_at_its_centre(tmp_path: Path, run: Run) -> None:
+    from pyproj import Transformer
+
+    change = Transformer.from_crs(CRS, "EPSG:4326", always_xy=True)
+    west, north = change.transform(LEFT, TOP + 200)
+    step, codes = 1e-4, (np.arange(120 * 120).reshape(120, 120) % 11).astype(np.uint8)
+    source = write_raster(
+        tmp_path / "c.tif", codes, nodata=None, left=west - 20 * step, top=north, step=step, crs="EPSG:4326"
+    )
+    assert label(run, tmp_path, "--source", source, "--classes", *"abcdefghijk").code == 0
+    rows, cols = np.mgrid[:64, :48]
+    x, y = change.transform(LEFT + STEP * (cols + 0.5), TOP - STEP * (rows + 0.5))
+    col, row = (x - west) / step + 20, (north - y) / step
+    clear = np.minimum(np.minimum(col % 1, 1 - col % 1), np.minimum(row % 1, 1 - row % 1)) > 1e-3
+    expected = codes[row.astype(int), col.astype(int)]
+    np.testing.assert_array_equal(stored(tmp_path)[clear], expected[clear])
+    assert clear.mean() > 0.9
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    place=st.sampled_from(
+        [("EPSG:32633", 500e3, 5.1e6, 10.0), ("EPSG:3035", 4.5e6, 2.6e6, 100.0), ("EPSG:32735", 4e5, 8e6, 30.0)]
+    ),
+    shape=st.tuples(st.integers(8, 40), st.integers(8, 40)),
+    degrees=st.booleans(),
+)
+@settings(max_examples=25)
+def test_a_pixel_has_the_class_of_the_polygon_that_holds_its_centre(
+    tmp_path_factory: pytest.TempPathFactory,
+    seed: int,
+    place: tuple[str, float, float, float],
+    shape: tuple[int, int],
+    degrees: bool,
+) -> None:
+    import shapely
+    from affine import Affine
+    from odc.geo.geobox import GeoBox
+    from pyproj import Transformer
+
+    crs, left, top, step = place
+    grid = GeoBox(shape, Affine(step, 0, left, 0, -step, top), crs)
+    source_crs = "EPSG:4326" if degrees else crs
+    change = Transformer.from_crs(crs, source_crs, always_xy=True)
+    random = np.random.default_rng(seed)
+    features, polygons = [], []
+    for number in range(3):
+        # Corners at growing angles around a centre: a ring that does not cross itself.
+        angles = np.sort(random.uniform(0, 2 * np.pi, 7))
+        reach, middle = random.uniform(2, 25, 7), random.uniform(0, 40, 2)
+        x, y = change.transform(
+            left + step * (middle[0] + reach * np.cos(angles)), top - step * (middle[1] + reach * np.sin(angles))
+        )
+        polygon = shapely.make_valid(shapely.Polygon(np.column_stack([x, y])))
+        polygons.append(polygon)
+        features.append(
+            {"type": "Feature", "properties": {"class": "abc"[number]}, "geometry": shapely.geometry.mapping(polygon)}
+        )
+    told = {"type": "FeatureCollection", "features": features}
+    if not degrees:
+        told["crs"] = {"type": "name", "properties": {"name": f"urn:ogc:def:crs:{crs.replace(':', '::')}"}}
+    source = tmp_path_factory.mktemp("burn") / "truth.geojson"
+    source.write_text(json.dumps(told))
+    rows, cols = np.mgrid[: shape[0], : shape[1]]
+    x, y = change.transform(left + step * (cols + 0.5), top - step * (rows + 0.5))
+    centres = shapely.points(x, y)
+    inside = np.stack([shapely.contains(polygon, centres) for polygon in polygons])
+    expected = np.where(inside.sum(0) == 1, inside.argmax(0), NO_LABEL)
+    # On an edge both answers are right: a fiftieth of a pixel is left out.
+    pixel = np.hypot(*(np.array(change.transform(left + step, top)) - change.transform(left, top)))
+    clear = np.min([shapely.distance(shapely.boundary(p), centres) for p in polygons], 0) > 0.02 * pixel
+    found = rasterize(source, grid, Legend(("a", "b", "c")), "class")
+    np.testing.assert_array_equal(found[clear], expected[clear])
+
+
+def test_shapes_are_the_same_whatever_the_shards(tmp_path: Path, run: Run) -> None:
+    features = (("wood", square(4, 6, 40, 60)), ("water", square(10, 20, 45, 50)))
+    source = write_vectors(tmp_path / "truth.geojson", *features)
+    found = []
+    for shard in (16, 32, 64):
+        words = ("--source", source, "--classes", "wood", "water", "--shard", shard)
+        assert label(run, tmp_path, *words).code == 0
+        found.append(stored(tmp_path))
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
 
 
 def test_numbers_in_vectors_are_codes(tmp_path: Path, run: Run) -> None:
@@ -239,6 +543,12 @@ def test_a_label_raster_without_any_class_of_the_legend_is_told(tmp_path: Path, 
         ("--classes", "a", "b", "--codes", "1"),
         ("--classes", "a", "b", "--codes", "1", "1"),
         ("--classes", "a", "a"),
+        ("--classes", "a", "b", "--values", "a=1"),
+        ("--classes", "a", "--values", "1"),
+        ("--classes", "a", "--values", "a=1", "a=1"),
+        ("--classes", "a", "--values", "b=1", "a=2"),
+        ("--classes", "a", "--values", "a=oak"),
+        ("--classes", "a", "--values", "a=1", "--codes", "1"),
         ("--asset", "cover"),
     ],
 )

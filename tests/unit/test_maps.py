@@ -13,6 +13,7 @@ from affine import Affine
 from hypothesis import given
 from hypothesis import strategies as st
 from odc.geo.geobox import GeoBox
+from scenery import cut_into
 
 from eopipe.chips import Normaliser
 from eopipe.cli import main
@@ -205,7 +206,7 @@ class Scene:
         self.tiles = write_tiles(folder / "a.zarr", image)
         self.labels = write_labels(folder / "all.zarr", self.label)
         plan = ["--method", "west-east", "--fractions", "0.5", "0", "0.5", "--chip", "16"]
-        words = ["--tiles", str(self.tiles), "--labels", str(self.labels), "--chips", str(folder / "split.json"), *plan]
+        words = ["--tiles", str(self.tiles), "--labels", str(self.labels), *cut_into(folder), *plan]
         assert main(["split", *words]) == 0
 
     def evaluate(self, found: npt.NDArray[np.uint8], made_from: str = "a") -> int:

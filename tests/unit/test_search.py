@@ -29,7 +29,7 @@ def three(catalog: Catalog) -> Catalog:
 
 def search(run: Run, place: Path, source: Path | str, *words: object, assets: tuple[str, ...] = ASSETS) -> Ended:
     where = "--url" if isinstance(source, str) else "--catalog"
-    return run("search", where, source, "--items", place / "items", "--grid", place / "grid.json", *assets, *words)
+    return run("search", where, source, "--items", place / "items", "--grid", place / "grid.json", "--selection", place / "selection.json", *assets, *words)
 
 
 def names(place: Path) -> list[str]:
@@ -254,7 +254,8 @@ HOSTILE = [
     "/vsizip//vsicurl/http://127.0.0.1/x.zip",
     "<VRTDataset rasterXSize='1'></VRTDataset>",
     "ftp://127.0.0.1/x.tif",
-    "s3://bucket/x.tif",
+    "s3:///etc/passwd",
+    "gs://bucket/x.tif",
     "http://[::1/x.tif",
     "x\n.tif",
     "//127.0.0.1/x.tif",
@@ -365,8 +366,8 @@ def test_a_server_that_nobody_runs_ends_with_code_5(tmp_path: Path, run: Run) ->
 def test_a_server_that_never_answers_is_given_up(
     three: Catalog, tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eopipe.scenes.catalog.TIMEOUT", (0.1, 0.1))
-    monkeypatch.setattr("eopipe.scenes.catalog.BACKOFF", 0.0)
+    monkeypatch.setattr("eopipe.scenes.patience.TIMEOUT", (0.1, 0.1))
+    monkeypatch.setattr("eopipe.scenes.patience.BACKOFF", 0.0)
     url = serve_api(web, [absolute(i, web) for i in three.items])
     web.fail("/api/search", times=None, pause=0.3)
     assert search(run, tmp_path / "out", url).code == 5
@@ -376,7 +377,7 @@ def test_a_server_that_never_answers_is_given_up(
 def test_a_long_retry_after_is_capped(
     three: Catalog, tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eopipe.scenes.catalog.MAX_WAIT", 0.01)
+    monkeypatch.setattr("eopipe.scenes.patience.MAX_WAIT", 0.01)
     web.fail("/api", headers={"Retry-After": "99999"}, status=429)
     assert search(run, tmp_path / "out", serve_api(web, [absolute(i, web) for i in three.items])).code == 0
 

@@ -1,22 +1,32 @@
-"""A split never leaks: chips of two splits never touch, whatever the plan."""
+"""Chips of two splits never touch, whatever the plan; scenes, tiles, regions and dates stay whole."""
 
+import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+import rasterio
+import shapely
+import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scenery import Ended, Run
+from PIL import Image
+from scenery import Ended, Run, cut_into
 
-from eopipe.errors import BadInputError, IntegrityError, UsageError
+from eopipe.errors import BadInputError, UsageError
 from eopipe.grid import make_grid
 from eopipe.publish import digest, read_json
-from eopipe.splits import NOWHERE, SPLITS, Method, Plan, Positions, audit, chip_counts, place_chips, read_split, zones
-from eopipe.store import NO_LABEL, Layout, add_array, new_store
+from eopipe.reporting.palette import rgb
+from eopipe.reporting.pictures import ROLES
+from eopipe.splits import NOWHERE, SPLITS, Method, Plan, Positions, chip_counts, place_chips, read_split, zones
+from eopipe.store import NO_LABEL, Layout, Tiles, add_array, new_store
 
-METHODS: tuple[Method, ...] = ("blocks", "west-east", "east-west", "north-south", "south-north")
+STRIPS: tuple[Method, ...] = ("west-east", "east-west", "north-south", "south-north")
+METHODS: tuple[Method, ...] = ("blocks", "checkerboard", *STRIPS)
 SHAPES = st.tuples(st.integers(24, 150), st.integers(24, 150))
 FRACTIONS = st.tuples(st.integers(1, 8), st.integers(0, 4), st.integers(1, 4), st.integers(0, 2)).map(
     lambda parts: tuple(part / sum(parts) for part in parts[:3])
@@ -58,10 +68,6 @@ def test_chips_of_two_splits_keep_the_buffer_and_lie_in_the_grid(shape: tuple[in
         assert (corners + plan.chip <= shape).all()
         assert (corners % plan.stride == 0).all()
         assert len(np.unique(corners, axis=0)) == len(corners)
-    gaps = audit(chips, plan.chip, plan.buffer)
-    for pair, measured in gaps.items():
-        one, other = pair.split("-")
-        assert measured == gap(chips[one], chips[other], plan.chip)
 
 
 @settings(max_examples=30)
@@ -111,7 +117,7 @@ def fold_of(plan: Plan, fold: int) -> Plan:
     return Plan(**(vars(plan) | {"fold": fold}))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["blocks", *STRIPS])
 def test_fractions_are_shares_of_the_grid(method: Method) -> None:
     plan = Plan(method, (0.5, 0.2, 0.1), chip=8, stride=8, buffer=0, block=10, folds=0, fold=0, seed=1)
     dealt = zones((100, 100), plan)
@@ -133,14 +139,23 @@ def test_another_seed_deals_other_blocks() -> None:
     assert (zones((200, 200), plan).split != zones((200, 200), other).split).any()
 
 
-def test_the_audit_catches_a_planted_leak() -> None:
-    chips = {"train": np.array([[0, 0], [40, 0]]), "val": np.array([[0, 100]]), "test": np.array([[0, 47], [7, 3]])}
-    with pytest.raises(IntegrityError, match="train-test -1"):
-        audit(chips, 8, 0)
-    chips["test"] = np.array([[0, 11]])
-    assert audit(chips, 8, 3)["train-test"] == 3
-    with pytest.raises(IntegrityError, match=r"nearer than 4 pixels \(train-test 3\)"):
-        audit(chips, 8, 4)
+@pytest.mark.parametrize(("val", "test"), [(0.0, 0.5), (0.1, 0.1), (0.1, 0.3)])
+def test_a_checkerboard_trains_on_one_colour_and_shares_out_the_other(val: float, test: float) -> None:
+    plan = Plan("checkerboard", (0.5, val, test), chip=8, stride=8, buffer=0, block=10, folds=0, fold=0, seed=1)
+    dealt = zones((100, 100), plan).split
+    assert (dealt == 0).sum() == 50
+    assert (dealt == 2).sum() == pytest.approx(50 * test / (val + test), abs=1)
+    trains = dealt == 0
+    assert not (trains[1:] & trains[:-1]).any()
+    assert not (trains[:, 1:] & trains[:, :-1]).any()
+    other = zones((100, 100), Plan(**(vars(plan) | {"seed": 2}))).split
+    np.testing.assert_array_equal(other == 0, ~trains)
+
+
+def test_where_scenes_are_dealt_out_every_place_may_be_in_every_split() -> None:
+    plan = Plan("temporal", (0.6, 0.2, 0.2), 8, 8, 0, 8, 0, 0, 0, dates=("2020-01-01",))
+    found = place_chips((24, 24), plan)
+    assert [len(found[name]) for name in SPLITS] == [9, 9, 9]
 
 
 @settings(max_examples=50)
@@ -181,15 +196,18 @@ def make_stores(
     *,
     valid: npt.NDArray[Any] | None = None,
     label: npt.NDArray[Any] | None = None,
+    date: str | None = None,
     **grid: Any,
 ) -> tuple[Path, Path]:
-    """Write one scene and its labels: west is class a, east is class b."""
+    """Write one scene of noise and its labels, classes a and b in stripes."""
     usable = np.ones(SHAPE, np.uint8) if valid is None else valid
     numbers = np.indices(SHAPE)[0] // 8 % 2 if label is None else label
     box = make_grid((grid.get("left", 0.0), 0.0, grid.get("left", 0.0) + 960.0, 960.0), "EPSG:32633", 10.0, (0, 0))
     layout = Layout(16, 32)
-    with new_store(place / f"{scene}.zarr", box, ("red",), scene, {}) as group:
-        add_array(group, "image", (1, *SHAPE), "uint16", layout, scale_factor=1.0, add_offset=0.0)[:] = 1
+    noise = np.random.default_rng(list(scene.encode())).integers(0, 1000, (1, *SHAPE))
+    told = {"datetime": date} | grid.get("told", {})
+    with new_store(place / f"{scene}.zarr", box, ("red",), scene, told) as group:
+        add_array(group, "image", (1, *SHAPE), "uint16", layout, scale_factor=1.0, add_offset=0.0)[:] = noise
         add_array(group, "valid", SHAPE, "uint8", layout)[:] = usable
     with new_store(place / f"{scene}-label.zarr", box, grid.get("classes", ("a", "b")), scene, {}) as group:
         add_array(group, "label", SHAPE, "uint8", layout)[:] = numbers
@@ -199,8 +217,7 @@ def make_stores(
 
 def split(run: Run, place: Path, stores: list[tuple[Path, Path]], *words: object) -> Ended:
     tiles, labels = zip(*stores, strict=True)
-    out = ("--chips", place / "split.json", "--chip", 16, "--block", 32)
-    return run("split", "--tiles", *tiles, "--labels", *labels, *out, *words)
+    return run("split", "--tiles", *tiles, "--labels", *labels, *cut_into(place), "--chip", 16, "--block", 32, *words)
 
 
 def test_samples_lie_where_pixels_are_usable_and_are_counted_by_class(tmp_path: Path, run: Run) -> None:
@@ -239,9 +256,9 @@ def test_a_place_is_in_one_split_in_all_scenes(tmp_path: Path, run: Run) -> None
     half[:48] = 0
     stores = [make_stores(tmp_path, "a", valid=half), make_stores(tmp_path, "b", valid=1 - half)]
     assert split(run, tmp_path, stores, "--stride", 5).code == 0
-    made = read_split(tmp_path / "split.json")
-    places = {name: made["samples"][name][:, 1:] for name in SPLITS}
-    audit(places, 16, 0)
+    made = read_split(tmp_path / "split.json")["samples"]
+    assert gap(made["train"][:, 1:], made["test"][:, 1:], 16) >= 0
+    assert gap(made["train"][:, 1:], made["val"][:, 1:], 16) >= 0
 
 
 def test_a_class_that_a_split_lacks_is_told(tmp_path: Path, run: Run) -> None:
@@ -262,6 +279,19 @@ def test_a_class_that_a_split_lacks_is_told(tmp_path: Path, run: Run) -> None:
         (("--fractions", 0.9, 0.9, 0.9), 2, "fractions"),
         (("--folds", 2), 2, "at least 3 folds"),
         (("--folds", 3, "--fold", 3), 2, "numbered from 0"),
+        (("--method", "temporal"), 2, "needs split.dates"),
+        (("--method", "temporal", "--dates", "2020-02-01", "2020-01-01"), 2, "in order"),
+        (("--method", "temporal", "--dates", "1 May"), 2, "should match pattern"),
+        (("--method", "temporal", "--dates", "2020-01-01", "--folds", 3), 2, "no folds"),
+        (("--method", "temporal", "--dates", "2020-01-01"), 3, "scene s does not tell its date"),
+        (("--method", "group", "--by", "tile"), 3, "scene s does not tell its tile"),
+        (("--method", "group"), 3, "1 groups (s) cannot fill 3 splits"),
+        (("--method", "group", "--test-groups", "x"), 3, "there is no scene x to split by; there are s"),
+        (("--method", "group", "--test-groups", "s", "--val-groups", "s"), 2, "both name s"),
+        (("--method", "group", "--by", "region"), 2, "needs split.regions"),
+        (("--allow", "overlap"), 2, "should match pattern"),
+        (("--allow", "nonsense: because"), 2, "with a kind of overlap, distance"),
+        (("--min-scene-valid", 1.0, "--method", "random", "--fractions", 1, 0, 0), 3, "the test split has no chip"),
     ],
 )
 def test_a_split_that_cannot_be_is_told(
@@ -285,6 +315,206 @@ def test_stores_that_do_not_belong_together_are_told(tmp_path: Path, run: Run) -
         ended = split(run, tmp_path, stores)
         assert ended.code == 3, ended.said
         assert said in ended.said
+
+
+DAYS = {"a": "2020-01-05", "b": "2020-02-05T23:59:00Z", "c": "2020-03-01T00:30:00+02:00", "d": "2020-03-01"}
+
+
+def sides(place: Path) -> dict[str, set[str]]:
+    """The scenes of each split."""
+    made = read_split(place / "split.json")
+    return {name: {made["scenes"][n] for n in made["samples"][name][:, 0]} for name in SPLITS}
+
+
+@pytest.mark.parametrize(
+    ("dates", "expected"),
+    [
+        (("2020-02-01", "2020-03-01"), {"train": {"a"}, "val": {"b", "c"}, "test": {"d"}}),
+        (("2020-02-05",), {"train": {"a"}, "val": set(), "test": {"b", "c", "d"}}),
+    ],
+)
+def test_scenes_are_split_by_the_day_in_utc(
+    tmp_path: Path, run: Run, dates: tuple[str, ...], expected: dict[str, set[str]]
+) -> None:
+    stores = [make_stores(tmp_path, scene, date=day) for scene, day in DAYS.items()]
+    ended = split(run, tmp_path, stores, "--method", "temporal", "--dates", *dates)
+    assert ended.code == 0, ended.said
+    assert sides(tmp_path) == expected
+    made = read_split(tmp_path / "split.json")
+    assert made["by_scene"] is True
+    assert made["audit"]["gap_pixels"] == {}, "places repeat on other days"
+
+
+def test_where_scenes_are_split_only_the_maps_of_test_scenes_are_scored(tmp_path: Path, run: Run) -> None:
+    tiles = [make_stores(tmp_path, scene, date=DAYS[scene])[0] for scene in "ad"]
+    labels = make_stores(tmp_path, "")[1]
+    stores = ("--tiles", *tiles, "--labels", labels)
+    days = ("--method", "temporal", "--dates", "2020-02-01")
+    assert run("split", *stores, *cut_into(tmp_path), "--chip", 16, *days).code == 0
+    truth, grid = Tiles(labels).read("label"), Tiles(labels).grid
+    for scenes, found in (("a", 1 - truth), ("d", truth), ("a d", truth)):
+        told = {"crs": str(grid.crs), "transform": grid.affine, "height": 96, "width": 96}
+        with rasterio.open(tmp_path / f"{scenes}.tif", "w", "GTiff", count=1, dtype="uint8", **told) as file:
+            file.write(found, 1)
+            file.update_tags(scenes=scenes)
+    words = (*stores, "--chips", tmp_path / "split.json", "--metrics", tmp_path / "metrics.json", "--classes")
+    assert run("evaluate", *words, tmp_path / "a.tif", tmp_path / "d.tif").code == 0
+    scored = read_json(tmp_path / "metrics.json")
+    assert (scored["model"]["accuracy"], scored["test_pixels"]) == (1.0, 96 * 96)
+    ended = run("evaluate", *words, tmp_path / "a d.tif")
+    assert ended.code == 3
+    assert "one mosaic mixes the scenes that train and test; give a map for each scene" in ended.said
+
+
+def test_groups_stay_whole_and_every_fold_tests_others(tmp_path: Path, run: Run) -> None:
+    stores = [make_stores(tmp_path, scene) for scene in "abcdef"]
+    tested: list[str] = []
+    for fold in range(3):
+        assert split(run, tmp_path, stores, "--method", "group", "--folds", 3, "--fold", fold).code == 0
+        found = sides(tmp_path)
+        assert not found["train"] & found["test"]
+        assert not found["train"] & found["val"]
+        tested += sorted(found["test"])
+    assert sorted(tested) == list("abcdef")
+
+
+def test_few_groups_fill_every_split_that_has_a_fraction(tmp_path: Path, run: Run) -> None:
+    stores = [make_stores(tmp_path, scene) for scene in "abc"]
+    assert split(run, tmp_path, stores, "--method", "group").code == 0
+    assert [len(scenes) for scenes in sides(tmp_path).values()] == [1, 1, 1]
+
+
+def half(side: str) -> npt.NDArray[np.uint8]:
+    """What a tile sees: the west or the east, and 16 columns in the middle that both see."""
+    seen = np.zeros(SHAPE, np.uint8)
+    seen[:, slice(0, 56) if side == "west" else slice(40, 96)] = 1
+    return seen
+
+
+def test_tiles_that_overlap_keep_the_buffer_in_their_overlap(tmp_path: Path, run: Run) -> None:
+    west = ["S2A_33TWL_20230815_0_L2A", "HLS.S30.T33TWL.2023213T100000.v2.0"]
+    stores = [make_stores(tmp_path, scene, valid=half("west")) for scene in west]
+    east = {"told": {"grid:code": "MGRS-33TWM"}}
+    stores.append(make_stores(tmp_path, "east", valid=half("east"), **east))
+    words = ("--method", "group", "--by", "tile", "--test-groups", "33TWM", "--stride", 4, "--buffer", 6)
+    ended = split(run, tmp_path, stores, *words, "--min-valid", 1.0)
+    assert ended.code == 0, ended.said
+    assert sides(tmp_path) == {"train": set(west), "val": set(), "test": {"east"}}
+    made = read_split(tmp_path / "split.json")
+    distance = gap(made["samples"]["train"][:, 1:], made["samples"]["test"][:, 1:], 16)
+    assert distance == made["audit"]["gap_pixels"]["train-test"] == 8, "columns 16 + 16 to 40, in steps of 4"
+
+
+@pytest.mark.parametrize("scene", ["LC09_L2SP_190028_20230801_02_T1", "LC08_190028_2023"])
+def test_a_landsat_scene_has_a_path_and_row(tmp_path: Path, run: Run, scene: str) -> None:
+    stores = [make_stores(tmp_path, scene), make_stores(tmp_path, "LE07_L2SP_191028_20230801_02_T1")]
+    ended = split(run, tmp_path, stores, "--method", "group", "--by", "tile", "--test-groups", "190028", "--buffer", 96)
+    assert ended.code == 3
+    assert "the train split has no chip" in ended.said, "both see the same place"
+
+
+def test_regions_stay_whole_and_keep_the_buffer(tmp_path: Path, run: Run) -> None:
+    shapes = [
+        {"type": "Feature", "properties": {"name": name}, "geometry": {"type": "Polygon", "coordinates": [ring]}}
+        for name, left in (("north", 960), ("south", 440))
+        for ring in [[[0, left - 440], [960, left - 440], [960, left], [0, left], [0, left - 440]]]
+    ]
+    crs = {"type": "name", "properties": {"name": "urn:ogc:def:crs:EPSG::32633"}}
+    file = tmp_path / "regions.geojson"
+    file.write_text(json.dumps({"type": "FeatureCollection", "crs": crs, "features": shapes}))
+    words = ("--method", "group", "--by", "region", "--regions", file, "--attribute", "name")
+    ended = split(run, tmp_path, [make_stores(tmp_path, "s")], *words, "--test-groups", "south", "--stride", 2)
+    assert ended.code == 0, ended.said
+    made = read_split(tmp_path / "split.json")["samples"]
+    assert made["train"][:, 1].max() + 16 == 44
+    assert made["test"][:, 1].min() == 52
+    wrong = split(run, tmp_path, [make_stores(tmp_path, "t")], *words[:-1], "id")
+    assert wrong.code == 3
+    assert "id" in wrong.said
+
+
+def test_scenes_that_are_mostly_cloud_are_left_out_and_listed(tmp_path: Path, run: Run) -> None:
+    stores = [make_stores(tmp_path, "a"), make_stores(tmp_path, "b", valid=half("west")), make_stores(tmp_path, "c")]
+    assert split(run, tmp_path, stores, "--min-scene-valid", 0.6).code == 0
+    made = read_split(tmp_path / "split.json")
+    assert made["scenes"] == ["a", "b", "c"]
+    assert made["left_out"] == [{"scene": "b", "valid": pytest.approx(56 / 96, abs=1e-6)}]
+    assert set().union(*sides(tmp_path).values()) == {"a", "c"}
+
+
+def test_random_chips_are_refused_until_a_reason_is_given_which_is_told(tmp_path: Path, run: Run) -> None:
+    stores = [make_stores(tmp_path, "s")]
+    ended = split(run, tmp_path, stores, "--method", "random")
+    assert ended.code == 4
+    assert "random" in ended.said
+    assert "train chip of scene s, row" in ended.said
+    assert not any((tmp_path / name).exists() for name in ("split.json", "split.gpkg", "split.png", "statistics.json"))
+    assert split(run, tmp_path, stores, "--method", "random", "--allow", "random: to compare with").code == 0
+    (found,) = read_split(tmp_path / "split.json")["audit"]["allowed"]
+    assert (found["kind"], found["reason"]) == ("random", "to compare with")
+
+
+def test_changing_test_pixels_does_not_change_the_statistics(tmp_path: Path, run: Run) -> None:
+    tiles, labels = make_stores(tmp_path, "s")
+    assert split(run, tmp_path, [(tiles, labels)], *SHARES).code == 0
+    before, samples = digest(tmp_path / "statistics.json"), read_split(tmp_path / "split.json")["samples"]
+    image = zarr.open_group(tiles, mode="r+")["image"]
+    image[:, :, 48:] = np.random.default_rng(5).integers(0, 60_000, (1, 96, 48))
+    # The manifest tells of the change; what is looked at here is only what the statistics are made of.
+    (tiles / "manifest.json").unlink()
+    assert split(run, tmp_path, [(tiles, labels)], *SHARES).code == 0
+    assert digest(tmp_path / "statistics.json") == before
+    np.testing.assert_array_equal(read_split(tmp_path / "split.json")["samples"]["test"], samples["test"])
+
+
+def test_the_chips_are_polygons_in_their_place_with_split_and_classes(tmp_path: Path, run: Run) -> None:
+    import pyogrio
+
+    assert split(run, tmp_path, [make_stores(tmp_path, "s")], *SHARES).code == 0
+    made = read_split(tmp_path / "split.json")
+    meta, _, shapes, fields = pyogrio.raw.read(tmp_path / "split.gpkg", layer="chips")
+    told = dict(zip(meta["fields"], fields, strict=True))
+    assert meta["crs"] == "EPSG:32633"
+    for name in SPLITS:
+        mine = told["split"] == name
+        rows = np.stack([told["row"][mine], told["column"][mine]], -1)
+        np.testing.assert_array_equal(rows, made["samples"][name][:, 1:])
+        for label in ("a", "b"):
+            assert told[f"pixels {label}"][mine].sum() == made["pixels"][name][label]
+            assert (told[f"pixels {label}"][mine] > 0).sum() == made["chips"][name][label]
+    bounds = shapely.bounds(shapely.from_wkb(shapes))
+    np.testing.assert_array_equal(bounds[:, 0], told["column"] * 10)
+    np.testing.assert_array_equal(bounds[:, 3], 960 - told["row"] * 10)
+    assert (bounds[:, 2:] - bounds[:, :2] == 160).all()
+
+
+@pytest.mark.parametrize("method", [SHARES, ("--method", "temporal", "--dates", "2020-02-01")])
+def test_two_runs_write_the_same_bytes(tmp_path: Path, run: Run, method: tuple[object, ...]) -> None:
+    stores = [make_stores(tmp_path, scene, date=DAYS[scene]) for scene in "ab"]
+    digests = []
+    for clock in ("1", "2"):
+        (tmp_path / clock).mkdir()
+        tiles, labels = zip(*stores, strict=True)
+        words = ("--tiles", *tiles, "--labels", *labels, *cut_into(tmp_path / clock), "--chip", 16, *method)
+        assert run("split", *words).code == 0
+        names = ("split.json", "split.gpkg", "split.png", "statistics.json")
+        digests.append([digest(tmp_path / clock / name) for name in names])
+    assert digests[0] == digests[1]
+    with closing(sqlite3.connect(tmp_path / "1/split.gpkg")) as database:
+        told = database.execute("select last_change from gpkg_contents").fetchall()
+    assert told == [("2000-01-01T00:00:00.000Z",)], "no clock"
+
+
+def test_the_map_shows_each_place_in_the_colour_of_its_split(tmp_path: Path, run: Run) -> None:
+    assert split(run, tmp_path, [make_stores(tmp_path, "s")], *SHARES).code == 0
+    with Image.open(tmp_path / "split.png") as picture:
+        pixels = np.asarray(picture.convert("RGB"))
+    row = pixels[len(pixels) // 2]
+    for color, share in zip(ROLES, (0.5, 0.5 / 3, 1 / 6), strict=True):
+        mine = (row == rgb(color)).all(-1)
+        assert mine.any(), share
+    starts = [int((row == rgb(color)).all(-1).argmax()) for color in ROLES]
+    assert starts == sorted(starts), "from west to east: train, val, test"
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "5", '{"samples": 5}', '{"samples": {"train": [[1, 2]]}}'])

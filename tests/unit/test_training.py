@@ -26,7 +26,7 @@ from eopipe.training.job import Settings
 from eopipe.training.launch import command, lease
 from eopipe.training.loop import learning_rate
 from eopipe.training.order import epoch_order, step_samples, steps_per_epoch, way
-from eopipe.training.run import key
+from eopipe.training.run import Sources, key
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = Settings("unet", 8, 2, 10, 16, 1e-3, 0.01, 0.1, "symmetries", "fp32", 0, 1, 1)
@@ -134,15 +134,17 @@ def test_without_a_checkpoint_a_training_starts_at_the_beginning(tmp_path: Path)
 
 
 def test_the_state_of_a_training_is_keyed_by_its_data_and_settings(tmp_path: Path) -> None:
-    for name in ("a", "b", "split"):
+    for name in ("a", "b", "split", "statistics"):
         (tmp_path / name).write_text(name)
-    a, b, split = tmp_path / "a", tmp_path / "b", tmp_path / "split"
-    first = key((a, b), (a,), split, SETTINGS)
-    assert key((b, a), (a,), split, SETTINGS) == first, "the order of the scenes does not matter"
-    assert key((a, b), (a,), split, replace(SETTINGS, seed=1)) != first
-    assert key((a, b), (b,), split, SETTINGS) != first
+    a, b = tmp_path / "a", tmp_path / "b"
+    sources = Sources((a, b), (a,), tmp_path / "split", tmp_path / "statistics")
+    first = key(sources, SETTINGS)
+    assert key(replace(sources, tiles=(b, a)), SETTINGS) == first, "the order of the scenes does not matter"
+    assert key(sources, replace(SETTINGS, seed=1)) != first
+    assert key(replace(sources, labels=(b,)), SETTINGS) != first
+    assert key(replace(sources, statistics=b), SETTINGS) != first
     b.write_text("other pixels")
-    assert key((a, b), (a,), split, SETTINGS) != first
+    assert key(sources, SETTINGS) != first
 
 
 def test_a_lease_is_held_by_one_and_free_after(tmp_path: Path) -> None:
@@ -214,11 +216,12 @@ def test_records_are_found_beside_files_and_folders(tmp_path: Path) -> None:
 
 def test_a_run_record_tells_what_was_done_and_not_by_whom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["search", "--catalog", str(ROOT / "sample"), "--items", "items", "--grid", "grid.json"]) == 0
+    words = ["search", "--catalog", str(ROOT / "sample"), "--items", "items", "--grid", "grid.json"]
+    assert main([*words, "--selection", "selection.json"]) == 0
     record = json.loads(Path("items.run.json").read_text())
     assert (record["stage"], record["status"]) == ("search", "completed")
     assert record["arguments"][:2] == ["eopipe", "search"]
-    assert {row["name"]: row["files"] for row in record["outputs"]} == {"items": 24, "grid.json": 1}
+    assert {row["name"]: row["files"] for row in record["outputs"]} == {"items": 24, "grid.json": 1, "selection.json": 1}
     assert all(len(row["sha256"]) == 64 for row in record["outputs"])
     assert record["start"].endswith("+00:00")
     assert math.isfinite(record["usage"]["max_rss_mb"])
@@ -228,7 +231,7 @@ def test_a_run_record_tells_what_was_done_and_not_by_whom(tmp_path: Path, monkey
 def test_a_failed_job_leaves_a_record_with_its_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["search", "--catalog", str(ROOT / "sample"), "--items", "items", "--grid", "grid.json"]
-    assert main([*words, "--datetime", "1999-01-01"]) == 3
+    assert main([*words, "--selection", "selection.json", "--datetime", "1999-01-01"]) == 3
     record = json.loads(Path("items.run.json").read_text())
     assert (record["status"], record["outputs"]) == ("failed", [])
     assert "no scene matches" in record["error"]

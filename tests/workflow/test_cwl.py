@@ -18,7 +18,18 @@ def sha256(path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    "name", ["model/manifest.json", "metrics.json", "split.json", "grid.json", "model.onnx", "report.html"]
+    "name",
+    [
+        "model/manifest.json",
+        "metrics.json",
+        "split.json",
+        "split.png",
+        "split.gpkg",
+        "statistics.json",
+        "grid.json",
+        "model.onnx",
+        "report.html",
+    ],
 )
 def test_cwl_and_snakemake_make_the_same_bytes(finished: Project, by_cwl: Path, name: str) -> None:
     assert sha256(by_cwl / name) == sha256(finished.results / name)

@@ -37,7 +37,7 @@ def test_every_job_line_is_understood_by_the_parser_of_its_stage(finished: Proje
     for forced in (["search"], ["fetch", "label"]):
         done = finished.run("--dry-run", "--printshellcmds", "--forcerun", *forced)
         lines += [words for words in commands(done.stdout) if (words[0] == "search") == (forced == ["search"])]
-    assert {words[0] for words in lines} == set(STAGES)
+    assert {words[0] for words in lines} == set(STAGES) - {"composite"}
     per_scene = [words for words in lines if words[0] in ("fetch", "preprocess")]
     assert len(per_scene) == 2 * len(DAYS)
     for words in lines:
@@ -46,7 +46,7 @@ def test_every_job_line_is_understood_by_the_parser_of_its_stage(finished: Proje
 
 def test_a_dry_run_of_a_new_project_tells_what_is_known_before_the_search(project: Project) -> None:
     planned = project.planned()
-    assert set(STAGES) - set(planned) == {"fetch", "preprocess"}, "the scenes are not known yet"
+    assert set(STAGES) - set(planned) == {"fetch", "preprocess", "composite"}, "the scenes are not known yet"
 
 
 def test_a_job_line_carries_the_settings_of_the_config(finished: Project) -> None:

@@ -14,12 +14,16 @@ except EopipeError as error:
 RESULTS, STATE = config["results"], config["state"]
 # Labels that are an asset of each scene differ from scene to scene; a file holds for all.
 PER_SCENE = config["label"]["asset"] is not None
+# The model sees scenes, or composites of them.
+COMPOSITES = config["composite"]["method"] != "none"
+IMAGES = f"{'composites' if COMPOSITES else 'tiles'}/{{}}.zarr/manifest.json"
 options, knobs = partial(eo.options, config), partial(eo.knobs, config)
 
 
 wildcard_constraints:
     scene="[A-Za-z0-9_][A-Za-z0-9._-]*",
     map="[A-Za-z0-9_][A-Za-z0-9._-]*",
+    period="[A-Za-z0-9-]+",
 
 
 def scenes():
@@ -30,9 +34,17 @@ def scenes():
     )
 
 
+def periods():
+    """The scenes of each composite; waits for the search."""
+    return eo.periods(config, Path(checkpoints.search.get().output.root).parent)
+
+
 def each(pattern, names=scenes):
     """An input function: the pattern for every scene, once the scenes are known."""
     return lambda wildcards: [f"{RESULTS}/{pattern}".format(name) for name in names()]
+
+
+each_image = each(IMAGES, periods if COMPOSITES else scenes)
 
 
 def each_label(wildcards):
@@ -43,16 +55,16 @@ def each_label(wildcards):
 
 
 def each_map(name):
-    """One map of all scenes where labels hold for all; else one for each scene."""
-    return each(f"maps/{{}}/{name}.tif", scenes if PER_SCENE else lambda: ["mosaic"])
+    """One map of all images, or one for each where labels or the split tell them apart."""
+    names = periods if COMPOSITES else scenes
+    apart = PER_SCENE or eo.splits_images(config)
+    return each(f"maps/{{}}/{name}.tif", names if apart else lambda: ["mosaic"])
 
 
 def tiles_of(wildcards):
-    """The tiles of a map: one scene for a map of its name, all scenes for the mosaic."""
-    return each(
-        "tiles/{}.zarr/manifest.json",
-        scenes if wildcards.map == "mosaic" else lambda: [wildcards.map],
-    )(wildcards)
+    """The tiles of a map: one image for a map of its name, all images for the mosaic."""
+    mosaic = wildcards.map == "mosaic"
+    return (each_image if mosaic else each(IMAGES, lambda: [wildcards.map]))(wildcards)
 
 
 def label_source(wildcards):

@@ -1,6 +1,10 @@
 ALONE = (
     "grid.json",
+    "selection.json",
     "split.json",
+    "split.png",
+    "split.gpkg",
+    "statistics.json",
     "metrics.json",
     "export.json",
     "model.onnx",
@@ -16,6 +20,7 @@ rule crate:
         scenes=each("items/{}.geojson"),
         fetched=each("scenes/{}/manifest.json"),
         tiles=each("tiles/{}.zarr/manifest.json"),
+        images=each_image,
         labels=each_label,
         model=f"{RESULTS}/model/manifest.json",
         maps=lambda wildcards: each_map("classes")(wildcards)
@@ -45,6 +50,7 @@ rule crate:
         crate=subpath(output.root, parent=True),
         more=eo.about_run(workflow.configfiles),
         options=options("crate"),
+        revision=eo.revision("crate"),
     shell:
         "eopipe crate --records {params.records:q} --payload {params.payload:q} --scenes {input.scenes:q}"
         " --workflow {input.workflow:q} --crate {params.crate:q} {params.more} {params.options} {resources.knobs} > {log:q} 2>&1"

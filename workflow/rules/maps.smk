@@ -22,6 +22,7 @@ rule predict:
         model=subpath(input.model, parent=True),
         tiles=lambda wildcards, input: eo.folders(input.tiles),
         options=options("predict"),
+        revision=eo.revision("predict"),
     shell:
         "eopipe predict --model {params.model:q} --tiles {params.tiles:q} --classes {output.classes:q}"
         " --probabilities {output.probabilities:q} {params.options} {resources.knobs} > {log:q} 2>&1"
@@ -31,7 +32,7 @@ rule evaluate:
     "Scores of the map where it was never trained, against two baselines."
     input:
         classes=each_map("classes"),
-        tiles=each("tiles/{}.zarr/manifest.json"),
+        tiles=each_image,
         labels=each_label,
         chips=f"{RESULTS}/split.json",
     output:
@@ -50,6 +51,7 @@ rule evaluate:
         tiles=lambda wildcards, input: eo.folders(input.tiles),
         labels=lambda wildcards, input: eo.folders(input.labels),
         options=options("evaluate"),
+        revision=eo.revision("evaluate"),
     shell:
         "eopipe evaluate --classes {input.classes:q} --tiles {params.tiles:q} --labels {params.labels:q}"
         " --chips {input.chips:q} --metrics {output.metrics:q} {params.options} {resources.knobs} > {log:q} 2>&1"
@@ -63,7 +65,7 @@ rule report:
         chips=f"{RESULTS}/split.json",
         classes=each_map("classes"),
         probabilities=each_map("probabilities"),
-        tiles=each("tiles/{}.zarr/manifest.json"),
+        tiles=each_image,
         labels=each_label,
         scenes=each("items/{}.geojson"),
     output:
@@ -84,6 +86,7 @@ rule report:
         tiles=lambda wildcards, input: eo.folders(input.tiles),
         labels=lambda wildcards, input: eo.folders(input.labels),
         options=options("report"),
+        revision=eo.revision("report"),
     shell:
         "eopipe report --metrics {input.metrics:q} --model {params.model:q} --chips {input.chips:q}"
         " --classes {input.classes:q} --probabilities {input.probabilities:q} --tiles {params.tiles:q}"

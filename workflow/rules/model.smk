@@ -1,9 +1,10 @@
 rule train:
     "Train on the chips with torchrun; goes on from its checkpoint after a failure."
     input:
-        tiles=each("tiles/{}.zarr/manifest.json"),
+        tiles=each_image,
         labels=each_label,
         chips=f"{RESULTS}/split.json",
+        statistics=f"{RESULTS}/statistics.json",
     output:
         root=f"{RESULTS}/model/manifest.json",
     log:
@@ -26,16 +27,17 @@ rule train:
         labels=lambda wildcards, input: eo.folders(input.labels),
         model=subpath(output.root, parent=True),
         options=options("train"),
+        revision=eo.revision("train"),
     shell:
         "eopipe train --tiles {params.tiles:q} --labels {params.labels:q} --chips {input.chips:q}"
-        " --model {params.model:q} {params.options} {resources.knobs} > {log:q} 2>&1"
+        " --statistics {input.statistics:q} --model {params.model:q} {params.options} {resources.knobs} > {log:q} 2>&1"
 
 
 rule export:
     "The model as ONNX, compared with the model on real chips."
     input:
         model=f"{RESULTS}/model/manifest.json",
-        tiles=lambda wildcards: each("tiles/{}.zarr/manifest.json")(wildcards)[0],
+        tiles=lambda wildcards: each_image(wildcards)[0],
     output:
         onnx=f"{RESULTS}/model.onnx",
         check=f"{RESULTS}/export.json",
@@ -53,6 +55,7 @@ rule export:
         model=subpath(input.model, parent=True),
         tiles=lambda wildcards, input: eo.folders([input.tiles]),
         options=options("export"),
+        revision=eo.revision("export"),
     shell:
         "eopipe export --model {params.model:q} --tiles {params.tiles:q} --onnx {output.onnx:q}"
         " --check {output.check:q} {params.options} {resources.knobs} > {log:q} 2>&1"

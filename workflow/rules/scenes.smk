@@ -5,6 +5,7 @@ checkpoint search:
     output:
         root=f"{RESULTS}/items/manifest.json",
         grid=f"{RESULTS}/grid.json",
+        selection=f"{RESULTS}/selection.json",
     log:
         f"{RESULTS}/logs/search.log",
     benchmark:
@@ -18,14 +19,16 @@ checkpoint search:
     params:
         folder=subpath(output.root, parent=True),
         options=options("search"),
+        revision=eo.revision("search"),
     shell:
-        "eopipe search --items {params.folder:q} --grid {output.grid:q} {params.options} {resources.knobs}"
-        " > {log:q} 2>&1"
+        "eopipe search --items {params.folder:q} --grid {output.grid:q} --selection {output.selection:q} {params.options}"
+        " {resources.knobs} > {log:q} 2>&1"
 
 
 rule fetch:
     "Bring the assets of one scene to disk and check size and checksum."
     input:
+        **({"grid": f"{RESULTS}/grid.json"} if config["fetch"]["windows"] else {}),
         item=lambda wildcards: f"{Path(checkpoints.search.get().output.root).parent}/{wildcards.scene}.geojson",
     output:
         root=f"{RESULTS}/scenes/{{scene}}/manifest.json",
@@ -44,6 +47,11 @@ rule fetch:
     params:
         scene=subpath(output.root, parent=True),
         catalog=eo.catalog(config),
+        # Only windows depend on the grid: whole assets stay when the area grows.
+        more=f"--grid {RESULTS}/grid.json" if config["fetch"]["windows"] else "",
+        options=options("fetch"),
+        revision=eo.revision("fetch"),
     shell:
-        "eopipe fetch --item {input.item:q} --scene {params.scene:q} {params.catalog} {resources.knobs}"
+        "eopipe fetch --item {input.item:q} --scene {params.scene:q} {params.catalog} {params.more}"
+        " {params.options} {resources.knobs}"
         " > {log:q} 2>&1"

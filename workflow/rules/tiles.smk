@@ -23,8 +23,39 @@ rule preprocess:
         scene=subpath(input.scene, parent=True),
         tiles=subpath(output.root, parent=True),
         options=options("preprocess"),
+        revision=eo.revision("preprocess"),
     shell:
         "eopipe preprocess --scene {params.scene:q} --grid {input.grid:q} --tiles {params.tiles:q}"
+        " {params.options} {resources.knobs} > {log:q} 2>&1"
+
+
+rule composite:
+    "The scenes of one period to one image, as a tile store."
+    input:
+        tiles=lambda wildcards: each(
+            "tiles/{}.zarr/manifest.json", lambda: periods()[wildcards.period]
+        )(wildcards),
+    output:
+        root=f"{RESULTS}/composites/{{period}}.zarr/manifest.json",
+    log:
+        f"{RESULTS}/logs/composite/{{period}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/composite/{{period}}.tsv"
+    conda:
+        "../envs/eopipe.yaml"
+    resources:
+        knobs=knobs("composite"),
+        mem_mb=lambda wildcards, attempt: (1000 + config["composite"]["memory_mb"])
+        * attempt,
+        runtime=lambda wildcards, input, attempt: (10 + eo.volume(input.tiles) // 1000)
+        * attempt,
+    params:
+        tiles=lambda wildcards, input: eo.folders(input.tiles),
+        composite=subpath(output.root, parent=True),
+        options=options("composite"),
+        revision=eo.revision("composite"),
+    shell:
+        "eopipe composite --tiles {params.tiles:q} --composite {params.composite:q}"
         " {params.options} {resources.knobs} > {log:q} 2>&1"
 
 
@@ -51,18 +82,23 @@ rule label:
         ),
         labels=subpath(output.root, parent=True),
         options=options("label"),
+        revision=eo.revision("label"),
     shell:
         "eopipe label --grid {input.grid:q} --labels {params.labels:q} {params.scene}"
         " {params.options} {resources.knobs} > {log:q} 2>&1"
 
 
 rule split:
-    "Chips to train, val and test by place, with a leakage audit."
+    "Chips to train, val and test, with a leakage audit and what the training chips measure."
     input:
-        tiles=each("tiles/{}.zarr/manifest.json"),
+        **eo.named_files(config, "split"),
+        tiles=each_image,
         labels=each_label,
     output:
         chips=f"{RESULTS}/split.json",
+        statistics=f"{RESULTS}/statistics.json",
+        map=f"{RESULTS}/split.png",
+        places=f"{RESULTS}/split.gpkg",
     log:
         f"{RESULTS}/logs/split.log",
     benchmark:
@@ -77,6 +113,8 @@ rule split:
         tiles=lambda wildcards, input: eo.folders(input.tiles),
         labels=lambda wildcards, input: eo.folders(input.labels),
         options=options("split"),
+        revision=eo.revision("split"),
     shell:
         "eopipe split --tiles {params.tiles:q} --labels {params.labels:q} --chips {output.chips:q}"
+        " --statistics {output.statistics:q} --map {output.map:q} --places {output.places:q}"
         " {params.options} {resources.knobs} > {log:q} 2>&1"

@@ -1,0 +1,100 @@
+# Derived from eopipe/stages by `eopipe sync`; do not edit.
+cwlVersion: v1.2
+class: CommandLineTool
+$namespaces:
+  iana: https://www.iana.org/assignments/media-types/
+  s: https://schema.org/
+label: eopipe composite
+doc: Make one image of a period from the scenes of that period, pixel by pixel.
+s:license: https://spdx.org/licenses/Apache-2.0
+requirements:
+  NetworkAccess:
+    networkAccess: false
+  ResourceRequirement:
+    coresMin: 1
+    coresMax: 1
+    ramMin: 1500
+    ramMax: 3000
+  LoadListingRequirement:
+    loadListing: no_listing
+  EnvVarRequirement:
+    envDef:
+      EOPIPE_VERSION: 0.1.0
+hints:
+  SoftwareRequirement:
+    packages:
+      eopipe:
+        version:
+        - 0.1.0
+        specs:
+        - https://github.com/eopipe/eopipe
+baseCommand:
+- eopipe
+- composite
+inputs:
+  tiles:
+    type:
+      type: array
+      items: Directory
+    label: tiles
+    doc: tile stores of the scenes of one period
+    inputBinding:
+      prefix: --tiles
+  composite_name:
+    type: string
+    label: composite
+    doc: one tile store that stands for the period
+    default: composite.zarr
+    inputBinding:
+      prefix: --composite
+  method:
+    type: string
+    label: method
+    doc: median of each band; or for all bands the observation nearest the period's middle, of the highest NDVI,
+      or of the lowest blue; none trains on single scenes (none or median or middle or greenest or clearest)
+    default: none
+    inputBinding:
+      prefix: --method
+  period:
+    type: string
+    label: period
+    doc: one composite for each of these (all or year or season or month)
+    default: all
+    inputBinding:
+      prefix: --period
+  stack:
+    type: string
+    label: stack
+    doc: parts of a period that become bands of their own, as red_JJA (none or season or month)
+    default: none
+    inputBinding:
+      prefix: --stack
+  parts:
+    type:
+      type: array
+      items: string
+    label: parts
+    doc: parts to stack, as MAM JJA or 05 06; those that the scenes have if not given
+    default: []
+    inputBinding:
+      prefix: --parts
+  memory_mb:
+    type: int
+    label: memory mb
+    doc: most memory for pixels of all dates; the rest waits on disk
+    default: 512
+    inputBinding:
+      prefix: --memory-mb
+outputs:
+  composite:
+    type: Directory
+    label: composite
+    doc: one tile store that stands for the period
+    outputBinding:
+      glob: $(inputs.composite_name)
+  record:
+    type: File
+    label: run record
+    doc: what the job did
+    outputBinding:
+      glob: $(inputs.composite_name).run.json

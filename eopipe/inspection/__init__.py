@@ -1,0 +1,1 @@
+"""What is in a store: `eopipe tiles info|check|plot`."""

@@ -1,0 +1,77 @@
+"""The picture of one store: natural colours with what is not valid tinted, or the classes of labels."""
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from eopipe.reporting.palette import class_colors, rgb
+from eopipe.reporting.pictures import stretched
+from eopipe.reporting.rasters import Thin, pick, thin
+from eopipe.store import NO_LABEL, Tiles
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+MASKED, TINT, NOTHING = "#d1490c", 0.55, "#c6cbc8"
+TRUE = ("red", "green", "blue")
+Pixels = npt.NDArray[np.uint8]
+
+
+def whole(scale: float) -> float:
+    """Whole pixels stay crisp where they are large enough for a difference to show."""
+    return int(scale) if scale >= 3 else scale
+
+
+def picture_of(store: Tiles, box: tuple[int, int], masked: bool) -> tuple["Image", float]:
+    """The picture of a store within a box (width, height), its mask shown or not, and the share that is valid."""
+    from PIL import Image
+
+    cells = thin(store.shape, max(box))
+    valid = pick(partial(store.read, "valid"), cells) > 0
+    pixels = _labels(store, cells) if "label" in store.group else _photo(store, valid, cells, masked)
+    scale = whole(min(box[0] / valid.shape[1], box[1] / valid.shape[0]))
+    size = max(1, int(valid.shape[1] * scale)), max(1, int(valid.shape[0] * scale))
+    way = Image.Resampling.NEAREST if scale >= 1 else Image.Resampling.BOX
+    share = store.attributes.get("valid_fraction")
+    return Image.fromarray(pixels).resize(size, way), float(valid.mean() if share is None else share)
+
+
+def _photo(store: Tiles, valid: npt.NDArray[np.bool_], cells: Thin, masked: bool) -> Pixels:
+    """Natural colours or the first band, what is not valid tinted; grey where there is nothing at all."""
+    stored = pick(partial(store.read, "image"), cells)[channels(store.names)]
+    bands = np.nan_to_num(stored.astype(np.float32), posinf=0, neginf=0)
+    there = valid | (bands != 0).any(0)
+    pixels = stretched(bands, there).astype(np.float32)
+    if masked:
+        # Clouds would leave no contrast to the land beside them.
+        land = stretched(bands, valid)
+        pixels = np.where(valid[..., None], land, pixels * (1 - TINT) + np.array(rgb(MASKED)) * TINT)
+    return np.where(there[..., None], pixels, rgb(NOTHING)).round().astype(np.uint8)
+
+
+def channels(names: tuple[str, ...]) -> list[int]:
+    """Which bands make red, green and blue: those of one season where seasons are stacked; else the first."""
+    for suffix in dict.fromkeys(name.removeprefix("red") for name in names if name.startswith("red")):
+        wanted = [colour + suffix for colour in TRUE]
+        if all(band in names for band in wanted):
+            return [names.index(band) for band in wanted]
+    return [0]
+
+
+def _labels(store: Tiles, cells: Thin) -> Pixels:
+    numbers = pick(partial(store.read, "label"), cells)
+    table = np.full((256, 3), rgb(NOTHING), np.uint8)
+    table[: len(store.names)] = [rgb(color) for color in class_colors(store.names, ())]
+    table[NO_LABEL] = rgb(NOTHING)
+    return np.asarray(table[numbers])
+
+
+def legend_of(stores: list[Tiles]) -> list[tuple[str, str]]:
+    """Colours and what they mean."""
+    classes = next((store.names for store in stores if "label" in store.group), ())
+    named = [*zip(class_colors(classes, ()), classes, strict=True)] if classes else []
+    images = any("image" in store.group for store in stores)
+    masked = [(MASKED, "not valid: masked, or a band without data")] * images
+    return [*masked, *named, (NOTHING, "no data" if images else "no label")]

@@ -1,0 +1,85 @@
+"""Times that a composite stands for: all, a year, a season or a month, and its parts.
+
+Seasons are the meteorological ones, named by the first letters of their months, which hold on both
+hemispheres: DJF, MAM, JJA, SON. A December belongs to the winter, and so to the year, that follows.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Any, Literal
+
+from eopipe.errors import BadInputError
+
+Kind = Literal["all", "year", "season", "month"]
+KINDS = ("all", "year", "season", "month")
+SEASONS = ("DJF", "MAM", "JJA", "SON")
+MONTHS = tuple(f"{month:02}" for month in range(1, 13))
+# Bands that a method of composites ranks by.
+NEEDS = {"greenest": ("red", "nir"), "clearest": ("blue",)}
+PARTS: dict[str, tuple[str, ...]] = {"season": SEASONS, "month": MONTHS}
+
+
+@dataclass(frozen=True)
+class Period:
+    """One period: `name` is that of its composite; first and last day are None where it is all time."""
+
+    name: str
+    first: date | None = None
+    last: date | None = None
+
+    def middle(self, days: list[date]) -> date:
+        """The day in the middle of the period; of all time that between the first and the last of these days."""
+        first, last = self.first or min(days), self.last or max(days)
+        return first + (last - first) // 2
+
+
+def day_of(told: Mapping[str, Any], where: str) -> date:
+    """The day that properties of a STAC Item or attributes of a store tell, the start where they tell a span.
+
+    Raises BadInputError when there is none.
+    """
+    text = str(told.get("datetime") or told.get("start_datetime") or "")
+    try:
+        return date.fromisoformat(text[:10])
+    except ValueError as error:
+        raise BadInputError(f"{where} tells no date ({text or 'nothing'}), so it belongs to no period") from error
+
+
+def period_of(day: date, kind: Kind, stack: str = "none") -> Period:
+    """The period of a kind that a day belongs to; years begin in December where seasons are stacked."""
+    if kind == "all":
+        return Period("all")
+    if kind == "month":
+        first = day.replace(day=1)
+        return Period(f"{day:%Y-%m}", first, _after(first, 1))
+    year = day.year + (day.month == 12 and (kind == "season" or stack == "season"))
+    if kind == "season":
+        number = day.month % 12 // 3
+        first = date(year - 1, 12, 1) if number == 0 else date(year, 3 * number, 1)
+        return Period(f"{year}-{SEASONS[number]}", first, _after(first, 3))
+    first = date(year - 1, 12, 1) if stack == "season" else date(year, 1, 1)
+    return Period(str(year), first, _after(first, 12))
+
+
+def part_of(day: date, stack: str) -> str:
+    """The part of a period that a day belongs to, as JJA or 07; one part without a name if nothing is stacked."""
+    return {"season": SEASONS[day.month % 12 // 3], "month": f"{day.month:02}"}.get(stack, "")
+
+
+def _after(first: date, months: int) -> date:
+    """The last day of a span of months."""
+    count = first.year * 12 + first.month - 1 + months
+    return date(count // 12, count % 12 + 1, 1) - timedelta(days=1)
+
+
+def too_coarse(kind: Kind, stack: str, parts: tuple[str, ...] = ()) -> str:
+    """Say why a period cannot be stacked in these parts; empty if it can."""
+    if stack == "none":
+        return "composite.parts are named, but composite.stack is none; say whether they are seasons or months" * bool(
+            parts
+        )
+    if KINDS.index(kind) >= KINDS.index(stack):
+        return f"composite.stack {stack} is no part of composite.period {kind}; choose a longer period"
+    unknown = [part for part in parts if part not in PARTS[stack]]
+    return f"composite.parts {', '.join(unknown)} are no {stack}s; there are {', '.join(PARTS[stack])}" * bool(unknown)

@@ -1,0 +1,1 @@
+"""What a run will fetch, make and need, told before anything is downloaded."""

@@ -1,0 +1,66 @@
+"""Where scenes and the grid lie, in any CRS."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from eopipe.scenes.item import Item
+
+if TYPE_CHECKING:
+    from odc.geo.geobox import GeoBox
+
+Mask = npt.NDArray[np.bool_]
+Points = npt.NDArray[np.float64]
+DEGREES, STEP = "EPSG:4326", 0.1
+
+
+def moved(geometry: Any, source: str, target: str, step: float) -> Any:
+    """A shapely geometry in another CRS; its edges get a corner every `step`, since straight lines bend."""
+    from pyproj import Transformer
+    from shapely import make_valid, segmentize, transform
+
+    change = Transformer.from_crs(source, target, always_xy=True)
+    fine = segmentize(geometry, step)
+    return make_valid(transform(fine, lambda p: np.column_stack(change.transform(p[:, 0], p[:, 1]))))
+
+
+def footprint(item: Item, crs: str) -> Any:
+    """The footprint of a scene (shapely) in a CRS; None where it tells none."""
+    from shapely.geometry import shape
+
+    return moved(shape(item["geometry"]), DEGREES, crs, STEP) if item["geometry"] else None
+
+
+def covered(item: Item, grid: "GeoBox") -> Mask:
+    """The pixels (y, x) of the grid whose centre lies in the scene's footprint; all where it tells none."""
+    from rasterio.features import rasterize
+
+    outline = footprint(item, str(grid.crs))
+    if outline is None:
+        return np.ones(grid.shape, bool)
+    if outline.is_empty:
+        return np.zeros(grid.shape, bool)
+    return np.asarray(rasterize([outline], out_shape=grid.shape, transform=grid.affine, dtype="uint8"), bool)
+
+
+def grid_extent(grid: "GeoBox", margin: int = 0) -> Any:
+    """The rectangle of the grid (shapely) in its CRS, with so many pixels around it."""
+    from shapely.geometry import box
+
+    return box(*(grid.pad(margin) if margin else grid).extent.boundingbox)
+
+
+def grid_outline(grid: "GeoBox") -> dict[str, Any]:
+    """The grid's border as a GeoJSON polygon in degrees; its edges bend there."""
+    from shapely.geometry import mapping
+
+    step = abs(grid.resolution.x) * max(grid.shape) / 20
+    return dict(mapping(moved(grid_extent(grid), str(grid.crs), DEGREES, step)))
+
+
+def rings(geometry: Any) -> list[Points]:
+    """The outer rings (n, 2) of a shapely geometry."""
+    from shapely import get_exterior_ring, get_parts
+
+    return [np.asarray(ring.coords)[:, :2] for ring in get_exterior_ring(get_parts(geometry)) if ring is not None]

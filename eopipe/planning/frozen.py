@@ -1,0 +1,87 @@
+"""The scenes and the grid of a run: the list that is frozen already, or the search made anew aside."""
+
+import shlex
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eopipe.contract import Input, Option, stage, to_args
+from eopipe.grid import read_grid
+from eopipe.publish import MANIFEST, read_json, verify
+from eopipe.rules import periods
+from eopipe.scenes.item import Item, read_item
+
+if TYPE_CHECKING:
+    from odc.geo.geobox import GeoBox
+
+Config = dict[str, Any]
+
+# What search makes, by its ports.
+MADE = {"items": "items", "grid": "grid.json", "selection": "selection.json"}
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """Scenes by name, the run's grid, files and bytes of both, whether the run holds them, scenes of composites."""
+
+    items: dict[str, Item]
+    grid: "GeoBox"
+    files: int
+    bytes: int
+    kept: bool
+    periods: dict[str, list[str]]
+
+
+def frozen(config: Config) -> Frozen:
+    """What search finds; a list that the run froze with the same settings is used as it is.
+
+    Raises what search raises: nothing found, an asset missing, a server that does not answer.
+    """
+    results = Path(config["results"])
+    if _fits(config, results):
+        return _read(config, results, kept=True)
+    with tempfile.TemporaryDirectory(prefix="eopipe-plan-") as room:
+        made = {name: Path(room, file) for name, file in MADE.items()}
+        stage("search").function(**made, **config["search"])
+        return _read(config, Path(room), kept=False)
+
+
+def _fits(config: Config, results: Path) -> bool:
+    """Whether the run's list is whole and was made with these settings, as its record tells."""
+    record, alone = results / "items.run.json", [results / "grid.json", results / "selection.json"]
+    if not (record.is_file() and all(p.is_file() for p in alone) and (results / "items" / MANIFEST).is_file()):
+        return False
+    verify(results / "items")
+    told, wanted, search = read_json(record), config["search"], stage("search")
+    given = {port.name: wanted[port.name] for port in search.of(Option)}
+    if told["status"] != "completed" or any(told["settings"].get(k) != _plain(v) for k, v in given.items()):
+        return False
+    words = shlex.join(told["arguments"])
+    paths = {port.flag: shlex.join(to_args(port, wanted[port.name])) for port in search.of(Input)}
+    return all(path in words if path else flag not in words for flag, path in paths.items())
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _read(config: Config, room: Path, *, kept: bool) -> Frozen:
+    items, grid = room / "items", room / "grid.json"
+    paths = sorted(items.glob("*.geojson"))
+    files = [*items.iterdir(), grid, room / "selection.json"]
+    size = sum(p.stat().st_size for p in files)
+    made = periods(config, items) if config["composite"]["method"] != "none" else {}
+    return Frozen({p.stem: read_item(p) for p in paths}, read_grid(grid), len(files), size, kept, made)
+
+
+def when(item: Item) -> str:
+    """The day of a scene; empty where it does not tell."""
+    told = item["properties"]
+    return str(told.get("datetime") or told.get("start_datetime") or "")[:10]
+
+
+def cloud(item: Item) -> float | None:
+    """Cloud cover of a scene in percent, where it tells."""
+    told = item["properties"].get("eo:cloud_cover")
+    return float(told) if isinstance(told, int | float) else None

@@ -1,0 +1,29 @@
+"""Real servers, started once for all tests of this folder."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from nginx import Served, nginx
+from stac_api import Api, load, stac_api
+
+ROOT = Path(__file__).parents[2]
+CATALOGS = {"sample": ROOT / "sample", "shared": ROOT.parent / "shared/data"}
+
+
+@pytest.fixture(scope="session")
+def assets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A web server that has the files of the catalogs."""
+    there = {name: folder for name, folder in CATALOGS.items() if folder.is_dir()}
+    with nginx(there, tmp_path_factory.mktemp("nginx") / "work") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def api(assets: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """A STAC API with the scenes of the catalogs."""
+    with stac_api(tmp_path_factory.mktemp("api")) as server:
+        for name, folder in CATALOGS.items():
+            if folder.is_dir():
+                load(server, folder, f"{assets.url}/{name}")
+        yield server

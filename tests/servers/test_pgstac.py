@@ -1,0 +1,187 @@
+"""Search through a real STAC API (stac-fastapi on pgstac) whose assets a real web server has."""
+
+import copy
+import itertools
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from conftest import CATALOGS
+from nginx import Served
+from scenery import Ended, Run
+from shapely.geometry import box, mapping, shape
+from stac_api import Api
+
+from eopipe.publish import digest, read_json, verify
+from eopipe.scenes.item import read_item
+from eopipe.scenes.meridian import split
+
+SAMPLE = "sentinel-2-l2a-romania"
+BANDS = ("--assets", "blue", "red", "scl")
+
+
+def search(run: Run, place: Path, api: Api, *words: object, assets: tuple[str, ...] = BANDS) -> Ended:
+    return run("search", "--url", api.url, "--items", place / "items", "--grid", place / "grid.json", "--selection", place / "selection.json", *assets, *words)
+
+
+def names(place: Path) -> list[str]:
+    return sorted(path.stem for path in (place / "items").glob("*.geojson"))
+
+
+@pytest.fixture
+def scene() -> dict[str, Any]:
+    """The first item of the sample, to make others of."""
+    folder = CATALOGS["sample"] / SAMPLE
+    return read_json(next(iter(sorted(folder.glob("*/*.json")))))
+
+
+def filled(api: Api, scene: dict[str, Any], changes: dict[str, dict[str, Any]], name: str) -> str:
+    """Put copies of a scene with other properties (and geometry) into a collection; its id."""
+    items = []
+    for identity, told in changes.items():
+        item = copy.deepcopy(scene) | {"id": identity, "links": []}
+        place = told.pop("geometry", None)
+        item |= {"geometry": place, "bbox": list(shape(place).bounds)} if place else {}
+        item["properties"] |= told
+        for asset in item["assets"].values():
+            asset["href"] = f"https://assets.example/{identity}/{asset['href'].removeprefix('./')}"
+        items.append(item)
+    collection = read_json(CATALOGS["sample"] / SAMPLE / "collection.json")
+    random.Random(0).shuffle(items)
+    api.add(collection | {"id": name, "links": []}, items)
+    return name
+
+
+def test_an_api_gives_what_the_folder_gives(api: Api, assets: Served, tmp_path: Path, run: Run) -> None:
+    ended = search(run, tmp_path / "web", api, "--collections", SAMPLE)
+    assert ended.code == 0, ended.said
+    words = ("--items", tmp_path / "disk/items", "--grid", tmp_path / "disk/grid.json", "--selection", tmp_path / "disk/selection.json", *BANDS)
+    assert run("search", "--catalog", CATALOGS["sample"], *words).code == 0
+    assert names(tmp_path / "web") == names(tmp_path / "disk")
+    assert len(names(tmp_path / "web")) == 24
+    assert digest(tmp_path / "web/grid.json") == digest(tmp_path / "disk/grid.json")
+    verify(tmp_path / "web/items")
+    for name in names(tmp_path / "web"):
+        one, other = (read_item(tmp_path / place / "items" / f"{name}.geojson") for place in ("web", "disk"))
+        assert one["properties"] == other["properties"]
+        for band, asset in one["assets"].items():
+            assert asset["href"] == f"{assets.url}/sample/{other['assets'][band]['href']}"
+
+
+def test_fetch_brings_the_scene_over_the_web(api: Api, tmp_path: Path, run: Run) -> None:
+    assert search(run, tmp_path, api, "--ids", "S2_ROMANIA_20170412").code == 0
+    item = tmp_path / "items/S2_ROMANIA_20170412.geojson"
+    ended = run("fetch", "--item", item, "--scene", tmp_path / "scene", "--parts", tmp_path / "parts")
+    assert ended.code == 0, ended.said
+    file = next((tmp_path / "scene").glob("*red*"))
+    assert file.read_bytes() == (CATALOGS["sample"] / SAMPLE / "S2_ROMANIA_20170412/B04.tif").read_bytes()
+
+
+def test_the_web_server_serves_ranges(api: Api, assets: Served) -> None:
+    url = f"{assets.url}/sample/{SAMPLE}/S2_ROMANIA_20170412/B04.tif"
+    answer = requests.get(url, headers={"Range": "bytes=0-3"}, timeout=10)
+    assert (answer.status_code, answer.content) == (206, b"II*\x00")
+
+
+def test_licence_and_providers_of_the_collection_reach_each_scene(api: Api, tmp_path: Path, run: Run) -> None:
+    assert search(run, tmp_path, api, "--ids", "S2_ROMANIA_20170412").code == 0
+    item = read_item(tmp_path / "items/S2_ROMANIA_20170412.geojson")
+    assert item["properties"]["license"] == "other"
+    assert item["properties"]["providers"][0]["name"] == "European Union/ESA/Copernicus"
+    assert any(link["rel"] == "license" for link in item["links"])
+
+
+@pytest.mark.parametrize("most", [100, 40, 10, 0])
+def test_the_server_leaves_out_clouds_but_not_scenes_that_tell_none(
+    api: Api, assets: Served, scene: dict[str, Any], tmp_path: Path, run: Run, most: float
+) -> None:
+    told = {f"c{cloud}": {"eo:cloud_cover": cloud} for cloud in (0, 10, 10.5, 40, 41, 100)} | {
+        "radar": {"eo:cloud_cover": None}
+    }
+    name = filled(api, scene, told, f"clouds-{most}")
+    ended = search(run, tmp_path, api, "--collections", name, "--max-cloud", most)
+    assert ended.code == 0, ended.said
+    assert names(tmp_path) == sorted([f"c{c}" for c in (0, 10, 10.5, 40, 41, 100) if c <= most] + ["radar"])
+
+
+def test_the_list_is_read_to_its_last_page(api: Api, scene: dict[str, Any], tmp_path: Path, run: Run) -> None:
+    name = filled(api, scene, {f"s{n:03}": {} for n in range(230)}, "many")
+    assert search(run, tmp_path, api, "--collections", name).code == 0
+    assert names(tmp_path) == [f"s{n:03}" for n in range(230)]
+
+
+def tile(west: float, south: float, *, cut: bool) -> dict[str, Any]:
+    """A footprint of one degree, cut at 180 degrees or drawn the way that jumps."""
+    whole = box(west, south, west + 1, south + 1)
+    if cut:
+        return dict(mapping(split(whole)))
+    ring = [[(x + 180) % 360 - 180, y] for x, y in whole.exterior.coords]
+    return {"type": "Polygon", "coordinates": [ring]}
+
+
+@pytest.mark.parametrize("cut", [True, False], ids=["cut", "jumping"])
+def test_the_tiles_across_180_degrees_are_those_of_anywhere_else(
+    api: Api, scene: dict[str, Any], tmp_path: Path, run: Run, cut: bool
+) -> None:
+    found = {}
+    for shift in (0, 10):
+        # No edge lies on 180 degrees, so the tile in the middle crosses it.
+        places = itertools.product(range(-3, 3), range(-1, 3))
+        told = {
+            f"t{x}_{y}".replace("-", "m"): {"geometry": tile(179.5 + x - shift, y, cut=cut), "proj:code": None}
+            for x, y in places
+        }
+        name = filled(api, scene, told, f"tiles-{cut}-{shift}")
+        west, east = 179.6 - shift, 180.4 - shift
+        bbox = (west, 0.2, east - 360 if east > 180 else east, 0.8)
+        words = ("--bbox", *bbox, "--crs", "EPSG:32701", "--resolution", 1000, "--collections", name)
+        ended = search(run, tmp_path / str(shift), api, *words)
+        assert ended.code == 0, ended.said
+        found[shift] = names(tmp_path / str(shift))
+    assert found[0] == found[10] == ["t0_0"]
+
+
+def test_widening_the_dates_leaves_the_old_scenes_as_they_are(api: Api, tmp_path: Path, run: Run) -> None:
+    for place, dates in (("narrow", "2018"), ("wide", "2017/2019")):
+        assert search(run, tmp_path / place, api, "--collections", SAMPLE, "--datetime", dates).code == 0
+    old, new = names(tmp_path / "narrow"), names(tmp_path / "wide")
+    assert len(old) == 10
+    assert set(old) < set(new)
+    for name in old:
+        file = f"items/{name}.geojson"
+        assert (tmp_path / "narrow" / file).read_bytes() == (tmp_path / "wide" / file).read_bytes()
+
+
+def test_the_newest_baseline_of_a_scene_is_chosen(api: Api, scene: dict[str, Any], tmp_path: Path, run: Run) -> None:
+    made = {
+        f"S2A_MSIL2A_20200501T095031_N{baseline}_R079_T33TWL_{day}T120000": {}
+        for baseline, day in (("0214", "20200501"), ("0500", "20230501"), ("0301", "20210501"))
+    }
+    name = filled(api, scene, made, "baselines")
+    assert search(run, tmp_path, api, "--collections", name).code == 0
+    assert names(tmp_path) == ["S2A_MSIL2A_20200501T095031_N0500_R079_T33TWL_20230501T120000"]
+    dropped = read_json(tmp_path / "selection.json")["dropped"]
+    assert [row["why"] for row in dropped] == ["baseline 05.00 instead of 02.14", "baseline 05.00 instead of 03.01"]
+
+
+def test_a_collection_that_the_server_does_not_have_is_told(api: Api, tmp_path: Path, run: Run) -> None:
+    ended = search(run, tmp_path, api, "--collections", "sentinel-2-l2z", "--datetime", "2020")
+    assert ended.code == 3
+    assert "sentinel-2-l2z" in ended.said
+    assert "2020" in ended.said
+
+
+@pytest.mark.skipif(not CATALOGS["shared"].is_dir(), reason="the shared catalog is not beside this checkout")
+def test_the_clearest_days_of_two_real_tiles_stay_whole(api: Api, tmp_path: Path, run: Run) -> None:
+    words = ("--collections", "sentinel-2-l2a-33t", "--best", 2, "--group", "solar-day")
+    ended = search(run, tmp_path, api, *words, "--bbox", 15, 45.2, 16.2, 46.8)
+    assert ended.code == 0, ended.said
+    days = {row["solar_day"] for row in read_json(tmp_path / "selection.json")["scenes"]}
+    assert len(days) == 2
+    assert len(names(tmp_path)) == 4, "each day has both tiles"
+    dropped = read_json(tmp_path / "selection.json")["dropped"]
+    assert [row["place"] for row in sorted(dropped, key=lambda row: row["place"])] == [3, 3, 4, 4, 5, 5]
+    item = read_item(tmp_path / f"items/{names(tmp_path)[0]}.geojson")
+    assert item["properties"]["license"] == "other"

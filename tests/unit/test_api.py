@@ -1,0 +1,276 @@
+"""A STAC API learns only what it has to, is asked again when it stumbles, and leads to no other host."""
+
+import base64
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loopback import Asked, Loopback, serve_api
+from scenery import Catalog, Ended, Run
+
+from eopipe.publish import read_json
+from eopipe.scenes import reader
+from eopipe.scenes.patience import ATTEMPTS
+
+
+@pytest.fixture
+def items(catalog: Catalog) -> list[dict[str, Any]]:
+    """Four scenes as an API has them."""
+    for n in range(4):
+        made = catalog.add(f"s{n}", properties={"eo:cloud_cover": 30.0 * n}, shape=(8, 8), driver="GTiff")
+        for name, asset in made["assets"].items():
+            asset["href"] = f"https://assets.example/{n}/{name}.tif"
+    return catalog.items
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Any:
+    """Another host."""
+    with Loopback(tmp_path, "127.0.0.2") as server:
+        yield server
+
+
+def search(run: Run, place: Path, url: str, *words: object) -> Ended:
+    outputs = ("--items", place / "items", "--grid", place / "grid.json", "--selection", place / "selection.json")
+    return run("search", "--url", url, *outputs, "--assets", "blue", "red", *words)
+
+
+def names(place: Path) -> list[str]:
+    return sorted(p.stem for p in (place / "items").glob("*.geojson"))
+
+
+@pytest.fixture
+def login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A login of the user for the host of the API; what the header then says."""
+    file = tmp_path / "netrc"
+    file.write_text("machine 127.0.0.1 login me password SECRET\nmachine 127.0.0.2 login me password OTHER\n")
+    file.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(file))
+    return "Basic " + base64.b64encode(b"me:SECRET").decode()
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_page_on_another_host_is_refused_and_nothing_is_sent_there(
+    items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback, elsewhere: Loopback, login: str, method: str
+) -> None:
+    url = serve_api(web, items)
+    inner = web.routes["/api/search"]
+
+    def lead_away(asked: Asked) -> Any:
+        page = inner(asked)
+        href = f"{elsewhere.url}/api/search"
+        page["links"] = [{"rel": "next", "href": href, "method": method, "body": {}, "headers": {"X-Api-Key": "k"}}]
+        return page
+
+    web.routes["/api/search"] = lead_away
+    ended = search(run, tmp_path / "out", url)
+    assert ended.code == 8, ended.said
+    assert "another host, 127.0.0.2" in ended.said
+    assert elsewhere.asked == []
+    assert not (tmp_path / "out/items").exists()
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+@pytest.mark.parametrize("path", ["/api", "/api/search", "/api/collections/sentinel"])
+def test_a_redirect_to_another_host_is_refused(
+    items: list[dict[str, Any]],
+    tmp_path: Path,
+    run: Run,
+    web: Loopback,
+    elsewhere: Loopback,
+    login: str,
+    status: int,
+    path: str,
+) -> None:
+    url = serve_api(web, items)
+    web.fail(path, times=None, status=status, headers={"Location": f"{elsewhere.url}{path}"}, body=b"")
+    ended = search(run, tmp_path / "out", url)
+    assert ended.code == 8, ended.said
+    assert elsewhere.asked == []
+
+
+def test_a_search_link_on_another_host_is_refused(
+    items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback, elsewhere: Loopback
+) -> None:
+    url = serve_api(web, items)
+    landing = web.routes["/api"]
+    web.routes["/api"] = lambda asked: json.loads(
+        json.dumps(landing(asked)).replace(f"{web.url}/api/search", f"{elsewhere.url}/api/search")
+    )
+    assert search(run, tmp_path / "out", url).code == 8
+    assert elsewhere.asked == []
+
+
+def test_an_item_of_a_static_catalog_on_another_host_is_refused(
+    items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback, elsewhere: Loopback
+) -> None:
+    head = {"type": "Catalog", "id": "c", "links": [{"rel": "item", "href": f"{elsewhere.url}/item.json"}]}
+    (tmp_path / "head.json").write_text(json.dumps(head))
+    assert search(run, tmp_path / "out", f"{web.url}/head.json").code == 8
+    assert elsewhere.asked == []
+
+
+def test_the_login_is_sent_to_its_own_host(
+    items: list[dict[str, Any]],
+    tmp_path: Path,
+    run: Run,
+    web: Loopback,
+    login: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert search(run, tmp_path / "out", serve_api(web, items)).code == 0
+    assert {asked.headers.get("Authorization") for asked in web.asked} == {login}
+    monkeypatch.setenv("EOPIPE_TOKEN_127_0_0_1", "SECRET")
+    web.heal()
+    assert search(run, tmp_path / "out", serve_api(web, items)).code == 0
+    assert {asked.headers.get("Authorization") for asked in web.asked} == {"Bearer SECRET"}
+    assert not [p for p in (tmp_path / "out").rglob("*") if p.is_file() and "SECRET" in p.read_text()]
+
+
+@pytest.mark.parametrize(
+    ("home", "href", "becomes"),
+    [
+        ("https://h.org/v1", "http://h.org/v1/search", "https://h.org/v1/search"),
+        ("https://h.org/v1", "https://h.org/v1/search", "https://h.org/v1/search"),
+        ("https://h.org:8443/v1", "https://h.org:8443/v1/search", "https://h.org:8443/v1/search"),
+        ("http://h.org/v1", "https://h.org/v1/search", "https://h.org/v1/search"),
+        ("https://h.org/v1", "http://h.org:8080/v1/search", None),
+        ("https://h.org/v1", "https://h.org:8443/v1/search", None),
+        ("https://h.org/v1", "https://h.org.evil.net/v1/search", None),
+        ("https://h.org/v1", "https://h.org@evil.net/v1/search", None),
+        ("https://h.org/v1", "file:///etc/passwd", None),
+        ("https://h.org/v1", "http://[::1/", None),
+    ],
+)
+def test_only_the_own_host_is_home_and_https_stays_https(home: str, href: str, becomes: str | None) -> None:
+    from eopipe.errors import RefusedError
+
+    secured = reader._secured(home, href)
+    if becomes is None:
+        with pytest.raises(RefusedError):
+            reader._insist_home(home, secured)
+    else:
+        reader._insist_home(home, secured)
+        assert secured == becomes
+
+
+FILTER = {
+    "op": "or",
+    "args": [
+        {"op": "<=", "args": [{"property": "eo:cloud_cover"}, 40.0]},
+        {"op": "isNull", "args": [{"property": "eo:cloud_cover"}]},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("knows", "sent"),
+    [
+        (("filter", "query"), {"filter": FILTER}),
+        (("query",), {"query": {"eo:cloud_cover": {"lte": 40.0}}}),
+        ((), {}),
+    ],
+)
+def test_the_server_filters_clouds_in_the_language_that_it_knows(
+    items: list[dict[str, Any]],
+    tmp_path: Path,
+    run: Run,
+    web: Loopback,
+    knows: tuple[str, ...],
+    sent: dict[str, Any],
+) -> None:
+    url = serve_api(web, items, knows=knows)
+    assert search(run, tmp_path / "out", url, "--max-cloud", 40).code == 0
+    asked = web.requests("/api/search")[0].value
+    assert {key: value for key, value in asked.items() if key in ("filter", "query")} == sent
+    assert names(tmp_path / "out") == ["s0", "s1"], "what a server sends in spite of the filter is dropped"
+
+
+def test_no_filter_is_sent_when_all_clouds_are_welcome(
+    items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback
+) -> None:
+    assert search(run, tmp_path / "out", serve_api(web, items, knows=("filter", "query"))).code == 0
+    assert not {"filter", "query"} & set(web.requests("/api/search")[0].value)
+
+
+def test_the_area_near_180_degrees_asks_also_for_footprints_that_go_the_long_way(
+    items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback
+) -> None:
+    from shapely.geometry import Point, shape
+
+    search(run, tmp_path / "out", serve_api(web, items), "--bbox", 179, 10, -179, 12)
+    asked = shape(web.requests("/api/search")[0].value["intersects"])
+    for point, wanted in (((179.5, 11), True), ((-179.5, 11), True), ((0, 11), True), ((90, 11), False)):
+        assert asked.intersects(Point(point)) is wanted
+    search(run, tmp_path / "out", serve_api(web, items), "--bbox", 15, 46, 16, 47)
+    assert web.requests("/api/search")[-1].value["intersects"]["type"] == "Polygon"
+
+
+@pytest.mark.usefixtures("impatient")
+def test_retries_are_logged_and_page_two_is_named_when_it_never_comes(
+    items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = serve_api(web, items)
+    inner = web.routes["/api/search"]
+
+    def first_only(asked: Asked) -> Any:
+        web.fail("/api/search", times=None, cut=30)
+        return inner(asked)
+
+    web.routes["/api/search"] = first_only
+    with caplog.at_level(logging.WARNING, "eopipe"):
+        ended = search(run, tmp_path / "out", url)
+    assert ended.code == 5, ended.said
+    assert "page 2 of /api/search" in ended.said
+    assert "127.0.0.1" in ended.said
+    assert len([line for line in caplog.messages if "event=retry" in line]) == ATTEMPTS - 1
+    assert not (tmp_path / "out/items").exists()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_the_last_status_is_told(items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback) -> None:
+    url = serve_api(web, items)
+    web.fail("/api/search", times=None, status=503)
+    ended = search(run, tmp_path / "out", url)
+    assert ended.code == 5
+    assert f"status 503, {ATTEMPTS} tries" in ended.said
+
+
+def test_a_server_that_wants_more_time_than_there_is_is_given_up_at_once(
+    items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback
+) -> None:
+    url = serve_api(web, items)
+    web.fail("/api/search", times=None, status=429, headers={"Retry-After": "100"})
+    ended = search(run, tmp_path / "out", url, "--deadline", 20)
+    assert ended.code == 5, ended.said
+    assert "deadline" in ended.said
+
+
+def test_an_answer_that_never_ends_is_refused(
+    items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "MOST", 1000)
+    ended = search(run, tmp_path / "out", serve_api(web, items))
+    assert ended.code == 8
+    assert "in one piece" in ended.said
+
+
+def test_credits_come_from_the_collection_of_the_api(
+    items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback
+) -> None:
+    url = serve_api(web, items)
+    told = {"type": "Collection", "id": "sentinel", "license": "CC-BY-4.0", "sci:doi": "10.1/x", "links": []}
+    web.routes["/api/collections/sentinel"] = lambda _: told
+    assert search(run, tmp_path / "out", url).code == 0
+    item = read_json(tmp_path / "out/items/s0.geojson")
+    assert (item["properties"]["license"], item["properties"]["sci:doi"]) == ("CC-BY-4.0", "10.1/x")
+    assert len(web.requests("/api/collections/sentinel")) == 1, "asked once, not for each scene"
+
+
+def test_an_api_without_the_collection_still_gives_its_scenes(
+    items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback
+) -> None:
+    assert search(run, tmp_path / "out", serve_api(web, items)).code == 0
+    assert "license" not in read_json(tmp_path / "out/items/s0.geojson")["properties"]

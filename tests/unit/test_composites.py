@@ -1,0 +1,379 @@
+"""A composite is what numpy says of whole arrays, whatever the windows, in bounded memory."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scenery import Run
+
+from eopipe.composites import block_edge, layout_of, write_composite
+from eopipe.config import check
+from eopipe.errors import BadInputError, UsageError
+from eopipe.grid import make_grid
+from eopipe.inspection.faults import faults
+from eopipe.observations import Recipe, read_observations
+from eopipe.periods import Period, part_of, period_of, too_coarse
+from eopipe.picking import median
+from eopipe.publish import verify
+from eopipe.store import Layout, Tiles, add_array, new_store
+
+BANDS = ("blue", "red", "nir")
+LAYOUT = Layout(16, 48)
+DATES = ("2017-12-20", "2018-01-10", "2018-06-03", "2018-07-14", "2018-07-20", "2018-08-30", "2019-07-01")
+
+
+def write_store(
+    path: Path,
+    scene: str,
+    day: str | None,
+    pixels: np.ndarray,
+    valid: np.ndarray,
+    *,
+    names: tuple[str, ...] = BANDS,
+    left: float = 500000.0,
+    scale: float = 1e-4,
+    layout: Layout = LAYOUT,
+    **more: Any,
+) -> Path:
+    height, width = valid.shape
+    grid = make_grid((left, 5000000.0 - 10 * height, left + 10 * width, 5000000.0), "EPSG:32633", 10.0, (0, 0))
+    with new_store(path, grid, names, scene, {"datetime": day and f"{day}T10:00:00Z", **more}) as group:
+        image = add_array(group, "image", pixels.shape, pixels.dtype, layout, scale_factor=scale, add_offset=-0.1)
+        image[:] = pixels
+        add_array(group, "valid", valid.shape, "uint8", layout)[:] = valid
+    return path
+
+
+@dataclass
+class Series:
+    """Stores of many dates, and what is in them."""
+
+    paths: tuple[Path, ...]
+    pixels: np.ndarray
+    valid: np.ndarray
+
+    def seen(self, *numbers: int) -> np.ndarray:
+        """Pixels (date, band, y, x) as float with NaN where not valid."""
+        some = list(numbers) or list(range(len(self.pixels)))
+        return np.where(self.valid[some][:, None], self.pixels[some].astype(np.float64), np.nan)
+
+
+def make_series(folder: Path, dates: tuple[str, ...] = DATES, dtype: str = "uint16", size: int = 75) -> Series:
+    random = np.random.default_rng(7)
+    shape = (len(dates), len(BANDS), size, size - 15)
+    pixels = random.integers(0, 12_000, shape).astype(dtype)
+    if dtype.startswith("f"):
+        pixels += random.random(shape).astype(dtype)
+    valid = random.random((shape[0], *shape[2:])) < 0.4
+    pixels = np.where(valid[:, None], pixels, 0).astype(dtype)
+    paths = [
+        write_store(folder / f"{n}.zarr", f"s{n}", day, pixels[n], valid[n].astype("uint8"))
+        for n, day in enumerate(dates)
+    ]
+    return Series(tuple(paths), pixels, valid)
+
+
+def compose(series: Series, target: Path, recipe: Recipe, *numbers: int, budget: int = 1 << 26) -> Tiles:
+    some = [series.paths[n] for n in numbers] if numbers else series.paths
+    write_composite(target, read_observations(tuple(some), recipe), recipe, budget)
+    verify(target)
+    return Tiles(target)
+
+
+def nanmedian(seen: np.ndarray) -> np.ndarray:
+    there = np.isfinite(seen).any(0)
+    return np.where(there, np.nanmedian(np.where(there, seen, 0), axis=0), 0)
+
+
+@pytest.mark.parametrize("budget", [1 << 26, 60_000, 1])
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "int16", "float32"])
+def test_the_median_is_that_of_numpy_on_whole_arrays_whatever_the_windows(
+    tmp_path: Path, dtype: str, budget: int
+) -> None:
+    series = make_series(tmp_path, dtype=dtype)
+    made = compose(series, tmp_path / "all.zarr", Recipe("median"), budget=budget)
+    want = nanmedian(series.seen())
+    image = made.read("image")
+    assert image.dtype == dtype
+    if dtype == "float32":
+        np.testing.assert_array_equal(image, nanmedian(series.seen().astype(np.float32)).astype(dtype))
+    else:
+        np.testing.assert_array_equal(image, np.rint(want))
+    np.testing.assert_array_equal(made.read("count"), series.valid.sum(0))
+    np.testing.assert_array_equal(made.read("valid"), series.valid.any(0))
+    assert (image[:, made.read("valid") == 0] == 0).all()
+
+
+def test_blocks_are_whole_chunks_where_the_budget_allows_and_never_more_than_a_shard(tmp_path: Path) -> None:
+    seen = read_observations(make_series(tmp_path).paths, Recipe("median"))
+    edges = [block_edge(seen, Layout(16, 48), budget) for budget in (1 << 26, 250_000, 60_000, 1)]
+    assert edges == [48, 32, 16, 8]
+
+
+@given(
+    count=st.integers(1, 20),
+    dtype=st.sampled_from(["uint8", "uint16", "int16", "int32", "float32"]),
+    seed=st.integers(0, 9999),
+)
+def test_the_median_of_any_stack_is_that_of_numpy(count: int, dtype: str, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    top = 9.0 if dtype == "float32" else np.iinfo(dtype).max
+    stack = (random.random((count, 2, 3, 4)) * top).astype(dtype)
+    valid = random.random((count, 3, 4)) < random.random()
+    seen = np.where(valid[:, None], stack.astype(np.float32 if dtype == "float32" else np.float64), np.nan)
+    want = nanmedian(seen)
+    found = np.where(valid.any(0), median(stack.copy(), valid), 0)
+    np.testing.assert_array_equal(found, (want if dtype == "float32" else np.rint(want)).astype(dtype))
+
+
+PHYSICAL = {
+    "middle": lambda pixels: np.abs(np.arange(len(DATES)) - 3)[:, None, None] + np.zeros(pixels.shape[2:]),
+    "clearest": lambda pixels: pixels[:, 0],
+    "greenest": lambda pixels: -(pixels[:, 2] - pixels[:, 1]) / np.maximum(pixels[:, 2] + pixels[:, 1], 1e-9),
+}
+
+
+@pytest.mark.parametrize("method", PHYSICAL)
+def test_one_observation_gives_all_bands_of_a_pixel(tmp_path: Path, method: Any) -> None:
+    days = tuple(str(date(2018, 7, 1) + timedelta(days=5 * n)) for n in range(len(DATES)))
+    series = make_series(tmp_path, dates=days)
+    made = compose(series, tmp_path / "made.zarr", Recipe(method))
+    rank = PHYSICAL[method](np.maximum(series.pixels.astype(np.float32) * np.float32(1e-4) - np.float32(0.1), -1))
+    rank = np.where(series.valid, rank, np.inf)
+    there = series.valid.any(0)
+    image = made.read("image").astype(int)
+    # The pixel of all bands is one of the dates', and no valid date ranks better.
+    same = (series.pixels == image[None]).all(1) & series.valid
+    assert same.any(0)[there].all()
+    if method != "greenest":
+        best = np.take_along_axis(rank, same.argmax(0)[None], 0)[0]
+        np.testing.assert_array_equal(best[there], rank.min(0)[there])
+
+
+def test_the_greenest_pixel_has_the_highest_ndvi_of_its_valid_dates(tmp_path: Path) -> None:
+    pixels = np.full((3, 3, 16, 16), 3000, "uint16")
+    pixels[1, 2], pixels[2, 2] = 9000, 9500
+    valid = np.ones((3, 16, 16), "uint8")
+    valid[2, :8] = 0
+    paths = [
+        write_store(tmp_path / f"{n}.zarr", f"s{n}", f"2018-07-0{n + 1}", pixels[n], valid[n], scale=1.0)
+        for n in range(3)
+    ]
+    made = compose(Series(tuple(paths), pixels, valid), tmp_path / "g.zarr", Recipe("greenest")).read("image")
+    assert (made[2, :8] == 9000).all()
+    assert (made[2, 8:] == 9500).all()
+
+
+def test_among_equals_the_earliest_wins_whatever_the_order_of_the_inputs(tmp_path: Path) -> None:
+    valid = np.ones((16, 16), "uint8")
+    for n, day in ((1, "2018-07-09"), (2, "2018-07-01")):
+        write_store(tmp_path / f"{n}.zarr", f"s{n}", day, np.full((3, 16, 16), n, "uint16"), valid)
+    for n, order in enumerate(((1, 2), (2, 1))):
+        paths = tuple(tmp_path / f"{number}.zarr" for number in order)
+        write_composite(tmp_path / f"c{n}.zarr", read_observations(paths, Recipe("middle")), Recipe("middle"), 1 << 20)
+        assert (Tiles(tmp_path / f"c{n}.zarr").read("image") == 2).all()
+    assert (tmp_path / "c0.zarr/manifest.json").read_bytes() == (tmp_path / "c1.zarr/manifest.json").read_bytes()
+
+
+def test_seasons_of_a_year_become_bands_of_their_own(tmp_path: Path) -> None:
+    series = make_series(tmp_path)
+    year = compose(series, tmp_path / "2018.zarr", Recipe("median", "year", "season"), 0, 1, 2, 3, 4, 5)
+    assert year.scene == "2018"
+    assert year.names == ("blue_DJF", "red_DJF", "nir_DJF", "blue_JJA", "red_JJA", "nir_JJA")
+    both = series.valid[:2].any(0) & series.valid[2:6].any(0)
+    np.testing.assert_array_equal(year.read("valid"), both)
+    want = np.concatenate([np.rint(nanmedian(series.seen(0, 1))), np.rint(nanmedian(series.seen(2, 3, 4, 5)))])
+    np.testing.assert_array_equal(year.read("image"), np.where(both, want, 0))
+    fewest = np.minimum(series.valid[:2].sum(0), series.valid[2:6].sum(0))
+    np.testing.assert_array_equal(year.read("count"), fewest)
+    assert year.physical(("red_JJA",)).shape == (1, 75, 60)
+
+
+def test_only_the_parts_that_were_asked_for_are_stacked_in_that_order(tmp_path: Path) -> None:
+    series = make_series(tmp_path)
+    recipe = Recipe("median", "all", "month", ("07", "06"))
+    made = compose(series, tmp_path / "all.zarr", recipe)
+    assert made.names[::3] == ("blue_07", "blue_06")
+    assert made.attributes["scenes"] == ["s3", "s4", "s6", "s2"]
+    with pytest.raises(BadInputError, match=r"period all has no scene in 03; it has scenes in 12, 01, 06, 07, 08"):
+        read_observations(series.paths, Recipe("median", "all", "month", ("03", "07")))
+
+
+def test_a_composite_says_what_it_is_made_of(tmp_path: Path) -> None:
+    made = compose(make_series(tmp_path), tmp_path / "2018-JJA.zarr", Recipe("median", "season"), 2, 3, 5)
+    told = made.attributes
+    assert (made.scene, made.names, made.scaling) == ("2018-JJA", BANDS, (1e-4, -0.1))
+    assert told["scenes"] == ["s2", "s3", "s5"]
+    assert told["datetime"] == "2018-07-16T00:00:00Z"
+    assert (told["start_datetime"], told["end_datetime"]) == ("2018-06-03T00:00:00Z", "2018-08-30T00:00:00Z")
+    assert told["valid_fraction"] == pytest.approx(made.read("valid").mean(), abs=1e-6)
+    assert layout_of(made) == Layout(16, 48)
+    assert sum(path.is_file() for path in made.path.rglob("*")) == 3 * Layout(16, 48).files((75, 60)) + 10
+    assert faults(made) == []
+
+
+def test_a_pixel_that_nobody_saw_is_not_valid_and_no_warning_is_raised(tmp_path: Path) -> None:
+    valid = np.zeros((16, 16), "uint8")
+    paths = tuple(
+        write_store(tmp_path / f"{n}.zarr", f"s{n}", "2018-07-01", np.full((3, 16, 16), 9, kind), valid)
+        for n, kind in enumerate(("uint16", "uint16"))
+    )
+    for method in ("median", "middle", "greenest", "clearest"):
+        made = tmp_path / f"{method}.zarr"
+        write_composite(made, read_observations(paths, Recipe(method)), Recipe(method), 1 << 20)
+        assert not Tiles(made).read("valid").any()
+        assert not Tiles(made).read("image").any()
+
+
+def test_stores_that_do_not_fit_are_all_named_with_what_is_wrong(tmp_path: Path) -> None:
+    pixels, valid = np.ones((3, 16, 16), "uint16"), np.ones((16, 16), "uint8")
+    write: Callable[..., Path] = lambda name, **more: write_store(  # noqa: E731
+        tmp_path / f"{name}.zarr", name, "2018-07-02", more.pop("pixels", pixels), valid, **more
+    )
+    first = write_store(tmp_path / "first.zarr", "first", "2018-07-01", pixels, valid)
+    others = (
+        write("moved", left=500010.0),
+        write("scaled", scale=1.0),
+        write("typed", pixels=pixels.astype("int16")),
+        write("named", names=("blue", "green", "nir")),
+    )
+    with pytest.raises(BadInputError) as told:
+        read_observations((first, *others), Recipe("median"))
+    for words in (
+        "moved.zarr has another grid",
+        "scaled.zarr has scale and offset (1.0, -0.1) instead of (0.0001, -0.1)",
+        "typed.zarr has type int16 instead of uint16",
+        "named.zarr has bands",
+    ):
+        assert words in str(told.value)
+    with pytest.raises(BadInputError, match="scene first is given twice"):
+        read_observations((first, first), Recipe("median"))
+    with pytest.raises(BadInputError, match="method greenest needs band red; there are blue, green, nir"):
+        read_observations((tmp_path / "named.zarr",), Recipe("greenest"))
+    with pytest.raises(BadInputError, match=r"undated.zarr tells no date \(nothing\)"):
+        read_observations((write_store(tmp_path / "undated.zarr", "u", None, pixels, valid),), Recipe("median"))
+
+
+def test_scenes_of_two_periods_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match=r"scenes of 3 periods were given \(2018-DJF, 2018-JJA, 2019-JJA\)"):
+        read_observations(make_series(tmp_path, size=20).paths, Recipe("median", "season"))
+
+
+@pytest.mark.parametrize(
+    ("day", "kind", "stack", "want"),
+    [
+        ("2017-12-31", "season", "none", Period("2018-DJF", date(2017, 12, 1), date(2018, 2, 28))),
+        ("2020-02-29", "season", "none", Period("2020-DJF", date(2019, 12, 1), date(2020, 2, 29))),
+        ("2018-11-30", "season", "month", Period("2018-SON", date(2018, 9, 1), date(2018, 11, 30))),
+        ("2017-12-01", "year", "none", Period("2017", date(2017, 1, 1), date(2017, 12, 31))),
+        ("2017-12-01", "year", "season", Period("2018", date(2017, 12, 1), date(2018, 11, 30))),
+        ("2017-12-01", "year", "month", Period("2017", date(2017, 1, 1), date(2017, 12, 31))),
+        ("2018-12-05", "month", "none", Period("2018-12", date(2018, 12, 1), date(2018, 12, 31))),
+        ("2018-12-05", "all", "season", Period("all")),
+    ],
+)
+def test_a_day_belongs_to_its_period(day: str, kind: Any, stack: str, want: Period) -> None:
+    assert period_of(date.fromisoformat(day), kind, stack) == want
+
+
+@given(day=st.dates(date(1972, 7, 23), date(2099, 11, 30)), kind=st.sampled_from(["year", "season", "month"]))
+def test_every_day_lies_in_its_period_and_periods_follow_each_other(day: date, kind: Any) -> None:
+    period = period_of(day, kind)
+    assert period.first is not None
+    assert period.last is not None
+    assert period.first <= day <= period.last
+    assert period_of(period.first, kind) == period_of(period.last, kind) == period
+    assert period_of(period.last + timedelta(days=1), kind).first == period.last + timedelta(days=1)
+
+
+def test_the_parts_of_a_day() -> None:
+    assert [part_of(date(2018, month, 3), "season") for month in (12, 2, 3, 8, 11)] == [
+        "DJF",
+        "DJF",
+        "MAM",
+        "JJA",
+        "SON",
+    ]
+    assert part_of(date(2018, 3, 3), "month") == "03"
+    assert part_of(date(2018, 3, 3), "none") == ""
+
+
+def test_parts_must_be_shorter_than_their_period() -> None:
+    assert too_coarse("year", "season", ("DJF",)) == too_coarse("all", "month") == too_coarse("all", "none") == ""
+    assert "month is no part of composite.period month" in too_coarse("month", "month")
+    assert "season is no part of composite.period season" in too_coarse("season", "season")
+    assert "13 are no months; there are 01, 02" in too_coarse("year", "month", ("13",))
+    assert "composite.stack is none" in too_coarse("year", "none", ("JJA",))
+    with pytest.raises(UsageError, match="no part of"):
+        Recipe("median", "month", "season")
+    with pytest.raises(UsageError, match="needs a --method"):
+        Recipe("none")
+
+
+def test_the_config_says_what_a_composite_cannot_go_with() -> None:
+    asset = {"label": {"asset": "scl", "classes": ["a", "b"]}, "search": {"catalog": "c"}}
+    with pytest.raises(UsageError, match=r"composite.method median mixes scenes, so labels cannot be the asset scl"):
+        check({**asset, "composite": {"method": "median"}})
+    source = {"label": {"source": "l.tif", "classes": ["a", "b"]}, "search": {"catalog": "c"}}
+    with pytest.raises(UsageError, match=r"composite.stack season is no part of composite.period season"):
+        check({**source, "composite": {"method": "median", "period": "season", "stack": "season"}})
+    with pytest.raises(UsageError, match=r"composite.method greenest needs band red among preprocess.bands"):
+        check({**source, "composite": {"method": "greenest"}, "preprocess": {"bands": ["nir"]}})
+    check({**source, "composite": {"method": "greenest", "period": "year", "stack": "month"}})
+    check(asset)
+
+
+def test_the_command_makes_one_and_its_record_names_the_scenes(tmp_path: Path, run: Run) -> None:
+    series = make_series(tmp_path, size=20)
+    words = ("composite", "--tiles", *series.paths[2:6], "--period", "season", "--composite", tmp_path / "c.zarr")
+    assert run(*words).code == 2
+    assert run(*words, "--method", "median").code == 0
+    assert Tiles(tmp_path / "c.zarr").scene == "2018-JJA"
+    assert "2.zarr" in (tmp_path / "c.zarr.run.json").read_text()
+
+
+PEAK = r"""
+import re, sys
+from pathlib import Path
+from eopipe.composites import write_composite
+from eopipe.observations import Recipe, read_observations
+recipe = Recipe("median")
+seen = read_observations(tuple(map(Path, sys.argv[3:])), recipe)
+seen.first.read("image", slice(0, 8), slice(0, 8))
+def peak():
+    # The kernel's own mark of this program; getrusage also tells that of the parent before the fork.
+    return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])
+before = peak()
+write_composite(Path(sys.argv[1]), seen, recipe, int(sys.argv[2]))
+print((peak() - before) // 1024)
+"""
+
+
+def test_memory_is_bounded_by_the_budget_and_one_shard_however_many_dates(tmp_path: Path) -> None:
+    edge, layout = 1024, Layout(128, 512)
+    valid = np.ones((edge, edge), "uint8")
+    pixels = np.random.default_rng(0).integers(0, 9999, (3, edge, edge), "uint16")
+    store = write_store(tmp_path / "0.zarr", "s00", "2018-07-01", pixels, valid, layout=layout)
+    paths = [store]
+    for number in range(1, 40):
+        # The same pixels under another scene's name.
+        path = tmp_path / f"{number}.zarr"
+        path.mkdir()
+        for part in ("image", "valid", "x", "y", "spatial_ref"):
+            (path / part).symlink_to(store / part)
+        told = (store / "zarr.json").read_text().replace('"s00"', f'"s{number:02}"')
+        (path / "zarr.json").write_text(told)
+        paths.append(path)
+    # All dates of the raster are 252 MB, those of one shard 63 MB; a shard of the composite is 1.5 MB.
+    words = [sys.executable, "-c", PEAK, tmp_path / "c.zarr", str(16 << 20), *paths]
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 40, "MB above what the process took before"
+    np.testing.assert_array_equal(Tiles(tmp_path / "c.zarr").read("image"), pixels)

@@ -1,0 +1,79 @@
+"""The number of files that a run takes is known before it runs, since clusters count files."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from odc.geo.geobox import GeoBox
+from scenery import CRS, Catalog, Run
+
+from eopipe.grid import grid_json, make_grid
+from eopipe.planning.needs import store_files
+from eopipe.publish import write_json
+from eopipe.store import Layout, add_array, new_store
+
+GRANULE = (10980, 10980)
+
+
+def grid_of(shape: tuple[int, int]) -> GeoBox:
+    """A grid of pixels of 10 m whose first is that of the scenes of `Catalog`."""
+    height, width = shape
+    return make_grid((500000.0, 5100000.0 - 10 * height, 500000.0 + 10 * width, 5100000.0), CRS, 10.0, (0, 0))
+
+
+def count(folder: Path) -> int:
+    return sum(path.is_file() for path in folder.rglob("*"))
+
+
+@settings(max_examples=25)
+@given(
+    shape=st.tuples(st.integers(1, 150), st.integers(1, 150)),
+    chunk=st.sampled_from([16, 32]),
+    chunks=st.integers(1, 4),
+    arrays=st.integers(1, 3),
+    bands=st.integers(1, 3),
+    empty=st.booleans(),
+)
+def test_a_store_takes_as_many_files_as_predicted(
+    tmp_path_factory: pytest.TempPathFactory,
+    shape: tuple[int, int],
+    chunk: int,
+    chunks: int,
+    arrays: int,
+    bands: int,
+    empty: bool,
+) -> None:
+    place, layout = tmp_path_factory.mktemp("store") / "t.zarr", Layout(chunk, chunk * chunks)
+    with new_store(place, grid_of(shape), tuple(f"b{n}" for n in range(bands)), "s", {}) as group:
+        for name in ("image", "valid", "count")[:arrays]:
+            whole = (bands, *shape) if name == "image" else shape
+            # Nothing but the fill value is written too: a file that is not there would read as fill.
+            add_array(group, name, whole, "uint16", layout)[:] = np.full(whole, 0 if empty else 7, np.uint16)
+    assert count(place) == store_files(shape, layout, arrays)
+
+
+@pytest.mark.parametrize("shape", [(64, 48), (100, 33), (16, 16)])
+@pytest.mark.parametrize("shard", [16, 32, 64])
+def test_preprocess_makes_as_many_files_as_predicted(
+    catalog: Catalog, run: Run, tmp_path: Path, shape: tuple[int, int], shard: int
+) -> None:
+    item = catalog.add("scene")
+    (catalog.root / "s0" / "scene.json").write_text(json.dumps(item))
+    write_json(tmp_path / "grid.json", grid_json(grid_of(shape)))
+    words = ("--scene", catalog.root / "s0", "--grid", tmp_path / "grid.json", "--tiles", tmp_path / "tiles.zarr")
+    ended = run("preprocess", *words, "--bands", "blue", "red", "--chunk", 16, "--shard", shard)
+    assert ended.code == 0, ended.said
+    assert count(tmp_path / "tiles.zarr") == store_files(shape, Layout(16, shard), 2)
+
+
+@pytest.mark.parametrize("chip", [64, 128])
+def test_tiles_and_labels_of_ten_thousand_chips_take_few_files(chip: int) -> None:
+    """Of chips this large, so many granules are needed; the layout is the default one."""
+    granules = -(-10_000 // (GRANULE[0] // chip) ** 2)
+    layout = Layout()
+    assert chip <= layout.chunk
+    tiles, labels = (granules * store_files(GRANULE, layout, 2) for _ in ("image, valid", "label, valid"))
+    assert tiles + labels <= 400

@@ -1,0 +1,214 @@
+"""Masks tell which pixels are usable, whatever kind of asset they come from and however the scene is cut."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scenery import Array, Catalog, Run, numbered, write_raster
+from test_preprocess import preprocess, ready, stored
+
+from eopipe.errors import BadInputError, UsageError
+from eopipe.scenes.item import Band
+from eopipe.scenes.masks import Mask, mask_of
+from eopipe.store import Tiles
+
+ALL = np.ones((1, 256), bool)
+
+
+def band(name: str) -> Band:
+    return Band(name, Path(f"{name}.tif"), 1.0, 0.0, None)
+
+
+def usable(mask: Mask, values: Array) -> list[int]:
+    """Return the numbers among these that the mask leaves usable."""
+    return [int(v) for v in values[0][mask.usable(values, np.ones(values.shape, bool))[0]]]
+
+
+@pytest.mark.parametrize("name", ["scl", "SCL", "SCL_20m"])
+def test_the_scene_classification_leaves_ground_and_water(name: str) -> None:
+    assert usable(mask_of(band(name)), np.arange(12, dtype=np.uint8)[None]) == [2, 4, 5, 6, 7]
+
+
+def test_fmask_leaves_what_has_none_of_its_bits() -> None:
+    # Clear, cirrus, cloud, adjacent, shadow, snow, water, high aerosol, water with high aerosol.
+    values = np.array([[0, 1, 2, 4, 8, 16, 32, 192, 224]], np.uint8)
+    assert usable(mask_of(band("Fmask")), values) == [0, 1, 32, 192, 224]
+
+
+def test_qa_pixel_of_landsat_is_read_by_its_bits() -> None:
+    # The product guide's examples: fill, clear, water, dilated cloud, cloud, cloud and cirrus, shadow, snow.
+    values = np.array([[1, 21824, 21952, 21826, 22280, 54596, 23888, 30048]], np.uint16)
+    assert usable(mask_of(band("qa_pixel")), values) == [21824, 21952]
+
+
+def test_bits_that_the_user_names_count_instead_of_the_standard_ones() -> None:
+    values = np.array([[0, 2, 4, 8, 16, 24]], np.uint8)
+    assert usable(mask_of(band("fmask"), masked=(4,)), values) == [0, 2, 4, 8]
+    assert usable(mask_of(band("quality"), "bits", (3, 4)), values) == [0, 2, 4]
+
+
+@pytest.mark.parametrize("dtype", [np.int16, np.uint32, np.int64])
+def test_bits_of_wider_numbers_are_the_same_bits(dtype: Any) -> None:
+    assert usable(mask_of(band("quality"), "bits", (1, 3)), np.arange(16, dtype=dtype)[None]) == [0, 1, 4, 5]
+
+
+@pytest.mark.parametrize("name", ["cld", "cloud", "cloud_probability", "CLD_20m"])
+def test_a_cloud_probability_above_the_limit_is_not_usable(name: str) -> None:
+    values = np.array([[0, 39, 40, 41, 100, 255]], np.uint8)
+    assert usable(mask_of(band(name)), values) == [0, 39, 40]
+    assert usable(mask_of(band(name), most=0), values) == [0]
+
+
+def test_numbers_for_no_data_are_no_probability() -> None:
+    values = np.array([[-9999.0, math.nan, 0.0, 50.0]], np.float32)
+    mask = mask_of(band("clear"), "probability")
+    assert mask.usable(values, np.isfinite(values)).tolist() == [[False, False, True, False]]
+
+
+def test_a_mask_that_is_not_known_is_told_with_those_that_are() -> None:
+    with pytest.raises(UsageError, match=r"mask udm2 is none that eopipe knows \(scl, fmask, qa_pixel, .*mask_as"):
+        mask_of(band("udm2"))
+
+
+@pytest.mark.parametrize("told", ["classes", "bits"])
+def test_a_mask_of_a_told_kind_needs_its_numbers(told: Any) -> None:
+    with pytest.raises(UsageError, match=f"read as {told}, but no standard ones are known: name them by masked"):
+        mask_of(band("udm2"), told)
+
+
+def test_classes_alone_say_how_a_mask_that_is_not_known_is_read() -> None:
+    assert mask_of(band("udm2"), masked=(3, 1, 3)) == Mask(band("udm2"), "classes", (1, 3))
+
+
+@pytest.mark.parametrize(("name", "told"), [("scl", "bits"), ("fmask", "classes"), ("cloud", "classes")])
+def test_standard_numbers_do_not_leak_into_another_reading(name: str, told: Any) -> None:
+    with pytest.raises(UsageError, match="no standard ones"):
+        mask_of(band(name), told)
+
+
+def test_contradictions_are_told() -> None:
+    with pytest.raises(UsageError, match="give max_probability instead of masked"):
+        mask_of(band("cloud"), masked=(1,))
+    with pytest.raises(UsageError, match="bit numbers from 0 to 31"):
+        mask_of(band("fmask"), masked=(1, 64))
+    with pytest.raises(BadInputError, match="bits need whole numbers"):
+        mask_of(band("fmask")).usable(np.zeros((2, 2), np.float32), np.ones((2, 2), bool))
+
+
+@given(
+    kind=st.sampled_from(["classes", "bits", "probability"]),
+    masked=st.sets(st.integers(0, 7), min_size=1).map(tuple),
+    dtype=st.sampled_from([np.uint8, np.uint16]),
+    data=st.data(),
+)
+@settings(max_examples=40)
+def test_the_table_says_what_the_pixels_say(kind: Any, masked: tuple[int, ...], dtype: Any, data: Any) -> None:
+    values = data.draw(arrays(dtype, (5, 7)))
+    mask = Mask(band("any"), kind, tuple(sorted(masked)))
+    there = np.ones(values.shape, bool)
+    np.testing.assert_array_equal(mask.usable(values, there), mask.usable(values.astype(np.int64), there))
+
+
+def by_hand(out: Array, margin: int) -> Array:
+    """Grow by a disk as its definition says, pixel by pixel."""
+    grown = out.copy()
+    for row, col in np.argwhere(out):
+        y, x = np.ogrid[: out.shape[0], : out.shape[1]]
+        grown |= (y - row) ** 2 + (x - col) ** 2 <= margin**2
+    return grown
+
+
+@given(out=arrays(np.bool_, (17, 23), elements=st.integers(0, 20).map(lambda n: n == 0)), margin=st.integers(0, 9))
+@settings(max_examples=40)
+def test_dilation_is_a_disk(out: Array, margin: int) -> None:
+    mask = Mask(band("any"), "classes", (1,), margin=margin)
+    good = mask.usable(out.astype(np.uint8), np.ones(out.shape, bool))
+    np.testing.assert_array_equal(good, ~by_hand(out, margin))
+
+
+def test_what_lies_beyond_the_mask_is_not_usable_but_does_not_grow() -> None:
+    there = np.ones((5, 5), bool)
+    there[:, :2] = False
+    mask = Mask(band("any"), "classes", (0,), margin=2)
+    np.testing.assert_array_equal(mask.usable(np.where(there, 4, 0).astype(np.uint8), there), there)
+
+
+def clouded(catalog: Catalog, scl: Array, steps: dict[str, float] | None = None) -> Path:
+    """Build a scene with these classes."""
+    shape = (64, 48)
+    catalog.add(bands={"blue": numbered(shape), "red": numbered(shape, 101), "scl": scl}, steps=steps)
+    return ready(catalog)
+
+
+@pytest.mark.parametrize("margin", [1, 5, 20])
+@pytest.mark.parametrize("shard", [16, 32, 64])
+def test_dilation_does_not_depend_on_how_the_scene_is_cut(catalog: Catalog, run: Run, margin: int, shard: int) -> None:
+    scl = np.where(np.random.default_rng(margin).random((64, 48)) < 0.004, 9, 4).astype(np.uint8)
+    scene = clouded(catalog, scl)
+    ended = preprocess(run, scene, "--dilate", margin, size=("--chunk", 16, "--shard", shard))
+    assert ended.code == 0, ended.said
+    np.testing.assert_array_equal(stored(scene)[1], ~by_hand(scl == 9, margin))
+
+
+def test_dilation_counts_pixels_of_the_grid(catalog: Catalog, run: Run) -> None:
+    scl = np.full((32, 24), 4, np.uint8)
+    scl[10, 11] = 9
+    scene = clouded(catalog, scl, {"scl": 20.0})
+    assert preprocess(run, scene, "--dilate", 3).code == 0
+    np.testing.assert_array_equal(stored(scene)[1], ~by_hand((scl == 9).repeat(2, 0).repeat(2, 1), 3))
+
+
+@pytest.mark.parametrize("stated", [0, None])
+def test_the_clearest_sky_is_a_measurement_even_where_the_item_calls_it_no_data(
+    catalog: Catalog, run: Run, stated: int | None
+) -> None:
+    shape = (64, 48)
+    cloud = (np.arange(64 * 48).reshape(shape) % 101).astype(np.uint8)
+    item = catalog.add(bands={"blue": numbered(shape), "red": numbered(shape), "cloud": cloud})
+    item["assets"]["cloud"]["raster:bands"][0]["nodata"] = stated
+    scene = ready(catalog)
+    ended = preprocess(run, scene, "--mask", "cloud", "--max-probability", 60)
+    assert ended.code == 0, ended.said
+    np.testing.assert_array_equal(stored(scene)[1], cloud <= 60)
+
+
+def test_a_mask_of_bits_comes_through_the_stage(catalog: Catalog, run: Run) -> None:
+    shape = (64, 48)
+    fmask = (np.arange(64 * 48).reshape(shape) % 256).astype(np.uint8)
+    item = catalog.add("HLS.S30.T33TWL", bands={"B04": numbered(shape), "Fmask": fmask}, nodata=None)
+    write_raster(catalog.root / "s0" / "Fmask.tif", fmask, nodata=255)
+    for asset in item["assets"].values():
+        asset["raster:bands"] = []
+    scene = ready(catalog)
+    ended = preprocess(run, scene, "--mask", "Fmask", bands=("B04",))
+    assert ended.code == 0, ended.said
+    np.testing.assert_array_equal(stored(scene)[1], (fmask & 0b11110) == 0)
+
+
+def test_no_mask_leaves_every_measurement(catalog: Catalog, run: Run) -> None:
+    scene = clouded(catalog, np.full((64, 48), 9, np.uint8))
+    assert preprocess(run, scene, "--mask", "none").code == 0
+    assert stored(scene)[1].all()
+
+
+def test_an_unknown_mask_ends_before_anything_is_read(catalog: Catalog, run: Run) -> None:
+    scene = clouded(catalog, np.full((64, 48), 4, np.uint8))
+    ended = preprocess(run, scene, "--mask", "red")
+    assert ended.code == 2
+    assert "mask red is none that eopipe knows" in ended.said
+    assert not (scene.parent.parent / "tiles.zarr").exists()
+
+
+def test_saturated_pixels_are_not_usable_and_counted(catalog: Catalog, run: Run) -> None:
+    scene = clouded(catalog, np.full((64, 48), 4, np.uint8))
+    assert preprocess(run, scene, "--saturated", 3000).code == 0
+    image, valid = stored(scene)
+    np.testing.assert_array_equal(valid, numbered((64, 48), 101) < 3000)
+    assert image[1].max() == 3172, "the number itself is kept"
+    share = Tiles(scene.parent.parent / "tiles.zarr").attributes["quality"]["saturated"]
+    assert share == pytest.approx((~valid).mean(), abs=1e-6)

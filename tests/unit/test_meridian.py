@@ -1,0 +1,131 @@
+"""What lies across 180 degrees is found, and its grid is small."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scenery import Catalog, Run
+from shapely.geometry import box, mapping, shape
+
+from eopipe.errors import UsageError
+from eopipe.publish import read_json
+from eopipe.scenes.area import area_geometry, choose_grid
+from eopipe.scenes.meridian import joined, meet, split
+
+TENTHS = st.integers(-1800, 1799).map(lambda n: n / 10)
+
+
+def wrapped(west: float, south: float, width: float, height: float, *, cut: bool) -> dict[str, Any]:
+    """A box anywhere, written as catalogs write it: cut at 180 degrees, or with edges that jump."""
+    whole = box(west, south, west + width, south + height)
+    if cut:
+        return dict(mapping(split(whole)))
+    ring = [[x - 360 if x > 180 else x, y] for x, y in whole.exterior.coords]
+    return {"type": "Polygon", "coordinates": [ring]}
+
+
+@given(TENTHS, st.integers(-80, 70), st.integers(1, 90), st.integers(1, 10), st.booleans())
+def test_a_place_in_one_piece_has_its_size_wherever_it_lies(
+    west: float, south: int, width: int, height: int, cut: bool
+) -> None:
+    place = joined(wrapped(west, south, width, height, cut=cut))
+    assert place.area == pytest.approx(width * height)
+    again = split(place)
+    assert again.area == pytest.approx(width * height)
+    assert again.bounds[0] >= -180
+    assert again.bounds[2] <= 180
+
+
+@given(TENTHS, TENTHS, st.integers(1, 20), st.integers(1, 20), st.booleans(), st.booleans())
+def test_two_places_meet_as_they_would_anywhere_else(
+    one: float, other: float, width: int, breadth: int, cut: bool, cut_too: bool
+) -> None:
+    # Off the tenths, so that no two edges are one.
+    a = wrapped(one, 0, width, 1, cut=cut)
+    b = wrapped(other + 0.05 - (360 if other > 179.9 else 0), 0, breadth, 1, cut=cut_too)
+    apart = (other + 0.05 - one) % 360
+    assert meet(joined(a), joined(b)) == (apart < width or 360 - apart < breadth)
+
+
+def test_the_whole_earth_stays_the_whole_earth() -> None:
+    assert joined(dict(mapping(box(-180, -90, 180, 90)))).area == pytest.approx(360 * 180)
+
+
+def test_a_hole_moves_with_its_polygon() -> None:
+    outer = [[170, 0], [-170, 0], [-170, 9], [170, 9], [170, 0]]
+    hole = [[178, 3], [-178, 3], [-178, 6], [178, 6], [178, 3]]
+    place = joined({"type": "Polygon", "coordinates": [outer, hole]})
+    assert place.area == pytest.approx(20 * 9 - 4 * 3)
+
+
+def test_a_box_across_180_degrees_is_cut_in_two() -> None:
+    geometry = area_geometry(None, (179.0, -17.0, -179.5, -16.0))
+    assert geometry is not None
+    assert geometry["type"] == "MultiPolygon"
+    assert shape(geometry).area == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize("bbox", [(-170.0, 0.0, -175.0, 1.0), (5.0, 0.0, 5.0, 1.0), (179.0, 0.0, 181.0, 1.0)])
+def test_a_box_whose_sides_are_mixed_up_is_a_mistake(bbox: tuple[float, ...]) -> None:
+    with pytest.raises(UsageError):
+        area_geometry(None, bbox)
+
+
+def item(west: float, south: float, code: str | None) -> dict[str, Any]:
+    asset = {"href": "red.tif", "proj:transform": [0.001, 0, west, 0, -0.001, south + 1], "proj:shape": [1000, 1000]}
+    told = {"proj:code": code} if code else {}
+    return {"id": "x", "properties": told, "assets": {"red": asset}, "geometry": wrapped(west, south, 1, 1, cut=True)}
+
+
+@given(st.integers(-70, 70), st.floats(0.1, 3), st.floats(0.1, 3))
+def test_the_grid_across_180_degrees_is_as_small_as_the_area(south: int, before: float, after: float) -> None:
+    area = area_geometry(None, (180 - before, south, after - 180, south + 1))
+    there = choose_grid([item(179.5, south, None)], ("red",), area, "auto", 100.0)
+    elsewhere = area_geometry(None, (174 - before, south, 174 + after, south + 1))
+    here = choose_grid([item(173.5, south, None)], ("red",), elsewhere, "auto", 100.0)
+    assert there.shape[0] <= here.shape[0] * 1.2
+    assert there.shape[1] <= here.shape[1] * 1.2 + 2
+
+
+def test_a_grid_of_degrees_goes_on_beyond_180() -> None:
+    area = area_geometry(None, (179.0, -17.0, -179.0, -16.0))
+    grid = choose_grid([item(179, -17, "EPSG:4326")], ("red",), area, "EPSG:4326", None)
+    assert grid.shape == (1000, 2000)
+    chosen = choose_grid([item(179, -17, "EPSG:4326")], ("red",), area, "auto", 10.0)
+    assert str(chosen.crs) in ("EPSG:32701", "EPSG:32760")
+
+
+def test_a_map_that_is_cut_at_180_degrees_is_refused() -> None:
+    area = area_geometry(None, (179.0, -17.0, -179.0, -16.0))
+    with pytest.raises(UsageError, match="EPSG:3857 is cut"):
+        choose_grid([item(179, -17, None)], ("red",), area, "EPSG:3857", 10.0)
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_the_tiles_across_180_degrees_are_those_of_anywhere_else(
+    catalog: Catalog, tmp_path: Path, run: Run, cut: bool
+) -> None:
+    for shift in (0, 10):
+        for x in range(-3, 4):
+            # Tile t0 lies from 179.5 to 180.5.
+            made = catalog.add(f"t{x}_{shift}", {"red": catalog_pixels()})
+            made["geometry"] = wrapped((179.5 + x - shift + 180) % 360 - 180, 0, 1, 1, cut=cut)
+    found = {}
+    for shift in (0, 10):
+        sides = [(side - shift + 180) % 360 - 180 for side in (179.0, 180.7)]
+        words = ("--bbox", sides[0], 0.1, sides[1], 0.9, "--crs", "EPSG:32701", "--resolution", 500, "--assets", "red")
+        place = tmp_path / str(shift)
+        words += ("--items", place / "items", "--grid", place / "grid.json", "--selection", place / "selection.json")
+        ended = run("search", "--catalog", catalog.write(), *words)
+        assert ended.code == 0, ended.said
+        found[shift] = sorted(p.stem.partition("_")[0] for p in (place / "items").glob("*.geojson"))
+        assert read_json(place / "grid.json")["shape"][1] < 800
+    assert found[0] == found[10] == ["t-1", "t0", "t1"]
+
+
+def catalog_pixels() -> Any:
+    import numpy as np
+
+    return np.ones((8, 8), np.uint8)

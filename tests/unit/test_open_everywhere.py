@@ -1,0 +1,130 @@
+"""A store opens in xarray, rioxarray and GDAL with its pixels in their place."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import rasterio
+import rioxarray  # noqa: F401 - gives arrays of xarray their place
+import xarray
+import zarr
+from affine import Affine
+from gdal import Gdal, at_hand
+from pyproj import CRS
+
+from eopipe.grid import make_grid
+from eopipe.store import Layout, Tiles, add_array, new_store
+
+GDALS = at_hand()
+# Zarr v3 as it was standardised, and shards, came with these.
+STANDARD, SHARDS = (3, 11), (3, 13)
+PLACES = {
+    "EPSG:32633": ((500000.0, 4999520.0, 500400.0, 5000000.0), 10.0),
+    "EPSG:4326": ((15.0, 45.0, 15.4, 45.48), 0.01),
+    "EPSG:3035": ((4321000.0, 3210000.0, 4329000.0, 3219600.0), 200.0),
+}
+
+
+@pytest.fixture(params=PLACES)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return write(tmp_path / "t.zarr", request.param)
+
+
+def write(path: Path, crs: str, *, shards: bool = True) -> Path:
+    """Write a store of two bands whose numbers tell their place."""
+    bounds, step = PLACES[crs]
+    grid = make_grid(bounds, crs, step, (0, 0))
+    pixels = np.arange(2 * 48 * 40, dtype="uint16").reshape(2, 48, 40)
+    with new_store(path, grid, ("red", "nir"), "s", {"datetime": "2020-01-01T00:00:00Z"}) as group:
+        if shards:
+            image = add_array(group, "image", pixels.shape, "uint16", Layout(16, 32), scale_factor=0.5, add_offset=-1.0)
+        else:
+            image = group.create_array(
+                "image", shape=pixels.shape, chunks=(2, 16, 16), dtype="uint16", dimension_names=("band", "y", "x")
+            )
+            image.attrs.update({"grid_mapping": "spatial_ref"})
+        image[:] = pixels
+        add_array(group, "valid", pixels.shape[1:], "uint8", Layout(16, 32))[:] = 1
+    return path
+
+
+def test_xarray_and_rioxarray_see_place_and_physical_values_without_being_told(store: Path) -> None:
+    grid = Tiles(store).grid
+    with xarray.open_zarr(store, decode_coords="all") as opened:
+        image = opened["image"]
+        assert image.dims == ("band", "y", "x")
+        assert image.rio.crs == CRS.from_user_input(str(grid.crs))
+        assert image.rio.transform().almost_equals(grid.affine, 1e-9)
+        assert opened["valid"].rio.crs == image.rio.crs
+        assert image.rio.bounds() == pytest.approx(tuple(grid.boundingbox.bbox))
+        # CF: stored * scale_factor + add_offset.
+        assert float(image[1, 47, 39]) == (2 * 48 * 40 - 1) * 0.5 - 1.0
+        names = {opened[axis].attrs["standard_name"] for axis in "xy"}
+        geographic = {"longitude", "latitude"}
+        assert names == (geographic if grid.crs.geographic else {"projection_x_coordinate", "projection_y_coordinate"})
+
+
+def test_the_grid_mapping_is_whole_by_cf(store: Path) -> None:
+    told = dict(zarr.open_group(store, mode="r")["spatial_ref"].attrs)
+    assert CRS.from_cf(told) == CRS.from_user_input(str(Tiles(store).grid.crs))
+    assert told["grid_mapping_name"]
+    assert CRS.from_wkt(str(told["spatial_ref"])) == CRS.from_wkt(str(told["crs_wkt"]))
+
+
+def test_the_attributes_keep_the_conventions_of_geozarr(store: Path) -> None:
+    told = Tiles(store).attributes
+    by_name = {entry["name"]: entry for entry in told["zarr_conventions"]}
+    # The identifiers of zarr-conventions/spatial and zarr-conventions/geo-proj, version 1.
+    assert by_name["spatial"]["uuid"] == "689b58e2-cf7b-45e0-9fff-9cfc0883d6b4"
+    assert by_name["proj"]["uuid"] == "f17cb550-5864-4468-aeb7-f3180cfb622f"
+    assert all(set(entry) <= {"name", "uuid", "schema_url", "spec_url", "description"} for entry in by_name.values())
+    assert CRS.from_user_input(told["proj:code"]) == CRS.from_user_input(str(Tiles(store).grid.crs))
+    left, bottom, right, top = told["spatial:bbox"]
+    affine, (height, width) = Affine(*told["spatial:transform"]), told["spatial:shape"]
+    assert (affine @ (0, 0), affine @ (width, height)) == (pytest.approx((left, top)), pytest.approx((right, bottom)))
+    assert told["spatial:dimensions"] == ["y", "x"]
+
+
+def test_two_lines_make_a_geotiff_for_every_program_that_reads_no_shards(store: Path, tmp_path: Path) -> None:
+    with xarray.open_zarr(store, decode_coords="all", mask_and_scale=False) as opened:
+        opened["image"].rio.to_raster(tmp_path / "image.tif")
+    with rasterio.open(tmp_path / "image.tif") as file:
+        assert file.crs == rasterio.CRS.from_user_input(str(Tiles(store).grid.crs))
+        assert file.transform.almost_equals(Tiles(store).grid.affine, 1e-9)
+        np.testing.assert_array_equal(file.read(), Tiles(store).read("image"))
+
+
+@pytest.mark.parametrize("gdal", GDALS, ids=lambda gdal: "GDAL " + ".".join(map(str, gdal.version)))
+def test_gdal_shows_the_image_in_its_place_where_it_reads_shards_and_else_says_why_not(
+    gdal: Gdal, tmp_path: Path
+) -> None:
+    store = write(tmp_path / "t.zarr", "EPSG:32633")
+    found = gdal.see(f'ZARR:"{store}":/image')
+    if "blosc" not in gdal.zarr:
+        pytest.skip(f"GDAL {gdal.version} was built without the Zarr driver and Blosc")
+    if gdal.version >= SHARDS:
+        in_place(found, store)
+    elif gdal.version >= (3, 8):
+        # https://github.com/OSGeo/gdal/pull/13708 added shards and crc32c.
+        assert found == {"error": "Unsupported codec: sharding_indexed"}
+    else:
+        assert found == {"error": ""}, "a driver that knows only drafts of Zarr v3 does not take it for its own"
+
+
+@pytest.mark.parametrize(
+    "gdal",
+    [gdal for gdal in GDALS if gdal.version >= STANDARD and gdal.zarr],
+    ids=lambda gdal: "GDAL " + ".".join(map(str, gdal.version)),
+)
+def test_but_for_the_shards_every_gdal_since_3_11_finds_place_and_pixels(gdal: Gdal, tmp_path: Path) -> None:
+    store = write(tmp_path / "t.zarr", "EPSG:32633", shards=False)
+    in_place(gdal.see(f'ZARR:"{store}":/image'), store)
+
+
+def in_place(found: dict[str, Any], store: Path) -> None:
+    tiles = Tiles(store)
+    assert found["error"] == ""
+    assert found["transform"] == pytest.approx(list(tiles.grid.affine.to_gdal()))
+    assert CRS.from_wkt(found["wkt"]) == CRS.from_user_input(str(tiles.grid.crs))
+    np.testing.assert_array_equal(np.array(found["pixels"]), tiles.read("image"))

@@ -1,0 +1,396 @@
+"""A plan tells scenes, files, bytes, chips and a verdict, and downloads nothing."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loopback import Loopback
+from PIL import Image
+from scenery import CRS, LEFT, STEP, TOP, Array, Catalog, Run, cut_into, write_raster
+
+from eopipe.config import check, load
+from eopipe.contract import Option, stage, to_args
+from eopipe.grid import grid_json, make_grid
+from eopipe.planning.chips import chips_of
+from eopipe.planning.chips import told as chips_told
+from eopipe.planning.command import Forecast, refusals, size_of
+from eopipe.planning.footprints import covered
+from eopipe.planning.frozen import frozen
+from eopipe.planning.needs import Need, store_files, typical
+from eopipe.planning.table import spoken
+from eopipe.planning.trial import weigh
+from eopipe.planning.view import View, degrees, round_degrees, view_of
+from eopipe.publish import files, write_json
+from eopipe.scenes.patience import Terms
+from eopipe.scenes.sizes import asset_sizes
+from eopipe.store import Layout, add_array, new_store
+
+SHAPE = (96, 160)
+ROOT = Path(__file__).parents[2]
+SHARED = ROOT.parent / "shared/data"
+
+
+def sprinkled(seed: int, shape: tuple[int, int] = SHAPE) -> Array:
+    """Pixels that compress like nothing else: noise over a slope."""
+    random = np.random.default_rng(seed)
+    return (1000 + np.add.outer(np.arange(shape[0]), np.arange(shape[1])) + random.integers(0, 60, shape)).astype(
+        "uint16"
+    )
+
+
+def scenes(catalog: Catalog, count: int = 3, **item: Any) -> None:
+    for n in range(count):
+        told = {
+            "datetime": f"2023-0{n + 5}-01T10:00:00Z",
+            "eo:cloud_cover": 10.0 * n,
+            "grid:code": f"MGRS-33TW{'LM'[n % 2]}",
+        }
+        bands = {"blue": sprinkled(n), "red": sprinkled(n + 9), "scl": np.full(SHAPE, 4, np.uint8)}
+        catalog.add(f"scene-{n}", bands, shape=SHAPE, properties=told, **item)
+
+
+def write(place: Path, **changes: dict[str, Any]) -> dict[str, Any]:
+    """A config for the scenes, with a raster of labels whose classes come in stripes."""
+    codes = (np.arange(SHAPE[0])[:, None] // 7 + np.arange(SHAPE[1]) // 9) % 3
+    write_raster(place / "labels.tif", codes.astype(np.uint8), nodata=2)
+    config: dict[str, Any] = {
+        "search": {"catalog": "catalog", "assets": ["blue", "red", "scl"]},
+        "preprocess": {"bands": ["blue", "red"], "chunk": 16, "shard": 64},
+        "label": {"source": "labels.tif", "classes": ["a", "b"], "chunk": 16, "shard": 64},
+        "split": {"method": "west-east", "fractions": [0.5, 0.2, 0.3], "chip": 16},
+        "train": {"depth": 2},
+    }
+    config |= {name: config.get(name, {}) | values for name, values in changes.items()}
+    (place / "config.yaml").write_text(yaml.safe_dump(config))
+    return check(config)
+
+
+@pytest.fixture
+def place(tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to plan in, with three scenes."""
+    monkeypatch.chdir(tmp_path)
+    scenes(catalog)
+    catalog.write()
+    return tmp_path
+
+
+def planned(run: Run, place: Path, *words: object) -> dict[str, Any]:
+    ended = run("plan", "--config", "config.yaml", *words)
+    assert ended.code == 0, ended.said
+    told: dict[str, Any] = json.loads((place / "plan/plan.json").read_text())
+    return told
+
+
+def test_a_plan_names_the_scenes_with_dates_cloud_and_bytes_and_leaves_no_results(place: Path, run: Run) -> None:
+    write(place)
+    told = planned(run, place)
+    assert [row["scene"] for row in told["scenes"]] == ["scene-0", "scene-1", "scene-2"]
+    assert [row["date"] for row in told["scenes"]] == ["2023-05-01", "2023-06-01", "2023-07-01"]
+    assert [row["cloud"] for row in told["scenes"]] == [0.0, 10.0, 20.0]
+    assert all(row["share_of_grid"] == 1.0 for row in told["scenes"])
+    sizes = [sum(file.stat().st_size for file in (place / "catalog" / f"s{n}").glob("*.tif")) for n in range(3)]
+    assert [row["bytes"] for row in told["scenes"]] == sizes
+    assert told["fetch"] == {"bytes": sum(sizes), "assets_of_unknown_size": 0}
+    assert not (place / "results").exists()
+    assert not (place / "state").exists()
+
+
+def test_the_same_plan_has_the_same_bytes(place: Path, run: Run) -> None:
+    write(place)
+    planned(run, place)
+    planned(run, place, "--out", "again")
+    for name in ("plan.json", "plan.geojson", "plan.png"):
+        assert (place / "plan" / name).read_bytes() == (place / "again" / name).read_bytes()
+
+
+SPLITS: dict[str, dict[str, Any]] = {
+    "strips": {},
+    "strips and a buffer": {"buffer": 5},
+    "blocks": {"method": "blocks", "block": 32, "fractions": [0.4, 0.3, 0.3]},
+    "checkerboard": {"method": "checkerboard", "block": 32},
+    "overlapping chips": {"stride": 8},
+    "dates": {
+        "method": "temporal",
+        "dates": ["2023-06-01", "2023-07-01"],
+        "allow": ["near-duplicate: the test's scenes"],
+    },
+    "scenes": {"method": "group", "by": "scene", "fractions": [0.34, 0.33, 0.33]},
+    "folds": {"method": "blocks", "block": 32, "folds": 3, "fold": 1},
+}
+
+
+@pytest.fixture
+def stores(place: Path, run: Run) -> Path:
+    """The tiles and labels that a plan foretells."""
+    seen = frozen(write(place))
+    words = ("--chunk", 16, "--shard", 64, "--grid", "grid.json")
+    write_json(place / "grid.json", grid_json(seen.grid))
+    for n, item in enumerate(seen.items.values()):
+        links = {name: asset | {"href": f"{name}.tif"} for name, asset in item["assets"].items()}
+        write_json(place / f"catalog/s{n}/scene.json", item | {"assets": links})
+        made = ("--scene", f"catalog/s{n}", "--tiles", f"tiles/{n}.zarr", "--bands", "blue", "red")
+        assert run("preprocess", *made, *words).code == 0
+    assert run("label", "--labels", "l.zarr", "--source", "labels.tif", "--classes", "a", "b", *words).code == 0
+    return place
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_the_chips_of_each_class_and_split_are_those_that_split_makes_of_clear_scenes(
+    stores: Path, run: Run, name: str
+) -> None:
+    config = write(stores, split=SPLITS[name])
+    seen = frozen(config)
+    told = chips_told(chips_of(config, seen, {n: covered(item, seen.grid) for n, item in seen.items.items()}))
+    options = [word for port in stage("split").of(Option) for word in to_args(port, config["split"][port.name])]
+    tiles = [f"tiles/{n}.zarr" for n in range(3)]
+    ended = run("split", "--tiles", *tiles, "--labels", "l.zarr", *cut_into(stores), *options)
+    assert ended.code == 0, ended.said
+    made = json.loads((stores / "split.json").read_text())
+    for split, found in told.items():
+        assert found["chips"] == len(made["samples"][split])
+        assert {k: v["pixels"] for k, v in found["classes"].items()} == made["pixels"][split]
+        assert {k: v["chips"] for k, v in found["classes"].items()} == made["chips"][split]
+
+
+@pytest.mark.parametrize(("word", "size"), [("--max-files", "10"), ("--max-bytes", "1.5kB")])
+def test_a_plan_over_a_quota_is_refused_with_what_it_needs_and_what_there_is(
+    place: Path, run: Run, word: str, size: str
+) -> None:
+    write(place)
+    told = planned(run, place)
+    ended = run("plan", "--config", "config.yaml", word, size)
+    assert ended.code == 6
+    need = (
+        sum(row["files"] for row in told["needs"])
+        if word == "--max-files"
+        else spoken(sum(row["bytes"] for row in told["needs"]))
+    )
+    assert f"it needs {need}" in ended.said
+    assert f"{word} allows {'10' if word == '--max-files' else '1.5 kB'}" in ended.said
+    refused = json.loads((place / "plan/plan.json").read_text())["refused"]
+    assert len(refused) == 1, "the plan is there to look at"
+    assert told["refused"] == []
+
+
+def test_a_plan_that_is_larger_than_the_disk_is_refused(place: Path, catalog: Catalog) -> None:
+    config = write(place)
+    seen = frozen(config)
+    huge = [Need("tiles", 1, 10**15, 10**18), Need("labels", 1, 10**3, 10**3)]
+    over = refusals(config, Forecast(seen, [], None, huge), None, None)  # type: ignore[arg-type]
+    assert len(over) in (1, 2), "some file systems count no inodes"
+    assert "it needs 1,000,000 TB more" in over[0]
+    assert refusals(config, Forecast(seen, [], None, huge[1:]), None, None) == []  # type: ignore[arg-type]
+
+
+def test_labels_that_are_missing_or_elsewhere_are_told_before_anything_runs(place: Path, run: Run) -> None:
+    write(place)
+    (place / "labels.tif").unlink()
+    ended = run("plan", "--config", "config.yaml")
+    assert ended.code == 3
+    assert "label.source labels.tif is missing" in ended.said
+    write_raster(place / "labels.tif", np.zeros((9, 9), np.uint8), left=LEFT + 90_000)
+    ended = run("plan", "--config", "config.yaml")
+    assert ended.code == 3
+    assert "outside the grid" in ended.said
+
+
+def test_a_folder_of_other_files_is_not_replaced(place: Path, run: Run) -> None:
+    write(place)
+    ended = run("plan", "--config", "config.yaml", "--out", "catalog")
+    assert ended.code == 2
+    assert "catalog holds other files" in ended.said
+    assert (place / "catalog/catalog.json").is_file()
+
+
+def remote(place: Path, web: Loopback, catalog: Catalog, *, told: bool) -> dict[str, Any]:
+    """The scenes behind a server, whose items tell sizes or not; labels are an asset of each scene."""
+    for n, item in enumerate(catalog.items):
+        for asset in item["assets"].values():
+            asset["href"] = f"{web.url}/catalog/s{n}/{asset['href'].removeprefix('./')}"
+            if not told:
+                del asset["file:size"], asset["file:checksum"]
+    catalog.write()
+    own = {"source": None, "asset": "scl", "classes": ["land"], "codes": [4]}
+    return write(place, label=own, preprocess={"mask": "none"})
+
+
+def test_sizes_that_items_do_not_tell_are_asked_for_without_fetching(
+    place: Path, web: Loopback, catalog: Catalog, run: Run
+) -> None:
+    remote(place, web, catalog, told=False)
+    web.fail("/catalog/s1/red.tif", times=None, status=503)
+    web.fail("/catalog/s2/blue.tif", times=None, deaf=True)
+    told = planned(run, place)
+    there = {file.name: file.stat().st_size for file in (place / "catalog/s1").glob("*.tif")}
+    assert [row["assets_of_unknown_size"] for row in told["scenes"]] == [0, 1, 0]
+    assert told["scenes"][1]["bytes"] == there["blue.tif"] + there["scl.tif"]
+    assert told["scenes"][2]["bytes"] == sum(file.stat().st_size for file in (place / "catalog/s2").glob("*.tif"))
+    assert {len(web.requests(asked.path)) for asked in web.asked} == {1}, "each file is asked for once"
+    assert {asked.headers["Range"] for asked in web.asked} == {"bytes=0-0"}
+
+
+def test_without_labels_and_pixels_at_hand_a_plan_tells_places_and_typical_bytes(
+    place: Path, web: Loopback, catalog: Catalog, run: Run
+) -> None:
+    remote(place, web, catalog, told=True)
+    told = planned(run, place)
+    assert web.asked == []
+    basis = {need["folder"]: need["basis"] for need in told["needs"]}
+    assert (basis["scenes"], basis["tiles"], basis["labels"]) == ("told", "typical", "typical")
+    assert told["chips"]["train"] == {"places": 30, "chips": 90, "classes": {}}
+    size = next(need["bytes"] for need in told["needs"] if need["folder"] == "tiles")
+    raw = 3 * 2 * 2 * SHAPE[0] * SHAPE[1]
+    assert 0.2 * raw < size - 3 * 15_000 < 1.2 * raw
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared scenes are not here")
+def test_bytes_of_tiles_are_nearly_right_from_the_sizes_of_assets_alone(tmp_path: Path) -> None:
+    config = load(ROOT / "config/examples/clouds-33t.yaml")
+    for name, value in (("catalog", SHARED), ("ids", ("S2A_33TWL_20230818_0_L2A",))):
+        config["search"][name] = value
+    config["results"] = str(tmp_path)
+    seen = frozen(config)
+    masks = {name: covered(item, seen.grid) for name, item in seen.items.items()}
+    told = typical(config, seen, asset_sizes(list(seen.items.values()), SHARED, Terms()))
+    tried = weigh(config, seen, masks, "preprocess")
+    assert tried
+    assert told.rate == pytest.approx(tried.rate, rel=0.3)
+
+
+def test_windows_are_counted_by_the_area_that_the_grid_needs(place: Path, catalog: Catalog, run: Run) -> None:
+    # Twenty kilometres, of which the grid needs the first three.
+    del catalog.items[:]
+    catalog.add(
+        "wide", {"blue": sprinkled(0, (2000, 2000)), "scl": np.full((2000, 2000), 4, np.uint8)}, shape=(2000, 2000)
+    )
+    catalog.write()
+    own = {"assets": ["blue", "scl"], "bbox": [15.0, 46.03, 15.02, 46.05], "crs": CRS, "resolution": 10}
+    write(place, search=own, preprocess={"bands": ["blue"]}, fetch={"windows": True}, label={"classes": ["a", "b"]})
+    whole = sum(asset["file:size"] for asset in catalog.items[0]["assets"].values())
+    part = planned(run, place)["fetch"]["bytes"]
+    assert 0.03 * whole < part < 0.3 * whole
+
+
+def test_the_map_as_geojson_has_the_grid_and_every_scene(place: Path, run: Run) -> None:
+    write(place)
+    planned(run, place)
+    value = json.loads((place / "plan/plan.geojson").read_text())
+    kinds = [feature["properties"]["kind"] for feature in value["features"]]
+    assert kinds == ["grid", "scene", "scene", "scene"]
+    assert value["features"][0]["properties"] == {"kind": "grid", "crs": CRS, "height": 96, "width": 160}
+    west, north = np.array(value["features"][0]["geometry"]["coordinates"][0]).min(0)[0], 46.05
+    assert west == pytest.approx(15.0, abs=1e-3)
+    assert np.array(value["features"][1]["geometry"]["coordinates"][0])[:, 1].max() == pytest.approx(north, abs=0.01)
+
+
+def test_the_picture_shows_each_split_in_its_colour(place: Path, run: Run) -> None:
+    write(place)
+    planned(run, place)
+    pixels = np.asarray(Image.open(place / "plan/plan.png").convert("RGB"))
+    assert pixels.shape[1] == 1400
+    shares = [(pixels == color).all(-1).mean() for color in ((59, 143, 208), (176, 111, 196), (240, 161, 26))]
+    assert shares[0] > shares[2] > shares[1] > 0.005
+
+
+def test_scenes_that_tell_no_cloud_are_planned_too(place: Path, catalog: Catalog, run: Run) -> None:
+    catalog.items[1]["properties"] = {"datetime": "2023-06-01T00:00:00Z", "proj:code": CRS}
+    del catalog.items[2]["properties"]["eo:cloud_cover"]
+    catalog.write()
+    write(place)
+    told = planned(run, place)
+    assert [row["cloud"] for row in told["scenes"]] == [0.0, None, None]
+
+
+@given(
+    shape=st.tuples(st.integers(1, 90), st.integers(1, 90)),
+    chunk=st.sampled_from([16, 32]),
+    times=st.integers(1, 3),
+    bands=st.integers(1, 3),
+)
+@settings(max_examples=20)
+def test_the_files_of_a_store_are_counted_exactly(
+    tmp_path_factory: pytest.TempPathFactory, shape: tuple[int, int], chunk: int, times: int, bands: int
+) -> None:
+    layout = Layout(chunk, chunk * times)
+    grid = make_grid((LEFT, TOP - STEP * shape[0], LEFT + STEP * shape[1], TOP), CRS, STEP, (LEFT, TOP))
+    target = tmp_path_factory.mktemp("store") / "s.zarr"
+    with new_store(target, grid, ("a",), "s", {}) as group:
+        add_array(group, "image", (bands, *shape), "uint16", layout)[...] = 1
+        add_array(group, "valid", shape, "uint8", layout)[...] = 1
+    assert store_files(shape, layout, 2) == len(files(target)) + 1
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("0", 0), ("5", 5), ("1.5kB", 1500), ("2 MB", 2_000_000), ("3GiB", 3 << 30), ("1T", 10**12)]
+)
+def test_sizes_are_read(text: str, size: int) -> None:
+    assert size_of(text) == size
+
+
+def test_a_size_that_is_none_is_told(place: Path, run: Run) -> None:
+    write(place)
+    for text in ("many", "5 parsecs", "1.2.3MB", "-1"):
+        ended = run("plan", "--config", "config.yaml", f"--max-bytes={text}")
+        assert ended.code == 2
+        assert f"{text!r} is no size; write 500MB or 2TiB" in ended.said
+
+
+@given(st.integers(0, 10**16))
+def test_bytes_are_spoken_to_three_digits(size: int) -> None:
+    number, unit = spoken(size).replace(",", "").split()
+    factor = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}[unit]
+    assert float(number) * factor == pytest.approx(size, rel=0.006)
+
+
+@given(st.floats(-180, 180), st.floats(1e-5, 50))
+def test_a_line_of_the_graticule_says_where_it_is(value: float, least: float) -> None:
+    step = round_degrees(least)
+    assert least * 0.99 <= step <= least * 2.6
+    at = round(value / step) * step
+    number, *side = degrees(at, step, "WE").split()
+    assert float(number) * {"W": -1, "E": 1}.get("".join(side), 0) == pytest.approx(at, abs=step / 100)
+
+
+@given(
+    zone=st.sampled_from(["EPSG:32633", "EPSG:32735", "EPSG:3857", "EPSG:4326"]),
+    across=st.floats(10, 2000),
+    down=st.floats(10, 2000),
+)
+@settings(max_examples=30)
+def test_a_map_shows_the_whole_grid_upright_within_its_room(zone: str, across: float, down: float) -> None:
+    step = 1e-4 if zone == "EPSG:4326" else 10.0
+    left, top = (15.0, 46.0) if zone == "EPSG:4326" else (4e5, 5e6)
+    grid = make_grid((left, top - down * step, left + across * step, top), zone, step, (left, top))
+    view = view_of(grid, [np.array([[left - 1e5, top + 1e5]])], (900, 700))
+    assert isinstance(view, View)
+    assert view.size[0] <= 900
+    assert view.size[1] <= 700
+    box = grid.extent.boundingbox
+    drawn = np.array(view.pixels(np.array([[box.left, box.top], [box.right, box.bottom]])))
+    assert (drawn > 0).all()
+    assert (drawn < view.size).all()
+    assert (drawn[1] > drawn[0]).all()
+    names = [(axis, name) for axis, name, _ in view.graticule()]
+    assert len(names) == len(set(names)), "no two lines have the same label"
+    assert {axis for axis, _ in names} <= {"x", "y"}
+
+
+def test_a_frozen_list_is_used_if_it_was_made_with_these_settings(place: Path, run: Run) -> None:
+    write(place)
+    words = ("--items", "results/items", "--grid", "results/grid.json", "--catalog", "catalog")
+    words += ("--selection", "results/selection.json")
+    assert run("search", *words, "--assets", "blue", "red", "scl").code == 0
+    assert frozen(write(place)).kept
+    assert planned(run, place)["needs"][0]["made"][0] == 6
+    assert not frozen(write(place, search={"max_cloud": 50})).kept
+    shutil.copytree(place / "catalog", place / "other")
+    assert not frozen(write(place, search={"catalog": "other"})).kept
+    record = json.loads((place / "results/items.run.json").read_text())
+    (place / "results/items.run.json").write_text(json.dumps(record | {"status": "failed"}))
+    assert not frozen(write(place)).kept

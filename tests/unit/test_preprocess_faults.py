@@ -1,0 +1,424 @@
+"""Every fault of a scene that preprocess may meet ends as stated: an exit code and a sentence, never wrong pixels.
+
+The rows of the project's table of faults, and the tests that hold them. A test stands in this file unless another
+is named; `clock` and `revisions` are in tests/workflow.
+
+P01 truncated raster: a_truncated_raster_gives_no_store (preprocess),
+    a_raster_that_lost_its_last_hundredth_is_told_with_the_block
+P03 flipped byte of a JPEG 2000 file, P05 of a plain TIFF: a_flipped_bit_that_still_decodes_is_found_by_the_manifest
+P04 no data at all: a_scene_without_any_measurement_is_recorded_as_such (preprocess),
+    a_sparse_file_is_recorded_as_without_data
+P07 virtual dataset: a_virtual_dataset_in_the_clothes_of_a_tiff_is_refused (preprocess),
+    no_file_makes_gdal_ask_a_server
+P08 huge raster in a tiny file: a_raster_that_claims_too_much_is_refused_before_memory_is_taken
+P09 no place or a wrong one: a_raster_without_a_place_is_told (preprocess),
+    a_raster_that_lies_elsewhere_is_told_and_never_all_nodata (preprocess),
+    an_item_and_a_file_that_contradict_each_other_are_told_with_both
+P10 unequal bands: coarser_bands_repeat_their_pixels_with_nearest (preprocess),
+    bands_half_a_pixel_apart_are_aligned
+P12 numbers below the offset: dark_pixels_of_new_baselines_are_negative_and_never_wrap (radiometry)
+P13 NaN, infinity, -9999, 65535: float_bands_with_gaps_are_valid_where_they_are_numbers (preprocess),
+    what_is_no_measurement_is_counted, every_pixel_is_valid_or_counted_once
+P15 two jobs, one store: two_jobs_on_one_store_leave_one_of_them_whole,
+    writers_that_replace_each_other_all_the_time_never_mix
+P16 damaged store: a_shard_that_was_deleted_is_found (preprocess), verify_finds_what_was (publish),
+    200_injected_damages_are_all_found_each_in_its_place_and_there_is_no_false_alarm (verify)
+P17 rightly all nodata: a_scene_without_any_measurement_is_recorded_as_such (preprocess)
+P18 disk or quota full: a_disk_that_fills_up_while_a_store_is_written_leaves_no_store (publish),
+    a_full_disk_keeps_the_old_store
+P19 clocks: a_source_from_the_future_is_used_once_and_then_there_is_nothing_to_do (clock),
+    a_clock_that_is_set_back_between_stages_ends_the_run_all_the_same (clock)
+P20 hostile store: a_store_that_was_tampered_with_is_not_opened,
+    a_store_that_claims_a_billion_pixels_a_side_is_refused, a_member_of_a_store_never_lies_outside
+P21 changed meaning of numbers: other_numbers_from_the_same_files_keep_the_downloads (revisions)
+P22 changed eopipe: a_stage_whose_results_are_others_now_runs_again_with_what_follows (revisions),
+    another_version_with_the_same_results_reruns_nothing (revisions),
+    other_pixels_from_the_same_scene_demand_another_revision
+"""
+
+import hashlib
+import json
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from loopback import Loopback
+from scenery import CRS, LEFT, STEP, TOP, Array, Catalog, Run, numbered, write_raster
+from test_preprocess import SMALL, preprocess, ready, stored
+
+from eopipe.contract import stage
+from eopipe.errors import BadInputError, EopipeError, RefusedError
+from eopipe.publish import digest, publish, verify, write_json, write_manifest
+from eopipe.store import Tiles
+
+LOSSLESS = {"QUALITY": 100, "REVERSIBLE": "YES", "BLOCKXSIZE": 128, "BLOCKYSIZE": 128, "compress": None}
+
+
+def noisy(catalog: Catalog, driver: str, **raster: Any) -> tuple[Path, Path]:
+    """Build a fetched scene of one band of noise; the scene and the band's file."""
+    noise = np.random.default_rng(1).integers(1, 9999, (512, 512), np.uint16)
+    jpeg = driver == "JP2OpenJPEG"
+    item = catalog.add(bands={"red": noise}, driver="GTiff" if jpeg else driver, **({} if jpeg else raster))
+    scene = ready(catalog)
+    if jpeg:
+        item["assets"]["red"]["href"] = "red.jp2"
+        write_raster(scene / "red.jp2", noise, driver=driver, nodata=None, **LOSSLESS)
+        (scene / "red.tif").unlink()
+    return ready(catalog), scene / item["assets"]["red"]["href"]
+
+
+@pytest.mark.parametrize("driver", ["COG", "GTiff", "JP2OpenJPEG"])
+def test_a_raster_that_lost_its_last_hundredth_is_told_with_the_block(catalog: Catalog, run: Run, driver: str) -> None:
+    scene, file = noisy(catalog, driver)
+    os.truncate(file, file.stat().st_size * 99 // 100)
+    ended = preprocess(run, scene, "--mask", "none", shape=(512, 512), bands=("red",), size=())
+    assert ended.code == 4, ended.said
+    assert "scene scene, asset red is truncated or damaged near row" in ended.said
+    assert not (scene.parent.parent / "tiles.zarr").exists()
+
+
+@pytest.mark.parametrize("driver", ["GTiff", "JP2OpenJPEG"])
+def test_a_flipped_bit_that_still_decodes_is_found_by_the_manifest(catalog: Catalog, run: Run, driver: str) -> None:
+    scene, file = noisy(catalog, driver, compress=None)
+    write_manifest(scene)
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    ended = preprocess(run, scene, "--mask", "none", shape=(512, 512), bands=("red",), size=())
+    assert ended.code == 4, ended.said
+    assert f"{file.name} has other content than the manifest says" in ended.said
+    assert not (scene.parent.parent / "tiles.zarr").exists()
+
+
+def facts(scene: Path) -> dict[str, Any]:
+    """What the store says of itself."""
+    return Tiles(scene.parent.parent / "tiles.zarr").attributes
+
+
+def test_a_sparse_file_is_recorded_as_without_data(catalog: Catalog, run: Run) -> None:
+    import rasterio
+    from rasterio.transform import from_origin
+
+    catalog.add(bands={"red": numbered((64, 48))})
+    scene = ready(catalog)
+    size = {"height": 64, "width": 48, "count": 1, "dtype": "uint16", "crs": CRS, "nodata": 0, "sparse_ok": True}
+    with rasterio.open(scene / "red.tif", "w", driver="GTiff", transform=from_origin(LEFT, TOP, STEP, STEP), **size):
+        pass
+    assert preprocess(run, scene, "--mask", "none", bands=("red",)).code == 0
+    told = facts(scene)
+    assert told["valid_fraction"] == 0
+    assert told["quality"]["nodata"] == 1
+    verify(scene.parent.parent / "tiles.zarr")
+
+
+WMS = """<GDAL_WMS><Service name="TMS"><ServerUrl>URL/${z}/${x}/${y}.tif</ServerUrl></Service><DataWindow>
+<UpperLeftX>-20037508</UpperLeftX><UpperLeftY>20037508</UpperLeftY><LowerRightX>20037508</LowerRightX>
+<LowerRightY>-20037508</LowerRightY><TileLevel>3</TileLevel><TileCountX>1</TileCountX><TileCountY>1</TileCountY>
+</DataWindow><Projection>EPSG:3857</Projection><BandsCount>1</BandsCount></GDAL_WMS>"""
+VRT = """<VRTDataset rasterXSize="48" rasterYSize="64"><SRS>EPSG:32633</SRS>
+<GeoTransform>500000,10,0,5100000,0,-10</GeoTransform><VRTRasterBand dataType="UInt16" band="1"><SimpleSource>
+<SourceFilename relativeToVRT="0">/vsicurl/URL/other.tif</SourceFilename></SimpleSource></VRTRasterBand></VRTDataset>"""
+
+
+@pytest.mark.parametrize("text", [VRT, WMS, "\n  " + VRT, "\ufeff" + VRT], ids=["vrt", "wms", "spaces", "mark"])
+@pytest.mark.parametrize("asset", ["red", "scl"])
+def test_no_file_makes_gdal_ask_a_server(catalog: Catalog, run: Run, web: Loopback, text: str, asset: str) -> None:
+    catalog.add()
+    scene = ready(catalog)
+    (scene / f"{asset}.tif").write_text(text.replace("URL", web.url))
+    ended = preprocess(run, scene)
+    assert ended.code in (4, 8), ended.said
+    assert f"asset {asset}" in ended.said
+    assert web.asked == []
+    assert not (scene.parent.parent / "tiles.zarr").exists()
+
+
+BOUNDED = "import resource; resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30));"
+STARTED = f"import sys; {BOUNDED} from eopipe.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
+@pytest.mark.parametrize("edge", [400_000, 2_000_000_000])
+def test_a_raster_that_claims_too_much_is_refused_before_memory_is_taken(catalog: Catalog, edge: int) -> None:
+    import rasterio
+    from rasterio.transform import from_origin
+
+    catalog.add()
+    scene = ready(catalog)
+    # One block holds all of the width, so that the directory itself stays small.
+    block = {"tiled": True, "blockxsize": 1 << 20, "blockysize": 1 << 20} if edge > 10**6 else {"blockysize": 4000}
+    size = {"height": edge if edge < 10**6 else 100_000, "width": edge, "count": 1, "dtype": "uint16"}
+    place = {"crs": CRS, "transform": from_origin(LEFT, TOP, 10, 10), "BIGTIFF": "YES", "sparse_ok": True}
+    with rasterio.open(scene / "red.tif", "w", driver="GTiff", **size, **place, **block):
+        pass
+    assert (scene / "red.tif").stat().st_size < 1 << 20
+    place_of = scene.parent.parent
+    write_json(place_of / "grid.json", {"crs": CRS, "shape": [64, 48], "transform": [10.0, 0.0, LEFT, 0.0, -10.0, TOP]})
+    words = ["--scene", scene, "--grid", place_of / "grid.json", "--tiles", place_of / "t.zarr", "--bands", "red"]
+    done = subprocess.run(
+        [sys.executable, "-c", STARTED, "preprocess", *map(str, words)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 8, done.stderr
+    assert f"scene scene, asset red declares {edge} x" in done.stderr
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 500 * 1024
+    assert not (place_of / "t.zarr").exists()
+
+
+@pytest.mark.parametrize("asset", ["red", "scl"])
+def test_an_item_and_a_file_that_contradict_each_other_are_told_with_both(
+    catalog: Catalog, run: Run, asset: str
+) -> None:
+    # Both places lie on the grid: the zones differ by nothing but the ellipsoid.
+    catalog.add()
+    scene = ready(catalog)
+    pixels = np.full((64, 48), 4, np.uint8) if asset == "scl" else numbered((64, 48))
+    write_raster(scene / f"{asset}.tif", pixels, crs="EPSG:25833")
+    ended = preprocess(run, scene)
+    assert ended.code == 3, ended.said
+    assert (
+        f"scene scene, asset {asset} lies in EPSG:25833 as {asset}.tif says, but in EPSG:32633 as the item"
+        in ended.said
+    )
+    catalog.items[0]["properties"]["proj:code"] = "EPSG:25833"
+    assert preprocess(run, ready(catalog)).code == 3, "now the other asset contradicts"
+    del catalog.items[0]["properties"]["proj:code"]
+    assert preprocess(run, ready(catalog)).code == 0, "an item that says nothing contradicts nothing"
+
+
+@pytest.mark.parametrize("shift", [0.5, 0.25, 1 / 3])
+def test_bands_half_a_pixel_apart_are_aligned(catalog: Catalog, run: Run, shift: float) -> None:
+    # Pixels hold the place of their centre on the grid, in pixels: where they come to lie, they must say so.
+    fine = np.tile(np.arange(48, dtype=np.float32) + 0.5, (64, 1))
+    coarse = np.tile((np.arange(24, dtype=np.float32) + 0.5) * 2 + shift, (32, 1))
+    catalog.add(bands={"blue": fine, "swir": coarse}, steps={"swir": 20.0}, nodata=None, driver="GTiff")
+    write_raster(
+        catalog.root / "s0" / "swir.tif", coarse, left=LEFT + shift * STEP, step=20.0, nodata=None, driver="GTiff"
+    )
+    scene = ready(catalog)
+    ended = preprocess(run, scene, "--mask", "none", bands=("blue", "swir"))
+    assert ended.code == 0, ended.said
+    image, valid = stored(scene)
+    inside = np.zeros((64, 48), bool)
+    inside[:, 4:44] = True
+    assert valid[inside].all()
+    # Numbers of 32 bits tell a place to a few millionths of a pixel.
+    np.testing.assert_allclose(image[1][inside], image[0][inside], atol=2e-5)
+
+
+def broken_numbers(kind: str) -> tuple[Array, Array, dict[str, Any]]:
+    """Pixels of a kind with some that are no measurement, where those are, and what the item says."""
+    pixels = numbered((64, 48)).astype(kind)
+    bad = np.zeros((64, 48), bool)
+    bad[2, 3:9] = True
+    if kind == "float32":
+        pixels[bad] = [np.nan, np.inf, -np.inf, np.nan, -9999, -9999]
+    else:
+        pixels[bad] = -9999 if kind == "int16" else 65535
+    return pixels, bad, {"nodata": 65535 if kind == "uint16" else -9999}
+
+
+@pytest.mark.parametrize("kind", ["float32", "int16", "uint16"])
+def test_what_is_no_measurement_is_counted(catalog: Catalog, run: Run, kind: str) -> None:
+    pixels, bad, told = broken_numbers(kind)
+    item = catalog.add(bands={"red": pixels}, nodata=None, driver="GTiff")
+    item["assets"]["red"]["raster:bands"] = [told]
+    scene = ready(catalog)
+    ended = preprocess(run, scene, "--mask", "none", bands=("red",))
+    assert ended.code == 0, ended.said
+    image, valid = stored(scene)
+    np.testing.assert_array_equal(valid, ~bad)
+    assert np.isfinite(image).all()
+    assert facts(scene)["valid_fraction"] == pytest.approx(valid.mean(), abs=1e-6)
+    assert facts(scene)["quality"]["nodata"] == pytest.approx(bad.mean(), abs=1e-6)
+
+
+def test_every_pixel_is_valid_or_counted_once(catalog: Catalog, run: Run) -> None:
+    blue, red = numbered((64, 48)), numbered((64, 48))
+    blue[:3], red[2:5] = 0, 0
+    scl = np.full((64, 48), 4, np.uint8)
+    scl[4:9] = 9
+    catalog.add(bands={"blue": blue, "red": red, "scl": scl})
+    scene = ready(catalog)
+    assert preprocess(run, scene, "--saturated", 3000).code == 0
+    told = facts(scene)["quality"]
+    assert told["nodata"] == pytest.approx(5 / 64, abs=1e-6)
+    assert told["masked"] == pytest.approx(4 / 64, abs=1e-6)
+    assert told["saturated"] == pytest.approx((numbered((64, 48)) >= 3000).mean(), abs=1e-6)
+    assert sum(told.values()) + facts(scene)["valid_fraction"] == pytest.approx(1, abs=1e-5)
+
+
+def test_two_jobs_on_one_store_leave_one_of_them_whole(catalog: Catalog, run: Run) -> None:
+    whole = set()
+    for number in range(2):
+        catalog.add(f"scene{number}", {"red": numbered((64, 48), 1 + 4000 * number)})
+        scene = ready(catalog, number)
+        assert preprocess(run, scene, "--mask", "none", bands=("red",)).code == 0
+        whole.add(digest(scene.parent.parent / "tiles.zarr"))
+    place = catalog.root.parent
+    words = ["--grid", place / "grid.json", "--tiles", place / "tiles.zarr", "--bands", "red", "--mask", "none", *SMALL]
+    command = [sys.executable, "-m", "eopipe", "preprocess", *map(str, words), "--scene"]
+    jobs = [subprocess.Popen([*command, str(catalog.root / f"s{n}")]) for n in (0, 1)]
+    assert [job.wait(100) for job in jobs] == [0, 0]
+    verify(place / "tiles.zarr")
+    assert digest(place / "tiles.zarr") in whole
+    assert not [p for p in place.iterdir() if ".tmp-" in p.name]
+
+
+WRITERS = """
+import sys
+from pathlib import Path
+from eopipe.publish import publish
+for _ in range(40):
+    with publish(Path(sys.argv[1]), folder=True) as draft:
+        (draft / sys.argv[2]).write_text(sys.argv[2])
+"""
+
+
+def test_writers_that_replace_each_other_all_the_time_never_mix(tmp_path: Path) -> None:
+    with publish(tmp_path / "out", folder=True) as draft:
+        (draft / "first").write_text("first")
+    jobs = [subprocess.Popen([sys.executable, "-c", WRITERS, tmp_path / "out", name]) for name in "abc"]
+    assert [job.wait(100) for job in jobs] == [0, 0, 0]
+    verify(tmp_path / "out")
+    assert len(list((tmp_path / "out").iterdir())) == 2
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Mount a file system with room for one small store."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", "size=400k", "none", place]
+    if not shutil.which("mount") or subprocess.run(words, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small disk needs root")
+    yield place
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+def test_a_full_disk_keeps_the_old_store(catalog: Catalog, run: Run, small_disk: Path) -> None:
+    scene, _ = noisy(catalog, "GTiff")
+    store = small_disk / "tiles.zarr"
+
+    def make(shape: tuple[int, int]) -> int:
+        return preprocess(
+            run,
+            scene,
+            "--mask",
+            "none",
+            "--tiles",
+            store,
+            shape=shape,
+            bands=("red",),
+            size=("--chunk", 64, "--shard", 64),
+        ).code
+
+    assert make((64, 64)) == 0
+    before = digest(store)
+    assert make((512, 512)) == 6
+    verify(store)
+    assert digest(store) == before
+    assert make((64, 64)) == 0, "after the failure there is as much room as before"
+
+
+@pytest.fixture
+def store(catalog: Catalog, run: Run) -> Path:
+    """A store that was published whole."""
+    catalog.add()
+    assert preprocess(run, ready(catalog)).code == 0
+    return catalog.root.parent / "tiles.zarr"
+
+
+def change(store: Path, edit: Callable[[dict[str, Any]], None], *, listed: bool) -> None:
+    """Change what a store says of its image, in the group's list and in the array's own file."""
+    head = json.loads((store / "zarr.json").read_text())
+    array = json.loads((store / "image" / "zarr.json").read_text())
+    edit(array)
+    head["consolidated_metadata"]["metadata"]["image"] = array
+    if not listed:
+        del head["consolidated_metadata"]
+    (store / "zarr.json").write_text(json.dumps(head))
+    (store / "image" / "zarr.json").write_text(json.dumps(array))
+
+
+def inner(codec: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
+    """Put a codec into the chunks of a shard."""
+    return lambda array: array["codecs"][0]["configuration"]["codecs"].insert(1, codec)
+
+
+HOSTILE: dict[str, Callable[[dict[str, Any]], None]] = {
+    "codec that is not known": inner({"name": "evil", "configuration": {}}),
+    "pickle": inner({"name": "numcodecs.pickle", "configuration": {"protocol": 5}}),
+    "huge": lambda array: array.update(shape=[2, 10**9, 10**9]),
+    "objects": lambda array: array.update(data_type="object"),
+    "no array": lambda array: array.update(node_type="pirate"),
+}
+
+
+@pytest.mark.parametrize("listed", [True, False])
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_store_that_was_tampered_with_is_not_opened(store: Path, what: str, listed: bool) -> None:
+    change(store, HOSTILE[what], listed=listed)
+    with pytest.raises(BadInputError, match=r"tiles.zarr (is not a Zarr store that can|cannot|has|has no)"):
+        Tiles(store).read("image")
+
+
+def test_a_store_that_claims_a_billion_pixels_a_side_is_refused(store: Path) -> None:
+    head = json.loads((store / "zarr.json").read_text())
+    head["attributes"]["spatial:shape"] = [10**9, 10**9]
+    (store / "zarr.json").write_text(json.dumps(head))
+    with pytest.raises(RefusedError, match="declares 1000000000 x 1000000000 pixels"):
+        Tiles(store)
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc", "a/../../outside", "image/../../outside"])
+def test_a_member_of_a_store_never_lies_outside(store: Path, name: str) -> None:
+    shutil.copytree(store / "image", store.parent / "outside")
+    head = json.loads((store / "zarr.json").read_text())
+    listed = head["consolidated_metadata"]["metadata"]
+    listed[name] = listed["image"]
+    (store / "zarr.json").write_text(json.dumps(head))
+    before = sorted(p for p in store.parent.rglob("*"))
+    with pytest.raises(EopipeError):
+        Tiles(store).read(name)
+    assert sorted(p for p in store.parent.rglob("*")) == before
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_store_that_was_only_rewritten_reads_well(store: Path, listed: bool) -> None:
+    change(store, lambda array: None, listed=listed)
+    assert Tiles(store).read("image").shape == (2, 64, 48)
+
+
+# Digests of image and mask by revision of preprocess: other pixels need a new revision, and a line here.
+PIXELS = {1: "56bf13b18112d12942f413c49c727debfe4785b42eb141478dca6c144db0afb0"}
+
+
+def test_other_pixels_from_the_same_scene_demand_another_revision(catalog: Catalog, run: Run) -> None:
+    scl = np.full((32, 24), 4, np.uint8)
+    scl[10, 11], scl[20, 3] = 9, 0
+    bands = {"blue": numbered((64, 48)), "swir": numbered((32, 24), 500), "scl": scl}
+    catalog.add(bands=bands, steps={"swir": 20.0, "scl": 20.0})
+    scene = ready(catalog)
+    words = ("--resampling", "nearest", "--dilate", 2, "--saturated", 3050)
+    assert preprocess(run, scene, *words, bands=("blue", "swir"), left=LEFT - 30).code == 0
+    image, valid = stored(scene)
+    made = hashlib.sha256(image.astype("<u2").tobytes() + valid.tobytes()).hexdigest()
+    assert PIXELS.get(stage("preprocess").revision) == made, "raise REVISION of preprocess, see docs/adr/0007"
+
+
+def test_the_table_above_names_tests_that_are_there() -> None:
+    here = Path(__file__).parent
+    named = re.findall(r"\b(\w+_\w+)(?: \((\w+)\))?", str(__doc__).split("P01", 1)[1])
+    for name, place in named:
+        folder = here.parent / "workflow" if place in ("clock", "revisions") else here
+        file = folder / f"test_{place or 'preprocess_faults'}.py"
+        assert f"def test_{name}(" in file.read_text(), f"{name} in {file.name}"
+    assert len(named) > 20

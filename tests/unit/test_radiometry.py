@@ -1,0 +1,236 @@
+"""What stored numbers mean comes right without the user knowing the history of the product."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scenery import Catalog, Run, numbered, write_raster
+from test_preprocess import preprocess, ready, stored
+
+from eopipe.errors import BadInputError
+from eopipe.scenes.item import Band, bands
+from eopipe.store import Tiles
+
+S2, NEW, OLD = "sentinel-2-l2a", {"s2:processing_baseline": "05.11"}, {"s2:processing_baseline": "03.01"}
+C2 = {"landsat:correction": "L2SP", "landsat:collection_number": "02"}
+STATED = {"scale": 0.0001, "offset": -0.1, "nodata": 0}
+RTC = "sentinel-1-rtc"
+# Id, collection, properties, asset, what the item says of it -> scale, offset, nodata that the item states, the usual.
+MEANINGS: list[tuple[str, str, dict[str, Any], str, dict[str, Any], tuple[Any, ...]]] = [
+    # Sentinel-2: the offset came with baseline 04.00 and is never applied twice.
+    ("x", S2, NEW, "B04", {}, (1e-4, -0.1, None, 0)),
+    ("x", S2, NEW, "B8A", {}, (1e-4, -0.1, None, 0)),
+    ("x", S2, NEW, "nir", {}, (1e-4, -0.1, None, 0)),
+    ("x", S2, NEW, "B04_10m", {}, (1e-4, -0.1, None, 0)),
+    ("x", S2, OLD, "B04", {}, (1e-4, 0.0, None, 0)),
+    ("x", S2, {"s2:processing_baseline": "04.00"}, "B04", {}, (1e-4, -0.1, None, 0)),
+    ("x", S2, {"s2:processing_baseline": "02.14"}, "B04", {}, (1e-4, 0.0, None, 0)),
+    ("x", S2, {"sentinel:processing_baseline": "04.00"}, "B04", {}, (1e-4, -0.1, None, 0)),
+    ("x", S2, {"platform": "sentinel-2a", "processing:version": "05.11"}, "B04", {}, (1e-4, -0.1, None, 0)),
+    ("x", S2, {"s2:product_uri": "S2A_MSIL2A_20230815T095031_N0509_R079.SAFE"}, "B04", {}, (1e-4, -0.1, None, 0)),
+    ("x", S2, NEW | {"earthsearch:boa_offset_applied": True}, "B04", {}, (1e-4, 0.0, None, 0)),
+    ("x", S2, NEW | {"earthsearch:boa_offset_applied": True}, "B04", STATED, (1e-4, 0.0, 0, 0)),
+    ("x", S2, NEW | {"earthsearch:boa_offset_applied": "true"}, "B04", STATED, (1e-4, 0.0, 0, 0)),
+    ("x", S2, NEW | {"sentinel:boa_offset_applied": True}, "B04", STATED, (1e-4, 0.0, 0, 0)),
+    ("x", S2, NEW | {"earthsearch:boa_offset_applied": False}, "B04", STATED, (1e-4, -0.1, 0, 0)),
+    ("x", S2, NEW | {"earthsearch:boa_offset_applied": "false"}, "B04", STATED, (1e-4, -0.1, 0, 0)),
+    ("x", S2, NEW, "B04", {"scale": 1e-4, "offset": 0}, (1e-4, 0.0, None, 0)),
+    # Not reflectance: these were never shifted.
+    ("x", S2, NEW, "aot", {}, (1e-3, 0.0, None, 0)),
+    ("x", S2, NEW, "WVP_10m", {}, (1e-3, 0.0, None, 0)),
+    ("x", S2, NEW, "SCL", {}, (1.0, 0.0, None, None)),
+    ("x", S2, NEW, "cloud", {}, (1.0, 0.0, None, None)),
+    # Nobody knows what it means without the baseline.
+    ("x", S2, {"platform": "sentinel-2a"}, "B04", {}, (1.0, 0.0, None, None)),
+    # Landsat Collection 2 Level 2.
+    ("LC09_L2SP", "landsat-c2-l2", C2, "red", {}, (2.75e-5, -0.2, None, 0)),
+    ("LC09_L2SP", "landsat-c2l2-sr", C2, "SR_B5", {}, (2.75e-5, -0.2, None, 0)),
+    ("LC09_L2SP", "landsat-c2-l2", {}, "nir08", {}, (2.75e-5, -0.2, None, 0)),
+    ("LC09_L2SP", "landsat-c2-l2", C2, "lwir11", {}, (0.00341802, 149.0, None, 0)),
+    ("LE07_L2SP", "landsat-c2l2-st", C2, "ST_B6", {}, (0.00341802, 149.0, None, 0)),
+    ("LC09_L2SP", "landsat-c2-l2", C2, "qa_pixel", {}, (1.0, 0.0, None, 1)),
+    ("LC09_L2SP", "landsat-c2-l2", C2, "red", {"scale": 2.75e-5, "offset": -0.2, "nodata": 0}, (2.75e-5, -0.2, 0, 0)),
+    ("LC09_L1TP", "landsat-c2-l1", {"landsat:correction": "L1TP"}, "red", {}, (1.0, 0.0, None, None)),
+    # Harmonized Landsat Sentinel-2: band 10 is cirrus of one and heat of the other.
+    ("HLS.S30.T33TWL.2023227T095031.v2.0", "HLSS30_2.0", {}, "B04", {}, (1e-4, 0.0, None, -9999)),
+    ("HLS.S30.T33TWL.2023227T095031.v2.0", "HLSS30_2.0", {}, "B10", {}, (1e-4, 0.0, None, -9999)),
+    ("HLS.L30.T33TWL.2023227T095031.v2.0", "hls2-l30", {}, "B10", {}, (1e-2, 0.0, None, -9999)),
+    ("HLS.L30.T33TWL.2023227T095031.v2.0", "hls2-l30", {}, "B05", {}, (1e-4, 0.0, None, -9999)),
+    ("x", "hls2-s30", {}, "B8A", {}, (1e-4, 0.0, None, -9999)),
+    ("x", "hls2-s30", {}, "Fmask", {}, (1.0, 0.0, None, 255)),
+    ("x", "HLSL30_2.0", {}, "SZA", {}, (1e-2, 0.0, None, 40000)),
+    # Radar as linear power; heights in metres.
+    ("S1A_IW_GRDH", RTC, {}, "vv", {}, (1.0, 0.0, None, -32768)),
+    ("S1A_IW_GRDH", RTC, {}, "vh", {"nodata": "nan"}, (1.0, 0.0, math.nan, -32768)),
+    ("N45_00_E015_00", "cop-dem-glo-30", {}, "data", {}, (1.0, 0.0, None, None)),
+    # Whatever is not known is taken as it is.
+    ("x", "own", {}, "red", {}, (1.0, 0.0, None, None)),
+    ("x", "own", NEW, "red", {"scale": 0.5}, (0.5, 0.0, None, 0)),
+    ("x", "own", {}, "red", {"scale": "0.5", "offset": "-1", "nodata": "-inf"}, (0.5, -1.0, -math.inf, None)),
+]
+
+
+def item_of(name: str, collection: str, properties: dict[str, Any], asset: dict[str, Any]) -> dict[str, Any]:
+    return {"id": name, "collection": collection, "properties": properties, "geometry": None, "assets": asset}
+
+
+@pytest.mark.parametrize("form", ["raster:bands", "bands", "asset", "raster: in bands", "raster: on the asset"])
+@pytest.mark.parametrize(("name", "collection", "properties", "asset", "told", "expected"), MEANINGS)
+def test_numbers_mean_what_the_product_says_in_every_form_of_stac(
+    name: str,
+    collection: str,
+    properties: dict[str, Any],
+    asset: str,
+    told: dict[str, Any],
+    expected: tuple[Any, ...],
+    form: str,
+) -> None:
+    prefixed = {key if key == "nodata" else f"raster:{key}": value for key, value in told.items()}
+    forms: dict[str, dict[str, Any]] = {
+        "raster:bands": {"raster:bands": [told]},
+        "bands": {"bands": [told]},
+        "asset": told,
+        "raster: in bands": {"bands": [prefixed]},
+        "raster: on the asset": {"bands": [{"name": "B1"}], **prefixed},
+    }
+    item = item_of(name, collection, properties, {asset: {"href": "x.tif"} | forms[form]})
+    (band,) = bands(Path(), item, (asset,))
+    assert (band.scale, band.offset, band.nodata, band.usual) == pytest.approx(expected, nan_ok=True)
+
+
+@pytest.mark.parametrize("told", [{"scale": "much"}, {"offset": [1]}, {"nodata": "none"}, {"nodata": {}}])
+def test_what_is_no_number_is_told(told: dict[str, Any]) -> None:
+    item = item_of("scene", "own", {}, {"red": {"href": "x.tif", "raster:bands": [told]}})
+    with pytest.raises(BadInputError, match="scene scene, asset red has scale, offset or nodata that is no number"):
+        bands(Path(), item, ("red",))
+
+
+# What the item states, what the file states, what is usual, kind of pixels -> what is no data.
+MISSING: list[tuple[float | None, float | None, float | None, str, float | None]] = [
+    (None, None, None, "uint16", None),
+    (None, None, 0, "uint16", 0),
+    (None, 7, 0, "uint16", 7),
+    (5, 7, 0, "uint16", 5),
+    (None, None, -9999, "int16", -9999),
+    (None, None, -9999, "uint8", None),
+    (math.nan, 7, 0, "uint16", None),
+    (None, None, -32768, "float32", -32768),
+    (math.nan, -1, None, "float32", math.nan),
+    (None, math.nan, -32768, "float32", math.nan),
+]
+
+
+@pytest.mark.parametrize(("stated", "filed", "usual", "kind", "expected"), MISSING)
+def test_the_item_counts_more_than_the_file_and_the_file_more_than_the_usual(
+    stated: float | None, filed: float | None, usual: float | None, kind: str, expected: float | None
+) -> None:
+    band = Band("red", Path("red.tif"), 1.0, 0.0, stated, usual)
+    found = band.missing(filed, np.dtype(kind), "scene s, asset red")
+    assert found == expected or (found is not None and math.isnan(found) and math.isnan(expected or 0))
+
+
+@pytest.mark.parametrize("stated", [-1, 65536, 0.5, math.inf])
+def test_a_nodata_that_no_pixel_can_be_is_told(stated: float) -> None:
+    band = Band("red", Path("red.tif"), 1.0, 0.0, stated)
+    with pytest.raises(BadInputError, match=r"scene s, asset red has nodata .* its uint16 pixels cannot hold"):
+        band.missing(0, np.dtype("uint16"), "scene s, asset red")
+
+
+# Field notes, E8: vegetation of reflectance 0.03 in red and 0.25 in near infrared.
+@pytest.mark.parametrize(
+    ("properties", "stated", "shift"),
+    [
+        (OLD, {}, 0),
+        (NEW, {}, 1000),
+        (NEW, STATED, 1000),
+        (NEW | {"earthsearch:boa_offset_applied": True}, {}, 0),
+        (NEW | {"earthsearch:boa_offset_applied": True}, STATED, 0),
+        (NEW | {"sentinel:boa_offset_applied": True}, STATED, 0),
+    ],
+)
+def test_a_vegetation_index_is_the_same_through_all_the_history(
+    catalog: Catalog, run: Run, properties: dict[str, Any], stated: dict[str, Any], shift: int
+) -> None:
+    shape = (16, 16)
+    pixels = {"red": np.full(shape, 300 + shift, np.uint16), "nir": np.full(shape, 2500 + shift, np.uint16)}
+    item = catalog.add(bands=pixels, properties=properties, driver="GTiff", nodata=None)
+    for asset in item["assets"].values():
+        asset["raster:bands"] = [stated]
+    scene = ready(catalog)
+    ended = preprocess(run, scene, "--mask", "none", shape=shape, bands=("red", "nir"))
+    assert ended.code == 0, ended.said
+    red, nir = Tiles(scene.parent.parent / "tiles.zarr").physical(("red", "nir"))
+    np.testing.assert_allclose((nir - red) / (nir + red), 0.7857, atol=1e-4)
+
+
+def test_dark_pixels_of_new_baselines_are_negative_and_never_wrap(catalog: Catalog, run: Run) -> None:
+    dark = numbered((32, 32), 0)
+    item = catalog.add(bands={"red": dark}, properties=NEW, driver="GTiff", nodata=None)
+    del item["assets"]["red"]["raster:bands"]
+    scene = ready(catalog)
+    ended = preprocess(run, scene, "--mask", "none", shape=(32, 32), bands=("red",))
+    assert ended.code == 0, ended.said
+    image, valid = stored(scene)
+    assert np.argwhere(~valid).tolist() == [[0, 0]], "0 stays no data though neither item nor file says so"
+    np.testing.assert_array_equal(image[0], dark)
+    physical = Tiles(scene.parent.parent / "tiles.zarr").physical(("red",))[0]
+    np.testing.assert_allclose(physical[valid], (dark[valid].astype(float) - 1000) / 10000, atol=1e-7)
+    assert physical.max() < 0.003
+
+
+def test_radar_power_becomes_decibel_where_there_is_any(catalog: Catalog, run: Run) -> None:
+    power = numbered((16, 16)).astype(np.float32) / 256
+    power[0, :4] = [0.0, -1.0, np.nan, -32768.0]
+    item = catalog.add("S1A_IW", bands={"vv": power}, driver="GTiff", nodata=None)
+    item["collection"] = RTC
+    item["assets"]["vv"]["raster:bands"] = [{"nodata": -32768}]
+    scene = ready(catalog)
+    ended = preprocess(run, scene, "--mask", "none", "--decibel", shape=(16, 16), bands=("vv",))
+    assert ended.code == 0, ended.said
+    image, valid = stored(scene)
+    assert np.argwhere(~valid).tolist() == [[0, 0], [0, 1], [0, 2], [0, 3]]
+    np.testing.assert_allclose(image[0][valid], 10 * np.log10(power[valid]), rtol=1e-6, atol=1e-6)
+    assert np.isfinite(image).all()
+    assert Tiles(scene.parent.parent / "tiles.zarr").scaling == (1.0, 0.0)
+
+
+def test_radar_of_an_item_that_says_nothing_knows_its_gaps(catalog: Catalog, run: Run) -> None:
+    power = numbered((16, 16)).astype(np.float32)
+    power[3, 4] = -32768
+    item = catalog.add("S1A_IW", bands={"vv": power}, driver="GTiff", nodata=None)
+    item["collection"] = RTC
+    del item["assets"]["vv"]["raster:bands"]
+    scene = ready(catalog)
+    assert preprocess(run, scene, "--mask", "none", shape=(16, 16), bands=("vv",)).code == 0
+    assert np.argwhere(~stored(scene)[1]).tolist() == [[3, 4]]
+
+
+def test_whole_numbers_are_no_power(catalog: Catalog, run: Run) -> None:
+    catalog.add(bands={"vv": numbered((16, 16))}, driver="GTiff")
+    ended = preprocess(run, ready(catalog), "--mask", "none", "--decibel", shape=(16, 16), bands=("vv",))
+    assert ended.code == 3, ended.said
+    assert "asset vv" in ended.said
+
+
+def test_heights_are_metres_and_the_sea_is_a_measurement(catalog: Catalog, run: Run) -> None:
+    height = np.linspace(-5, 2500, 256, dtype=np.float32).reshape(16, 16)
+    height[0, 1] = 0
+    item = catalog.add("N45_00_E015_00", bands={"data": height}, driver="GTiff", nodata=None)
+    item["collection"] = "cop-dem-glo-30"
+    del item["assets"]["data"]["raster:bands"]
+    scene = ready(catalog)
+    assert preprocess(run, scene, "--mask", "none", shape=(16, 16), bands=("data",)).code == 0
+    image, valid = stored(scene)
+    assert valid.all()
+    np.testing.assert_array_equal(image[0], height)
+
+
+def test_a_usual_nodata_does_not_reach_files_that_cannot_hold_it(catalog: Catalog, run: Run) -> None:
+    item = catalog.add("HLS.S30.T33TWL", bands={"B04": numbered((16, 16))}, driver="GTiff", nodata=None)
+    del item["assets"]["B04"]["raster:bands"]
+    write_raster(catalog.root / "s0" / "B04.tif", numbered((16, 16), 1, "uint8"), driver="GTiff", nodata=None)
+    scene = ready(catalog)
+    assert preprocess(run, scene, "--mask", "none", shape=(16, 16), bands=("B04",)).code == 0
+    assert stored(scene)[1].all()

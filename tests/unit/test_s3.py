@@ -1,0 +1,236 @@
+"""Buckets: the same checks as for web servers, with the AWS variables that everybody has."""
+
+import hashlib
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from loopback import Asked, Fault, Loopback
+from scenery import Ended, Run
+from test_transport import came, fetch, item_of, put, tif
+
+from eopipe.errors import BadInputError, UpstreamError
+from eopipe.scenes.patience import ATTEMPTS
+from eopipe.scenes.remote import open_remote
+
+KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REQUEST_PAYER", "AWS_SESSION_TOKEN", "AWS_PROFILE")
+
+
+pytestmark = pytest.mark.usefixtures("impatient")
+
+
+@pytest.fixture
+def bucket(web: Loopback, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Loopback:
+    """A bucket named `scenes` that anybody may read, on the server that misbehaves as told."""
+    for key in KEYS:
+        monkeypatch.delenv(key, raising=False)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", web.url)
+    (tmp_path / "scenes").mkdir()
+    return web
+
+
+def in_bucket(web: Loopback, content: dict[str, bytes], *, tell: bool = True) -> dict[str, Any]:
+    item = put(web, {f"scenes/{name}": body for name, body in content.items()}, tell=tell)
+    return item | {"assets": {n[7:]: a | {"href": f"s3://{n}.tif"} for n, a in item["assets"].items()}}
+
+
+def test_assets_of_a_bucket_come_whole(tmp_path: Path, run: Run, bucket: Loopback) -> None:
+    content = {"blue": tif(300_000, 1), "red": tif(9_000, 2)}
+    ended = fetch(run, tmp_path, in_bucket(bucket, content))
+    assert ended.code == 0, ended.said
+    assert came(tmp_path, content)
+    assert all("Authorization" not in asked.headers for asked in bucket.asked), "nobody is logged in"
+
+
+def test_an_asset_of_a_bucket_goes_on_where_it_broke_off(tmp_path: Path, run: Run, bucket: Loopback) -> None:
+    content = {"red": tif(300_000)}
+    bucket.fail("/scenes/red.tif", cut=200_000)
+    bucket.fail("/scenes/red.tif", times=2, status=503, body=b"<Error><Code>SlowDown</Code></Error>")
+    ended = fetch(run, tmp_path, in_bucket(bucket, content))
+    assert ended.code == 0, ended.said
+    assert came(tmp_path, content)
+    resumed = bucket.asked[-1].headers
+    assert int(resumed["Range"].removeprefix("bytes=").removesuffix("-")) > 100_000
+    assert resumed["If-Match"].startswith('"')
+
+
+def test_an_object_that_was_replaced_is_not_joined_with_the_old_one(tmp_path: Path, run: Run, bucket: Loopback) -> None:
+    old, new = tif(300_000, 1), tif(300_000, 2)
+    item = in_bucket(bucket, {"red": old}, tell=False)
+    bucket.fail("/scenes/red.tif", cut=200_000)
+    bucket.fail("/scenes/red.tif", times=None, status=503)
+    assert fetch(run, tmp_path, item).code == 5
+    bucket.heal()
+    (tmp_path / "scenes" / "red.tif").write_bytes(new)
+    assert fetch(run, tmp_path, item).code == 0
+    assert came(tmp_path, {"red": new})
+
+
+def test_a_bucket_that_fails_for_ever_ends_with_code_5(tmp_path: Path, run: Run, bucket: Loopback) -> None:
+    bucket.fail("/scenes/red.tif", times=None, status=503)
+    ended = fetch(run, tmp_path, in_bucket(bucket, {"red": tif(9_000)}))
+    assert ended.code == 5
+    assert "scenes did not deliver scene scene, asset red (last: status 503)" in ended.said
+    assert len(bucket.asked) == ATTEMPTS
+
+
+def test_an_object_that_is_missing_or_closed_is_told(tmp_path: Path, run: Run, bucket: Loopback) -> None:
+    item = in_bucket(bucket, {"blue": tif(9_000), "red": tif(9_000)})
+    (tmp_path / "scenes" / "blue.tif").unlink()
+    bucket.fail("/scenes/red.tif", times=None, status=403)
+    ended = fetch(run, tmp_path, item)
+    assert ended.code == 3
+    assert "asset blue cannot be had: there is no such file in the bucket scenes" in ended.said
+    assert "asset red cannot be had: the bucket scenes denies access; set AWS_ACCESS_KEY_ID" in ended.said
+
+
+def test_a_bucket_of_another_region_is_told(tmp_path: Path, run: Run, bucket: Loopback) -> None:
+    bucket.fail("/scenes/red.tif", times=None, status=301)
+    ended = fetch(run, tmp_path, in_bucket(bucket, {"red": tif(9_000)}))
+    assert ended.code == 3
+    assert "is in another region; set AWS_REGION" in ended.said
+
+
+def test_a_server_without_ranges_begins_anew(tmp_path: Path, run: Run, bucket: Loopback) -> None:
+    content = {"red": tif(300_000)}
+    bucket.fail("/scenes/red.tif", cut=200_000)
+    bucket.fail("/scenes/red.tif", times=None, deaf=True)
+    ended = fetch(run, tmp_path, in_bucket(bucket, content))
+    assert ended.code == 0, ended.said
+    assert came(tmp_path, content)
+
+
+def test_a_damaged_object_is_fetched_twice_then_told(tmp_path: Path, run: Run, bucket: Loopback) -> None:
+    item = in_bucket(bucket, {"red": tif(9_000, 1)})
+    (tmp_path / "scenes" / "red.tif").write_bytes(tif(9_000, 2))
+    ended = fetch(run, tmp_path, item)
+    assert ended.code == 4
+    assert len(bucket.asked) == 2
+
+
+def test_an_address_without_a_key_is_told(tmp_path: Path, run: Run, bucket: Loopback) -> None:
+    ended = fetch(run, tmp_path, item_of({"red": {"href": "s3://scenes"}}))
+    assert ended.code == 3
+    assert "points to the bucket scenes, not to a file in it" in ended.said
+
+
+def test_who_pays_and_who_asks_is_told_to_the_bucket_and_written_nowhere(
+    tmp_path: Path, run: Run, bucket: Loopback, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAME")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "SECRET")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "T0KEN")
+    monkeypatch.setenv("AWS_REQUEST_PAYER", "requester")
+    item = in_bucket(bucket, {"red": tif(9_000)})
+    bucket.fail("/scenes/red.tif", status=400, body=b"<Error>T0KEN</Error>")
+    ended = fetch(run, tmp_path, item)
+    assert ended.code == 3
+    assert "the bucket scenes answered 400" in ended.said
+    assert fetch(run, tmp_path, item).code == 0
+    assert bucket.asked[0].headers["X-Amz-Request-Payer"] == "requester"
+    assert "AKIAME" in bucket.asked[0].headers["Authorization"]
+    kept = b"".join(p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()) + (ended.said + caplog.text).encode()
+    assert not {secret for secret in (b"AKIAME", b"SECRET", b"T0KEN") if secret in kept}
+
+
+def test_parts_of_an_object_are_of_one_version(bucket: Loopback, tmp_path: Path) -> None:
+    content = tif(300_000, 1)
+    in_bucket(bucket, {"red": content})
+    remote = open_remote("s3://scenes/red.tif", "red")
+    assert remote.size == 300_000
+    assert remote.version.startswith('"')
+    assert remote.read(250_000, 99_000) == content[250_000:]
+    (tmp_path / "scenes" / "red.tif").write_bytes(tif(300_000, 2))
+    with pytest.raises(UpstreamError, match="changed while parts of it were read"):
+        remote.read(250_000, 10)
+
+
+@pytest.fixture(scope="module")
+def minio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server that speaks S3 by its own code, and checks who may read."""
+    program = shutil.which("moto_server")
+    if not program:
+        pytest.skip("moto_server is not installed")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = tmp_path_factory.mktemp("moto") / "log"
+    with log.open("wb") as file:
+        process = subprocess.Popen([program, "-H", "127.0.0.1", "-p", str(port)], stdout=file, stderr=file)
+    url, until = f"http://127.0.0.1:{port}", time.monotonic() + 60
+    try:
+        while True:
+            try:
+                requests.get(url, timeout=5).close()
+                break
+            except requests.ConnectionError:
+                assert process.poll() is None, log.read_text()
+                assert time.monotonic() < until
+                time.sleep(0.1)
+        yield url
+    finally:
+        process.kill()
+        process.wait()
+
+
+ME = "AWS4-HMAC-SHA256 Credential=me/20200101/eu-central-1/s3/aws4_request, SignedHeaders=host, Signature=x"
+PLACE = "<CreateBucketConfiguration><LocationConstraint>eu-central-1</LocationConstraint></CreateBucketConfiguration>"
+
+
+def ask(tmp_path: Path, run: Run, content: dict[str, bytes]) -> Ended:
+    told = {n: {"file:checksum": f"1220{hashlib.sha256(body).hexdigest()}"} for n, body in content.items()}
+    assets = {n: asset | {"href": f"s3://my.scenes/a b/{n}?#.tif"} for n, asset in told.items()}
+    return fetch(run, tmp_path, item_of(assets))
+
+
+def test_a_server_of_its_own_make_gives_assets_and_parts(
+    tmp_path: Path, run: Run, minio: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key in KEYS:
+        monkeypatch.delenv(key, raising=False)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", minio)
+    content = {"blue": tif(300_000, 1), "red": tif(9_000, 2)}
+    login = {"Authorization": ME}
+    requests.put(f"{minio}/my.scenes", data=PLACE, headers=login, timeout=30).raise_for_status()
+    for name, body in content.items():
+        place = f"{minio}/my.scenes/a%20b/{name}%3F%23.tif"
+        requests.put(place, data=body, headers=login, timeout=30).raise_for_status()
+
+    ended = ask(tmp_path, run, content)
+    assert ended.code == 3
+    assert "the bucket my.scenes denies access" in ended.said
+
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "me")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "mine")
+    ended = ask(tmp_path, run, content)
+    assert ended.code == 0, ended.said
+    assert came(tmp_path, content)
+    remote = open_remote("s3://my.scenes/a b/blue?#.tif", "blue")
+    assert remote.read(100_000, 100_000) == content["blue"][100_000:200_000]
+    with pytest.raises(BadInputError, match="no such file"):
+        open_remote("s3://my.scenes/nothing.tif", "nothing")
+
+
+def test_what_asks_again_counts_against_a_bucket_too(
+    tmp_path: Path, run: Run, bucket: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eopipe.scenes.s3.TIMEOUT", (1.0, 0.3))
+    monkeypatch.setattr("eopipe.scenes.patience.BACKOFF", 0.0)
+    stalled: list[Asked] = []
+
+    def stall_once(asked: Asked) -> Fault:
+        stalled.append(asked)
+        return Fault(pause=2.0 if len(stalled) == 1 else 0.0)
+
+    bucket.luck = stall_once
+    content = {"red": tif(9_000)}
+    ended = fetch(run, tmp_path, in_bucket(bucket, content))
+    assert ended.code == 0, ended.said
+    assert came(tmp_path, content)
+    assert len(stalled) == 2

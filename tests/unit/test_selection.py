@@ -1,0 +1,309 @@
+"""Of what a catalog holds, the same scenes stay whatever order it has, and what goes is told with the reason."""
+
+import copy
+import itertools
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from loopback import Loopback, serve_api
+from scenery import Catalog, Ended, Run
+
+from eopipe.publish import digest, read_json
+from eopipe.scenes.query import Query
+from eopipe.scenes.ranking import Best, solar_day
+from eopipe.scenes.selection import Selection, select, unsigned
+
+Item = dict[str, Any]
+SQUARE = {"type": "Polygon", "coordinates": [[[15, 46], [16, 46], [16, 47], [15, 47], [15, 46]]]}
+
+
+def scene(name: str, when: str = "2023-08-01T10:00:00Z", cloud: float | None = 5.0, **other: Any) -> Item:
+    place = other.pop("geometry", SQUARE)
+    assets = {band: {"href": f"{band}.tif"} for band in other.pop("bands", ("red",))}
+    told = {"datetime": when, "eo:cloud_cover": cloud} | other
+    return {"type": "Feature", "id": name, "geometry": place, "properties": told, "assets": assets, "links": []}
+
+
+def box(west: float, south: float, east: float, north: float) -> dict[str, Any]:
+    corners = [[west, south], [east, south], [east, north], [west, north], [west, south]]
+    return {"type": "Polygon", "coordinates": [corners]}
+
+
+def chosen(items: list[Item], best: Best | None = None, **query: Any) -> Selection:
+    """Select among copies in a random order."""
+    shuffled = copy.deepcopy(items)
+    random.Random(len(items)).shuffle(shuffled)
+    return select(shuffled, Query(**query), ("red",), "fail", best or Best())
+
+
+def ids(selection: Selection) -> list[str]:
+    return [item["id"] for item in selection.items]
+
+
+S2 = "S2A_MSIL2A_20200501T095031_{}R079_T33TWL_{}T120000"
+OLD, NEW = S2.format("N0301_", "20200501"), S2.format("N0500_", "20230501")
+
+
+@given(order=st.permutations([scene(OLD), scene(NEW), scene("other")]))
+def test_of_two_baselines_the_newest_stays_in_any_order(order: list[Item]) -> None:
+    selection = select(copy.deepcopy(order), Query(), ("red",), "fail", Best())
+    assert ids(selection) == [NEW, "other"]
+    why = "baseline 05.00 instead of 03.01"
+    assert selection.dropped == [{"id": OLD, "reason": "superseded", "by": NEW, "why": why}]
+
+
+def test_earth_search_and_planetary_computer_tell_versions_in_their_own_ways() -> None:
+    take = "GS2A_20200501T095031_025383_N{}"
+    earth = [
+        scene(f"S2A_33TWL_20200501_{n}_L2A", **{"grid:code": "MGRS-33TWL"})
+        | {
+            "properties": {
+                "datetime": f"2020-05-01T09:5{n}:31Z",
+                "grid:code": "MGRS-33TWL",
+                "s2:datatake_id": take.format(base),
+                "s2:processing_baseline": base,
+            }
+        }
+        for n, base in enumerate(("05.00", "02.14"))
+    ]
+    assert ids(chosen(earth)) == ["S2A_33TWL_20200501_0_L2A"]
+    planetary = [
+        scene(S2.format("", day), **{"s2:processing_baseline": base})
+        for day, base in (("20200501", "02.14"), ("20201003", "02.12"))
+    ]
+    assert ids(chosen(planetary)) == [S2.format("", "20200501")], "the baseline counts, not the day it was made"
+
+
+def test_parts_of_a_granule_that_was_split_are_no_versions() -> None:
+    south = scene(S2.format("N0500_", "20230501"), geometry=box(15, 46, 16, 46.45))
+    north = scene(S2.format("N0500_", "20230502"), geometry=box(15, 46.4, 16, 47))
+    assert len(ids(chosen([south, north]))) == 2
+
+
+def test_scenes_of_another_tile_level_or_satellite_are_no_versions() -> None:
+    names = [NEW, NEW.replace("33TWL", "33TWM"), NEW.replace("L2A", "L1C"), NEW.replace("S2A_", "S2B_")]
+    assert ids(chosen([scene(name) for name in names])) == sorted(names)
+
+
+def test_of_two_copies_the_one_that_was_updated_last_stays_and_the_other_is_told() -> None:
+    copies = [scene("a", updated=f"{year}-01-01T00:00:00Z") for year in (2020, 2024, 2022)]
+    selection = chosen([*copies, copies[0]])
+    assert selection.items[0]["properties"]["updated"].startswith("2024")
+    assert [row["updated"][:4] for row in selection.dropped] == ["2020", "2022"]
+
+
+def test_a_scene_that_came_on_two_pages_is_no_decision() -> None:
+    assert chosen([scene("a"), scene("a"), scene("b")]).dropped == []
+
+
+MONTHS = [scene(f"m{m}d{d}", f"2023-{m:02}-{d:02}T10:00:00Z", 10.0 * d + m) for m in (5, 6) for d in (1, 2, 3, 9)]
+
+
+@pytest.mark.parametrize(
+    ("count", "per", "expected"),
+    [
+        (1, "all", ["m5d1"]),
+        (3, "all", ["m5d1", "m5d2", "m6d1"]),
+        (1, "month", ["m5d1", "m6d1"]),
+        (2, "month", ["m5d1", "m5d2", "m6d1", "m6d2"]),
+        (1, "year", ["m5d1"]),
+        (1, "week", ["m5d1", "m5d9", "m6d1", "m6d9"]),
+        (99, "all", sorted(item["id"] for item in MONTHS)),
+    ],
+)
+def test_the_clearest_scenes_of_a_window_stay(count: int, per: Any, expected: list[str]) -> None:
+    selection = chosen(MONTHS, Best(count, per))
+    assert ids(selection) == expected
+    assert len(selection.dropped) == len(MONTHS) - len(expected)
+    assert {row["reason"] for row in selection.dropped} <= {"not best"}
+
+
+def test_scenes_that_tell_no_clouds_come_last_and_the_earlier_of_equals_first() -> None:
+    items = [scene("z", "2023-08-01", 5), scene("a", "2023-08-02", 5), scene("b", "2023-07-01", None)]
+    assert ids(chosen(items, Best(2))) == ["a", "z"]
+    assert ids(chosen(items, Best(1))) == ["z"]
+
+
+def test_all_scenes_of_a_solar_day_stay_together() -> None:
+    items = [
+        scene(f"{day}{part}", f"2023-08-0{day}T10:00:0{part}Z", day * 10 + part) for day in (1, 2) for part in (0, 9)
+    ]
+    assert ids(chosen(items, Best(1, group="solar-day"))) == ["10", "19"]
+    assert ids(chosen(items, Best(1, "day", "solar-day"))) == ["10", "19", "20", "29"]
+
+
+def test_a_solar_day_is_not_cut_at_midnight_in_greenwich() -> None:
+    # 23:59 and 00:01 UTC are late morning of one day in New Zealand.
+    there = box(174, -40, 176, -38)
+    one = scene("one", "2023-08-01T23:59:00Z", geometry=there)
+    two = scene("two", "2023-08-02T00:01:00Z", geometry=there)
+    assert solar_day(one, None) == solar_day(two, None)
+    assert solar_day(one, None).isoformat() == "2023-08-02"
+    assert ids(chosen([one, two], Best(1, group="solar-day"))) == ["one", "two"]
+
+
+def test_a_solar_day_is_not_cut_at_180_degrees() -> None:
+    area = {
+        "type": "MultiPolygon",
+        "coordinates": [box(179, 0, 180, 1)["coordinates"], box(-180, 0, -179, 1)["coordinates"]],
+    }
+    west = scene("west", "2023-08-01T22:10:00Z", geometry=box(179, 0, 180, 1))
+    east = scene("east", "2023-08-01T22:10:20Z", geometry=box(-180, 0, -179, 1))
+    assert ids(chosen([west, east], Best(1, group="solar-day", geometry=area), geometry=area)) == ["east", "west"]
+
+
+def test_a_day_that_shows_only_a_sliver_is_not_the_best() -> None:
+    sliver = scene("sliver", "2023-08-01T10:00:00Z", 0, geometry=box(15, 46, 15.05, 47))
+    whole = scene("whole", "2023-08-02T10:00:00Z", 20)
+    best = Best(1, group="solar-day", geometry=SQUARE)
+    assert ids(chosen([sliver, whole], best, geometry=SQUARE)) == ["whole"]
+    told = chosen([sliver, whole], best, geometry=SQUARE).dropped[0]
+    assert told["cloud"] == pytest.approx(95)
+
+
+def test_of_radar_the_days_that_show_most_of_the_area_stay() -> None:
+    part = scene("part", "2023-08-01T05:00:00Z", None, geometry=box(15, 46, 15.5, 47))
+    whole = scene("whole", "2023-08-07T05:00:00Z", None)
+    best = Best(1, group="solar-day", geometry=SQUARE)
+    assert ids(chosen([part, whole], best, geometry=SQUARE)) == ["whole"]
+
+
+def test_scenes_that_overlap_on_a_day_count_once() -> None:
+    twice = [scene(f"t{n}", "2023-08-01T10:00:00Z", 10, geometry=box(15, 46, 15.6, 47)) for n in (1, 2)]
+    whole = scene("whole", "2023-08-02T10:00:00Z", 40)
+    assert ids(chosen([*twice, whole], Best(1, group="solar-day", geometry=SQUARE), geometry=SQUARE)) == ["whole"]
+
+
+def search(run: Run, place: Path, where: Path | str, *words: object) -> Ended:
+    source = "--url" if isinstance(where, str) else "--catalog"
+    outputs = ("--items", place / "items", "--grid", place / "grid.json", "--selection", place / "selection.json")
+    return run("search", source, where, *outputs, "--assets", "blue", "red", *words)
+
+
+@pytest.fixture
+def three(catalog: Catalog) -> Catalog:
+    for name, day, cloud in (("b", "2023-08-01", 5.0), ("a", "2023-08-02", 50.0), ("c", "2023-09-01", 90.0)):
+        catalog.add(name, properties={"datetime": f"{day}T10:00:00.024Z", "eo:cloud_cover": cloud})
+    return catalog
+
+
+def test_scenes_that_lack_an_asset_can_be_left_out_and_are_told(three: Catalog, tmp_path: Path, run: Run) -> None:
+    del three.items[0]["assets"]["red"]
+    for number, order in enumerate(itertools.permutations(three.items)):
+        three.items = list(order)
+        ended = search(run, tmp_path / str(number), three.write(), "--on-missing", "skip")
+        assert ended.code == 0, ended.said
+        told = read_json(tmp_path / str(number) / "selection.json")
+        assert [row["id"] for row in told["scenes"]] == ["a", "c"]
+        assert told["dropped"] == [{"id": "b", "reason": "missing asset", "assets": ["red"]}]
+
+
+def test_when_all_scenes_lack_an_asset_there_is_nothing_to_skip(three: Catalog, tmp_path: Path, run: Run) -> None:
+    for item in three.items:
+        del item["assets"]["red"]
+    ended = search(run, tmp_path, three.write(), "--on-missing", "skip")
+    assert ended.code == 3
+    assert "3 of 3 scenes lack assets" in ended.said
+
+
+def test_the_list_has_a_digest_that_only_its_scenes_change(three: Catalog, tmp_path: Path, run: Run) -> None:
+    search(run, tmp_path / "one", three.write())
+    three.items[0]["properties"]["created"] = "2024"
+    search(run, tmp_path / "two", three.write())
+    search(run, tmp_path / "three", three.write(), "--best", "3", "--per", "month")
+    one, two, again = (read_json(tmp_path / n / "selection.json")["digest"] for n in ("one", "two", "three"))
+    assert one != two == again
+
+
+def test_best_of_the_command_line_drops_the_cloudy(three: Catalog, tmp_path: Path, run: Run) -> None:
+    assert search(run, tmp_path, three.write(), "--best", "1", "--per", "month", "--group", "solar-day").code == 0
+    told = read_json(tmp_path / "selection.json")
+    assert [(row["id"], row["solar_day"]) for row in told["scenes"]] == [("b", "2023-08-01"), ("c", "2023-09-01")]
+    assert told["dropped"] == [{"id": "a", "reason": "not best", "window": "2023-08", "place": 2, "cloud": 50.0}]
+    assert not list((tmp_path / "items").glob("selection*.geojson"))
+
+
+def test_widening_the_dates_leaves_the_old_scenes_byte_for_byte(three: Catalog, tmp_path: Path, run: Run) -> None:
+    search(run, tmp_path / "narrow", three.write(), "--datetime", "2023-08-01")
+    search(run, tmp_path / "wide", three.root, "--datetime", "2023")
+    files = [tmp_path / name / "items/b.geojson" for name in ("narrow", "wide")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    assert digest(tmp_path / "narrow/items") != digest(tmp_path / "wide/items")
+
+
+def test_a_cloud_cover_that_is_no_number_is_told(three: Catalog, tmp_path: Path, run: Run) -> None:
+    three.items[1]["properties"]["eo:cloud_cover"] = "none"
+    ended = search(run, tmp_path, three.write())
+    assert ended.code == 3
+    assert "scene a has a cloud cover that is no number" in ended.said
+
+
+SIGNED = {
+    "https://h.org/a.tif": "https://h.org/a.tif",
+    "https://h.org/a.tif?v=2": "https://h.org/a.tif?v=2",
+    "https://h.org/a.tif?b=%20x&v=2": "https://h.org/a.tif?b=%20x&v=2",
+    "https://h.org/a.tif?st=1&se=2&sp=rl&sv=3&sr=c&skoid=4&sig=S%2F": "https://h.org/a.tif",
+    "https://h.org/a.tif?se=2": "https://h.org/a.tif?se=2",
+    "https://h.org/a.tif?v=2&X-Amz-Signature=S&X-Amz-Date=1&x-amz-security-token=T": "https://h.org/a.tif?v=2",
+    "https://h.org/a.tif?AWSAccessKeyId=A&Signature=S&Expires=1": "https://h.org/a.tif",
+    "https://h.org/a.tif?X-Goog-Signature=S&X-Goog-Credential=C": "https://h.org/a.tif",
+    "https://h.org/a.tif?Expires=1&Key-Pair-Id=K&Policy=P&Signature=S": "https://h.org/a.tif",
+    "https://h.org/a.tif?token=T&access_token=U&api_key=V": "https://h.org/a.tif",
+    "https://name:word@h.org:8/a.tif": "https://h.org:8/a.tif",
+    "s3://bucket/a b.tif": "s3://bucket/a b.tif",
+    "folder/a.tif": "folder/a.tif",
+}
+
+
+@pytest.mark.parametrize("href", SIGNED)
+def test_what_signs_an_address_is_not_kept(href: str) -> None:
+    assert unsigned(href) == SIGNED[href]
+
+
+def test_no_signature_of_a_server_reaches_a_file(three: Catalog, tmp_path: Path, run: Run, web: Loopback) -> None:
+    items = []
+    for item in three.items:
+        assets = {n: a | {"href": f"https://h.org/{n}.tif?sig=SECRET&se=1"} for n, a in item["assets"].items()}
+        links = [{"rel": "self", "href": "https://h.org/item?token=SECRET"}]
+        items.append(item | {"assets": assets, "links": links})
+    assert search(run, tmp_path / "out", serve_api(web, items)).code == 0
+    assert (tmp_path / "out/items/a.geojson").is_file()
+    assert not [p for p in (tmp_path / "out").rglob("*") if p.is_file() and "SECRET" in p.read_text()]
+
+
+def credited(catalog: Catalog) -> None:
+    """Put the scenes of a catalog into a collection that tells licence and citation."""
+    head = json.loads((catalog.write() / "catalog.json").read_text())
+    terms = [{"rel": "license", "href": "https://h.org/terms"}, {"rel": "cite-as", "href": "https://doi.org/10.1/x"}]
+    told = {
+        "license": "CC-BY-4.0",
+        "providers": [{"name": "An agency", "roles": ["producer"]}],
+        "sci:doi": "10.1/x",
+        "sci:citation": "An agency (2023): Scenes",
+    }
+    collection = head | told | {"type": "Collection", "links": head["links"] + terms}
+    (catalog.root / "collection.json").write_text(json.dumps(collection))
+    head["links"] = [{"rel": "child", "href": "./collection.json"}]
+    (catalog.root / "catalog.json").write_text(json.dumps(head))
+
+
+def test_licence_and_citation_come_from_the_collection(three: Catalog, tmp_path: Path, run: Run) -> None:
+    three.items[0]["properties"]["license"] = "CC0-1.0"
+    credited(three)
+    assert search(run, tmp_path, three.root).code == 0
+    own, inherited = (read_json(tmp_path / f"items/{name}.geojson") for name in ("b", "a"))
+    assert own["properties"]["license"] == "CC0-1.0", "the scene's own word counts"
+    told = inherited["properties"]
+    assert (told["license"], told["sci:doi"]) == ("CC-BY-4.0", "10.1/x")
+    assert told["sci:citation"] == "An agency (2023): Scenes"
+    assert told["providers"][0]["name"] == "An agency"
+    assert {link["rel"]: link["href"] for link in inherited["links"]} == {
+        "license": "https://h.org/terms",
+        "cite-as": "https://doi.org/10.1/x",
+    }
+    assert any("/scientific/" in schema for schema in inherited["stac_extensions"])

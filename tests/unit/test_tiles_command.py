@@ -1,0 +1,196 @@
+"""`eopipe tiles` says what is in a store, finds what is wrong with it, and draws it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from PIL import Image
+
+from eopipe.cli import main
+from eopipe.grid import make_grid
+from eopipe.inspection.facts import spoken
+from eopipe.inspection.pictures import channels
+from eopipe.publish import write_manifest
+from eopipe.store import Layout, add_array, new_store
+
+SHAPE = (48, 40)
+NAMES = ("blue", "green", "red", "nir")
+GRID = make_grid((500000.0, 4999520.0, 500400.0, 5000000.0), "EPSG:32633", 10.0, (0, 0))
+
+
+def write(path: Path, **changes: Any) -> Path:
+    """Write a store of which the upper half is valid; `changes` replace an array."""
+    valid = np.zeros(SHAPE, "uint8")
+    valid[:24] = 1
+    pixels = np.arange(4 * 48 * 40, dtype=changes.pop("dtype", "uint16")).reshape(4, *SHAPE) + 1
+    found = {"image": pixels, "valid": valid} | changes
+    told = {"datetime": "2020-07-04T00:00:00Z", "collection": "c", "valid_fraction": float(valid.mean())}
+    with new_store(path, GRID, NAMES, path.stem, told) as group:
+        for name, values in found.items():
+            scaled = {"scale_factor": 1e-4, "add_offset": -0.1} if name == "image" else {}
+            add_array(group, name, values.shape, values.dtype, Layout(16, 32), **scaled)[:] = values
+    return path
+
+
+def write_labels(path: Path, **changes: Any) -> Path:
+    numbers = np.full(SHAPE, 255, "uint8")
+    numbers[:, :20] = 1
+    found = {"label": numbers, "valid": (numbers != 255).astype("uint8")} | changes
+    with new_store(path, GRID, ("land", "water"), "", {}) as group:
+        for name, values in found.items():
+            add_array(group, name, values.shape, values.dtype, Layout(16, 32))[:] = values
+    return path
+
+
+def command(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str]:
+    capsys.readouterr()
+    code = main(["tiles", *map(str, words)])
+    told = capsys.readouterr()
+    return code, told.out + told.err
+
+
+def test_info_tells_place_bands_scale_cut_and_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = write(tmp_path / "a.zarr")
+    code, told = command(capsys, "info", store)
+    assert code == 0
+    files = sum(path.is_file() for path in store.rglob("*"))
+    for words in (
+        "a, 2020-07-04, collection c",
+        "48 x 40 pixels (rows x columns) of 10 m, EPSG:32633, 480 m x 400 m",
+        "15.0000 E to 15.0051 E, 45.1",
+        "4 x 48 x 40 uint16, value = stored x 0.0001 - 0.1",
+        "blue green red nir",
+        "chunks of 16 x 16, shards of 32 x 32, Blosc lz4, crc32c",
+        "50.0 %",
+        f"{files} files",
+    ):
+        assert words in told, told
+
+
+def test_info_of_a_folder_is_a_line_a_store_and_a_sum(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("b", "a"):
+        write(tmp_path / "deep" / f"{name}.zarr")
+    lines = command(capsys, "info", tmp_path)[1].splitlines()
+    assert [line.split()[0] for line in lines] == ["store", "a.zarr", "b.zarr", "2"]
+    files = sum(path.is_file() for path in (tmp_path / "deep/a.zarr").rglob("*"))
+    assert lines[-1].split()[2] == str(2 * files)
+
+
+def test_a_good_store_passes_the_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "a.zarr")
+    write_labels(tmp_path / "all.zarr")
+    code, told = command(capsys, "check", tmp_path)
+    assert (code, told.count("is whole")) == (0, 2)
+
+
+def resealed(store: Path) -> Path:
+    """A store whose manifest agrees with its files, as if it had been written like that."""
+    write_manifest(store)
+    return store
+
+
+def flipped(store: Path) -> Path:
+    shard = store / "image/c/0/1/0"
+    content = bytearray(shard.read_bytes())
+    content[20] ^= 1
+    shard.write_bytes(content)
+    return store
+
+
+def shardless(store: Path) -> Path:
+    (store / "valid/c/1/1").unlink()
+    return store
+
+
+def retold(store: Path) -> Path:
+    zarr.open_group(store).attrs["valid_fraction"] = 0.75
+    # Reading takes the metadata of all arrays from the group.
+    value = json.loads((store / "zarr.json").read_text())
+    value["attributes"]["valid_fraction"] = 0.75
+    (store / "zarr.json").write_text(json.dumps(value))
+    return store
+
+
+TWO, ONES = np.full(SHAPE, 2, "uint8"), np.ones(SHAPE, "uint8")
+NAN = np.full((4, *SHAPE), np.nan, "float32")
+FAULTS: dict[str, Any] = {
+    "image/c/0/1/0 has other content": lambda path: flipped(write(path)),
+    "rows 32 to 48, columns 0 to 32: does not decode": lambda path: resealed(flipped(write(path))),
+    "valid/c/1/1 is missing": lambda path: shardless(write(path)),
+    "valid has 3 files of shards; its layout makes 4": lambda path: resealed(shardless(write(path))),
+    "the mask holds 2; it may hold 0 and 1": lambda path: write(path, valid=TWO),
+    "valid_fraction tells 0.75, the mask has 0.500000": lambda path: resealed(retold(write(path))),
+    "pixels are valid but not finite": lambda path: write(path, image=NAN),
+    "1024 pixels have observations without being valid": lambda path: write(path, count=ONES, valid=0 * ONES),
+    "384 pixels have a label without being valid": lambda path: write_labels(path, valid=ONES),
+}
+
+
+@pytest.mark.parametrize("told", FAULTS)
+def test_the_check_finds_that(tmp_path: Path, capsys: pytest.CaptureFixture[str], told: str) -> None:
+    FAULTS[told](tmp_path / "a.zarr")
+    write(tmp_path / "good.zarr")
+    code, said = command(capsys, "check", tmp_path)
+    assert code == 4
+    assert told in said
+    assert "good.zarr is whole" in said
+
+
+def test_the_contact_sheet_shows_every_store_and_what_is_not_valid(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in "abcde":
+        write(tmp_path / "tiles" / f"{name}.zarr")
+    code, told = command(capsys, "plot", tmp_path / "tiles")
+    assert code == 0
+    assert told.startswith("wrote tiles.png: 1400 x ")
+    pixels = np.asarray(Image.open(tmp_path / "tiles.png").convert("RGB")).astype(int)
+    # What is tinted is much redder than blue; the upper halves are not.
+    tinted = pixels[..., 0] - pixels[..., 2] > 60
+    across = np.flatnonzero(tinted[400:].any(0))
+    assert tinted.mean() > 0.05
+    assert across.max() - across.min() > 900, "tints in all columns"
+
+
+def test_the_same_stores_give_the_same_sheet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = write(tmp_path / "a.zarr")
+    made = []
+    for name in ("one.png", "two.png"):
+        assert command(capsys, "plot", store, "--out", tmp_path / name)[0] == 0
+        made.append((tmp_path / name).read_bytes())
+    assert made[0] == made[1]
+    assert command(capsys, "plot", write_labels(tmp_path / "all.zarr"))[0] == 0
+    assert (tmp_path / "all.png").is_file()
+
+
+def test_a_sheet_of_nothing_but_clouds_or_of_floats_is_drawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "s/clouds.zarr", valid=np.zeros(SHAPE, "uint8"))
+    write(tmp_path / "s/floats.zarr", image=np.where(np.arange(40) > 9, np.float32(0.2), NAN))
+    write(tmp_path / "s/empty.zarr", image=np.zeros((4, *SHAPE), "uint16"), valid=np.zeros(SHAPE, "uint8"))
+    assert command(capsys, "plot", tmp_path / "s")[0] == 0
+
+
+def test_natural_colours_are_found_by_name_also_in_one_season_of_a_stack() -> None:
+    assert channels(NAMES) == [2, 1, 0]
+    assert channels(("nir_DJF", *(f"{name}_JJA" for name in NAMES))) == [3, 2, 1]
+    assert channels(("vv", "vh")) == [0]
+    assert channels(("red", "nir")) == [0]
+
+
+def test_what_is_no_store_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "folder").mkdir()
+    assert "folder holds no store" in command(capsys, "info", tmp_path / "folder")[1]
+    code, told = command(capsys, "info", tmp_path / "nowhere")
+    assert code == 3
+    assert "there is no folder" in told
+    zarr.create_group(tmp_path / "foreign")
+    assert "not one of eopipe" in command(capsys, "check", tmp_path / "foreign")[1]
+
+
+def test_bytes_as_people_say_them() -> None:
+    assert [spoken(size) for size in (0, 999, 12_345, 999_600, 5.5e12)] == ["0 B", "999 B", "12.3 kB", "1 MB", "5.5 TB"]

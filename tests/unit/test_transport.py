@@ -1,0 +1,492 @@
+"""The part Fetch of the fault table, row by row: what arrives is right, or the exit code says why it did not."""
+
+import gzip
+import hashlib
+import io
+import json
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loopback import Asked, Fault, Loopback
+from scenery import Ended, Run
+
+from eopipe.errors import PreemptedError, UpstreamError
+from eopipe.publish import verify
+from eopipe.scenes.crew import all_of
+from eopipe.scenes.download import bring
+from eopipe.scenes.patience import MAX_WAIT, Terms, retry_after
+
+
+def tif(size: int, seed: int = 0) -> bytes:
+    """Bytes that begin like a GeoTIFF."""
+    return b"II*\0" + random.Random(seed).randbytes(size - 4)
+
+
+def item_of(assets: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "type": "Feature",
+        "stac_version": "1.1.0",
+        "id": "scene",
+        "geometry": None,
+        "properties": {"datetime": "2020-01-01T00:00:00Z"},
+        "links": [],
+        "assets": assets,
+    }
+
+
+def put(web: Loopback, content: dict[str, bytes], *, tell: bool = True) -> dict[str, Any]:
+    """Put files on the server; return the item of a scene that has them as assets."""
+    assets = {}
+    for name, body in content.items():
+        (web.folder / f"{name}.tif").write_bytes(body)
+        told = {"file:size": len(body), "file:checksum": f"1220{hashlib.sha256(body).hexdigest()}"} if tell else {}
+        assets[name] = {"href": f"{web.url}/{name}.tif"} | told
+    return item_of(assets)
+
+
+def fetch(run: Run, place: Path, item: dict[str, Any], *words: object) -> Ended:
+    (place / "item.geojson").write_text(json.dumps(item))
+    return run("fetch", "--item", place / "item.geojson", "--scene", place / "scene", *words)
+
+
+def came(place: Path, content: dict[str, bytes]) -> bool:
+    verify(place / "scene")
+    return all((place / "scene" / f"{name}.tif").read_bytes() == body for name, body in content.items())
+
+
+MIX = (
+    [Fault(status=503, body=b"busy")] * 20 + [Fault(reset=True)] * 5 + [Fault(cut=9_000)] * 5 + [Fault(pause=10.0)] * 2
+)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_f01_200_assets_come_right_from_a_server_that_fails_a_third_of_requests(
+    tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F01: 20 % 503, 5 % reset, 5 % short, 2 % stalled."""
+    monkeypatch.setattr("eopipe.scenes.patience.TIMEOUT", (2.0, 0.5))
+    dice = random.Random(1)
+    fates = [fate for _ in range(6) for fate in dice.sample([*MIX, *[Fault()] * 68], 100)]
+    lock = threading.Lock()
+
+    def luck(_: Asked) -> Fault:
+        with lock:
+            return fates.pop()
+
+    web.luck = luck
+    content = {f"b{n:03}": tif(18_000, n) for n in range(200)}
+    ended = fetch(run, tmp_path, put(web, content), "--workers", 16, "--per-host", 16)
+    assert ended.code == 0, ended.said
+    assert came(tmp_path, content)
+    assert len(list((tmp_path / "scene").glob("*.tif"))) == 200
+    ideal = sum(map(len, content.values()))
+    print(f"requests {len(web.asked) / 200:.2f} x, bytes {web.sent / ideal:.2f} x")
+    assert len(web.asked) <= 1.8 * 200
+    assert web.sent <= 1.3 * ideal
+
+
+@pytest.mark.usefixtures("impatient")
+def test_f02_a_short_body_is_resumed_from_its_offset(tmp_path: Path, run: Run, web: Loopback) -> None:
+    content = {"red": tif(200_000)}
+    web.fail("/red.tif", cut=70_000)
+    assert fetch(run, tmp_path, put(web, content)).code == 0
+    assert came(tmp_path, content)
+    assert [asked.headers.get("Range") for asked in web.asked] == [None, "bytes=70000-"]
+    assert web.sent == 200_000, "no byte comes twice"
+
+
+@pytest.mark.usefixtures("impatient")
+def test_f03_a_body_without_a_length_that_is_cut_is_found_by_the_size_in_the_catalog(
+    tmp_path: Path, run: Run, web: Loopback
+) -> None:
+    content = {"red": tif(200_000)}
+    web.fail("/red.tif", cut=70_000, drop=("Content-Length",))
+    assert fetch(run, tmp_path, put(web, content)).code == 0
+    assert came(tmp_path, content)
+    web.fail("/red.tif", times=None, cut=70_000, drop=("Content-Length",))
+    assert fetch(run, tmp_path, put(web, content)).code == 4
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("tell", [True, False])
+def test_f04_a_server_that_ignores_range_is_begun_anew(tmp_path: Path, run: Run, web: Loopback, tell: bool) -> None:
+    content = {"red": tif(200_000)}
+    web.fail("/red.tif", cut=70_000)
+    web.fail("/red.tif", times=None, deaf=True)
+    assert fetch(run, tmp_path, put(web, content, tell=tell)).code == 0
+    assert came(tmp_path, content)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_f05_two_versions_of_one_size_are_never_joined(tmp_path: Path, run: Run, web: Loopback) -> None:
+    old, new = tif(200_000, 1), tif(200_000, 2)
+    item = put(web, {"red": old}, tell=False)
+    web.fail("/red.tif", cut=70_000)
+    web.fail("/red.tif", times=None, status=503)
+    assert fetch(run, tmp_path, item).code == 5
+    web.heal()
+    (web.folder / "red.tif").write_bytes(new)
+    assert fetch(run, tmp_path, item).code == 0
+    assert came(tmp_path, {"red": new})
+    assert web.asked[0].headers["Range"] == "bytes=70000-"
+
+
+def test_f07_a_wrong_checksum_is_fetched_once_more_then_kept_apart(tmp_path: Path, run: Run, web: Loopback) -> None:
+    item = put(web, {"red": tif(9_000, 1)})
+    (web.folder / "red.tif").write_bytes(tif(9_000, 2))
+    ended = fetch(run, tmp_path, item)
+    assert ended.code == 4
+    assert "asset red (red.tif) does not match its sha256 checksum" in ended.said
+    assert len(web.asked) == 2
+    assert not (tmp_path / "scene").exists()
+    assert [p.read_bytes() for p in tmp_path.glob(".scene.parts/red-*.quarantine")] == [tif(9_000, 2)]
+
+
+def test_f08_a_page_instead_of_a_raster_is_named(tmp_path: Path, run: Run, web: Loopback) -> None:
+    item = put(web, {"red": b"<html>please log in</html>"}, tell=False)
+    ended = fetch(run, tmp_path, item)
+    assert ended.code == 3
+    assert "asset red is no GeoTIFF or JPEG 2000 file: it looks like an HTML or XML page" in ended.said
+
+
+@pytest.mark.usefixtures("impatient")
+def test_f09_a_trickle_is_cut_off_tried_again_and_given_up(
+    tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    item = put(web, {"red": tif(900_000)})
+    monkeypatch.setattr("eopipe.scenes.patience.GRACE", 0.0)
+    monkeypatch.setattr("eopipe.scenes.patience.SLOWEST", 1e12)
+    monkeypatch.setattr("eopipe.scenes.patience.ATTEMPTS", 3)
+    ended = fetch(run, tmp_path, item)
+    assert ended.code == 5
+    assert "bytes a second" in ended.said
+    assert len(web.asked) == 3
+
+
+@pytest.mark.parametrize(
+    "where", ["http://127.0.0.1:{port}/x", "http://169.254.169.254/", "http://2130706433:{port}/x"]
+)
+def test_f10_a_redirect_into_this_network_is_not_followed(tmp_path: Path, run: Run, web: Loopback, where: str) -> None:
+    item = put(web, {"red": tif(9_000)})
+    with Loopback(tmp_path) as inner:
+        port = inner.server.server_address[1]
+        web.fail("/red.tif", times=None, status=302, headers={"Location": where.format(port=port)})
+        ended = fetch(run, tmp_path, item)
+        assert ended.code == 8, ended.said
+        assert "asset red: 127.0.0.1 redirects to" in ended.said
+        assert inner.asked == []
+
+
+def test_f10_a_name_that_means_another_address_a_moment_later_is_not_connected_to(
+    tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A public address when it is checked, an inner one when it is connected to."""
+    real, asked = __import__("socket").getaddrinfo, []
+
+    def rebinding(host: str, port: int, *words: Any, **more: Any) -> Any:
+        if host != "rebind.example":
+            return real(host, port, *words, **more)
+        asked.append(host)
+        return real("8.8.8.8" if len(asked) == 1 else "127.0.0.1", port, *words, **more)
+
+    monkeypatch.setattr("socket.getaddrinfo", rebinding)
+    item = put(web, {"red": tif(9_000)})
+    with Loopback(tmp_path) as inner:
+        port = inner.server.server_address[1]
+        web.fail("/red.tif", times=None, status=302, headers={"Location": f"http://rebind.example:{port}/red.tif"})
+        ended = fetch(run, tmp_path, item)
+        assert inner.asked == []
+    assert ended.code == 8, ended.said
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize("href", ["http://169.254.169.254/latest/meta-data", "http://[fe80::1]/x", "http://a b/"])
+def test_f11_an_item_cannot_name_the_metadata_server_of_a_cloud(tmp_path: Path, run: Run, href: str) -> None:
+    ended = fetch(run, tmp_path, item_of({"red": {"href": href}}))
+    assert ended.code == 8, ended.said
+
+
+@pytest.mark.usefixtures("impatient")
+def test_f12_30_times_kill_9_costs_no_more_than_what_was_on_the_line(tmp_path: Path, run: Run, web: Loopback) -> None:
+    content = {"blue": tif(250_000, 1), "red": tif(400_000, 2), "swir": tif(100_000, 3)}
+    (tmp_path / "item.geojson").write_text(json.dumps(item := put(web, content)))
+    web.luck = lambda _: Fault(drip=0.08)
+    words = ("fetch", "--item", tmp_path / "item.geojson", "--scene", tmp_path / "scene", "--workers", 2)
+    dice, killed, whole, nursery = random.Random(3), 0, 1, [Child(*words) for _ in range(3)]
+    for _ in range(30):
+        child = nursery.pop(0)
+        nursery.append(Child(*words))
+        child.go()
+        time.sleep(dice.uniform(0.0, 0.15))
+        killed += child.kill()
+        if (tmp_path / "scene").exists():
+            assert came(tmp_path, content)
+            shutil.rmtree(tmp_path / "scene")
+            whole += 1
+    for child in nursery:
+        child.kill()
+    assert killed >= 15, "in the middle"
+    # A piece of the server is on the line of each worker, and one more before the server notices.
+    assert web.sent <= whole * sum(map(len, content.values())) + killed * 4 * 16_384
+    web.heal()
+    assert fetch(run, tmp_path, item).code == 0
+    assert came(tmp_path, content)
+    assert sorted(p.name for p in tmp_path.glob(".*")) == []
+
+
+CHILD = """
+import sys
+import eopipe.cli, eopipe.provenance.record, eopipe.scenes.assets, eopipe.scenes.web
+print("ready", flush=True)
+if sys.stdin.readline():
+    sys.exit(eopipe.cli.main(sys.argv[1:]))
+"""
+
+
+class Child:
+    """An eopipe in another process, which has imported what it needs and waits for the word to go."""
+
+    def __init__(self, *words: object) -> None:
+        command = [sys.executable, "-c", CHILD, *map(str, words)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        self.process: subprocess.Popen[bytes] = subprocess.Popen(command, **pipes)
+
+    def go(self) -> None:
+        """Let it begin."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == b"ready\n"
+        self.process.stdin.write(b"go\n")
+        self.process.stdin.close()
+
+    def kill(self) -> bool:
+        """Kill it with signal 9 and tell whether it was still at work."""
+        alive = self.process.poll() is None
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
+        return alive
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """Mount file systems with next to no room."""
+    mounted = []
+
+    def mount(options: str) -> Path:
+        place = tmp_path / f"disk{len(mounted)}"
+        place.mkdir()
+        words = ["mount", "-t", "tmpfs", "-o", options, "none", place]
+        if not shutil.which("mount") or subprocess.run(words, capture_output=True, check=False).returncode:
+            pytest.skip("mounting a small disk needs root")
+        mounted.append(place)
+        return place
+
+    yield mount
+    for place in mounted:
+        subprocess.run(["umount", "-l", place], check=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "tell"), [("size=300k", True), ("size=300k", False), ("size=9m,nr_inodes=9", True)]
+)
+def test_f13_a_full_disk_ends_with_code_6_and_a_rerun_finishes(
+    tmp_path: Path, run: Run, web: Loopback, small_disk: Callable[[str], Path], options: str, tell: bool
+) -> None:
+    disk, small = small_disk(options), "inodes" in options
+    content = {f"b{n}": tif(9_000 if small else 120_000, n) for n in range(4)}
+    words = ("--parts", disk / "parts", "--workers", 1)
+    ended = fetch(run, tmp_path, put(web, content, tell=tell), *words)
+    assert ended.code == 6, ended.said
+    assert "MB" in ended.said
+    assert "free" in ended.said
+    assert ("needs 0.5 MB more" in ended.said) == (tell and not small), "where sizes are known, nothing is begun"
+    assert not (tmp_path / "scene").exists()
+    subprocess.run(["mount", "-o", "remount,size=9m,nr_inodes=99", disk], check=True)
+    assert fetch(run, tmp_path, put(web, content, tell=tell), *words).code == 0
+    assert came(tmp_path, content)
+
+
+def zipped() -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("../../evil", "x")
+    return out.getvalue()
+
+
+def tarred() -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        for name, kind in (("../evil", tarfile.REGTYPE), ("/abs", tarfile.REGTYPE), ("link", tarfile.SYMTYPE)):
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.linkname = kind, "/etc"
+            archive.addfile(entry)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"), [(zipped, "zip"), (tarred, "tar"), (lambda: gzip.compress(tarred()), "gzip")]
+)
+@pytest.mark.parametrize("far", [True, False])
+def test_f14_an_archive_is_refused_and_nothing_of_it_is_unpacked(
+    tmp_path: Path, run: Run, web: Loopback, make: Callable[[], bytes], kind: str, far: bool
+) -> None:
+    item = put(web, {"red": make()}, tell=False)
+    if not far:
+        item["assets"]["red"]["href"] = "red.tif"
+    before = {p.name for p in tmp_path.parent.iterdir()}
+    ended = fetch(run, tmp_path, item, "--catalog", tmp_path)
+    assert ended.code == 8, ended.said
+    assert f"asset red is a {kind} archive" in ended.said
+    assert {p.name for p in tmp_path.parent.iterdir()} == before
+    assert not (tmp_path / "scene").exists()
+
+
+def test_f15_a_compressed_body_is_not_unpacked(tmp_path: Path, run: Run, web: Loopback) -> None:
+    item = put(web, {"red": gzip.compress(bytes(64 << 20))}, tell=False)
+    web.fail("/red.tif", times=None, headers={"Content-Encoding": "gzip"})
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert fetch(run, tmp_path, item).code == 8
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000, "kB"
+
+
+def test_f15_a_body_ends_at_the_size_that_the_catalog_says(tmp_path: Path, run: Run, web: Loopback) -> None:
+    item = put(web, {"red": tif(10_000)})
+    (web.folder / "red.tif").write_bytes(tif(40_000_000))
+    ended = fetch(run, tmp_path, item)
+    assert ended.code == 4
+    assert all(p.stat().st_size < 200_000 for p in tmp_path.glob(".scene.parts/*"))
+
+
+def test_f15_a_body_without_an_end_is_refused(
+    tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eopipe.scenes.download.MOST", 100_000)
+    ended = fetch(run, tmp_path, put(web, {"red": tif(1_000_000)}, tell=False))
+    assert ended.code == 8
+    assert "does not end after 100000 bytes" in ended.said
+
+
+def test_f16_three_of_200_that_are_missing_are_listed_and_only_they_are_asked_for_again(
+    tmp_path: Path, run: Run, web: Loopback
+) -> None:
+    content = {f"b{n:03}": tif(600, n) for n in range(200)}
+    item = put(web, content)
+    gone = [f"b{n:03}" for n in (7, 70, 170)]
+    for name in gone:
+        web.fail(f"/{name}.tif", status=404)
+    ended = fetch(run, tmp_path, item, "--workers", 8)
+    assert ended.code == 3
+    assert [name for name in content if f"asset {name} cannot be had" in ended.said] == gone
+    assert not (tmp_path / "scene").exists()
+    web.asked.clear()
+    assert fetch(run, tmp_path, item, "--workers", 8).code == 0
+    assert sorted(asked.path for asked in web.asked) == [f"/{name}.tif" for name in gone]
+    assert came(tmp_path, content)
+
+
+class Clock(threading.Event):
+    """An event that notes how long it is waited for, and is never set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waits.append(timeout or 0.0)
+        return False
+
+
+@pytest.mark.parametrize("date", [False, True])
+def test_f18_retry_after_is_obeyed_in_seconds_and_as_a_date(tmp_path: Path, web: Loopback, date: bool) -> None:
+    item, clock = put(web, {"red": tif(9_000)}), Clock()
+    told = formatdate(time.time() + 30, usegmt=True) if date else "30"
+    web.fail("/red.tif", status=429, headers={"Retry-After": told})
+    bring(item["assets"]["red"], "red", None, tmp_path / "red.part", Terms(stop=clock))
+    assert 25 < clock.waits[0] <= 33
+    assert retry_after("soon") == 0
+
+
+def test_f18_a_server_that_wants_a_day_is_waited_for_up_to_the_cap_then_given_up(tmp_path: Path, web: Loopback) -> None:
+    item, clock = put(web, {"red": tif(9_000)}), Clock()
+    web.fail("/red.tif", times=None, status=503, headers={"Retry-After": "99999"})
+    with pytest.raises(UpstreamError, match="last: status 503"):
+        bring(item["assets"]["red"], "red", None, tmp_path / "red.part", Terms(stop=clock))
+    assert MAX_WAIT <= max(clock.waits) <= 1.1 * MAX_WAIT
+
+
+def test_f18_what_a_server_wants_counts_against_the_deadline(tmp_path: Path, run: Run, web: Loopback) -> None:
+    item = put(web, {"red": tif(9_000)})
+    web.fail("/red.tif", times=None, status=503, headers={"Retry-After": "99999"})
+    ended = fetch(run, tmp_path, item, "--deadline", 60)
+    assert ended.code == 5
+    assert "the next try in 120 s would be after the deadline" in ended.said
+    assert len(web.asked) == 1
+
+
+def test_an_asset_that_takes_longer_than_the_deadline_is_given_up(tmp_path: Path, run: Run, web: Loopback) -> None:
+    web.luck = lambda _: Fault(drip=0.05)
+    ended = fetch(run, tmp_path, put(web, {"red": tif(900_000)}), "--deadline", 0.3)
+    assert ended.code == 5
+    assert "127.0.0.1 did not deliver scene scene, asset red (not within 0.3 s" in ended.said
+
+
+def test_no_more_connections_to_a_host_than_allowed(tmp_path: Path, run: Run, web: Loopback) -> None:
+    busy, most, lock = [0], [0], threading.Lock()
+    answer = web.server.RequestHandlerClass.answer  # type: ignore[attr-defined]
+
+    def counted(handler: Any, asked: Any) -> None:
+        with lock:
+            busy[0] += 1
+            most[0] = max(most[0], busy[0])
+        answer(handler, asked)
+        with lock:
+            busy[0] -= 1
+
+    web.server.RequestHandlerClass.answer = counted  # type: ignore[attr-defined]
+    web.luck = lambda _: Fault(pause=0.02)
+    content = {f"b{n}": tif(600, n) for n in range(24)}
+    assert fetch(run, tmp_path, put(web, content), "--workers", 12, "--per-host", 3).code == 0
+    # The next request can come in before this thread has told that the last one is done.
+    assert most[0] <= 2 * 3 < 12
+
+
+def test_an_interrupt_ends_downloads_at_once_and_keeps_what_came(tmp_path: Path, web: Loopback) -> None:
+    (tmp_path / "item.geojson").write_text(json.dumps(put(web, {"red": tif(900_000), "blue": tif(900)})))
+    web.fail("/red.tif", times=None, drip=0.1)
+    web.fail("/blue.tif", times=None, pause=1.0)
+    child = Child("fetch", "--item", tmp_path / "item.geojson", "--scene", tmp_path / "scene")
+    child.go()
+    until = time.monotonic() + 20
+    while not any(p.stat().st_size for p in tmp_path.glob(".scene.parts/red-*.part")):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    child.process.send_signal(signal.SIGINT)
+    assert child.process.wait(10) == 130
+    child.kill()
+    assert not (tmp_path / "scene").exists()
+    assert any(p.stat().st_size for p in tmp_path.glob(".scene.parts/red-*.part"))
+
+
+def test_a_download_that_is_stopped_says_so(tmp_path: Path, web: Loopback) -> None:
+    terms = Terms()
+    terms.stop.set()
+    task = lambda: bring({"href": f"{web.url}/red.tif"}, "red", None, tmp_path / "red.part", terms)  # noqa: E731
+    with pytest.raises(PreemptedError, match="kept for the next run"):
+        all_of([task], 1, terms.stop)
+    assert web.asked == []

@@ -1,0 +1,205 @@
+"""`eopipe verify` finds all damage and nothing else, and makes just what is broken again."""
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scenery import Catalog, Run
+
+from eopipe.errors import BadInputError
+from eopipe.publish import MANIFEST, digest, publish
+from eopipe.survey import survey
+
+
+@pytest.fixture
+def results(catalog: Catalog, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What search, fetch and preprocess make of three scenes, with the records beside it; paths are relative."""
+    monkeypatch.chdir(tmp_path)
+    noise = np.random.default_rng(0)
+    for name in ("a", "b", "c"):
+        bands = {band: noise.integers(1, 9999, (70, 90), np.uint16) for band in ("red", "nir")}
+        catalog.add(name, bands)
+    catalog.write()
+    search = ("search", "--catalog", "catalog", "--assets", "red", "nir", "--items", "results/items")
+    assert run(*search, "--grid", "results/grid.json").code == 0
+    for name in ("a", "b", "c"):
+        item, scene, tiles = (f"results/{p}" for p in (f"items/{name}.geojson", f"scenes/{name}", f"tiles/{name}.zarr"))
+        assert run("fetch", "--item", item, "--catalog", "catalog", "--scene", scene).code == 0
+        words = ("--scene", scene, "--grid", "results/grid.json", "--bands", "red", "nir", "--mask", "none")
+        assert run("preprocess", *words, "--tiles", tiles, "--chunk", 16, "--shard", 32).code == 0
+    return Path("results")
+
+
+def broken(root: Path) -> dict[str, str]:
+    """What verify says of each damaged file or folder, by its path below the root."""
+    found = survey(root, 2).broken
+    return {
+        one.path.relative_to(root).as_posix(): "; ".join(damage.what for damage in wrong)
+        for one, wrong in found.items()
+    }
+
+
+def remove(path: Path, chance: random.Random) -> None:
+    path.unlink()
+
+
+def truncate(path: Path, chance: random.Random) -> None:
+    path.write_bytes(path.read_bytes()[: chance.randrange(1, path.stat().st_size)])
+
+
+def empty(path: Path, chance: random.Random) -> None:
+    path.write_bytes(b"")
+
+
+def flip(path: Path, chance: random.Random) -> None:
+    content = bytearray(path.read_bytes())
+    content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+    path.write_bytes(content)
+
+
+DAMAGES: tuple[Callable[[Path, random.Random], None], ...] = (remove, truncate, empty, flip)
+
+
+def test_200_injected_damages_are_all_found_each_in_its_place_and_there_is_no_false_alarm(results: Path) -> None:
+    chance = random.Random(3)
+    assert broken(results) == {}
+    files = sorted(p for p in results.rglob("*") if p.is_file() and not p.name.endswith(".run.json"))
+    contents = {path: path.read_bytes() for path in files}
+    # The published folder that each file belongs to; itself if it belongs to none.
+    home = {path: next((folder for folder in path.parents if folder / MANIFEST in files), path) for path in files}
+    for number in range(200):
+        if number % 5 == 4:
+            one, other = chance.sample(files, 2)
+            while contents[one] == contents[other]:
+                one, other = chance.sample(files, 2)
+            hurt = [one, other]
+            one.write_bytes(contents[other])
+            other.write_bytes(contents[one])
+        else:
+            hurt = [chance.choice([path for path in files if len(contents[path]) > 1])]
+            DAMAGES[number % 5](hurt[0], chance)
+        found = broken(results)
+        assert set(found) == {home[path].relative_to(results).as_posix() for path in hurt}, (number, hurt)
+        for path in hurt:
+            if path.name != MANIFEST and home[path] != path:
+                assert path.relative_to(home[path]).as_posix() in found[home[path].relative_to(results).as_posix()]
+            path.write_bytes(contents[path])
+    assert broken(results) == {}
+
+
+def test_what_is_added_is_found_and_moved_out_on_repair_never_removed(results: Path, run: Run) -> None:
+    store = results / "tiles/a.zarr"
+    (store / "image/notes").mkdir()
+    (store / "image/notes/mine.txt").write_text("mine")
+    (store / "gone").symlink_to("nowhere")
+    found = broken(results)["tiles/a.zarr"]
+    assert "image/notes/mine.txt does not belong there" in found
+    assert "gone does not belong there" in found
+    assert run("verify", "results", "--repair").code == 0
+    assert (results / "tiles/a.zarr.extra/image/notes/mine.txt").read_text() == "mine"
+    assert broken(results) == {}
+
+
+def test_folders_that_were_swapped_or_are_gone_are_found_by_their_records(results: Path) -> None:
+    a, b = results / "tiles/a.zarr", results / "tiles/b.zarr"
+    a.rename(results / "c")
+    b.rename(a)
+    (results / "c").rename(b)
+    assert {name for name, what in broken(results).items() if "another's" in what} == {"tiles/a.zarr", "tiles/b.zarr"}
+    shutil.rmtree(results / "scenes/c")
+    assert broken(results)["scenes/c"] == "it is missing"
+
+
+def test_a_second_output_that_is_gone_is_found_and_one_that_was_put_elsewhere_is_not_missed(
+    results: Path, run: Run
+) -> None:
+    (results / "grid.json").unlink()
+    assert broken(results) == {"grid.json": "it is missing"}
+    search = ("search", "--catalog", "catalog", "--assets", "red", "nir", "--items", "results/items")
+    assert run(*search, "--grid", "elsewhere/grid.json").code == 0
+    assert broken(results) == {}
+
+
+def test_a_folder_without_manifest_is_found_also_when_it_is_what_was_asked_for(results: Path, run: Run) -> None:
+    (results / "tiles/a.zarr" / MANIFEST).unlink()
+    assert "has no manifest.json" in broken(results)["tiles/a.zarr"]
+    ended = run("verify", results / "tiles/a.zarr")
+    assert ended.code == 4
+    assert "a.zarr is damaged: it has no manifest.json" in ended.said
+    assert run("verify", results / "tiles/b.zarr").code == 0
+    assert run("verify", results / "grid.json").code == 3, "its record lies beside the items"
+    assert run("verify", "nowhere").code == 3
+    (results / "empty").mkdir()
+    with pytest.raises(BadInputError, match="empty holds nothing that eopipe made"):
+        survey(results / "empty", 1)
+
+
+def test_the_draft_of_a_living_writer_is_no_damage(results: Path) -> None:
+    with publish(results / "tiles/d.zarr", folder=True) as draft:
+        (draft / "image").write_text("half")
+        (draft / MANIFEST).write_text("{")
+        assert broken(results) == {}
+        (draft / MANIFEST).unlink()
+
+
+def test_a_record_that_cannot_be_read_leaves_the_manifest_to_tell(results: Path) -> None:
+    (results / "tiles/a.zarr.run.json").write_text("{")
+    assert broken(results) == {}
+    (results / "tiles/a.zarr/image/zarr.json").unlink()
+    assert broken(results) == {"tiles/a.zarr": "image/zarr.json is missing"}
+
+
+@pytest.fixture
+def hurt(results: Path) -> Path:
+    """Results of which a scene and two stores are damaged."""
+    flip(results / "tiles/a.zarr/image/c/0/1/1", random.Random(0))
+    truncate(results / "tiles/b.zarr/valid/c/2/2", random.Random(0))
+    remove(results / "scenes/a/red.tif", random.Random(0))
+    return results
+
+
+def test_verify_tells_the_command_that_makes_each_again(hurt: Path, run: Run) -> None:
+    ended = run("verify", "results")
+    assert ended.code == 4
+    lines = ended.said.splitlines()
+    assert lines[0].startswith("error: results/scenes/a is damaged: red.tif is missing")
+    assert lines[1].startswith("  eopipe fetch --item results/items/a.geojson")
+    assert "image/c/0/1/1 has other content than the manifest says" in lines[2]
+    assert "valid/c/2/2 has" in lines[4]
+
+
+def test_repair_makes_just_what_is_broken_again_with_the_same_bytes(hurt: Path, run: Run, tmp_path: Path) -> None:
+    records = {path: path.stat().st_mtime_ns for path in hurt.rglob("*.run.json")}
+    manifests = {path: path.read_bytes() for path in hurt.rglob(MANIFEST)}
+    assert run("verify", "results", "--repair").code == 0
+    assert broken(hurt) == {}
+    assert {path: path.read_bytes() for path in hurt.rglob(MANIFEST)} == manifests
+    again = {path.name for path, then in records.items() if path.stat().st_mtime_ns != then}
+    assert again == {"a.run.json", "a.zarr.run.json", "b.zarr.run.json"}
+
+
+def test_repair_somewhere_else_than_the_run_touches_nothing(
+    hurt: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    ended = run("verify", "../results", "--repair")
+    assert ended.code == 3
+    assert "start this where the run was started" in ended.said
+    assert list(Path().iterdir()) == []
+
+
+def test_what_cannot_be_made_again_is_told_and_the_rest_is_repaired(hurt: Path, run: Run, tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "catalog")
+    (hurt / "tiles/b.zarr.run.json").unlink()
+    before = digest(hurt / "tiles/c.zarr")
+    flip(hurt / "tiles/c.zarr/image/c/0/1/1", random.Random(0))
+    ended = run("verify", "results", "--repair")
+    assert ended.code == 4
+    assert "results/scenes/a: it could not be made again: eopipe fetch ended with code 3" in ended.said
+    assert "results/tiles/b.zarr: there is no run record" in ended.said
+    assert set(broken(hurt)) == {"scenes/a", "tiles/a.zarr", "tiles/b.zarr"}, "a needs its scene"
+    assert digest(hurt / "tiles/c.zarr") == before

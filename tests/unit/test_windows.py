@@ -1,0 +1,437 @@
+"""A window of a remote COG holds the pixels of the original in their place, and costs only the blocks it needs."""
+
+import json
+import shutil
+import struct
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from affine import Affine
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loopback import Loopback
+from odc.geo.geobox import GeoBox
+from scenery import CRS, LEFT, STEP, TOP, Array, Catalog, Run, numbered
+
+from eopipe.errors import BadInputError, EopipeError, IntegrityError, RefusedError, UpstreamError
+from eopipe.publish import digest, write_json
+from eopipe.scenes.remote import FileRemote, open_remote
+from eopipe.scenes.windows import window_of
+
+SHARED = Path(__file__).parents[3] / "shared" / "data" / "sentinel-2-l2a-33t"
+WHERE = "scene S, asset red"
+TARGET_CRS = ("EPSG:32633", "EPSG:32634", "EPSG:3035", "EPSG:4326", "EPSG:3857")
+
+
+class Counting(FileRemote):
+    """A file that notes what is read of it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.asked: list[tuple[int, int]] = []
+
+    def read(self, start: int, length: int) -> bytes:
+        self.asked.append((start, length))
+        return super().read(start, length)
+
+    @property
+    def bytes(self) -> int:
+        return sum(length for _, length in self.asked)
+
+
+def raster(path: Path, pixels: Array, **other: Any) -> Path:
+    """Write a GeoTIFF of bands (band, y, x), tiled by 64 unless told otherwise."""
+    import rasterio
+
+    place = {"crs": CRS, "transform": Affine(STEP, 0, LEFT, 0, -STEP, TOP), "nodata": 0, "compress": "deflate"}
+    tiles = {"tiled": True, "blockxsize": 64, "blockysize": 64}
+    count, height, width = pixels.shape
+    size = {"driver": "GTiff", "count": count, "height": height, "width": width, "dtype": pixels.dtype}
+    with rasterio.open(path, "w", **(size | place | tiles | other)) as file:
+        file.write(pixels)
+    return path
+
+
+def noise(*shape: int, dtype: str = "uint16") -> Array:
+    """Pixels that no codec makes much smaller."""
+    values = np.random.default_rng(7).integers(1, 250 if dtype.endswith("int8") else 9999, shape)
+    return values.astype(dtype)
+
+
+def grid_at(row: float, column: float, edge: int, crs: str = CRS, step: float = STEP) -> GeoBox:
+    """A square grid around a pixel of the scenes of `raster`."""
+    from pyproj import Transformer
+
+    x, y = Transformer.from_crs(CRS, crs, always_xy=True).transform(LEFT + column * STEP, TOP - row * STEP)
+    step = step / 111_320 if crs == "EPSG:4326" else step
+    return GeoBox((edge, edge), Affine(step, 0, x - edge / 2 * step, 0, -step, y + edge / 2 * step), crs)
+
+
+def same_place(whole: Path, part: Path) -> tuple[Array, Array, tuple[int, int]]:
+    """Pixels of the window, those of the original where the window says it lies, and its first row and column."""
+    import rasterio
+    from rasterio.windows import Window
+
+    with rasterio.open(whole) as original, rasterio.open(part) as window:
+        shift = window.transform.c - original.transform.c, window.transform.f - original.transform.f
+        column, row = shift[0] / original.transform.a, shift[1] / original.transform.e
+        assert abs(row - round(row)) + abs(column - round(column)) < 1e-6
+        box = Window(round(column), round(row), window.width, window.height)
+        assert (window.crs, window.nodata, window.dtypes) == (original.crs, original.nodata, original.dtypes)
+        assert (window.descriptions, window.scales, window.offsets) == (
+            original.descriptions,
+            original.scales,
+            original.offsets,
+        )
+        assert (window.colorinterp, window.tags()) == (original.colorinterp, original.tags())
+        np.testing.assert_array_equal(window.read_masks(), original.read_masks(window=box))
+        return window.read(), original.read(window=box), (round(row), round(column))
+
+
+def needed(whole: Path, grid: GeoBox) -> tuple[float, float, float, float]:
+    """First and last row and column of the original under the grid, by the transform of every pixel edge."""
+    import rasterio
+    from pyproj import Transformer
+
+    rows, columns = np.mgrid[: grid.shape[0] + 1, : grid.shape[1] + 1]
+    a = grid.affine
+    with rasterio.open(whole) as file:
+        to_file = Transformer.from_crs(str(grid.crs), file.crs.to_wkt(), always_xy=True)
+        x, y = to_file.transform(a.c + a.a * columns, a.f + a.e * rows)
+        t, (height, width) = file.transform, file.shape
+    row, column = (y - t.f) / t.e, (x - t.c) / t.a
+    clip = np.clip([row.min(), row.max()], 0, height), np.clip([column.min(), column.max()], 0, width)
+    return (*clip[0], *clip[1])
+
+
+@settings(max_examples=60)
+@given(
+    centre=st.tuples(st.floats(-10, 210), st.floats(-10, 310)),
+    edge=st.integers(1, 90),
+    step=st.sampled_from([3.0, 10.0, 25.0]),
+    crs=st.sampled_from(TARGET_CRS),
+    dtype=st.sampled_from(["uint8", "int16", "uint16", "float32"]),
+    bands=st.integers(1, 3),
+    layout=st.sampled_from(
+        [
+            {"blockxsize": 16, "blockysize": 32},
+            {"blockxsize": 128, "blockysize": 64},
+            {"tiled": False, "blockxsize": None, "blockysize": 7},
+            {"tiled": False, "blockxsize": None, "blockysize": 200},
+        ]
+    ),
+    codec=st.sampled_from([{"compress": "deflate"}, {"compress": "lzw"}, {"compress": "zstd"}, {"compress": None}]),
+    predictor=st.sampled_from([1, 2]),
+    interleave=st.sampled_from(["pixel", "band"]),
+    form=st.sampled_from([{}, {"BIGTIFF": "YES"}, {"ENDIANNESS": "BIG"}, {"BIGTIFF": "YES", "ENDIANNESS": "BIG"}]),
+)
+def test_a_window_holds_the_pixels_of_the_original_in_their_place(
+    tmp_path_factory: pytest.TempPathFactory,
+    centre: tuple[float, float],
+    edge: int,
+    step: float,
+    crs: str,
+    dtype: str,
+    bands: int,
+    layout: dict[str, Any],
+    codec: dict[str, Any],
+    predictor: int,
+    interleave: str,
+    form: dict[str, str],
+) -> None:
+    place = tmp_path_factory.mktemp("window")
+    options = layout | codec | form | {"interleave": interleave}
+    if codec["compress"]:
+        options["predictor"] = predictor
+    whole = raster(place / "whole.tif", noise(bands, 200, 300, dtype=dtype), **options)
+    grid = grid_at(*centre, edge, crs, step)
+    first, last, left, right = needed(whole, grid)
+    if first == last or left == right:
+        with pytest.raises(BadInputError, match="outside the grid"):
+            window_of(FileRemote(whole), grid, place / "part.tif", WHERE)
+        return
+    window_of(FileRemote(whole), grid, place / "part.tif", WHERE)
+    got, want, (row, column) = same_place(whole, place / "part.tif")
+    np.testing.assert_array_equal(got, want)
+    height, width = got.shape[1:]
+    assert row <= max(first - 4, 0)
+    assert row + height >= min(last + 4, 200)
+    assert column <= max(left - 4, 0)
+    assert column + width >= min(right + 4, 300)
+    shutil.rmtree(place)
+
+
+def test_what_a_file_says_of_its_bands_stays(tmp_path: Path) -> None:
+    import rasterio
+
+    whole = raster(tmp_path / "whole.tif", noise(2, 200, 300), nodata=None, photometric="minisblack")
+    with rasterio.open(whole, "r+") as file:
+        file.descriptions = ("red", "nir")
+        file.scales, file.offsets = (1e-4, 1e-4), (-0.1, 0.0)
+        file.update_tags(AREA_OR_POINT="Point", MAKER="somebody")
+    window_of(FileRemote(whole), grid_at(150, 200, 20), tmp_path / "part.tif", WHERE)
+    got, want, _ = same_place(whole, tmp_path / "part.tif")
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("size", [{}, {"BIGTIFF": "YES"}])
+def test_a_mask_inside_the_file_comes_along(tmp_path: Path, size: dict[str, str]) -> None:
+    import rasterio
+    from rasterio.shutil import copy
+
+    with rasterio.Env(GDAL_TIFF_INTERNAL_MASK="YES"):
+        plain = raster(tmp_path / "plain.tif", noise(1, 200, 300), nodata=None)
+        with rasterio.open(plain, "r+") as file:
+            file.write_mask(noise(200, 300) % 3 > 0)
+    copy(plain, tmp_path / "whole.tif", driver="COG", BLOCKSIZE="64", **size)
+    window_of(FileRemote(tmp_path / "whole.tif"), grid_at(150, 200, 20), tmp_path / "part.tif", WHERE)
+    got, want, _ = same_place(tmp_path / "whole.tif", tmp_path / "part.tif")
+    np.testing.assert_array_equal(got, want)
+    with rasterio.open(tmp_path / "part.tif") as part:
+        assert 0.2 < (part.read_masks(1) == 0).mean() < 0.5
+
+
+def test_a_turned_raster_keeps_its_place(tmp_path: Path) -> None:
+    import rasterio
+
+    turned = Affine(STEP, 1, LEFT, 1, -STEP, TOP)
+    whole = raster(tmp_path / "whole.tif", noise(1, 200, 300), transform=turned)
+    window_of(FileRemote(whole), grid_at(150, 200, 20), tmp_path / "part.tif", WHERE)
+    with rasterio.open(tmp_path / "part.tif") as part, rasterio.open(whole) as original:
+        row, column = original.index(*part.xy(0, 0))
+        assert (row, column) != (0, 0)
+        box = ((row, row + part.height), (column, column + part.width))
+        np.testing.assert_array_equal(part.read(), original.read(window=box))
+
+
+def test_blocks_that_were_never_written_stay_nodata(tmp_path: Path) -> None:
+    import rasterio
+    from rasterio.windows import Window
+
+    whole = raster(tmp_path / "whole.tif", np.zeros((1, 200, 300), np.uint16), nodata=7, SPARSE_OK="TRUE")
+    with rasterio.open(whole, "w", **raster_profile(whole), SPARSE_OK="TRUE") as file:
+        file.write(noise(64, 64), 1, window=Window(64, 64, 64, 64))
+    remote = Counting(whole)
+    window_of(remote, grid_at(96, 96, 120), tmp_path / "part.tif", WHERE)
+    got, want, _ = same_place(whole, tmp_path / "part.tif")
+    np.testing.assert_array_equal(got, want)
+    assert (got == 7).mean() > 0.5
+    assert (got != 7).any()
+
+
+def raster_profile(path: Path) -> dict[str, Any]:
+    import rasterio
+
+    with rasterio.open(path) as file:
+        return dict(file.profile)
+
+
+def test_a_small_area_costs_a_small_part_of_the_file(tmp_path: Path) -> None:
+    whole = raster(tmp_path / "whole.tif", noise(1, 2048, 2048), blockxsize=128, blockysize=128)
+    remote = Counting(whole)
+    window_of(remote, grid_at(1000, 1000, 205), tmp_path / "part.tif", WHERE)
+    assert remote.bytes < 0.06 * remote.size, f"{remote.bytes / remote.size:.3f} of the file for 1 % of its area"
+    assert len(remote.asked) <= 5, remote.asked
+
+
+def test_blocks_side_by_side_come_with_one_request(tmp_path: Path) -> None:
+    whole = raster(tmp_path / "whole.tif", noise(1, 512, 512))
+    remote = Counting(whole)
+    window_of(remote, grid_at(256, 256, 500), tmp_path / "part.tif", WHERE)
+    assert len(remote.asked) <= 2
+    assert remote.bytes < remote.size + 40_000
+
+
+def test_the_same_window_gives_the_same_bytes(tmp_path: Path) -> None:
+    whole = raster(tmp_path / "whole.tif", noise(3, 512, 512), interleave="band")
+    for name in ("one.tif", "two.tif"):
+        window_of(FileRemote(whole), grid_at(200, 200, 99), tmp_path / name, WHERE)
+    assert (tmp_path / "one.tif").read_bytes() == (tmp_path / "two.tif").read_bytes()
+
+
+@pytest.mark.parametrize("crs", ["EPSG:32633", "EPSG:3035"])
+@pytest.mark.parametrize("how", ["nearest", "cubic", "average"])
+@pytest.mark.parametrize("step", [10.0, 31.0])
+def test_preprocess_makes_the_same_of_a_window_as_of_the_whole(
+    catalog: Catalog, run: Run, tmp_path: Path, crs: str, how: str, step: float
+) -> None:
+    shape = 400, 500
+    pixels = {"red": numbered(shape), "blue": noise(*shape), "scl": noise(*shape, dtype="uint8") % 12}
+    item = catalog.add("scene", pixels, shape=shape)
+    grid, whole, part = grid_at(170, 300, 24, crs, step), catalog.root / "s0", tmp_path / "part"
+    write_json(tmp_path / "grid.json", {"crs": crs, "shape": list(grid.shape), "transform": list(grid.affine)[:6]})
+    part.mkdir()
+    for folder in (whole, part):
+        (folder / "scene.json").write_text(json.dumps(item))
+    for name in pixels:
+        window_of(FileRemote(whole / f"{name}.tif"), grid, part / f"{name}.tif", WHERE)
+        assert (part / f"{name}.tif").stat().st_size < 0.7 * (whole / f"{name}.tif").stat().st_size
+    for folder, name in ((whole, "whole.zarr"), (part, "part.zarr")):
+        words = ("--scene", folder, "--grid", tmp_path / "grid.json", "--tiles", tmp_path / name, "--bands", "red")
+        ended = run("preprocess", *words, "blue", "--resampling", how, "--chunk", 16, "--shard", 32)
+        assert ended.code == 0, ended.said
+    assert digest(tmp_path / "whole.zarr") == digest(tmp_path / "part.zarr")
+
+
+def broken(file: Path, at: float, flips: bytes = b"\xff\x00" * 40) -> Path:
+    """Overwrite some bytes at this part of a file."""
+    data = bytearray(file.read_bytes())
+    place = int(at * len(data))
+    data[place : place + len(flips)] = flips
+    file.write_bytes(data)
+    return file
+
+
+@pytest.mark.parametrize("interleave", ["pixel", "band"])
+def test_a_damaged_block_is_named_and_nothing_is_left(tmp_path: Path, interleave: str) -> None:
+    whole = broken(raster(tmp_path / "whole.tif", noise(2, 512, 512), interleave=interleave), 0.5)
+    with pytest.raises(IntegrityError, match=r"scene S, asset red is damaged in its block at row \d+, column \d+"):
+        window_of(FileRemote(whole), grid_at(256, 256, 500), tmp_path / "part.tif", WHERE)
+    assert [path.name for path in tmp_path.iterdir()] == ["whole.tif"]
+
+
+def test_damage_outside_the_area_does_not_matter(tmp_path: Path) -> None:
+    whole = broken(raster(tmp_path / "whole.tif", noise(1, 512, 512)), 0.9)
+    window_of(FileRemote(whole), grid_at(60, 60, 50), tmp_path / "part.tif", WHERE)
+    got, want, _ = same_place(whole, tmp_path / "part.tif")
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("left", [0.99, 0.5, 0.002, 0.0])
+@pytest.mark.parametrize("driver", ["GTiff", "COG"])
+def test_a_truncated_file_is_an_error(tmp_path: Path, left: float, driver: str) -> None:
+    from rasterio.shutil import copy
+
+    plain = raster(tmp_path / "plain.tif", noise(1, 512, 512))
+    whole = tmp_path / "whole.tif"
+    copy(
+        plain,
+        whole,
+        driver=driver,
+        **({"BLOCKSIZE": "64", "OVERVIEWS": "NONE"} if driver == "COG" else {"TILED": "YES"}),
+    )
+    whole.write_bytes(whole.read_bytes()[: int(left * whole.stat().st_size)])
+    with pytest.raises(IntegrityError, match=WHERE):
+        window_of(FileRemote(whole), grid_at(256, 256, 600), tmp_path / "part.tif", WHERE)
+    assert not (tmp_path / "part.tif").exists()
+
+
+@pytest.mark.filterwarnings("ignore:Dataset has no geotransform")
+@settings(max_examples=80)
+@given(place=st.integers(0, 700), value=st.binary(min_size=1, max_size=8))
+def test_a_damaged_head_is_an_error_of_ours_or_harmless(
+    tmp_path_factory: pytest.TempPathFactory, place: int, value: bytes
+) -> None:
+    from rasterio.shutil import copy
+
+    folder = tmp_path_factory.mktemp("head")
+    plain = raster(folder / "plain.tif", noise(1, 200, 200))
+    copy(plain, folder / "whole.tif", driver="COG", BLOCKSIZE="128", OVERVIEWS="NONE")
+    data = bytearray((folder / "whole.tif").read_bytes())
+    data[place : place + len(value)] = value
+    (folder / "whole.tif").write_bytes(data)
+    with suppress(EopipeError):
+        window_of(FileRemote(folder / "whole.tif"), grid_at(50, 50, 120), folder / "part.tif", WHERE)
+        assert (folder / "part.tif").exists()
+    assert {path.name for path in folder.iterdir()} <= {"plain.tif", "whole.tif", "part.tif"}
+    shutil.rmtree(folder)
+
+
+def test_a_grid_elsewhere_is_refused_with_both_places(tmp_path: Path) -> None:
+    whole = raster(tmp_path / "whole.tif", noise(1, 200, 300))
+    for grid in (
+        grid_at(-5000, 0, 20),
+        GeoBox((20, 20), Affine(STEP, 0, LEFT, 0, -STEP, TOP), "EPSG:32634"),
+        GeoBox((9, 9), Affine(1, 0, 150, 0, 1, -89), "EPSG:4326"),
+    ):
+        with pytest.raises(
+            BadInputError, match=r"scene S, asset red lies at .* EPSG:32633, outside the grid at .*EPSG"
+        ):
+            window_of(FileRemote(whole), grid, tmp_path / "part.tif", WHERE)
+
+
+@pytest.mark.parametrize("missing", [{"crs": None}, {"transform": Affine.identity()}])
+@pytest.mark.filterwarnings("ignore:The given matrix is equal to Affine.identity")
+def test_a_raster_without_a_place_is_bad_input(tmp_path: Path, missing: dict[str, Any]) -> None:
+    whole = raster(tmp_path / "whole.tif", noise(1, 200, 300), **missing)
+    with pytest.raises(BadInputError, match=r"no (CRS|geotransform).*, so it has no place"):
+        window_of(FileRemote(whole), grid_at(9, 9, 9), tmp_path / "part.tif", WHERE)
+
+
+def test_only_tiff_files_are_opened(tmp_path: Path) -> None:
+    told = {
+        b"<VRTDataset rasterXSize='1' rasterYSize='1'/>": (RefusedError, "XML"),
+        b"  <html>404</html>": (RefusedError, "XML"),
+        b"\0\0\0\x0cjP  \r\n\x87\n": (BadInputError, "JPEG 2000"),
+        b"PK\x03\x04 a zip file": (BadInputError, "no GeoTIFF"),
+    }
+    for content, (kind, words) in told.items():
+        (tmp_path / "whole.tif").write_bytes(content)
+        with pytest.raises(kind, match=words):
+            window_of(FileRemote(tmp_path / "whole.tif"), grid_at(9, 9, 9), tmp_path / "part.tif", WHERE)
+
+
+def declared(width: int, height: int, block: int) -> bytes:
+    """Build a TIFF of few bytes that says it has this many pixels, all in unwritten blocks."""
+    entries = [(256, 4, width), (257, 4, height), (258, 3, 16), (277, 3, 1), (322, 4, block), (323, 4, block)]
+    rows = b"".join(
+        struct.pack("<HHIHH" if kind == 3 else "<HHII", tag, kind, 1, value, *([0] if kind == 3 else []))
+        for tag, kind, value in entries
+    )
+    count = -(-width // block) * -(-height // block)
+    head = 8 + 2 + 8 * 12 + 4
+    rows += struct.pack("<HHII", 324, 4, count, head) + struct.pack("<HHII", 325, 4, count, head)
+    return b"II*\0" + struct.pack("<IH", 8, 8) + rows + bytes(4) + bytes(4 * count)
+
+
+@pytest.mark.parametrize(("edge", "block"), [(400_000, 4096), (60_000, 60_000)])
+def test_a_tiny_file_that_declares_a_huge_raster_is_refused_before_it_takes_memory(
+    tmp_path: Path, edge: int, block: int
+) -> None:
+    (tmp_path / "whole.tif").write_bytes(declared(edge, edge, block))
+    with pytest.raises(RefusedError, match=f"declares .* pixels in blocks of {block * block * 2} bytes"):
+        window_of(FileRemote(tmp_path / "whole.tif"), grid_at(9, 9, 9), tmp_path / "part.tif", WHERE)
+
+
+def test_the_error_of_the_remote_comes_through(tmp_path: Path) -> None:
+    class Failing(FileRemote):
+        def read(self, start: int, length: int) -> bytes:
+            if start:
+                raise UpstreamError("host did not deliver")
+            return super().read(start, length)
+
+    whole = raster(tmp_path / "whole.tif", noise(1, 512, 512))
+    with pytest.raises(UpstreamError, match="host did not deliver"):
+        window_of(Failing(whole), grid_at(400, 400, 100), tmp_path / "part.tif", WHERE)
+    assert [path.name for path in tmp_path.iterdir()] == ["whole.tif"]
+
+
+def test_windows_come_over_http(tmp_path: Path) -> None:
+    whole = raster(tmp_path / "whole.tif", noise(1, 1024, 1024), blockxsize=128, blockysize=128)
+    with Loopback(tmp_path) as web:
+        remote = open_remote(f"{web.url}/whole.tif", WHERE)
+        window_of(remote, grid_at(500, 500, 100), tmp_path / "part.tif", WHERE)
+        assert len(web.requests("/whole.tif")) <= 5
+    got, want, _ = same_place(whole, tmp_path / "part.tif")
+    np.testing.assert_array_equal(got, want)
+    assert got.shape[1:] != (1024, 1024)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared Sentinel-2 scenes are not on this machine")
+@pytest.mark.parametrize("crs", ["EPSG:32633", "EPSG:3035"])
+def test_windows_of_real_scenes(tmp_path: Path, crs: str) -> None:
+    import rasterio
+
+    for number, file in enumerate(sorted(SHARED.glob("*/B0[48].tif")) + sorted(SHARED.glob("*/SCL.tif"))):
+        with rasterio.open(file) as source:
+            x, y = source.xy(700, 700)
+        centre = (TOP - y) / STEP, (x - LEFT) / STEP
+        remote = Counting(file)
+        window_of(remote, grid_at(*centre, 100, crs, 120.0), tmp_path / f"{number}.tif", file.name)
+        got, want, _ = same_place(file, tmp_path / f"{number}.tif")
+        np.testing.assert_array_equal(got, want)
+        assert remote.bytes < 0.45 * remote.size + 32_768
+        assert len(remote.asked) <= 2

@@ -1,0 +1,84 @@
+"""A change of eopipe or of the config reruns what it changes and nothing else."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from projects import DAYS, ROOT, Project, environment
+
+from eopipe.contract import STAGES, stage
+
+FOLLOWS = {"split", "train", "predict", "evaluate", "export", "report", "crate", "all"}
+
+
+class Other:
+    """Another version of eopipe, in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in ("eopipe", "workflow", "config"):
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(ROOT / "Snakefile", folder)
+
+    def change(self, path: str, old: str, new: str) -> None:
+        file = self.folder / "eopipe" / path
+        text = file.read_text()
+        assert old in text
+        file.write_text(text.replace(old, new, 1))
+
+    def plan(self, project: Project) -> str:
+        """What it would run in a project, with its reasons."""
+        done = subprocess.run(
+            project.command("--dry-run"),
+            cwd=project.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=200,
+            env=environment() | {"PYTHONPATH": str(self.folder)},
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+
+def rules(plan: str) -> list[str]:
+    return re.findall(r"^(?:local)?(?:rule|checkpoint) (\w+):", plan, re.MULTILINE)
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Other:
+    return Other(tmp_path / "other")
+
+
+def test_another_version_with_the_same_results_reruns_nothing(finished: Project, other: Other) -> None:
+    other.change("__init__.py", '__version__ = "', '__version__ = "9.')
+    # The crate packs the workflow, and that of the other version lies in another folder.
+    assert set(rules(other.plan(finished))) <= {"crate", "all"}
+
+
+def test_a_stage_whose_results_are_others_now_runs_again_with_what_follows(finished: Project, other: Other) -> None:
+    other.change("stages/preprocess.py", "\n\ndef preprocess(", "\nREVISION = 1000\n\n\ndef preprocess(")
+    plan = other.plan(finished)
+    planned = rules(plan)
+    assert planned.count("preprocess") == len(DAYS)
+    assert set(planned) == {"preprocess"} | FOLLOWS
+    assert "Params have changed since last execution" in plan
+    assert "1000" in plan, "the reason tells the number"
+
+
+def test_other_numbers_from_the_same_files_keep_the_downloads(finished: Project) -> None:
+    finished.write(preprocess={"saturated": 9000.0})
+    try:
+        planned = finished.planned()
+    finally:
+        finished.write()
+    assert planned.count("preprocess") == len(DAYS)
+    assert set(planned) == {"preprocess"} | FOLLOWS
+
+
+def test_every_rule_tells_its_revision() -> None:
+    text = "\n".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
+    assert set(re.findall(r'^        revision=eo\.revision\("(\w+)"\),$', text, re.MULTILINE)) == set(STAGES)
+    assert all(stage(name).revision >= 1 for name in STAGES)
