@@ -75,11 +75,11 @@ def same_grid(one: "GeoBox", other: "GeoBox") -> bool:
     return bool(across < 1e-3 * abs(a.a) and down < 1e-3 * abs(a.e))
 
 
-def windows(shape: tuple[int, int], edge: int) -> list[tuple[slice, slice]]:
-    """Cut a raster into squares of this edge, row by row; the last ones are smaller."""
-    height, width = shape
+def windows(shape: tuple[int, int], edge: int | tuple[int, int]) -> list[tuple[slice, slice]]:
+    """Cut a raster into windows of this edge, or height and width, row by row; the last ones are smaller."""
+    (height, width), (down, across) = shape, (edge, edge) if isinstance(edge, int) else edge
     return [
-        (slice(y, min(y + edge, height)), slice(x, min(x + edge, width)))
-        for y in range(0, height, edge)
-        for x in range(0, width, edge)
+        (slice(y, min(y + down, height)), slice(x, min(x + across, width)))
+        for y in range(0, height, down)
+        for x in range(0, width, across)
     ]

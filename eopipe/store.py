@@ -17,13 +17,16 @@ import numpy as np
 import numpy.typing as npt
 
 from eopipe.errors import BadInputError, RefusedError, UsageError
+from eopipe.grid import windows
 from eopipe.publish import publish
+from eopipe.shards import Coder, Shard
 
 if TYPE_CHECKING:
     import zarr
     from odc.geo.geobox import GeoBox
 
 Codec = Literal["lz4", "zstd"]
+LEVELS: dict[str, int] = {"lz4": 5, "zstd": 1}
 NO_LABEL = 255
 MOST_PIXELS = 2**40
 # What GeoZarr calls the attributes that tell the place; readers look for the identifiers.
@@ -63,6 +66,79 @@ class Layout:
         """Number of shards that a raster of this shape takes."""
         height, width = self.shards(shape)
         return -(-shape[0] // height) * -(-shape[1] // width)
+
+    @property
+    def coder(self) -> Coder:
+        """What codes the chunks."""
+        return Coder(self.chunk, self.codec, LEVELS[self.codec])
+
+
+def store_files(shape: tuple[int, int], layout: Layout, arrays: int) -> int:
+    """Number of files of a published store whose raster arrays are so many.
+
+    Shards and metadata of each array, those of two coordinates, place, group and manifest.
+    """
+    return arrays * (layout.files(shape) + 1) + 2 * 2 + 1 + 2
+
+
+def check_files(shape: tuple[int, int], layout: Layout, arrays: int, most: int | None) -> None:
+    """Raise UsageError where a store would take more files than allowed."""
+    files = store_files(shape, layout, arrays)
+    if most is not None and files > most:
+        raise UsageError(
+            f"a store of {shape[0]} x {shape[1]} pixels takes {files} files, more than the {most} allowed; "
+            f"choose shards larger than {layout.shard} pixels, or allow more"
+        )
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of chunks of one shard: what is read, coded and written at a time."""
+
+    window: tuple[slice, slice]
+    shard: tuple[int, int]
+    last: bool
+
+
+def parts(shape: tuple[int, int], layout: Layout, least: int = 1) -> list[Part]:
+    """Cut a raster into parts of at least so many rows (or a whole shard), shard by shard."""
+    height, width = layout.shards(shape)
+    rows = min(height, -(-max(least, 1) // layout.chunk) * layout.chunk)
+    found = []
+    for y, x in windows(shape, (height, width)):
+        for top in range(y.start, y.stop, rows):
+            end = min(top + rows, y.stop)
+            shard = (y.start // height, x.start // width)
+            found.append(Part((slice(top, end), x), shard, end == y.stop))
+    return found
+
+
+class Sink:
+    """Writes an array of a new store, part by part in the order of `parts`: one writer, whole shards."""
+
+    def __init__(self, array: "zarr.Array[Any]", layout: Layout) -> None:
+        store: Any = array.store
+        self._folder = Path(store.root) / array.path / "c"
+        self._bands = ["0"] * (len(array.shape) - 2)
+        raster = (array.shape[-2], array.shape[-1])
+        self._grid = [edge // layout.chunk for edge in layout.shards(raster)]
+        self._layout = layout
+        self._shard: Shard | None = None
+
+    def code(self, pixels: npt.NDArray[Any]) -> list[list[bytes]]:
+        """Code the pixels (…, y, x) of a part; any thread may."""
+        chunk, coder = self._layout.chunk, self._layout.coder
+        return [coder.row(pixels[..., y : y + chunk, :]) for y in range(0, pixels.shape[-2], chunk)]
+
+    def write(self, part: Part, rows: list[list[bytes]]) -> None:
+        """Write a coded part; the last one of a shard closes it."""
+        if self._shard is None:
+            self._shard = Shard(self._folder.joinpath(*self._bands, *map(str, part.shard)), *self._grid)
+        for row in rows:
+            self._shard.append(row)
+        if part.last:
+            self._shard.finish()
+            self._shard = None
 
 
 class Tiles:
@@ -206,14 +282,13 @@ def add_array(
     from zarr.codecs import BloscCodec, Crc32cCodec
 
     bands, raster = shape[:-2], (shape[-2], shape[-1])
-    speed = {"lz4": 5, "zstd": 1}[layout.codec]
     array = group.create_array(
         name,
         shape=shape,
         dtype=dtype,
         chunks=(*bands, layout.chunk, layout.chunk),
         shards=(*bands, *layout.shards(raster)),
-        compressors=[BloscCodec(cname=layout.codec, clevel=speed, shuffle="bitshuffle"), Crc32cCodec()],
+        compressors=[BloscCodec(cname=layout.codec, clevel=LEVELS[layout.codec], shuffle="bitshuffle"), Crc32cCodec()],
         fill_value=0,
         dimension_names=("band", "y", "x") if bands else ("y", "x"),
     )

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
 Config = dict[str, Any]
-
 # What search makes, by its ports.
 MADE = {"items": "items", "grid": "grid.json", "selection": "selection.json"}
 

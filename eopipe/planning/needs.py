@@ -12,7 +12,7 @@ import numpy as np
 from eopipe.contract import Output, stage
 from eopipe.planning.chips import Chips
 from eopipe.planning.footprints import Mask
-from eopipe.planning.frozen import Config, Frozen
+from eopipe.planning.frozen import MADE, Config, Frozen
 from eopipe.planning.trial import Weight, weigh
 from eopipe.publish import MANIFEST, files
 from eopipe.scenes.item import Item
@@ -47,7 +47,8 @@ class Need:
 def needs(config: Config, seen: Frozen, sizes: list[Size], chips: Chips, masks: dict[str, Mask]) -> list[Need]:
     """Every folder that search, fetch, preprocess, composite, label and split fill."""
     results, names = Path(config["results"]), list(seen.items)
-    search = Need("items", 1, seen.files, seen.bytes, _made(results / n for n in ("items", "grid.json", "selection.json")))
+    made = _made(results / name for name in MADE.values())
+    search = Need("items", 1, seen.files, seen.bytes, made)
     per_label = names if config["label"]["asset"] else ["all"]
     tiles, rate = _tiles(config, seen, sizes, masks)
     rows = [search, _scenes(results, seen, sizes), tiles]

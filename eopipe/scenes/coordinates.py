@@ -15,44 +15,64 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 Window = tuple[slice, slice]
 # Pixels between nodes, to begin with, and pixels of the source by which a place between nodes may be wrong.
-SPACING = 64
-TOLERANCE = 1e-3
+SPACING, LEAST = 64, 4
+TOLERANCE = 1e-5
+# Far beyond any raster.
+NOWHERE = -1e9
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """Source coordinates (row, column) at rows and columns of the target, as (2, n, m)."""
+    """Source coordinates (row, column) where every `step`-th row and column of the target cross, as (2, n, m).
 
-    rows: Floats
-    columns: Floats
+    Between them they follow parabolas: a map projection is so smooth that hardly anything is left.
+    """
+
+    step: int
     places: Floats
 
     def at(self, rows: Floats, columns: Floats) -> Floats:
-        """Places of the pixels where these rows and columns cross, as (2, n, m)."""
-        across = _between(self.places, self.columns, columns, 2)
-        return _between(across, self.rows, rows, 1)
+        """Places where these lines cross, as (2, n, m)."""
+        return _along(_parabolas(_along(self._down, rows / self.step, 1), 2), columns / self.step, 2)
+
+    @cached_property
+    def _down(self) -> tuple[Floats, Floats, Floats]:
+        return _parabolas(self.places, 1)
+
+    def lines(self, cut: slice) -> Floats:
+        """The rows or columns of nodes within a window, and the outermost centres of pixels."""
+        nodes = np.arange(-(-cut.start // self.step), (cut.stop - 1) // self.step + 1) * self.step
+        return np.unique([cut.start + 0.5, *nodes[nodes > cut.start], cut.stop - 0.5])
 
 
-def _between(places: Floats, nodes: Floats, wanted: Floats, dim: int) -> Floats:
-    """Linear interpolation along an axis."""
-    low = np.clip(np.searchsorted(nodes, wanted, "right") - 1, 0, len(nodes) - 2)
-    share = (wanted - nodes[low]) / (nodes[low + 1] - nodes[low])
-    share = share[:, None] if dim == 1 else share
-    begin = places.take(low, dim)
-    end = places.take(low + 1, dim)
-    end -= begin
-    end *= share
-    end += begin
-    return end
+def _parabolas(places: Floats, dim: int) -> tuple[Floats, Floats, Floats]:
+    """Coefficients along an axis, through each node of even number and the two that follow."""
+    first, middle, last = (places.take(range(k, places.shape[dim] - 2 + k, 2), dim) for k in range(3))
+    return first, 4 * middle - 3 * first - last, 2 * (first + last) - 4 * middle
+
+
+def _along(parabolas: tuple[Floats, Floats, Floats], wanted: Floats, dim: int) -> Floats:
+    """What the parabolas along an axis say at these places, counted in nodes."""
+    cell = np.clip(wanted // 2, 0, parabolas[0].shape[dim] - 1).astype(np.intp)
+    share = wanted / 2 - cell
+    if dim == 1:
+        share = share[:, None]
+    begin, slope, bend = parabolas
+    found: Floats = bend.take(cell, dim)
+    found *= share
+    found += slope.take(cell, dim)
+    found *= share
+    found += begin.take(cell, dim)
+    return found
 
 
 @dataclass(frozen=True)
 class Projection:
-    """From pixels of a grid to those of a source in another CRS, or one that is turned."""
+    """From pixels of a grid to those of a raster of this CRS and transform, be it turned or of another CRS."""
 
     grid: "GeoBox"
     crs: str
-    inverse: "Affine"
+    transform: "Affine"
 
     @cached_property
     def _transformer(self) -> Callable[..., Any]:
@@ -61,39 +81,37 @@ class Projection:
         return Transformer.from_crs(str(self.grid.crs), self.crs, always_xy=True).transform
 
     def exact(self, rows: Floats, columns: Floats) -> Floats:
-        """Source coordinates (2, n, m) of the places where these lines cross; infinite where there is none."""
+        """Source coordinates (2, n, m) of the places where these lines cross; NOWHERE, where there are none."""
         column, row = np.meshgrid(columns, rows)
         x, y = self._transformer(*(self.grid.affine * (column, row)))
-        with np.errstate(invalid="ignore"):
-            column, row = self.inverse * (x, y)
-        return np.stack([row, column])
+        known = np.isfinite(x) & np.isfinite(y)
+        column, row = ~self.transform * (np.where(known, x, 0), np.where(known, y, 0))
+        return np.where(known, np.stack([row, column]), NOWHERE)
 
-    def nodes(self, window: Window) -> Nodes | None:
-        """Nodes dense enough that no place between them is wrong by more than the tolerance; None: none are."""
-        spacing = SPACING
-        while spacing > 1:
-            rows, columns = (_lines(cut, spacing) for cut in window)
-            found = Nodes(rows, columns, self.exact(rows, columns))
-            if np.isfinite(found.places).all() and self._error(found) < TOLERANCE:
-                return found
-            spacing //= 2
+    @cached_property
+    def nodes(self) -> Nodes | None:
+        """Nodes so dense that no place between them is wrong by more than the tolerance; None: none would be."""
+        step = SPACING
+        while step >= LEAST:
+            lines = [np.arange(0, 2 * -(-edge // (2 * step)) + 1) * float(step) for edge in self.grid.shape]
+            nodes = Nodes(step, self.exact(*lines))
+            if nodes.places.min() > NOWHERE / 2 and self._error(nodes, lines) < TOLERANCE:
+                return nodes
+            step //= 2
         return None
 
-    def _error(self, nodes: Nodes) -> float:
-        """The worst error, found in the middle of cells, where a curve is farthest from its chord."""
-        rows, columns = ((line[1:] + line[:-1]) / 2 for line in (nodes.rows, nodes.columns))
-        worst = 0.0
-        for y, x in ((rows, columns), (rows, nodes.columns), (nodes.rows, columns)):
-            worst = max(worst, float(np.abs(nodes.at(y, x) - self.exact(y, x)).max()))
-        return worst
+    def _error(self, nodes: Nodes, lines: list[Floats]) -> float:
+        """The worst error halfway between nodes."""
+        rows, columns = (line[:-1] + nodes.step / 2 for line in lines)
+        return float(np.abs(nodes.at(rows, columns) - self.exact(rows, columns)).max())
 
     def places(self, window: Window) -> Floats:
-        """Source coordinates (2, n, m) of the centres of the pixels of a window."""
+        """Source coordinates (2, n, m) of the centres of the pixels of a window of the grid."""
         rows, columns = (np.arange(cut.start, cut.stop) + 0.5 for cut in window)
-        nodes = self.nodes(window)
-        return self.exact(rows, columns) if nodes is None else nodes.at(rows, columns)
+        return self.exact(rows, columns) if self.nodes is None else self.nodes.at(rows, columns)
 
-
-def _lines(cut: slice, spacing: int) -> Floats:
-    """Evenly spaced lines from edge to edge of a window, no farther apart than told."""
-    return np.linspace(cut.start, cut.stop, max(2, -(-(cut.stop - cut.start) // spacing) + 1))
+    def corners(self, window: Window) -> Floats:
+        """Places among which all of a window of the grid lie."""
+        if self.nodes is None:
+            return self.places(window)
+        return self.nodes.at(*(self.nodes.lines(cut) for cut in window))

@@ -7,6 +7,8 @@ import numpy.typing as npt
 
 Resampling = Literal["nearest", "bilinear", "cubic", "average", "mode"]
 Floats = npt.NDArray[Any]
+There = npt.NDArray[np.bool_]
+PIECE = 1 << 16
 # Source pixels on either side that count, where a target pixel is no larger than one of the source.
 RADIUS = {"nearest": 0.5, "bilinear": 1.0, "cubic": 2.0}
 # Beyond this ratio of pixel sizes GDAL widens its kernels, so that no source pixel is passed over.
@@ -24,14 +26,37 @@ def weights(resampling: Resampling, distance: Floats) -> Floats:
     return np.where(x < 1, near, np.where(x < 2, far, 0))
 
 
-def rounded(values: Floats, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Numbers as a type of pixels holds them: halves go up, as in GDAL; what is too large is the largest."""
-    if dtype.kind not in "iu":
-        return values.astype(dtype, copy=False)
-    most = np.iinfo(dtype)
-    values = values + values.dtype.type(0.5)
-    np.floor(values, out=values)
-    return np.clip(values, most.min, most.max, out=values).astype(dtype)
+def put(values: Floats, out: npt.NDArray[Any], *, convex: bool) -> None:
+    """Write mixed pixels as a type holds them: halves go up, as in GDAL; what is too large is the largest.
+
+    `convex` mixes lie between the pixels that they are made of. The values are spoilt.
+    """
+    if out.dtype.kind in "iu":
+        values += values.dtype.type(0.5)
+        if out.dtype.kind == "i" or not convex:
+            np.floor(values, out=values)
+        if not convex:
+            most = np.iinfo(out.dtype)
+            np.clip(values, most.min, most.max, out=values)
+    np.copyto(out, values, casting="unsafe")
+
+
+def strips(window: tuple[slice, slice]) -> list[slice]:
+    """Cut a window into rows of so few pixels that work on them stays in the cache of a core."""
+    height, width = (cut.stop - cut.start for cut in window)
+    rows = max(8, PIECE // max(1, width))
+    return [slice(top, min(top + rows, height)) for top in range(0, height, rows)]
+
+
+def joined(seen: list[There | None], rows: list[slice], shape: tuple[int, ...]) -> There | None:
+    """Put together what strips tell of where measurements are; None: everywhere."""
+    if all(part is None for part in seen):
+        return None
+    whole = np.ones(shape, bool)
+    for cut, part in zip(rows, seen, strict=True):
+        if part is not None:
+            whole[cut] = part
+    return whole
 
 
 def float_of(dtype: np.dtype[Any]) -> type[np.floating[Any]]:

@@ -13,14 +13,14 @@ from eopipe.scenes.coordinates import Projection
 from eopipe.scenes.item import Band
 from eopipe.scenes.kernels import WIDE, Resampling
 from eopipe.scenes.parallel import Parallel
-from eopipe.scenes.taps import Axis, axis
+from eopipe.scenes.taps import EDGE, Axis, axis
 from eopipe.scenes.warp import check_place, open_raster, read_window, warped
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
 Place = Parallel | Bent
-Cuts = dict[int, Any]
+Cuts = dict[Any, Any]
 
 
 class Reader(Protocol):
@@ -35,8 +35,8 @@ class Reader(Protocol):
     def plan(self, windows: list[Window]) -> None:
         """Tell the windows that will be read, in this order."""
 
-    def read(self, window: Window, cuts: Cuts) -> tuple[Values, There | None]:
-        """Pixels of a window and where they are measurements (None: everywhere).
+    def read(self, window: Window, cuts: Cuts, out: Values) -> There | None:
+        """Fill `out` with the pixels of a window; tell where they are measurements (None: everywhere).
 
         `cuts` holds what bands of one place share on this window. Raises IntegrityError for a broken block.
         """
@@ -66,13 +66,13 @@ class Direct:
         """Tell the windows that will be read, in this order."""
         self.blocks.plan([self.place.source(window) for window in windows])
 
-    def read(self, window: Window, cuts: Cuts) -> tuple[Values, There | None]:
-        """Pixels of a window and where they are measurements (None: everywhere)."""
+    def read(self, window: Window, cuts: Cuts, out: Values) -> There | None:
+        """Fill `out` with the pixels of a window; tell where they are measurements (None: everywhere)."""
         cut = cuts.get(id(self.place))
         if cut is None:
-            cut = cuts[id(self.place)] = self.place.cut(window)
-        values, there = cut.apply(*self.blocks.read(cut.source))
-        return values, there
+            cut = cuts[id(self.place)] = self.place.cut(window, cuts)
+        there: There | None = cut.apply(*self.blocks.read(cut.source), out)
+        return there
 
     def release(self, turn: int) -> None:
         """Forget what only windows up to this one need."""
@@ -96,10 +96,11 @@ class Foreign:
     def plan(self, windows: list[Window]) -> None:
         """GDAL keeps what it decoded as it sees fit."""
 
-    def read(self, window: Window, _: Cuts) -> tuple[Values, There | None]:
-        """Pixels of a window and where they are measurements; beyond the grid there are none."""
+    def read(self, window: Window, _: Cuts, out: Values) -> There | None:
+        """Fill `out` with the pixels of a window of the grid; tell where they are measurements."""
         with self.lock:
-            return read_window(self.source, window, self.where)
+            out[...], there = read_window(self.source, window, self.where)
+        return there
 
     def release(self, turn: int) -> None:
         """GDAL keeps what it decoded as it sees fit."""
@@ -112,6 +113,7 @@ class Placer:
     grid: "GeoBox"
     stack: ExitStack
     places: dict[tuple[Any, ...], Place | None] = field(default_factory=dict)
+    projections: dict[str, Projection] = field(default_factory=dict)
 
     def reader(self, band: Band, resampling: Resampling, where: str) -> Reader:
         """Open a band. Raises what `open_raster` and `check_place` raise."""
@@ -120,7 +122,7 @@ class Placer:
             nodata = band.missing(source.nodata, np.dtype(source.dtypes[0]), where)
             key = (source.crs.to_wkt(), tuple(source.transform), source.shape, resampling)
             if key not in self.places:
-                self.places[key] = place_of(source, self.grid, resampling)
+                self.places[key] = place_of(source, self.grid, resampling, self.projections)
         place = self.places[key]
         if place is None:
             return Foreign(self.stack.enter_context(warped(band, self.grid, resampling, where)), where)
@@ -129,18 +131,27 @@ class Placer:
         return Direct(blocks, place)
 
 
-def place_of(source: Any, grid: "GeoBox", resampling: Resampling) -> Place | None:
+def place_of(source: Any, grid: "GeoBox", resampling: Resampling, projections: dict[str, Projection]) -> Place | None:
     """How an opened raster lies on a grid; None where only GDAL resamples as wanted."""
     from rasterio.crs import CRS
 
     step = ~source.transform * grid.affine
-    turned = abs(step.b) * grid.shape[1] + abs(step.d) * grid.shape[0] > 1e-6
+    turned = abs(step.b) * grid.shape[1] + abs(step.d) * grid.shape[0] > EDGE
     if not turned and source.crs == CRS.from_user_input(str(grid.crs)):
         return _parallel(source, grid, step, resampling)
-    projection = Projection(grid, source.crs.to_wkt(), ~source.transform)
-    if resampling in ("average", "mode") or (resampling != "nearest" and _ratio(projection, grid) > WIDE):
-        return None
-    return Bent(projection, source.shape, resampling)
+    bent = _bent(source, grid, resampling, projections)
+    wide = resampling != "nearest" and _ratio(bent, grid) > WIDE
+    return None if wide or resampling in ("average", "mode") else bent
+
+
+def _bent(source: Any, grid: "GeoBox", resampling: Resampling, projections: dict[str, Projection]) -> Bent:
+    crs = source.crs.to_wkt()
+    projection = projections.setdefault(crs, Projection(grid, crs, source.transform))
+    step = ~source.transform * projection.transform
+    if step.b or step.d:
+        # Turned against the first, so it needs places of its own.
+        projection, step = Projection(grid, crs, source.transform), ~source.transform * source.transform
+    return Bent(projection, (step.e, step.a), (step.f, step.c), source.shape, resampling)
 
 
 def _parallel(source: Any, grid: "GeoBox", step: Any, resampling: Resampling) -> Parallel | None:
@@ -165,9 +176,9 @@ def _divides(line: Axis) -> bool:
     return ratio == round(ratio) and line.start / fine == round(line.start / fine)
 
 
-def _ratio(projection: Projection, grid: "GeoBox") -> float:
+def _ratio(bent: Bent, grid: "GeoBox") -> float:
     """How many source pixels a target pixel spans in the middle of the grid, along the longer of its axes."""
     row, column = (edge / 2 for edge in grid.shape)
-    places = projection.exact(np.array([row, row + 1]), np.array([column, column + 1]))
+    places = bent.own(bent.projection.exact(np.array([row, row + 1.0]), np.array([column, column + 1.0])))
     spans = [np.hypot(*(places[:, 0, 1] - places[:, 0, 0])), np.hypot(*(places[:, 1, 0] - places[:, 0, 0]))]
     return float(max(spans))

@@ -9,6 +9,7 @@ import requests
 from pystac_client.stac_api_io import StacApiIO
 
 from eopipe.errors import BadInputError, RefusedError
+from eopipe.scenes.home import insist_home, secured
 from eopipe.scenes.patience import Again, Patience, Terms, paced, retry_after
 from eopipe.scenes.web import Login
 
@@ -25,7 +26,6 @@ REASONS = {
     "IncompleteRead": "the answer broke off",
     "Remote end closed": "connection closed",
 }
-PORTS = {"http": 80, "https": 443}
 
 
 class Faithful(requests.Session):
@@ -39,7 +39,7 @@ class Faithful(requests.Session):
         """Where an answer leads. Raises RefusedError when that is another host."""
         target = super().get_redirect_target(resp)
         if target:
-            _insist_home(self.home, urljoin(resp.url, target))
+            insist_home(self.home, urljoin(resp.url, target))
         return target
 
 
@@ -64,8 +64,8 @@ class Reader(StacApiIO):
         parameters: dict[str, Any] | None = None,
     ) -> str:
         """The text of an answer."""
-        href = _secured(self.home, href)
-        _insist_home(self.home, href)
+        href = secured(self.home, href)
+        insist_home(self.home, href)
         path = urlsplit(href).path
         self.pages[path] += 1
         where = f"page {self.pages[path]} of {path}"
@@ -110,28 +110,3 @@ def _body(response: requests.Response, patience: Patience) -> str:
 def _reason(error: Exception) -> str:
     """What went wrong in a few words, without the address."""
     return next((told for word, told in REASONS.items() if word in str(error)), type(error).__name__)
-
-
-def _insist_home(home: str, href: str) -> None:
-    """Refuse an address of another host, which would learn the query and the login."""
-    here, there = _origin(home), _origin(href)
-    safer = (("http", here[1], 80), ("https", here[1], 443))
-    if there != here and (here, there) != safer:
-        raise RefusedError(
-            f"the catalog at {here[1]}:{here[2]} leads to another host, {there[1]}:{there[2]}; "
-            "only the host of search.url is asked"
-        )
-
-
-def _origin(address: str) -> tuple[str, str, int | None]:
-    try:
-        parts = urlsplit(address)
-        return parts.scheme, parts.hostname or "", parts.port or PORTS.get(parts.scheme)
-    except ValueError:
-        return "", "", None
-
-
-def _secured(home: str, href: str) -> str:
-    """The same address over https where the catalog was asked over https; servers behind a proxy forget it."""
-    plain = _origin(href) == ("http", urlsplit(home).hostname, 80) and home.startswith("https:")
-    return urlsplit(href)._replace(scheme="https", netloc=urlsplit(home).netloc).geturl() if plain else href

@@ -1,7 +1,7 @@
 """Resampling along the axes: for grids that are parallel, whatever their pixel sizes and offsets."""
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from math import ceil
 
@@ -23,9 +23,10 @@ class Axis:
     step: float
     size: int
 
-    def centres(self, cut: slice) -> npt.NDArray[np.float64]:
-        """Where the centres of target pixels lie, in source pixels."""
-        return self.start + self.step * (np.arange(cut.start, cut.stop) + 0.5)
+    @property
+    def ratio(self) -> float:
+        """Source pixels in a target pixel."""
+        return abs(self.step)
 
     def source(self, cut: slice, resampling: Resampling) -> slice:
         """The source pixels that these target pixels need; none where the source does not reach."""
@@ -105,42 +106,60 @@ class Taps:
             for begin, end in pairwise(edges)
         ]
 
-    def along(self, values: Values, dim: int) -> Values:
-        """Sum of the weighted source pixels along an axis of (y, x); of one source pixel each, those as they are."""
-        lines = np.moveaxis(values, dim, 0)
-        shape = [*values.shape]
-        shape[dim] = len(self.index)
-        out = np.empty(shape, values.dtype)
-        into = np.moveaxis(out, dim, 0)
+    @property
+    def _same(self) -> bool:
+        """Whether these are source pixels as they follow each other, from the first on."""
+        runs = self.runs or []
+        return len(runs) == 1 and len(runs[0].first) == 1 and runs[0].first[0] == 0 and runs[0].stride == 1
+
+    def along(self, values: Values, dim: int, out: Values | None = None) -> Values:
+        """Weighted sums of source pixels along an axis of (y, x); of one source pixel each, those as they are."""
+        if out is None and self._same:
+            return values[: len(self.index)] if dim == 0 else values[:, : len(self.index)]
+        if out is None:
+            height, width = values.shape
+            out = np.empty((len(self.index), width) if dim == 0 else (height, len(self.index)), values.dtype)
+        lines, into = (values, out) if dim == 0 else (values.T, out.T)
         if self.runs is None:
             self._pick(lines, into)
-            return out
-        for run in self.runs:
-            into[run.target] = _sum([lines[cut] for cut in run.sources], run.weight)
+        scaled: dict[float, Values] = {}
+        for run in self.runs or []:
+            _sum(run, lines, into[run.target], scaled)
         return out
 
     def _pick(self, lines: Values, into: Values) -> None:
-        count = self.index.shape[1]
-        parts = [lines[self.index[:, k]] for k in range(count)]
-        if count == 1:
-            into[...] = parts[0]
-            return
-        into[...] = sum(part * self.weight[:, k, None].astype(part.dtype) for k, part in enumerate(parts))
+        parts = [lines.take(index, 0) for index in self.index.T]
+        if len(parts) > 1:
+            parts = [part * w[:, None].astype(part.dtype) for part, w in zip(parts, self.weight.T, strict=True)]
+        np.copyto(into, parts[0])
+        for part in parts[1:]:
+            into += part
 
 
-def _sum(parts: list[Values], weight: tuple[float, ...]) -> Values:
-    if len(parts) == 1:
-        return parts[0]
-    total = parts[0] * parts[0].dtype.type(weight[0])
-    for part, factor in zip(parts[1:], weight[1:], strict=True):
-        if factor:
-            total += part * part.dtype.type(factor)
-    return total
+def _sum(run: Run, lines: Values, into: Values, scaled: dict[float, Values]) -> None:
+    """Add up weighted lines; each weight is multiplied with all of them but once, for the runs that share it."""
+    if len(run.first) == 1:
+        into[...] = lines[run.sources[0]]
+        return
+    parts = []
+    for cut, weight in zip(run.sources, run.weight, strict=True):
+        key = round(weight, 9)
+        if key and key not in scaled:
+            scaled[key] = lines * lines.dtype.type(weight)
+        if key:
+            parts.append(scaled[key][cut])
+    if len(parts) < 2:
+        into[...] = parts[0] if parts else 0
+        return
+    np.add(parts[0], parts[1], out=into)
+    for part in parts[2:]:
+        into += part
 
 
-def taps(line: Axis, cut: slice, origin: int, resampling: Resampling) -> Taps:
+@lru_cache(maxsize=256)
+def taps(line: Axis, cut: tuple[int, int], origin: int, resampling: Resampling) -> Taps:
     """What the target pixels of a line take. Source pixels beyond the source weigh nothing."""
-    centres = line.centres(cut)
+    centres = line.start + line.step * (np.arange(*cut) + 0.5)
     index, weight = _kernel(line, centres, resampling)
     at = np.floor(centres + EDGE)
     there = (index >= 0) & (index < line.size)

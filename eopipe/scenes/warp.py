@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 DRIVERS = {".jp2": "JP2OpenJPEG"}
 MOST_PIXELS = 2**33
 # One thread: with more, a truncated JPEG 2000 file reads as zeros without an error. Of blocks we keep our own.
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "GDAL_NUM_THREADS": "1",
     "GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR",
     "GDAL_VRT_ENABLE_PYTHON": "NO",
-    "GDAL_CACHEMAX": str(64 << 20),
+    "GDAL_CACHEMAX": 64 << 20,
 }
 
 

@@ -43,17 +43,18 @@ def search(
 ) -> None:
     """Find scenes in a STAC catalog or API and freeze the list and the grid.
 
-    Every later stage uses only this list. Of several versions of a Sentinel-2 scene the one of the newest processing baseline
-    stays. `best` ranks scenes by cloud cover, and a solar day by the share of the area that it does not show
-    clear. An area may cross 180 degrees: bbox then has west larger than east. Raises BadInputError when nothing
-    is found or an asset is missing, UpstreamError when the server does not answer, RefusedError when it leads to
-    another host.
+    Every later stage uses only this list. Of several versions of a Sentinel-2 scene the one of the newest
+    processing baseline stays. `best` ranks scenes by cloud cover, and a solar day by the share of the area that
+    it does not show clear. An area may cross 180 degrees: bbox then has west larger than east. Raises
+    BadInputError when nothing is found or an asset is missing, UpstreamError when the server does not answer,
+    RefusedError when it leads to another host.
     """
     from eopipe.errors import BadInputError, UsageError
     from eopipe.grid import grid_json
     from eopipe.publish import publish, write_json
     from eopipe.scenes.api import from_url
-    from eopipe.scenes.area import area_geometry, choose_grid
+    from eopipe.scenes.area import area_geometry
+    from eopipe.scenes.framing import choose_grid
     from eopipe.scenes.query import Query
     from eopipe.scenes.ranking import Best
     from eopipe.scenes.selection import select

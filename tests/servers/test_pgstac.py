@@ -23,7 +23,19 @@ BANDS = ("--assets", "blue", "red", "scl")
 
 
 def search(run: Run, place: Path, api: Api, *words: object, assets: tuple[str, ...] = BANDS) -> Ended:
-    return run("search", "--url", api.url, "--items", place / "items", "--grid", place / "grid.json", "--selection", place / "selection.json", *assets, *words)
+    return run(
+        "search",
+        "--url",
+        api.url,
+        "--items",
+        place / "items",
+        "--grid",
+        place / "grid.json",
+        "--selection",
+        place / "selection.json",
+        *assets,
+        *words,
+    )
 
 
 def names(place: Path) -> list[str]:
@@ -57,7 +69,15 @@ def filled(api: Api, scene: dict[str, Any], changes: dict[str, dict[str, Any]], 
 def test_an_api_gives_what_the_folder_gives(api: Api, assets: Served, tmp_path: Path, run: Run) -> None:
     ended = search(run, tmp_path / "web", api, "--collections", SAMPLE)
     assert ended.code == 0, ended.said
-    words = ("--items", tmp_path / "disk/items", "--grid", tmp_path / "disk/grid.json", "--selection", tmp_path / "disk/selection.json", *BANDS)
+    words = (
+        "--items",
+        tmp_path / "disk/items",
+        "--grid",
+        tmp_path / "disk/grid.json",
+        "--selection",
+        tmp_path / "disk/selection.json",
+        *BANDS,
+    )
     assert run("search", "--catalog", CATALOGS["sample"], *words).code == 0
     assert names(tmp_path / "web") == names(tmp_path / "disk")
     assert len(names(tmp_path / "web")) == 24

@@ -11,6 +11,7 @@ from loopback import Asked, Loopback, serve_api
 from scenery import Catalog, Ended, Run
 
 from eopipe.publish import read_json
+from eopipe.scenes import home as reached
 from eopipe.scenes import reader
 from eopipe.scenes.patience import ATTEMPTS
 
@@ -147,12 +148,12 @@ def test_the_login_is_sent_to_its_own_host(
 def test_only_the_own_host_is_home_and_https_stays_https(home: str, href: str, becomes: str | None) -> None:
     from eopipe.errors import RefusedError
 
-    secured = reader._secured(home, href)
+    secured = reached.secured(home, href)
     if becomes is None:
         with pytest.raises(RefusedError):
-            reader._insist_home(home, secured)
+            reached.insist_home(home, secured)
     else:
-        reader._insist_home(home, secured)
+        reached.insist_home(home, secured)
         assert secured == becomes
 
 

@@ -93,7 +93,7 @@ class Project:
         """Make a crate; `ports` replace what it is usually made from."""
         given = {
             "records": self.records,
-            "payload": [self.results / name for name in ("split.json", "grid.json", "labels/all.zarr")],
+            "payload": [self.results / n for n in ("split.json", "grid.json", "selection.json", "labels/all.zarr")],
             "scenes": sorted(self.results.glob("items/*.geojson")),
             "workflow": [self.root / "Snakefile"],
             "config": [self.root / "config.yaml"],
@@ -261,7 +261,7 @@ def test_data_flow_from_stage_to_stage_and_from_the_user(crate: Path) -> None:
     assert (f"{parameter}split/chips", f"{parameter}workflow-out/split.chips") in flows
     given = {found[i]["name"] for i in ids(found["#run"]["object"])}
     assert given == {"catalog", "truth.tif", "configuration of the run"}
-    assert set(ids(found["#run"]["result"])) == {"all.zarr/", "grid.json", "split.json", "scenes/"}
+    assert set(ids(found["#run"]["result"])) == {"all.zarr/", "grid.json", "selection.json", "split.json", "scenes/"}
 
 
 def test_scenes_are_cited_with_licence_origin_and_credit(crate: Path) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deliveries import came, fetch, put, tif
 from loopback import Asked, Fault, Loopback
 from scenery import Run
-from test_transport import came, fetch, put, tif
 
 from eopipe.errors import RefusedError, UsageError
 from eopipe.scenes.patience import Patience, Terms

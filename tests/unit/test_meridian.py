@@ -11,7 +11,8 @@ from shapely.geometry import box, mapping, shape
 
 from eopipe.errors import UsageError
 from eopipe.publish import read_json
-from eopipe.scenes.area import area_geometry, choose_grid
+from eopipe.scenes.area import area_geometry
+from eopipe.scenes.framing import choose_grid
 from eopipe.scenes.meridian import joined, meet, split
 
 TENTHS = st.integers(-1800, 1799).map(lambda n: n / 10)

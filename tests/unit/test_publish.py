@@ -274,7 +274,8 @@ def test_a_full_disk_ends_with_code_6_and_leaves_the_old_output(
     for name in ("old", "new"):
         ended = run(
             *("search", "--catalog", catalog.write(), "--ids", name, "--items", catalog.root / name),
-            *("--grid", catalog.root / "grid.json", "--assets", *(bands if name == "new" else ["b0"])),
+            *("--grid", catalog.root / "grid.json", "--selection", catalog.root / "selection.json"),
+            *("--assets", *(bands if name == "new" else ["b0"])),
         )
         assert ended.code == 0, ended.said
     fetch = ("fetch", "--catalog", catalog.root, "--parts", catalog.root / "parts", "--scene", disk / "scene")

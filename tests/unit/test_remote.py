@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
+from deliveries import tif
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loopback import Loopback
-from test_transport import tif
 
 from eopipe.errors import BadInputError, RefusedError, UpstreamError
 from eopipe.scenes.patience import Terms

@@ -1,21 +1,14 @@
 """Buckets: the same checks as for web servers, with the AWS variables that everybody has."""
 
-import hashlib
-import shutil
-import socket
-import subprocess
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
+from deliveries import came, fetch, item_of, put, tif
 from loopback import Asked, Fault, Loopback
-from scenery import Ended, Run
-from test_transport import came, fetch, item_of, put, tif
+from scenery import Run
 
-from eopipe.errors import BadInputError, UpstreamError
+from eopipe.errors import UpstreamError
 from eopipe.scenes.patience import ATTEMPTS
 from eopipe.scenes.remote import open_remote
 
@@ -149,72 +142,6 @@ def test_parts_of_an_object_are_of_one_version(bucket: Loopback, tmp_path: Path)
     (tmp_path / "scenes" / "red.tif").write_bytes(tif(300_000, 2))
     with pytest.raises(UpstreamError, match="changed while parts of it were read"):
         remote.read(250_000, 10)
-
-
-@pytest.fixture(scope="module")
-def minio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server that speaks S3 by its own code, and checks who may read."""
-    program = shutil.which("moto_server")
-    if not program:
-        pytest.skip("moto_server is not installed")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    log = tmp_path_factory.mktemp("moto") / "log"
-    with log.open("wb") as file:
-        process = subprocess.Popen([program, "-H", "127.0.0.1", "-p", str(port)], stdout=file, stderr=file)
-    url, until = f"http://127.0.0.1:{port}", time.monotonic() + 60
-    try:
-        while True:
-            try:
-                requests.get(url, timeout=5).close()
-                break
-            except requests.ConnectionError:
-                assert process.poll() is None, log.read_text()
-                assert time.monotonic() < until
-                time.sleep(0.1)
-        yield url
-    finally:
-        process.kill()
-        process.wait()
-
-
-ME = "AWS4-HMAC-SHA256 Credential=me/20200101/eu-central-1/s3/aws4_request, SignedHeaders=host, Signature=x"
-PLACE = "<CreateBucketConfiguration><LocationConstraint>eu-central-1</LocationConstraint></CreateBucketConfiguration>"
-
-
-def ask(tmp_path: Path, run: Run, content: dict[str, bytes]) -> Ended:
-    told = {n: {"file:checksum": f"1220{hashlib.sha256(body).hexdigest()}"} for n, body in content.items()}
-    assets = {n: asset | {"href": f"s3://my.scenes/a b/{n}?#.tif"} for n, asset in told.items()}
-    return fetch(run, tmp_path, item_of(assets))
-
-
-def test_a_server_of_its_own_make_gives_assets_and_parts(
-    tmp_path: Path, run: Run, minio: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for key in KEYS:
-        monkeypatch.delenv(key, raising=False)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", minio)
-    content = {"blue": tif(300_000, 1), "red": tif(9_000, 2)}
-    login = {"Authorization": ME}
-    requests.put(f"{minio}/my.scenes", data=PLACE, headers=login, timeout=30).raise_for_status()
-    for name, body in content.items():
-        place = f"{minio}/my.scenes/a%20b/{name}%3F%23.tif"
-        requests.put(place, data=body, headers=login, timeout=30).raise_for_status()
-
-    ended = ask(tmp_path, run, content)
-    assert ended.code == 3
-    assert "the bucket my.scenes denies access" in ended.said
-
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "me")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "mine")
-    ended = ask(tmp_path, run, content)
-    assert ended.code == 0, ended.said
-    assert came(tmp_path, content)
-    remote = open_remote("s3://my.scenes/a b/blue?#.tif", "blue")
-    assert remote.read(100_000, 100_000) == content["blue"][100_000:200_000]
-    with pytest.raises(BadInputError, match="no such file"):
-        open_remote("s3://my.scenes/nothing.tif", "nothing")
 
 
 def test_what_asks_again_counts_against_a_bucket_too(

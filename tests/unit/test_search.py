@@ -29,7 +29,19 @@ def three(catalog: Catalog) -> Catalog:
 
 def search(run: Run, place: Path, source: Path | str, *words: object, assets: tuple[str, ...] = ASSETS) -> Ended:
     where = "--url" if isinstance(source, str) else "--catalog"
-    return run("search", where, source, "--items", place / "items", "--grid", place / "grid.json", "--selection", place / "selection.json", *assets, *words)
+    return run(
+        "search",
+        where,
+        source,
+        "--items",
+        place / "items",
+        "--grid",
+        place / "grid.json",
+        "--selection",
+        place / "selection.json",
+        *assets,
+        *words,
+    )
 
 
 def names(place: Path) -> list[str]:

@@ -16,7 +16,8 @@ from scenery import Catalog, Ended, Run
 from eopipe.publish import digest, read_json
 from eopipe.scenes.query import Query
 from eopipe.scenes.ranking import Best, solar_day
-from eopipe.scenes.selection import Selection, select, unsigned
+from eopipe.scenes.selection import Selection, select
+from eopipe.scenes.unsigned import unsigned
 
 Item = dict[str, Any]
 SQUARE = {"type": "Polygon", "coordinates": [[[15, 46], [16, 46], [16, 47], [15, 47], [15, 46]]]}

@@ -24,7 +24,7 @@ def results(catalog: Catalog, run: Run, tmp_path: Path, monkeypatch: pytest.Monk
         catalog.add(name, bands)
     catalog.write()
     search = ("search", "--catalog", "catalog", "--assets", "red", "nir", "--items", "results/items")
-    assert run(*search, "--grid", "results/grid.json").code == 0
+    assert run(*search, "--grid", "results/grid.json", "--selection", "results/selection.json").code == 0
     for name in ("a", "b", "c"):
         item, scene, tiles = (f"results/{p}" for p in (f"items/{name}.geojson", f"scenes/{name}", f"tiles/{name}.zarr"))
         assert run("fetch", "--item", item, "--catalog", "catalog", "--scene", scene).code == 0
@@ -119,7 +119,7 @@ def test_a_second_output_that_is_gone_is_found_and_one_that_was_put_elsewhere_is
     (results / "grid.json").unlink()
     assert broken(results) == {"grid.json": "it is missing"}
     search = ("search", "--catalog", "catalog", "--assets", "red", "nir", "--items", "results/items")
-    assert run(*search, "--grid", "elsewhere/grid.json").code == 0
+    assert run(*search, "--grid", "elsewhere/grid.json", "--selection", "results/selection.json").code == 0
     assert broken(results) == {}
 
 

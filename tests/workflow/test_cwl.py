@@ -27,6 +27,7 @@ def sha256(path: Path) -> str:
         "split.gpkg",
         "statistics.json",
         "grid.json",
+        "selection.json",
         "model.onnx",
         "report.html",
     ],
