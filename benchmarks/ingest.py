@@ -162,8 +162,8 @@ def eopipe_memory(folder: Path, grid: Any, out: Path) -> None:
 
     from eopipe.scenes.item import bands, read_scene
     from eopipe.scenes.masks import mask_of
-    from eopipe.scenes.tiling import Recipe, in_order, open_scene
     from eopipe.store import Layout, parts
+    from eopipe.warping.tiling import Recipe, in_order, open_scene
 
     item = read_scene(folder)
     wanted = bands(folder, item, (*BANDS, "scl"))
@@ -196,7 +196,7 @@ def _odc(folder: Path, grid: Any, chunks: dict[str, int] | None, **other: Any) -
 
     item = pystac.Item.from_file(folder / "scene.json")
     item.make_asset_hrefs_absolute()
-    how = {name: "bilinear" for name in BANDS} | {"scl": "nearest"}
+    how = dict.fromkeys(BANDS, "bilinear") | {"scl": "nearest"}
     return load([item], bands=(*BANDS, "scl"), geobox=grid, resampling=how, chunks=chunks, **other)
 
 
@@ -237,9 +237,7 @@ def rioxarray(folder: Path, grid: Any, out: Path) -> None:
     for name in (*BANDS, "scl"):
         method = Resampling.nearest if name == "scl" else Resampling.bilinear
         source = rio.open_rasterio(folder / f"{name}.tif")
-        source.rio.reproject(
-            str(grid.crs), transform=grid.affine, shape=grid.shape, resampling=method, num_threads=2
-        )
+        source.rio.reproject(str(grid.crs), transform=grid.affine, shape=grid.shape, resampling=method, num_threads=2)
 
 
 def gdalwarp(folder: Path, grid: Any, out: Path) -> None:
@@ -251,8 +249,8 @@ def gdalwarp(folder: Path, grid: Any, out: Path) -> None:
     def one(name: str) -> None:
         extent = ["-te", *map(str, (box.left, box.bottom, box.right, box.top)), "-ts", str(grid.shape[1])]
         method = "near" if name == "scl" else "bilinear"
-        subprocess.run(  # noqa: S603
-            ["gdalwarp", "-q", "-t_srs", str(grid.crs), *extent, str(grid.shape[0]), "-r", method, "-wm", "256"]  # noqa: S607
+        subprocess.run(
+            ["gdalwarp", "-q", "-t_srs", str(grid.crs), *extent, str(grid.shape[0]), "-r", method, "-wm", "256"]
             + [str(folder / f"{name}.tif"), str(out / f"{name}.tif")],
             check=True,
         )
@@ -311,7 +309,7 @@ def measure(name: str, folder: Path, edge: int, crs: str) -> None:
     """Run one contestant in this process; print its seconds and its peak memory in MiB."""
     import importlib
 
-    for module in IMPORTS.get(name.split("_")[0], ("rasterio",)):
+    for module in IMPORTS.get(name.split("_", maxsplit=1)[0], ("rasterio",)):
         importlib.import_module(module)
     grid, out = grid_of(edge, crs), folder / "out" / name
     shutil.rmtree(out, ignore_errors=True)

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 
+from eopipe.composites.periods import NEEDS, too_coarse
 from eopipe.contract import STAGES, Option, Port, Stage, stage, summary
 from eopipe.errors import UsageError
-from eopipe.periods import NEEDS, too_coarse
 
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from eopipe.chips import pair
 from eopipe.errors import BadInputError
-from eopipe.sampling import scenes_of
-from eopipe.splits import covered, read_split
+from eopipe.samples.chips import pair
+from eopipe.samples.sampling import scenes_of
+from eopipe.samples.splits import covered, read_split
 from eopipe.store import NO_LABEL, Tiles
 from eopipe.training.metrics import confusion, scores
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from eopipe.chips import Normaliser
 from eopipe.grid import windows
 from eopipe.publish import publish
+from eopipe.samples.chips import Normaliser
 from eopipe.store import NO_LABEL, Tiles
 
 if TYPE_CHECKING:

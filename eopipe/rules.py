@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from eopipe.composites.periods import day_of, part_of, period_of
 from eopipe.contract import Input, Knob, Mark, Option, is_path, stage, to_args
-from eopipe.periods import day_of, part_of, period_of
 from eopipe.publish import MANIFEST, read_json
 
 Config = dict[str, Any]

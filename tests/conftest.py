@@ -48,4 +48,4 @@ def web(tmp_path: Path) -> Iterator[Loopback]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retry without waiting."""
-    monkeypatch.setattr("eopipe.scenes.patience.BACKOFF", 0.0)
+    monkeypatch.setattr("eopipe.transfer.patience.BACKOFF", 0.0)

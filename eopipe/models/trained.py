@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eopipe.chips import Normaliser
 from eopipe.errors import BadInputError
 from eopipe.models import Architecture
 from eopipe.publish import read_json, write_json
+from eopipe.samples.chips import Normaliser
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from eopipe.chips import pair
 from eopipe.contract import stage
 from eopipe.errors import BadInputError
 from eopipe.grid import grid_json
@@ -17,8 +16,9 @@ from eopipe.planning.footprints import Mask
 from eopipe.planning.frozen import Config, Frozen
 from eopipe.planning.trial import as_fetched
 from eopipe.publish import MANIFEST, size, write_json
-from eopipe.sampling import Request, candidates, deal_samples
-from eopipe.splits import SPLITS, Plan, Positions
+from eopipe.samples.chips import pair
+from eopipe.samples.sampling import Request, candidates, deal_samples
+from eopipe.samples.splits import SPLITS, Plan, Positions
 from eopipe.store import Layout, add_array, new_store
 
 # Labels of every scene are made for the plan up to so many pixels: a minute of work.

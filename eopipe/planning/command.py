@@ -19,8 +19,8 @@ from eopipe.planning.outline import Row, clipped, geojson, rows_of, told
 from eopipe.planning.picture import draw
 from eopipe.planning.table import spoken
 from eopipe.publish import publish, write_json
-from eopipe.scenes.patience import Terms
-from eopipe.scenes.sizes import asset_sizes
+from eopipe.transfer.patience import Terms
+from eopipe.transfer.sizes import asset_sizes
 
 # Seconds that a server has to tell the size of a file.
 PATIENCE = 30.0

@@ -15,10 +15,10 @@ from eopipe.planning.footprints import Mask
 from eopipe.planning.frozen import MADE, Config, Frozen
 from eopipe.planning.trial import Weight, weigh
 from eopipe.publish import MANIFEST, files
+from eopipe.samples.splits import SPLITS
 from eopipe.scenes.item import Item
-from eopipe.scenes.sizes import Size
-from eopipe.splits import SPLITS
 from eopipe.store import Layout
+from eopipe.transfer.sizes import Size
 
 # A job leaves a run record, a log and a table of what it used; Snakemake remembers each of its outputs.
 A_JOB = {"records": 2500, "logs": 300, "benchmarks": 250}

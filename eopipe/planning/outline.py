@@ -7,7 +7,7 @@ from typing import Any
 from eopipe.planning.footprints import Mask, footprint, grid_extent, grid_outline
 from eopipe.planning.frozen import Config, Frozen, cloud, when
 from eopipe.publish import MANIFEST
-from eopipe.scenes.sizes import Size
+from eopipe.transfer.sizes import Size
 
 # The edge of the blocks of most cloud-optimised GeoTIFFs, in pixels.
 BLOCK = 512

@@ -15,7 +15,7 @@ from eopipe.reporting.ground import length, pixel_metres, round_length
 from eopipe.reporting.ink import FAINT, FAR, INK, LINE, PAPER, font, rows, text
 from eopipe.reporting.palette import rgb
 from eopipe.reporting.pictures import ROLES
-from eopipe.splits import SPLITS
+from eopipe.samples.splits import SPLITS
 
 if TYPE_CHECKING:
     from PIL.Image import Image

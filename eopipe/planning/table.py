@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from eopipe.planning.chips import Chips
 from eopipe.planning.needs import Need
 from eopipe.planning.outline import Row
-from eopipe.splits import SPLITS
+from eopipe.samples.splits import SPLITS
 
 MOST_ROWS = 40
 Cells = Sequence[str]

@@ -7,7 +7,7 @@ from eopipe.planning.chips import Chips
 from eopipe.planning.outline import Row
 from eopipe.reporting.ink import FAINT, INK, LINE, text
 from eopipe.reporting.pictures import ROLES
-from eopipe.splits import SPLITS
+from eopipe.samples.splits import SPLITS
 
 if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw

@@ -14,7 +14,7 @@ from eopipe.planning.footprints import Mask
 from eopipe.planning.frozen import Config, Frozen
 from eopipe.publish import MANIFEST, files, write_json
 from eopipe.scenes.item import ITEM_FILE, Item, scene_name
-from eopipe.scenes.sizes import local_file
+from eopipe.transfer.sizes import local_file
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox

@@ -8,8 +8,8 @@ from eopipe.publish import MANIFEST, digest, read_json
 from eopipe.reporting.ground import length, pixel_metres
 from eopipe.reporting.views import MapFile, Pairs
 from eopipe.reporting.words import DASH, THIN_SPACE, count, number, percent
+from eopipe.samples.splits import SPLITS
 from eopipe.scenes.item import scene_name
-from eopipe.splits import SPLITS
 
 Row = tuple[str, ...]
 Item = dict[str, Any]

@@ -9,7 +9,7 @@ from eopipe.reporting.charts import outline
 from eopipe.reporting.pictures import Picture, confidence, errors, indexed, photo, stretched, tinted
 from eopipe.reporting.views import Colour, Numbers, View
 from eopipe.reporting.words import listed, percent
-from eopipe.splits import SPLITS
+from eopipe.samples.splits import SPLITS
 from eopipe.store import NO_LABEL
 
 

@@ -9,8 +9,8 @@ import numpy.typing as npt
 from eopipe.reporting.pictures import ROLES
 from eopipe.reporting.sheet import Sheet, draw
 from eopipe.reporting.words import count, listed, percent, plural
-from eopipe.sampling import Made
-from eopipe.splits import SPLITS
+from eopipe.samples.sampling import Made
+from eopipe.samples.splits import SPLITS
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eopipe.chips import pair
 from eopipe.errors import BadInputError
 from eopipe.models.trained import CARD, HISTORY, WEIGHTS
 from eopipe.publish import read_json
@@ -17,8 +16,9 @@ from eopipe.reporting.rasters import Thin
 from eopipe.reporting.sheet import Sheet
 from eopipe.reporting.views import MapFile, Numbers, Pairs, View, cells_for, chosen, map_files, quicklook, roles, view
 from eopipe.reporting.words import TIMES, percent, score
-from eopipe.sampling import scenes_of
-from eopipe.splits import read_split
+from eopipe.samples.chips import pair
+from eopipe.samples.sampling import scenes_of
+from eopipe.samples.splits import read_split
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from eopipe.reporting.rasters import (
     pick_confidence,
     thin,
 )
-from eopipe.splits import NOWHERE, SPLITS
+from eopipe.samples.splits import NOWHERE, SPLITS
 from eopipe.store import NO_LABEL, Tiles
 
 Pairs = list[tuple[Tiles, Tiles]]

@@ -33,10 +33,10 @@ def fetch(
     from eopipe.errors import UsageError
     from eopipe.grid import read_grid
     from eopipe.publish import publish
-    from eopipe.scenes.assets import gather, lay_out
-    from eopipe.scenes.crew import alone_in
     from eopipe.scenes.item import read_item, scene_name
-    from eopipe.scenes.patience import Terms
+    from eopipe.transfer.assets import gather, lay_out
+    from eopipe.transfer.crew import alone_in
+    from eopipe.transfer.patience import Terms
 
     if windows and grid is None:
         raise UsageError("windows need a grid: give --grid, or fetch whole assets")

@@ -46,9 +46,9 @@ def label(
     """
     from eopipe.errors import UsageError
     from eopipe.grid import read_grid
-    from eopipe.labels import Legend
+    from eopipe.labels.classes import Legend
+    from eopipe.labels.labelling import Reading, label_band, write_labels
     from eopipe.scenes.item import read_scene, scene_name
-    from eopipe.scenes.labelling import Reading, label_band, write_labels
     from eopipe.store import Layout
 
     if (source is None) == (asset is None or scene is None):

@@ -40,8 +40,8 @@ def preprocess(
     from eopipe.scenes.item import bands as bands_of
     from eopipe.scenes.item import read_scene
     from eopipe.scenes.masks import mask_of
-    from eopipe.scenes.tiling import Recipe, write_tiles
     from eopipe.store import Layout
+    from eopipe.warping.tiling import Recipe, write_tiles
 
     item = read_scene(scene)
     wanted = bands_of(scene, item, bands if mask == "none" else (*bands, mask))

@@ -49,16 +49,16 @@ def search(
     BadInputError when nothing is found or an asset is missing, UpstreamError when the server does not answer,
     RefusedError when it leads to another host.
     """
+    from eopipe.catalogs.api import from_url
+    from eopipe.catalogs.area import area_geometry
+    from eopipe.catalogs.framing import choose_grid
+    from eopipe.catalogs.query import Query
+    from eopipe.catalogs.ranking import Best
+    from eopipe.catalogs.selection import select
+    from eopipe.catalogs.static import from_folder
     from eopipe.errors import BadInputError, UsageError
     from eopipe.grid import grid_json
     from eopipe.publish import publish, write_json
-    from eopipe.scenes.api import from_url
-    from eopipe.scenes.area import area_geometry
-    from eopipe.scenes.framing import choose_grid
-    from eopipe.scenes.query import Query
-    from eopipe.scenes.ranking import Best
-    from eopipe.scenes.selection import select
-    from eopipe.scenes.static import from_folder
 
     if (catalog is None) == (url is None) or (area is not None and bbox):
         raise UsageError("search needs either --catalog or --url, and at most one of --area and --bbox")

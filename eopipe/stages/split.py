@@ -72,8 +72,8 @@ def split(
     """
     from eopipe.publish import publish, write_json
     from eopipe.reporting.splitmap import draw_split, write_places
-    from eopipe.sampling import Request, make_split
-    from eopipe.splits import Plan
+    from eopipe.samples.sampling import Request, make_split
+    from eopipe.samples.splits import Plan
 
     plan = Plan(
         method, fractions, chip, stride or chip, buffer, block, folds, fold, seed, by, dates, val_groups, test_groups

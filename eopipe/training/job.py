@@ -4,9 +4,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from eopipe.chips import Normaliser, Reader, pair
 from eopipe.models import Architecture
 from eopipe.publish import read_json, write_json
+from eopipe.samples.chips import Normaliser, Reader, pair
 
 
 @dataclass(frozen=True)

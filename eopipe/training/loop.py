@@ -14,9 +14,9 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW
 
-from eopipe.chips import Reader, sample
 from eopipe.errors import DivergedError, PreemptedError
-from eopipe.splits import read_split
+from eopipe.samples.chips import Reader, sample
+from eopipe.samples.splits import read_split
 from eopipe.store import NO_LABEL
 from eopipe.training import checkpoint
 from eopipe.training.checkpoint import Progress

@@ -8,15 +8,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from eopipe.audit import check_statistics
-from eopipe.chips import Normaliser, pair
 from eopipe.errors import UsageError
 from eopipe.models import Architecture
 from eopipe.models.trained import Trained, write_trained
 from eopipe.publish import digest, publish, read_json
-from eopipe.sampling import scenes_of
-from eopipe.splits import read_split
-from eopipe.statistics import normaliser, read_statistics
+from eopipe.samples.audit import check_statistics
+from eopipe.samples.chips import Normaliser, pair
+from eopipe.samples.sampling import scenes_of
+from eopipe.samples.splits import read_split
+from eopipe.samples.statistics import normaliser, read_statistics
 from eopipe.training.checkpoint import steps
 from eopipe.training.job import Job, Settings
 from eopipe.training.launch import launch, lease

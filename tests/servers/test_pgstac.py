@@ -14,9 +14,9 @@ from scenery import Ended, Run
 from shapely.geometry import box, mapping, shape
 from stac_api import Api
 
+from eopipe.catalogs.meridian import split
 from eopipe.publish import digest, read_json, verify
 from eopipe.scenes.item import read_item
-from eopipe.scenes.meridian import split
 
 SAMPLE = "sentinel-2-l2a-romania"
 BANDS = ("--assets", "blue", "red", "scl")

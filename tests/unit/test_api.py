@@ -10,10 +10,10 @@ import pytest
 from loopback import Asked, Loopback, serve_api
 from scenery import Catalog, Ended, Run
 
+from eopipe.catalogs import home as reached
+from eopipe.catalogs import reader
 from eopipe.publish import read_json
-from eopipe.scenes import home as reached
-from eopipe.scenes import reader
-from eopipe.scenes.patience import ATTEMPTS
+from eopipe.transfer.patience import ATTEMPTS
 
 
 @pytest.fixture

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scenery import Ended, Run, cut_into
 
-from eopipe import fingerprints
-from eopipe.audit import KINDS, Dealt, allowed, audit, check_statistics
 from eopipe.errors import IntegrityError, UsageError
-from eopipe.fingerprints import alike, looks
 from eopipe.grid import make_grid
 from eopipe.publish import read_json
-from eopipe.splits import SPLITS, Method, Plan, Positions, place_chips, read_split
-from eopipe.statistics import measure
+from eopipe.samples import fingerprints
+from eopipe.samples.audit import KINDS, Dealt, allowed, audit, check_statistics
+from eopipe.samples.fingerprints import alike, looks
+from eopipe.samples.splits import SPLITS, Method, Plan, Positions, place_chips, read_split
+from eopipe.samples.statistics import measure
 from eopipe.store import Layout, Tiles, add_array, new_store
 
 CHIP = 8

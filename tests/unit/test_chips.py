@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eopipe.chips import Normaliser, Reader, pair, sample, turn
 from eopipe.errors import BadInputError
 from eopipe.grid import make_grid
+from eopipe.samples.chips import Normaliser, Reader, pair, sample, turn
 from eopipe.store import NO_LABEL, Layout, Tiles, add_array, new_store
 
 SHAPE = (64, 48)

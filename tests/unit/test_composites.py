@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scenery import Run
 
-from eopipe.composites import block_edge, layout_of, write_composite
+from eopipe.composites.composing import block_edge, layout_of, write_composite
+from eopipe.composites.observations import Recipe, read_observations
+from eopipe.composites.periods import Period, part_of, period_of, too_coarse
+from eopipe.composites.picking import median
 from eopipe.config import check
 from eopipe.errors import BadInputError, UsageError
 from eopipe.grid import make_grid
 from eopipe.inspection.faults import faults
-from eopipe.observations import Recipe, read_observations
-from eopipe.periods import Period, part_of, period_of, too_coarse
-from eopipe.picking import median
 from eopipe.publish import verify
 from eopipe.store import Layout, Tiles, add_array, new_store
 
@@ -343,8 +343,8 @@ def test_the_command_makes_one_and_its_record_names_the_scenes(tmp_path: Path, r
 PEAK = r"""
 import re, sys
 from pathlib import Path
-from eopipe.composites import write_composite
-from eopipe.observations import Recipe, read_observations
+from eopipe.composites.composing import write_composite
+from eopipe.composites.observations import Recipe, read_observations
 recipe = Recipe("median")
 seen = read_observations(tuple(map(Path, sys.argv[3:])), recipe)
 seen.first.read("image", slice(0, 8), slice(0, 8))

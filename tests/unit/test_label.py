@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scenery import CRS, LEFT, STEP, TOP, Array, Catalog, Ended, Run, numbered, write_raster
 
 from eopipe.errors import UsageError
-from eopipe.labels import Legend, rasterize
+from eopipe.labels.classes import Legend, rasterize
 from eopipe.publish import digest, write_json
 from eopipe.store import NO_LABEL, Tiles
 

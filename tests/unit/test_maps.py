@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from odc.geo.geobox import GeoBox
 from scenery import cut_into
 
-from eopipe.chips import Normaliser
 from eopipe.cli import main
 from eopipe.errors import IntegrityError
 from eopipe.models import Architecture
@@ -24,6 +23,7 @@ from eopipe.models.trained import Trained, read_trained, write_trained
 from eopipe.models.unet import UNet, reach
 from eopipe.mosaic import cut
 from eopipe.publish import publish, write_json
+from eopipe.samples.chips import Normaliser
 from eopipe.store import NO_LABEL, Layout, Tiles, add_array, new_store
 from eopipe.training.metrics import confusion, scores
 

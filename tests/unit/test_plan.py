@@ -27,9 +27,9 @@ from eopipe.planning.table import spoken
 from eopipe.planning.trial import weigh
 from eopipe.planning.view import View, degrees, round_degrees, view_of
 from eopipe.publish import files, write_json
-from eopipe.scenes.patience import Terms
-from eopipe.scenes.sizes import asset_sizes
 from eopipe.store import Layout, add_array, new_store
+from eopipe.transfer.patience import Terms
+from eopipe.transfer.sizes import asset_sizes
 
 SHAPE = (96, 160)
 ROOT = Path(__file__).parents[2]

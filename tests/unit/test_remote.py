@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from loopback import Loopback
 
 from eopipe.errors import BadInputError, RefusedError, UpstreamError
-from eopipe.scenes.patience import Terms
-from eopipe.scenes.remote import HEAD, open_remote
+from eopipe.transfer.patience import Terms
+from eopipe.transfer.remote import HEAD, open_remote
 
 CONTENT = tif(200_000)
 

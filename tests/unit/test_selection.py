@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from loopback import Loopback, serve_api
 from scenery import Catalog, Ended, Run
 
+from eopipe.catalogs.query import Query
+from eopipe.catalogs.ranking import Best, solar_day
+from eopipe.catalogs.selection import Selection, select
+from eopipe.catalogs.unsigned import unsigned
 from eopipe.publish import digest, read_json
-from eopipe.scenes.query import Query
-from eopipe.scenes.ranking import Best, solar_day
-from eopipe.scenes.selection import Selection, select
-from eopipe.scenes.unsigned import unsigned
 
 Item = dict[str, Any]
 SQUARE = {"type": "Polygon", "coordinates": [[[15, 46], [16, 46], [16, 47], [15, 47], [15, 46]]]}

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from eopipe.errors import BadInputError
 from eopipe.grid import make_grid
-from eopipe.splits import covered
-from eopipe.statistics import MOST_BINS, Band, Histogram, Moments, measure, normaliser, read_statistics
+from eopipe.samples.splits import covered
+from eopipe.samples.statistics import MOST_BINS, Band, Histogram, Moments, measure, normaliser, read_statistics
 from eopipe.store import Layout, Tiles, add_array, new_store
 
 SHAPE, CHIP = (64, 96), 16

@@ -221,7 +221,11 @@ def test_a_run_record_tells_what_was_done_and_not_by_whom(tmp_path: Path, monkey
     record = json.loads(Path("items.run.json").read_text())
     assert (record["stage"], record["status"]) == ("search", "completed")
     assert record["arguments"][:2] == ["eopipe", "search"]
-    assert {row["name"]: row["files"] for row in record["outputs"]} == {"items": 24, "grid.json": 1, "selection.json": 1}
+    assert {row["name"]: row["files"] for row in record["outputs"]} == {
+        "items": 24,
+        "grid.json": 1,
+        "selection.json": 1,
+    }
     assert all(len(row["sha256"]) == 64 for row in record["outputs"])
     assert record["start"].endswith("+00:00")
     assert math.isfinite(record["usage"]["max_rss_mb"])

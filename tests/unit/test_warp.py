@@ -17,9 +17,9 @@ from scenery import Array, write_raster
 
 from eopipe.grid import make_grid, windows
 from eopipe.scenes.item import Band
-from eopipe.scenes.kernels import Resampling
-from eopipe.scenes.placing import Direct, Placer, Reader
-from eopipe.scenes.warp import SETTINGS
+from eopipe.warping.kernels import Resampling
+from eopipe.warping.placing import Direct, Placer, Reader
+from eopipe.warping.rasters import SETTINGS
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
@@ -89,7 +89,9 @@ def test_pixels_are_those_of_gdal(
     nodata: float | None,
 ) -> None:
     shape = (96, 70)
-    file = write_raster(tmp_path / "r.tif", rugged(shape, dtype, nodata), nodata=nodata, driver="GTiff", top=5_100_001.0)
+    file = write_raster(
+        tmp_path / "r.tif", rugged(shape, dtype, nodata), nodata=nodata, driver="GTiff", top=5_100_001.0
+    )
     with rasterio.open(file) as source:
         box = transform_bounds(source.crs, crs, *source.bounds)
     grid = make_grid(box, crs, step, origin)

@@ -18,8 +18,8 @@ from scenery import CRS, LEFT, STEP, TOP, Array, Catalog, Run, numbered
 
 from eopipe.errors import BadInputError, EopipeError, IntegrityError, RefusedError, UpstreamError
 from eopipe.publish import digest, write_json
-from eopipe.scenes.remote import FileRemote, open_remote
-from eopipe.scenes.windows import window_of
+from eopipe.transfer.remote import FileRemote, open_remote
+from eopipe.transfer.windows import window_of
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "sentinel-2-l2a-33t"
 WHERE = "scene S, asset red"

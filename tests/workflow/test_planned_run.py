@@ -29,7 +29,9 @@ def kind(path: Path) -> str:
     """The row of a plan that a file of the results belongs to."""
     if path.name.endswith(".run.json"):
         return "records"
-    return {"grid.json": "items", "selection.json": "items"}.get(path.parts[0], path.parts[0].partition(".")[0].replace("statistics", "split"))
+    return {"grid.json": "items", "selection.json": "items"}.get(
+        path.parts[0], path.parts[0].partition(".")[0].replace("statistics", "split")
+    )
 
 
 def made(project: Project) -> dict[str, tuple[int, int]]:

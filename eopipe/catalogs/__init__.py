@@ -1,0 +1,1 @@
+"""Catalogs of scenes: what is searched, chosen and frozen."""

@@ -1,0 +1,1 @@
+"""Composites of scenes over time."""

@@ -1,0 +1,1 @@
+"""Chips, and how they are split, audited, measured and sampled."""

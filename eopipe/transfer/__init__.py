@@ -1,0 +1,1 @@
+"""Assets of scenes, brought here whole or in part."""

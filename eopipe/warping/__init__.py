@@ -1,0 +1,1 @@
+"""Scenes onto grids: pixels placed or resampled, part by part."""
