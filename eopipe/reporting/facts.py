@@ -39,9 +39,12 @@ def dates(items: list[Item]) -> dict[str, str]:
     return {scene_name(item["id"]): date(item) for item in items}
 
 
-def scene_rows(items: list[Item], pairs: Pairs, drifted: dict[str, tuple[str, float]]) -> list[Row]:
-    """Store, date, cloud cover as the catalog says, then measured shares of the grid, and what is odd."""
+def scene_rows(
+    items: list[Item], pairs: Pairs, drifted: dict[str, tuple[str, float]], split: dict[str, Any]
+) -> list[Row]:
+    """Store, date, cloud cover as the catalog says, then measured shares of the grid, chips, and what is odd."""
     told = {scene_name(item["id"]): item for item in items}
+    chips = {fate["scene"]: count(fate["samples"]) for fate in split["fates"]}
     rows = []
     for tiles, _ in sorted(pairs, key=lambda pair: (dates(items).get(pair[0].scene, ""), pair[0].scene)):
         item, facts = told.get(tiles.scene), tiles.attributes
@@ -49,7 +52,9 @@ def scene_rows(items: list[Item], pairs: Pairs, drifted: dict[str, tuple[str, fl
         measured = [percent(shares.get(key)) for key in ("nodata", "masked", "saturated")]
         valid = percent(facts.get("valid_fraction"))
         day = date(item) if item else str(facts.get("datetime") or DASH)[:10]
-        rows.append((tiles.scene, day, _cloud(item) if item else DASH, *measured, valid, _odd(tiles.scene, drifted)))
+        cloud = _cloud(item) if item else DASH
+        odd = _odd(tiles.scene, drifted)
+        rows.append((tiles.scene, day, cloud, *measured, valid, chips.get(tiles.scene, DASH), odd))
     return rows
 
 
@@ -73,6 +78,19 @@ def pixel_rows(split: dict[str, Any]) -> list[Row]:
         for c in split["classes"]
     ]
     return [*rows, ("chips", *(count(len(split["samples"][name])) for name in SPLITS))]
+
+
+def fate_rows(split: dict[str, Any]) -> list[Row]:
+    """What became of all chips of all scenes, with their share."""
+    names = {
+        "samples": "in a split",
+        "unlabelled": "without labels",
+        "unusable": "too few usable pixels (cloud, gaps, few labels)",
+        "spare": "in no split (buffer, borders between places)",
+    }
+    sums = {key: sum(int(fate[key]) for fate in split["fates"]) for key in names}
+    total = max(sum(sums.values()), 1)
+    return [(words, count(sums[key]), percent(sums[key] / total)) for key, words in names.items()]
 
 
 def gap_rows(split: dict[str, Any], pairs: Pairs) -> list[Row]:

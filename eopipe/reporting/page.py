@@ -56,8 +56,9 @@ def _context(story: Story) -> dict[str, Any]:
 
 def _tables(story: Story) -> dict[str, Any]:
     return {
-        "scenes": facts.scene_rows(story.items, story.pairs, story.quality.drifted),
+        "scenes": facts.scene_rows(story.items, story.pairs, story.quality.drifted, story.split),
         "pixels": facts.pixel_rows(story.split),
+        "fates": facts.fate_rows(story.split),
         "gaps": facts.gap_rows(story.split, story.pairs),
         "plan": facts.plan_rows(story.split),
         "model": facts.model_rows(story.model),

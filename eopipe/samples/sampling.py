@@ -50,11 +50,16 @@ class Made:
 
 @dataclass(frozen=True)
 class Candidates:
-    """All chips that could be samples (n, 3), their pixels of each class (n, classes), the valid share of scenes."""
+    """All chips that could be samples (n, 3), their pixels of each class (n, classes), the valid share of scenes.
+
+    `unlabelled` says how many chips of each scene hold no labelled pixel, `places` how many chips the grid has.
+    """
 
     samples: Samples
     pixels: npt.NDArray[np.int64]
     valid: list[float]
+    unlabelled: list[int]
+    places: int
 
 
 def make_split(request: Request, plan: Plan) -> Made:
@@ -81,6 +86,7 @@ def make_split(request: Request, plan: Plan) -> Made:
         "plan": asdict(plan) | settings,
         "by_scene": plan.by_scene,
         "left_out": _left_out(scenes, found.valid, request.min_scene_valid),
+        "fates": _fates(scenes, found, role),
         "audit": audit(dealt, seen, reasons),
         "pixels": {k: dict(zip(classes, v.sum(0).tolist(), strict=True)) for k, v in pixels.items()},
         "chips": {k: dict(zip(classes, (v > 0).sum(0).tolist(), strict=True)) for k, v in pixels.items()},
@@ -99,21 +105,36 @@ def _left_out(scenes: list[str], valid: list[float], least: float) -> list[dict[
     return [{"scene": s, "valid": round(v, 6)} for s, v in zip(scenes, valid, strict=True) if v < least]
 
 
+def _fates(scenes: list[str], found: Candidates, role: npt.NDArray[np.uint8]) -> list[dict[str, Any]]:
+    """What became of the chips of each scene: no labels, too few usable pixels, in no split, or a sample."""
+    rows = []
+    for number, (scene, unlabelled) in enumerate(zip(scenes, found.unlabelled, strict=True)):
+        here = role[found.samples[:, 0] == number]
+        used = int(np.count_nonzero(here != NOWHERE))
+        unusable = found.places - unlabelled - len(here)
+        rows.append(
+            {"scene": scene, "unlabelled": unlabelled, "unusable": unusable, "spare": len(here) - used}
+            | {"samples": used}
+        )
+    return rows
+
+
 def candidates(pairs: list[tuple[Tiles, Tiles]], plan: Plan, request: Request) -> Candidates:
     """The chips that hold enough usable pixels, scene by scene, row by row; none of scenes that are left out."""
     corners, count = all_corners(pairs[0][0].shape, plan), len(pairs[0][1].names)
-    samples, pixels, shares = [np.empty((0, 3), np.int64)], [np.empty((0, count), np.int64)], []
+    samples, pixels, shares, bare = [np.empty((0, 3), np.int64)], [np.empty((0, count), np.int64)], [], []
     for number, (image, label) in enumerate(pairs):
-        valid = image.read("valid") > 0
+        valid, labelled = image.read("valid") > 0, label.read("valid") > 0
         shares.append(float(valid.mean()))
+        bare.append(int(np.count_nonzero(chip_counts(labelled, corners, plan.chip) == 0)))
         if shares[-1] < request.min_scene_valid:
             continue
-        usable = valid & (label.read("valid") > 0)
+        usable = valid & labelled
         enough = corners[chip_counts(usable, corners, plan.chip) >= max(1.0, request.min_valid * plan.chip**2)]
         numbers = np.where(usable, label.read("label"), len(label.names))
         samples.append(np.insert(enough, 0, number, axis=1))
         pixels.append(np.stack([chip_counts(numbers == n, enough, plan.chip) for n in range(count)], -1))
-    return Candidates(np.concatenate(samples), np.concatenate(pixels), shares)
+    return Candidates(np.concatenate(samples), np.concatenate(pixels), shares, bare, len(corners))
 
 
 def deal_samples(samples: Samples, stores: list[Tiles], plan: Plan, request: Request) -> npt.NDArray[np.uint8]:

@@ -87,11 +87,25 @@ def test_of_many_scenes_sixty_are_looked_at_and_the_rest_is_counted(alike: list[
     assert (len(found.looks), found.left_out) == (MOST_SCENES, 7)
 
 
+FATES = {"fates": [{"scene": "s0", "samples": 3, "unlabelled": 4, "unusable": 1, "spare": 2}]}
+
+
+def test_the_page_tells_what_became_of_all_chips() -> None:
+    rows = facts.fate_rows({"fates": FATES["fates"] * 2})
+    told = {words.split(" (")[0]: (number, share.replace("\u202f", " ")) for words, number, share in rows}
+    assert told == {
+        "in a split": ("6", "30.0 %"),
+        "without labels": ("8", "40.0 %"),
+        "too few usable pixels": ("2", "10.0 %"),
+        "in no split": ("4", "20.0 %"),
+    }
+
+
 def test_the_table_tells_what_preprocess_measured(alike: list[Tiles]) -> None:
     item = {"id": "s0", "properties": {"datetime": "2023-08-01T10:00:00Z", "eo:cloud_cover": 12.34}}
-    rows = facts.scene_rows([item], [(alike[0], alike[0]), (alike[1], alike[1])], {"s1": ("nir", 2.5)})
+    rows = facts.scene_rows([item], [(alike[0], alike[0]), (alike[1], alike[1])], {"s1": ("nir", 2.5)}, FATES)
     told = {row[0]: [cell.replace("\u202f", " ") for cell in row[1:]] for row in rows}
-    assert told["s0"] == ["2023-08-01", "12.3 %", "25.0 %", "12.5 %", "0.0 %", "100.0 %", ""]
+    assert told["s0"] == ["2023-08-01", "12.3 %", "25.0 %", "12.5 %", "0.0 %", "100.0 %", "3", ""]
     assert told["s1"][-1] == "unlike the rest: nir by 2.5 quartile ranges"
 
 

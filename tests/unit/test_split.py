@@ -442,6 +442,24 @@ def test_scenes_that_are_mostly_cloud_are_left_out_and_listed(tmp_path: Path, ru
     assert set().union(*sides(tmp_path).values()) == {"a", "c"}
 
 
+def test_the_fate_of_every_chip_is_told(tmp_path: Path, run: Run) -> None:
+    bare = np.indices(SHAPE)[0] // 8 % 2
+    bare[:32] = NO_LABEL
+    stores = [make_stores(tmp_path, "a", valid=half("west")), make_stores(tmp_path, "b", label=bare)]
+    words = ("--method", "north-south", "--fractions", 0.5, 0.17, 0.33)
+    assert split(run, tmp_path, stores, "--buffer", 8, *words).code == 0
+    made = read_split(tmp_path / "split.json")
+    fates = {row.pop("scene"): row for row in made["fates"]}
+    # 6 x 6 chips of 16 pixels; 56 columns are 3 whole chips and half of the fourth, which is just enough.
+    assert (fates["a"]["unlabelled"], fates["a"]["unusable"]) == (0, 12)
+    assert (fates["b"]["unlabelled"], fates["b"]["unusable"]) == (12, 0)
+    assert [sum(row.values()) for row in fates.values()] == [36, 36]
+    assert fates["a"]["spare"] > 0
+    for number, scene in enumerate("ab"):
+        samples = [rows[rows[:, 0] == number] for rows in made["samples"].values()]
+        assert fates[scene]["samples"] == sum(map(len, samples))
+
+
 def test_random_chips_are_refused_until_a_reason_is_given_which_is_told(tmp_path: Path, run: Run) -> None:
     stores = [make_stores(tmp_path, "s")]
     ended = split(run, tmp_path, stores, "--method", "random")
