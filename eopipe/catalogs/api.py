@@ -13,8 +13,8 @@ from eopipe.errors import BadInputError, RefusedError
 from eopipe.scenes.item import Item, checked, scheme
 
 PAGE = 100
-# Wider than a scene, in degrees, also far in the north.
-NEAR = 170.0
+# Nearer to 180 degrees than a scene is wide, also far in the north; how tall one is; how wide a line.
+NEAR, TALL, THIN = 170.0, 3.0, 0.001
 CLOUD = {"property": "eo:cloud_cover"}
 
 
@@ -63,12 +63,13 @@ def _from_api(url: str, query: Query, reader: Any) -> Iterator[tuple[str, Item]]
 
 
 def _asked(geometry: Geometry | None) -> Geometry | None:
-    """The area to ask a server for: with a line at longitude 0 where it lies near 180 degrees.
+    """The area to ask a server for: near 180 degrees with lines that every footprint across them touches.
 
-    A server takes a footprint across 180 degrees that is not cut there for one that goes the long way round:
-    it is everywhere but in its place. What else lies on the line is left out here.
+    A server takes degrees as numbers on a plane. There a footprint that jumps from 180 to -180 goes the long way
+    round, over longitude 0, and one that goes on to 181 lies on one side only. What else lies on the lines is left
+    out here.
     """
-    from shapely.geometry import LineString, mapping
+    import shapely
 
     if geometry is None:
         return None
@@ -76,8 +77,10 @@ def _asked(geometry: Geometry | None) -> Geometry | None:
     west, south, east, north = place.bounds
     if west > -NEAR and east < NEAR:
         return geometry
-    line = LineString([(0, south), (0, north)]).buffer(0.001)
-    return dict(mapping(split(place).union(line)))
+    # A footprint can cross the line further north or south than where it meets the area.
+    low, high = max(south - TALL, -90), min(north + TALL, 90)
+    lines = [shapely.box(x - THIN, low, x + THIN, high) for x in (THIN - 180, 0, 180 - THIN)]
+    return dict(shapely.geometry.mapping(shapely.union_all([split(place), *lines])))
 
 
 def _cloud(client: Any, most: float) -> dict[str, Any]:

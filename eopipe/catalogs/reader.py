@@ -1,5 +1,6 @@
 """pystac-client's reader, made patient, bounded, and faithful to one host."""
 
+import json
 import time
 from collections import Counter
 from typing import Any
@@ -94,6 +95,16 @@ def _attempt(session: requests.Session, patience: Patience, verb: str, href: str
         raise Again(f"{_reason(error)}, {tries}") from error
     if code >= 400:
         raise BadInputError(f"{patience.host} refused the search with status {code}: {body[:200]}")
+    return _whole(body, tries)
+
+
+def _whole(body: str, tries: str) -> str:
+    """An answer as it is. Raises Again for JSON that ends in the middle: without a length nothing else tells."""
+    if body.lstrip()[:1] in ("{", "["):
+        try:
+            json.loads(body)
+        except ValueError as error:
+            raise Again(f"the answer is cut in the middle of JSON, {tries}") from error
     return body
 
 

@@ -1,6 +1,7 @@
 """`eopipe plan`: the table, the files, and the verdict."""
 
 import argparse
+import logging
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -56,6 +57,8 @@ def plan(words: list[str]) -> int:
     if target.is_dir() and any(target.iterdir()) and not (target / "plan.json").is_file():
         raise UsageError(f"{target} holds other files; give --out a folder of its own")
     config = load(given.config)
+    # Stages run on trial; what they log is not of a run.
+    logging.getLogger("eopipe").setLevel(logging.WARNING)
     found = forecast(config)
     over = refusals(config, found, given.max_files, most)
     print("\n".join(lines(config, found)))
@@ -148,7 +151,7 @@ def summary(found: Forecast, over: list[str]) -> dict[str, Any]:
 
 def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="eopipe plan", description=plan.__doc__, allow_abbrev=False)
-    made.add_argument("--config", type=Path, default=Path("config/config.yaml"), help="config file [%(default)s]")
+    made.add_argument("config", type=Path, nargs="?", default=Path("config/config.yaml"), help="[%(default)s]")
     made.add_argument("--out", type=Path, default=Path("plan"), help="folder of the plan [%(default)s]")
     made.add_argument("--max-files", type=int, help="refuse a run of more files, up to the split")
     made.add_argument("--max-bytes", metavar="SIZE", help="refuse a run of more bytes, as 200GB")

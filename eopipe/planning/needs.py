@@ -17,7 +17,7 @@ from eopipe.planning.trial import Weight, weigh
 from eopipe.publish import MANIFEST, files
 from eopipe.samples.splits import SPLITS
 from eopipe.scenes.item import Item
-from eopipe.store import Layout
+from eopipe.store import Layout, store_files
 from eopipe.transfer.sizes import Size
 
 # A job leaves a run record, a log and a table of what it used; Snakemake remembers each of its outputs.
@@ -130,11 +130,6 @@ def _of_jobs(name: str, jobs: int, there: list[Path]) -> Need:
 
 def _shape(seen: Frozen) -> tuple[int, int]:
     return int(seen.grid.shape[0]), int(seen.grid.shape[1])
-
-
-def store_files(shape: tuple[int, int], layout: Layout, arrays: int) -> int:
-    """Files of a published store: shards and metadata of each array, coordinates, place, group, manifest."""
-    return arrays * (layout.files(shape) + 1) + 2 * 2 + 1 + 2
 
 
 def typical(config: Config, seen: Frozen, sizes: list[Size]) -> Weight:

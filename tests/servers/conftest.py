@@ -2,10 +2,13 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from nginx import Served, nginx
 from stac_api import Api, load, stac_api
+
+from eopipe.publish import read_json
 
 ROOT = Path(__file__).parents[2]
 CATALOGS = {"sample": ROOT / "sample", "shared": ROOT.parent / "shared/data"}
@@ -27,3 +30,10 @@ def api(assets: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ap
             if folder.is_dir():
                 load(server, folder, f"{assets.url}/{name}")
         yield server
+
+
+@pytest.fixture
+def scene() -> dict[str, Any]:
+    """The first item of the sample, to make others of."""
+    item: dict[str, Any] = read_json(min((CATALOGS["sample"] / "sentinel-2-l2a-romania").glob("*/*.json")))
+    return item

@@ -1,69 +1,21 @@
 """Search through a real STAC API (stac-fastapi on pgstac) whose assets a real web server has."""
 
-import copy
 import itertools
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
+from asking import BANDS, SAMPLE, dropped, filled, names, search
 from conftest import CATALOGS
 from nginx import Served
-from scenery import Ended, Run
-from shapely.geometry import box, mapping, shape
+from scenery import Run
+from shapely.geometry import box, mapping
 from stac_api import Api
 
 from eopipe.catalogs.meridian import split
 from eopipe.publish import digest, read_json, verify
 from eopipe.scenes.item import read_item
-
-SAMPLE = "sentinel-2-l2a-romania"
-BANDS = ("--assets", "blue", "red", "scl")
-
-
-def search(run: Run, place: Path, api: Api, *words: object, assets: tuple[str, ...] = BANDS) -> Ended:
-    return run(
-        "search",
-        "--url",
-        api.url,
-        "--items",
-        place / "items",
-        "--grid",
-        place / "grid.json",
-        "--selection",
-        place / "selection.json",
-        *assets,
-        *words,
-    )
-
-
-def names(place: Path) -> list[str]:
-    return sorted(path.stem for path in (place / "items").glob("*.geojson"))
-
-
-@pytest.fixture
-def scene() -> dict[str, Any]:
-    """The first item of the sample, to make others of."""
-    folder = CATALOGS["sample"] / SAMPLE
-    return read_json(next(iter(sorted(folder.glob("*/*.json")))))
-
-
-def filled(api: Api, scene: dict[str, Any], changes: dict[str, dict[str, Any]], name: str) -> str:
-    """Put copies of a scene with other properties (and geometry) into a collection; its id."""
-    items = []
-    for identity, told in changes.items():
-        item = copy.deepcopy(scene) | {"id": identity, "links": []}
-        place = told.pop("geometry", None)
-        item |= {"geometry": place, "bbox": list(shape(place).bounds)} if place else {}
-        item["properties"] |= told
-        for asset in item["assets"].values():
-            asset["href"] = f"https://assets.example/{identity}/{asset['href'].removeprefix('./')}"
-        items.append(item)
-    collection = read_json(CATALOGS["sample"] / SAMPLE / "collection.json")
-    random.Random(0).shuffle(items)
-    api.add(collection | {"id": name, "links": []}, items)
-    return name
 
 
 def test_an_api_gives_what_the_folder_gives(api: Api, assets: Served, tmp_path: Path, run: Run) -> None:
@@ -132,35 +84,36 @@ def test_the_list_is_read_to_its_last_page(api: Api, scene: dict[str, Any], tmp_
     assert names(tmp_path) == [f"s{n:03}" for n in range(230)]
 
 
-def tile(west: float, south: float, *, cut: bool) -> dict[str, Any]:
-    """A footprint of one degree, cut at 180 degrees or drawn the way that jumps."""
+def tile(west: float, south: float, way: str) -> dict[str, Any]:
+    """A footprint of one degree; catalogs have three ways to write one across 180 degrees."""
     whole = box(west, south, west + 1, south + 1)
-    if cut:
+    crosses = west < 180 < west + 1
+    if way == "cut" or not crosses:
         return dict(mapping(split(whole)))
-    ring = [[(x + 180) % 360 - 180, y] for x, y in whole.exterior.coords]
-    return {"type": "Polygon", "coordinates": [ring]}
+    turns = {"beyond": lambda x: x, "below": lambda x: x - 360, "jumping": lambda x: (x + 180) % 360 - 180}
+    return {"type": "Polygon", "coordinates": [[[turns[way](x), y] for x, y in whole.exterior.coords]]}
 
 
-@pytest.mark.parametrize("cut", [True, False], ids=["cut", "jumping"])
+@pytest.mark.parametrize("way", ["cut", "jumping", "beyond", "below"])
 def test_the_tiles_across_180_degrees_are_those_of_anywhere_else(
-    api: Api, scene: dict[str, Any], tmp_path: Path, run: Run, cut: bool
+    api: Api, scene: dict[str, Any], tmp_path: Path, run: Run, way: str
 ) -> None:
-    found = {}
     for shift in (0, 10):
         # No edge lies on 180 degrees, so the tile in the middle crosses it.
         places = itertools.product(range(-3, 3), range(-1, 3))
         told = {
-            f"t{x}_{y}".replace("-", "m"): {"geometry": tile(179.5 + x - shift, y, cut=cut), "proj:code": None}
+            f"t{x}_{y}".replace("-", "m"): {"geometry": tile(179.5 + x - shift, y, way), "proj:code": None}
             for x, y in places
         }
-        name = filled(api, scene, told, f"tiles-{cut}-{shift}")
-        west, east = 179.6 - shift, 180.4 - shift
-        bbox = (west, 0.2, east - 360 if east > 180 else east, 0.8)
-        words = ("--bbox", *bbox, "--crs", "EPSG:32701", "--resolution", 1000, "--collections", name)
-        ended = search(run, tmp_path / str(shift), api, *words)
-        assert ended.code == 0, ended.said
-        found[shift] = names(tmp_path / str(shift))
-    assert found[0] == found[10] == ["t0_0"]
+        name = filled(api, scene, told, f"tiles-{way}-{shift}")
+        # Areas on both sides of the line, and on one of them.
+        for number, sides in enumerate([(179.6, 180.4), (180.1, 180.4), (179.6, 179.9)]):
+            west, east = ((side - shift + 180) % 360 - 180 for side in sides)
+            place = tmp_path / f"{shift}-{number}"
+            words = ("--bbox", west, 0.2, east, 0.8, "--crs", "EPSG:32701", "--resolution", 1000)
+            ended = search(run, place, api, *words, "--collections", name)
+            assert ended.code == 0, (sides, ended.said)
+            assert names(place) == ["t0_0"], sides
 
 
 def test_widening_the_dates_leaves_the_old_scenes_as_they_are(api: Api, tmp_path: Path, run: Run) -> None:
@@ -182,8 +135,10 @@ def test_the_newest_baseline_of_a_scene_is_chosen(api: Api, scene: dict[str, Any
     name = filled(api, scene, made, "baselines")
     assert search(run, tmp_path, api, "--collections", name).code == 0
     assert names(tmp_path) == ["S2A_MSIL2A_20200501T095031_N0500_R079_T33TWL_20230501T120000"]
-    dropped = read_json(tmp_path / "selection.json")["dropped"]
-    assert [row["why"] for row in dropped] == ["baseline 05.00 instead of 02.14", "baseline 05.00 instead of 03.01"]
+    assert [row["why"] for row in dropped(tmp_path)] == [
+        "baseline 05.00 instead of 02.14",
+        "baseline 05.00 instead of 03.01",
+    ]
 
 
 def test_a_collection_that_the_server_does_not_have_is_told(api: Api, tmp_path: Path, run: Run) -> None:
@@ -201,7 +156,6 @@ def test_the_clearest_days_of_two_real_tiles_stay_whole(api: Api, tmp_path: Path
     days = {row["solar_day"] for row in read_json(tmp_path / "selection.json")["scenes"]}
     assert len(days) == 2
     assert len(names(tmp_path)) == 4, "each day has both tiles"
-    dropped = read_json(tmp_path / "selection.json")["dropped"]
-    assert [row["place"] for row in sorted(dropped, key=lambda row: row["place"])] == [3, 3, 4, 4, 5, 5]
+    assert [row["place"] for row in sorted(dropped(tmp_path), key=lambda row: row["place"])] == [3, 3, 4, 4, 5, 5]
     item = read_item(tmp_path / f"items/{names(tmp_path)[0]}.geojson")
     assert item["properties"]["license"] == "other"

@@ -196,15 +196,24 @@ def test_no_filter_is_sent_when_all_clouds_are_welcome(
     assert not {"filter", "query"} & set(web.requests("/api/search")[0].value)
 
 
-def test_the_area_near_180_degrees_asks_also_for_footprints_that_go_the_long_way(
+def test_the_area_near_180_degrees_asks_also_for_footprints_that_are_not_cut_there(
     items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback
 ) -> None:
-    from shapely.geometry import Point, shape
+    from shapely.geometry import Point, box, shape
 
     search(run, tmp_path / "out", serve_api(web, items), "--bbox", 179, 10, -179, 12)
     asked = shape(web.requests("/api/search")[0].value["intersects"])
     for point, wanted in (((179.5, 11), True), ((-179.5, 11), True), ((0, 11), True), ((90, 11), False)):
         assert asked.intersects(Point(point)) is wanted
+    search(run, tmp_path / "out", serve_api(web, items), "--bbox", -179.5, 10, -179, 12)
+    asked = shape(web.requests("/api/search")[-1].value["intersects"])
+    assert asked.is_valid
+    # Footprints that cross 180 degrees and lie in the area, drawn the long way round and beyond the line.
+    for footprint in (box(-179.2, 10, 179.8, 11), box(179.8, 10, 180.8, 11), box(179.8, 12.5, 180.2, 13)):
+        assert asked.intersects(footprint)
+    assert not asked.intersects(box(179, 10, 179.9, 11))
+    assert asked.bounds[0] >= -180
+    assert asked.bounds[2] <= 180
     search(run, tmp_path / "out", serve_api(web, items), "--bbox", 15, 46, 16, 47)
     assert web.requests("/api/search")[-1].value["intersects"]["type"] == "Polygon"
 
@@ -231,12 +240,60 @@ def test_retries_are_logged_and_page_two_is_named_when_it_never_comes(
 
 
 @pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("fault", [{"cut": 30}, {"cut": 30, "drop": ("Content-Length",)}], ids=["told", "untold"])
+def test_a_page_that_is_cut_in_the_middle_comes_whole_the_next_time(
+    items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback, fault: dict[str, Any]
+) -> None:
+    url = serve_api(web, items)
+    web.fail("/api/search", times=2, **fault)
+    assert search(run, tmp_path / "out", url).code == 0
+    assert names(tmp_path / "out") == ["s0", "s1", "s2", "s3"]
+    web.fail("/api/search", times=None, **fault)
+    ended = search(run, tmp_path / "again", url)
+    assert ended.code == 5, ended.said
+    assert "page 1 of /api/search" in ended.said
+
+
+def test_a_second_page_that_stumbles_is_asked_again_and_each_try_is_logged(
+    items: list[dict[str, Any]],
+    tmp_path: Path,
+    run: Run,
+    web: Loopback,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """503 twice on page 2, then 429 with a wish."""
+    monkeypatch.setattr("eopipe.transfer.patience.BACKOFF", 0.0)
+    url = serve_api(web, items)
+    inner = web.routes["/api/search"]
+
+    def stumble_after(asked: Asked) -> Any:
+        if "token" not in asked.value and not web.faults["/api/search"]:
+            web.fail("/api/search", times=2, status=503)
+            web.fail("/api/search", status=429, headers={"Retry-After": "1"})
+        return inner(asked)
+
+    web.routes["/api/search"] = stumble_after
+    with caplog.at_level(logging.WARNING, "eopipe"):
+        ended = search(run, tmp_path / "out", url)
+    assert ended.code == 0, ended.said
+    assert names(tmp_path / "out") == ["s0", "s1", "s2", "s3"]
+    told = [line for line in caplog.messages if "event=retry" in line]
+    assert [line.partition("attempt=")[2][0] for line in told] == ["1", "2", "3"]
+    assert all("page 2 of /api/search" in line for line in told)
+    assert "wait_s=1.0" in told[2]
+
+
+@pytest.mark.usefixtures("impatient")
 def test_the_last_status_is_told(items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback) -> None:
     url = serve_api(web, items)
     web.fail("/api/search", times=None, status=503)
     ended = search(run, tmp_path / "out", url)
     assert ended.code == 5
     assert f"status 503, {ATTEMPTS} tries" in ended.said
+    assert "127.0.0.1 did not deliver page 1 of /api/search" in ended.said
+    assert len(web.requests("/api/search")) == ATTEMPTS
+    assert not (tmp_path / "out/items").exists()
 
 
 def test_a_server_that_wants_more_time_than_there_is_is_given_up_at_once(

@@ -11,9 +11,8 @@ from odc.geo.geobox import GeoBox
 from scenery import CRS, Catalog, Run
 
 from eopipe.grid import grid_json, make_grid
-from eopipe.planning.needs import store_files
 from eopipe.publish import write_json
-from eopipe.store import Layout, add_array, new_store
+from eopipe.store import Layout, add_array, new_store, store_files
 
 GRANULE = (10980, 10980)
 

@@ -22,12 +22,12 @@ from eopipe.planning.chips import told as chips_told
 from eopipe.planning.command import Forecast, refusals, size_of
 from eopipe.planning.footprints import covered
 from eopipe.planning.frozen import frozen
-from eopipe.planning.needs import Need, store_files, typical
+from eopipe.planning.needs import Need, typical
 from eopipe.planning.table import spoken
 from eopipe.planning.trial import weigh
 from eopipe.planning.view import View, degrees, round_degrees, view_of
 from eopipe.publish import files, write_json
-from eopipe.store import Layout, add_array, new_store
+from eopipe.store import Layout, add_array, new_store, store_files
 from eopipe.transfer.patience import Terms
 from eopipe.transfer.sizes import asset_sizes
 
@@ -81,7 +81,7 @@ def place(tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def planned(run: Run, place: Path, *words: object) -> dict[str, Any]:
-    ended = run("plan", "--config", "config.yaml", *words)
+    ended = run("plan", "config.yaml", *words)
     assert ended.code == 0, ended.said
     told: dict[str, Any] = json.loads((place / "plan/plan.json").read_text())
     return told
@@ -164,7 +164,7 @@ def test_a_plan_over_a_quota_is_refused_with_what_it_needs_and_what_there_is(
 ) -> None:
     write(place)
     told = planned(run, place)
-    ended = run("plan", "--config", "config.yaml", word, size)
+    ended = run("plan", "config.yaml", word, size)
     assert ended.code == 6
     need = (
         sum(row["files"] for row in told["needs"])
@@ -191,18 +191,18 @@ def test_a_plan_that_is_larger_than_the_disk_is_refused(place: Path, catalog: Ca
 def test_labels_that_are_missing_or_elsewhere_are_told_before_anything_runs(place: Path, run: Run) -> None:
     write(place)
     (place / "labels.tif").unlink()
-    ended = run("plan", "--config", "config.yaml")
+    ended = run("plan", "config.yaml")
     assert ended.code == 3
     assert "label.source labels.tif is missing" in ended.said
     write_raster(place / "labels.tif", np.zeros((9, 9), np.uint8), left=LEFT + 90_000)
-    ended = run("plan", "--config", "config.yaml")
+    ended = run("plan", "config.yaml")
     assert ended.code == 3
     assert "outside the grid" in ended.said
 
 
 def test_a_folder_of_other_files_is_not_replaced(place: Path, run: Run) -> None:
     write(place)
-    ended = run("plan", "--config", "config.yaml", "--out", "catalog")
+    ended = run("plan", "config.yaml", "--out", "catalog")
     assert ended.code == 2
     assert "catalog holds other files" in ended.said
     assert (place / "catalog/catalog.json").is_file()
@@ -336,7 +336,7 @@ def test_sizes_are_read(text: str, size: int) -> None:
 def test_a_size_that_is_none_is_told(place: Path, run: Run) -> None:
     write(place)
     for text in ("many", "5 parsecs", "1.2.3MB", "-1"):
-        ended = run("plan", "--config", "config.yaml", f"--max-bytes={text}")
+        ended = run("plan", "config.yaml", f"--max-bytes={text}")
         assert ended.code == 2
         assert f"{text!r} is no size; write 500MB or 2TiB" in ended.said
 

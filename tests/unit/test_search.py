@@ -289,7 +289,10 @@ def test_a_hostile_address_of_an_api_is_refused(
 ) -> None:
     items = [absolute(item, web) for item in three.items]
     items[0]["assets"]["red"]["href"] = href
-    assert search(run, tmp_path / "out", serve_api(web, items)).code == 8
+    ended = search(run, tmp_path / "out", serve_api(web, items))
+    assert ended.code == 8
+    assert "scene b, asset red" in ended.said
+    assert {asked.path for asked in web.asked} <= {"/api", "/api/search", "/api/collections/sentinel"}, "nothing else"
 
 
 def test_a_hostile_address_of_an_asset_that_nobody_wants_does_no_harm(three: Catalog, tmp_path: Path, run: Run) -> None:
@@ -406,12 +409,14 @@ def test_pages_in_a_circle_end(three: Catalog, tmp_path: Path, run: Run, web: Lo
     web.routes["/api/search"] = circle
     ended = search(run, tmp_path / "out", url)
     assert ended.code == 3
-    assert "circle" in ended.said
+    assert "pagination loop" in ended.said
+    assert len(web.requests("/api/search")) == 2, "stopped after the first repeat"
+    assert not (tmp_path / "out" / "items").exists()
 
 
 @pytest.mark.parametrize(
     ("body", "status", "code"),
-    [(b"<html>log in</html>", 200, 3), (b"[]", 200, 3), (b"{", 200, 3), (b"who are you", 403, 3), (b"gone", 404, 3)],
+    [(b"<html>log in</html>", 200, 3), (b"[]", 200, 3), (b"who are you", 403, 3), (b"gone", 404, 3)],
 )
 def test_an_answer_that_is_no_stac_is_told(
     tmp_path: Path, run: Run, web: Loopback, body: bytes, status: int, code: int

@@ -4,6 +4,7 @@ import copy
 import itertools
 import json
 import random
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from eopipe.catalogs.query import Query
 from eopipe.catalogs.ranking import Best, solar_day
 from eopipe.catalogs.selection import Selection, select
 from eopipe.catalogs.unsigned import unsigned
+from eopipe.errors import BadInputError
 from eopipe.publish import digest, read_json
 
 Item = dict[str, Any]
@@ -204,6 +206,16 @@ def test_scenes_that_lack_an_asset_can_be_left_out_and_are_told(three: Catalog, 
         assert told["dropped"] == [{"id": "b", "reason": "missing asset", "assets": ["red"]}]
 
 
+@given(order=st.permutations(range(20)))
+def test_one_scene_of_twenty_that_lacks_a_band_is_named_in_any_order(order: list[int]) -> None:
+    items = [scene(f"s{n:02}", bands=("blue",) if n == 7 else ("red",)) for n in order]
+    with pytest.raises(BadInputError, match=r"1 of 20 scenes lack assets: s07 has no red \(there are blue, red\)"):
+        select(copy.deepcopy(items), Query(), ("red",), "fail", Best())
+    selection = select(copy.deepcopy(items), Query(), ("red",), "skip", Best())
+    assert ids(selection) == [f"s{n:02}" for n in range(20) if n != 7]
+    assert selection.dropped == [{"id": "s07", "reason": "missing asset", "assets": ["red"]}]
+
+
 def test_when_all_scenes_lack_an_asset_there_is_nothing_to_skip(three: Catalog, tmp_path: Path, run: Run) -> None:
     for item in three.items:
         del item["assets"]["red"]
@@ -219,6 +231,15 @@ def test_the_list_has_a_digest_that_only_its_scenes_change(three: Catalog, tmp_p
     search(run, tmp_path / "three", three.write(), "--best", "3", "--per", "month")
     one, two, again = (read_json(tmp_path / n / "selection.json")["digest"] for n in ("one", "two", "three"))
     assert one != two == again
+
+
+def test_anybody_can_check_the_digest_of_the_list(three: Catalog, tmp_path: Path, run: Run) -> None:
+    assert search(run, tmp_path, three.write()).code == 0
+    told = read_json(tmp_path / "selection.json")
+    files = sorted((tmp_path / "items").glob("*.geojson"))
+    lines = "".join(f"{sha256(file.read_bytes()).hexdigest()}  {file.stem}\n" for file in files)
+    assert told["digest"] == sha256(lines.encode()).hexdigest()
+    assert [row["name"] for row in told["scenes"]] == [file.stem for file in files]
 
 
 def test_best_of_the_command_line_drops_the_cloudy(three: Catalog, tmp_path: Path, run: Run) -> None:

@@ -50,6 +50,19 @@ def test_the_crate_of_a_cwl_run_holds_every_job(by_cwl: Path) -> None:
     assert len(actions) == 1 + 1 + 2 * len(DAYS) + 7
 
 
+@pytest.mark.parametrize("engine", ["snakemake", "cwl"])
+def test_the_crate_holds_the_list_of_scenes_and_the_digest_that_fits_it(
+    finished: Project, by_cwl: Path, engine: str
+) -> None:
+    crate = {"snakemake": finished.results, "cwl": by_cwl}[engine] / "crate"
+    told = json.loads((crate / "selection.json").read_text())
+    lines = "".join(f"{sha256(path)}  {path.stem}\n" for path in sorted((crate / "scenes").glob("*.geojson")))
+    assert told["digest"] == hashlib.sha256(lines.encode()).hexdigest()
+    graph = {e["@id"]: e for e in json.loads((crate / "ro-crate-metadata.json").read_text())["@graph"]}
+    assert graph["selection.json"]["sha256"] == sha256(crate / "selection.json")
+    assert {"@id": "selection.json"} in graph["#job/search"]["result"]
+
+
 @pytest.fixture(scope="module")
 def checkout(finished: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout in which the demo has run, as far as the CWL folder can tell."""

@@ -14,7 +14,7 @@ SHARED = ROOT.parent / "shared/data"
 
 
 def plan(project: Project, *words: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "eopipe", "plan", "--config", "config.yaml", *words]
+    command = [sys.executable, "-m", "eopipe", "plan", "config.yaml", *words]
     return subprocess.run(
         command, cwd=project.folder, capture_output=True, text=True, timeout=200, check=False, env=environment()
     )
