@@ -1,6 +1,6 @@
 """How fast a Sentinel-2-like scene becomes pixels on a grid, and tiles on disk: eopipe beside its peers.
 
-    python benchmarks/ingest.py CACHE [--quarter] [--rounds 3] [--only eopipe odc] [--block 512]
+    python benchmarks/ingest.py [CACHE] [--quarter] [--rounds 3] [--only eopipe odc] [--block 512]
 
 Builds a scene in CACHE (once): 4 bands at 10 m, 6 at 20 m and SCL at 20 m, correlated in space as real ones are, as
 deflate COGs. Then every contestant runs in a process of its own, one after the other, round by round, so that
@@ -15,8 +15,10 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -121,8 +123,16 @@ def grid_of(edge: int, crs: str) -> Any:
     return GeoBox.from_bbox(box, crs=crs, resolution=10)
 
 
-# Contestants: each gets the scene's folder, the grid and a place for what it writes, and returns nothing.
-def decode(folder: Path, grid: Any, out: Path) -> None:
+@dataclass(frozen=True)
+class Job:
+    """What each contestant gets: the scene's folder, the grid, and a place for what it writes."""
+
+    folder: Path
+    grid: Any
+    out: Path
+
+
+def decode(job: Job) -> None:
     """Only decode the files, two at a time: the limit."""
     from concurrent.futures import ThreadPoolExecutor
 
@@ -130,7 +140,7 @@ def decode(folder: Path, grid: Any, out: Path) -> None:
     from rasterio.windows import Window
 
     def whole(name: str) -> None:
-        with rasterio.open(folder / f"{name}.tif") as file:
+        with rasterio.open(job.folder / f"{name}.tif") as file:
             rows = file.block_shapes[0][0]
             for y in range(0, file.height, rows):
                 file.read(1, window=Window(0, y, file.width, min(rows, file.height - y)))
@@ -139,7 +149,7 @@ def decode(folder: Path, grid: Any, out: Path) -> None:
         list(pool.map(whole, (*BANDS, "scl")))
 
 
-def codec(folder: Path, grid: Any, out: Path) -> None:
+def codec(job: Job) -> None:
     """Only code chunks of as many pixels as the cube has, on two cores: the limit of what is written."""
     from concurrent.futures import ThreadPoolExecutor
 
@@ -148,15 +158,15 @@ def codec(folder: Path, grid: Any, out: Path) -> None:
 
     from eopipe.shards import Coder
 
-    with rasterio.open(folder / "red.tif") as file:
+    with rasterio.open(job.folder / "red.tif") as file:
         pixels = file.read(1, window=Window(0, 0, 2048, 256))
     rows = np.stack([pixels] * len(BANDS))
-    count = grid.shape[0] * grid.shape[1] // (2048 * 256)
+    count = job.grid.shape[0] * job.grid.shape[1] // (2048 * 256)
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda _: len(Coder(256, "lz4", 5).row(rows)), range(count)))
 
 
-def eopipe_memory(folder: Path, grid: Any, out: Path) -> None:
+def eopipe_memory(job: Job) -> None:
     """The pixels of all bands and where they are usable, in memory."""
     from contextlib import ExitStack
 
@@ -165,115 +175,124 @@ def eopipe_memory(folder: Path, grid: Any, out: Path) -> None:
     from eopipe.store import Layout, parts
     from eopipe.warping.tiling import Recipe, in_order, open_scene
 
-    item = read_scene(folder)
-    wanted = bands(folder, item, (*BANDS, "scl"))
+    item = read_scene(job.folder)
+    wanted = bands(job.folder, item, (*BANDS, "scl"))
     recipe = Recipe(wanted[:-1], mask_of(wanted[-1]), "bilinear", Layout())
     with ExitStack() as stack:
-        scene = open_scene(stack, item, grid, recipe)
+        scene = open_scene(stack, item, job.grid, recipe)
         image, valid = np.empty((len(BANDS), *scene.shape), scene.dtype), np.empty(scene.shape, bool)
         found = parts(scene.shape, recipe.layout, 256)
         scene.plan(found)
 
         def fill(part: Any) -> None:
-            image[:, *part.window], valid[part.window], _ = scene.read(part.window)
+            valid[part.window], _ = scene.read(part.window, image[:, *part.window])
 
         for turn, _ in enumerate(in_order(fill, found, 2)):
             scene.release(turn)
 
 
-def eopipe_store(folder: Path, grid: Any, out: Path) -> None:
+def eopipe_store(job: Job) -> None:
     """The stage: pixels, valid mask and a sharded store with checksums and manifest, synced."""
+    from eopipe.grid import grid_json
     from eopipe.publish import write_json
     from eopipe.stages.preprocess import preprocess
 
-    write_json(out / "grid.json", {"crs": str(grid.crs), "shape": grid.shape, "transform": list(grid.affine)[:6]})
-    preprocess(folder, out / "grid.json", out / "tiles.zarr", bands=BANDS, threads=2)
+    write_json(job.out / "grid.json", grid_json(job.grid))
+    preprocess(job.folder, job.out / "grid.json", job.out / "tiles.zarr", bands=BANDS, threads=2)
 
 
-def _odc(folder: Path, grid: Any, chunks: dict[str, int] | None, **other: Any) -> Any:
+def _odc(job: Job, chunks: dict[str, int] | None, **other: Any) -> Any:
     import pystac
     from odc.stac import load
 
-    item = pystac.Item.from_file(folder / "scene.json")
+    item = pystac.Item.from_file(job.folder / "scene.json")
     item.make_asset_hrefs_absolute()
     how = dict.fromkeys(BANDS, "bilinear") | {"scl": "nearest"}
-    return load([item], bands=(*BANDS, "scl"), geobox=grid, resampling=how, chunks=chunks, **other)
+    return load([item], bands=(*BANDS, "scl"), geobox=job.grid, resampling=how, chunks=chunks, **other)
 
 
-def odc(folder: Path, grid: Any, out: Path) -> None:
+def odc(job: Job) -> None:
     """`odc.stac.load` with two threads, then SCL as a mask."""
-    loaded = _odc(folder, grid, None, pool=2)
+    loaded = _odc(job, None, pool=2)
     np.isin(loaded.scl.values, (4, 5, 6, 7, 2))
 
 
-def odc_dask(folder: Path, grid: Any, out: Path) -> None:
+def odc_dask(job: Job) -> None:
     """`odc.stac.load` lazily, computed by dask with two threads."""
     import dask
 
     with dask.config.set(scheduler="threads", num_workers=2):
-        _odc(folder, grid, {"x": 2048, "y": 2048}).compute()
+        _odc(job, {"x": 2048, "y": 2048}).compute()
 
 
-def odc_store(folder: Path, grid: Any, out: Path) -> None:
+def odc_store(job: Job) -> None:
     """`odc.stac.load`, stacked and written by `to_zarr` in shards like ours, with the same codec."""
     from zarr.codecs import BloscCodec
 
-    loaded = _odc(folder, grid, None, pool=2)
+    from eopipe.store import Layout
+
+    loaded = _odc(job, None, pool=2)
     cube = loaded[list(BANDS)].to_dataarray("band").isel(time=0, drop=True).rename("image")
     how = {
         "chunks": (len(BANDS), 256, 256),
-        "shards": (len(BANDS), 2048, 2048),
+        "shards": (len(BANDS), *Layout().shards(job.grid.shape)),
         "compressors": [BloscCodec(cname="lz4", clevel=5, shuffle="bitshuffle")],
     }
     stored = cube.to_dataset().drop_vars("spatial_ref", errors="ignore").drop_attrs()
-    stored.to_zarr(out / "odc.zarr", encoding={"image": how}, zarr_format=3, consolidated=False)
+    stored.to_zarr(job.out / "odc.zarr", encoding={"image": how}, zarr_format=3, consolidated=False)
 
 
-def rioxarray(folder: Path, grid: Any, out: Path) -> None:
+def rioxarray(job: Job) -> None:
     """Each band by rioxarray, reprojected."""
     import rioxarray as rio
     from rasterio.enums import Resampling
 
     for name in (*BANDS, "scl"):
         method = Resampling.nearest if name == "scl" else Resampling.bilinear
-        source = rio.open_rasterio(folder / f"{name}.tif")
-        source.rio.reproject(str(grid.crs), transform=grid.affine, shape=grid.shape, resampling=method, num_threads=2)
+        source = rio.open_rasterio(job.folder / f"{name}.tif")
+        place = {"transform": job.grid.affine, "shape": job.grid.shape}
+        source.rio.reproject(str(job.grid.crs), resampling=method, num_threads=2, **place)
 
 
-def gdalwarp(folder: Path, grid: Any, out: Path) -> None:
+def gdalwarp(job: Job) -> None:
     """Each band by the command, two at a time, to plain files."""
     from concurrent.futures import ThreadPoolExecutor
 
-    box = grid.boundingbox
+    box = job.grid.boundingbox
 
     def one(name: str) -> None:
-        extent = ["-te", *map(str, (box.left, box.bottom, box.right, box.top)), "-ts", str(grid.shape[1])]
-        method = "near" if name == "scl" else "bilinear"
+        extent = ["-te", *map(str, (box.left, box.bottom, box.right, box.top))]
+        size = ["-ts", *map(str, job.grid.shape[::-1])]
+        how = ["-r", "near" if name == "scl" else "bilinear", "-wm", "256"]
+        files = [str(job.folder / f"{name}.tif"), str(job.out / f"{name}.tif")]
         subprocess.run(
-            ["gdalwarp", "-q", "-t_srs", str(grid.crs), *extent, str(grid.shape[0]), "-r", method, "-wm", "256"]
-            + [str(folder / f"{name}.tif"), str(out / f"{name}.tif")],
-            check=True,
+            [str(shutil.which("gdalwarp")), "-q", "-t_srs", str(job.grid.crs), *extent, *size, *how, *files], check=True
         )
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(one, (*BANDS, "scl")))
 
 
-def stackstac(folder: Path, grid: Any, out: Path) -> None:
+def stackstac(job: Job) -> None:
     """stackstac, computed by dask with two threads."""
     import dask
+    import pandas as pd
     import pystac
     import stackstac as stack
     from rasterio.enums import Resampling
 
-    item = pystac.Item.from_file(folder / "scene.json")
+    # stackstac 0.5 passes an argument that pandas 3 has no more.
+    parse = pd.to_datetime
+    pd.to_datetime = lambda times, **_: parse(times)
+
+    item = pystac.Item.from_file(job.folder / "scene.json")
     item.make_asset_hrefs_absolute()
-    bounds = tuple(grid.boundingbox.bbox)
+    bounds = tuple(job.grid.boundingbox.bbox)
     with dask.config.set(scheduler="threads", num_workers=2):
         stack.stack(
             [item.to_dict()],
             assets=[*BANDS, "scl"],
-            epsg=grid.crs.to_epsg(),
+            epsg=job.grid.crs.to_epsg(),
             resolution=10,
             bounds=bounds,
             resampling=Resampling.bilinear,
@@ -284,7 +303,7 @@ def stackstac(folder: Path, grid: Any, out: Path) -> None:
         ).compute()
 
 
-CONTESTANTS: dict[str, Callable[[Path, Any, Path], None]] = {
+CONTESTANTS: dict[str, Callable[[Job], None]] = {
     "decode": decode,
     "codec": codec,
     "eopipe": eopipe_memory,
@@ -315,7 +334,7 @@ def measure(name: str, folder: Path, edge: int, crs: str) -> None:
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     begin = time.perf_counter()
-    CONTESTANTS[name](folder, grid, out)
+    CONTESTANTS[name](Job(folder, grid, out))
     seconds = time.perf_counter() - begin
     shutil.rmtree(out)
     # What getrusage tells of a process may come from the one that started it.
@@ -361,7 +380,7 @@ def _ratio(times: list[float], rival: list[dict[str, float]] | None) -> str:
 def main() -> None:
     """Parse the words and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cache", type=Path)
+    parser.add_argument("cache", type=Path, nargs="?", default=Path(tempfile.gettempdir()) / "eopipe-ingest")
     parser.add_argument("--quarter", action="store_true", help="5490 x 5490 pixels instead of 10980 x 10980")
     parser.add_argument("--block", type=int, default=512, help="edge of a block of the files")
     parser.add_argument("--rounds", type=int, default=3)

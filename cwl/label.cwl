@@ -164,7 +164,7 @@ inputs:
     type: int
     label: shard
     doc: edge of a shard in pixels
-    default: 2048
+    default: 4096
     inputBinding:
       prefix: --shard
 outputs:

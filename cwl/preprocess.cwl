@@ -134,7 +134,7 @@ inputs:
     type: int
     label: shard
     doc: edge of a shard (one file) in pixels
-    default: 2048
+    default: 4096
     inputBinding:
       prefix: --shard
   codec:
@@ -144,6 +144,21 @@ inputs:
     default: lz4
     inputBinding:
       prefix: --codec
+  threads:
+    type: int
+    label: threads
+    doc: 'threads that decode, warp and code; 0: as many as there are cores'
+    default: 0
+    inputBinding:
+      prefix: --threads
+  max_files:
+    type:
+    - 'null'
+    - int
+    label: max files
+    doc: most files that the store may take; one that needs more is refused
+    inputBinding:
+      prefix: --max-files
 outputs:
   tiles:
     type: Directory

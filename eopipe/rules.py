@@ -32,9 +32,9 @@ def revision(name: str) -> int:
     return stage(name).revision
 
 
-def knobs(config: Config, name: str, *more: str) -> str:
-    """What changes only speed or place: it goes into `resources`, so a change reruns nothing."""
-    return shlex.join([*more, *_words(config, name, Knob)])
+def knobs(config: Config, name: str, *more: str, **settled: Any) -> str:
+    """What changes only speed or place: it goes into `resources`, so a change reruns nothing; rules may settle some."""
+    return shlex.join([*more, *_words({name: config[name] | settled}, name, Knob)])
 
 
 def catalog(config: Config) -> str:

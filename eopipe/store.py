@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from eopipe.errors import BadInputError, RefusedError, UsageError
+from eopipe.errors import BadInputError, NoSpaceError, RefusedError, UsageError
 from eopipe.grid import windows
 from eopipe.publish import publish
 from eopipe.shards import Coder, Shard
@@ -49,7 +49,7 @@ class Layout:
     """How arrays are cut: edge of a chunk (read unit) and of a shard (file) in pixels, and the codec."""
 
     chunk: int = 256
-    shard: int = 2048
+    shard: int = 4096
     codec: Codec = "lz4"
 
     def __post_init__(self) -> None:
@@ -82,10 +82,10 @@ def store_files(shape: tuple[int, int], layout: Layout, arrays: int) -> int:
 
 
 def check_files(shape: tuple[int, int], layout: Layout, arrays: int, most: int | None) -> None:
-    """Raise UsageError where a store would take more files than allowed."""
+    """Raise NoSpaceError where a store would take more files than allowed."""
     files = store_files(shape, layout, arrays)
     if most is not None and files > most:
-        raise UsageError(
+        raise NoSpaceError(
             f"a store of {shape[0]} x {shape[1]} pixels takes {files} files, more than the {most} allowed; "
             f"choose shards larger than {layout.shard} pixels, or allow more"
         )
@@ -101,15 +101,18 @@ class Part:
 
 
 def parts(shape: tuple[int, int], layout: Layout, least: int = 1) -> list[Part]:
-    """Cut a raster into parts of at least so many rows (or a whole shard), shard by shard."""
+    """Cut a raster into parts of at least so many rows (or a whole shard), from the top down over its full width.
+
+    So no more of a source than a few rows is needed at a time, however wide its blocks are.
+    """
     height, width = layout.shards(shape)
     rows = min(height, -(-max(least, 1) // layout.chunk) * layout.chunk)
     found = []
-    for y, x in windows(shape, (height, width)):
-        for top in range(y.start, y.stop, rows):
-            end = min(top + rows, y.stop)
-            shard = (y.start // height, x.start // width)
-            found.append(Part((slice(top, end), x), shard, end == y.stop))
+    for top in range(0, shape[0], height):
+        bottom = min(top + height, shape[0])
+        for y, x in windows((bottom - top, shape[1]), (rows, width)):
+            window = (slice(top + y.start, top + y.stop), x)
+            found.append(Part(window, (top // height, x.start // width), window[0].stop == bottom))
     return found
 
 
@@ -121,9 +124,10 @@ class Sink:
         self._folder = Path(store.root) / array.path / "c"
         self._bands = ["0"] * (len(array.shape) - 2)
         raster = (array.shape[-2], array.shape[-1])
-        self._grid = [edge // layout.chunk for edge in layout.shards(raster)]
+        height, width = layout.shards(raster)
+        self._chunks = (height // layout.chunk, width // layout.chunk)
         self._layout = layout
-        self._shard: Shard | None = None
+        self._open: dict[tuple[int, int], Shard] = {}
 
     def code(self, pixels: npt.NDArray[Any]) -> list[list[bytes]]:
         """Code the pixels (…, y, x) of a part; any thread may."""
@@ -132,13 +136,12 @@ class Sink:
 
     def write(self, part: Part, rows: list[list[bytes]]) -> None:
         """Write a coded part; the last one of a shard closes it."""
-        if self._shard is None:
-            self._shard = Shard(self._folder.joinpath(*self._bands, *map(str, part.shard)), *self._grid)
+        path = self._folder.joinpath(*self._bands, *map(str, part.shard))
+        shard = self._open.setdefault(part.shard, Shard(path, *self._chunks))
         for row in rows:
-            self._shard.append(row)
+            shard.append(row)
         if part.last:
-            self._shard.finish()
-            self._shard = None
+            self._open.pop(part.shard).finish()
 
 
 class Tiles:
@@ -259,8 +262,8 @@ def _identity(grid: "GeoBox", names: tuple[str, ...], scene: str) -> dict[str, A
 
 def _write_place(group: "zarr.Group", grid: "GeoBox") -> None:
     """CF coordinates of pixel centres and the grid mapping that rioxarray and GDAL read."""
-    crs = grid.crs.proj
-    about = {told["axis"]: told for told in crs.cs_to_cf()}
+    crs: Any = grid.crs
+    about = {told["axis"]: told for told in crs.proj.cs_to_cf()}
     for name, axis in (("y", 0), ("x", 1)):
         values = grid.coordinates[grid.dimensions[axis]].values
         array = group.create_array(
@@ -271,8 +274,8 @@ def _write_place(group: "zarr.Group", grid: "GeoBox") -> None:
     step = list(grid.affine)[:6]
     transform = " ".join(map(repr, (step[2], step[0], step[1], step[5], step[3], step[4])))
     place = group.create_array("spatial_ref", shape=(), dtype="int32", dimension_names=())
-    wkt = grid.crs.to_wkt()
-    place.attrs.update(crs.to_cf() | {"crs_wkt": wkt, "spatial_ref": wkt, "GeoTransform": transform})
+    wkt = crs.to_wkt()
+    place.attrs.update(crs.proj.to_cf() | {"crs_wkt": wkt, "spatial_ref": wkt, "GeoTransform": transform})
 
 
 def add_array(

@@ -35,7 +35,7 @@ def label(
     ] = False,
     resampling: Annotated[Literal["nearest", "mode"], Option("for label rasters")] = "nearest",
     chunk: Annotated[int, Option("edge of a chunk in pixels", multiple_of=16, ge=16)] = 256,
-    shard: Annotated[int, Option("edge of a shard in pixels", multiple_of=16, ge=16)] = 2048,
+    shard: Annotated[int, Option("edge of a shard in pixels", multiple_of=16, ge=16)] = 4096,
 ) -> None:
     """Put labels onto the grid, as class numbers and a mask of where they hold.
 

@@ -3,7 +3,9 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from eopipe.contract import Input, Option, Output
+from eopipe.contract import Input, Knob, Option, Output
+
+REVISION = 2
 
 
 def preprocess(
@@ -27,14 +29,16 @@ def preprocess(
         Literal["nearest", "bilinear", "cubic", "average", "mode"], Option("for the bands; masks are never mixed")
     ] = "bilinear",
     chunk: Annotated[int, Option("edge of a chunk in pixels; one chip should touch few", multiple_of=16, ge=16)] = 256,
-    shard: Annotated[int, Option("edge of a shard (one file) in pixels", multiple_of=16, ge=16)] = 2048,
+    shard: Annotated[int, Option("edge of a shard (one file) in pixels", multiple_of=16, ge=16)] = 4096,
     codec: Annotated[Literal["lz4", "zstd"], Option("lz4 decodes fast, zstd is smaller")] = "lz4",
+    threads: Annotated[int, Knob("threads that decode, warp and code; 0: as many as there are cores", ge=0)] = 0,
+    max_files: Annotated[int | None, Knob("most files that the store may take; one that needs more is refused")] = None,
 ) -> None:
     """Warp one scene onto the grid and store it as a sharded Zarr store.
 
     Numbers stay as the scene stores them, with scale and offset in attributes (CF). A pixel is valid where
     every band has data and the mask asset allows it. Raises IntegrityError for truncated assets,
-    BadInputError for a missing band or a place that does not fit, UsageError for a mask that is not known.
+    BadInputError for a missing band or a wrong place, UsageError for an unknown mask, NoSpaceError for max_files.
     """
     from eopipe.grid import read_grid
     from eopipe.scenes.item import bands as bands_of
@@ -47,4 +51,4 @@ def preprocess(
     wanted = bands_of(scene, item, bands if mask == "none" else (*bands, mask))
     usable = None if mask == "none" else mask_of(wanted.pop(), mask_as, masked, max_probability, dilate)
     recipe = Recipe(wanted, usable, resampling, Layout(chunk, shard, codec), decibel=decibel, saturated=saturated)
-    write_tiles(tiles, item, read_grid(grid), recipe)
+    write_tiles(tiles, item, read_grid(grid), recipe, threads=threads, max_files=max_files)

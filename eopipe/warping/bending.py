@@ -37,7 +37,8 @@ class Bent:
         """Places (2, n, m) in pixels of this source."""
         if self.scale == (1, 1) and self.shift == (0, 0):
             return places
-        return places * np.reshape(self.scale, (2, 1, 1)) + np.reshape(self.shift, (2, 1, 1))
+        own: Floats = places * np.reshape(self.scale, (2, 1, 1)) + np.reshape(self.shift, (2, 1, 1))
+        return own
 
     def source(self, window: Window) -> Window:
         """The pixels of the source that a window of the target needs; none where the source does not reach."""
@@ -132,7 +133,8 @@ class Mix:
 
     @property
     def _width(self) -> int:
-        return max(2, self.source[1].stop - self.source[1].start)
+        columns = self.source[1]
+        return max(2, int(columns.stop) - int(columns.start))
 
     @cached_property
     def _nearest(self) -> Index:
@@ -140,9 +142,10 @@ class Mix:
             np.clip((line + (EDGE - cut.start)).astype(np.intp), 0, cut.stop - cut.start - 1)
             for line, cut in zip(self.places, self.source, strict=True)
         )
-        rows *= self._width
-        rows += columns
-        return rows
+        index: Index = rows
+        index *= self._width
+        index += columns
+        return index
 
     @cached_property
     def _corner(self) -> tuple[Index, Floats, Floats]:
@@ -168,10 +171,10 @@ class Mix:
         index, down, right = self._corner
         width = self._width
         a, b, c, d = (flat[at:].take(index, mode="clip").astype(kind, copy=False) for at in (0, 1, width, width + 1))
-        for low, high, share in ((a, b, right), (c, d, right), (a, c, down)):
-            high -= low
-            high *= share
-            low += high
+        for begin, end, share in ((a, b, right), (c, d, right), (a, c, down)):
+            np.subtract(end, begin, out=end)
+            np.multiply(end, share, out=end)
+            np.add(begin, end, out=begin)
         return a
 
     def _cubic(self, values: Values, there: There | None, mixed: Values) -> Values:

@@ -42,7 +42,7 @@ class Blocks:
         self._last: dict[tuple[int, int], int] = {}
         with self._handle() as source:
             self.shape: tuple[int, int] = source.shape
-            self.dtype = np.dtype(source.dtypes[0])
+            self.dtype: np.dtype[Any] = np.dtype(source.dtypes[0])
             self.edges = _edges(source.block_shapes[0], self.shape)
             self._masked = nodata is None and _has_mask(source)
         self._nodata = None if nodata is None else _as(nodata, self.dtype)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from affine import Affine
     from odc.geo.geobox import GeoBox
 
-Floats = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.floating[Any]]
 Window = tuple[slice, slice]
 # Pixels between nodes, to begin with, and pixels of the source by which a place between nodes may be wrong.
 SPACING, LEAST = 64, 4
@@ -83,7 +83,8 @@ class Projection:
     def exact(self, rows: Floats, columns: Floats) -> Floats:
         """Source coordinates (2, n, m) of the places where these lines cross; NOWHERE, where there are none."""
         column, row = np.meshgrid(columns, rows)
-        x, y = self._transformer(*(self.grid.affine * (column, row)))
+        place: Any = self.grid.affine
+        x, y = self._transformer(*(place * (column, row)))
         known = np.isfinite(x) & np.isfinite(y)
         column, row = ~self.transform * (np.where(known, x, 0), np.where(known, y, 0))
         return np.where(known, np.stack([row, column]), NOWHERE)

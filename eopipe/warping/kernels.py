@@ -19,7 +19,8 @@ def weights(resampling: Resampling, distance: Floats) -> Floats:
     """Weight of a source pixel whose centre is so many pixels away."""
     x = np.abs(distance)
     if resampling == "bilinear":
-        return np.maximum(0, 1 - x)
+        linear: Floats = np.maximum(0, 1 - x)
+        return linear
     # Convolution with a = -0.5 (Catmull and Rom).
     near = (1.5 * x - 2.5) * x * x + 1
     far = ((-0.5 * x + 2.5) * x - 4) * x + 2

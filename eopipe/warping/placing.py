@@ -26,7 +26,9 @@ Cuts = dict[Any, Any]
 class Reader(Protocol):
     """A band on a grid. `read` may be called from any thread; windows may reach beyond the grid."""
 
-    dtype: np.dtype[Any]
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of its pixels."""
 
     @property
     def odd(self) -> int:
@@ -91,7 +93,8 @@ class Foreign:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The type of its pixels."""
-        return np.dtype(self.source.dtypes[0])
+        kind: np.dtype[Any] = np.dtype(self.source.dtypes[0])
+        return kind
 
     def plan(self, windows: list[Window]) -> None:
         """GDAL keeps what it decoded as it sees fit."""
@@ -158,6 +161,9 @@ def _parallel(source: Any, grid: "GeoBox", step: Any, resampling: Resampling) ->
     height, width = grid.shape
     rows = axis(step.f, step.e, source.height, height)
     columns = axis(step.c, step.a, source.width, width)
+    if _coincides(rows) and _coincides(columns):
+        # Every kernel takes the one pixel as it is.
+        return Parallel(rows, columns, "nearest")
     if resampling in ("average", "mode"):
         if not (_divides(rows) and _divides(columns)):
             return None
@@ -167,6 +173,11 @@ def _parallel(source: Any, grid: "GeoBox", step: Any, resampling: Resampling) ->
         elif resampling == "mode":
             return None
     return Parallel(rows, columns, resampling)
+
+
+def _coincides(line: Axis) -> bool:
+    """Whether pixels of the target are pixels of the source."""
+    return abs(line.step) == 1 and line.start == round(line.start)
 
 
 def _divides(line: Axis) -> bool:

@@ -3,12 +3,14 @@
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from eopipe.errors import BadInputError, IntegrityError, RefusedError
+from eopipe.grid import Bounds
 from eopipe.scenes.item import Band
 from eopipe.warping.kernels import Resampling
 
@@ -94,11 +96,10 @@ def open_raster(band: Band, where: str) -> Any:
 def check_place(source: Any, grid: "GeoBox", band: Band, where: str) -> None:
     """Refuse a raster that lies elsewhere (it would read as nothing but nodata), or where its item says it does not."""
     from rasterio.errors import RasterioError
-    from rasterio.warp import transform_bounds
 
     box = grid.extent.boundingbox
     try:
-        west, south, east, north = transform_bounds(source.crs, str(grid.crs), *source.bounds)
+        west, south, east, north = _bounds(source.crs.to_wkt(), str(grid.crs), tuple(source.bounds))
         apart = west > box.right or east < box.left or south > box.top or north < box.bottom
     except RasterioError:
         apart = True
@@ -108,6 +109,15 @@ def check_place(source: Any, grid: "GeoBox", band: Band, where: str) -> None:
             f"outside the grid at {', '.join(f'{edge:g}' for edge in box)} in {grid.crs}"
         )
     band.check_crs(source.crs.to_epsg(), where)
+
+
+@lru_cache(maxsize=64)
+def _bounds(crs: str, other: str, bounds: Bounds) -> Bounds:
+    """Bounds in another CRS; the bands of a scene share them, and they take a while."""
+    from rasterio.warp import transform_bounds
+
+    west, south, east, north = transform_bounds(crs, other, *bounds)
+    return west, south, east, north
 
 
 def read_window(source: Any, window: tuple[slice, slice], where: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from math import ceil
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -162,17 +163,17 @@ def taps(line: Axis, cut: tuple[int, int], origin: int, resampling: Resampling) 
     centres = line.start + line.step * (np.arange(*cut) + 0.5)
     index, weight = _kernel(line, centres, resampling)
     at = np.floor(centres + EDGE)
-    there = (index >= 0) & (index < line.size)
+    there: There = (index >= 0) & (index < line.size)
     weight = np.where(there, weight, 0)
     total = weight.sum(1, keepdims=True)
     weight = np.divide(weight, total, out=np.zeros_like(weight), where=np.abs(total) > 1e-9)
-    inside = there.any(1) if resampling == "average" else (at >= 0) & (at < line.size)
+    inside: There = np.any(there, 1) if resampling == "average" else (at >= 0) & (at < line.size)
     period = max(1, round(1 / abs(line.step)))
-    return Taps(np.clip(index, 0, line.size - 1) - origin, weight, inside, there.all(1), period)
+    return Taps(np.clip(index, 0, line.size - 1) - origin, weight, inside, np.all(there, 1), period)
 
 
 def _kernel(
-    line: Axis, centres: npt.NDArray[np.float64], resampling: Resampling
+    line: Axis, centres: npt.NDArray[np.floating[Any]], resampling: Resampling
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]:
     step = abs(line.step)
     if resampling in ("nearest", "average"):

@@ -23,7 +23,8 @@ from eopipe.warping.rasters import SETTINGS
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
-T, R = TypeVar("T"), TypeVar("R")
+T = TypeVar("T")
+R = TypeVar("R")
 # Rows that are read at a time, and how many times the margin of a mask, so that it is not read over and over.
 ROWS, MARGINS = 256, 4
 
@@ -102,11 +103,10 @@ class Scene:
         )
         return rows, columns
 
-    def read(self, window: Window) -> tuple[Values, There, Tally]:
-        """Pixels (band, y, x) of a window, with zero for no data, where they are usable, and the count of both."""
-        shape = (window[0].stop - window[0].start, window[1].stop - window[1].start)
-        image, cuts = np.empty((len(self.bands), *shape), self.dtype), dict[int, Any]()
-        measured = np.ones(shape, bool)
+    def read(self, window: Window, image: Values) -> tuple[There, Tally]:
+        """Fill `image` (band, y, x) with a window, zero for no data; where pixels are usable, and the count of all."""
+        cuts: dict[Any, Any] = {}
+        measured = np.ones(image.shape[1:], bool)
         for number, (reader, band) in enumerate(zip(self.bands, self.recipe.bands, strict=True)):
             out = image[number]
             there = reader.read(window, cuts, out)
@@ -115,7 +115,7 @@ class Scene:
             if there is not None:
                 np.copyto(out, 0, where=~there)
                 measured &= there
-        return image, *self._judge(image, measured, self._allowed(window))
+        return self._judge(image, measured, self._allowed(window))
 
     def _judge(self, image: Values, measured: There, allowed: There | None) -> tuple[There, Tally]:
         good = measured if allowed is None else measured & allowed
@@ -151,7 +151,7 @@ def write_tiles(
 ) -> None:
     """Publish `image` (band, y, x) and `valid` (y, x) of a scene on the grid; the bytes do not depend on `threads`.
 
-    0 threads are as many as there are cores. Raises UsageError where the store would take more than `max_files`.
+    0 threads are as many as there are cores. Raises NoSpaceError where the store would take more than `max_files`.
     """
     shape = (int(grid.shape[0]), int(grid.shape[1]))
     check_files(shape, recipe.layout, 2, max_files)
@@ -177,7 +177,7 @@ def open_scene(stack: ExitStack, item: Item, grid: "GeoBox", recipe: Recipe) -> 
     bands = [placer.reader(band, recipe.resampling, _where(item, band)) for band in recipe.bands]
     if recipe.decibel:
         _check_power(item, recipe.bands, bands)
-    mask = recipe.mask and placer.reader(recipe.mask.band, "nearest", _where(item, recipe.mask.band))
+    mask = placer.reader(recipe.mask.band, "nearest", _where(item, recipe.mask.band)) if recipe.mask else None
     return Scene(item, (int(grid.shape[0]), int(grid.shape[1])), recipe, bands, mask)
 
 
@@ -187,7 +187,9 @@ def _write(scene: Scene, image: Sink, valid: Sink, threads: int) -> Tally:
     scene.plan(found)
 
     def make(part: Part) -> Made:
-        pixels, usable, tally = scene.read(part.window)
+        shape = [cut.stop - cut.start for cut in part.window]
+        pixels = np.empty((len(scene.bands), *shape), scene.dtype)
+        usable, tally = scene.read(part.window, pixels)
         return Made(image.code(pixels), valid.code(usable.view(np.uint8)), tally)
 
     total = Tally()

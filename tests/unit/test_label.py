@@ -297,13 +297,13 @@ def test_a_column_of_numbers_with_gaps_still_names_codes(tmp_path: Path, run: Ru
 
 def write_parquet(path: Path, **changes: Any) -> Path:
     """GeoParquet of two squares, as its specification 1.1 writes it."""
-    import pyarrow
+    import pyarrow as pa
     from pyarrow import parquet
     from shapely import to_wkb
     from shapely.geometry import shape
 
     shapes = [to_wkb(shape(square(4, 6, 20, 30))), to_wkb(shape(square(30, 40, 40, 50)))]
-    table = pyarrow.table({"class": ["wood", "water"], "geometry": shapes})
+    table = pa.table({"class": ["wood", "water"], "geometry": shapes})
     column = {"encoding": "WKB", "geometry_types": ["Polygon"]} | changes
     told = {"version": "1.1.0", "primary_column": "geometry", "columns": {"geometry": column}}
     parquet.write_table(table.replace_schema_metadata({"geo": json.dumps(told)}), path)

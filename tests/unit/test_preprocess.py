@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import warnings
 from pathlib import Path
@@ -91,6 +92,104 @@ def test_coarser_bands_repeat_their_pixels_with_nearest(catalog: Catalog, run: R
     np.testing.assert_array_equal(image[0], coarse.repeat(2, 0).repeat(2, 1))
     np.testing.assert_array_equal(image[1], numbered((64, 48)))
     assert valid.all()
+
+
+# Across a coarse pixel of 120 and the 240 and 600 that follow it, by hand: half a coarse pixel at either end has no
+# neighbour to mix with, between their centres numbers rise evenly.
+ACROSS = {
+    20.0: [120, 150, 210, 330, 510, 600],
+    60.0: [120] * 3 + [130, 150, 170, 190, 210, 230, 270, 330, 390, 450, 510, 570] + [600] * 3,
+}
+
+
+@pytest.mark.parametrize("step", [20.0, 60.0])
+@pytest.mark.parametrize("nodata", [0, None])
+def test_bilinear_shifts_coarser_bands_by_half_a_pixel(
+    catalog: Catalog, run: Run, step: float, nodata: int | None
+) -> None:
+    coarse, across = np.array([[120, 240, 600]] * 3, np.uint16), np.array(ACROSS[step])
+    edge = len(across)
+    bands = {"right": coarse, "down": coarse.T.copy(), "scl": np.full((edge, edge), 4, np.uint8)}
+    catalog.add(bands=bands, steps={"right": step, "down": step}, nodata=nodata, shape=(edge, edge))
+    assert preprocess(run, ready(catalog), bands=("right", "down"), shape=(edge, edge)).code == 0
+    image, valid = stored(catalog.root / "s0")
+    np.testing.assert_array_equal(image[0], np.tile(across, (edge, 1)))
+    np.testing.assert_array_equal(image[1], image[0].T)
+    assert valid.all()
+
+
+@pytest.mark.parametrize("step", [20.0, 60.0])
+@pytest.mark.parametrize("off", [0, 1, 3])
+def test_nearest_repeats_coarser_pixels_from_any_corner_on(catalog: Catalog, run: Run, step: float, off: int) -> None:
+    times, coarse = round(step / STEP), numbered((9, 7))
+    shape = (9 * times - off, 7 * times - off)
+    catalog.add(bands={"red": coarse, "scl": np.full((64, 48), 4, np.uint8)}, steps={"red": step})
+    corner = {"left": LEFT + off * STEP, "top": TOP - off * STEP}
+    words = ("--resampling", "nearest", "--mask", "none")
+    assert preprocess(run, ready(catalog), *words, bands=("red",), shape=shape, **corner).code == 0
+    image, valid = stored(catalog.root / "s0")
+    np.testing.assert_array_equal(image[0], coarse.repeat(times, 0).repeat(times, 1)[off:, off:])
+    assert valid.all()
+
+
+@pytest.mark.parametrize(("crs", "how"), [(CRS, "bilinear"), ("EPSG:32634", "cubic"), ("EPSG:32634", "average")])
+def test_the_number_of_threads_changes_no_byte(catalog: Catalog, run: Run, crs: str, how: str) -> None:
+    from rasterio.warp import transform
+
+    noise = np.random.default_rng(2).integers(0, 400, (512, 512), np.uint16)
+    scl = np.where(noise[:256, :256] < 8, 9, 4).astype(np.uint8)
+    catalog.add(bands={"blue": noise, "red": noise[::-1], "scl": scl}, steps={"scl": 20.0}, shape=(512, 512))
+    scene, digests = ready(catalog), set()
+    (left,), (top,) = transform(CRS, crs, [LEFT + 303], [TOP - 404])
+    size = ("--chunk", 32, "--shard", 96, "--dilate", 3, "--resampling", how)
+    for threads in (0, 1, 2, 3):
+        place = {"left": left, "top": top, "crs": crs, "shape": (400, 410)}
+        ended = preprocess(run, scene, *size, "--threads", threads, size=(), **place)
+        assert ended.code == 0, ended.said
+        assert 0.1 < stored(scene)[1].mean() < 0.9
+        digests.add(digest(scene.parent.parent / "tiles.zarr"))
+    assert len(digests) == 1
+
+
+def test_a_store_of_too_many_files_is_refused_before_anything_is_read(catalog: Catalog, run: Run) -> None:
+    catalog.add()
+    scene = ready(catalog)
+    store = scene.parent.parent / "tiles.zarr"
+    assert preprocess(run, scene).code == 0
+    count = sum(path.is_file() for path in store.rglob("*"))
+    assert preprocess(run, scene, "--max-files", count).code == 0
+    shutil.rmtree(store)
+    (scene / "red.tif").write_bytes(b"")
+    ended = preprocess(run, scene, "--max-files", count - 1)
+    assert ended.code == 6
+    assert f"64 x 48 pixels takes {count} files, more than the {count - 1} allowed; choose shards larger" in ended.said
+    assert not store.exists()
+
+
+@pytest.mark.parametrize(("crs", "how"), [(CRS, "nearest"), ("EPSG:32634", "bilinear"), ("EPSG:32634", "average")])
+def test_damage_inside_a_block_is_told_with_its_row_and_column(catalog: Catalog, run: Run, crs: str, how: str) -> None:
+    import rasterio
+    from rasterio.warp import transform
+
+    noise = np.random.default_rng(1).integers(1, 9999, (768, 768), np.uint16)
+    catalog.add(bands={"red": noise}, shape=(768, 768), driver="GTiff", tiled=True, blockxsize=256, blockysize=256)
+    scene = ready(catalog)
+    with rasterio.open(scene / "red.tif") as file:
+        at, size = (int(file.get_tag_item(f"BLOCK_{what}_1_2", "TIFF", 1)) for what in ("OFFSET", "SIZE"))
+    with (scene / "red.tif").open("r+b") as raw:
+        raw.seek(at + size // 2)
+        raw.write(b"\xff" * 64)
+    (left,), (top,) = transform(CRS, crs, [LEFT + 40], [TOP - 60])
+    words = ("--mask", "none", "--resampling", how, "--threads", 2)
+    where = {"left": left, "top": top, "crs": crs, "shape": (700, 700)}
+    ended = preprocess(run, scene, *words, bands=("red",), size=("--chunk", 64, "--shard", 256), **where)
+    assert ended.code == 4, ended.said
+    told = re.search(r"scene scene, asset red is truncated or damaged near row (\d+), column (\d+)", ended.said)
+    assert told, ended.said
+    # Where GDAL resamples, the place is that of the first window of the grid that the block reaches into.
+    near = (512, 256) if how != "average" else (256, 0)
+    assert (int(told[1]), int(told[2])) == near
+    assert not (scene.parent.parent / "tiles.zarr").exists()
 
 
 def test_another_crs_puts_a_landmark_where_it_is(catalog: Catalog, run: Run) -> None:

@@ -11,8 +11,10 @@ rule preprocess:
         f"{RESULTS}/benchmarks/preprocess/{{scene}}.tsv"
     conda:
         "../envs/eopipe.yaml"
+    # Beyond four, more scenes at a time gain more than more threads for each.
+    threads: config["preprocess"]["threads"] or 4
     resources:
-        knobs=knobs("preprocess"),
+        knobs=lambda wildcards, threads: knobs("preprocess", threads=threads),
         mem_mb=lambda wildcards, attempt: 1500 * attempt,
         runtime=lambda wildcards, input, attempt: (
             10 + eo.volume([input.scene]) // 100
