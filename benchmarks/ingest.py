@@ -1,10 +1,10 @@
 """How fast a Sentinel-2-like scene becomes pixels on a grid, and tiles on disk: eopipe beside its peers.
 
-    python benchmarks/ingest.py [CACHE] [--quarter] [--rounds 3] [--only eopipe odc] [--block 512]
+    python benchmarks/ingest.py [CACHE] [--quarter] [--rounds 3] [--how bilinear] [--only eopipe odc]
 
 Builds a scene in CACHE (once): 4 bands at 10 m, 6 at 20 m and SCL at 20 m, correlated in space as real ones are, as
 deflate COGs. Then every contestant runs in a process of its own, one after the other, round by round, so that
-a change of the machine's load meets all of them. All read bilinear (SCL: nearest) at 10 m.
+a change of the machine's load meets all of them. All read at 10 m, by `--how` (SCL: nearest).
 Times are of the work alone, without imports; peak memory is that of the process. The table is Markdown.
 """
 
@@ -130,6 +130,7 @@ class Job:
     folder: Path
     grid: Any
     out: Path
+    how: Any
 
 
 def decode(job: Job) -> None:
@@ -177,7 +178,7 @@ def eopipe_memory(job: Job) -> None:
 
     item = read_scene(job.folder)
     wanted = bands(job.folder, item, (*BANDS, "scl"))
-    recipe = Recipe(wanted[:-1], mask_of(wanted[-1]), "bilinear", Layout())
+    recipe = Recipe(wanted[:-1], mask_of(wanted[-1]), job.how, Layout())
     with ExitStack() as stack:
         scene = open_scene(stack, item, job.grid, recipe)
         image, valid = np.empty((len(BANDS), *scene.shape), scene.dtype), np.empty(scene.shape, bool)
@@ -198,7 +199,7 @@ def eopipe_store(job: Job) -> None:
     from eopipe.stages.preprocess import preprocess
 
     write_json(job.out / "grid.json", grid_json(job.grid))
-    preprocess(job.folder, job.out / "grid.json", job.out / "tiles.zarr", bands=BANDS, threads=2)
+    preprocess(job.folder, job.out / "grid.json", job.out / "tiles.zarr", bands=BANDS, resampling=job.how, threads=2)
 
 
 def _odc(job: Job, chunks: dict[str, int] | None, **other: Any) -> Any:
@@ -207,7 +208,7 @@ def _odc(job: Job, chunks: dict[str, int] | None, **other: Any) -> Any:
 
     item = pystac.Item.from_file(job.folder / "scene.json")
     item.make_asset_hrefs_absolute()
-    how = dict.fromkeys(BANDS, "bilinear") | {"scl": "nearest"}
+    how = dict.fromkeys(BANDS, job.how) | {"scl": "nearest"}
     return load([item], bands=(*BANDS, "scl"), geobox=job.grid, resampling=how, chunks=chunks, **other)
 
 
@@ -248,7 +249,7 @@ def rioxarray(job: Job) -> None:
     from rasterio.enums import Resampling
 
     for name in (*BANDS, "scl"):
-        method = Resampling.nearest if name == "scl" else Resampling.bilinear
+        method = Resampling.nearest if name == "scl" else Resampling[job.how]
         source = rio.open_rasterio(job.folder / f"{name}.tif")
         place = {"transform": job.grid.affine, "shape": job.grid.shape}
         source.rio.reproject(str(job.grid.crs), resampling=method, num_threads=2, **place)
@@ -263,7 +264,7 @@ def gdalwarp(job: Job) -> None:
     def one(name: str) -> None:
         extent = ["-te", *map(str, (box.left, box.bottom, box.right, box.top))]
         size = ["-ts", *map(str, job.grid.shape[::-1])]
-        how = ["-r", "near" if name == "scl" else "bilinear", "-wm", "256"]
+        how = ["-r", "near" if name == "scl" or job.how == "nearest" else job.how, "-wm", "256"]
         files = [str(job.folder / f"{name}.tif"), str(job.out / f"{name}.tif")]
         subprocess.run(
             [str(shutil.which("gdalwarp")), "-q", "-t_srs", str(job.grid.crs), *extent, *size, *how, *files], check=True
@@ -295,7 +296,7 @@ def stackstac(job: Job) -> None:
             epsg=job.grid.crs.to_epsg(),
             resolution=10,
             bounds=bounds,
-            resampling=Resampling.bilinear,
+            resampling=Resampling[job.how],
             dtype="uint16",
             fill_value=np.uint16(0),
             rescale=False,
@@ -324,17 +325,17 @@ IMPORTS = {
 }
 
 
-def measure(name: str, folder: Path, edge: int, crs: str) -> None:
+def measure(name: str, folder: Path, grid: Any, how: str) -> None:
     """Run one contestant in this process; print its seconds and its peak memory in MiB."""
     import importlib
 
     for module in IMPORTS.get(name.split("_", maxsplit=1)[0], ("rasterio",)):
         importlib.import_module(module)
-    grid, out = grid_of(edge, crs), folder / "out" / name
+    out = folder / "out" / name
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     begin = time.perf_counter()
-    CONTESTANTS[name](Job(folder, grid, out))
+    CONTESTANTS[name](Job(folder, grid, out, how))
     seconds = time.perf_counter() - begin
     shutil.rmtree(out)
     # What getrusage tells of a process may come from the one that started it.
@@ -386,17 +387,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS))
     parser.add_argument("--crs", nargs="+", default=[HOME, AWAY], help="grids to read on")
+    parser.add_argument("--how", choices=("nearest", "bilinear"), default="bilinear", help="resampling of the bands")
     parser.add_argument("--run", choices=CONTESTANTS, help=argparse.SUPPRESS)
     told = parser.parse_args()
     edge = EDGE // 2 if told.quarter else EDGE
     folder = told.cache if told.run else told.cache / f"s2-{edge}-{told.block}"
     if told.run:
-        measure(told.run, folder, edge, told.crs[0])
+        measure(told.run, folder, grid_of(edge, told.crs[0]), told.how)
         return
     build(folder, edge, told.block)
     for crs in told.crs:
-        words = ["--crs", crs, *(["--quarter"] if told.quarter else [])]
-        print(table(f"{edge} x {edge}, {crs}", compare(told.only, folder, words, told.rounds)), flush=True)
+        words = ["--crs", crs, "--how", told.how, *(["--quarter"] if told.quarter else [])]
+        print(table(f"{edge} x {edge}, {crs}, {told.how}", compare(told.only, folder, words, told.rounds)), flush=True)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from eopipe.composites.observations import Method, Observations, Part, Recipe
 from eopipe.composites.periods import NEEDS
 from eopipe.composites.picking import best, brownness, median
 from eopipe.grid import windows
-from eopipe.store import Layout, Tiles, add_array, new_store
+from eopipe.store import Layout, Sink, Tiles, add_array, new_store, parts
 
 Window = tuple[slice, slice]
 Array = npt.NDArray[Any]
@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 def write_composite(target: Path, seen: Observations, recipe: Recipe, budget: int) -> None:
     """Publish `image` (band, y, x), `valid` and `count` (y, x): observations of the part that has fewest.
 
-    Memory stays at one shard of the composite and `budget` bytes, however many dates there are.
+    Memory stays at a row of chunks of one shard and `budget` bytes, however many dates there are.
     """
     first, shape = seen.first, seen.first.shape
     image, layout = first.array("image"), layout_of(seen.first)
@@ -33,11 +33,13 @@ def write_composite(target: Path, seen: Observations, recipe: Recipe, budget: in
         )
         valid = add_array(group, "valid", shape, "uint8", layout)
         count = add_array(group, "count", shape, "uint16", layout)
-        for window in windows(shape, layout.shard):
-            made, counts = _compose(seen, recipe.method, window, edge)
-            pixels[:, *window], count[window] = made, counts
-            valid[window] = counts > 0
-            there += int((counts > 0).sum())
+        sinks = [Sink(array, layout) for array in (pixels, valid, count)]
+        for part in parts(shape, layout):
+            made, counts = _compose(seen, recipe.method, part.window, edge)
+            usable = (counts > 0).view(np.uint8)
+            for sink, values in zip(sinks, (made, usable, counts), strict=True):
+                sink.write(part, sink.code(values))
+            there += int(usable.sum())
         group.attrs["valid_fraction"] = round(there / (shape[0] * shape[1]), 6)
 
 
@@ -73,7 +75,7 @@ def _told(seen: Observations, recipe: Recipe) -> dict[str, Any]:
 
 
 def _compose(seen: Observations, method: Method, window: Window, edge: int) -> tuple[Array, Array]:
-    """One shard of the composite (band, y, x) and its counts (y, x), block by block."""
+    """A window of the composite (band, y, x) and its counts (y, x), block by block."""
     (top, left), shape = (axis.start for axis in window), tuple(axis.stop - axis.start for axis in window)
     image = seen.first.array("image")
     made = np.zeros((len(seen.parts) * image.shape[0], *shape), image.dtype)
