@@ -63,14 +63,22 @@ inputs:
   model_name:
     type: string
     label: model
-    doc: weights (safetensors), model.json, history.json
+    doc: weights (safetensors), model, history and metrics (JSON)
     default: model
     inputBinding:
       prefix: --model
+  init:
+    type:
+    - 'null'
+    - Directory
+    label: init
+    doc: model by eopipe whose weights it begins with
+    inputBinding:
+      prefix: --init
   architecture:
     type: string
     label: architecture
-    doc: unet, or module:Class of your own
+    doc: unet, convnext, temporal, or module:Class of your own
     default: unet
     inputBinding:
       prefix: --architecture
@@ -88,6 +96,31 @@ inputs:
     default: 2
     inputBinding:
       prefix: --depth
+  arguments:
+    type:
+      type: array
+      items: string
+    label: arguments
+    doc: 'further parameters of the model as name=value, with values in JSON: size=tiny'
+    default: []
+    inputBinding:
+      prefix: --arguments
+  freeze:
+    type:
+      type: array
+      items: string
+    label: freeze
+    doc: 'starts of the names of parameters that stay as they are: encoder.'
+    default: []
+    inputBinding:
+      prefix: --freeze
+  lora:
+    type: int
+    label: lora
+    doc: rank of the change that frozen layers learn, through peft (eopipe[lora]); 0 for none
+    default: 0
+    inputBinding:
+      prefix: --lora
   epochs:
     type: int
     label: epochs
@@ -109,6 +142,13 @@ inputs:
     default: 0.004
     inputBinding:
       prefix: --learning-rate
+  schedule:
+    type: string
+    label: schedule
+    doc: how the learning rate goes on (cosine or linear or polynomial or step or constant)
+    default: cosine
+    inputBinding:
+      prefix: --schedule
   weight_decay:
     type: double
     label: weight decay
@@ -123,17 +163,71 @@ inputs:
     default: 0.2
     inputBinding:
       prefix: --warmup
-  augment:
+  loss:
     type: string
+    label: loss
+    doc: what is made small; dice and lovasz are means over chips, not pixels (cross_entropy or focal or dice or
+      lovasz)
+    default: cross_entropy
+    inputBinding:
+      prefix: --loss
+  class_weights:
+    type: string
+    label: class weights
+    doc: balanced lets every class count alike in cross_entropy and focal (none or balanced)
+    default: none
+    inputBinding:
+      prefix: --class-weights
+  ema:
+    type: double
+    label: ema
+    doc: decay a step of the average of the weights that is judged and published; 0 for none
+    default: 0.0
+    inputBinding:
+      prefix: --ema
+  patience:
+    type: int
+    label: patience
+    doc: 'epochs without a better val mIoU to stop after, with the best epoch''s weights; 0: never'
+    default: 0
+    inputBinding:
+      prefix: --patience
+  augment:
+    type:
+      type: array
+      items: string
     label: augment
-    doc: turn chips by the symmetries of the square (none or symmetries)
-    default: symmetries
+    doc: 'change training chips: turn them, change their light, veil them with haze, drop bands; or none (none or
+      symmetries or brightness or haze or bands)'
+    default:
+    - symmetries
     inputBinding:
       prefix: --augment
+  shuffle:
+    type: string
+    label: shuffle
+    doc: 'deal out all chips evenly, or read block by block: for data beyond memory (chips or blocks)'
+    default: chips
+    inputBinding:
+      prefix: --shuffle
+  window:
+    type: int
+    label: window
+    doc: blocks that are mixed at a time
+    default: 16
+    inputBinding:
+      prefix: --window
+  block:
+    type: int
+    label: block
+    doc: edge in pixels of what is read and kept at a time
+    default: 1024
+    inputBinding:
+      prefix: --block
   precision:
     type: string
     label: precision
-    doc: bf16 computes with autocast (fp32 or bf16)
+    doc: bf16 and fp16 compute with autocast, fp16 with a loss scale (fp32 or bf16 or fp16)
     default: fp32
     inputBinding:
       prefix: --precision
@@ -158,6 +252,63 @@ inputs:
     default: 1
     inputBinding:
       prefix: --threads
+  deterministic:
+    type: boolean
+    label: deterministic
+    doc: 'the same weights whatever the number of processes: shards summed in a fixed order'
+    default: false
+    inputBinding:
+      prefix: --deterministic
+  shards:
+    type: int
+    label: shards
+    doc: parts of a batch in deterministic mode; at least the processes
+    default: 4
+    inputBinding:
+      prefix: --shards
+  strategy:
+    type: string
+    label: strategy
+    doc: 'whole weights in each process, or FSDP2: parts of them (ddp or fsdp)'
+    default: ddp
+    inputBinding:
+      prefix: --strategy
+  accumulate:
+    type: int
+    label: accumulate
+    doc: passes of a step, each over a part of the batch
+    default: 1
+    inputBinding:
+      prefix: --accumulate
+  clip:
+    type:
+    - 'null'
+    - double
+    label: clip
+    doc: largest norm of a step's gradient
+    inputBinding:
+      prefix: --clip
+  compile:
+    type: boolean
+    label: compile
+    doc: compile the model; without a compiler it runs as it is
+    default: false
+    inputBinding:
+      prefix: --compile
+  channels_last:
+    type: boolean
+    label: channels last
+    doc: images with channels innermost in memory
+    default: false
+    inputBinding:
+      prefix: --channels-last
+  recompute:
+    type: boolean
+    label: recompute
+    doc: 'save memory: compute activations twice instead of keeping them'
+    default: false
+    inputBinding:
+      prefix: --recompute
   device:
     type: string
     label: device
@@ -186,6 +337,14 @@ inputs:
     default: 1024
     inputBinding:
       prefix: --cache-mb
+  workers:
+    type:
+    - 'null'
+    - int
+    label: workers
+    doc: 'processes that read chips for each process; not given: none on a CPU, 2 on a GPU'
+    inputBinding:
+      prefix: --workers
   timeout_s:
     type: double
     label: timeout s
@@ -193,6 +352,13 @@ inputs:
     default: 600.0
     inputBinding:
       prefix: --timeout-s
+  restarts:
+    type: int
+    label: restarts
+    doc: times that lost or hung workers are started again
+    default: 3
+    inputBinding:
+      prefix: --restarts
   state:
     type:
     - 'null'
@@ -201,11 +367,42 @@ inputs:
     doc: folder of checkpoints; beside the model if not given
     inputBinding:
       prefix: --state
+  track:
+    type:
+      type: array
+      items: string
+    label: track
+    doc: what to show the training in, while it runs (tensorboard or mlflow or prometheus)
+    default: []
+    inputBinding:
+      prefix: --track
+  profile:
+    type: boolean
+    label: profile
+    doc: write a trace of a few steps, and a table of what they do
+    default: false
+    inputBinding:
+      prefix: --profile
+  views:
+    type:
+    - 'null'
+    - string
+    label: views
+    doc: folder of what track and profile write; beside the model if not given
+    inputBinding:
+      prefix: --views
+  tell_every_s:
+    type: double
+    label: tell every s
+    doc: seconds between two lines about the progress
+    default: 30.0
+    inputBinding:
+      prefix: --tell-every-s
 outputs:
   model:
     type: Directory
     label: model
-    doc: weights (safetensors), model.json, history.json
+    doc: weights (safetensors), model, history and metrics (JSON)
     outputBinding:
       glob: $(inputs.model_name)
   record:

@@ -1,51 +1,69 @@
 """Models: plain `nn.Module`s that know nothing of files, ranks or stages."""
 
-import importlib
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
-
-from eopipe.errors import UsageError
 
 if TYPE_CHECKING:
     from torch import nn
 
-BUILT_IN = {"unet": "eopipe.models.unet:UNet"}
+BUILT_IN = {
+    "unet": "eopipe.models.unet:UNet",
+    "convnext": "eopipe.models.convnext:ConvNeXt",
+    "temporal": "eopipe.models.temporal:Temporal",
+}
+# Pixels around an output pixel that a model of one's own is taken to see, if it does not tell.
+GUESS = 64
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """What is needed to build a model again: its name and its sizes."""
+    """What is needed to build a model again: its name, its sizes and the names of its bands.
+
+    `arguments` are words as `size=tiny`: further parameters of the model, their values in JSON.
+    """
 
     name: str
     bands: int
     classes: int
     width: int
     depth: int
+    names: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
 
     def build(self) -> "nn.Module":
         """Make the module, untrained: images (N, bands, H, W) to logits (N, classes, H, W).
 
-        The name is a built-in one or `module:Class`, called with bands, classes, width and depth.
+        The name is a built-in one or `module:Class`, called with those of bands, classes, width, depth and names
+        that it takes, under these or other usual names, and with the arguments. Raises UsageError where it cannot
+        be made.
         """
-        module, _, attribute = BUILT_IN.get(self.name, self.name).partition(":")
-        if not attribute:
-            raise UsageError(f"there is no model {self.name}; use {', '.join(BUILT_IN)} or module:Class")
-        try:
-            made: nn.Module = getattr(importlib.import_module(module), attribute)(
-                bands=self.bands, classes=self.classes, width=self.width, depth=self.depth
-            )
-        except (ImportError, AttributeError) as error:
-            raise UsageError(f"model {self.name} cannot be imported: {error}") from error
-        return made
+        from eopipe.models.making import make
+
+        offered = {
+            "bands": self.bands,
+            "classes": self.classes,
+            "width": self.width,
+            "depth": self.depth,
+            "names": self.names,
+        }
+        return make(self.name, offered, self.arguments)
 
     @property
     def reach(self) -> int:
-        """Pixels around an output pixel that can change it; a generous guess for a model of one's own."""
-        from eopipe.models.unet import reach
-
-        return reach(self.depth) if self.name in BUILT_IN else 64
+        """Pixels around an output pixel that can change it; a generous guess where the model has no `reach`."""
+        return self._sizes[0]
 
     @property
     def factor(self) -> int:
-        """Edges of the input must be multiples of this."""
-        return int(2**self.depth)
+        """Edges of the input must be multiples of this: the model's `factor`, else 2**depth."""
+        return self._sizes[1]
+
+    @cached_property
+    def _sizes(self) -> tuple[int, int]:
+        import torch
+
+        # Looking at a model must not change the random numbers that come after.
+        with torch.random.fork_rng(devices=[]):
+            module = self.build()
+        return int(getattr(module, "reach", GUESS)), int(getattr(module, "factor", 2**self.depth))

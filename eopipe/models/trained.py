@@ -50,6 +50,7 @@ def write_trained(
         "architecture": architecture.name,
         "width": architecture.width,
         "depth": architecture.depth,
+        "arguments": architecture.arguments,
         "bands": trained.bands,
         "classes": trained.classes,
         "mean": trained.normaliser.mean,
@@ -69,6 +70,7 @@ def read_trained(folder: Path) -> Trained:
         bands, classes = tuple(card["bands"]), tuple(card["classes"])
         normaliser = Normaliser(tuple(card["mean"]), tuple(card["std"]))
         sizes = (len(bands), len(classes), card["width"], card["depth"])
-        return Trained(Architecture(card["architecture"], *sizes), bands, classes, normaliser, card["chip"])
+        architecture = Architecture(card["architecture"], *sizes, bands, tuple(card.get("arguments", ())))
+        return Trained(architecture, bands, classes, normaliser, card["chip"])
     except KeyError as error:
         raise BadInputError(f"{folder / CARD} lacks {error}; train makes a whole one") from error

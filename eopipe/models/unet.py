@@ -19,6 +19,7 @@ class UNet(nn.Module):
         self.down = nn.ModuleList(block(a, b) for a, b in zip([bands, *widths[:-1]], widths, strict=True))
         self.up = nn.ModuleList(block(a + b, a) for a, b in zip(widths[-2::-1], widths[:0:-1], strict=True))
         self.head = nn.Conv2d(width, classes, 1)
+        self.factor, self.reach = 2**depth, reach(depth)
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         """Logits (N, classes, H, W)."""

@@ -19,6 +19,7 @@ from eopipe.reporting.words import TIMES, percent, score
 from eopipe.samples.chips import pair
 from eopipe.samples.sampling import scenes_of
 from eopipe.samples.splits import read_split
+from eopipe.watching.metrics import METRICS, read
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def read_story(sources: Sources, title: str, attribution: str, colors: tuple[str
         colors=palette,
         metrics=metrics,
         model=model,
-        history=read_json(sources.model / HISTORY),
+        history=read_json(sources.model / HISTORY) | {"steps": read(sources.model / METRICS)},
         split=split,
         items=items,
         pairs=pairs,

@@ -9,6 +9,7 @@ from markupsafe import Markup
 from eopipe.reporting.charts import Series, line_chart
 from eopipe.reporting.words import count, percent, plural, score
 
+MOST_POINTS = 200
 MEASURES = (("accuracy", "Accuracy"), ("miou", "mIoU"), ("f1_macro", "Macro F1"), ("kappa", "Kappa"))
 
 
@@ -88,19 +89,32 @@ def balance(split: dict[str, Any], colors: tuple[str, ...]) -> list[tuple[str, l
 
 
 def training_charts(history: dict[str, Any]) -> list[Markup]:
-    """Loss, and the scores on the validation places, over the epochs."""
+    """Loss, and the scores on the validation places, over the epochs; the loss of single steps where it is known."""
     epochs = history["epochs"]
+    single = step_losses(history["steps"])
     loss = [Series("loss", "one", _points(epochs, lambda row: row["loss"]))]
     scores = [
         Series("accuracy", "one", _points(epochs, lambda row: (row["val"] or {}).get("accuracy"))),
         Series("mIoU", "two", _points(epochs, lambda row: (row["val"] or {}).get("miou"))),
     ]
     span = (min((row["epoch"] for row in epochs), default=1), max((row["epoch"] for row in epochs), default=1))
+    steps, begin = ([Series("steps", "faint", single)], 0) if single and epochs else ([], span[0])
     charts = [
-        line_chart(_told("Training loss", loss), ("epoch", "training loss"), span, loss, 0.0),
+        line_chart(_told("Training loss", loss), ("epoch", "training loss"), (begin, span[1]), [*steps, *loss], 0.0),
         line_chart(_told("Validation", scores), ("epoch", "validation score"), span, scores),
     ]
     return [chart for chart in charts if chart]
+
+
+def step_losses(events: list[dict[str, Any]]) -> list[tuple[float, float]]:
+    """Losses over the epochs as (steps taken, in epochs; mean of neighbouring steps), at most `MOST_POINTS`."""
+    losses = [(e["step"], e["loss"]) for e in events if e["event"] == "step" and e["loss"] is not None]
+    long = next((e["step"] / e["epoch"] for e in events if e["event"] == "epoch"), 0)
+    if not long:
+        return []
+    group = math.ceil(len(losses) / MOST_POINTS)
+    groups = [losses[start : start + group] for start in range(0, len(losses), group or 1)]
+    return [(sum(s for s, _ in g) / len(g) / long, sum(v for _, v in g) / len(g)) for g in groups]
 
 
 def _points(epochs: list[dict[str, Any]], value: Any) -> list[tuple[float, float]]:

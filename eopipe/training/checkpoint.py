@@ -1,52 +1,114 @@
-"""Checkpoints: one published folder a step, the newest one that verifies wins."""
+"""Checkpoints: one published folder a step, the newest one that verifies wins.
+
+A checkpoint is a folder with one safetensors file a part (`model`, `optimiser` and whatever else the engine
+names), `state.json` and a manifest; nothing in it is ever unpickled. `latest.json` is written after it.
+"""
 
 import logging
+import re
 import shutil
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eopipe.errors import EopipeError, IntegrityError
-from eopipe.publish import publish, read_json, verify, write_json
+from eopipe.errors import BadInputError, IntegrityError
+from eopipe.publish import MANIFEST, publish, read_json, sha256, verify, write_json
+from eopipe.training.identity import refuse_other
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
-    from torch.optim import Optimizer
+    from torch import Tensor
 
 log = logging.getLogger("eopipe")
+Parts = dict[str, "dict[str, Tensor]"]
+LATEST = "latest.json"
 
 
 @dataclass
 class Progress:
-    """Where a training stands; data position and random streams are functions of the step."""
+    """Where a training stands; data position and random streams are functions of the step.
+
+    `score` is what these very weights reached on the validation chips (higher is better), if they were measured.
+    """
 
     step: int = 0
     losses: float = 0.0
     history: list[Any] = field(default_factory=list)
+    score: float | None = None
+
+    def note(self, row: dict[str, Any]) -> None:
+        """Note what an epoch reached."""
+        self.history.append(row)
+        self.score = _reached(row)
+
+    @property
+    def is_best(self) -> bool:
+        """Whether these very weights were measured and none before reached more."""
+        return self.score is not None and self.score >= max(_reached(row) for row in self.history)
 
 
-def save(folder: Path, progress: Progress, model: "nn.Module", optimiser: "Optimizer", keep: int) -> None:
-    """Write weights, optimiser and progress of a step; drop all but the newest `keep` checkpoints."""
+def _reached(row: dict[str, Any]) -> float:
+    """The mean IoU of an epoch, else its loss on the validation chips, else that on the training chips, negated."""
+    val = row.get("val") or {}
+    return float(val["miou"] if "miou" in val else -val.get("loss", row.get("loss", 0.0)))
+
+
+def save(
+    folder: Path,
+    progress: Progress,
+    parts: Mapping[str, "Mapping[str, Tensor]"],
+    *,
+    keep: int,
+    identity: dict[str, Any] | None = None,
+    token: int = 0,
+    fence: Callable[[], None] = lambda: None,
+) -> Path:
+    """Write the parts and the progress of a step; drop all but the newest `keep` checkpoints and the best.
+
+    `fence` raises where another training has taken the folder over: nothing is published then.
+    Raises NoSpaceError on a full disk; the checkpoints before stay as they are.
+    """
+    target = folder / f"step-{progress.step:09d}"
+    with publish(target, folder=True) as draft:
+        for name, tensors in parts.items():
+            # The step in each file tells parts of different steps apart even under a fresh manifest.
+            _write(draft / f"{name}.safetensors", tensors, progress)
+        write_json(draft / "state.json", asdict(progress) | {"token": token, "identity": identity or {}})
+        fence()
+    _point(folder, target, token)
+    _drop(folder, keep)
+    return target
+
+
+def _write(path: Path, tensors: Mapping[str, "Tensor"], progress: Progress) -> None:
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    with publish(folder / f"step-{progress.step:09d}", folder=True) as draft:
-        save_file({k: v.contiguous() for k, v in model.state_dict().items()}, draft / "model.safetensors")
-        save_file(_moments(optimiser), draft / "optimiser.safetensors")
-        write_json(draft / "state.json", asdict(progress))
-    for old in steps(folder)[:-keep]:
-        shutil.rmtree(old)
+    try:
+        save_file({k: v.contiguous() for k, v in tensors.items()}, path, _mark(progress))
+    except SafetensorError as error:
+        # It tells errors of the system in words only.
+        found = re.search(r"os error (\d+)", str(error))
+        if not found:
+            raise
+        raise OSError(int(found[1]), str(error), str(path)) from error
 
 
-def _moments(optimiser: "Optimizer") -> "dict[str, Tensor]":
-    """The optimiser's tensors by parameter number and name, as `12.exp_avg`."""
-    import torch
+def _mark(progress: Progress) -> dict[str, str]:
+    return {"step": str(progress.step)}
 
-    state = optimiser.state_dict()["state"]
-    return {
-        f"{number}.{name}": torch.as_tensor(value).contiguous()
-        for number, values in state.items()
-        for name, value in values.items()
-    }
+
+def _point(folder: Path, target: Path, token: int) -> None:
+    with publish(folder / LATEST) as draft:
+        write_json(draft, {"checkpoint": target.name, "manifest": sha256(target / MANIFEST), "token": token})
+
+
+def _drop(folder: Path, keep: int) -> None:
+    found, top = steps(folder), best(folder)
+    for old in found[:-keep]:
+        if old != top:
+            shutil.rmtree(old)
 
 
 def steps(folder: Path) -> list[Path]:
@@ -54,34 +116,48 @@ def steps(folder: Path) -> list[Path]:
     return sorted(folder.glob("step-*"))
 
 
-def restore(folder: Path, model: "nn.Module", optimiser: "Optimizer") -> Progress:
-    """Load the newest checkpoint that verifies; step 0 when there is none.
+def best(folder: Path) -> Path | None:
+    """The checkpoint with the highest validation score, the newest of equal ones; None where none was measured."""
+    scored = [(score, path) for path in steps(folder) if (score := _score(path)) is not None]
+    return max(scored)[1] if scored else None
 
-    A damaged one is set aside with a word in the log and the one before is used.
+
+def _score(path: Path) -> float | None:
+    with suppress(BadInputError):
+        score = read_json(path / "state.json").get("score")
+        return None if score is None else float(score)
+    return None
+
+
+def restore(folder: Path, identity: dict[str, Any] | None = None) -> tuple[Progress, Parts] | None:
+    """Progress and parts (on the CPU) of the newest checkpoint that verifies; None when there is none.
+
+    A damaged one, or one mixed from several steps, is passed over with a word in the log for the one before.
+    Raises BadInputError for the checkpoint of another training, with the difference.
     """
     for path in reversed(steps(folder)):
         try:
             verify(path)
+            return _load(path, identity)
         except IntegrityError as error:
             log.warning("event=checkpoint-damaged step=%s reason=%r", path.name, str(error))
-            continue
-        return _load(path, model, optimiser)
-    return Progress()
+    return None
 
 
-def _load(path: Path, model: "nn.Module", optimiser: "Optimizer") -> Progress:
-    from safetensors.torch import load_file
-
-    model.load_state_dict(load_file(path / "model.safetensors"))
-    state: dict[int, dict[str, Any]] = {}
-    for key, value in load_file(path / "optimiser.safetensors").items():
-        number, name = key.split(".", 1)
-        state.setdefault(int(number), {})[name] = value
-    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
-    return Progress(**read_json(path / "state.json"))
+def _load(path: Path, identity: dict[str, Any] | None) -> tuple[Progress, Parts]:
+    told = read_json(path / "state.json")
+    if identity is not None:
+        refuse_other(path, identity, told.pop("identity"))
+    progress = Progress(**{name: told[name] for name in Progress.__dataclass_fields__})
+    if f"step-{progress.step:09d}" != path.name:
+        raise IntegrityError(f"{path} holds step {progress.step}")
+    return progress, {part.stem: _part(part, progress) for part in sorted(path.glob("*.safetensors"))}
 
 
-def write_status(folder: Path, error: EopipeError | None) -> None:
-    """Leave the exit code and its reason, since torchrun flattens every failure to 1."""
-    with publish(folder / "status.json") as draft:
-        write_json(draft, {"code": error.code if error else 0, "reason": str(error) if error else ""})
+def _part(path: Path, progress: Progress) -> "dict[str, Tensor]":
+    from safetensors import safe_open
+
+    with safe_open(path, "pt") as file:
+        if file.metadata() != _mark(progress):
+            raise IntegrityError(f"{path} is of another step than {progress.step}: {file.metadata()}")
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

@@ -6,7 +6,8 @@ from typing import Any
 
 from eopipe.models import Architecture
 from eopipe.publish import read_json, write_json
-from eopipe.samples.chips import Normaliser, Reader, pair
+from eopipe.samples.chips import Normaliser, pair
+from eopipe.store import Tiles
 
 
 @dataclass(frozen=True)
@@ -21,11 +22,51 @@ class Settings:
     learning_rate: float
     weight_decay: float
     warmup: float
-    augment: str
+    augment: tuple[str, ...]
     precision: str
     seed: int
     processes: int
     threads: int
+    deterministic: bool = False
+    shards: int = 4
+    strategy: str = "ddp"
+    accumulate: int = 1
+    clip: float | None = None
+    compile: bool = False
+    channels_last: bool = False
+    arguments: tuple[str, ...] = ()
+    freeze: tuple[str, ...] = ()
+    lora: int = 0
+    loss: str = "cross_entropy"
+    class_weights: str = "none"
+    weights: tuple[float, ...] = ()
+    schedule: str = "cosine"
+    ema: float = 0.0
+    patience: int = 0
+    shuffle: str = "chips"
+    window: int = 16
+    block: int = 1024
+
+    def conflicts(self) -> list[str]:
+        """Settings that cannot go together, a sentence each."""
+        if not self.deterministic:
+            return []
+        wrong = []
+        if self.processes > self.shards:
+            wrong.append(f"train.processes {self.processes} is more than train.shards {self.shards}; raise that")
+        if self.batch < self.shards:
+            wrong.append(f"train.batch {self.batch} is less than train.shards {self.shards}; lower train.shards")
+        if self.strategy != "ddp":
+            wrong.append("train.deterministic sums whole gradients; it needs train.strategy ddp")
+        if self.accumulate > 1:
+            wrong.append("train.deterministic goes shard by shard; raise train.shards instead of train.accumulate")
+        return wrong
+
+    def deciding(self) -> dict[str, Any]:
+        """Those that decide the weights: not the number of processes where virtual shards stand for it."""
+        told = asdict(self)
+        del told["processes" if self.deterministic else "shards"]
+        return told
 
 
 @dataclass(frozen=True)
@@ -46,11 +87,19 @@ class Job:
     keep: int
     cache_mb: int
     timeout_s: float
+    token: int = 0
+    init: str | None = None
+    restarts: int = 3
+    recompute: bool = False
+    profile: bool = False
+    track: tuple[str, ...] = ()
+    tell_every_s: float = 30.0
+    views: str = ""
+    workers: int | None = None
 
-    def reader(self) -> Reader:
-        """A reader of this training's chips."""
-        pairs = pair(tuple(map(Path, self.tiles)), tuple(map(Path, self.labels)))
-        return Reader(pairs, self.bands, self.chip, self.cache_mb << 20)
+    def pairs(self) -> list[tuple[Tiles, Tiles]]:
+        """The opened tile store of each scene and its labels."""
+        return pair(tuple(map(Path, self.tiles)), tuple(map(Path, self.labels)))
 
     def write(self, path: Path) -> None:
         """Write the job for the workers."""
@@ -60,7 +109,11 @@ class Job:
 def read_job(path: Path) -> Job:
     """Read a job that the launcher wrote."""
     told: dict[str, Any] = read_json(path)
-    told["architecture"] = Architecture(**told["architecture"])
-    told["settings"] = Settings(**told["settings"])
+    told["architecture"] = Architecture(**_with_tuples(told["architecture"]))
+    told["settings"] = Settings(**_with_tuples(told["settings"]))
     told["normaliser"] = Normaliser(**{k: tuple(v) for k, v in told["normaliser"].items()})
     return Job(**told)
+
+
+def _with_tuples(told: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}

@@ -2,24 +2,36 @@
 
 import hashlib
 import json
+import logging
 import shutil
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from eopipe.contract import stage
 from eopipe.errors import UsageError
 from eopipe.models import Architecture
 from eopipe.models.trained import Trained, write_trained
-from eopipe.publish import digest, publish, read_json
+from eopipe.publish import digest, publish, read_json, write_json
 from eopipe.samples.audit import check_statistics
 from eopipe.samples.chips import Normaliser, pair
+from eopipe.samples.cutting import sources_of
 from eopipe.samples.sampling import scenes_of
 from eopipe.samples.splits import read_split
 from eopipe.samples.statistics import normaliser, read_statistics
-from eopipe.training.checkpoint import steps
+from eopipe.training.checkpoint import best, steps
+from eopipe.training.identity import other_states, refuse_other
+from eopipe.training.initial import check_initial, prepare
 from eopipe.training.job import Job, Settings
-from eopipe.training.launch import launch, lease
+from eopipe.training.keeper import IDENTITY
+from eopipe.training.launch import command, launch
+from eopipe.training.lease import fence, lease
+from eopipe.training.worker import STATUS
+from eopipe.watching.metrics import METRICS, payload
+
+log = logging.getLogger("eopipe")
 
 
 @dataclass(frozen=True)
@@ -30,6 +42,7 @@ class Sources:
     labels: tuple[Path, ...]
     chips: Path
     statistics: Path
+    init: Path | None = None
 
 
 def run(sources: Sources, model: Path, settings: Settings, room: Path, knobs: dict[str, Any]) -> None:
@@ -37,18 +50,29 @@ def run(sources: Sources, model: Path, settings: Settings, room: Path, knobs: di
     pairs = pair(sources.tiles, sources.labels)
     split = read_split(sources.chips)
     scenes_of(split, pairs)
+    settings = replace(settings, weights=class_weights(settings, split, pairs[0][1].names))
     told = read_statistics(sources.statistics)
     check_statistics(told, split, [image for image, _ in pairs])
     state = (room / key(sources, settings)).resolve()
-    with lease(state):
-        job = make_job(sources, state, split, normaliser(told, pairs[0][0].names), settings, knobs)
+    with lease(state) as token:
+        job = make_job(sources, state, split, normaliser(told, pairs[0][0].names), settings, knobs | {"token": token})
+        claim(sources, job)
         job.write(state / "job.json")
-        launch(state / "job.json", state, settings.processes, settings.threads)
+        line = command(state / "job.json", settings.processes, token, job.restarts)
+        launch(line, state / STATUS, settings.threads)
+        fence(state, token)
         _publish(model, job, pairs[0][1].names, settings)
     # The model is published: a later run of the same training starts afresh and gives the same.
     shutil.rmtree(state)
     with suppress(OSError):
         room.rmdir()
+
+
+def class_weights(settings: Settings, split: dict[str, Any], classes: tuple[str, ...]) -> tuple[float, ...]:
+    """How much a pixel of each class counts, if not all alike."""
+    from eopipe.training.losses import balanced
+
+    return balanced(split["pixels"]["train"], classes) if settings.class_weights == "balanced" else ()
 
 
 def key(sources: Sources, settings: Settings) -> str:
@@ -58,9 +82,42 @@ def key(sources: Sources, settings: Settings) -> str:
         "labels": sorted(digest(p) for p in sources.labels),
         "chips": digest(sources.chips),
         "statistics": digest(sources.statistics),
-        "settings": asdict(settings),
+        "settings": settings.deciding(),
     }
+    if sources.init:
+        told["init"] = digest(sources.init)
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def identity(sources: Sources, job: Job) -> dict[str, Any]:
+    """All that decides the weights, by name, so that a difference can be told."""
+    data: dict[str, Any] = {
+        "tiles": {p.name: digest(p) for p in sources.tiles},
+        "labels": {p.name: digest(p) for p in sources.labels},
+        "chips": digest(sources.chips),
+        "statistics": digest(sources.statistics),
+        "init": digest(sources.init) if sources.init else None,
+    }
+    tensors = job.architecture.build().state_dict()
+    told = {
+        "data": data,
+        "settings": job.settings.deciding(),
+        "tensors": {name: list(value.shape) for name, value in tensors.items()},
+        # The same settings give other weights with other code.
+        "revision": {"eopipe": stage("train").revision, "torch": version("torch")},
+    }
+    return cast(dict[str, Any], json.loads(json.dumps(told)))
+
+
+def claim(sources: Sources, job: Job) -> None:
+    """Write down whose state a folder is. Raises BadInputError, with what differs, if it is another training's."""
+    mine, path = identity(sources, job), Path(job.state) / IDENTITY
+    if path.exists():
+        refuse_other(path, mine, read_json(path))
+    for other, what in other_states(Path(job.state).parent, Path(job.state), mine):
+        log.warning("event=other-state folder=%s differs=%r", other.name, what)
+    with publish(path) as draft:
+        write_json(draft, mine)
 
 
 def make_job(
@@ -74,8 +131,15 @@ def make_job(
     """Check what can be checked before torchrun starts."""
     pairs = pair(sources.tiles, sources.labels)
     bands, classes = pairs[0][0].names, pairs[0][1].names
-    architecture = Architecture(settings.architecture, len(bands), len(classes), settings.width, settings.depth)
-    architecture.build()
+    if wrong := settings.conflicts():
+        raise UsageError("; ".join(wrong))
+    sizes = (len(bands), len(classes), settings.width, settings.depth)
+    architecture = Architecture(settings.architecture, *sizes, bands, settings.arguments)
+    prepare(architecture.build(), settings)
+    if settings.patience and not len(split["samples"]["val"]):
+        raise UsageError("train.patience waits for a better epoch, but the split has no val chips; set it to 0")
+    if sources.init:
+        check_initial(sources.init, architecture, bands)
     if split["chip"] % architecture.factor:
         raise UsageError(
             f"chips of {split['chip']} pixels cannot be halved {settings.depth} times; "
@@ -91,18 +155,24 @@ def make_job(
         normaliser=normalise,
         chip=split["chip"],
         settings=settings,
+        init=str(sources.init.resolve()) if sources.init else None,
         **knobs,
     )
-    # A reader tells which scene lacks a band.
-    job.reader()
+    # Tells which scene lacks a band.
+    sources_of(pairs, bands)
     return job
 
 
 def _publish(model: Path, job: Job, classes: tuple[str, ...], settings: Settings) -> None:
     from safetensors.torch import load_file
 
+    from eopipe.models.lora import merged
+
     last = steps(Path(job.state))[-1]
+    chosen = (best(Path(job.state)) if settings.patience else None) or last
+    weights = merged(load_file(chosen / f"{'ema' if settings.ema else 'model'}.safetensors"))
     trained = Trained(job.architecture, job.bands, classes, job.normaliser, job.chip)
     history = read_json(last / "state.json")["history"]
     with publish(model, folder=True) as draft:
-        write_trained(draft, trained, load_file(last / "model.safetensors"), history, asdict(settings))
+        write_trained(draft, trained, weights, history, settings.deciding())
+        (draft / METRICS).write_bytes(payload(Path(job.state) / METRICS))

@@ -1,42 +1,78 @@
 """The program that torchrun starts on every rank: `python -m eopipe.training.worker JOB`."""
 
 import logging
+import os
+import signal
 import sys
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from eopipe.errors import EopipeError, is_full, no_space
-from eopipe.training.job import read_job
+from eopipe.training.failures import Failure, classify, note, noted
+from eopipe.training.job import Job, read_job
 from eopipe.training.signals import Stop
-from eopipe.training.world import die_with_parent, join, leave
+from eopipe.training.world import agent, attempt, die_with_parent, end, join
+
+if TYPE_CHECKING:
+    from eopipe.training.loop import Loop
+
+log = logging.getLogger("eopipe")
+STATUS = "status.json"
 
 
 def main() -> int:
-    """Train; leave the exit code in status.json, since torchrun reports 1 for everything."""
-    die_with_parent()
+    """Train; leave in status.json why it ended, since torchrun reports 1 for everything."""
+    die_with_parent(agent())
     stop = Stop()
     stop.listen()
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
-    logging.getLogger("eopipe").setLevel(logging.INFO)
+    log.setLevel(logging.INFO)
     job = read_job(Path(sys.argv[1]))
+    before = noted(Path(job.state) / STATUS)
+    if before and before.final and before.token == job.token:
+        # Another node met what no new try can heal.
+        return _give_up(before)
+    loop: list[Loop] = []
+    try:
+        _train(job, stop, loop)
+    except Exception as error:  # noqa: BLE001 - every error is told in status.json
+        return _failed(error, job, stop, loop[0] if loop else None)
+    return 0
+
+
+def _train(job: Job, stop: Stop, made: "list[Loop]") -> None:
     world = join(job.device, job.timeout_s, job.settings.threads)
     # Torch is loaded by now; the loop needs it at import.
-    from eopipe.training.checkpoint import write_status
     from eopipe.training.loop import Loop
 
-    failure: EopipeError | None = None
-    try:
-        Loop(job, world, stop).run()
-    except EopipeError as error:
-        failure = error
-    except OSError as error:
-        if not is_full(error):
-            raise
-        failure = no_space(Path(job.state))
-    if world.first or failure:
-        write_status(Path(job.state), failure)
-    leave()
-    return failure.code if failure else 0
+    made.append(Loop(job, world, stop))
+    made[0].run()
+
+
+def _failed(error: Exception, job: Job, stop: Stop, loop: "Loop | None") -> int:
+    found = classify(error, Path(job.state))
+    if loop:
+        # What is being written is worth keeping; a second failure says nothing new.
+        with suppress(Exception):
+            loop.keeper.finish()
+    step = loop.now.step if loop else 0
+    told = replace(found, step=step, token=job.token, attempt=attempt(), signal=stop.number)
+    if found.kind in {"bug", "memory", "reader"}:
+        log.error("event=failed kind=%s step=%d", found.kind, step, exc_info=error)
+    told = note(Path(job.state) / STATUS, told)
+    if told.final:
+        return _give_up(told)
+    log.warning("event=failed kind=%s step=%d reason=%r", told.kind, step, told.reason)
+    return told.code
+
+
+def _give_up(failure: Failure) -> int:
+    """End the agent too: it would start a group that is bound to fail again."""
+    if agent():
+        os.kill(agent(), signal.SIGTERM)
+    return failure.code
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main())

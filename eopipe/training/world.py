@@ -1,11 +1,15 @@
 """The world of a worker: rank, size, device. The only place that reads RANK and its kin."""
 
 import ctypes
+import logging
 import os
 import signal
+import sys
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
+
+from eopipe.watching.phases import phase
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +30,8 @@ class World:
         """Sum a tensor over all workers, in place."""
         import torch.distributed as dist
 
-        dist.all_reduce(values)
+        with phase("communication"):
+            dist.all_reduce(values)
         return values
 
     @property
@@ -51,13 +56,31 @@ def join(device: str, timeout_s: float, threads: int) -> World:
     return World(rank, size, place)
 
 
-def leave() -> None:
-    """Leave the process group."""
-    import torch.distributed as dist
+def end(code: int) -> NoReturn:
+    """End this process at once, with what it has said written out.
 
-    dist.destroy_process_group()
+    Taking a gloo group apart (torch 2.13) can wait for ever: its thread wants the lock of the interpreter to
+    drop a tensor, which the one that takes it apart holds.
+    """
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
-def die_with_parent() -> None:
+def agent() -> int:
+    """The process that started this worker, as it said; 0 outside eopipe's agent."""
+    return int(os.environ.get("EOPIPE_AGENT", "0"))
+
+
+def attempt() -> int:
+    """How often torchrun has started this group of workers again."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
+def die_with_parent(parent: int = 0) -> None:
     """Ask Linux to kill this process when its parent dies, so that no worker trains on alone."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if parent and os.getppid() != parent:
+        # It died before we could ask.
+        os.kill(os.getpid(), signal.SIGKILL)

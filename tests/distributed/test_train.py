@@ -11,7 +11,7 @@ from trainings import Training, payload, workers
 
 
 def test_training_learns_and_writes_no_pickle(undisturbed: dict[str, bytes]) -> None:
-    assert sorted(undisturbed) == ["history.json", "manifest.json", "model.json", "model.safetensors"]
+    assert sorted(undisturbed) == ["history.json", "manifest.json", "metrics.jsonl", "model.json", "model.safetensors"]
     epochs = json.loads(undisturbed["history.json"])["epochs"]
     assert [row["epoch"] for row in epochs] == [1, 2, 3]
     assert epochs[-1]["loss"] < 0.8 * epochs[0]["loss"]
@@ -64,13 +64,15 @@ def test_no_worker_outlives_a_killed_launcher(training: Training) -> None:
 
 
 def test_two_trainings_never_share_a_state(training: Training) -> None:
-    process = training.start()
+    # Long enough that the first still runs when the second has started.
+    process = training.start("--epochs", "200")
     training.wait_for_step(3, process)
-    second = training.run()
-    assert second.returncode == 2
-    assert f"already running (process {process.pid})" in second.stderr
+    second = training.run("--epochs", "200")
+    process.terminate()
     process.communicate(timeout=60)
-    assert process.returncode == 0
+    assert second.returncode == 2
+    assert f"already running (process {process.pid} on " in second.stderr
+    assert process.returncode == 75, "the first one was not disturbed"
 
 
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(

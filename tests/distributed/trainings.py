@@ -1,5 +1,6 @@
 """A training as a process, and what is left of it."""
 
+import os
 import subprocess
 import sys
 import time
@@ -7,6 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from eopipe.cli import main
+from eopipe.samples.chips import pair
+from eopipe.samples.splits import read_split
+from eopipe.samples.statistics import normaliser, read_statistics
+from eopipe.training.job import Settings
+from eopipe.training.run import Sources, claim, make_job
 
 
 @dataclass(frozen=True)
@@ -51,8 +57,13 @@ class Training:
         pipe = subprocess.PIPE
         return subprocess.Popen(self.command(*more), stdout=pipe, stderr=pipe, text=True, start_new_session=True)
 
-    def run(self, *more: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(self.command(*more), capture_output=True, text=True, timeout=180, check=False)
+    def run(self, *more: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+        place = os.environ | environment
+        return subprocess.run(self.command(*more), capture_output=True, text=True, timeout=180, check=False, env=place)
+
+    def newest(self) -> int:
+        """The step of the newest checkpoint."""
+        return max((int(path.name[5:]) for path in self.state.glob("*/step-*")), default=0)
 
     def wait_for_step(self, step: int, process: "subprocess.Popen[str]") -> None:
         """Wait until a checkpoint of at least this step is there."""
@@ -78,3 +89,31 @@ def workers(folder: Path) -> list[int]:
         if str(folder).encode() in told:
             found.append(int(path.parent.name))
     return found
+
+
+def agent(folder: Path) -> int:
+    """The torchrun agent of a training."""
+    return _running(folder, b"eopipe.training.agent")[0]
+
+
+def ranks(folder: Path) -> list[int]:
+    """The workers of a training."""
+    return _running(folder, b"-u\0-m\0eopipe.training.worker")
+
+
+def _running(folder: Path, what: bytes) -> list[int]:
+    return [pid for pid in sorted(workers(folder)) if what in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def prepare(data: Data, state: Path) -> Path:
+    """The job file of a training of 30 or so small steps, each with a checkpoint."""
+    tiles, labels = tuple(map(Path, data.tiles)), (data.root / "all.zarr",)
+    sources = Sources(tiles, labels, data.root / "split.json", data.root / "statistics.json")
+    settings = Settings("unet", 4, 2, 4, 8, 1e-3, 0.01, 0.1, ("symmetries",), "fp32", 0, 2, 1)
+    normalise = normaliser(read_statistics(sources.statistics), pair(tiles, labels)[0][0].names)
+    knobs = {"device": "cpu", "checkpoint_every": 1, "keep": 2, "cache_mb": 64, "timeout_s": 60.0}
+    state.mkdir(parents=True)
+    job = make_job(sources, state, read_split(sources.chips), normalise, settings, knobs)
+    claim(sources, job)
+    job.write(state / "job.json")
+    return state / "job.json"

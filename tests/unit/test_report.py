@@ -336,6 +336,23 @@ def test_without_true_colour_the_first_band_is_shown(tmp_path: Path) -> None:
     assert np.ptp(quicklook[..., 0]) > 100
 
 
+def test_the_losses_of_single_steps_lie_behind_those_of_the_epochs(tmp_path: Path) -> None:
+    run = finish(tmp_path / "run")
+    _, before, _ = run.report()
+    rows: list[dict[str, object]] = [{"event": "step", "step": n, "loss": 1 / n} for n in range(1, 601)]
+    rows.insert(50, {"event": "epoch", "step": 50, "epoch": 1})
+    (run.ports["model"][0] / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    _, after, _ = run.report()
+    assert 'class="faint"' not in before
+    (path,) = re.findall(r'<g class="faint"><path d="M([^"]*)"', after)
+    places = [tuple(map(float, point.split())) for point in path.split("L")]
+    assert len(places) == 200
+    # As wide as the epochs, and falling: the vertical of an SVG points down.
+    assert places[-1][0] - places[0][0] > 250
+    assert [y for _, y in places] == sorted(y for _, y in places)
+    assert run.report()[1] == after
+
+
 def test_scores_that_are_not_defined_show_as_a_dash(tmp_path: Path) -> None:
     run = finish(tmp_path / "run")
     run.edit("metrics", lambda told: told["model"].update(accuracy=None, miou=None, kappa=None))

@@ -1,6 +1,7 @@
 rule train:
     "Train on the chips with torchrun; goes on from its checkpoint after a failure."
     input:
+        **eo.named_files(config, "train"),
         tiles=each_image,
         labels=each_label,
         chips=f"{RESULTS}/split.json",

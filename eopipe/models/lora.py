@@ -1,0 +1,54 @@
+"""Low-rank changes of frozen layers (Hu et al. 2021, arXiv:2106.09685), through peft (the extra `lora`).
+
+Only the changes are trained; the published model has them added to its weights and needs no peft.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from eopipe.errors import UsageError
+from eopipe.models.making import own_name
+
+BASE, DOWN, UP = ".base_layer.", ".lora_A.default.", ".lora_B.default."
+
+
+def adapt(module: nn.Module, prefixes: tuple[str, ...], rank: int) -> nn.Module:
+    """Let the linear layers and convolutions that `freeze` froze learn a change of this rank; gives the module.
+
+    Rank 0 leaves it as it is. What was not frozen learns as before. Raises UsageError without peft, and where
+    nothing is frozen that could learn so.
+    """
+    if not rank:
+        return module
+    try:
+        from peft import LoraConfig, inject_adapter_in_model
+    except ImportError as error:
+        raise UsageError("train.lora needs peft; install eopipe[lora], or set it to 0") from error
+    names = [name for name, layer in module.named_modules() if _fits(layer) and own_name(name).startswith(prefixes)]
+    if not names:
+        raise UsageError("train.lora changes layers that train.freeze names; it names none with weights of two sides")
+    learns = {name for name, value in module.named_parameters() if value.requires_grad}
+    inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=rank, target_modules=names), module)
+    for name, value in module.named_parameters():
+        value.requires_grad_(name in learns or ".lora_" in name)
+    return module
+
+
+def _fits(layer: nn.Module) -> bool:
+    return isinstance(layer, nn.Linear) or (isinstance(layer, nn.Conv2d) and layer.groups == 1)
+
+
+def merged(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of a model with their changes added, under the names that they had before."""
+    plain = {name: value for name, value in weights.items() if ".lora_" not in name}
+    return {name.replace(BASE, "."): _changed(name, value, weights) for name, value in plain.items()}
+
+
+def _changed(name: str, value: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
+    down = weights.get(name.replace(BASE, DOWN))
+    if BASE not in name or down is None:
+        return value
+    up = weights[name.replace(BASE, UP)]
+    return value + torch.einsum("or,ri...->oi...", up.flatten(1), down)

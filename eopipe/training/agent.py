@@ -1,0 +1,75 @@
+"""torchrun's agent, hardened: `python -m eopipe.training.agent STATUS TOKEN TORCHRUN-WORDS`.
+
+A second signal does not cut short what the first began, and how the first worker failed is written down.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from eopipe.training.failures import Failure, note
+from eopipe.training.world import die_with_parent
+
+HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
+LAUNCHER, AGENT = "EOPIPE_LAUNCHER", "EOPIPE_AGENT"
+
+
+def main() -> int:
+    """Run torchrun with these words; 1 when the workers failed or a signal ended them."""
+    die_with_parent(int(os.environ.get(LAUNCHER, "0")))
+    from torch.distributed import run
+    from torch.distributed.elastic.multiprocessing import PContext, SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    status, token, *words = sys.argv[1:]
+    os.environ[AGENT] = str(os.getpid())
+    PContext.start = _minding(PContext.start)  # type: ignore[method-assign,assignment]
+    try:
+        run.main(words)
+    except ChildFailedError as error:
+        rank, first = error.get_first_failure()
+        if first.exitcode < 0:
+            note(Path(status), killed(rank, -first.exitcode, int(token)))
+        return 1
+    except SignalException:
+        return 1
+    return 0
+
+
+def killed(rank: int, number: int, token: int) -> Failure:
+    """What to tell of a worker that a signal ended, again and again."""
+    name = signal.Signals(number).name
+    reason = (
+        f"worker {rank} was ended by {name} more often than it is started again; {name} often means that memory "
+        "ran out: lower train.batch or train.cache_mb, or ask for more memory, and run the same command again"
+    )
+    return Failure("killed", 6, reason, final=True, token=token)
+
+
+def _minding(start: Callable[[Any], None]) -> Callable[[Any], None]:
+    def started(workers: Any) -> None:
+        start(workers)
+        # torchrun raises in its handler; a second one would end it while its workers still save.
+        for number in HANDLED:
+            signal.signal(number, once(signal.getsignal(number)))
+
+    return started
+
+
+def once(handler: Any) -> Callable[[int, FrameType | None], None]:
+    """A handler that passes on the first signal and then ignores all of them."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        for other in HANDLED:
+            signal.signal(other, signal.SIG_IGN)
+        handler(number, frame)
+
+    return handle
+
+
+if __name__ == "__main__":
+    sys.exit(main())

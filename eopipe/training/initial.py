@@ -1,0 +1,77 @@
+"""A training may begin with the weights of a trained eopipe model; nothing is ever unpickled for it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eopipe.errors import BadInputError, RefusedError
+from eopipe.models import Architecture
+from eopipe.models.trained import CARD, read_trained
+from eopipe.publish import verify
+from eopipe.training.identity import differences
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from eopipe.training.job import Job, Settings
+
+# Formats that may run code when they are read: pickles, and the metadata of torch.distributed.checkpoint.
+PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle", ".distcp", ".metadata", ".joblib", ".npy")
+
+
+def check_initial(folder: Path, architecture: Architecture, bands: tuple[str, ...]) -> None:
+    """Check a model to begin with, by its JSON and its manifest only.
+
+    Raises RefusedError for what would have to be unpickled, BadInputError for another architecture or other
+    bands, IntegrityError for a damaged folder.
+    """
+    found = _pickled(folder)
+    if found:
+        raise RefusedError(
+            f"{found} is a pickle, which runs code when it is read, so it is not opened; "
+            "give train.init the folder of a model that eopipe trained (safetensors and JSON)"
+        )
+    if not (folder / CARD).is_file():
+        raise BadInputError(f"{folder} has no {CARD}; train.init takes the folder of a model that eopipe trained")
+    verify(folder)
+    its = read_trained(folder)
+    wrong = list(differences(_needs(architecture, bands), _needs(its.architecture, its.bands)))
+    if wrong:
+        raise BadInputError(f"{folder} does not fit this training: {'; '.join(wrong)}; set train to the same")
+
+
+def _needs(architecture: Architecture, bands: tuple[str, ...]) -> dict[str, object]:
+    names = ("name", "classes", "width", "depth")
+    return {"bands": bands} | {f"architecture.{name}": getattr(architecture, name) for name in names}
+
+
+def _pickled(path: Path) -> Path | None:
+    """A file that is a pickle by its name or first bytes: the path itself or one in this folder."""
+    there = [path] if path.is_file() else sorted(path.rglob("*")) if path.is_dir() else []
+    return next((p for p in there if p.is_file() and (_named(p) or _begins(p))), None)
+
+
+def _named(path: Path) -> bool:
+    return path.suffix in PICKLED or path.name in PICKLED
+
+
+def _begins(path: Path) -> bool:
+    """Whether a file begins as a pickle (protocol 2 to 5) or as the zip that torch.save writes."""
+    with path.open("rb") as file:
+        first = file.read(4)
+    return first == b"PK\x03\x04" or (first[:1] == b"\x80" and first[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"))
+
+
+def prepare(module: "nn.Module", settings: "Settings") -> "nn.Module":
+    """Settle which parts of a model learn, and which of them by low-rank changes only."""
+    from eopipe.models.lora import adapt
+    from eopipe.models.making import freeze
+
+    return adapt(freeze(module, settings.freeze), settings.freeze, settings.lora)
+
+
+def begin(job: "Job") -> "nn.Module":
+    """The model of a job as its first step finds it: fresh, or with the weights of `init`."""
+    module = job.architecture.build()
+    if job.init:
+        module.load_state_dict(read_trained(Path(job.init)).build(Path(job.init)).state_dict())
+    return module

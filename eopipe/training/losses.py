@@ -1,0 +1,144 @@
+"""Losses as a sum and the weight it stands for, so that sums and weights of parts add up to the mean of the whole.
+
+Cross entropy, focal and Huber loss are sums over pixels. Dice and Lovász-softmax are no sums over pixels: they
+are defined for each sample (chip) alone, and their weight is the number of samples. So the mean over a global
+batch is the same however its samples are dealt out to workers or micro-batches.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from eopipe.store import NO_LABEL
+
+if TYPE_CHECKING:
+    from eopipe.training.job import Settings
+
+# Logits (N, class, H, W) and labels (N, H, W), 255 where there is none, to a sum and its weight (float64).
+Loss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+GAMMA = 2.0
+
+
+def loss_of(settings: "Settings") -> Loss:
+    """The loss that the settings name, with the weights of the classes where they tell them."""
+    weights = tuple(settings.weights)
+    losses: dict[str, Loss] = {
+        "cross_entropy": lambda logits, labels: cross_entropy(logits, labels, weights),
+        "focal": lambda logits, labels: focal(logits, labels, weights),
+        "dice": dice,
+        "lovasz": lovasz,
+    }
+    return losses[settings.loss]
+
+
+def balanced(pixels: dict[str, int], classes: tuple[str, ...]) -> tuple[float, ...]:
+    """Weights that let each class count alike: pixels / (classes * pixels of the class) (King and Zeng 2001).
+
+    `pixels` counts those of the training split by class. A class without any pixel gets weight 0.
+    """
+    counts = [pixels.get(name, 0) for name in classes]
+    present = sum(count > 0 for count in counts)
+    return tuple(round(sum(counts) / (present * count), 6) if count else 0.0 for count in counts)
+
+
+def cross_entropy(logits_NCHW: Tensor, labels_NHW: Tensor, weights: tuple[float, ...] = ()) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of each labelled pixel times the weight of its class; the weight is the sum of those."""
+    flat, labels = _by_pixel(logits_NCHW), labels_NHW.flatten()
+    weight = _class_weights(weights, flat)
+    total = functional.cross_entropy(flat, labels, weight, ignore_index=NO_LABEL, reduction="sum")
+    return total, _weight(labels, weight)
+
+
+def focal(logits_NCHW: Tensor, labels_NHW: Tensor, weights: tuple[float, ...] = ()) -> tuple[Tensor, Tensor]:
+    """Cross-entropy times (1 - p)**2, which leaves easy pixels out (Lin et al. 2017, arXiv:1708.02002)."""
+    flat, labels = _by_pixel(logits_NCHW), labels_NHW.flatten()
+    weight = _class_weights(weights, flat)
+    known = -functional.cross_entropy(flat, labels, ignore_index=NO_LABEL, reduction="none")
+    # An ignored pixel has log p = 0, so p = 1, and adds nothing.
+    lost = -((1 - known.exp()).clamp(min=0) ** GAMMA) * known
+    if weight is not None:
+        lost = lost * _of_labels(labels, weight)
+    return lost.sum(), _weight(labels, weight)
+
+
+def dice(logits_NCHW: Tensor, labels_NHW: Tensor) -> tuple[Tensor, Tensor]:
+    """1 - the soft Dice coefficient of each sample, averaged over its classes (Milletari et al., arXiv:1606.04797).
+
+    The coefficient is 2 sum(p t) / (sum(p) + sum(t)) over the labelled pixels. Classes that a sample's labels do
+    not show do not count for it.
+    """
+    chances, truth, _ = _by_sample(logits_NCHW, labels_NHW)
+    area = truth.sum(2)
+    score = 2 * (chances * truth).sum(2) / (chances.sum(2) + area).clamp(min=1e-12)
+    return _over_samples(1 - score, area > 0)
+
+
+def lovasz(logits_NCHW: Tensor, labels_NHW: Tensor) -> tuple[Tensor, Tensor]:
+    """The Lovász extension of 1 - IoU of each sample, averaged over its classes (Berman et al. 2018, arXiv:1705.08790).
+
+    Classes that a sample's labels do not show do not count for it.
+    """
+    chances, truth, there = _by_sample(logits_NCHW, labels_NHW)
+    errors = (truth - chances).abs() * there
+    # Ignored pixels have error 0 and belong to no class: sorted last, they change nothing.
+    sorted_errors, order = errors.sort(stable=True, dim=2, descending=True)
+    slope = _jaccard_slope(truth.gather(2, order).long(), there.expand_as(truth).gather(2, order).long())
+    return _over_samples((sorted_errors * slope.to(errors)).sum(2), truth.sum(2) > 0)
+
+
+def _jaccard_slope(truth_NCP: Tensor, there_NCP: Tensor) -> Tensor:
+    """What each pixel adds to 1 - IoU when errors are taken in their order (algorithm 1 of the paper), float64."""
+    # Sums of whole numbers are exact in any order, also on a GPU.
+    area = truth_NCP.sum(2, keepdim=True)
+    hit = area - truth_NCP.cumsum(2)
+    union = area + (there_NCP - truth_NCP).cumsum(2)
+    lost = 1 - hit.double() / union.clamp(min=1)
+    return torch.cat([lost[..., :1], lost[..., 1:] - lost[..., :-1]], 2)
+
+
+def huber(found: Tensor, truth: Tensor, delta: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Huber's loss of values (any shape) where the truth is finite (Huber 1964, doi:10.1214/aoms/1177703732)."""
+    there = torch.isfinite(truth)
+    safe = torch.where(there, truth, found.detach())
+    return functional.huber_loss(found, safe.to(found), reduction="sum", delta=delta), there.sum().double()
+
+
+def _by_pixel(logits_NCHW: Tensor) -> Tensor:
+    """Logits (pixel, class); the 2-d kernels of CUDA would not be exact."""
+    return _wide(logits_NCHW.permute(0, 2, 3, 1).flatten(0, 2))
+
+
+def _wide(logits: Tensor) -> Tensor:
+    return logits if logits.dtype == torch.float64 else logits.float()
+
+
+def _by_sample(logits_NCHW: Tensor, labels_NHW: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Probabilities and truth (N, class, pixel), 0 where there is no label, and where there is one (N, 1, pixel)."""
+    classes = logits_NCHW.shape[1]
+    there = (labels_NHW != NO_LABEL).flatten(1)[:, None]
+    chances = _wide(logits_NCHW).softmax(1).flatten(2) * there
+    numbers = torch.arange(classes, device=labels_NHW.device)[:, None]
+    return chances, (labels_NHW.flatten(1)[:, None] == numbers).to(chances), there
+
+
+def _over_samples(lost_NC: Tensor, shown_NC: Tensor) -> tuple[Tensor, Tensor]:
+    """The sum over samples of their mean over the classes shown, and the number of samples that show any."""
+    count = shown_NC.sum(1)
+    return ((lost_NC * shown_NC).sum(1) / count.clamp(min=1)).sum(), (count > 0).sum().double()
+
+
+def _class_weights(weights: tuple[float, ...], like: Tensor) -> Tensor | None:
+    return like.new_tensor(weights) if weights else None
+
+
+def _of_labels(labels: Tensor, weight: Tensor) -> Tensor:
+    there = labels != NO_LABEL
+    return weight[torch.where(there, labels, 0)] * there
+
+
+def _weight(labels: Tensor, weight: Tensor | None) -> Tensor:
+    there = labels != NO_LABEL
+    return (there if weight is None else _of_labels(labels, weight)).sum(dtype=torch.float64)

@@ -1,0 +1,60 @@
+"""The program that fills slots of a ring: `python -m eopipe.training.producer`, started by `crew`.
+
+It reads lines of JSON: first what to cut from and where the ring is, then pieces of batches, and answers each with
+a line: the slot, or an error. It ends with its input, or with its parent.
+"""
+
+import json
+import os
+import sys
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from eopipe.errors import EopipeError
+from eopipe.samples.cutting import Cutter, Piece, Source
+from eopipe.training.ring import Ring, Shape
+from eopipe.training.world import die_with_parent
+
+
+@dataclass(frozen=True)
+class Brief:
+    """What a producer is told first; `budget` is in bytes."""
+
+    sources: list[Source]
+    ring: Shape
+    budget: int
+
+    def cutter(self) -> Cutter:
+        """Cuts what the ring holds."""
+        return Cutter(self.sources, self.ring.chip, np.dtype(self.ring.dtype), self.budget)
+
+    def line(self, file: int) -> str:
+        """The brief as a line, with the ring's file and the parent."""
+        return json.dumps(asdict(self) | {"file": file, "parent": os.getpid()})
+
+
+def main() -> int:
+    """Fill slots until the input ends."""
+    told = json.loads(sys.stdin.readline())
+    die_with_parent(told["parent"])
+    brief = Brief([Source(**source) for source in told["sources"]], Shape(**told["ring"]), told["budget"])
+    ring, cutter = Ring(brief.ring, told["file"]), brief.cutter()
+    for line in sys.stdin:
+        print(json.dumps(_fill(json.loads(line), ring, cutter)), flush=True)
+    return 0
+
+
+def _fill(told: dict[str, Any], ring: Ring, cutter: Cutter) -> dict[str, Any]:
+    slot = int(told["slot"])
+    try:
+        for scene, window, places, corners in told["pieces"]:
+            cutter.cut(Piece(scene, tuple(window) if window else None, places, corners), ring.slots[slot])
+    except EopipeError as error:
+        return {"code": error.code, "reason": str(error)}
+    return {"slot": slot}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""Chips beside their labels and what the model finds, as one PNG."""
+
+from io import BytesIO
+
+import numpy as np
+import numpy.typing as npt
+
+MOST, GAP = 4, 2
+# Colours that stay apart for eyes that confuse red and green (Okabe and Ito 2008); then by hue.
+COLORS = ("#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7", "#999999")
+NOTHING = 24
+
+Bytes = npt.NDArray[np.uint8]
+
+
+def png(
+    images_NCHW: npt.NDArray[np.float32],
+    truth_NHW: npt.NDArray[np.int64],
+    found_NHW: npt.NDArray[np.int64],
+    bands: tuple[str, ...],
+    no_label: int,
+) -> bytes:
+    """Rows of chip, label and prediction, each (H, W), for the first chips of a batch; `bands` names the channels."""
+    from PIL import Image
+
+    rows = [
+        _row(natural(image, bands), paint(truth, no_label), paint(found, no_label))
+        for image, truth, found in list(zip(images_NCHW, truth_NHW, found_NHW, strict=True))[:MOST]
+    ]
+    file = BytesIO()
+    Image.fromarray(np.concatenate(rows)).save(file, "PNG")
+    return file.getvalue()
+
+
+def _row(*parts: Bytes) -> Bytes:
+    """Pictures (H, W, 3) side by side, with a gap around them."""
+    return np.concatenate([np.pad(part, ((GAP, 0), (GAP, 0), (0, 0))) for part in parts], axis=1)
+
+
+def natural(image_CHW: npt.NDArray[np.float32], bands: tuple[str, ...]) -> Bytes:
+    """Red, green and blue where they are there, else the first band in grey: (H, W, 3), stretched."""
+    names = ("red", "green", "blue")
+    chosen = [bands.index(name) for name in names] if set(names) <= set(bands) else [0, 0, 0]
+    picked = np.nan_to_num(image_CHW[chosen]).transpose(1, 2, 0)
+    low, high = np.percentile(picked, (2, 98))
+    stretched: Bytes = (np.clip((picked - low) / max(float(high - low), 1e-9), 0, 1) * 255).astype(np.uint8)
+    return stretched
+
+
+def paint(classes_HW: npt.NDArray[np.int64], no_label: int) -> Bytes:
+    """A colour a class, (H, W, 3); dark where there is no label."""
+    palette = np.array([[int(color[at : at + 2], 16) for at in (1, 3, 5)] for color in COLORS], np.uint8)
+    painted: Bytes = palette[classes_HW % len(COLORS)]
+    painted[classes_HW == no_label] = NOTHING
+    return painted

@@ -1,0 +1,104 @@
+"""Ranks of a training as forks of one process that has loaded torch: a restart costs a tenth of a second.
+
+`python forks.py JOB SEED EVENTS` disturbs a training at that many random moments and runs it again after each, as
+torchrun and a scheduler would; it prints what it did.
+"""
+
+import os
+import random
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from eopipe.training import loop, worker
+from eopipe.training.checkpoint import steps
+from eopipe.training.job import read_job
+
+RANKS = 2
+EVENTS = ("kill 0", "kill 1", "kill all", "TERM", "USR1", "INT")
+
+
+def start(job: str) -> list[int]:
+    """Fork the ranks of one try."""
+    with socket.socket() as room:
+        room.bind(("127.0.0.1", 0))
+        port = room.getsockname()[1]
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(RANKS)}
+    pids = []
+    for rank in range(RANKS):
+        pid = os.fork()
+        if pid == 0:
+            os.environ.update(place | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
+            sys.argv = ["worker", job]
+            code = 1
+            try:
+                code = worker.main()
+            finally:
+                os._exit(code)
+        pids.append(pid)
+    return pids
+
+
+def newest(state: Path) -> int:
+    found = steps(state)
+    return int(found[-1].name[5:]) if found else 0
+
+
+def disturb(event: str, pids: list[int]) -> None:
+    kind, _, which = event.partition(" ")
+    number = getattr(signal, f"SIG{kind.upper()}")
+    for rank, pid in enumerate(pids):
+        if which in ("", "all", str(rank)):
+            os.kill(pid, number)
+
+
+def gone(pids: list[int], seconds: float) -> bool:
+    """Whether all have ended by then."""
+    until, look = time.monotonic() + seconds, os.WEXITED | os.WNOWAIT | os.WNOHANG
+    while time.monotonic() < until:
+        if all(os.waitid(os.P_PID, pid, look) for pid in pids):
+            return True
+        time.sleep(0.002)
+    return False
+
+
+def codes(pids: list[int]) -> list[int]:
+    return [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+
+
+def alive(pids: list[int]) -> bool:
+    return all(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z" for pid in pids)
+
+
+def main() -> int:
+    path, seed, events = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    draw, state = random.Random(seed), Path(read_job(Path(path)).state)
+    done = 0
+    while done < events:
+        (state / worker.STATUS).unlink(missing_ok=True)
+        pids, event, at = start(path), draw.choice(EVENTS), newest(state) + draw.choice((0, 1, 1, 2))
+        while newest(state) < at and alive(pids):
+            time.sleep(0.002)
+        time.sleep(draw.uniform(0, 0.05))
+        assert alive(pids), "it ended by itself"
+        disturb(event, pids)
+        if not gone(pids, 3 if event.startswith("kill") else 25):
+            # The one that is left waits for the other; torchrun would end it.
+            assert event.startswith("kill"), f"alive 25 s after {event}"
+            disturb("kill", pids)
+        done += 1
+        print(event, newest(state), *codes(pids), flush=True)
+    (state / worker.STATUS).unlink(missing_ok=True)
+    ended = codes(start(path))
+    print("end", newest(state), *ended, flush=True)
+    return max(map(abs, ended))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    assert loop
+    sys.exit(main())

@@ -1,0 +1,40 @@
+"""Processes that read chips change no byte of a model, and one that is killed costs no training."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from trainings import Training, payload, workers
+
+READERS = ("--workers", "1")
+
+
+def readers(folder: Path) -> list[int]:
+    """The processes that read chips for the workers of a training."""
+    theirs, found = set(workers(folder)), []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            command, parent = (path / "cmdline").read_bytes(), (path / "stat").read_text().rpartition(")")[2].split()[1]
+        except OSError:
+            continue
+        if b"eopipe.training.producer" in command and int(parent) in theirs:
+            found.append(int(path.name))
+    return found
+
+
+def test_a_killed_reader_is_started_again_and_the_model_has_the_bytes_of_a_training_without_readers(
+    training: Training, undisturbed: dict[str, bytes]
+) -> None:
+    process = training.start(*READERS)
+    until = time.monotonic() + 120
+    # One for each of two workers; they start with the first batch.
+    while len(found := readers(training.folder)) < 2 and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.01)
+    assert len(found) == 2
+    os.kill(found[0], signal.SIGKILL)
+    _, told = process.communicate(timeout=240)
+    assert process.returncode == 0, told
+    assert "a process that reads chips was killed by signal 9" in told
+    assert payload(training.model) == undisturbed
+    assert not readers(training.folder)

@@ -1,0 +1,106 @@
+"""Losses, averages, early stops, changes of light and other models, from the command line to the map."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from trainings import Data, Training, payload, run_stage
+
+from eopipe.training.schedule import best
+
+RICH = ("--epochs", "4", "--width", "8", "--loss", "lovasz", "--ema", "0.9", "--patience", "2")
+RICH += ("--augment", "symmetries", "brightness", "haze", "bands", "--schedule", "linear", "--checkpoint-every", "2")
+
+
+def history(training: Training) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = json.loads((training.model / "history.json").read_text())["epochs"]
+    return rows
+
+
+def test_a_training_with_all_of_it_is_resumed_to_the_bit(training: Training, tmp_path: Path) -> None:
+    whole = replace(training, folder=tmp_path / "whole", settings=RICH)
+    assert whole.run().returncode == 0
+    cut = replace(training, folder=tmp_path / "cut", settings=RICH)
+    process = cut.start()
+    cut.wait_for_step(3, process)
+    process.kill()
+    process.communicate()
+    done = cut.run()
+    assert done.returncode == 0, done.stderr
+    assert "event=resume" in done.stderr
+    same = ("model.safetensors", "history.json", "model.json")
+    assert {n: payload(cut.model)[n] for n in same} == {n: payload(whole.model)[n] for n in same}
+    assert len(history(whole)) <= 4
+
+
+def test_a_training_that_gets_no_better_stops_and_publishes_its_best(training: Training, tmp_path: Path) -> None:
+    # A constant rate, so that a shorter training takes the same steps.
+    # Far too high, so that it gets worse.
+    asked = ("--class-weights", "balanced", "--schedule", "constant", "--warmup", "0", "--learning-rate", "0.02")
+    patient = replace(
+        training, folder=tmp_path / "patient", settings=(*asked, "--width", "8", "--epochs", "9", "--patience", "1")
+    )
+    done = patient.run()
+    assert done.returncode == 0, done.stderr
+    rows = history(patient)
+    top = best(rows)
+    assert top is not None
+    assert top + 2 == len(rows) < 9
+    short = replace(training, folder=tmp_path / "short", settings=(*asked, "--width", "8", "--epochs", str(top + 1)))
+    assert short.run().returncode == 0
+    assert payload(patient.model)["model.safetensors"] == payload(short.model)["model.safetensors"]
+
+
+def test_balanced_weights_are_those_of_the_training_split(training: Training, data: Data) -> None:
+    asked = ("--epochs", "1", "--width", "4", "--class-weights", "balanced", "--loss", "focal")
+    weighed = replace(training, settings=asked)
+    assert weighed.run().returncode == 0
+    told = json.loads((weighed.model / "model.json").read_text())["settings"]["weights"]
+    counts = json.loads((data.root / "split.json").read_text())["pixels"]["train"]
+    assert np.ptp([w * counts[name] for w, name in zip(told, ("non-forest", "forest"), strict=True)]) < 1
+
+
+@pytest.mark.parametrize(
+    "words", [("convnext", "--depth", "1"), ("temporal", "--freeze", "embed.")], ids=["convnext", "temporal"]
+)
+def test_other_models_go_all_the_way_to_the_map(training: Training, words: tuple[str, ...]) -> None:
+    asked = ("--epochs", "1", "--width", "4", "--architecture", *words)
+    other = replace(training, settings=asked)
+    done = other.run()
+    assert done.returncode == 0, done.stderr
+    tiles, folder = other.data.tiles[0], other.folder
+    maps = ("--classes", folder / "classes.tif", "--probabilities", folder / "probabilities.tif")
+    assert run_stage("predict", "--model", other.model, "--tiles", tiles, *maps) == 0
+    checked = ("--onnx", folder / "model.onnx", "--check", folder / "export.json")
+    assert run_stage("export", "--model", other.model, "--tiles", tiles, *checked) == 0
+    assert load_file(other.model / "model.safetensors")
+
+
+def test_what_cannot_be_trained_is_refused_before_it_starts(training: Training) -> None:
+    for words, why in (
+        (("--freeze", "encoder"), "train.freeze names encoder"),
+        (("--arguments", "size=tiny"), "UNet does not take size; it takes bands, classes, width, depth"),
+        (("--architecture", "convnext", "--arguments", "size=huge"), "there is no convnext of size huge"),
+    ):
+        done = replace(training, settings=words).run()
+        assert done.returncode == 2
+        assert why in done.stderr
+
+
+def test_frozen_parts_learn_a_low_rank_change_only(training: Training) -> None:
+    pytest.importorskip("peft")
+    asked = ("--epochs", "1", "--width", "4")
+    first = replace(training, folder=training.folder / "first", settings=asked)
+    assert first.run().returncode == 0
+    words = ("--init", str(first.model), "--freeze", "down.", "--lora", "1", "--ema", "0.5")
+    second = replace(training, folder=training.folder / "second", settings=(*asked, *words))
+    done = second.run()
+    assert done.returncode == 0, done.stderr
+    was, now = (load_file(one.model / "model.safetensors") for one in (first, second))
+    assert was.keys() == now.keys()
+    # A kernel (out, in, 3, 3) changes by a product of (out, 1) and (1, in x 3 x 3).
+    changes = [now[n] - was[n] for n in was if n.startswith("down.") and was[n].ndim == 4]
+    assert {np.linalg.matrix_rank(c.reshape(len(c), -1), tol=1e-6) for c in changes} == {1}

@@ -1,0 +1,124 @@
+"""Deterministic mode: one digest of the weights, whatever the number of workers."""
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from odd_models import BRIGHT
+from trainings import Data, Training, payload, workers
+from worlds import WAYS, trained
+
+from eopipe.training.feed import Feed, Wanted
+from eopipe.training.job import read_job
+
+SIZES = (1, 2, 4)
+DETERMINISTIC = [name for name in WAYS if name.startswith("deterministic") and not name.endswith("hungry")]
+
+
+@pytest.mark.parametrize("name", DETERMINISTIC)
+def test_t11_any_number_of_workers_gives_the_same_weights_and_losses(name: str) -> None:
+    runs = [trained()[size][name] for size in SIZES]
+    assert len({run["digest"] for run in runs}) == 1
+    assert runs[0]["losses"] == runs[1]["losses"] == runs[2]["losses"]
+
+
+def test_plain_ddp_does_not_so_the_test_above_can_fail() -> None:
+    assert len({trained()[size]["plain"]["digest"] for size in SIZES}) > 1
+
+
+def test_t11_two_then_one_then_four_workers_give_the_weights_of_one() -> None:
+    assert trained()[4]["chain"]["digest"] == trained()[1]["deterministic-batchwise"]["digest"]
+
+
+@pytest.mark.parametrize("name", ["deterministic", "deterministic-batchwise"])
+def test_t20_scores_of_chips_that_no_number_of_workers_divides_are_the_same(name: str) -> None:
+    scores = [trained()[size][name]["val"] for size in SIZES]
+    assert scores[0] == scores[1] == scores[2]
+
+
+def test_t20_no_chip_counts_twice_in_plain_mode() -> None:
+    pixels = [sum(row["pixels"] for row in trained()[size]["plain"]["val"]["per_class"].values()) for size in SIZES]
+    assert pixels[0] == pixels[1] == pixels[2]
+
+
+def test_recomputed_activations_change_no_bit() -> None:
+    runs = trained()[2]
+    assert runs["deterministic-recomputed"]["recompute"]
+    assert runs["deterministic-recomputed"]["losses"] == runs["deterministic"]["losses"][:8]
+    assert runs["recomputed"]["losses"] == runs["plain"]["losses"][:8]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_shard_that_does_not_fit_is_refused_instead_of_changing_the_weights(size: int) -> None:
+    run = trained()[size]["deterministic-hungry"]
+    assert run["error"] == "NoSpaceError"
+    assert "raise train.shards from 4" in run["reason"]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_t14_a_step_without_any_label_changes_nothing(size: int) -> None:
+    losses = trained()[size]["ignored"]["losses"]
+    assert losses[3] == 0
+    assert losses[4] > 0
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", ["dropping", "fp16", "fsdp-accumulated"])
+def test_a_resumed_training_ends_with_the_same_weights(size: int, name: str) -> None:
+    runs = trained()[size]
+    assert runs[f"{name}-resumed"]["digest"] == runs[name]["digest"]
+    assert runs[f"{name}-begun"]["digest"] != runs[name]["digest"]
+
+
+ALIKE = ("--epochs", "1", "--width", "8", "--checkpoint-every", "1", "--deterministic")
+
+
+def test_t11_a_model_is_the_same_file_by_file_after_a_change_of_processes(data: Data, tmp_path: Path) -> None:
+    one, changed = (Training(data, tmp_path / name, ALIKE) for name in ("one", "changed"))
+    for training in (one, changed):
+        training.folder.mkdir()
+    assert one.run("--processes", "1").returncode == 0
+    process = changed.start("--processes", "2")
+    changed.wait_for_step(2, process)
+    for pid in workers(changed.folder):
+        os.kill(pid, signal.SIGKILL)
+    process.communicate()
+    done = changed.run("--processes", "4")
+    assert done.returncode == 0, done.stderr
+    assert "event=resume" in done.stderr
+    assert payload(changed.model) == payload(one.model)
+
+
+def test_more_processes_than_shards_are_refused_before_torchrun(training: Training) -> None:
+    done = training.run("--deterministic", "--processes", "5")
+    assert done.returncode == 2
+    assert "train.processes 5 is more than train.shards 4" in done.stderr
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_t13_a_loss_that_is_not_finite_names_step_and_chips(
+    training: Training, monkeypatch: pytest.MonkeyPatch, processes: str
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    done = training.run("--architecture", "odd_models:Poisoned", "--processes", processes)
+    assert done.returncode == 7, done.stderr
+    told = done.stderr.splitlines()[-1]
+    named = re.findall(r"(S2_ROMANIA_\d+) \(row (\d+), column (\d+)\)", told)
+    assert re.search(r"at step \d+;", told)
+    assert named
+    (path,) = training.state.glob("*/job.json")
+    feed = Feed(read_job(path), torch.device("cpu"))
+    for scene, row, col in named:
+        assert chip(feed, scene, int(row), int(col)) > BRIGHT
+
+
+def chip(feed: Feed, scene: str, row: int, col: int) -> float:
+    """The brightest pixel of a training chip."""
+    for number, (_, y, x) in enumerate(feed.samples["train"].tolist()):
+        wanted = Wanted("train", feed.samples["train"][:1, 0] * 0 + number)
+        if (y, x) == (row, col) and feed.scenes(wanted) == [scene]:
+            return float(next(iter(feed.stream([wanted]))).images_NCHW.max())
+    raise LookupError((scene, row, col))

@@ -1,0 +1,143 @@
+"""A worker that trains on made-up chips in several ways, one after the other: `torchrun worker_of_worlds.py PLAN OUT`.
+
+PLAN is JSON: {name: {"settings": {...}, "model": "module:Class", "begin": STATE, "stop": STEP}}. The first worker
+writes OUT/name.json with losses and a digest of the weights, and OUT/name.safetensors with the state.
+"""
+
+import hashlib
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+
+from eopipe.models import Architecture
+from eopipe.training.dealing import deal
+from eopipe.training.engine import Engine
+from eopipe.training.feed import Batch, Wanted
+from eopipe.training.job import Settings
+from eopipe.training.metrics import confusion, scores
+from eopipe.training.rehearsal import Fit
+from eopipe.training.world import World, end, join
+
+PLAIN = {
+    "architecture": "unet",
+    "width": 8,
+    "depth": 2,
+    "epochs": 1,
+    "batch": 8,
+    "learning_rate": 1e-3,
+    "weight_decay": 1e-2,
+    "warmup": 0.1,
+    "augment": (),
+    "precision": "fp32",
+    "seed": 0,
+    "processes": 1,
+    "threads": 1,
+}
+BANDS, CHIP, COUNT, VAL = 3, 16, 43, 13
+
+
+def chips(numbers: np.ndarray, split: str = "train") -> Batch:
+    """Chips that can be learned: class 1 where the first band is above a mean of its surroundings; some ignored."""
+    images, labels = [np.zeros((0, BANDS, CHIP, CHIP), np.float32)], [np.zeros((0, CHIP, CHIP), np.int64)]
+    for number in numbers:
+        rng = np.random.default_rng((int(number), split == "val"))
+        image = rng.normal(size=(1, BANDS, CHIP, CHIP)).astype(np.float32)
+        label = (image[:, 0] + image[:, 1] > 0).astype(np.int64)
+        # Chips have very different numbers of labelled pixels, so a mean of means would not do.
+        label[:, : int(rng.integers(0, CHIP))] = 255
+        images.append(image)
+        labels.append(label)
+    return Batch(
+        torch.from_numpy(np.concatenate(images)), torch.from_numpy(np.concatenate(labels)), Wanted(split, numbers)
+    )
+
+
+def train(world: World, told: dict[str, Any], out: Path) -> dict[str, Any]:
+    settings = Settings(**PLAIN | told["settings"])
+    torch.manual_seed(settings.seed)
+    model = Architecture(settings.architecture, BANDS, 2, settings.width, settings.depth).build()
+    fit = Fit(settings.accumulate, told.get("recompute", False))
+    engine = Engine(model, settings, world, fit)
+    first = 0
+    if "begin" in told:
+        state: dict[str, dict[str, torch.Tensor]] = {}
+        for key, value in load_file(told["begin"]).items():
+            part, name = key.split("/", 1)
+            state.setdefault(part, {})[name] = value
+        engine.load(state)
+        first = told["first"]
+    losses, steepness, left_out = [], [], 0
+    for step in range(first, told.get("steps", 20)):
+        numbers = np.random.default_rng((settings.seed, step)).permutation(COUNT)[: settings.batch]
+        mine = np.concatenate(deal(numbers, settings, world.rank, world.size))
+        batch = chips(mine)
+        if told.get("ignored") == step:
+            batch = replace(batch, labels_NHW=torch.full_like(batch.labels_NHW, 255))
+        before = digest(engine)
+        found = engine.step(batch, step, settings.learning_rate, torch.zeros(()))
+        assert found.finite, found
+        if told.get("ignored") == step:
+            assert digest(engine) == before
+        left_out += found.left_out
+        losses.append(found.loss)
+        steepness.append(found.steepness)
+    state = engine.state()
+    if world.first:
+        flat = {f"{part}/{name}": v.contiguous() for part, values in state.items() for name, v in values.items()}
+        save_file(flat, out.with_suffix(".safetensors"))
+    return {
+        "losses": losses,
+        "steepness": steepness,
+        "digest": digest(engine),
+        "passes": engine.fit.passes,
+        "recompute": engine.fit.recompute,
+        "left_out": left_out,
+        "val": measure(engine, settings, world),
+    }
+
+
+def measure(engine: Engine, settings: Settings, world: World) -> dict[str, Any]:
+    counts = np.zeros((2, 2), np.int64)
+    with engine.judging() as model:
+        for start in range(0, VAL, settings.batch):
+            group = np.arange(VAL)[start : start + settings.batch]
+            for mine in deal(group, settings, world.rank, world.size):
+                batch = chips(mine, "val")
+                there = batch.labels_NHW != 255
+                found = model(batch.images_NCHW).argmax(1)
+                counts += confusion(batch.labels_NHW[there].numpy(), found[there].numpy(), 2)
+    return scores(world.sum(torch.from_numpy(counts)).numpy(), ("0", "1"))
+
+
+def digest(engine: Engine) -> str:
+    sums = hashlib.sha256()
+    for part, values in sorted(engine.state().items()):
+        for _, value in sorted(values.items()):
+            if part != "engine":
+                sums.update(value.detach().contiguous().numpy().tobytes())
+    return sums.hexdigest()[:16]
+
+
+def main() -> None:
+    plan, out = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
+    world = join("cpu", 60, 1)
+    for name, told in plan.items():
+        try:
+            found = train(world, told, out / name)
+        except Exception as error:
+            found = {"error": type(error).__name__, "reason": str(error)}
+            if not told.get("may_fail"):
+                raise
+        if world.first:
+            (out / f"{name}.json").write_text(json.dumps(found))
+    end(0)
+
+
+if __name__ == "__main__":
+    main()

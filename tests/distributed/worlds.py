@@ -1,0 +1,107 @@
+"""Trainings of 1, 2 and 4 gloo workers on made-up chips, in many ways, one launch for each number of workers.
+
+`python tests/distributed/worlds.py` writes golden.json: the losses of one plain process. Do so only where a change
+of the losses is meant, and say in the changelog why.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
+from typing import Any
+
+HERE = Path(__file__).parent
+GOLDEN = HERE / "golden.json"
+Runs = dict[str, dict[str, Any]]
+
+
+def way(model: str = "unet", /, **settings: Any) -> dict[str, Any]:
+    """One training: its model and how its settings differ from plain ones."""
+    name = model if model == "unet" else f"odd_models:{model}"
+    return {"settings": {"architecture": name, **settings}}
+
+
+def rest(saved: Path, first: int, whole: dict[str, Any]) -> dict[str, Any]:
+    """A training that goes on from the state of another."""
+    return whole | {"begin": f"{saved}.safetensors", "first": first}
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "plain": way(),
+    "fsdp": way(strategy="fsdp"),
+    "accumulated": way(accumulate=2),
+    "fsdp-accumulated": way(strategy="fsdp", accumulate=2),
+    "recomputed": way() | {"recompute": True, "steps": 8},
+    "channels-last": way(channels_last=True) | {"steps": 8},
+    "bf16": way(precision="bf16") | {"steps": 8},
+    "fp16": way(precision="fp16") | {"steps": 8},
+    "clipped": way(clip=0.05) | {"steps": 8},
+    "uncompiled": way(compile=True) | {"steps": 3},
+    "hungry": way("Hungry") | {"steps": 8},
+    "dropping": way("Dropping") | {"steps": 8},
+    "ignored": way() | {"ignored": 3, "steps": 6},
+    "deterministic": way(deterministic=True),
+    "deterministic-dropping": way("Dropping", deterministic=True) | {"steps": 8},
+    "deterministic-batchwise": way("Batchwise", deterministic=True) | {"steps": 8},
+    "deterministic-fp16": way(deterministic=True, precision="fp16") | {"steps": 8},
+    "deterministic-recomputed": way("Keeping", deterministic=True) | {"steps": 8},
+    "deterministic-hungry": way("Hungry", deterministic=True) | {"may_fail": True},
+}
+
+
+def plan(folder: Path, size: int) -> dict[str, Any]:
+    """All ways, and trainings that go on where one of another number of workers, or of the same, stopped."""
+    own = folder / str(size)
+    chained = {
+        2: {"chain": WAYS["deterministic-batchwise"] | {"steps": 3}, "fsdp-half": WAYS["fsdp"] | {"steps": 10}},
+        1: {
+            "chain": rest(folder / "2/chain", 3, WAYS["deterministic-batchwise"] | {"steps": 5}),
+            "fsdp-rest": rest(folder / "2/fsdp-half", 10, WAYS["fsdp"]),
+            "plain-rest": rest(folder / "2/fsdp-half", 10, WAYS["plain"]),
+        },
+        4: {"chain": rest(folder / "1/chain", 5, WAYS["deterministic-batchwise"])},
+    }
+    again = {
+        f"{name}-{part}": told
+        for name in ("dropping", "fp16", "fsdp-accumulated")
+        for part, told in (
+            ("begun", WAYS[name] | {"steps": 4}),
+            ("resumed", rest(own / f"{name}-begun", 4, WAYS[name])),
+        )
+    }
+    return WAYS | chained[size] | again
+
+
+def launch(size: int, ways: dict[str, Any], folder: Path) -> Runs:
+    """Train in all these ways with so many workers."""
+    out = folder / str(size)
+    out.mkdir()
+    (folder / f"{size}.json").write_text(json.dumps(ways))
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
+    line = [*torchrun, str(HERE / "worker_of_worlds.py"), str(folder / f"{size}.json"), str(out)]
+    # There is no compiler, nor anything that it left behind.
+    without = {"CXX": "/nonexistent", "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor")}
+    environment = os.environ | without | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    (out / "log").write_text(done.stderr)
+    return {name: json.loads((out / f"{name}.json").read_text()) for name in ways}
+
+
+@cache
+def trained() -> dict[int, Runs]:
+    """What came of all ways with 1, 2 and 4 workers, and what they logged."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        runs = {size: launch(size, plan(folder, size), folder) for size in (2, 1, 4)}
+        for size, run in runs.items():
+            run["log"] = {"text": (folder / str(size) / "log").read_text()}
+    return runs
+
+
+if __name__ == "__main__":
+    made = launch(1, {"plain": WAYS["plain"]}, Path(mkdtemp()))["plain"]
+    GOLDEN.write_text(json.dumps({"losses": [round(loss, 6) for loss in made["losses"]]}, indent=1) + "\n")

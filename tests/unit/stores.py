@@ -1,0 +1,47 @@
+"""Small tile and label stores whose pixels tell scene, band and place."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from eopipe.grid import make_grid
+from eopipe.store import Layout, add_array, new_store
+
+SHAPE = (64, 48)
+SCALE, OFFSET = 0.5, -3.0
+SMALL = Layout(16, 32)
+CLASSES = ("x", "y", "z")
+
+
+def number(scene: str, band: str) -> npt.NDArray[np.uint16]:
+    """Give pixels that tell scene, band and place."""
+    first = {"a": 0, "b": 20_000}[scene] + {"red": 0, "nir": 10_000}[band]
+    return (first + np.arange(SHAPE[0] * SHAPE[1]).reshape(SHAPE)).astype(np.uint16)
+
+
+def classes(scene: str) -> npt.NDArray[np.uint8]:
+    return (number(scene, "red") % 3).astype(np.uint8)
+
+
+def usable() -> npt.NDArray[np.uint8]:
+    """All but one column."""
+    valid = np.ones(SHAPE, np.uint8)
+    valid[:, 20] = 0
+    return valid
+
+
+def make_scene(
+    place: Path, scene: str, bands: tuple[str, ...], layout: Layout = SMALL, dtype: Any = "uint16"
+) -> tuple[Path, Path]:
+    """Write the tiles and the labels of a scene."""
+    grid = make_grid((0.0, 0.0, 480.0, 640.0), "EPSG:32633", 10.0, (0, 0))
+    with new_store(place / f"{scene}.zarr", grid, bands, scene, {}) as group:
+        image = add_array(group, "image", (len(bands), *SHAPE), dtype, layout, scale_factor=SCALE, add_offset=OFFSET)
+        image[:] = np.stack([number(scene, band) for band in bands]).astype(dtype)
+        add_array(group, "valid", SHAPE, "uint8", layout)[:] = usable()
+    with new_store(place / f"{scene}-label.zarr", grid, CLASSES, scene, {}) as group:
+        add_array(group, "label", SHAPE, "uint8", layout)[:] = classes(scene)
+        add_array(group, "valid", SHAPE, "uint8", layout)[:] = 1
+    return place / f"{scene}.zarr", place / f"{scene}-label.zarr"

@@ -1,0 +1,175 @@
+"""The reader of shards gives the pixels that zarr-python gives, and tells what is damaged."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import HealthCheck, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+from stores import SHAPE, make_scene, number
+
+from eopipe.errors import BadInputError, IntegrityError
+from eopipe.samples.arrays import Other, Sharded, open_array
+from eopipe.shards import NONE
+from eopipe.store import Layout
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_scene(tmp_path_factory.mktemp("stores"), "a", ("red", "nir"))[0] / "image"
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A store that a test may damage."""
+    return make_scene(tmp_path, "a", ("red", "nir"))[0] / "image"
+
+
+def read(path: Path, y: slice, x: slice, bands: tuple[int, ...] = (0, 1)) -> np.ndarray[Any, Any]:
+    out = np.full((len(bands), y.stop - y.start, x.stop - x.start), 7, np.uint16)
+    open_array(path).read(out, y.start, x.start, bands)
+    return out
+
+
+def window(edge: int) -> "st.SearchStrategy[slice]":
+    ends = st.lists(st.integers(0, edge), min_size=2, max_size=2, unique=True)
+    return ends.map(lambda pair: slice(min(pair), max(pair)))
+
+
+@examples(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(window(SHAPE[0]), window(SHAPE[1]), st.sampled_from([(0, 1), (1, 0), (0,), (1,), (1, 1, 0)]))
+def test_any_window_of_any_bands_is_what_zarr_reads(image: Path, y: slice, x: slice, bands: tuple[int, ...]) -> None:
+    known: Any = zarr.open_array(image, mode="r")
+    np.testing.assert_array_equal(read(image, y, x, bands), known[:, y, x][list(bands)])
+
+
+@pytest.mark.parametrize("layout", [Layout(16, 16), Layout(16, 64), Layout(32, 32, "zstd"), Layout(64, 128)])
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "uint16", "float32"])
+def test_every_layout_and_type_that_eopipe_writes_is_read_without_zarr(
+    tmp_path: Path, layout: Layout, dtype: str
+) -> None:
+    tiles, labels = make_scene(tmp_path, "a", ("red",), layout, dtype)
+    found = open_array(tiles / "image")
+    assert isinstance(found, Sharded)
+    assert found.dtype == dtype
+    out = np.empty((1, 33, 20), dtype)
+    found.read(out, 20, 25, (0,))
+    np.testing.assert_array_equal(out[0], number("a", "red").astype(dtype)[20:53, 25:45])
+    flat, array = np.empty((40, 40), np.uint8), open_array(labels / "label")
+    array.read(flat, 24, 8, ())
+    np.testing.assert_array_equal(flat, zarr.open_array(labels / "label", mode="r")[24:64, 8:48])
+
+
+def test_a_whole_chunk_is_decoded_where_it_belongs(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, out = open_array(image), np.zeros((3, 2, 16, 16), np.uint16)
+    found.read(out[0], 0, 0, (0, 1))
+
+    def no_memory(*_: object) -> None:
+        raise AssertionError("a copy was made")
+
+    with monkeypatch.context() as poor:
+        poor.setattr(np, "empty", no_memory)
+        found.read(out[1], 16, 16, (0, 1))
+        with pytest.raises(AssertionError, match="a copy was made"):
+            found.read(out[2], 16, 16, (1, 0))
+    np.testing.assert_array_equal(out[1, 1], number("a", "nir")[16:32, 16:32])
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"chunks": (2, 16, 16)},
+        {"chunks": (2, 16, 16), "shards": (2, 32, 32), "compressors": None},
+        {"chunks": (1, 16, 16), "shards": (2, 32, 32)},
+        {"chunks": (2, 16, 16), "shards": (2, 32, 32)},
+    ],
+)
+def test_an_array_that_eopipe_did_not_write_goes_through_zarr(tmp_path: Path, how: dict[str, Any]) -> None:
+    made = zarr.create_array(tmp_path / "other", shape=(2, *SHAPE), dtype="uint16", **how)
+    made[:] = np.stack([number("a", "red"), number("a", "nir")])
+    found = open_array(tmp_path / "other")
+    assert isinstance(found, Other)
+    assert found.dtype == np.uint16
+    np.testing.assert_array_equal(
+        read(tmp_path / "other", slice(5, 40), slice(3, 48), (1,))[0], number("a", "nir")[5:40, 3:48]
+    )
+
+
+def test_a_window_beyond_the_raster_is_refused(image: Path) -> None:
+    with pytest.raises(BadInputError, match="has no window of rows 60 to 76"):
+        read(image, slice(60, 76), slice(0, 16))
+
+
+def test_what_is_no_array_is_told(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match="is not a Zarr array"):
+        open_array(tmp_path / "nothing")
+    (tmp_path / "zarr.json").write_text("{")
+    with pytest.raises(BadInputError, match="is not a Zarr array"):
+        open_array(tmp_path)
+
+
+def flip(at: int) -> Callable[[bytes], bytes]:
+    return lambda data: data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :] if at >= 0 else flip(len(data) + at)(data)
+
+
+def lose(data: bytes) -> bytes:
+    """Say in the index, with a good checksum, that the first chunk is not there."""
+    from eopipe.shards import checked
+
+    index = np.frombuffer(data[-68:-4], "<u8").copy()
+    index[:2] = NONE
+    return data[:-68] + checked(index.tobytes())
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (flip(40), "chunk 0, 0 of .*a.zarr/image/c/0/0/0 does not have its checksum"),
+        (flip(-2), "index of shard .*a.zarr/image/c/0/0/0 does not have its checksum"),
+        (flip(-30), "index of shard .*a.zarr/image/c/0/0/0 does not have its checksum"),
+        (lambda data: data[:30], "index of shard .*a.zarr/image/c/0/0/0 is cut short"),
+        (lambda data: data[200:], "chunk 0, 0 of .* does not have its checksum"),
+        (lose, "chunk 0, 0 of .*a.zarr/image/c/0/0/0 is missing"),
+    ],
+)
+def test_damage_is_told_with_its_place(own: Path, damage: Callable[[bytes], bytes], told: str) -> None:
+    shard = own / "c/0/0/0"
+    shard.write_bytes(damage(shard.read_bytes()))
+    with pytest.raises(IntegrityError, match=told):
+        read(own, slice(0, 64), slice(0, 48))
+    assert read(own, slice(32, 64), slice(0, 48)).any(), "the other shards can be read"
+
+
+def test_a_shard_that_is_gone_is_no_fill_value(own: Path) -> None:
+    (own / "c/0/1/0").unlink()
+    with pytest.raises(IntegrityError, match=r"shard .*a\.zarr/image/c/0/1/0 cannot be read: No such file"):
+        read(own, slice(40, 41), slice(0, 4))
+
+
+def test_a_chunk_of_another_size_never_reaches_the_codec(own: Path) -> None:
+    # Blosc would write as much as the header of a chunk says.
+    from numcodecs import Blosc
+
+    from eopipe.shards import checked
+
+    huge = checked(Blosc("lz4").encode(np.zeros(10_000, np.uint16)))
+    index = np.full(8, NONE, np.uint64)
+    index[:2] = 0, len(huge)
+    (own / "c/0/0/0").write_bytes(huge + checked(index.tobytes()))
+    with pytest.raises(IntegrityError, match="holds another number of pixels"):
+        read(own, slice(0, 4), slice(0, 4))
+
+
+def test_no_more_shards_stay_open_than_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiles, _ = make_scene(tmp_path, "a", ("red",), Layout(16, 16))
+    monkeypatch.setattr("eopipe.samples.arrays.OPEN", 3)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    array, out = open_array(tiles / "image"), np.empty((1, *SHAPE), np.uint16)
+    for _ in range(2):
+        array.read(out, 0, 0, (0,))
+        np.testing.assert_array_equal(out[0], number("a", "red"))
+        assert len(list(Path("/proc/self/fd").iterdir())) <= before + 3

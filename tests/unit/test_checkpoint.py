@@ -1,0 +1,265 @@
+"""Checkpoints: whole or passed over, written off the training path, never those of another training."""
+
+import errno
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+
+import pytest
+import torch
+from torch import Tensor
+
+from eopipe.errors import BadInputError, NoSpaceError, UsageError
+from eopipe.publish import digest, write_manifest
+from eopipe.training import checkpoint
+from eopipe.training.checkpoint import Parts, Progress
+from eopipe.training.writer import Writer
+
+IDENTITY = {"settings": {"seed": 0, "epochs": 3}, "data": {"chips": "ab"}}
+
+
+def parts(step: int) -> Parts:
+    stream = torch.Generator().manual_seed(step)
+    weights: dict[str, Tensor] = {"a": torch.rand(5, 3, generator=stream), "b": torch.tensor(step)}
+    return {"model": weights, "optimiser": {"0.exp_avg": torch.rand(7, generator=stream)}, "ema": {}}
+
+
+def kept(folder: Path) -> list[int]:
+    return [int(path.name[5:]) for path in checkpoint.steps(folder)]
+
+
+def same(one: Parts, other: Parts) -> bool:
+    return one.keys() == other.keys() and all(
+        one[part].keys() == other[part].keys() and all(torch.equal(one[part][k], other[part][k]) for k in one[part])
+        for part in one
+    )
+
+
+def test_what_is_saved_is_restored_to_the_last_bit(tmp_path: Path) -> None:
+    before = Progress(3, 0.1 + 0.2, [{"epoch": 1, "loss": 0.5}], 0.25)
+    checkpoint.save(tmp_path, before, parts(3), keep=2, identity=IDENTITY)
+    found = checkpoint.restore(tmp_path, IDENTITY)
+    assert found is not None
+    assert found[0] == before
+    assert same(found[1], parts(3))
+
+
+def test_without_a_checkpoint_there_is_nothing_to_restore(tmp_path: Path) -> None:
+    assert checkpoint.restore(tmp_path, IDENTITY) is None
+
+
+def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
+    for step in (5, 10, 100, 1000):
+        checkpoint.save(tmp_path, Progress(step), parts(step), keep=2)
+    assert kept(tmp_path) == [100, 1000]
+
+
+def test_the_best_checkpoint_outlives_newer_ones(tmp_path: Path) -> None:
+    for step, score in ((1, 0.2), (2, 0.9), (3, 0.4), (4, None), (5, 0.5), (6, None)):
+        checkpoint.save(tmp_path, Progress(step, score=score), parts(step), keep=2)
+    assert kept(tmp_path) == [2, 5, 6]
+    best = checkpoint.best(tmp_path)
+    assert best is not None
+    assert best.name == "step-000000002"
+
+
+@pytest.mark.parametrize(
+    ("rows", "best"),
+    [
+        ([{"loss": 1.0, "val": {"miou": 0.5}}, {"loss": 2.0, "val": {"miou": 0.6}}], True),
+        ([{"loss": 2.0, "val": {"miou": 0.6}}, {"loss": 1.0, "val": {"miou": 0.5}}], False),
+        ([{"loss": 2.0, "val": None}, {"loss": 1.0, "val": None}], True),
+        ([{"loss": 2.0, "val": {"loss": 0.1}}, {"loss": 1.0, "val": {"loss": 0.2}}], False),
+    ],
+)
+def test_an_epoch_is_the_best_by_miou_or_by_loss_where_there_is_none(rows: list[dict[str, object]], best: bool) -> None:
+    progress = Progress()
+    for row in rows:
+        progress.note(row)
+    assert progress.is_best is best
+
+
+def test_weights_that_were_not_measured_are_never_the_best() -> None:
+    assert not Progress(3, 0.0, [{"epoch": 1, "loss": 0.5, "val": None}]).is_best
+
+
+def test_latest_names_the_newest_checkpoint_and_its_manifest(tmp_path: Path) -> None:
+    for step in (1, 2):
+        made = checkpoint.save(tmp_path, Progress(step), parts(step), keep=2, token=7)
+    told = json.loads((tmp_path / "latest.json").read_text())
+    assert told == {"checkpoint": "step-000000002", "manifest": digest(made), "token": 7}
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimiser.safetensors", "ema.safetensors", "state.json"])
+@pytest.mark.parametrize("harm", ["flip", "cut", "remove", "swap"])
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path: Path, name: str, harm: str) -> None:
+    for step in (1, 2):
+        checkpoint.save(tmp_path, Progress(step), parts(step), keep=2)
+    path = tmp_path / "step-000000002" / name
+    content = bytearray(path.read_bytes())
+    content[-2] ^= 1
+    other = (tmp_path / "step-000000001" / name).read_bytes()
+    changed = {"flip": bytes(content), "cut": path.read_bytes()[:-5], "swap": other}
+    path.unlink() if harm == "remove" else path.write_bytes(changed[harm])
+    found = checkpoint.restore(tmp_path)
+    assert found is not None
+    assert found[0].step == 1
+    assert same(found[1], parts(1))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "state.json"])
+def test_parts_of_two_steps_never_load_even_under_a_manifest_that_fits(tmp_path: Path, name: str) -> None:
+    for step in (1, 2):
+        checkpoint.save(tmp_path, Progress(step), parts(step), keep=2)
+    shutil.copy(tmp_path / "step-000000001" / name, tmp_path / "step-000000002" / name)
+    (tmp_path / "step-000000002" / "manifest.json").unlink()
+    write_manifest(tmp_path / "step-000000002")
+    found = checkpoint.restore(tmp_path)
+    assert found is not None
+    assert found[0].step == 1
+
+
+def test_the_checkpoint_of_another_training_is_refused_with_the_difference(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path, Progress(1), parts(1), keep=2, identity=IDENTITY)
+    other = {"settings": {"seed": 1, "epochs": 3}, "data": {"chips": "cd"}}
+    with pytest.raises(BadInputError, match=r"data.chips is cd here and ab there; settings.seed is 1 here and 0 there"):
+        checkpoint.restore(tmp_path, other)
+    assert kept(tmp_path) == [1]
+
+
+def test_a_fence_keeps_an_older_writer_from_publishing(tmp_path: Path) -> None:
+    def fence() -> None:
+        raise UsageError("another training has taken over")
+
+    checkpoint.save(tmp_path, Progress(1), parts(1), keep=2)
+    with pytest.raises(UsageError):
+        checkpoint.save(tmp_path, Progress(2), parts(2), keep=2, fence=fence)
+    assert kept(tmp_path) == [1]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["latest.json", "step-000000001"]
+
+
+def test_the_writer_saves_the_state_of_the_step_whatever_happens_to_it_after() -> None:
+    go, seen = Event(), []
+
+    def save(progress: Progress, state: Parts) -> None:
+        go.wait(60)
+        seen.append((progress.step, {k: v.clone() for k, v in state["model"].items()}))
+
+    writer, now, live = Writer(save), Progress(1), parts(1)
+    writer.put(now, live)
+    now.step = 99
+    live["model"]["a"].zero_()
+    assert not seen, "put returns before the state is written"
+    go.set()
+    writer.finish()
+    writer.put(now, live)
+    writer.finish()
+    assert [step for step, _ in seen] == [1, 99]
+    assert torch.equal(seen[0][1]["a"], parts(1)["model"]["a"])
+    assert not seen[1][1]["a"].any()
+
+
+def test_a_save_waits_for_the_one_before() -> None:
+    running, most = [], []
+
+    def save(progress: Progress, state: Parts) -> None:
+        running.append(progress.step)
+        most.append(len(running))
+        time.sleep(0.02)
+        running.remove(progress.step)
+
+    writer = Writer(save)
+    for step in range(5):
+        writer.put(Progress(step), parts(step))
+    writer.finish()
+    assert most == [1] * 5
+
+
+@pytest.mark.parametrize("call", ["check", "finish", "put"])
+def test_what_the_writer_meets_is_raised_at_the_next_call(tmp_path: Path, call: str) -> None:
+    def save(progress: Progress, state: Parts) -> None:
+        from eopipe.publish import publish
+
+        with publish(tmp_path / "file"):
+            raise OSError(errno.ENOSPC, "no space")
+
+    writer = Writer(save)
+    writer.put(Progress(1), parts(1))
+    assert writer._thread is not None
+    writer._thread.join()
+    with pytest.raises(NoSpaceError):
+        writer.put(Progress(2), parts(2)) if call == "put" else getattr(writer, call)()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "disk"
+    place.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", "size=3m", "none", place]
+    if os.geteuid() or subprocess.run(words, check=False, capture_output=True).returncode:
+        pytest.skip("needs the right to mount")
+    yield place
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+def test_a_full_disk_stops_the_training_and_leaves_the_checkpoint_before(small_disk: Path) -> None:
+    def large(step: int) -> Parts:
+        return {"model": {"a": torch.full((500_000,), float(step))}}
+
+    writer = Writer(lambda progress, state: checkpoint.save(small_disk, progress, state, keep=2))
+    for step in (1, 2):
+        writer.put(Progress(step), large(step))
+    with pytest.raises(NoSpaceError, match=r"MB and .* files are free"):
+        writer.finish()
+    found = checkpoint.restore(small_disk)
+    assert found is not None
+    assert found[0].step == 1
+    assert same(found[1], large(1))
+    assert sorted(path.name for path in small_disk.iterdir()) == ["latest.json", "step-000000001"]
+
+
+SAVING = """
+import sys, torch
+from pathlib import Path
+from eopipe.training import checkpoint
+from eopipe.training.checkpoint import Progress
+folder, first = Path(sys.argv[1]), int(sys.argv[2])
+for step in range(first, first + 10_000):
+    weights, moments = torch.full((200_000,), float(step)), torch.full((400_000,), float(step))
+    checkpoint.save(folder, Progress(step), {"model": {"a": weights}, "optimiser": {"0.m": moments}}, keep=2)
+    print(step, flush=True)
+"""
+
+
+def test_a_save_killed_at_fifty_random_moments_leaves_the_newest_loadable(tmp_path: Path) -> None:
+    draw, last = random.Random(4), 0
+    for _ in range(5):
+        # What is on disk while it is stopped is what a kill would leave; five real ones end the rounds.
+        words = [sys.executable, "-c", SAVING, str(tmp_path / "state"), str(last + 1)]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            last = int(process.stdout.readline())
+            for _ in range(10):
+                time.sleep(draw.uniform(0, 0.03))
+                os.kill(process.pid, signal.SIGSTOP)
+                os.waitpid(process.pid, os.WUNTRACED)
+                frozen = tmp_path / "frozen"
+                shutil.copytree(tmp_path / "state", frozen)
+                found = checkpoint.restore(frozen)
+                assert found is not None
+                step, state = found[0].step, found[1]
+                assert step >= last
+                assert state["model"]["a"].unique().tolist() == [float(step)]
+                assert state["optimiser"]["0.m"].unique().tolist() == [float(step)]
+                last = step
+                shutil.rmtree(frozen)
+                os.kill(process.pid, signal.SIGCONT)
+            process.kill()

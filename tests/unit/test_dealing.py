@@ -1,0 +1,65 @@
+"""Who computes what: parts of a batch, virtual shards, random streams, and what of it decides the weights."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eopipe.errors import NoSpaceError
+from eopipe.training.dealing import deal, even, seed_of
+from eopipe.training.job import Settings
+from eopipe.training.precision import LossScale
+from eopipe.training.rehearsal import Fit
+
+PLAIN = Settings("unet", 8, 2, 10, 16, 1e-3, 0.01, 0.1, (), "fp32", 0, 1, 1)
+ALIKE = replace(PLAIN, deterministic=True)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(0, 50), st.integers(1, 6), st.booleans(), st.integers(1, 6))
+def test_all_workers_together_take_each_sample_once(count: int, size: int, alike: bool, shards: int) -> None:
+    told = replace(PLAIN, deterministic=alike, shards=shards)
+    dealt = [part for rank in range(size) for part in deal(np.arange(count), told, rank, size)]
+    assert sorted(np.concatenate([np.arange(0), *dealt])) == list(range(count))
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(0, 50), st.integers(1, 6), st.integers(1, 6))
+def test_shards_are_the_same_for_any_world_and_can_be_cut_from_what_is_loaded(
+    count: int, size: int, shards: int
+) -> None:
+    told, alone = replace(ALIKE, shards=shards), deal(np.arange(count), replace(ALIKE, shards=shards), 0, 1)
+    for rank in range(min(size, shards)):
+        mine = deal(np.arange(count), told, rank, size)
+        assert [list(part) for part in mine] == [list(part) for part in alone[rank::size]]
+        assert even(sum(map(len, mine)), len(mine)) == [len(part) for part in mine]
+
+
+def test_processes_decide_the_weights_in_plain_mode_only() -> None:
+    assert replace(ALIKE, processes=4).deciding() == ALIKE.deciding()
+    assert replace(PLAIN, processes=4).deciding() != PLAIN.deciding()
+    assert replace(ALIKE, shards=8).deciding() != ALIKE.deciding()
+
+
+def test_steps_and_shards_have_random_streams_of_their_own() -> None:
+    assert len({seed_of(0, step, stream) for step in range(30) for stream in range(4)}) == 120
+
+
+def test_memory_is_saved_by_more_passes_then_by_recomputing_then_not_at_all() -> None:
+    fit, seen = Fit(), []
+    for _ in range(4):
+        fit = fit.smaller(PLAIN, 6)
+        seen.append((fit.passes, fit.recompute))
+    assert seen == [(2, False), (4, False), (6, False), (6, True)]
+    with pytest.raises(NoSpaceError, match="one chip alone"):
+        fit.smaller(PLAIN, 6)
+
+
+def test_a_loss_scale_halves_on_overflow_doubles_after_calm_and_gives_up_below_one() -> None:
+    scale = LossScale(4.0)
+    assert [scale.overflows(float("inf")) for _ in range(3)] == [True, True, False]
+    scale = LossScale(4.0, calm=1999)
+    assert not scale.overflows(1.0)
+    assert (scale.value, scale.calm) == (8.0, 0)

@@ -1,0 +1,105 @@
+"""Every end of a training has a class, a sentence with what to do, and an exit code."""
+
+import errno
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from eopipe.errors import BadInputError, DivergedError, NoSpaceError, PreemptedError
+from eopipe.training.agent import killed, once
+from eopipe.training.failures import Failure, classify, note, noted
+
+PEER = "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4242"
+SILENCE = "[../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 15000ms for recv operation"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "code", "final", "todo"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), "memory", 6, True, "lower train.batch"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "memory", 6, True, "lower train.batch"),
+        (MemoryError(), "memory", 6, True, "lower train.batch"),
+        (DivergedError("the loss is nan at step 3; lower train.learning_rate"), "diverged", 7, True, "learning_rate"),
+        (BadInputError("tile 7 is empty; fetch it"), "data", 3, True, "fetch it"),
+        (OSError(errno.ENOSPC, "No space left on device"), "full", 6, True, "free some space"),
+        (PreemptedError("stopped at step 3; run the same command again"), "pre-empted", 75, True, "run the same"),
+        (RuntimeError(SILENCE), "hung", 75, False, "train.timeout_s"),
+        (RuntimeError(PEER), "lost", 75, False, "run the same command again"),
+        (RuntimeError("DataLoader worker (pid 3) is killed by signal: Killed."), "reader", 6, False, "cache_mb"),
+        (RuntimeError("a process that reads chips was killed by signal 9"), "reader", 6, False, "cache_mb"),
+        (KeyError("x"), "bug", 70, False, "the log above says where"),
+        (ValueError("connection pooling of peers"), "bug", 70, False, "the log above says where"),
+    ],
+)
+def test_an_error_has_its_class(tmp_path: Path, error: Exception, kind: str, code: int, final: bool, todo: str) -> None:
+    found = classify(error, tmp_path)
+    assert (found.kind, found.code, found.final) == (kind, code, final)
+    assert todo in found.reason
+    assert "\n" not in found.reason
+    assert found.error().code == code
+
+
+def test_a_full_disk_raises_the_error_of_a_full_disk(tmp_path: Path) -> None:
+    assert isinstance(classify(OSError(errno.EDQUOT, "quota"), tmp_path).error(), NoSpaceError)
+
+
+def test_what_is_noted_is_read_again(tmp_path: Path) -> None:
+    told = Failure("bug", 70, "odd", final=False, step=3, token=2, attempt=1, signal=0)
+    assert noted(tmp_path / "status.json") is None
+    note(tmp_path / "status.json", told)
+    assert noted(tmp_path / "status.json") == told
+
+
+def test_the_first_cause_stands_above_its_effects_on_others(tmp_path: Path) -> None:
+    cause = Failure("reader", 6, "killed", final=False, token=1)
+    note(tmp_path / "s", cause)
+    assert note(tmp_path / "s", Failure("lost", 75, "a worker was lost", final=False, token=1)) == cause
+    assert noted(tmp_path / "s") == cause
+
+
+def test_an_effect_gives_way_to_its_cause(tmp_path: Path) -> None:
+    note(tmp_path / "s", Failure("lost", 75, "a worker was lost", final=False, token=1))
+    cause = Failure("data", 3, "empty", token=1)
+    assert note(tmp_path / "s", cause) == cause
+
+
+def test_the_same_failure_twice_at_the_same_step_is_final(tmp_path: Path) -> None:
+    bug = Failure("bug", 70, "odd", final=False, step=3, token=1, attempt=0)
+    assert not note(tmp_path / "s", bug).final
+    assert not note(tmp_path / "s", replace(bug, step=4, attempt=1)).final
+    assert note(tmp_path / "s", replace(bug, step=4, attempt=2)).final
+
+
+def test_a_lost_worker_is_no_bug_however_often_it_comes_at_one_step(tmp_path: Path) -> None:
+    lost = Failure("lost", 75, "gone", final=False, step=3, token=1)
+    assert not any(note(tmp_path / "s", replace(lost, attempt=attempt)).final for attempt in range(5))
+
+
+def test_what_an_earlier_training_met_means_nothing_to_the_next(tmp_path: Path) -> None:
+    note(tmp_path / "s", Failure("data", 3, "empty", token=1))
+    new = Failure("lost", 75, "gone", final=False, token=2)
+    assert note(tmp_path / "s", new) == new
+
+
+def test_a_worker_that_is_killed_again_and_again_points_at_memory() -> None:
+    told = killed(1, signal.SIGKILL, 4)
+    assert (told.code, told.token) == (6, 4)
+    assert "worker 1 was ended by SIGKILL" in told.reason
+
+
+def test_a_second_signal_does_not_reach_the_agent() -> None:
+    seen: list[int] = []
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
+    before = {number: signal.getsignal(number) for number in numbers}
+    try:
+        for number in numbers:
+            signal.signal(number, once(lambda n, _frame: seen.append(n)))
+        for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
+            signal.raise_signal(number)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert seen == [signal.SIGUSR1]

@@ -1,0 +1,276 @@
+"""Batches are the same whoever reads them, whatever memory they may take; a reader that dies is told."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from stores import OFFSET, SCALE, SHAPE, make_scene, number
+
+from eopipe.errors import IntegrityError, UsageError
+from eopipe.models import Architecture
+from eopipe.samples.chips import Normaliser
+from eopipe.store import NO_LABEL, Tiles
+from eopipe.training.crew import Alone, LostProducerError, Producers
+from eopipe.training.failures import classify
+from eopipe.training.feed import Batch, Feed, Wanted
+from eopipe.training.finishing import turn, turn_each
+from eopipe.training.job import Job, Settings
+from eopipe.training.keeping import keeping, windows_of
+from eopipe.training.order import Shuffle
+
+CPU = torch.device("cpu")
+SETTINGS = Settings("unet", 8, 1, 1, 8, 1e-3, 0.0, 0.1, ("symmetries",), "fp32", 3, 1, 1)
+NORMALISER = Normaliser((700.0, 9000.0), (311.0, 1234.5))
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    return make_job(tmp_path_factory.mktemp("feed"))
+
+
+def make_job(place: Path) -> Job:
+    """Two scenes of two bands in another order, and every fourth pixel a corner of a chip."""
+    scenes = [make_scene(place, *told) for told in (("a", ("red", "nir")), ("b", ("nir", "red")))]
+    corners = [[s, y, x] for s in range(2) for y in range(0, 49, 4) for x in range(0, 33, 4)]
+    samples = {"train": corners[::2], "val": corners[1::7], "test": []}
+    (place / "split.json").write_text(json.dumps({"samples": samples}))
+    tiles, labels = (tuple(str(scene[n]) for scene in scenes) for n in range(2))
+    return Job(
+        tiles=tiles, labels=labels, chips=str(place / "split.json"), state=str(place), chip=16, bands=("nir", "red"),
+        architecture=Architecture("unet", 2, 3, 8, 1), normaliser=NORMALISER, settings=SETTINGS, device="cpu",
+        checkpoint_every=1, keep=2, cache_mb=16, timeout_s=60.0,
+    )  # fmt: skip
+
+
+@contextmanager
+def feeding(job: Job, **knobs: Any) -> Iterator[Feed]:
+    with closing(Feed(replace(job, **knobs), CPU)) as feed:
+        yield feed
+
+
+def wanted(feed: Feed, epochs: int = 2, batch: int = 8) -> list[Wanted]:
+    """Some epochs of training, each with its validation."""
+    val = np.arange(feed.count("val"))
+    told = []
+    for epoch in range(epochs):
+        steps = range(feed.count("train") // batch)
+        told += [Wanted("train", feed.order.step(epoch, step, batch), epoch) for step in steps]
+        told += [Wanted("val", val[start : start + batch]) for start in range(0, len(val), batch)]
+    return told
+
+
+def told(batches: Iterator[Batch]) -> list[tuple[str, bytes, bytes]]:
+    return [(b.wanted.split, b.images_NCHW.numpy().tobytes(), b.labels_NHW.numpy().tobytes()) for b in batches]
+
+
+def expected(feed: Feed, scene: int, row: int, col: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """One chip by way of zarr and NumPy: what eopipe predicts with."""
+    y, x, name = slice(row, row + 16), slice(col, col + 16), "ab"[scene]
+    valid = np.broadcast_to(np.arange(SHAPE[1]) != 20, SHAPE)[y, x]
+    stored = np.stack([number(name, band)[y, x] for band in ("nir", "red")])
+    label = Tiles(Path(feed.job.labels[scene])).read("label", y, x)
+    return NORMALISER(stored, (SCALE, OFFSET), valid), np.where(valid, label, NO_LABEL)
+
+
+def test_the_eight_ways_to_turn_a_chip_are_all_different_and_symmetries() -> None:
+    chip = torch.arange(16).reshape(4, 4)
+    turned = [turn(chip, way).numpy() for way in range(8)]
+    known = [np.rot90(array, k) for array in (chip.numpy(), chip.numpy().T) for k in range(4)]
+    assert len({array.tobytes() for array in turned}) == 8
+    assert {array.tobytes() for array in turned} == {np.ascontiguousarray(array).tobytes() for array in known}
+
+
+def test_every_sample_of_a_batch_is_turned_by_its_own_way() -> None:
+    batch, ways = torch.arange(6 * 2 * 9).reshape(6, 2, 3, 3), np.array([5, 0, 5, 7, 2, 1])
+    for sample, found, way in zip(batch, turn_each(batch, ways), ways, strict=True):
+        assert torch.equal(found, turn(sample, int(way)))
+
+
+def test_chips_are_normalised_as_a_model_predicts_bit_by_bit(job: Job) -> None:
+    with feeding(job) as feed:
+        batches = list(feed.stream([Wanted("val", np.arange(8)), Wanted("val", np.arange(8, 11))]))
+        assert [len(batch.labels_NHW) for batch in batches] == [8, 3]
+        for batch in batches:
+            for number_, image, label in zip(batch.wanted.numbers, batch.images_NCHW, batch.labels_NHW, strict=True):
+                known = expected(feed, *map(int, feed.samples["val"][number_]))
+                assert image.numpy().tobytes() == known[0].tobytes()
+                np.testing.assert_array_equal(label, known[1])
+
+
+def test_image_and_label_turn_together_and_another_way_in_another_epoch(job: Job) -> None:
+    with feeding(job) as feed:
+        numbers, seen = np.arange(8), set()
+        plain = next(feed.stream([Wanted("train", numbers)]))
+        for epoch in range(6):
+            batch = next(feed.stream([Wanted("train", numbers, epoch)]))
+            for n in range(8):
+                ways = [w for w in range(8) if torch.equal(turn(plain.images_NCHW[n], w), batch.images_NCHW[n])]
+                assert len(ways) == 1
+                assert torch.equal(turn(plain.labels_NHW[n], ways[0]), batch.labels_NHW[n])
+                seen.add((n, ways[0]))
+        assert len(seen) > 16
+
+
+@pytest.mark.parametrize("shuffle", ["chips", "blocks"])
+def test_batches_are_the_same_whoever_reads_them_and_whatever_is_kept(
+    job: Job, shuffle: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = replace(job, settings=replace(job.settings, shuffle=shuffle, window=3, block=16))
+    with feeding(job) as feed:
+        known = told(feed.stream(wanted(feed)))
+        assert len(known) == 2 * (feed.count("train") // 8) + 2 * -(-feed.count("val") // 8)
+    for workers, room in ((0, 0), (0, 20_000), (0, 60_000), (1, 0), (1, 16 << 20), (2, 20_000), (2, 60_000)):
+        monkeypatch.setattr("eopipe.training.feed.MB", room // 16)
+        with feeding(job, workers=workers) as feed:
+            assert told(feed.stream(wanted(feed))) == known, (workers, room)
+
+
+@pytest.mark.parametrize("shuffle", ["chips", "blocks"])
+def test_a_store_larger_than_the_memory_that_is_allowed_stays_within_it(
+    job: Job, shuffle: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # 2 scenes of 64 x 48 pixels at 6 bytes: 37 KB.
+    monkeypatch.setattr("eopipe.training.feed.MB", 20_000 // 16)
+    job = replace(job, settings=replace(job.settings, shuffle=shuffle, window=3, block=16))
+    with feeding(job) as feed:
+        held = []
+        for _ in feed.stream(wanted(feed)):
+            assert isinstance(feed._crew, Alone)
+            held.append(sum(block.nbytes for block in feed._crew._cutter._kept.values()))
+    assert max(held) <= 20_000
+    assert (max(held) > 5_000) == (shuffle == "blocks"), "what fits is kept"
+
+
+def test_a_stream_that_was_left_disturbs_none_after_it(job: Job) -> None:
+    with feeding(job, workers=2) as feed:
+        plan = wanted(feed, 1)
+        whole = told(feed.stream(plan))
+        for left in (1, 3, 6):
+            stream = feed.stream(plan)
+            for _ in range(left):
+                next(stream)
+            assert told(feed.stream(plan)) == whole
+
+
+def test_a_worker_without_samples_gets_an_empty_batch(job: Job) -> None:
+    for workers in (0, 1):
+        with feeding(job, workers=workers) as feed:
+            batch = next(feed.stream([Wanted("train", np.empty(0, np.int64), 0)]))
+            assert batch.images_NCHW.shape == (0, 2, 16, 16)
+            assert batch.labels_NHW.shape == (0, 16, 16)
+
+
+def test_a_batch_larger_than_the_training_said_is_refused(job: Job) -> None:
+    with feeding(job) as feed, pytest.raises(UsageError, match="batch of 9 chips is wanted of a feed for 8"):
+        next(feed.stream([Wanted("train", np.arange(9), 0)]))
+
+
+def test_damage_reaches_the_training_by_its_name(tmp_path: Path) -> None:
+    job = make_job(tmp_path)
+    shard = Path(job.tiles[1]) / "image/c/0/0/0"
+    shard.write_bytes(shard.read_bytes()[:-1] + b"\0")
+    for workers in (0, 2):
+        with feeding(job, workers=workers) as feed, pytest.raises(IntegrityError, match=r"b\.zarr/image/c/0/0/0"):
+            list(feed.stream(wanted(feed)))
+
+
+def producers(feed: Feed) -> list[int]:
+    assert isinstance(feed._crew, Producers)
+    return [process.pid for process in feed._crew._processes]
+
+
+def test_a_reader_that_is_killed_ends_the_worker_with_an_error_that_is_tried_again(job: Job, tmp_path: Path) -> None:
+    with feeding(job, workers=2) as feed:
+        stream = feed.stream(wanted(feed, 50))
+        next(stream)
+        os.kill(producers(feed)[1], signal.SIGKILL)
+        with pytest.raises(LostProducerError, match="a process that reads chips was killed by signal 9") as found:
+            list(stream)
+    failure = classify(found.value, tmp_path)
+    assert (failure.kind, failure.final) == ("reader", False)
+
+
+def gone(pid: int) -> bool:
+    path = Path(f"/proc/{pid}/stat")
+    return not path.exists() or path.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def all_gone(pids: list[int]) -> bool:
+    until = time.monotonic() + 20
+    while not all(map(gone, pids)) and time.monotonic() < until:
+        time.sleep(0.02)
+    return all(map(gone, pids))
+
+
+def test_readers_end_with_the_feed(job: Job) -> None:
+    with feeding(job, workers=2) as feed:
+        list(feed.stream(wanted(feed, 1)))
+        pids = producers(feed)
+        assert not any(map(gone, pids))
+    assert all_gone(pids)
+
+
+PROGRAM = """
+import sys, signal, time
+from pathlib import Path
+import torch
+from eopipe.training.feed import Feed, Wanted
+from eopipe.training.job import read_job
+import numpy as np
+feed = Feed(read_job(Path(sys.argv[1])), torch.device("cpu"))
+next(feed.stream([Wanted("train", np.arange(8), 0)]))
+print(*[process.pid for process in feed._crew._processes], flush=True)
+time.sleep(60)
+"""
+
+
+def test_readers_die_with_a_worker_that_is_killed_and_heed_no_signal_to_its_group(job: Job, tmp_path: Path) -> None:
+    replace(job, workers=2).write(tmp_path / "job.json")
+    worker = subprocess.Popen(
+        [sys.executable, "-c", "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + PROGRAM,
+         str(tmp_path / "job.json")], stdout=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    with worker:
+        assert worker.stdout
+        pids = [int(word) for word in worker.stdout.readline().split()]
+        assert len(pids) == 2
+        os.killpg(worker.pid, signal.SIGTERM)
+        time.sleep(0.3)
+        assert not any(map(gone, pids))
+        worker.kill()
+    assert all_gone(pids)
+
+
+def test_the_window_of_a_block_holds_the_chips_whose_corners_lie_in_it() -> None:
+    samples = np.array([[0, 0, 0], [0, 40, 60], [0, 70, 10], [1, 0, 0]])
+    found = windows_of(samples, 16, 64).tolist()
+    assert found == [[0, 0, 56, 76], [0, 0, 56, 76], [70, 10, 86, 26], [0, 0, 16, 16]]
+
+
+def grid(edge: int) -> dict[str, Any]:
+    places = np.arange(0, edge, 64)
+    corners = np.stack([g.reshape(-1) for g in np.meshgrid([0, 1], places, places, indexing="ij")], 1)
+    return {"train": corners, "val": corners[:5]}
+
+
+def test_only_what_fits_is_kept() -> None:
+    block = 256 * 256 * 22
+    samples = grid(1024)
+    every, blocks = Shuffle("chips", 4, 256), Shuffle("blocks", 4, 256)
+    assert set(keeping(samples, 64, 22, every, 40 * block, 1).windows) == {"train", "val"}
+    assert set(keeping(samples, 64, 22, every, 16 * block, 1).windows) == set()
+    assert set(keeping(samples, 64, 22, blocks, 16 * block, 2).windows) == {"train"}
+    assert set(keeping(samples, 64, 22, blocks, 4 * block, 2).windows) == set(), "each of two may hold one block more"
+    assert keeping(samples, 64, 22, blocks, 4 * block, 1).live == 4

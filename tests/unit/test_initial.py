@@ -1,0 +1,85 @@
+"""A training begins with the weights of an eopipe model, and with nothing that could run code (T17)."""
+
+import io
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+
+from eopipe.errors import BadInputError, IntegrityError, RefusedError
+from eopipe.models import Architecture
+from eopipe.models.trained import Trained, write_trained
+from eopipe.publish import publish
+from eopipe.samples.chips import Normaliser
+from eopipe.training.initial import check_initial
+
+BANDS = ("red", "nir")
+ARCHITECTURE = Architecture("unet", 2, 2, 4, 1)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    trained = Trained(ARCHITECTURE, BANDS, ("no", "yes"), Normaliser((0.0, 0.0), (1.0, 1.0)), 16)
+    with publish(tmp_path / "model", folder=True) as draft:
+        write_trained(draft, trained, ARCHITECTURE.build().state_dict(), [], {})
+    return tmp_path / "model"
+
+
+class Trap:
+    """Runs code as soon as it is unpickled."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+    def __reduce__(self) -> tuple[object, tuple[Path]]:
+        return Path.touch, (self.place,)
+
+
+def test_a_model_that_fits_is_taken(model: Path) -> None:
+    check_initial(model, ARCHITECTURE, BANDS)
+
+
+@pytest.mark.parametrize("name", ["model.pt", "weights", "model.safetensors", "dcp/.metadata", "lightning.ckpt"])
+@pytest.mark.parametrize("how", ["pickle", "torch"])
+def test_a_pickle_is_refused_unopened_by_name_or_content(tmp_path: Path, name: str, how: str) -> None:
+    source, fallen = tmp_path / "source", tmp_path / "fallen"
+    path = source / name
+    path.parent.mkdir(parents=True)
+    if how == "pickle":
+        path.write_bytes(pickle.dumps(Trap(fallen)))
+    else:
+        torch.save({"x": Trap(fallen)}, archive := io.BytesIO())
+        path.write_bytes(archive.getvalue())
+    for given in (source, path):
+        with pytest.raises(RefusedError, match="is a pickle"):
+            check_initial(given, ARCHITECTURE, BANDS)
+    assert not fallen.exists()
+
+
+@pytest.mark.parametrize(
+    ("architecture", "bands", "said"),
+    [
+        (Architecture("unet", 2, 2, 8, 1), BANDS, "architecture.width is 8 here and 4 there"),
+        (Architecture("unet", 2, 3, 4, 1), BANDS, "architecture.classes is 3 here and 2 there"),
+        (ARCHITECTURE, ("nir", "red"), "bands is"),
+    ],
+)
+def test_another_model_is_refused_with_the_difference(
+    model: Path, architecture: Architecture, bands: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(BadInputError, match=said):
+        check_initial(model, architecture, bands)
+
+
+def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match=r"has no model\.json"):
+        check_initial(tmp_path, ARCHITECTURE, BANDS)
+
+
+def test_damaged_weights_are_refused(model: Path) -> None:
+    weights = bytearray((model / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (model / "model.safetensors").write_bytes(weights)
+    with pytest.raises(IntegrityError, match="other content"):
+        check_initial(model, ARCHITECTURE, BANDS)

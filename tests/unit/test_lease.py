@@ -1,0 +1,122 @@
+"""Two trainings never write one state, with or without locks of the file system."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from eopipe.errors import UsageError
+from eopipe.training.lease import fence, lease, newest_token
+
+HOLDING = """
+import sys, time
+from pathlib import Path
+from eopipe.training.lease import lease
+with lease(Path(sys.argv[1]), 0.05) as token:
+    print(token, flush=True)
+    time.sleep(60)
+"""
+
+
+def holder(state: Path) -> "subprocess.Popen[str]":
+    process = subprocess.Popen([sys.executable, "-c", HOLDING, str(state)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline().strip() == str(newest_token(state))
+    return process
+
+
+def end(process: "subprocess.Popen[str]") -> None:
+    process.kill()
+    with process:
+        pass
+
+
+def test_a_lease_is_held_by_one_and_free_after(tmp_path: Path) -> None:
+    said = f"already running \\(process {os.getpid()} on {socket.gethostname()}\\)"
+    with lease(tmp_path) as first, pytest.raises(UsageError, match=said), lease(tmp_path):
+        pass
+    with lease(tmp_path) as second:
+        assert second == first + 1
+
+
+def test_a_token_is_told_with_its_holder_and_one_file_is_left(tmp_path: Path) -> None:
+    for _ in range(3):
+        with lease(tmp_path):
+            pass
+    (told,) = [json.loads(path.read_text()) for path in (tmp_path / "lease").glob("*.json")]
+    assert (told["token"], told["held"], told["pid"]) == (3, False, os.getpid())
+
+
+def test_who_died_on_this_host_is_followed_at_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    end(holder(tmp_path))
+    began = time.monotonic()
+    with lease(tmp_path) as token:
+        assert token == 2
+    assert time.monotonic() - began < 20
+    assert "event=lease-taken-over token=2" in caplog.text
+
+
+def test_the_living_are_not_followed_where_locks_do_not_hold(tmp_path: Path) -> None:
+    process = holder(tmp_path)
+    # Another file of the same name: flock is granted to both, as NFS may do.
+    (tmp_path / "lease/lock").unlink()
+    with pytest.raises(UsageError, match=f"process {process.pid} on"), lease(tmp_path):
+        pass
+    end(process)
+
+
+def foreign(state: Path, process: int) -> Path:
+    path = state / "lease/000001.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"host": "elsewhere", "pid": process}))
+    return path
+
+
+def test_a_holder_on_another_host_is_followed_after_a_long_silence(tmp_path: Path) -> None:
+    end(holder(tmp_path))
+    foreign(tmp_path, 1)
+    began = time.monotonic()
+    with lease(tmp_path, stale_s=0.5) as token:
+        assert token == 2
+    assert time.monotonic() - began >= 0.5
+
+
+def test_a_holder_on_another_host_that_gives_a_sign_of_life_is_left_alone(tmp_path: Path) -> None:
+    process = holder(tmp_path)
+    (tmp_path / "lease/lock").unlink()
+    foreign(tmp_path, process.pid)
+    with pytest.raises(UsageError, match="already running"), lease(tmp_path, stale_s=20):
+        pass
+    end(process)
+
+
+def test_a_writer_with_an_older_token_is_fenced_off(tmp_path: Path) -> None:
+    end(holder(tmp_path))
+    fence(tmp_path, 1)
+    with lease(tmp_path) as token:
+        fence(tmp_path, token)
+        with pytest.raises(UsageError, match="another training has taken over"):
+            fence(tmp_path, 1)
+
+
+def test_only_one_of_many_takes_a_stale_lease_over_where_locks_do_not_hold(tmp_path: Path) -> None:
+    end(holder(tmp_path))
+    code = HOLDING.replace("from eopipe", "import fcntl; fcntl.flock = lambda *a: None\nfrom eopipe", 1)
+    words = [sys.executable, "-c", code, str(tmp_path)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    rivals = [subprocess.Popen(words, **pipes) for _ in range(4)]
+    try:
+        until = time.monotonic() + 60
+        while sum(rival.poll() is not None for rival in rivals) < 3 and time.monotonic() < until:
+            time.sleep(0.05)
+        assert [rival.poll() for rival in rivals].count(None) == 1
+        assert newest_token(tmp_path) == 2
+    finally:
+        for rival in rivals:
+            end(rival)
+    shutil.rmtree(tmp_path / "lease")

@@ -1,0 +1,286 @@
+"""Models: what they see, what they are called with, and what of them is kept as it is."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from eopipe.errors import UsageError
+from eopipe.models import GUESS, Architecture
+from eopipe.models.making import Plain, freeze, read_arguments, widen
+from eopipe.models.onnx import write_onnx
+from eopipe.models.temporal import Temporal, by_date
+from eopipe.models.trained import Trained, read_trained, write_trained
+from eopipe.samples.chips import Normaliser
+
+SEASONAL = ("red_MAM", "red_JJA", "nir_MAM", "nir_JJA")
+BUILT_IN = [
+    Architecture("unet", 4, 3, 8, 2, SEASONAL),
+    Architecture("convnext", 4, 3, 4, 1, SEASONAL),
+    Architecture("convnext", 4, 3, 4, 2, SEASONAL, ("size=atto",)),
+    Architecture("temporal", 4, 3, 4, 2, SEASONAL),
+]
+MODULE = f"{__name__}:"
+
+
+def name_of(value: Any) -> str:
+    return f"{value.name}-{value.depth}" if isinstance(value, Architecture) else str(value)
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+
+
+def trained(architecture: Architecture) -> Trained:
+    bands = SEASONAL[: architecture.bands]
+    return Trained(architecture, bands, ("a", "b", "c"), Normaliser((0.0,) * len(bands), (1.0,) * len(bands)), 16)
+
+
+@pytest.mark.parametrize("architecture", BUILT_IN, ids=name_of)
+def test_a_model_sees_no_other_sample_and_as_far_as_it_says(architecture: Architecture) -> None:
+    model, reach = architecture.build().double(), architecture.reach
+    step = architecture.factor
+    edge = -(-(2 * reach + 2 * step + 2) // step) * step
+    x = torch.rand(2, 4, edge, edge, dtype=torch.float64, requires_grad=True)
+    seen = 0
+    for place in (edge // 2, edge // 2 + step - 1):
+        (gradient,) = torch.autograd.grad(model(x)[0, 0, place, place], x)
+        assert not gradient[1].any()
+        rows = gradient[0].abs().sum((0, 2)).nonzero().flatten()
+        seen = max(seen, place - int(rows.min()), int(rows.max()) - place)
+    assert 0.8 * reach <= seen <= reach
+
+
+@pytest.mark.parametrize("architecture", BUILT_IN, ids=name_of)
+def test_a_window_with_its_halo_gives_what_the_whole_gives(architecture: Architecture) -> None:
+    model, step = architecture.build().double(), architecture.factor
+    halo = -(-architecture.reach // step) * step
+    x = torch.rand(1, 4, 3 * halo + 4 * step, 2 * halo + 4 * step, dtype=torch.float64)
+    with torch.inference_mode():
+        whole, part = model(x), model(x[..., step : 2 * halo + 3 * step, step : 2 * halo + 3 * step])
+    inner = slice(halo, halo + 2 * step)
+    outer = slice(halo + step, halo + 3 * step)
+    torch.testing.assert_close(part[..., inner, inner], whole[..., outer, outer], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("architecture", BUILT_IN, ids=name_of)
+def test_a_model_overfits_four_chips(architecture: Architecture) -> None:
+    model = architecture.build()
+    y = torch.arange(3).repeat_interleave(4).expand(2, 8, 12)
+    # A pattern that each pixel tells by itself, which the temporal model too can learn.
+    x = torch.randn(2, 4, 8, 12) + 4.0 * (y[:, None] == torch.arange(4)[:, None, None])
+    optimiser = torch.optim.AdamW(model.parameters(), 1e-2)
+    for _ in range(30):
+        optimiser.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimiser.step()
+    assert all(p.grad is not None and p.grad.any() for p in model.parameters())
+    assert float(loss.detach()) < 0.3
+
+
+@pytest.mark.parametrize("architecture", BUILT_IN, ids=name_of)
+def test_a_trained_model_is_built_again_from_its_folder_and_exported(
+    architecture: Architecture, tmp_path: Path
+) -> None:
+    import onnxruntime
+
+    told, model = trained(architecture), architecture.build().eval()
+    write_trained(tmp_path, told, model.state_dict(), [], {})
+    again = read_trained(tmp_path)
+    assert again.architecture == architecture
+    x = torch.rand(1, 4, 16, 24)
+    with torch.inference_mode():
+        want = model(x).softmax(1)
+        assert torch.equal(again.build(tmp_path)(x).softmax(1), want)
+    write_onnx(tmp_path / "model.onnx", again, tmp_path, 18)
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    for sizes in ((1, 16, 24), (3, 8, 8)):
+        x = torch.rand(sizes[0], 4, *sizes[1:])
+        with torch.inference_mode():
+            want = model(x).softmax(1)
+        np.testing.assert_allclose(session.run(None, {"image": x.numpy()})[0], want.numpy(), atol=1e-5)
+
+
+def test_sizes_of_convnext_grow_and_others_are_refused() -> None:
+    counts = []
+    for size in ("atto", "tiny", "small"):
+        with torch.device("meta"):
+            model = Architecture("convnext", 4, 3, 4, 4, (), (f"size={size}",)).build()
+        counts.append(sum(p.numel() for p in model.parameters()))
+    assert counts == sorted(set(counts))
+    with pytest.raises(UsageError, match="no convnext of size huge; use atto, tiny, small"):
+        Architecture("convnext", 4, 3, 4, 2, (), ("size=huge",)).build()
+
+
+def test_looking_at_a_model_changes_no_random_number() -> None:
+    before = torch.get_rng_state()
+    assert Architecture("unet", 4, 3, 4, 2).factor == 4
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+# Dates
+
+
+def test_channels_are_sorted_into_dates_by_their_names() -> None:
+    assert by_date(("nir_JJA", "red_MAM", "red_JJA", "nir_MAM")) == [[3, 1], [0, 2]]
+    assert by_date(("red_10", "red_02")) == [[1], [0]]
+    assert by_date(("red", "nir")) == by_date(("red_MAM", "nir")) == by_date(("b_16", "b_17")) == by_date(()) == []
+    with pytest.raises(UsageError, match="the same bands of every date; there is no nir_MAM"):
+        by_date(("red_MAM", "red_JJA", "nir_JJA"))
+
+
+def test_the_order_of_the_bands_in_a_stack_does_not_matter() -> None:
+    x, swapped = torch.rand(2, 4, 3, 3), [3, 1, 2, 0]
+    # The bands of a date keep the order in which they first come, so only dates are swapped here.
+    one = Temporal(4, 2, 4, ("red_MAM", "nir_MAM", "red_JJA", "nir_JJA")).eval()
+    other = Temporal(4, 2, 4, ("red_JJA", "nir_JJA", "red_MAM", "nir_MAM")).eval()
+    other.load_state_dict(one.state_dict())
+    with torch.inference_mode():
+        torch.testing.assert_close(other(x[:, [2, 3, 0, 1]]), one(x))
+        assert not torch.allclose(one(x[:, swapped]), one(x))
+
+
+def test_attention_finds_the_one_date_that_tells_the_class() -> None:
+    names = tuple(f"{band}_{month:02}" for band in ("red", "nir") for month in range(1, 7))
+    model = Temporal(12, 2, 4, names)
+    x = torch.randn(1, 12, 16, 16)
+    y = (x[:, 3] > 0).long()
+    optimiser = torch.optim.AdamW(model.parameters(), 1e-2)
+    for _ in range(60):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimiser.step()
+    assert float((model(x).argmax(1) == y).float().mean()) > 0.9
+
+
+# Models of anybody
+
+
+class Rgb(nn.Module):
+    """As a pretrained one: three bands unless told otherwise, a smaller map, under a name."""
+
+    def __init__(self, in_channels: int = 3, num_classes: int = 21, layers: int = 1, style: str = "plain") -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(in_channels, 6, 3, 2, 1)
+        self.head = nn.Sequential(*(nn.Conv2d(6, 6, 1) for _ in range(layers)), nn.Conv2d(6, num_classes, 1))
+        self.style = style
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return {"aux": x, "out": self.head(self.stem(x))}
+
+
+class Timm(nn.Conv2d):
+    factor, reach = 1, 3
+
+    def __init__(self, in_chans: int, **more: Any) -> None:
+        super().__init__(in_chans, more["classes"], 1)
+
+
+class Vector(nn.Module):
+    def __init__(self, bands: int) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean((2, 3))
+
+
+def no_module(bands: int) -> int:
+    return bands
+
+
+def test_a_model_of_anybody_is_called_by_the_names_that_it_takes() -> None:
+    architecture = Architecture(MODULE + "Rgb", 5, 4, 8, 2, (), ("layers=3", "style=bold"))
+    model = architecture.build()
+    assert isinstance(model, Plain)
+    assert isinstance(model.model, Rgb)
+    assert (model.model.stem.in_channels, len(model.model.head), model.model.style) == (5, 4, "bold")
+    assert model(torch.rand(2, 5, 16, 24)).shape == (2, 4, 16, 24), "unwrapped and enlarged"
+    assert (architecture.reach, architecture.factor) == (GUESS, 4)
+
+
+def test_a_model_may_tell_its_reach_and_factor_and_take_any_argument() -> None:
+    architecture = Architecture(MODULE + "Timm", 5, 4, 8, 2, (), ("classes=7",))
+    assert architecture.build()(torch.rand(1, 5, 4, 4)).shape == (1, 7, 4, 4)
+    assert (architecture.reach, architecture.factor) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "why"),
+    [
+        ("Rgb", ("colour=1",), "Rgb does not take colour; it takes in_channels, num_classes, layers, style"),
+        ("Rgb", ("layers",), "train.arguments layers must be of the form name=value"),
+        ("Rgb", ("layers=many",), "cannot be made"),
+        ("Vector", ("bands=[]", "a=1"), "does not take a"),
+        ("no_module", (), "is no torch.nn.Module but int"),
+    ],
+)
+def test_a_model_that_cannot_be_made_is_told_in_one_sentence(name: str, arguments: tuple[str, ...], why: str) -> None:
+    with pytest.raises(UsageError, match=why) as caught:
+        Architecture(MODULE + name, 4, 2, 8, 2, (), arguments).build()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_without_maps_is_told_in_one_sentence() -> None:
+    with pytest.raises(UsageError, match="must give a tensor"):
+        Architecture(MODULE + "Vector", 4, 2, 8, 2).build()(torch.rand(1, 4, 4, 4))
+
+
+def test_values_of_arguments_are_json_or_text() -> None:
+    words = ("a=1", "b=[1, 2]", "c=true", "d=resnet18", "e=null", "f=a=b", 'g="1"', "h=")
+    want = {"a": 1, "b": [1, 2], "c": True, "d": "resnet18", "e": None, "f": "a=b", "g": "1", "h": ""}
+    assert read_arguments(words) == want
+
+
+@given(st.integers(1, 4), st.integers(1, 9))
+@settings(max_examples=30, deadline=None)
+def test_a_first_layer_for_other_bands_tells_the_same_of_bands_that_tell_the_same(had: int, bands: int) -> None:
+    module = nn.Sequential(nn.Sequential(nn.Conv2d(had, 3, 3, 2, 1)), nn.ReLU(), nn.Conv2d(3, had, 1))
+    grey = torch.rand(2, 1, 8, 8)
+    with torch.inference_mode():
+        before = module(grey.expand(-1, had, -1, -1))
+        last = module[2].weight
+        widen(module, bands)
+        if bands >= had:
+            torch.testing.assert_close(module(grey.expand(-1, bands, -1, -1)), before)
+        assert module(torch.rand(2, bands, 8, 8)).shape == before.shape
+    assert module[2].weight is last, "only the first layer is another one"
+
+
+def test_an_argument_for_the_bands_adapts_the_first_layer_of_a_pretrained_model() -> None:
+    model = Architecture(MODULE + "Rgb", 6, 2, 8, 1, (), ("in_channels=3",)).build()
+    assert model(torch.rand(1, 6, 8, 8)).shape == (1, 2, 8, 8)
+    weight = model.get_parameter("model.stem.weight")
+    assert torch.equal(weight[:, :3], weight[:, 3:])
+
+
+# What is kept as it is
+
+
+def test_frozen_parts_stay_and_the_rest_learns() -> None:
+    model = freeze(Architecture(MODULE + "Rgb", 4, 2, 8, 1).build(), ("stem.",))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    optimiser = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], 0.1)
+    model(torch.rand(1, 4, 8, 8)).square().mean().backward()
+    optimiser.step()
+    same = {name for name, value in model.state_dict().items() if torch.equal(value, before[name])}
+    assert same == {"model.stem.weight", "model.stem.bias"}
+
+
+def test_what_to_freeze_must_exist_and_leave_something() -> None:
+    with pytest.raises(UsageError, match="names encoder, which no parameter has; they start with down, head, up"):
+        freeze(Architecture("unet", 4, 2, 8, 1).build(), ("encoder",))
+    with pytest.raises(UsageError, match="leaves nothing to learn"):
+        freeze(Architecture("unet", 4, 2, 8, 1).build(), ("",))
+
+
+def test_this_module_can_be_imported_by_name() -> None:
+    assert sys.modules[__name__].Rgb is Rgb

@@ -1,0 +1,173 @@
+"""The learning rate, the average of the weights, the end of a training, and changes of light."""
+
+from contextlib import suppress
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from eopipe.training.augment import DROP, VEIL, augment, smooth
+from eopipe.training.averaging import Average
+from eopipe.training.job import Settings
+from eopipe.training.schedule import best, learning_rate, stopped
+
+SETTINGS = Settings("unet", 8, 2, 10, 16, 1e-3, 0.01, 0.1, ("symmetries",), "fp32", 0, 1, 1)
+SCHEDULES = ("cosine", "linear", "polynomial", "step", "constant")
+
+
+@given(st.sampled_from(SCHEDULES), st.integers(1, 200), st.floats(0, 1))
+@settings(max_examples=60, deadline=None)
+def test_the_rate_rises_to_its_height_and_never_again(schedule: str, steps: int, warmup: float) -> None:
+    asked = replace(SETTINGS, schedule=schedule, warmup=warmup)
+    rates = [learning_rate(asked, step, steps) for step in range(steps)]
+    top = int(np.argmax(rates))
+    assert max(rates) == pytest.approx(1e-3)
+    assert top == max(1, round(warmup * steps)) - 1
+    assert all(a <= b for a, b in pairwise(rates[: top + 1]))
+    assert all(a >= b for a, b in pairwise(rates[top:]))
+    assert min(rates) > 0
+
+
+@pytest.mark.parametrize(
+    ("schedule", "half", "end"),
+    [
+        ("cosine", 0.5, 2.467e-4),
+        ("linear", 0.5, 0.01),
+        ("polynomial", 0.5**0.9, 0.01**0.9),
+        ("step", 0.1, 0.01),
+        ("constant", 1.0, 1.0),
+    ],
+)
+def test_each_schedule_has_its_own_shape(schedule: str, half: float, end: float) -> None:
+    asked = replace(SETTINGS, schedule=schedule, warmup=0, learning_rate=1.0)
+    # One step of warm-up, a hundred after it.
+    assert learning_rate(asked, 51, 101) == pytest.approx(half)
+    assert learning_rate(asked, 100, 101) == pytest.approx(end, rel=0.02)
+
+
+def history(*scores: float | None) -> list[dict[str, Any]]:
+    return [{"epoch": n + 1, "val": None if s is None else {"miou": s}} for n, s in enumerate(scores)]
+
+
+def test_the_best_epoch_is_the_first_of_the_highest() -> None:
+    assert best(history(0.1, 0.5, 0.4, 0.5)) == 1
+    assert best(history(None, None)) is None
+    assert best([]) is None
+
+
+@given(st.lists(st.floats(0, 1), max_size=12), st.integers(0, 4))
+@settings(max_examples=100, deadline=None)
+def test_a_training_stops_after_so_many_epochs_without_a_better_one(scores: list[float], patience: int) -> None:
+    late = bool(patience) and len(scores) > patience and max(scores[-patience:]) <= max(scores[:-patience])
+    assert stopped(history(*scores), patience) == late
+
+
+def test_the_average_follows_its_formula_and_can_be_resumed() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+    average, want, again = Average(model, 0.9), model[0].weight.detach().clone(), None
+    for step in range(1, 41):
+        with torch.no_grad():
+            model[0].weight.add_(torch.randn(2, 3))
+        model[1].num_batches_tracked += 1
+        average.update()
+        decay = min(0.9, (1 + step) / (10 + step))
+        want = decay * want + (1 - decay) * model[0].weight.detach()
+        if again:
+            again.update()
+        if step == 20:
+            again = Average(model, 0.9)
+            again.load({name: value.clone() for name, value in average.weights.items()}, step)
+    torch.testing.assert_close(average.weights["0.weight"], want)
+    assert average.weights["1.num_batches_tracked"] == 40
+    assert again is not None
+    assert all(torch.equal(average.weights[name], again.weights[name]) for name in average.weights)
+
+
+def test_a_model_has_the_average_only_while_it_is_judged() -> None:
+    model = nn.Linear(2, 1, bias=False)
+    average = Average(model, 0.5)
+    before = model.weight.detach().clone()
+    with torch.no_grad():
+        model.weight.add_(1)
+    with average.swapped():
+        assert torch.equal(model.weight, before)
+    with suppress(ZeroDivisionError), average.swapped():
+        raise ZeroDivisionError
+    assert torch.equal(model.weight, before + 1)
+    assert torch.equal(average.weights["weight"], before)
+
+
+ALL = ("symmetries", "brightness", "haze", "bands")
+
+
+def chips(count: int = 6, bands: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
+    torch.manual_seed(3)
+    images = torch.randn(count, bands, 12, 10)
+    images[:, :, :2] = 0
+    return images, torch.randint(0, 2, (count, 12, 10))
+
+
+@pytest.mark.parametrize("words", [("brightness",), ("haze",), ("bands",), ALL])
+def test_a_change_of_light_depends_on_seed_epoch_and_sample_alone(words: tuple[str, ...]) -> None:
+    images, labels = chips()
+    asked, numbers = replace(SETTINGS, augment=words), np.array([7, 3, 900, 1, 0, 12])
+    whole, same = augment(images, labels, numbers, 2, asked)
+    assert torch.equal(same, labels)
+    for at in range(6):
+        part = slice(at, at + 1)
+        alone, _ = augment(images[part], labels[part], numbers[part], 2, asked)
+        assert torch.equal(alone, whole[part]), "bit by bit, whatever the other samples"
+    others = [(numbers, 3, asked), (numbers + 1, 2, asked), (numbers, 2, replace(asked, seed=1))]
+    for drawn, epoch, given_settings in others:
+        assert not torch.equal(augment(images, labels, drawn, epoch, given_settings)[0], whole)
+
+
+@pytest.mark.parametrize("words", [("brightness",), ("haze",), ("bands",), ALL])
+def test_pixels_that_were_not_measured_stay_so(words: tuple[str, ...]) -> None:
+    images, labels = chips()
+    before = images.clone()
+    changed, _ = augment(images, labels, np.arange(6), 0, replace(SETTINGS, augment=words))
+    assert not changed[:, :, :2].any()
+    assert torch.equal(images, before), "the input is not written to"
+
+
+@pytest.mark.parametrize("words", [("none",), ("symmetries",), ()])
+def test_without_a_change_of_light_chips_come_as_they_are(words: tuple[str, ...]) -> None:
+    images, labels = chips()
+    assert augment(images, labels, np.arange(6), 0, replace(SETTINGS, augment=words))[0] is images
+
+
+def test_bands_are_dropped_as_often_as_said_and_never_all() -> None:
+    images = torch.ones(2000, 3, 1, 1)
+    changed, _ = augment(images, images[:, 0].long(), np.arange(2000), 0, replace(SETTINGS, augment=("bands",)))
+    kept = changed[:, :, 0, 0]
+    assert kept.any(1).all()
+    assert set(kept.flatten().tolist()) == {0.0, 1.0}
+    # One band is always kept, so each of three is dropped with two thirds of the chance.
+    assert float(kept.mean()) == pytest.approx(1 - DROP * 2 / 3, abs=0.01)
+
+
+def test_haze_brightens_dark_pixels_smoothly_and_hides_contrast() -> None:
+    dark = torch.full((50, 2, 32, 32), -1.0)
+    dark[:, :, 16:] = -0.5
+    changed, _ = augment(dark, dark[:, 0].long(), np.arange(50), 0, replace(SETTINGS, augment=("haze",)))
+    assert bool((changed >= dark).all())
+    top = changed[:, :, :16]
+    assert float((top[..., 1:] - top[..., :-1]).abs().max()) < 3 * VEIL * 3 / 31
+    across = (changed[:, :, 16] - changed[:, :, 15]).mean()
+    assert 0.2 < float(across) < 0.5
+
+
+def test_a_smooth_field_goes_through_its_knots() -> None:
+    knots = torch.rand(2, 4, 4)
+    field = smooth(knots, torch.Size((7, 10)))
+    torch.testing.assert_close(field[:, ::2, ::3], knots)
+    torch.testing.assert_close(field[:, 1], (field[:, 0] + field[:, 2]) / 2)
+    assert smooth(knots, torch.Size((1, 1))).shape == (2, 1, 1)

@@ -1,0 +1,394 @@
+"""The eyes on a training: the journal, the phases, the pace, and the trackers that may fail."""
+
+import json
+import logging
+import os
+import pty
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from io import BytesIO
+from pathlib import Path
+from threading import Thread
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from eopipe.training.watch import exposed
+from eopipe.watching.metrics import Journal, missing, payload, read, rounded
+from eopipe.watching.phases import Clock, phase, table, waiting
+from eopipe.watching.pictures import COLORS, NOTHING, natural, paint, png
+from eopipe.watching.profiler import Profiler, busy
+from eopipe.watching.progress import Every, LiveLine, LogLine, Meter, Pace, clock, line, memory
+from eopipe.watching.prometheus import text
+from eopipe.watching.trackers import Trackers
+
+NOW = Pace(step=7, steps=20, loss=0.5, samples_s=123.4, data_wait=0.015, memory=2_000_000, left=3725.0)
+
+
+def run(folder: Path, begin: int, end: int) -> None:
+    """Tell the steps behind `begin` up to `end`, an epoch every second one, checkpoints in between."""
+    journal = Journal(folder, begin)
+    if begin:
+        journal.add("resume", begin)
+    for step in range(begin + 1, end + 1):
+        journal.add("step", step, loss=1 / step, learning_rate=0.1, gradient_norm=float(step))
+        if step % 2 == 0:
+            journal.add("epoch", step, epoch=step // 2, val={"miou": step / 10})
+        journal.add("checkpoint", step)
+    journal.close()
+
+
+@settings(max_examples=25, deadline=None)
+@given(killed=st.lists(st.tuples(st.integers(0, 12), st.integers(0, 200)), max_size=3))
+def test_however_often_it_is_killed_the_payload_is_the_same(
+    tmp_path_factory: pytest.TempPathFactory, killed: list[tuple[int, int]]
+) -> None:
+    folder, whole = tmp_path_factory.mktemp("killed"), tmp_path_factory.mktemp("whole")
+    run(whole, 0, 12)
+    safe = 0
+    for reached, lost in killed:
+        run(folder, safe, max(reached, safe))
+        # The checkpoint that the next run restores was written before what was lost.
+        lines = (folder / "metrics.jsonl").read_bytes()
+        cut = lines[: len(lines) - lost]
+        told = [event["step"] for event in map(json.loads, cut.split(b"\n")[:-1]) if event["event"] == "checkpoint"]
+        safe = max(told, default=0)
+        (folder / "metrics.jsonl").write_bytes(cut)
+    run(folder, safe, 12)
+    assert payload(folder / "metrics.jsonl") == payload(whole / "metrics.jsonl")
+    assert missing(read(folder / "metrics.jsonl"), 12) == []
+
+
+def test_the_journal_says_when_and_what_happened_and_the_payload_does_not(tmp_path: Path) -> None:
+    run(tmp_path, 0, 3)
+    run(tmp_path, 2, 4)
+    told = read(tmp_path / "metrics.jsonl")
+    assert [event["step"] for event in told if event["event"] == "resume"] == [2]
+    assert all(abs(event["time"] - time.time()) < 60 for event in told)
+    lines = payload(tmp_path / "metrics.jsonl")
+    assert b"time" not in lines
+    assert b"resume" not in lines
+    assert b"checkpoint" not in lines
+
+
+def test_a_step_that_is_told_twice_or_never_is_missing() -> None:
+    events = [{"event": "step", "step": step} for step in (1, 2, 2, 4)]
+    assert missing([*events, {"event": "epoch", "step": 3}], 4) == [2, 3]
+
+
+def test_a_journal_that_was_lost_is_told_and_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run(tmp_path, 0, 4)
+    assert not caplog.records
+    (tmp_path / "metrics.jsonl").unlink()
+    run(tmp_path, 4, 6)
+    assert [r.message for r in caplog.records] == ["event=metrics-lost steps=4 first=1 in=metrics.jsonl"]
+
+
+def test_what_is_not_finite_is_null_since_json_has_no_word_for_it(tmp_path: Path) -> None:
+    assert rounded({"a": float("nan"), "b": [1], "c": 1 / 3}) == {"a": None, "b": [1], "c": 0.333333333}
+    journal = Journal(tmp_path, 0)
+    journal.add("step", 1, gradient_norm=float("inf"))
+    journal.close()
+    assert read(tmp_path / "metrics.jsonl")[0]["gradient_norm"] is None
+
+
+@pytest.fixture
+def ticking() -> Iterator[Clock]:
+    made = Clock()
+    made.start()
+    yield made
+    made.stop()
+
+
+def test_each_second_counts_for_the_innermost_phase_and_once(ticking: Clock) -> None:
+    began = time.perf_counter()
+    with phase("validation"):
+        time.sleep(0.02)
+        with phase("data"):
+            time.sleep(0.04)
+    told = ticking.lap()
+    assert told["data"] >= 0.04
+    assert 0.02 <= told["validation"] < told["data"] + 0.02
+    assert sum(told.values()) <= time.perf_counter() - began + 0.01
+    assert ticking.lap().get("data", 0.0) == 0.0
+    assert ticking.total["data"] == told["data"]
+
+
+def test_an_error_in_a_phase_closes_it(ticking: Clock) -> None:
+    with pytest.raises(ValueError, match="no"), phase("data"):
+        raise ValueError("no")
+    with phase("forward"):
+        time.sleep(0.01)
+    assert ticking.lap()["forward"] >= 0.01
+
+
+def test_another_thread_and_a_process_without_a_clock_count_nothing(ticking: Clock) -> None:
+    def work() -> None:
+        with phase("checkpoint"):
+            time.sleep(0.01)
+
+    thread = Thread(target=work)
+    thread.start()
+    thread.join()
+    assert "checkpoint" not in ticking.lap()
+    ticking.stop()
+    work()
+    assert "checkpoint" not in ticking.lap()
+
+
+def test_waiting_passes_all_values_on_and_counts_only_the_wait(ticking: Clock) -> None:
+    def slow() -> Iterator[int]:
+        for number in range(3):
+            time.sleep(0.01)
+            yield number
+
+    found = []
+    for number in waiting(slow()):
+        time.sleep(0.02)
+        found.append(number)
+    told = ticking.lap()
+    assert found == [0, 1, 2]
+    assert told["data"] >= 0.03
+    assert told["other"] >= 0.06
+
+
+def test_seconds_move_between_phases_and_never_below_zero() -> None:
+    counted = Clock(seconds={"backward": 2.0})
+    counted.move("backward", "communication", 0.5)
+    counted.move("backward", "communication", 9.0)
+    counted.move("backward", "communication", -1.0)
+    assert (counted.seconds["backward"], counted.seconds["communication"]) == (0.0, 2.0)
+
+
+def test_the_table_adds_up() -> None:
+    rows = [row.split() for row in table({"data": 1.0, "forward": 2.5, "other": 0.5}).splitlines()]
+    assert [row[0] for row in rows] == ["data", "forward", "other", "all"]
+    assert [row[1] for row in rows] == ["1.00", "2.50", "0.50", "4.00"]
+    assert rows[0][3] == "25.0%"
+
+
+def test_a_phase_costs_microseconds(ticking: Clock) -> None:
+    began = time.perf_counter()
+    for _ in range(1000):
+        with phase("data"):
+            pass
+    assert (time.perf_counter() - began) / 1000 < 200e-6
+
+
+def test_the_pace_is_what_passed_between_two_tellings() -> None:
+    meter = Meter(10)
+    time.sleep(0.05)
+    told = meter.pace(20, 120, 0.5, batch=8, data_s=0.01, held=5)
+    assert 8 * 10 / told.samples_s >= 0.05
+    assert told.left == pytest.approx(100 / (told.samples_s / 8))
+    assert told.data_wait == pytest.approx(0.01 / (80 / told.samples_s), rel=1e-6)
+    assert meter.pace(20, 120, 0.5, 8, 0.01, 5).data_wait == 0.0
+
+
+def test_a_line_in_the_log_has_all_figures_and_words_for_the_time() -> None:
+    assert NOW.line() == (
+        "event=progress step=7 of=20 loss=0.5 samples_s=123.4 data_wait=1.5% memory_mb=2 left=1:02:05"
+    )
+    assert clock(59.6) == "0:01:00"
+    assert memory("cpu") > 10_000_000
+
+
+def test_the_log_is_told_now_and_then_only() -> None:
+    every = Every(0.03)
+    assert not every.due()
+    time.sleep(0.04)
+    assert every.due()
+    assert not every.due()
+    # Not a terminal here.
+    assert isinstance(line(5.0), LogLine)
+
+
+def test_the_live_line_lets_what_is_logged_appear_above_it(capsys: pytest.CaptureFixture[str]) -> None:
+    log = logging.getLogger("eopipe")
+    live = LiveLine()
+    live.tell(NOW)
+    try:
+        log.warning("event=word size=%d", 3)
+    finally:
+        live.close()
+    assert "event=word size=3\n" in capsys.readouterr().err
+    assert not log.filters
+
+
+def test_on_a_terminal_one_line_is_drawn_again_and_again(tmp_path: Path) -> None:
+    words = (
+        "import logging, sys; logging.basicConfig(format='%(message)s'); log = logging.getLogger('eopipe')\n"
+        "from eopipe.watching.progress import Pace, line\n"
+        "live = line(30.0)\n"
+        "live.tell(Pace(1, 9, 0.5, 120.0, 0.01, 10**9, 60.0)); log.warning('event=word')\n"
+        "live.tell(Pace(2, 9, 0.4, 125.0, 0.01, 10**9, 50.0)); live.close()\n"
+    )
+    ours, theirs = pty.openpty()
+    told = b""
+    with subprocess.Popen([sys.executable, "-c", words], stderr=theirs, env=os.environ | {"COLUMNS": "120"}) as process:
+        os.close(theirs)
+        # Linux says EIO when the other end is closed.
+        with suppress(OSError):
+            while part := os.read(ours, 4096):
+                told += part
+        assert process.wait() == 0
+    os.close(ours)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", told.decode())
+    assert "step 1/9" in text
+    assert "loss 0.4000 · 125 samples/s · data wait 1.0% · 1.00 GB · 0:00:50 left" in text
+    assert text.splitlines().count("event=word") == 1
+
+
+def test_what_ddp_does_not_hide_behind_the_backward_pass_is_communication() -> None:
+    class Ddp:
+        def _get_ddp_logging_data(self) -> dict[str, int]:
+            return {"avg_backward_comm_time": 30_000_000, "avg_backward_compute_comm_overlap_time": 10_000_000}
+
+    assert exposed(Ddp()) == pytest.approx(0.02)
+    assert exposed(None) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("ran", "share"),
+    [([(0, 10)], 1.0), ([(0, 5), (7, 10), (1, 4)], 0.8), ([(0, 6), (4, 8)], 1.0), ([(0, 1), (9, 10)], 0.2)],
+)
+def test_the_gpu_is_busy_while_any_kernel_runs(ran: list[tuple[float, float]], share: float) -> None:
+    assert busy(ran) == pytest.approx(share)
+
+
+def test_the_profiler_writes_a_trace_of_a_few_steps_even_of_a_short_training(tmp_path: Path) -> None:
+    import torch
+
+    for name, steps in (("long", 9), ("short", 3), ("none", 1)):
+        profiler = Profiler(tmp_path / name, "cpu")
+        for _ in range(steps):
+            torch.ones(8).cos()
+            profiler.step()
+        profiler.close()
+    counts = {}
+    for name in ("long", "short"):
+        events = json.loads((tmp_path / name / "trace.json").read_text())["traceEvents"]
+        counts[name] = sum(event.get("name") == "aten::cos" for event in events)
+        assert "aten::cos" in (tmp_path / name / "operators.txt").read_text()
+    assert counts == {"long": 3, "short": 1}
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_tracker_that_fails_is_left_out_with_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    trackers = Trackers(("prometheus", "mlflow"), tmp_path, "abc", 0)
+    assert trackers
+    folder = next((tmp_path / "mlruns/0").glob("abc*"))
+    (folder / "metrics").rename(folder / "gone")
+    for step in (1, 2):
+        trackers.each(lambda tracker, step=step: tracker.scalars(step, {"loss": 0.5}))
+        trackers.each(lambda tracker: tracker.flush())
+    assert [r.message.split()[:2] for r in caplog.records] == [["event=tracker-off", "tracker=mlflow"]]
+    assert "eopipe_train_step" in (tmp_path / "eopipe.prom").read_text()
+
+
+def test_the_text_for_prometheus_has_a_type_a_help_and_a_quoted_name() -> None:
+    assert text('a"b', {"loss": 0.25}).splitlines() == [
+        "# HELP eopipe_train_loss mean loss of the last step",
+        "# TYPE eopipe_train_loss gauge",
+        'eopipe_train_loss{run="a\\"b"} 0.25',
+    ]
+
+
+def test_mlflow_lines_behind_the_restored_step_are_cut_and_the_start_stays(tmp_path: Path) -> None:
+    first = Trackers(("mlflow",), tmp_path, "f00", 0)
+    for step in (1, 2, 3):
+        first.each(lambda tracker, step=step: tracker.scalars(step, {"loss": 1 / step}))
+    run_folder = next((tmp_path / "mlruns/0").glob("f00*"))
+    began = (run_folder / "meta.yaml").read_text()
+    second = Trackers(("mlflow",), tmp_path, "f00", 2)
+    second.each(lambda tracker: tracker.scalars(3, {"loss": 0.25}))
+    second.each(lambda tracker: tracker.close({"epochs": 3}))
+    lines = [line.split()[1:] for line in (run_folder / "metrics/loss").read_text().splitlines()]
+    assert lines == [["1.0", "1"], ["0.5", "2"], ["0.25", "3"]]
+    assert (run_folder / "params/epochs").read_text() == "3"
+    assert began.partition("start_time: ")[2].split()[0] in (run_folder / "meta.yaml").read_text()
+
+
+def test_mlflow_itself_reads_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Its pins exclude ours, so it is tested where somebody has installed it, and never asked for.
+    mlflow = pytest.importorskip("mlflow", reason="mlflow lives in an environment of its own")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    trackers = Trackers(("mlflow",), tmp_path, "f00", 0)
+    trackers.each(lambda tracker: tracker.scalars(1, {"loss": 0.5}))
+    trackers.each(lambda tracker: tracker.close({"epochs": 3}))
+    client = mlflow.tracking.MlflowClient((tmp_path / "mlruns").as_uri())
+    (found,) = client.search_runs(["0"])
+    assert (found.data.metrics, found.data.params, found.info.status) == ({"loss": 0.5}, {"epochs": "3"}, "FINISHED")
+
+
+def test_tensorboard_reads_scalars_pictures_and_hides_what_is_told_again(tmp_path: Path) -> None:
+    if not os.environ.get("EOPIPE_NO_SKIP"):
+        pytest.importorskip("tensorboard", reason="the extra tensorboard is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for restored, steps in ((0, (1, 2, 3)), (2, (3, 4))):
+        trackers = Trackers(("tensorboard",), tmp_path, "f00", restored)
+        assert trackers, "the extra does not load"
+        for step in steps:
+            trackers.each(lambda tracker, step=step: tracker.scalars(step, {"loss": 1 / step, "val_miou": 0.5}))
+        trackers.each(lambda tracker: tracker.picture(4, "predictions", drawn))
+        trackers.each(lambda tracker: tracker.close({"epochs": 3, "augment": ("none",)}))
+    found = EventAccumulator(str(tmp_path / "tensorboard"))
+    found.Reload()
+    assert [(event.step, round(event.value, 3)) for event in found.Scalars("loss")] == [
+        (1, 1.0),
+        (2, 0.5),
+        (3, 0.333),
+        (4, 0.25),
+    ]
+    assert found.Tags()["images"] == ["predictions"]
+    assert "hparam/val_miou" in found.Tags()["scalars"]
+
+
+def test_a_picture_that_cannot_be_drawn_leaves_out_only_who_wants_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def draw() -> bytes:
+        raise ValueError("three axes are wanted")
+
+    trackers = Trackers(("mlflow", "prometheus"), tmp_path, "f00", 0)
+    trackers.each(lambda tracker: tracker.picture(1, "predictions", draw))
+    assert [r.message for r in caplog.records] == [
+        "event=tracker-off tracker=mlflow reason='ValueError: three axes are wanted'"
+    ]
+    assert trackers
+
+
+def drawn() -> bytes:
+    images = np.linspace(0, 1, 2 * 4 * 8 * 8, dtype=np.float32).reshape(2, 4, 8, 8)
+    labels = np.zeros((2, 8, 8), np.int64)
+    labels[0, 0, 0] = 255
+    return png(images, labels, labels % 255, ("blue", "green", "red", "nir"), 255)
+
+
+def test_a_picture_has_chip_label_and_prediction_side_by_side_and_the_same_bytes() -> None:
+    picture = np.asarray(Image.open(BytesIO(drawn())))
+    assert picture.shape == (2 * 10, 3 * 10, 3)
+    assert tuple(picture[2, 12]) == (NOTHING,) * 3
+    assert "#{:02x}{:02x}{:02x}".format(*picture[3, 13]) == COLORS[0]
+    assert drawn() == drawn()
+
+
+def test_a_chip_is_shown_in_its_own_colours_or_in_grey() -> None:
+    image = np.stack([np.full((4, 4), value, np.float32) for value in (0.1, 0.5, 0.9)])
+    assert natural(image, ("blue", "green", "red"))[0, 0].tolist() == [255, 127, 0]
+    assert len(set(natural(image, ("vv", "vh", "dem"))[0, 0].tolist())) == 1
+
+
+def test_more_classes_than_colours_begin_anew() -> None:
+    classes = np.arange(len(COLORS) + 1).reshape(1, -1)
+    painted = paint(classes, 255)
+    assert painted[0, 0].tolist() == painted[0, -1].tolist()
+    assert len({tuple(color) for color in painted[0].tolist()}) == len(COLORS)

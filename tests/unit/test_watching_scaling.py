@@ -1,0 +1,54 @@
+"""The arithmetic of the scaling report."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "benchmarks/scaling.py"
+spec = importlib.util.spec_from_file_location("scaling", SOURCE)
+assert spec
+assert spec.loader
+scaling = importlib.util.module_from_spec(spec)
+# A dataclass looks its module up.
+sys.modules["scaling"] = scaling
+spec.loader.exec_module(scaling)
+
+
+def test_only_time_within_epochs_counts_and_the_first_epoch_warms_up() -> None:
+    slow = [(step, step * 1.0) for step in (1, 2, 3)]
+    fast = [(step, 100 + step * 0.5) for step in (4, 5, 6)] + [(step, 200 + step * 0.5) for step in (7, 8, 9)]
+    assert scaling.pace(slow + fast, 3) == pytest.approx(2.0)
+    assert scaling.pace(slow, 3) == pytest.approx(1.0)
+    with pytest.raises(SystemExit, match="epochs of one step"):
+        scaling.pace([(1, 1.0), (2, 2.0)], 1)
+
+
+def test_speed_up_is_beside_the_fewest_processes_and_efficiency_beside_their_number() -> None:
+    runs = [scaling.Measured(1, 100.0, 1000, 10.0, 50.0), scaling.Measured(2, 150.0, 1000, 8.0, None)]
+    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in scaling.table(runs, 3.6).splitlines()]
+    assert rows[2] == ["1", "100.0", "1.00", "100%", "10.00", "0.05", "10.00"]
+    assert rows[3] == ["2", "150.0", "1.50", "75%", "13.33", "not told", "6.67"]
+
+
+def test_a_counter_of_energy_may_begin_anew() -> None:
+    assert scaling.passed_since((100, 1000), 150, 1000) == 50
+    assert scaling.passed_since((900, 1000), 50, 1000) == 150
+
+
+def test_energy_is_not_told_where_no_hardware_tells_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scaling, "POWERCAP", tmp_path)
+    monkeypatch.setattr(scaling, "POWER", ("there-is-no-such-program",))
+    meter = scaling.Meter()
+    with meter.on():
+        pass
+    assert meter.joules is None
+    assert scaling.watts("[N/A]") == 0.0
+    zone = tmp_path / "intel-rapl:0"
+    zone.mkdir()
+    (zone / "max_energy_range_uj").write_text("5000000\n")
+    (zone / "energy_uj").write_text("4000000\n")
+    with meter.on():
+        (zone / "energy_uj").write_text("1000000\n")
+    assert meter.joules == 2.0
