@@ -40,7 +40,7 @@ def check_initial(folder: Path, architecture: Architecture, bands: tuple[str, ..
 
 
 def _needs(architecture: Architecture, bands: tuple[str, ...]) -> dict[str, object]:
-    names = ("name", "classes", "width", "depth")
+    names = ("name", "classes", "width", "depth", "arguments")
     return {"bands": bands} | {f"architecture.{name}": getattr(architecture, name) for name in names}
 
 

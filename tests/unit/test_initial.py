@@ -61,6 +61,7 @@ def test_a_pickle_is_refused_unopened_by_name_or_content(tmp_path: Path, name: s
     ("architecture", "bands", "said"),
     [
         (Architecture("unet", 2, 2, 8, 1), BANDS, "architecture.width is 8 here and 4 there"),
+        (Architecture("unet", 2, 2, 4, 1, arguments=("size=tiny",)), BANDS, "architecture.arguments is"),
         (Architecture("unet", 2, 3, 4, 1), BANDS, "architecture.classes is 3 here and 2 there"),
         (ARCHITECTURE, ("nir", "red"), "bands is"),
     ],
