@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from conftest import CATALOGS
+from catalogs import CATALOGS
 from nginx import Served
 from scenery import Ended, Run
 from shapely.geometry import shape

@@ -1,17 +1,14 @@
 """Real servers, started once for all tests of this folder."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+from catalogs import CATALOGS
 from nginx import Served, nginx
 from stac_api import Api, load, stac_api
 
 from eopipe.publish import read_json
-
-ROOT = Path(__file__).parents[2]
-CATALOGS = {"sample": ROOT / "sample", "shared": ROOT.parent / "shared/data"}
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 from asking import SAMPLE, Watch, names, search
-from conftest import CATALOGS
+from catalogs import CATALOGS
 from deliveries import tif
 from nginx import Served, nginx
 from scenery import Run

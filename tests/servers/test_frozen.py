@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from asking import dropped, filled, names, search
-from conftest import CATALOGS
+from catalogs import CATALOGS
 from scenery import Run
 from shapely.geometry import box, mapping
 from stac_api import Api

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import requests
 from asking import BANDS, SAMPLE, dropped, filled, names, search
-from conftest import CATALOGS
+from catalogs import CATALOGS
 from nginx import Served
 from scenery import Run
 from shapely.geometry import box, mapping
