@@ -316,18 +316,6 @@ def test_mlflow_lines_behind_the_restored_step_are_cut_and_the_start_stays(tmp_p
     assert began.partition("start_time: ")[2].split()[0] in (run_folder / "meta.yaml").read_text()
 
 
-def test_mlflow_itself_reads_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Its pins exclude ours, so it is tested where somebody has installed it, and never asked for.
-    mlflow = pytest.importorskip("mlflow", reason="mlflow lives in an environment of its own")
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    trackers = Trackers(("mlflow",), tmp_path, "f00", 0)
-    trackers.each(lambda tracker: tracker.scalars(1, {"loss": 0.5}))
-    trackers.each(lambda tracker: tracker.close({"epochs": 3}))
-    client = mlflow.tracking.MlflowClient((tmp_path / "mlruns").as_uri())
-    (found,) = client.search_runs(["0"])
-    assert (found.data.metrics, found.data.params, found.info.status) == ({"loss": 0.5}, {"epochs": "3"}, "FINISHED")
-
-
 def test_tensorboard_reads_scalars_pictures_and_hides_what_is_told_again(tmp_path: Path) -> None:
     if not os.environ.get("EOPIPE_NO_SKIP"):
         pytest.importorskip("tensorboard", reason="the extra tensorboard is not installed")
