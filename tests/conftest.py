@@ -1,6 +1,8 @@
 """What many tests need: scenes, a web server, the command line."""
 
-from collections.abc import Iterator
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -49,3 +51,22 @@ def web(tmp_path: Path) -> Iterator[Loopback]:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retry without waiting."""
     monkeypatch.setattr("eopipe.transfer.patience.BACKOFF", 0.0)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """Mount file systems with next to no room."""
+    mounted = []
+
+    def mount(options: str) -> Path:
+        place = tmp_path / f"disk{len(mounted)}"
+        place.mkdir()
+        words = ["mount", "-t", "tmpfs", "-o", options, "none", place]
+        if not shutil.which("mount") or subprocess.run(words, capture_output=True, check=False).returncode:
+            pytest.skip("mounting a small disk needs root")
+        mounted.append(place)
+        return place
+
+    yield mount
+    for place in mounted:
+        subprocess.run(["umount", "-l", place], check=True)

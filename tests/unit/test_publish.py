@@ -240,25 +240,6 @@ def test_a_stage_refuses_a_damaged_input(catalog: Catalog, tmp_path: Path, run: 
     assert "deep/a has 3 bytes instead of 6" in ended.said
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """Mount file systems with next to no room."""
-    mounted = []
-
-    def mount(options: str) -> Path:
-        place = tmp_path / f"disk{len(mounted)}"
-        place.mkdir()
-        words = ["mount", "-t", "tmpfs", "-o", options, "none", place]
-        if not shutil.which("mount") or subprocess.run(words, capture_output=True, check=False).returncode:
-            pytest.skip("mounting a small disk needs root")
-        mounted.append(place)
-        return place
-
-    yield mount
-    for place in mounted:
-        subprocess.run(["umount", "-l", place], check=True)
-
-
 SMALL = {"bytes": "size=200k", "files": "size=10m,nr_inodes=12"}
 
 

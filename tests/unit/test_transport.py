@@ -13,7 +13,7 @@ import tarfile
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any
@@ -242,25 +242,6 @@ class Child:
             if pipe is not None:
                 pipe.close()
         return alive
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """Mount file systems with next to no room."""
-    mounted = []
-
-    def mount(options: str) -> Path:
-        place = tmp_path / f"disk{len(mounted)}"
-        place.mkdir()
-        words = ["mount", "-t", "tmpfs", "-o", options, "none", place]
-        if not shutil.which("mount") or subprocess.run(words, capture_output=True, check=False).returncode:
-            pytest.skip("mounting a small disk needs root")
-        mounted.append(place)
-        return place
-
-    yield mount
-    for place in mounted:
-        subprocess.run(["umount", "-l", place], check=True)
 
 
 @pytest.mark.parametrize(
