@@ -135,10 +135,10 @@ def _webdataset(folder: Path) -> None:
 def _eopipe(task: Task, shuffle: str, cache_mb: int) -> Any:
     import torch
 
+    from eopipe.feeding.feed import Feed
+    from eopipe.launching.job import Job, Settings
     from eopipe.models import Architecture
     from eopipe.samples.chips import Normaliser
-    from eopipe.training.feed import Feed
-    from eopipe.training.job import Job, Settings
 
     aligned = not (task.corners % CHIP).any()
     settings = Settings(
@@ -156,7 +156,7 @@ def _eopipe(task: Task, shuffle: str, cache_mb: int) -> Any:
 
 
 def _epochs_of(feed: Any, epoch: int) -> Iterator[Any]:
-    from eopipe.training.feed import Wanted
+    from eopipe.feeding.feed import Wanted
 
     for step in range(-(-feed.count("train") // BATCH)):
         yield Wanted("train", feed.order.step(epoch, step, BATCH), epoch)

@@ -57,7 +57,7 @@ def main() -> None:
 
 def work(told: argparse.Namespace) -> None:
     """Time every strategy of this number of processes."""
-    from eopipe.training.world import end, join
+    from eopipe.launching.world import end, join
 
     world = join(told.device, 600, 1)
     runs = {name: Run(told, world, dict(ways)) for name, ways in (SINGLE if world.size == 1 else PAIR).items()}
@@ -80,10 +80,10 @@ class Run:
         import numpy as np
         import torch
 
+        from eopipe.feeding.feed import Batch, Wanted
+        from eopipe.launching.job import Settings
         from eopipe.models import Architecture
         from eopipe.training.engine import Engine
-        from eopipe.training.feed import Batch, Wanted
-        from eopipe.training.job import Settings
         from eopipe.training.rehearsal import Fit
 
         fit = Fit(ways.get("accumulate", 1), ways.pop("recompute", False))

@@ -97,7 +97,7 @@ def train(
     weights of an undisturbed run. Raises PreemptedError after a signal, DivergedError for a loss that is
     not finite.
     """
-    from eopipe.training.job import Settings
+    from eopipe.launching.job import Settings
     from eopipe.training.run import Sources, run
 
     settings = Settings(

@@ -1,1 +1,1 @@
-"""The training loop and what keeps it: world, data order, checkpoints, signals."""
+"""The training loop, and how a step turns chips into weights in any world."""

@@ -8,10 +8,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from eopipe.training.job import Settings
+from eopipe.launching.job import Settings
 
 if TYPE_CHECKING:
-    from eopipe.training.feed import Batch
+    from eopipe.feeding.feed import Batch
 
 Numbers = npt.NDArray[np.int64]
 

@@ -15,16 +15,16 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import get_total_norm
 from torch.optim import AdamW
 
+from eopipe.feeding.feed import Batch
+from eopipe.launching.job import Settings
+from eopipe.launching.world import World
 from eopipe.training.averaging import Average
 from eopipe.training.dealing import cut, even, seed_of, shards_of
-from eopipe.training.feed import Batch
 from eopipe.training.gradients import Averaged, Fixed, Together
-from eopipe.training.job import Settings
 from eopipe.training.losses import loss_of
 from eopipe.training.placing import gathered, like, place, recompute, whole
 from eopipe.training.precision import LossScale, autocast
 from eopipe.training.rehearsal import Fit, explained, trouble
-from eopipe.training.world import World
 from eopipe.watching.phases import phase
 
 log = logging.getLogger("eopipe")

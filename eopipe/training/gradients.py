@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
+from eopipe.feeding.feed import Batch
+from eopipe.launching.world import World
 from eopipe.training.dealing import shards_of
-from eopipe.training.feed import Batch
-from eopipe.training.world import World
 from eopipe.watching.phases import phase
 
 Learn = Callable[[nn.Module, Batch], Tensor]

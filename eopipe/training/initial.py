@@ -3,16 +3,16 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eopipe.checkpoints.identity import differences
 from eopipe.errors import BadInputError, RefusedError
 from eopipe.models import Architecture
 from eopipe.models.trained import CARD, read_trained
 from eopipe.publish import verify
-from eopipe.training.identity import differences
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from eopipe.training.job import Job, Settings
+    from eopipe.launching.job import Job, Settings
 
 # Formats that may run code when they are read: pickles, and the metadata of torch.distributed.checkpoint.
 PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle", ".distcp", ".metadata", ".joblib", ".npy")

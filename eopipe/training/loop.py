@@ -9,23 +9,23 @@ from typing import Any
 import numpy as np
 import torch
 
+from eopipe.checkpoints.checkpoint import Progress
+from eopipe.checkpoints.keeper import Keeper
 from eopipe.errors import DivergedError, PreemptedError
+from eopipe.feeding.feed import Batch, Feed, Wanted
+from eopipe.feeding.order import steps_per_epoch
+from eopipe.launching.job import Job
+from eopipe.launching.signals import Stop
+from eopipe.launching.world import World
 from eopipe.store import NO_LABEL
-from eopipe.training.checkpoint import Progress
 from eopipe.training.dealing import Numbers, deal
 from eopipe.training.engine import Engine, Told
-from eopipe.training.feed import Batch, Feed, Wanted
 from eopipe.training.initial import begin, prepare
-from eopipe.training.job import Job
-from eopipe.training.keeper import Keeper
 from eopipe.training.metrics import confusion, scores
-from eopipe.training.order import steps_per_epoch
 from eopipe.training.rehearsal import Fit
 from eopipe.training.schedule import learning_rate, stopped
-from eopipe.training.signals import Stop
 from eopipe.training.suspects import suspects
 from eopipe.training.watch import Watch
-from eopipe.training.world import World
 from eopipe.watching.phases import phase, waiting
 
 log = logging.getLogger("eopipe")

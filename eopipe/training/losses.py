@@ -15,7 +15,7 @@ from torch.nn import functional
 from eopipe.store import NO_LABEL
 
 if TYPE_CHECKING:
-    from eopipe.training.job import Settings
+    from eopipe.launching.job import Settings
 
 # Logits (N, class, H, W) and labels (N, H, W), 255 where there is none, to a sum and its weight (float64).
 Loss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]

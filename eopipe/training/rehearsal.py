@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from eopipe.errors import NoSpaceError
-from eopipe.training.job import Settings
-from eopipe.training.world import World
+from eopipe.launching.job import Settings
+from eopipe.launching.world import World
 
 log = logging.getLogger("eopipe")
 

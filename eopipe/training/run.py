@@ -10,8 +10,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
 
+from eopipe.checkpoints.checkpoint import best, steps
+from eopipe.checkpoints.identity import other_states, refuse_other
+from eopipe.checkpoints.keeper import IDENTITY
 from eopipe.contract import stage
 from eopipe.errors import UsageError
+from eopipe.launching.failures import STATUS
+from eopipe.launching.job import Job, Settings
+from eopipe.launching.launch import command, launch
+from eopipe.launching.lease import fence, lease
 from eopipe.models import Architecture
 from eopipe.models.trained import Trained, write_trained
 from eopipe.publish import digest, publish, read_json, write_json
@@ -21,14 +28,7 @@ from eopipe.samples.cutting import sources_of
 from eopipe.samples.sampling import scenes_of
 from eopipe.samples.splits import read_split
 from eopipe.samples.statistics import normaliser, read_statistics
-from eopipe.training.checkpoint import best, steps
-from eopipe.training.identity import other_states, refuse_other
 from eopipe.training.initial import check_initial, prepare
-from eopipe.training.job import Job, Settings
-from eopipe.training.keeper import IDENTITY
-from eopipe.training.launch import command, launch
-from eopipe.training.lease import fence, lease
-from eopipe.training.worker import STATUS
 from eopipe.watching.metrics import METRICS, payload
 
 log = logging.getLogger("eopipe")

@@ -4,7 +4,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from eopipe.training.job import Settings
+    from eopipe.launching.job import Settings
 
 
 def learning_rate(settings: "Settings", step: int, steps: int) -> float:

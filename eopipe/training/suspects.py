@@ -3,9 +3,9 @@
 import numpy as np
 import torch
 
+from eopipe.feeding.feed import Batch, Feed, Wanted
 from eopipe.training.dealing import Numbers, cut
 from eopipe.training.engine import Engine
-from eopipe.training.feed import Batch, Feed, Wanted
 
 MOST_TOLD = 8
 

@@ -8,9 +8,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eopipe.launching.job import Job
+from eopipe.launching.world import World
 from eopipe.store import NO_LABEL
-from eopipe.training.job import Job
-from eopipe.training.world import World
 from eopipe.watching.metrics import Journal, rounded
 from eopipe.watching.phases import Clock, phase, table
 from eopipe.watching.profiler import Profiler
@@ -20,8 +20,8 @@ from eopipe.watching.trackers import Trackers
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from eopipe.feeding.feed import Batch
     from eopipe.training.engine import Engine, Told
-    from eopipe.training.feed import Batch
 
 log = logging.getLogger("eopipe")
 

@@ -9,16 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eopipe.training.failures import Failure, classify, note, noted
-from eopipe.training.job import Job, read_job
-from eopipe.training.signals import Stop
-from eopipe.training.world import agent, attempt, die_with_parent, end, join
+from eopipe.launching.failures import STATUS, Failure, classify, note, noted
+from eopipe.launching.job import Job, read_job
+from eopipe.launching.signals import Stop
+from eopipe.launching.world import agent, attempt, die_with_parent, end, join
 
 if TYPE_CHECKING:
     from eopipe.training.loop import Loop
 
 log = logging.getLogger("eopipe")
-STATUS = "status.json"
 
 
 def main() -> int:

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import torch
 
+from eopipe.checkpoints.checkpoint import steps
+from eopipe.launching.failures import STATUS
+from eopipe.launching.job import read_job
 from eopipe.training import loop, worker
-from eopipe.training.checkpoint import steps
-from eopipe.training.job import read_job
 
 RANKS = 2
 EVENTS = ("kill 0", "kill 1", "kill all", "TERM", "USR1", "INT")
@@ -79,7 +80,7 @@ def main() -> int:
     draw, state = random.Random(seed), Path(read_job(Path(path)).state)
     done = 0
     while done < events:
-        (state / worker.STATUS).unlink(missing_ok=True)
+        (state / STATUS).unlink(missing_ok=True)
         pids, event, at = start(path), draw.choice(EVENTS), newest(state) + draw.choice((0, 1, 1, 2))
         while newest(state) < at and alive(pids):
             time.sleep(0.002)
@@ -92,7 +93,7 @@ def main() -> int:
             disturb("kill", pids)
         done += 1
         print(event, newest(state), *codes(pids), flush=True)
-    (state / worker.STATUS).unlink(missing_ok=True)
+    (state / STATUS).unlink(missing_ok=True)
     ended = codes(start(path))
     print("end", newest(state), *ended, flush=True)
     return max(map(abs, ended))

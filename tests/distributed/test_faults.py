@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from trainings import Training, agent, payload, ranks
 
-from eopipe.training.failures import noted
+from eopipe.launching.failures import noted
 
 
 def test_a_killed_worker_is_started_again_within_fifteen_seconds_and_nothing_changes(

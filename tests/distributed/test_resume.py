@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from trainings import Data, prepare
 
-from eopipe.training.checkpoint import steps
+from eopipe.checkpoints.checkpoint import steps
 
 HERE = Path(__file__).parent
 

@@ -11,8 +11,8 @@ from odd_models import BRIGHT
 from trainings import Data, Training, payload, workers
 from worlds import WAYS, trained
 
-from eopipe.training.feed import Feed, Wanted
-from eopipe.training.job import read_job
+from eopipe.feeding.feed import Feed, Wanted
+from eopipe.launching.job import read_job
 
 SIZES = (1, 2, 4)
 DETERMINISTIC = [name for name in WAYS if name.startswith("deterministic") and not name.endswith("hungry")]

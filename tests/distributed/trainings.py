@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from eopipe.cli import main
+from eopipe.launching.job import Settings
 from eopipe.samples.chips import pair
 from eopipe.samples.splits import read_split
 from eopipe.samples.statistics import normaliser, read_statistics
-from eopipe.training.job import Settings
 from eopipe.training.run import Sources, claim, make_job
 
 
@@ -93,7 +93,7 @@ def workers(folder: Path) -> list[int]:
 
 def agent(folder: Path) -> int:
     """The torchrun agent of a training."""
-    return _running(folder, b"eopipe.training.agent")[0]
+    return _running(folder, b"eopipe.launching.agent")[0]
 
 
 def ranks(folder: Path) -> list[int]:

@@ -15,14 +15,14 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
+from eopipe.feeding.feed import Batch, Wanted
+from eopipe.launching.job import Settings
+from eopipe.launching.world import World, end, join
 from eopipe.models import Architecture
 from eopipe.training.dealing import deal
 from eopipe.training.engine import Engine
-from eopipe.training.feed import Batch, Wanted
-from eopipe.training.job import Settings
 from eopipe.training.metrics import confusion, scores
 from eopipe.training.rehearsal import Fit
-from eopipe.training.world import World, end, join
 
 PLAIN = {
     "architecture": "unet",

@@ -17,11 +17,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from eopipe.checkpoints import checkpoint
+from eopipe.checkpoints.checkpoint import Parts, Progress
+from eopipe.checkpoints.writer import Writer
 from eopipe.errors import BadInputError, NoSpaceError, UsageError
 from eopipe.publish import digest, write_manifest
-from eopipe.training import checkpoint
-from eopipe.training.checkpoint import Parts, Progress
-from eopipe.training.writer import Writer
 
 IDENTITY = {"settings": {"seed": 0, "epochs": 3}, "data": {"chips": "ab"}}
 
@@ -220,8 +220,8 @@ def test_a_full_disk_stops_the_training_and_leaves_the_checkpoint_before(small_d
 SAVING = """
 import sys, torch
 from pathlib import Path
-from eopipe.training import checkpoint
-from eopipe.training.checkpoint import Progress
+from eopipe.checkpoints import checkpoint
+from eopipe.checkpoints.checkpoint import Progress
 folder, first = Path(sys.argv[1]), int(sys.argv[2])
 for step in range(first, first + 10_000):
     weights, moments = torch.full((200_000,), float(step)), torch.full((400_000,), float(step))

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eopipe.errors import NoSpaceError
+from eopipe.launching.job import Settings
 from eopipe.training.dealing import deal, even, seed_of
-from eopipe.training.job import Settings
 from eopipe.training.precision import LossScale
 from eopipe.training.rehearsal import Fit
 

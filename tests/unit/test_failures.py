@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from eopipe.errors import BadInputError, DivergedError, NoSpaceError, PreemptedError
-from eopipe.training.agent import killed, once
-from eopipe.training.failures import Failure, classify, note, noted
+from eopipe.launching.agent import killed, once
+from eopipe.launching.failures import Failure, classify, note, noted
 
 PEER = "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4242"
 SILENCE = "[../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 15000ms for recv operation"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from eopipe.checkpoints.identity import differences, other_states, refuse_other
 from eopipe.errors import BadInputError
-from eopipe.training.identity import differences, other_states, refuse_other
 
 MINE = {"settings": {"seed": 0, "augment": ["symmetries"]}, "tensors": {"a": [3, 2]}}
 

@@ -15,9 +15,9 @@ from eopipe import rules
 from eopipe.cli import main
 from eopipe.config import load
 from eopipe.errors import UsageError
+from eopipe.launching.job import Settings
 from eopipe.models import Architecture
 from eopipe.models.unet import UNet
-from eopipe.training.job import Settings
 from eopipe.training.run import Sources, key
 from eopipe.training.schedule import learning_rate
 

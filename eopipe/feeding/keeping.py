@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from eopipe.training.order import Shuffle, blocks_of
+from eopipe.feeding.order import Shuffle, blocks_of
 
 log = logging.getLogger("eopipe")
 Numbers = npt.NDArray[np.int64]

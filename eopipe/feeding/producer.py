@@ -1,4 +1,4 @@
-"""The program that fills slots of a ring: `python -m eopipe.training.producer`, started by `crew`.
+"""The program that fills slots of a ring: `python -m eopipe.feeding.producer`, started by `crew`.
 
 It reads lines of JSON: first what to cut from and where the ring is, then pieces of batches, and answers each with
 a line: the slot, or an error. It ends with its input, or with its parent.
@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from eopipe.errors import EopipeError
+from eopipe.feeding.ring import Ring, Shape
+from eopipe.launching.world import die_with_parent
 from eopipe.samples.cutting import Cutter, Piece, Source
-from eopipe.training.ring import Ring, Shape
-from eopipe.training.world import die_with_parent
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from eopipe.errors import BY_CODE, EopipeError
+from eopipe.feeding.producer import Brief
+from eopipe.feeding.ring import Ring
 from eopipe.samples.cutting import Cutter, Piece, Window
-from eopipe.training.producer import Brief
-from eopipe.training.ring import Ring
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
@@ -121,7 +121,7 @@ class Producers:
 def _start(brief: Brief, ring: Ring) -> "subprocess.Popen[str]":
     # A session of its own: signals to the worker's group are the worker's to answer.
     process = subprocess.Popen(
-        [sys.executable, "-m", "eopipe.training.producer"],
+        [sys.executable, "-m", "eopipe.feeding.producer"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         pass_fds=[ring.file],

@@ -13,19 +13,19 @@ import torch
 from torch import Tensor
 
 from eopipe.errors import UsageError
+from eopipe.feeding.augment import augment
+from eopipe.feeding.crew import Alone, Crew, Producers
+from eopipe.feeding.finishing import Finish, pin
+from eopipe.feeding.keeping import Keeping, keeping
+from eopipe.feeding.order import Order, Shuffle, way
+from eopipe.feeding.producer import Brief
+from eopipe.feeding.ring import Ring, Shape
 from eopipe.samples.arrays import open_array
 from eopipe.samples.cutting import Piece, Rows, Window, sources_of
 from eopipe.samples.splits import read_split
-from eopipe.training.augment import augment
-from eopipe.training.crew import Alone, Crew, Producers
-from eopipe.training.finishing import Finish, pin
-from eopipe.training.keeping import Keeping, keeping
-from eopipe.training.order import Order, Shuffle, way
-from eopipe.training.producer import Brief
-from eopipe.training.ring import Ring, Shape
 
 if TYPE_CHECKING:
-    from eopipe.training.job import Job
+    from eopipe.launching.job import Job
 
 Numbers = npt.NDArray[np.int64]
 # Batches that are read ahead: enough to ride out the reading of a block.

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from eopipe.training.job import Settings
+    from eopipe.launching.job import Settings
 
 DROP = 0.1  # chance of a band to be dropped
 GAIN, SHIFT = 0.1, 0.2  # largest change of brightness: share of the contrast, standard deviations of the band

@@ -1,4 +1,4 @@
-"""torchrun's agent, hardened: `python -m eopipe.training.agent STATUS TOKEN TORCHRUN-WORDS`.
+"""torchrun's agent, hardened: `python -m eopipe.launching.agent STATUS TOKEN TORCHRUN-WORDS`.
 
 A second signal does not cut short what the first began, and how the first worker failed is written down.
 """
@@ -11,8 +11,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from eopipe.training.failures import Failure, note
-from eopipe.training.world import die_with_parent
+from eopipe.launching.failures import Failure, note
+from eopipe.launching.world import die_with_parent
 
 HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
 LAUNCHER, AGENT = "EOPIPE_LAUNCHER", "EOPIPE_AGENT"

@@ -5,7 +5,7 @@ from copy import deepcopy
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from eopipe.training.checkpoint import Parts, Progress
+from eopipe.checkpoints.checkpoint import Parts, Progress
 
 if TYPE_CHECKING:
     from torch import Tensor

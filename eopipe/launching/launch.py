@@ -10,10 +10,9 @@ from pathlib import Path
 from types import FrameType
 
 from eopipe.errors import EopipeError, PreemptedError
-from eopipe.training.agent import HANDLED, LAUNCHER
-from eopipe.training.failures import noted
-from eopipe.training.signals import SIGNALS
-from eopipe.training.worker import STATUS
+from eopipe.launching.agent import HANDLED, LAUNCHER
+from eopipe.launching.failures import STATUS, noted
+from eopipe.launching.signals import SIGNALS
 
 STOP_WITHIN_S = 20
 
@@ -26,7 +25,7 @@ def command(job: Path, processes: int, token: int = 0, restarts: int = 3) -> lis
     torchrun += [f"--signals-to-handle={handled}", f"--shutdown-timeout={STOP_WITHIN_S}"]
     # It would leave a folder in the temporary directory otherwise.
     torchrun.append(f"--log-dir={job.parent / 'logs'}")
-    agent = [sys.executable, "-m", "eopipe.training.agent", str(job.parent / STATUS), str(token)]
+    agent = [sys.executable, "-m", "eopipe.launching.agent", str(job.parent / STATUS), str(token)]
     return [*agent, *torchrun, "-m", "eopipe.training.worker", str(job)]
 
 

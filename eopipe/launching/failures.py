@@ -8,6 +8,8 @@ from typing import Any
 from eopipe.errors import BY_CODE, EopipeError, is_full, no_space
 from eopipe.publish import publish, read_json, write_json
 
+# Beside the checkpoints of a training.
+STATUS = "status.json"
 KINDS = {2: "usage", 3: "data", 4: "damaged", 5: "upstream", 6: "full", 7: "diverged", 8: "refused", 75: "pre-empted"}
 MEMORY = re.compile(r"out of memory|can't allocate memory|not enough memory|cannot allocate memory", re.IGNORECASE)
 SILENT = re.compile(r"timed? ?out|timeout", re.IGNORECASE)

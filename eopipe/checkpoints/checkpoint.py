@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eopipe.checkpoints.identity import refuse_other
 from eopipe.errors import BadInputError, IntegrityError
 from eopipe.publish import MANIFEST, publish, read_json, sha256, verify, write_json
-from eopipe.training.identity import refuse_other
 
 if TYPE_CHECKING:
     from torch import Tensor

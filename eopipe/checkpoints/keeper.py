@@ -5,16 +5,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eopipe.checkpoints import checkpoint
+from eopipe.checkpoints.checkpoint import Parts, Progress
+from eopipe.checkpoints.writer import Writer
 from eopipe.errors import IntegrityError
+from eopipe.launching.lease import fence
 from eopipe.publish import read_json
-from eopipe.training import checkpoint
-from eopipe.training.checkpoint import Parts, Progress
-from eopipe.training.lease import fence
-from eopipe.training.writer import Writer
 
 if TYPE_CHECKING:
-    from eopipe.training.job import Job
-    from eopipe.training.world import World
+    from eopipe.launching.job import Job
+    from eopipe.launching.world import World
 
 log = logging.getLogger("eopipe")
 IDENTITY = "identity.json"

@@ -1,0 +1,1 @@
+"""Chips of a training, in a known order: read, kept, prefetched by processes, finished on the device."""
