@@ -69,6 +69,7 @@ def _commands() -> dict[str, Callable[[list[str]], int]]:
         "run": _run,
         "check": _check,
         "plan": _plan,
+        "profile": _profile,
         "verify": _verify,
         "tiles": _tiles,
         "sync": _sync,
@@ -188,6 +189,13 @@ def _plan(words: list[str]) -> int:
     from eopipe.planning.command import plan
 
     return plan(words)
+
+
+def _profile(words: list[str]) -> int:
+    """Write a Snakemake profile for your cluster, or check one."""
+    from eopipe.clusters.command import profile
+
+    return profile(words)
 
 
 def _verify(words: list[str]) -> int:

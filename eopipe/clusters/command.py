@@ -1,0 +1,80 @@
+"""`eopipe profile`: write a Snakemake profile for a cluster, and tell what a profile means."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from eopipe.clusters.geometry import Geometry
+from eopipe.clusters.profile import Wishes, text
+from eopipe.clusters.resolving import resolve, user_folder
+from eopipe.clusters.slurm import site
+from eopipe.errors import EopipeError, UsageError, no_space
+from eopipe.publish import publish
+
+
+def profile(words: list[str]) -> int:
+    """Write a Snakemake profile for your cluster, or check one."""
+    given = _parser().parse_args(words)
+    return int(given.work(given))
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="eopipe profile", description=profile.__doc__)
+    what = made.add_subparsers(required=True, metavar="slurm|check")
+    slurm = what.add_parser("slurm", help="ask the cluster and write a profile for it", description=write.__doc__)
+    slurm.set_defaults(work=write)
+    slurm.add_argument("--partition", help="of the ordinary jobs [the cluster's default]")
+    slurm.add_argument("--training", metavar="PARTITION", help="of the training [that of the ordinary jobs]")
+    slurm.add_argument("--account", help="whom to charge [the only one that you have]")
+    slurm.add_argument("--nodes", type=int, default=1, help="nodes of a training [%(default)s]")
+    slurm.add_argument("--processes", type=int, default=1, help="processes, or GPUs, on each of them [%(default)s]")
+    slurm.add_argument("--gpu", nargs="?", const="", metavar="TYPE", help="one GPU for each process, of a type or any")
+    slurm.add_argument("--cpus", type=int, help="CPUs of a node [one for each process]")
+    slurm.add_argument("--memory-mb", type=int, help="memory of a node [what the rule reckons]")
+    slurm.add_argument("--preemptible", action="store_true", help="jobs may be pre-empted and then wait to go on")
+    slurm.add_argument("--jobs", type=int, default=100, help="most jobs in the queue at a time [%(default)s]")
+    slurm.add_argument("--name", default="slurm", help="name of the profile [%(default)s]")
+    slurm.add_argument("--show", action="store_true", help="print it and write nothing")
+    check = what.add_parser("check", help="tell which file a name means", description=tell.__doc__)
+    check.set_defaults(work=tell)
+    check.add_argument("name", nargs="?", default="slurm")
+    return made
+
+
+def write(given: argparse.Namespace) -> int:
+    """Ask the cluster what it has, show a profile for it, and write that to your Snakemake folder."""
+    cpus = given.cpus or given.processes
+    shape = Geometry(given.nodes, given.processes, cpus, given.memory_mb, given.gpu)
+    partitions = (given.partition, given.training)
+    made = text(site(), Wishes(*partitions, given.account, given.preemptible, shape, given.jobs))
+    print(made, end="")
+    if given.show:
+        return 0
+    target = user_folder() / given.name / "config.yaml"
+    if target.parent.exists():
+        raise UsageError(f"{target.parent} exists already and is left as it is; remove it, or choose another --name")
+    _publish(target, made)
+    print(f"\nwrote {target}; now: snakemake --profile {given.name}", file=sys.stderr)
+    return tell(given)
+
+
+def _publish(target: Path, made: str) -> None:
+    try:
+        target.parent.mkdir(parents=True)
+        with publish(target) as draft:
+            draft.write_text(made)
+    except OSError as error:
+        if isinstance(error, PermissionError) or error.errno == 30:
+            raise UsageError(
+                f"{target.parent} cannot be written; set XDG_CONFIG_HOME to a folder of yours, or say --show > file"
+            ) from error
+        raise EopipeError(str(no_space(target))) from error
+
+
+def tell(given: argparse.Namespace) -> int:
+    """Say which file a name resolves to, and which ones of the same name it hides."""
+    found = resolve(given.name)
+    print(f"--profile {given.name} means {found.file}")
+    for hidden in found.shadowed:
+        print(f"it hides {hidden}")
+    return 0

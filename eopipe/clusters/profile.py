@@ -1,0 +1,93 @@
+"""A Snakemake profile for a site, as text that explains itself."""
+
+from dataclasses import dataclass, field
+
+from eopipe.clusters.geometry import Geometry
+from eopipe.clusters.slurm import Site
+from eopipe.errors import UsageError
+
+# A job that ended is told by squeue only while the controller remembers it.
+FIRST_LOOK_S = 20
+SETTINGS = """\
+executor: slurm
+jobs: {jobs}                          # most jobs in the queue at a time
+retries: {retries}                         # stopped, too long or out of memory: again, with more; only here, never in a rule
+rerun-incomplete: true
+keep-going: true
+show-failed-logs: true
+latency-wait: 60                   # seconds until a shared file system shows what a node wrote
+local-cores: 2                     # of the login node: search, fetch and other small steps
+max-jobs-per-timespan: 60/1m       # what the scheduler is asked at most
+slurm-array-jobs: preprocess,label # all scenes that are ready in one sbatch
+slurm-init-seconds-before-status-checks: {first_look}
+{status}
+{requeue}
+"""
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a user says of the runs to come; what is not said is the cluster's default."""
+
+    partition: str | None = None
+    training: str | None = None
+    account: str | None = None
+    preemptible: bool = False
+    geometry: Geometry = field(default_factory=Geometry)
+    jobs: int = 100
+    retries: int = 3
+
+
+def text(site: Site, wishes: Wishes) -> str:
+    """The profile. Raises UsageError for what the site cannot give."""
+    ordinary = site.partition(wishes.partition) if wishes.partition else site.default
+    training = site.partition(wishes.training) if wishes.training else ordinary
+    wrong = [*wishes.geometry.conflicts(training), *_requeueing(site, wishes)]
+    if wrong:
+        raise UsageError("; ".join(wrong))
+    lines = [f"# Snakemake on the Slurm cluster {site.name} (Slurm {site.version}); made by `eopipe profile slurm`."]
+    lines += [_settings(site, wishes), "default-resources:", f"  slurm_partition: {ordinary.name}"]
+    if account := _account(site, wishes):
+        lines.append(f"  slurm_account: {account}")
+    lines += ["set-resources:", "  train:", f"    slurm_partition: {training.name}"]
+    lines += [f"    {name}: {value}" for name, value in wishes.geometry.resources().items()]
+    if training.minutes:
+        lines.append(f"    runtime: {training.minutes}  # the partition's limit; a longer training goes on by itself")
+    return "\n".join(lines) + "\n"
+
+
+def _settings(site: Site, wishes: Wishes) -> str:
+    status = "slurm-status-command: squeue      # the database of jobs would be asked otherwise"
+    if site.keeps_finished_s < 3 * FIRST_LOOK_S:
+        if not site.accounting:
+            raise UsageError(
+                f"the cluster {site.name} forgets a job {site.keeps_finished_s} s after its end and accounts for none, "
+                f"so nobody can tell how it ended; ask for MinJobAge of at least {3 * FIRST_LOOK_S} s"
+            )
+        status = "slurm-status-command: sacct       # squeue forgets ended jobs too soon here"
+    requeue = "slurm-no-requeue: true            # Snakemake, not Slurm, starts a lost job again"
+    if wishes.preemptible:
+        requeue = "slurm-requeue: true               # a pre-empted job waits and goes on by itself"
+    told = {"jobs": wishes.jobs, "retries": wishes.retries, "first_look": FIRST_LOOK_S}
+    return SETTINGS.format(**told, status=status, requeue=requeue).rstrip()
+
+
+def _requeueing(site: Site, wishes: Wishes) -> list[str]:
+    names = [name for name in (wishes.partition, wishes.training) if name]
+    modes = {name: site.partition(name).preempted for name in names}
+    asked = [name for name, mode in modes.items() if mode == "REQUEUE"]
+    if asked and not wishes.preemptible:
+        # Without requeueing the executor waits for ever for a job that was pre-empted.
+        return [f"jobs in partition {asked[0]} may be pre-empted; say --preemptible, or choose another one"]
+    cancelled = [name for name, mode in modes.items() if mode == "CANCEL"]
+    if cancelled:
+        return [f"pre-emption in partition {cancelled[0]} cancels jobs, which Snakemake does not see; choose another one"]
+    return []
+
+
+def _account(site: Site, wishes: Wishes) -> str | None:
+    if wishes.account and site.accounts and wishes.account not in site.accounts:
+        raise UsageError(f"you cannot charge account {wishes.account}; yours are {', '.join(site.accounts)}")
+    if not wishes.account and len(site.accounts) > 1:
+        raise UsageError(f"you can charge {', '.join(site.accounts)}; say which with --account")
+    return wishes.account or (site.accounts[0] if site.accounts else None)
