@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: demo test install check sync clean .venv/servers
+.PHONY: demo test install check sync clean .venv/servers slurm-packages slurm-up slurm-down demo-slurm
 
 demo: .venv/installed
 	@eopipe run --profile profiles/local
@@ -42,6 +42,21 @@ install: .venv/installed
 	$(PYTHON) -m venv .venv/servers
 	.venv/servers/bin/pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
+
+# A real Slurm of four nodes on this machine, for root: to try the profile, and for the tests.
+slurm-packages:
+	@command -v slurmctld slurmd sbatch munged slurmdbd mariadbd ip >/dev/null || \
+	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends \
+	    slurmctld slurmd slurm-client munge slurmdbd mariadb-server mariadb-client iproute2; }
+
+slurm-up: slurm-packages
+	@$(PYTHON) tests/cluster/slurm.py up
+
+slurm-down:
+	@$(PYTHON) tests/cluster/slurm.py down
+
+demo-slurm: .venv/tests slurm-up
+	@eopipe run --profile slurm; code=$$?; $(MAKE) --no-print-directory slurm-down; exit $$code
 
 # The files that follow from the stages: config schema, CWL tools, reference page.
 sync: .venv/installed

@@ -69,6 +69,10 @@ def model() -> type[BaseModel]:
     places: dict[str, Any] = {
         "results": (str, Field("results", pattern=r"^[\w./-]+$", description="folder of everything that is made")),
         "state": (str, Field("state", pattern=r"^[\w./-]+$", description="folder of checkpoints; outlives failures")),
+        "online_nodes": (
+            bool,
+            Field(False, description="compute nodes reach catalogs: search and fetch are jobs of a cluster too"),
+        ),
     }
     return create_model("Config", __config__=STRICT, **places, **sections)
 

@@ -35,20 +35,20 @@ class Geometry:
     def conflicts(self, there: Partition) -> list[str]:
         """Why it can never start in a partition, a sentence each."""
         fitting = [node for node in there.nodes if self._fits(node.cpus, node.memory_mb, dict(node.gpus))]
-        wrong = []
+        wrong, name = [], f"partition {there.name}"
         if not there.up:
-            wrong.append(f"partition {there.name} is down")
+            wrong.append(f"{name} is down")
         if there.most_nodes and self.nodes > there.most_nodes:
-            wrong.append(f"you asked {self.nodes} nodes; a job in partition {there.name} has at most {there.most_nodes}")
+            wrong.append(f"you asked {self.nodes} nodes; a job in {name} has at most {there.most_nodes}")
         if self.cpus > there.cpus:
-            wrong.append(f"you asked {self.cpus} CPUs a node; partition {there.name} has {there.cpus}")
+            wrong.append(f"you asked {self.cpus} CPUs a node; {name} has {there.cpus}")
         if (self.memory_mb or 0) > there.memory_mb:
-            wrong.append(f"you asked {self.memory_mb} MB a node; partition {there.name} has {there.memory_mb}")
+            wrong.append(f"you asked {self.memory_mb} MB a node; {name} has {there.memory_mb}")
         if self.gpu is not None and self._gpus(there) < self.processes:
             kind = f" {self.gpu}" if self.gpu else ""
-            wrong.append(f"you asked {self.processes}{kind} GPUs a node; partition {there.name} has {self._gpus(there)}")
+            wrong.append(f"you asked {self.processes}{kind} GPUs a node; {name} has {self._gpus(there)}")
         if not wrong and len(fitting) < self.nodes:
-            wrong.append(f"you asked {self.nodes} nodes; partition {there.name} has {len(fitting)} that fit")
+            wrong.append(f"you asked {self.nodes} nodes; {name} has {len(fitting)} that fit")
         return wrong
 
     def _gpus(self, there: Partition) -> int:

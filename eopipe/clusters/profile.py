@@ -11,7 +11,7 @@ FIRST_LOOK_S = 20
 SETTINGS = """\
 executor: slurm
 jobs: {jobs}                          # most jobs in the queue at a time
-retries: {retries}                         # stopped, too long or out of memory: again, with more; only here, never in a rule
+retries: {retries}                         # stopped, too long, out of memory: again; only here, never in a rule
 rerun-incomplete: true
 keep-going: true
 show-failed-logs: true
@@ -81,7 +81,7 @@ def _requeueing(site: Site, wishes: Wishes) -> list[str]:
         return [f"jobs in partition {asked[0]} may be pre-empted; say --preemptible, or choose another one"]
     cancelled = [name for name, mode in modes.items() if mode == "CANCEL"]
     if cancelled:
-        return [f"pre-emption in partition {cancelled[0]} cancels jobs, which Snakemake does not see; choose another one"]
+        return [f"partition {cancelled[0]} cancels pre-empted jobs, which Snakemake does not see; choose another one"]
     return []
 
 

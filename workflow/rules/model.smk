@@ -22,7 +22,10 @@ rule train:
         )
         * threads
         * attempt,
-        runtime=lambda wildcards, attempt: 720 * attempt,
+        # It goes on where it was stopped, so a retry needs no more.
+        runtime=lambda wildcards, input: min(
+            720, 60 + eo.volume(input.tiles) * config["train"]["epochs"] // 100
+        ),
     params:
         tiles=lambda wildcards, input: eo.folders(input.tiles),
         labels=lambda wildcards, input: eo.folders(input.labels),

@@ -10,6 +10,7 @@ checkpoint search:
         f"{RESULTS}/logs/search.log",
     benchmark:
         f"{RESULTS}/benchmarks/search.tsv"
+    localrule: not config["online_nodes"]
     conda:
         "../envs/eopipe.yaml"
     resources:
@@ -36,6 +37,7 @@ rule fetch:
         f"{RESULTS}/logs/fetch/{{scene}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/fetch/{{scene}}.tsv"
+    localrule: not config["online_nodes"]
     conda:
         "../envs/eopipe.yaml"
     resources:

@@ -1,0 +1,119 @@
+"""A Snakemake profile for a cluster: what Slurm says, what a training asks, which file a name means."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from eopipe.clusters.geometry import Geometry
+from eopipe.clusters.profile import Wishes, text
+from eopipe.clusters.resolving import resolve
+from eopipe.clusters.slurm import Node, Partition, Site, gpus, minutes, records
+from eopipe.errors import UsageError
+
+
+def nodes(count: int, gpu: tuple[tuple[str, int], ...] = ()) -> tuple[Node, ...]:
+    return tuple(Node(f"n{number}", 8, 32_000, gpu, up=True) for number in range(count))
+
+
+BATCH = Partition("batch", True, 120, None, "OFF", True, nodes(4))
+FAST = Partition("fast", False, 1440, 3, "OFF", True, nodes(2, (("a100", 4),)))
+SPARE = Partition("spare", False, None, None, "REQUEUE", True, nodes(8))
+LOST = Partition("lost", False, None, None, "CANCEL", True, nodes(8))
+SITE = Site("hpc", "23.11.4", True, True, 300, (BATCH, FAST, SPARE, LOST), ("geo",))
+
+
+@pytest.mark.parametrize(
+    ("gres", "found"),
+    [
+        ("gpu:2", (("", 2),)),
+        ("gpu:a100:4(S:0-1),gpu:2", (("a100", 4), ("", 2))),
+        ("tmpdisk:5,gpu:h200:8", (("h200", 8),)),
+        ("gpu:v100", (("v100", 1),)),
+        ("(null)", ()),
+        ("craynetwork:1", ()),
+    ],
+)
+def test_gpus_are_read_from_what_slurm_calls_gres(gres: str, found: tuple[tuple[str, int], ...]) -> None:
+    assert gpus(gres) == found
+
+
+def test_limits_are_minutes_that_are_never_too_short() -> None:
+    assert [minutes(text) for text in ("1:00:00", "2-01:00:30", "UNLIMITED", "00:00:01")] == [60, 2941, None, 1]
+
+
+def test_values_of_slurm_may_hold_blanks() -> None:
+    told = records("NodeName=n1 OS=Linux 6.1 #1 SMP State=IDLE CfgTRES=cpu=4,mem=8G\nNodeName=n2 OS= State=DOWN*\n")
+    assert told[0]["OS"] == "Linux 6.1 #1 SMP"
+    assert [node["State"] for node in told] == ["IDLE", "DOWN*"]
+
+
+def test_one_node_asks_for_no_tasks_and_many_nodes_for_one_each() -> None:
+    assert Geometry(1, 4, 8, gpu="a100").resources() == {"cpus_per_task": 8, "gres": "gpu:a100:4", "tasks_per_gpu": 0}
+    many = Geometry(3, 2, 4, memory_mb=9000).resources()
+    assert many == {"cpus_per_task": 4, "mem_mb": 9000, "nodes": 3, "tasks": 3, "mpi": "srun"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        (Geometry(1, 8, 8, gpu=""), "you asked 8 GPUs a node; partition fast has 4"),
+        (Geometry(1, 2, 2, gpu="h200"), "you asked 2 h200 GPUs a node; partition fast has 0"),
+        (Geometry(1, 1, 9), "you asked 9 CPUs a node; partition fast has 8"),
+        (Geometry(1, 1, 1, 64_000), "you asked 64000 MB a node; partition fast has 32000"),
+        (Geometry(4, 1, 1), "you asked 4 nodes; a job in partition fast has at most 3"),
+        (Geometry(3, 1, 1), "you asked 3 nodes; partition fast has 2 that fit"),
+    ],
+)
+def test_what_can_never_start_is_told_in_the_words_of_the_user(asked: Geometry, sentence: str) -> None:
+    assert asked.conflicts(FAST) == [sentence]
+
+
+def test_a_profile_is_yaml_that_names_partitions_account_and_limits() -> None:
+    made = yaml.safe_load(text(SITE, Wishes(training="fast", geometry=Geometry(2, 4, 8, gpu="a100"))))
+    assert made["default-resources"] == {"slurm_partition": "batch", "slurm_account": "geo"}
+    train = made["set-resources"]["train"]
+    assert (train["slurm_partition"], train["runtime"], train["nodes"], train["mpi"]) == ("fast", 1440, 2, "srun")
+    assert made["retries"] == 3
+    assert made["slurm-no-requeue"] is True
+
+
+def test_a_preemptible_partition_needs_the_users_word_and_then_requeues() -> None:
+    with pytest.raises(UsageError, match="jobs in partition spare may be pre-empted; say --preemptible"):
+        text(SITE, Wishes(partition="spare"))
+    made = yaml.safe_load(text(SITE, Wishes(partition="spare", preemptible=True)))
+    assert made["slurm-requeue"] is True
+    assert "slurm-no-requeue" not in made
+    with pytest.raises(UsageError, match="partition lost cancels pre-empted jobs"):
+        text(SITE, Wishes(partition="lost", preemptible=True))
+
+
+def test_a_partition_or_account_that_is_not_there_is_told_with_those_that_are() -> None:
+    with pytest.raises(UsageError, match="has no partition gpu; it has batch, fast, spare, lost"):
+        text(SITE, Wishes(partition="gpu"))
+    with pytest.raises(UsageError, match="cannot charge account sea; yours are geo"):
+        text(SITE, Wishes(account="sea"))
+
+
+def test_a_controller_that_forgets_at_once_is_asked_through_the_accounting_or_refused() -> None:
+    hasty = Site("hpc", "23.11.4", True, True, 30, (BATCH,), ())
+    assert yaml.safe_load(text(hasty, Wishes()))["slurm-status-command"] == "sacct"
+    with pytest.raises(UsageError, match="forgets a job 30 s after its end and accounts for none"):
+        text(Site("hpc", "23.11.4", False, True, 30, (BATCH,), ()), Wishes())
+
+
+def test_a_name_means_the_nearest_file_and_what_it_hides_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="there is no profile slurm in "):
+        resolve("slurm")
+    mine = tmp_path / "home" / "snakemake" / "slurm" / "config.v8+.yaml"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("jobs: 1\n")
+    assert (resolve("slurm").file, resolve("slurm").shadowed) == (mine, ())
+    here = tmp_path / "slurm" / "config.yaml"
+    here.parent.mkdir()
+    here.write_text("jobs: 2\n")
+    assert (resolve("slurm").file.resolve(), resolve("slurm").shadowed) == (here, (mine,))
