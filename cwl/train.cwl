@@ -241,10 +241,17 @@ inputs:
   processes:
     type: int
     label: processes
-    doc: processes on the node; plain DDP sums in their order
+    doc: processes on a node; plain DDP sums in their order
     default: 1
     inputBinding:
       prefix: --processes
+  nodes:
+    type: string
+    label: nodes
+    doc: 'nodes that train together: 2, or the fewest and the most of those that come and go: 1:4'
+    default: '1'
+    inputBinding:
+      prefix: --nodes
   threads:
     type: int
     label: threads

@@ -30,12 +30,21 @@ class Progress:
     """Where a training stands; data position and random streams are functions of the step.
 
     `score` is what these very weights reached on the validation chips (higher is better), if they were measured.
+    `worlds` tells from which step on how many workers took the steps.
     """
 
     step: int = 0
     losses: float = 0.0
     history: list[Any] = field(default_factory=list)
     score: float | None = None
+    worlds: list[list[int]] = field(default_factory=list)
+
+    def enter(self, size: int) -> None:
+        """Note how many workers take the steps from here on."""
+        if self.worlds and self.worlds[-1][0] == self.step:
+            self.worlds.pop()
+        if not self.worlds or self.worlds[-1][1] != size:
+            self.worlds.append([self.step, size])
 
     def note(self, row: dict[str, Any]) -> None:
         """Note what an epoch reached."""

@@ -4,10 +4,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from eopipe.launching.rendezvous import nodes_of
 from eopipe.models import Architecture
 from eopipe.publish import read_json, write_json
 from eopipe.samples.chips import Normaliser, pair
 from eopipe.store import Tiles
+
+# Beside the checkpoints of a training.
+JOB = "job.json"
 
 
 @dataclass(frozen=True)
@@ -46,14 +50,18 @@ class Settings:
     shuffle: str = "chips"
     window: int = 16
     block: int = 1024
+    nodes: str = "1"
 
     def conflicts(self) -> list[str]:
         """Settings that cannot go together, a sentence each."""
         if not self.deterministic:
             return []
-        wrong = []
-        if self.processes > self.shards:
-            wrong.append(f"train.processes {self.processes} is more than train.shards {self.shards}; raise that")
+        wrong, most = [], self.processes * nodes_of(self.nodes).most
+        if most > self.shards:
+            told = f"train.processes {self.processes}" + (
+                f" on {nodes_of(self.nodes).most} nodes" * (self.nodes != "1")
+            )
+            wrong.append(f"{told} is more than train.shards {self.shards}; raise that")
         if self.batch < self.shards:
             wrong.append(f"train.batch {self.batch} is less than train.shards {self.shards}; lower train.shards")
         if self.strategy != "ddp":
@@ -65,7 +73,8 @@ class Settings:
     def deciding(self) -> dict[str, Any]:
         """Those that decide the weights: not the number of processes where virtual shards stand for it."""
         told = asdict(self)
-        del told["processes" if self.deterministic else "shards"]
+        for name in ("processes", "nodes") if self.deterministic else ("shards",):
+            del told[name]
         return told
 
 

@@ -4,6 +4,7 @@ import ctypes
 import logging
 import os
 import signal
+import socket
 import sys
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,6 +15,7 @@ from eopipe.watching.phases import phase
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 PR_SET_PDEATHSIG = 1
 
@@ -52,8 +54,24 @@ def join(device: str, timeout_s: float, threads: int) -> World:
     # A model of one's own may need a kernel that has no exact form on a GPU: warn, do not fail.
     torch.use_deterministic_algorithms(True, warn_only=use_cuda)
     place = torch.device("cuda", local % torch.cuda.device_count()) if use_cuda else torch.device("cpu")
-    dist.init_process_group("nccl" if use_cuda else "gloo", timeout=timedelta(seconds=timeout_s))
+    wait = timedelta(seconds=timeout_s)
+    dist.init_process_group(
+        "nccl" if use_cuda else "gloo", store=_store(rank, wait), rank=rank, world_size=size, timeout=wait
+    )
     return World(rank, size, place)
+
+
+def _store(rank: int, wait: timedelta) -> "TCPStore":
+    """Where workers find each other. The first one listens on its own address only, PyTorch on all (2.13)."""
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    if rank or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        return TCPStore(host, port, is_master=False, timeout=wait)
+    listening = socket.create_server((host, port), backlog=1024)
+    return TCPStore(
+        host, port, is_master=True, timeout=wait, wait_for_workers=False, master_listen_fd=listening.detach()
+    )
 
 
 def end(code: int) -> NoReturn:

@@ -39,9 +39,17 @@ class Trained:
 
 
 def write_trained(
-    folder: Path, trained: Trained, weights: "dict[str, Tensor]", history: list[Any], settings: dict[str, Any]
+    folder: Path,
+    trained: Trained,
+    weights: "dict[str, Tensor]",
+    history: list[Any],
+    settings: dict[str, Any],
+    worlds: list[list[int]] | None = None,
 ) -> None:
-    """Write a model folder; the same training gives the same bytes."""
+    """Write a model folder; the same training gives the same bytes.
+
+    `worlds` tells from which step on how many workers took them, where that changed.
+    """
     from safetensors.torch import save_file
 
     save_file({k: v.contiguous() for k, v in sorted(weights.items())}, folder / WEIGHTS)
@@ -60,7 +68,7 @@ def write_trained(
         "settings": settings,
     }
     write_json(folder / CARD, card)
-    write_json(folder / HISTORY, {"epochs": history})
+    write_json(folder / HISTORY, {"epochs": history} | ({"worlds": worlds} if worlds else {}))
 
 
 def read_trained(folder: Path) -> Trained:

@@ -60,7 +60,10 @@ def train(
         Literal["fp32", "bf16", "fp16"], Option("bf16 and fp16 compute with autocast, fp16 with a loss scale")
     ] = "fp32",
     seed: Annotated[int, Option("seed of the weights, the order and the augmentation", ge=0)] = 0,
-    processes: Annotated[int, Option("processes on the node; plain DDP sums in their order", ge=1)] = 1,
+    processes: Annotated[int, Option("processes on a node; plain DDP sums in their order", ge=1)] = 1,
+    nodes: Annotated[
+        str, Option("nodes that train together: 2, or the fewest and the most of those that come and go: 1:4")
+    ] = "1",
     threads: Annotated[int, Option("threads of a process; more change the order of sums", ge=1)] = 1,
     deterministic: Annotated[
         bool, Option("the same weights whatever the number of processes: shards summed in a fixed order")
@@ -124,6 +127,7 @@ def train(
         precision=precision,
         seed=seed,
         processes=processes,
+        nodes=nodes,
         threads=threads,
         deterministic=deterministic,
         shards=shards,

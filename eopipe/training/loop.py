@@ -15,7 +15,7 @@ from eopipe.errors import DivergedError, PreemptedError
 from eopipe.feeding.feed import Batch, Feed, Wanted
 from eopipe.feeding.order import steps_per_epoch
 from eopipe.launching.job import Job
-from eopipe.launching.signals import Stop
+from eopipe.launching.signals import RegroupedError, Stop
 from eopipe.launching.world import World
 from eopipe.store import NO_LABEL
 from eopipe.training.dealing import Numbers, deal
@@ -61,6 +61,9 @@ class Loop:
         if found := self.keeper.restore():
             self.now, state = found
             self.engine.load(state)
+        self.now.enter(self.world.size)
+        if self.world.first:
+            log.info("event=world size=%d step=%d", self.world.size, self.now.step)
         batches = waiting(self.feed.stream(self.wanted(self.now.step)))
         started = time.monotonic()
         with self.watch.open(self.now.step, self.steps, self.batch, self.engine):
@@ -97,7 +100,7 @@ class Loop:
 
     def learn(self, batch: Batch) -> None:
         """One step over the global batch."""
-        asked = torch.tensor(float(self.stop.asked), device=self.world.device)
+        asked = torch.tensor(self.stop.wish, device=self.world.device)
         rate = learning_rate(self.settings, self.now.step, self.steps)
         told = self.engine.step(batch, self.now.step, rate, asked)
         if not told.finite:
@@ -153,4 +156,5 @@ class Loop:
         if last or self.stop.agreed:
             self.keeper.finish()
         if self.stop.agreed and not last:
-            raise PreemptedError(f"stopped at step {self.now.step}, the state is saved; run the same command again")
+            stopped = PreemptedError if self.stop.ends else RegroupedError
+            raise stopped(f"stopped at step {self.now.step}, the state is saved; run the same command again")

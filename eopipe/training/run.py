@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import os
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,9 +17,11 @@ from eopipe.checkpoints.keeper import IDENTITY
 from eopipe.contract import stage
 from eopipe.errors import UsageError
 from eopipe.launching.failures import STATUS
-from eopipe.launching.job import Job, Settings
-from eopipe.launching.launch import command, launch
-from eopipe.launching.lease import fence, lease
+from eopipe.launching.group import Seat, seat
+from eopipe.launching.job import JOB, Job, Settings
+from eopipe.launching.launch import launch
+from eopipe.launching.lease import fence
+from eopipe.launching.rendezvous import locate, nodes_of
 from eopipe.models import Architecture
 from eopipe.models.trained import Trained, write_trained
 from eopipe.publish import digest, publish, read_json, write_json
@@ -54,18 +57,30 @@ def run(sources: Sources, model: Path, settings: Settings, room: Path, knobs: di
     told = read_statistics(sources.statistics)
     check_statistics(told, split, [image for image, _ in pairs])
     state = (room / key(sources, settings)).resolve()
-    with lease(state) as token:
-        job = make_job(sources, state, split, normaliser(told, pairs[0][0].names), settings, knobs | {"token": token})
-        claim(sources, job)
-        job.write(state / "job.json")
-        line = command(state / "job.json", settings.processes, token, job.restarts)
-        launch(line, state / STATUS, settings.threads)
-        fence(state, token)
+    place = locate(os.environ, nodes_of(settings.nodes), state.name)
+    job = make_job(sources, state, split, normaliser(told, pairs[0][0].names), settings, knobs)
+    with seat(state, place) as mine:
+        if mine.first:
+            _invite(sources, replace(job, token=mine.meeting.token), mine)
+        launch(mine, mine.geometry(settings.processes, job.restarts, job.timeout_s), settings.threads)
+        if not mine.first:
+            return
+        fence(state, mine.meeting.token)
         _publish(model, job, pairs[0][1].names, settings)
+        mine.done()
     # The model is published: a later run of the same training starts afresh and gives the same.
     shutil.rmtree(state)
     with suppress(OSError):
         room.rmdir()
+
+
+def _invite(sources: Sources, job: Job, mine: Seat) -> None:
+    """Make ready what the workers read, then let the other nodes in."""
+    state = Path(job.state)
+    claim(sources, job)
+    (state / STATUS).unlink(missing_ok=True)
+    job.write(state / JOB)
+    mine.open()
 
 
 def class_weights(settings: Settings, split: dict[str, Any], classes: tuple[str, ...]) -> tuple[float, ...]:
@@ -172,7 +187,9 @@ def _publish(model: Path, job: Job, classes: tuple[str, ...], settings: Settings
     chosen = (best(Path(job.state)) if settings.patience else None) or last
     weights = merged(load_file(chosen / f"{'ema' if settings.ema else 'model'}.safetensors"))
     trained = Trained(job.architecture, job.bands, classes, job.normaliser, job.chip)
-    history = read_json(last / "state.json")["history"]
+    reached = read_json(last / "state.json")
+    # Without virtual shards another world gives other weights.
+    worlds = [] if settings.deterministic or len(reached["worlds"]) == 1 else reached["worlds"]
     with publish(model, folder=True) as draft:
-        write_trained(draft, trained, weights, history, settings.deciding())
+        write_trained(draft, trained, weights, reached["history"], settings.deciding(), worlds)
         (draft / METRICS).write_bytes(payload(Path(job.state) / METRICS))
