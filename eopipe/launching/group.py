@@ -84,7 +84,9 @@ def seat(state: Path, place: Place) -> Iterator[Seat]:
                         log.warning("event=port-taken wanted=%d took=%d", place.port, meeting.port)
                     yield Seat(place, state, path, meeting, listening)
                 return
-        yield Seat(place, state, path, _found(state, path, place, before, refused), None)
+        found = _found(state, path, place, before, refused)
+        log.info("event=group-joined group=%s host=%s port=%d", found.group, found.host, found.port)
+        yield Seat(place, state, path, found, None)
 
 
 def _found(state: Path, path: Path, place: Place, before: int, refused: UsageError | None) -> Meeting:

@@ -51,6 +51,9 @@ def launch(seat: Seat, geometry: Geometry, threads: int) -> None:
     with _forwarding() as (caught, agents):
         agent = subprocess.Popen(line, env=environment, pass_fds=sockets)
         agents.append(agent)
+        if seat.listening:
+            # The agent's copy is the only one, so that nobody listens when it is gone.
+            seat.listening.close()
         if caught:
             agent.send_signal(caught[0])
         code = agent.wait()

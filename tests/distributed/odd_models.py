@@ -1,6 +1,9 @@
 """Models that make training hard: random, with statistics of the batch, hungry for memory, or poisoned."""
 
+import os
+import time
 from functools import partial
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -53,3 +56,16 @@ class Poisoned(UNet):
     def forward(self, x_NCHW: Tensor) -> Tensor:
         bright = (x_NCHW.amax((1, 2, 3), keepdim=True) > BRIGHT).float()
         return super().forward(x_NCHW) / (1 - bright)
+
+
+class Paused(nn.Module):
+    """A small model that rests in each pass for as long as the file that PAUSE names is there."""
+
+    def __init__(self, bands: int, classes: int, width: int, depth: int) -> None:
+        super().__init__()
+        self.layers = nn.Conv2d(bands, classes, 3, padding=1)
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        if Path(os.environ.get("PAUSE", "/nowhere")).exists():
+            time.sleep(0.25)
+        return self.layers(x_NCHW)
