@@ -22,10 +22,12 @@ log = logging.getLogger("eopipe")
 HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
 LAUNCHER, AGENT = "EOPIPE_LAUNCHER", "EOPIPE_AGENT"
 STOP_WITHIN_S = 20
+# How an agent ends that finds no group any more; torchrun itself ends with 1.
+LOST = 76
 
 
 def main() -> int:
-    """Run torchrun with these words; 1 when the workers failed or the others are gone, 75 after a signal."""
+    """Run torchrun with these words; 1 when the workers failed, LOST without a group, 75 after a signal."""
     die_with_parent(int(os.environ.get(LAUNCHER, "0")))
     from torch.distributed import run
     from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
@@ -57,7 +59,7 @@ def main() -> int:
     except RendezvousError as error:
         logging.basicConfig(format="%(message)s", stream=sys.stderr)
         log.warning("event=group-lost reason=%r", str(error) or type(error).__name__)
-        return 1
+        return LOST
     return 0
 
 

@@ -96,7 +96,8 @@ def _found(state: Path, path: Path, place: Place, before: int, refused: UsageErr
         met, token = read_meeting(path), newest_token(state)
         told = holder(state, token)
         ours = told.get("group") == place.group
-        if met and met.token == token and met.group == f"{place.group}.{token}" and told.get("held") and answers(met):
+        named = met and not met.done and met.group == f"{place.group}.{token}"
+        if met and named and told.get("held") and answers(met):
             return met
         if refused and told and not ours and (lives(told) or (token == before and told != first)):
             raise refused
@@ -118,7 +119,7 @@ def verdict(seat: Seat, *, patient: bool) -> None:
         if newest_token(seat.state) > token:
             break
         told, met = holder(seat.state, token), read_meeting(seat.path)
-        if not told or (met and met.token == token and met.done):
+        if not told or (met and met.secret == seat.meeting.secret and met.done):
             return
         if (failure := noted(seat.state / STATUS)) and failure.final and failure.token == token:
             raise failure.error()

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 
 from eopipe.errors import EopipeError, PreemptedError
-from eopipe.launching.agent import HANDLED, LAUNCHER, STOP_WITHIN_S
+from eopipe.launching.agent import HANDLED, LAUNCHER, LOST, STOP_WITHIN_S
 from eopipe.launching.failures import STATUS, noted
 from eopipe.launching.group import Seat, interfaces, verdict
 from eopipe.launching.job import JOB
@@ -57,7 +57,7 @@ def launch(seat: Seat, geometry: Geometry, threads: int) -> None:
         if caught:
             agent.send_signal(caught[0])
         code = agent.wait()
-        if not seat.first and not caught and code != PreemptedError.code:
+        if not seat.first and not caught and code in (0, 1, LOST):
             return verdict(seat, patient=code == 0)
     return _report(code, status, caught)
 
@@ -92,4 +92,6 @@ def _report(code: int, status: Path, caught: list[int]) -> None:
         raise failure.error()
     if caught or code < 0 or code == PreemptedError.code:
         raise PreemptedError("stopped from outside, what was saved before is kept; run the same command again")
+    if code == LOST:
+        raise PreemptedError("the other nodes are gone or have not come; run the same command again to go on")
     raise EopipeError(f"the training workers failed (torchrun ended with {code}); the log above says why")

@@ -69,7 +69,8 @@ def run(sources: Sources, model: Path, settings: Settings, room: Path, knobs: di
         _publish(model, job, pairs[0][1].names, settings)
         mine.done()
     # The model is published: a later run of the same training starts afresh and gives the same.
-    shutil.rmtree(state)
+    # Another node may still close its files there.
+    shutil.rmtree(state, ignore_errors=nodes_of(settings.nodes).most > 1)
     with suppress(OSError):
         room.rmdir()
 
