@@ -57,7 +57,6 @@ def main() -> int:
                 handler.leave()
         return PreemptedError.code
     except RendezvousError as error:
-        logging.basicConfig(format="%(message)s", stream=sys.stderr)
         log.warning("event=group-lost reason=%r", str(error) or type(error).__name__)
         return LOST
     return 0

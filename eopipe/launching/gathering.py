@@ -6,6 +6,7 @@ a signature (HMAC-SHA-256, RFC 2104) by a secret that only the user's own proces
 """
 
 import hmac
+import logging
 import os
 from collections.abc import Callable
 from datetime import timedelta
@@ -29,6 +30,7 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import (
 
 from eopipe.launching.meeting import LISTENING, MET, read_meeting
 
+log = logging.getLogger("eopipe")
 SIGNATURE = 32
 WAITS = ("join_timeout", "last_call_timeout", "keep_alive_interval", "keep_alive_max_attempt")
 Found = tuple[bytes, Any, bool] | None
@@ -63,6 +65,8 @@ class Signed(RendezvousBackend):  # type: ignore[misc,unused-ignore]
         """The state without its signature."""
         state = told[SIGNATURE:]
         if not hmac.compare_digest(told[:SIGNATURE], self.signature(state)):
+            # What ends the agent may be its workers, which save their state first.
+            log.error("event=store-forged reason='somebody else wrote into the store of this training'")
             raise RendezvousStateError("somebody else wrote into the store of this training")
         return state
 

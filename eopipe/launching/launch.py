@@ -83,6 +83,9 @@ def _forwarding() -> Iterator[tuple[list[int], list["subprocess.Popen[bytes]"]]]
 
 def _report(code: int, status: Path, caught: list[int]) -> None:
     failure = noted(status)
+    if failure and caught and not failure.final:
+        # It has healed; what ends this node now is the signal.
+        failure = None
     if code == 0 and not (failure and failure.final):
         return
     stopped = not failure or failure.code == PreemptedError.code

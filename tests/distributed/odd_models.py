@@ -67,5 +67,5 @@ class Paused(nn.Module):
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         if Path(os.environ.get("PAUSE", "/nowhere")).exists():
-            time.sleep(0.25)
+            time.sleep(0.5)
         return self.layers(x_NCHW)

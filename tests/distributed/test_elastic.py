@@ -18,7 +18,7 @@ from trainings import Data, Training, payload, ranks, workers
 from eopipe.launching.meeting import MEETING, Meeting, read_meeting
 from eopipe.launching.rendezvous import port_of
 
-SETTINGS = ("--epochs", "24", "--batch", "16", "--processes", "1", "--checkpoint-every", "2", "--deterministic")
+SETTINGS = ("--epochs", "10", "--batch", "16", "--processes", "1", "--checkpoint-every", "2", "--deterministic")
 SETTINGS += ("--shards", "2", "--architecture", "odd_models:Paused", "--restarts", "0")
 LOCAL = {"EOPIPE_RDZV_ENDPOINT": "127.0.0.1"}
 
