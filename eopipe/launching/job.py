@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.models import Architecture
+from eopipe.models.tasks import misfits
 from eopipe.publish import read_json, write_json
 from eopipe.samples.chips import Normaliser, pair
 from eopipe.store import Tiles
@@ -46,11 +47,16 @@ class Settings:
     shuffle: str = "chips"
     window: int = 16
     block: int = 1024
+    task: str = "segmentation"
+    target: tuple[float, ...] = ()
 
     def conflicts(self) -> list[str]:
         """Settings that cannot go together, a sentence each."""
-        if not self.deterministic:
-            return []
+        wrong = misfits(self.task, self.loss, self.class_weights)
+        return wrong + (self._in_parts() if self.deterministic else [])
+
+    def _in_parts(self) -> list[str]:
+        """What deterministic mode does not go with."""
         wrong = []
         if self.processes > self.shards:
             wrong.append(f"train.processes {self.processes} is more than train.shards {self.shards}; raise that")

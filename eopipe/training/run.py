@@ -5,7 +5,7 @@ import json
 import logging
 import shutil
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
@@ -28,7 +28,9 @@ from eopipe.samples.cutting import sources_of
 from eopipe.samples.sampling import scenes_of
 from eopipe.samples.splits import read_split
 from eopipe.samples.statistics import normaliser, read_statistics
+from eopipe.store import Tiles
 from eopipe.training.initial import check_initial, prepare
+from eopipe.training.targets import settled
 from eopipe.watching.metrics import METRICS, payload
 
 log = logging.getLogger("eopipe")
@@ -50,9 +52,9 @@ def run(sources: Sources, model: Path, settings: Settings, room: Path, knobs: di
     pairs = pair(sources.tiles, sources.labels)
     split = read_split(sources.chips)
     scenes_of(split, pairs)
-    settings = replace(settings, weights=class_weights(settings, split, pairs[0][1].names))
     told = read_statistics(sources.statistics)
     check_statistics(told, split, [image for image, _ in pairs])
+    settings = settled(settings, split, pairs, told, sources.statistics)
     state = (room / key(sources, settings)).resolve()
     with lease(state) as token:
         job = make_job(sources, state, split, normaliser(told, pairs[0][0].names), settings, knobs | {"token": token})
@@ -61,18 +63,11 @@ def run(sources: Sources, model: Path, settings: Settings, room: Path, knobs: di
         line = command(state / "job.json", settings.processes, token, job.restarts)
         launch(line, state / STATUS, settings.threads)
         fence(state, token)
-        _publish(model, job, pairs[0][1].names, settings)
+        _publish(model, job, pairs[0][1])
     # The model is published: a later run of the same training starts afresh and gives the same.
     shutil.rmtree(state)
     with suppress(OSError):
         room.rmdir()
-
-
-def class_weights(settings: Settings, split: dict[str, Any], classes: tuple[str, ...]) -> tuple[float, ...]:
-    """How much a pixel of each class counts, if not all alike."""
-    from eopipe.training.losses import balanced
-
-    return balanced(split["pixels"]["train"], classes) if settings.class_weights == "balanced" else ()
 
 
 def key(sources: Sources, settings: Settings) -> str:
@@ -163,15 +158,17 @@ def make_job(
     return job
 
 
-def _publish(model: Path, job: Job, classes: tuple[str, ...], settings: Settings) -> None:
+def _publish(model: Path, job: Job, labels: Tiles) -> None:
     from safetensors.torch import load_file
 
     from eopipe.models.lora import merged
 
+    settings = job.settings
     last = steps(Path(job.state))[-1]
     chosen = (best(Path(job.state)) if settings.patience else None) or last
     weights = merged(load_file(chosen / f"{'ema' if settings.ema else 'model'}.safetensors"))
-    trained = Trained(job.architecture, job.bands, classes, job.normaliser, job.chip)
+    what = (settings.task, settings.target, labels.unit)
+    trained = Trained(job.architecture, job.bands, labels.names, job.normaliser, job.chip, *what)
     history = read_json(last / "state.json")["history"]
     with publish(model, folder=True) as draft:
         write_trained(draft, trained, weights, history, settings.deciding())
