@@ -41,7 +41,7 @@ inputs:
   labels_name:
     type: string
     label: labels
-    doc: class numbers, or values of what is measured, and valid mask
+    doc: class numbers or values, and valid mask
     default: labels.zarr
     inputBinding:
       prefix: --labels
@@ -186,7 +186,7 @@ outputs:
   labels:
     type: Directory
     label: labels
-    doc: class numbers, or values of what is measured, and valid mask
+    doc: class numbers or values, and valid mask
     outputBinding:
       glob: $(inputs.labels_name)
   record:

@@ -58,7 +58,7 @@ def judged(val: dict[str, Any] | None) -> float | None:
 
 
 def _reached(row: dict[str, Any]) -> float:
-    """What the scores of an epoch are worth, else its loss on the validation chips, else on the training chips, negated."""
+    """What an epoch reached: its scores, else its loss on the validation chips, else on the training chips, negated."""
     val = row.get("val") or {}
     found = judged(val)
     return -float(val.get("loss", row.get("loss", 0.0))) if found is None else found

@@ -14,7 +14,7 @@ PAGE = mmap.PAGESIZE
 
 @dataclass(frozen=True)
 class Shape:
-    """A ring: number of slots, chips of a slot, bands, edge of a chip in pixels, the types of stored numbers and labels."""
+    """A ring: number of slots, chips of a slot, bands, edge of a chip in pixels, types of numbers and labels."""
 
     slots: int
     rows: int

@@ -111,7 +111,9 @@ def _logits(made: Any) -> Tensor:
     if isinstance(made, Mapping):
         made = next((made[name] for name in ("logits", "out") if name in made), None)
     if not isinstance(made, Tensor) or made.ndim not in (2, 4):
-        raise UsageError("the model must give a tensor (N, classes, H, W), or one as `logits` or `out`; of chips (N, classes)")
+        raise UsageError(
+            "the model must give a tensor (N, classes, H, W), of chips (N, classes), or one as `logits` or `out`"
+        )
     return made
 
 

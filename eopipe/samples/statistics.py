@@ -184,9 +184,7 @@ def _scene(store: Tiles, mask: npt.NDArray[np.bool_]) -> dict[str, Band]:
     return found
 
 
-def measure_labels(
-    pairs: list[tuple[Tiles, Tiles]], samples: npt.NDArray[np.int64], chip: int
-) -> dict[str, Any]:
+def measure_labels(pairs: list[tuple[Tiles, Tiles]], samples: npt.NDArray[np.int64], chip: int) -> dict[str, Any]:
     """What labels that are values measure in the training chips, in their unit, where the scene is valid too."""
     found: Band | None = None
     for number in np.unique(samples[:, 0]):

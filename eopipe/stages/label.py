@@ -8,7 +8,7 @@ from eopipe.contract import Input, Option, Output
 
 def label(
     grid: Annotated[Path, Input("grid that the run shares", format="application/json")],
-    labels: Annotated[Path, Output("labels.zarr", "class numbers, or values of what is measured, and valid mask", folder=True)],
+    labels: Annotated[Path, Output("labels.zarr", "class numbers or values, and valid mask", folder=True)],
     *,
     source: Annotated[Path | None, Input("raster or vector file of the labels", user=True)] = None,
     scene: Annotated[Path | None, Input("scene that has the labels as an asset", folder=True)] = None,

@@ -1,8 +1,8 @@
 """Losses as a sum and the weight it stands for, so that sums and weights of parts add up to the mean of the whole.
 
-Cross entropy, focal, Huber and squared loss are sums over pixels, or over chips where those have one label. Dice and Lovász-softmax are no sums over pixels: they
-are defined for each sample (chip) alone, and their weight is the number of samples. So the mean over a global
-batch is the same however its samples are dealt out to workers or micro-batches.
+Cross entropy, focal, Huber and squared loss are sums over pixels, or over chips where a chip has one label. Dice and
+Lovász-softmax are no sums over pixels: they are defined for each sample (chip) alone, and their weight is the number of
+samples. So the mean over a global batch is the same however its samples are dealt out to workers or micro-batches.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""Scores of classes from a confusion matrix (rows are the truth, columns the map), and of values from sums of errors.
+"""Scores of classes from a confusion matrix (rows are the truth, columns the map), of values from sums of errors.
 
-Sums are taken here and not by torchmetrics, which the tests hold against it: whole numbers and sums of whole chips add up
-over workers to the same bits in any order, which its single-precision states do not, and evaluate needs no torch.
+Sums are taken here, and the tests hold torchmetrics against them: counts and the sums of whole chips add up to the same
+bits however many workers took them, which its states of single precision do not, and evaluate needs no torch.
 """
 
 import math

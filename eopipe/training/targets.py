@@ -17,7 +17,9 @@ log = logging.getLogger("eopipe")
 Pairs = list[tuple[Tiles, Tiles]]
 
 
-def settled(settings: Settings, split: dict[str, Any], pairs: Pairs, statistics: dict[str, Any], path: Path) -> Settings:
+def settled(
+    settings: Settings, split: dict[str, Any], pairs: Pairs, statistics: dict[str, Any], path: Path
+) -> Settings:
     """The settings with what the training labels decide: weights of the classes, or mean and deviation of values.
 
     Raises BadInputError where the labels are no labels of the task.
@@ -45,7 +47,7 @@ def check_labels(task: str, labels: Tiles) -> None:
 
 
 def chip_counts(split: dict[str, Any], pairs: Pairs) -> dict[str, int]:
-    """Training chips of each class, by the majority of their pixels; raises BadInputError for fewer than two classes."""
+    """Training chips of each class, by most of their pixels; raises BadInputError for fewer than two classes."""
     samples, names = split["samples"]["train"], pairs[0][1].names
     found = chip_classes(pairs, samples, split["chip"])
     counts = np.bincount(found[found != NO_LABEL], minlength=len(names))

@@ -30,9 +30,7 @@ SETTINGS: dict[str, Any] = {
 
 
 @contextmanager
-def warped(
-    band: Band, grid: "GeoBox", resampling: Resampling, where: str, dtype: str | None = None
-) -> Iterator[Any]:
+def warped(band: Band, grid: "GeoBox", resampling: Resampling, where: str, dtype: str | None = None) -> Iterator[Any]:
     """Open a band as it would look on the grid, in the file's type or another; a window decodes only what it needs.
 
     GDAL takes the direct path without interpolation where the pixels coincide.
