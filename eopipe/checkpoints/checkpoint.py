@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("eopipe")
 Parts = dict[str, "dict[str, Tensor]"]
 LATEST = "latest.json"
+GOALS = {"miou": 1, "f1_macro": 1, "rmse": -1}
 
 
 @dataclass
@@ -57,10 +58,19 @@ class Progress:
         return self.score is not None and self.score >= max(_reached(row) for row in self.history)
 
 
+def judged(val: dict[str, Any] | None) -> float | None:
+    """What scores on the validation chips are worth (higher is better): mIoU, macro F1 of chips, or RMSE negated."""
+    for name, sign in GOALS.items():
+        if val and val.get(name) is not None:
+            return sign * float(val[name])
+    return None
+
+
 def _reached(row: dict[str, Any]) -> float:
-    """The mean IoU of an epoch, else its loss on the validation chips, else that on the training chips, negated."""
+    """What an epoch reached: its scores, else its loss on the validation chips, else on the training chips, negated."""
     val = row.get("val") or {}
-    return float(val["miou"] if "miou" in val else -val.get("loss", row.get("loss", 0.0)))
+    found = judged(val)
+    return -float(val.get("loss", row.get("loss", 0.0))) if found is None else found
 
 
 def save(

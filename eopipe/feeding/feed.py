@@ -21,7 +21,7 @@ from eopipe.feeding.order import Order, Shuffle, way
 from eopipe.feeding.producer import Brief
 from eopipe.feeding.ring import Ring, Shape
 from eopipe.samples.arrays import open_array
-from eopipe.samples.cutting import Piece, Rows, Window, sources_of
+from eopipe.samples.cutting import CLASSES, VALUES, Piece, Rows, Window, pixel_bytes, sources_of
 from eopipe.samples.splits import read_split
 
 if TYPE_CHECKING:
@@ -44,7 +44,10 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Batch:
-    """Images (N, band, chip, chip) and labels (N, chip, chip) on the device, and what was wanted."""
+    """Images (N, band, chip, chip) and labels (N, chip, chip) on the device, and what was wanted.
+
+    Labels are class numbers (int64, 255 where there is none) or values (float32, NaN).
+    """
 
     images_NCHW: Tensor
     labels_NHW: Tensor
@@ -65,6 +68,7 @@ class Feed:
         self._sources = sources_of(pairs, job.bands)
         types = {open_array(Path(source.tiles) / "image").dtype for source in self._sources}
         self._dtype = np.result_type(*types)
+        self._label = VALUES if pairs[0][1].measured else CLASSES
         self._finish = Finish(job.normaliser, [tiles.scaling for tiles, _ in pairs], device)
         self._workers = (2 if device.type == "cuda" else 0) if job.workers is None else job.workers
         settings = job.settings
@@ -140,15 +144,15 @@ class Feed:
 
     @cached_property
     def _keeping(self) -> Keeping:
-        # Its bands, valid and label.
-        pixel = len(self.job.bands) * self._dtype.itemsize + 2
+        pixel = pixel_bytes(len(self.job.bands), self._dtype, self._label)
         return keeping(self.samples, self.job.chip, pixel, self.order.shuffle, self._room, max(self._workers, 1))
 
     @cached_property
     def _ring(self) -> Ring:
         chips = min(self.job.settings.batch, max(self.count("train"), self.count("val")))
         slots = AHEAD if self._workers else 1
-        ring = Ring(Shape(slots, max(chips, 1), len(self.job.bands), self.job.chip, self._dtype.str))
+        bands, types = len(self.job.bands), (self._dtype.str, self._label.str)
+        ring = Ring(Shape(slots, max(chips, 1), bands, self.job.chip, *types))
         if self.device.type == "cuda":
             for slot in ring.slots:
                 pin(slot)

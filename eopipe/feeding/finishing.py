@@ -1,5 +1,7 @@
 """From stored numbers to what a model sees: normalised, masked and turned, on the device."""
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -24,13 +26,14 @@ class Finish:
         return torch.from_numpy(np.array(values, np.float32)).to(self._device)
 
     def __call__(self, rows: Rows, scenes: Numbers, ways: Numbers) -> tuple[Tensor, Tensor]:
-        """Images (N, band, H, W) float32, 0 where invalid, and labels (N, H, W), 255 there; turned by `ways`.
+        """Images (N, band, H, W) float32, 0 where invalid, and labels (N, H, W), 255 or NaN there; turned by `ways`.
 
         The numbers are those of `Normaliser`, bit by bit: the same operations in the same order.
         """
         shape, count = rows.image.shape, len(rows.image)
         images = torch.empty(shape, dtype=torch.float32, device=self._device)
-        labels = torch.empty((count, *shape[2:]), dtype=torch.int64, device=self._device)
+        kind = torch.float32 if rows.label.dtype.kind == "f" else torch.int64
+        labels = torch.empty((count, *shape[2:]), dtype=kind, device=self._device)
         # A GPU likes few large operations; a CPU is several times as fast while a sample stays in its cache.
         size = 1 if self._device.type == "cpu" else max(count, 1)
         for start in range(0, count, size):
@@ -43,7 +46,7 @@ class Finish:
         scale, offset = self._scaling[torch.from_numpy(scenes).to(self._device)].unbind(1)
         images.mul_(scale).add_(offset).sub_(self._mean).div_(self._std)
         images.masked_fill_(invalid[:, None], 0)
-        labels = self._move(rows.label).masked_fill(invalid, NO_LABEL)
+        labels = self._move(rows.label).masked_fill(invalid, math.nan if rows.label.dtype.kind == "f" else NO_LABEL)
         return turn_each(images, ways), turn_each(labels, ways)
 
     def _floats(self, stored: npt.NDArray[np.generic]) -> Tensor:

@@ -28,7 +28,7 @@ class Brief:
 
     def cutter(self) -> Cutter:
         """Cuts what the ring holds."""
-        return Cutter(self.sources, self.ring.chip, np.dtype(self.ring.dtype), self.budget)
+        return Cutter(self.sources, self.ring.chip, np.dtype(self.ring.dtype), self.budget, np.dtype(self.ring.label))
 
     def line(self, file: int) -> str:
         """The brief as a line, with the ring's file and the parent."""

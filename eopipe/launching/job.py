@@ -6,6 +6,7 @@ from typing import Any
 
 from eopipe.launching.rendezvous import nodes_of
 from eopipe.models import Architecture
+from eopipe.models.tasks import misfits
 from eopipe.publish import read_json, write_json
 from eopipe.samples.chips import Normaliser, pair
 from eopipe.store import Tiles
@@ -51,11 +52,16 @@ class Settings:
     window: int = 16
     block: int = 1024
     nodes: str = "1"
+    task: str = "segmentation"
+    target: tuple[float, ...] = ()
 
     def conflicts(self) -> list[str]:
         """Settings that cannot go together, a sentence each."""
-        if not self.deterministic:
-            return []
+        wrong = misfits(self.task, self.loss, self.class_weights)
+        return wrong + (self._in_parts() if self.deterministic else [])
+
+    def _in_parts(self) -> list[str]:
+        """What deterministic mode does not go with."""
         wrong, most = [], self.processes * nodes_of(self.nodes).most
         if most > self.shards:
             told = f"train.processes {self.processes}" + (

@@ -86,7 +86,8 @@ def _value(text: str) -> Any:
 class Plain(nn.Module):
     """A model of anybody, whose output becomes logits (N, classes, H, W) of the size of its input.
 
-    Dictionaries and outputs of transformers give their `logits` or `out`. Smaller maps are enlarged bilinearly.
+    Dictionaries and outputs of transformers give their `logits` or `out`. Smaller maps are enlarged bilinearly; logits
+    (N, classes) of whole chips become (N, classes, 1, 1).
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -99,6 +100,8 @@ class Plain(nn.Module):
     def forward(self, x_NCHW: Tensor) -> Tensor:
         """Logits (N, classes, H, W)."""
         logits = _logits(self.model(x_NCHW))
+        if logits.ndim == 2:
+            return logits[:, :, None, None]
         if logits.shape[2:] == x_NCHW.shape[2:]:
             return logits
         return functional.interpolate(logits, x_NCHW.shape[2:], mode="bilinear", align_corners=False)
@@ -107,8 +110,10 @@ class Plain(nn.Module):
 def _logits(made: Any) -> Tensor:
     if isinstance(made, Mapping):
         made = next((made[name] for name in ("logits", "out") if name in made), None)
-    if not isinstance(made, Tensor) or made.ndim != 4:
-        raise UsageError("the model must give a tensor (N, classes, H, W), or one as `logits` or `out`")
+    if not isinstance(made, Tensor) or made.ndim not in (2, 4):
+        raise UsageError(
+            "the model must give a tensor (N, classes, H, W), of chips (N, classes), or one as `logits` or `out`"
+        )
     return made
 
 

@@ -1,4 +1,4 @@
-"""ONNX: the whole way from physical values to probabilities as one graph."""
+"""ONNX: the whole way from physical values to probabilities, or to values of a regression, as one graph."""
 
 import logging
 import warnings
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from eopipe.errors import IntegrityError
+from eopipe.models.tasks import answers
 from eopipe.models.trained import Trained
 from eopipe.store import Tiles
 
@@ -18,20 +19,23 @@ Floats = npt.NDArray[np.float32]
 
 
 class Portable(nn.Module):
-    """Normalisation, model and softmax: physical values (N, band, H, W) to probabilities (N, class, H, W)."""
+    """Normalisation, model and what its task makes of it: physical values (N, band, H, W) to `answers`.
+
+    Those of chips are (N, class).
+    """
 
     def __init__(self, trained: Trained, folder: Path) -> None:
         super().__init__()
-        self.model = trained.build(folder)
+        self.model, self.task, self.target = trained.build(folder), trained.task, trained.target
         self.register_buffer("mean", torch.tensor(trained.normaliser.mean)[None, :, None, None])
         self.register_buffer("std", torch.tensor(trained.normaliser.std)[None, :, None, None])
 
     def forward(self, image: Tensor) -> Tensor:
-        """Probabilities; pixels that are not finite count as the mean of the band."""
+        """Probabilities or values; pixels that are not finite count as the mean of the band."""
         mean, std = self.get_buffer("mean"), self.get_buffer("std")
         scaled = torch.where(torch.isfinite(image), (image - mean) / std, torch.zeros_like(image))
-        chances: Tensor = self.model(scaled).softmax(1)
-        return chances
+        found = answers(self.task, self.model(scaled), self.target)
+        return found.flatten(1) if self.task == "classification" else found
 
 
 def write_onnx(target: Path, trained: Trained, folder: Path, opset: int) -> None:
@@ -50,7 +54,7 @@ def write_onnx(target: Path, trained: Trained, folder: Path, opset: int) -> None
             (example,),
             target,
             input_names=["image"],
-            output_names=["probabilities"],
+            output_names=["values" if trained.task == "regression" else "probabilities"],
             opset_version=opset,
             dynamo=True,
             dynamic_shapes=(sizes,),
@@ -72,16 +76,20 @@ def _strip(target: Path) -> None:
 
 
 def check_onnx(target: Path, trained: Trained, folder: Path, tiles: Tiles, tolerance: float) -> dict[str, Any]:
-    """Run both on real chips of two sizes; raises IntegrityError beyond the tolerance."""
+    """Run both on real chips of two sizes; raises IntegrityError beyond the tolerance.
+
+    Values differ by so many standard deviations of the labels.
+    """
     import onnxruntime
 
+    unit = trained.target[1] if trained.task == "regression" else 1.0
     session = onnxruntime.InferenceSession(target, providers=["CPUExecutionProvider"])
     model, worst, count = Portable(trained, folder).eval(), 0.0, 0
     for image in _chips(tiles, trained):
         with torch.inference_mode():
             want = model(torch.from_numpy(image)).numpy()
         (have,) = session.run(None, {"image": image})
-        worst, count = max(worst, float(np.abs(want - have).max())), count + 1
+        worst, count = max(worst, float(np.abs(want - have).max()) / unit), count + 1
     if not worst <= tolerance:
         raise IntegrityError(f"the ONNX model differs from the model by {worst:.2g}, more than {tolerance:.2g}")
     told = {"largest_difference": float(f"{worst:.0e}"), "tolerance": tolerance, "chips": count}

@@ -17,13 +17,20 @@ WEIGHTS, CARD, HISTORY = "model.safetensors", "model.json", "history.json"
 
 @dataclass(frozen=True)
 class Trained:
-    """What a model needs to be used on tiles: architecture, band and class names, normalisation, chip."""
+    """What a model needs to be used on tiles: architecture, band and class names, normalisation, chip, and its task.
+
+    One of a regression has the name of what it measures for its class, the unit of that, and as `target` the mean and
+    standard deviation of the labels that it learned from.
+    """
 
     architecture: Architecture
     bands: tuple[str, ...]
     classes: tuple[str, ...]
     normaliser: Normaliser
     chip: int
+    task: str = "segmentation"
+    target: tuple[float, ...] = ()
+    unit: str = ""
 
     def build(self, folder: Path) -> "nn.Module":
         """The module with its weights, ready to predict."""
@@ -66,7 +73,10 @@ def write_trained(
         "chip": trained.chip,
         "parameters": sum(v.numel() for v in weights.values()),
         "settings": settings,
+        "task": trained.task,
     }
+    if trained.task == "regression":
+        card |= {"target": trained.target, "unit": trained.unit}
     write_json(folder / CARD, card)
     write_json(folder / HISTORY, {"epochs": history} | ({"worlds": worlds} if worlds else {}))
 
@@ -79,6 +89,7 @@ def read_trained(folder: Path) -> Trained:
         normaliser = Normaliser(tuple(card["mean"]), tuple(card["std"]))
         sizes = (len(bands), len(classes), card["width"], card["depth"])
         architecture = Architecture(card["architecture"], *sizes, bands, tuple(card.get("arguments", ())))
-        return Trained(architecture, bands, classes, normaliser, card["chip"])
+        told = card.get("task", "segmentation"), tuple(card.get("target", ())), card.get("unit", "")
+        return Trained(architecture, bands, classes, normaliser, card["chip"], *told)
     except KeyError as error:
         raise BadInputError(f"{folder / CARD} lacks {error}; train makes a whole one") from error

@@ -43,6 +43,8 @@ def _alike(pairs: list[tuple[Tiles, Tiles]]) -> None:
     for image, label in pairs:
         image.array("image")
         label.array("label")
+        if label.measured != pairs[0][1].measured or label.unit != pairs[0][1].unit:
+            raise BadInputError(f"{label.path} and {pairs[0][1].path} measure in different units, or only one measures")
         if label.names != classes:
             raise BadInputError(
                 f"{label.path} has the classes {', '.join(label.names)}, "

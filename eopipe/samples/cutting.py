@@ -16,6 +16,7 @@ from eopipe.store import Tiles
 # Arrays that stay open; each may hold some shards open.
 ARRAYS = 48
 Pixels = npt.NDArray[Any]
+CLASSES, VALUES = np.dtype(np.uint8), np.dtype(np.float32)
 Window = tuple[int, int, int, int]
 
 
@@ -42,7 +43,10 @@ def sources_of(pairs: Sequence[tuple[Tiles, Tiles]], bands: tuple[str, ...]) -> 
 
 @dataclass(frozen=True)
 class Rows:
-    """Chips in memory: image (n, band, chip, chip) as stored, valid and label (n, chip, chip) uint8."""
+    """Chips in memory: image (n, band, chip, chip) as stored, valid and label (n, chip, chip).
+
+    Valid is uint8, and so are class numbers; labels that are values are float32.
+    """
 
     image: Pixels
     valid: Pixels
@@ -58,10 +62,10 @@ class Rows:
         return self.image.nbytes + self.valid.nbytes + self.label.nbytes
 
 
-def rows(shape: tuple[int, ...], bands: int, dtype: np.dtype[Any]) -> Rows:
-    """New memory for pixels over (…, y, x)."""
+def rows(shape: tuple[int, ...], bands: int, dtype: np.dtype[Any], label: np.dtype[Any] = CLASSES) -> Rows:
+    """New memory for pixels over (…, y, x), their labels of a type."""
     image = np.empty((*shape[:-2], bands, *shape[-2:]), dtype)
-    return Rows(image, np.empty(shape, np.uint8), np.empty(shape, np.uint8))
+    return Rows(image, np.empty(shape, np.uint8), np.empty(shape, label))
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,7 @@ class Cutter:
     chip: int
     dtype: np.dtype[Any]
     budget: int
+    label: np.dtype[Any] = CLASSES
     _arrays: "OrderedDict[tuple[int, str], Array]" = field(default_factory=OrderedDict)
     _kept: "OrderedDict[tuple[int, Window], Rows]" = field(default_factory=OrderedDict)
 
@@ -107,11 +112,11 @@ class Cutter:
         if key not in self._kept:
             top, left, bottom, right = window
             bands = len(self.sources[scene].bands)
-            size = block_bytes(window, bands, self.dtype)
+            size = block_bytes(window, bands, self.dtype, self.label)
             # Make room first, so that no more than the budget is ever held.
             while self._kept and sum(block.nbytes for block in self._kept.values()) + size > self.budget:
                 self._kept.popitem(last=False)
-            block = rows((bottom - top, right - left), bands, self.dtype)
+            block = rows((bottom - top, right - left), bands, self.dtype, self.label)
             self._read(scene, top, left, block)
             self._kept[key] = block
         self._kept.move_to_end(key)
@@ -132,6 +137,11 @@ class Cutter:
         return self._arrays[scene, name]
 
 
-def block_bytes(window: Window, bands: int, dtype: np.dtype[Any]) -> int:
+def block_bytes(window: Window, bands: int, dtype: np.dtype[Any], label: np.dtype[Any] = CLASSES) -> int:
     """Memory that a window takes: its bands, valid and label."""
-    return (window[2] - window[0]) * (window[3] - window[1]) * (bands * dtype.itemsize + 2)
+    return (window[2] - window[0]) * (window[3] - window[1]) * pixel_bytes(bands, dtype, label)
+
+
+def pixel_bytes(bands: int, dtype: np.dtype[Any], label: np.dtype[Any]) -> int:
+    """Memory that a pixel takes: its bands, valid and label."""
+    return bands * dtype.itemsize + 1 + label.itemsize

@@ -13,6 +13,10 @@ def train(
     statistics: Annotated[Path, Input("what the bands measure in the training chips", format="application/json")],
     model: Annotated[Path, Output("model", "weights (safetensors), model, history and metrics (JSON)", folder=True)],
     *,
+    task: Annotated[
+        Literal["segmentation", "classification", "regression"],
+        Option("what is learned: the class of each pixel, the class of most pixels of a chip, or each pixel's value"),
+    ] = "segmentation",
     init: Annotated[Path | None, Input("model by eopipe whose weights it begins with", folder=True, user=True)] = None,
     architecture: Annotated[str, Option("unet, convnext, temporal, or module:Class of your own")] = "unet",
     width: Annotated[int, Option("channels of the first level", ge=1)] = 16,
@@ -35,9 +39,12 @@ def train(
     weight_decay: Annotated[float, Option("decoupled weight decay", ge=0)] = 1e-2,
     warmup: Annotated[float, Option("share of the steps in which the learning rate rises", ge=0, le=1)] = 0.2,
     loss: Annotated[
-        Literal["cross_entropy", "focal", "dice", "lovasz"],
-        Option("what is made small; dice and lovasz are means over chips, not pixels"),
-    ] = "cross_entropy",
+        Literal["cross_entropy", "focal", "dice", "lovasz", "huber", "mse"] | None,
+        Option(
+            "what is made small: cross_entropy if not given, or huber in a regression; dice and lovasz are means over "
+            "chips, not pixels"
+        ),
+    ] = None,
     class_weights: Annotated[
         Literal["none", "balanced"], Option("balanced lets every class count alike in cross_entropy and focal")
     ] = "none",
@@ -45,7 +52,7 @@ def train(
         float, Option("decay a step of the average of the weights that is judged and published; 0 for none", ge=0, lt=1)
     ] = 0.0,
     patience: Annotated[
-        int, Option("epochs without a better val mIoU to stop after, with the best epoch's weights; 0: never", ge=0)
+        int, Option("epochs without a better val score to stop after, with the best epoch's weights; 0: never", ge=0)
     ] = 0,
     augment: Annotated[
         tuple[Literal["none", "symmetries", "brightness", "haze", "bands"], ...],
@@ -94,13 +101,14 @@ def train(
     views: Annotated[Path | None, Knob("folder of what track and profile write; beside the model if not given")] = None,
     tell_every_s: Annotated[float, Knob("seconds between two lines about the progress", gt=0)] = 30.0,
 ) -> None:
-    """Train a segmentation model on chips with torchrun and DDP.
+    """Train a model on chips with torchrun and DDP: of pixels, of whole chips, or of values.
 
     Interrupted, it goes on from its newest checkpoint when the same command runs again, and ends with the
     weights of an undisturbed run. Raises PreemptedError after a signal, DivergedError for a loss that is
     not finite.
     """
     from eopipe.launching.job import Settings
+    from eopipe.models.tasks import LOSSES
     from eopipe.training.run import Sources, run
 
     settings = Settings(
@@ -109,7 +117,8 @@ def train(
         arguments=arguments,
         freeze=freeze,
         lora=lora,
-        loss=loss,
+        task=task,
+        loss=loss or LOSSES[task][0],
         class_weights=class_weights,
         schedule=schedule,
         ema=ema,

@@ -17,11 +17,10 @@ from eopipe.feeding.order import steps_per_epoch
 from eopipe.launching.job import Job
 from eopipe.launching.signals import RegroupedError, Stop
 from eopipe.launching.world import World
-from eopipe.store import NO_LABEL
 from eopipe.training.dealing import Numbers, deal
 from eopipe.training.engine import Engine, Told
 from eopipe.training.initial import begin, prepare
-from eopipe.training.metrics import confusion, scores
+from eopipe.training.judging import judge_of
 from eopipe.training.rehearsal import Fit
 from eopipe.training.schedule import learning_rate, stopped
 from eopipe.training.suspects import suspects
@@ -130,20 +129,15 @@ class Loop:
             )
 
     def measure(self, batches: Iterator[Batch]) -> dict[str, Any] | None:
-        """Accuracy and mean IoU over the validation chips, each counted once whatever the world size."""
+        """Scores over the validation chips, each counted once whatever the world size."""
         if not self.feed.count("val"):
             return None
-        classes = self.job.architecture.classes
-        counts = np.zeros((classes, classes), np.int64)
+        judge = judge_of(self.job, self.feed.count("val"), self.world.device)
         with self.engine.judging() as model:
             for _ in self.wanted_to_measure():
                 batch = next(batches)
-                found, there = model(batch.images_NCHW).argmax(1), batch.labels_NHW != NO_LABEL
-                self.watch.judged(batch, found)
-                counts += confusion(batch.labels_NHW[there].cpu().numpy(), found[there].cpu().numpy(), classes)
-        total = self.world.sum(torch.from_numpy(counts).to(self.world.device)).cpu().numpy()
-        told = scores(total, tuple(map(str, range(classes))))
-        return {"accuracy": told["accuracy"], "miou": told["miou"]}
+                self.watch.judged(batch, judge.take(model(batch.images_NCHW), batch))
+        return judge.told(self.world)
 
     def keep_safe(self) -> None:
         """Write a checkpoint when it is due, at the end, and when a signal asks to stop."""

@@ -31,7 +31,9 @@ from eopipe.samples.cutting import sources_of
 from eopipe.samples.sampling import scenes_of
 from eopipe.samples.splits import read_split
 from eopipe.samples.statistics import normaliser, read_statistics
+from eopipe.store import Tiles
 from eopipe.training.initial import check_initial, prepare
+from eopipe.training.targets import settled
 from eopipe.watching.metrics import METRICS, payload
 
 log = logging.getLogger("eopipe")
@@ -53,9 +55,9 @@ def run(sources: Sources, model: Path, settings: Settings, room: Path, knobs: di
     pairs = pair(sources.tiles, sources.labels)
     split = read_split(sources.chips)
     scenes_of(split, pairs)
-    settings = replace(settings, weights=class_weights(settings, split, pairs[0][1].names))
     told = read_statistics(sources.statistics)
     check_statistics(told, split, [image for image, _ in pairs])
+    settings = settled(settings, split, pairs, told, sources.statistics)
     state = (room / key(sources, settings)).resolve()
     place = locate(os.environ, nodes_of(settings.nodes), state.name)
     job = make_job(sources, state, split, normaliser(told, pairs[0][0].names), settings, knobs)
@@ -66,7 +68,7 @@ def run(sources: Sources, model: Path, settings: Settings, room: Path, knobs: di
         if not mine.first:
             return
         fence(state, mine.meeting.token)
-        _publish(model, job, pairs[0][1].names, settings)
+        _publish(model, job, pairs[0][1])
         mine.done()
     # The model is published: a later run of the same training starts afresh and gives the same.
     # Another node may still close its files there.
@@ -82,13 +84,6 @@ def _invite(sources: Sources, job: Job, mine: Seat) -> None:
     (state / STATUS).unlink(missing_ok=True)
     job.write(state / JOB)
     mine.open()
-
-
-def class_weights(settings: Settings, split: dict[str, Any], classes: tuple[str, ...]) -> tuple[float, ...]:
-    """How much a pixel of each class counts, if not all alike."""
-    from eopipe.training.losses import balanced
-
-    return balanced(split["pixels"]["train"], classes) if settings.class_weights == "balanced" else ()
 
 
 def key(sources: Sources, settings: Settings) -> str:
@@ -179,15 +174,17 @@ def make_job(
     return job
 
 
-def _publish(model: Path, job: Job, classes: tuple[str, ...], settings: Settings) -> None:
+def _publish(model: Path, job: Job, labels: Tiles) -> None:
     from safetensors.torch import load_file
 
     from eopipe.models.lora import merged
 
+    settings = job.settings
     last = steps(Path(job.state))[-1]
     chosen = (best(Path(job.state)) if settings.patience else None) or last
     weights = merged(load_file(chosen / f"{'ema' if settings.ema else 'model'}.safetensors"))
-    trained = Trained(job.architecture, job.bands, classes, job.normaliser, job.chip)
+    what = (settings.task, settings.target, labels.unit)
+    trained = Trained(job.architecture, job.bands, labels.names, job.normaliser, job.chip, *what)
     reached = read_json(last / "state.json")
     # Without virtual shards another world gives other weights.
     worlds = [] if settings.deterministic or len(reached["worlds"]) == 1 else reached["worlds"]
