@@ -1,5 +1,6 @@
 """The config file: one section a stage, typed by the stage's own signature."""
 
+from dataclasses import fields
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -120,8 +121,15 @@ def conflicts(config: dict[str, Any]) -> list[str]:
     colors, classes = config["report"]["colors"], label["classes"]
     if colors and len(colors) != len(classes):
         wrong.append(f"report.colors has {len(colors)} colours for {len(classes)} classes")
-    wrong += _composite_conflicts(config["composite"], tiles, label)
+    wrong += _composite_conflicts(config["composite"], tiles, label) + _train_conflicts(config["train"])
     return wrong + _label_conflicts(label) + _tile_conflicts(search, tiles, split)
+
+
+def _train_conflicts(train: dict[str, Any]) -> list[str]:
+    from eopipe.launching.job import Settings
+
+    names = {field.name for field in fields(Settings)}
+    return Settings(**{name: value for name, value in train.items() if name in names}).conflicts()
 
 
 def _composite_conflicts(composite: dict[str, Any], tiles: dict[str, Any], label: dict[str, Any]) -> list[str]:

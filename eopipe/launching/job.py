@@ -65,8 +65,13 @@ class Settings:
     def deciding(self) -> dict[str, Any]:
         """Those that decide the weights: not the number of processes where virtual shards stand for it."""
         told = asdict(self)
-        del told["processes" if self.deterministic else "shards"]
+        del told[idle(self.deterministic)]
         return told
+
+
+def idle(deterministic: bool) -> str:
+    """The setting that changes only speed: processes where a fixed number of shards stands for them, else shards."""
+    return "processes" if deterministic else "shards"
 
 
 @dataclass(frozen=True)

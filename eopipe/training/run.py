@@ -28,7 +28,7 @@ from eopipe.samples.cutting import sources_of
 from eopipe.samples.sampling import scenes_of
 from eopipe.samples.splits import read_split
 from eopipe.samples.statistics import normaliser, read_statistics
-from eopipe.training.initial import check_initial, prepare
+from eopipe.training.initial import check_initial, prepare, rehearse
 from eopipe.watching.metrics import METRICS, payload
 
 log = logging.getLogger("eopipe")
@@ -135,7 +135,7 @@ def make_job(
         raise UsageError("; ".join(wrong))
     sizes = (len(bands), len(classes), settings.width, settings.depth)
     architecture = Architecture(settings.architecture, *sizes, bands, settings.arguments)
-    prepare(architecture.build(), settings)
+    module = prepare(architecture.build(), settings)
     if settings.patience and not len(split["samples"]["val"]):
         raise UsageError("train.patience waits for a better epoch, but the split has no val chips; set it to 0")
     if sources.init:
@@ -145,6 +145,7 @@ def make_job(
             f"chips of {split['chip']} pixels cannot be halved {settings.depth} times; "
             f"choose split.chip as a multiple of {architecture.factor}, or a smaller train.depth"
         )
+    rehearse(module, architecture, split["chip"])
     job = Job(
         tiles=tuple(str(p.resolve()) for p in sources.tiles),
         labels=tuple(str(p.resolve()) for p in sources.labels),
