@@ -21,11 +21,11 @@ PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle", ".distcp", ".metad
 ELSEWHERE = re.compile(r"cuda|gpu|triton|device|backend", re.IGNORECASE)
 
 
-def check_initial(folder: Path, architecture: Architecture, bands: tuple[str, ...]) -> None:
-    """Check a model to begin with, by its JSON and its manifest only.
+def check_source(folder: Path) -> None:
+    """Check that something to begin with is a model of eopipe, before anything of it is read.
 
-    Raises RefusedError for what would have to be unpickled, BadInputError for another architecture or other
-    bands, IntegrityError for a damaged folder.
+    Raises RefusedError for what would have to be unpickled, BadInputError for another folder, IntegrityError for a
+    damaged one.
     """
     found = _pickled(folder)
     if found:
@@ -36,6 +36,10 @@ def check_initial(folder: Path, architecture: Architecture, bands: tuple[str, ..
     if not (folder / CARD).is_file():
         raise BadInputError(f"{folder} has no {CARD}; train.init takes the folder of a model that eopipe trained")
     verify(folder)
+
+
+def check_initial(folder: Path, architecture: Architecture, bands: tuple[str, ...]) -> None:
+    """Check that a model to begin with fits, by its JSON only. Raises BadInputError for another one or other bands."""
     its = read_trained(folder)
     wrong = list(differences(_needs(architecture, bands), _needs(its.architecture, its.bands)))
     if wrong:

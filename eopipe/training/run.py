@@ -28,7 +28,7 @@ from eopipe.samples.cutting import sources_of
 from eopipe.samples.sampling import scenes_of
 from eopipe.samples.splits import read_split
 from eopipe.samples.statistics import normaliser, read_statistics
-from eopipe.training.initial import check_initial, prepare, rehearse
+from eopipe.training.initial import check_initial, check_source, prepare, rehearse
 from eopipe.watching.metrics import METRICS, payload
 
 log = logging.getLogger("eopipe")
@@ -47,6 +47,8 @@ class Sources:
 
 def run(sources: Sources, model: Path, settings: Settings, room: Path, knobs: dict[str, Any]) -> None:
     """Train in a state folder that is keyed by inputs and settings, then publish the model."""
+    if sources.init:
+        check_source(sources.init)
     pairs = pair(sources.tiles, sources.labels)
     split = read_split(sources.chips)
     scenes_of(split, pairs)

@@ -26,8 +26,8 @@ EVENTS = {
     "save": ("kill all", "kill all", "kill 0", "TERM"),
     "validation": ("TERM", "USR1", "INT"),
 }
-# A validation takes longer than a signal may: 11 batches.
-SLOW_S = 4.0
+# A validation takes longer than a signal may: 6 batches.
+SLOW_S = 5.0
 
 
 def start(job: str) -> list[int]:

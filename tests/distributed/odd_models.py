@@ -57,7 +57,7 @@ class Heavy(UNet):
 
     def __init__(self, bands: int, classes: int, width: int, depth: int) -> None:
         super().__init__(bands, classes, width, depth)
-        self.register_buffer("ballast", torch.zeros(4_000_000))
+        self.register_buffer("ballast", torch.zeros(2_000_000))
 
 
 class SlowJudge(UNet):

@@ -38,7 +38,7 @@ def test_t05_t07_a_training_killed_or_stopped_in_its_saves_loses_no_checkpoint_a
 def test_t04_a_signal_in_a_long_validation_is_noticed_between_its_batches_and_nothing_changes(
     data: Data, tmp_path: Path
 ) -> None:
-    asked = {"architecture": "odd_models:SlowJudge", "epochs": 2, "batch": 8}
+    asked = {"architecture": "odd_models:SlowJudge", "epochs": 2, "batch": 16}
     once, often = (prepare(data, tmp_path / name, **asked) for name in ("once", "often"))
     forks(once, 0, 0)
     told = [line.split() for line in forks(often, 4, 3, "validation")]
