@@ -227,6 +227,8 @@ def save(first, count):
         weights, moments = torch.full((200_000,), float(step)), torch.full((400_000,), float(step))
         checkpoint.save(folder, Progress(step), {"model": {"a": weights}, "optimiser": {"0.m": moments}}, keep=2)
 
+# A fork would wait for ever for the threads of its parent.
+torch.set_num_threads(1)
 started = time.monotonic()
 save(1, 3)
 lasts, last, cut = (time.monotonic() - started) / 3, 3, 0
