@@ -1,5 +1,6 @@
 """The config file: one section a stage, typed by the stage's own signature."""
 
+from dataclasses import fields
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -11,7 +12,6 @@ from eopipe.composites.periods import NEEDS, too_coarse
 from eopipe.contract import STAGES, Option, Port, Stage, stage, summary
 from eopipe.errors import UsageError
 from eopipe.labels.rules import conflicts as conflicts_of
-from eopipe.models.tasks import misfits
 
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
@@ -123,13 +123,15 @@ def conflicts(config: dict[str, Any]) -> list[str]:
     if colors and not label["measure"] and len(colors) != len(classes):
         wrong.append(f"report.colors has {len(colors)} colours for {len(classes)} classes")
     wrong += _composite_conflicts(config["composite"], tiles, label)
-    wrong += _task_conflicts(config["train"], label, colors)
+    wrong += _train_conflicts(config["train"], label, colors)
     return wrong + _label_conflicts(label) + _tile_conflicts(search, tiles, split)
 
 
-def _task_conflicts(train: dict[str, Any], label: dict[str, Any], colors: tuple[str, ...]) -> list[str]:
-    task, measure = train["task"], label["measure"]
-    wrong = misfits(task, train["loss"], train["class_weights"])
+def _train_conflicts(train: dict[str, Any], label: dict[str, Any], colors: tuple[str, ...]) -> list[str]:
+    from eopipe.launching.job import Settings
+
+    names, task, measure = {field.name for field in fields(Settings)}, train["task"], label["measure"]
+    wrong = Settings(**{name: value for name, value in train.items() if name in names}).conflicts()
     if task == "regression" and not measure:
         wrong.append("train.task regression needs numbers: give label.measure, the name of what the labels measure")
     if measure and task != "regression":

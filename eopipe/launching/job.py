@@ -79,9 +79,14 @@ class Settings:
     def deciding(self) -> dict[str, Any]:
         """Those that decide the weights: not the number of processes where virtual shards stand for it."""
         told = asdict(self)
-        for name in ("processes", "nodes") if self.deterministic else ("shards",):
+        for name in idle(self.deterministic):
             del told[name]
         return told
+
+
+def idle(deterministic: bool) -> tuple[str, ...]:
+    """Settings that change only speed: the world where a fixed number of shards stands for it, else shards."""
+    return ("processes", "nodes") if deterministic else ("shards",)
 
 
 @dataclass(frozen=True)

@@ -67,14 +67,17 @@ class Loop:
         started = time.monotonic()
         with self.watch.open(self.now.step, self.steps, self.batch, self.engine):
             while not self.done:
-                self.learn(next(batches))
-                if self.now.step % self.per_epoch == 0:
+                if not self.unmeasured:
+                    self.learn(next(batches))
+                if self.unmeasured and not self.stop.agreed:
                     self.end_epoch(batches, time.monotonic() - started)
                     started = time.monotonic()
                 self.keep_safe()
 
     def wanted(self, step: int) -> Iterator[Wanted]:
         """All that this worker will ask for from a step on: its part of each step, and of each validation."""
+        if self.unmeasured:
+            yield from self.wanted_to_measure()
         for now in range(step, self.steps):
             epoch, turn = divmod(now, self.per_epoch)
             chosen = self.feed.order.step(epoch, turn, self.batch)
@@ -84,18 +87,28 @@ class Loop:
 
     def wanted_to_measure(self) -> list[Wanted]:
         """Validation chips of this worker, each wanted once in the whole world."""
+        return [wanted for group in self.groups() for wanted in group]
+
+    def groups(self) -> list[list[Wanted]]:
+        """What this worker judges of each global batch of validation chips; a small one may leave it nothing."""
         chosen = np.arange(self.feed.count("val"))
         groups = (chosen[start : start + self.batch] for start in range(0, len(chosen), self.batch))
-        return [Wanted("val", mine) for group in groups for mine in self.mine(group) if len(mine)]
+        return [[Wanted("val", mine) for mine in self.mine(group) if len(mine)] for group in groups]
 
     def mine(self, chosen: Numbers) -> list[Numbers]:
         """What this worker computes of some samples."""
         return deal(chosen, self.settings, self.world.rank, self.world.size)
 
     @property
+    def unmeasured(self) -> bool:
+        """Whether an epoch is over and not yet noted: its validation comes next, also after a resume."""
+        return len(self.now.history) < self.now.step // self.per_epoch
+
+    @property
     def done(self) -> bool:
-        """Whether all steps are taken, or no better epoch is waited for."""
-        return self.now.step >= self.steps or stopped(self.now.history, self.settings.patience)
+        """Whether all steps are taken and measured, or no better epoch is waited for."""
+        over = self.now.step >= self.steps or stopped(self.now.history, self.settings.patience)
+        return over and not self.unmeasured
 
     def learn(self, batch: Batch) -> None:
         """One step over the global batch."""
@@ -115,11 +128,13 @@ class Loop:
         return DivergedError(f"{said}; lower train.learning_rate, or look at {suspects(self.engine, self.feed, batch)}")
 
     def end_epoch(self, batches: Iterator[Batch], seconds: float) -> None:
-        """Measure on the validation chips and note the epoch."""
-        loss, self.now.losses = round(self.now.losses / self.per_epoch, 6), 0.0
-        rate = round(learning_rate(self.settings, self.now.step - 1, self.steps), 9)
+        """Measure on the validation chips and note the epoch; it stays unmeasured when a signal comes in between."""
         with phase("validation"):
             epoch, val = self.now.step // self.per_epoch, self.measure(batches)
+        if self.stop.agreed:
+            return
+        loss, self.now.losses = round(self.now.losses / self.per_epoch, 6), 0.0
+        rate = round(learning_rate(self.settings, self.now.step - 1, self.steps), 9)
         self.now.note({"epoch": epoch, "loss": loss, "learning_rate": rate, "val": val})
         self.watch.epoch(self.now.step, self.now.history[-1])
         if self.world.first:
@@ -129,15 +144,27 @@ class Loop:
             )
 
     def measure(self, batches: Iterator[Batch]) -> dict[str, Any] | None:
-        """Scores over the validation chips, each counted once whatever the world size."""
+        """Scores over the validation chips, each counted once whatever the world size.
+
+        It ends early, with nothing that counts, as soon as all workers know that one of them was asked to stop.
+        """
         if not self.feed.count("val"):
             return None
         judge = judge_of(self.job, self.feed.count("val"), self.world.device)
         with self.engine.judging() as model:
-            for _ in self.wanted_to_measure():
-                batch = next(batches)
-                self.watch.judged(batch, judge.take(model(batch.images_NCHW), batch))
+            for group in self.groups():
+                if self.asked_to_stop():
+                    return None
+                for _ in group:
+                    batch = next(batches)
+                    self.watch.judged(batch, judge.take(model(batch.images_NCHW), batch))
         return judge.told(self.world)
+
+    def asked_to_stop(self) -> bool:
+        """Let all workers know whether one of them was asked to stop; a validation may last longer than a grace."""
+        wishes = torch.tensor(self.stop.wish, device=self.world.device)
+        self.stop.agreed = float(self.world.sum(wishes))
+        return self.stop.agreed > 0
 
     def keep_safe(self) -> None:
         """Write a checkpoint when it is due, at the end, and when a signal asks to stop."""

@@ -32,7 +32,7 @@ from eopipe.samples.sampling import scenes_of
 from eopipe.samples.splits import read_split
 from eopipe.samples.statistics import normaliser, read_statistics
 from eopipe.store import Tiles
-from eopipe.training.initial import check_initial, prepare
+from eopipe.training.initial import check_initial, check_source, prepare, rehearse
 from eopipe.training.targets import settled
 from eopipe.watching.metrics import METRICS, payload
 
@@ -52,6 +52,8 @@ class Sources:
 
 def run(sources: Sources, model: Path, settings: Settings, room: Path, knobs: dict[str, Any]) -> None:
     """Train in a state folder that is keyed by inputs and settings, then publish the model."""
+    if sources.init:
+        check_source(sources.init)
     pairs = pair(sources.tiles, sources.labels)
     split = read_split(sources.chips)
     scenes_of(split, pairs)
@@ -146,7 +148,7 @@ def make_job(
         raise UsageError("; ".join(wrong))
     sizes = (len(bands), len(classes), settings.width, settings.depth)
     architecture = Architecture(settings.architecture, *sizes, bands, settings.arguments)
-    prepare(architecture.build(), settings)
+    module = prepare(architecture.build(), settings)
     if settings.patience and not len(split["samples"]["val"]):
         raise UsageError("train.patience waits for a better epoch, but the split has no val chips; set it to 0")
     if sources.init:
@@ -156,6 +158,7 @@ def make_job(
             f"chips of {split['chip']} pixels cannot be halved {settings.depth} times; "
             f"choose split.chip as a multiple of {architecture.factor}, or a smaller train.depth"
         )
+    rehearse(module, architecture, split["chip"], settings.task)
     job = Job(
         tiles=tuple(str(p.resolve()) for p in sources.tiles),
         labels=tuple(str(p.resolve()) for p in sources.labels),

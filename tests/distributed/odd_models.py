@@ -12,6 +12,8 @@ from torch.nn import functional
 from eopipe.models.unet import UNet
 
 BRIGHT = 4.0
+# The file that a slow model makes when it judges, and how long it takes a batch.
+JUDGING, JUDGING_S = "EOPIPE_TEST_JUDGING", "EOPIPE_TEST_JUDGING_S"
 
 
 class Dropping(UNet):
@@ -47,6 +49,24 @@ class Keeping(UNet):
     def forward(self, x_NCHW: Tensor) -> Tensor:
         if self.training and len(x_NCHW) > 1 and not isinstance(self.down[0].forward, partial):
             raise torch.OutOfMemoryError("no memory for these activations")
+        return super().forward(x_NCHW)
+
+
+class Heavy(UNet):
+    """A U-Net whose checkpoints take a while to write."""
+
+    def __init__(self, bands: int, classes: int, width: int, depth: int) -> None:
+        super().__init__(bands, classes, width, depth)
+        self.register_buffer("ballast", torch.zeros(2_000_000))
+
+
+class SlowJudge(UNet):
+    """A U-Net that takes its time when it judges, and says so."""
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        if not self.training and JUDGING in os.environ:
+            Path(os.environ[JUDGING]).touch()
+            time.sleep(float(os.environ[JUDGING_S]))
         return super().forward(x_NCHW)
 
 

@@ -99,6 +99,8 @@ def train(world: World, told: dict[str, Any], out: Path) -> dict[str, Any]:
         "recompute": engine.fit.recompute,
         "left_out": left_out,
         "val": measure(engine, settings, world),
+        # Squared lengths of the averages, which tell any two apart that differ by more than their tolerance.
+        "averages": [float(value.double().square().sum()) for _, value in sorted(state.get("ema", {}).items())],
     }
 
 
