@@ -48,14 +48,10 @@ class Sources:
 def run(sources: Sources, model: Path, settings: Settings, room: Path, knobs: dict[str, Any]) -> None:
     """Train in a state folder that is keyed by inputs and settings, then publish the model."""
     pairs = pair(sources.tiles, sources.labels)
-    split = read_split(sources.chips)
-    scenes_of(split, pairs)
-    settings = replace(settings, weights=class_weights(settings, split, pairs[0][1].names))
-    told = read_statistics(sources.statistics)
-    check_statistics(told, split, [image for image, _ in pairs])
+    settings, split, normalise = read_inputs(sources, settings)
     state = (room / key(sources, settings)).resolve()
     with lease(state) as token:
-        job = make_job(sources, state, split, normaliser(told, pairs[0][0].names), settings, knobs | {"token": token})
+        job = make_job(sources, state, split, normalise, settings, knobs | {"token": token})
         claim(sources, job)
         job.write(state / "job.json")
         line = command(state / "job.json", settings.processes, token, job.restarts)
@@ -66,6 +62,20 @@ def run(sources: Sources, model: Path, settings: Settings, room: Path, knobs: di
     shutil.rmtree(state)
     with suppress(OSError):
         room.rmdir()
+
+
+def read_inputs(sources: Sources, settings: Settings) -> tuple[Settings, dict[str, Any], Normaliser]:
+    """What the inputs tell a training: settings with the weights of the classes, the split, how bands are normalised.
+
+    Raises BadInputError where the inputs do not belong together.
+    """
+    pairs = pair(sources.tiles, sources.labels)
+    split = read_split(sources.chips)
+    scenes_of(split, pairs)
+    told = read_statistics(sources.statistics)
+    check_statistics(told, split, [image for image, _ in pairs])
+    settings = replace(settings, weights=class_weights(settings, split, pairs[0][1].names))
+    return settings, split, normaliser(told, pairs[0][0].names)
 
 
 def class_weights(settings: Settings, split: dict[str, Any], classes: tuple[str, ...]) -> tuple[float, ...]:
