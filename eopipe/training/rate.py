@@ -1,7 +1,7 @@
-"""Which learning rate to train with: a short training whose rate rises until it diverges (Smith 2017, 1506.01186).
+"""Which learning rate to train with: a short training whose rate rises until it diverges (Smith 2017).
 
-Model, data order, batch, loss and optimiser are those of the training itself; only the processes are one, and
-nothing is written.
+The range test of arXiv:1506.01186. Model, data order, batch, loss and optimiser are those of the
+training itself; only the processes are one, and nothing is written.
 """
 
 import math
@@ -62,7 +62,20 @@ class Curve:
                 "look at the labels, set train.clip, or take more --steps"
             )
         slopes = np.gradient(self.smooth, np.log(self.rates))[:end]
-        return float(f"{self.rates[slopes.argmin()]:.2g}")
+        return float(self.rates[slopes.argmin()])
+
+    @property
+    def lowest(self) -> float:
+        """The rate with the lowest smooth loss: higher ones only do harm."""
+        return float(self.rates[self.smooth.argmin()])
+
+    @property
+    def suggested(self) -> float:
+        """A tenth of the rate with the lowest loss, to two digits; not less than the steepest.
+
+        The steepest alone is too low for classes of unequal size: what is learned first and fastest is their shares.
+        """
+        return float(f"{max(self.steepest, self.lowest / 10):.2g}")
 
     def drawn(self) -> list[str]:
         """The smooth curve as lines of text: rate, loss, a bar."""
@@ -133,7 +146,7 @@ def wanted(loop: "Loop", steps: int) -> "Iterator[Wanted]":
 
 def advice(curve: Curve, asked: float) -> list[str]:
     """What `eopipe rate` prints."""
-    rate, lowest = curve.steepest, float(curve.rates[curve.smooth.argmin()])
-    end = f"diverges at {curve.rates[-1]:.1e}" if curve.diverged else f"does not diverge up to {curve.rates[-1]:.1e}"
-    told = f"the loss falls fastest at {rate:g}, is lowest at {lowest:.1e}, and {end}; train has {asked:g}"
-    return ["    rate      loss", *curve.drawn(), told, f"--learning-rate {rate:g}"]
+    rate, end = curve.suggested, f"{curve.rates[-1]:.1e}"
+    falls = f"the loss falls fastest at {curve.steepest:.1e} and is lowest at {curve.lowest:.1e}"
+    ends = f"it diverges behind {end}" if curve.diverged else f"it does not diverge up to {end}"
+    return ["    rate      loss", *curve.drawn(), f"{falls}; {ends}; train has {asked:g}", f"--learning-rate {rate:g}"]

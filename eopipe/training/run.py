@@ -19,7 +19,7 @@ from eopipe.launching.failures import STATUS
 from eopipe.launching.job import Job, Settings
 from eopipe.launching.launch import command, launch
 from eopipe.launching.lease import fence, lease
-from eopipe.models import Architecture
+from eopipe.models import BUILT_IN, Architecture
 from eopipe.models.trained import Trained, write_trained
 from eopipe.publish import digest, publish, read_json, write_json
 from eopipe.samples.audit import check_statistics
@@ -145,7 +145,7 @@ def make_job(
         raise UsageError("; ".join(wrong))
     sizes = (len(bands), len(classes), settings.width, settings.depth)
     architecture = Architecture(settings.architecture, *sizes, bands, settings.arguments)
-    prepare(architecture.build(), settings)
+    module = prepare(architecture.build(), settings)
     if settings.patience and not len(split["samples"]["val"]):
         raise UsageError("train.patience waits for a better epoch, but the split has no val chips; set it to 0")
     if sources.init:
@@ -155,6 +155,10 @@ def make_job(
             f"chips of {split['chip']} pixels cannot be halved {settings.depth} times; "
             f"choose split.chip as a multiple of {architecture.factor}, or a smaller train.depth"
         )
+    if settings.architecture not in BUILT_IN:
+        from eopipe.models.making import try_out
+
+        try_out(module, len(bands), len(classes), split["chip"])
     job = Job(
         tiles=tuple(str(p.resolve()) for p in sources.tiles),
         labels=tuple(str(p.resolve()) for p in sources.labels),

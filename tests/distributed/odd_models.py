@@ -53,3 +53,12 @@ class Poisoned(UNet):
     def forward(self, x_NCHW: Tensor) -> Tensor:
         bright = (x_NCHW.amax((1, 2, 3), keepdim=True) > BRIGHT).float()
         return super().forward(x_NCHW) / (1 - bright)
+
+
+class Picky(UNet):
+    """A U-Net for one size of images, as a vision transformer with positions is."""
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        if x_NCHW.shape[-1] != 32:
+            raise AssertionError("only 32 x 32 here\nsee the paper")
+        return super().forward(x_NCHW)
