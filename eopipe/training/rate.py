@@ -99,7 +99,7 @@ def try_rates(values: dict[str, Any], steps: int) -> Curve:
     Nothing is written, and no state of a training is read. Raises BadInputError for inputs that do not fit.
     """
     job = job_of(values)
-    place = settle(job.device, 0, values["processes"] * values["threads"])
+    place = settle(job.device, 0, job.settings.threads)
     # Torch is loaded by now; the loop needs it at import.
     from eopipe.training.loop import Loop
 
