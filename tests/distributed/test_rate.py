@@ -1,6 +1,7 @@
 """The learning rate that `eopipe rate` suggests trains well, and finding it leaves nothing behind."""
 
 import json
+import math
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trainings import Data, Training
 
-from eopipe.errors import BadInputError
+from eopipe.errors import BadInputError, DivergedError
 from eopipe.training.rate import BAR, HIGHEST, LOWEST, Curve, advice, rising
 
 RATES = rising(120)
@@ -77,6 +78,8 @@ def loss_with(training: Training, rate: float) -> float:
     one = replace(training, folder=training.folder / f"{rate:g}")
     words = ("--epochs", "3", "--width", "8", "--warmup", "0", "--schedule", "constant", "--learning-rate", f"{rate:g}")
     done = one.run(*words)
+    if done.returncode == DivergedError.code:
+        return math.inf
     assert done.returncode == 0, done.stderr
     return float(json.loads((one.model / "history.json").read_text())["epochs"][-1]["loss"])
 
