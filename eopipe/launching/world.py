@@ -33,7 +33,9 @@ class World:
         import torch.distributed as dist
 
         with phase("communication"):
-            dist.all_reduce(values)
+            # A process on its own has no group.
+            if self.size > 1:
+                dist.all_reduce(values)
         return values
 
     @property
@@ -44,21 +46,25 @@ class World:
 
 def join(device: str, timeout_s: float, threads: int) -> World:
     """Enter the process group that torchrun set up; gloo on CPU, NCCL on GPU."""
-    import torch
     import torch.distributed as dist
 
     rank, size, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+    place, wait = settle(device, local, threads), timedelta(seconds=timeout_s)
+    kind = "nccl" if place.type == "cuda" else "gloo"
+    dist.init_process_group(kind, store=_store(rank, wait), rank=rank, world_size=size, timeout=wait)
+    return World(rank, size, place)
+
+
+def settle(device: str, local: int, threads: int) -> "torch.device":
+    """Let torch compute here the same every time; the device of this process, the `local`-th of its node."""
+    import torch
+
     use_cuda = device == "cuda" or (device == "auto" and torch.cuda.is_available())
     # More threads would change the order of sums, and so the last bits of the weights.
     torch.set_num_threads(threads)
     # A model of one's own may need a kernel that has no exact form on a GPU: warn, do not fail.
     torch.use_deterministic_algorithms(True, warn_only=use_cuda)
-    place = torch.device("cuda", local % torch.cuda.device_count()) if use_cuda else torch.device("cpu")
-    wait = timedelta(seconds=timeout_s)
-    dist.init_process_group(
-        "nccl" if use_cuda else "gloo", store=_store(rank, wait), rank=rank, world_size=size, timeout=wait
-    )
-    return World(rank, size, place)
+    return torch.device("cuda", local % torch.cuda.device_count()) if use_cuda else torch.device("cpu")
 
 
 def _store(rank: int, wait: timedelta) -> "TCPStore":

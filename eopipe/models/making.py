@@ -29,15 +29,28 @@ def make(name: str, offered: Mapping[str, Any], arguments: tuple[str, ...]) -> n
     """
     kind = _find(name)
     try:
-        module = kind(**parameters(kind, offered, arguments))
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"model {name} cannot be made: {error}; see train.arguments") from error
+        module = _called(kind, offered, arguments)
+    except (TypeError, ValueError, OSError) as error:
+        raise UsageError(f"model {name} cannot be made: {first_line(error)}; see train.arguments") from error
     if not isinstance(module, nn.Module):
         raise UsageError(f"model {name} is no torch.nn.Module but {type(module).__name__}")
     if name in BUILT_IN:
         return module
     widen(module, offered["bands"])
     return Plain(module)
+
+
+def _called(kind: Any, offered: Mapping[str, Any], arguments: tuple[str, ...]) -> Any:
+    """A class of transformers is made from a config, which takes the number of classes even if it does not say so."""
+    config = getattr(kind, "config_class", None)
+    if config is None:
+        return kind(**parameters(kind, offered, arguments))
+    return kind(config(**{"num_labels": offered["classes"]} | parameters(config, offered, arguments)))
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, in short; its name where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _find(name: str) -> Any:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from eopipe.errors import IntegrityError
+from eopipe.errors import IntegrityError, UsageError
 from eopipe.models.tasks import answers
 from eopipe.models.trained import Trained
 from eopipe.store import Tiles
@@ -27,6 +27,10 @@ class Portable(nn.Module):
     def __init__(self, trained: Trained, folder: Path) -> None:
         super().__init__()
         self.model, self.task, self.target = trained.build(folder), trained.task, trained.target
+        for part in self.model.modules():
+            # torch.export does not follow the fused attention of transformers through free sizes.
+            if callable(slower := getattr(part, "set_attn_implementation", None)):
+                slower("eager")
         self.register_buffer("mean", torch.tensor(trained.normaliser.mean)[None, :, None, None])
         self.register_buffer("std", torch.tensor(trained.normaliser.std)[None, :, None, None])
 
@@ -39,7 +43,10 @@ class Portable(nn.Module):
 
 
 def write_onnx(target: Path, trained: Trained, folder: Path, opset: int) -> None:
-    """Trace the model with free batch, height and width, and write one file."""
+    """Trace the model with free batch, height and width, and write one file.
+
+    Raises UsageError for a model that decides by the size of its input, as it must be traced for all sizes.
+    """
     from torch.export import Dim
 
     step = trained.architecture.factor
@@ -47,20 +54,24 @@ def write_onnx(target: Path, trained: Trained, folder: Path, opset: int) -> None
     sizes = {0: Dim("n"), 2: step * Dim("h", min=1), 3: step * Dim("w", min=1)}
     # The exporter tells of every pass, and of torchvision, which nothing here needs.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.onnx.export(
-            Portable(trained, folder).eval(),
-            (example,),
-            target,
-            input_names=["image"],
-            output_names=["values" if trained.task == "regression" else "probabilities"],
-            opset_version=opset,
-            dynamo=True,
-            dynamic_shapes=(sizes,),
-            external_data=False,
-            verbose=False,
-        )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.onnx.export(
+                Portable(trained, folder).eval(),
+                (example,),
+                target,
+                input_names=["image"],
+                output_names=["values" if trained.task == "regression" else "probabilities"],
+                opset_version=opset,
+                dynamo=True,
+                dynamic_shapes=(sizes,),
+                external_data=False,
+                verbose=False,
+            )
+    except torch.onnx.OnnxExporterError as error:
+        reason = str(error.__cause__ or error).strip().splitlines()[0]
+        raise UsageError(f"{trained.architecture.name} cannot be exported to ONNX with free sizes: {reason}") from error
     _strip(target)
 
 

@@ -75,6 +75,8 @@ def rehearse(module: "nn.Module", architecture: Architecture, chip: int, task: s
     """
     import torch
 
+    from eopipe.models.making import first_line
+
     wanted = (1, architecture.classes, chip, chip)
     try:
         with torch.random.fork_rng(devices=[]), torch.inference_mode():
@@ -84,7 +86,7 @@ def rehearse(module: "nn.Module", architecture: Architecture, chip: int, task: s
     except Exception as error:
         if ELSEWHERE.search(str(error)):
             return
-        what, why = f"a chip of {architecture.bands} bands and {chip} x {chip} pixels", str(error).splitlines()[:1]
+        what, why = f"a chip of {architecture.bands} bands and {chip} x {chip} pixels", first_line(error)
         raise UsageError(f"model {architecture.name} fails with {what}: {why}; see train.arguments") from error
     # The answer for a chip is the mean over its pixels, so any number of them will do.
     given = (*found[:2], chip, chip) if task == "classification" else found

@@ -55,14 +55,10 @@ def run(sources: Sources, model: Path, settings: Settings, room: Path, knobs: di
     if sources.init:
         check_source(sources.init)
     pairs = pair(sources.tiles, sources.labels)
-    split = read_split(sources.chips)
-    scenes_of(split, pairs)
-    told = read_statistics(sources.statistics)
-    check_statistics(told, split, [image for image, _ in pairs])
-    settings = settled(settings, split, pairs, told, sources.statistics)
+    settings, split, normalise = read_inputs(sources, settings)
     state = (room / key(sources, settings)).resolve()
     place = locate(os.environ, nodes_of(settings.nodes), state.name)
-    job = make_job(sources, state, split, normaliser(told, pairs[0][0].names), settings, knobs)
+    job = make_job(sources, state, split, normalise, settings, knobs)
     with seat(state, place) as mine:
         if mine.first:
             _invite(sources, replace(job, token=mine.meeting.token), mine)
@@ -86,6 +82,20 @@ def _invite(sources: Sources, job: Job, mine: Seat) -> None:
     (state / STATUS).unlink(missing_ok=True)
     job.write(state / JOB)
     mine.open()
+
+
+def read_inputs(sources: Sources, settings: Settings) -> tuple[Settings, dict[str, Any], Normaliser]:
+    """What the inputs tell a training: settings with what the labels decide, the split, how bands are normalised.
+
+    Raises BadInputError where the inputs do not belong together.
+    """
+    pairs = pair(sources.tiles, sources.labels)
+    split = read_split(sources.chips)
+    scenes_of(split, pairs)
+    told = read_statistics(sources.statistics)
+    check_statistics(told, split, [image for image, _ in pairs])
+    settings = settled(settings, split, pairs, told, sources.statistics)
+    return settings, split, normaliser(told, pairs[0][0].names)
 
 
 def key(sources: Sources, settings: Settings) -> str:

@@ -16,7 +16,7 @@ MOST_FUNCTION, MEDIAN_FUNCTION = 44, 8
 MOST_FILE, MEDIAN_FILE = 300, 100
 MOST_RULE, MOST_RULE_FILE_PYTHON = 43, 60
 # This one may only rise; the house wants 1.
-LEAST_TESTS = 0.7
+LEAST_TESTS = 0.8
 
 
 def functions() -> dict[str, int]:
