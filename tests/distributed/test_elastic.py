@@ -48,6 +48,7 @@ class Group:
 
     training: Training
     nodes: list[Node] = field(default_factory=list)
+    before: int = 0
 
     @property
     def pause(self) -> Path:
@@ -56,6 +57,7 @@ class Group:
     def start(self, *more: str, **environment: str) -> Node:
         log = self.training.folder / f"{len(self.nodes)}.log"
         place = os.environ | {"PAUSE": str(self.pause)} | environment
+        self.before = self.training.newest()
         with log.open("w") as file:
             line = self.training.command(*more)
             started = subprocess.Popen(line, stderr=file, text=True, env=place, start_new_session=True)
@@ -73,7 +75,10 @@ class Group:
                 told = json.loads(newest.read_text()) if newest else {"worlds": []}
             except OSError:
                 continue
-            if told["worlds"] and told["worlds"][-1][1] == size and told["step"] >= told["worlds"][-1][0] + steps:
+            if not told["worlds"] or told["step"] <= self.before:
+                continue
+            since, workers_then = told["worlds"][-1]
+            if workers_then == size and told["step"] >= since + steps:
                 return
 
     def let_go(self) -> None:
@@ -155,9 +160,7 @@ def test_when_the_first_node_is_told_to_stop_or_dies_all_end_and_the_same_comman
 ) -> None:
     place = LOCAL | {"EOPIPE_RDZV_FILE": str(tmp_path / "shared" / "meeting"), "EOPIPE_RDZV_ID": "submission-1"}
     for stop in (signal.SIGTERM, signal.SIGKILL):
-        nodes = [group.start("--nodes", "2", **place)]
-        time.sleep(1)
-        nodes.append(group.start("--nodes", "2", **place))
+        nodes = [group.start("--nodes", "2", **place) for _ in range(2)]
         group.wait_for_world(2)
         nodes.sort(key=lambda node: "event=group-joined" in node.told())
         nodes[0].process.send_signal(stop)
