@@ -5,7 +5,7 @@ $namespaces:
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe evaluate
-doc: Compare the map with the labels in the test places, beside the commonest answer and one for each pixel.
+doc: Compare the map with the labels in the test places, beside the commonest answer and a pixel baseline.
 s:license: https://spdx.org/licenses/Apache-2.0
 requirements:
   NetworkAccess:
