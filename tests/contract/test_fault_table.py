@@ -8,7 +8,7 @@ ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs/faults.md").read_text()
 # There are no rows 3, 9 and 10.
 ROWS = [f"T{number:02}" for number in (1, 2, 4, 5, 6, 7, 8, *range(11, 22))]
-# Made beside this table; their files must be there, their tests are named by them.
+# Their tests are in a file of their own, which is named as a whole.
 ELASTIC = {"T12", "T16", "T21"}
 
 
@@ -18,7 +18,7 @@ def table() -> dict[str, list[str]]:
     return {row[0].strip(): re.findall(r"`(tests/[^`]+)`", row[-1]) for row in rows}
 
 
-def named_in(path: str) -> set[str]:
+def found_in(path: str) -> set[str]:
     nodes = ast.parse((ROOT / path).read_text()).body
     return {node.name for node in nodes if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
 
@@ -31,7 +31,7 @@ def test_every_row_is_there_with_tests() -> None:
 def test_every_test_that_is_named_exists() -> None:
     named = [name.split("::") for name in re.findall(r"`(tests/\w+/test_\w+\.py::\w+)`", TEXT)]
     assert len(named) > len(ROWS)
-    assert [f"{path}::{test}" for path, test in named if test not in named_in(path)] == []
+    assert [f"{path}::{test}" for path, test in named if test not in found_in(path)] == []
 
 
 def test_only_the_rows_of_other_agents_name_a_file_as_a_whole() -> None:
