@@ -14,6 +14,7 @@ KINDS = {2: "usage", 3: "data", 4: "damaged", 5: "upstream", 6: "full", 7: "dive
 MEMORY = re.compile(r"out of memory|can't allocate memory|not enough memory|cannot allocate memory", re.IGNORECASE)
 SILENT = re.compile(r"timed? ?out|timeout", re.IGNORECASE)
 LOST = re.compile(r"connection (closed|reset|refused)|broken pipe|remote process exited|peer", re.IGNORECASE)
+STUCK = re.compile(r"process.* is stuck")
 READER = re.compile(r"worker.*(exited unexpectedly|is killed by signal)|process.*(died|was killed)", re.IGNORECASE)
 
 
@@ -48,6 +49,9 @@ def classify(error: Exception, state: Path) -> Failure:
     if isinstance(error, MemoryError) or (isinstance(error, (RuntimeError, OSError)) and MEMORY.search(str(error))):
         todo = "lower train.batch, train.width or train.cache_mb, raise train.accumulate, or set train.recompute"
         return Failure("memory", 6, f"memory is used up ({text}); {todo}")
+    if STUCK.search(str(error)):
+        todo = "see whether a disk hangs, or raise train.timeout_s"
+        return Failure("reader", 75, f"a process that reads the data hangs ({text}); {todo}", final=False)
     if READER.search(str(error)):
         todo = "if memory ran out, lower train.cache_mb or ask for more memory"
         return Failure("reader", 6, f"a process that reads the data died ({text}); {todo}", final=False)

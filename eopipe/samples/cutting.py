@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import numpy.typing as npt
 
 from eopipe.errors import BadInputError
 from eopipe.samples.arrays import Array, open_array
-from eopipe.store import Tiles
+from eopipe.samples.chips import Normaliser
+from eopipe.store import NO_LABEL, Tiles
 
 # Arrays that stay open; each may hold some shards open.
 ARRAYS = 48
@@ -21,11 +23,12 @@ Window = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Source:
-    """Where the chips of a scene come from: folders of its stores, and the number of each band that is wanted."""
+    """Where the chips of a scene come from: folders of its stores, number of each band wanted, scale and offset."""
 
     tiles: str
     labels: str
     bands: tuple[int, ...]
+    scaling: tuple[float, float]
 
 
 def sources_of(pairs: Sequence[tuple[Tiles, Tiles]], bands: tuple[str, ...]) -> list[Source]:
@@ -35,14 +38,17 @@ def sources_of(pairs: Sequence[tuple[Tiles, Tiles]], bands: tuple[str, ...]) -> 
         if missing:
             raise BadInputError(f"{tiles.path} has no band {', '.join(missing)}; it has {', '.join(tiles.names)}")
     return [
-        Source(str(tiles.path), str(labels.path), tuple(tiles.names.index(band) for band in bands))
+        Source(str(tiles.path), str(labels.path), tuple(tiles.names.index(band) for band in bands), tiles.scaling)
         for tiles, labels in pairs
     ]
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Chips in memory: image (n, band, chip, chip) as stored, valid and label (n, chip, chip) uint8."""
+    """Chips in memory: image (n, band, chip, chip), valid and label (n, chip, chip).
+
+    As they are stored, or as a model sees them: float32, normalised and turned, with no label where invalid.
+    """
 
     image: Pixels
     valid: Pixels
@@ -68,39 +74,58 @@ def rows(shape: tuple[int, ...], bands: int, dtype: np.dtype[Any]) -> Rows:
 class Piece:
     """Chips of one scene to cut: their places in the batch, and their corners (row, column).
 
-    All lie in `window` (top, left, bottom, right), which is kept in memory where it is given.
+    All lie in `window` (top, left, bottom, right), which is kept in memory where it is given. `ways` says how to
+    turn each that a model is to see.
     """
 
     scene: int
     window: Window | None
     places: Sequence[int]
     corners: Sequence[tuple[int, int]]
+    ways: Sequence[int]
 
 
 @dataclass
 class Cutter:
-    """Cuts chips; keeps decoded windows up to a budget in bytes, least recently used first out."""
+    """Cuts chips; keeps decoded windows up to a budget in bytes, least recently used first out.
+
+    With a normaliser chips come as a model sees them.
+    """
 
     sources: Sequence[Source]
     chip: int
     dtype: np.dtype[Any]
     budget: int
+    normaliser: Normaliser | None = None
     _arrays: "OrderedDict[tuple[int, str], Array]" = field(default_factory=OrderedDict)
     _kept: "OrderedDict[tuple[int, Window], Rows]" = field(default_factory=OrderedDict)
 
     def cut(self, piece: Piece, into: Rows) -> None:
         """Fill rows of a batch."""
-        block = self._block(piece.scene, piece.window) if piece.window else None
-        top, left = piece.window[:2] if piece.window else (0, 0)
-        for place, (row, column) in zip(piece.places, piece.corners, strict=True):
+        for place, corner, way in zip(piece.places, piece.corners, piece.ways, strict=True):
             target = into[place]
-            if block is None:
-                self._read(piece.scene, row, column, target)
-                continue
-            y, x = slice(row - top, row - top + self.chip), slice(column - left, column - left + self.chip)
-            target.image[...] = block.image[:, y, x]
-            target.valid[...] = block.valid[y, x]
-            target.label[...] = block.label[y, x]
+            if self.normaliser:
+                finish(self._chip(piece, corner, self._spare), target, self.normaliser, self._scaling(piece), way)
+            elif piece.window:
+                copy(self._chip(piece, corner, target), target)
+            else:
+                self._chip(piece, corner, target)
+
+    def _chip(self, piece: Piece, corner: tuple[int, int], spare: Rows) -> Rows:
+        """A chip as stored: a part of its block, else read into the memory that is given."""
+        if not piece.window:
+            self._read(piece.scene, *corner, spare)
+            return spare
+        y, x = corner[0] - piece.window[0], corner[1] - piece.window[1]
+        return self._block(piece.scene, piece.window)[..., y : y + self.chip, x : x + self.chip]
+
+    def _scaling(self, piece: Piece) -> tuple[float, float]:
+        scale, offset = self.sources[piece.scene].scaling
+        return scale, offset
+
+    @cached_property
+    def _spare(self) -> Rows:
+        return rows((self.chip, self.chip), len(self.sources[0].bands), self.dtype)
 
     def _block(self, scene: int, window: Window) -> Rows:
         key = (scene, window)
@@ -130,6 +155,27 @@ class Cutter:
                 self._arrays.popitem(last=False)
         self._arrays.move_to_end((scene, name))
         return self._arrays[scene, name]
+
+
+def copy(chip: Rows, into: Rows) -> None:
+    """A chip as it is."""
+    into.image[...], into.valid[...], into.label[...] = chip.image, chip.valid, chip.label
+
+
+def finish(chip: Rows, into: Rows, normaliser: Normaliser, scaling: tuple[float, float], way: int) -> None:
+    """A chip as a model sees it: turned while it is small, normalised as for a prediction, bit by bit."""
+    valid = turned(chip.valid, way) != 0
+    normaliser.fill(into.image, turned(chip.image, way), scaling, valid)
+    into.valid[...], into.label[...] = valid, turned(chip.label, way)
+    if not valid.all():
+        into.label[~valid] = NO_LABEL
+
+
+def turned(array: Pixels, way: int) -> Pixels:
+    """One of the eight symmetries of the square on the last two axes, as a view."""
+    if way & 4:
+        array = array.swapaxes(-1, -2)
+    return array[..., :: -1 if way & 2 else 1, :: -1 if way & 1 else 1]
 
 
 def block_bytes(window: Window, bands: int, dtype: np.dtype[Any]) -> int:

@@ -11,7 +11,8 @@ from odd_models import BRIGHT
 from trainings import Data, Training, payload, workers
 from worlds import WAYS, trained
 
-from eopipe.feeding.feed import Feed, Wanted
+from eopipe.feeding.feed import Feed
+from eopipe.feeding.reading import Wanted
 from eopipe.launching.job import read_job
 
 SIZES = (1, 2, 4)
