@@ -13,7 +13,8 @@ The extra `bench` installs some peers; litdata and torchgeo are installed by han
 they ask for builds of other packages. A peer that is not there is told and left out.
 
 eopipe's budget holds its live blocks and not the scene, unless the scene is small. `memory` is a DataLoader over
-arrays in memory: the limit of what reads nothing.
+arrays in memory: the limit of what reads nothing. `first epoch` and `CPU ms a chip` (of all processes, after the first
+epoch: what a busy machine disturbs least) are those of the fewest workers asked for.
 """
 
 import argparse
@@ -38,15 +39,24 @@ OURS = {"memory_ready": "eopipe_ready"}
 
 def measure(name: str, task: Task) -> None:
     """Run one contestant in this process; print chips a second of the first epoch and of the others, and memory."""
-    rates, begin = [], time.perf_counter()
+    rates, costs, begin, before = [], [], time.perf_counter(), spent(os.getpid())
     for count in CONTESTANTS[name](task):
-        now = time.perf_counter()
+        now, cpu = time.perf_counter(), spent(os.getpid())
         rates.append(count / (now - begin))
-        begin = now
+        costs.append(1e3 * (cpu - before) / count)
+        begin, before = now, cpu
     own = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
     children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    found = {"first": rates[0], "later": statistics.median(rates[1:]), "peak": int(own.split()[1]) / 1024}
-    print(json.dumps(found | {"worker": children / 1024 if task.workers else 0.0}))
+    found = {"first": rates[0], "later": statistics.median(rates[1:]), "cpu": statistics.median(costs[1:])}
+    print(json.dumps(found | {"peak": int(own.split()[1]) / 1024, "worker": children / 1024 if task.workers else 0.0}))
+
+
+def spent(process: int) -> float:
+    """Seconds of CPU that a process and those that it started and that still live have taken."""
+    folder = Path("/proc") / str(process)
+    times = folder.joinpath("stat").read_text().rpartition(")")[2].split()[11:13]
+    children = " ".join(path.read_text() for path in folder.glob("task/*/children")).split()
+    return sum(map(int, times)) / os.sysconf("SC_CLK_TCK") + sum(map(spent, map(int, children)))
 
 
 Key = tuple[str, str, int]
@@ -73,20 +83,19 @@ def compare(keys: list[Key], words: list[str], rounds: int) -> dict[Key, list[di
 
 def table(found: dict[Key, list[dict[str, float]]], kind: str, names: list[str], workers: list[int]) -> str:
     """Median chips a second with each number of workers; then eopipe's best against the peer's, round by round."""
-    head = [f"{n} workers" for n in workers]
-    lines = [f"| {kind} | {' | '.join(head)} | first epoch | eopipe x | MiB | MiB a worker |"]
-    lines.append("|---" * (len(head) + 5) + "|")
+    head = [kind, *(f"{n} workers" for n in workers), "first epoch", "CPU ms a chip", "eopipe x", "MiB", "MiB a worker"]
+    lines = [head, ["---"] + ["---:"] * (len(head) - 1)]
     for name in names:
         rows = [found.get((name, kind, n), []) for n in workers]
         if not any(rows):
-            lines.append(f"| {name} |" + " - |" * (len(head) + 4))
+            lines.append([name] + ["-"] * (len(head) - 1))
             continue
         each = [f"{statistics.median(r['later'] for r in row):.0f}" if row else "-" for row in rows]
-        first = statistics.median(r["first"] for r in max(rows, key=len))
+        most = max(rows, key=len)
+        first, cost = (statistics.median(r[what] for r in most) for what in ("first", "cpu"))
         peaks = [f"{max(r[what] for row in rows for r in row):.0f}" for what in ("peak", "worker")]
-        ratio = _ratio(found, kind, name, workers)
-        lines.append(f"| {name} | {' | '.join(each)} | {first:.0f} | {ratio} | {' | '.join(peaks)} |")
-    return "\n".join(lines)
+        lines.append([name, *each, f"{first:.0f}", f"{cost:.2f}", _ratio(found, kind, name, workers), *peaks])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _ratio(found: dict[Key, list[dict[str, float]]], kind: str, name: str, workers: list[int]) -> str:

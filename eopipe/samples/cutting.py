@@ -58,16 +58,13 @@ class Rows:
         """The same part of each."""
         return Rows(self.image[where], self.valid[where], self.label[where])
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all."""
-        return self.image.nbytes + self.valid.nbytes + self.label.nbytes
 
-
-def rows(shape: tuple[int, ...], bands: int, dtype: np.dtype[Any]) -> Rows:
-    """New memory for pixels over (…, y, x)."""
-    image = np.empty((*shape[:-2], bands, *shape[-2:]), dtype)
-    return Rows(image, np.empty(shape, np.uint8), np.empty(shape, np.uint8))
+def rows(memory: npt.NDArray[np.uint8], shape: tuple[int, int], bands: int, dtype: np.dtype[Any]) -> Rows:
+    """Pixels over (y, x) in memory that may be larger, see `block_bytes`."""
+    pixels = shape[0] * shape[1]
+    image, valid, label = np.split(memory, np.cumsum([pixels * bands * dtype.itemsize, pixels]))
+    stored = image.view(dtype).reshape(bands, *shape)
+    return Rows(stored, valid.reshape(shape), label[:pixels].reshape(shape))
 
 
 @dataclass(frozen=True)
@@ -85,6 +82,14 @@ class Piece:
     ways: Sequence[int]
 
 
+@dataclass(frozen=True)
+class Block:
+    """A decoded window, and the memory that it lies in."""
+
+    memory: npt.NDArray[np.uint8]
+    rows: Rows
+
+
 @dataclass
 class Cutter:
     """Cuts chips; keeps decoded windows up to a budget in bytes, least recently used first out.
@@ -98,7 +103,8 @@ class Cutter:
     budget: int
     normaliser: Normaliser | None = None
     _arrays: "OrderedDict[tuple[int, str], Array]" = field(default_factory=OrderedDict)
-    _kept: "OrderedDict[tuple[int, Window], Rows]" = field(default_factory=OrderedDict)
+    _kept: "OrderedDict[tuple[int, Window], Block]" = field(default_factory=OrderedDict)
+    _largest: int = 0
 
     def cut(self, piece: Piece, into: Rows) -> None:
         """Fill rows of a batch."""
@@ -125,22 +131,40 @@ class Cutter:
 
     @cached_property
     def _spare(self) -> Rows:
-        return rows((self.chip, self.chip), len(self.sources[0].bands), self.dtype)
+        bands, edges = len(self.sources[0].bands), (self.chip, self.chip)
+        return rows(np.empty(block_bytes((0, 0, *edges), bands, self.dtype), np.uint8), edges, bands, self.dtype)
 
     def _block(self, scene: int, window: Window) -> Rows:
         key = (scene, window)
         if key not in self._kept:
             top, left, bottom, right = window
             bands = len(self.sources[scene].bands)
-            size = block_bytes(window, bands, self.dtype)
-            # Make room first, so that no more than the budget is ever held.
-            while self._kept and sum(block.nbytes for block in self._kept.values()) + size > self.budget:
-                self._kept.popitem(last=False)
-            block = rows((bottom - top, right - left), bands, self.dtype)
+            memory = self._memory(block_bytes(window, bands, self.dtype))
+            block = rows(memory, (bottom - top, right - left), bands, self.dtype)
             self._read(scene, top, left, block)
-            self._kept[key] = block
+            self._kept[key] = Block(memory, block)
         self._kept.move_to_end(key)
-        return self._kept[key]
+        return self._kept[key].rows
+
+    def _memory(self, size: int) -> npt.NDArray[np.uint8]:
+        """Memory of a block that is dropped, if one must be and it is large enough; new pages cost as much as a copy.
+
+        Room is made first, so that no more than the budget is ever held.
+        """
+        self._largest, room = max(self._largest, size), size
+        while self._kept and self.held + size > self.budget:
+            old = self._kept.popitem(last=False)[1].memory
+            if old.nbytes >= size:
+                return old
+            del old
+            # Blocks are nearly alike: what is large enough for all will be used again.
+            room = max(size, min(self._largest, self.budget - self.held))
+        return np.empty(room, np.uint8)
+
+    @property
+    def held(self) -> int:
+        """Bytes of all blocks in memory."""
+        return sum(block.memory.nbytes for block in self._kept.values())
 
     def _read(self, scene: int, row: int, column: int, into: Rows) -> None:
         self._array(scene, "image").read(into.image, row, column, self.sources[scene].bands)

@@ -208,7 +208,7 @@ def test_a_store_larger_than_the_memory_that_is_allowed_stays_within_it(
         held = []
         for _ in feed.stream(wanted(feed)):
             assert isinstance(feed.reader._crew, Alone)
-            held.append(sum(block.nbytes for block in feed.reader._crew._cutter._kept.values()))
+            held.append(feed.reader._crew._cutter.held)
     assert max(held) <= 20_000
     assert (max(held) > 5_000) == (shuffle == "blocks"), "what fits is kept"
 
