@@ -35,7 +35,7 @@ def build(folder: Path, edge: int) -> None:
         return
     folder.mkdir(parents=True, exist_ok=True)
     image = np.stack([reflectance(edge, number) for number in range(BANDS)])
-    _store(folder, image)
+    store(folder, image)
     _cogs(folder / "cogs", image)
     np.save(folder / "image.npy", image)
     for make in (_litdata, _webdataset):
@@ -46,7 +46,8 @@ def build(folder: Path, edge: int) -> None:
     (folder / "done").touch()
 
 
-def _store(folder: Path, image: Any) -> None:
+def store(folder: Path, image: Any) -> None:
+    """The scene as a tile store with labels, and its chips as splits."""
     from eopipe.grid import make_grid
     from eopipe.publish import write_json
     from eopipe.store import Layout, add_array, new_store

@@ -29,7 +29,7 @@ from eopipe.launching.failures import classify
 from eopipe.launching.job import Job, Settings
 from eopipe.models import Architecture
 from eopipe.samples.chips import Normaliser
-from eopipe.samples.cutting import turned
+from eopipe.samples.cutting import Cutter, Piece, Rows, sources_of, turned
 from eopipe.store import NO_LABEL, Tiles
 
 CPU = torch.device("cpu")
@@ -211,6 +211,23 @@ def test_a_store_larger_than_the_memory_that_is_allowed_stays_within_it(
             held.append(feed.reader._crew._cutter.held)
     assert max(held) <= 20_000
     assert (max(held) > 5_000) == (shuffle == "blocks"), "what fits is kept"
+
+
+def test_blocks_of_about_one_size_use_memory_again_and_never_more_than_allowed(job: Job) -> None:
+    sources, size = sources_of(job.pairs(), job.bands), 30 * 30 * 6
+    cutter = Cutter(sources, 16, np.dtype("u2"), 2 * size)
+    image, raster = np.zeros((1, 2, 16, 16), np.uint16), np.zeros((1, 16, 16), np.uint8)
+    places = set()
+    for turn_ in range(12):
+        edge = 30 - turn_ % 3
+        window = (turn_, 0, turn_ + edge, edge)
+        cutter.cut(Piece(0, window, [0], [(turn_, 3)], [0]), Rows(image, raster, raster.copy()))
+        np.testing.assert_array_equal(image[0, 1], number("a", "red")[turn_ : turn_ + 16, 3:19])
+        assert cutter.held <= cutter.budget
+        places |= {block.memory.ctypes.data for block in cutter._kept.values()}
+        memory = [block.memory for block in cutter._kept.values()]
+        assert not np.may_share_memory(memory[0], memory[-1]) or len(memory) == 1
+    assert len(places) <= 5, "twelve blocks"
 
 
 def test_a_stream_that_was_left_disturbs_none_after_it(job: Job) -> None:
