@@ -14,22 +14,21 @@ PAGE = mmap.PAGESIZE
 
 @dataclass(frozen=True)
 class Shape:
-    """A ring: number of slots, chips of a slot, bands, edge of a chip in pixels, types of numbers and labels."""
+    """A ring: number of slots, chips of a slot, bands, edge of a chip in pixels, and types of image and label."""
 
     slots: int
     rows: int
     bands: int
     chip: int
     dtype: str
-    label: str = "|u1"
+    label: str = "u1"
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """Bytes that image, mask and label of a slot take, in whole pages."""
-        mask = self.rows * self.chip**2
-        image = mask * self.bands * np.dtype(self.dtype).itemsize
-        label = mask * np.dtype(self.label).itemsize
-        return -(-image // PAGE) * PAGE, -(-mask // PAGE) * PAGE, -(-label // PAGE) * PAGE
+        """Bytes that image, valid mask and label of a slot take, in whole pages."""
+        pixels = self.rows * self.chip**2
+        image, label = pixels * self.bands * np.dtype(self.dtype).itemsize, pixels * np.dtype(self.label).itemsize
+        return _pages(image), _pages(pixels), _pages(label)
 
     @property
     def nbytes(self) -> int:
@@ -52,12 +51,16 @@ class Ring:
         self.slots = [self._slot(number) for number in range(shape.slots)]
 
     def _slot(self, number: int) -> Rows:
-        shape, (image, mask, _) = self.shape, self.shape.sizes
-        start = number * sum(shape.sizes)
+        shape, (image, valid, label) = self.shape, self.shape.sizes
+        start = number * (image + valid + label)
         raster = (shape.rows, shape.chip, shape.chip)
         bands = (shape.rows, shape.bands, shape.chip, shape.chip)
 
         def view(offset: int, dtype: str, over: tuple[int, ...]) -> Any:
             return np.ndarray(over, dtype, self.memory, start + offset)
 
-        return Rows(view(0, shape.dtype, bands), view(image, "u1", raster), view(image + mask, shape.label, raster))
+        return Rows(view(0, shape.dtype, bands), view(image, "u1", raster), view(image + valid, shape.label, raster))
+
+
+def _pages(size: int) -> int:
+    return -(-size // PAGE) * PAGE

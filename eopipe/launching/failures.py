@@ -22,6 +22,7 @@ LOST = re.compile(
     r"|failed to (recv|connect)|unreachable|no route to host|communicator was aborted",
     re.IGNORECASE,
 )
+STUCK = re.compile(r"process.* is stuck")
 READER = re.compile(r"worker.*(exited unexpectedly|is killed by signal)|process.*(died|was killed)", re.IGNORECASE)
 
 
@@ -56,6 +57,9 @@ def classify(error: Exception, state: Path) -> Failure:
     if out_of_memory(error):
         todo = "lower train.batch, train.width or train.cache_mb, raise train.accumulate, or set train.recompute"
         return Failure("memory", 6, f"memory is used up ({text}); {todo}")
+    if STUCK.search(str(error)):
+        todo = "see whether a disk hangs, or raise train.timeout_s"
+        return Failure("reader", 75, f"a process that reads the data hangs ({text}); {todo}", final=False)
     if READER.search(str(error)):
         todo = "if memory ran out, lower train.cache_mb or ask for more memory"
         return Failure("reader", 6, f"a process that reads the data died ({text}); {todo}", final=False)

@@ -12,8 +12,9 @@ import torch
 from eopipe.checkpoints.checkpoint import Progress
 from eopipe.checkpoints.keeper import Keeper
 from eopipe.errors import DivergedError, PreemptedError
-from eopipe.feeding.feed import Batch, Feed, Wanted
+from eopipe.feeding.feed import Batch, Feed
 from eopipe.feeding.order import steps_per_epoch
+from eopipe.feeding.reading import Wanted
 from eopipe.launching.job import Job
 from eopipe.launching.signals import RegroupedError, Stop
 from eopipe.launching.world import World

@@ -22,7 +22,7 @@ from eopipe.models.tasks import LOSSES
 from eopipe.training.run import Sources, make_job, read_inputs
 
 if TYPE_CHECKING:
-    from eopipe.feeding.feed import Wanted
+    from eopipe.feeding.reading import Wanted
     from eopipe.training.loop import Loop
 
 Floats = npt.NDArray[np.float64]
@@ -139,7 +139,7 @@ def climb(loop: "Loop", rates: Floats) -> Curve:
 
 def wanted(loop: "Loop", steps: int) -> "Iterator[Wanted]":
     """What the first steps of the training ask for, however many epochs they take."""
-    from eopipe.feeding.feed import Wanted
+    from eopipe.feeding.reading import Wanted
 
     for now in range(steps):
         epoch, turn = divmod(now, loop.per_epoch)

@@ -13,7 +13,8 @@ from safetensors.numpy import load_file
 from trainings import Data, Training, payload, workers
 from worlds import WAYS, trained
 
-from eopipe.feeding.feed import Feed, Wanted
+from eopipe.feeding.feed import Feed
+from eopipe.feeding.reading import Wanted
 from eopipe.launching.failures import noted
 from eopipe.launching.job import read_job
 

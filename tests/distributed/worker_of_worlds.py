@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-from eopipe.feeding.feed import Batch, Wanted
+from eopipe.feeding.feed import Batch
+from eopipe.feeding.reading import Wanted
 from eopipe.launching.job import Settings
 from eopipe.launching.world import World, end, join
 from eopipe.models import Architecture
