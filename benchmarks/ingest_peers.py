@@ -59,9 +59,9 @@ def eopipe_memory(job: Job) -> None:
     """The pixels of all bands and where they are usable, in memory."""
     from contextlib import ExitStack
 
+    from eopipe.layout import Layout, parts
     from eopipe.scenes.item import bands, read_scene
     from eopipe.scenes.masks import mask_of
-    from eopipe.store import Layout, parts
     from eopipe.warping.tiling import Recipe, in_order, open_scene
 
     item = read_scene(job.folder)
@@ -118,7 +118,7 @@ def odc_store(job: Job) -> None:
     """`odc.stac.load`, stacked and written by `to_zarr` in shards like ours, with the same codec."""
     from zarr.codecs import BloscCodec
 
-    from eopipe.store import Layout
+    from eopipe.layout import Layout
 
     loaded = _odc(job, None, pool=2)
     cube = loaded[list(BANDS)].to_dataarray("band").isel(time=0, drop=True).rename("image")

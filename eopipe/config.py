@@ -1,6 +1,5 @@
 """The config file: one section a stage, typed by the stage's own signature."""
 
-from dataclasses import fields
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -130,8 +129,8 @@ def conflicts(config: dict[str, Any]) -> list[str]:
 def _train_conflicts(train: dict[str, Any], label: dict[str, Any], colors: tuple[str, ...]) -> list[str]:
     from eopipe.launching.job import Settings
 
-    names, task, measure = {field.name for field in fields(Settings)}, train["task"], label["measure"]
-    wrong = Settings(**{name: value for name, value in train.items() if name in names}).conflicts()
+    task, measure = train["task"], label["measure"]
+    wrong = Settings.of(train).conflicts()
     if task == "regression" and not measure:
         wrong.append("train.task regression needs numbers: give label.measure, the name of what the labels measure")
     if measure and task != "regression":

@@ -14,8 +14,9 @@ from eopipe.errors import BadInputError
 from eopipe.grid import windows
 from eopipe.labels.classes import Burned, Legend, Overlap, Shapes
 from eopipe.labels.vectors import VECTORS
+from eopipe.layout import Layout
 from eopipe.scenes.item import Band, Item, bands
-from eopipe.store import NO_LABEL, Layout, add_array, new_store
+from eopipe.store import NO_LABEL, add_array, new_store
 from eopipe.warping.kernels import Resampling
 from eopipe.warping.rasters import read_window, warped
 

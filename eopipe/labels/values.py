@@ -15,8 +15,9 @@ from eopipe.grid import windows
 from eopipe.labels.classes import Overlap
 from eopipe.labels.labelling import Reading, is_vector, physical
 from eopipe.labels.vectors import read_features, to_grid
+from eopipe.layout import Layout
 from eopipe.scenes.item import Band
-from eopipe.store import Layout, add_array, new_store
+from eopipe.store import add_array, new_store
 from eopipe.warping.rasters import read_window, warped
 
 if TYPE_CHECKING:

@@ -1,18 +1,24 @@
 """What the launcher tells its workers: one JSON file."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from eopipe.launching.rendezvous import nodes_of
 from eopipe.models import Architecture
-from eopipe.models.tasks import misfits
+from eopipe.models.tasks import LOSSES, misfits
 from eopipe.publish import read_json, write_json
 from eopipe.samples.chips import Normaliser, pair
 from eopipe.store import Tiles
 
 # Beside the checkpoints of a training.
 JOB = "job.json"
+# Knobs of the stage train that a job takes as they are.
+KNOBS = (
+    *("device", "checkpoint_every", "keep", "restarts", "cache_mb", "workers", "timeout_s", "recompute"),
+    *("track", "profile", "tell_every_s"),
+)
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,12 @@ class Settings:
     nodes: str = "1"
     task: str = "segmentation"
     target: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "Settings":
+        """Those among the values of the stage train; the loss that is not named is that of the task."""
+        told = {one.name: values[one.name] for one in fields(cls) if one.name in values}
+        return cls(**told | {"loss": told["loss"] or LOSSES[told["task"]][0]})
 
     def conflicts(self) -> list[str]:
         """Settings that cannot go together, a sentence each."""

@@ -57,8 +57,8 @@ def label(
     from eopipe.labels.labelling import Reading, label_band, write_labels
     from eopipe.labels.rules import conflicts
     from eopipe.labels.values import Quantity, write_values
+    from eopipe.layout import Layout
     from eopipe.scenes.item import read_scene, scene_name
-    from eopipe.store import Layout
 
     if (source is None) == (asset is None or scene is None):
         raise UsageError("label needs either --source, or --scene with --asset")

@@ -1,7 +1,7 @@
 """Chips -> a trained model, through torchrun."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from eopipe.contract import Input, Knob, Option, Output
 
@@ -107,49 +107,11 @@ def train(
     weights of an undisturbed run. Raises PreemptedError after a signal, DivergedError for a loss that is
     not finite.
     """
-    from eopipe.launching.job import Settings
-    from eopipe.models.tasks import LOSSES
+    given = dict(locals())
+    from eopipe.launching.job import KNOBS, Settings
     from eopipe.training.run import Sources, run
 
-    settings = Settings(
-        architecture=architecture,
-        width=width,
-        arguments=arguments,
-        freeze=freeze,
-        lora=lora,
-        task=task,
-        loss=loss or LOSSES[task][0],
-        class_weights=class_weights,
-        schedule=schedule,
-        ema=ema,
-        patience=patience,
-        depth=depth,
-        epochs=epochs,
-        shuffle=shuffle,
-        window=window,
-        block=block,
-        batch=batch,
-        learning_rate=learning_rate,
-        weight_decay=weight_decay,
-        warmup=warmup,
-        augment=augment,
-        precision=precision,
-        seed=seed,
-        processes=processes,
-        nodes=nodes,
-        threads=threads,
-        deterministic=deterministic,
-        shards=shards,
-        strategy=strategy,
-        accumulate=accumulate,
-        clip=clip,
-        compile=compile,
-        channels_last=channels_last,
-    )
-    knobs: dict[str, Any] = {"checkpoint_every": checkpoint_every, "keep": keep, "restarts": restarts}
-    knobs |= {"cache_mb": cache_mb, "workers": workers}
     seen = (views or model.parent / f"{model.name}.views").resolve()
-    knobs |= {"track": track, "profile": profile, "views": str(seen), "tell_every_s": tell_every_s}
     room = state or model.parent / f".{model.name}.state"
-    sources = Sources(tiles, labels, chips, statistics, init)
-    run(sources, model, settings, room, knobs | {"device": device, "timeout_s": timeout_s, "recompute": recompute})
+    knobs = {name: given[name] for name in KNOBS} | {"views": str(seen)}
+    run(Sources(tiles, labels, chips, statistics, init), model, Settings.of(given), room, knobs)

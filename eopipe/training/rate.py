@@ -18,7 +18,6 @@ from eopipe.errors import BadInputError
 from eopipe.launching.job import Job, Settings
 from eopipe.launching.signals import Stop
 from eopipe.launching.world import World, settle
-from eopipe.models.tasks import LOSSES
 from eopipe.training.run import Sources, make_job, read_inputs
 
 if TYPE_CHECKING:
@@ -111,8 +110,7 @@ def try_rates(values: dict[str, Any], steps: int) -> Curve:
 
 def job_of(values: dict[str, Any]) -> Job:
     """The job that the values of the stage train describe, for one process."""
-    told = Settings(**{one.name: values[one.name] for one in fields(Settings) if one.name in values})
-    alone = replace(told, loss=told.loss or LOSSES[told.task][0], processes=1, nodes="1", strategy="ddp")
+    alone = replace(Settings.of(values), processes=1, nodes="1", strategy="ddp")
     sources = Sources(*(values[one.name] for one in fields(Sources)))
     settings, split, normalise = read_inputs(sources, alone)
     names = ("device", "checkpoint_every", "keep", "cache_mb", "timeout_s", "recompute", "workers")
