@@ -27,7 +27,8 @@ def evaluate(
     count that lie whole in the test places, and the baseline's class is that of most pixels of a cell. Values
     are compared with the mean of the training labels and with trees for regression.
     """
-    from eopipe.evaluation import Data, evaluate_maps
+    from eopipe.evaluation.judging import evaluate_maps
+    from eopipe.evaluation.maps import Data
     from eopipe.publish import publish, write_json
 
     data = Data.read(classes, tiles, labels, chips)
