@@ -21,6 +21,7 @@ from eopipe.feeding.order import Order, Shuffle, way
 from eopipe.feeding.producer import Brief
 from eopipe.feeding.ring import Ring, Shape
 from eopipe.samples.arrays import open_array
+from eopipe.samples.chips import measured
 from eopipe.samples.cutting import CLASSES, VALUES, Piece, Rows, Window, pixel_bytes, sources_of
 from eopipe.samples.splits import read_split
 
@@ -68,7 +69,7 @@ class Feed:
         self._sources = sources_of(pairs, job.bands)
         types = {open_array(Path(source.tiles) / "image").dtype for source in self._sources}
         self._dtype = np.result_type(*types)
-        self._label = VALUES if pairs[0][1].measured else CLASSES
+        self._label = VALUES if measured(pairs[0][1]) else CLASSES
         self._finish = Finish(job.normaliser, [tiles.scaling for tiles, _ in pairs], device)
         self._workers = (2 if device.type == "cuda" else 0) if job.workers is None else job.workers
         settings = job.settings

@@ -143,9 +143,8 @@ def train(
         channels_last=channels_last,
     )
     knobs: dict[str, Any] = {"checkpoint_every": checkpoint_every, "keep": keep, "restarts": restarts}
-    knobs |= {"cache_mb": cache_mb, "workers": workers}
+    knobs |= {"cache_mb": cache_mb, "workers": workers, "device": device, "recompute": recompute}
     seen = (views or model.parent / f"{model.name}.views").resolve()
     knobs |= {"track": track, "profile": profile, "views": str(seen), "tell_every_s": tell_every_s}
     room = state or model.parent / f".{model.name}.state"
-    sources = Sources(tiles, labels, chips, statistics, init)
-    run(sources, model, settings, room, knobs | {"device": device, "timeout_s": timeout_s, "recompute": recompute})
+    run(Sources(tiles, labels, chips, statistics, init), model, settings, room, knobs | {"timeout_s": timeout_s})

@@ -8,6 +8,7 @@ from scenery import CRS, LEFT, STEP, TOP, Array, Ended, Run, write_raster
 
 from eopipe.errors import BadInputError
 from eopipe.publish import digest, write_json
+from eopipe.samples.chips import measured, unit_of
 from eopipe.samples.statistics import target
 from eopipe.store import Tiles
 
@@ -22,7 +23,7 @@ def label(run: Run, place: Path, *words: object, shape: tuple[int, int] = (64, 4
 def stored(place: Path) -> Array:
     store = Tiles(place / "labels.zarr")
     values = store.read("label")
-    assert store.measured
+    assert measured(store)
     assert values.dtype == np.float32
     np.testing.assert_array_equal(store.read("valid"), np.isfinite(values))
     return values
@@ -41,7 +42,7 @@ def test_a_raster_keeps_its_numbers_and_tells_quantity_unit_and_range(tmp_path: 
     given[5, 7] = np.nan
     np.testing.assert_array_equal(stored(tmp_path), given)
     store = Tiles(tmp_path / "labels.zarr")
-    assert (store.names, store.unit) == (("canopy height",), "m")
+    assert (store.names, unit_of(store)) == (("canopy height",), "m")
     assert store.attributes["pixels"] == {"canopy height": 64 * 48 - 2}
     assert store.attributes["range"] == [0, 24]
     before = digest(tmp_path / "labels.zarr")
