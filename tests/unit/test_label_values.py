@@ -50,6 +50,14 @@ def test_a_raster_keeps_its_numbers_and_tells_quantity_unit_and_range(tmp_path: 
     assert digest(tmp_path / "labels.zarr") == before
 
 
+def test_a_store_of_values_passes_the_check_and_is_drawn(tmp_path: Path, run: Run) -> None:
+    source = write_raster(tmp_path / "height.tif", heights(), nodata=-1)
+    assert label(run, tmp_path, "--source", source, "--measure", "canopy height", "--unit", "m").code == 0
+    assert run("tiles", "check", tmp_path / "labels.zarr").code == 0
+    ended = run("tiles", "plot", tmp_path / "labels.zarr", "--out", tmp_path / "labels.png")
+    assert ended.code == 0, ended.said
+
+
 def test_the_average_of_whole_numbers_is_no_whole_number(tmp_path: Path, run: Run) -> None:
     fine = np.tile(np.array([[0, 1], [0, 0]], np.uint8), (32, 24))
     source = write_raster(tmp_path / "cover.tif", fine, nodata=None)
