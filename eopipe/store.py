@@ -72,16 +72,6 @@ class Tiles:
         return tuple(self.attributes["names"])
 
     @property
-    def measured(self) -> bool:
-        """Whether labels are values of a quantity (float, NaN where there is none), not class numbers."""
-        return bool(self.array("label").dtype.kind == "f")
-
-    @property
-    def unit(self) -> str:
-        """Unit of labels that are values; empty where they have none."""
-        return str(self.attributes.get("unit", ""))
-
-    @property
     def grid(self) -> "GeoBox":
         """Where the store lies."""
         from affine import Affine

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from eopipe.errors import BadInputError
 from eopipe.evaluation.features import features
-from eopipe.samples.chips import pair
+from eopipe.samples.chips import measured, pair, unit_of
 from eopipe.samples.chipwise import majority_of
 from eopipe.samples.sampling import scenes_of
 from eopipe.samples.splits import covered, read_split
@@ -69,7 +69,7 @@ class Data:
             Group(_read_map(path, [image for image, _ in some]), [image for image, _ in some], some[0][1].read("label"))
             for path, some in zip(maps, members, strict=True)
         ]
-        return cls(groups, pairs[0][1].names, split, _task(maps, pairs[0][1], split), pairs[0][1].unit)
+        return cls(groups, pairs[0][1].names, split, _task(maps, pairs[0][1], split), unit_of(pairs[0][1]))
 
     def pixels(self, name: str) -> Iterator[tuple[Group, Pixels, Pixels]]:
         """For each map: rows and columns of the mapped, labelled pixels in the places of a split.
@@ -121,8 +121,8 @@ def _task(maps: tuple[Path, ...], labels: Tiles, split: dict[str, Any]) -> str:
     with rasterio.open(maps[0]) as file:
         tags = file.tags()
     task, chip = str(tags.get("task", "segmentation")), int(tags.get("chip", split["chip"]))
-    if labels.measured != (task == "regression"):
-        kind = f"measure {labels.names[0]}" if labels.measured else "are classes"
+    if measured(labels) != (task == "regression"):
+        kind = f"measure {labels.names[0]}" if measured(labels) else "are classes"
         raise BadInputError(f"map {maps[0]} is of task {task}, but the labels {kind}; give the labels of its training")
     if chip != split["chip"]:
         raise BadInputError(f"map {maps[0]} has cells of {chip} pixels, the split chips of {split['chip']}")

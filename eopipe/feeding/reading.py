@@ -17,6 +17,7 @@ from eopipe.feeding.order import Shuffle, way
 from eopipe.feeding.producer import Brief
 from eopipe.feeding.ring import Ring, Shape
 from eopipe.samples.arrays import open_array
+from eopipe.samples.chips import measured
 from eopipe.samples.cutting import CLASSES, VALUES, Piece, Rows, Window, pixel_bytes, sources_of
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Reader:
         pairs, settings = self.job.pairs(), self.job.settings
         self.sources = sources_of(pairs, self.job.bands)
         self.dtype = np.result_type(*{open_array(Path(source.tiles) / "image").dtype for source in self.sources})
-        self.label = VALUES if pairs[0][1].measured else CLASSES
+        self.label = VALUES if measured(pairs[0][1]) else CLASSES
         self.shuffle = Shuffle(settings.shuffle, settings.window, settings.block)
         self._room = self.job.cache_mb * MB
 

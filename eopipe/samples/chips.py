@@ -31,6 +31,16 @@ def pair(tiles: tuple[Path, ...], labels: tuple[Path, ...]) -> list[tuple[Tiles,
     return pairs
 
 
+def measured(labels: Tiles) -> bool:
+    """Whether labels are values of a quantity (float, NaN where there is none), not class numbers."""
+    return bool(labels.array("label").dtype.kind == "f")
+
+
+def unit_of(labels: Tiles) -> str:
+    """The unit of labels that are values; empty where they have none."""
+    return str(labels.attributes.get("unit", ""))
+
+
 def _alike(pairs: list[tuple[Tiles, Tiles]]) -> None:
     """One place of a chip and one number of a class hold for all scenes."""
     grid, classes = pairs[0][0].grid, pairs[0][1].names
@@ -43,7 +53,7 @@ def _alike(pairs: list[tuple[Tiles, Tiles]]) -> None:
     for image, label in pairs:
         image.array("image")
         label.array("label")
-        if label.measured != pairs[0][1].measured or label.unit != pairs[0][1].unit:
+        if measured(label) != measured(pairs[0][1]) or unit_of(label) != unit_of(pairs[0][1]):
             raise BadInputError(f"{label.path} and {pairs[0][1].path} measure in different units, or only one measures")
         if label.names != classes:
             raise BadInputError(

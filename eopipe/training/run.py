@@ -26,7 +26,7 @@ from eopipe.models import Architecture
 from eopipe.models.trained import Trained, write_trained
 from eopipe.publish import digest, publish, read_json, write_json
 from eopipe.samples.audit import check_statistics
-from eopipe.samples.chips import Normaliser, pair
+from eopipe.samples.chips import Normaliser, pair, unit_of
 from eopipe.samples.cutting import sources_of
 from eopipe.samples.sampling import scenes_of
 from eopipe.samples.splits import read_split
@@ -196,7 +196,7 @@ def _publish(model: Path, job: Job, labels: Tiles) -> None:
     last = steps(Path(job.state))[-1]
     chosen = (best(Path(job.state)) if settings.patience else None) or last
     weights = merged(load_file(chosen / f"{'ema' if settings.ema else 'model'}.safetensors"))
-    what = (settings.task, settings.target, labels.unit)
+    what = (settings.task, settings.target, unit_of(labels))
     trained = Trained(job.architecture, job.bands, labels.names, job.normaliser, job.chip, *what)
     reached = read_json(last / "state.json")
     # Without virtual shards another world gives other weights.

@@ -9,6 +9,7 @@ import numpy as np
 
 from eopipe.errors import BadInputError
 from eopipe.launching.job import Settings
+from eopipe.samples.chips import measured
 from eopipe.samples.chipwise import chip_classes
 from eopipe.samples.statistics import target
 from eopipe.store import NO_LABEL, Tiles
@@ -34,12 +35,12 @@ def settled(
 
 def check_labels(task: str, labels: Tiles) -> None:
     """Raise BadInputError for values where a task needs classes, and the reverse."""
-    if labels.measured and task != "regression":
+    if measured(labels) and task != "regression":
         raise BadInputError(
             f"{labels.path} measures {labels.names[0]}, and train.task {task} needs classes; "
             "set train.task to regression, or label without --measure"
         )
-    if not labels.measured and task == "regression":
+    if not measured(labels) and task == "regression":
         raise BadInputError(
             f"{labels.path} holds the classes {', '.join(labels.names)}, and train.task regression needs numbers; "
             "give label.measure"

@@ -8,6 +8,7 @@ from scenery import CRS, LEFT, STEP, TOP, Array, Ended, Run, write_raster
 
 from eopipe.errors import BadInputError
 from eopipe.publish import digest, write_json
+from eopipe.samples.chips import measured, unit_of
 from eopipe.samples.statistics import target
 from eopipe.store import Tiles
 
@@ -22,7 +23,7 @@ def label(run: Run, place: Path, *words: object, shape: tuple[int, int] = (64, 4
 def stored(place: Path) -> Array:
     store = Tiles(place / "labels.zarr")
     values = store.read("label")
-    assert store.measured
+    assert measured(store)
     assert values.dtype == np.float32
     np.testing.assert_array_equal(store.read("valid"), np.isfinite(values))
     return values
@@ -41,12 +42,20 @@ def test_a_raster_keeps_its_numbers_and_tells_quantity_unit_and_range(tmp_path: 
     given[5, 7] = np.nan
     np.testing.assert_array_equal(stored(tmp_path), given)
     store = Tiles(tmp_path / "labels.zarr")
-    assert (store.names, store.unit) == (("canopy height",), "m")
+    assert (store.names, unit_of(store)) == (("canopy height",), "m")
     assert store.attributes["pixels"] == {"canopy height": 64 * 48 - 2}
     assert store.attributes["range"] == [0, 24]
     before = digest(tmp_path / "labels.zarr")
     assert label(run, tmp_path, "--source", source, "--measure", "canopy height", "--unit", "m").code == 0
     assert digest(tmp_path / "labels.zarr") == before
+
+
+def test_a_store_of_values_passes_the_check_and_is_drawn(tmp_path: Path, run: Run) -> None:
+    source = write_raster(tmp_path / "height.tif", heights(), nodata=-1)
+    assert label(run, tmp_path, "--source", source, "--measure", "canopy height", "--unit", "m").code == 0
+    assert run("tiles", "check", tmp_path / "labels.zarr").code == 0
+    ended = run("tiles", "plot", tmp_path / "labels.zarr", "--out", tmp_path / "labels.png")
+    assert ended.code == 0, ended.said
 
 
 def test_the_average_of_whole_numbers_is_no_whole_number(tmp_path: Path, run: Run) -> None:

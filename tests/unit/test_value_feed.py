@@ -9,7 +9,7 @@ from stores import SHAPE, SMALL, make_scene, number, usable
 from eopipe.feeding.finishing import Finish
 from eopipe.feeding.ring import Ring, Shape
 from eopipe.grid import make_grid
-from eopipe.samples.chips import Normaliser, pair
+from eopipe.samples.chips import Normaliser, measured, pair
 from eopipe.samples.cutting import VALUES, Cutter, Piece, block_bytes, pixel_bytes, sources_of
 from eopipe.store import add_array, new_store
 from eopipe.watching.pictures import png
@@ -31,7 +31,7 @@ def cutter(place: Path, budget: int, normaliser: Normaliser | None = None) -> Cu
         add_array(group, "label", SHAPE, "float32", SMALL)[:] = values()
         add_array(group, "valid", SHAPE, "uint8", SMALL)[:] = np.isfinite(values())
     pairs = pair((tiles,), (place / "values.zarr",))
-    assert pairs[0][1].measured
+    assert measured(pairs[0][1])
     return Cutter(sources_of(pairs, ("red",)), 16, U2, budget, VALUES, normaliser)
 
 

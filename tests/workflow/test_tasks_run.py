@@ -25,7 +25,7 @@ def ran(folder: Path, example: str, **train: Any) -> dict[str, Any]:
 
 
 def test_values_of_tree_cover_are_mapped_better_than_by_their_mean(tmp_path: Path) -> None:
-    metrics = ran(tmp_path, "tree-cover-values", epochs=8, batch=16, width=8)
+    metrics = ran(tmp_path, "tree-cover-values", epochs=6, batch=16, width=8, processes=1)
     assert (metrics["task"], metrics["unit"], metrics["classes"]) == ("regression", "%", ["tree cover density"])
     assert metrics["model"]["rmse"] < 0.9 * metrics["mean"]["rmse"]
     assert metrics["model"]["r2"] > 0.2
@@ -43,7 +43,7 @@ def test_values_of_tree_cover_are_mapped_better_than_by_their_mean(tmp_path: Pat
 
 
 def test_chips_are_mapped_better_than_by_their_commonest_class(tmp_path: Path) -> None:
-    metrics = ran(tmp_path, "forest-chips", epochs=10, batch=32, width=8)
+    metrics = ran(tmp_path, "forest-chips", epochs=6, batch=32, width=8, processes=1)
     assert metrics["task"] == "classification"
     assert metrics["test_chips"] > 20
     assert metrics["model"]["f1_macro"] > metrics["majority"]["f1_macro"] + 0.1
