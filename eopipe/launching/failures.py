@@ -74,7 +74,8 @@ def classify(error: Exception, state: Path) -> Failure:
 def out_of_memory(error: Exception) -> bool:
     """Whether memory ran out; on a CPU, and inside libraries of a GPU, only the words of an error tell."""
     told = isinstance(error, (RuntimeError, OSError)) and MEMORY.search(str(error))
-    return isinstance(error, MemoryError) or bool(told)
+    # By its name, since torch is not loaded for this.
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or bool(told)
 
 
 def _of_the_network(error: Exception, text: str) -> Failure | None:

@@ -134,4 +134,5 @@ def test_memory_of_the_cpu_that_runs_out_is_told_from_other_errors() -> None:
     with pytest.raises(RuntimeError) as caught:
         torch.empty(10**15)
     assert out_of_memory(caught.value)
+    assert out_of_memory(torch.OutOfMemoryError("whatever it says"))
     assert not out_of_memory(RuntimeError("shape '[3]' is invalid for input of size 4"))
