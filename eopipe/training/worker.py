@@ -4,7 +4,7 @@ import logging
 import os
 import signal
 import sys
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,7 +52,9 @@ def _train(job: Job, stop: Stop, made: "list[Loop]") -> None:
     from eopipe.training.loop import Loop
 
     made.append(Loop(job, world, stop))
-    made[0].run()
+    # A reader that hangs may not hear that its worker is gone.
+    with closing(made[0].feed):
+        made[0].run()
 
 
 def _failed(error: Exception, job: Job, stop: Stop, loop: "Loop | None") -> int:
