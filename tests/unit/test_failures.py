@@ -13,7 +13,7 @@ from eopipe.launching.agent import killed, once
 from eopipe.launching.failures import Failure, classify, note, noted, out_of_memory
 
 PEER = "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4242"
-# As the sources of torch 2.13 (ProcessGroupNCCL, NCCLUtils) have them.
+# Words that torch has used for NCCL; not seen on a GPU here.
 NCCL_MEMORY = (
     "NCCL error in: ProcessGroupNCCL.cpp:3690, unhandled cuda error (run with NCCL_DEBUG=INFO for details)\n"
     "ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nFailed to CUDA calloc async 608 bytes"
