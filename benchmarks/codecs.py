@@ -20,8 +20,9 @@ import numpy as np
 from numcodecs import Blosc, Zlib, Zstd
 
 from eopipe.grid import make_grid
+from eopipe.layout import LEVELS, Layout, Sink, parts
 from eopipe.publish import files
-from eopipe.store import LEVELS, Layout, Sink, Tiles, add_array, new_store, parts
+from eopipe.store import Tiles, add_array, new_store
 
 EDGE = 256
 CODECS = {

@@ -80,7 +80,8 @@ class Run:
         import numpy as np
         import torch
 
-        from eopipe.feeding.feed import Batch, Wanted
+        from eopipe.feeding.feed import Batch
+        from eopipe.feeding.reading import Wanted
         from eopipe.launching.job import Settings
         from eopipe.models import Architecture
         from eopipe.training.engine import Engine

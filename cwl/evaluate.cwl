@@ -5,7 +5,7 @@ $namespaces:
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe evaluate
-doc: Compare the map with the labels in the test places, beside the majority class and a pixel classifier.
+doc: Compare the map with the labels in the test places, beside the commonest answer and a pixel baseline.
 s:license: https://spdx.org/licenses/Apache-2.0
 requirements:
   NetworkAccess:
@@ -37,7 +37,7 @@ inputs:
       type: array
       items: File
     label: classes
-    doc: 'maps of classes: one mosaic, or one for each scene in order'
+    doc: 'maps of classes or values: one mosaic, or one for each scene in order'
     inputBinding:
       prefix: --classes
   tiles:

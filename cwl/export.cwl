@@ -47,7 +47,7 @@ inputs:
   onnx_name:
     type: string
     label: onnx
-    doc: normalisation, model and softmax as one ONNX graph
+    doc: normalisation, model and probabilities or values as one ONNX graph
     default: model.onnx
     inputBinding:
       prefix: --onnx
@@ -68,7 +68,7 @@ inputs:
   tolerance:
     type: double
     label: tolerance
-    doc: largest difference of a probability that is accepted
+    doc: largest difference of a probability, or of a value in standard deviations of the labels
     default: 0.0001
     inputBinding:
       prefix: --tolerance
@@ -76,7 +76,7 @@ outputs:
   onnx:
     type: File
     label: onnx
-    doc: normalisation, model and softmax as one ONNX graph
+    doc: normalisation, model and probabilities or values as one ONNX graph
     outputBinding:
       glob: $(inputs.onnx_name)
   check:

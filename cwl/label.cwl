@@ -5,7 +5,7 @@ $namespaces:
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe label
-doc: Put labels onto the grid, as class numbers and a mask of where they hold.
+doc: Put labels onto the grid, as class numbers or as values of a quantity, and a mask of where they hold.
 s:license: https://spdx.org/licenses/Apache-2.0
 requirements:
   NetworkAccess:
@@ -41,7 +41,7 @@ inputs:
   labels_name:
     type: string
     label: labels
-    doc: class numbers and valid mask
+    doc: class numbers or values, and valid mask
     default: labels.zarr
     inputBinding:
       prefix: --labels
@@ -107,6 +107,21 @@ inputs:
     default: []
     inputBinding:
       prefix: --values
+  measure:
+    type:
+    - 'null'
+    - string
+    label: measure
+    doc: 'name of what the labels measure: they stay numbers, for train.task regression; no classes'
+    inputBinding:
+      prefix: --measure
+  unit:
+    type: string
+    label: unit
+    doc: unit of what the labels measure
+    default: ''
+    inputBinding:
+      prefix: --unit
   ignore:
     type:
       type: array
@@ -119,7 +134,7 @@ inputs:
   attribute:
     type: string
     label: attribute
-    doc: vector attribute that holds the class
+    doc: vector attribute that holds the class, or the number
     default: class
     inputBinding:
       prefix: --attribute
@@ -134,8 +149,7 @@ inputs:
   overlap:
     type: string
     label: overlap
-    doc: 'where shapes of different classes overlap: no label, or the last or first of the file (invalid or last
-      or first)'
+    doc: 'where shapes that disagree overlap: no label, or the last or first of the file (invalid or last or first)'
     default: invalid
     inputBinding:
       prefix: --overlap
@@ -149,7 +163,8 @@ inputs:
   resampling:
     type: string
     label: resampling
-    doc: for label rasters (nearest or mode)
+    doc: 'for label rasters: nearest or mode of classes; nearest, bilinear or average of a measure (nearest or mode
+      or bilinear or average)'
     default: nearest
     inputBinding:
       prefix: --resampling
@@ -171,7 +186,7 @@ outputs:
   labels:
     type: Directory
     label: labels
-    doc: class numbers and valid mask
+    doc: class numbers or values, and valid mask
     outputBinding:
       glob: $(inputs.labels_name)
   record:

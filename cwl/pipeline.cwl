@@ -25,6 +25,9 @@ inputs:
   source: {type: File, label: labels, doc: raster or vector file of the labels}
   label_classes: {type: "string[]", label: class names, doc: their order gives the class numbers}
   bins: {type: "double[]", label: bins, doc: edges that cut a continuous raster into the classes, default: []}
+  measure: {type: string?, label: measure, doc: what the labels measure; they are numbers then}
+  unit: {type: string, label: unit, doc: unit of what the labels measure, default: ""}
+  task: {type: string, label: task, doc: "segmentation, classification or regression", default: segmentation}
   method: {type: string, label: split method, doc: how places are dealt out}
   fractions: {type: "double[]", label: fractions, doc: "share of train, val, test"}
   chip: {type: int, label: chip, doc: edge of a chip in pixels}
@@ -85,6 +88,8 @@ steps:
       source: source
       classes: label_classes
       bins: bins
+      measure: measure
+      unit: unit
       chunk: chunk
       shard: shard
       labels_name: {default: all.zarr}
@@ -112,6 +117,7 @@ steps:
       labels: {source: [label/labels], linkMerge: merge_nested}
       chips: split/chips
       statistics: split/statistics
+      task: task
       processes: processes
       width: width
       epochs: epochs

@@ -5,7 +5,7 @@ $namespaces:
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe predict
-doc: Predict classes and their probabilities for every pixel, in windows that leave no seam.
+doc: Predict classes and their probabilities, or values, for every pixel, in windows that leave no seam.
 s:license: https://spdx.org/licenses/Apache-2.0
 requirements:
   NetworkAccess:
@@ -49,14 +49,15 @@ inputs:
   classes_name:
     type: string
     label: classes
-    doc: COG of class numbers, 255 where no scene is valid
+    doc: COG of class numbers, 255 where no scene is valid; of a regression's values
     default: classes.tif
     inputBinding:
       prefix: --classes
   probabilities_name:
     type: string
     label: probabilities
-    doc: COG of class probabilities, one band a class, scale 1/10000
+    doc: COG of class probabilities, one band a class, scale 1/10000; of a regression the standard deviation among
+      the scenes, and their number
     default: probabilities.tif
     inputBinding:
       prefix: --probabilities
@@ -93,13 +94,14 @@ outputs:
   classes:
     type: File
     label: classes
-    doc: COG of class numbers, 255 where no scene is valid
+    doc: COG of class numbers, 255 where no scene is valid; of a regression's values
     outputBinding:
       glob: $(inputs.classes_name)
   probabilities:
     type: File
     label: probabilities
-    doc: COG of class probabilities, one band a class, scale 1/10000
+    doc: COG of class probabilities, one band a class, scale 1/10000; of a regression the standard deviation among
+      the scenes, and their number
     outputBinding:
       glob: $(inputs.probabilities_name)
   record:

@@ -5,7 +5,7 @@ $namespaces:
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe train
-doc: Train a segmentation model on chips with torchrun and DDP.
+doc: 'Train a model on chips with torchrun and DDP: of pixels, of whole chips, or of values.'
 s:license: https://spdx.org/licenses/Apache-2.0
 requirements:
   NetworkAccess:
@@ -67,6 +67,14 @@ inputs:
     default: model
     inputBinding:
       prefix: --model
+  task:
+    type: string
+    label: task
+    doc: 'what is learned: the class of each pixel, the class of most pixels of a chip, or each pixel''s value (segmentation
+      or classification or regression)'
+    default: segmentation
+    inputBinding:
+      prefix: --task
   init:
     type:
     - 'null'
@@ -164,11 +172,12 @@ inputs:
     inputBinding:
       prefix: --warmup
   loss:
-    type: string
+    type:
+    - 'null'
+    - string
     label: loss
-    doc: what is made small; dice and lovasz are means over chips, not pixels (cross_entropy or focal or dice or
-      lovasz)
-    default: cross_entropy
+    doc: 'what is made small: cross_entropy if not given, or huber in a regression; dice and lovasz are means over
+      chips, not pixels (cross_entropy or focal or dice or lovasz or huber or mse)'
     inputBinding:
       prefix: --loss
   class_weights:
@@ -188,7 +197,7 @@ inputs:
   patience:
     type: int
     label: patience
-    doc: 'epochs without a better val mIoU to stop after, with the best epoch''s weights; 0: never'
+    doc: 'epochs without a better val score to stop after, with the best epoch''s weights; 0: never'
     default: 0
     inputBinding:
       prefix: --patience
@@ -241,10 +250,17 @@ inputs:
   processes:
     type: int
     label: processes
-    doc: processes on the node; plain DDP sums in their order
+    doc: processes on a node; plain DDP sums in their order
     default: 1
     inputBinding:
       prefix: --processes
+  nodes:
+    type: string
+    label: nodes
+    doc: 'nodes that train together: 2, or the fewest and the most of those that come and go: 1:4'
+    default: '1'
+    inputBinding:
+      prefix: --nodes
   threads:
     type: int
     label: threads

@@ -70,6 +70,7 @@ def _commands() -> dict[str, Callable[[list[str]], int]]:
         "check": _check,
         "plan": _plan,
         "profile": _profile,
+        "rate": _rate,
         "verify": _verify,
         "tiles": _tiles,
         "sync": _sync,
@@ -196,6 +197,24 @@ def _profile(words: list[str]) -> int:
     from eopipe.clusters.command import profile
 
     return profile(words)
+
+
+def _rate(words: list[str]) -> int:
+    """Suggest a learning rate: the line of train with rate in its place; nothing is written."""
+    made = Parser(
+        prog="eopipe rate", description=_rate.__doc__, epilog="all of eopipe train --help", allow_abbrev=False
+    )
+    made.add_argument("--steps", type=int, default=120, help="steps of the trial, 20 or more [120]")
+    given, rest = made.parse_known_args(words)
+    if given.steps < 20:
+        raise UsageError(f"--steps is {given.steps}; a curve needs 20 or more")
+    train = stage("train")
+    values = parse(train, rest if "--model" in rest else [*rest, "--model", "model"])
+    check_inputs(train, values)
+    from eopipe.training.rate import advice, try_rates
+
+    print("\n".join(advice(try_rates(values, given.steps), values["learning_rate"])))
+    return 0
 
 
 def _verify(words: list[str]) -> int:

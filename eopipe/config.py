@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from eopipe.composites.periods import NEEDS, too_coarse
 from eopipe.contract import STAGES, Option, Port, Stage, stage, summary
 from eopipe.errors import UsageError
+from eopipe.labels.rules import conflicts as conflicts_of
 
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
@@ -122,10 +123,25 @@ def conflicts(config: dict[str, Any]) -> list[str]:
     if split["chip"] % 2 ** config["train"]["depth"]:
         wrong.append(f"split.chip {split['chip']} cannot be halved {config['train']['depth']} times (train.depth)")
     colors, classes = config["report"]["colors"], label["classes"]
-    if colors and len(colors) != len(classes):
+    if colors and not label["measure"] and len(colors) != len(classes):
         wrong.append(f"report.colors has {len(colors)} colours for {len(classes)} classes")
     wrong += _composite_conflicts(config["composite"], tiles, label)
+    wrong += _train_conflicts(config["train"], label, colors)
     return wrong + _label_conflicts(label) + _tile_conflicts(search, tiles, split)
+
+
+def _train_conflicts(train: dict[str, Any], label: dict[str, Any], colors: tuple[str, ...]) -> list[str]:
+    from eopipe.launching.job import Settings
+
+    task, measure = train["task"], label["measure"]
+    wrong = Settings.of(train).conflicts()
+    if task == "regression" and not measure:
+        wrong.append("train.task regression needs numbers: give label.measure, the name of what the labels measure")
+    if measure and task != "regression":
+        wrong.append(f"label.measure keeps numbers, and train.task {task} needs classes; set train.task to regression")
+    if measure and colors:
+        wrong.append("report.colors are for classes, and label.measure has none; leave them away")
+    return wrong
 
 
 def _composite_conflicts(composite: dict[str, Any], tiles: dict[str, Any], label: dict[str, Any]) -> list[str]:
@@ -164,7 +180,9 @@ def _search_conflicts(search: dict[str, Any], tiles: dict[str, Any], label: dict
 
 def _label_conflicts(label: dict[str, Any]) -> list[str]:
     classes = len(label["classes"])
-    wrong = []
+    wrong = conflicts_of(label["measure"], label["resampling"], {k: label[k] for k in ("bins", "codes", "values")})
+    if label["measure"]:
+        return wrong
     if label["bins"] and len(label["bins"]) != classes - 1:
         wrong.append(f"label.bins has {len(label['bins'])} edges; {classes} classes need {classes - 1}")
     if label["codes"] and len(label["codes"]) != classes:

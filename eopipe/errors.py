@@ -76,8 +76,8 @@ BY_CODE = {
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether an exception means that the disk or the quota is used up."""
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    """Whether an exception means that the disk or the quota is used up, or a file larger than is allowed."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def no_space(where: Path) -> NoSpaceError:
@@ -86,5 +86,6 @@ def no_space(where: Path) -> NoSpaceError:
     free, files = shutil.disk_usage(there).free, os.statvfs(there).f_favail
     return NoSpaceError(
         f"no space left while writing {where.name}: {free / 1e6:.0f} MB and {files} files are free "
-        f"in {there}; free some space or quota and run the same command again"
+        f"in {there}; free some space or quota, or raise a limit on file sizes (ulimit -f), and run the same "
+        "command again"
     )

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from eopipe.errors import BadInputError, UsageError
 from eopipe.publish import publish, read_json
@@ -153,6 +154,13 @@ def summary(results: str) -> str:
 
 def _scores(path: Path) -> list[str]:
     metrics = read_json(path)
-    rows = (("this model", "model"), ("per-pixel trees", "pixel_baseline"), ("majority class", "majority"))
-    told = [f"  {n:<16} accuracy {metrics[k]['accuracy']:.3f}   mIoU {metrics[k]['miou']:.3f}" for n, k in rows]
+    last = ("mean of labels", "mean") if metrics.get("task") == "regression" else ("majority class", "majority")
+    rows = (("this model", "model"), ("per-pixel trees", "pixel_baseline"), last)
+    told = [f"  {name:<16} {_score(metrics[key], metrics.get('unit', ''))}" for name, key in rows]
     return ["", "In places that the model never saw:", *told]
+
+
+def _score(scores: dict[str, Any], unit: str) -> str:
+    if "rmse" in scores:
+        return f"RMSE {scores['rmse']:.4g} {unit}   MAE {scores['mae']:.4g} {unit}   bias {scores['bias']:.3g} {unit}"
+    return f"accuracy {scores['accuracy']:.3f}   mIoU {scores['miou']:.3f}"

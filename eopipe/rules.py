@@ -16,15 +16,24 @@ from eopipe.publish import MANIFEST, read_json
 Config = dict[str, Any]
 
 
-def _words(config: Config, name: str, kind: type[Mark]) -> list[str]:
+def _words(config: Config, name: str, kind: type[Mark], without: Iterable[str] = ()) -> list[str]:
     """Words of a command line for the ports of one kind that the config sets."""
-    ports = [port for port in stage(name).of(kind) if port.name in config[name]]
+    ports = [port for port in stage(name).of(kind) if port.name in config[name] and port.name not in without]
     return [word for port in ports for word in to_args(port, config[name][port.name])]
+
+
+def _idle(config: Config, name: str) -> dict[str, Any]:
+    """Options that decide nothing beside these settings: a change of them must rerun nothing."""
+    from eopipe.launching.job import idle
+
+    if name != "train":
+        return {}
+    return {word: config[name][word] for word in idle(config[name]["deterministic"])}
 
 
 def options(config: Config, name: str) -> str:
     """What changes a result: it goes into a rule's `params`, so a change reruns the job."""
-    return shlex.join(_words(config, name, Input) + _words(config, name, Option))
+    return shlex.join(_words(config, name, Input) + _words(config, name, Option, _idle(config, name)))
 
 
 def revision(name: str) -> int:
@@ -34,7 +43,8 @@ def revision(name: str) -> int:
 
 def knobs(config: Config, name: str, *more: str, **settled: Any) -> str:
     """What changes only speed or place: it goes into `resources`, so a change reruns nothing; rules may settle some."""
-    return shlex.join([*more, *_words({name: config[name] | settled}, name, Knob)])
+    words = _words({name: config[name] | settled}, name, Knob) + _words({name: _idle(config, name)}, name, Option)
+    return shlex.join([*more, *words])
 
 
 def catalog(config: Config) -> str:

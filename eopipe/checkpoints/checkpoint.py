@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("eopipe")
 Parts = dict[str, "dict[str, Tensor]"]
 LATEST = "latest.json"
+GOALS = {"miou": 1, "f1_macro": 1, "rmse": -1}
 
 
 @dataclass
@@ -30,12 +31,21 @@ class Progress:
     """Where a training stands; data position and random streams are functions of the step.
 
     `score` is what these very weights reached on the validation chips (higher is better), if they were measured.
+    `worlds` tells from which step on how many workers took the steps.
     """
 
     step: int = 0
     losses: float = 0.0
     history: list[Any] = field(default_factory=list)
     score: float | None = None
+    worlds: list[list[int]] = field(default_factory=list)
+
+    def enter(self, size: int) -> None:
+        """Note how many workers take the steps from here on."""
+        if self.worlds and self.worlds[-1][0] == self.step:
+            self.worlds.pop()
+        if not self.worlds or self.worlds[-1][1] != size:
+            self.worlds.append([self.step, size])
 
     def note(self, row: dict[str, Any]) -> None:
         """Note what an epoch reached."""
@@ -48,10 +58,19 @@ class Progress:
         return self.score is not None and self.score >= max(_reached(row) for row in self.history)
 
 
+def judged(val: dict[str, Any] | None) -> float | None:
+    """What scores on the validation chips are worth (higher is better): mIoU, macro F1 of chips, or RMSE negated."""
+    for name, sign in GOALS.items():
+        if val and val.get(name) is not None:
+            return sign * float(val[name])
+    return None
+
+
 def _reached(row: dict[str, Any]) -> float:
-    """The mean IoU of an epoch, else its loss on the validation chips, else that on the training chips, negated."""
+    """What an epoch reached: its scores, else its loss on the validation chips, else on the training chips, negated."""
     val = row.get("val") or {}
-    return float(val["miou"] if "miou" in val else -val.get("loss", row.get("loss", 0.0)))
+    found = judged(val)
+    return -float(val.get("loss", row.get("loss", 0.0))) if found is None else found
 
 
 def save(

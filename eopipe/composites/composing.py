@@ -11,7 +11,8 @@ from eopipe.composites.observations import Method, Observations, Part, Recipe
 from eopipe.composites.periods import NEEDS
 from eopipe.composites.picking import best, brownness, median
 from eopipe.grid import windows
-from eopipe.store import Layout, Sink, Tiles, add_array, new_store, parts
+from eopipe.layout import Layout, Sink, parts
+from eopipe.store import Tiles, add_array, new_store
 
 Window = tuple[slice, slice]
 Array = npt.NDArray[Any]

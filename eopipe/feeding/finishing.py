@@ -1,4 +1,6 @@
-"""From stored numbers to what a model sees: normalised, masked and turned, on the device."""
+"""From stored numbers to what a model sees, normalised, masked and turned, on a GPU: what `cutting.finish` does."""
+
+import math
 
 import numpy as np
 import numpy.typing as npt
@@ -6,7 +8,6 @@ import torch
 from torch import Tensor
 
 from eopipe.samples.chips import Normaliser
-from eopipe.samples.cutting import Rows
 from eopipe.store import NO_LABEL
 
 Numbers = npt.NDArray[np.int64]
@@ -23,37 +24,22 @@ class Finish:
     def _put(self, values: object) -> Tensor:
         return torch.from_numpy(np.array(values, np.float32)).to(self._device)
 
-    def __call__(self, rows: Rows, scenes: Numbers, ways: Numbers) -> tuple[Tensor, Tensor]:
-        """Images (N, band, H, W) float32, 0 where invalid, and labels (N, H, W), 255 there; turned by `ways`.
+    def __call__(
+        self, images: Tensor, valid: Tensor, labels: Tensor, scenes: Numbers, ways: Numbers
+    ) -> tuple[Tensor, Tensor]:
+        """Images (N, band, H, W) float32, 0 where invalid, and labels (N, H, W), 255 or NaN there; turned by `ways`.
 
         The numbers are those of `Normaliser`, bit by bit: the same operations in the same order.
         """
-        shape, count = rows.image.shape, len(rows.image)
-        images = torch.empty(shape, dtype=torch.float32, device=self._device)
-        labels = torch.empty((count, *shape[2:]), dtype=torch.int64, device=self._device)
-        # A GPU likes few large operations; a CPU is several times as fast while a sample stays in its cache.
-        size = 1 if self._device.type == "cpu" else max(count, 1)
-        for start in range(0, count, size):
-            part = slice(start, start + size)
-            images[part], labels[part] = self._part(rows[part], scenes[part], ways[part])
-        return images, labels
-
-    def _part(self, rows: Rows, scenes: Numbers, ways: Numbers) -> tuple[Tensor, Tensor]:
-        images, invalid = self._floats(rows.image), self._move(rows.valid) == 0
-        scale, offset = self._scaling[torch.from_numpy(scenes).to(self._device)].unbind(1)
+        images, invalid = images.to(torch.float32), valid == 0
+        scale, offset = self._scaling[_index(scenes, images)].unbind(1)
         images.mul_(scale).add_(offset).sub_(self._mean).div_(self._std)
         images.masked_fill_(invalid[:, None], 0)
-        labels = self._move(rows.label).masked_fill(invalid, NO_LABEL)
+        if labels.is_floating_point():
+            labels = labels.masked_fill_(invalid, math.nan)
+        else:
+            labels = labels.to(torch.int64).masked_fill_(invalid, NO_LABEL)
         return turn_each(images, ways), turn_each(labels, ways)
-
-    def _floats(self, stored: npt.NDArray[np.generic]) -> Tensor:
-        if self._device.type == "cpu":
-            # NumPy converts several times as fast as torch does.
-            return torch.from_numpy(stored.astype(np.float32))
-        return self._move(stored).to(torch.float32)
-
-    def _move(self, stored: npt.NDArray[np.generic]) -> Tensor:
-        return torch.from_numpy(stored).to(self._device, non_blocking=True)
 
 
 def turn(tensor: Tensor, way: int) -> Tensor:
@@ -75,10 +61,3 @@ def turn_each(tensor: Tensor, ways: Numbers) -> Tensor:
 
 def _index(numbers: Numbers, like: Tensor) -> Tensor:
     return torch.from_numpy(numbers).to(like.device)
-
-
-def pin(rows: Rows) -> None:
-    """Keep the pages of a slot in place, so that a GPU reads them by itself while the CPU goes on."""
-    cudart = torch.cuda.cudart()  # type: ignore[no-untyped-call]
-    for array in (rows.image, rows.valid, rows.label):
-        torch.cuda.check_error(cudart.cudaHostRegister(array.ctypes.data, array.nbytes, 0))

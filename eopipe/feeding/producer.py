@@ -1,7 +1,7 @@
 """The program that fills slots of a ring: `python -m eopipe.feeding.producer`, started by `crew`.
 
 It reads lines of JSON: first what to cut from and where the ring is, then pieces of batches, and answers each with
-a line: the slot, or an error. It ends with its input, or with its parent.
+a line: the slot, and what went wrong. It ends with its input, or with its parent.
 """
 
 import json
@@ -15,20 +15,25 @@ import numpy as np
 from eopipe.errors import EopipeError
 from eopipe.feeding.ring import Ring, Shape
 from eopipe.launching.world import die_with_parent
+from eopipe.samples.chips import Normaliser
 from eopipe.samples.cutting import Cutter, Piece, Source
 
 
 @dataclass(frozen=True)
 class Brief:
-    """What a producer is told first; `budget` is in bytes."""
+    """What a producer is told first: types of stored numbers and labels, and a budget in bytes."""
 
     sources: list[Source]
     ring: Shape
+    dtype: str
+    label: str
     budget: int
+    normaliser: Normaliser | None
 
     def cutter(self) -> Cutter:
         """Cuts what the ring holds."""
-        return Cutter(self.sources, self.ring.chip, np.dtype(self.ring.dtype), self.budget)
+        dtype, label = np.dtype(self.dtype), np.dtype(self.label)
+        return Cutter(self.sources, self.ring.chip, dtype, self.budget, label, self.normaliser)
 
     def line(self, file: int) -> str:
         """The brief as a line, with the ring's file and the parent."""
@@ -39,8 +44,10 @@ def main() -> int:
     """Fill slots until the input ends."""
     told = json.loads(sys.stdin.readline())
     die_with_parent(told["parent"])
-    brief = Brief([Source(**source) for source in told["sources"]], Shape(**told["ring"]), told["budget"])
-    ring, cutter = Ring(brief.ring, told["file"]), brief.cutter()
+    sources, see = [Source(**source) for source in told["sources"]], told["normaliser"]
+    shape, normaliser = Shape(**told["ring"]), Normaliser(**see) if see else None
+    cutter = Brief(sources, shape, told["dtype"], told["label"], told["budget"], normaliser).cutter()
+    ring = Ring(shape, told["file"])
     for line in sys.stdin:
         print(json.dumps(_fill(json.loads(line), ring, cutter)), flush=True)
     return 0
@@ -49,10 +56,10 @@ def main() -> int:
 def _fill(told: dict[str, Any], ring: Ring, cutter: Cutter) -> dict[str, Any]:
     slot = int(told["slot"])
     try:
-        for scene, window, places, corners in told["pieces"]:
-            cutter.cut(Piece(scene, tuple(window) if window else None, places, corners), ring.slots[slot])
+        for scene, window, *which in told["pieces"]:
+            cutter.cut(Piece(scene, tuple(window) if window else None, *which), ring.slots[slot])
     except EopipeError as error:
-        return {"code": error.code, "reason": str(error)}
+        return {"slot": slot, "code": error.code, "reason": str(error)}
     return {"slot": slot}
 
 

@@ -14,26 +14,26 @@ PAGE = mmap.PAGESIZE
 
 @dataclass(frozen=True)
 class Shape:
-    """A ring: number of slots, chips of a slot, bands, edge of a chip in pixels, and the type of stored numbers."""
+    """A ring: number of slots, chips of a slot, bands, edge of a chip in pixels, and types of image and label."""
 
     slots: int
     rows: int
     bands: int
     chip: int
     dtype: str
+    label: str = "u1"
 
     @property
-    def sizes(self) -> tuple[int, int]:
-        """Bytes that image and mask of a slot take, in whole pages."""
-        mask = self.rows * self.chip**2
-        image = mask * self.bands * np.dtype(self.dtype).itemsize
-        return -(-image // PAGE) * PAGE, -(-mask // PAGE) * PAGE
+    def sizes(self) -> tuple[int, int, int]:
+        """Bytes that image, valid mask and label of a slot take, in whole pages."""
+        pixels = self.rows * self.chip**2
+        image, label = pixels * self.bands * np.dtype(self.dtype).itemsize, pixels * np.dtype(self.label).itemsize
+        return _pages(image), _pages(pixels), _pages(label)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the ring."""
-        image, mask = self.sizes
-        return self.slots * (image + 2 * mask)
+        return self.slots * sum(self.sizes)
 
 
 class Ring:
@@ -51,12 +51,16 @@ class Ring:
         self.slots = [self._slot(number) for number in range(shape.slots)]
 
     def _slot(self, number: int) -> Rows:
-        shape, (image, mask) = self.shape, self.shape.sizes
-        start = number * (image + 2 * mask)
+        shape, (image, valid, label) = self.shape, self.shape.sizes
+        start = number * (image + valid + label)
         raster = (shape.rows, shape.chip, shape.chip)
         bands = (shape.rows, shape.bands, shape.chip, shape.chip)
 
         def view(offset: int, dtype: str, over: tuple[int, ...]) -> Any:
             return np.ndarray(over, dtype, self.memory, start + offset)
 
-        return Rows(view(0, shape.dtype, bands), view(image, "u1", raster), view(image + mask, "u1", raster))
+        return Rows(view(0, shape.dtype, bands), view(image, "u1", raster), view(image + valid, shape.label, raster))
+
+
+def _pages(size: int) -> int:
+    return -(-size // PAGE) * PAGE

@@ -83,7 +83,8 @@ def _image(pixels: npt.NDArray[Any], valid: Bools) -> str:
 
 
 def _label(numbers: npt.NDArray[Any], valid: Bools) -> str:
-    wrong = int(((numbers != NO_LABEL) != valid).sum())
+    there = np.isfinite(numbers) if numbers.dtype.kind == "f" else numbers != NO_LABEL
+    wrong = int((there != valid).sum())
     return f"{wrong} pixels have a label without being valid, or none" * bool(wrong)
 
 

@@ -9,6 +9,8 @@ import numpy.typing as npt
 from eopipe.reporting.palette import class_colors, rgb
 from eopipe.reporting.pictures import stretched
 from eopipe.reporting.rasters import Thin, pick, thin
+from eopipe.reporting.values import COLORS, Scale
+from eopipe.samples.chips import measured, unit_of
 from eopipe.store import NO_LABEL, Tiles
 
 if TYPE_CHECKING:
@@ -61,17 +63,29 @@ def channels(names: tuple[str, ...]) -> list[int]:
 
 
 def _labels(store: Tiles, cells: Thin) -> Pixels:
-    numbers = pick(partial(store.read, "label"), cells)
+    numbers, scale = pick(partial(store.read, "label"), cells), _scale(store)
+    numbers = scale.numbers(numbers) if scale else numbers
     table = np.full((256, 3), rgb(NOTHING), np.uint8)
-    table[: len(store.names)] = [rgb(color) for color in class_colors(store.names, ())]
+    colors = COLORS if scale else class_colors(store.names, ())
+    table[: len(colors)] = [rgb(color) for color in colors]
     table[NO_LABEL] = rgb(NOTHING)
     return np.asarray(table[numbers])
 
 
+def _scale(store: Tiles) -> Scale | None:
+    """The colours of labels that are values; None for classes."""
+    if not measured(store):
+        return None
+    low, high = store.attributes["range"]
+    return Scale(low, high, unit_of(store))
+
+
 def legend_of(stores: list[Tiles]) -> list[tuple[str, str]]:
     """Colours and what they mean."""
-    classes = next((store.names for store in stores if "label" in store.group), ())
-    named = [*zip(class_colors(classes, ()), classes, strict=True)] if classes else []
+    labels = next((store for store in stores if "label" in store.group), None)
+    scale = _scale(labels) if labels else None
+    classes = scale.names if scale else labels.names if labels else ()
+    named = [*zip(COLORS if scale else class_colors(classes, ()), classes, strict=True)] if classes else []
     images = any("image" in store.group for store in stores)
     masked = [(MASKED, "not valid: masked, or a band without data")] * images
     return [*masked, *named, (NOTHING, "no data" if images else "no label")]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,10 @@ from eopipe.errors import BadInputError
 from eopipe.grid import windows
 from eopipe.labels.classes import Burned, Legend, Overlap, Shapes
 from eopipe.labels.vectors import VECTORS
+from eopipe.layout import Layout
 from eopipe.scenes.item import Band, Item, bands
-from eopipe.store import NO_LABEL, Layout, add_array, new_store
+from eopipe.store import NO_LABEL, add_array, new_store
+from eopipe.warping.kernels import Resampling
 from eopipe.warping.rasters import read_window, warped
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ class Reading:
     layer: str | None
     overlap: Overlap
     all_touched: bool
-    resampling: Literal["nearest", "mode"]
+    resampling: Resampling
 
 
 def label_band(source: Path | None, scene: Path | None, item: Item | None, asset: str | None) -> Band:
@@ -67,7 +69,7 @@ def write_labels(
             conflicts += part.conflicts
         pixels = dict(zip(legend.classes, counts.tolist(), strict=True))
         group.attrs["pixels"] = pixels
-        if _is_vector(band):
+        if is_vector(band):
             group.attrs["conflicts"] = conflicts
         if not counts.any():
             raise BadInputError(f"{band.name} has no label on the grid; compare its place and values with the area")
@@ -83,13 +85,14 @@ def _tell(band: Band, pixels: dict[str, int], conflicts: int, reading: Reading) 
         log.warning("event=classes_disagree source=%s pixels=%d overlap=%s", band.name, conflicts, reading.overlap)
 
 
-def _is_vector(band: Band) -> bool:
+def is_vector(band: Band) -> bool:
+    """Whether a source of labels is a vector file, by its name."""
     return band.path.suffix.lower() in VECTORS
 
 
 @contextmanager
 def _reader(band: Band, grid: "GeoBox", legend: Legend, reading: Reading) -> Iterator[Window]:
-    if _is_vector(band):
+    if is_vector(band):
         shapes = Shapes(band.path, grid, legend, reading.attribute, reading.layer)
         yield lambda y, x: shapes.burn(grid[y, x], reading.overlap, all_touched=reading.all_touched)
         return
@@ -97,12 +100,12 @@ def _reader(band: Band, grid: "GeoBox", legend: Legend, reading: Reading) -> Ite
 
         def read(y: slice, x: slice) -> Burned:
             values, there = read_window(source, (y, x), f"label {band.name}")
-            return Burned(legend.read(_physical(values, source, band) if legend.bins else values, there), 0)
+            return Burned(legend.read(physical(values, source, band) if legend.bins else values, there), 0)
 
         yield read
 
 
-def _physical(values: npt.NDArray[Any], source: Any, band: Band) -> npt.NDArray[Any]:
+def physical(values: npt.NDArray[Any], source: Any, band: Band) -> npt.NDArray[Any]:
     """Measured values, since edges are given in their unit: with scale and offset of the item, else of the file."""
     scale, offset = band.scale, band.offset
     if (scale, offset) == (1.0, 0.0):

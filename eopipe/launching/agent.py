@@ -3,31 +3,47 @@
 A second signal does not cut short what the first began, and how the first worker failed is written down.
 """
 
+import logging
 import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from eopipe.errors import PreemptedError
 from eopipe.launching.failures import Failure, note
+from eopipe.launching.signals import REGROUP
 from eopipe.launching.world import die_with_parent
 
+log = logging.getLogger("eopipe")
 HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
 LAUNCHER, AGENT = "EOPIPE_LAUNCHER", "EOPIPE_AGENT"
+STOP_WITHIN_S = 20
+# How an agent ends that finds no group any more; torchrun itself ends with 1.
+LOST = 76
 
 
 def main() -> int:
-    """Run torchrun with these words; 1 when the workers failed or a signal ended them."""
+    """Run torchrun with these words; 1 when the workers failed, LOST without a group, 75 after a signal."""
     die_with_parent(int(os.environ.get(LAUNCHER, "0")))
     from torch.distributed import run
+    from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
     from torch.distributed.elastic.multiprocessing import PContext, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.elastic.rendezvous import RendezvousError
+
+    from eopipe.launching.gathering import Gathering, register
 
     status, token, *words = sys.argv[1:]
     os.environ[AGENT] = str(os.getpid())
     PContext.start = _minding(PContext.start)  # type: ignore[method-assign,assignment]
+    # By SIGTERM they would believe that the whole training is told to stop.
+    LocalElasticAgent._stop_workers = _regroup  # type: ignore[method-assign]
+    gathered: list[Gathering] = []
+    register(gathered.append)
     try:
         run.main(words)
     except ChildFailedError as error:
@@ -36,8 +52,18 @@ def main() -> int:
             note(Path(status), killed(rank, -first.exitcode, int(token)))
         return 1
     except SignalException:
-        return 1
+        with suppress(RendezvousError):
+            for handler in gathered:
+                handler.leave()
+        return PreemptedError.code
+    except RendezvousError as error:
+        log.warning("event=group-lost reason=%r", str(error) or type(error).__name__)
+        return LOST
     return 0
+
+
+def _regroup(agent: Any, _workers: Any) -> None:
+    agent._shutdown(REGROUP, STOP_WITHIN_S)
 
 
 def killed(rank: int, number: int, token: int) -> Failure:

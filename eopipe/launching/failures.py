@@ -11,9 +11,18 @@ from eopipe.publish import publish, read_json, write_json
 # Beside the checkpoints of a training.
 STATUS = "status.json"
 KINDS = {2: "usage", 3: "data", 4: "damaged", 5: "upstream", 6: "full", 7: "diverged", 8: "refused", 75: "pre-empted"}
-MEMORY = re.compile(r"out of memory|can't allocate memory|not enough memory|cannot allocate memory", re.IGNORECASE)
+# Of the allocators of CPU and GPU, and of cuBLAS, cuDNN and NCCL, which have their own.
+MEMORY = re.compile(
+    r"out of memory|can't allocate memory|not enough memory|cannot allocate memory|_ALLOC_FAILED|cuda calloc",
+    re.IGNORECASE,
+)
 SILENT = re.compile(r"timed? ?out|timeout", re.IGNORECASE)
-LOST = re.compile(r"connection (closed|reset|refused)|broken pipe|remote process exited|peer", re.IGNORECASE)
+LOST = re.compile(
+    r"connection (was )?(closed|reset|refused|aborted)|broken pipe|remote process exit|peer|nccl(System|Remote)Error"
+    r"|failed to (recv|connect)|unreachable|no route to host|communicator was aborted",
+    re.IGNORECASE,
+)
+STUCK = re.compile(r"process.* is stuck")
 READER = re.compile(r"worker.*(exited unexpectedly|is killed by signal)|process.*(died|was killed)", re.IGNORECASE)
 
 
@@ -45,9 +54,12 @@ def classify(error: Exception, state: Path) -> Failure:
     if isinstance(error, EopipeError):
         return Failure(KINDS.get(error.code, "bug"), error.code, str(error))
     text = f"{type(error).__name__}: {error}".strip().splitlines()[0]
-    if isinstance(error, MemoryError) or (isinstance(error, (RuntimeError, OSError)) and MEMORY.search(str(error))):
+    if out_of_memory(error):
         todo = "lower train.batch, train.width or train.cache_mb, raise train.accumulate, or set train.recompute"
         return Failure("memory", 6, f"memory is used up ({text}); {todo}")
+    if STUCK.search(str(error)):
+        todo = "see whether a disk hangs, or raise train.timeout_s"
+        return Failure("reader", 75, f"a process that reads the data hangs ({text}); {todo}", final=False)
     if READER.search(str(error)):
         todo = "if memory ran out, lower train.cache_mb or ask for more memory"
         return Failure("reader", 6, f"a process that reads the data died ({text}); {todo}", final=False)
@@ -57,6 +69,13 @@ def classify(error: Exception, state: Path) -> Failure:
         f"the training met an error that eopipe does not know ({text}); the log above says where",
         final=False,
     )
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Whether memory ran out; on a CPU, and inside libraries of a GPU, only the words of an error tell."""
+    told = isinstance(error, (RuntimeError, OSError)) and MEMORY.search(str(error))
+    # By its name, since torch is not loaded for this.
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or bool(told)
 
 
 def _of_the_network(error: Exception, text: str) -> Failure | None:

@@ -1,13 +1,24 @@
 """What the launcher tells its workers: one JSON file."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from eopipe.launching.rendezvous import nodes_of
 from eopipe.models import Architecture
+from eopipe.models.tasks import LOSSES, misfits
 from eopipe.publish import read_json, write_json
 from eopipe.samples.chips import Normaliser, pair
 from eopipe.store import Tiles
+
+# Beside the checkpoints of a training.
+JOB = "job.json"
+# Knobs of the stage train that a job takes as they are.
+KNOBS = (
+    *("device", "checkpoint_every", "keep", "restarts", "cache_mb", "workers", "timeout_s", "recompute"),
+    *("track", "profile", "tell_every_s"),
+)
 
 
 @dataclass(frozen=True)
@@ -46,14 +57,29 @@ class Settings:
     shuffle: str = "chips"
     window: int = 16
     block: int = 1024
+    nodes: str = "1"
+    task: str = "segmentation"
+    target: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "Settings":
+        """Those among the values of the stage train; the loss that is not named is that of the task."""
+        told = {one.name: values[one.name] for one in fields(cls) if one.name in values}
+        return cls(**told | {"loss": told["loss"] or LOSSES[told["task"]][0]})
 
     def conflicts(self) -> list[str]:
         """Settings that cannot go together, a sentence each."""
-        if not self.deterministic:
-            return []
-        wrong = []
-        if self.processes > self.shards:
-            wrong.append(f"train.processes {self.processes} is more than train.shards {self.shards}; raise that")
+        wrong = misfits(self.task, self.loss, self.class_weights)
+        return wrong + (self._in_parts() if self.deterministic else [])
+
+    def _in_parts(self) -> list[str]:
+        """What deterministic mode does not go with."""
+        wrong, most = [], self.processes * nodes_of(self.nodes).most
+        if most > self.shards:
+            told = f"train.processes {self.processes}" + (
+                f" on {nodes_of(self.nodes).most} nodes" * (self.nodes != "1")
+            )
+            wrong.append(f"{told} is more than train.shards {self.shards}; raise that")
         if self.batch < self.shards:
             wrong.append(f"train.batch {self.batch} is less than train.shards {self.shards}; lower train.shards")
         if self.strategy != "ddp":
@@ -65,8 +91,14 @@ class Settings:
     def deciding(self) -> dict[str, Any]:
         """Those that decide the weights: not the number of processes where virtual shards stand for it."""
         told = asdict(self)
-        del told["processes" if self.deterministic else "shards"]
+        for name in idle(self.deterministic):
+            del told[name]
         return told
+
+
+def idle(deterministic: bool) -> tuple[str, ...]:
+    """Settings that change only speed: the world where a fixed number of shards stands for it, else shards."""
+    return ("processes", "nodes") if deterministic else ("shards",)
 
 
 @dataclass(frozen=True)

@@ -10,16 +10,18 @@ from pathlib import Path
 from types import FrameType
 
 from eopipe.errors import EopipeError, PreemptedError
-from eopipe.launching.agent import HANDLED, LAUNCHER
+from eopipe.launching.agent import HANDLED, LAUNCHER, LOST, STOP_WITHIN_S
 from eopipe.launching.failures import STATUS, noted
-from eopipe.launching.signals import SIGNALS
+from eopipe.launching.group import Seat, interfaces, verdict
+from eopipe.launching.job import JOB
+from eopipe.launching.meeting import LISTENING, MET
+from eopipe.launching.rendezvous import Geometry
+from eopipe.launching.signals import LEAVES, SIGNALS
 
-STOP_WITHIN_S = 20
 
-
-def command(job: Path, processes: int, token: int = 0, restarts: int = 3) -> list[str]:
-    """The agent's line on one node."""
-    torchrun = ["--standalone", f"--nproc-per-node={processes}", f"--max-restarts={restarts}"]
+def command(job: Path, geometry: Geometry, token: int = 0) -> list[str]:
+    """The agent's line on a node."""
+    torchrun = geometry.words()
     # By default the agent dies of SIGUSR1 and leaves its workers behind.
     handled = ",".join(number.name for number in HANDLED)
     torchrun += [f"--signals-to-handle={handled}", f"--shutdown-timeout={STOP_WITHIN_S}"]
@@ -29,9 +31,8 @@ def command(job: Path, processes: int, token: int = 0, restarts: int = 3) -> lis
     return [*agent, *torchrun, "-m", "eopipe.training.worker", str(job)]
 
 
-def launch(line: list[str], status: Path, threads: int) -> None:
+def launch(seat: Seat, geometry: Geometry, threads: int) -> None:
     """Run a training to its end; raises the error that the workers left in status.json."""
-    status.unlink(missing_ok=True)
     environment = os.environ | {
         LAUNCHER: str(os.getpid()),
         "OMP_NUM_THREADS": str(threads),
@@ -40,14 +41,25 @@ def launch(line: list[str], status: Path, threads: int) -> None:
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
         # Restarted ranks would read stale addresses from a shared store (torch 2.13, gloo).
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        MET: str(seat.path),
+        LEAVES: str(int(seat.may_leave)),
     }
+    environment |= interfaces(geometry)
+    sockets = [seat.listening.fileno()] if seat.listening else []
+    environment[LISTENING] = "".join(map(str, sockets))
+    line, status = command(seat.state / JOB, geometry, seat.meeting.token), seat.state / STATUS
     with _forwarding() as (caught, agents):
-        agent = subprocess.Popen(line, env=environment)
+        agent = subprocess.Popen(line, env=environment, pass_fds=sockets)
         agents.append(agent)
+        if seat.listening:
+            # The agent's copy is the only one, so that nobody listens when it is gone.
+            seat.listening.close()
         if caught:
             agent.send_signal(caught[0])
         code = agent.wait()
-    _report(code, status, caught)
+        if not seat.first and not caught and code in (0, 1, LOST):
+            return verdict(seat, patient=code == 0)
+    return _report(code, status, caught)
 
 
 @contextmanager
@@ -71,6 +83,9 @@ def _forwarding() -> Iterator[tuple[list[int], list["subprocess.Popen[bytes]"]]]
 
 def _report(code: int, status: Path, caught: list[int]) -> None:
     failure = noted(status)
+    if failure and caught and not failure.final:
+        # It has healed; what ends this node now is the signal.
+        failure = None
     if code == 0 and not (failure and failure.final):
         return
     stopped = not failure or failure.code == PreemptedError.code
@@ -78,6 +93,8 @@ def _report(code: int, status: Path, caught: list[int]) -> None:
         raise KeyboardInterrupt
     if failure:
         raise failure.error()
-    if caught or code < 0:
+    if caught or code < 0 or code == PreemptedError.code:
         raise PreemptedError("stopped from outside, what was saved before is kept; run the same command again")
+    if code == LOST:
+        raise PreemptedError("the other nodes are gone or have not come; run the same command again to go on")
     raise EopipeError(f"the training workers failed (torchrun ended with {code}); the log above says why")

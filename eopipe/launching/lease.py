@@ -40,8 +40,8 @@ def newest_token(state: Path) -> int:
 
 
 @contextmanager
-def lease(state: Path, beat_s: float = BEAT_S, stale_s: float = STALE_S) -> Iterator[int]:
-    """Hold a training for this process alone; gives the token that its writers carry.
+def lease(state: Path, beat_s: float = BEAT_S, stale_s: float = STALE_S, group: str = "") -> Iterator[int]:
+    """Hold a training for this process alone; gives the token that its writers carry. `group` names who may join.
 
     Raises UsageError when it is held. Who died on this host is followed at once, a holder on another host after
     `stale_s` seconds without a sign of life.
@@ -53,19 +53,29 @@ def lease(state: Path, beat_s: float = BEAT_S, stale_s: float = STALE_S) -> Iter
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise _running(_holder(room, newest_token(state))) from None
-        token = _take(room, newest_token(state), stale_s)
+        token = _take(room, newest_token(state), stale_s, group)
         done = Event()
-        heart = Thread(target=_beat, args=(room, token, beat_s, done), name="heartbeat", daemon=True)
+        heart = Thread(target=_beat, args=(room, token, beat_s, done, group), name="heartbeat", daemon=True)
         heart.start()
         try:
             yield token
         finally:
             done.set()
             heart.join()
-            _tell(room, token, held=False)
+            _tell(room, token, held=False, group=group)
 
 
-def _take(room: Path, last: int, stale_s: float) -> int:
+def holder(state: Path, token: int) -> dict[str, Any]:
+    """What the holder of a token says of itself; nothing where it says nothing."""
+    return _holder(state / "lease", token)
+
+
+def lives(holder: dict[str, Any]) -> bool:
+    """Whether a holder is for sure a living process of this host."""
+    return holder.get("host") == socket.gethostname() and bool(holder.get("held")) and _lives(holder)
+
+
+def _take(room: Path, last: int, stale_s: float, group: str) -> int:
     """Create the next token if the last one's holder is gone."""
     holder = _holder(room, last)
     if holder.get("held", last > 0):
@@ -75,7 +85,7 @@ def _take(room: Path, last: int, stale_s: float) -> int:
         os.close(os.open(_path(room, last + 1), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
     except FileExistsError:
         raise _running(_holder(room, last + 1)) from None
-    _tell(room, last + 1)
+    _tell(room, last + 1, group=group)
     for token in range(last, 0, -1):
         if not _path(room, token).exists():
             break
@@ -109,18 +119,18 @@ def _began(pid: int) -> str:
     return ""
 
 
-def _beat(room: Path, token: int, every_s: float, done: Event) -> None:
+def _beat(room: Path, token: int, every_s: float, done: Event, group: str) -> None:
     beat = 0
     while not done.wait(every_s):
         beat += 1
         # A file system that fails for a while must not end a training; the fence decides.
         with suppress(OSError):
-            _tell(room, token, beat=beat)
+            _tell(room, token, beat=beat, group=group)
 
 
-def _tell(room: Path, token: int, *, beat: int = 0, held: bool = True) -> None:
+def _tell(room: Path, token: int, *, beat: int = 0, held: bool = True, group: str = "") -> None:
     job = os.environ.get("SLURM_JOB_ID", "")
-    me = {"host": socket.gethostname(), "pid": os.getpid(), "began": _began(os.getpid()), "job": job}
+    me = {"host": socket.gethostname(), "pid": os.getpid(), "began": _began(os.getpid()), "job": job, "group": group}
     now = datetime.now(UTC).isoformat(timespec="seconds")
     with publish(_path(room, token)) as draft:
         write_json(draft, me | {"token": token, "held": held, "beat": beat, "time": now})

@@ -4,6 +4,7 @@ import ctypes
 import logging
 import os
 import signal
+import socket
 import sys
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,6 +15,7 @@ from eopipe.watching.phases import phase
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 PR_SET_PDEATHSIG = 1
 
@@ -31,7 +33,9 @@ class World:
         import torch.distributed as dist
 
         with phase("communication"):
-            dist.all_reduce(values)
+            # A process on its own has no group.
+            if self.size > 1:
+                dist.all_reduce(values)
         return values
 
     @property
@@ -42,18 +46,38 @@ class World:
 
 def join(device: str, timeout_s: float, threads: int) -> World:
     """Enter the process group that torchrun set up; gloo on CPU, NCCL on GPU."""
-    import torch
     import torch.distributed as dist
 
     rank, size, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+    place, wait = settle(device, local, threads), timedelta(seconds=timeout_s)
+    kind = "nccl" if place.type == "cuda" else "gloo"
+    dist.init_process_group(kind, store=_store(rank, wait), rank=rank, world_size=size, timeout=wait)
+    return World(rank, size, place)
+
+
+def settle(device: str, local: int, threads: int) -> "torch.device":
+    """Let torch compute here the same every time; the device of this process, the `local`-th of its node."""
+    import torch
+
     use_cuda = device == "cuda" or (device == "auto" and torch.cuda.is_available())
     # More threads would change the order of sums, and so the last bits of the weights.
     torch.set_num_threads(threads)
     # A model of one's own may need a kernel that has no exact form on a GPU: warn, do not fail.
     torch.use_deterministic_algorithms(True, warn_only=use_cuda)
-    place = torch.device("cuda", local % torch.cuda.device_count()) if use_cuda else torch.device("cpu")
-    dist.init_process_group("nccl" if use_cuda else "gloo", timeout=timedelta(seconds=timeout_s))
-    return World(rank, size, place)
+    return torch.device("cuda", local % torch.cuda.device_count()) if use_cuda else torch.device("cpu")
+
+
+def _store(rank: int, wait: timedelta) -> "TCPStore":
+    """Where workers find each other. The first one listens on its own address only, PyTorch on all (2.13)."""
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    if rank or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        return TCPStore(host, port, is_master=False, timeout=wait)
+    listening = socket.create_server((host, port), backlog=1024)
+    return TCPStore(
+        host, port, is_master=True, timeout=wait, wait_for_workers=False, master_listen_fd=listening.detach()
+    )
 
 
 def end(code: int) -> NoReturn:

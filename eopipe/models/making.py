@@ -29,15 +29,28 @@ def make(name: str, offered: Mapping[str, Any], arguments: tuple[str, ...]) -> n
     """
     kind = _find(name)
     try:
-        module = kind(**parameters(kind, offered, arguments))
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"model {name} cannot be made: {error}; see train.arguments") from error
+        module = _called(kind, offered, arguments)
+    except (TypeError, ValueError, OSError) as error:
+        raise UsageError(f"model {name} cannot be made: {first_line(error)}; see train.arguments") from error
     if not isinstance(module, nn.Module):
         raise UsageError(f"model {name} is no torch.nn.Module but {type(module).__name__}")
     if name in BUILT_IN:
         return module
     widen(module, offered["bands"])
     return Plain(module)
+
+
+def _called(kind: Any, offered: Mapping[str, Any], arguments: tuple[str, ...]) -> Any:
+    """A class of transformers is made from a config, which takes the number of classes even if it does not say so."""
+    config = getattr(kind, "config_class", None)
+    if config is None:
+        return kind(**parameters(kind, offered, arguments))
+    return kind(config(**{"num_labels": offered["classes"]} | parameters(config, offered, arguments)))
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, in short; its name where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _find(name: str) -> Any:
@@ -86,7 +99,8 @@ def _value(text: str) -> Any:
 class Plain(nn.Module):
     """A model of anybody, whose output becomes logits (N, classes, H, W) of the size of its input.
 
-    Dictionaries and outputs of transformers give their `logits` or `out`. Smaller maps are enlarged bilinearly.
+    Dictionaries and outputs of transformers give their `logits` or `out`. Smaller maps are enlarged bilinearly; logits
+    (N, classes) of whole chips become (N, classes, 1, 1).
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -99,6 +113,8 @@ class Plain(nn.Module):
     def forward(self, x_NCHW: Tensor) -> Tensor:
         """Logits (N, classes, H, W)."""
         logits = _logits(self.model(x_NCHW))
+        if logits.ndim == 2:
+            return logits[:, :, None, None]
         if logits.shape[2:] == x_NCHW.shape[2:]:
             return logits
         return functional.interpolate(logits, x_NCHW.shape[2:], mode="bilinear", align_corners=False)
@@ -107,8 +123,10 @@ class Plain(nn.Module):
 def _logits(made: Any) -> Tensor:
     if isinstance(made, Mapping):
         made = next((made[name] for name in ("logits", "out") if name in made), None)
-    if not isinstance(made, Tensor) or made.ndim != 4:
-        raise UsageError("the model must give a tensor (N, classes, H, W), or one as `logits` or `out`")
+    if not isinstance(made, Tensor) or made.ndim not in (2, 4):
+        raise UsageError(
+            "the model must give a tensor (N, classes, H, W), of chips (N, classes), or one as `logits` or `out`"
+        )
     return made
 
 

@@ -1,4 +1,4 @@
-"""ONNX: the whole way from physical values to probabilities as one graph."""
+"""ONNX: the whole way from physical values to probabilities, or to values of a regression, as one graph."""
 
 import logging
 import warnings
@@ -10,7 +10,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from eopipe.errors import IntegrityError
+from eopipe.errors import IntegrityError, UsageError
+from eopipe.models.tasks import answers
 from eopipe.models.trained import Trained
 from eopipe.store import Tiles
 
@@ -18,24 +19,34 @@ Floats = npt.NDArray[np.float32]
 
 
 class Portable(nn.Module):
-    """Normalisation, model and softmax: physical values (N, band, H, W) to probabilities (N, class, H, W)."""
+    """Normalisation, model and what its task makes of it: physical values (N, band, H, W) to `answers`.
+
+    Those of chips are (N, class).
+    """
 
     def __init__(self, trained: Trained, folder: Path) -> None:
         super().__init__()
-        self.model = trained.build(folder)
+        self.model, self.task, self.target = trained.build(folder), trained.task, trained.target
+        for part in self.model.modules():
+            # torch.export does not follow the fused attention of transformers through free sizes.
+            if callable(slower := getattr(part, "set_attn_implementation", None)):
+                slower("eager")
         self.register_buffer("mean", torch.tensor(trained.normaliser.mean)[None, :, None, None])
         self.register_buffer("std", torch.tensor(trained.normaliser.std)[None, :, None, None])
 
     def forward(self, image: Tensor) -> Tensor:
-        """Probabilities; pixels that are not finite count as the mean of the band."""
+        """Probabilities or values; pixels that are not finite count as the mean of the band."""
         mean, std = self.get_buffer("mean"), self.get_buffer("std")
         scaled = torch.where(torch.isfinite(image), (image - mean) / std, torch.zeros_like(image))
-        chances: Tensor = self.model(scaled).softmax(1)
-        return chances
+        found = answers(self.task, self.model(scaled), self.target)
+        return found.flatten(1) if self.task == "classification" else found
 
 
 def write_onnx(target: Path, trained: Trained, folder: Path, opset: int) -> None:
-    """Trace the model with free batch, height and width, and write one file."""
+    """Trace the model with free batch, height and width, and write one file.
+
+    Raises UsageError for a model that decides by the size of its input, as it must be traced for all sizes.
+    """
     from torch.export import Dim
 
     step = trained.architecture.factor
@@ -43,20 +54,24 @@ def write_onnx(target: Path, trained: Trained, folder: Path, opset: int) -> None
     sizes = {0: Dim("n"), 2: step * Dim("h", min=1), 3: step * Dim("w", min=1)}
     # The exporter tells of every pass, and of torchvision, which nothing here needs.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.onnx.export(
-            Portable(trained, folder).eval(),
-            (example,),
-            target,
-            input_names=["image"],
-            output_names=["probabilities"],
-            opset_version=opset,
-            dynamo=True,
-            dynamic_shapes=(sizes,),
-            external_data=False,
-            verbose=False,
-        )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.onnx.export(
+                Portable(trained, folder).eval(),
+                (example,),
+                target,
+                input_names=["image"],
+                output_names=["values" if trained.task == "regression" else "probabilities"],
+                opset_version=opset,
+                dynamo=True,
+                dynamic_shapes=(sizes,),
+                external_data=False,
+                verbose=False,
+            )
+    except torch.onnx.OnnxExporterError as error:
+        reason = str(error.__cause__ or error).strip().splitlines()[0]
+        raise UsageError(f"{trained.architecture.name} cannot be exported to ONNX with free sizes: {reason}") from error
     _strip(target)
 
 
@@ -72,16 +87,20 @@ def _strip(target: Path) -> None:
 
 
 def check_onnx(target: Path, trained: Trained, folder: Path, tiles: Tiles, tolerance: float) -> dict[str, Any]:
-    """Run both on real chips of two sizes; raises IntegrityError beyond the tolerance."""
+    """Run both on real chips of two sizes; raises IntegrityError beyond the tolerance.
+
+    Values differ by so many standard deviations of the labels.
+    """
     import onnxruntime
 
+    unit = trained.target[1] if trained.task == "regression" else 1.0
     session = onnxruntime.InferenceSession(target, providers=["CPUExecutionProvider"])
     model, worst, count = Portable(trained, folder).eval(), 0.0, 0
     for image in _chips(tiles, trained):
         with torch.inference_mode():
             want = model(torch.from_numpy(image)).numpy()
         (have,) = session.run(None, {"image": image})
-        worst, count = max(worst, float(np.abs(want - have).max())), count + 1
+        worst, count = max(worst, float(np.abs(want - have).max()) / unit), count + 1
     if not worst <= tolerance:
         raise IntegrityError(f"the ONNX model differs from the model by {worst:.2g}, more than {tolerance:.2g}")
     told = {"largest_difference": float(f"{worst:.0e}"), "tolerance": tolerance, "chips": count}

@@ -1,4 +1,4 @@
-"""A trained model as a function from images to probabilities."""
+"""A trained model as a function from images to probabilities or values."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,13 +6,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from eopipe.models.tasks import answers
 from eopipe.models.trained import Trained
 
 Floats = npt.NDArray[np.float32]
 
 
 def predictor(trained: Trained, folder: Path, device: str, threads: int) -> Callable[[Floats], Floats]:
-    """Normalised images (N, band, H, W) to class probabilities (N, class, H, W)."""
+    """Normalised images (N, band, H, W) to what `answers` gives for the model's task."""
     import torch
 
     torch.set_num_threads(threads)
@@ -22,7 +23,7 @@ def predictor(trained: Trained, folder: Path, device: str, threads: int) -> Call
 
     @torch.inference_mode()
     def run(images: Floats) -> Floats:
-        chances: Floats = module(torch.from_numpy(images).to(place)).softmax(1).cpu().numpy()
-        return chances
+        found: Floats = answers(trained.task, module(torch.from_numpy(images).to(place)), trained.target).cpu().numpy()
+        return found
 
     return run

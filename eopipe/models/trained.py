@@ -17,13 +17,20 @@ WEIGHTS, CARD, HISTORY = "model.safetensors", "model.json", "history.json"
 
 @dataclass(frozen=True)
 class Trained:
-    """What a model needs to be used on tiles: architecture, band and class names, normalisation, chip."""
+    """What a model needs to be used on tiles: architecture, band and class names, normalisation, chip, and its task.
+
+    One of a regression has the name of what it measures for its class, the unit of that, and as `target` the mean and
+    standard deviation of the labels that it learned from.
+    """
 
     architecture: Architecture
     bands: tuple[str, ...]
     classes: tuple[str, ...]
     normaliser: Normaliser
     chip: int
+    task: str = "segmentation"
+    target: tuple[float, ...] = ()
+    unit: str = ""
 
     def build(self, folder: Path) -> "nn.Module":
         """The module with its weights, ready to predict."""
@@ -39,9 +46,17 @@ class Trained:
 
 
 def write_trained(
-    folder: Path, trained: Trained, weights: "dict[str, Tensor]", history: list[Any], settings: dict[str, Any]
+    folder: Path,
+    trained: Trained,
+    weights: "dict[str, Tensor]",
+    history: list[Any],
+    settings: dict[str, Any],
+    worlds: list[list[int]] | None = None,
 ) -> None:
-    """Write a model folder; the same training gives the same bytes."""
+    """Write a model folder; the same training gives the same bytes.
+
+    `worlds` tells from which step on how many workers took them, where that changed.
+    """
     from safetensors.torch import save_file
 
     save_file({k: v.contiguous() for k, v in sorted(weights.items())}, folder / WEIGHTS)
@@ -58,9 +73,12 @@ def write_trained(
         "chip": trained.chip,
         "parameters": sum(v.numel() for v in weights.values()),
         "settings": settings,
+        "task": trained.task,
     }
+    if trained.task == "regression":
+        card |= {"target": trained.target, "unit": trained.unit}
     write_json(folder / CARD, card)
-    write_json(folder / HISTORY, {"epochs": history})
+    write_json(folder / HISTORY, {"epochs": history} | ({"worlds": worlds} if worlds else {}))
 
 
 def read_trained(folder: Path) -> Trained:
@@ -71,6 +89,7 @@ def read_trained(folder: Path) -> Trained:
         normaliser = Normaliser(tuple(card["mean"]), tuple(card["std"]))
         sizes = (len(bands), len(classes), card["width"], card["depth"])
         architecture = Architecture(card["architecture"], *sizes, bands, tuple(card.get("arguments", ())))
-        return Trained(architecture, bands, classes, normaliser, card["chip"])
+        told = card.get("task", "segmentation"), tuple(card.get("target", ())), card.get("unit", "")
+        return Trained(architecture, bands, classes, normaliser, card["chip"], *told)
     except KeyError as error:
         raise BadInputError(f"{folder / CARD} lacks {error}; train makes a whole one") from error

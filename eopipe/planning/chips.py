@@ -12,6 +12,7 @@ import numpy.typing as npt
 from eopipe.contract import stage
 from eopipe.errors import BadInputError
 from eopipe.grid import grid_json
+from eopipe.layout import Layout
 from eopipe.planning.footprints import Mask
 from eopipe.planning.frozen import Config, Frozen
 from eopipe.planning.trial import as_fetched
@@ -19,7 +20,7 @@ from eopipe.publish import MANIFEST, size, write_json
 from eopipe.samples.chips import pair
 from eopipe.samples.sampling import Request, candidates, deal_samples
 from eopipe.samples.splits import SPLITS, Plan, Positions
-from eopipe.store import Layout, add_array, new_store
+from eopipe.store import add_array, new_store
 
 # Labels of every scene are made for the plan up to so many pixels: a minute of work.
 MOST_PIXELS = 4e8

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from eopipe.contract import Output, stage
+from eopipe.layout import Layout, store_files
 from eopipe.planning.chips import Chips
 from eopipe.planning.footprints import Mask
 from eopipe.planning.frozen import MADE, Config, Frozen
@@ -17,7 +18,6 @@ from eopipe.planning.trial import Weight, weigh
 from eopipe.publish import MANIFEST, files
 from eopipe.samples.splits import SPLITS
 from eopipe.scenes.item import Item
-from eopipe.store import Layout, store_files
 from eopipe.transfer.sizes import Size
 
 # A job leaves a run record, a log and a table of what it used; Snakemake remembers each of its outputs.

@@ -6,12 +6,12 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from eopipe import __version__
-from eopipe.reporting import facts, tables
+from eopipe.reporting import facts, tables, values
 from eopipe.reporting.palette import RAMP
 from eopipe.reporting.pictures import RIGHT, ROLES, UNTESTED, WRONG
 from eopipe.reporting.ridges import ridges
 from eopipe.reporting.story import Story, ground_words
-from eopipe.reporting.words import count, plural, score, verdict
+from eopipe.reporting.words import count, counted, plural, score, tested, verdict
 
 TEMPLATE, STYLE = "page.html", "style.css"
 
@@ -30,27 +30,45 @@ def _source(name: str) -> str:
 
 
 def _context(story: Story) -> dict[str, Any]:
-    return {
+    return _scores(story) | {
         "story": story,
         "version": __version__,
         "style": _source(STYLE),
-        "verdict": verdict(story.metrics),
         "gap": facts.gap_words(story.split, story.pairs),
-        "measures": [name for _, name in tables.MEASURES],
-        "methods": tables.method_lines(story.metrics),
-        "confusion": tables.confusion_lines(story.metrics),
-        "per_class": tables.class_lines(story.metrics),
-        "charts": tables.training_charts(story.history),
-        "best": tables.best_epoch(story.history),
-        "swatches_of_classes": dict(zip(story.classes, story.colors, strict=True)),
-        "chance": score(1 / max(len(story.classes), 2)),
+        "tested": tested(story.metrics),
+        "counted": counted(story.metrics),
+        "swatches_of_classes": dict(zip(story.legend, story.colors, strict=True)),
         "ramp": ", ".join(RAMP),
-        "marks": {"right": RIGHT, "wrong": WRONG, "other places": UNTESTED},
         "roles": dict(zip(("train", "validation", "test"), ROLES, strict=True)),
         "ground": ground_words(story),
         "ridges": [ridges(band, story.quality.looks, set(story.quality.drifted)) for band in story.quality.bands],
-        "balance": tables.balance(story.split, story.colors),
         "facts": _tables(story),
+    }
+
+
+def _scores(story: Story) -> dict[str, Any]:
+    """What differs between classes and values; those have neither a confusion nor a chance."""
+    if story.scale:
+        return {
+            "verdict": values.verdict(story.metrics),
+            "measures": [name for _, name in values.MEASURES],
+            "methods": values.method_lines(story.metrics),
+            "charts": values.training_charts(story.history),
+            "best": values.best_epoch(story.history, story.scale.unit),
+            "marks": {},
+            "balance": [],
+        }
+    return {
+        "verdict": verdict(story.metrics),
+        "measures": [name for _, name in tables.MEASURES],
+        "methods": tables.method_lines(story.metrics),
+        "charts": tables.training_charts(story.history),
+        "best": tables.best_epoch(story.history),
+        "confusion": tables.confusion_lines(story.metrics),
+        "per_class": tables.class_lines(story.metrics),
+        "chance": score(1 / max(len(story.classes), 2)),
+        "marks": {"right": RIGHT, "wrong": WRONG, "other places": UNTESTED},
+        "balance": tables.balance(story.split, story.colors),
     }
 
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from eopipe.reporting.charts import outline
 from eopipe.reporting.pictures import Picture, confidence, errors, indexed, photo, stretched, tinted
-from eopipe.reporting.views import Colour, Numbers, View
+from eopipe.reporting.views import Colour, Floats, Numbers, View
 from eopipe.reporting.words import listed, percent
 from eopipe.samples.splits import SPLITS
 from eopipe.store import NO_LABEL
@@ -38,18 +38,36 @@ def block(view: View, heading: str, classes: tuple[str, ...], colors: tuple[str,
     cut = view.window
     label, mapped = view.label[cut], view.classes[cut]
     tested, shares = view.tested[cut], view.confidence[cut]
+    kind = "classes" if view.error is None else "values"
     panels = [
         _photo(view),
         Panel("Label", f"Labels: {_shares(label, classes)}.", indexed(label, colors)),
-        Panel("Predicted classes", f"Predicted classes: {_shares(mapped, classes)}.", indexed(mapped, colors)),
-        Panel("Confidence", _confidence_words(shares), confidence(shares, 1 / max(len(classes), 2))),
+        Panel(f"Predicted {kind}", f"Predicted {kind}: {_shares(mapped, classes)}.", indexed(mapped, colors)),
     ]
-    if tested.any():
+    if view.error is not None:
+        panels += _of_values(shares, np.where(tested, view.error[cut], np.float32(np.nan)))
+    else:
+        panels.append(Panel("Confidence", _confidence_words(shares), confidence(shares, 1 / max(len(classes), 2))))
+    if tested.any() and view.error is None:
         wrong = percent(float((label != mapped)[tested].mean()))
         words = f"Test pixels where map and label differ: {wrong} of those drawn."
         panels.append(Panel("Errors in the test area", words, errors(label, mapped, tested)))
     test = view.role[cut] == SPLITS.index("test")
     return Block(heading, panels, outline(test), test.shape[1], test.shape[0])
+
+
+def _of_values(spread: Floats, error: Floats) -> list[Panel]:
+    """How much the scenes of each pixel differ, and how far the map is off in the test places; dark is much."""
+    named = {"Standard deviation among the scenes": spread, "Size of the error in the test area": error}
+    panels = []
+    for name, values in named.items():
+        there = values[np.isfinite(values)]
+        middle, high = np.percentile(there, (50, 98)) if there.size else (0.0, 0.0)
+        picture = confidence(1 - values / np.float32(max(high, 1e-12)), 0.0)
+        panels.append(
+            Panel(f"{name}, dark {high:.3g}", f"{name}: median {middle:.3g}, 98 % below {high:.3g}.", picture)
+        )
+    return panels
 
 
 def places(colour: Colour, role: Numbers) -> Block:

@@ -113,6 +113,12 @@ def pick_classes(path: Path, cells: Thin) -> npt.NDArray[np.uint8]:
         return pick(lambda y, x: _read(source, y, x)[0], cells).astype(np.uint8)
 
 
+def pick_values(path: Path, cells: Thin) -> npt.NDArray[np.float32]:
+    """Values (y, x) of the first band of a map, NaN where there is none."""
+    with opened(path) as source:
+        return pick(lambda y, x: _read(source, y, x)[0], cells).astype(np.float32)
+
+
 def pick_confidence(path: Path, cells: Thin) -> npt.NDArray[np.float32]:
     """Read the highest probability (y, x) of a map of probabilities; NaN where there is none."""
     with opened(path) as source:

@@ -14,8 +14,9 @@ from eopipe.reporting.panels import Block, block, places
 from eopipe.reporting.quality import Quality, read_quality
 from eopipe.reporting.rasters import Thin
 from eopipe.reporting.sheet import Sheet
+from eopipe.reporting.values import COLORS, Scale, headline, scale_of
 from eopipe.reporting.views import MapFile, Numbers, Pairs, View, cells_for, chosen, map_files, quicklook, roles, view
-from eopipe.reporting.words import TIMES, percent, score
+from eopipe.reporting.words import TIMES, counted, percent, score
 from eopipe.samples.chips import pair
 from eopipe.samples.sampling import scenes_of
 from eopipe.samples.splits import read_split
@@ -57,6 +58,12 @@ class Story:
     left_out: int
     step: int
     digests: list[facts.Row]
+    scale: Scale | None = None
+
+    @property
+    def legend(self) -> tuple[str, ...]:
+        """What each colour stands for: a class, or an interval of values."""
+        return self.scale.names if self.scale else self.classes
 
 
 def read_story(sources: Sources, title: str, attribution: str, colors: tuple[str, ...]) -> Story:
@@ -66,11 +73,14 @@ def read_story(sources: Sources, title: str, attribution: str, colors: tuple[str
     classes = _one_legend({"split": split, "scores": metrics, "model": model})
     pairs, items = pair(sources.tiles, sources.labels), facts.read_items(sources.scenes)
     scenes_of(split, pairs)
-    files = map_files(sources.classes, sources.probabilities, pairs, classes)
+    scale = scale_of(metrics)
+    bands = (f"standard deviation of {classes[0]}", "scenes") if scale else classes
+    files = map_files(sources.classes, sources.probabilities, pairs, bands)
     files.sort(key=lambda file: (facts.dates(items).get(file.scene, ""), file.scene))
-    shown, cells, palette = chosen(files, split), cells_for(files, pairs), class_colors(classes, colors)
+    shown, cells = chosen(files, split), cells_for(files, pairs)
+    palette, legend = (COLORS, scale.names) if scale else (class_colors(classes, colors), classes)
     role = roles(split, cells)
-    views = [view(file, pairs, role, cells) for file in shown]
+    views = [view(file, pairs, role, cells, scale) for file in shown]
     return Story(
         title=title,
         attribution=attribution,
@@ -84,11 +94,12 @@ def read_story(sources: Sources, title: str, attribution: str, colors: tuple[str
         pairs=pairs,
         quality=read_quality(pairs, facts.dates(items)),
         views=views,
-        blocks=[block(one, heading(one.scene, items), classes, palette) for one in views],
+        blocks=[block(one, heading(one.scene, items), legend, palette) for one in views],
         places=_places(views, pairs, role, cells),
         left_out=len(files) - len(shown),
         step=cells.step,
         digests=_digests(sources, files, pairs),
+        scale=scale,
     )
 
 
@@ -121,19 +132,23 @@ def _digests(sources: Sources, files: list[MapFile], pairs: Pairs) -> list[facts
 
 def sheet_of(story: Story) -> Sheet:
     """Lay out the map of a story."""
-    model, baseline, majority = (story.metrics[name] for name in ("model", "pixel_baseline", "majority"))
-    right = f"{percent(model['accuracy'])} of the test pixels right, mIoU {score(model['miou'])}"
-    others = f"per-pixel baseline {percent(baseline['accuracy'])}, majority class {percent(majority['accuracy'])}"
     return Sheet(
         title=story.title,
-        subtitle=f"{right} ({others})",
+        subtitle=headline(story.metrics) if story.scale else _scores(story.metrics),
         credit=story.attribution,
-        classes=story.classes,
+        classes=story.legend,
         colors=story.colors,
         grid=story.pairs[0][0].grid,
         step=story.step,
         panels=[(heading(one.scene, story.items), one.classes[one.window]) for one in story.views],
     )
+
+
+def _scores(metrics: dict[str, Any]) -> str:
+    model, baseline, majority = (metrics[name] for name in ("model", "pixel_baseline", "majority"))
+    right = f"{percent(model['accuracy'])} of the test {counted(metrics)}s right, mIoU {score(model['miou'])}"
+    others = f"per-pixel baseline {percent(baseline['accuracy'])}, majority class {percent(majority['accuracy'])}"
+    return f"{right} ({others})"
 
 
 def ground_words(story: Story) -> str:

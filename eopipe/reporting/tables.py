@@ -7,7 +7,7 @@ from typing import Any
 from markupsafe import Markup
 
 from eopipe.reporting.charts import Series, line_chart
-from eopipe.reporting.words import count, percent, plural, score
+from eopipe.reporting.words import count, counted, percent, plural, score
 
 MOST_POINTS = 200
 MEASURES = (("accuracy", "Accuracy"), ("miou", "mIoU"), ("f1_macro", "Macro F1"), ("kappa", "Kappa"))
@@ -54,7 +54,7 @@ def _score(value: float | None, best: float | None) -> Cell:
 def confusion_lines(metrics: dict[str, Any]) -> list[Line]:
     """One row a true class: share and count of each class on the map; the diagonal stands out."""
     return [
-        Line(name, plural(sum(row), "pixel"), [_confused(row, n, n == number) for n in range(len(row))])
+        Line(name, plural(sum(row), counted(metrics)), [_confused(row, n, n == number) for n in range(len(row))])
         for number, (name, row) in enumerate(zip(metrics["classes"], metrics["model"]["confusion"], strict=True))
     ]
 
@@ -91,19 +91,34 @@ def balance(split: dict[str, Any], colors: tuple[str, ...]) -> list[tuple[str, l
 def training_charts(history: dict[str, Any]) -> list[Markup]:
     """Loss, and the scores on the validation places, over the epochs; the loss of single steps where it is known."""
     epochs = history["epochs"]
-    single = step_losses(history["steps"])
-    loss = [Series("loss", "one", _points(epochs, lambda row: row["loss"]))]
     scores = [
-        Series("accuracy", "one", _points(epochs, lambda row: (row["val"] or {}).get("accuracy"))),
-        Series("mIoU", "two", _points(epochs, lambda row: (row["val"] or {}).get("miou"))),
+        Series(title, style, points(epochs, lambda row, key=key: (row["val"] or {}).get(key)))
+        for (key, title), style in zip([MEASURES[0], _goal(epochs)], ("one", "two"), strict=True)
     ]
-    span = (min((row["epoch"] for row in epochs), default=1), max((row["epoch"] for row in epochs), default=1))
-    steps, begin = ([Series("steps", "faint", single)], 0) if single and epochs else ([], span[0])
-    charts = [
-        line_chart(_told("Training loss", loss), ("epoch", "training loss"), (begin, span[1]), [*steps, *loss], 0.0),
-        line_chart(_told("Validation", scores), ("epoch", "validation score"), span, scores),
-    ]
+    words = said("Validation", scores)
+    charts = [loss_chart(history), line_chart(words, ("epoch", "validation score"), span(epochs), scores)]
     return [chart for chart in charts if chart]
+
+
+def _goal(epochs: list[dict[str, Any]]) -> tuple[str, str]:
+    """The score that training goes by, and its name: mIoU of pixels, macro F1 of chips."""
+    chips = any("f1_macro" in (row["val"] or {}) for row in epochs)
+    return MEASURES[2] if chips else MEASURES[1]
+
+
+def loss_chart(history: dict[str, Any]) -> Markup:
+    """Loss over the epochs, behind it that of single steps where it is known; empty without epochs."""
+    epochs = history["epochs"]
+    single = step_losses(history["steps"])
+    loss = [Series("loss", "one", points(epochs, lambda row: row["loss"]))]
+    begin, end = span(epochs)
+    steps, begin = ([Series("steps", "faint", single)], 0) if single and epochs else ([], begin)
+    return line_chart(said("Training loss", loss), ("epoch", "training loss"), (begin, end), [*steps, *loss], 0.0)
+
+
+def span(epochs: list[dict[str, Any]]) -> tuple[int, int]:
+    """The first and the last epoch."""
+    return (min((row["epoch"] for row in epochs), default=1), max((row["epoch"] for row in epochs), default=1))
 
 
 def step_losses(events: list[dict[str, Any]]) -> list[tuple[float, float]]:
@@ -117,12 +132,13 @@ def step_losses(events: list[dict[str, Any]]) -> list[tuple[float, float]]:
     return [(sum(s for s, _ in g) / len(g) / long, sum(v for _, v in g) / len(g)) for g in groups]
 
 
-def _points(epochs: list[dict[str, Any]], value: Any) -> list[tuple[float, float]]:
+def points(epochs: list[dict[str, Any]], value: Any) -> list[tuple[float, float]]:
+    """A curve over the epochs, of a function of their rows, where it is known."""
     found = [(float(row["epoch"]), value(row)) for row in epochs]
     return [(x, float(y)) for x, y in found if y is not None and math.isfinite(y)]
 
 
-def _told(title: str, series: list[Series]) -> str:
+def said(title: str, series: list[Series]) -> str:
     """Say a curve in words: where it starts and where it ends."""
     ends = [
         f"{line.name} from {line.points[0][1]:.3f} (epoch {line.points[0][0]:g}) "
@@ -134,10 +150,11 @@ def _told(title: str, series: list[Series]) -> str:
 
 
 def best_epoch(history: dict[str, Any]) -> str:
-    """Say which epoch has the best mIoU on the validation places."""
-    known = [row for row in history["epochs"] if row["val"] and row["val"]["miou"] is not None]
+    """Say which epoch has the best mIoU, or macro F1 of chips, on the validation places."""
+    key, title = _goal(history["epochs"])
+    known = [row for row in history["epochs"] if row["val"] and row["val"][key] is not None]
     if not known:
         return ""
-    best = max(known, key=lambda row: row["val"]["miou"])
-    reached = f"{score(best['val']['miou'])} in epoch {best['epoch']} of {len(history['epochs'])}"
-    return f"Best mIoU on the validation places: {reached}."
+    best = max(known, key=lambda row: row["val"][key])
+    reached = f"{score(best['val'][key])} in epoch {best['epoch']} of {len(history['epochs'])}"
+    return f"Best {title[0].lower() + title[1:] if title[0] == 'M' else title} on the validation places: {reached}."

@@ -18,8 +18,10 @@ from eopipe.reporting.rasters import (
     pick,
     pick_classes,
     pick_confidence,
+    pick_values,
     thin,
 )
+from eopipe.reporting.values import Scale
 from eopipe.samples.splits import NOWHERE, SPLITS
 from eopipe.store import NO_LABEL, Tiles
 
@@ -43,7 +45,11 @@ class Colour:
 
 @dataclass(frozen=True)
 class View:
-    """One map and what belongs to it, all (y, x); `role` is 0 train, 1 val, 2 test, 255 elsewhere."""
+    """One map and what belongs to it, all (y, x); `role` is 0 train, 1 val, 2 test, 255 elsewhere.
+
+    Of values `label` and `classes` are the intervals that they are drawn in, `confidence` is the standard deviation
+    among the scenes, and `error` how far the map is off.
+    """
 
     scene: str
     colour: Colour
@@ -53,6 +59,7 @@ class View:
     role: Numbers
     tested: Mask
     window: tuple[slice, slice]
+    error: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -108,15 +115,21 @@ def cells_for(files: list[MapFile], pairs: Pairs) -> Thin:
     return thin(pairs[0][0].shape, LONGEST[len(files) > 1])
 
 
-def view(file: MapFile, pairs: Pairs, role: Numbers, cells: Thin) -> View:
-    """Read one map and its surroundings."""
+def view(file: MapFile, pairs: Pairs, role: Numbers, cells: Thin, scale: Scale | None = None) -> View:
+    """Read one map and its surroundings; values are drawn on their scale."""
     mine = [(tiles, label) for tiles, label in pairs if file.scene in {"", tiles.scene}]
-    label, classes = pick(partial(mine[0][1].read, "label"), cells), pick_classes(file.classes, cells)
+    label, error = pick(partial(mine[0][1].read, "label"), cells), None
+    if scale:
+        values, confidence = pick_values(file.classes, cells), pick_values(file.probabilities, cells)
+        error = np.abs(values - label)
+        label, classes = scale.numbers(label), scale.numbers(values)
+    else:
+        classes, confidence = pick_classes(file.classes, cells), pick_confidence(file.probabilities, cells)
     # The pixels that evaluate counts, as far as they are drawn.
     tested = (role == SPLITS.index("test")) & (label != NO_LABEL) & (classes != NO_LABEL)
     colour = quicklook([tiles for tiles, _ in mine], cells)
     window = _window((classes != NO_LABEL) | colour.seen)
-    return View(file.scene, colour, label, classes, pick_confidence(file.probabilities, cells), role, tested, window)
+    return View(file.scene, colour, label, classes, confidence, role, tested, window, error)
 
 
 def roles(split: dict[str, Any], cells: Thin) -> Numbers:

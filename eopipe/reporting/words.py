@@ -55,11 +55,26 @@ def listed(words: list[str]) -> str:
     return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
+def counted(metrics: dict[str, Any]) -> str:
+    """What the scores count: pixels or chips."""
+    return "chip" if metrics.get("task") == "classification" else "pixel"
+
+
+def tested(metrics: dict[str, Any]) -> str:
+    """How many test pixels or chips the scores are of."""
+    noun = counted(metrics)
+    return plural(metrics[f"test_{noun}s"], f"test {noun}")
+
+
 def verdict(metrics: dict[str, Any]) -> Verdict:
     """Compare the model with both baselines, on accuracy and mIoU as they are shown (three digits)."""
     model = metrics["model"]
     if model["accuracy"] is None:
-        return Verdict("mixed", "The model could not be scored.", "No pixel of the test places has both label and map.")
+        return Verdict(
+            "mixed",
+            "The model could not be scored.",
+            f"No {counted(metrics)} of the test places has both label and map.",
+        )
     rivals = {
         "the per-pixel baseline": metrics["pixel_baseline"],
         f"always answering “{metrics['majority']['class']}”": metrics["majority"],
@@ -104,10 +119,7 @@ def _head(found: dict[str, str]) -> str:
 def _text(metrics: dict[str, Any], rivals: dict[str, dict[str, Any]]) -> str:
     model = metrics["model"]
     others = [f"{name} for {_right(rival)}" for name, rival in rivals.items()]
-    said = (
-        f"On {plural(metrics['test_pixels'], 'test pixel')} in places it never saw, "
-        f"the model is right for {_right(model)}; {listed(others)}."
-    )
+    said = f"On {tested(metrics)} in places it never saw, the model is right for {_right(model)}; {listed(others)}."
     return said + _saved(model["accuracy"], metrics["pixel_baseline"]["accuracy"])
 
 

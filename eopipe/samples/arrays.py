@@ -9,6 +9,7 @@ import json
 import os
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -136,10 +137,18 @@ class Sharded:
         if whole and bands == tuple(range(len(bands))):
             self._decode(part, row, column)
             return
-        chunk = np.empty(self.cut.chunk, self.cut.dtype)
-        self._decode(chunk, row, column)
-        crop = chunk[..., at[0] : at[0] + part.shape[-2], at[1] : at[1] + part.shape[-1]]
-        part[...] = crop[list(bands)] if crop.ndim == 3 else crop
+        self._decode(self._spare, row, column)
+        crop = self._spare[..., at[0] : at[0] + part.shape[-2], at[1] : at[1] + part.shape[-1]]
+        if crop.ndim == 2:
+            part[...] = crop
+            return
+        for target, band in zip(part, bands, strict=True):
+            target[...] = crop[band]
+
+    @cached_property
+    def _spare(self) -> Pixels:
+        """A chunk on its way, in memory that is used again."""
+        return np.empty(self.cut.chunk, self.cut.dtype)
 
     def _decode(self, chunk: Pixels, row: int, column: int) -> None:
         from numcodecs import blosc

@@ -10,11 +10,11 @@ import numpy.typing as npt
 from eopipe.errors import BadInputError
 from eopipe.grid import grid_json
 from eopipe.samples.audit import Dealt, allowed, audit
-from eopipe.samples.chips import pair
+from eopipe.samples.chips import measured, pair
 from eopipe.samples.fingerprints import looks
 from eopipe.samples.groups import day_of, groups_of, region_zones, roles_of
 from eopipe.samples.splits import NOWHERE, SPLITS, Plan, all_corners, chip_counts, covered, deal, split_of, zones
-from eopipe.samples.statistics import measure
+from eopipe.samples.statistics import measure, measure_labels
 from eopipe.store import Tiles
 
 if TYPE_CHECKING:
@@ -73,6 +73,8 @@ def make_split(request: Request, plan: Plan) -> Made:
     pixels = {name: found.pixels[role == number] for number, name in enumerate(SPLITS)}
     _complete(samples, {name: rows.sum(0) for name, rows in pixels.items()}, classes)
     statistics = measure(stores, samples["train"], plan.chip)
+    if measured(pairs[0][1]):
+        statistics["labels"] = measure_labels(pairs, samples["train"], plan.chip)
     spread = {name: max(band["std"], 1e-9) for name, band in statistics["bands"].items()}
     seen = looks(stores, samples, plan.chip, spread, request.similarity)
     scenes, days = [store.scene for store in stores], [day_of(store) or store.scene for store in stores]
@@ -131,7 +133,8 @@ def candidates(pairs: list[tuple[Tiles, Tiles]], plan: Plan, request: Request) -
             continue
         usable = valid & labelled
         enough = corners[chip_counts(usable, corners, plan.chip) >= max(1.0, request.min_valid * plan.chip**2)]
-        numbers = np.where(usable, label.read("label"), len(label.names))
+        # A quantity is one kind of label, so its pixels are counted together.
+        numbers = np.where(usable, 0 if measured(label) else label.read("label"), len(label.names))
         samples.append(np.insert(enough, 0, number, axis=1))
         pixels.append(np.stack([chip_counts(numbers == n, enough, plan.chip) for n in range(count)], -1))
     return Candidates(np.concatenate(samples), np.concatenate(pixels), shares, bare, len(corners))

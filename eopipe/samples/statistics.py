@@ -184,6 +184,22 @@ def _scene(store: Tiles, mask: npt.NDArray[np.bool_]) -> dict[str, Band]:
     return found
 
 
+def measure_labels(pairs: list[tuple[Tiles, Tiles]], samples: npt.NDArray[np.int64], chip: int) -> dict[str, Any]:
+    """What labels that are values measure in the training chips, in their unit, where the scene is valid too."""
+    found: Band | None = None
+    for number in np.unique(samples[:, 0]):
+        image, label = pairs[number]
+        mask = covered(image.shape, samples[samples[:, 0] == number], chip)
+        for y, x in _tight(mask):
+            there = mask[y, x] & (image.read("valid", y, x) > 0) & (label.read("valid", y, x) > 0)
+            if there.any():
+                band = Band.of(label.read("label", y, x)[there], (1.0, 0.0))
+                found = found.merge(band) if found else band
+    if not found:
+        raise BadInputError("no labelled pixel in the training chips; compare the labels with the masks of the scenes")
+    return found.told()
+
+
 def _tight(mask: npt.NDArray[np.bool_]) -> Iterator[tuple[slice, slice]]:
     """Windows that hold all that is set in a mask (y, x), cut to what is set in each."""
     height, width = mask.shape
@@ -214,3 +230,16 @@ def normaliser(told: dict[str, Any], bands: tuple[str, ...]) -> Normaliser:
         raise BadInputError(f"the statistics do not tell band {', '.join(gone)}; they tell {', '.join(told['bands'])}")
     rows = [told["bands"][band] for band in bands]
     return Normaliser(tuple(row["mean"] for row in rows), tuple(max(row["std"], LEAST_STD) for row in rows))
+
+
+def target(told: dict[str, Any], path: Path) -> tuple[float, float]:
+    """Mean and standard deviation of labels that are values, as a statistics file tells them.
+
+    Raises BadInputError where it does not, or where all labels have one value.
+    """
+    if "labels" not in told:
+        raise BadInputError(f"{path} does not tell what the labels measure; run split again with these labels")
+    mean, std = told["labels"]["mean"], told["labels"]["std"]
+    if not std > 0:
+        raise BadInputError(f"all labels of the training chips are {mean:g}; there is nothing to learn")
+    return mean, std

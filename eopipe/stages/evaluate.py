@@ -7,7 +7,9 @@ from eopipe.contract import Input, Option, Output
 
 
 def evaluate(
-    classes: Annotated[tuple[Path, ...], Input("maps of classes: one mosaic, or one for each scene in order")],
+    classes: Annotated[
+        tuple[Path, ...], Input("maps of classes or values: one mosaic, or one for each scene in order")
+    ],
     tiles: Annotated[tuple[Path, ...], Input("tile stores that the baseline learns from", folder=True)],
     labels: Annotated[tuple[Path, ...], Input("label store of all scenes, or one for each", folder=True)],
     chips: Annotated[Path, Input("samples of each split", format="application/json")],
@@ -18,12 +20,15 @@ def evaluate(
     baseline_pixels: Annotated[int, Option("most training pixels of the per-pixel baseline", ge=100)] = 100_000,
     seed: Annotated[int, Option("seed of the baseline's sample", ge=0)] = 0,
 ) -> None:
-    """Compare the map with the labels in the test places, beside the majority class and a pixel classifier.
+    """Compare the map with the labels in the test places, beside the commonest answer and a pixel baseline.
 
-    The baseline is a boosted-tree classifier (scikit-learn) that learns each pixel by itself in the training
-    places: on the bands of a scene, or on seasonal medians when one map stands for many scenes.
+    The baseline is boosted trees (scikit-learn) that learn each pixel by itself in the training places: on the
+    bands of a scene, or on seasonal medians when one map stands for many scenes. Of chips the cells of the map
+    count that lie whole in the test places, and the baseline's class is that of most pixels of a cell. Values
+    are compared with the mean of the training labels and with trees for regression.
     """
-    from eopipe.evaluation import Data, evaluate_maps
+    from eopipe.evaluation.judging import evaluate_maps
+    from eopipe.evaluation.maps import Data
     from eopipe.publish import publish, write_json
 
     data = Data.read(classes, tiles, labels, chips)

@@ -9,16 +9,19 @@ from eopipe.contract import Input, Option, Output
 def export(
     model: Annotated[Path, Input("trained model", folder=True)],
     tiles: Annotated[Path, Input("a tile store to check with real pixels", folder=True)],
-    onnx: Annotated[Path, Output("model.onnx", "normalisation, model and softmax as one ONNX graph")],
+    onnx: Annotated[Path, Output("model.onnx", "normalisation, model and probabilities or values as one ONNX graph")],
     check: Annotated[Path, Output("export.json", "largest difference to the model", format="application/json")],
     *,
     opset: Annotated[int, Option("ONNX operator set", ge=18, le=23)] = 18,
-    tolerance: Annotated[float, Option("largest difference of a probability that is accepted", gt=0)] = 1e-4,
+    tolerance: Annotated[
+        float, Option("largest difference of a probability, or of a value in standard deviations of the labels", gt=0)
+    ] = 1e-4,
 ) -> None:
     """Write the model as ONNX and compare it with the model on real chips.
 
-    The graph takes physical values (N, band, H, W) and gives probabilities (N, class, H, W); N, H and W are
-    free. Raises IntegrityError when ONNX Runtime gives other probabilities than the model.
+    The graph takes physical values (N, band, H, W) and gives probabilities (N, class, H, W), of chips
+    (N, class), or values (N, 1, H, W); N, H and W are free. Raises IntegrityError when ONNX Runtime gives other
+    numbers than the model.
     """
     from eopipe.models.onnx import check_onnx, write_onnx
     from eopipe.models.trained import read_trained

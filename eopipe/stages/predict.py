@@ -11,9 +11,20 @@ COG = "image/tiff; application=geotiff; profile=cloud-optimized"
 def predict(
     model: Annotated[Path, Input("trained model", folder=True)],
     tiles: Annotated[tuple[Path, ...], Input("tile stores; several are averaged where they are valid", folder=True)],
-    classes: Annotated[Path, Output("classes.tif", "COG of class numbers, 255 where no scene is valid", format=COG)],
+    classes: Annotated[
+        Path,
+        Output(
+            "classes.tif", "COG of class numbers, 255 where no scene is valid; of a regression's values", format=COG
+        ),
+    ],
     probabilities: Annotated[
-        Path, Output("probabilities.tif", "COG of class probabilities, one band a class, scale 1/10000", format=COG)
+        Path,
+        Output(
+            "probabilities.tif",
+            "COG of class probabilities, one band a class, scale 1/10000; of a regression the standard deviation among "
+            "the scenes, and their number",
+            format=COG,
+        ),
     ],
     *,
     halo: Annotated[int | None, Option("pixels around a window that the model also sees; its reach", ge=0)] = None,
@@ -21,17 +32,16 @@ def predict(
     device: Annotated[Literal["auto", "cpu", "cuda"], Knob("where to compute")] = "auto",
     threads: Annotated[int, Option("threads; more may change the last bit of a sum", ge=1)] = 1,
 ) -> None:
-    """Predict classes and their probabilities for every pixel, in windows that leave no seam.
+    """Predict classes and their probabilities, or values, for every pixel, in windows that leave no seam.
 
-    Bands are taken by name. Raises BadInputError when a scene lacks a band of the model or lies on another
-    grid.
+    A model of chips gives one class to each cell of its chip's size. Bands are taken by name. Raises
+    BadInputError when a scene lacks a band of the model or lies on another grid.
     """
     from eopipe.errors import BadInputError
     from eopipe.grid import same_grid
     from eopipe.models.predictor import predictor
     from eopipe.models.trained import read_trained
-    from eopipe.mosaic import probabilities as parts_of
-    from eopipe.mosaic import write_maps
+    from eopipe.mosaic import Look, write_answers
     from eopipe.store import Tiles
 
     trained = read_trained(model)
@@ -45,15 +55,13 @@ def predict(
             )
         if not same_grid(store.grid, stores[0].grid):
             raise BadInputError(f"scenes {stores[0].scene} and {store.scene} lie on different grids")
-    parts = parts_of(
+    look = Look(
         stores,
         trained.bands,
         trained.normaliser,
         predictor(trained, model, device, threads),
-        len(trained.classes),
         edge=window,
         halo=trained.architecture.reach if halo is None else halo,
         factor=trained.architecture.factor,
     )
-    scenes = [store.scene for store in stores]
-    write_maps(parts, stores[0].grid, trained.classes, classes, probabilities, scenes)
+    write_answers(look, trained, classes, probabilities)

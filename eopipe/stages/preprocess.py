@@ -41,10 +41,10 @@ def preprocess(
     BadInputError for a missing band or a wrong place, UsageError for an unknown mask, NoSpaceError for max_files.
     """
     from eopipe.grid import read_grid
+    from eopipe.layout import Layout
     from eopipe.scenes.item import bands as bands_of
     from eopipe.scenes.item import read_scene
     from eopipe.scenes.masks import mask_of
-    from eopipe.store import Layout
     from eopipe.warping.tiling import Recipe, write_tiles
 
     item = read_scene(scene)

@@ -1,7 +1,7 @@
 """Chips -> a trained model, through torchrun."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from eopipe.contract import Input, Knob, Option, Output
 
@@ -13,6 +13,10 @@ def train(
     statistics: Annotated[Path, Input("what the bands measure in the training chips", format="application/json")],
     model: Annotated[Path, Output("model", "weights (safetensors), model, history and metrics (JSON)", folder=True)],
     *,
+    task: Annotated[
+        Literal["segmentation", "classification", "regression"],
+        Option("what is learned: the class of each pixel, the class of most pixels of a chip, or each pixel's value"),
+    ] = "segmentation",
     init: Annotated[Path | None, Input("model by eopipe whose weights it begins with", folder=True, user=True)] = None,
     architecture: Annotated[str, Option("unet, convnext, temporal, or module:Class of your own")] = "unet",
     width: Annotated[int, Option("channels of the first level", ge=1)] = 16,
@@ -35,9 +39,12 @@ def train(
     weight_decay: Annotated[float, Option("decoupled weight decay", ge=0)] = 1e-2,
     warmup: Annotated[float, Option("share of the steps in which the learning rate rises", ge=0, le=1)] = 0.2,
     loss: Annotated[
-        Literal["cross_entropy", "focal", "dice", "lovasz"],
-        Option("what is made small; dice and lovasz are means over chips, not pixels"),
-    ] = "cross_entropy",
+        Literal["cross_entropy", "focal", "dice", "lovasz", "huber", "mse"] | None,
+        Option(
+            "what is made small: cross_entropy if not given, or huber in a regression; dice and lovasz are means over "
+            "chips, not pixels"
+        ),
+    ] = None,
     class_weights: Annotated[
         Literal["none", "balanced"], Option("balanced lets every class count alike in cross_entropy and focal")
     ] = "none",
@@ -45,7 +52,7 @@ def train(
         float, Option("decay a step of the average of the weights that is judged and published; 0 for none", ge=0, lt=1)
     ] = 0.0,
     patience: Annotated[
-        int, Option("epochs without a better val mIoU to stop after, with the best epoch's weights; 0: never", ge=0)
+        int, Option("epochs without a better val score to stop after, with the best epoch's weights; 0: never", ge=0)
     ] = 0,
     augment: Annotated[
         tuple[Literal["none", "symmetries", "brightness", "haze", "bands"], ...],
@@ -60,7 +67,10 @@ def train(
         Literal["fp32", "bf16", "fp16"], Option("bf16 and fp16 compute with autocast, fp16 with a loss scale")
     ] = "fp32",
     seed: Annotated[int, Option("seed of the weights, the order and the augmentation", ge=0)] = 0,
-    processes: Annotated[int, Option("processes on the node; plain DDP sums in their order", ge=1)] = 1,
+    processes: Annotated[int, Option("processes on a node; plain DDP sums in their order", ge=1)] = 1,
+    nodes: Annotated[
+        str, Option("nodes that train together: 2, or the fewest and the most of those that come and go: 1:4")
+    ] = "1",
     threads: Annotated[int, Option("threads of a process; more change the order of sums", ge=1)] = 1,
     deterministic: Annotated[
         bool, Option("the same weights whatever the number of processes: shards summed in a fixed order")
@@ -91,52 +101,17 @@ def train(
     views: Annotated[Path | None, Knob("folder of what track and profile write; beside the model if not given")] = None,
     tell_every_s: Annotated[float, Knob("seconds between two lines about the progress", gt=0)] = 30.0,
 ) -> None:
-    """Train a segmentation model on chips with torchrun and DDP.
+    """Train a model on chips with torchrun and DDP: of pixels, of whole chips, or of values.
 
     Interrupted, it goes on from its newest checkpoint when the same command runs again, and ends with the
     weights of an undisturbed run. Raises PreemptedError after a signal, DivergedError for a loss that is
     not finite.
     """
-    from eopipe.launching.job import Settings
+    given = dict(locals())
+    from eopipe.launching.job import KNOBS, Settings
     from eopipe.training.run import Sources, run
 
-    settings = Settings(
-        architecture=architecture,
-        width=width,
-        arguments=arguments,
-        freeze=freeze,
-        lora=lora,
-        loss=loss,
-        class_weights=class_weights,
-        schedule=schedule,
-        ema=ema,
-        patience=patience,
-        depth=depth,
-        epochs=epochs,
-        shuffle=shuffle,
-        window=window,
-        block=block,
-        batch=batch,
-        learning_rate=learning_rate,
-        weight_decay=weight_decay,
-        warmup=warmup,
-        augment=augment,
-        precision=precision,
-        seed=seed,
-        processes=processes,
-        threads=threads,
-        deterministic=deterministic,
-        shards=shards,
-        strategy=strategy,
-        accumulate=accumulate,
-        clip=clip,
-        compile=compile,
-        channels_last=channels_last,
-    )
-    knobs: dict[str, Any] = {"checkpoint_every": checkpoint_every, "keep": keep, "restarts": restarts}
-    knobs |= {"cache_mb": cache_mb, "workers": workers}
     seen = (views or model.parent / f"{model.name}.views").resolve()
-    knobs |= {"track": track, "profile": profile, "views": str(seen), "tell_every_s": tell_every_s}
     room = state or model.parent / f".{model.name}.state"
-    sources = Sources(tiles, labels, chips, statistics, init)
-    run(sources, model, settings, room, knobs | {"device": device, "timeout_s": timeout_s, "recompute": recompute})
+    knobs = {name: given[name] for name in KNOBS} | {"views": str(seen)}
+    run(Sources(tiles, labels, chips, statistics, init), model, Settings.of(given), room, knobs)

@@ -33,14 +33,14 @@ State = dict[str, dict[str, Tensor]]
 
 @dataclass(frozen=True)
 class Told:
-    """What a step measured over all workers: mean loss, norm of its gradient, and whether somebody asked to stop.
+    """What a step measured over all workers: mean loss, norm of its gradient, and the sum of wishes to stop.
 
     A step is left out where fp16 overflowed, so that the next one may try with a smaller scale.
     """
 
     loss: float
     steepness: float
-    stop: bool
+    stop: float
     left_out: bool = False
 
     @property
@@ -79,7 +79,7 @@ class Engine:
         loss, weight, stop = sums.tolist()
         # The sum over workers of what they learned from is known only now.
         mean = self._together.share / (self._factor(batch) * max(weight, 1e-12))
-        return self._update(Told(loss / max(weight, 1e-12), 0.0, stop > 0), mean, rate, nothing=not weight)
+        return self._update(Told(loss / max(weight, 1e-12), 0.0, stop), mean, rate, nothing=not weight)
 
     def _parts(self, batch: Batch) -> list[Batch]:
         """What goes through the model at once: virtual shards, or the passes of this worker's batch."""

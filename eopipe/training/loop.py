@@ -12,16 +12,16 @@ import torch
 from eopipe.checkpoints.checkpoint import Progress
 from eopipe.checkpoints.keeper import Keeper
 from eopipe.errors import DivergedError, PreemptedError
-from eopipe.feeding.feed import Batch, Feed, Wanted
+from eopipe.feeding.feed import Batch, Feed
 from eopipe.feeding.order import steps_per_epoch
+from eopipe.feeding.reading import Wanted
 from eopipe.launching.job import Job
-from eopipe.launching.signals import Stop
+from eopipe.launching.signals import RegroupedError, Stop
 from eopipe.launching.world import World
-from eopipe.store import NO_LABEL
 from eopipe.training.dealing import Numbers, deal
 from eopipe.training.engine import Engine, Told
 from eopipe.training.initial import begin, prepare
-from eopipe.training.metrics import confusion, scores
+from eopipe.training.judging import judge_of
 from eopipe.training.rehearsal import Fit
 from eopipe.training.schedule import learning_rate, stopped
 from eopipe.training.suspects import suspects
@@ -61,18 +61,24 @@ class Loop:
         if found := self.keeper.restore():
             self.now, state = found
             self.engine.load(state)
+        self.now.enter(self.world.size)
+        if self.world.first:
+            log.info("event=world size=%d step=%d", self.world.size, self.now.step)
         batches = waiting(self.feed.stream(self.wanted(self.now.step)))
         started = time.monotonic()
         with self.watch.open(self.now.step, self.steps, self.batch, self.engine):
             while not self.done:
-                self.learn(next(batches))
-                if self.now.step % self.per_epoch == 0:
+                if not self.unmeasured:
+                    self.learn(next(batches))
+                if self.unmeasured and not self.stop.agreed:
                     self.end_epoch(batches, time.monotonic() - started)
                     started = time.monotonic()
                 self.keep_safe()
 
     def wanted(self, step: int) -> Iterator[Wanted]:
         """All that this worker will ask for from a step on: its part of each step, and of each validation."""
+        if self.unmeasured:
+            yield from self.wanted_to_measure()
         for now in range(step, self.steps):
             epoch, turn = divmod(now, self.per_epoch)
             chosen = self.feed.order.step(epoch, turn, self.batch)
@@ -82,22 +88,32 @@ class Loop:
 
     def wanted_to_measure(self) -> list[Wanted]:
         """Validation chips of this worker, each wanted once in the whole world."""
+        return [wanted for group in self.groups() for wanted in group]
+
+    def groups(self) -> list[list[Wanted]]:
+        """What this worker judges of each global batch of validation chips; a small one may leave it nothing."""
         chosen = np.arange(self.feed.count("val"))
         groups = (chosen[start : start + self.batch] for start in range(0, len(chosen), self.batch))
-        return [Wanted("val", mine) for group in groups for mine in self.mine(group) if len(mine)]
+        return [[Wanted("val", mine) for mine in self.mine(group) if len(mine)] for group in groups]
 
     def mine(self, chosen: Numbers) -> list[Numbers]:
         """What this worker computes of some samples."""
         return deal(chosen, self.settings, self.world.rank, self.world.size)
 
     @property
+    def unmeasured(self) -> bool:
+        """Whether an epoch is over and not yet noted: its validation comes next, also after a resume."""
+        return len(self.now.history) < self.now.step // self.per_epoch
+
+    @property
     def done(self) -> bool:
-        """Whether all steps are taken, or no better epoch is waited for."""
-        return self.now.step >= self.steps or stopped(self.now.history, self.settings.patience)
+        """Whether all steps are taken and measured, or no better epoch is waited for."""
+        over = self.now.step >= self.steps or stopped(self.now.history, self.settings.patience)
+        return over and not self.unmeasured
 
     def learn(self, batch: Batch) -> None:
         """One step over the global batch."""
-        asked = torch.tensor(float(self.stop.asked), device=self.world.device)
+        asked = torch.tensor(self.stop.wish, device=self.world.device)
         rate = learning_rate(self.settings, self.now.step, self.steps)
         told = self.engine.step(batch, self.now.step, rate, asked)
         if not told.finite:
@@ -113,11 +129,13 @@ class Loop:
         return DivergedError(f"{said}; lower train.learning_rate, or look at {suspects(self.engine, self.feed, batch)}")
 
     def end_epoch(self, batches: Iterator[Batch], seconds: float) -> None:
-        """Measure on the validation chips and note the epoch."""
-        loss, self.now.losses = round(self.now.losses / self.per_epoch, 6), 0.0
-        rate = round(learning_rate(self.settings, self.now.step - 1, self.steps), 9)
+        """Measure on the validation chips and note the epoch; it stays unmeasured when a signal comes in between."""
         with phase("validation"):
             epoch, val = self.now.step // self.per_epoch, self.measure(batches)
+        if self.stop.agreed:
+            return
+        loss, self.now.losses = round(self.now.losses / self.per_epoch, 6), 0.0
+        rate = round(learning_rate(self.settings, self.now.step - 1, self.steps), 9)
         self.now.note({"epoch": epoch, "loss": loss, "learning_rate": rate, "val": val})
         self.watch.epoch(self.now.step, self.now.history[-1])
         if self.world.first:
@@ -127,20 +145,27 @@ class Loop:
             )
 
     def measure(self, batches: Iterator[Batch]) -> dict[str, Any] | None:
-        """Accuracy and mean IoU over the validation chips, each counted once whatever the world size."""
+        """Scores over the validation chips, each counted once whatever the world size.
+
+        It ends early, with nothing that counts, as soon as all workers know that one of them was asked to stop.
+        """
         if not self.feed.count("val"):
             return None
-        classes = self.job.architecture.classes
-        counts = np.zeros((classes, classes), np.int64)
+        judge = judge_of(self.job, self.feed.count("val"), self.world.device)
         with self.engine.judging() as model:
-            for _ in self.wanted_to_measure():
-                batch = next(batches)
-                found, there = model(batch.images_NCHW).argmax(1), batch.labels_NHW != NO_LABEL
-                self.watch.judged(batch, found)
-                counts += confusion(batch.labels_NHW[there].cpu().numpy(), found[there].cpu().numpy(), classes)
-        total = self.world.sum(torch.from_numpy(counts).to(self.world.device)).cpu().numpy()
-        told = scores(total, tuple(map(str, range(classes))))
-        return {"accuracy": told["accuracy"], "miou": told["miou"]}
+            for group in self.groups():
+                if self.asked_to_stop():
+                    return None
+                for _ in group:
+                    batch = next(batches)
+                    self.watch.judged(batch, judge.take(model(batch.images_NCHW), batch))
+        return judge.told(self.world)
+
+    def asked_to_stop(self) -> bool:
+        """Let all workers know whether one of them was asked to stop; a validation may last longer than a grace."""
+        wishes = torch.tensor(self.stop.wish, device=self.world.device)
+        self.stop.agreed = float(self.world.sum(wishes))
+        return self.stop.agreed > 0
 
     def keep_safe(self) -> None:
         """Write a checkpoint when it is due, at the end, and when a signal asks to stop."""
@@ -153,4 +178,5 @@ class Loop:
         if last or self.stop.agreed:
             self.keeper.finish()
         if self.stop.agreed and not last:
-            raise PreemptedError(f"stopped at step {self.now.step}, the state is saved; run the same command again")
+            stopped = PreemptedError if self.stop.ends else RegroupedError
+            raise stopped(f"stopped at step {self.now.step}, the state is saved; run the same command again")

@@ -1,8 +1,8 @@
 """Losses as a sum and the weight it stands for, so that sums and weights of parts add up to the mean of the whole.
 
-Cross entropy, focal and Huber loss are sums over pixels. Dice and Lovász-softmax are no sums over pixels: they
-are defined for each sample (chip) alone, and their weight is the number of samples. So the mean over a global
-batch is the same however its samples are dealt out to workers or micro-batches.
+Cross entropy, focal, Huber and squared loss are sums over pixels, or over chips where a chip has one label. Dice and
+Lovász-softmax are no sums over pixels: they are defined for each sample (chip) alone, and their weight is the number of
+samples. So the mean over a global batch is the same however its samples are dealt out to workers or micro-batches.
 """
 
 from collections.abc import Callable
@@ -12,26 +12,45 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from eopipe.models.tasks import of_chips, of_pixels
 from eopipe.store import NO_LABEL
 
 if TYPE_CHECKING:
     from eopipe.launching.job import Settings
 
-# Logits (N, class, H, W) and labels (N, H, W), 255 where there is none, to a sum and its weight (float64).
+# Outputs (N, channel, H, W) and labels (N, H, W), 255 or NaN where there is none, to a sum and its weight (float64).
 Loss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 GAMMA = 2.0
 
 
 def loss_of(settings: "Settings") -> Loss:
-    """The loss that the settings name, with the weights of the classes where they tell them."""
+    """The loss that the settings name, for their task, with the weights of the classes where they tell them."""
     weights = tuple(settings.weights)
     losses: dict[str, Loss] = {
         "cross_entropy": lambda logits, labels: cross_entropy(logits, labels, weights),
         "focal": lambda logits, labels: focal(logits, labels, weights),
         "dice": dice,
         "lovasz": lovasz,
+        "huber": huber,
+        "mse": squared,
     }
-    return losses[settings.loss]
+    return _of_task(losses[settings.loss], settings)
+
+
+def _of_task(loss: Loss, settings: "Settings") -> Loss:
+    """The loss of chips by the majority of their pixels, of values in deviations from their mean, or of pixels."""
+    if settings.task == "classification":
+        return lambda outputs, labels: loss(of_chips(outputs), majority(labels, outputs.shape[1])[:, None, None])
+    if settings.task == "regression":
+        mean, std = settings.target
+        return lambda outputs, labels: loss(_wide(of_pixels(outputs, labels)[:, 0]), (labels - mean) / std)
+    return lambda outputs, labels: loss(of_pixels(outputs, labels), labels)
+
+
+def majority(labels_NHW: Tensor, classes: int) -> Tensor:
+    """The class of most labelled pixels of each chip (N), the least number of equals; 255 where no pixel has one."""
+    counts_NC = torch.stack([(labels_NHW == number).flatten(1).sum(1) for number in range(classes)], 1)
+    return torch.where(counts_NC.any(1), counts_NC.argmax(1), NO_LABEL)
 
 
 def balanced(pixels: dict[str, int], classes: tuple[str, ...]) -> tuple[float, ...]:
@@ -104,6 +123,13 @@ def huber(found: Tensor, truth: Tensor, delta: float = 1.0) -> tuple[Tensor, Ten
     there = torch.isfinite(truth)
     safe = torch.where(there, truth, found.detach())
     return functional.huber_loss(found, safe.to(found), reduction="sum", delta=delta), there.sum().double()
+
+
+def squared(found: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
+    """Squared errors of values (any shape) where the truth is finite."""
+    there = torch.isfinite(truth)
+    safe = torch.where(there, truth, found.detach())
+    return functional.mse_loss(found, safe.to(found), reduction="sum"), there.sum().double()
 
 
 def _by_pixel(logits_NCHW: Tensor) -> Tensor:

@@ -1,5 +1,10 @@
-"""Scores from a confusion matrix; rows are the truth, columns what the map says."""
+"""Scores of classes from a confusion matrix (rows are the truth, columns the map), of values from sums of errors.
 
+Sums are taken here, and the tests hold torchmetrics against them: counts and the sums of whole chips add up to the same
+bits however many workers took them, which its states of single precision do not, and evaluate needs no torch.
+"""
+
+import math
 from typing import Any
 
 import numpy as np
@@ -28,6 +33,29 @@ def scores(counts: Confusion, classes: tuple[str, ...]) -> dict[str, Any]:
         "kappa": round((agreed - chance) / (1 - chance), 6) if total and chance < 1 else None,
         "confusion": counts.tolist(),
         "per_class": dict(zip(classes, rows, strict=True)),
+    }
+
+
+def value_sums(truth: npt.NDArray[Any], found: npt.NDArray[Any], about: float) -> npt.NDArray[np.float64]:
+    """What `value_scores` needs of values in one unit (n,): sums over them, the truth less `about`.
+
+    Number, errors, their sizes, their squares, truth, its squares. Sums of parts add up.
+    """
+    error, rest = found.astype(np.float64) - truth, truth.astype(np.float64) - about
+    return np.array([len(error), *(part.sum() for part in (error, np.abs(error), error**2, rest, rest**2))])
+
+
+def value_scores(sums: npt.NDArray[np.float64]) -> dict[str, float | None]:
+    """RMSE, MAE and bias (found less truth) in the unit of the values, and R²; None where undefined."""
+    count, error, size, square, truth, spread = map(float, sums)
+    if not count:
+        return dict.fromkeys(("rmse", "mae", "bias", "r2"))
+    varies = spread - truth**2 / count
+    return {
+        "rmse": round(math.sqrt(square / count), 6),
+        "mae": round(size / count, 6),
+        "bias": round(error / count, 6),
+        "r2": round(1 - square / varies, 6) if varies > 0 else None,
     }
 
 

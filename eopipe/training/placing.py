@@ -29,7 +29,9 @@ def blocks(model: nn.Module) -> list[nn.Module]:
 
 def place(model: nn.Module, settings: Settings, world: World) -> nn.Module:
     """Move a model to its device, and for FSDP2 deal its weights out to the workers, block by block."""
-    layout = torch.channels_last if settings.channels_last else torch.preserve_format
+    # FSDP2 (torch 2.13) deals out contiguous weights only; images of this layout are enough for a convolution.
+    innermost = settings.channels_last and settings.strategy != "fsdp"
+    layout = torch.channels_last if innermost else torch.preserve_format
     model = model.to(world.device, memory_format=layout)  # type: ignore[call-overload]
     if settings.strategy == "fsdp":
         mesh = init_device_mesh(world.device.type, (world.size,))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from eopipe.errors import NoSpaceError
+from eopipe.launching.failures import out_of_memory
 from eopipe.launching.job import Settings
 from eopipe.launching.world import World
 
@@ -34,9 +35,10 @@ class Fit:
             return replace(self, passes=min(2 * self.passes, largest))
         if not self.recompute:
             return replace(self, recompute=True)
-        if settings.deterministic:
-            less = f"{largest} chips, a shard of deterministic mode, do; raise train.shards from {settings.shards}"
-            raise NoSpaceError(f"the memory of a process does not hold what {less}")
+        if settings.deterministic and largest > 1:
+            less = f"{largest} chips, a shard of deterministic mode, do"
+            more = f"raise train.shards from {settings.shards}, to {settings.batch} at most"
+            raise NoSpaceError(f"the memory of a process does not hold what {less}; {more}")
         raise NoSpaceError("one chip alone does not fit into memory; lower train.width or split.chip")
 
 
@@ -45,14 +47,14 @@ def trouble(attempt: Callable[[], None], world: World, compiled: bool) -> tuple[
     memory = failed = False
     try:
         attempt()
-    except torch.OutOfMemoryError:
-        memory = True
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
         # The compiler's errors have no other class in common.
-        if not compiled:
+        memory = out_of_memory(error)
+        failed = compiled and not memory
+        if not memory and not failed:
             raise
-        log.warning("event=compile-failed reason=%r", str(error).strip().splitlines()[0])
-        failed = True
+        if failed:
+            log.warning("event=compile-failed reason=%r", str(error).strip().splitlines()[0])
     if memory and world.device.type == "cuda":
         torch.cuda.empty_cache()
     told = world.sum(torch.tensor([memory, failed], dtype=torch.float32, device=world.device))
@@ -64,8 +66,10 @@ def explained(step: int) -> Iterator[None]:
     """Say what to do when memory runs out in the middle of a training, where others wait for this worker."""
     try:
         yield
-    except torch.OutOfMemoryError as error:
+    except (RuntimeError, MemoryError) as error:
+        if not out_of_memory(error):
+            raise
         raise NoSpaceError(
             f"memory ran out at step {step}, though the first step had fit: something else takes it; "
-            "free it, or raise train.accumulate, and run the same command again"
+            "free it, or set train.recompute, and run the same command again"
         ) from error

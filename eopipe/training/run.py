@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import os
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,19 +17,23 @@ from eopipe.checkpoints.keeper import IDENTITY
 from eopipe.contract import stage
 from eopipe.errors import UsageError
 from eopipe.launching.failures import STATUS
-from eopipe.launching.job import Job, Settings
-from eopipe.launching.launch import command, launch
-from eopipe.launching.lease import fence, lease
+from eopipe.launching.group import Seat, seat
+from eopipe.launching.job import JOB, Job, Settings
+from eopipe.launching.launch import launch
+from eopipe.launching.lease import fence
+from eopipe.launching.rendezvous import locate, nodes_of
 from eopipe.models import Architecture
 from eopipe.models.trained import Trained, write_trained
 from eopipe.publish import digest, publish, read_json, write_json
 from eopipe.samples.audit import check_statistics
-from eopipe.samples.chips import Normaliser, pair
+from eopipe.samples.chips import Normaliser, pair, unit_of
 from eopipe.samples.cutting import sources_of
 from eopipe.samples.sampling import scenes_of
 from eopipe.samples.splits import read_split
 from eopipe.samples.statistics import normaliser, read_statistics
-from eopipe.training.initial import check_initial, prepare
+from eopipe.store import Tiles
+from eopipe.training.initial import check_initial, check_source, prepare, rehearse
+from eopipe.training.targets import settled
 from eopipe.watching.metrics import METRICS, payload
 
 log = logging.getLogger("eopipe")
@@ -47,32 +52,50 @@ class Sources:
 
 def run(sources: Sources, model: Path, settings: Settings, room: Path, knobs: dict[str, Any]) -> None:
     """Train in a state folder that is keyed by inputs and settings, then publish the model."""
+    if sources.init:
+        check_source(sources.init)
     pairs = pair(sources.tiles, sources.labels)
-    split = read_split(sources.chips)
-    scenes_of(split, pairs)
-    settings = replace(settings, weights=class_weights(settings, split, pairs[0][1].names))
-    told = read_statistics(sources.statistics)
-    check_statistics(told, split, [image for image, _ in pairs])
+    settings, split, normalise = read_inputs(sources, settings)
     state = (room / key(sources, settings)).resolve()
-    with lease(state) as token:
-        job = make_job(sources, state, split, normaliser(told, pairs[0][0].names), settings, knobs | {"token": token})
-        claim(sources, job)
-        job.write(state / "job.json")
-        line = command(state / "job.json", settings.processes, token, job.restarts)
-        launch(line, state / STATUS, settings.threads)
-        fence(state, token)
-        _publish(model, job, pairs[0][1].names, settings)
+    place = locate(os.environ, nodes_of(settings.nodes), state.name)
+    job = make_job(sources, state, split, normalise, settings, knobs)
+    with seat(state, place) as mine:
+        if mine.first:
+            _invite(sources, replace(job, token=mine.meeting.token), mine)
+        launch(mine, mine.geometry(settings.processes, job.restarts, job.timeout_s), settings.threads)
+        if not mine.first:
+            return
+        fence(state, mine.meeting.token)
+        _publish(model, job, pairs[0][1])
+        mine.done()
     # The model is published: a later run of the same training starts afresh and gives the same.
-    shutil.rmtree(state)
+    # Another node may still close its files there.
+    shutil.rmtree(state, ignore_errors=nodes_of(settings.nodes).most > 1)
     with suppress(OSError):
         room.rmdir()
 
 
-def class_weights(settings: Settings, split: dict[str, Any], classes: tuple[str, ...]) -> tuple[float, ...]:
-    """How much a pixel of each class counts, if not all alike."""
-    from eopipe.training.losses import balanced
+def _invite(sources: Sources, job: Job, mine: Seat) -> None:
+    """Make ready what the workers read, then let the other nodes in."""
+    state = Path(job.state)
+    claim(sources, job)
+    (state / STATUS).unlink(missing_ok=True)
+    job.write(state / JOB)
+    mine.open()
 
-    return balanced(split["pixels"]["train"], classes) if settings.class_weights == "balanced" else ()
+
+def read_inputs(sources: Sources, settings: Settings) -> tuple[Settings, dict[str, Any], Normaliser]:
+    """What the inputs tell a training: settings with what the labels decide, the split, how bands are normalised.
+
+    Raises BadInputError where the inputs do not belong together.
+    """
+    pairs = pair(sources.tiles, sources.labels)
+    split = read_split(sources.chips)
+    scenes_of(split, pairs)
+    told = read_statistics(sources.statistics)
+    check_statistics(told, split, [image for image, _ in pairs])
+    settings = settled(settings, split, pairs, told, sources.statistics)
+    return settings, split, normaliser(told, pairs[0][0].names)
 
 
 def key(sources: Sources, settings: Settings) -> str:
@@ -135,7 +158,7 @@ def make_job(
         raise UsageError("; ".join(wrong))
     sizes = (len(bands), len(classes), settings.width, settings.depth)
     architecture = Architecture(settings.architecture, *sizes, bands, settings.arguments)
-    prepare(architecture.build(), settings)
+    module = prepare(architecture.build(), settings)
     if settings.patience and not len(split["samples"]["val"]):
         raise UsageError("train.patience waits for a better epoch, but the split has no val chips; set it to 0")
     if sources.init:
@@ -145,6 +168,7 @@ def make_job(
             f"chips of {split['chip']} pixels cannot be halved {settings.depth} times; "
             f"choose split.chip as a multiple of {architecture.factor}, or a smaller train.depth"
         )
+    rehearse(module, architecture, split["chip"], settings.task)
     job = Job(
         tiles=tuple(str(p.resolve()) for p in sources.tiles),
         labels=tuple(str(p.resolve()) for p in sources.labels),
@@ -163,16 +187,20 @@ def make_job(
     return job
 
 
-def _publish(model: Path, job: Job, classes: tuple[str, ...], settings: Settings) -> None:
+def _publish(model: Path, job: Job, labels: Tiles) -> None:
     from safetensors.torch import load_file
 
     from eopipe.models.lora import merged
 
+    settings = job.settings
     last = steps(Path(job.state))[-1]
     chosen = (best(Path(job.state)) if settings.patience else None) or last
     weights = merged(load_file(chosen / f"{'ema' if settings.ema else 'model'}.safetensors"))
-    trained = Trained(job.architecture, job.bands, classes, job.normaliser, job.chip)
-    history = read_json(last / "state.json")["history"]
+    what = (settings.task, settings.target, unit_of(labels))
+    trained = Trained(job.architecture, job.bands, labels.names, job.normaliser, job.chip, *what)
+    reached = read_json(last / "state.json")
+    # Without virtual shards another world gives other weights.
+    worlds = [] if settings.deterministic or len(reached["worlds"]) == 1 else reached["worlds"]
     with publish(model, folder=True) as draft:
-        write_trained(draft, trained, weights, history, settings.deciding())
+        write_trained(draft, trained, weights, reached["history"], settings.deciding(), worlds)
         (draft / METRICS).write_bytes(payload(Path(job.state) / METRICS))

@@ -3,6 +3,8 @@
 import math
 from typing import TYPE_CHECKING, Any
 
+from eopipe.checkpoints.checkpoint import judged
+
 if TYPE_CHECKING:
     from eopipe.launching.job import Settings
 
@@ -32,8 +34,8 @@ def share(schedule: str, done: float) -> float:
 
 
 def best(history: list[Any]) -> int | None:
-    """The place in the history of the epoch with the highest validation mIoU, the first of equals; None without any."""
-    scores = [(row.get("val") or {}).get("miou") for row in history]
+    """The place in the history of the best epoch on the validation chips, the first of equals; None without any."""
+    scores = [judged(row.get("val")) for row in history]
     known = [(score, -place) for place, score in enumerate(scores) if score is not None]
     return -max(known)[1] if known else None
 

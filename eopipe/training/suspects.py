@@ -3,7 +3,8 @@
 import numpy as np
 import torch
 
-from eopipe.feeding.feed import Batch, Feed, Wanted
+from eopipe.feeding.feed import Batch, Feed
+from eopipe.feeding.reading import Wanted
 from eopipe.training.dealing import Numbers, cut
 from eopipe.training.engine import Engine
 

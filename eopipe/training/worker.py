@@ -4,20 +4,23 @@ import logging
 import os
 import signal
 import sys
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eopipe.errors import PreemptedError
 from eopipe.launching.failures import STATUS, Failure, classify, note, noted
 from eopipe.launching.job import Job, read_job
-from eopipe.launching.signals import Stop
+from eopipe.launching.signals import RegroupedError, Stop
 from eopipe.launching.world import agent, attempt, die_with_parent, end, join
 
 if TYPE_CHECKING:
     from eopipe.training.loop import Loop
 
 log = logging.getLogger("eopipe")
+# An agent knows by then that a node came or went.
+REGROUP_S = 20.0
 
 
 def main() -> int:
@@ -35,6 +38,9 @@ def main() -> int:
     loop: list[Loop] = []
     try:
         _train(job, stop, loop)
+    except RegroupedError:
+        stop.await_agent(REGROUP_S)
+        return PreemptedError.code
     except Exception as error:  # noqa: BLE001 - every error is told in status.json
         return _failed(error, job, stop, loop[0] if loop else None)
     return 0
@@ -46,7 +52,9 @@ def _train(job: Job, stop: Stop, made: "list[Loop]") -> None:
     from eopipe.training.loop import Loop
 
     made.append(Loop(job, world, stop))
-    made[0].run()
+    # A reader that hangs may not hear that its worker is gone.
+    with closing(made[0].feed):
+        made[0].run()
 
 
 def _failed(error: Exception, job: Job, stop: Stop, loop: "Loop | None") -> int:
@@ -60,6 +68,8 @@ def _failed(error: Exception, job: Job, stop: Stop, loop: "Loop | None") -> int:
     if found.kind in {"bug", "memory", "reader"}:
         log.error("event=failed kind=%s step=%d", found.kind, step, exc_info=error)
     told = note(Path(job.state) / STATUS, told)
+    if told.kind == "lost" and job.settings.nodes != "1":
+        stop.await_agent(REGROUP_S)
     if told.final:
         return _give_up(told)
     log.warning("event=failed kind=%s step=%d reason=%r", told.kind, step, told.reason)

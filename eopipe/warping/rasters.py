@@ -30,8 +30,8 @@ SETTINGS: dict[str, Any] = {
 
 
 @contextmanager
-def warped(band: Band, grid: "GeoBox", resampling: Resampling, where: str) -> Iterator[Any]:
-    """Open a band as it would look on the grid; reading a window decodes only what it needs.
+def warped(band: Band, grid: "GeoBox", resampling: Resampling, where: str, dtype: str | None = None) -> Iterator[Any]:
+    """Open a band as it would look on the grid, in the file's type or another; a window decodes only what it needs.
 
     GDAL takes the direct path without interpolation where the pixels coincide.
     Raises IntegrityError for a file that cannot be read, BadInputError for one without a place.
@@ -57,6 +57,7 @@ def warped(band: Band, grid: "GeoBox", resampling: Resampling, where: str) -> It
                 src_nodata=nodata,
                 # Without a nodata value only an alpha band tells what lies beyond the file.
                 add_alpha=nodata is None,
+                dtype=dtype,
                 # The approximation of GDAL may be an eighth of a pixel off.
                 tolerance=1e-6,
             )

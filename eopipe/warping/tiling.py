@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from eopipe.errors import BadInputError
+from eopipe.layout import Layout, Part, Sink, check_files, parts
 from eopipe.scenes.item import Band, Item, scene_name
 from eopipe.scenes.masks import Mask
-from eopipe.store import Layout, Part, Sink, add_array, check_files, new_store, parts
+from eopipe.store import add_array, new_store
 from eopipe.warping.blocks import There, Values, Window
 from eopipe.warping.kernels import Resampling
 from eopipe.warping.placing import Placer, Reader

@@ -1,6 +1,8 @@
 """Chips beside their labels and what the model finds, as one PNG."""
 
+from functools import partial
 from io import BytesIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,16 +17,23 @@ Bytes = npt.NDArray[np.uint8]
 
 def png(
     images_NCHW: npt.NDArray[np.float32],
-    truth_NHW: npt.NDArray[np.int64],
-    found_NHW: npt.NDArray[np.int64],
+    truth_NHW: npt.NDArray[Any],
+    found_NHW: npt.NDArray[Any],
     bands: tuple[str, ...],
     no_label: int,
 ) -> bytes:
-    """Rows of chip, label and prediction, each (H, W), for the first chips of a batch; `bands` names the channels."""
+    """Rows of chip, label and prediction, each (H, W), for the first chips of a batch; `bands` names the channels.
+
+    Labels are class numbers, or values (float) that become greys between the lowest and the highest of the batch.
+    """
     from PIL import Image
 
+    if truth_NHW.dtype.kind == "f":
+        draw = partial(shade, low=float(np.nanmin(truth_NHW)), high=float(np.nanmax(truth_NHW)))
+    else:
+        draw = partial(paint, no_label=no_label)
     rows = [
-        _row(natural(image, bands), paint(truth, no_label), paint(found, no_label))
+        _row(natural(image, bands), draw(truth), draw(found))
         for image, truth, found in list(zip(images_NCHW, truth_NHW, found_NHW, strict=True))[:MOST]
     ]
     file = BytesIO()
@@ -45,6 +54,14 @@ def natural(image_CHW: npt.NDArray[np.float32], bands: tuple[str, ...]) -> Bytes
     low, high = np.percentile(picked, (2, 98))
     stretched: Bytes = (np.clip((picked - low) / max(float(high - low), 1e-9), 0, 1) * 255).astype(np.uint8)
     return stretched
+
+
+def shade(values_HW: npt.NDArray[np.float32], low: float, high: float) -> Bytes:
+    """A grey from dark to light for each value between two, (H, W, 3); black where there is none."""
+    share = np.clip((np.nan_to_num(values_HW, nan=low) - low) / max(high - low, 1e-9), 0, 1)
+    grey = np.where(np.isfinite(values_HW), 2 * NOTHING + share * (255 - 2 * NOTHING), 0)
+    shaded: Bytes = np.repeat(grey.astype(np.uint8)[..., None], 3, axis=2)
+    return shaded
 
 
 def paint(classes_HW: npt.NDArray[np.int64], no_label: int) -> Bytes:

@@ -13,10 +13,10 @@ FILES = sorted((ROOT / "eopipe").rglob("*.py"))
 RULES = [ROOT / "Snakefile", *sorted((ROOT / "workflow/rules").glob("*.smk"))]
 # A ratchet: the figures may only fall.
 MOST_FUNCTION, MEDIAN_FUNCTION = 44, 8
-MOST_FILE, MEDIAN_FILE = 300, 100
+MOST_FILE, MEDIAN_FILE = 300, 95
 MOST_RULE, MOST_RULE_FILE_PYTHON = 43, 60
 # This one may only rise; the house wants 1.
-LEAST_TESTS = 0.7
+LEAST_TESTS = 0.8
 
 
 def functions() -> dict[str, int]:
@@ -27,7 +27,7 @@ def functions() -> dict[str, int]:
             if isinstance(node, ast.FunctionDef):
                 body = node.body[1:] if ast.get_docstring(node) else node.body
                 first = min((n.lineno for n in body), default=node.end_lineno or 0)
-                sizes[f"{path.name}:{node.name}"] = (node.end_lineno or first) - first + 1
+                sizes[f"{path}:{node.lineno}"] = (node.end_lineno or first) - first + 1
     return sizes
 
 
@@ -39,7 +39,7 @@ def test_functions_stay_small() -> None:
 
 
 def test_files_stay_small() -> None:
-    sizes = {path.name: len(path.read_text().splitlines()) for path in FILES}
+    sizes = {str(path): len(path.read_text().splitlines()) for path in FILES}
     worst = max(sizes, key=lambda name: sizes[name])
     assert sizes[worst] <= MOST_FILE, worst
     assert statistics.median(sizes.values()) <= MEDIAN_FILE

@@ -1,7 +1,7 @@
 """Ranks of a training as forks of one process that has loaded torch: a restart costs a tenth of a second.
 
-`python forks.py JOB SEED EVENTS` disturbs a training at that many random moments and runs it again after each, as
-torchrun and a scheduler would; it prints what it did.
+`python forks.py JOB SEED EVENTS [MOMENT]` disturbs a training at that many moments and runs it again after each, as
+torchrun and a scheduler would; it prints what it did. A moment is any, a save, or a validation.
 """
 
 import os
@@ -13,14 +13,21 @@ import time
 from pathlib import Path
 
 import torch
+from odd_models import JUDGING, JUDGING_S
 
-from eopipe.checkpoints.checkpoint import steps
+from eopipe.checkpoints.checkpoint import restore, steps
 from eopipe.launching.failures import STATUS
 from eopipe.launching.job import read_job
 from eopipe.training import loop, worker
 
 RANKS = 2
-EVENTS = ("kill 0", "kill 1", "kill all", "TERM", "USR1", "INT")
+EVENTS = {
+    "any": ("kill 0", "kill 1", "kill all", "TERM", "USR1", "INT"),
+    "save": ("kill all", "kill all", "kill 0", "TERM"),
+    "validation": ("TERM", "USR1", "INT"),
+}
+# A validation takes longer than a signal may: 6 batches.
+SLOW_S = 5.0
 
 
 def start(job: str) -> list[int]:
@@ -47,6 +54,20 @@ def start(job: str) -> list[int]:
 def newest(state: Path) -> int:
     found = steps(state)
     return int(found[-1].name[5:]) if found else 0
+
+
+def whole(state: Path) -> int:
+    """The step of the checkpoint that a resume begins from; 0 for none."""
+    found = restore(state)
+    return found[0].step if found else 0
+
+
+def has_come(moment: str, state: Path, at: int) -> bool:
+    if moment == "save":
+        return any(newest(state) and path.name.endswith(".safetensors") for path in state.glob(".step-*/step-*/*"))
+    if moment == "validation":
+        return Path(os.environ[JUDGING]).exists()
+    return newest(state) >= at
 
 
 def disturb(event: str, pids: list[int]) -> None:
@@ -76,14 +97,16 @@ def alive(pids: list[int]) -> bool:
 
 
 def main() -> int:
-    path, seed, events = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    path, seed, events, moment = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), (*sys.argv[4:], "any")[0]
     draw, state = random.Random(seed), Path(read_job(Path(path)).state)
-    done = 0
-    while done < events:
+    os.environ |= {JUDGING: str(state / "judging"), JUDGING_S: str(SLOW_S if moment == "validation" else 0)}
+    for turn in range(events):
         (state / STATUS).unlink(missing_ok=True)
-        pids, event, at = start(path), draw.choice(EVENTS), newest(state) + draw.choice((0, 1, 1, 2))
-        while newest(state) < at and alive(pids):
-            time.sleep(0.002)
+        Path(os.environ[JUDGING]).unlink(missing_ok=True)
+        kinds, before, at = EVENTS[moment], whole(state), newest(state) + draw.choice((0, 1, 1, 2))
+        pids, event = start(path), draw.choice(kinds) if moment == "any" else kinds[turn % len(kinds)]
+        while not has_come(moment, state, at) and alive(pids):
+            time.sleep(0.001)
         time.sleep(draw.uniform(0, 0.05))
         assert alive(pids), "it ended by itself"
         disturb(event, pids)
@@ -91,8 +114,10 @@ def main() -> int:
             # The one that is left waits for the other; torchrun would end it.
             assert event.startswith("kill"), f"alive 25 s after {event}"
             disturb("kill", pids)
-        done += 1
-        print(event, newest(state), *codes(pids), flush=True)
+        ended = codes(pids)
+        assert whole(state) >= before, f"{event} lost a checkpoint that was there"
+        print(event, whole(state), *ended, flush=True)
+    os.environ[JUDGING_S] = "0"
     (state / STATUS).unlink(missing_ok=True)
     ended = codes(start(path))
     print("end", newest(state), *ended, flush=True)

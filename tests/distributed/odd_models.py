@@ -1,6 +1,9 @@
 """Models that make training hard: random, with statistics of the batch, hungry for memory, or poisoned."""
 
+import os
+import time
 from functools import partial
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +12,8 @@ from torch.nn import functional
 from eopipe.models.unet import UNet
 
 BRIGHT = 4.0
+# The file that a slow model makes when it judges, and how long it takes a batch.
+JUDGING, JUDGING_S = "EOPIPE_TEST_JUDGING", "EOPIPE_TEST_JUDGING_S"
 
 
 class Dropping(UNet):
@@ -47,9 +52,49 @@ class Keeping(UNet):
         return super().forward(x_NCHW)
 
 
+class Heavy(UNet):
+    """A U-Net whose checkpoints take a while to write."""
+
+    def __init__(self, bands: int, classes: int, width: int, depth: int) -> None:
+        super().__init__(bands, classes, width, depth)
+        self.register_buffer("ballast", torch.zeros(2_000_000))
+
+
+class SlowJudge(UNet):
+    """A U-Net that takes its time when it judges, and says so."""
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        if not self.training and JUDGING in os.environ:
+            Path(os.environ[JUDGING]).touch()
+            time.sleep(float(os.environ[JUDGING_S]))
+        return super().forward(x_NCHW)
+
+
 class Poisoned(UNet):
     """A U-Net whose result is not finite for chips with a very bright pixel (here: 4 standard deviations)."""
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         bright = (x_NCHW.amax((1, 2, 3), keepdim=True) > BRIGHT).float()
         return super().forward(x_NCHW) / (1 - bright)
+
+
+class Paused(nn.Module):
+    """A small model that rests in each pass for as long as the file that PAUSE names is there."""
+
+    def __init__(self, bands: int, classes: int, width: int, depth: int) -> None:
+        super().__init__()
+        self.layers = nn.Conv2d(bands, classes, 3, padding=1)
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        if Path(os.environ.get("PAUSE", "/nowhere")).exists():
+            time.sleep(0.5)
+        return self.layers(x_NCHW)
+
+
+class Picky(UNet):
+    """A U-Net for one size of images, as a vision transformer with positions is."""
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        if x_NCHW.shape[-1] != 32:
+            raise AssertionError("only 32 x 32 here\nsee the paper")
+        return super().forward(x_NCHW)

@@ -1,6 +1,7 @@
-"""What befalls a training from outside: killed and stopped workers, signals to the agent, a full disk, lost readers."""
+"""What befalls a training from outside: killed and stopped workers, signals to the agent, failures for good."""
 
 import os
+import random
 import signal
 import time
 from pathlib import Path
@@ -9,22 +10,45 @@ import pytest
 from trainings import Training, agent, payload, ranks
 
 from eopipe.launching.failures import noted
+from eopipe.launching.launch import STOP_WITHIN_S
+from eopipe.watching.metrics import read
+
+KILLS, AGAIN_WITHIN_S = 3, 15
 
 
-def test_a_killed_worker_is_started_again_within_fifteen_seconds_and_nothing_changes(
+def first_step_after(training: Training, moment: float) -> float:
+    """When the journal noted the first step that workers took which started after a moment (seconds since 1970)."""
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        events = [event for path in training.state.glob("*/metrics.jsonl") for event in read(path)]
+        at = next((n for n, event in enumerate(events) if event["event"] == "resume" and event["time"] > moment), None)
+        times = [event["time"] for event in events[at:] if event["event"] == "step"] if at is not None else []
+        if times:
+            return min(times)
+        time.sleep(0.02)
+    raise TimeoutError("no step was taken")
+
+
+def test_t01_a_worker_killed_again_and_again_takes_its_next_step_within_fifteen_seconds_and_nothing_changes(
     training: Training, undisturbed: dict[str, bytes]
 ) -> None:
-    process = training.start()
-    training.wait_for_step(9, process)
-    before = training.newest()
-    os.kill(ranks(training.folder)[-1], signal.SIGKILL)
-    sent = time.monotonic()
+    draw, before, started = random.Random(5), [], time.time()
+    process = training.start("--checkpoint-every", "1")
+    training.wait_for_step(1, process)
+    # On a machine that is busy with other things, no longer than a start takes there.
+    bound = max(AGAIN_WITHIN_S, time.time() - started)
+    for _ in range(KILLS):
+        training.wait_for_step(training.newest() + draw.randint(1, 4), process)
+        before.append(training.newest())
+        sent = time.time()
+        os.kill(draw.choice(ranks(training.folder)), signal.SIGKILL)
+        assert first_step_after(training, sent) - sent < bound
     _, told = process.communicate(timeout=120)
     assert process.returncode == 0, told
-    assert time.monotonic() - sent < 60
     resumed = [int(line.partition("step=")[2]) for line in told.splitlines() if line.startswith("event=resume")]
-    assert len(resumed) == 1
-    assert resumed[0] >= before, "no more than what came after the newest checkpoint is lost"
+    assert len(resumed) == KILLS
+    # No more than what came after the newest checkpoint is lost.
+    assert all(now >= then for now, then in zip(resumed, before, strict=True))
     assert payload(training.model) == undisturbed
 
 
@@ -63,10 +87,22 @@ def test_no_worker_outlives_a_killed_agent(training: Training) -> None:
     assert process.returncode == 75, told
 
 
-def test_a_hung_worker_is_noticed_and_the_training_goes_on(training: Training, undisturbed: dict[str, bytes]) -> None:
-    process = training.start("--timeout-s", "15")
-    training.wait_for_step(6, process)
-    os.kill(ranks(training.folder)[-1], signal.SIGSTOP)
+SILENT_S = 15
+
+
+def test_t06_a_hung_worker_is_noticed_in_time_and_the_training_goes_on(
+    training: Training, undisturbed: dict[str, bytes]
+) -> None:
+    started = time.monotonic()
+    process = training.start("--timeout-s", str(SILENT_S))
+    training.wait_for_step(3, process)
+    slack = max(10, time.monotonic() - started)
+    hung = ranks(training.folder)[-1]
+    os.kill(hung, signal.SIGSTOP)
+    sent, bound = time.monotonic(), SILENT_S + STOP_WITHIN_S + slack
+    while hung in ranks(training.folder) and time.monotonic() < sent + 2 * bound:
+        time.sleep(0.1)
+    assert time.monotonic() - sent < bound
     _, told = process.communicate(timeout=150)
     assert process.returncode == 0, told
     assert "kind=hung" in told
@@ -81,7 +117,9 @@ def test_what_cannot_be_healed_is_not_tried_again(training: Training, tmp_path: 
         "    def __init__(self, bands, classes, width, depth):\n"
         "        super().__init__(bands, classes, 1)\n"
         "    def forward(self, x):\n"
-        "        raise BadInputError('tile 7 is empty; fetch it again')\n"
+        "        if self.training:\n"
+        "            raise BadInputError('tile 7 is empty; fetch it again')\n"
+        "        return super().forward(x)\n"
     )
     paths = f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"
     done = training.run("--architecture", "broken:Broken", PYTHONPATH=paths)

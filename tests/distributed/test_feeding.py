@@ -1,13 +1,14 @@
-"""Processes that read chips change no byte of a model, and one that is killed costs no training."""
+"""Processes that read chips change no byte of a model, and one that is killed or hangs costs no training."""
 
 import os
 import signal
 import time
 from pathlib import Path
 
+import pytest
 from trainings import Training, payload, workers
 
-READERS = ("--workers", "1")
+READERS = ("--workers", "1", "--timeout-s", "40")
 
 
 def readers(folder: Path) -> list[int]:
@@ -23,8 +24,15 @@ def readers(folder: Path) -> list[int]:
     return found
 
 
-def test_a_killed_reader_is_started_again_and_the_model_has_the_bytes_of_a_training_without_readers(
-    training: Training, undisturbed: dict[str, bytes]
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (signal.SIGKILL, "a process that reads chips was killed by signal 9"),
+        (signal.SIGSTOP, "a process that reads chips is stuck for 20 s at "),
+    ],
+)
+def test_t19_a_lost_or_stuck_reader_is_started_again_and_the_model_is_that_of_a_training_without_readers(
+    training: Training, undisturbed: dict[str, bytes], number: int, said: str
 ) -> None:
     process = training.start(*READERS)
     until = time.monotonic() + 120
@@ -32,9 +40,9 @@ def test_a_killed_reader_is_started_again_and_the_model_has_the_bytes_of_a_train
     while len(found := readers(training.folder)) < 2 and process.poll() is None and time.monotonic() < until:
         time.sleep(0.01)
     assert len(found) == 2
-    os.kill(found[0], signal.SIGKILL)
+    os.kill(found[0], number)
     _, told = process.communicate(timeout=240)
     assert process.returncode == 0, told
-    assert "a process that reads chips was killed by signal 9" in told
+    assert said in told
     assert payload(training.model) == undisturbed
     assert not readers(training.folder)

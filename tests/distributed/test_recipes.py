@@ -1,6 +1,9 @@
 """Losses, averages, early stops, changes of light and other models, from the command line to the map."""
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +14,7 @@ from trainings import Data, Training, payload, run_stage
 
 from eopipe.training.schedule import best
 
+HERE = Path(__file__).parent
 RICH = ("--epochs", "4", "--width", "8", "--loss", "lovasz", "--ema", "0.9", "--patience", "2")
 RICH += ("--augment", "symmetries", "brightness", "haze", "bands", "--schedule", "linear", "--checkpoint-every", "2")
 
@@ -79,13 +83,43 @@ def test_other_models_go_all_the_way_to_the_map(training: Training, words: tuple
     assert load_file(other.model / "model.safetensors")
 
 
+SEGFORMER = ("hidden_sizes=[8,16,16,16]", "depths=[1,1,1,1]", "sr_ratios=[1,1,1,1]", "decoder_hidden_size=16")
+
+
+def test_a_model_of_transformers_goes_frozen_with_low_rank_changes_to_the_map(training: Training) -> None:
+    pytest.importorskip("transformers")
+    pytest.importorskip("peft")
+    words = ("--architecture", "transformers:SegformerForSemanticSegmentation", "--arguments", *SEGFORMER)
+    asked = ("--epochs", "1", *words, "--freeze", "segformer.", "--lora", "2")
+    other = replace(training, settings=asked)
+    done = other.run()
+    assert done.returncode == 0, done.stderr
+    names = load_file(other.model / "model.safetensors")
+    assert any(name.startswith("model.segformer.") for name in names)
+    assert not any("lora" in name for name in names)
+    to_the_map(other)
+
+
+def to_the_map(training: Training) -> None:
+    """Predict and export as a user does, each as a process of its own."""
+    tiles, folder = training.data.tiles[0], training.folder
+    maps = ("--classes", folder / "classes.tif", "--probabilities", folder / "probabilities.tif")
+    checked = ("--onnx", folder / "model.onnx", "--check", folder / "export.json")
+    for stage, made in (("predict", maps), ("export", checked)):
+        words = [sys.executable, "-m", "eopipe", stage, "--model", training.model, "--tiles", tiles, *made]
+        done = subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=180, check=False)
+        assert done.returncode == 0, done.stderr
+
+
 def test_what_cannot_be_trained_is_refused_before_it_starts(training: Training) -> None:
     for words, why in (
         (("--freeze", "encoder"), "train.freeze names encoder"),
         (("--arguments", "size=tiny"), "UNet does not take size; it takes bands, classes, width, depth"),
         (("--architecture", "convnext", "--arguments", "size=huge"), "there is no convnext of size huge"),
+        (("--architecture", "torch.nn:Identity"), "gives (1, 4, 16, 16) instead of (1, 2, 16, 16)"),
+        (("--architecture", "odd_models:Picky"), "fails with a chip of 4 bands and 16 x 16 pixels: only 32 x 32 here"),
     ):
-        done = replace(training, settings=words).run()
+        done = replace(training, settings=words).run(PYTHONPATH=f"{HERE}:{os.environ.get('PYTHONPATH', '')}")
         assert done.returncode == 2
         assert why in done.stderr
 

@@ -1,4 +1,4 @@
-"""Exact resume: disturbed at twenty-four random moments, a training ends with the bytes of an undisturbed one."""
+"""Exact resume: disturbed at random, in a save or in a validation, a training ends with the bytes of a calm one."""
 
 import subprocess
 import sys
@@ -12,8 +12,8 @@ from eopipe.checkpoints.checkpoint import steps
 HERE = Path(__file__).parent
 
 
-def forks(job: Path, seed: int, events: int) -> list[str]:
-    words = [sys.executable, str(HERE / "forks.py"), str(job), str(seed), str(events)]
+def forks(job: Path, seed: int, events: int, moment: str = "any") -> list[str]:
+    words = [sys.executable, str(HERE / "forks.py"), str(job), str(seed), str(events), moment]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.splitlines()
@@ -21,6 +21,31 @@ def forks(job: Path, seed: int, events: int) -> list[str]:
 
 def last(job: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in steps(job.parent)[-1].iterdir()}
+
+
+def test_t05_t07_a_training_killed_or_stopped_in_its_saves_loses_no_checkpoint_and_no_bit(
+    data: Data, tmp_path: Path
+) -> None:
+    asked = {"architecture": "odd_models:Heavy", "epochs": 1, "batch": 32}
+    once, often = (prepare(data, tmp_path / name, **asked) for name in ("once", "often"))
+    forks(once, 0, 0)
+    # Each of seven kills and signals comes while a file of a checkpoint is half written.
+    told = forks(often, 3, 7, "save")
+    assert [line.split()[0] for line in told].count("kill") >= 5
+    assert last(often) == last(once)
+
+
+def test_t04_a_signal_in_a_long_validation_is_noticed_between_its_batches_and_nothing_changes(
+    data: Data, tmp_path: Path
+) -> None:
+    asked = {"architecture": "odd_models:SlowJudge", "epochs": 2, "batch": 16}
+    once, often = (prepare(data, tmp_path / name, **asked) for name in ("once", "often"))
+    forks(once, 0, 0)
+    told = [line.split() for line in forks(often, 4, 3, "validation")]
+    # The state is that of the last step of the epoch, whose validation is repeated.
+    assert [(event, codes) for event, _, *codes in told[:3]] == [(e, ["75", "75"]) for e in ("TERM", "USR1", "INT")]
+    assert len({step for _, step, *_ in told[:3]}) == 1
+    assert last(often) == last(once)
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -7,6 +7,7 @@ from worlds import GOLDEN, trained
 
 SIZES = (1, 2, 4)
 EXACT = ("plain", "fsdp", "accumulated", "fsdp-accumulated", "recomputed", "channels-last", "hungry", "deterministic")
+EXACT += ("fsdp-hungry", "averaged", "fsdp-averaged")
 # Sums in another order differ by 1e-7 of their value; AdamW lets that grow over 20 steps.
 TOLERANCE = 2e-5
 
@@ -41,8 +42,18 @@ def test_the_state_of_two_fsdp_workers_goes_on_in_one_with_or_without_fsdp(name:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_out_of_memory_leads_to_more_passes_over_the_same_batch(size: int) -> None:
-    assert trained()[size]["hungry"]["passes"] == 8 // size
+def test_the_average_of_the_weights_is_the_same_in_ddp_and_fsdp(size: int) -> None:
+    one, whole, parts = (
+        trained()[n][name]["averages"] for n, name in ((1, "averaged"), (size, "averaged"), (size, "fsdp-averaged"))
+    )
+    assert whole == pytest.approx(one, rel=TOLERANCE, abs=TOLERANCE)
+    assert parts == pytest.approx(one, rel=TOLERANCE, abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", ["hungry", "fsdp-hungry"])
+def test_out_of_memory_leads_to_more_passes_over_the_same_batch(size: int, name: str) -> None:
+    assert trained()[size][name]["passes"] == 8 // size
     assert "event=out-of-memory" in trained()[size]["log"]["text"]
 
 

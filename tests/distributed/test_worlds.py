@@ -5,13 +5,17 @@ import re
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from odd_models import BRIGHT
+from safetensors.numpy import load_file
 from trainings import Data, Training, payload, workers
 from worlds import WAYS, trained
 
-from eopipe.feeding.feed import Feed, Wanted
+from eopipe.feeding.feed import Feed
+from eopipe.feeding.reading import Wanted
+from eopipe.launching.failures import noted
 from eopipe.launching.job import read_job
 
 SIZES = (1, 2, 4)
@@ -55,12 +59,13 @@ def test_recomputed_activations_change_no_bit() -> None:
 def test_a_shard_that_does_not_fit_is_refused_instead_of_changing_the_weights(size: int) -> None:
     run = trained()[size]["deterministic-hungry"]
     assert run["error"] == "NoSpaceError"
-    assert "raise train.shards from 4" in run["reason"]
+    assert "raise train.shards from 4, to 8 at most" in run["reason"]
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_t14_a_step_without_any_label_changes_nothing(size: int) -> None:
-    losses = trained()[size]["ignored"]["losses"]
+@pytest.mark.parametrize("name", ["ignored", "deterministic-ignored"])
+def test_t14_a_step_without_any_label_changes_nothing(size: int, name: str) -> None:
+    losses = trained()[size][name]["losses"]
     assert losses[3] == 0
     assert losses[4] > 0
 
@@ -105,6 +110,13 @@ def test_t13_a_loss_that_is_not_finite_names_step_and_chips(
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     done = training.run("--architecture", "odd_models:Poisoned", "--processes", processes)
     assert done.returncode == 7, done.stderr
+    assert done.stderr.count("event=failed") == 0
+    assert "event=resume" not in done.stderr, "it is not tried again"
+    failure = noted(next(training.state.glob("*/status.json")))
+    assert failure is not None
+    assert (failure.kind, failure.attempt, failure.final) == ("diverged", 0, True)
+    for weights in training.state.glob("*/step-*/*.safetensors"):
+        assert all(np.isfinite(value).all() for value in load_file(weights).values())
     told = done.stderr.splitlines()[-1]
     named = re.findall(r"(S2_ROMANIA_\d+) \(row (\d+), column (\d+)\)", told)
     assert re.search(r"at step \d+;", told)

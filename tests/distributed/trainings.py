@@ -4,8 +4,9 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from eopipe.cli import main
 from eopipe.launching.job import Settings
@@ -105,11 +106,12 @@ def _running(folder: Path, what: bytes) -> list[int]:
     return [pid for pid in sorted(workers(folder)) if what in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
-def prepare(data: Data, state: Path) -> Path:
-    """The job file of a training of 30 or so small steps, each with a checkpoint."""
+def prepare(data: Data, state: Path, **other: Any) -> Path:
+    """The job file of a training of small steps, each with a checkpoint."""
     tiles, labels = tuple(map(Path, data.tiles)), (data.root / "all.zarr",)
     sources = Sources(tiles, labels, data.root / "split.json", data.root / "statistics.json")
     settings = Settings("unet", 4, 2, 4, 8, 1e-3, 0.01, 0.1, ("symmetries",), "fp32", 0, 2, 1)
+    settings = replace(settings, **other)
     normalise = normaliser(read_statistics(sources.statistics), pair(tiles, labels)[0][0].names)
     knobs = {"device": "cpu", "checkpoint_every": 1, "keep": 2, "cache_mb": 64, "timeout_s": 60.0}
     state.mkdir(parents=True)

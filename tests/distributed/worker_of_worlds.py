@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-from eopipe.feeding.feed import Batch, Wanted
+from eopipe.feeding.feed import Batch
+from eopipe.feeding.reading import Wanted
 from eopipe.launching.job import Settings
 from eopipe.launching.world import World, end, join
 from eopipe.models import Architecture
@@ -99,6 +100,8 @@ def train(world: World, told: dict[str, Any], out: Path) -> dict[str, Any]:
         "recompute": engine.fit.recompute,
         "left_out": left_out,
         "val": measure(engine, settings, world),
+        # Squared lengths of the averages, which tell any two apart that differ by more than their tolerance.
+        "averages": [float(value.double().square().sum()) for _, value in sorted(state.get("ema", {}).items())],
     }
 
 

@@ -42,6 +42,10 @@ WAYS: dict[str, dict[str, Any]] = {
     "uncompiled": way(compile=True) | {"steps": 3},
     "hungry": way("Hungry") | {"steps": 8},
     "dropping": way("Dropping") | {"steps": 8},
+    "fsdp-hungry": way("Hungry", strategy="fsdp") | {"steps": 8},
+    "averaged": way(ema=0.9) | {"steps": 8},
+    "fsdp-averaged": way(strategy="fsdp", ema=0.9) | {"steps": 8},
+    "deterministic-ignored": way(deterministic=True) | {"ignored": 3, "steps": 6},
     "ignored": way() | {"ignored": 3, "steps": 6},
     "deterministic": way(deterministic=True),
     "deterministic-dropping": way("Dropping", deterministic=True) | {"steps": 8},
@@ -75,16 +79,19 @@ def plan(folder: Path, size: int) -> dict[str, Any]:
     return WAYS | chained[size] | again
 
 
-def launch(size: int, ways: dict[str, Any], folder: Path) -> Runs:
+# There is no compiler, nor anything that it left behind.
+NO_COMPILER = {"CXX": "/nonexistent"}
+
+
+def launch(size: int, ways: dict[str, Any], folder: Path, place: dict[str, str] = NO_COMPILER) -> Runs:
     """Train in all these ways with so many workers."""
     out = folder / str(size)
     out.mkdir()
     (folder / f"{size}.json").write_text(json.dumps(ways))
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
     line = [*torchrun, str(HERE / "worker_of_worlds.py"), str(folder / f"{size}.json"), str(out)]
-    # There is no compiler, nor anything that it left behind.
-    without = {"CXX": "/nonexistent", "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor")}
-    environment = os.environ | without | {"OMP_NUM_THREADS": "1"}
+    own = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "OMP_NUM_THREADS": "1"}
+    environment = os.environ | place | own
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     (out / "log").write_text(done.stderr)

@@ -7,7 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from eopipe.grid import make_grid
-from eopipe.store import Layout, add_array, new_store
+from eopipe.layout import Layout
+from eopipe.store import add_array, new_store
 
 SHAPE = (64, 48)
 SCALE, OFFSET = 0.5, -3.0

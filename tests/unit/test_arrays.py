@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from stores import SHAPE, make_scene, number
 
 from eopipe.errors import BadInputError, IntegrityError
+from eopipe.layout import Layout
 from eopipe.samples.arrays import Other, Sharded, open_array
 from eopipe.shards import NONE
-from eopipe.store import Layout
 
 
 @pytest.fixture(scope="module")

@@ -12,13 +12,14 @@ from scenery import Ended, Run, cut_into
 
 from eopipe.errors import IntegrityError, UsageError
 from eopipe.grid import make_grid
+from eopipe.layout import Layout
 from eopipe.publish import read_json
 from eopipe.samples import fingerprints
 from eopipe.samples.audit import KINDS, Dealt, allowed, audit, check_statistics
 from eopipe.samples.fingerprints import alike, looks
 from eopipe.samples.splits import SPLITS, Method, Plan, Positions, place_chips, read_split
 from eopipe.samples.statistics import measure
-from eopipe.store import Layout, Tiles, add_array, new_store
+from eopipe.store import Tiles, add_array, new_store
 
 CHIP = 8
 NONE = np.empty((0, 3), np.int64)

@@ -2,10 +2,7 @@
 
 import errno
 import json
-import os
-import random
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -218,39 +215,46 @@ def test_a_full_disk_stops_the_training_and_leaves_the_checkpoint_before(small_d
 
 
 SAVING = """
-import sys, torch
+import os, random, signal, sys, time
+import torch
 from pathlib import Path
 from eopipe.checkpoints import checkpoint
 from eopipe.checkpoints.checkpoint import Progress
-folder, first = Path(sys.argv[1]), int(sys.argv[2])
-for step in range(first, first + 10_000):
-    weights, moments = torch.full((200_000,), float(step)), torch.full((400_000,), float(step))
-    checkpoint.save(folder, Progress(step), {"model": {"a": weights}, "optimiser": {"0.m": moments}}, keep=2)
-    print(step, flush=True)
+folder, draw = Path(sys.argv[1]), random.Random(4)
+
+def save(first, count):
+    for step in range(first, first + count):
+        weights, moments = torch.full((200_000,), float(step)), torch.full((400_000,), float(step))
+        checkpoint.save(folder, Progress(step), {"model": {"a": weights}, "optimiser": {"0.m": moments}}, keep=2)
+
+# A fork would wait for ever for the threads of its parent.
+torch.set_num_threads(1)
+started = time.monotonic()
+save(1, 3)
+lasts, last, cut = (time.monotonic() - started) / 3, 3, 0
+for _ in range(50):
+    pid = os.fork()
+    if not pid:
+        save(last + 1, 10_000)
+    time.sleep(draw.uniform(0, 3 * lasts))
+    newest = max(int(path.name[5:]) for path in checkpoint.steps(folder))
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    cut += any(folder.glob(".step-*"))
+    progress, parts = checkpoint.restore(folder)
+    values = {value for part in parts.values() for tensor in part.values() for value in tensor.unique().tolist()}
+    assert values == {float(progress.step)}, "it is mixed of several steps"
+    assert progress.step >= max(last, newest), "it is older than one that was there"
+    last = progress.step
+print(last, cut)
 """
 
 
-def test_a_save_killed_at_fifty_random_moments_leaves_the_newest_loadable(tmp_path: Path) -> None:
-    draw, last = random.Random(4), 0
-    for _ in range(5):
-        # What is on disk while it is stopped is what a kill would leave; five real ones end the rounds.
-        words = [sys.executable, "-c", SAVING, str(tmp_path / "state"), str(last + 1)]
-        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            last = int(process.stdout.readline())
-            for _ in range(10):
-                time.sleep(draw.uniform(0, 0.03))
-                os.kill(process.pid, signal.SIGSTOP)
-                os.waitpid(process.pid, os.WUNTRACED)
-                frozen = tmp_path / "frozen"
-                shutil.copytree(tmp_path / "state", frozen)
-                found = checkpoint.restore(frozen)
-                assert found is not None
-                step, state = found[0].step, found[1]
-                assert step >= last
-                assert state["model"]["a"].unique().tolist() == [float(step)]
-                assert state["optimiser"]["0.m"].unique().tolist() == [float(step)]
-                last = step
-                shutil.rmtree(frozen)
-                os.kill(process.pid, signal.SIGCONT)
-            process.kill()
+def test_t07_saves_killed_at_fifty_random_moments_leave_the_newest_checkpoint_whole(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", SAVING, str(tmp_path / "state")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    last, cut = map(int, done.stdout.split())
+    # Some saves came to their end, others were cut in the middle.
+    assert last > 3
+    assert cut > 0

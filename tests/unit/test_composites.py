@@ -22,8 +22,9 @@ from eopipe.config import check
 from eopipe.errors import BadInputError, UsageError
 from eopipe.grid import make_grid
 from eopipe.inspection.faults import faults
+from eopipe.layout import Layout
 from eopipe.publish import verify
-from eopipe.store import Layout, Tiles, add_array, new_store
+from eopipe.store import Tiles, add_array, new_store
 
 BANDS = ("blue", "red", "nir")
 LAYOUT = Layout(16, 48)

@@ -10,15 +10,40 @@ import torch
 
 from eopipe.errors import BadInputError, DivergedError, NoSpaceError, PreemptedError
 from eopipe.launching.agent import killed, once
-from eopipe.launching.failures import Failure, classify, note, noted
+from eopipe.launching.failures import Failure, classify, note, noted, out_of_memory
 
 PEER = "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4242"
+# Words that torch has used for NCCL; not seen on a GPU here.
+NCCL_MEMORY = (
+    "NCCL error in: ProcessGroupNCCL.cpp:3690, unhandled cuda error (run with NCCL_DEBUG=INFO for details)\n"
+    "ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nFailed to CUDA calloc async 608 bytes"
+)
+NCCL_LOST = (
+    "NCCL error in: ProcessGroupNCCL.cpp:2390, remote process exited or there was a network error\n"
+    "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely."
+)
+NCCL_SILENT = (
+    "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=4, "
+    "NumelOut=4, Timeout(ms)=60000) ran for 60012 milliseconds before timing out."
+)
 SILENCE = "[../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 15000ms for recv operation"
 
 
 @pytest.mark.parametrize(
     ("error", "kind", "code", "final", "todo"),
     [
+        (
+            RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+            "memory",
+            6,
+            True,
+            "lower",
+        ),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), "memory", 6, True, "lower train.batch"),
+        (RuntimeError(NCCL_MEMORY), "memory", 6, True, "lower train.batch"),
+        (RuntimeError(NCCL_LOST), "lost", 75, False, "run the same command again"),
+        (RuntimeError(NCCL_SILENT), "hung", 75, False, "train.timeout_s"),
+        (RuntimeError("failed to recv, got 0 bytes"), "lost", 75, False, "run the same command again"),
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), "memory", 6, True, "lower train.batch"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "memory", 6, True, "lower train.batch"),
         (MemoryError(), "memory", 6, True, "lower train.batch"),
@@ -103,3 +128,11 @@ def test_a_second_signal_does_not_reach_the_agent() -> None:
         for number, handler in before.items():
             signal.signal(number, handler)
     assert seen == [signal.SIGUSR1]
+
+
+def test_memory_of_the_cpu_that_runs_out_is_told_from_other_errors() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(10**15)
+    assert out_of_memory(caught.value)
+    assert out_of_memory(torch.OutOfMemoryError("whatever it says"))
+    assert not out_of_memory(RuntimeError("shape '[3]' is invalid for input of size 4"))

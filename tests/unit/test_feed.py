@@ -20,14 +20,16 @@ from stores import OFFSET, SCALE, SHAPE, make_scene, number
 
 from eopipe.errors import IntegrityError, UsageError
 from eopipe.feeding.crew import Alone, LostProducerError, Producers
-from eopipe.feeding.feed import Batch, Feed, Wanted
-from eopipe.feeding.finishing import turn, turn_each
+from eopipe.feeding.feed import Batch, Feed
+from eopipe.feeding.finishing import Finish, turn, turn_each
 from eopipe.feeding.keeping import keeping, windows_of
 from eopipe.feeding.order import Shuffle
+from eopipe.feeding.reading import Reader, Wanted, turns
 from eopipe.launching.failures import classify
 from eopipe.launching.job import Job, Settings
 from eopipe.models import Architecture
 from eopipe.samples.chips import Normaliser
+from eopipe.samples.cutting import Cutter, Piece, Rows, sources_of, turned
 from eopipe.store import NO_LABEL, Tiles
 
 CPU = torch.device("cpu")
@@ -100,19 +102,77 @@ def test_every_sample_of_a_batch_is_turned_by_its_own_way() -> None:
 
 def test_chips_are_normalised_as_a_model_predicts_bit_by_bit(job: Job) -> None:
     with feeding(job) as feed:
-        batches = list(feed.stream([Wanted("val", np.arange(8)), Wanted("val", np.arange(8, 11))]))
-        assert [len(batch.labels_NHW) for batch in batches] == [8, 3]
-        for batch in batches:
+        sizes = []
+        for batch in feed.stream([Wanted("val", np.arange(8)), Wanted("val", np.arange(8, 11))]):
+            sizes.append(len(batch.labels_NHW))
             for number_, image, label in zip(batch.wanted.numbers, batch.images_NCHW, batch.labels_NHW, strict=True):
                 known = expected(feed, *map(int, feed.samples["val"][number_]))
                 assert image.numpy().tobytes() == known[0].tobytes()
                 np.testing.assert_array_equal(label, known[1])
+        assert sizes == [8, 3]
+
+
+def test_a_gpu_finishes_stored_numbers_as_a_cpu_does_bit_by_bit(job: Job) -> None:
+    numbers = Wanted("train", np.arange(8), 3)
+    with feeding(job) as feed, closing(Reader(job, feed.samples, 0, 1, finished=False)) as reader:
+        reader.start([numbers])
+        taken = reader.take()
+        assert taken
+        assert taken.rows.image.dtype == np.uint16
+        stored = [torch.from_numpy(a.copy()) for a in (taken.rows.image, taken.rows.valid, taken.rows.label)]
+        scaling = [tiles.scaling for tiles, _ in job.pairs()]
+        scenes, ways = feed.samples["train"][numbers.numbers][:, 0], turns(numbers, job.settings)
+        images, labels = Finish(NORMALISER, scaling, CPU)(*stored, scenes, ways)
+        batch = next(feed.stream([numbers]))
+        assert images.numpy().tobytes() == batch.images_NCHW.numpy().tobytes()
+        assert torch.equal(labels, batch.labels_NHW)
+
+
+def test_numpy_and_torch_turn_alike() -> None:
+    chip = np.arange(2 * 16).reshape(2, 4, 4)
+    for way in range(8):
+        np.testing.assert_array_equal(turned(chip, way), turn(torch.from_numpy(chip), way).numpy())
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_slot_is_not_filled_again_before_it_is_freed(job: Job, workers: int) -> None:
+    """What a copy to a GPU needs, which goes on while the next batch is taken."""
+    with feeding(job) as feed, closing(Reader(job, feed.samples, workers, 3, finished=False)) as reader:
+        reader.start(wanted(feed))
+        first, second = reader.take(), reader.take()
+        assert first
+        assert second
+        known = first.rows.image.copy()
+        third = reader.take()
+        assert third
+        assert len({first.slot, second.slot, third.slot}) == 3
+        assert reader.take() is None, "no slot is free"
+        np.testing.assert_array_equal(first.rows.image, known)
+        reader.free(second)
+        again = reader.take()
+        assert again
+        assert again.slot == second.slot
+        np.testing.assert_array_equal(first.rows.image, known)
+
+
+def test_who_has_no_patience_gets_nothing_from_readers_at_work_and_all_in_order_later(job: Job) -> None:
+    with feeding(job) as feed, closing(Reader(job, feed.samples, 2, 3, finished=False)) as reader:
+        plan: list[Wanted] = wanted(feed, 1)
+        found: list[Wanted] = []
+        reader.start(plan)
+        assert reader.take(patient=False) is None, "they have just been started"
+        while taken := reader.take(patient=False) or reader.take():
+            found.append(taken.wanted)
+            reader.free(taken)
+        assert found == plan
 
 
 def test_image_and_label_turn_together_and_another_way_in_another_epoch(job: Job) -> None:
     with feeding(job) as feed:
         numbers, seen = np.arange(8), set()
-        plain = next(feed.stream([Wanted("train", numbers)]))
+        found = next(feed.stream([Wanted("train", numbers)]))
+        # The next stream takes the memory of this one.
+        plain = replace(found, images_NCHW=found.images_NCHW.clone(), labels_NHW=found.labels_NHW.clone())
         for epoch in range(6):
             batch = next(feed.stream([Wanted("train", numbers, epoch)]))
             for n in range(8):
@@ -132,7 +192,7 @@ def test_batches_are_the_same_whoever_reads_them_and_whatever_is_kept(
         known = told(feed.stream(wanted(feed)))
         assert len(known) == 2 * (feed.count("train") // 8) + 2 * -(-feed.count("val") // 8)
     for workers, room in ((0, 0), (0, 20_000), (0, 60_000), (1, 0), (1, 16 << 20), (2, 20_000), (2, 60_000)):
-        monkeypatch.setattr("eopipe.feeding.feed.MB", room // 16)
+        monkeypatch.setattr("eopipe.feeding.reading.MB", room // 16)
         with feeding(job, workers=workers) as feed:
             assert told(feed.stream(wanted(feed))) == known, (workers, room)
 
@@ -142,15 +202,32 @@ def test_a_store_larger_than_the_memory_that_is_allowed_stays_within_it(
     job: Job, shuffle: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # 2 scenes of 64 x 48 pixels at 6 bytes: 37 KB.
-    monkeypatch.setattr("eopipe.feeding.feed.MB", 20_000 // 16)
+    monkeypatch.setattr("eopipe.feeding.reading.MB", 20_000 // 16)
     job = replace(job, settings=replace(job.settings, shuffle=shuffle, window=3, block=16))
     with feeding(job) as feed:
         held = []
         for _ in feed.stream(wanted(feed)):
-            assert isinstance(feed._crew, Alone)
-            held.append(sum(block.nbytes for block in feed._crew._cutter._kept.values()))
+            assert isinstance(feed.reader._crew, Alone)
+            held.append(feed.reader._crew._cutter.held)
     assert max(held) <= 20_000
     assert (max(held) > 5_000) == (shuffle == "blocks"), "what fits is kept"
+
+
+def test_blocks_of_about_one_size_use_memory_again_and_never_more_than_allowed(job: Job) -> None:
+    sources, size = sources_of(job.pairs(), job.bands), 30 * 30 * 6
+    cutter = Cutter(sources, 16, np.dtype("u2"), 2 * size)
+    image, raster = np.zeros((1, 2, 16, 16), np.uint16), np.zeros((1, 16, 16), np.uint8)
+    places = set()
+    for turn_ in range(12):
+        edge = 30 - turn_ % 3
+        window = (turn_, 0, turn_ + edge, edge)
+        cutter.cut(Piece(0, window, [0], [(turn_, 3)], [0]), Rows(image, raster, raster.copy()))
+        np.testing.assert_array_equal(image[0, 1], number("a", "red")[turn_ : turn_ + 16, 3:19])
+        assert cutter.held <= cutter.budget
+        places |= {block.memory.ctypes.data for block in cutter._kept.values()}
+        memory = [block.memory for block in cutter._kept.values()]
+        assert not np.may_share_memory(memory[0], memory[-1]) or len(memory) == 1
+    assert len(places) <= 5, "twelve blocks"
 
 
 def test_a_stream_that_was_left_disturbs_none_after_it(job: Job) -> None:
@@ -187,8 +264,8 @@ def test_damage_reaches_the_training_by_its_name(tmp_path: Path) -> None:
 
 
 def producers(feed: Feed) -> list[int]:
-    assert isinstance(feed._crew, Producers)
-    return [process.pid for process in feed._crew._processes]
+    assert isinstance(feed.reader._crew, Producers)
+    return [process.pid for process in feed.reader._crew._processes]
 
 
 def test_a_reader_that_is_killed_ends_the_worker_with_an_error_that_is_tried_again(job: Job, tmp_path: Path) -> None:
@@ -200,6 +277,27 @@ def test_a_reader_that_is_killed_ends_the_worker_with_an_error_that_is_tried_aga
             list(stream)
     failure = classify(found.value, tmp_path)
     assert (failure.kind, failure.final) == ("reader", False)
+
+
+def test_a_reader_that_is_stuck_is_told_with_its_chips_before_other_workers_call_this_one_hung(
+    job: Job, tmp_path: Path
+) -> None:
+    with feeding(job, workers=2, timeout_s=60.0) as feed:
+        stream = feed.stream(wanted(feed, 50))
+        next(stream)
+        assert isinstance(feed.reader._crew, Producers)
+        assert feed.reader._crew._patience == 30
+        feed.reader._crew._patience = 1.0
+        os.kill(producers(feed)[1], signal.SIGSTOP)
+        began = time.monotonic()
+        with pytest.raises(LostProducerError, match=r"is stuck for 1 s at [ab]\.zarr \(row \d+, column \d+\)") as found:
+            list(stream)
+        assert time.monotonic() - began >= 1
+        pids = producers(feed)
+    failure = classify(found.value, tmp_path)
+    assert (failure.kind, failure.final) == ("reader", False)
+    assert "disk hangs" in failure.reason
+    assert all_gone(pids)
 
 
 def gone(pid: int) -> bool:
@@ -226,12 +324,13 @@ PROGRAM = """
 import sys, signal, time
 from pathlib import Path
 import torch
-from eopipe.feeding.feed import Feed, Wanted
+from eopipe.feeding.feed import Feed
+from eopipe.feeding.reading import Wanted
 from eopipe.launching.job import read_job
 import numpy as np
 feed = Feed(read_job(Path(sys.argv[1])), torch.device("cpu"))
 next(feed.stream([Wanted("train", np.arange(8), 0)]))
-print(*[process.pid for process in feed._crew._processes], flush=True)
+print(*[process.pid for process in feed.reader._crew._processes], flush=True)
 time.sleep(60)
 """
 

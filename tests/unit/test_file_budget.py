@@ -11,8 +11,9 @@ from odc.geo.geobox import GeoBox
 from scenery import CRS, Catalog, Run
 
 from eopipe.grid import grid_json, make_grid
+from eopipe.layout import Layout, store_files
 from eopipe.publish import write_json
-from eopipe.store import Layout, add_array, new_store, store_files
+from eopipe.store import add_array, new_store
 
 GRANULE = (10980, 10980)
 

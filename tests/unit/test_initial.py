@@ -12,7 +12,7 @@ from eopipe.models import Architecture
 from eopipe.models.trained import Trained, write_trained
 from eopipe.publish import publish
 from eopipe.samples.chips import Normaliser
-from eopipe.training.initial import check_initial
+from eopipe.training.initial import check_initial, check_source
 
 BANDS = ("red", "nir")
 ARCHITECTURE = Architecture("unet", 2, 2, 4, 1)
@@ -37,6 +37,7 @@ class Trap:
 
 
 def test_a_model_that_fits_is_taken(model: Path) -> None:
+    check_source(model)
     check_initial(model, ARCHITECTURE, BANDS)
 
 
@@ -53,7 +54,7 @@ def test_a_pickle_is_refused_unopened_by_name_or_content(tmp_path: Path, name: s
         path.write_bytes(archive.getvalue())
     for given in (source, path):
         with pytest.raises(RefusedError, match="is a pickle"):
-            check_initial(given, ARCHITECTURE, BANDS)
+            check_source(given)
     assert not fallen.exists()
 
 
@@ -75,7 +76,7 @@ def test_another_model_is_refused_with_the_difference(
 
 def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match=r"has no model\.json"):
-        check_initial(tmp_path, ARCHITECTURE, BANDS)
+        check_source(tmp_path)
 
 
 def test_damaged_weights_are_refused(model: Path) -> None:
@@ -83,4 +84,4 @@ def test_damaged_weights_are_refused(model: Path) -> None:
     weights[-1] ^= 1
     (model / "model.safetensors").write_bytes(weights)
     with pytest.raises(IntegrityError, match="other content"):
-        check_initial(model, ARCHITECTURE, BANDS)
+        check_source(model)

@@ -17,6 +17,7 @@ from scenery import cut_into
 
 from eopipe.cli import main
 from eopipe.errors import IntegrityError
+from eopipe.layout import Layout
 from eopipe.models import Architecture
 from eopipe.models.onnx import check_onnx, write_onnx
 from eopipe.models.trained import Trained, read_trained, write_trained
@@ -24,7 +25,7 @@ from eopipe.models.unet import UNet, reach
 from eopipe.mosaic import cut
 from eopipe.publish import publish, write_json
 from eopipe.samples.chips import Normaliser
-from eopipe.store import NO_LABEL, Layout, Tiles, add_array, new_store
+from eopipe.store import NO_LABEL, Tiles, add_array, new_store
 from eopipe.training.metrics import confusion, scores
 
 BANDS, CLASSES = ("red", "nir"), ("land", "water")

@@ -15,6 +15,7 @@ from eopipe.errors import UsageError
 from eopipe.models import GUESS, Architecture
 from eopipe.models.making import Plain, freeze, read_arguments, widen
 from eopipe.models.onnx import write_onnx
+from eopipe.models.tasks import of_pixels
 from eopipe.models.temporal import Temporal, by_date
 from eopipe.models.trained import Trained, read_trained, write_trained
 from eopipe.samples.chips import Normaliser
@@ -185,6 +186,11 @@ class Timm(nn.Conv2d):
         super().__init__(in_chans, more["classes"], 1)
 
 
+class Row(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean(3)
+
+
 class Vector(nn.Module):
     def __init__(self, bands: int) -> None:
         super().__init__()
@@ -231,7 +237,14 @@ def test_a_model_that_cannot_be_made_is_told_in_one_sentence(name: str, argument
 
 def test_a_model_without_maps_is_told_in_one_sentence() -> None:
     with pytest.raises(UsageError, match="must give a tensor"):
-        Architecture(MODULE + "Vector", 4, 2, 8, 2).build()(torch.rand(1, 4, 4, 4))
+        Architecture(MODULE + "Row", 4, 2, 8, 2).build()(torch.rand(1, 4, 4, 4))
+
+
+def test_a_model_of_whole_chips_has_one_answer_for_each_and_none_for_pixels() -> None:
+    made = Architecture(MODULE + "Vector", 4, 2, 8, 2).build()(torch.rand(3, 4, 4, 4))
+    assert made.shape[2:] == (1, 1)
+    with pytest.raises(UsageError, match=r"that is train\.task classification"):
+        of_pixels(made, torch.zeros(3, 4, 4))
 
 
 def test_values_of_arguments_are_json_or_text() -> None:

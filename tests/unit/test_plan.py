@@ -17,6 +17,7 @@ from scenery import CRS, LEFT, STEP, TOP, Array, Catalog, Run, cut_into, write_r
 from eopipe.config import check, load
 from eopipe.contract import Option, stage, to_args
 from eopipe.grid import grid_json, make_grid
+from eopipe.layout import Layout, store_files
 from eopipe.planning.chips import chips_of
 from eopipe.planning.chips import told as chips_told
 from eopipe.planning.command import Forecast, refusals, size_of
@@ -27,7 +28,7 @@ from eopipe.planning.table import spoken
 from eopipe.planning.trial import weigh
 from eopipe.planning.view import View, degrees, round_degrees, view_of
 from eopipe.publish import files, write_json
-from eopipe.store import Layout, add_array, new_store, store_files
+from eopipe.store import add_array, new_store
 from eopipe.transfer.patience import Terms
 from eopipe.transfer.sizes import asset_sizes
 

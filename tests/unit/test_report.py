@@ -20,8 +20,9 @@ from PIL import Image
 from scenery import cut_into
 
 from eopipe.cli import main
+from eopipe.layout import Layout
 from eopipe.publish import read_json, write_json
-from eopipe.store import Layout, add_array, new_store
+from eopipe.store import add_array, new_store
 from eopipe.training.metrics import confusion, scores
 
 Array = npt.NDArray[Any]

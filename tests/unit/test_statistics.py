@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from eopipe.errors import BadInputError
 from eopipe.grid import make_grid
+from eopipe.layout import Layout
 from eopipe.samples.splits import covered
 from eopipe.samples.statistics import MOST_BINS, Band, Histogram, Moments, measure, normaliser, read_statistics
-from eopipe.store import Layout, Tiles, add_array, new_store
+from eopipe.store import Tiles, add_array, new_store
 
 SHAPE, CHIP = (64, 96), 16
 SCALE, OFFSET = 0.0001, -0.1

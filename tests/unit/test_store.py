@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from eopipe.errors import BadInputError, UsageError
 from eopipe.grid import make_grid
+from eopipe.layout import Layout
 from eopipe.publish import verify
-from eopipe.store import Layout, Tiles, add_array, new_store
+from eopipe.store import Tiles, add_array, new_store
 
 
 def make_store(path: Path, shape: tuple[int, int], layout: Layout, *, scene: str = "s") -> np.ndarray:

@@ -13,8 +13,9 @@ from eopipe.cli import main
 from eopipe.grid import make_grid
 from eopipe.inspection.facts import spoken
 from eopipe.inspection.pictures import channels
+from eopipe.layout import Layout
 from eopipe.publish import write_manifest
-from eopipe.store import Layout, add_array, new_store
+from eopipe.store import add_array, new_store
 
 SHAPE = (48, 40)
 NAMES = ("blue", "green", "red", "nir")

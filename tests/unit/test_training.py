@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from eopipe import rules
 from eopipe.cli import main
-from eopipe.config import load
+from eopipe.config import check, load
 from eopipe.errors import UsageError
 from eopipe.launching.job import Settings
 from eopipe.models import Architecture
@@ -82,6 +83,27 @@ def test_a_knob_is_no_option_and_an_option_no_knob() -> None:
     assert "--epochs 10" in rules.options(CONFIG, "train")
     assert "--cache-mb" not in rules.options(CONFIG, "train")
     assert rules.knobs(CONFIG, "train", "--state", "a b").startswith("--state 'a b' --device auto")
+
+
+@pytest.mark.parametrize(("deterministic", "idle"), [(True, "processes"), (False, "shards")])
+def test_an_option_that_decides_nothing_beside_the_others_is_no_option_of_the_rule(
+    deterministic: bool, idle: str
+) -> None:
+    config = CONFIG | {"train": CONFIG["train"] | {"deterministic": deterministic}}
+    other = CONFIG | {"train": config["train"] | {idle: 3}}
+    assert rules.options(config, "train") == rules.options(other, "train")
+    assert rules.knobs(config, "train") != rules.knobs(other, "train")
+    words = shlex.split(f"{rules.options(other, 'train')} {rules.knobs(other, 'train')}")
+    assert words[words.index(f"--{idle}") + 1] == "3"
+    assert words.count("--processes") == words.count("--shards") == 1
+
+
+def test_settings_that_cannot_go_together_are_told_by_a_check_of_the_config() -> None:
+    train = {"deterministic": True, "strategy": "fsdp", "batch": 2, "processes": 5, "accumulate": 2}
+    with pytest.raises(UsageError) as told:
+        check(CONFIG | {"train": CONFIG["train"] | train})
+    for word in ("train.processes 5", "train.batch 2", "train.strategy ddp", "train.accumulate"):
+        assert word in str(told.value)
 
 
 def test_a_catalog_stands_for_its_folder_in_the_inputs_of_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:

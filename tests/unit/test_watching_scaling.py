@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,17 @@ def test_energy_is_not_told_where_no_hardware_tells_it(tmp_path: Path, monkeypat
     with meter.on():
         (zone / "energy_uj").write_text("1000000\n")
     assert meter.joules == 2.0
+
+
+def test_energy_of_all_gpus_is_their_power_times_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = tmp_path / "nvidia-smi"
+    told.write_text("#!/bin/sh\nprintf '100.5\\n[N/A]\\n199.5\\n'\n")
+    told.chmod(0o755)
+    monkeypatch.setattr(scaling, "POWERCAP", tmp_path)
+    monkeypatch.setattr(scaling, "POWER", (str(told),))
+    meter, began = scaling.Meter(), time.monotonic()
+    with meter.on():
+        while meter.gpus is None and time.monotonic() < began + 30:
+            time.sleep(0.05)
+    # One look, a second or more after the start, or a second one when it ends.
+    assert 300 <= meter.joules <= 300 * (time.monotonic() - began)

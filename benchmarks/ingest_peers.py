@@ -1,0 +1,213 @@
+"""The contestants of `ingest.py`."""
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ingest_scene import BANDS
+
+
+@dataclass(frozen=True)
+class Job:
+    """What each contestant gets: the scene's folder, the grid, and a place for what it writes."""
+
+    folder: Path
+    grid: Any
+    out: Path
+    how: Any
+
+
+def decode(job: Job) -> None:
+    """Only decode the files, two at a time: the limit."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    import rasterio
+    from rasterio.windows import Window
+
+    def whole(name: str) -> None:
+        with rasterio.open(job.folder / f"{name}.tif") as file:
+            rows = file.block_shapes[0][0]
+            for y in range(0, file.height, rows):
+                file.read(1, window=Window(0, y, file.width, min(rows, file.height - y)))
+
+    with rasterio.Env(GDAL_CACHEMAX=64 << 20), ThreadPoolExecutor(2) as pool:
+        list(pool.map(whole, (*BANDS, "scl")))
+
+
+def codec(job: Job) -> None:
+    """Only code chunks of as many pixels as the cube has, on two cores: the limit of what is written."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    import rasterio
+    from rasterio.windows import Window
+
+    from eopipe.shards import Coder
+
+    with rasterio.open(job.folder / "red.tif") as file:
+        pixels = file.read(1, window=Window(0, 0, 2048, 256))
+    rows = np.stack([pixels] * len(BANDS))
+    count = job.grid.shape[0] * job.grid.shape[1] // (2048 * 256)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: len(Coder(256, "lz4", 5).row(rows)), range(count)))
+
+
+def eopipe_memory(job: Job) -> None:
+    """The pixels of all bands and where they are usable, in memory."""
+    from contextlib import ExitStack
+
+    from eopipe.layout import Layout, parts
+    from eopipe.scenes.item import bands, read_scene
+    from eopipe.scenes.masks import mask_of
+    from eopipe.warping.tiling import Recipe, in_order, open_scene
+
+    item = read_scene(job.folder)
+    wanted = bands(job.folder, item, (*BANDS, "scl"))
+    recipe = Recipe(wanted[:-1], mask_of(wanted[-1]), job.how, Layout())
+    with ExitStack() as stack:
+        scene = open_scene(stack, item, job.grid, recipe)
+        image, valid = np.empty((len(BANDS), *scene.shape), scene.dtype), np.empty(scene.shape, bool)
+        found = parts(scene.shape, recipe.layout, 256)
+        scene.plan(found)
+
+        def fill(part: Any) -> None:
+            valid[part.window], _ = scene.read(part.window, image[:, *part.window])
+
+        for turn, _ in enumerate(in_order(fill, found, 2)):
+            scene.release(turn)
+
+
+def eopipe_store(job: Job) -> None:
+    """The stage: pixels, valid mask and a sharded store with checksums and manifest, synced."""
+    from eopipe.grid import grid_json
+    from eopipe.publish import write_json
+    from eopipe.stages.preprocess import preprocess
+
+    write_json(job.out / "grid.json", grid_json(job.grid))
+    preprocess(job.folder, job.out / "grid.json", job.out / "tiles.zarr", bands=BANDS, resampling=job.how, threads=2)
+
+
+def _odc(job: Job, chunks: dict[str, int] | None, **other: Any) -> Any:
+    import pystac
+    from odc.stac import load
+
+    item = pystac.Item.from_file(job.folder / "scene.json")
+    item.make_asset_hrefs_absolute()
+    how = dict.fromkeys(BANDS, job.how) | {"scl": "nearest"}
+    return load([item], bands=(*BANDS, "scl"), geobox=job.grid, resampling=how, chunks=chunks, **other)
+
+
+def odc(job: Job) -> None:
+    """`odc.stac.load` with two threads, then SCL as a mask."""
+    loaded = _odc(job, None, pool=2)
+    np.isin(loaded.scl.values, (4, 5, 6, 7, 2))
+
+
+def odc_dask(job: Job) -> None:
+    """`odc.stac.load` lazily, computed by dask with two threads."""
+    import dask
+
+    with dask.config.set(scheduler="threads", num_workers=2):
+        _odc(job, {"x": 2048, "y": 2048}).compute()
+
+
+def odc_store(job: Job) -> None:
+    """`odc.stac.load`, stacked and written by `to_zarr` in shards like ours, with the same codec."""
+    from zarr.codecs import BloscCodec
+
+    from eopipe.layout import Layout
+
+    loaded = _odc(job, None, pool=2)
+    cube = loaded[list(BANDS)].to_dataarray("band").isel(time=0, drop=True).rename("image")
+    how = {
+        "chunks": (len(BANDS), 256, 256),
+        "shards": (len(BANDS), *Layout().shards(job.grid.shape)),
+        "compressors": [BloscCodec(cname="lz4", clevel=5, shuffle="bitshuffle")],
+    }
+    stored = cube.to_dataset().drop_vars("spatial_ref", errors="ignore").drop_attrs()
+    stored.to_zarr(job.out / "odc.zarr", encoding={"image": how}, zarr_format=3, consolidated=False)
+
+
+def rioxarray(job: Job) -> None:
+    """Each band by rioxarray, reprojected."""
+    import rioxarray as rio
+    from rasterio.enums import Resampling
+
+    for name in (*BANDS, "scl"):
+        method = Resampling.nearest if name == "scl" else Resampling[job.how]
+        source = rio.open_rasterio(job.folder / f"{name}.tif")
+        place = {"transform": job.grid.affine, "shape": job.grid.shape}
+        source.rio.reproject(str(job.grid.crs), resampling=method, num_threads=2, **place)
+
+
+def gdalwarp(job: Job) -> None:
+    """Each band by the command, two at a time, to plain files."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    box = job.grid.boundingbox
+
+    def one(name: str) -> None:
+        extent = ["-te", *map(str, (box.left, box.bottom, box.right, box.top))]
+        size = ["-ts", *map(str, job.grid.shape[::-1])]
+        how = ["-r", "near" if name == "scl" or job.how == "nearest" else job.how, "-wm", "256"]
+        files = [str(job.folder / f"{name}.tif"), str(job.out / f"{name}.tif")]
+        subprocess.run(
+            [str(shutil.which("gdalwarp")), "-q", "-t_srs", str(job.grid.crs), *extent, *size, *how, *files], check=True
+        )
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(one, (*BANDS, "scl")))
+
+
+def stackstac(job: Job) -> None:
+    """stackstac, computed by dask with two threads."""
+    import dask
+    import pandas as pd
+    import pystac
+    import stackstac as stack
+    from rasterio.enums import Resampling
+
+    # stackstac 0.5 passes an argument that pandas 3 has no more.
+    parse = pd.to_datetime
+    pd.to_datetime = lambda times, **_: parse(times)
+
+    item = pystac.Item.from_file(job.folder / "scene.json")
+    item.make_asset_hrefs_absolute()
+    bounds = tuple(job.grid.boundingbox.bbox)
+    with dask.config.set(scheduler="threads", num_workers=2):
+        stack.stack(
+            [item.to_dict()],
+            assets=[*BANDS, "scl"],
+            epsg=job.grid.crs.to_epsg(),
+            resolution=10,
+            bounds=bounds,
+            resampling=Resampling[job.how],
+            dtype="uint16",
+            fill_value=np.uint16(0),
+            rescale=False,
+            chunksize=2048,
+        ).compute()
+
+
+CONTESTANTS: dict[str, Callable[[Job], None]] = {
+    "decode": decode,
+    "codec": codec,
+    "eopipe": eopipe_memory,
+    "eopipe_store": eopipe_store,
+    "odc": odc,
+    "odc_dask": odc_dask,
+    "odc_store": odc_store,
+    "rioxarray": rioxarray,
+    "gdalwarp": gdalwarp,
+    "stackstac": stackstac,
+}
+# What each imports anyway; the clock starts after that.
+IMPORTS = {
+    "eopipe": ("rasterio.warp", "odc.geo.geobox", "pyproj", "zarr", "numcodecs", "google_crc32c"),
+    "odc": ("odc.stac", "pystac", "xarray", "dask.array", "zarr"),
+    "rioxarray": ("rioxarray", "dask.array"),
+    "stackstac": ("stackstac", "pystac", "dask.array"),
+}

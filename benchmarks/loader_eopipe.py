@@ -1,0 +1,83 @@
+"""eopipe as a contestant of `loader.py`."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+from loader_scene import BANDS, BATCH, CHIP, NAMES, Task
+
+LIVE = 4
+
+
+def job_of(task: Task, shuffle: str, cache_mb: int) -> Any:
+    """A training over the scene."""
+    import torch
+
+    from eopipe.launching.job import Job, Settings
+    from eopipe.models import Architecture
+    from eopipe.samples.chips import Normaliser
+
+    settings = Settings(
+        "unet", 8, 1, 1, BATCH, 1e-3, 0.0, 0.1, ("symmetries",), "fp32", 0, 1, 1, shuffle=shuffle, window=LIVE
+    )
+    torch.set_num_threads(1)
+    return Job(
+        tiles=(str(task.folder / "tiles.zarr"),), labels=(str(task.folder / "labels.zarr"),),
+        chips=str(task.folder / f"{'aligned' if task.aligned else 'random'}.json"), state="", bands=NAMES, chip=CHIP,
+        architecture=Architecture("unet", BANDS, 3, 8, 1), normaliser=Normaliser((0.2,) * BANDS, (0.1,) * BANDS),
+        settings=settings, device="cpu", checkpoint_every=1, keep=2, cache_mb=cache_mb, timeout_s=60.0,
+        workers=task.workers,
+    )  # fmt: skip
+
+
+def _epochs_of(feed: Any, epoch: int) -> Iterator[Any]:
+    from eopipe.feeding.reading import Wanted
+
+    for step in range(-(-feed.count("train") // BATCH)):
+        yield Wanted("train", feed.order.step(epoch, step, BATCH), epoch)
+
+
+def _blocks_mb(task: Task) -> int:
+    """Room for the live blocks, and one more for each worker."""
+    edge = 1024 if task.aligned else 1024 + CHIP
+    return -(-(LIVE + max(task.workers, 1)) * edge**2 * (2 * BANDS + 2) >> 20) + 1
+
+
+def _stored(task: Task, shuffle: str, cache_mb: int) -> Iterator[int]:
+    """As a GPU gets them."""
+    import torch
+
+    from eopipe.feeding.feed import AHEAD, Feed
+    from eopipe.feeding.reading import Reader
+
+    job = job_of(task, shuffle, cache_mb)
+    feed = Feed(job, torch.device("cpu"))
+    with closing(Reader(job, feed.samples, task.workers, AHEAD if task.workers else 1, finished=False)) as reader:
+        for epoch in range(task.epochs):
+            reader.start(_epochs_of(feed, epoch))
+            count = 0
+            while taken := reader.take():
+                count += len(taken.wanted.numbers)
+                reader.free(taken)
+            yield count
+
+
+def eopipe(task: Task) -> Iterator[int]:
+    """Blocks of 1024 pixels, 4 of them live."""
+    yield from _stored(task, "blocks", _blocks_mb(task))
+
+
+def eopipe_chips(task: Task) -> Iterator[int]:
+    """A permutation of all chips, each read from the store."""
+    yield from _stored(task, "chips", 1)
+
+
+def eopipe_ready(task: Task) -> Iterator[int]:
+    """As `eopipe`, and as a model on this CPU sees them: float32, normalised, masked, turned."""
+    import torch
+
+    from eopipe.feeding.feed import Feed
+
+    with closing(Feed(job_of(task, "blocks", _blocks_mb(task)), torch.device("cpu"))) as feed:
+        for epoch in range(task.epochs):
+            yield sum(len(batch.images_NCHW) for batch in feed.stream(_epochs_of(feed, epoch)))

@@ -1,0 +1,1 @@
+"""Scores of maps where the model never learned, beside those of simple methods."""

@@ -1,0 +1,53 @@
+"""What a model is asked for: a class for each pixel, a class for each chip, or a value for each pixel.
+
+Every model gives maps (N, channel, H, W), and a task says what they mean. The logits of a chip are the mean of those of
+its pixels (global average pooling, Lin et al. 2014, arXiv:1312.4400), so each built-in model can do each task.
+"""
+
+from typing import TYPE_CHECKING, Literal
+
+from eopipe.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Task = Literal["segmentation", "classification", "regression"]
+# The first one is taken where none is named.
+LOSSES: dict[str, tuple[str, ...]] = {
+    "segmentation": ("cross_entropy", "focal", "dice", "lovasz"),
+    "classification": ("cross_entropy", "focal"),
+    "regression": ("huber", "mse"),
+}
+
+
+def misfits(task: str, loss: str | None, class_weights: str) -> list[str]:
+    """Sentences about settings of a training that do not fit its task."""
+    wrong = []
+    if loss and loss not in LOSSES[task]:
+        wrong.append(f"train.loss {loss} is not for task {task}; use {' or '.join(LOSSES[task])}")
+    if task == "regression" and class_weights != "none":
+        wrong.append(f"train.class_weights {class_weights} needs classes, and regression has none; set it to none")
+    return wrong
+
+
+def of_chips(outputs_NCHW: "Tensor") -> "Tensor":
+    """Logits of whole chips (N, class, 1, 1) in single precision: the mean over the pixels."""
+    return outputs_NCHW.float().mean((2, 3), keepdim=True)
+
+
+def of_pixels(outputs_NCHW: "Tensor", like_NHW: "Tensor") -> "Tensor":
+    """The outputs as they are; raises UsageError where the model gives one answer a chip, not one a pixel."""
+    if outputs_NCHW.shape[2:] != like_NHW.shape[-2:]:
+        raise UsageError("the model gives one answer for a whole chip; that is train.task classification")
+    return outputs_NCHW
+
+
+def answers(task: str, outputs_NCHW: "Tensor", target: tuple[float, ...]) -> "Tensor":
+    """What a map shows of outputs: probabilities of pixels (N, class, H, W), of chips (N, class, 1, 1), or values.
+
+    Values (N, 1, H, W) are in the unit of the labels, whose mean and standard deviation are `target`.
+    """
+    if task == "regression":
+        mean, std = target
+        return outputs_NCHW * std + mean
+    return (of_chips(outputs_NCHW) if task == "classification" else outputs_NCHW).softmax(1)

@@ -1,0 +1,216 @@
+"""Many nodes, here as launchers on one: they meet, join, leave, lose the first one, and an outsider writes to them."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import torch.distributed as dist
+from trainings import Data, Training, payload, ranks, workers
+
+from eopipe.launching.meeting import MEETING, Meeting, read_meeting
+from eopipe.launching.rendezvous import port_of
+
+SETTINGS = ("--epochs", "10", "--batch", "16", "--processes", "1", "--checkpoint-every", "2", "--deterministic")
+SETTINGS += ("--shards", "2", "--architecture", "odd_models:Paused", "--restarts", "0")
+LOCAL = {"EOPIPE_RDZV_ENDPOINT": "127.0.0.1"}
+
+
+@dataclass
+class Node:
+    """A launcher in a session of its own, as on a node of its own."""
+
+    process: "subprocess.Popen[str]"
+    log: Path
+
+    def told(self) -> str:
+        return self.log.read_text()
+
+    def end(self, seconds: float = 120) -> int:
+        return self.process.wait(timeout=seconds)
+
+    def kill(self) -> None:
+        """Kill its launcher, which takes all the others with it."""
+        self.process.kill()
+        self.process.wait()
+
+
+@dataclass
+class Group:
+    """Launchers of one training, which rests a while at each step until it is let go."""
+
+    training: Training
+    nodes: list[Node] = field(default_factory=list)
+    before: int = 0
+
+    @property
+    def pause(self) -> Path:
+        return self.training.folder / "pause"
+
+    def start(self, *more: str, **environment: str) -> Node:
+        log = self.training.folder / f"{len(self.nodes)}.log"
+        place = os.environ | {"PAUSE": str(self.pause)} | environment
+        self.before = self.training.newest()
+        with log.open("w") as file:
+            line = self.training.command(*more)
+            started = subprocess.Popen(line, stderr=file, text=True, env=place, start_new_session=True)
+        self.nodes.append(Node(started, log))
+        return self.nodes[-1]
+
+    def wait_for_world(self, size: int, steps: int = 2) -> None:
+        """Wait until so many workers have written a checkpoint after some steps."""
+        until = time.monotonic() + 150
+        while True:
+            assert time.monotonic() < until, [node.told() for node in self.nodes]
+            time.sleep(0.1)
+            newest = max(self.training.state.glob("*/step-*/state.json"), default=None)
+            try:
+                told = json.loads(newest.read_text()) if newest else {"worlds": []}
+            except OSError:
+                continue
+            if not told["worlds"] or told["step"] <= self.before:
+                continue
+            since, workers_then = told["worlds"][-1]
+            if workers_then == size and told["step"] >= since + steps:
+                return
+
+    def let_go(self) -> None:
+        self.pause.unlink(missing_ok=True)
+
+
+@pytest.fixture(autouse=True)
+def findable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}")
+
+
+@pytest.fixture(scope="module")
+def alone(data: Data, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The model of an undisturbed training on one node."""
+    training = Training(data, tmp_path_factory.mktemp("alone"), SETTINGS)
+    paths = f"{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}"
+    done = training.run(PYTHONPATH=paths)
+    assert done.returncode == 0, done.stderr
+    return payload(training.model)
+
+
+@pytest.fixture
+def group(data: Data, tmp_path: Path) -> Iterator[Group]:
+    made = Group(Training(data, tmp_path, SETTINGS))
+    made.pause.touch()
+    yield made
+    for node in made.nodes:
+        node.kill()
+    for pid in workers(tmp_path):
+        os.kill(pid, signal.SIGKILL)
+
+
+def in_slurm(node: int, job: int) -> dict[str, str]:
+    """What Slurm tells a task of a step over two nodes."""
+    step = {"SLURM_JOB_ID": str(job), "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NUM_TASKS": "2"}
+    return step | {"SLURM_STEP_NODELIST": "nowhere[1-2]", "SLURM_NODEID": str(node), "SLURM_PROCID": str(node)}
+
+
+def test_t12_nodes_join_and_leave_by_a_signal_or_by_death_and_nothing_changes(
+    group: Group, alone: dict[str, bytes]
+) -> None:
+    first = group.start("--nodes", "1:2", **LOCAL)
+    group.wait_for_world(1)
+    dying = group.start("--nodes", "1:2", **LOCAL)
+    group.wait_for_world(2)
+    dying.kill()
+    group.wait_for_world(1)
+    leaving = group.start("--nodes", "1:2", **LOCAL)
+    group.wait_for_world(2)
+    foreign = group.start("--nodes", "1:2", EOPIPE_RDZV_ID="another", **LOCAL)
+    assert foreign.end() == 2
+    assert f"already running (process {first.process.pid} on " in foreign.told()
+    leaving.process.terminate()
+    assert leaving.end() == 75, leaving.told()
+    group.wait_for_world(1)
+    group.let_go()
+    # No restart is granted, so coming and going has cost none.
+    assert first.end() == 0, first.told()
+    assert "DistStoreError" not in first.told()
+    assert payload(group.training.model) == alone
+
+
+def test_t16_two_nodes_of_slurm_meet_though_the_port_is_taken_and_an_old_meeting_lies_about(
+    group: Group, alone: dict[str, bytes], tmp_path: Path
+) -> None:
+    group.let_go()
+    Meeting("slurm-7001-0-0.1", 1, "127.0.0.1", 1, "old").write(tmp_path / "meeting")
+    with socket.create_server(("", port_of("7001"))):
+        place = [in_slurm(node, 7001) for node in (1, 0)]
+        second, first = (group.start("--nodes", "2", **told) for told in place)
+        assert (first.end(), second.end()) == (0, 0), first.told() + second.told()
+    assert "event=port-taken" in first.told()
+    assert "event=world size=2" in first.told() + second.told()
+    assert payload(group.training.model) == alone
+
+
+def test_when_the_first_node_is_told_to_stop_or_dies_all_end_and_the_same_command_goes_on(
+    group: Group, alone: dict[str, bytes], tmp_path: Path
+) -> None:
+    place = LOCAL | {"EOPIPE_RDZV_FILE": str(tmp_path / "shared" / "meeting"), "EOPIPE_RDZV_ID": "submission-1"}
+    for stop in (signal.SIGTERM, signal.SIGKILL):
+        nodes = [group.start("--nodes", "2", **place) for _ in range(2)]
+        group.wait_for_world(2)
+        nodes.sort(key=lambda node: "event=group-joined" in node.told())
+        nodes[0].process.send_signal(stop)
+        assert [node.end() for node in nodes] == [75 if stop == signal.SIGTERM else -9, 75], nodes[1].told()
+    group.let_go()
+    last = group.start("--nodes", "1")
+    assert last.end() == 0
+    assert "event=resume" in last.told()
+    assert payload(group.training.model) == alone
+
+
+def test_t21_nothing_listens_beyond_loopback_and_who_writes_into_the_stores_runs_no_code(
+    group: Group, alone: dict[str, bytes], tmp_path: Path
+) -> None:
+    node = group.start()
+    group.wait_for_world(1)
+    listening = sorted({place for pid in workers(tmp_path) for place in ports_of(pid)})
+    assert len(listening) >= 2, "the agents' store, the workers' and gloo"
+    assert {host for host, _ in listening} == {"127.0.0.1"}
+    met = read_meeting(next(group.training.state.glob(f"*/{MEETING}")))
+    assert met is not None
+    told = Path(f"/proc/{ranks(tmp_path)[0]}/environ").read_text().split("\0")
+    of_workers = next(int(word.partition("=")[2]) for word in told if word.startswith("MASTER_PORT="))
+    assert {met.port, of_workers} <= {port for _, port in listening}
+    for port in (met.port, of_workers):
+        outsider = dist.TCPStore(met.host, port, is_master=False)
+        # What would be unpickled: os.mkdir("stolen") in base64.
+        outsider.set(f"torch.rendezvous.{met.group}", "Y3Bvc2l4Cm1rZGlyCihTJ3N0b2xlbicKdFIu")
+    code = node.end()
+    assert code == 75, node.told()
+    assert "somebody else wrote into the store" in node.told()
+    assert not Path("stolen").exists()
+    group.let_go()
+    again = group.start()
+    assert again.end() == 0, again.told()
+    assert payload(group.training.model) == alone
+
+
+def ports_of(pid: int) -> list[tuple[str, int]]:
+    """The addresses that a process listens on (proc(5), net/tcp)."""
+    inodes = set()
+    for path in Path(f"/proc/{pid}/fd").glob("*"):
+        with suppress(OSError):
+            inodes.add(str(path.readlink()))
+    found = []
+    for name in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
+            words = line.split()
+            host, port = words[1].split(":")
+            if words[3] == "0A" and f"socket:[{words[9]}]" in inodes:
+                told = socket.inet_ntoa(bytes.fromhex(host)[::-1]) if name == "tcp" else host
+                found.append((told, int(port, 16)))
+    return found

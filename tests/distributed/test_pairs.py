@@ -1,0 +1,80 @@
+"""Any two options of how a step is computed go together, or are refused in one sentence."""
+
+import shutil
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from test_strategies import TOLERANCE, golden
+from worker_of_worlds import PLAIN
+from worlds import Runs, launch, way
+
+from eopipe.launching.job import Settings
+
+STEPS = 3
+# Half precision is another computation.
+ROUGH = 5e-3
+OPTIONS: dict[str, dict[str, Any]] = {
+    "deterministic": way(deterministic=True),
+    "fsdp": way(strategy="fsdp"),
+    "accumulated": way(accumulate=2),
+    "bf16": way(precision="bf16"),
+    "fp16": way(precision="fp16"),
+    "channels-last": way(channels_last=True),
+    "compiled": way(compile=True),
+    "recomputed": way() | {"recompute": True},
+    "averaged": way(ema=0.9),
+    "clipped": way(clip=0.05),
+}
+REFUSED = {
+    frozenset({"deterministic", "fsdp"}): "train.deterministic sums whole gradients; it needs train.strategy ddp",
+    frozenset({"deterministic", "accumulated"}): "train.deterministic goes shard by shard; raise train.shards instead",
+}
+PAIRS = [pair for pair in combinations(OPTIONS, 2) if pair != ("bf16", "fp16")]
+ALL = ("fsdp", "accumulated", "bf16", "channels-last", "compiled", "recomputed", "averaged", "clipped")
+
+
+def together(*names: str) -> dict[str, Any]:
+    """One training with all these options."""
+    settings = {k: v for name in names for k, v in OPTIONS[name]["settings"].items()}
+    return {"settings": settings, "recompute": "recomputed" in names, "steps": STEPS}
+
+
+@cache
+def trained() -> Runs:
+    """All pairs that are not refused, one after the other: in two workers where weights are dealt out, else in one."""
+    ways = {pair: together(*pair) for pair in PAIRS if frozenset(pair) not in REFUSED}
+    dealt = {"+".join(pair): told for pair, told in ways.items() if "fsdp" in pair}
+    whole = {"+".join(pair): told for pair, told in ways.items() if "fsdp" not in pair}
+    with TemporaryDirectory() as folder:
+        alone = launch(1, whole | {"clipped": together("clipped")}, Path(folder))
+        return alone | launch(2, dealt | {"all": together(*ALL)}, Path(folder))
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids="+".join)
+def test_two_options_go_together_or_are_refused(pair: tuple[str, str]) -> None:
+    said = Settings(**PLAIN | together(*pair)["settings"]).conflicts()
+    if why := REFUSED.get(frozenset(pair)):
+        assert [sentence.startswith(why) for sentence in said] == [True]
+        return
+    assert said == []
+    wanted = trained()["clipped"]["losses"] if "clipped" in pair else golden(STEPS)
+    near = ROUGH if {"bf16", "fp16"} & set(pair) else TOLERANCE
+    assert trained()["+".join(pair)]["losses"] == pytest.approx(wanted, abs=near)
+
+
+def test_all_that_can_go_together_does() -> None:
+    run = trained()
+    assert run["all"]["losses"] == pytest.approx(run["clipped"]["losses"], abs=ROUGH)
+
+
+def test_with_a_compiler_or_without_the_losses_are_those_of_the_model_as_it_is(tmp_path: Path) -> None:
+    ways = {"compiled": together("compiled"), "compiled-recomputed": together("compiled", "recomputed")}
+    runs = launch(1, ways, tmp_path, {})
+    for run in runs.values():
+        assert run["losses"] == pytest.approx(golden(STEPS), abs=TOLERANCE)
+    fell_back = "event=compile-failed" in (tmp_path / "1/log").read_text()
+    assert fell_back == (shutil.which("c++") is None)

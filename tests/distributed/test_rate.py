@@ -1,0 +1,107 @@
+"""The learning rate that `eopipe rate` suggests trains well, and finding it leaves nothing behind."""
+
+import json
+import math
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trainings import Data, Training
+
+from eopipe.errors import BadInputError, DivergedError
+from eopipe.training.rate import BAR, HIGHEST, LOWEST, Curve, advice, rising
+
+RATES = rising(120)
+
+
+def falling(middle: float, noise: float = 0.0, seed: int = 0) -> np.ndarray:
+    """A loss that falls around a rate, by half over about a tenfold of it, and rises far above it."""
+    fallen = 1 / (1 + np.exp(-5 * (np.log10(RATES) - np.log10(middle))))
+    risen = np.minimum((RATES / (100 * middle)) ** 2, 2.0)
+    return 0.7 - 0.5 * fallen + risen + np.random.default_rng(seed).normal(0, noise, len(RATES))
+
+
+@given(st.floats(1e-5, 1e-3), st.integers(0, 99))
+@settings(max_examples=30, deadline=None)
+def test_the_suggestion_is_between_the_steepest_fall_and_the_lowest_loss_though_batches_differ(
+    middle: float, seed: int
+) -> None:
+    curve = Curve(RATES, falling(middle, 0.02, seed))
+    assert curve.steepest == pytest.approx(middle, rel=1.0)
+    assert middle / 2 < curve.suggested < 10 * middle
+    assert curve.steepest * 0.95 <= curve.suggested <= curve.lowest
+
+
+def test_what_comes_after_the_lowest_loss_does_not_count() -> None:
+    losses = falling(1e-4)
+    losses[-20:-10] += 20
+    assert Curve(RATES, losses).steepest == pytest.approx(1e-4, rel=0.3)
+
+
+def test_a_loss_that_never_falls_is_told_in_one_sentence() -> None:
+    with pytest.raises(BadInputError, match=r"falls at no learning rate from 1e-06 on; look at the labels"):
+        _ = Curve(RATES, np.linspace(0.7, 3, len(RATES))).suggested
+    with pytest.raises(BadInputError, match="falls at no learning rate"):
+        _ = Curve(RATES[:1], np.array([0.7]), diverged=True).suggested
+
+
+def test_the_curve_is_drawn_from_the_lowest_rate_to_the_highest() -> None:
+    lines = Curve(RATES, falling(1e-3)).drawn()
+    assert (float(lines[0].split()[0]), float(lines[-1].split()[0])) == (LOWEST, HIGHEST)
+    bars = [line.count("#") for line in lines]
+    assert (bars[0], min(bars), bars[-1]) == (BAR, 0, BAR)
+    assert sorted(bars[: bars.index(0)], reverse=True) == bars[: bars.index(0)]
+
+
+def test_advice_ends_with_words_for_the_command_line() -> None:
+    said = advice(Curve(RATES[:80], falling(1e-4)[:80], diverged=True), 4e-3)
+    name, value = said[-1].split()
+    assert name == "--learning-rate"
+    assert 5e-5 < float(value) < 1e-3
+    assert "diverges behind 9" in said[-2]
+    assert "train has 0.004" in said[-2]
+
+
+def asked(data: Data, folder: Path, *more: str) -> "subprocess.CompletedProcess[str]":
+    # --processes and --strategy are those of the training; the trial has one process all the same.
+    words = [sys.executable, "-m", "eopipe", "rate", *data.stores(), *data.cut(), "--steps", "80", "--width", "8"]
+    words += ["--processes", "2", "--strategy", "fsdp", *more]
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+
+
+def loss_with(training: Training, rate: float) -> float:
+    one = replace(training, folder=training.folder / f"{rate:g}")
+    words = ("--epochs", "3", "--width", "8", "--warmup", "0", "--schedule", "constant", "--learning-rate", f"{rate:g}")
+    done = one.run(*words)
+    if done.returncode == DivergedError.code:
+        return math.inf
+    assert done.returncode == 0, done.stderr
+    return float(json.loads((one.model / "history.json").read_text())["epochs"][-1]["loss"])
+
+
+def test_the_suggested_rate_beats_a_hundredth_and_a_hundredfold_of_it(training: Training, data: Data) -> None:
+    first, again = (asked(data, training.folder) for _ in range(2))
+    assert first.returncode == 0, first.stderr
+    assert first.stdout == again.stdout, "the same seed gives the same suggestion"
+    assert list(training.folder.iterdir()) == [], "nothing is written"
+    rate = float(first.stdout.splitlines()[-1].split()[1])
+    assert 1e-3 < rate < 0.1
+    alone = replace(training, settings=())
+    losses = [loss_with(alone, factor * rate) for factor in (0.01, 1, 100)]
+    assert min(losses) == losses[1], losses
+
+
+def test_the_line_of_a_training_can_be_used_and_what_is_wrong_in_it_is_told(training: Training, data: Data) -> None:
+    for more, why in (
+        (("--model", "model", "--steps", "5"), "--steps is 5; a curve needs 20 or more"),
+        (("--model", "model", "--depth", "9"), "--depth is 9"),
+        (("--freeze", "encoder"), "train.freeze names encoder"),
+    ):
+        done = asked(data, training.folder, *more)
+        assert done.returncode == 2
+        assert why in done.stderr

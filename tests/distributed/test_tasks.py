@@ -1,0 +1,106 @@
+"""Values and chips through torchrun: killed and resumed to the same bytes, alike on one and two workers."""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from trainings import Data, Training, payload, run_stage
+
+SOURCE = Path(__file__).parents[2] / "sample/tree_cover_density_2018.tif"
+SMALL = ("--epochs", "3", "--batch", "16", "--width", "4", "--checkpoint-every", "3", "--patience", "2", "--ema", "0.9")
+TASKS = ("regression", "classification")
+SAME = ("model.safetensors", "history.json", "model.json", "metrics.jsonl")
+
+
+@dataclass(frozen=True)
+class Labelled(Data):
+    """The same scenes with labels and a split of their own."""
+
+    own: Path = Path()
+
+    def stores(self) -> list[str]:
+        return ["--tiles", *self.tiles, "--labels", str(self.own / "labels.zarr")]
+
+    def cut(self) -> list[str]:
+        return ["--chips", str(self.own / "split.json"), "--statistics", str(self.own / "statistics.json")]
+
+
+@pytest.fixture(scope="module")
+def labelled(data: Data, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Labelled]:
+    """Values at chips of 16 pixels, and classes at chips of 8."""
+    found = {}
+    ways = {"regression": ("--measure", "cover", "--unit", "%"), "classification": ("--bins", 50)}
+    for task, words in ways.items():
+        own = tmp_path_factory.mktemp(task)
+        place = ("--grid", data.root / "grid.json", "--source", SOURCE, "--labels", own / "labels.zarr")
+        assert run_stage("label", *place, *words, "--chunk", 32, "--shard", 128) == 0
+        made = Labelled(data.root, data.tiles[:4], own)
+        chip = {"regression": 16, "classification": 8}[task]
+        plan = ("--method", "west-east", "--fractions", 0.48, 0.16, 0.36, "--chip", chip, "--stride", 8)
+        drawn = ("--map", own / "split.png", "--places", own / "split.gpkg")
+        assert run_stage("split", *made.stores(), *made.cut(), *drawn, *plan) == 0
+        found[task] = made
+    return found
+
+
+def trained(labelled: dict[str, Labelled], task: str, folder: Path, *more: str) -> Training:
+    return Training(labelled[task], folder, ("--task", task, *SMALL, *more))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_killed_and_resumed_it_ends_with_the_bytes_of_an_undisturbed_run(
+    labelled: dict[str, Labelled], task: str, tmp_path: Path
+) -> None:
+    whole, cut = (trained(labelled, task, tmp_path / name, "--processes", "2") for name in ("whole", "cut"))
+    done = whole.run()
+    assert done.returncode == 0, done.stderr
+    process = cut.start()
+    cut.wait_for_step(4, process)
+    process.kill()
+    process.communicate()
+    done = cut.run()
+    assert done.returncode == 0, done.stderr
+    assert "event=resume" in done.stderr
+    assert {n: payload(cut.model)[n] for n in SAME} == {n: payload(whole.model)[n] for n in SAME}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_one_and_two_workers_end_with_the_same_bytes(labelled: dict[str, Labelled], task: str, tmp_path: Path) -> None:
+    made = {}
+    for size in ("1", "2"):
+        one = trained(labelled, task, tmp_path / size, "--deterministic", "--shards", "2", "--processes", size)
+        done = one.run()
+        assert done.returncode == 0, done.stderr
+        made[size] = {name: payload(one.model)[name] for name in SAME}
+    assert made["1"] == made["2"]
+    scores = json.loads(made["1"]["history.json"])["epochs"][-1]["val"]
+    assert set(scores) == ({"rmse", "mae", "bias", "r2"} if task == "regression" else {"accuracy", "f1_macro"})
+
+
+def test_values_are_scaled_by_the_training_labels_alone(labelled: dict[str, Labelled], tmp_path: Path) -> None:
+    one = replace(trained(labelled, "regression", tmp_path), settings=("--task", "regression", "--epochs", "1"))
+    assert one.run().returncode == 0
+    card = json.loads((one.model / "model.json").read_text())
+    told = json.loads((labelled["regression"].own / "statistics.json").read_text())["labels"]
+    assert card["target"] == [told["mean"], told["std"]]
+    assert (card["task"], card["unit"], card["settings"]["loss"]) == ("regression", "%", "huber")
+
+
+@pytest.mark.parametrize(
+    ("task", "words", "code", "told"),
+    [
+        ("regression", ("--task", "segmentation"), 3, "measures cover, and train.task segmentation needs classes"),
+        ("classification", ("--task", "regression"), 3, "holds the classes non-forest, forest"),
+        ("classification", ("--task", "classification", "--loss", "lovasz"), 2, "lovasz is not for task"),
+        ("regression", ("--task", "regression", "--class-weights", "balanced"), 2, "regression has none"),
+    ],
+)
+def test_labels_and_losses_that_do_not_fit_are_told_before_any_worker_starts(
+    labelled: dict[str, Labelled], tmp_path: Path, task: str, words: tuple[str, ...], code: int, told: str
+) -> None:
+    done = Training(labelled[task], tmp_path, words).run()
+    assert done.returncode == code
+    assert told in done.stderr
+    assert "event=epoch" not in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,129 @@
+"""Labels that are numbers: where they lie, in which unit, what is no label, and what the split says of them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scenery import CRS, LEFT, STEP, TOP, Array, Ended, Run, write_raster
+
+from eopipe.errors import BadInputError
+from eopipe.publish import digest, write_json
+from eopipe.samples.chips import measured, unit_of
+from eopipe.samples.statistics import target
+from eopipe.store import Tiles
+
+SMALL = ("--chunk", 16, "--shard", 32)
+
+
+def label(run: Run, place: Path, *words: object, shape: tuple[int, int] = (64, 48), step: float = STEP) -> Ended:
+    write_json(place / "grid.json", {"crs": CRS, "shape": shape, "transform": [step, 0.0, LEFT, 0.0, -step, TOP]})
+    return run("label", "--grid", place / "grid.json", "--labels", place / "labels.zarr", *SMALL, *words)
+
+
+def stored(place: Path) -> Array:
+    store = Tiles(place / "labels.zarr")
+    values = store.read("label")
+    assert measured(store)
+    assert values.dtype == np.float32
+    np.testing.assert_array_equal(store.read("valid"), np.isfinite(values))
+    return values
+
+
+def heights() -> Array:
+    return (np.arange(64 * 48).reshape(64, 48) % 97 / 4).astype(np.float32)
+
+
+def test_a_raster_keeps_its_numbers_and_tells_quantity_unit_and_range(tmp_path: Path, run: Run) -> None:
+    given = heights()
+    given[0, 0], given[5, 7] = np.nan, -1
+    source = write_raster(tmp_path / "height.tif", given, nodata=-1)
+    ended = label(run, tmp_path, "--source", source, "--measure", "canopy height", "--unit", "m")
+    assert ended.code == 0, ended.said
+    given[5, 7] = np.nan
+    np.testing.assert_array_equal(stored(tmp_path), given)
+    store = Tiles(tmp_path / "labels.zarr")
+    assert (store.names, unit_of(store)) == (("canopy height",), "m")
+    assert store.attributes["pixels"] == {"canopy height": 64 * 48 - 2}
+    assert store.attributes["range"] == [0, 24]
+    before = digest(tmp_path / "labels.zarr")
+    assert label(run, tmp_path, "--source", source, "--measure", "canopy height", "--unit", "m").code == 0
+    assert digest(tmp_path / "labels.zarr") == before
+
+
+def test_a_store_of_values_passes_the_check_and_is_drawn(tmp_path: Path, run: Run) -> None:
+    source = write_raster(tmp_path / "height.tif", heights(), nodata=-1)
+    assert label(run, tmp_path, "--source", source, "--measure", "canopy height", "--unit", "m").code == 0
+    assert run("tiles", "check", tmp_path / "labels.zarr").code == 0
+    ended = run("tiles", "plot", tmp_path / "labels.zarr", "--out", tmp_path / "labels.png")
+    assert ended.code == 0, ended.said
+
+
+def test_the_average_of_whole_numbers_is_no_whole_number(tmp_path: Path, run: Run) -> None:
+    fine = np.tile(np.array([[0, 1], [0, 0]], np.uint8), (32, 24))
+    source = write_raster(tmp_path / "cover.tif", fine, nodata=None)
+    words = ("--source", source, "--measure", "cover", "--resampling", "average")
+    ended = label(run, tmp_path, *words, shape=(32, 24), step=2 * STEP)
+    assert ended.code == 0, ended.said
+    np.testing.assert_allclose(stored(tmp_path), 0.25)
+
+
+def test_ignored_numbers_are_no_label(tmp_path: Path, run: Run) -> None:
+    numbers = (np.arange(64 * 48).reshape(64, 48) % 5).astype(np.int16)
+    source = write_raster(tmp_path / "cover.tif", numbers, nodata=None)
+    assert label(run, tmp_path, "--source", source, "--measure", "cover", "--ignore", 3, 4).code == 0
+    np.testing.assert_array_equal(stored(tmp_path), np.where(numbers < 3, numbers, np.nan))
+
+
+def square(left: float, right: float, value: object) -> dict[str, object]:
+    x, y = ((LEFT + STEP * left, LEFT + STEP * right), (TOP, TOP - 8 * STEP))
+    ring = [[x[0], y[0]], [x[1], y[0]], [x[1], y[1]], [x[0], y[1]], [x[0], y[0]]]
+    return {
+        "type": "Feature",
+        "properties": {"height": value},
+        "geometry": {"type": "Polygon", "coordinates": [ring]},
+    }
+
+
+def shapes(place: Path, *features: dict[str, object]) -> Path:
+    crs = {"type": "name", "properties": {"name": f"urn:ogc:def:crs:EPSG::{CRS.removeprefix('EPSG:')}"}}
+    write_json(place / "heights.geojson", {"type": "FeatureCollection", "crs": crs, "features": list(features)})
+    return place / "heights.geojson"
+
+
+@pytest.mark.parametrize(("overlap", "between"), [("invalid", np.nan), ("last", 2.5), ("first", 7.0)])
+def test_shapes_burn_their_number_and_where_they_disagree_is_no_label_or_one_of_them(
+    tmp_path: Path, run: Run, overlap: str, between: float
+) -> None:
+    source = shapes(tmp_path, square(0, 6, 7), square(4, 10, 2.5), square(8, 12, 2.5), square(14, 16, None))
+    words = ("--source", source, "--measure", "height", "--attribute", "height", "--overlap", overlap)
+    ended = label(run, tmp_path, *words)
+    assert ended.code == 0, ended.said
+    row = stored(tmp_path)[3]
+    np.testing.assert_array_equal(row[:12], [*[7.0] * 4, *[between] * 2, *[2.5] * 6])
+    assert np.isnan(row[12:]).all()
+    assert Tiles(tmp_path / "labels.zarr").attributes["conflicts"] == 16
+
+
+def test_words_in_place_of_numbers_and_options_of_classes_are_told(tmp_path: Path, run: Run) -> None:
+    source = shapes(tmp_path, square(0, 4, "tall"))
+    words = ("--source", source, "--attribute", "height")
+    ended = label(run, tmp_path, *words, "--measure", "height")
+    assert (ended.code, "no numbers: tall" in ended.said) == (3, True)
+    ended = label(run, tmp_path, *words, "--measure", "height", "--bins", 5)
+    assert (ended.code, "label.bins makes classes" in ended.said) == (2, True)
+    ended = label(run, tmp_path, *words, "--resampling", "bilinear")
+    assert (ended.code, "mixes class numbers" in ended.said) == (2, True)
+
+
+def test_a_file_without_a_value_on_the_grid_is_refused(tmp_path: Path, run: Run) -> None:
+    source = write_raster(tmp_path / "height.tif", np.full((64, 48), -1, np.float32), nodata=-1)
+    ended = label(run, tmp_path, "--source", source, "--measure", "height")
+    assert (ended.code, "no value on the grid" in ended.said) == (3, True)
+    assert not (tmp_path / "labels.zarr").exists()
+
+
+def test_statistics_without_labels_or_of_one_value_cannot_scale_them() -> None:
+    with pytest.raises(BadInputError, match="run split again"):
+        target({"bands": {}}, Path("statistics.json"))
+    with pytest.raises(BadInputError, match="nothing to learn"):
+        target({"labels": {"mean": 3.0, "std": 0.0}}, Path("statistics.json"))

@@ -1,0 +1,82 @@
+"""Labels that are values reach the model whole: through windows in memory, slots of the ring, masks and symmetries."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from stores import SHAPE, SMALL, make_scene, number, usable
+
+from eopipe.feeding.finishing import Finish
+from eopipe.feeding.ring import Ring, Shape
+from eopipe.grid import make_grid
+from eopipe.samples.chips import Normaliser, measured, pair
+from eopipe.samples.cutting import VALUES, Cutter, Piece, block_bytes, pixel_bytes, sources_of
+from eopipe.store import add_array, new_store
+from eopipe.watching.pictures import png
+
+U2 = np.dtype("uint16")
+
+
+def values() -> np.ndarray:
+    """Numbers that class numbers could not hold, with a row that has none."""
+    found = number("a", "red").astype(np.float32) / 7 - 100
+    found[9] = np.nan
+    return found
+
+
+def cutter(place: Path, budget: int, normaliser: Normaliser | None = None) -> Cutter:
+    tiles, _ = make_scene(place, "a", ("red", "nir"))
+    grid = make_grid((0.0, 0.0, 480.0, 640.0), "EPSG:32633", 10.0, (0, 0))
+    with new_store(place / "values.zarr", grid, ("height",), "", {"unit": "m"}) as group:
+        add_array(group, "label", SHAPE, "float32", SMALL)[:] = values()
+        add_array(group, "valid", SHAPE, "uint8", SMALL)[:] = np.isfinite(values())
+    pairs = pair((tiles,), (place / "values.zarr",))
+    assert measured(pairs[0][1])
+    return Cutter(sources_of(pairs, ("red",)), 16, U2, budget, VALUES, normaliser)
+
+
+def test_chips_hold_the_values_whether_read_alone_or_from_a_window_that_is_kept(tmp_path: Path) -> None:
+    window = (0, 0, 40, 40)
+    one = cutter(tmp_path, block_bytes(window, 1, U2, VALUES))
+    for kept in (None, window):
+        into = Ring(Shape(1, 2, 1, 16, "<u2", "<f4")).slots[0]
+        one.cut(Piece(0, kept, (0, 1), ((3, 5), (20, 24)), (0, 0)), into)
+        np.testing.assert_array_equal(into.label[0], values()[3:19, 5:21])
+        np.testing.assert_array_equal(into.label[1], values()[20:36, 24:40])
+
+
+def test_slots_of_a_ring_do_not_touch_each_other() -> None:
+    ring = Ring(Shape(3, 2, 1, 8, "<u2", "<f4"))
+    for mark, slot in enumerate(ring.slots):
+        slot.image[:], slot.valid[:], slot.label[:] = 100 + mark, mark, mark + 0.5
+    for mark, slot in enumerate(ring.slots):
+        assert slot.label.dtype == np.float32
+        assert (slot.image == 100 + mark).all()
+        assert (slot.valid == mark).all()
+        assert (slot.label == mark + 0.5).all()
+    assert pixel_bytes(4, U2, VALUES) == 13
+
+
+def test_labels_turn_with_their_images_and_are_nothing_where_the_scene_is_invalid(tmp_path: Path) -> None:
+    # On a CPU where they are cut, on a GPU after they were moved there.
+    where, see, ways = ((3, 12), (3, 12)), Normaliser((0.0,), (1.0,)), np.array([0, 5])
+    cut = Ring(Shape(1, 2, 1, 16, "<f4", "<f4")).slots[0]
+    (tmp_path / "cut").mkdir()
+    cutter(tmp_path / "cut", 0, see).cut(Piece(0, None, (0, 1), where, ways.tolist()), cut)
+    stored = Ring(Shape(1, 2, 1, 16, "<u2", "<f4")).slots[0]
+    (tmp_path / "stored").mkdir()
+    cutter(tmp_path / "stored", 0).cut(Piece(0, None, (0, 1), where, (0, 0)), stored)
+    moved = [torch.from_numpy(array.copy()) for array in (stored.image, stored.valid, stored.label)]
+    images, labels = Finish(see, [(1.0, 0.0)], torch.device("cpu"))(*moved, np.zeros(2, np.int64), ways)
+    assert labels.dtype == torch.float32
+    want = np.where(usable()[3:19, 12:28] > 0, values()[3:19, 12:28], np.nan)
+    np.testing.assert_array_equal(labels[0].numpy(), want)
+    np.testing.assert_array_equal(labels[1].numpy(), np.flip(want.T, 1))
+    np.testing.assert_array_equal(images[1, 0].numpy(), np.flip(images[0, 0].numpy().T, 1))
+    np.testing.assert_array_equal(cut.label, labels.numpy())
+
+
+def test_a_picture_of_values_is_drawn_in_greys() -> None:
+    truth = np.linspace(0, 9, 64, dtype=np.float32).reshape(1, 8, 8)
+    truth[0, 0, 0] = np.nan
+    assert png(np.random.default_rng(0).random((1, 1, 8, 8), np.float32), truth, truth, ("red",), 255)[:4] == b"\x89PNG"
