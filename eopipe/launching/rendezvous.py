@@ -141,22 +141,16 @@ def _told(environment: Mapping[str, str], nodes: Nodes, training: str) -> Place:
 
 
 def _in_slurm(environment: Mapping[str, str], nodes: Nodes, training: str) -> Place:
-    job, step = environment["SLURM_JOB_ID"], int(environment.get("SLURM_STEP_NUM_NODES", "1"))
+    step = int(environment.get("SLURM_STEP_NUM_NODES", "1"))
     if step > 1:
         return _in_step(environment, nodes, step)
-    if nodes.most == 1:
-        return Place(nodes, training, host=LOOPBACK)
-    # Snakemake's executor hides the size of the allocation.
-    if nodes.least > 1 or int(environment.get("SLURM_JOB_NUM_NODES", "1")) > 1:
-        line = " ".join(srun(nodes.most))
-        raise UsageError(f"train.nodes is {nodes}, but job {job} of Slurm runs this once; start it with {line}")
-    return Place(nodes, training)
+    return Place(nodes, training, host=LOOPBACK if nodes.most == 1 else "")
 
 
 def _in_step(environment: Mapping[str, str], nodes: Nodes, step: int) -> Place:
     tasks = int(environment.get("SLURM_STEP_NUM_TASKS", environment.get("SLURM_NTASKS", str(step))))
     if not nodes.least <= step <= nodes.most or tasks != step:
-        line = " ".join(srun(nodes.most))
+        line = " ".join(srun(nodes, 1))
         raise UsageError(
             f"this step of Slurm has {step} nodes and {tasks} tasks, but train.nodes is {nodes}; "
             f"it wants one task a node: {line}"
@@ -168,7 +162,11 @@ def _in_step(environment: Mapping[str, str], nodes: Nodes, step: int) -> Place:
     return Place(nodes, "slurm-" + "-".join(words), node, port=port_of(job), others=names[1:])
 
 
-def srun(nodes: int) -> list[str]:
-    """The start of a line that runs the rest once on each node of an allocation, and ends with the first failure."""
-    each = [f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"]
-    return ["srun", "--overlap", *each, "--kill-on-bad-exit=1"]
+def srun(nodes: Nodes, cpus: int) -> list[str]:
+    """The start of a line that runs the rest once on each of the most nodes of an allocation, with all their memory.
+
+    When the first one ends, the others have a minute to end too: the end of one must not cut short what another saves.
+    """
+    each = [f"--nodes={nodes.most}", f"--ntasks={nodes.most}", "--ntasks-per-node=1", f"--cpus-per-task={cpus}"]
+    ends = ["--no-kill", "--wait=0"] if nodes.elastic else ["--wait=60"]
+    return ["srun", "--overlap", "--mem=0", *each, "--kill-on-bad-exit=0", *ends]

@@ -109,8 +109,11 @@ def train(
     """
     given = dict(locals())
     from eopipe.launching.job import KNOBS, Settings
+    from eopipe.launching.steps import spread
     from eopipe.training.run import Sources, run
 
+    if spread(given):
+        return
     seen = (views or model.parent / f"{model.name}.views").resolve()
     room = state or model.parent / f".{model.name}.state"
     knobs = {name: given[name] for name in KNOBS} | {"views": str(seen)}

@@ -103,7 +103,6 @@ def test_a_task_of_a_step_of_slurm_knows_the_first_host_the_port_and_its_own_num
         ({}, Nodes(4, 4), "one task a node: srun --overlap --nodes=4 --ntasks=4 --ntasks-per-node=1"),
         ({"SLURM_STEP_NUM_TASKS": "6"}, Nodes(3, 3), "3 nodes and 6 tasks"),
         ({"SLURM_STEP_NUM_NODES": "1"}, Nodes(2, 2), "job 4711 of Slurm runs this once; start it with srun"),
-        ({"SLURM_STEP_NUM_NODES": "1", "SLURM_JOB_NUM_NODES": "3"}, Nodes(1, 3), "runs this once"),
     ],
 )
 def test_a_place_and_nodes_that_cannot_go_together_are_refused(change: dict[str, str], nodes: Nodes, why: str) -> None:
@@ -134,7 +133,12 @@ def test_the_line_of_a_node_is_a_function_of_its_geometry() -> None:
     assert "--rdzv-endpoint=10.0.0.1:24711" in line
     assert any("join_timeout=90," in word for word in line)
     assert line[-3:] == ["-m", "eopipe.training.worker", "/state/job.json"]
-    assert srun(2) == ["srun", "--overlap", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--kill-on-bad-exit=1"]
+
+
+def test_a_step_has_one_task_a_node_and_ends_when_its_nodes_must() -> None:
+    fixed, free = srun(Nodes(2, 2), 4), srun(Nodes(1, 3), 1)
+    assert {"--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--cpus-per-task=4", "--wait=60"} < set(fixed)
+    assert {"--nodes=3", "--ntasks=3", "--no-kill", "--wait=0"} < set(free)
 
 
 def test_a_port_that_is_taken_is_not_waited_for() -> None:
