@@ -169,4 +169,4 @@ def srun(nodes: Nodes, cpus: int) -> list[str]:
     """
     each = [f"--nodes={nodes.most}", f"--ntasks={nodes.most}", "--ntasks-per-node=1", f"--cpus-per-task={cpus}"]
     ends = ["--no-kill", "--wait=0"] if nodes.elastic else ["--wait=60"]
-    return ["srun", "--overlap", "--mem=0", *each, "--kill-on-bad-exit=0", *ends]
+    return ["srun", "--overlap", *each, "--mem=0", "--kill-on-bad-exit=0", *ends]

@@ -102,7 +102,6 @@ def test_a_task_of_a_step_of_slurm_knows_the_first_host_the_port_and_its_own_num
         ({}, Nodes(1, 1), "has 3 nodes and 3 tasks, but train.nodes is 1:1"),
         ({}, Nodes(4, 4), "one task a node: srun --overlap --nodes=4 --ntasks=4 --ntasks-per-node=1"),
         ({"SLURM_STEP_NUM_TASKS": "6"}, Nodes(3, 3), "3 nodes and 6 tasks"),
-        ({"SLURM_STEP_NUM_NODES": "1"}, Nodes(2, 2), "job 4711 of Slurm runs this once; start it with srun"),
     ],
 )
 def test_a_place_and_nodes_that_cannot_go_together_are_refused(change: dict[str, str], nodes: Nodes, why: str) -> None:
