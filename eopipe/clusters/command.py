@@ -4,10 +4,12 @@ import argparse
 import sys
 from pathlib import Path
 
+from eopipe.clusters.checking import read_profile, with_config, with_site
 from eopipe.clusters.geometry import Geometry
 from eopipe.clusters.profile import Wishes, text
-from eopipe.clusters.resolving import resolve, user_folder
+from eopipe.clusters.resolving import Resolved, resolve, user_folder
 from eopipe.clusters.slurm import site
+from eopipe.config import load
 from eopipe.errors import EopipeError, UsageError, no_space
 from eopipe.publish import publish
 
@@ -35,9 +37,10 @@ def _parser() -> argparse.ArgumentParser:
     slurm.add_argument("--jobs", type=int, default=100, help="most jobs in the queue at a time [%(default)s]")
     slurm.add_argument("--name", default="slurm", help="name of the profile [%(default)s]")
     slurm.add_argument("--show", action="store_true", help="print it and write nothing")
-    check = what.add_parser("check", help="tell which file a name means", description=tell.__doc__)
-    check.set_defaults(work=tell)
+    check = what.add_parser("check", help="tell what a profile means and what cannot run", description=check_it.__doc__)
+    check.set_defaults(work=check_it)
     check.add_argument("name", nargs="?", default="slurm")
+    check.add_argument("--configfile", type=Path, help="config that will run with it")
     return made
 
 
@@ -55,7 +58,8 @@ def write(given: argparse.Namespace) -> int:
         raise UsageError(f"{target.parent} exists already and is left as it is; remove it, or choose another --name")
     _publish(target, made)
     print(f"\nwrote {target}; now: snakemake --profile {given.name}", file=sys.stderr)
-    return tell(given)
+    tell(given.name)
+    return 0
 
 
 def _publish(target: Path, made: str) -> None:
@@ -71,10 +75,24 @@ def _publish(target: Path, made: str) -> None:
         raise EopipeError(str(no_space(target))) from error
 
 
-def tell(given: argparse.Namespace) -> int:
+def tell(name: str) -> Resolved:
     """Say which file a name resolves to, and which ones of the same name it hides."""
-    found = resolve(given.name)
-    print(f"--profile {given.name} means {found.file}")
+    found = resolve(name)
+    print(f"--profile {name} means {found.file}")
     for hidden in found.shadowed:
         print(f"it hides {hidden}")
+    return found
+
+
+def check_it(given: argparse.Namespace) -> int:
+    """Say which file a name resolves to, and what of it the cluster or the config cannot give."""
+    told = read_profile(tell(given.name).file)
+    wrong: list[str] = []
+    if told.get("executor") == "slurm":
+        wrong += with_site(told, site())
+    if given.configfile:
+        wrong += with_config(told, load(given.configfile)["train"])
+    if wrong:
+        raise UsageError("; ".join(wrong))
+    print("what it asks for can run")
     return 0

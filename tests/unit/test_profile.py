@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from eopipe.clusters.checking import with_config, with_site
 from eopipe.clusters.geometry import Geometry
 from eopipe.clusters.profile import Wishes, text
 from eopipe.clusters.resolving import resolve
@@ -117,3 +118,41 @@ def test_a_name_means_the_nearest_file_and_what_it_hides_is_told(
     here.parent.mkdir()
     here.write_text("jobs: 2\n")
     assert (resolve("slurm").file.resolve(), resolve("slurm").shadowed) == (here, (mine,))
+
+
+def test_a_profile_that_eopipe_writes_passes_its_own_check() -> None:
+    for wishes in (
+        Wishes(),
+        Wishes(training="fast", geometry=Geometry(2, 4, 8, 9000, "a100")),
+        Wishes(partition="spare", preemptible=True, geometry=Geometry(3, 2, 4)),
+    ):
+        assert list(with_site(yaml.safe_load(text(SITE, wishes)), SITE)) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"nodes": 2}, "rule train: 2 nodes need mpi: srun and tasks: 2"),
+        ({"mpi": "srun"}, "rule train: mpi is for many nodes; leave it away"),
+        ({"slurm_partition": "gone"}, "rule train: the cluster hpc has no partition gone; it has batch, fast"),
+        ({"slurm_partition": "spare"}, "rule train: jobs in partition spare may be pre-empted"),
+        ({"runtime": 600}, "rule train: you asked 600 minutes; a job in partition batch has at most 120"),
+        ({"mem_mb": 100}, "rule train: you asked 100 MB; Snakemake alone needs 500"),
+        ({"slurm_partition": "fast", "gres": "gpu:a100:8", "tasks_per_gpu": 0}, "rule train: you asked 8 a100 GPUs"),
+        ({"slurm_partition": "fast", "gres": "gpu:2"}, "rule train: a gres needs tasks_per_gpu: 0"),
+    ],
+)
+def test_what_a_profile_cannot_have_is_told_rule_by_rule(change: dict[str, object], sentence: str) -> None:
+    made = yaml.safe_load(text(SITE, Wishes()))
+    made["set-resources"]["train"] |= change
+    told = list(with_site(made, SITE))
+    assert [line for line in told if line.startswith(sentence)], told
+
+
+def test_the_nodes_of_profile_and_config_must_be_alike() -> None:
+    made = yaml.safe_load(text(SITE, Wishes(training="fast", geometry=Geometry(2, 2, 8, gpu="a100"))))
+    assert list(with_config(made, {"nodes": "2", "processes": 2})) == []
+    assert list(with_config(made, {"nodes": "1:4", "processes": 2})) == []
+    [one, other] = with_config(made, {"nodes": "1", "processes": 4})
+    assert one.startswith("the profile gives the training 2 nodes, and train.nodes is 1:1")
+    assert other.startswith("the profile gives a node 2 GPUs, and train.processes is 4")
