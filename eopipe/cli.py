@@ -33,6 +33,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except EopipeError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.code
+    except BrokenPipeError:
+        # Who read the output has seen enough, as `head` does.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

@@ -69,6 +69,10 @@ def _regroup(agent: Any, _workers: Any) -> None:
 def killed(rank: int, number: int, token: int) -> Failure:
     """What to tell of a worker that a signal ended, again and again."""
     name = signal.Signals(number).name
+    if number == signal.SIGABRT:
+        # By this NCCL ends a worker that waited too long for another one.
+        reason = f"worker {rank} gave up ({name}), the log above says why; run the same command again"
+        return Failure("hung", 75, reason, final=True, token=token)
     reason = (
         f"worker {rank} was ended by {name} more often than it is started again; {name} often means that memory "
         "ran out: lower train.batch or train.cache_mb, or ask for more memory, and run the same command again"

@@ -100,6 +100,8 @@ def prepare(module: "nn.Module", settings: "Settings") -> "nn.Module":
     from eopipe.models.lora import adapt
     from eopipe.models.making import freeze
 
+    if next(module.parameters(), None) is None:
+        raise UsageError(f"model {settings.architecture} has no weights to learn")
     return adapt(freeze(module, settings.freeze), settings.freeze, settings.lora)
 
 

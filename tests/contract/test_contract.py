@@ -174,6 +174,13 @@ def test_help_loads_nothing_heavy() -> None:
     assert done.stdout.splitlines()[-1] == "set()"
 
 
+def test_a_reader_that_has_seen_enough_of_the_help_ends_it_without_a_word() -> None:
+    words = f"{sys.executable} -m eopipe --help | true; exit ${{PIPESTATUS[0]}}"
+    for _ in range(5):
+        done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=False)
+        assert (done.returncode in (0, 141), done.stderr) == (True, "")
+
+
 def test_help_names_every_stage_with_its_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--help"]) == 0
     told = capsys.readouterr().out

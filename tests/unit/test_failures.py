@@ -115,6 +115,12 @@ def test_a_worker_that_is_killed_again_and_again_points_at_memory() -> None:
     assert "worker 1 was ended by SIGKILL" in told.reason
 
 
+def test_a_worker_that_gave_up_is_told_as_hung_and_not_as_out_of_memory() -> None:
+    told = killed(0, signal.SIGABRT, 4)
+    assert (told.kind, told.code) == ("hung", 75)
+    assert "memory" not in told.reason
+
+
 def test_a_second_signal_does_not_reach_the_agent() -> None:
     seen: list[int] = []
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
