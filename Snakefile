@@ -8,7 +8,7 @@ from snakemake.utils import min_version
 min_version("9.14")
 
 # A config of your own replaces the demo's instead of being laid over it.
-if not workflow.config_settings.configfiles:
+if not (workflow.config_settings.configfiles or workflow.configfiles):
 
     configfile: "config/config.yaml"
 

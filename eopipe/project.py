@@ -15,6 +15,21 @@ from eopipe.errors import BadInputError, UsageError
 from eopipe.publish import publish, read_json
 
 LOCK = Path(".snakemake/eopipe.lock")
+SNAKEFILE = """\
+# `snakemake --cores all` and `snakemake --profile slurm` run eopipe with the config of this folder.
+from eopipe.project import snakefile
+
+
+configfile: "config.yaml"
+
+
+include: str(snakefile("."))
+
+
+rule project:
+    input:
+        rules.all.input,
+"""
 EARTH_SEARCH = "https://earth-search.aws.element84.com/v1"
 TEMPLATE = """\
 # Config of eopipe for an area of your own. `eopipe check config.yaml` looks for mistakes;
@@ -71,6 +86,8 @@ def init(words: list[str]) -> int:
         shutil.copyfile(given.area, given.folder / "area.geojson")
     with publish(target) as draft:
         draft.write_text(_filled(given))
+    with publish(given.folder / "Snakefile") as draft:
+        draft.write_text(SNAKEFILE)
     print(f"wrote {target}; put your labels at {given.folder / given.labels}, then:\n\n  cd {given.folder}")
     print("  eopipe check config.yaml\n  eopipe run --configfile config.yaml --cores all")
     return 0
@@ -104,9 +121,12 @@ def _filled(given: argparse.Namespace) -> str:
     )
 
 
-def snakefile() -> Path:
-    """The workflow: of the working folder, of the checkout that eopipe runs from, or the installed one."""
-    places = (Path.cwd(), Path(__file__).parents[1], Path(sys.prefix, "share/eopipe"))
+def snakefile(beside: str | None = None) -> Path:
+    """The workflow: of the working folder, of the checkout that eopipe runs from, or the installed one.
+
+    One that a project has `beside` its config is passed over.
+    """
+    places = (*([] if beside else [Path.cwd()]), Path(__file__).parents[1], Path(sys.prefix, "share/eopipe"))
     found = [place / "Snakefile" for place in places if (place / "Snakefile").is_file()]
     if not found:
         raise UsageError("there is no Snakefile of eopipe; run this in a checkout, or install eopipe with pip")

@@ -12,6 +12,8 @@ except EopipeError as error:
     raise WorkflowError(str(error))
 
 RESULTS, STATE = config["results"], config["state"]
+# Of eopipe: a project may include it from a Snakefile of its own.
+SNAKEFILE = str(Path(workflow.current_basedir).parents[1] / "Snakefile")
 # Labels that are an asset of each scene differ from scene to scene; a file holds for all.
 PER_SCENE = config["label"]["asset"] is not None
 # The model sees scenes, or composites of them.

@@ -26,7 +26,7 @@ rule crate:
         maps=lambda wildcards: each_map("classes")(wildcards)
         + each_map("probabilities")(wildcards),
         alone=[f"{RESULTS}/{name}" for name in ALONE],
-        workflow=workflow.main_snakefile,
+        workflow=SNAKEFILE,
     output:
         root=f"{RESULTS}/crate/manifest.json",
     log:
@@ -45,7 +45,7 @@ rule crate:
             *input.alone,
             *input.maps,
             *eo.folders([input.model]),
-            eo.rules_of(workflow.main_snakefile),
+            eo.rules_of(SNAKEFILE),
         ],
         crate=subpath(output.root, parent=True),
         more=eo.about_run(workflow.configfiles),
