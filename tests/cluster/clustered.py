@@ -1,6 +1,5 @@
 """A project on the throwaway cluster: its training goes over nodes of Slurm."""
 
-import os
 import re
 import signal
 import subprocess
@@ -109,4 +108,4 @@ def link(project: Project, root: Path) -> None:
     from eopipe.project import SNAKEFILE
 
     (project.folder / "Snakefile").write_text(SNAKEFILE)
-    os.symlink(root / "sample", project.folder / "sample")
+    (project.folder / "sample").symlink_to(root / "sample")

@@ -121,3 +121,18 @@ def test_an_agent_that_is_killed_costs_one_retry(clustered: Clustered, undisturb
     subprocess.run(["kill", f"-{signal.SIGKILL.value}", pids[-1]], check=True)
     assert clustered.end(process) == 0, clustered.told
     assert clustered.weights() == undisturbed
+
+
+def test_a_job_that_its_user_cancels_is_not_begun_again_and_a_new_run_goes_on(
+    clustered: Clustered, undisturbed: bytes
+) -> None:
+    clustered.profile()
+    process = clustered.start(MODEL)
+    clustered.wait_for_step(20)
+    cancelled = clustered.job
+    sh("scancel", cancelled)
+    assert clustered.end(process) != 0
+    assert f"job {cancelled} was cancelled, so this run does not begin it again" in clustered.log()
+    assert clustered.end(clustered.start(MODEL)) == 0, clustered.told
+    assert "event=resume step=" in clustered.log()
+    assert clustered.weights() == undisturbed
