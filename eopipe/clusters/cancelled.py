@@ -29,10 +29,9 @@ def refuse_cancelled() -> None:
 
 def _ask(*words: str) -> list[str]:
     """Lines of squeue; none where it does not answer, since a job should not fail for that."""
+    line = ["squeue", "--noheader", *words]
     try:
-        done = subprocess.run(
-            ["squeue", "--noheader", *words], capture_output=True, text=True, timeout=PATIENCE_S, check=True
-        )
+        done = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     except (OSError, subprocess.SubprocessError):
         return []
     return [line.strip() for line in done.stdout.splitlines() if line.strip()]
