@@ -11,8 +11,8 @@ demo: .venv/installed
 test: demo .venv/tests .venv/servers/installed
 	$(MAKE) check
 	@# Trainings wait for each other much of the time, so they run beside the other tests.
-	@pytest tests/distributed > .venv/distributed.log 2>&1 & trainings=$$!; \
-	  pytest --ignore tests/distributed; others=$$?; \
+	@pytest --durations=8 tests/distributed > .venv/distributed.log 2>&1 & trainings=$$!; \
+	  pytest --durations=8 --ignore tests/distributed; others=$$?; \
 	  wait $$trainings; code=$$?; cat .venv/distributed.log; [ $$code = 0 ] && [ $$others = 0 ]
 
 check: .venv/tests

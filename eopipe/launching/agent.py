@@ -40,6 +40,7 @@ def main() -> int:
     status, token, *words = sys.argv[1:]
     os.environ[AGENT] = str(os.getpid())
     PContext.start = _minding(PContext.start)  # type: ignore[method-assign,assignment]
+    PContext.close = _in_time(PContext.close)  # type: ignore[method-assign]
     # By SIGTERM they would believe that the whole training is told to stop.
     LocalElasticAgent._stop_workers = _regroup  # type: ignore[method-assign]
     gathered: list[Gathering] = []
@@ -60,6 +61,14 @@ def main() -> int:
         log.warning("event=group-lost reason=%r", str(error) or type(error).__name__)
         return LOST
     return 0
+
+
+def _in_time(close: Callable[..., None]) -> Callable[..., None]:
+    def closed(workers: Any, death_sig: Any = None, timeout: float = STOP_WITHIN_S) -> None:
+        # After a failure torchrun gives those that are left 30 seconds, whatever --shutdown-timeout says.
+        close(workers, death_sig, min(timeout, STOP_WITHIN_S))
+
+    return closed
 
 
 def _regroup(agent: Any, _workers: Any) -> None:

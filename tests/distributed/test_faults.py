@@ -93,17 +93,16 @@ SILENT_S = 15
 def test_t06_a_hung_worker_is_noticed_in_time_and_the_training_goes_on(
     training: Training, undisturbed: dict[str, bytes]
 ) -> None:
-    started = time.monotonic()
     process = training.start("--timeout-s", str(SILENT_S))
     training.wait_for_step(3, process)
-    slack = max(10, time.monotonic() - started)
     hung = ranks(training.folder)[-1]
     os.kill(hung, signal.SIGSTOP)
-    sent, bound = time.monotonic(), SILENT_S + STOP_WITHIN_S + slack
+    sent, bound = time.monotonic(), SILENT_S + STOP_WITHIN_S + 10
     while hung in ranks(training.folder) and time.monotonic() < sent + 2 * bound:
         time.sleep(0.1)
-    assert time.monotonic() - sent < bound
+    noticed = time.monotonic() - sent
     _, told = process.communicate(timeout=150)
+    assert noticed < bound
     assert process.returncode == 0, told
     assert "kind=hung" in told
     assert payload(training.model) == undisturbed
