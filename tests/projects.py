@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 DAYS = ("20170412", "20170621", "20180422", "20180701", "20180919", "20190616")
 
 

@@ -14,7 +14,7 @@ from projects import Project, environment
 
 MODEL = "results/model/manifest.json"
 # Small enough for a minute, large enough to be hit in the middle.
-TRAIN = {"epochs": 30, "checkpoint_every": 5, "nodes": "2", "processes": 2, "deterministic": True, "threads": 1}
+TRAIN = {"epochs": 15, "checkpoint_every": 5, "nodes": "2", "processes": 2, "deterministic": True, "threads": 1}
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class Clustered:
     def start(self, *words: str) -> "subprocess.Popen[str]":
         """Begin `snakemake --profile slurm`, the literal command."""
         command = [sys.executable, "-m", "snakemake", "--profile", "slurm", *words]
-        out = (self.folder / "snakemake.log").open("a")
         place = environment() | {"PYTHONUNBUFFERED": "1"}
-        return subprocess.Popen(command, cwd=self.folder, stdout=out, stderr=out, text=True, env=place)
+        with (self.folder / "snakemake.log").open("a") as out:
+            return subprocess.Popen(command, cwd=self.folder, stdout=out, stderr=out, text=True, env=place)
 
     def end(self, process: "subprocess.Popen[str]", seconds: float = 240) -> int:
         """Its exit code; it may not hang."""
