@@ -36,7 +36,7 @@ install: .venv/installed
 	@touch $@
 
 # Real servers for the tests: PostgreSQL, nginx, and a STAC API in an environment of its own. Without them their
-# tests are skipped; EOPIPE_NO_SKIP=1 forbids that.
+# tests are skipped; with EOPIPE_NO_SKIP=1 a skip is a failure.
 .venv/servers: .venv/servers/installed
 
 .venv/servers/installed: tests/servers/requirements.txt

@@ -1,8 +1,9 @@
 """What many tests need: scenes, a web server, the command line."""
 
+import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,16 @@ def pytest_configure(config: pytest.Config) -> None:
     """Forgive other packages their old ways: rasterio and odc-geo (affine), planetary-computer (pydantic)."""
     config.addinivalue_line("filterwarnings", "ignore:Use .@. matmul:PendingDeprecationWarning")
     config.addinivalue_line("filterwarnings", "ignore:Support for class-based .config. is deprecated")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Where EOPIPE_NO_SKIP is set, a skip is a failure: only the shared data may be absent."""
+    report = yield
+    reason = str(call.excinfo.value) if report.skipped and call.excinfo else ""
+    if reason and os.environ.get("EOPIPE_NO_SKIP") and "shared" not in reason:
+        report.outcome, report.longrepr = "failed", f"skipped, and here nothing may be: {reason}"
+    return report
 
 
 @pytest.fixture

@@ -317,8 +317,7 @@ def test_mlflow_lines_behind_the_restored_step_are_cut_and_the_start_stays(tmp_p
 
 
 def test_tensorboard_reads_scalars_pictures_and_hides_what_is_told_again(tmp_path: Path) -> None:
-    if not os.environ.get("EOPIPE_NO_SKIP"):
-        pytest.importorskip("tensorboard", reason="the extra tensorboard is not installed")
+    pytest.importorskip("tensorboard", reason="the extra tensorboard is not installed")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     for restored, steps in ((0, (1, 2, 3)), (2, (3, 4))):
