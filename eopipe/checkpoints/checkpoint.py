@@ -121,7 +121,8 @@ def _write(path: Path, tensors: Mapping[str, "Tensor | Piece"], progress: Progre
         held = {k: (v.rows if isinstance(v, Piece) else v).contiguous() for k, v in tensors.items()}
         # The step in each file tells parts of different steps apart even under a fresh manifest. Two entries of a
         # header would come in any order, and the same checkpoint have other bytes.
-        save_file(held, path, {HEADER: json.dumps({"step": progress.step, "pieces": places(tensors)})})
+        told = json.dumps({"step": progress.step, "pieces": places(tensors)}, sort_keys=True)
+        save_file(held, path, {HEADER: told})
     except SafetensorError as error:
         # It tells errors of the system in words only.
         found = re.search(r"os error (\d+)", str(error))

@@ -1,8 +1,8 @@
 """Ranks of a training as forks of one process that has loaded torch: a restart costs a tenth of a second.
 
 `python forks.py JOB SEED EVENTS [MOMENT [RANKS]]` disturbs a training at that many moments and runs it again after
-each, as torchrun and a scheduler would; it prints what it did. A moment is any, a save, or a validation. Ranks of each
-try are told as `2,1,4`, and begin anew at their end.
+each, as torchrun and a scheduler would; it prints what it did. A moment is any, a save, a validation, or any for a
+signal. Ranks of each try are told as `2,1,4`, and begin anew at their end.
 """
 
 import os
@@ -26,6 +26,7 @@ EVENTS = {
     "any": ("kill 0", "kill 1", "kill all", "TERM", "USR1", "INT"),
     "save": ("kill all", "kill all", "kill 0", "TERM"),
     "validation": ("TERM", "USR1", "INT"),
+    "signal": ("TERM", "USR1", "INT"),
 }
 # A validation takes longer than a signal may: 6 batches.
 SLOW_S = 5.0
