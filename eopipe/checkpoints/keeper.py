@@ -2,8 +2,6 @@
 
 import logging
 import math
-import secrets
-import shutil
 import time
 from functools import partial
 from pathlib import Path
@@ -11,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from eopipe.checkpoints import checkpoint
 from eopipe.checkpoints.checkpoint import Parts, Progress, leave
-from eopipe.checkpoints.pieces import Held, collect, own
+from eopipe.checkpoints.pieces import Held, own
+from eopipe.checkpoints.room import clear, collect, room_of
 from eopipe.checkpoints.writer import Writer
 from eopipe.errors import IntegrityError
 from eopipe.launching.lease import fence
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("eopipe")
 IDENTITY = "identity.json"
-ROOM = ".pieces-"
 
 
 class Keeper:
@@ -35,22 +33,11 @@ class Keeper:
         if (self.folder / IDENTITY).exists():
             self.identity = read_json(self.folder / IDENTITY)
         if world.first:
-            for old in self.folder.glob(f"{ROOM}*"):
-                shutil.rmtree(old)
+            clear(self.folder)
         self.dealt = job.settings.strategy == "fsdp" and world.size > 1
-        self._room = self._agreed_room() if self.dealt else self.folder
+        self._room = room_of(self.folder, world) if self.dealt else self.folder
         self._until = math.inf
         self._writer = Writer(self._save if world.first else partial(leave, self._room, world.rank))
-
-    def _agreed_room(self) -> Path:
-        """A folder that no workers before these ones knew, so that no piece of theirs is taken for one of now."""
-        import torch
-
-        number = float(secrets.randbits(48)) if self.world.first else 0.0
-        told = self.world.sum(torch.tensor(number, dtype=torch.float64, device=self.world.device))
-        room = self.folder / f"{ROOM}{int(told):012x}"
-        room.mkdir(exist_ok=True)
-        return room
 
     def _save(self, progress: Progress, parts: dict[str, Held]) -> None:
         started = time.monotonic()

@@ -1,15 +1,10 @@
 """Tensors that FSDP2 deals out: each worker writes its own rows, and any number of workers reads the whole.
 
-No worker ever holds more than its rows for a checkpoint. A worker leaves its files in a room beside the
-checkpoints; the first one takes them into the checkpoint that it publishes. They meet by files alone, off the
-training path.
+No worker ever holds more than its rows for a checkpoint.
 """
 
-import shutil
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eopipe.errors import IntegrityError
@@ -80,24 +75,3 @@ def joined(files: Iterable[tuple[Places, Mapping[str, "Tensor"]]]) -> "dict[str,
             raise IntegrityError(f"rows of {name} are missing")
         whole[name] = torch.cat([one.rows for one in found])
     return whole
-
-
-def place_of(room: Path, step: int, rank: int) -> Path:
-    """Where a worker leaves what it holds of a step."""
-    return room / f"{step:09d}-{rank}"
-
-
-def collect(room: Path, step: int, ranks: Iterable[int], draft: Path, patient: Callable[[], bool]) -> None:
-    """Take what the other workers left of a step into a checkpoint that is being written.
-
-    Raises TimeoutError when patience ends before all have left theirs.
-    """
-    for rank in ranks:
-        place = place_of(room, step, rank)
-        while not place.exists():
-            if not patient():
-                raise TimeoutError(f"timeout: worker {rank} did not write its part of step {step}")
-            time.sleep(0.02)
-        for file in place.glob("*.safetensors"):
-            file.rename(draft / file.name)
-        shutil.rmtree(place)
