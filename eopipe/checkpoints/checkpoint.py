@@ -1,9 +1,11 @@
 """Checkpoints: one published folder a step, the newest one that verifies wins.
 
 A checkpoint is a folder with one safetensors file a part (`model`, `optimiser` and whatever else the engine
-names), `state.json` and a manifest; nothing in it is ever unpickled. `latest.json` is written after it.
+names), and one more for each worker that holds rows of its own (`model.1`), `state.json` and a manifest; nothing in
+it is ever unpickled. `latest.json` is written after it.
 """
 
+import json
 import logging
 import re
 import shutil
@@ -14,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eopipe.checkpoints.identity import refuse_other
+from eopipe.checkpoints.pieces import Piece, Places, joined, places
+from eopipe.checkpoints.room import place_of
 from eopipe.errors import BadInputError, IntegrityError
 from eopipe.publish import MANIFEST, publish, read_json, sha256, verify, write_json
 
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("eopipe")
 Parts = dict[str, "dict[str, Tensor]"]
 LATEST = "latest.json"
+HEADER = "eopipe"
 GOALS = {"miou": 1, "f1_macro": 1, "rmse": -1}
 
 
@@ -76,23 +81,24 @@ def _reached(row: dict[str, Any]) -> float:
 def save(
     folder: Path,
     progress: Progress,
-    parts: Mapping[str, "Mapping[str, Tensor]"],
+    parts: Mapping[str, "Mapping[str, Tensor | Piece]"],
     *,
     keep: int,
     identity: dict[str, Any] | None = None,
     token: int = 0,
     fence: Callable[[], None] = lambda: None,
+    collect: Callable[[Path], None] = lambda _draft: None,
 ) -> Path:
     """Write the parts and the progress of a step; drop all but the newest `keep` checkpoints and the best.
 
-    `fence` raises where another training has taken the folder over: nothing is published then.
-    Raises NoSpaceError on a full disk; the checkpoints before stay as they are.
+    `collect` brings the parts of other workers into the draft. `fence` raises where another training has taken the
+    folder over: nothing is published then. Raises NoSpaceError on a full disk; the checkpoints before stay as they are.
     """
     target = folder / f"step-{progress.step:09d}"
     with publish(target, folder=True) as draft:
         for name, tensors in parts.items():
-            # The step in each file tells parts of different steps apart even under a fresh manifest.
             _write(draft / f"{name}.safetensors", tensors, progress)
+        collect(draft)
         write_json(draft / "state.json", asdict(progress) | {"token": token, "identity": identity or {}})
         fence()
     _point(folder, target, token)
@@ -100,22 +106,30 @@ def save(
     return target
 
 
-def _write(path: Path, tensors: Mapping[str, "Tensor"], progress: Progress) -> None:
+def leave(room: Path, rank: int, progress: Progress, parts: Mapping[str, "Mapping[str, Tensor | Piece]"]) -> None:
+    """Write the rows that another worker than the first one holds, for that one to collect."""
+    with publish(place_of(room, progress.step, rank), folder=True) as draft:
+        for name, tensors in parts.items():
+            if tensors:
+                _write(draft / f"{name}.{rank}.safetensors", tensors, progress)
+
+
+def _write(path: Path, tensors: Mapping[str, "Tensor | Piece"], progress: Progress) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     try:
-        save_file({k: v.contiguous() for k, v in tensors.items()}, path, _mark(progress))
+        held = {k: (v.rows if isinstance(v, Piece) else v).contiguous() for k, v in tensors.items()}
+        # The step in each file tells parts of different steps apart even under a fresh manifest. Two entries of a
+        # header would come in any order, and the same checkpoint have other bytes.
+        told = json.dumps({"step": progress.step, "pieces": places(tensors)}, sort_keys=True)
+        save_file(held, path, {HEADER: told})
     except SafetensorError as error:
         # It tells errors of the system in words only.
         found = re.search(r"os error (\d+)", str(error))
         if not found:
             raise
         raise OSError(int(found[1]), str(error), str(path)) from error
-
-
-def _mark(progress: Progress) -> dict[str, str]:
-    return {"step": str(progress.step)}
 
 
 def _point(folder: Path, target: Path, token: int) -> None:
@@ -170,13 +184,31 @@ def _load(path: Path, identity: dict[str, Any] | None) -> tuple[Progress, Parts]
     progress = Progress(**{name: told[name] for name in Progress.__dataclass_fields__})
     if f"step-{progress.step:09d}" != path.name:
         raise IntegrityError(f"{path} holds step {progress.step}")
-    return progress, {part.stem: _part(part, progress) for part in sorted(path.glob("*.safetensors"))}
+    return progress, {part: read_part(path, part) for part in sorted({_part_of(file) for file in _files(path)})}
 
 
-def _part(path: Path, progress: Progress) -> "dict[str, Tensor]":
+def read_part(path: Path, part: str) -> "dict[str, Tensor]":
+    """The whole tensors of a part of a checkpoint; raises IntegrityError where files are missing or mixed."""
+    try:
+        return joined([_open(file) for file in _files(path) if _part_of(file) == part])
+    except IntegrityError as error:
+        raise IntegrityError(f"{path}: {error}") from error
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(path.glob("*.safetensors"))
+
+
+def _part_of(file: Path) -> str:
+    return file.name.partition(".")[0]
+
+
+def _open(path: Path) -> "tuple[Places, dict[str, Tensor]]":
     from safetensors import safe_open
 
     with safe_open(path, "pt") as file:
-        if file.metadata() != _mark(progress):
-            raise IntegrityError(f"{path} is of another step than {progress.step}: {file.metadata()}")
-        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        told = json.loads((file.metadata() or {}).get(HEADER, "{}"))
+        if f"step-{told.get('step', -1):09d}" != path.parent.name:
+            raise IntegrityError(f"{path.name} is of another step: {told.get('step')}")
+        places = {name: (start, tuple(shape)) for name, (start, shape) in told["pieces"].items()}
+        return places, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

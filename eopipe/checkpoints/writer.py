@@ -2,15 +2,17 @@
 
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from eopipe.checkpoints.checkpoint import Parts, Progress
+from eopipe.checkpoints.checkpoint import Progress
+from eopipe.checkpoints.pieces import Held, Piece
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-Save = Callable[[Progress, Parts], object]
+Save = Callable[[Progress, dict[str, Held]], object]
 
 
 class Writer:
@@ -20,9 +22,9 @@ class Writer:
         self._save = save
         self._thread: Thread | None = None
         self._failure: BaseException | None = None
-        self._buffers: Parts = {}
+        self._buffers: dict[str, dict[str, Tensor]] = {}
 
-    def put(self, progress: Progress, parts: Parts) -> None:
+    def put(self, progress: Progress, parts: dict[str, Held]) -> None:
         """Copy a state and start to write it, as soon as the one before is written."""
         self.finish()
         told, copy = deepcopy(progress), self._copy(parts)
@@ -42,24 +44,26 @@ class Writer:
             self._thread = None
         self.check()
 
-    def _write(self, progress: Progress, parts: Parts) -> None:
+    def _write(self, progress: Progress, parts: dict[str, Held]) -> None:
         try:
             self._save(progress, parts)
         except BaseException as error:  # noqa: BLE001 - it is raised in the thread that trains
             self._failure = error
 
-    def _copy(self, parts: Parts) -> Parts:
+    def _copy(self, parts: dict[str, Held]) -> dict[str, Held]:
         """The parts in buffers of this writer, which are used again for every step."""
         import torch
 
-        copy: Parts = {name: {k: self._buffer(name, k, v) for k, v in part.items()} for name, part in parts.items()}
-        for name, part in copy.items():
+        buffers = {
+            name: {k: self._buffer(name, k, _tensor(v)) for k, v in part.items()} for name, part in parts.items()
+        }
+        for name, part in buffers.items():
             for key, buffer in part.items():
-                buffer.copy_(parts[name][key], non_blocking=True)
+                buffer.copy_(_tensor(parts[name][key]), non_blocking=True)
         if torch.cuda.is_available():
             torch.cuda.synchronize()
-        self._buffers = copy
-        return copy
+        self._buffers = buffers
+        return {name: {k: _with(v, buffers[name][k]) for k, v in part.items()} for name, part in parts.items()}
 
     def _buffer(self, part: str, key: str, like: "Tensor") -> "Tensor":
         import torch
@@ -68,3 +72,11 @@ class Writer:
         if there is not None and there.shape == like.shape and there.dtype == like.dtype:
             return there
         return torch.empty(like.shape, dtype=like.dtype, device="cpu", pin_memory=like.is_cuda)
+
+
+def _tensor(held: "Tensor | Piece") -> "Tensor":
+    return held.rows if isinstance(held, Piece) else held
+
+
+def _with(held: "Tensor | Piece", tensor: "Tensor") -> "Tensor | Piece":
+    return replace(held, rows=tensor) if isinstance(held, Piece) else tensor

@@ -189,15 +189,15 @@ class Engine:
         return self._together.module if self._together else None
 
     def state(self) -> State:
-        """All that a checkpoint holds of this engine, by part and name; every worker calls it, the first one writes."""
+        """All that a checkpoint holds of this engine, by part and name, as it lies: dealt out to workers by FSDP2."""
         moments = self.optimiser.state_dict()["state"]
         flat = {f"{number}.{name}": v for number, values in moments.items() for name, v in values.items()}
-        model = {name: whole(value) for name, value in self.model.state_dict().items()}
+        model = dict(self.model.state_dict())
         own = {"passes": torch.tensor(self.fit.passes)} | (self.scale.state() if self.scale else {})
-        parts = {"model": model, "optimiser": {k: whole(torch.as_tensor(v)) for k, v in flat.items()}, "engine": own}
+        parts = {"model": model, "optimiser": {k: torch.as_tensor(v) for k, v in flat.items()}, "engine": own}
         if self.average:
             own["averaged"] = torch.tensor(self.average.steps)
-            parts["ema"] = {name: whole(value) for name, value in self.average.weights.items()}
+            parts["ema"] = dict(self.average.weights)
         return parts
 
     def load(self, state: State) -> None:

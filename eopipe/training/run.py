@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
 
-from eopipe.checkpoints.checkpoint import best, steps
+from eopipe.checkpoints.checkpoint import best, read_part, steps
 from eopipe.checkpoints.identity import other_states, refuse_other
 from eopipe.checkpoints.keeper import IDENTITY
 from eopipe.contract import stage
@@ -188,14 +188,12 @@ def make_job(
 
 
 def _publish(model: Path, job: Job, labels: Tiles) -> None:
-    from safetensors.torch import load_file
-
     from eopipe.models.lora import merged
 
     settings = job.settings
     last = steps(Path(job.state))[-1]
     chosen = (best(Path(job.state)) if settings.patience else None) or last
-    weights = merged(load_file(chosen / f"{'ema' if settings.ema else 'model'}.safetensors"))
+    weights = merged(read_part(chosen, "ema" if settings.ema else "model"))
     what = (settings.task, settings.target, unit_of(labels))
     trained = Trained(job.architecture, job.bands, labels.names, job.normaliser, job.chip, *what)
     reached = read_json(last / "state.json")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("eopipe")
 # An agent knows by then that a node came or went.
 REGROUP_S = 20.0
+LAST_WORDS_S = 3.0
 
 
 def main() -> int:
@@ -60,9 +61,9 @@ def _train(job: Job, stop: Stop, made: "list[Loop]") -> None:
 def _failed(error: Exception, job: Job, stop: Stop, loop: "Loop | None") -> int:
     found = classify(error, Path(job.state))
     if loop:
-        # What is being written is worth keeping; a second failure says nothing new.
+        # What is being written is worth keeping; a second failure says nothing new, and a lost worker writes nothing.
         with suppress(Exception):
-            loop.keeper.finish()
+            loop.keeper.finish(within_s=LAST_WORDS_S)
     step = loop.now.step if loop else 0
     told = replace(found, step=step, token=job.token, attempt=attempt(), signal=stop.number)
     if found.kind in {"bug", "memory", "reader"}:

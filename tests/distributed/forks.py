@@ -1,7 +1,8 @@
 """Ranks of a training as forks of one process that has loaded torch: a restart costs a tenth of a second.
 
-`python forks.py JOB SEED EVENTS [MOMENT]` disturbs a training at that many moments and runs it again after each, as
-torchrun and a scheduler would; it prints what it did. A moment is any, a save, or a validation.
+`python forks.py JOB SEED EVENTS [MOMENT [RANKS]]` disturbs a training at that many moments and runs it again after
+each, as torchrun and a scheduler would; it prints what it did. A moment is any, a save, a validation, or any for a
+signal. Ranks of each try are told as `2,1,4`, and begin anew at their end.
 """
 
 import os
@@ -10,6 +11,7 @@ import signal
 import socket
 import sys
 import time
+from itertools import cycle
 from pathlib import Path
 
 import torch
@@ -20,24 +22,24 @@ from eopipe.launching.failures import STATUS
 from eopipe.launching.job import read_job
 from eopipe.training import loop, worker
 
-RANKS = 2
 EVENTS = {
     "any": ("kill 0", "kill 1", "kill all", "TERM", "USR1", "INT"),
     "save": ("kill all", "kill all", "kill 0", "TERM"),
     "validation": ("TERM", "USR1", "INT"),
+    "signal": ("TERM", "USR1", "INT"),
 }
 # A validation takes longer than a signal may: 6 batches.
 SLOW_S = 5.0
 
 
-def start(job: str) -> list[int]:
+def start(job: str, ranks: int) -> list[int]:
     """Fork the ranks of one try."""
     with socket.socket() as room:
         room.bind(("127.0.0.1", 0))
         port = room.getsockname()[1]
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(RANKS)}
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks)}
     pids = []
-    for rank in range(RANKS):
+    for rank in range(ranks):
         pid = os.fork()
         if pid == 0:
             os.environ.update(place | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
@@ -97,14 +99,15 @@ def alive(pids: list[int]) -> bool:
 
 
 def main() -> int:
-    path, seed, events, moment = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), (*sys.argv[4:], "any")[0]
+    path, seed, events, moment = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), (*sys.argv[4:5], "any")[0]
+    worlds = cycle(int(word) for word in (*sys.argv[5:], "2")[0].split(","))
     draw, state = random.Random(seed), Path(read_job(Path(path)).state)
     os.environ |= {JUDGING: str(state / "judging"), JUDGING_S: str(SLOW_S if moment == "validation" else 0)}
     for turn in range(events):
         (state / STATUS).unlink(missing_ok=True)
         Path(os.environ[JUDGING]).unlink(missing_ok=True)
         kinds, before, at = EVENTS[moment], whole(state), newest(state) + draw.choice((0, 1, 1, 2))
-        pids, event = start(path), draw.choice(kinds) if moment == "any" else kinds[turn % len(kinds)]
+        pids, event = start(path, next(worlds)), draw.choice(kinds) if moment == "any" else kinds[turn % len(kinds)]
         while not has_come(moment, state, at) and alive(pids):
             time.sleep(0.001)
         time.sleep(draw.uniform(0, 0.05))
@@ -119,7 +122,7 @@ def main() -> int:
         print(event, whole(state), *ended, flush=True)
     os.environ[JUDGING_S] = "0"
     (state / STATUS).unlink(missing_ok=True)
-    ended = codes(start(path))
+    ended = codes(start(path, next(worlds)))
     print("end", newest(state), *ended, flush=True)
     return max(map(abs, ended))
 

@@ -23,6 +23,7 @@ from eopipe.models import Architecture
 from eopipe.training.dealing import deal
 from eopipe.training.engine import Engine
 from eopipe.training.metrics import confusion, scores
+from eopipe.training.placing import whole
 from eopipe.training.rehearsal import Fit
 
 PLAIN = {
@@ -88,7 +89,7 @@ def train(world: World, told: dict[str, Any], out: Path) -> dict[str, Any]:
         left_out += found.left_out
         losses.append(found.loss)
         steepness.append(found.steepness)
-    state = engine.state()
+    state = {part: {name: whole(v) for name, v in values.items()} for part, values in engine.state().items()}
     if world.first:
         flat = {f"{part}/{name}": v.contiguous() for part, values in state.items() for name, v in values.items()}
         save_file(flat, out.with_suffix(".safetensors"))
@@ -123,7 +124,7 @@ def digest(engine: Engine) -> str:
     for part, values in sorted(engine.state().items()):
         for _, value in sorted(values.items()):
             if part != "engine":
-                sums.update(value.detach().contiguous().numpy().tobytes())
+                sums.update(whole(value).detach().contiguous().numpy().tobytes())
     return sums.hexdigest()[:16]
 
 
