@@ -8,15 +8,14 @@ from eopipe.launching.rendezvous import Nodes, nodes_of
 
 def shape(train: dict[str, Any], told: dict[str, Any] | None = None) -> str:
     """How the section train of a config will run, alone or with the settings of a profile."""
-    asked = ((told or {}).get("default-resources") or {}) | (
-        ((told or {}).get("set-resources") or {}).get("train") or {}
-    )
+    given = told or {}
+    asked = (given.get("default-resources") or {}) | ((given.get("set-resources") or {}).get("train") or {})
     nodes = nodes_of(train["nodes"])
     if asked and nodes.least <= int(asked.get("nodes", 1)) <= nodes.most:
         nodes = Nodes(*(int(asked.get("nodes", 1)),) * 2)
     count = f"{nodes.least}" if nodes.least == nodes.most else f"{nodes.least} to {nodes.most}"
     each = f"{count} {_many(nodes.most, 'node')} x {train['processes']} {_many(train['processes'], 'process')}"
-    way = _way(nodes, slurm=told.get("executor") == "slurm")
+    way = _way(nodes, slurm=given.get("executor") == "slurm")
     return f"training: {each} ({_gpus(train, asked)}), {_room(train, asked)} a node; {way}"
 
 

@@ -192,6 +192,6 @@ def test_the_nodes_of_profile_and_config_must_be_alike() -> None:
 def test_the_shape_of_a_training_is_told_as_it_will_run(
     train: dict[str, object], geometry: Geometry | None, told: str
 ) -> None:
-    section = check({"train": train})["train"]
+    section = check({"search": {"catalog": "sample"}, "label": {"source": "labels.gpkg"}, "train": train})["train"]
     profile = {"executor": "slurm", "set-resources": {"train": geometry.resources()}} if geometry else None
     assert shape(section, profile) == told
