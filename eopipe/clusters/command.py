@@ -4,10 +4,12 @@ import argparse
 import sys
 from pathlib import Path
 
+from eopipe.clusters.asking import asked_by_rules
 from eopipe.clusters.checking import read_profile, with_config, with_site
 from eopipe.clusters.geometry import Geometry
 from eopipe.clusters.profile import Wishes, text
 from eopipe.clusters.resolving import Resolved, resolve, user_folder
+from eopipe.clusters.sharing import mounts, sharing
 from eopipe.clusters.slurm import site
 from eopipe.clusters.tuning import explained, section, tuned
 from eopipe.config import load
@@ -59,6 +61,7 @@ def write(given: argparse.Namespace) -> int:
     partitions = (given.partition, given.training)
     made = text(site(), Wishes(*partitions, given.account, given.preemptible, shape, given.jobs))
     print(made, end="")
+    print(sharing(Path.cwd(), mounts()), file=sys.stderr)
     if not given.show:
         _install(given.name, made)
     return 0
@@ -114,7 +117,8 @@ def check_it(given: argparse.Namespace) -> int:
     told = read_profile(tell(given.name).file)
     wrong: list[str] = []
     if told.get("executor") == "slurm":
-        wrong += with_site(told, site())
+        asked = asked_by_rules(given.name, given.configfile) if given.configfile else {}
+        wrong += with_site(told | {"set-resources": (told.get("set-resources") or {}) | asked}, site())
     if given.configfile:
         wrong += with_config(told, load(given.configfile)["train"])
     if wrong:

@@ -36,7 +36,7 @@ def with_accounts(jobs: Sequence[Job]) -> tuple[list[Job], str]:
     if not ids:
         return list(jobs), "no job ran in Slurm: measured by Snakemake and eopipe alone"
     try:
-        known = dict(_accounts(ids))
+        known = {job: told for job, told in _accounts(ids) if job in ids}
     except (OSError, subprocess.SubprocessError):
         return list(jobs), "Slurm keeps no accounts here: measured by Snakemake and eopipe alone"
     told = f"{len(known)} of {len(ids)} jobs of Slurm are in its accounts"
@@ -69,10 +69,9 @@ def accounts(told: str) -> Iterator[tuple[str, Account]]:
 def _asked(row: dict[str, str]) -> Asked:
     nodes = max(1, int(row["AllocNodes"] or 1))
     cpus = int(row["AllocCPUS"] or 0) // nodes or None
-    # Before 21.08 Slurm said whether it means each CPU or each node.
-    memory = megabytes(row["ReqMem"].rstrip("cn"))
-    if memory and row["ReqMem"].endswith("c"):
-        memory *= cpus or 1
+    # Before 21.08 Slurm said whether it means each CPU or each node; since then it means all nodes together.
+    each = {"c": cpus or 1, "n": 1}.get(row["ReqMem"][-1:], 1 / nodes)
+    memory = (megabytes(row["ReqMem"].rstrip("cn")) or 0) * each or None
     limit = row["TimelimitRaw"]
     count = int(_among(row["AllocTRES"], "gres/gpu") or 0) // nodes
     return Asked(memory, float(limit) if limit.isdigit() else None, cpus, count, nodes)
