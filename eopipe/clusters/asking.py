@@ -19,10 +19,11 @@ def asked_by_rules(profile: str, config: Path) -> dict[str, Resources]:
     words = ["--snakefile", str(snakefile()), "--configfile", str(config), "--profile", profile]
     command = [sys.executable, "-m", "snakemake", *words, "--dry-run", "--forceall"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
+    told = f"{done.stdout}\n{done.stderr}"
     if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-        raise UsageError(f"Snakemake cannot plan a run with profile {profile} and {config}: {said[-1] if said else ''}")
-    return read_plan(done.stdout + done.stderr)
+        said = [line.strip() for line in told.splitlines() if line.strip() and not line.startswith("Using profile")]
+        raise UsageError(f"Snakemake cannot plan a run with profile {profile} and {config}: {' '.join(said[-3:])}")
+    return read_plan(told)
 
 
 def read_plan(told: str) -> dict[str, Resources]:

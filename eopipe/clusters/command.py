@@ -115,12 +115,13 @@ def tell(name: str) -> Resolved:
 def check_it(given: argparse.Namespace) -> int:
     """Say which file a name resolves to, and what of it the cluster or the config cannot give."""
     told = read_profile(tell(given.name).file)
+    config = load(given.configfile) if given.configfile else None
     wrong: list[str] = []
     if told.get("executor") == "slurm":
         asked = asked_by_rules(given.name, given.configfile) if given.configfile else {}
         wrong += with_site(told | {"set-resources": (told.get("set-resources") or {}) | asked}, site())
-    if given.configfile:
-        wrong += with_config(told, load(given.configfile)["train"])
+    if config:
+        wrong += with_config(told, config["train"])
     if wrong:
         raise UsageError("; ".join(wrong))
     print("what it asks for can run")
