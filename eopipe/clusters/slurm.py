@@ -160,4 +160,5 @@ def _accounts() -> tuple[str, ...]:
     # Not $USER: it may be unset, or be somebody else's after `su`.
     user = pwd.getpwuid(os.geteuid()).pw_name
     words = ["--noheader", "--parsable2", "show", "assoc", f"user={user}", "format=account"]
-    return tuple(sorted(set(ask("sacctmgr", *words).split())))
+    # The account root is the top of Slurm's tree, which is no one's to charge.
+    return tuple(sorted(set(ask("sacctmgr", *words).split()) - {"root"}))
