@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from eopipe.clusters.asking import asked_by_rules
-from eopipe.clusters.checking import read_profile, with_config, with_site
+from eopipe.clusters.checking import of_retries, read_profile, with_config, with_site
 from eopipe.clusters.geometry import Geometry
 from eopipe.clusters.profile import Wishes, text
 from eopipe.clusters.resolving import Resolved, resolve, user_folder
@@ -119,7 +119,10 @@ def check_it(given: argparse.Namespace) -> int:
     wrong: list[str] = []
     if told.get("executor") == "slurm":
         asked = asked_by_rules(given.name, given.configfile) if given.configfile else {}
-        wrong += with_site(told | {"set-resources": (told.get("set-resources") or {}) | asked}, site())
+        there, whole = site(), told | {"set-resources": (told.get("set-resources") or {}) | asked}
+        wrong += with_site(whole, there)
+        for sentence in of_retries(whole, there) if asked and not wrong else ():
+            print(sentence)
     if config:
         wrong += with_config(told, config["train"])
     if wrong:

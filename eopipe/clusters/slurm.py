@@ -55,7 +55,11 @@ class Partition:
 
 @dataclass(frozen=True)
 class Site:
-    """A Slurm cluster as its user sees it; `accounts` may be charged, none where nothing is accounted."""
+    """A Slurm cluster as its user sees it.
+
+    `accounts` may be charged, none where nothing is accounted. Where it does not enforce limits, a job over those of
+    its partition is not refused but waits for ever.
+    """
 
     name: str
     version: str
@@ -64,6 +68,7 @@ class Site:
     keeps_finished_s: int
     partitions: tuple[Partition, ...]
     accounts: tuple[str, ...]
+    enforces: bool = True
 
     def partition(self, name: str) -> Partition:
         """The partition of this name; raises UsageError with those that there are."""
@@ -107,6 +112,7 @@ def site() -> Site:
         keeps_finished_s=int(config["MinJobAge"].split()[0]),
         partitions=tuple(_partition(told, nodes) for told in partitions),
         accounts=_accounts() if accounting else (),
+        enforces=config.get("EnforcePartLimits", "NO") != "NO",
     )
 
 

@@ -1,13 +1,14 @@
 """What rules ask of a cluster, and which folders its nodes can see."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
 from eopipe.clusters.asking import asked_by_rules, read_plan
-from eopipe.clusters.checking import with_site
+from eopipe.clusters.checking import of_retries, with_site
 from eopipe.clusters.sharing import mounts, sharing, under
 from eopipe.clusters.slurm import Node, Partition, Site
 from eopipe.errors import UsageError
@@ -52,6 +53,19 @@ def test_what_rules_ask_is_held_against_the_site() -> None:
         "rule preprocess: you asked 4 CPUs a node; partition batch has 2",
         "rule preprocess: you asked 30 minutes; a job in partition batch has at most 20",
     ]
+
+
+def test_a_retry_that_no_partition_would_take_is_told_before_the_run() -> None:
+    told = {"retries": 3, "set-resources": {"label": {"runtime": 8}, "train": {"runtime": 20}, "split": {"runtime": 5}}}
+    strict = Site("hpc", "23.11.4", False, True, 300, (BATCH,), ())
+    [sentence] = of_retries(told, strict)
+    assert sentence.startswith(
+        "note: rule label asks 8 minutes and as many more at each retry; retry 2 is over the 20 of"
+    )
+    assert sentence.endswith("and is refused")
+    [sentence] = of_retries(told, replace(strict, enforces=False))
+    assert sentence.endswith("waits for ever, since this cluster does not enforce its limits")
+    assert list(of_retries(told | {"retries": 1}, strict)) == []
 
 
 def test_snakemake_itself_tells_what_the_rules_of_a_config_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
