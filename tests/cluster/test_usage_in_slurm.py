@@ -1,15 +1,21 @@
 """What Slurm's own accounting, when it is on, tells of jobs."""
 
+import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from daemons import sh
 
 from eopipe.clusters.slurm import site
-from eopipe.usage.jobs import Asked, Job
+from eopipe.clusters.tuning import tuned
+from eopipe.usage.formulas import Formula, Proposal
+from eopipe.usage.jobs import Asked, Job, read_jobs
 from eopipe.usage.scheduler import with_accounts
 from slurm import FOR_ACCOUNTING, Cluster, lacking
 
@@ -20,6 +26,38 @@ import time
 held, start = bytearray(200 << 20), time.time()
 while time.time() < start + 5: pass'
 """
+SNAKEFILE = """\
+rule label:
+    input: "store/manifest.json"
+    output: "made"
+    benchmark: "results/benchmarks/label.tsv"
+    shell: "touch {output}"
+"""
+
+
+def test_formulas_and_what_was_asked_go_through_slurm_without_accounts(cluster: Cluster, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "eopipe", "profile", "slurm", "--show"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    quick = yaml.safe_load(shown.stdout) | {"slurm-init-seconds-before-status-checks": 3, "retries": 0}
+    del quick["slurm-array-jobs"]
+    (tmp_path / "first.yaml").write_text(yaml.safe_dump(quick))
+    formulas = {"mem_mb": Formula(600, 0.5), "runtime": Formula(7)}
+    (tmp_path / "fitted").mkdir()
+    made = tuned(tmp_path / "first.yaml", [Proposal("label", formulas, "why")], "no accounts")
+    (tmp_path / "fitted/config.yaml").write_text(made)
+    (tmp_path / "Snakefile").write_text(SNAKEFILE)
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store/manifest.json").write_text('{"files": [{"size": 100000000}]}')
+    command = [sys.executable, "-m", "snakemake", "--profile", "fitted"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=150)
+    assert done.returncode == 0, done.stdout + done.stderr
+    jobs, said = with_accounts(read_jobs(tmp_path / "results"))
+    assert [(job.rule, job.asked.memory_mb, job.asked.minutes) for job in jobs] == [("label", 650, 7)]
+    assert said == "no job ran in Slurm: measured by Snakemake and eopipe alone"
+    record = {"stage": "label", "status": "completed", "usage": {}, "place": {"job": "slurm:1"}}
+    (tmp_path / "results/label.run.json").write_text(json.dumps(record))
+    _, said = with_accounts(read_jobs(tmp_path / "results"))
+    assert said == "Slurm keeps no accounts here: measured by Snakemake and eopipe alone"
 
 
 @pytest.fixture
