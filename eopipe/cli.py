@@ -58,6 +58,9 @@ def dispatch(words: list[str]) -> int:
     if words[0] == "--version":
         print(f"eopipe {__version__}")
         return 0
+    if words == ["report"]:
+        # Without its inputs the stage could only fail; a person means what the run in this folder used.
+        words = ["usage"]
     if words[0] in STAGES:
         return run_stage(stage(words[0]), words[1:])
     if words[0] in commands:
@@ -74,6 +77,7 @@ def _commands() -> dict[str, Callable[[list[str]], int]]:
         "check": _check,
         "plan": _plan,
         "profile": _profile,
+        "usage": _usage,
         "rate": _rate,
         "verify": _verify,
         "tiles": _tiles,
@@ -199,10 +203,17 @@ def _plan(words: list[str]) -> int:
 
 
 def _profile(words: list[str]) -> int:
-    """Write a Snakemake profile for your cluster, or check one."""
+    """Write a Snakemake profile for your cluster, check one, or fit it to what jobs used."""
     from eopipe.clusters.command import profile
 
     return profile(words)
+
+
+def _usage(words: list[str]) -> int:
+    """Show what the jobs of a run asked for and used; `eopipe report` alone does the same."""
+    from eopipe.usage.command import usage
+
+    return usage(words)
 
 
 def _rate(words: list[str]) -> int:

@@ -30,6 +30,7 @@ rule project:
     input:
         rules.all.input,
 """
+USAGE = "`eopipe report` tells what the jobs asked for and used."
 EARTH_SEARCH = "https://earth-search.aws.element84.com/v1"
 TEMPLATE = """\
 # Config of eopipe for an area of your own. `eopipe check config.yaml` looks for mistakes;
@@ -154,6 +155,8 @@ def run(words: list[str]) -> int:
 
 def _snakemake(words: list[str]) -> int:
     command = [sys.executable, "-m", "snakemake", "--snakefile", str(snakefile()), "--rerun-incomplete"]
+    # So that `eopipe usage` knows what jobs asked for.
+    command.append("--benchmark-extended")
     if not {"--profile", "--cores", "-c", "--workflow-profile"} & {word.partition("=")[0] for word in words}:
         command += ["--cores", "all"]
     # Targets may stand behind a `--`, so nothing comes after the caller's words.
@@ -169,7 +172,7 @@ def summary(results: str) -> str:
     names = ("report.html", "map.png", "metrics.json", "model.onnx", "crate/ro-crate-metadata.json")
     made = [f"  {root / name}" for name in names if (root / name).is_file()]
     scores = _scores(root / "metrics.json") if (root / "metrics.json").is_file() else []
-    return "\n".join([*scores, *(["", "Look at:", *made] if made else [])])
+    return "\n".join([*scores, *(["", "Look at:", *made, "", USAGE] if made else [])])
 
 
 def _scores(path: Path) -> list[str]:

@@ -96,12 +96,16 @@ def folders(manifests: Iterable[str] | str) -> list[str]:
     return [manifests] if isinstance(manifests, str) else [str(Path(manifest).parent) for manifest in manifests]
 
 
-def volume(manifests: Iterable[str] | str) -> int:
-    """MB that published folders hold, as their manifests tell; 0 while the search has not ended."""
-    if isinstance(manifests, str):
-        return 0
-    rows: list[dict[str, int]] = [row for m in manifests for row in json.loads(Path(m).read_text())["files"]]
-    return sum(row["size"] for row in rows) // 10**6
+def volume(files: Iterable[str] | str) -> int:
+    """MB of files; a manifest stands for its folder; 0 while the search has not ended."""
+    return 0 if isinstance(files, str) else sum(map(_bytes, map(Path, files))) // 10**6
+
+
+def _bytes(path: Path) -> int:
+    if path.name != MANIFEST:
+        return path.stat().st_size
+    rows: list[dict[str, int]] = json.loads(path.read_text())["files"]
+    return sum(row["size"] for row in rows)
 
 
 def records(outputs: Iterable[str]) -> list[str]:

@@ -52,6 +52,24 @@ def with_site(told: dict[str, Any], site: Site) -> Iterator[str]:
         yield f"you cannot charge account {account}; yours are {', '.join(site.accounts)}"
 
 
+def of_retries(told: dict[str, Any], site: Site) -> Iterator[str]:
+    """Which retries of rules would ask for more time than their partition gives, a sentence each."""
+    retries = int(told.get("retries") or 0)
+    for name, asked in (told.get("set-resources") or {}).items():
+        there = site.partition(asked["slurm_partition"]) if "slurm_partition" in asked else site.default
+        runtime = asked.get("runtime")
+        # That of a training is the same at each attempt.
+        if name == "train" or not isinstance(runtime, int) or not there.minutes:
+            continue
+        first = there.minutes // runtime
+        if 0 < first <= retries:
+            ends = "is refused" if site.enforces else "waits for ever, since this cluster does not enforce its limits"
+            yield (
+                f"note: rule {name} asks {runtime} minutes and as many more at each retry; retry {first} is over the "
+                f"{there.minutes} of partition {there.name} and {ends}"
+            )
+
+
 def _of_rule(asked: dict[str, Any], there: Partition, *, requeues: bool) -> Iterator[str]:
     yield from geometry_of(asked).conflicts(there)
     runtime, memory = asked.get("runtime"), asked.get("mem_mb")

@@ -1,28 +1,33 @@
-"""`eopipe profile`: write a Snakemake profile for a cluster, and tell what a profile means."""
+"""`eopipe profile`: write a Snakemake profile for a cluster, tell what one means, and fit it to what jobs used."""
 
 import argparse
 import sys
 from pathlib import Path
 
-from eopipe.clusters.checking import read_profile, with_config, with_site
+from eopipe.clusters.asking import asked_by_rules
+from eopipe.clusters.checking import of_retries, read_profile, with_config, with_site
 from eopipe.clusters.geometry import Geometry
 from eopipe.clusters.profile import Wishes, text
 from eopipe.clusters.resolving import Resolved, resolve, user_folder
+from eopipe.clusters.sharing import mounts, sharing
 from eopipe.clusters.slurm import site
+from eopipe.clusters.tuning import explained, section, tuned
 from eopipe.config import load
 from eopipe.errors import EopipeError, UsageError, no_space
 from eopipe.publish import publish
+from eopipe.usage.command import measured
+from eopipe.usage.formulas import propose
 
 
 def profile(words: list[str]) -> int:
-    """Write a Snakemake profile for your cluster, or check one."""
+    """Write a Snakemake profile for your cluster, check one, or fit it to what jobs used."""
     given = _parser().parse_args(words)
     return int(given.work(given))
 
 
 def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="eopipe profile", description=profile.__doc__)
-    what = made.add_subparsers(required=True, metavar="slurm|check")
+    what = made.add_subparsers(required=True, metavar="slurm|check|tune")
     slurm = what.add_parser("slurm", help="ask the cluster and write a profile for it", description=write.__doc__)
     slurm.set_defaults(work=write)
     slurm.add_argument("--partition", help="of the ordinary jobs [the cluster's default]")
@@ -41,6 +46,11 @@ def _parser() -> argparse.ArgumentParser:
     check.set_defaults(work=check_it)
     check.add_argument("name", nargs="?", default="slurm")
     check.add_argument("--configfile", type=Path, help="config that will run with it")
+    tune = what.add_parser("tune", help="propose formulas from what jobs used", description=tune_it.__doc__)
+    tune.set_defaults(work=tune_it)
+    tune.add_argument("name", nargs="?", default="slurm", help="profile that the formulas go with [%(default)s]")
+    tune.add_argument("--results", type=Path, default=Path("results"), help="of the run [%(default)s]")
+    tune.add_argument("--write", metavar="NAME", help="write the profile with the formulas under a new name")
     return made
 
 
@@ -51,15 +61,33 @@ def write(given: argparse.Namespace) -> int:
     partitions = (given.partition, given.training)
     made = text(site(), Wishes(*partitions, given.account, given.preemptible, shape, given.jobs))
     print(made, end="")
-    if given.show:
-        return 0
-    target = user_folder() / given.name / "config.yaml"
-    if target.parent.exists():
-        raise UsageError(f"{target.parent} exists already and is left as it is; remove it, or choose another --name")
-    _publish(target, made)
-    print(f"\nwrote {target}; now: snakemake --profile {given.name}", file=sys.stderr)
-    tell(given.name)
+    print(sharing(Path.cwd(), mounts()), file=sys.stderr)
+    if not given.show:
+        _install(given.name, made)
     return 0
+
+
+def tune_it(given: argparse.Namespace) -> int:
+    """Propose memory and runtime of each rule from what its jobs used, and show them as part of a profile.
+
+    --write puts the whole profile with them under a new name; the profile itself is left as it is.
+    """
+    jobs, accounts = measured(given.results)
+    proposals = propose(jobs)
+    print("\n".join([*explained(accounts), *section({}, proposals)]))
+    if given.write:
+        _install(given.write, tuned(resolve(given.name).file, proposals, accounts))
+    return 0
+
+
+def _install(name: str, made: str) -> None:
+    """Write a profile to the user's folder, where there is none of this name, and say what the name now means."""
+    target = user_folder() / name / "config.yaml"
+    if target.parent.exists():
+        raise UsageError(f"{target.parent} exists already and is left as it is; remove it, or choose another name")
+    _publish(target, made)
+    print(f"\nwrote {target}; now: snakemake --profile {name}", file=sys.stderr)
+    tell(name)
 
 
 def _publish(target: Path, made: str) -> None:
@@ -87,11 +115,16 @@ def tell(name: str) -> Resolved:
 def check_it(given: argparse.Namespace) -> int:
     """Say which file a name resolves to, and what of it the cluster or the config cannot give."""
     told = read_profile(tell(given.name).file)
+    config = load(given.configfile) if given.configfile else None
     wrong: list[str] = []
     if told.get("executor") == "slurm":
-        wrong += with_site(told, site())
-    if given.configfile:
-        wrong += with_config(told, load(given.configfile)["train"])
+        asked = asked_by_rules(given.name, given.configfile) if given.configfile else {}
+        there, whole = site(), told | {"set-resources": (told.get("set-resources") or {}) | asked}
+        wrong += with_site(whole, there)
+        for sentence in of_retries(whole, there) if asked and not wrong else ():
+            print(sentence)
+    if config:
+        wrong += with_config(told, config["train"])
     if wrong:
         raise UsageError("; ".join(wrong))
     print("what it asks for can run")

@@ -18,6 +18,8 @@ show-failed-logs: true
 latency-wait: 60                   # seconds until a shared file system shows what a node wrote
 local-cores: 2                     # of the login node: search, fetch and other small steps
 max-jobs-per-timespan: 60/1m       # what the scheduler is asked at most
+persistence-backend: db            # three files instead of one for each output
+benchmark-extended: true           # what jobs asked, for `eopipe usage` and `eopipe profile tune`
 slurm-array-jobs: preprocess,label # all scenes that are ready in one sbatch
 slurm-init-seconds-before-status-checks: {first_look}
 {status}

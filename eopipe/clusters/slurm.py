@@ -1,6 +1,7 @@
 """Ask Slurm what it has: partitions, nodes, GPUs, limits, accounting."""
 
 import os
+import pwd
 import re
 import shutil
 import subprocess
@@ -54,7 +55,11 @@ class Partition:
 
 @dataclass(frozen=True)
 class Site:
-    """A Slurm cluster as its user sees it; `accounts` may be charged, none where nothing is accounted."""
+    """A Slurm cluster as its user sees it.
+
+    `accounts` may be charged, none where nothing is accounted. Where it does not enforce limits, a job over those of
+    its partition is not refused but waits for ever.
+    """
 
     name: str
     version: str
@@ -63,6 +68,7 @@ class Site:
     keeps_finished_s: int
     partitions: tuple[Partition, ...]
     accounts: tuple[str, ...]
+    enforces: bool = True
 
     def partition(self, name: str) -> Partition:
         """The partition of this name; raises UsageError with those that there are."""
@@ -106,6 +112,7 @@ def site() -> Site:
         keeps_finished_s=int(config["MinJobAge"].split()[0]),
         partitions=tuple(_partition(told, nodes) for told in partitions),
         accounts=_accounts() if accounting else (),
+        enforces=config.get("EnforcePartLimits", "NO") != "NO",
     )
 
 
@@ -156,6 +163,8 @@ def minutes(text: str) -> int | None:
 
 
 def _accounts() -> tuple[str, ...]:
-    user = os.environ.get("USER") or str(os.geteuid())
+    # Not $USER: it may be unset, or be somebody else's after `su`.
+    user = pwd.getpwuid(os.geteuid()).pw_name
     words = ["--noheader", "--parsable2", "show", "assoc", f"user={user}", "format=account"]
-    return tuple(sorted(set(ask("sacctmgr", *words).split())))
+    # The account root is the top of Slurm's tree, which is no one's to charge.
+    return tuple(sorted(set(ask("sacctmgr", *words).split()) - {"root"}))

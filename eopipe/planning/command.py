@@ -7,6 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from eopipe.clusters.checking import read_profile, with_config
+from eopipe.clusters.resolving import resolve
+from eopipe.clusters.telling import shape
 from eopipe.config import load
 from eopipe.errors import NoSpaceError, UsageError
 from eopipe.grid import grid_json
@@ -59,17 +62,24 @@ def plan(words: list[str]) -> int:
     config = load(given.config)
     # Stages run on trial; what they log is not of a run.
     logging.getLogger("eopipe").setLevel(logging.WARNING)
+    training = training_of(config, given.profile)
     found = forecast(config)
     over = refusals(config, found, given.max_files, most)
-    print("\n".join(lines(config, found)))
+    print("\n".join([*lines(config, found), "", *training]))
     with publish(target, folder=True) as draft:
-        write_json(draft / "plan.json", summary(found, over))
+        write_json(draft / "plan.json", summary(found, over) | {"training": training})
         write_json(draft / "plan.geojson", geojson(found.seen, found.rows))
         draw(found.seen, found.rows, found.chips, config["report"]["title"]).save(draft / "plan.png", optimize=True)
     print(f"\nwrote {', '.join(str(target / name) for name in ('plan.png', 'plan.geojson', 'plan.json'))}")
     if over:
         raise NoSpaceError(f"this run does not fit: {'; '.join(over)}")
     return 0
+
+
+def training_of(config: Config, profile: str | None) -> list[str]:
+    """How the training will be started, and what of that the profile and the config tell differently."""
+    told = read_profile(resolve(profile).file) if profile else None
+    return [shape(config["train"], told), *(with_config(told, config["train"]) if told else ())]
 
 
 def forecast(config: Config) -> Forecast:
@@ -153,6 +163,7 @@ def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="eopipe plan", description=plan.__doc__, allow_abbrev=False)
     made.add_argument("config", type=Path, nargs="?", default=Path("config/config.yaml"), help="[%(default)s]")
     made.add_argument("--out", type=Path, default=Path("plan"), help="folder of the plan [%(default)s]")
+    made.add_argument("--profile", help="profile that the run will have, to tell what its training gets")
     made.add_argument("--max-files", type=int, help="refuse a run of more files, up to the split")
     made.add_argument("--max-bytes", metavar="SIZE", help="refuse a run of more bytes, as 200GB")
     return made

@@ -21,7 +21,7 @@ from eopipe.scenes.item import Item
 from eopipe.transfer.sizes import Size
 
 # A job leaves a run record, a log and a table of what it used; Snakemake remembers each of its outputs.
-A_JOB = {"records": 2500, "logs": 300, "benchmarks": 250}
+A_JOB = {"records": 2500, "logs": 300, "benchmarks": 800}
 REMEMBERED, ENGINE = 3000, ".snakemake"
 # Bytes a pixel where no scene is at hand to try: labels and masks are nearly constant.
 LABELS_TYPICAL = 0.1

@@ -164,6 +164,8 @@ class Instruments:
         self.clock.lap()
         settings = rounded(asdict(self.job.settings))
         self.trackers.each(lambda tracker: tracker.close(settings))
+        # `eopipe usage` reads this line.
+        log.info("event=device name=%s memory_mb=%.0f", self.device, memory(self.device) / 2**20)
         log.info("where the time of the first worker went:\n%s", table(self.clock.total))
 
 

@@ -13,6 +13,8 @@ from slurm_conf import CPUS, GPUS, MEMORY_MB
 from eopipe.clusters.slurm import site
 from slurm import Cluster
 
+ROOT = Path(__file__).parents[2]
+
 
 def eopipe(*words: str, home: Path, where: Path) -> "subprocess.CompletedProcess[str]":
     told = os.environ | {"XDG_CONFIG_HOME": str(home)}
@@ -66,3 +68,18 @@ def test_what_the_cluster_cannot_give_is_refused(
     assert done.returncode == 2
     assert sentence in done.stderr
     assert not (tmp_path / "snakemake").exists()
+
+
+def test_what_the_rules_of_a_config_ask_is_held_against_the_cluster(cluster: Cluster, tmp_path: Path) -> None:
+    assert eopipe("profile", "slurm", home=tmp_path, where=tmp_path).returncode == 0
+    config = yaml.safe_load((ROOT / "config/config.yaml").read_text())
+    (tmp_path / "sample").symlink_to(ROOT / "sample")
+    config["train"] |= {"processes": 6}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    done = eopipe("profile", "check", "--configfile", "config.yaml", home=tmp_path, where=tmp_path)
+    assert done.returncode == 2
+    assert "rule train: you asked 9000 MB a node; partition debug has 8000" in done.stderr
+    config["train"] |= {"processes": 2}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    done = eopipe("profile", "check", "--configfile", "config.yaml", home=tmp_path, where=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")

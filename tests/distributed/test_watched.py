@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 from importlib.util import find_spec
 from pathlib import Path
@@ -45,6 +46,7 @@ def test_killed_between_checkpoints_and_watched_by_all_trackers_it_ends_with_the
     assert payload(training.model) == undisturbed
     assert "event=progress step=" in again.stderr
     assert "data_wait=" in again.stderr
+    assert re.search(r"^event=device name=(cpu|cuda) memory_mb=[1-9]\d*$", again.stderr, re.MULTILINE)
     for word in ("data", "forward", "backward", "communication", "optimiser", "validation", "checkpoint", "all"):
         assert f"\n{word} " in again.stderr.partition("where the time")[2], word
     steps, views = steps_of(undisturbed), training.folder / "model.views"

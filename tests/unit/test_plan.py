@@ -14,13 +14,14 @@ from loopback import Loopback
 from PIL import Image
 from scenery import CRS, LEFT, STEP, TOP, Array, Catalog, Run, cut_into, write_raster
 
+from eopipe.clusters.geometry import Geometry
 from eopipe.config import check, load
 from eopipe.contract import Option, stage, to_args
 from eopipe.grid import grid_json, make_grid
 from eopipe.layout import Layout, store_files
 from eopipe.planning.chips import chips_of
 from eopipe.planning.chips import told as chips_told
-from eopipe.planning.command import Forecast, refusals, size_of
+from eopipe.planning.command import Forecast, plan, refusals, size_of
 from eopipe.planning.footprints import covered
 from eopipe.planning.frozen import frozen
 from eopipe.planning.needs import Need, typical
@@ -100,6 +101,29 @@ def test_a_plan_names_the_scenes_with_dates_cloud_and_bytes_and_leaves_no_result
     assert told["fetch"] == {"bytes": sum(sizes), "assets_of_unknown_size": 0}
     assert not (place / "results").exists()
     assert not (place / "state").exists()
+
+
+def test_a_plan_tells_the_shape_of_the_training_with_and_without_a_profile(
+    place: Path, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(place)
+    alone = "training: 1 node x 1 process (1 GPU each where there are any), 1 CPU and as much memory as its input needs"
+    assert planned(run, place)["training"] == [
+        f"{alone} a node; one torchrun agent, without srun; rendezvous on the node itself"
+    ]
+    (place / "mine").mkdir()
+    train = Geometry(2, 2, 32, 64_000, "a100").resources()
+    (place / "mine/config.yaml").write_text(yaml.safe_dump({"executor": "slurm", "set-resources": {"train": train}}))
+    write(place, train={"nodes": "2", "processes": 2})
+    many = (
+        "training: 2 nodes x 2 processes (1 GPU each), 32 CPUs and 64 GB a node; "
+        "one torchrun agent a node, through srun; rendezvous on the first node"
+    )
+    assert plan(["config.yaml", "--profile", "mine"]) == 0
+    assert f"\n{many}\n" in capsys.readouterr().out
+    write(place, train={"nodes": "3", "processes": 2})
+    [_, wrong] = planned(run, place, "--profile", "mine")["training"]
+    assert wrong == "the profile gives the training 2 nodes, and train.nodes is 3:3; make them alike"
 
 
 def test_the_same_plan_has_the_same_bytes(place: Path, run: Run) -> None:

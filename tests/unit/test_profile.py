@@ -10,6 +10,8 @@ from eopipe.clusters.geometry import Geometry
 from eopipe.clusters.profile import Wishes, text
 from eopipe.clusters.resolving import resolve
 from eopipe.clusters.slurm import Node, Partition, Site, gpus, minutes, records
+from eopipe.clusters.telling import shape
+from eopipe.config import check
 from eopipe.errors import UsageError
 
 
@@ -156,3 +158,40 @@ def test_the_nodes_of_profile_and_config_must_be_alike() -> None:
     [one, other] = with_config(made, {"nodes": "1", "processes": 4})
     assert one.startswith("the profile gives the training 2 nodes, and train.nodes is 1:1")
     assert other.startswith("the profile gives a node 2 GPUs, and train.processes is 4")
+
+
+@pytest.mark.parametrize(
+    ("train", "geometry", "told"),
+    [
+        (
+            {"nodes": "1", "processes": 4},
+            Geometry(1, 4, 16, 64_000, "a100"),
+            "training: 1 node x 4 processes (1 GPU each), 16 CPUs and 64 GB a node; "
+            "one torchrun agent, without srun; rendezvous on the node itself",
+        ),
+        (
+            {"nodes": "1:4", "processes": 2},
+            Geometry(3, 4, 8, gpu=""),
+            "training: 3 nodes x 2 processes (4 GPUs a node), 8 CPUs and as much memory as its input needs a node; "
+            "one torchrun agent a node, through srun; rendezvous on the first node",
+        ),
+        (
+            {"nodes": "1", "processes": 1},
+            Geometry(),
+            "training: 1 node x 1 process (no GPU), 1 CPU and as much memory as its input needs a node; "
+            "one torchrun agent, without srun; rendezvous on the node itself",
+        ),
+        (
+            {"nodes": "1:4", "processes": 2, "threads": 3, "device": "cuda"},
+            None,
+            "training: 1 to 4 nodes x 2 processes (1 GPU each), 6 CPUs and as much memory as its input needs a node; "
+            "one torchrun agent a node, each started by the same line (docs/nodes.md); rendezvous on the first node",
+        ),
+    ],
+)
+def test_the_shape_of_a_training_is_told_as_it_will_run(
+    train: dict[str, object], geometry: Geometry | None, told: str
+) -> None:
+    section = check({"search": {"catalog": "sample"}, "label": {"source": "labels.gpkg"}, "train": train})["train"]
+    profile = {"executor": "slurm", "set-resources": {"train": geometry.resources()}} if geometry else None
+    assert shape(section, profile) == told

@@ -38,7 +38,8 @@ rule crate:
     resources:
         knobs=knobs("crate"),
         mem_mb=lambda wildcards, attempt: 1000 * attempt,
-        runtime=30,
+        runtime=lambda wildcards, input, attempt: (20 + eo.volume(input.tiles) // 1000)
+        * attempt,
     params:
         records=lambda wildcards, input: eo.records(input),
         payload=lambda wildcards, input: [

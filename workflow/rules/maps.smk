@@ -18,6 +18,7 @@ rule predict:
         mem_mb=lambda wildcards, attempt: 3000 * attempt,
         runtime=lambda wildcards, input, attempt: (20 + eo.volume(input.tiles) // 10)
         * attempt,
+        disk_mb=lambda wildcards, input: 100 + eo.volume(input.tiles),
     params:
         model=subpath(input.model, parent=True),
         tiles=lambda wildcards, input: eo.folders(input.tiles),
@@ -46,7 +47,8 @@ rule evaluate:
     resources:
         knobs=knobs("evaluate"),
         mem_mb=lambda wildcards, attempt: 3000 * attempt,
-        runtime=60,
+        runtime=lambda wildcards, input, attempt: (20 + eo.volume(input.tiles) // 50)
+        * attempt,
     params:
         tiles=lambda wildcards, input: eo.folders(input.tiles),
         labels=lambda wildcards, input: eo.folders(input.labels),
@@ -80,7 +82,7 @@ rule report:
     resources:
         knobs=knobs("report"),
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
-        runtime=30,
+        runtime=lambda wildcards, attempt: 30 * attempt,
     params:
         model=subpath(input.model, parent=True),
         tiles=lambda wildcards, input: eo.folders(input.tiles),

@@ -17,15 +17,17 @@ rule train:
     threads: config["train"]["processes"] * config["train"]["threads"]
     resources:
         knobs=knobs("train", "--state", f"{STATE}/train"),
-        mem_mb=lambda wildcards, input, threads, attempt: (
-            1500 + eo.volume(input.tiles)
+        # What a process keeps decoded is bounded, however many scenes there are.
+        mem_mb=lambda wildcards, input, attempt: (
+            1500 + min(config["train"]["cache_mb"], 4 * eo.volume(input.tiles))
         )
-        * threads
+        * config["train"]["processes"]
         * attempt,
         # It goes on where it was stopped, so a retry needs no more.
         runtime=lambda wildcards, input: min(
             720, 60 + eo.volume(input.tiles) * config["train"]["epochs"] // 100
         ),
+        disk_mb=1000,  # checkpoints
     params:
         tiles=lambda wildcards, input: eo.folders(input.tiles),
         labels=lambda wildcards, input: eo.folders(input.labels),
@@ -54,7 +56,7 @@ rule export:
     resources:
         knobs=knobs("export"),
         mem_mb=lambda wildcards, attempt: 2500 * attempt,
-        runtime=20,
+        runtime=lambda wildcards, attempt: 20 * attempt,
     params:
         model=subpath(input.model, parent=True),
         tiles=lambda wildcards, input: eo.folders([input.tiles]),

@@ -16,7 +16,7 @@ checkpoint search:
     resources:
         knobs=knobs("search"),
         mem_mb=lambda wildcards, attempt: 1000 * attempt,
-        runtime=10,
+        runtime=lambda wildcards, attempt: 10 * attempt,
     params:
         folder=subpath(output.root, parent=True),
         options=options("search"),

@@ -51,6 +51,7 @@ rule composite:
         * attempt,
         runtime=lambda wildcards, input, attempt: (10 + eo.volume(input.tiles) // 1000)
         * attempt,
+        disk_mb=lambda wildcards, input: 100 + eo.volume(input.tiles),
     params:
         tiles=lambda wildcards, input: eo.folders(input.tiles),
         composite=subpath(output.root, parent=True),
@@ -77,7 +78,7 @@ rule label:
     resources:
         knobs=knobs("label"),
         mem_mb=lambda wildcards, attempt: 1500 * attempt,
-        runtime=20,
+        runtime=lambda wildcards, attempt: 20 * attempt,
     params:
         scene=lambda wildcards, input: (
             f"--scene {eo.folders([input.scene])[0]}" if PER_SCENE else ""
@@ -110,7 +111,8 @@ rule split:
     resources:
         knobs=knobs("split"),
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
-        runtime=lambda wildcards, input: 10 + len(input.tiles),
+        runtime=lambda wildcards, input, attempt: (10 + len(eo.folders(input.tiles)))
+        * attempt,
     params:
         tiles=lambda wildcards, input: eo.folders(input.tiles),
         labels=lambda wildcards, input: eo.folders(input.labels),

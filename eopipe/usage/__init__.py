@@ -1,0 +1,1 @@
+"""What the jobs of a run asked for and used, and the formulas that follow from it."""

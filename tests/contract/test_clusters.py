@@ -1,0 +1,123 @@
+"""Rules know nothing of a cluster; the profiles know nothing of a site."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from eopipe.clusters.profile import Wishes, text
+from eopipe.clusters.resolving import resolve
+from eopipe.clusters.slurm import Node, Partition, Site
+
+ROOT = Path(__file__).parents[2]
+RULES = [ROOT / "Snakefile", *sorted((ROOT / "workflow/rules").glob("*.smk"))]
+# Words of Slurm and of the executors of Snakemake that speak to a scheduler.
+FOREIGN = re.compile(
+    r"\b(slurm\w*|sbatch|srun|squeue|scontrol|partition|qos|gres|gpus?|mpi|nodes|ntasks|tasks(_per_\w+)?|cpus_per_\w+"
+    r"|constraint|nodelist|condor\w*|qsub|bsub|kubernetes|retries)\s*[:=(]|\bsbatch\b|\bsrun\b|slurm_",
+    re.IGNORECASE,
+)
+KEYS = ("mem_mb", "runtime")
+
+
+def code(text: str) -> str:
+    """The rules without what is only told to people."""
+    return re.sub(r'#.*|^\s+"[A-Z][^"]*\."$|"""(?:.|\n)*?"""', "", text, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", RULES, ids=lambda path: path.name)
+def test_no_rule_holds_a_word_of_a_scheduler(path: Path) -> None:
+    assert [found[0] for found in FOREIGN.finditer(code(path.read_text()))] == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "    resources:\n        slurm_partition='gpu',",
+        "    resources: nodes=2",
+        "        gres='gpu:1',",
+        "        tasks_per_gpu=0,",
+        "    retries: 3",
+        '    shell: "srun eopipe train"',
+        "        gpu=1,",
+        "        cpus_per_task=4,",
+        "        qos='long',",
+    ],
+)
+def test_a_word_of_a_scheduler_in_a_rule_would_be_found(line: str) -> None:
+    assert FOREIGN.search(code(f'rule train:\n    "Train."\n{line}\n'))
+
+
+def asked() -> dict[str, dict[str, str]]:
+    """The resources of every rule, as they are written."""
+    found: dict[str, dict[str, str]] = {}
+    for path in RULES:
+        for name, body in re.findall(r"^(?:rule|checkpoint) (\w+):\n((?:[ \n].*\n?)*)", path.read_text(), re.MULTILINE):
+            part = re.search(r"^    resources:\n((?:        .*\n)+)", body, re.MULTILINE)
+            if part:
+                cells = re.split(r"^        (?=\w+=)", part[1], flags=re.MULTILINE)[1:]
+                found[name] = dict(tuple(cell.split("=", 1)) for cell in cells)
+    return found
+
+
+@pytest.mark.parametrize("rule", sorted(asked()))
+def test_a_retry_asks_for_more_memory_and_time(rule: str) -> None:
+    told = asked()[rule]
+    assert "* attempt" in told["mem_mb"]
+    # A training goes on where it was stopped.
+    assert ("* attempt" in told["runtime"]) != (rule == "train")
+
+
+def test_what_grows_with_the_input_is_reckoned_from_it() -> None:
+    told = asked()
+    assert set(told) >= {"search", "fetch", "preprocess", "composite", "label", "split", "train", "predict", "crate"}
+    for rule, key in (
+        *(("preprocess", key) for key in ("runtime", "disk_mb")),
+        *(("composite", key) for key in ("runtime", "disk_mb")),
+        *(("predict", key) for key in ("runtime", "disk_mb")),
+        *(("train", key) for key in ("mem_mb", "runtime")),
+        *((rule, "runtime") for rule in ("evaluate", "crate")),
+    ):
+        assert "eo.volume(" in told[rule][key], (rule, key)
+
+
+def template() -> dict[str, object]:
+    told: dict[str, object] = yaml.safe_load((ROOT / "profiles/slurm/config.yaml").read_text())
+    return told
+
+
+def test_the_template_says_what_the_command_writes_and_names_no_site() -> None:
+    batch = Partition("batch", True, None, None, "OFF", True, (Node("n", 8, 32_000, (), up=True),))
+    made = yaml.safe_load(text(Site("hpc", "23.11.4", False, True, 300, (batch,), ()), Wishes()))
+    assert {k: v for k, v in made.items() if k not in ("default-resources", "set-resources")} == template()
+
+
+def test_retries_and_what_jobs_ask_are_told_by_the_profile() -> None:
+    told = template()
+    assert told["retries"] == 3
+    assert told["benchmark-extended"] is True
+
+
+def test_in_a_checkout_the_name_slurm_means_the_template(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert (ROOT / "slurm").is_symlink()
+    assert (ROOT / "slurm").readlink() == Path("profiles/slurm")
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert resolve("slurm").file.resolve() == ROOT / "profiles/slurm/config.yaml"
+
+
+def test_in_a_checkout_the_literal_command_plans_the_demo(tmp_path: Path) -> None:
+    place = os.environ | {"XDG_CONFIG_HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    command = [sys.executable, "-m", "snakemake", "--profile", "slurm", "--dry-run", "--forceall", "--nolock"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=place, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = done.stdout + done.stderr
+    train = re.search(r"^rule train:\n(?:    .*\n)*?    resources: .*runtime=(\d+).*mem_mb=(\d+)", told, re.MULTILINE)
+    assert train, told
+    # A small partition can run the demo.
+    assert int(train[1]) <= 60
+    assert int(train[2]) <= 4000

@@ -1,0 +1,108 @@
+"""What rules ask of a cluster, and which folders its nodes can see."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from eopipe.clusters.asking import asked_by_rules, read_plan
+from eopipe.clusters.checking import of_retries, with_site
+from eopipe.clusters.sharing import mounts, sharing, under
+from eopipe.clusters.slurm import Node, Partition, Site
+from eopipe.errors import UsageError
+
+ROOT = Path(__file__).parents[2]
+PLAN = """\
+[Sat Nov 21 18:11:03 2026]
+rule preprocess:
+    input: results/scenes/a/manifest.json, results/grid.json
+    output: results/tiles/a.zarr/manifest.json
+    jobid: 3
+    wildcards: scene=a
+    threads: 4
+    resources: tmpdir=<TBD>, knobs=--threads 4, mem_mb=1500, mem=1.5 GB, runtime=12, slurm_partition=batch, disk=<TBD>
+
+rule preprocess:
+    threads: 4
+    resources: tmpdir=<TBD>, knobs=--threads 4, mem_mb=<TBD>, runtime=30, slurm_partition=batch
+
+localrule fetch:
+    resources: tmpdir=/tmp, mem_mb=90000
+
+rule train:
+    resources: mem_mb=2000, nodes=2, tasks=2, mpi=srun, gres=gpu:a100:4, tasks_per_gpu=0, cpus_per_task=8, runtime=60
+
+rule all:
+    resources: tmpdir=<TBD>
+"""
+BATCH = Partition("batch", True, 20, None, "OFF", True, (Node("n1", 2, 32_000, (), up=True),))
+
+
+def test_the_most_of_each_rule_is_read_from_a_plan_without_what_is_not_known_or_local() -> None:
+    told = read_plan(PLAN)
+    assert set(told) == {"preprocess", "train"}
+    assert told["preprocess"] == {"cpus_per_task": 4, "mem_mb": 1500, "runtime": 30, "slurm_partition": "batch"}
+    assert (told["train"]["gres"], told["train"]["nodes"], told["train"]["cpus_per_task"]) == ("gpu:a100:4", 2, 8)
+
+
+def test_what_rules_ask_is_held_against_the_site() -> None:
+    told = {"slurm-status-command": "squeue", "set-resources": {"preprocess": read_plan(PLAN)["preprocess"]}}
+    assert list(with_site(told, Site("hpc", "23.11.4", False, True, 300, (BATCH,), ()))) == [
+        "rule preprocess: you asked 4 CPUs a node; partition batch has 2",
+        "rule preprocess: you asked 30 minutes; a job in partition batch has at most 20",
+    ]
+
+
+def test_a_retry_that_no_partition_would_take_is_told_before_the_run() -> None:
+    told = {"retries": 3, "set-resources": {"label": {"runtime": 8}, "train": {"runtime": 20}, "split": {"runtime": 5}}}
+    strict = Site("hpc", "23.11.4", False, True, 300, (BATCH,), ())
+    [sentence] = of_retries(told, strict)
+    assert sentence.startswith(
+        "note: rule label asks 8 minutes and as many more at each retry; retry 2 is over the 20 of"
+    )
+    assert sentence.endswith("and is refused")
+    [sentence] = of_retries(told, replace(strict, enforces=False))
+    assert sentence.endswith("waits for ever, since this cluster does not enforce its limits")
+    assert list(of_retries(told | {"retries": 1}, strict)) == []
+
+
+def test_snakemake_itself_tells_what_the_rules_of_a_config_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = yaml.safe_load((ROOT / "config/config.yaml").read_text())
+    config["train"] |= {"processes": 3, "threads": 2}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(config))
+    shutil.copytree(ROOT / "sample", tmp_path / "sample")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/config.yaml").write_text("cores: 8\nset-resources: {label: {mem_mb: 7777}}\n")
+    monkeypatch.chdir(tmp_path)
+    told = asked_by_rules("home", Path("mine.yaml"))
+    assert told["train"]["cpus_per_task"] == 6
+    assert told["train"]["mem_mb"] == 4500
+    assert told["label"]["mem_mb"] == 7777
+    assert not (tmp_path / "results").exists()
+    (tmp_path / "mine.yaml").write_text("train: {epocs: 3}\n")
+    with pytest.raises(UsageError, match=r"Snakemake cannot plan a run with profile home and mine.yaml: .*epocs"):
+        asked_by_rules("home", Path("mine.yaml"))
+
+
+MOUNTS = r"""/dev/sda1 / ext4 rw 0 0
+server:/home /home nfs4 rw 0 0
+tank@o2ib:/l /my\040scratch lustre rw 0 0
+overlay /home/me/local overlay rw 0 0
+"""
+
+
+def test_a_folder_is_shared_where_its_file_system_is_one_of_the_network() -> None:
+    known = mounts(MOUNTS)
+    assert [str(one.folder) for one in known] == ["/", "/home", "/my scratch", "/home/me/local"]
+    assert sharing(Path("/home/me"), known) == "/home/me lies on nfs4, which nodes share"
+    assert sharing(Path("/tmp"), known) == (
+        "/tmp lies on ext4, which nodes may not see; use a folder of /home (nfs4), /my scratch (lustre)"
+    )
+    assert under(Path("/home/me/local/x"), known) == known[3]
+    assert "no file system here is one that machines share" in sharing(Path("/tmp"), known[:1])
+
+
+def test_a_machine_that_tells_no_mounts_is_no_error() -> None:
+    assert sharing(Path("/tmp"), []).startswith("/tmp lies on an unknown file system, which nodes may not see")
