@@ -74,6 +74,7 @@ def _commands() -> dict[str, Callable[[list[str]], int]]:
         "check": _check,
         "plan": _plan,
         "profile": _profile,
+        "condor": _condor,
         "rate": _rate,
         "verify": _verify,
         "tiles": _tiles,
@@ -203,6 +204,16 @@ def _profile(words: list[str]) -> int:
     from eopipe.clusters.command import profile
 
     return profile(words)
+
+
+def _condor(words: list[str]) -> int:
+    """Write a training for HTCondor: the line of train with condor in its place."""
+    from eopipe.clusters.condor import options, write
+
+    epilog = "all of eopipe train --help"
+    made = Parser(prog="eopipe condor", description=_condor.__doc__, epilog=epilog, allow_abbrev=False)
+    given, rest = options(made).parse_known_args(words)
+    return write(given, parse(stage("train"), rest))
 
 
 def _rate(words: list[str]) -> int:
