@@ -21,6 +21,14 @@ include: "workflow/rules/maps.smk"
 include: "workflow/rules/crate.smk"
 
 
+# What a site needs before each command, and an image of eopipe: both from a profile.
+if config["setup"]:
+    shell.prefix(eo.prefix(config["setup"]))
+if config["container"]:
+
+    container: config["container"]
+
+
 rule all:
     "Everything: maps, scores, report, model in ONNX, and the crate that proves the run."
     default_target: True

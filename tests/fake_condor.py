@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-os.environ.setdefault("CONDOR_CONFIG", os.devnull)
 import classad2
 import htcondor2
 

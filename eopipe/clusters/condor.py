@@ -140,17 +140,13 @@ def _head(given: argparse.Namespace, values: dict[str, Any], environment: Mappin
 
 
 def quoted(words: Iterable[str]) -> str:
-    """Words as HTCondor reads them: all in double quotes, each in single ones, and both kinds doubled inside.
-
-    >>> quoted(["a b", "it's"])
-    '"\\'a b\\' \\'it\\'\\'s\\'"'
-    """
-    each = (f"'{doubled}'" if not word or set(word) & set(" \t'") else word for word, doubled in _doubled(words))
-    return '"' + " ".join(each).replace('"', '""') + '"'
+    """Words as HTCondor reads them: all in double quotes, each in single ones, and both kinds doubled inside."""
+    return '"' + " ".join(map(_one, words)).replace('"', '""') + '"'
 
 
-def _doubled(words: Iterable[str]) -> Iterable[tuple[str, str]]:
-    return ((word, word.replace("'", "''")) for word in words)
+def _one(word: str) -> str:
+    doubled = word.replace("'", "''")
+    return f"'{doubled}'" if not word or set(word) & set(" \t'") else word
 
 
 def _paths(value: Path | tuple[Path, ...]) -> tuple[Path, ...]:

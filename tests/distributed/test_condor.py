@@ -73,7 +73,7 @@ def test_nodes_come_when_the_first_one_is_ready_and_one_that_stops_stays_in_the_
     assert run_dag(here / "condor/train.dag", here, tmp_path / "pool", stop_one) == 0
     assert payload(here / "out/model").keys() == undisturbed.keys()
     both = [(here / f"condor/{name}.0.out").read_text() for name in ("first", "others")]
-    assert all("event=resume " in told for told in both[:1])
+    assert any("event=resume " in told for told in both)
     assert "event=group-joined" in both[1]
 
 
