@@ -14,19 +14,21 @@ if not (workflow.config_settings.configfiles or workflow.configfiles):
 
 
 include: "workflow/rules/common.smk"
-include: "workflow/rules/scenes.smk"
-include: "workflow/rules/tiles.smk"
-include: "workflow/rules/model.smk"
-include: "workflow/rules/maps.smk"
-include: "workflow/rules/crate.smk"
 
 
-# What a site needs before each command, and an image of eopipe: both from a profile.
+# What a site needs before each command, and an image of eopipe: both from a profile. They hold for the rules that follow.
 if config["setup"]:
     shell.prefix(eo.prefix(config["setup"]))
 if config["container"]:
 
     container: config["container"]
+
+
+include: "workflow/rules/scenes.smk"
+include: "workflow/rules/tiles.smk"
+include: "workflow/rules/model.smk"
+include: "workflow/rules/maps.smk"
+include: "workflow/rules/crate.smk"
 
 
 rule all:
