@@ -16,7 +16,7 @@ if not (workflow.config_settings.configfiles or workflow.configfiles):
 include: "workflow/rules/common.smk"
 
 
-# What a site needs before each command, and an image of eopipe: both from a profile. They hold for the rules that follow.
+# What a site needs before each command, and an image of eopipe: both from a profile, for the rules that follow.
 if config["setup"]:
     shell.prefix(eo.prefix(config["setup"]))
 if config["container"]:

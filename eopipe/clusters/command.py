@@ -124,5 +124,6 @@ def check_it(given: argparse.Namespace) -> int:
         wrong += with_config(told, load(given.configfile)["train"])
     if wrong:
         raise UsageError("; ".join(wrong))
-    print("what it asks for can run")
+    engine = told.get("executor", "this machine")
+    print("what it asks for can run" if engine == "slurm" else f"what {engine} can give is not asked")
     return 0

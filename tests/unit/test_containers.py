@@ -120,7 +120,10 @@ def test_both_recipes_take_torch_from_where_they_are_told_and_keep_no_cache(tmp_
     for program in ("python", "eopipe"):
         (tmp_path / program).chmod(0o755)
     wanted = "-m|pip|install|--no-cache-dir|--constraint|constraints.txt|"
-    for index, more in (("", ""), ("https://torch.example.org/cpu", "--extra-index-url|https://torch.example.org/cpu|")):
+    for index, more in (
+        ("", ""),
+        ("https://torch.example.org/cpu", "--extra-index-url|https://torch.example.org/cpu|"),
+    ):
         own = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "TORCH_INDEX": index}
         for step in (run, post.replace("{{ TORCH_INDEX }}", index)):
             done = subprocess.run(["sh", "-ec", step], env=own, capture_output=True, text=True, check=True)
