@@ -6,13 +6,14 @@ in tests/engines, which take what the profile says and run it.
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from projects import ROOT, Project, environment
+from projects import ROOT, Project, commands, environment
 
 from eopipe.cli import main
 
@@ -144,3 +145,16 @@ def test_scripts_beside_the_profiles_are_clean() -> None:
     assert checker
     done = subprocess.run([checker, "--format=json", *scripts], capture_output=True, text=True, check=False)
     assert json.loads(done.stdout) == []
+
+
+def test_the_line_of_a_training_becomes_a_submit_description(finished: Project, tmp_path: Path) -> None:
+    words = snakemake("--snakefile", ROOT / "Snakefile", "--configfile", "config.yaml", "--cores", 2)
+    run = {"cwd": finished.folder, "env": environment(), "capture_output": True, "text": True, "timeout": 120}
+    planned = subprocess.run([*words, "--dry-run", "--printshellcmds", "--forcerun", "train"], check=True, **run)
+    [line] = [line for line in commands(planned.stdout) if line[0] == "train"]
+    condor = [sys.executable, "-m", "eopipe", "condor", "--folder", str(tmp_path / "condor"), *line[1:]]
+    subprocess.run(condor, check=True, **run)
+    told = (tmp_path / "condor/train.sub").read_text()
+    [carried] = re.findall(r"^transfer_input_files += (.*)$", told, re.MULTILINE)
+    assert all((finished.folder / name).exists() for name in carried.split(", "))
+    assert "transfer_output_files   = results/model, results/model.run.json\n" in told
