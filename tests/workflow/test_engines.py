@@ -135,6 +135,8 @@ def test_a_template_is_copied_once_with_its_scripts(
         assert (copied / file.name).read_bytes() == file.read_bytes()
         assert os.access(copied / file.name, os.X_OK) == os.access(file, os.X_OK)
     assert f"--profile {name} means {copied}" in capsys.readouterr().out
+    assert main(["profile", "check", name]) == 0
+    assert "can give is not asked" in capsys.readouterr().out
     assert main(["profile", name]) == 2
     assert "exists already and is left as it is" in capsys.readouterr().err
 
