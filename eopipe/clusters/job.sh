@@ -9,6 +9,7 @@ mkdir -p "$EOPIPE_STATE"
 ready() {
     marker="$EOPIPE_RDZV_FILE.$$"
     touch "$marker"
+    # If it has ended before, the others come all the same, and say why.
     until [ "$EOPIPE_RDZV_FILE" -nt "$marker" ]; do
         kill -0 "$1" 2>/dev/null || break
         sleep 1
