@@ -118,7 +118,7 @@ def _carry(names: list[str], source: Path, target: Path) -> None:
 def finish(jobs: list[Job], at_most: int = 4) -> list[int]:
     """Start jobs as often as HTCondor would, up to their end; their exit codes."""
     codes: dict[int, int] = {}
-    until = time.monotonic() + 180
+    until = time.monotonic() + 400
     while len(codes) < len(jobs):
         for number, job in enumerate(jobs):
             code = job.process.poll()
