@@ -14,6 +14,16 @@ if not (workflow.config_settings.configfiles or workflow.configfiles):
 
 
 include: "workflow/rules/common.smk"
+
+
+# What a site needs before each command, and an image of eopipe: both from a profile, for the rules that follow.
+if config["setup"]:
+    shell.prefix(eo.prefix(config["setup"]))
+if config["container"]:
+
+    container: config["container"]
+
+
 include: "workflow/rules/scenes.smk"
 include: "workflow/rules/tiles.smk"
 include: "workflow/rules/model.smk"

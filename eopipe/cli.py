@@ -78,6 +78,7 @@ def _commands() -> dict[str, Callable[[list[str]], int]]:
         "plan": _plan,
         "profile": _profile,
         "usage": _usage,
+        "condor": _condor,
         "rate": _rate,
         "verify": _verify,
         "tiles": _tiles,
@@ -214,6 +215,16 @@ def _usage(words: list[str]) -> int:
     from eopipe.usage.command import usage
 
     return usage(words)
+
+
+def _condor(words: list[str]) -> int:
+    """Write a training for HTCondor: the line of train with condor in its place."""
+    from eopipe.clusters.condor import options, write
+
+    epilog = "all of eopipe train --help"
+    made = Parser(prog="eopipe condor", description=_condor.__doc__, epilog=epilog, allow_abbrev=False)
+    given, rest = options(made).parse_known_args(words)
+    return write(given, parse(stage("train"), rest))
 
 
 def _rate(words: list[str]) -> int:

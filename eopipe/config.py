@@ -74,6 +74,8 @@ def model() -> type[BaseModel]:
             bool,
             Field(False, description="compute nodes reach catalogs: search and fetch are jobs of a cluster too"),
         ),
+        "setup": (str, Field("", description="shell line before each command, as a site needs it: module load …")),
+        "container": (str, Field("", description="image of eopipe for --sdm apptainer: a file, or docker://…")),
     }
     return create_model("Config", __config__=STRICT, **places, **sections)
 

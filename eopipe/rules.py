@@ -31,6 +31,13 @@ def _idle(config: Config, name: str) -> dict[str, Any]:
     return {word: config[name][word] for word in idle(config[name]["deterministic"])}
 
 
+def prefix(setup: str) -> str:
+    """The set-up of a site before each shell line; `module` and its like stumble over a strict shell."""
+    # Snakemake formats it.
+    kept = setup.replace("{", "{{").replace("}", "}}")
+    return f"{kept}\nset -euo pipefail; "
+
+
 def options(config: Config, name: str) -> str:
     """What changes a result: it goes into a rule's `params`, so a change reruns the job."""
     return shlex.join(_words(config, name, Input) + _words(config, name, Option, _idle(config, name)))

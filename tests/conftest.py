@@ -13,6 +13,8 @@ from scenery import Catalog, Ended, Run
 
 from eopipe.cli import main
 
+# Snakemake loads all its executors, and HTCondor's warns where there is no pool.
+os.environ.setdefault("CONDOR_CONFIG", os.devnull)
 settings.register_profile("eopipe", deadline=None, derandomize=True)
 settings.load_profile("eopipe")
 

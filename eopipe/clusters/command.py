@@ -14,9 +14,13 @@ from eopipe.clusters.slurm import site
 from eopipe.clusters.tuning import explained, section, tuned
 from eopipe.config import load
 from eopipe.errors import EopipeError, UsageError, no_space
+from eopipe.project import snakefile
 from eopipe.publish import publish
 from eopipe.usage.command import measured
 from eopipe.usage.formulas import propose
+
+# Profiles of other engines than Slurm: templates to copy and adapt.
+TEMPLATES = ("htcondor", "kubernetes", "lsf", "pbs")
 
 
 def profile(words: list[str]) -> int:
@@ -27,7 +31,7 @@ def profile(words: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="eopipe profile", description=profile.__doc__)
-    what = made.add_subparsers(required=True, metavar="slurm|check|tune")
+    what = made.add_subparsers(required=True, metavar="slurm|htcondor|kubernetes|lsf|pbs|check|tune")
     slurm = what.add_parser("slurm", help="ask the cluster and write a profile for it", description=write.__doc__)
     slurm.set_defaults(work=write)
     slurm.add_argument("--partition", help="of the ordinary jobs [the cluster's default]")
@@ -42,6 +46,11 @@ def _parser() -> argparse.ArgumentParser:
     slurm.add_argument("--jobs", type=int, default=100, help="most jobs in the queue at a time [%(default)s]")
     slurm.add_argument("--name", default="slurm", help="name of the profile [%(default)s]")
     slurm.add_argument("--show", action="store_true", help="print it and write nothing")
+    for name in TEMPLATES:
+        template = what.add_parser(name, help="copy the template of a profile to adapt", description=copy.__doc__)
+        template.set_defaults(work=copy, template=name)
+        template.add_argument("--name", default=name, help="name of the profile [%(default)s]")
+        template.add_argument("--show", action="store_true", help="print it and write nothing")
     check = what.add_parser("check", help="tell what a profile means and what cannot run", description=check_it.__doc__)
     check.set_defaults(work=check_it)
     check.add_argument("name", nargs="?", default="slurm")
@@ -82,17 +91,38 @@ def tune_it(given: argparse.Namespace) -> int:
 
 def _install(name: str, made: str) -> None:
     """Write a profile to the user's folder, where there is none of this name, and say what the name now means."""
-    target = user_folder() / name / "config.yaml"
-    if target.parent.exists():
-        raise UsageError(f"{target.parent} exists already and is left as it is; remove it, or choose another name")
+    target = _free(name) / "config.yaml"
     _publish(target, made)
     print(f"\nwrote {target}; now: snakemake --profile {name}", file=sys.stderr)
     tell(name)
 
 
+def copy(given: argparse.Namespace) -> int:
+    """Show the template of a profile, and copy it with its scripts to your Snakemake folder, to be adapted there."""
+    template = snakefile(".").parent / "profiles" / given.template
+    print((template / "config.yaml").read_text(), end="")
+    if given.show:
+        return 0
+    target = _free(given.name)
+    for file in sorted(template.iterdir()):
+        _publish(target / file.name, file.read_text())
+        # Scripts of the wheel come without their mode.
+        (target / file.name).chmod(0o755 if file.suffix in (".sh", ".py") else 0o644)
+    print(f"\nwrote {target}; adapt it, then: snakemake --profile {given.name}", file=sys.stderr)
+    tell(given.name)
+    return 0
+
+
+def _free(name: str) -> Path:
+    target = user_folder() / name
+    if target.exists():
+        raise UsageError(f"{target} exists already and is left as it is; remove it, or choose another name")
+    return target
+
+
 def _publish(target: Path, made: str) -> None:
     try:
-        target.parent.mkdir(parents=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         with publish(target) as draft:
             draft.write_text(made)
     except OSError as error:
@@ -127,5 +157,6 @@ def check_it(given: argparse.Namespace) -> int:
         wrong += with_config(told, config["train"])
     if wrong:
         raise UsageError("; ".join(wrong))
-    print("what it asks for can run")
+    engine = told.get("executor", "this machine")
+    print("what it asks for can run" if engine == "slurm" else f"what {engine} can give is not asked")
     return 0

@@ -1,0 +1,37 @@
+#!/bin/sh
+# What a job of HTCondor runs: eopipe with the words that it is given. Written by `eopipe condor`.
+#   EOPIPE_STATE        folder of the checkpoints; it is there before HTCondor fetches it
+#   EOPIPE_EVERY        seconds after which the training saves and stops, so that HTCondor fetches what it saved
+#   EOPIPE_PROVISIONER  this is the first node: its ad says so as soon as the others can come
+#   EOPIPE_RDZV_FILE    where the first node writes down where it listens
+mkdir -p "$EOPIPE_STATE"
+
+ready() {
+    marker="$EOPIPE_RDZV_FILE.$$"
+    touch "$marker"
+    # If it has ended before, the others come all the same, and say why.
+    until [ "$EOPIPE_RDZV_FILE" -nt "$marker" ]; do
+        kill -0 "$1" 2>/dev/null || break
+        sleep 1
+    done
+    rm -f "$marker"
+    chirp=$(command -v condor_chirp || echo "$(condor_config_val LIBEXEC)/condor_chirp")
+    "$chirp" set_job_attr ProvisionerState 2 || echo "condor_chirp failed: submit others.sub by hand" >&2
+}
+
+# Without --foreground timeout would signal the workers too, which belong to eopipe.
+timeout --foreground --preserve-status "${EOPIPE_EVERY:-0}" eopipe "$@" &
+training=$!
+# HTCondor wants the slot back.
+trap 'kill -TERM "$training"' TERM INT USR1
+[ -z "$EOPIPE_PROVISIONER" ] || ready "$training" &
+
+# A signal ends `wait`, not the training.
+while :; do
+    wait "$training"
+    code=$?
+    kill -0 "$training" 2>/dev/null || break
+done
+# 75: saved. 143: stopped before it began. HTCondor knows only this one word for "start me again".
+case $code in 75 | 143) exit 85 ;; esac
+exit "$code"

@@ -1,0 +1,160 @@
+"""Recipes of images, an environment of conda, and the set-up of a site: images cannot be built here.
+
+Linters read the recipes, and their steps run in a plain folder with a virtual environment in the place of the image;
+packages are taken from this environment instead of being downloaded.
+"""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from projects import ROOT, environment
+from spython.main.parse.parsers import get_parser
+
+DOCKERFILE, DEFINITION = ROOT / "containers/Dockerfile", ROOT / "containers/eopipe.def"
+PINS = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().split())
+
+
+def instructions() -> Iterator[tuple[str, str]]:
+    text = re.sub(r"\\\n\s*", "", DOCKERFILE.read_text())
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            word, _, rest = line.partition(" ")
+            yield word, rest
+
+
+class Image:
+    """A folder that stands for the root of an image; the steps of a recipe run in it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.folder = root, root
+        venv.create(root / "python", symlinks=True)
+        (root / "bin").mkdir()
+        fake = root / "bin/useradd"
+        fake.write_text('#!/bin/sh\necho "$@" > "$0.told"\n')
+        fake.chmod(0o755)
+        here = [path for path in sys.path if path.endswith("site-packages")]
+        # No download: what eopipe needs is that of this environment.
+        offline = {"PIP_NO_DEPS": "1", "PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_IGNORE_INSTALLED": "1"}
+        self.environment = os.environ | offline | {"PYTHONPATH": ":".join(here)}
+        self.environment["PATH"] = f"{root / 'bin'}:{root / 'python/bin'}:{os.environ['PATH']}"
+
+    def copy(self, name: str, target: Path) -> None:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, target, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+        else:
+            shutil.copy(ROOT / name, target)
+
+    def run(self, step: str) -> None:
+        moved = step.replace("/opt/", f"{self.root}/opt/")
+        line = ["sh", "-e", "-c", moved]
+        done = subprocess.run(
+            line, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=200, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def answers(self) -> None:
+        """What is installed runs, with its workflow and its profiles, and is not the checkout."""
+        clean = self.environment | {"HOME": str(self.root)}
+        where = "import eopipe.project as p; print(p.__file__, p.snakefile())"
+        words = [self.root / "python/bin/python", "-c", where]
+        done = subprocess.run(words, cwd=self.root, env=clean, capture_output=True, text=True, check=True)
+        assert all(Path(path).is_relative_to(self.root) for path in done.stdout.split())
+        share = self.root / "python/share/eopipe"
+        assert {p.name for p in (share / "profiles").iterdir()} == {p.name for p in (ROOT / "profiles").iterdir()}
+        assert (share / "profiles/pbs/status.sh").is_file()
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Image:
+    return Image(tmp_path)
+
+
+def test_the_steps_of_the_dockerfile_give_eopipe_to_a_user_who_is_not_root(image: Image) -> None:
+    for word, rest in instructions():
+        if word == "WORKDIR":
+            image.folder = image.root / rest.strip("/")
+            image.folder.mkdir(parents=True, exist_ok=True)
+        elif word == "COPY":
+            *names, target = rest.split()
+            for name in names:
+                image.copy(name, image.folder / (name if target == "./" else target))
+        elif word in ("ENV", "ARG"):
+            image.environment |= dict(pair.partition("=")[::2] for pair in shlex.split(rest))
+        elif word == "RUN":
+            image.run(rest)
+    image.answers()
+    assert "--uid 1000 eopipe" in (image.root / "bin/useradd.told").read_text()
+    last = dict(instructions())
+    assert (last["USER"], last["ENTRYPOINT"]) == ("1000", '["eopipe"]')
+
+
+def test_the_steps_of_the_apptainer_definition_give_eopipe(image: Image) -> None:
+    recipe = get_parser("singularity")(str(DEFINITION)).recipe["spython-base"]
+    for pair in recipe.files:
+        name, target = pair.split()
+        moved = image.root / target.strip("/")
+        moved.parent.mkdir(parents=True, exist_ok=True)
+        image.copy(name, moved)
+    steps = [line for line in recipe.install if "tests.sh" not in line]
+    image.run("\n".join(steps).replace("{{ TORCH_INDEX }}", ""))
+    image.run("eopipe --version")
+    image.answers()
+
+
+def test_both_recipes_take_torch_from_where_they_are_told_and_keep_no_cache(tmp_path: Path) -> None:
+    recipe = get_parser("singularity")(str(DEFINITION)).recipe["spython-base"]
+    post = "\n".join(line for line in recipe.install if "tests.sh" not in line and not line.startswith("cd "))
+    [run] = [rest for word, rest in instructions() if word == "RUN" and "pip install" in rest]
+    (tmp_path / "python").write_text('#!/bin/sh\nprintf "%s|" "$@"\necho\n')
+    (tmp_path / "eopipe").write_text("#!/bin/sh\n")
+    for program in ("python", "eopipe"):
+        (tmp_path / program).chmod(0o755)
+    wanted = "-m|pip|install|--no-cache-dir|--constraint|constraints.txt|"
+    for index, more in (
+        ("", ""),
+        ("https://torch.example.org/cpu", "--extra-index-url|https://torch.example.org/cpu|"),
+    ):
+        own = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "TORCH_INDEX": index}
+        for step in (run, post.replace("{{ TORCH_INDEX }}", index)):
+            done = subprocess.run(["sh", "-ec", step], env=own, capture_output=True, text=True, check=True)
+            assert done.stdout.strip() == f"{wanted}{more}.[slurm]|"
+
+
+def test_the_recipes_start_from_one_tag_and_linters_find_nothing() -> None:
+    bases = [dict(instructions())["FROM"], get_parser("singularity")(str(DEFINITION)).recipe["spython-base"].fromHeader]
+    assert bases[0] == bases[1]
+    assert re.fullmatch(r"python:3\.11-slim-\w+", bases[0])
+    linter = shutil.which("hadolint", path=environment()["PATH"])
+    assert linter
+    done = subprocess.run([linter, DOCKERFILE], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("", 0)
+
+
+def test_the_image_is_built_from_what_git_keeps_and_what_the_ignore_file_lets_through() -> None:
+    copied = [name for word, rest in instructions() if word == "COPY" for name in rest.split()[:-1]]
+    let_through = (ROOT / "containers/Dockerfile.dockerignore").read_text().split("\n")
+    assert {f"!{name}" for name in copied} == {line for line in let_through if line.startswith("!")}
+    files = get_parser("singularity")(str(DEFINITION)).recipe["spython-base"].files
+    assert {pair.split()[0] for pair in files} == set(copied)
+
+
+def test_the_environment_of_conda_has_the_pins_of_the_constraints() -> None:
+    told = yaml.safe_load((ROOT / "containers/environment.yml").read_text())
+    python, pip, through_pip = told["dependencies"]
+    assert (python, pip) == ("python=3.11", "pip")
+    constraints, *pins, here = through_pip["pip"]
+    assert (constraints, here) == ("--constraint ../constraints.txt", "..")
+    assert all(PINS[name] == version for name, version in (pin.split("==") for pin in pins))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = {re.split(r"[<>=!~\[]", line)[0].lower() for line in project["dependencies"]}
+    assert {pin.partition("==")[0].lower() for pin in pins} == needed

@@ -1,0 +1,78 @@
+"""What a site needs before each command, and a container around it, come from the profile; rules know nothing of it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from projects import ROOT, Project, environment
+
+# As `module` often is: it reads variables that nobody has set.
+MODULES = 'module() { echo "$NOBODY_HAS_SET_THIS$*" >> "$SITE/loaded"; PATH="$SITE/module:$PATH"; }\n'
+EOPIPE = '#!/bin/sh\necho "$@" >> "$SITE/ran"\nexec {python} -m eopipe "$@"\n'
+APPTAINER = """#!/bin/sh
+[ "$1" = --version ] && { echo "apptainer version 1.3.4"; exit; }
+echo "$@" >> "$SITE/contained"
+while [ "$1" != bash ]; do shift; done
+exec "$@"
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path, project: Project) -> Path:
+    """A folder with what a site has: modules, containers, a queue."""
+    made = tmp_path / "site"
+    programs = {"module/eopipe": EOPIPE.format(python=sys.executable), "bin/apptainer": APPTAINER}
+    for name, text in programs.items():
+        (made / name).parent.mkdir(parents=True)
+        (made / name).write_text(text)
+        (made / name).chmod(0o755)
+    (made / "modules.sh").write_text(MODULES)
+    (made / "pool").mkdir()
+    config = yaml.safe_load((project.folder / "config.yaml").read_text())
+    (project.folder / "config.yaml").write_text(yaml.safe_dump(config | {"online_nodes": True}))
+    return made
+
+
+def search(project: Project, site: Path, profile: dict[str, object], *words: str) -> None:
+    """Run the first rule of the pipeline with a profile."""
+    (site / "profile").mkdir()
+    (site / "profile/config.yaml").write_text(yaml.safe_dump(profile))
+    own = environment() | {"SITE": str(site), "POOL": str(site / "pool")}
+    own["PATH"] = f"{site / 'bin'}:{ROOT / 'tests/engines'}:{own['PATH']}"
+    line = [sys.executable, "-m", "snakemake", "--profile", site / "profile", "--snakefile", ROOT / "Snakefile"]
+    done = subprocess.run(
+        [*line, "--configfile", "config.yaml", "--until", "search", *words],
+        cwd=project.folder,
+        env=own,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (project.results / "items/manifest.json").is_file()
+
+
+def test_modules_are_loaded_before_each_command_of_a_job_in_the_queue(project: Project, site: Path) -> None:
+    profile = yaml.safe_load((ROOT / "profiles/pbs/config.yaml").read_text())
+    profile["cluster-generic-status-cmd"] = str(ROOT / "profiles/pbs/status.sh")
+    profile |= {"seconds-between-status-checks": 1, "max-status-checks-per-second": 5, "latency-wait": 5, "retries": 0}
+    profile["config"] = {"setup": 'source "$SITE/modules.sh"; module load eopipe/${RELEASE:-1.0}'}
+    search(project, site, profile)
+    assert (site / "loaded").read_text().split("\n")[:-1] == ["load eopipe/1.0"]
+    assert (site / "ran").read_text().startswith("search --")
+    assert len((site / "pool/asked").read_text().splitlines()) == 1
+
+
+def test_a_command_runs_in_the_container_that_the_profile_names(project: Project, site: Path) -> None:
+    (project.folder / "eopipe.sif").touch()
+    profile = {"cores": 1, "software-deployment-method": "apptainer", "apptainer-args": "--nv"}
+    search(project, site, profile | {"config": {"container": "eopipe.sif"}})
+    contained = (site / "contained").read_text()
+    assert " --nv " in contained
+    assert f"{project.folder}/eopipe.sif bash -c" in contained or " eopipe.sif bash -c" in contained
+    assert "eopipe search --" in contained
+    assert os.environ.get("SITE") is None
