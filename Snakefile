@@ -31,6 +31,7 @@ rule all:
 
 
 onstart:
+    refuse_lost_jobs(workflow)
     print(eo.settle(config), end="")
 
 

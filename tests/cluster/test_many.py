@@ -1,0 +1,75 @@
+"""Many scenes through the real Slurm: few submissions, few questions, few files, and no network on the nodes."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from daemons import ClusterError, sh
+from load import OF_JOBS, POLLS, SUBMISSIONS, begin, calls, files
+from many import project, tiles
+from projects import ROOT, environment
+
+from slurm import Cluster
+
+COUNT = 8
+
+
+def snakemake(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "snakemake", *words]
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, env=environment(), timeout=300
+    )
+
+
+@pytest.fixture(scope="module")
+def fetched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project whose scenes are on disk, with the repository's own profile; arrays of four and quick looks."""
+    folder = project(tmp_path_factory.mktemp("many"), COUNT)
+    profile = yaml.safe_load((ROOT / "profiles/slurm/config.yaml").read_text())
+    (folder / "slurm").mkdir()
+    quick = {"slurm-array-limit": 4, "slurm-init-seconds-before-status-checks": 6}
+    (folder / "slurm/config.yaml").write_text(yaml.safe_dump(profile | quick))
+    done = snakemake(folder, "--cores", "2", "fetched")
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_many_scenes_take_few_submissions_questions_and_files(cluster: Cluster, fetched: Path) -> None:
+    begin()
+    start = time.monotonic()
+    done = snakemake(fetched, "--profile", "slurm", "--", *tiles(fetched), "results/labels/all.zarr/manifest.json")
+    minutes = (time.monotonic() - start) / 60
+    assert done.returncode == 0, done.stderr
+    asked = calls()
+    # Eight scenes in two arrays, and the labels.
+    assert asked[SUBMISSIONS] == 3
+    assert asked[POLLS] <= 10 * minutes + 2
+    # A job asks once whether it was cancelled.
+    assert asked[OF_JOBS] == COUNT + 1
+    found = files(fetched)
+    made = sum(count for folder, count in found.items() if folder.startswith("results/"))
+    assert made / COUNT < 35, found
+    assert sum(count for folder, count in found.items() if folder.startswith(".snakemake")) <= COUNT + 10, found
+
+
+def test_a_run_that_would_leave_jobs_behind_is_refused(cluster: Cluster, fetched: Path) -> None:
+    done = snakemake(fetched, "--profile", "slurm", "--jobs", "4", "--forcerun", "preprocess", "--", *tiles(fetched))
+    assert done.returncode != 0
+    assert "jobs: 4 with slurm-array-jobs leaves scenes waiting for ever" in done.stderr
+    assert not re.search(r"^JobId", sh("squeue", "--states=running,pending", "--format=JobId%i", "--noheader"), re.M)
+
+
+def test_the_nodes_have_no_network_and_need_none(cluster: Cluster, fetched: Path) -> None:
+    if not cluster.place.separate:
+        pytest.skip("nodes without a network of their own")
+    reach = "import socket; socket.create_connection(('192.0.2.1', 80), 5)"
+    with pytest.raises(ClusterError, match="Network is unreachable"):
+        sh("srun", sys.executable, "-c", reach)
+    made = [json.loads(path.read_text()) for path in sorted(fetched.glob("results/*/*.run.json"))]
+    hosts = {record["stage"]: record["host"] for record in made}
+    print(hosts)
