@@ -29,10 +29,7 @@ def refuse_cancelled() -> None:
 
 
 def _jobs() -> list[list[str]]:
-    """Number, array, state, name and comment of the user's jobs; none where squeue does not answer.
-
-    One question for all jobs of one user, which costs the controller less than one for all jobs of a name.
-    """
+    """Number, array, state, name and comment of the user's jobs, by one question; none where squeue does not answer."""
     line = ["squeue", "--noheader", f"--user={os.geteuid()}", "--states=all", "--format=%A|%F|%T|%j|%k"]
     try:
         done = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE_S, check=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from daemons import sh
 
-SUBMISSIONS, POLLS, OF_JOBS = "REQUEST_SUBMIT_BATCH_JOB", "REQUEST_JOB_INFO", "REQUEST_JOB_USER_INFO"
+SUBMISSIONS, QUEUE = "REQUEST_SUBMIT_BATCH_JOB", "REQUEST_JOB_INFO"
 
 
 def begin() -> None:
@@ -15,7 +15,7 @@ def begin() -> None:
 
 
 def calls() -> dict[str, int]:
-    """Calls by their kind: sbatch, squeue of everything, squeue of one user, …"""
+    """Calls by their kind: sbatch, squeue, …"""
     return {kind: int(count) for kind, count in re.findall(r"^\t([A-Z_]+)\s+\(.*?\) count:(\d+)", sh("sdiag"), re.M)}
 
 
