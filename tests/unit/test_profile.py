@@ -156,3 +156,22 @@ def test_the_nodes_of_profile_and_config_must_be_alike() -> None:
     [one, other] = with_config(made, {"nodes": "1", "processes": 4})
     assert one.startswith("the profile gives the training 2 nodes, and train.nodes is 1:1")
     assert other.startswith("the profile gives a node 2 GPUs, and train.processes is 4")
+
+
+def test_arrays_are_never_torn_apart() -> None:
+    made = yaml.safe_load(text(SITE, Wishes()))
+    assert "preprocess" in made["slurm-array-jobs"]
+    for key, value in (("jobs", 50), ("max-jobs-per-timespan", "60/1m")):
+        [told] = with_site(made | {key: value}, SITE)
+        assert told.startswith(f"{key}: {value} with slurm-array-jobs leaves scenes waiting for ever")
+    limited = yaml.safe_load(text(SITE, Wishes(jobs=50)))
+    assert limited["jobs"] == 50
+    assert "slurm-array-jobs" not in limited
+    assert list(with_site(limited, SITE)) == []
+
+
+def test_the_template_of_the_repository_says_what_a_written_profile_says() -> None:
+    template = yaml.safe_load((Path(__file__).parents[2] / "profiles/slurm/config.yaml").read_text())
+    made = yaml.safe_load(text(SITE, Wishes()))
+    own = {"default-resources", "set-resources"}
+    assert {k: v for k, v in made.items() if k not in own} == template
