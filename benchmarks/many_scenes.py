@@ -22,13 +22,13 @@ def main(folder: Path, scenes: int) -> None:
     """Fetch the scenes here, then preprocess them and their labels as jobs."""
     many.project(folder, scenes)
     (folder / "slurm").symlink_to(HERE / "profiles/slurm")
-    run(folder, "fetched", "--cores", "2", "fetched")
     cluster = Cluster()
     cluster.start()
     try:
+        run(folder, "fetched", "fetched")
         load.begin()
         targets = [*many.tiles(folder), "results/labels/all.zarr/manifest.json"]
-        run(folder, "preprocess", "--profile", "slurm", "--", *targets)
+        run(folder, "preprocess", *targets)
         for kind, count in load.calls().items():
             print(f"{count:6} {kind}")
         print(f"{load.busy_ms():6.0f} ms of the controller")
@@ -43,8 +43,10 @@ def run(folder: Path, what: str, *words: str) -> None:
     """Run Snakemake and tell its time."""
     start = time.monotonic()
     with (folder / f"{what}.log").open("w") as log:
-        command = [sys.executable, "-m", "snakemake", *words]
-        subprocess.run(command, cwd=folder, stdout=log, stderr=log, check=True, env=environment())
+        command = [sys.executable, "-m", "snakemake", "--profile", "slurm", "--", *words]
+        done = subprocess.run(command, cwd=folder, stdout=log, stderr=log, check=False, env=environment())
+    if done.returncode:
+        sys.exit(f"{what} failed; {log.name} says why")
     print(f"{what}: {time.monotonic() - start:.0f} s", flush=True)
 
 

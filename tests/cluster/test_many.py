@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from daemons import ClusterError, sh
+from daemons import ClusterError, sh, wait
 from load import QUEUE, SUBMISSIONS, begin, calls, files
 from many import project, tiles
 from projects import ROOT, environment
@@ -68,3 +68,17 @@ def test_the_nodes_have_no_network_and_need_none(cluster: Cluster, fetched: Path
     reach = "import socket; socket.create_connection(('192.0.2.1', 80), 5)"
     with pytest.raises(ClusterError, match="Network is unreachable"):
         sh("srun", sys.executable, "-c", reach)
+
+
+def test_a_task_that_is_cancelled_takes_none_of_its_array_with_it(cluster: Cluster, tmp_path: Path) -> None:
+    asks = f"{sys.executable} -c 'from eopipe.clusters.cancelled import refuse_cancelled as ask; ask()'"
+    alike = ("sbatch", "--parsable", "--job-name=run", "--comment=rule_of_the_first_scene", "--time=2")
+    script = f"[ $SLURM_ARRAY_TASK_ID != 1 ] || sleep 60; {asks}; echo ended $?"
+    array = sh(*alike, "--array=1-3%1", f"--output={tmp_path}/%a", f"--wrap={script}").strip()
+    wait(30, lambda: "RUNNING" in sh("squeue", "-h", "-j", f"{array}_1", "-o", "%T"), "first task")
+    sh("scancel", f"{array}_1")
+    wait(60, lambda: (tmp_path / "3").exists() and "ended" in (tmp_path / "3").read_text(), "the other tasks")
+    assert [(tmp_path / name).read_text() for name in "23"] == ["ended 0\n"] * 2
+    again = sh(*alike, f"--output={tmp_path}/again", f"--wrap={asks}").strip()
+    wait(60, lambda: not sh("squeue", "-h", "-t", "PD,R,CG", "-j", again).strip(), "the same job again")
+    assert re.search(r"job \d+ was cancelled, so this run does not begin it again", (tmp_path / "again").read_text())
