@@ -207,7 +207,7 @@ def test_the_list_of_rules_has_a_sentence_for_each() -> None:
         ["snakemake", "--list"], cwd=ROOT, capture_output=True, text=True, check=True, env=environment()
     )
     told = dict(re.findall(r"^(\w+) \((.+)\)$", done.stdout, re.MULTILINE))
-    assert set(told) == {*STAGES, "all"}
+    assert set(told) == {*STAGES, "all", "fetched"}
     assert all(text.endswith(".") for text in told.values())
 
 

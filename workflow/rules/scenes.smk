@@ -60,7 +60,7 @@ rule fetch:
 
 
 rule fetched:
+    "Every scene on disk: before the network goes, or so that a cluster gets all scenes at once."
     input:
         each("scenes/{}/manifest.json"),
-    "Every scene on disk: before the network goes, or so that a cluster gets all scenes at once."
     localrule: True
