@@ -15,7 +15,7 @@ from projects import ROOT, environment
 
 from slurm import Cluster
 
-COUNT = 8
+COUNT = 6
 
 
 def snakemake(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
@@ -26,14 +26,14 @@ def snakemake(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.fixture(scope="module")
-def fetched(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project whose scenes are on disk, with the repository's own profile; arrays of four and quick looks."""
+def fetched(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project whose scenes were fetched, with the repository's own profile; arrays of three and quick looks."""
     folder = project(tmp_path_factory.mktemp("many"), COUNT)
     profile = yaml.safe_load((ROOT / "profiles/slurm/config.yaml").read_text())
     (folder / "slurm").mkdir()
-    quick = {"slurm-array-limit": 4, "slurm-init-seconds-before-status-checks": 6}
+    quick = {"slurm-array-limit": 3, "slurm-init-seconds-before-status-checks": 6}
     (folder / "slurm/config.yaml").write_text(yaml.safe_dump(profile | quick))
-    done = snakemake(folder, "--cores", "2", "fetched")
+    done = snakemake(folder, "--profile", "slurm", "fetched")
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -45,7 +45,7 @@ def test_many_scenes_take_few_submissions_questions_and_files(cluster: Cluster, 
     minutes = (time.monotonic() - start) / 60
     assert done.returncode == 0, done.stderr
     asked = calls()
-    # Eight scenes in two arrays, and the labels.
+    # Six scenes in two arrays, and the labels.
     assert asked[SUBMISSIONS] == 3
     # Each job asks once whether it was cancelled; the rest are looks at the queue, for all jobs together.
     assert asked[QUEUE] - (COUNT + 1) <= 10 * minutes + 2
