@@ -41,6 +41,7 @@ rule all:
 
 
 onstart:
+    refuse_lost_jobs(workflow)
     print(eo.settle(config), end="")
 
 

@@ -375,6 +375,14 @@ inputs:
     default: 3
     inputBinding:
       prefix: --restarts
+  scratch:
+    type:
+    - 'null'
+    - string
+    label: scratch
+    doc: folder on a node's own disk, as $TMPDIR, for a copy of the data while it trains
+    inputBinding:
+      prefix: --scratch
   state:
     type:
     - 'null'

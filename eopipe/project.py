@@ -4,12 +4,14 @@ import argparse
 import fcntl
 import json
 import os
+import re
 import shutil
+import socket
 import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from eopipe.errors import BadInputError, UsageError
 from eopipe.publish import publish, read_json
@@ -138,19 +140,38 @@ def run(words: list[str]) -> int:
     """Run Snakemake with the given words, holding a lock that dies with this process.
 
     Whoever holds the lock knows that no other run is alive here, so a lock that a killed Snakemake left is
-    stale and can go. Raises UsageError when a run is alive.
+    stale and can go. Raises UsageError when a run is alive, or may be on another host.
     """
     LOCK.parent.mkdir(exist_ok=True)
     with LOCK.open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise UsageError(f"a run is going on in this folder: {file.read()}; wait for it or stop it") from None
+        _hold(file)
         file.truncate(0)
-        file.write(f"process {os.getpid()} since {datetime.now(UTC).isoformat(timespec='seconds')}")
+        since = datetime.now(UTC).isoformat(timespec="seconds")
+        file.write(f"process {os.getpid()} on {socket.gethostname()} since {since}")
         file.flush()
-        return _snakemake(words)
+        try:
+            return _snakemake(words)
+        finally:
+            file.truncate(0)
+
+
+def _hold(file: TextIO) -> None:
+    """Take the lock, which some shared file systems know only within a host, and some not at all."""
+    file.seek(0)
+    told = file.read()
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UsageError(f"a run is going on in this folder: {told}; wait for it or stop it") from None
+    except OSError as error:
+        raise UsageError(
+            f"{LOCK} cannot be locked: {error.strerror}; run snakemake itself, which needs none"
+        ) from error
+    other = re.match(r"process \d+ on (\S+) since", told)
+    if other and other[1] != socket.gethostname():
+        raise UsageError(
+            f"a run began here as {told} and did not end; look for it on {other[1]}, and remove {LOCK} if it is gone"
+        )
 
 
 def _snakemake(words: list[str]) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from eopipe.clusters.arrays import lost_jobs
 from eopipe.clusters.geometry import Geometry
 from eopipe.clusters.profile import FIRST_LOOK_S
 from eopipe.clusters.slurm import Partition, Site
@@ -47,6 +48,8 @@ def with_site(told: dict[str, Any], site: Site) -> Iterator[str]:
         yield f"slurm-status-command is sacct, but the cluster {site.name} keeps no accounts; set it to squeue"
     if told.get("slurm-status-command") != "sacct" and site.keeps_finished_s < 3 * FIRST_LOOK_S:
         yield f"the cluster {site.name} forgets a job {site.keeps_finished_s} s after its end; set the command to sacct"
+    if lost := lost_jobs(told):
+        yield lost
     account = common.get("slurm_account")
     if account and site.accounts and account not in site.accounts:
         yield f"you cannot charge account {account}; yours are {', '.join(site.accounts)}"

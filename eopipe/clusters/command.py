@@ -43,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     slurm.add_argument("--cpus", type=int, help="CPUs of a node [one for each process]")
     slurm.add_argument("--memory-mb", type=int, help="memory of a node [what the rule reckons]")
     slurm.add_argument("--preemptible", action="store_true", help="jobs may be pre-empted and then wait to go on")
-    slurm.add_argument("--jobs", type=int, default=100, help="most jobs in the queue at a time [%(default)s]")
+    slurm.add_argument("--jobs", type=int, help="most jobs in the queue, where a site limits them; then no arrays")
     slurm.add_argument("--name", default="slurm", help="name of the profile [%(default)s]")
     slurm.add_argument("--show", action="store_true", help="print it and write nothing")
     for name in TEMPLATES:

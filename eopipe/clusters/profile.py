@@ -10,21 +10,28 @@ from eopipe.errors import UsageError
 FIRST_LOOK_S = 20
 SETTINGS = """\
 executor: slurm
-jobs: {jobs}                          # most jobs in the queue at a time
+{queue}
 retries: {retries}                         # stopped, too long, out of memory: again; only here, never in a rule
 rerun-incomplete: true
 keep-going: true
 show-failed-logs: true
 latency-wait: 60                   # seconds until a shared file system shows what a node wrote
 local-cores: 2                     # of the login node: search, fetch and other small steps
-max-jobs-per-timespan: 60/1m       # what the scheduler is asked at most
 persistence-backend: db            # three files instead of one for each output
 benchmark-extended: true           # what jobs asked, for `eopipe usage` and `eopipe profile tune`
-slurm-array-jobs: preprocess,label # all scenes that are ready in one sbatch
 slurm-init-seconds-before-status-checks: {first_look}
 {status}
 {requeue}
 """
+# With arrays nothing may keep back a part of the scenes that are ready (arrays.py).
+ARRAYS = """\
+jobs: 10000                        # in the queue at a time; with arrays never less than there are scenes
+max-jobs-per-timespan: 10000/1s    # less would tear arrays apart
+slurm-array-jobs: fetch,preprocess,label,composite,predict   # all scenes that are ready
+slurm-array-limit: 50              # in one sbatch, whose line may not grow too long"""
+ONE_BY_ONE = """\
+jobs: {jobs:<29}# most jobs in the queue at a time, each by an sbatch of its own
+max-jobs-per-timespan: 1/1s        # over a minute Snakemake would wait up to a minute at its end"""
 
 
 @dataclass(frozen=True)
@@ -36,7 +43,7 @@ class Wishes:
     account: str | None = None
     preemptible: bool = False
     geometry: Geometry = field(default_factory=Geometry)
-    jobs: int = 100
+    jobs: int | None = None
     retries: int = 3
 
 
@@ -70,7 +77,8 @@ def _settings(site: Site, wishes: Wishes) -> str:
     requeue = "slurm-no-requeue: true            # Snakemake, not Slurm, starts a lost job again"
     if wishes.preemptible:
         requeue = "slurm-requeue: true               # a pre-empted job waits and goes on by itself"
-    told = {"jobs": wishes.jobs, "retries": wishes.retries, "first_look": FIRST_LOOK_S}
+    queue = ARRAYS if wishes.jobs is None else ONE_BY_ONE.format(jobs=wishes.jobs)
+    told = {"queue": queue, "retries": wishes.retries, "first_look": FIRST_LOOK_S}
     return SETTINGS.format(**told, status=status, requeue=requeue).rstrip()
 
 

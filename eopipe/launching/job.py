@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.launching.rendezvous import nodes_of
+from eopipe.launching.scratch import copy_of
 from eopipe.models import Architecture
 from eopipe.models.tasks import LOSSES, misfits
 from eopipe.publish import read_json, write_json
@@ -131,7 +132,8 @@ class Job:
 
     def pairs(self) -> list[tuple[Tiles, Tiles]]:
         """The opened tile store of each scene and its labels."""
-        return pair(tuple(map(Path, self.tiles)), tuple(map(Path, self.labels)))
+        tiles = tuple(copy_of("tiles", path) for path in self.tiles)
+        return pair(tiles, tuple(copy_of("labels", path) for path in self.labels))
 
     def write(self, path: Path) -> None:
         """Write the job for the workers."""

@@ -31,8 +31,11 @@ def command(job: Path, geometry: Geometry, token: int = 0) -> list[str]:
     return [*agent, *torchrun, "-m", "eopipe.training.worker", str(job)]
 
 
-def launch(seat: Seat, geometry: Geometry, threads: int) -> None:
-    """Run a training to its end; raises the error that the workers left in status.json."""
+def launch(seat: Seat, geometry: Geometry, threads: int, where: dict[str, str]) -> None:
+    """Run a training to its end, on the copies that its data has here.
+
+    Raises the error that the workers left in status.json.
+    """
     environment = os.environ | {
         LAUNCHER: str(os.getpid()),
         "OMP_NUM_THREADS": str(threads),
@@ -44,7 +47,7 @@ def launch(seat: Seat, geometry: Geometry, threads: int) -> None:
         MET: str(seat.path),
         LEAVES: str(int(seat.may_leave)),
     }
-    environment |= interfaces(geometry)
+    environment |= interfaces(geometry) | where
     sockets = [seat.listening.fileno()] if seat.listening else []
     environment[LISTENING] = "".join(map(str, sockets))
     line, status = command(seat.state / JOB, geometry, seat.meeting.token), seat.state / STATUS

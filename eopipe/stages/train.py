@@ -93,6 +93,9 @@ def train(
     ] = None,
     timeout_s: Annotated[float, Knob("seconds after which a silent worker counts as hung", gt=0)] = 600.0,
     restarts: Annotated[int, Knob("times that lost or hung workers are started again", ge=0)] = 3,
+    scratch: Annotated[
+        str | None, Knob("folder on a node's own disk, as $TMPDIR, for a copy of the data while it trains")
+    ] = None,
     state: Annotated[Path | None, Knob("folder of checkpoints; beside the model if not given")] = None,
     track: Annotated[
         tuple[Literal["tensorboard", "mlflow", "prometheus"], ...], Knob("what to show the training in, while it runs")
@@ -117,4 +120,4 @@ def train(
     seen = (views or model.parent / f"{model.name}.views").resolve()
     room = state or model.parent / f".{model.name}.state"
     knobs = {name: given[name] for name in KNOBS} | {"views": str(seen)}
-    run(Sources(tiles, labels, chips, statistics, init), model, Settings.of(given), room, knobs)
+    run(Sources(tiles, labels, chips, statistics, init), model, Settings.of(given), room, knobs, scratch)

@@ -22,6 +22,7 @@ from eopipe.launching.job import JOB, Job, Settings
 from eopipe.launching.launch import launch
 from eopipe.launching.lease import fence
 from eopipe.launching.rendezvous import locate, nodes_of
+from eopipe.launching.scratch import copies
 from eopipe.models import Architecture
 from eopipe.models.trained import Trained, write_trained
 from eopipe.publish import digest, publish, read_json, write_json
@@ -50,7 +51,9 @@ class Sources:
     init: Path | None = None
 
 
-def run(sources: Sources, model: Path, settings: Settings, room: Path, knobs: dict[str, Any]) -> None:
+def run(
+    sources: Sources, model: Path, settings: Settings, room: Path, knobs: dict[str, Any], scratch: str | None = None
+) -> None:
     """Train in a state folder that is keyed by inputs and settings, then publish the model."""
     if sources.init:
         check_source(sources.init)
@@ -59,10 +62,11 @@ def run(sources: Sources, model: Path, settings: Settings, room: Path, knobs: di
     state = (room / key(sources, settings)).resolve()
     place = locate(os.environ, nodes_of(settings.nodes), state.name)
     job = make_job(sources, state, split, normalise, settings, knobs)
-    with seat(state, place) as mine:
+    stores = {"tiles": job.tiles, "labels": job.labels}
+    with copies(scratch, stores) as where, seat(state, place) as mine:
         if mine.first:
             _invite(sources, replace(job, token=mine.meeting.token), mine)
-        launch(mine, mine.geometry(settings.processes, job.restarts, job.timeout_s), settings.threads)
+        launch(mine, mine.geometry(settings.processes, job.restarts, job.timeout_s), settings.threads, where)
         if not mine.first:
             return
         fence(state, mine.meeting.token)

@@ -195,3 +195,15 @@ def test_the_shape_of_a_training_is_told_as_it_will_run(
     section = check({"search": {"catalog": "sample"}, "label": {"source": "labels.gpkg"}, "train": train})["train"]
     profile = {"executor": "slurm", "set-resources": {"train": geometry.resources()}} if geometry else None
     assert shape(section, profile) == told
+
+
+def test_arrays_are_never_torn_apart() -> None:
+    made = yaml.safe_load(text(SITE, Wishes()))
+    assert "preprocess" in made["slurm-array-jobs"]
+    for key, value in (("jobs", 50), ("max-jobs-per-timespan", "60/1m")):
+        [told] = with_site(made | {key: value}, SITE)
+        assert told.startswith(f"{key}: {value} with slurm-array-jobs leaves scenes waiting for ever")
+    limited = yaml.safe_load(text(SITE, Wishes(jobs=50)))
+    assert limited["jobs"] == 50
+    assert "slurm-array-jobs" not in limited
+    assert list(with_site(limited, SITE)) == []

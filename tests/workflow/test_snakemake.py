@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from socket import gethostname
 
 import pytest
 from projects import DAYS, ROOT, Project, commands, environment
@@ -156,7 +157,8 @@ def test_a_second_run_in_the_same_folder_is_refused_while_the_first_is_alive(pro
     first.send_signal(signal.SIGINT)
     first.wait(60)
     assert second.returncode == 2
-    assert re.search(rf"a run is going on in this folder: process {first.pid} since 20", second.stdout)
+    holder = rf"process {first.pid} on {gethostname()} since 20"
+    assert re.search(f"a run is going on in this folder: {holder}", second.stdout)
 
 
 def test_a_truncated_asset_stops_the_run_and_what_was_finished_stays(project: Project) -> None:
@@ -205,7 +207,7 @@ def test_the_list_of_rules_has_a_sentence_for_each() -> None:
         ["snakemake", "--list"], cwd=ROOT, capture_output=True, text=True, check=True, env=environment()
     )
     told = dict(re.findall(r"^(\w+) \((.+)\)$", done.stdout, re.MULTILINE))
-    assert set(told) == {*STAGES, "all"}
+    assert set(told) == {*STAGES, "all", "fetched"}
     assert all(text.endswith(".") for text in told.values())
 
 

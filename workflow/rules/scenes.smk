@@ -57,3 +57,10 @@ rule fetch:
         "eopipe fetch --item {input.item:q} --scene {params.scene:q} {params.catalog} {params.more}"
         " {params.options} {resources.knobs}"
         " > {log:q} 2>&1"
+
+
+rule fetched:
+    "Every scene on disk: before the network goes, or so that a cluster gets all scenes at once."
+    input:
+        each("scenes/{}/manifest.json"),
+    localrule: True

@@ -1,0 +1,54 @@
+"""Many small scenes through a real Slurm of four nodes: `python benchmarks/many_scenes.py FOLDER [SCENES]`, as root.
+
+Tells submissions, questions to the controller, its work, time, and files. The folder is made, and kept.
+"""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parents[1]
+sys.path[:0] = [str(HERE / "tests/cluster"), str(HERE / "tests")]
+
+import load  # noqa: E402
+import many  # noqa: E402
+from projects import environment  # noqa: E402
+
+from slurm import Cluster  # noqa: E402
+
+
+def main(folder: Path, scenes: int) -> None:
+    """Fetch the scenes here, then preprocess them and their labels as jobs."""
+    many.project(folder, scenes)
+    (folder / "slurm").symlink_to(HERE / "profiles/slurm")
+    cluster = Cluster()
+    cluster.start()
+    try:
+        run(folder, "fetched", "fetched")
+        load.begin()
+        targets = [*many.tiles(folder), "results/labels/all.zarr/manifest.json"]
+        run(folder, "preprocess", *targets)
+        for kind, count in load.calls().items():
+            print(f"{count:6} {kind}")
+        print(f"{load.busy_ms():6.0f} ms of the controller")
+    finally:
+        cluster.stop()
+    for place, count in sorted(load.files(folder).items()):
+        if not place.startswith("catalog"):
+            print(f"{count:6} files in {place or '.'}")
+
+
+def run(folder: Path, what: str, *words: str) -> None:
+    """Run Snakemake and tell its time."""
+    start = time.monotonic()
+    with (folder / f"{what}.log").open("w") as log:
+        command = [sys.executable, "-m", "snakemake", "--profile", "slurm", "--", *words]
+        done = subprocess.run(command, cwd=folder, stdout=log, stderr=log, check=False, env=environment())
+    if done.returncode:
+        sys.exit(f"{what} failed; {log.name} says why")
+    print(f"{what}: {time.monotonic() - start:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 200)

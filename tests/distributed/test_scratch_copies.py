@@ -1,0 +1,17 @@
+"""A training that reads copies on the node's own disk."""
+
+from pathlib import Path
+
+from trainings import Training, payload
+
+
+def test_a_training_from_copies_has_the_same_weights_and_leaves_none(
+    training: Training, undisturbed: dict[str, bytes], tmp_path: Path
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    done = training.run("--scratch", "$NODE_DISK", NODE_DISK=str(disk))
+    assert done.returncode == 0, done.stderr
+    assert "event=copies host=" in done.stderr
+    assert payload(training.model) == undisturbed
+    assert list(disk.iterdir()) == []
