@@ -63,6 +63,7 @@ class Site:
     keeps_finished_s: int
     partitions: tuple[Partition, ...]
     accounts: tuple[str, ...]
+    gres: tuple[str, ...] = ("gpu",)
 
     def partition(self, name: str) -> Partition:
         """The partition of this name; raises UsageError with those that there are."""
@@ -106,6 +107,7 @@ def site() -> Site:
         keeps_finished_s=int(config["MinJobAge"].split()[0]),
         partitions=tuple(_partition(told, nodes) for told in partitions),
         accounts=_accounts() if accounting else (),
+        gres=() if config["GresTypes"] in UNLIMITED else tuple(config["GresTypes"].split(",")),
     )
 
 

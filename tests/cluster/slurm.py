@@ -23,7 +23,7 @@ ROOT = Path(tempfile.gettempdir()) / "eopipe-slurm"
 # Programs inside of a job look here: Snakemake's Slurm plugin drops SLURM_CONF.
 ETC = Path("/etc/slurm")
 CONFS = ("slurm.conf", "gres.conf", "cgroup.conf")
-NEEDED = ("slurmctld", "slurmd", "sbatch", "munged", "ip", "nsenter", "unshare")
+NEEDED = ("slurmctld", "slurmd", "sbatch", "munged", "ip", "nsenter", "unshare", "faketime")
 FOR_ACCOUNTING = ("slurmdbd", "mariadbd", "mariadb-install-db")
 
 
@@ -62,6 +62,29 @@ class Cluster:
     def _separate(self) -> Path:
         return self.root / "etc" / "hosts"
 
+    @property
+    def small(self) -> Path:
+        """A folder of three megabytes that all nodes share."""
+        return self.root / "small"
+
+    @property
+    def sealed(self) -> Path:
+        """A folder that nobody can write to."""
+        return self.root / "sealed"
+
+    def clock(self, node: int, ahead_s: int) -> dict[str, str]:
+        """Set the clock of a node; jobs with this environment go by it."""
+        self._private(node).joinpath("clock").write_text(f"{ahead_s:+d}\n")
+        library = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
+        told = {"FAKETIME_TIMESTAMP_FILE": "/var/tmp/clock", "FAKETIME_DONT_FAKE_MONOTONIC": "1", "NO_FAKE_STAT": "1"}
+        return {"LD_PRELOAD": str(library)} | told
+
+    def _private(self, node: int) -> Path:
+        """What a node has as /var/tmp."""
+        folder = self.root / "spool" / f"var-tmp-{node}"
+        folder.mkdir(exist_ok=True)
+        return folder
+
     def start(self, owner: int = 0) -> None:
         """Start all daemons; raises ClusterError where a cluster of somebody else is up.
 
@@ -78,8 +101,10 @@ class Cluster:
 
     def _start(self, owner: int) -> None:
         shutil.rmtree(self.root, ignore_errors=True)
-        for name in ("etc", "munge", "state", "spool", "log", "run", "fake"):
+        for name in ("etc", "munge", "state", "spool", "log", "run", "fake", "small", "sealed"):
             (self.root / name).mkdir(parents=True)
+        sh("mount", "-t", "tmpfs", "-o", "size=3m", "none", self.small)
+        sh("mount", "-t", "tmpfs", "-o", "ro", "none", self.sealed)
         (self.root / "run" / "owner").write_text(str(owner))
         if namespaces.possible():
             namespaces.up(self.nodes, self.place.host, self._separate)
@@ -103,6 +128,8 @@ class Cluster:
             end([file])
         end([self.root / "munge" / "munged.pid"])
         namespaces.down(self.nodes)
+        for folder in (self.small, self.sealed):
+            subprocess.run(["umount", "-l", folder], capture_output=True, check=False)
         for name in CONFS:
             if (ETC / name).is_symlink() and (ETC / name).readlink().is_relative_to(self.root):
                 (ETC / name).unlink()
@@ -112,15 +139,17 @@ class Cluster:
         sh("slurmctld")
         wait(30, lambda: "UP" in _quiet("scontrol", "ping"), "slurmctld")
 
-    def stop_controller(self) -> None:
-        """End slurmctld; jobs go on."""
-        end([self.root / "run" / "slurmctld.pid"])
+    def freeze_controller(self) -> None:
+        """Let slurmctld hang: who asks it waits in vain."""
+        os.kill(number(self.root / "run" / "slurmctld.pid") or 0, signal.SIGSTOP)
+
+    def kill_controller(self) -> None:
+        """End slurmctld as a crash does; jobs go on."""
+        end([self.root / "run" / "slurmctld.pid"], signal.SIGKILL)
 
     def start_node(self, node: int) -> None:
         """Start slurmd of a node."""
-        private = self.root / "spool" / f"var-tmp-{node}"
-        private.mkdir(exist_ok=True)
-        before = namespaces.inside(node, self._separate, private) if self.place.separate else []
+        before = namespaces.inside(node, self._separate, self._private(node)) if self.place.separate else []
         subprocess.Popen([*before, "slurmd", "-N", f"node{node}", "-s"], stdin=subprocess.DEVNULL).wait()
 
     def kill_node(self, node: int) -> None:
