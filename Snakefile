@@ -31,6 +31,7 @@ rule all:
 
 
 onstart:
+    be_patient()
     print(eo.settle(config), end="")
 
 

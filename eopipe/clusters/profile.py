@@ -23,8 +23,6 @@ local-cores: 2                     # of the login node: search, fetch and other 
 max-jobs-per-timespan: 60/1m       # what the scheduler is asked at most
 slurm-array-jobs: preprocess,label # all scenes that are ready in one sbatch
 slurm-init-seconds-before-status-checks: {first_look}
-slurm-status-attempts: 360         # after those that fail it forgets its jobs and waits for ever;
-max-status-checks-per-second: 0.1  # so the controller may be away for an hour
 {status}
 {requeue}
 """

@@ -37,7 +37,7 @@ def test_a_controller_that_hangs_crashes_and_comes_back_costs_nothing_and_a_read
 ) -> None:
     clustered.profile()
     clustered.brake.touch()
-    process = clustered.start(MODEL, HOME=str(cluster.sealed))
+    process = clustered.run("--", MODEL, HOME=str(cluster.sealed))
     clustered.under_way()
     before = clustered.checkpoint
     cluster.freeze_controller()

@@ -63,9 +63,14 @@ def test_the_literal_command_ends_too_where_a_job_can_never_start(clustered: Clu
     assert "Memory specification can not be satisfied" in clustered.told
 
 
-def test_where_there_is_no_slurm_the_commands_are_said_to_be_missing(clustered: Clustered) -> None:
+def test_where_there_is_no_slurm_the_commands_are_said_to_be_missing(clustered: Clustered, tmp_path: Path) -> None:
     clustered.profile()
-    told = said(clustered, 2, PATH=str(Path(sys.executable).parent))
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for program in Path("/usr/bin").iterdir():
+        if program.name not in ("scontrol", "squeue", "sbatch", "sinfo", "sacct"):
+            (folder / program.name).symlink_to(program)
+    told = said(clustered, 2, PATH=f"{Path(sys.executable).parent}:{folder}")
     assert told == "error: there is no scontrol here; run this on a login node of a Slurm cluster"
 
 
