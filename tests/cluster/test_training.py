@@ -42,7 +42,7 @@ def over_two_nodes(travelling: Clustered, cluster: Cluster) -> Clustered:
     nodes = "--nodelist=node[1-2] --signal=TERM@15"
     travelling.profile("--training", "gpu", "--gpu", "--nodes", "2", retries=3, train={"slurm_extra": nodes})
     travelling.brake.touch()
-    process = travelling.start(MODEL, **cluster.clock(1, -120), **cluster.clock(2, 180))
+    process = travelling.start(MODEL, **(cluster.clock(1, -120) | cluster.clock(2, 180)))
     travelling.strike("an agent is killed", lambda _: kill_agent(travelling))
     travelling.brake.write_text("4")
     travelling.strike("warning before the limit, two nodes", nearly_over)
