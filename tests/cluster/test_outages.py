@@ -1,9 +1,8 @@
-"""The controller away in the middle, a home that is read-only, a scratch that is full: nothing lost."""
+"""The controller away in the middle, and a home that is read-only: nothing lost."""
 
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -25,13 +24,6 @@ def clustered(cluster: Cluster, prepared: Project, tmp_path: Path) -> Iterator[C
     subprocess.run(["scancel", "-u", "root"], check=False)
 
 
-def fill(file: Path) -> None:
-    """Take all the room that is left."""
-    with suppress(OSError), file.open("wb", buffering=0) as open_file:
-        while open_file.write(bytes(4096)):
-            pass
-
-
 def test_a_controller_that_hangs_crashes_and_comes_back_costs_nothing_and_a_read_only_home_neither(
     cluster: Cluster, clustered: Clustered, undisturbed: bytes
 ) -> None:
@@ -50,22 +42,4 @@ def test_a_controller_that_hangs_crashes_and_comes_back_costs_nothing_and_a_read
     assert clustered.end(process) == 0, clustered.told
     assert len(clustered.jobs) == 1
     assert "event=resume" not in clustered.log()
-    assert clustered.weights() == undisturbed
-
-
-def test_a_full_scratch_is_told_and_the_same_command_goes_on_when_there_is_room(
-    cluster: Cluster, clustered: Clustered, undisturbed: bytes
-) -> None:
-    clustered.place_state(cluster.small / "state")
-    clustered.profile(retries=0)
-    clustered.brake.touch()
-    process = clustered.run("--configfile", "config.yaml", "--", MODEL)
-    clustered.under_way()
-    fill(cluster.small / "others")
-    assert clustered.end(process) == 1
-    assert "error: rule train: no space left while writing" in clustered.told.strip().splitlines()[-1]
-    (cluster.small / "others").unlink()
-    clustered.brake.unlink()
-    assert clustered.end(clustered.run("--configfile", "config.yaml", "--", MODEL)) == 0, clustered.told
-    assert "event=resume step=" in clustered.log()
     assert clustered.weights() == undisturbed

@@ -1,6 +1,6 @@
 """Trainings on a real Slurm: undisturbed, and through whatever ends their jobs, always the same weights.
 
-Three of them travel at the same time, since most of their time is waiting for Snakemake's next look at the queue.
+Four of them travel at the same time, since most of their time is waiting for Snakemake's next look at the queue.
 """
 
 import re
@@ -8,6 +8,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,7 @@ from projects import Project
 
 from slurm import Cluster
 
-# Each in turn, by name: the nodes it may use, and what hits it.
-JOURNEYS = ("two nodes", "one node", "pre-emptible")
+JOURNEYS = ("two nodes", "one node", "pre-emptible", "cancelled")
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +33,7 @@ def journeys(
             "two nodes": pool.submit(over_two_nodes, made["two nodes"], cluster),
             "one node": pool.submit(on_one_node, made["one node"]),
             "pre-emptible": pool.submit(while_preempted, made["pre-emptible"]),
+            "cancelled": pool.submit(cancelled, made["cancelled"]),
         }
 
 
@@ -40,7 +41,7 @@ def over_two_nodes(travelling: Clustered, cluster: Cluster) -> Clustered:
     """An agent killed, a warning before the limit, a lost node; the nodes' clocks are five minutes apart."""
     travelling.configure(nodes="2", processes=1)
     nodes = "--nodelist=node[1-2] --signal=TERM@15"
-    travelling.profile("--training", "gpu", "--gpu", "--nodes", "2", retries=3, train={"slurm_extra": nodes})
+    travelling.profile("--nodes", "2", retries=3, train={"slurm_extra": nodes})
     travelling.brake.touch()
     process = travelling.start(MODEL, **(cluster.clock(1, -120) | cluster.clock(2, 180)))
     travelling.strike("an agent is killed", lambda _: kill_agent(travelling))
@@ -58,20 +59,28 @@ def over_two_nodes(travelling: Clustered, cluster: Cluster) -> Clustered:
 
 
 def on_one_node(travelling: Clustered) -> Clustered:
-    """A warning before the limit, over the limit more often than there are retries, then cancelled."""
+    """A warning before the limit, over the limit more often than there are retries, and once more."""
     travelling.configure(processes=1)
-    travelling.profile(retries=2, train={"slurm_extra": "--nodelist=node1 --signal=TERM@15"})
+    travelling.profile(retries=1, train={"slurm_extra": "--nodelist=node1 --signal=TERM@15"})
     travelling.brake.touch()
     process = travelling.run("--configfile", "config.yaml", "--", MODEL)
     travelling.brake.write_text("4")
     travelling.strike("warning before the limit, one node", nearly_over)
-    travelling.strike("over its walltime", over)
     travelling.under_way()
     over(travelling.jobs[-1])
     assert travelling.end(process) != 0
     process = travelling.run("--configfile", "config.yaml", "--", MODEL)
-    travelling.brake.write_text("")
-    travelling.wait_for(lambda: len(travelling.jobs) == 4, "a fourth job")
+    travelling.wait_for(lambda: len(travelling.jobs) == 3, "a third job")
+    travelling.strike("over its walltime", over)
+    return finished(travelling, process)
+
+
+def cancelled(travelling: Clustered) -> Clustered:
+    """Cancelled by its user, and begun again by the same command."""
+    travelling.configure(processes=1)
+    travelling.profile(train={"slurm_extra": "--nodelist=node1"})
+    travelling.brake.touch()
+    process = travelling.start(MODEL)
     travelling.under_way()
     sh("scancel", travelling.jobs[-1])
     assert travelling.end(process) != 0
@@ -125,14 +134,42 @@ def urgent() -> None:
     sh("sbatch", *where, "-o", "/dev/null", "--wrap", "sleep 3")
 
 
+def fill(file: Path) -> None:
+    """Take all the room that is left."""
+    with suppress(OSError), file.open("wb", buffering=0) as open_file:
+        while open_file.write(bytes(4096)):
+            pass
+
+
 def test_two_nodes_of_two_processes_give_the_weights_of_four_on_one_machine(
-    cluster: Cluster, prepared: Project, undisturbed: bytes, tmp_path: Path
+    journeys: dict[str, "Future[Clustered]"], prepared: Project, undisturbed: bytes, tmp_path: Path
 ) -> None:
+    # The others have begun; it does not wait for them.
     clustered = copied(prepared, tmp_path / "project")
     clustered.configure(nodes="2", processes=2)
     clustered.profile("--training", "gpu", "--gpu", "--nodes", "2", "--processes", "2")
     assert clustered.end(clustered.start(MODEL)) == 0, clustered.told
     assert "event=world size=4" in clustered.log()
+    assert clustered.weights() == undisturbed
+
+
+def test_a_full_scratch_is_told_and_the_same_command_goes_on_when_there_is_room(
+    cluster: Cluster, journeys: dict[str, "Future[Clustered]"], prepared: Project, undisturbed: bytes, tmp_path: Path
+) -> None:
+    clustered = copied(prepared, tmp_path / "project")
+    clustered.configure(processes=1)
+    clustered.place_state(cluster.small / "state")
+    clustered.profile(retries=0)
+    clustered.brake.touch()
+    process = clustered.run("--configfile", "config.yaml", "--", MODEL)
+    clustered.under_way()
+    fill(cluster.small / "others")
+    assert clustered.end(process) == 1
+    assert "error: rule train: no space left while writing" in clustered.told.strip().splitlines()[-1]
+    (cluster.small / "others").unlink()
+    clustered.brake.unlink()
+    assert clustered.end(clustered.run("--configfile", "config.yaml", "--", MODEL)) == 0, clustered.told
+    assert "event=resume step=" in clustered.log()
     assert clustered.weights() == undisturbed
 
 
@@ -180,7 +217,6 @@ def test_when_no_retries_are_left_one_sentence_says_why_and_how_to_go_on(
 def test_a_job_that_its_user_cancels_is_not_begun_again_and_a_new_run_goes_on(
     journeys: dict[str, "Future[Clustered]"],
 ) -> None:
-    travelled = journeys["one node"].result()
-    cancelled = travelled.jobs[3]
-    assert f"job {cancelled} was cancelled, so this run does not begin it again" in travelled.told
+    travelled = journeys["cancelled"].result()
+    assert f"job {travelled.jobs[0]} was cancelled, so this run does not begin it again" in travelled.told
     assert "event=resume step=" in travelled.log()
