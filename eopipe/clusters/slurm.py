@@ -1,6 +1,7 @@
 """Ask Slurm what it has: partitions, nodes, GPUs, limits, accounting."""
 
 import os
+import pwd
 import re
 import shutil
 import subprocess
@@ -158,6 +159,8 @@ def minutes(text: str) -> int | None:
 
 
 def _accounts() -> tuple[str, ...]:
-    user = os.environ.get("USER") or str(os.geteuid())
+    # Not $USER: it may be unset, or be somebody else's after `su`.
+    user = pwd.getpwuid(os.geteuid()).pw_name
     words = ["--noheader", "--parsable2", "show", "assoc", f"user={user}", "format=account"]
-    return tuple(sorted(set(ask("sacctmgr", *words).split())))
+    # The account root is the top of Slurm's tree, which is no one's to charge.
+    return tuple(sorted(set(ask("sacctmgr", *words).split()) - {"root"}))
