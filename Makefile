@@ -48,9 +48,9 @@ install: .venv/installed
 
 # A real Slurm of four nodes on this machine, for root: to try the profile, and for the tests.
 slurm-packages:
-	@command -v slurmctld slurmd sbatch munged slurmdbd mariadbd ip faketime >/dev/null || \
+	@command -v slurmctld slurmd sbatch munged slurmdbd mariadbd ip >/dev/null || \
 	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends \
-	    slurmctld slurmd slurm-client munge slurmdbd mariadb-server mariadb-client iproute2 faketime; }
+	    slurmctld slurmd slurm-client munge slurmdbd mariadb-server mariadb-client iproute2; }
 
 slurm-up: slurm-packages
 	@$(PYTHON) tests/cluster/slurm.py up

@@ -23,7 +23,7 @@ ROOT = Path(tempfile.gettempdir()) / "eopipe-slurm"
 # Programs inside of a job look here: Snakemake's Slurm plugin drops SLURM_CONF.
 ETC = Path("/etc/slurm")
 CONFS = ("slurm.conf", "gres.conf", "cgroup.conf")
-NEEDED = ("slurmctld", "slurmd", "sbatch", "munged", "ip", "nsenter", "unshare", "faketime")
+NEEDED = ("slurmctld", "slurmd", "sbatch", "munged", "ip", "nsenter", "unshare")
 FOR_ACCOUNTING = ("slurmdbd", "mariadbd", "mariadb-install-db")
 
 
@@ -71,13 +71,6 @@ class Cluster:
     def sealed(self) -> Path:
         """A folder that nobody can write to."""
         return self.root / "sealed"
-
-    def clock(self, node: int, ahead_s: int) -> dict[str, str]:
-        """Set the clock of a node; jobs with this environment go by it."""
-        self._private(node).joinpath("clock").write_text(f"{ahead_s:+d}\n")
-        library = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
-        told = {"FAKETIME_TIMESTAMP_FILE": "/var/tmp/clock", "FAKETIME_DONT_FAKE_MONOTONIC": "1", "NO_FAKE_STAT": "1"}
-        return {"LD_PRELOAD": str(library)} | told
 
     def _private(self, node: int) -> Path:
         """What a node has as /var/tmp."""
