@@ -80,7 +80,7 @@ def on_one_node(travelling: Clustered) -> Clustered:
 def cancelled(travelling: Clustered) -> Clustered:
     """Cancelled by its user, and begun again by the same command, on files of nodes whose clocks are ahead."""
     travelling.configure(processes=1)
-    travelling.profile(train={"slurm_extra": "--nodelist=node1"})
+    travelling.profile(retries=1, train={"slurm_extra": "--nodelist=node1"})
     travelling.brake.touch()
     process = travelling.start(MODEL)
     travelling.under_way()
