@@ -42,6 +42,7 @@ rule all:
 
 onstart:
     refuse_lost_jobs(workflow)
+    be_patient()
     print(eo.settle(config), end="")
 
 

@@ -179,7 +179,7 @@ def _init(words: list[str]) -> int:
 
 def _run(words: list[str]) -> int:
     """Run the whole pipeline through Snakemake, also after a crash."""
-    from eopipe.project import run
+    from eopipe.clusters.running import run
 
     return run(words)
 

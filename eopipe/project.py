@@ -184,7 +184,15 @@ def _snakemake(words: list[str]) -> int:
     command += words
     if any(Path(".snakemake/locks").glob("*")):
         subprocess.run([*command[:5], "--unlock", *command[5:]], check=False, capture_output=True)
-    return subprocess.run(command, check=False).returncode
+    return subprocess.run(command, check=False, env=_environment()).returncode
+
+
+def _environment() -> dict[str, str]:
+    """The environment; Snakemake and its jobs get a cache in this folder where that of the home cannot be written."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    if os.access(next(place for place in (cache, *cache.parents) if place.exists()), os.W_OK):
+        return dict(os.environ)
+    return os.environ | {"XDG_CACHE_HOME": str(Path(".snakemake/cache").absolute())}
 
 
 def summary(results: str) -> str:

@@ -44,6 +44,7 @@ def with_site(told: dict[str, Any], site: Site) -> Iterator[str]:
             yield f"{who}: {error}"
             continue
         yield from (f"{who}: {sentence}" for sentence in _of_rule(asked, there, requeues=requeues))
+        yield from (f"{who}: {sentence}" for sentence in _gres(str(own.get("gres", "")), site))
     if told.get("slurm-status-command") == "sacct" and not site.accounting:
         yield f"slurm-status-command is sacct, but the cluster {site.name} keeps no accounts; set it to squeue"
     if told.get("slurm-status-command") != "sacct" and site.keeps_finished_s < 3 * FIRST_LOOK_S:
@@ -51,7 +52,9 @@ def with_site(told: dict[str, Any], site: Site) -> Iterator[str]:
     if lost := lost_jobs(told):
         yield lost
     account = common.get("slurm_account")
-    if account and site.accounts and account not in site.accounts:
+    if account and not site.accounting:
+        yield f"the cluster {site.name} keeps no accounts; take slurm_account away"
+    elif account and site.accounts and account not in site.accounts:
         yield f"you cannot charge account {account}; yours are {', '.join(site.accounts)}"
 
 
@@ -71,6 +74,12 @@ def of_retries(told: dict[str, Any], site: Site) -> Iterator[str]:
                 f"note: rule {name} asks {runtime} minutes and as many more at each retry; retry {first} is over the "
                 f"{there.minutes} of partition {there.name} and {ends}"
             )
+
+
+def _gres(asked: str, site: Site) -> Iterator[str]:
+    names = [word.partition(":")[0] for word in asked.split(",") if word]
+    there = ", ".join(site.gres) or "none"
+    yield from (f"you asked the gres {name}; the cluster has {there}" for name in names if name not in site.gres)
 
 
 def _of_rule(asked: dict[str, Any], there: Partition, *, requeues: bool) -> Iterator[str]:

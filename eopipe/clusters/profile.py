@@ -6,6 +6,9 @@ from eopipe.clusters.geometry import Geometry
 from eopipe.clusters.slurm import Site
 from eopipe.errors import UsageError
 
+# Slurm kills a job that is over its time half a minute after it says so, too soon for a large checkpoint. A signal
+# other than TERM would end the job's own Snakemake at once, and the job with it.
+WARNING = "--signal=TERM@300"
 # A job that ended is told by squeue only while the controller remembers it.
 FIRST_LOOK_S = 20
 SETTINGS = """\
@@ -60,6 +63,10 @@ def text(site: Site, wishes: Wishes) -> str:
         lines.append(f"  slurm_account: {account}")
     lines += ["set-resources:", "  train:", f"    slurm_partition: {training.name}"]
     lines += [f"    {name}: {value}" for name, value in wishes.geometry.resources().items()]
+    if training.minutes and training.minutes > 10:
+        lines.append(
+            f"    slurm_extra: '{WARNING}'  # five minutes before a limit: it saves its state and goes on in a retry"
+        )
     if training.minutes:
         lines.append(f"    runtime: {training.minutes}  # the partition's limit; a longer training goes on by itself")
     return "\n".join(lines) + "\n"

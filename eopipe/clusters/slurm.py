@@ -69,6 +69,7 @@ class Site:
     partitions: tuple[Partition, ...]
     accounts: tuple[str, ...]
     enforces: bool = True
+    gres: tuple[str, ...] = ("gpu",)
 
     def partition(self, name: str) -> Partition:
         """The partition of this name; raises UsageError with those that there are."""
@@ -113,6 +114,7 @@ def site() -> Site:
         partitions=tuple(_partition(told, nodes) for told in partitions),
         accounts=_accounts() if accounting else (),
         enforces=config.get("EnforcePartLimits", "NO") != "NO",
+        gres=() if config["GresTypes"] in UNLIMITED else tuple(config["GresTypes"].split(",")),
     )
 
 

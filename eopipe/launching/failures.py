@@ -1,11 +1,12 @@
 """Why a training ended, in one word, one sentence and one exit code; torchrun reports 1 for everything."""
 
 import re
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from eopipe.errors import BY_CODE, EopipeError, is_full, no_space
+from eopipe.errors import BY_CODE, EopipeError, NoSpaceError, is_full, no_space
 from eopipe.publish import publish, read_json, write_json
 
 # Beside the checkpoints of a training.
@@ -101,9 +102,18 @@ def note(path: Path, failure: Failure) -> Failure:
         again = before.attempt < failure.attempt and failure.kind not in {"lost", "hung"}
         if again and (before.kind, before.step, before.reason) == (failure.kind, failure.step, failure.reason):
             failure = replace(failure, final=True)
-    with publish(path) as draft:
+    # Where there is no room, the launcher finds out by itself.
+    with suppress(NoSpaceError), publish(path) as draft:
         write_json(draft, asdict(failure))
     return failure
+
+
+def check_room(path: Path) -> None:
+    """Raise NoSpaceError where a failure could not be noted."""
+    probe = path.with_name("room")
+    with publish(probe) as draft:
+        draft.write_text("there is room")
+    probe.unlink(missing_ok=True)
 
 
 def noted(path: Path) -> Failure | None:

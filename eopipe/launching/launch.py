@@ -11,7 +11,7 @@ from types import FrameType
 
 from eopipe.errors import EopipeError, PreemptedError
 from eopipe.launching.agent import HANDLED, LAUNCHER, LOST, STOP_WITHIN_S
-from eopipe.launching.failures import STATUS, noted
+from eopipe.launching.failures import STATUS, check_room, noted
 from eopipe.launching.group import Seat, interfaces, verdict
 from eopipe.launching.job import JOB
 from eopipe.launching.meeting import LISTENING, MET
@@ -91,6 +91,8 @@ def _report(code: int, status: Path, caught: list[int]) -> None:
         failure = None
     if code == 0 and not (failure and failure.final):
         return
+    if not failure:
+        check_room(status)
     stopped = not failure or failure.code == PreemptedError.code
     if stopped and signal.SIGINT in (*caught, failure.signal if failure else -code):
         raise KeyboardInterrupt

@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
-from eopipe.errors import UsageError
+from eopipe.errors import NoSpaceError, UsageError
 from eopipe.publish import publish, write_json
 
 log = logging.getLogger("eopipe")
@@ -124,7 +124,7 @@ def _beat(room: Path, token: int, every_s: float, done: Event, group: str) -> No
     while not done.wait(every_s):
         beat += 1
         # A file system that fails for a while must not end a training; the fence decides.
-        with suppress(OSError):
+        with suppress(OSError, NoSpaceError):
             _tell(room, token, beat=beat, group=group)
 
 

@@ -30,8 +30,8 @@ def start(place: Place) -> None:
     words += [f"--pid-file={run / 'mariadbd.pid'}", "--bind-address=127.0.0.1", f"--port={place.port + 3}"]
     words += ["--innodb-buffer-pool-size=32M", "--innodb-log-file-size=8M", "--innodb-flush-log-at-trx-commit=0"]
     words += ["--innodb-lock-wait-timeout=900", f"--log-error={place.root / 'log' / 'mariadbd.log'}"]
-    # In the background of a shell, so that it is nobody's child that must be waited for.
-    subprocess.run(["sh", "-c", '"$@" < /dev/null > /dev/null 2>&1 &', "sh", *words], check=True)
+    away = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    subprocess.run(["setsid", "--fork", *words], check=True, **away)
     client = ["mariadb", "--no-defaults", "-uroot", f"--socket={home / 'sock'}"]
     wait(30, lambda: _works(*client, "-e", "select 1"), "MariaDB")
     sh(*client, "-e", DATABASE)

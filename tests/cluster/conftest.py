@@ -4,8 +4,12 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from clustered import alone, copied, prepare
+from projects import Project
 
 from slurm import Cluster, lacking
+
+TOLD = pytest.StashKey[list[str]]()
 
 
 @pytest.fixture(scope="session")
@@ -21,3 +25,27 @@ def cluster() -> Iterator[Cluster]:
         yield made
     finally:
         made.stop()
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project that is made up to its split; tests copy it."""
+    return prepare(tmp_path_factory.mktemp("prepared"))
+
+
+@pytest.fixture(scope="session")
+def undisturbed(prepared: Project, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The weights that all must end with: of one machine with four processes."""
+    return alone(copied(prepared, tmp_path_factory.mktemp("alone") / "project"))
+
+
+@pytest.fixture(scope="session")
+def report(request: pytest.FixtureRequest) -> list[str]:
+    """Lines that are told after the tests."""
+    return request.config.stash.setdefault(TOLD, [])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Tell what was measured."""
+    for line in config.stash.get(TOLD, []):
+        terminalreporter.write_line(line)

@@ -62,6 +62,22 @@ class Cluster:
     def _separate(self) -> Path:
         return self.root / "etc" / "hosts"
 
+    @property
+    def small(self) -> Path:
+        """A folder of three megabytes that all nodes share."""
+        return self.root / "small"
+
+    @property
+    def sealed(self) -> Path:
+        """A folder that nobody can write to."""
+        return self.root / "sealed"
+
+    def _private(self, node: int) -> Path:
+        """What a node has as /var/tmp."""
+        folder = self.root / "spool" / f"var-tmp-{node}"
+        folder.mkdir(exist_ok=True)
+        return folder
+
     def start(self, owner: int = 0) -> None:
         """Start all daemons; raises ClusterError where a cluster of somebody else is up.
 
@@ -78,8 +94,10 @@ class Cluster:
 
     def _start(self, owner: int) -> None:
         shutil.rmtree(self.root, ignore_errors=True)
-        for name in ("etc", "munge", "state", "spool", "log", "run", "fake"):
+        for name in ("etc", "munge", "state", "spool", "log", "run", "fake", "small", "sealed"):
             (self.root / name).mkdir(parents=True)
+        sh("mount", "-t", "tmpfs", "-o", "size=3m", "none", self.small)
+        sh("mount", "-t", "tmpfs", "-o", "ro", "none", self.sealed)
         (self.root / "run" / "owner").write_text(str(owner))
         if namespaces.possible():
             namespaces.up(self.nodes, self.place.host, self._separate)
@@ -103,6 +121,8 @@ class Cluster:
             end([file])
         end([self.root / "munge" / "munged.pid"])
         namespaces.down(self.nodes)
+        for folder in (self.small, self.sealed):
+            subprocess.run(["umount", "-l", folder], capture_output=True, check=False)
         for name in CONFS:
             if (ETC / name).is_symlink() and (ETC / name).readlink().is_relative_to(self.root):
                 (ETC / name).unlink()
@@ -112,15 +132,17 @@ class Cluster:
         sh("slurmctld")
         wait(30, lambda: "UP" in _quiet("scontrol", "ping"), "slurmctld")
 
-    def stop_controller(self) -> None:
-        """End slurmctld; jobs go on."""
-        end([self.root / "run" / "slurmctld.pid"])
+    def freeze_controller(self) -> None:
+        """Let slurmctld hang: who asks it waits in vain."""
+        os.kill(number(self.root / "run" / "slurmctld.pid") or 0, signal.SIGSTOP)
+
+    def kill_controller(self) -> None:
+        """End slurmctld as a crash does; jobs go on."""
+        end([self.root / "run" / "slurmctld.pid"], signal.SIGKILL)
 
     def start_node(self, node: int) -> None:
         """Start slurmd of a node."""
-        private = self.root / "spool" / f"var-tmp-{node}"
-        private.mkdir(exist_ok=True)
-        before = namespaces.inside(node, self._separate, private) if self.place.separate else []
+        before = namespaces.inside(node, self._separate, self._private(node)) if self.place.separate else []
         subprocess.Popen([*before, "slurmd", "-N", f"node{node}", "-s"], stdin=subprocess.DEVNULL).wait()
 
     def kill_node(self, node: int) -> None:

@@ -77,6 +77,7 @@ def test_a_profile_is_yaml_that_names_partitions_account_and_limits() -> None:
     assert made["default-resources"] == {"slurm_partition": "batch", "slurm_account": "geo"}
     train = made["set-resources"]["train"]
     assert (train["slurm_partition"], train["runtime"], train["nodes"], train["mpi"]) == ("fast", 1440, 2, "srun")
+    assert train["slurm_extra"] == "--signal=TERM@300"
     assert made["retries"] == 3
     assert made["slurm-no-requeue"] is True
 

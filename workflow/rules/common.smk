@@ -3,6 +3,7 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 from eopipe import rules as eo
 from eopipe.clusters.arrays import refuse_lost_jobs
+from eopipe.clusters.patience import be_patient
 from eopipe.config import check
 from eopipe.errors import EopipeError
 from eopipe.project import summary

@@ -35,6 +35,8 @@ rule train:
         options=options("train"),
         revision=eo.revision("train"),
     shell:
+        # Signals of a scheduler reach the shell too, and Snakemake waits for no more than that.
+        "exec "
         "eopipe train --tiles {params.tiles:q} --labels {params.labels:q} --chips {input.chips:q}"
         " --statistics {input.statistics:q} --model {params.model:q} {params.options} {resources.knobs} > {log:q} 2>&1"
 

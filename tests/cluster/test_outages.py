@@ -1,0 +1,45 @@
+"""The controller away in the middle, and a home that is read-only: nothing lost."""
+
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from clustered import MODEL, Clustered, copied
+from projects import Project
+
+from slurm import Cluster
+
+# More than until Snakemake's next look at the queue.
+OUTAGE_S = 25
+
+
+@pytest.fixture
+def clustered(cluster: Cluster, prepared: Project, tmp_path: Path) -> Iterator[Clustered]:
+    """A fresh copy of the project, of one process; no job outlives its test."""
+    made = copied(prepared, tmp_path / "project")
+    made.configure(processes=1)
+    yield made
+    subprocess.run(["scancel", "-u", "root"], check=False)
+
+
+def test_a_controller_that_hangs_crashes_and_comes_back_costs_nothing_and_a_read_only_home_neither(
+    cluster: Cluster, clustered: Clustered, undisturbed: bytes
+) -> None:
+    clustered.profile()
+    clustered.brake.touch()
+    process = clustered.run("--", MODEL, HOME=str(cluster.sealed))
+    clustered.under_way()
+    before = clustered.checkpoint
+    cluster.freeze_controller()
+    time.sleep(OUTAGE_S / 2)
+    cluster.kill_controller()
+    time.sleep(OUTAGE_S / 2)
+    assert clustered.checkpoint > before, "the training did not wait"
+    cluster.start_controller()
+    clustered.brake.unlink()
+    assert clustered.end(process) == 0, clustered.told
+    assert len(clustered.jobs) == 1
+    assert "event=resume" not in clustered.log()
+    assert clustered.weights() == undisturbed

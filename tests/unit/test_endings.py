@@ -1,0 +1,55 @@
+"""Why a job of a cluster failed for good, in a sentence."""
+
+import pytest
+
+from eopipe.clusters.endings import endings
+
+AGAIN = "run the same command again to go on from what is saved"
+
+
+def log(message: str, job: int = 3, rule: str = "train", after: str = "") -> str:
+    head = f"[Sat Nov 21 18:10:39 2026]\nError in rule {rule}:\n    message: {message}\n    jobid: {job}\n"
+    return f"{head}    output: model\n{after}\n"
+
+
+def ended(state: str) -> str:
+    return f"SLURM-job '12' failed, SLURM status is: '{state}'. Detailed failure reason unavailable (…).For further …"
+
+
+def refused(said: str) -> str:
+    return f"SLURM sbatch failed. The error message was '{said}'.\n    sbatch call:\n        sbatch --parsable -A 'x'\n"
+
+
+@pytest.mark.parametrize(
+    ("message", "sentence"),
+    [
+        (ended("TIMEOUT"), f"its job 12 ran over its time limit each time; {AGAIN}, or give it more (runtime)"),
+        (ended("NODE_FAIL"), f"its job 12 lost its node; {AGAIN}"),
+        (
+            refused(
+                "sbatch: error: invalid partition specified: fat\nsbatch: error: Batch job submission failed: Invalid x"
+            ),
+            "Slurm does not take its job: Invalid x; set slurm_partition to one that `sinfo` shows",
+        ),
+        (
+            refused("sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)"),
+            "Slurm does not take its job: Unable to contact slurm controller (connect failure); "
+            f"when it answers (`sinfo`), {AGAIN}",
+        ),
+        (refused(""), "Slurm does not take its job: it does not say why; ask the people of your cluster"),
+    ],
+)
+def test_what_slurm_says_of_a_job_has_a_remedy(message: str, sentence: str) -> None:
+    assert list(endings(log(message))) == [f"rule train: {sentence}"]
+
+
+def test_a_job_that_failed_by_itself_says_its_own_first_error() -> None:
+    after = "Logfile results/logs/train.log:\nerror: no space left\nsrun: error: node1\nerror: the step ended so\n"
+    assert list(endings(log(ended("FAILED"), after=after))) == ["rule train: no space left"]
+
+
+def test_only_the_last_failure_of_what_never_succeeded_is_told() -> None:
+    told = log(ended("FAILED"), after="error: first") + log(ended("TIMEOUT")) + log(ended("TIMEOUT"), 4, "label")
+    assert [one.split(": its")[0] for one in endings(f"{told}[now]\nFinished jobid: 4 (Rule: label)\n")] == [
+        "rule train"
+    ]
