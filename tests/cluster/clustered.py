@@ -159,7 +159,7 @@ class Clustered:
             ready()
             return (self._resumed(now) or 0) > (resumed or 0)
 
-        self.wait_for(gone_on, fault, 200)
+        self.wait_for(gone_on, fault, 300)
         told = max(map(int, re.findall(r"^event=progress step=(\d+)", before, re.MULTILINE)), default=0)
         row = Row(fault, self.seen(job), told, self._resumed(self.log()) or 0, time.monotonic() - began)
         self.rows.append(row)

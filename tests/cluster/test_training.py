@@ -53,7 +53,7 @@ def over_two_nodes(travelling: Clustered, cluster: Cluster) -> Clustered:
 
     def lose(_: str) -> None:
         cluster.kill_node(2)
-        wait(60, lambda: "down" in sh("sinfo", "-h", "-n", "node2", "-o", "%T"), "the loss is noticed")
+        wait(150, lambda: "down" in sh("sinfo", "-h", "-n", "node2", "-o", "%T"), "the loss is noticed")
         cluster.start_node(2)
 
     travelling.strike("a node dies", lose)
