@@ -124,7 +124,7 @@ class Clustered:
         """The jobs of Slurm of the training, in their order."""
         return re.findall(r"has been submitted with SLURM jobid (\d+) \(log: [^)]*rule_train", self.told)
 
-    def wait_for(self, ready: Callable[[], object], what: str, seconds: float = 120) -> None:
+    def wait_for(self, ready: Callable[[], object], what: str, seconds: float = 300) -> None:
         """Wait until something is so."""
         until = time.monotonic() + seconds
         while not ready():

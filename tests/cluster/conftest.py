@@ -7,7 +7,7 @@ import pytest
 from clustered import alone, copied, prepare
 from projects import Project
 
-from slurm import Cluster, lacking
+from slurm import FOR_ACCOUNTING, Cluster, lacking
 
 TOLD = pytest.StashKey[list[str]]()
 
@@ -25,6 +25,21 @@ def cluster() -> Iterator[Cluster]:
         yield made
     finally:
         made.stop()
+
+
+@pytest.fixture(scope="module")
+def accounted(cluster: Cluster) -> Iterator[Cluster]:
+    """Two nodes with accounts, in the place of the four without."""
+    if reason := lacking(*FOR_ACCOUNTING):
+        pytest.skip(reason)
+    cluster.stop()
+    made = Cluster(nodes=2, accounting=True)
+    try:
+        made.start(os.getpid())
+        yield made
+    finally:
+        made.stop()
+        cluster.start(os.getpid())
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 """A cluster that keeps accounts: slurmdbd and MariaDB."""
 
-import os
-from collections.abc import Iterator
+import time
 from pathlib import Path
 
 import pytest
@@ -11,22 +10,17 @@ from daemons import sh
 from projects import Project
 
 from eopipe.clusters.slurm import site
-from slurm import FOR_ACCOUNTING, Cluster, lacking
+from eopipe.usage.jobs import Asked, Job
+from eopipe.usage.scheduler import with_accounts
+from slurm import Cluster
 
-
-@pytest.fixture(scope="module")
-def accounted(cluster: Cluster) -> Iterator[Cluster]:
-    """Another cluster in the place of the one without accounts."""
-    if reason := lacking(*FOR_ACCOUNTING):
-        pytest.skip(reason)
-    cluster.stop()
-    made = Cluster(nodes=2, accounting=True)
-    try:
-        made.start(os.getpid())
-        yield made
-    finally:
-        made.stop()
-        cluster.start(os.getpid())
+JOB = """\
+#!/bin/sh
+srun --overlap --ntasks=$SLURM_NNODES --ntasks-per-node=1 python3 -c '
+import time
+held, start = bytearray(200 << 20), time.time()
+while time.time() < start + 5: pass'
+"""
 
 
 @pytest.fixture
@@ -39,32 +33,48 @@ def clustered(accounted: Cluster, prepared: Project, tmp_path: Path) -> Clustere
 
 def states(account: str) -> list[str]:
     """How the jobs of an account ended, as the accounts tell."""
-    return sh("sacct", "-X", "-n", "-A", account, "--format=State%20").splitlines()
+    return [line.split()[0] for line in sh("sacct", "-X", "-n", "-A", account, "--format=State%20").splitlines()]
 
 
-def test_jobs_are_charged_and_cancelled_and_failed_ones_are_seen_in_the_accounts(
-    clustered: Clustered, undisturbed: bytes
-) -> None:
+def test_jobs_are_charged_and_cancelled_and_completed_ones_are_seen_in_the_accounts(clustered: Clustered) -> None:
     assert site().accounts == ("eo",)
     clustered.profile()
     told = yaml.safe_load((clustered.folder / "slurm/config.yaml").read_text())
     assert told["default-resources"]["slurm_account"] == "eo"
     clustered.brake.touch()
     process = clustered.start(MODEL)
-    clustered.under_way()
+    clustered.wait_for(lambda: clustered.jobs and "RUNNING" in states("eo"), "the training runs")
     sh("scancel", clustered.jobs[-1])
     assert clustered.end(process) != 0
-    clustered.brake.unlink()
-    assert clustered.end(clustered.run("--configfile", "config.yaml", "--", MODEL)) == 0, clustered.told
-    assert clustered.weights() == undisturbed
-    assert [one.split()[0] for one in states("eo")] == [
-        "CANCELLED",
-        *["FAILED"] * (len(clustered.jobs) - 2),
-        "COMPLETED",
-    ]
+    assert clustered.end(clustered.start("--forcerun", "split", "--", "results/split.json")) == 0, clustered.told
+    assert states("eo")[0] == "CANCELLED"
+    assert states("eo")[-1] == "COMPLETED"
 
 
 def test_an_account_that_is_not_yours_is_refused(clustered: Clustered) -> None:
     clustered.profile(**{"default-resources": {"slurm_account": "others"}})
     assert clustered.end(clustered.run("--", MODEL)) == 2
     assert "error: you cannot charge account others; yours are eo (nothing was submitted)" in clustered.told
+
+
+def test_memory_time_and_cpus_of_jobs_come_from_the_accounts(accounted: Cluster, tmp_path: Path) -> None:
+    found = site()
+    assert (found.accounting, found.accounts) == (True, ("eo",))
+    (tmp_path / "job.sh").write_text(JOB)
+    common = ("sbatch", "--parsable", "--output=/dev/null", "--cpus-per-task=2")
+    one = sh(*common, "--mem=600", "--time=7", str(tmp_path / "job.sh")).strip()
+    two = ("--nodes=2", "--ntasks=2", "--partition=gpu", "--gres=gpu:2", "--mem=700", "--time=9")
+    many = sh(*common, *two, str(tmp_path / "job.sh")).strip()
+    until = time.monotonic() + 90
+    jobs = [Job("split", "", 1.0, 10.0, 0.1, Asked(), (), one), Job("train", "", 1.0, None, None, Asked(), (), many)]
+    while "COMPLETED" not in (told := sh("sacct", "-Xn", f"--jobs={many}", "--format=State")) or sh("squeue", "-h"):
+        assert time.monotonic() < until, told
+        time.sleep(1)
+    (first, second), said = with_accounts(jobs)
+    assert said == "2 of 2 jobs of Slurm are in its accounts"
+    assert first.asked == Asked(600, 7, 2, 0, 1)
+    assert second.asked == Asked(700, 9, 2, 2, 2)
+    for job in (first, second):
+        assert job.memory_mb is not None
+        assert 200 <= job.memory_mb < 600
+        assert job.seconds >= 5
