@@ -92,7 +92,7 @@ def launch(size: int, ways: dict[str, Any], folder: Path, place: dict[str, str] 
     line = [*torchrun, str(HERE / "worker_of_worlds.py"), str(folder / f"{size}.json"), str(out)]
     own = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "OMP_NUM_THREADS": "1"}
     environment = os.environ | place | own
-    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     (out / "log").write_text(done.stderr)
     return {name: json.loads((out / f"{name}.json").read_text()) for name in ways}
