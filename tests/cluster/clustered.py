@@ -166,7 +166,9 @@ class Clustered:
 
     def seen(self, job: str) -> str:
         """What Snakemake told of the end of a job."""
-        return next(iter(re.findall(rf"SLURM-job '{job}' failed[^,]*, SLURM status is: '(\w+)'", self.told)), "requeued")
+        return next(
+            iter(re.findall(rf"SLURM-job '{job}' failed[^,]*, SLURM status is: '(\w+)'", self.told)), "requeued"
+        )
 
     def _resumed(self, log: str) -> int | None:
         found = re.search(RESUMED, log, re.MULTILINE)
