@@ -165,8 +165,9 @@ def _in_step(environment: Mapping[str, str], nodes: Nodes, step: int) -> Place:
 def srun(nodes: Nodes, cpus: int) -> list[str]:
     """The start of a line that runs the rest once on each of the most nodes of an allocation, with all their memory.
 
-    When the first one ends, the others have a minute to end too: the end of one must not cut short what another saves.
+    When the first one ends, the others have half a minute to end too: the end of one must not cut short what another
+    saves, and who waits for a dead one waits in vain.
     """
     each = [f"--nodes={nodes.most}", f"--ntasks={nodes.most}", "--ntasks-per-node=1", f"--cpus-per-task={cpus}"]
-    ends = ["--no-kill", "--wait=0"] if nodes.elastic else ["--wait=60"]
+    ends = ["--no-kill", "--wait=0"] if nodes.elastic else ["--wait=30"]
     return ["srun", "--overlap", *each, "--mem=0", "--kill-on-bad-exit=0", *ends]

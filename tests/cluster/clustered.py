@@ -49,6 +49,7 @@ class Clustered:
 
     project: Project
     rows: list[Row] = field(default_factory=list)
+    begun: list["subprocess.Popen[str]"] = field(default_factory=list)
 
     @property
     def folder(self) -> Path:
@@ -58,7 +59,7 @@ class Clustered:
     def environment(self) -> dict[str, str]:
         """Where the model is found, and its brake."""
         here = str(Path(__file__).parent)
-        paths = [here, *filter(None, [environment().get("PYTHONPATH")])]
+        paths = [here, f"{here}/impatient", *filter(None, [environment().get("PYTHONPATH")])]
         return environment() | {"PYTHONUNBUFFERED": "1", "PYTHONPATH": ":".join(paths), PACE: str(self.brake)}
 
     @property
@@ -103,7 +104,14 @@ class Clustered:
         command = [sys.executable, "-m", module, *words]
         with (self.folder / "snakemake.log").open("a") as out:
             place = self.environment | more
-            return subprocess.Popen(command, cwd=self.folder, stdout=out, stderr=out, text=True, env=place)
+            self.begun.append(subprocess.Popen(command, cwd=self.folder, stdout=out, stderr=out, text=True, env=place))
+        return self.begun[-1]
+
+    def leave(self) -> None:
+        """Leave nothing behind that still asks the cluster."""
+        for process in self.begun:
+            process.kill()
+            process.wait()
 
     def end(self, process: "subprocess.Popen[str]", seconds: float = 240) -> int:
         """Its exit code; it may not hang."""

@@ -64,7 +64,7 @@ class Cluster:
 
     @property
     def small(self) -> Path:
-        """A folder of three megabytes that all nodes share."""
+        """A folder of four megabytes that all nodes share."""
         return self.root / "small"
 
     @property
@@ -96,7 +96,7 @@ class Cluster:
         shutil.rmtree(self.root, ignore_errors=True)
         for name in ("etc", "munge", "state", "spool", "log", "run", "fake", "small", "sealed"):
             (self.root / name).mkdir(parents=True)
-        sh("mount", "-t", "tmpfs", "-o", "size=3m", "none", self.small)
+        sh("mount", "-t", "tmpfs", "-o", "size=4m", "none", self.small)
         sh("mount", "-t", "tmpfs", "-o", "ro", "none", self.sealed)
         (self.root / "run" / "owner").write_text(str(owner))
         if namespaces.possible():

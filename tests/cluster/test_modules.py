@@ -26,7 +26,7 @@ def test_modules_are_loaded_before_each_command_of_a_job(cluster: Cluster, tmp_p
     (tmp_path / "module/eopipe").write_text(EOPIPE.format(folder=tmp_path, python=sys.executable))
     (tmp_path / "module/eopipe").chmod(0o755)
     profile = yaml.safe_load((ROOT / "profiles/slurm/config.yaml").read_text())
-    profile |= {"slurm-init-seconds-before-status-checks": 3, "latency-wait": 20}
+    profile |= {"slurm-init-seconds-before-status-checks": 1, "latency-wait": 20}
     profile["config"] = {"setup": f"source {tmp_path}/modules.sh; module load eopipe/1.0"}
     (tmp_path / "site").mkdir()
     (tmp_path / "site/config.yaml").write_text(yaml.safe_dump(profile))

@@ -12,7 +12,7 @@ from projects import Project
 from slurm import Cluster
 
 # More than until Snakemake's next look at the queue.
-OUTAGE_S = 25
+OUTAGE_S = 14
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ rule label:
 def test_formulas_and_what_was_asked_go_through_slurm_without_accounts(cluster: Cluster, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "eopipe", "profile", "slurm", "--show"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
-    quick = yaml.safe_load(shown.stdout) | {"slurm-init-seconds-before-status-checks": 3, "retries": 0}
+    quick = yaml.safe_load(shown.stdout) | {"slurm-init-seconds-before-status-checks": 1, "retries": 0}
     del quick["slurm-array-jobs"]
     (tmp_path / "first.yaml").write_text(yaml.safe_dump(quick))
     formulas = {"mem_mb": Formula(600, 0.5), "runtime": Formula(7)}

@@ -136,7 +136,7 @@ def test_the_line_of_a_node_is_a_function_of_its_geometry() -> None:
 
 def test_a_step_has_one_task_a_node_and_ends_when_its_nodes_must() -> None:
     fixed, free = srun(Nodes(2, 2), 4), srun(Nodes(1, 3), 1)
-    assert {"--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--cpus-per-task=4", "--wait=60"} < set(fixed)
+    assert {"--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--cpus-per-task=4", "--wait=30"} < set(fixed)
     assert {"--nodes=3", "--ntasks=3", "--no-kill", "--wait=0"} < set(free)
 
 
