@@ -167,7 +167,7 @@ steps:
       scenes: search/items_each
       title: title
       attribution: attribution
-    out: [page, picture, record]
+    out: [page, picture, model_card, data_card, record]
 
   crate:
     label: crate
@@ -200,6 +200,8 @@ steps:
           - export/check
           - report/page
           - report/picture
+          - report/model_card
+          - report/data_card
           - train/model
           - predict/classes
           - predict/probabilities
@@ -226,4 +228,6 @@ outputs:
   metrics: {type: File, label: metrics, doc: scores, outputSource: evaluate/metrics}
   page: {type: File, label: report, doc: the page to read, outputSource: report/page}
   picture: {type: File, label: map picture, doc: the map as PNG, outputSource: report/picture}
+  model_card: {type: File, label: model card, doc: what the model is, outputSource: report/model_card}
+  data_card: {type: File, label: data card, doc: what the data are, outputSource: report/data_card}
   run_crate: {type: Directory, label: crate, doc: Provenance Run Crate, outputSource: crate/crate}

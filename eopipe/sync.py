@@ -20,6 +20,7 @@ FORMATS = {
     "application/geo+json": "iana:application/geo+json",
     "text/html": "iana:text/html",
     "image/png": "iana:image/png",
+    "text/markdown": "iana:text/markdown",
 }
 
 

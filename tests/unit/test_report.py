@@ -44,7 +44,8 @@ class Finished:
         """Run the stage; give the exit code, the page and the path of the map."""
         page, picture = self.folder / name / "report.html", self.folder / name / "map.png"
         words = [word for port, paths in self.ports.items() for word in (f"--{port}", *map(str, paths))]
-        code = main(["report", *words, "--page", str(page), "--picture", str(picture), *extra])
+        cards = [w for kind in ("model", "data") for w in (f"--{kind}-card", str(page.with_name(f"{kind}-card.md")))]
+        code = main(["report", *words, "--page", str(page), "--picture", str(picture), *cards, *extra])
         return code, page.read_text() if page.exists() else "", picture
 
     def edit(self, port: str, change: Edit, name: str = "") -> None:
