@@ -121,6 +121,12 @@ def about_run(configs: Iterable[Path]) -> str:
     return shlex.join(words)
 
 
+def main_of(snakefile: str) -> str:
+    """The Snakefile that holds the workflow: workflow/Snakefile, where catalogues look, only includes it."""
+    main = Path(snakefile).parents[1] / "Snakefile"
+    return str(main) if Path(snakefile).parent.name == "workflow" and main.is_file() else snakefile
+
+
 def rules_of(snakefile: str) -> str:
     """The folder of the rules that a Snakefile includes."""
-    return str(Path(snakefile).parent / "workflow")
+    return str(Path(main_of(snakefile)).parent / "workflow")

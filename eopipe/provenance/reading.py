@@ -18,6 +18,7 @@ from eopipe.provenance.people import HOME
 from eopipe.publish import read_json
 
 PROFILE_VERSION = "0.5"
+RUN = "https://w3id.org/ro/wfrun/"
 KNOWN = {
     "RO-Crate": (r"https://w3id\.org/ro/crate/(\d+(?:\.\d+)*)", CRATE_VERSION),
     "Provenance Run Crate": (r"https://w3id\.org/ro/wfrun/provenance/(\d+(?:\.\d+)*)", PROFILE_VERSION),
@@ -60,8 +61,8 @@ class Crate:
 
 
 def is_crate(path: Path) -> bool:
-    """Whether a folder calls itself a crate."""
-    return (path / METADATA).is_file()
+    """Whether a folder calls itself the crate of a run; that of a workflow alone, as a checkout is, does not."""
+    return (path / METADATA).is_file() and RUN in (path / METADATA).read_text(encoding="utf-8", errors="replace")
 
 
 def read_crate(folder: Path) -> Crate:
@@ -70,7 +71,9 @@ def read_crate(folder: Path) -> Crate:
     Raises BadInputError where there is none, where it is not of eopipe, or of a newer profile than is known here.
     """
     if not is_crate(folder):
-        raise BadInputError(f"{folder} is no crate: it has no {METADATA}; give the folder that eopipe crate made")
+        raise BadInputError(
+            f"{folder} is no crate of a run: it has no {METADATA} that says so; give the folder that eopipe crate made"
+        )
     try:
         entities = {str(entity["@id"]): entity for entity in read_json(folder / METADATA)["@graph"]}
         _known(folder, entities)

@@ -28,7 +28,7 @@ rule crate:
         maps=lambda wildcards: each_map("classes")(wildcards)
         + each_map("probabilities")(wildcards),
         alone=[f"{RESULTS}/{name}" for name in ALONE],
-        workflow=workflow.main_snakefile,
+        workflow=eo.main_of(workflow.main_snakefile),
     output:
         root=f"{RESULTS}/crate/manifest.json",
     log:
