@@ -48,6 +48,8 @@ def _told(path: Path, where: str) -> Iterator[str]:
     yield "made by, the latest first"
     for name in sorted({one.stage for one in behind}, key=STAGES.index, reverse=True):
         yield from (f"  {line}" for line in _stage([one for one in behind if one.stage == name]))
+    splits = [place for one in behind if one.stage == "split" and (place := trail.place(one, "chips"))]
+    yield from (f"by way of the chips of {place.name}: {pixel.dealt(place)}" for place in splits)
     yield from _scenes(trail, behind, {name for name, there in (shown or {}).items() if there})
     yield from _given(trail, behind)
 

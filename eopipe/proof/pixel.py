@@ -96,6 +96,12 @@ def role(split: Path, at: Spot) -> Iterator[str]:
         yield f"  {name}: {len(held[name])} chips of {edge} pixels, of {len(of)} scenes, at {places}"
 
 
+def dealt(split: Path) -> str:
+    """How many chips each split has."""
+    samples = read_split(split)["samples"]
+    return ", ".join(f"{len(samples[name])} {name}" for name in SPLITS)
+
+
 def _holding(samples: Any, edge: int, at: Spot) -> Any:
     """The samples (scene, row, column) whose chip covers the pixel."""
     _, row, column = samples.T
