@@ -89,11 +89,13 @@ def _of_crate(folder: Path) -> Trail:
 
 
 def _root(here: Path) -> Path:
-    """The folder of results: the highest near one in which run records lie."""
-    folders = [folder for folder in here.parents[:DEPTH] if any(folder.glob(f"*{RECORD}"))]
+    """The folder of results: the nearest with the record of a search, from which all came, else with any."""
+    found = {folder: sorted(folder.glob(f"*{RECORD}")) for folder in here.parents[:DEPTH]}
+    folders = [folder for folder, records in found.items() if records]
     if not folders:
         raise BadInputError(f"there is no run record beside or above {here.name}; give a result where it was made")
-    return folders[-1]
+    searched = (f for f in folders if any(read_json(record).get("stage") == "search" for record in found[f]))
+    return next(searched, folders[0])
 
 
 def _of_results(path: Path, root: Path) -> Trail:
