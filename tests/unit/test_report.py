@@ -403,9 +403,9 @@ def test_own_colours_are_used_and_must_fit_the_classes(run_: Finished) -> None:
 
 
 @pytest.mark.usefixtures("page")
-def test_the_record_names_both_outputs(run_: Finished) -> None:
+def test_the_record_names_all_outputs(run_: Finished) -> None:
     record = json.loads((run_.folder / "page/report.html.run.json").read_text())
-    assert [row["name"] for row in record["outputs"]] == ["report.html", "map.png"]
+    assert [row["name"] for row in record["outputs"]] == ["report.html", "map.png", "model-card.md", "data-card.md"]
 
 
 # Cards
