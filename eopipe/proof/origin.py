@@ -22,8 +22,8 @@ FROZEN = "search"
 
 def check_code(crate: Crate, *, other: bool) -> None:
     """Raise UsageError where the crate was made by another version of eopipe, or from another commit than is here."""
-    made, here = sorted({job.record.version for job in crate.jobs}), commit()
-    known = sorted(crate.commits)
+    made, here = sorted({job.record.version for job in crate.jobs}), commit().rstrip("+")
+    known = sorted({one.rstrip("+") for one in crate.commits})
     wrong = ""
     if made != [__version__]:
         wrong = f"eopipe {' and '.join(made)}, and this is {__version__}; install that one"
@@ -40,7 +40,9 @@ def drift(crate: Crate) -> Iterator[str]:
         if numbers != {here}:
             yield f"note: {name} was {' and '.join(sorted(numbers))} and is {here or 'not installed'} here"
     if any(one.endswith("+") for one in crate.commits):
-        yield "note: the run was made from changed files (+ behind the commit), which no commit holds"
+        yield "note: the run was made from changed files (+ behind its commit), which no commit holds"
+    if commit().endswith("+"):
+        yield "note: files of this checkout are changed, so it is not the code of its commit"
 
 
 def _libraries(crate: Crate) -> dict[str, set[str]]:
