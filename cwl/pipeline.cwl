@@ -39,6 +39,10 @@ inputs:
   learning_rate: {type: double, label: learning rate, doc: highest learning rate}
   title: {type: string, label: title, doc: headline of the report and name of the crate}
   attribution: {type: string, label: attribution, doc: credit line of the data, default: ""}
+  use: {type: string, label: intended use, doc: what the model is meant for, default: ""}
+  limits: {type: "string[]", label: limits, doc: what the model must not be used for, default: []}
+  author: {type: string, label: author, doc: who is to be cited for the model, default: ""}
+  license: {type: string, label: licence, doc: licence of model and stores, default: ""}
   workflow:
     type: File
     label: workflow
@@ -167,6 +171,10 @@ steps:
       scenes: search/items_each
       title: title
       attribution: attribution
+      use: use
+      limits: limits
+      author: author
+      license: license
     out: [page, picture, model_card, data_card, record]
 
   crate:

@@ -5,74 +5,16 @@ are drawn with replacement instead, as clusters are (Field and Welsh 2007, J. R.
 middle 95 % of the scores of the draws is the interval (percentile bootstrap, Efron 1979, Ann. Statist. 7, 1-26).
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from eopipe.evaluation.maps import Data
-from eopipe.training.metrics import value_scores
+from eopipe.evaluation.measures import Measures
+from eopipe.evaluation.pieces import LEAST, Floats, Numbers, Pieces
 
-Floats = npt.NDArray[np.float64]
-Numbers = npt.NDArray[np.int64]
-Measures = Callable[[npt.NDArray[Any]], dict[str, Floats]]
 DRAWS, LEVEL, SEED = 1000, 0.95, 0
-# Fewer pieces than this say next to nothing of how much a score varies.
-LEAST = 10
-BLOCKED = ("blocks", "checkerboard")
 SOURCE = "percentile bootstrap over {pieces}; doi:10.1111/j.1467-9868.2007.00593.x, doi:10.1214/aos/1176344552"
-
-
-@dataclass(frozen=True)
-class Pieces:
-    """What is drawn as one: squares of the grid over all maps, or whole maps where scenes are split (edge 0)."""
-
-    shape: tuple[int, int]
-    edge: int
-    maps: int
-
-    @property
-    def wide(self) -> int:
-        """Squares beside each other."""
-        return -(-self.shape[1] // self.edge)
-
-    @property
-    def count(self) -> int:
-        """How many there are, with those that hold nothing."""
-        return self.maps if not self.edge else -(-self.shape[0] // self.edge) * self.wide
-
-    def of(self, number: int, rows: Numbers, cols: Numbers) -> Numbers:
-        """The piece of each pixel of a map."""
-        if not self.edge:
-            return np.full(len(rows), number)
-        return np.asarray(rows // self.edge * self.wide + cols // self.edge, np.int64)
-
-    def sums(self, piece: Numbers, cell: Numbers, cells: int) -> Numbers:
-        """Count by piece and cell (piece, cell)."""
-        return np.bincount(piece * cells + cell, minlength=self.count * cells).reshape(self.count, cells)
-
-    def totals(self, piece: Numbers, parts: Floats) -> Floats:
-        """Add up parts (part, n) by piece (piece, part)."""
-        return np.stack([np.bincount(piece, part, self.count) for part in parts], 1)
-
-    @property
-    def words(self) -> str:
-        """What they are."""
-        return f"squares of {self.edge} pixels" if self.edge else "whole maps"
-
-
-def pieces_of(data: Data) -> Pieces:
-    """Cut the test places: blocks of the split, or else chips; whole maps where enough of them test."""
-    shape, plan = data.groups[0].truth.shape, data.split["plan"]
-    tested = [area for _, area in data.areas("test") if area.any()]
-    if data.split.get("by_scene") and len(tested) >= LEAST:
-        return Pieces((shape[0], shape[1]), 0, len(data.groups))
-    edges = [plan["block"]] * (plan["method"] in BLOCKED) + [data.split["chip"]]
-    cuts = [Pieces((shape[0], shape[1]), edge, len(data.groups)) for edge in edges]
-    rows, cols = np.nonzero(np.logical_or.reduce(tested)) if tested else (np.empty(0, int),) * 2
-    return next((cut for cut in cuts if len(np.unique(cut.of(0, rows, cols))) >= LEAST), cuts[-1])
 
 
 def intervals(cut: Pieces, tables: dict[str, npt.NDArray[Any]], measures: Measures) -> dict[str, Any]:
@@ -135,40 +77,3 @@ def _region(tables: npt.NDArray[Any], measures: Measures) -> dict[str, Any]:
     drawn = measures(np.tensordot(_draws(len(tables)), tables, 1)) if 2 * len(tables) >= LEAST else {}
     told = {key: round(float(value[0]), 6) if np.isfinite(value[0]) else None for key, value in whole.items()}
     return {"pieces": len(tables), "scores": told, "intervals": {key: _middle(v) for key, v in drawn.items()}}
-
-
-def of_classes(names: tuple[str, ...]) -> Measures:
-    """The scores of confusion matrices (draw, truth x found), those of a class as `iou:name`."""
-
-    def measures(tables: npt.NDArray[Any]) -> dict[str, Floats]:
-        counts = tables.reshape(len(tables), len(names), len(names)).astype(np.float64)
-        hit, truth, found = np.diagonal(counts, axis1=1, axis2=2), counts.sum(2), counts.sum(1)
-        total, agreed = counts.sum((1, 2)), _share(hit.sum(1), counts.sum((1, 2)))
-        chance = _share((truth * found).sum(1), total**2)
-        each = {
-            "iou": _share(hit, truth + found - hit),
-            "precision": _share(hit, found),
-            "recall": _share(hit, truth),
-            "f1": _share(2 * hit, truth + found),
-        }
-        overall = {"accuracy": agreed, "miou": _mean(each["iou"]), "f1_macro": _mean(each["f1"])}
-        overall["kappa"] = _share(agreed - chance, 1 - chance)
-        return overall | {f"{key}:{name}": v[:, n] for key, v in each.items() for n, name in enumerate(names)}
-
-    return measures
-
-
-def of_values(sums: npt.NDArray[Any]) -> dict[str, Floats]:
-    """The scores of sums (draw, 6), as `value_sums` takes them."""
-    rows = [value_scores(row) for row in sums]
-    return {key: np.array([np.nan if row[key] is None else row[key] for row in rows]) for key in rows[0]}
-
-
-def _share(part: Floats, whole: Floats) -> Floats:
-    return np.asarray(np.divide(part, whole, out=np.full(part.shape, np.nan), where=whole > 0))
-
-
-def _mean(each: Floats) -> Floats:
-    """The mean over the classes that are there."""
-    there = np.isfinite(each)
-    return _share(np.where(there, each, 0).sum(1), there.sum(1).astype(np.float64))

@@ -6,8 +6,10 @@ import numpy as np
 
 from eopipe.errors import BadInputError
 from eopipe.evaluation.baseline import fit_baseline, method
-from eopipe.evaluation.intervals import Pieces, intervals, of_classes, of_values, pieces_of, regions
+from eopipe.evaluation.intervals import intervals, regions
 from eopipe.evaluation.maps import Data, Group, Numbers, votes_of
+from eopipe.evaluation.measures import of_classes, of_values
+from eopipe.evaluation.pieces import Pieces, pieces_of
 from eopipe.samples.chipwise import majority_of
 from eopipe.training.metrics import scores, value_parts, value_scores
 

@@ -5,16 +5,10 @@ from typing import Any
 
 from eopipe.reporting import facts
 from eopipe.reporting.cards import Card, Part, Table
+from eopipe.reporting.cited import cite_words, licence_matter, licence_words
 from eopipe.reporting.facts import Row
-from eopipe.reporting.modelcard import (
-    TASKS,
-    cite_words,
-    collections,
-    licence_matter,
-    licence_words,
-    span_words,
-    task_of,
-)
+from eopipe.reporting.modelcard import TASKS
+from eopipe.reporting.spans import collections, span_words, task_of
 from eopipe.reporting.story import Story, ground_words
 from eopipe.reporting.words import listed, number, plural
 
