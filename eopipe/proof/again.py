@@ -76,8 +76,8 @@ class Again:
         """Say what it comes to; raises IntegrityError where something differs."""
         self._tell()
         differ = [one for one in self.outcomes if not one.same]
-        first = next((one for one in differ if one.fair), None)
-        if first:
+        if differ:
+            first = next((one for one in differ if one.fair), differ[0])
             raise IntegrityError(
                 f"{len(differ)} of {len(self.outcomes)} outputs differ from {self.crate.folder}; look first at "
                 f"{first.words}"
