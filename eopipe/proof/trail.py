@@ -65,7 +65,7 @@ def trail_of(path: Path) -> tuple[Trail, Job, Data]:
         raise BadInputError(f"there is no {path}; give a file or folder that eopipe made")
     here = path.resolve()
     crate = next((folder for folder in (here, *here.parents) if is_crate(folder)), None)
-    trail = _of_crate(crate) if crate else _of_results(path, _root(here))
+    trail = _of_crate(crate) if crate else _of_results(_root(here))
     known = {place.resolve(): key for key, place in trail.places.items()}
     # What lies in a published folder came with it.
     place = next((p for p in (here, *here.parents) if p in known), here)
@@ -89,21 +89,28 @@ def _of_crate(folder: Path) -> Trail:
 
 
 def _root(here: Path) -> Path:
-    """The folder of results: the nearest with the record of a search, from which all came, else with any."""
-    found = {folder: sorted(folder.glob(f"*{RECORD}")) for folder in here.parents[:DEPTH]}
-    folders = [folder for folder, records in found.items() if records]
-    if not folders:
-        raise BadInputError(f"there is no run record beside or above {here.name}; give a result where it was made")
-    searched = (f for f in folders if any(read_json(record).get("stage") == "search" for record in found[f]))
-    return next(searched, folders[0])
+    """The folder of results: the nearest with the record of a search, from which all came, else that of the path."""
+    for folder in here.parents[:DEPTH]:
+        if any(_searched(record) for record in folder.glob(f"*{RECORD}")):
+            return folder
+    if any(here.parent.glob(f"*{RECORD}")):
+        return here.parent
+    raise BadInputError(
+        f"there is no run record beside or above {here.name}; give a result where it was made, or as it lies in a crate"
+    )
 
 
-def _of_results(path: Path, root: Path) -> Trail:
+def _searched(record: Path) -> bool:
+    try:
+        return bool(read_json(record)["stage"] == "search")
+    except (BadInputError, KeyError, TypeError):
+        return False
+
+
+def _of_results(root: Path) -> Trail:
     records = sorted(_records(root))
     rows = [(record.parent / row["name"], row) for record in records for row in read_json(record)["outputs"]]
     places = {row["sha256"]: place for place, row in rows if place.exists()}
-    if not records:
-        raise BadInputError(f"there is no run record beside or above {path}; give a result where it was made")
     return Trail(read_jobs(records), places)
 
 

@@ -221,6 +221,13 @@ def test_what_differs_is_told_with_its_cause_and_its_files(crate: Path, tmp_path
     assert (tmp_path / f"made/preprocess/{name}/{name}.zarr/zarr.json").is_file()
 
 
+def test_the_crate_of_a_cwl_run_is_made_again_as_well(by_cwl: Path, tmp_path: Path) -> None:
+    crate = of_one_scene(shutil.copytree(by_cwl / "crate", tmp_path / "crate"))
+    done = eopipe("rerun", crate, "--data", ROOT)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.endswith("identical: 2 outputs of 2 jobs have the digests of the crate\n")
+
+
 def test_a_folder_that_is_there_is_left_alone(crate: Path, tmp_path: Path, run: Run) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.txt").write_text("years")
@@ -367,6 +374,15 @@ def test_what_cannot_be_followed_is_told_in_one_sentence(
 ) -> None:
     ended = run("lineage", f"{finished.results}/{path}")
     assert (ended.code, words in ended.said, ended.said.count("\n")) == (code, True, 1), ended.said
+
+
+def test_a_result_without_records_is_told_to_have_none(finished: Project, tmp_path: Path, run: Run) -> None:
+    (tmp_path / "broken.run.json").write_text("{")
+    (tmp_path / "out").mkdir()
+    path = shutil.copy(finished.results / "maps/mosaic/classes.tif", tmp_path / "out")
+    ended = run("lineage", path)
+    assert ended.code == 3
+    assert "no run record beside or above classes.tif" in ended.said
 
 
 def test_a_map_that_was_changed_since_is_not_followed(finished: Project, tmp_path: Path, run: Run) -> None:
