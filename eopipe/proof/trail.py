@@ -12,8 +12,8 @@ from eopipe.provenance.reading import is_crate, read_crate
 from eopipe.publish import MANIFEST, digest, is_draft, read_json, size
 from eopipe.survey import RECORD
 
-# A result lies at most so many folders below the folder of results.
-DEPTH = 4
+# A result lies in the folder of results or at most in a folder of a folder of it.
+DEPTH = 3
 # Larger files are known by their size; eopipe verify reads them.
 QUICK = 1 << 26
 
