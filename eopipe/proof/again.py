@@ -57,6 +57,8 @@ class Again:
 
     def open(self) -> None:
         """Make the folder; what this crate left there before is gone on with, anything else is left alone."""
+        if self.crate.folder.resolve() in self.folder.resolve().parents:
+            raise UsageError(f"{self.folder} lies in the crate, which stays as it is; choose another folder with --to")
         mark = self.folder / TOLD
         known = read_json(mark).get("crate") if mark.is_file() else None
         if self.folder.exists() and known != digest(self.crate.folder):

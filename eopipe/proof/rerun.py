@@ -23,7 +23,8 @@ def rerun(words: list[str]) -> int:
     if wrong := crate_damages(crate.folder):
         raise IntegrityError(told(crate.folder, wrong))
     check_code(crate, other=given.other_code)
-    again = Again(crate, given.to or crate.folder.with_name(f"{crate.folder.resolve().name}-again"))
+    here = crate.folder.resolve()
+    again = Again(crate, given.to or here.with_name(f"{here.name}-again"))
     again.have |= outside(crate, given.data, [need for job in again.jobs for need in job.record.inputs])
     again.open()
     for line in drift(crate):

@@ -235,6 +235,17 @@ def test_a_folder_that_is_there_is_left_alone(crate: Path, tmp_path: Path, run: 
     assert ended.code == 2
     assert "exists already" in ended.said
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+    ended = run("rerun", crate, "--data", ROOT, "--to", crate / "again")
+    assert ended.code == 2
+    assert "lies in the crate" in ended.said
+    assert run("verify", crate).code == 0
+
+
+def test_the_crate_of_the_working_folder_is_made_again_beside_it(crate: Path) -> None:
+    of_one_scene(crate)
+    done = eopipe("rerun", ".", "--data", ROOT, cwd=crate)
+    assert done.returncode == 0, done.stdout
+    assert (crate.parent / "crate-again/rerun.json").is_file()
 
 
 def test_what_the_crate_only_names_and_is_not_there_is_listed(crate: Path, tmp_path: Path, run: Run) -> None:
