@@ -39,6 +39,10 @@ inputs:
   learning_rate: {type: double, label: learning rate, doc: highest learning rate}
   title: {type: string, label: title, doc: headline of the report and name of the crate}
   attribution: {type: string, label: attribution, doc: credit line of the data, default: ""}
+  use: {type: string, label: intended use, doc: what the model is meant for, default: ""}
+  limits: {type: "string[]", label: limits, doc: what the model must not be used for, default: []}
+  author: {type: string, label: author, doc: who is to be cited for the model, default: ""}
+  license: {type: string, label: licence, doc: licence of model and stores, default: ""}
   workflow:
     type: File
     label: workflow
@@ -167,7 +171,11 @@ steps:
       scenes: search/items_each
       title: title
       attribution: attribution
-    out: [page, picture, record]
+      use: use
+      limits: limits
+      author: author
+      license: license
+    out: [page, picture, model_card, data_card, record]
 
   crate:
     label: crate
@@ -200,6 +208,8 @@ steps:
           - export/check
           - report/page
           - report/picture
+          - report/model_card
+          - report/data_card
           - train/model
           - predict/classes
           - predict/probabilities
@@ -226,4 +236,6 @@ outputs:
   metrics: {type: File, label: metrics, doc: scores, outputSource: evaluate/metrics}
   page: {type: File, label: report, doc: the page to read, outputSource: report/page}
   picture: {type: File, label: map picture, doc: the map as PNG, outputSource: report/picture}
+  model_card: {type: File, label: model card, doc: what the model is, outputSource: report/model_card}
+  data_card: {type: File, label: data card, doc: what the data are, outputSource: report/data_card}
   run_crate: {type: Directory, label: crate, doc: Provenance Run Crate, outputSource: crate/crate}

@@ -1,4 +1,4 @@
-"""The files that are derived from the stages: config schema, CWL tools, reference page."""
+"""The files that are derived: config schema, CWL tools and reference page from the stages, and those for registries."""
 
 import json
 import sys
@@ -9,6 +9,7 @@ import yaml
 
 from eopipe import __version__
 from eopipe.contract import STAGES, Input, Knob, Option, Output, Port, Stage, is_path, stage
+from eopipe.provenance.repository import registered
 
 HEAD = "# Derived from eopipe/stages by `eopipe sync`; do not edit.\n"
 KINDS = {int: "int", float: "double", str: "string", bool: "boolean"}
@@ -20,13 +21,14 @@ FORMATS = {
     "application/geo+json": "iana:application/geo+json",
     "text/html": "iana:text/html",
     "image/png": "iana:image/png",
+    "text/markdown": "iana:text/markdown",
 }
 
 
 def derived(root: Path) -> dict[Path, str]:
     """Every derived file of a checkout and what it must hold."""
     files = {root / "config/schema.json": schema(), root / "docs/stages.md": reference()}
-    return files | {root / f"cwl/{name}.cwl": cwl(stage(name)) for name in STAGES}
+    return files | {root / f"cwl/{name}.cwl": cwl(stage(name)) for name in STAGES} | registered(root)
 
 
 def sync(words: list[str]) -> int:

@@ -30,6 +30,8 @@ def sha256(path: Path) -> str:
         "selection.json",
         "model.onnx",
         "report.html",
+        "model-card.md",
+        "data-card.md",
     ],
 )
 def test_cwl_and_snakemake_make_the_same_bytes(finished: Project, by_cwl: Path, name: str) -> None:

@@ -18,7 +18,14 @@ from eopipe.contract import STAGES, stage
 
 
 def test_a_run_ends_with_map_scores_report_model_and_crate(finished: Project) -> None:
-    for name in ("report.html", "map.png", "metrics.json", "model.onnx", "crate/ro-crate-metadata.json"):
+    for name in (
+        "report.html",
+        "map.png",
+        "model-card.md",
+        "metrics.json",
+        "model.onnx",
+        "crate/ro-crate-metadata.json",
+    ):
         assert (finished.results / name).is_file(), name
     metrics = json.loads((finished.results / "metrics.json").read_text())
     assert metrics["model"]["accuracy"] > metrics["majority"]["accuracy"]

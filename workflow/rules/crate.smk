@@ -10,6 +10,8 @@ ALONE = (
     "model.onnx",
     "report.html",
     "map.png",
+    "model-card.md",
+    "data-card.md",
 )
 
 

@@ -73,6 +73,8 @@ rule report:
     output:
         page=f"{RESULTS}/report.html",
         picture=f"{RESULTS}/map.png",
+        model_card=f"{RESULTS}/model-card.md",
+        data_card=f"{RESULTS}/data-card.md",
     log:
         f"{RESULTS}/logs/report.log",
     benchmark:
@@ -93,4 +95,5 @@ rule report:
         "eopipe report --metrics {input.metrics:q} --model {params.model:q} --chips {input.chips:q}"
         " --classes {input.classes:q} --probabilities {input.probabilities:q} --tiles {params.tiles:q}"
         " --labels {params.labels:q} --scenes {input.scenes:q} --page {output.page:q}"
-        " --picture {output.picture:q} {params.options} {resources.knobs} > {log:q} 2>&1"
+        " --picture {output.picture:q} --model-card {output.model_card:q} --data-card {output.data_card:q}"
+        " {params.options} {resources.knobs} > {log:q} 2>&1"
