@@ -146,7 +146,14 @@ def _snakemake(words: list[str]) -> int:
 def summary(results: str) -> str:
     """Where to look after a run, and the scores in one line each, as far as they were made."""
     root = Path(results)
-    names = ("report.html", "map.png", "metrics.json", "model.onnx", "catalog/catalog.json", "crate/ro-crate-metadata.json")
+    names = (
+        "report.html",
+        "map.png",
+        "metrics.json",
+        "model.onnx",
+        "catalog/catalog.json",
+        "crate/ro-crate-metadata.json",
+    )
     made = [f"  {root / name}" for name in names if (root / name).is_file()]
     scores = _scores(root / "metrics.json") if (root / "metrics.json").is_file() else []
     return "\n".join([*scores, *(["", "Look at:", *made] if made else [])])
