@@ -3,12 +3,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: demo test install check sync clean .venv/servers
+.PHONY: demo test install check sync clean .venv/servers .venv/validators
 
 demo: .venv/installed
 	@eopipe run --profile profiles/local
 
-test: demo .venv/tests .venv/servers/installed
+test: demo .venv/tests .venv/servers/installed .venv/validators/installed
 	$(MAKE) check
 	@# Trainings wait for each other much of the time, so they run beside the other tests.
 	@pytest --durations=8 tests/distributed > .venv/distributed.log 2>&1 & trainings=$$!; \
@@ -44,6 +44,14 @@ install: .venv/installed
 	  apt-get update -qq && apt-get install -y -qq postgresql-15 postgresql-15-postgis-3 nginx || true; fi
 	$(PYTHON) -m venv .venv/servers
 	.venv/servers/bin/pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
+
+# The validators of EO Application Packages, in an environment of their own.
+.venv/validators: .venv/validators/installed
+
+.venv/validators/installed: tests/validators/requirements.txt
+	$(PYTHON) -m venv .venv/validators
+	.venv/validators/bin/pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
 # The files that follow from the stages: config schema, CWL tools, reference page.
