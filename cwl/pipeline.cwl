@@ -200,6 +200,7 @@ steps:
           - evaluate/record
           - export/record
           - report/record
+          - publish/record
         linkMerge: merge_flattened
       payload:
         source:

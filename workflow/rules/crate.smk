@@ -26,6 +26,7 @@ rule crate:
         maps=lambda wildcards: each_map("classes")(wildcards)
         + each_map("probabilities")(wildcards),
         alone=[f"{RESULTS}/{name}" for name in ALONE],
+        stac=f"{RESULTS}/catalog/manifest.json",
         workflow=workflow.main_snakefile,
     output:
         root=f"{RESULTS}/crate/manifest.json",
