@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from eopipe import __version__
+from eopipe.catalogs.unsigned import unsigned
 from eopipe.catalogs.writing import (
     CLASSIFICATION,
     FILE,
@@ -130,7 +131,8 @@ def _origins(draft: Path, scenes: Sequence[Path]) -> dict[str, dict[str, str]]:
     for path in sorted(scenes, key=lambda path: path.name):
         item = read_item(path)
         name = scene_name(item["id"])
-        own = [str(one["href"]) for one in item.get("links", []) if one.get("rel") == "self"]
+        links = [str(one.get("href")) for one in item.get("links", []) if one.get("rel") == "self"]
+        own = [unsigned(href) for href in links if href.startswith(("http://", "https://"))]
         if not own:
             bring(path, draft / "scenes" / f"{name}.geojson")
         href = own[0] if own else f"../../scenes/{name}.geojson"
