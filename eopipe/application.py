@@ -119,7 +119,7 @@ def _workflow(pipeline: Cwl, package: Package) -> Cwl:
 
 
 def _step(pipeline: Cwl, name: str, package: Package, instead: dict[str, str]) -> Cwl:
-    step = pipeline["steps"][name]
+    step: Cwl = pipeline["steps"][name]
     kept = {port: value for port, value in step["in"].items() if (name, port) not in package.without}
     return step | {"run": _place(step["run"]), "in": {port: _given(value, instead) for port, value in kept.items()}}
 
