@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.errors import BadInputError
-from eopipe.models.trained import CARD, HISTORY, WEIGHTS
+from eopipe.models.trained import HISTORY, WEIGHTS, read_card
 from eopipe.publish import read_json
 from eopipe.reporting import facts
 from eopipe.reporting.cards import Said
@@ -71,7 +71,7 @@ class Story:
 def read_story(sources: Sources, title: str, attribution: str, colors: tuple[str, ...], said: Said) -> Story:
     """Read everything; raises BadInputError where parts do not belong together."""
     metrics, split = read_json(sources.metrics), read_split(sources.chips)
-    model = read_json(sources.model / CARD)
+    model = read_card(sources.model)
     classes = _one_legend({"split": split, "scores": metrics, "model": model})
     pairs, items = pair(sources.tiles, sources.labels), facts.read_items(sources.scenes)
     scenes_of(split, pairs)

@@ -21,8 +21,10 @@ from odc.geo.geobox import GeoBox
 from PIL import Image
 from scenery import cut_into
 
+from eopipe.catalogs.writing import Scope
 from eopipe.cli import main
 from eopipe.layout import Layout
+from eopipe.models.mlm import to_item
 from eopipe.publish import read_json, write_json
 from eopipe.store import add_array, new_store
 from eopipe.training.metrics import confusion, scores
@@ -107,9 +109,11 @@ def write_map(path: Path, bands: Array, nodata: int, names: tuple[str, ...]) -> 
 def write_model(path: Path, classes: tuple[str, ...], bands: tuple[str, ...]) -> Path:
     path.mkdir()
     (path / "model.safetensors").write_bytes(b"weights")
-    size = {"architecture": "unet", "width": 16, "depth": 3, "chip": 16, "parameters": 117_000}
+    size = {"architecture": "unet", "width": 16, "depth": 3, "arguments": (), "chip": 16, "parameters": 117_000}
     settings = {"learning_rate": 0.002, "epochs": 12, "deterministic": True}
-    write_json(path / "model.json", {"bands": bands, "classes": classes, "settings": settings} | size)
+    card = {"bands": bands, "classes": classes, "settings": settings, "task": "segmentation"} | size
+    card |= {"mean": [0.0] * len(bands), "std": [1.0] * len(bands)}
+    write_json(path / "model.json", to_item(card, path, "model.safetensors", Scope()))
     epochs = [{"epoch": n, "loss": 0.9 / n, "learning_rate": 0.002, "val": None} for n in range(1, 13)]
     for row in epochs[::2]:
         row["val"] = {"accuracy": 0.95 - 0.4 / row["epoch"], "miou": 0.86 - 0.5 / row["epoch"]}

@@ -66,7 +66,7 @@ def test_a_job_line_carries_the_settings_of_the_config(finished: Project) -> Non
     assert (label["bins"], label["classes"]) == ((50.0,), ("non-forest", "forest"))
 
 
-AFTER_TRAIN = {"train", "predict", "evaluate", "export", "report", "crate", "all"}
+AFTER_TRAIN = {"train", "predict", "evaluate", "export", "report", "catalog", "crate", "all"}
 
 
 def test_changing_the_epochs_reruns_train_and_what_follows_and_nothing_before(finished: Project) -> None:
