@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 import yaml
-from clustered import link
 from projects import ROOT, Project, environment
 
+from eopipe.project import SNAKEFILE
 from slurm import Cluster
 
 MODULES = 'module() {{ echo "$* on $(hostname)" >> {folder}/loaded; PATH={folder}/module:$PATH; }}\n'
@@ -16,7 +16,8 @@ EOPIPE = '#!/bin/sh\necho "$1 on $(hostname)" >> {folder}/ran\nexec {python} -m 
 
 def test_modules_are_loaded_before_each_command_of_a_job(cluster: Cluster, tmp_path: Path) -> None:
     project = Project(tmp_path)
-    link(project, ROOT)
+    (tmp_path / "Snakefile").write_text(SNAKEFILE)
+    (tmp_path / "sample").symlink_to(ROOT / "sample")
     project.write()
     config = yaml.safe_load((tmp_path / "config.yaml").read_text())
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config | {"online_nodes": True}))
@@ -25,7 +26,7 @@ def test_modules_are_loaded_before_each_command_of_a_job(cluster: Cluster, tmp_p
     (tmp_path / "module/eopipe").write_text(EOPIPE.format(folder=tmp_path, python=sys.executable))
     (tmp_path / "module/eopipe").chmod(0o755)
     profile = yaml.safe_load((ROOT / "profiles/slurm/config.yaml").read_text())
-    profile |= {"slurm-init-seconds-before-status-checks": 3, "latency-wait": 20, "max-jobs-per-timespan": "1/1s"}
+    profile |= {"slurm-init-seconds-before-status-checks": 3, "latency-wait": 20}
     profile["config"] = {"setup": f"source {tmp_path}/modules.sh; module load eopipe/1.0"}
     (tmp_path / "site").mkdir()
     (tmp_path / "site/config.yaml").write_text(yaml.safe_dump(profile))
