@@ -6,12 +6,13 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 SHELL := /bin/bash
 export TIMEFORMAT := took %0R s
 
-.PHONY: demo test test-distributed test-cluster test-others install check sync clean .venv/servers slurm-packages slurm-up slurm-down demo-slurm
+.PHONY: demo test test-distributed test-cluster test-others install check sync clean .venv/servers .venv/validators
+.PHONY: slurm-packages slurm-up slurm-down demo-slurm
 
 demo: .venv/installed
 	@eopipe run --profile profiles/local
 
-test: demo .venv/tests .venv/servers/installed slurm-packages
+test: demo .venv/tests .venv/servers/installed .venv/validators/installed slurm-packages
 	$(MAKE) check
 	@$(MAKE) --no-print-directory --jobs 3 --keep-going test-distributed test-cluster test-others
 
@@ -74,6 +75,14 @@ slurm-down:
 demo-slurm: .venv/slurm slurm-up
 	@# Nobody else asks this cluster, so it may be asked often.
 	@eopipe run --profile slurm --logger rich --slurm-init-seconds-before-status-checks 3; code=$$?; $(MAKE) --no-print-directory slurm-down; exit $$code
+
+# The validators of EO Application Packages, in an environment of their own.
+.venv/validators: .venv/validators/installed
+
+.venv/validators/installed: tests/validators/requirements.txt
+	$(PYTHON) -m venv .venv/validators
+	.venv/validators/bin/pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
 
 # The files that follow from the stages: config schema, CWL tools, reference page.
 sync: .venv/installed

@@ -14,9 +14,9 @@ requirements:
 
 inputs:
   catalog: {type: Directory, label: catalog, doc: folder of a static STAC catalog}
-  area: {type: File?, label: area, doc: "GeoJSON of the area of interest, in degrees"}
+  area: {type: "File?", label: area, doc: "GeoJSON of the area of interest, in degrees"}
   ids: {type: "string[]", label: scenes, doc: "only these scenes, by id", default: []}
-  datetime: {type: string?, label: dates, doc: date or interval}
+  datetime: {type: "string?", label: dates, doc: date or interval}
   assets: {type: "string[]", label: assets, doc: assets that every scene must have}
   bands: {type: "string[]", label: bands, doc: "band names, in channel order"}
   mask: {type: string, label: mask, doc: asset that classifies pixels}
@@ -25,13 +25,13 @@ inputs:
   source: {type: File, label: labels, doc: raster or vector file of the labels}
   label_classes: {type: "string[]", label: class names, doc: their order gives the class numbers}
   bins: {type: "double[]", label: bins, doc: edges that cut a continuous raster into the classes, default: []}
-  measure: {type: string?, label: measure, doc: what the labels measure; they are numbers then}
+  measure: {type: "string?", label: measure, doc: what the labels measure; they are numbers then}
   unit: {type: string, label: unit, doc: unit of what the labels measure, default: ""}
   task: {type: string, label: task, doc: "segmentation, classification or regression", default: segmentation}
   method: {type: string, label: split method, doc: how places are dealt out}
   fractions: {type: "double[]", label: fractions, doc: "share of train, val, test"}
   chip: {type: int, label: chip, doc: edge of a chip in pixels}
-  stride: {type: int?, label: stride, doc: step between chips in pixels}
+  stride: {type: "int?", label: stride, doc: step between chips in pixels}
   processes: {type: int, label: processes, doc: torchrun workers, default: 1}
   width: {type: int, label: width, doc: channels of the first level of the model, default: 16}
   epochs: {type: int, label: epochs, doc: passes over the training chips}
@@ -39,6 +39,10 @@ inputs:
   learning_rate: {type: double, label: learning rate, doc: highest learning rate}
   title: {type: string, label: title, doc: headline of the report and name of the crate}
   attribution: {type: string, label: attribution, doc: credit line of the data, default: ""}
+  use: {type: string, label: intended use, doc: what the model is meant for, default: ""}
+  limits: {type: "string[]", label: limits, doc: what the model must not be used for, default: []}
+  author: {type: string, label: author, doc: who is to be cited for the model, default: ""}
+  license: {type: string, label: licence, doc: licence of model and stores, default: ""}
   workflow:
     type: File
     label: workflow
@@ -167,7 +171,25 @@ steps:
       scenes: search/items_each
       title: title
       attribution: attribution
-    out: [page, picture, record]
+      use: use
+      limits: limits
+      author: author
+      license: license
+    out: [page, picture, model_card, data_card, record]
+
+  publish:
+    label: catalog
+    doc: Model, maps and tiles as a STAC catalog.
+    run: catalog.cwl
+    in:
+      model: train/model
+      classes: {source: [predict/classes], linkMerge: merge_nested}
+      probabilities: {source: [predict/probabilities], linkMerge: merge_nested}
+      tiles: preprocess/tiles
+      scenes: search/items_each
+      metrics: evaluate/metrics
+      title: title
+    out: [catalog, record]
 
   crate:
     label: crate
@@ -186,6 +208,7 @@ steps:
           - evaluate/record
           - export/record
           - report/record
+          - publish/record
         linkMerge: merge_flattened
       payload:
         source:
@@ -200,6 +223,8 @@ steps:
           - export/check
           - report/page
           - report/picture
+          - report/model_card
+          - report/data_card
           - train/model
           - predict/classes
           - predict/probabilities
@@ -226,4 +251,7 @@ outputs:
   metrics: {type: File, label: metrics, doc: scores, outputSource: evaluate/metrics}
   page: {type: File, label: report, doc: the page to read, outputSource: report/page}
   picture: {type: File, label: map picture, doc: the map as PNG, outputSource: report/picture}
+  model_card: {type: File, label: model card, doc: what the model is, outputSource: report/model_card}
+  data_card: {type: File, label: data card, doc: what the data are, outputSource: report/data_card}
+  stac: {type: Directory, label: STAC catalog, doc: "model, maps and tiles", outputSource: publish/catalog}
   run_crate: {type: Directory, label: crate, doc: Provenance Run Crate, outputSource: crate/crate}

@@ -33,9 +33,11 @@ baseCommand:
 - predict
 inputs:
   model:
-    type: Directory
+    type:
+    - File
+    - Directory
     label: model
-    doc: trained model
+    doc: 'trained model: its folder, its STAC Item model.json, or a STAC catalog that holds it'
     inputBinding:
       prefix: --model
   tiles:

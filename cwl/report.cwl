@@ -5,7 +5,7 @@ $namespaces:
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe report
-doc: 'Tell a run in one page: verdict, scores, maps, training, data and provenance.'
+doc: 'Tell a run in one page: verdict, scores, maps, training, data and provenance; and the cards of model and data.'
 s:license: https://spdx.org/licenses/Apache-2.0
 requirements:
   NetworkAccess:
@@ -104,6 +104,20 @@ inputs:
     default: map.png
     inputBinding:
       prefix: --picture
+  model_card_name:
+    type: string
+    label: model card
+    doc: what the model is, as Hugging Face reads it
+    default: model-card.md
+    inputBinding:
+      prefix: --model-card
+  data_card_name:
+    type: string
+    label: data card
+    doc: what the data are, as Hugging Face reads it
+    default: data-card.md
+    inputBinding:
+      prefix: --data-card
   title:
     type: string
     label: title
@@ -118,6 +132,36 @@ inputs:
     default: ''
     inputBinding:
       prefix: --attribution
+  use:
+    type: string
+    label: use
+    doc: what the model is meant for, for the model card
+    default: ''
+    inputBinding:
+      prefix: --use
+  limits:
+    type:
+      type: array
+      items: string
+    label: limits
+    doc: what it must not be used for, or is known to be bad at
+    default: []
+    inputBinding:
+      prefix: --limits
+  author:
+    type: string
+    label: author
+    doc: who is to be cited for the model
+    default: ''
+    inputBinding:
+      prefix: --author
+  license:
+    type: string
+    label: license
+    doc: 'licence of model and stores: SPDX id, as CC-BY-4.0, or address'
+    default: ''
+    inputBinding:
+      prefix: --license
   colors:
     type:
       type: array
@@ -142,6 +186,20 @@ outputs:
     format: iana:image/png
     outputBinding:
       glob: $(inputs.picture_name)
+  model_card:
+    type: File
+    label: model_card
+    doc: what the model is, as Hugging Face reads it
+    format: iana:text/markdown
+    outputBinding:
+      glob: $(inputs.model_card_name)
+  data_card:
+    type: File
+    label: data_card
+    doc: what the data are, as Hugging Face reads it
+    format: iana:text/markdown
+    outputBinding:
+      glob: $(inputs.data_card_name)
   record:
     type: File
     label: run record

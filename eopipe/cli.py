@@ -81,6 +81,8 @@ def _commands() -> dict[str, Callable[[list[str]], int]]:
         "condor": _condor,
         "rate": _rate,
         "verify": _verify,
+        "rerun": _rerun,
+        "lineage": _lineage,
         "tiles": _tiles,
         "sync": _sync,
     }
@@ -250,6 +252,20 @@ def _verify(words: list[str]) -> int:
     from eopipe.upkeep import verify
 
     return verify(words)
+
+
+def _rerun(words: list[str]) -> int:
+    """Make a crate's run again and compare every digest."""
+    from eopipe.proof.rerun import rerun
+
+    return rerun(words)
+
+
+def _lineage(words: list[str]) -> int:
+    """Follow a file, or a pixel of a map, back to chips, scenes, code and settings."""
+    from eopipe.proof.lineage import lineage
+
+    return lineage(words)
 
 
 def _tiles(words: list[str]) -> int:

@@ -198,7 +198,15 @@ def _environment() -> dict[str, str]:
 def summary(results: str) -> str:
     """Where to look after a run, and the scores in one line each, as far as they were made."""
     root = Path(results)
-    names = ("report.html", "map.png", "metrics.json", "model.onnx", "crate/ro-crate-metadata.json")
+    names = (
+        "report.html",
+        "map.png",
+        "metrics.json",
+        "model-card.md",
+        "model.onnx",
+        "catalog/catalog.json",
+        "crate/ro-crate-metadata.json",
+    )
     made = [f"  {root / name}" for name in names if (root / name).is_file()]
     scores = _scores(root / "metrics.json") if (root / "metrics.json").is_file() else []
     return "\n".join([*scores, *(["", "Look at:", *made, "", USAGE] if made else [])])

@@ -1,4 +1,4 @@
-"""The files that are derived from the stages: config schema, CWL tools, reference page."""
+"""The files that are derived: config schema, CWL tools and reference page from the stages, and those for registries."""
 
 import json
 import sys
@@ -8,7 +8,9 @@ from typing import Any
 import yaml
 
 from eopipe import __version__
+from eopipe.application import document
 from eopipe.contract import STAGES, Input, Knob, Option, Output, Port, Stage, is_path, stage
+from eopipe.provenance.repository import registered
 
 HEAD = "# Derived from eopipe/stages by `eopipe sync`; do not edit.\n"
 KINDS = {int: "int", float: "double", str: "string", bool: "boolean"}
@@ -20,13 +22,18 @@ FORMATS = {
     "application/geo+json": "iana:application/geo+json",
     "text/html": "iana:text/html",
     "image/png": "iana:image/png",
+    "text/markdown": "iana:text/markdown",
 }
 
 
 def derived(root: Path) -> dict[Path, str]:
     """Every derived file of a checkout and what it must hold."""
     files = {root / "config/schema.json": schema(), root / "docs/stages.md": reference()}
-    return files | {root / f"cwl/{name}.cwl": cwl(stage(name)) for name in STAGES}
+    files |= {root / f"cwl/{name}.cwl": cwl(stage(name)) for name in STAGES} | registered(root)
+    pipeline = root / "cwl/pipeline.cwl"
+    if pipeline.is_file():
+        files[root / "cwl/app-package.cwl"] = packages(yaml.safe_load(pipeline.read_text()))
+    return files
 
 
 def sync(words: list[str]) -> int:
@@ -50,10 +57,26 @@ def schema() -> str:
 
 
 def cwl(definition: Stage) -> str:
+    """The CWL v1.2 tool of a stage, as a file."""
+    return HEAD + _yaml(tool(definition))
+
+
+def packages(pipeline: dict[str, Any]) -> str:
+    """The EO Application Packages that are cut out of a pipeline, as a file."""
+    head = HEAD.replace("eopipe/stages", "eopipe/stages and cwl/pipeline.cwl")
+    return head + _yaml(document(pipeline, {f"{name}.cwl": tool(stage(name)) for name in STAGES}))
+
+
+def _yaml(value: Any) -> str:
+    # Through JSON, so that nothing is written once and pointed to, which not every reader of CWL follows.
+    return yaml.safe_dump(json.loads(json.dumps(value)), sort_keys=False, width=110, allow_unicode=True)
+
+
+def tool(definition: Stage) -> dict[str, Any]:
     """The CWL v1.2 tool of a stage."""
     cores, memory = RESOURCES.get(definition.name, (1, 1500))
     outputs = definition.of(Output)
-    tool: dict[str, Any] = {
+    return {
         "cwlVersion": "v1.2",
         "class": "CommandLineTool",
         "$namespaces": {"iana": "https://www.iana.org/assignments/media-types/", "s": "https://schema.org/"},
@@ -76,7 +99,6 @@ def cwl(definition: Stage) -> str:
         "inputs": {_cwl_name(p): _cwl_input(p) for p in definition.ports},
         "outputs": {k: v for p in outputs for k, v in _cwl_outputs(p).items()} | _cwl_record(outputs[0]),
     }
-    return HEAD + yaml.safe_dump(tool, sort_keys=False, width=110, allow_unicode=True)
 
 
 def _cwl_name(port: Port) -> str:

@@ -61,9 +61,17 @@ class Graph:
 
     def write(self, folder: Path) -> None:
         """Write the metadata file; the files it tells of are there already."""
+        self._settle()
+        self.crate.metadata.write(folder)
+
+    def value(self) -> Any:
+        """The metadata themselves."""
+        self._settle()
+        return self.crate.metadata.generate()
+
+    def _settle(self) -> None:
         for entity in self.crate.get_entities():
             _compact(entity.properties())
-        self.crate.metadata.write(folder)
 
 
 def _given(properties: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ CHECK = """## Check it
 
 `eopipe verify .` compares every file with its checksum; `rocrate-validator validate -p provenance-run-crate .` checks
 the metadata. What the metadata name by `#sha256/…` is not in the crate. It can be recognised by that checksum, or made
-again: the command lines of all jobs are in the metadata.
+again: the command lines of all jobs are in the metadata, and `eopipe rerun .` runs them and compares every checksum.
 """
 
 

@@ -108,14 +108,14 @@ def _place() -> dict[str, Any]:
 
 
 def _software() -> dict[str, str]:
-    found = {"python": platform.python_version(), "git": _commit()}
+    found = {"python": platform.python_version(), "git": commit()}
     for name in PACKAGES:
         with suppress(PackageNotFoundError):
             found[name] = version(name)
     return found
 
 
-def _commit() -> str:
+def commit() -> str:
     """The commit of the working folder, with + when files are changed; empty outside a checkout."""
     command = ["git", "describe", "--always", "--abbrev=40", "--dirty=+", "--exclude=*"]
     with suppress(OSError, subprocess.TimeoutExpired):

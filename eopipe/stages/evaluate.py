@@ -5,6 +5,9 @@ from typing import Annotated
 
 from eopipe.contract import Input, Option, Output
 
+# Scores with intervals and of each part of the test places.
+REVISION = 2
+
 
 def evaluate(
     classes: Annotated[
@@ -25,7 +28,8 @@ def evaluate(
     The baseline is boosted trees (scikit-learn) that learn each pixel by itself in the training places: on the
     bands of a scene, or on seasonal medians when one map stands for many scenes. Of chips the cells of the map
     count that lie whole in the test places, and the baseline's class is that of most pixels of a cell. Values
-    are compared with the mean of the training labels and with trees for regression.
+    are compared with the mean of the training labels and with trees for regression. Intervals come from a bootstrap
+    over squares of the test places, or over whole maps where scenes are split.
     """
     from eopipe.evaluation.judging import evaluate_maps
     from eopipe.evaluation.maps import Data

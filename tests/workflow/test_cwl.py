@@ -30,6 +30,9 @@ def sha256(path: Path) -> str:
         "selection.json",
         "model.onnx",
         "report.html",
+        "model-card.md",
+        "data-card.md",
+        "catalog/manifest.json",
     ],
 )
 def test_cwl_and_snakemake_make_the_same_bytes(finished: Project, by_cwl: Path, name: str) -> None:
@@ -47,7 +50,7 @@ def test_cwl_and_snakemake_make_the_same_tiles_and_maps(finished: Project, by_cw
 def test_the_crate_of_a_cwl_run_holds_every_job(by_cwl: Path) -> None:
     graph = json.loads((by_cwl / "crate/ro-crate-metadata.json").read_text())["@graph"]
     actions = [e for e in graph if e["@type"] == "CreateAction"]
-    assert len(actions) == 1 + 1 + 2 * len(DAYS) + 7
+    assert len(actions) == 1 + 1 + 2 * len(DAYS) + 8
 
 
 @pytest.mark.parametrize("engine", ["snakemake", "cwl"])
@@ -101,6 +104,7 @@ def test_a_job_file_names_only_inputs_that_there_are(name: str) -> None:
 
 def test_the_demo_under_cwl_has_the_settings_of_the_demo_under_snakemake() -> None:
     job, config = (yaml.safe_load((ROOT / p).read_text()) for p in ("cwl/pipeline.yml", "config/config.yaml"))
+    assert config["catalog"]["title"] == job["title"]
     sections = ("search", "preprocess", "split", "train", "report")
     flat = {k: v for name in sections for k, v in config[name].items()} | {"label_classes": config["label"]["classes"]}
     flat |= {"bins": config["label"]["bins"]}

@@ -1,0 +1,121 @@
+# Derived from eopipe/stages by `eopipe sync`; do not edit.
+cwlVersion: v1.2
+class: CommandLineTool
+$namespaces:
+  iana: https://www.iana.org/assignments/media-types/
+  s: https://schema.org/
+label: eopipe catalog
+doc: Tell model, maps and tiles as STAC Items in one folder that stands alone.
+s:license: https://spdx.org/licenses/Apache-2.0
+requirements:
+  NetworkAccess:
+    networkAccess: false
+  ResourceRequirement:
+    coresMin: 1
+    coresMax: 1
+    ramMin: 1500
+    ramMax: 3000
+  LoadListingRequirement:
+    loadListing: no_listing
+  EnvVarRequirement:
+    envDef:
+      EOPIPE_VERSION: 0.1.0
+hints:
+  SoftwareRequirement:
+    packages:
+      eopipe:
+        version:
+        - 0.1.0
+        specs:
+        - https://github.com/eopipe/eopipe
+baseCommand:
+- eopipe
+- catalog
+inputs:
+  model:
+    type: Directory
+    label: model
+    doc: 'trained model: its folder, or a STAC catalog that holds it'
+    inputBinding:
+      prefix: --model
+  classes:
+    type:
+      type: array
+      items: File
+    label: classes
+    doc: 'maps of classes: one mosaic, or one a scene'
+    inputBinding:
+      prefix: --classes
+  probabilities:
+    type:
+      type: array
+      items: File
+    label: probabilities
+    doc: maps of probabilities, in the order of the classes
+    inputBinding:
+      prefix: --probabilities
+  tiles:
+    type:
+      type: array
+      items: Directory
+    label: tiles
+    doc: tile stores that the maps were made from
+    inputBinding:
+      prefix: --tiles
+  scenes:
+    type:
+      type: array
+      items: File
+    label: scenes
+    doc: frozen STAC Items of the run
+    inputBinding:
+      prefix: --scenes
+  catalog_name:
+    type: string
+    label: catalog
+    doc: static STAC catalog of model, maps and tiles
+    default: catalog
+    inputBinding:
+      prefix: --catalog
+  metrics:
+    type:
+    - 'null'
+    - File
+    label: metrics
+    doc: scores of the maps
+    inputBinding:
+      prefix: --metrics
+  title:
+    type: string
+    label: title
+    doc: name of the catalog
+    default: eopipe run
+    inputBinding:
+      prefix: --title
+  description:
+    type: string
+    label: description
+    doc: what the catalog is about
+    default: Model, maps and tiles that eopipe made from satellite scenes.
+    inputBinding:
+      prefix: --description
+  license:
+    type: string
+    label: license
+    doc: 'licence of maps and tiles: SPDX id, as CC-BY-4.0, or other'
+    default: other
+    inputBinding:
+      prefix: --license
+outputs:
+  catalog:
+    type: Directory
+    label: catalog
+    doc: static STAC catalog of model, maps and tiles
+    outputBinding:
+      glob: $(inputs.catalog_name)
+  record:
+    type: File
+    label: run record
+    doc: what the job did
+    outputBinding:
+      glob: $(inputs.catalog_name).run.json
