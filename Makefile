@@ -6,13 +6,13 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 SHELL := /bin/bash
 export TIMEFORMAT := took %0R s
 
-.PHONY: demo test test-distributed test-cluster test-others install check sync clean .venv/servers .venv/validators
+.PHONY: demo test test-distributed test-cluster test-others install check sync clean .venv/servers .venv/validators .venv/engines
 .PHONY: slurm-packages slurm-up slurm-down demo-slurm
 
 demo: .venv/installed
 	@eopipe run --profile profiles/local
 
-test: demo .venv/tests .venv/servers/installed .venv/validators/installed slurm-packages
+test: demo .venv/tests .venv/servers/installed .venv/validators/installed .venv/engines/installed slurm-packages
 	$(MAKE) check
 	@$(MAKE) --no-print-directory --jobs 3 --keep-going test-distributed test-cluster test-others
 
@@ -82,6 +82,16 @@ demo-slurm: .venv/slurm slurm-up
 .venv/validators/installed: tests/validators/requirements.txt
 	$(PYTHON) -m venv .venv/validators
 	.venv/validators/bin/pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
+
+# Other engines of CWL than cwltool, each in an environment of its own.
+.venv/engines: .venv/engines/installed
+
+.venv/engines/installed: tests/engines_cwl/toil.txt tests/engines_cwl/streamflow.txt
+	@for file in $^; do \
+	  room=.venv/engines/$$(basename $$file .txt); \
+	  $(PYTHON) -m venv $$room && $$room/bin/pip install --quiet --disable-pip-version-check --requirement $$file || exit 1; \
+	done
 	@touch $@
 
 # The files that follow from the stages: config schema, CWL tools, reference page.

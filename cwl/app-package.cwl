@@ -807,7 +807,7 @@ $graph:
     NetworkAccess:
       networkAccess: false
     ResourceRequirement:
-      coresMin: 4
+      coresMin: 1
       coresMax: 4
       ramMin: 1500
       ramMax: 4500

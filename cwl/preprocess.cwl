@@ -18,7 +18,7 @@ requirements:
   NetworkAccess:
     networkAccess: false
   ResourceRequirement:
-    coresMin: 4
+    coresMin: 1
     coresMax: 4
     ramMin: 1500
     ramMax: 4500

@@ -11,11 +11,12 @@ MEGABYTES, SCENES, TRIES = 1000, 100, 3
 
 @dataclass(frozen=True)
 class Needs:
-    """Cores (a number, or the inputs that tell it), MB of memory and minutes at the first try."""
+    """MB of memory and minutes at the first try; cores (a number, or the input that tells it), and cores that help."""
 
     memory: int
     minutes: int
     cores: int | str = 1
+    most_cores: int | str = 1
     # A training goes on where it was stopped: no try needs more time.
     grows: bool = True
 
@@ -25,16 +26,17 @@ class Needs:
         return 60 * self.minutes * (TRIES if self.grows else 1)
 
 
+PROCESSES, THREADS = "$(inputs.processes)", "$(inputs.threads)"
 NEEDS = {
     "search": Needs(1000, 10),
     "fetch": Needs(1000, 60),
-    "preprocess": Needs(1500, 20, cores=4),
+    "preprocess": Needs(1500, 20, most_cores=4),
     "composite": Needs(1512, 11),
     "label": Needs(1500, 20),
     "split": Needs(2000, 110),
     # The memory of two processes, as in the demo.
-    "train": Needs(5048, 160, cores="$(inputs.processes)", grows=False),
-    "predict": Needs(3000, 120, cores="$(inputs.threads)"),
+    "train": Needs(5048, 160, cores=PROCESSES, most_cores=PROCESSES, grows=False),
+    "predict": Needs(3000, 120, cores=THREADS, most_cores=THREADS),
     "evaluate": Needs(3000, 40),
     "export": Needs(2500, 20),
     "report": Needs(2000, 30),

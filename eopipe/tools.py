@@ -75,7 +75,7 @@ def _override(stages: tuple[str, ...], requirements: dict[str, Any]) -> dict[str
 
 def _requirements(name: str) -> dict[str, Any]:
     needs = NEEDS[name]
-    cores = {"coresMin": needs.cores, "coresMax": needs.cores}
+    cores = {"coresMin": needs.cores, "coresMax": needs.most_cores}
     return {
         "NetworkAccess": {"networkAccess": name in NETWORK},
         "ResourceRequirement": cores | {"ramMin": needs.memory, "ramMax": TRIES * needs.memory},
