@@ -6,13 +6,13 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 SHELL := /bin/bash
 export TIMEFORMAT := took %0R s
 
-.PHONY: demo test test-distributed test-cluster test-others install check sync clean .venv/servers .venv/validators .venv/engines
+.PHONY: demo test test-distributed test-cluster test-others test-engines install check sync clean .venv/servers .venv/validators .venv/engines
 .PHONY: slurm-packages slurm-up slurm-down demo-slurm
 
 demo: .venv/installed
 	@eopipe run --profile profiles/local
 
-test: demo .venv/tests .venv/servers/installed .venv/validators/installed .venv/engines/installed slurm-packages
+test: demo .venv/tests .venv/servers/installed .venv/validators/installed slurm-packages
 	$(MAKE) check
 	@$(MAKE) --no-print-directory --jobs 3 --keep-going test-distributed test-cluster test-others
 
@@ -21,7 +21,11 @@ test-distributed test-cluster:
 	@time pytest --durations=8 tests/$(@:test-%=%) > .venv/$@.log 2>&1; code=$$?; cat .venv/$@.log; exit $$code
 
 test-others:
-	@time pytest --durations=8 --ignore tests/distributed --ignore tests/cluster
+	@time pytest --durations=8 --ignore tests/distributed --ignore tests/cluster --ignore tests/engines_cwl
+
+# The sample under four workflow engines; alone, since their times are told and Slurm is one of them.
+test-engines: .venv/tests .venv/engines/installed slurm-packages
+	@time pytest --durations=8 tests/engines_cwl
 
 check: .venv/tests
 	ruff check . && ruff format --check .
