@@ -6,7 +6,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 SHELL := /bin/bash
 export TIMEFORMAT := took %0R s
 
-.PHONY: demo test test-distributed test-cluster test-others install check sync clean .venv/servers .venv/validators
+.PHONY: demo test test-distributed test-cluster test-others test-engines install check sync clean .venv/servers .venv/validators .venv/engines
 .PHONY: slurm-packages slurm-up slurm-down demo-slurm
 
 demo: .venv/installed
@@ -21,7 +21,11 @@ test-distributed test-cluster:
 	@time pytest --durations=8 tests/$(@:test-%=%) > .venv/$@.log 2>&1; code=$$?; cat .venv/$@.log; exit $$code
 
 test-others:
-	@time pytest --durations=8 --ignore tests/distributed --ignore tests/cluster
+	@time pytest --durations=8 --ignore tests/distributed --ignore tests/cluster --ignore tests/engines_cwl
+
+# The sample under four workflow engines; alone, since their times are told and Slurm is one of them.
+test-engines: .venv/tests .venv/engines/installed slurm-packages
+	@time pytest --durations=8 tests/engines_cwl
 
 check: .venv/tests
 	ruff check . && ruff format --check .
@@ -82,6 +86,16 @@ demo-slurm: .venv/slurm slurm-up
 .venv/validators/installed: tests/validators/requirements.txt
 	$(PYTHON) -m venv .venv/validators
 	.venv/validators/bin/pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
+
+# Other engines of CWL than cwltool, each in an environment of its own.
+.venv/engines: .venv/engines/installed
+
+.venv/engines/installed: tests/engines_cwl/toil.txt tests/engines_cwl/streamflow.txt
+	@for file in $^; do \
+	  room=.venv/engines/$$(basename $$file .txt); \
+	  $(PYTHON) -m venv $$room && $$room/bin/pip install --quiet --disable-pip-version-check --requirement $$file || exit 1; \
+	done
 	@touch $@
 
 # The files that follow from the stages: config schema, CWL tools, reference page.

@@ -1,6 +1,7 @@
 # Derived from eopipe/stages and cwl/pipeline.cwl by `eopipe sync`; do not edit.
 cwlVersion: v1.2
 $namespaces:
+  edam: http://edamontology.org/
   s: https://schema.org/
   iana: https://www.iana.org/assignments/media-types/
 s:name: eopipe
@@ -43,6 +44,7 @@ $graph:
     MultipleInputFeatureRequirement: {}
     ScatterFeatureRequirement: {}
     StepInputExpressionRequirement: {}
+    SubworkflowFeatureRequirement: {}
   inputs:
     catalog:
       type: Directory
@@ -319,6 +321,7 @@ $graph:
     MultipleInputFeatureRequirement: {}
     ScatterFeatureRequirement: {}
     StepInputExpressionRequirement: {}
+    SubworkflowFeatureRequirement: {}
   inputs:
     catalog:
       type: Directory
@@ -452,14 +455,18 @@ $graph:
   id: stage-search
   label: eopipe search
   doc: Find scenes in a STAC catalog or API and freeze the list and the grid.
+  intent:
+  - edam:operation_0224
   requirements:
     NetworkAccess:
       networkAccess: false
     ResourceRequirement:
       coresMin: 1
       coresMax: 1
-      ramMin: 1500
+      ramMin: 1000
       ramMax: 3000
+    ToolTimeLimit:
+      timelimit: 1800
     LoadListingRequirement:
       loadListing: no_listing
     EnvVarRequirement:
@@ -643,22 +650,26 @@ $graph:
       type: File[]
       label: items, one by one
       doc: for a scatter
+      format: iana:application/geo+json
       outputBinding:
         glob: $(inputs.items_name)/*.geojson
     grid:
       type: File
+      format: iana:application/json
       label: grid
       doc: 'grid that the run shares: CRS, transform, shape'
       outputBinding:
         glob: $(inputs.grid_name)
     selection:
       type: File
+      format: iana:application/json
       label: selection
       doc: digest of the list, and what was left out with the reason
       outputBinding:
         glob: $(inputs.selection_name)
     record:
       type: File
+      format: iana:application/json
       label: run record
       doc: what the job did
       outputBinding:
@@ -667,14 +678,18 @@ $graph:
   id: stage-fetch
   label: eopipe fetch
   doc: Bring the assets of one scene to local disk and check size and checksum.
+  intent:
+  - edam:operation_2422
   requirements:
     NetworkAccess:
       networkAccess: false
     ResourceRequirement:
       coresMin: 1
       coresMax: 1
-      ramMin: 1500
+      ramMin: 1000
       ramMax: 3000
+    ToolTimeLimit:
+      timelimit: 10800
     LoadListingRequirement:
       loadListing: no_listing
     EnvVarRequirement:
@@ -698,6 +713,7 @@ $graph:
       type: File
       label: item
       doc: STAC Item of the scene, from the frozen list
+      format: iana:application/geo+json
       inputBinding:
         prefix: --item
     scene_name:
@@ -721,6 +737,7 @@ $graph:
       - File
       label: grid
       doc: grid of the run, for windows
+      format: iana:application/json
       inputBinding:
         prefix: --grid
     windows:
@@ -775,6 +792,7 @@ $graph:
         glob: $(inputs.scene_name)
     record:
       type: File
+      format: iana:application/json
       label: run record
       doc: what the job did
       outputBinding:
@@ -783,14 +801,18 @@ $graph:
   id: stage-preprocess
   label: eopipe preprocess
   doc: Warp one scene onto the grid and store it as a sharded Zarr store.
+  intent:
+  - edam:operation_3435
   requirements:
     NetworkAccess:
       networkAccess: false
     ResourceRequirement:
       coresMin: 1
-      coresMax: 1
+      coresMax: 4
       ramMin: 1500
-      ramMax: 3000
+      ramMax: 4500
+    ToolTimeLimit:
+      timelimit: 3600
     LoadListingRequirement:
       loadListing: no_listing
     EnvVarRequirement:
@@ -820,6 +842,7 @@ $graph:
       type: File
       label: grid
       doc: grid that the run shares
+      format: iana:application/json
       inputBinding:
         prefix: --grid
     tiles_name:
@@ -946,6 +969,7 @@ $graph:
         glob: $(inputs.tiles_name)
     record:
       type: File
+      format: iana:application/json
       label: run record
       doc: what the job did
       outputBinding:
@@ -954,6 +978,8 @@ $graph:
   id: stage-label
   label: eopipe label
   doc: Put labels onto the grid, as class numbers or as values of a quantity, and a mask of where they hold.
+  intent:
+  - edam:operation_0226
   requirements:
     NetworkAccess:
       networkAccess: false
@@ -961,7 +987,9 @@ $graph:
       coresMin: 1
       coresMax: 1
       ramMin: 1500
-      ramMax: 3000
+      ramMax: 4500
+    ToolTimeLimit:
+      timelimit: 3600
     LoadListingRequirement:
       loadListing: no_listing
     EnvVarRequirement:
@@ -985,6 +1013,7 @@ $graph:
       type: File
       label: grid
       doc: grid that the run shares
+      format: iana:application/json
       inputBinding:
         prefix: --grid
     labels_name:
@@ -1140,6 +1169,7 @@ $graph:
         glob: $(inputs.labels_name)
     record:
       type: File
+      format: iana:application/json
       label: run record
       doc: what the job did
       outputBinding:
@@ -1148,14 +1178,18 @@ $graph:
   id: stage-split
   label: eopipe split
   doc: Cut the grid into chips, deal them out by place, date or group, and look for leaks.
+  intent:
+  - edam:operation_3359
   requirements:
     NetworkAccess:
       networkAccess: false
     ResourceRequirement:
       coresMin: 1
       coresMax: 1
-      ramMin: 1500
-      ramMax: 3000
+      ramMin: 2000
+      ramMax: 6000
+    ToolTimeLimit:
+      timelimit: 19800
     LoadListingRequirement:
       loadListing: no_listing
     EnvVarRequirement:
@@ -1372,33 +1406,35 @@ $graph:
   outputs:
     chips:
       type: File
+      format: iana:application/json
       label: chips
       doc: samples of each split and the audit
-      format: iana:application/json
       outputBinding:
         glob: $(inputs.chips_name)
     statistics:
       type: File
+      format: iana:application/json
       label: statistics
       doc: what the bands measure in the training chips
-      format: iana:application/json
       outputBinding:
         glob: $(inputs.statistics_name)
     map:
       type: File
+      format: iana:image/png
       label: map
       doc: map of the splits, with their classes
-      format: iana:image/png
       outputBinding:
         glob: $(inputs.map_name)
     places:
       type: File
+      format: iana:application/geopackage+sqlite3
       label: places
       doc: the chips as polygons, with split, scene and classes
       outputBinding:
         glob: $(inputs.places_name)
     record:
       type: File
+      format: iana:application/json
       label: run record
       doc: what the job did
       outputBinding:
@@ -1407,14 +1443,18 @@ $graph:
   id: stage-train
   label: eopipe train
   doc: 'Train a model on chips with torchrun and DDP: of pixels, of whole chips, or of values.'
+  intent:
+  - edam:operation_2426
   requirements:
     NetworkAccess:
       networkAccess: false
     ResourceRequirement:
-      coresMin: 2
-      coresMax: 2
-      ramMin: 4000
-      ramMax: 8000
+      coresMin: $(inputs.processes)
+      coresMax: $(inputs.processes)
+      ramMin: 5048
+      ramMax: 15144
+    ToolTimeLimit:
+      timelimit: 9600
     LoadListingRequirement:
       loadListing: no_listing
     EnvVarRequirement:
@@ -1454,12 +1494,14 @@ $graph:
       type: File
       label: chips
       doc: samples of each split
+      format: iana:application/json
       inputBinding:
         prefix: --chips
     statistics:
       type: File
       label: statistics
       doc: what the bands measure in the training chips
+      format: iana:application/json
       inputBinding:
         prefix: --statistics
     model_name:
@@ -1833,6 +1875,7 @@ $graph:
         glob: $(inputs.model_name)
     record:
       type: File
+      format: iana:application/json
       label: run record
       doc: what the job did
       outputBinding:
@@ -1841,14 +1884,18 @@ $graph:
   id: stage-predict
   label: eopipe predict
   doc: Predict classes and their probabilities, or values, for every pixel, in windows that leave no seam.
+  intent:
+  - edam:operation_2423
   requirements:
     NetworkAccess:
       networkAccess: false
     ResourceRequirement:
-      coresMin: 1
-      coresMax: 1
-      ramMin: 2000
-      ramMax: 4000
+      coresMin: $(inputs.threads)
+      coresMax: $(inputs.threads)
+      ramMin: 3000
+      ramMax: 9000
+    ToolTimeLimit:
+      timelimit: 21600
     LoadListingRequirement:
       loadListing: no_listing
     EnvVarRequirement:
@@ -1931,12 +1978,14 @@ $graph:
   outputs:
     classes:
       type: File
+      format: iana:image/tiff
       label: classes
       doc: COG of class numbers, 255 where no scene is valid; of a regression's values
       outputBinding:
         glob: $(inputs.classes_name)
     probabilities:
       type: File
+      format: iana:image/tiff
       label: probabilities
       doc: COG of class probabilities, one band a class, scale 1/10000; of a regression the standard deviation among
         the scenes, and their number
@@ -1944,6 +1993,7 @@ $graph:
         glob: $(inputs.probabilities_name)
     record:
       type: File
+      format: iana:application/json
       label: run record
       doc: what the job did
       outputBinding:
@@ -1952,14 +2002,18 @@ $graph:
   id: stage-evaluate
   label: eopipe evaluate
   doc: Compare the map with the labels in the test places, beside the commonest answer and a pixel baseline.
+  intent:
+  - edam:operation_2238
   requirements:
     NetworkAccess:
       networkAccess: false
     ResourceRequirement:
       coresMin: 1
       coresMax: 1
-      ramMin: 2000
-      ramMax: 4000
+      ramMin: 3000
+      ramMax: 9000
+    ToolTimeLimit:
+      timelimit: 7200
     LoadListingRequirement:
       loadListing: no_listing
     EnvVarRequirement:
@@ -1985,6 +2039,7 @@ $graph:
         items: File
       label: classes
       doc: 'maps of classes or values: one mosaic, or one for each scene in order'
+      format: iana:image/tiff
       inputBinding:
         prefix: --classes
     tiles:
@@ -2007,6 +2062,7 @@ $graph:
       type: File
       label: chips
       doc: samples of each split
+      format: iana:application/json
       inputBinding:
         prefix: --chips
     metrics_name:
@@ -2033,13 +2089,14 @@ $graph:
   outputs:
     metrics:
       type: File
+      format: iana:application/json
       label: metrics
       doc: scores of the map and of the baselines
-      format: iana:application/json
       outputBinding:
         glob: $(inputs.metrics_name)
     record:
       type: File
+      format: iana:application/json
       label: run record
       doc: what the job did
       outputBinding:
@@ -2048,14 +2105,18 @@ $graph:
   id: stage-catalog
   label: eopipe catalog
   doc: Tell model, maps and tiles as STAC Items in one folder that stands alone.
+  intent:
+  - edam:operation_3431
   requirements:
     NetworkAccess:
       networkAccess: false
     ResourceRequirement:
       coresMin: 1
       coresMax: 1
-      ramMin: 1500
+      ramMin: 1000
       ramMax: 3000
+    ToolTimeLimit:
+      timelimit: 5400
     LoadListingRequirement:
       loadListing: no_listing
     EnvVarRequirement:
@@ -2087,6 +2148,7 @@ $graph:
         items: File
       label: classes
       doc: 'maps of classes: one mosaic, or one a scene'
+      format: iana:image/tiff
       inputBinding:
         prefix: --classes
     probabilities:
@@ -2095,6 +2157,7 @@ $graph:
         items: File
       label: probabilities
       doc: maps of probabilities, in the order of the classes
+      format: iana:image/tiff
       inputBinding:
         prefix: --probabilities
     tiles:
@@ -2111,6 +2174,7 @@ $graph:
         items: File
       label: scenes
       doc: frozen STAC Items of the run
+      format: iana:application/geo+json
       inputBinding:
         prefix: --scenes
     catalog_name:
@@ -2126,6 +2190,7 @@ $graph:
       - File
       label: metrics
       doc: scores of the maps
+      format: iana:application/json
       inputBinding:
         prefix: --metrics
     title:
@@ -2158,6 +2223,7 @@ $graph:
         glob: $(inputs.catalog_name)
     record:
       type: File
+      format: iana:application/json
       label: run record
       doc: what the job did
       outputBinding:

@@ -2,19 +2,28 @@
 cwlVersion: v1.2
 class: CommandLineTool
 $namespaces:
+  edam: http://edamontology.org/
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe catalog
 doc: Tell model, maps and tiles as STAC Items in one folder that stands alone.
+intent:
+- edam:operation_3431
 s:license: https://spdx.org/licenses/Apache-2.0
+s:author:
+- s:name: The eopipe team
+  s:email: team@example.org
+  s:url: https://github.com/eopipe/eopipe
 requirements:
   NetworkAccess:
     networkAccess: false
   ResourceRequirement:
     coresMin: 1
     coresMax: 1
-    ramMin: 1500
+    ramMin: 1000
     ramMax: 3000
+  ToolTimeLimit:
+    timelimit: 5400
   LoadListingRequirement:
     loadListing: no_listing
   EnvVarRequirement:
@@ -44,6 +53,7 @@ inputs:
       items: File
     label: classes
     doc: 'maps of classes: one mosaic, or one a scene'
+    format: iana:image/tiff
     inputBinding:
       prefix: --classes
   probabilities:
@@ -52,6 +62,7 @@ inputs:
       items: File
     label: probabilities
     doc: maps of probabilities, in the order of the classes
+    format: iana:image/tiff
     inputBinding:
       prefix: --probabilities
   tiles:
@@ -68,6 +79,7 @@ inputs:
       items: File
     label: scenes
     doc: frozen STAC Items of the run
+    format: iana:application/geo+json
     inputBinding:
       prefix: --scenes
   catalog_name:
@@ -83,6 +95,7 @@ inputs:
     - File
     label: metrics
     doc: scores of the maps
+    format: iana:application/json
     inputBinding:
       prefix: --metrics
   title:
@@ -115,6 +128,7 @@ outputs:
       glob: $(inputs.catalog_name)
   record:
     type: File
+    format: iana:application/json
     label: run record
     doc: what the job did
     outputBinding:

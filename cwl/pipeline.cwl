@@ -1,16 +1,21 @@
 cwlVersion: v1.2
 class: Workflow
 $namespaces:
+  edam: http://edamontology.org/
   s: https://schema.org/
   iana: https://www.iana.org/assignments/media-types/
 label: eopipe
 doc: Satellite scenes to a trained, measured, mapped and citable model; labels are one file for all scenes.
+intent: [edam:operation_2426, edam:operation_2423]
 s:license: https://spdx.org/licenses/Apache-2.0
+s:author:
+  - {s:name: The eopipe team, s:email: team@example.org, s:url: https://github.com/eopipe/eopipe}
 
 requirements:
   MultipleInputFeatureRequirement: {}
   ScatterFeatureRequirement: {}
   StepInputExpressionRequirement: {}
+  SubworkflowFeatureRequirement: {}
 
 inputs:
   catalog: {type: Directory, label: catalog, doc: folder of a static STAC catalog}
@@ -32,6 +37,8 @@ inputs:
   fractions: {type: "double[]", label: fractions, doc: "share of train, val, test"}
   chip: {type: int, label: chip, doc: edge of a chip in pixels}
   stride: {type: "int?", label: stride, doc: step between chips in pixels}
+  folds: {type: int, label: folds, doc: "parts of the places for a cross-validation; 0: none", default: 0}
+  fold: {type: "int[]", label: fold numbers, doc: "parts that test in turn, as [0, 1, 2] of 3 folds", default: []}
   processes: {type: int, label: processes, doc: torchrun workers, default: 1}
   width: {type: int, label: width, doc: channels of the first level of the model, default: 16}
   epochs: {type: int, label: epochs, doc: passes over the training chips}
@@ -43,6 +50,9 @@ inputs:
   limits: {type: "string[]", label: limits, doc: what the model must not be used for, default: []}
   author: {type: string, label: author, doc: who is to be cited for the model, default: ""}
   license: {type: string, label: licence, doc: licence of model and stores, default: ""}
+  with_onnx: {type: boolean, label: with ONNX, doc: make the model as ONNX too, default: true}
+  with_report: {type: boolean, label: with report, doc: make the page and the cards too, default: true}
+  with_crate: {type: boolean, label: with crate, doc: make the Provenance Run Crate too, default: true}
   workflow:
     type: File
     label: workflow
@@ -147,11 +157,34 @@ steps:
       chips: split/chips
     out: [metrics, record]
 
+  cross_validate:
+    label: cross-validate
+    doc: The same training on each fold of a cross-validation.
+    run: fold.cwl
+    scatter: fold
+    in:
+      fold: fold
+      folds: folds
+      tiles: preprocess/tiles
+      labels: {source: [label/labels], linkMerge: merge_nested}
+      method: method
+      chip: chip
+      stride: stride
+      task: task
+      processes: processes
+      width: width
+      epochs: epochs
+      batch: batch
+      learning_rate: learning_rate
+    out: [metrics, model, split_record, train_record, predict_record, evaluate_record]
+
   export:
     label: export
     doc: The model as ONNX, compared with the model.
     run: export.cwl
+    when: $(inputs.wanted)
     in:
+      wanted: with_onnx
       model: train/model
       tiles: {source: preprocess/tiles, valueFrom: "$(self[0])"}
     out: [onnx, check, record]
@@ -160,7 +193,9 @@ steps:
     label: report
     doc: One page to read.
     run: report.cwl
+    when: $(inputs.wanted)
     in:
+      wanted: with_report
       metrics: evaluate/metrics
       model: train/model
       chips: split/chips
@@ -195,7 +230,9 @@ steps:
     label: crate
     doc: The run as a Provenance Run Crate.
     run: crate.cwl
+    when: $(inputs.wanted)
     in:
+      wanted: with_crate
       records:
         source:
           - search/record
@@ -206,10 +243,15 @@ steps:
           - train/record
           - predict/record
           - evaluate/record
+          - cross_validate/split_record
+          - cross_validate/train_record
+          - cross_validate/predict_record
+          - cross_validate/evaluate_record
           - export/record
           - report/record
           - publish/record
         linkMerge: merge_flattened
+        pickValue: all_non_null
       payload:
         source:
           - search/grid
@@ -228,7 +270,10 @@ steps:
           - train/model
           - predict/classes
           - predict/probabilities
+          - cross_validate/metrics
+          - cross_validate/model
         linkMerge: merge_flattened
+        pickValue: all_non_null
       scenes: search/items_each
       workflow: workflow
       engine: {default: cwl}
@@ -236,22 +281,24 @@ steps:
     out: [crate]
 
 outputs:
-  grid: {type: File, label: grid, doc: grid of the run, outputSource: search/grid}
-  selection: {type: File, label: selection, doc: scenes and what was left out, outputSource: search/selection}
+  grid: {type: File, label: grid, doc: grid of the run, format: iana:application/json, outputSource: search/grid}
+  selection: {type: File, label: selection, doc: scenes and what was left out, format: iana:application/json, outputSource: search/selection}
   tiles: {type: "Directory[]", label: tiles, doc: one Zarr store a scene, outputSource: preprocess/tiles}
   labels: {type: Directory, label: labels, doc: label store, outputSource: label/labels}
-  chips: {type: File, label: split, doc: samples of each split, outputSource: split/chips}
-  statistics: {type: File, label: statistics, doc: bands of the training chips, outputSource: split/statistics}
-  split_map: {type: File, label: split map, doc: map of the splits, outputSource: split/map}
-  split_places: {type: File, label: split places, doc: chips as polygons, outputSource: split/places}
+  chips: {type: File, label: split, doc: samples of each split, format: iana:application/json, outputSource: split/chips}
+  statistics: {type: File, label: statistics, doc: bands of the training chips, format: iana:application/json, outputSource: split/statistics}
+  split_map: {type: File, label: split map, doc: map of the splits, format: iana:image/png, outputSource: split/map}
+  split_places: {type: File, label: split places, doc: chips as polygons, format: iana:application/geopackage+sqlite3, outputSource: split/places}
   model: {type: Directory, label: model, doc: trained model, outputSource: train/model}
-  onnx: {type: File, label: ONNX model, doc: the model as ONNX, outputSource: export/onnx}
-  classes: {type: File, label: map, doc: map of classes, outputSource: predict/classes}
-  probabilities: {type: File, label: probabilities, doc: map of probabilities, outputSource: predict/probabilities}
-  metrics: {type: File, label: metrics, doc: scores, outputSource: evaluate/metrics}
-  page: {type: File, label: report, doc: the page to read, outputSource: report/page}
-  picture: {type: File, label: map picture, doc: the map as PNG, outputSource: report/picture}
-  model_card: {type: File, label: model card, doc: what the model is, outputSource: report/model_card}
-  data_card: {type: File, label: data card, doc: what the data are, outputSource: report/data_card}
+  onnx: {type: "File?", label: ONNX model, doc: the model as ONNX, format: edam:format_2333, outputSource: export/onnx}
+  classes: {type: File, label: map, doc: map of classes, format: iana:image/tiff, outputSource: predict/classes}
+  probabilities: {type: File, label: probabilities, doc: map of probabilities, format: iana:image/tiff, outputSource: predict/probabilities}
+  metrics: {type: File, label: metrics, doc: scores, format: iana:application/json, outputSource: evaluate/metrics}
+  page: {type: "File?", label: report, doc: the page to read, format: iana:text/html, outputSource: report/page}
+  picture: {type: "File?", label: map picture, doc: the map as PNG, format: iana:image/png, outputSource: report/picture}
+  model_card: {type: "File?", label: model card, doc: what the model is, format: iana:text/markdown, outputSource: report/model_card}
+  data_card: {type: "File?", label: data card, doc: what the data are, format: iana:text/markdown, outputSource: report/data_card}
   stac: {type: Directory, label: STAC catalog, doc: "model, maps and tiles", outputSource: publish/catalog}
-  run_crate: {type: Directory, label: crate, doc: Provenance Run Crate, outputSource: crate/crate}
+  run_crate: {type: "Directory?", label: crate, doc: Provenance Run Crate, outputSource: crate/crate}
+  fold_metrics: {type: "File[]", label: fold metrics, doc: scores of each fold, format: iana:application/json, outputSource: cross_validate/metrics}
+  fold_models: {type: "Directory[]", label: fold models, doc: trained model of each fold, outputSource: cross_validate/model}

@@ -40,6 +40,8 @@ ABOUT = {
         }
     ],
 }
+# What a document tells once for all its parts.
+WHOLE = ("cwlVersion", "$namespaces", "s:license", "s:author")
 STAC = {
     "type": "Directory",
     "label": "STAC catalog",
@@ -146,7 +148,7 @@ def _place(file: str) -> str:
 
 def _tool(file: str, tool: Cwl) -> Cwl:
     """A tool as a part of a document: it has an id, a container as a hint, and a platform has staged what it reads."""
-    kept = {key: value for key, value in tool.items() if key not in ("cwlVersion", "$namespaces", "s:license")}
+    kept = {key: value for key, value in tool.items() if key not in WHOLE}
     return {
         "class": kept.pop("class"),
         "id": _place(file).removeprefix("#"),

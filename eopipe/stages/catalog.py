@@ -8,8 +8,10 @@ from eopipe.contract import Input, Option, Output
 
 def catalog(
     model: Annotated[Path, Input("trained model: its folder, or a STAC catalog that holds it", folder=True)],
-    classes: Annotated[tuple[Path, ...], Input("maps of classes: one mosaic, or one a scene")],
-    probabilities: Annotated[tuple[Path, ...], Input("maps of probabilities, in the order of the classes")],
+    classes: Annotated[tuple[Path, ...], Input("maps of classes: one mosaic, or one a scene", format="image/tiff")],
+    probabilities: Annotated[
+        tuple[Path, ...], Input("maps of probabilities, in the order of the classes", format="image/tiff")
+    ],
     tiles: Annotated[tuple[Path, ...], Input("tile stores that the maps were made from", folder=True)],
     scenes: Annotated[tuple[Path, ...], Input("frozen STAC Items of the run", format="application/geo+json")],
     catalog: Annotated[Path, Output("catalog", "static STAC catalog of model, maps and tiles", folder=True)],

@@ -16,8 +16,10 @@ def crate(
     workflow: Annotated[Path, Input("main workflow file: Snakefile or pipeline.cwl")],
     crate: Annotated[Path, Output("crate", "Provenance Run Crate", folder=True)],
     *,
-    config: Annotated[Path | None, Input("config file of the run")] = None,
-    lock: Annotated[Path | None, Input("pinned versions of the software, as constraints.txt")] = None,
+    config: Annotated[Path | None, Input("config file of the run", format="application/yaml")] = None,
+    lock: Annotated[
+        Path | None, Input("pinned versions of the software, as constraints.txt", format="text/plain")
+    ] = None,
     engine: Annotated[Literal["snakemake", "cwl"], Option("what ran the jobs")] = "snakemake",
     engine_version: Annotated[str, Option("version of what ran the jobs")] = "",
     title: Annotated[str, Option("name of the crate", min_length=1)] = "eopipe run",

@@ -11,7 +11,8 @@ REVISION = 2
 
 def evaluate(
     classes: Annotated[
-        tuple[Path, ...], Input("maps of classes or values: one mosaic, or one for each scene in order")
+        tuple[Path, ...],
+        Input("maps of classes or values: one mosaic, or one for each scene in order", format="image/tiff"),
     ],
     tiles: Annotated[tuple[Path, ...], Input("tile stores that the baseline learns from", folder=True)],
     labels: Annotated[tuple[Path, ...], Input("label store of all scenes, or one for each", folder=True)],

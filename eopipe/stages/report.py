@@ -13,8 +13,10 @@ def report(
     metrics: Annotated[Path, Input("scores, as evaluate makes them", format="application/json")],
     model: Annotated[Path, Input("trained model", folder=True)],
     chips: Annotated[Path, Input("split file", format="application/json")],
-    classes: Annotated[tuple[Path, ...], Input("maps of classes: one mosaic, or one a scene")],
-    probabilities: Annotated[tuple[Path, ...], Input("maps of probabilities, in the order of the classes")],
+    classes: Annotated[tuple[Path, ...], Input("maps of classes: one mosaic, or one a scene", format="image/tiff")],
+    probabilities: Annotated[
+        tuple[Path, ...], Input("maps of probabilities, in the order of the classes", format="image/tiff")
+    ],
     tiles: Annotated[tuple[Path, ...], Input("tile stores, for the quicklook", folder=True)],
     labels: Annotated[tuple[Path, ...], Input("label store of all scenes, or one for each", folder=True)],
     scenes: Annotated[tuple[Path, ...], Input("frozen STAC Items of the run", format="application/geo+json")],
