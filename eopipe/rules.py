@@ -128,7 +128,8 @@ def about_run(configs: Iterable[Path]) -> str:
 
     words = ["--engine-version", version("snakemake")]
     for name, paths in (("--config", list(configs)), ("--lock", [Path("constraints.txt")])):
-        words += [w for path in paths[:1] if Path(path).is_file() for w in (name, str(path))]
+        # Snakemake makes paths absolute, and remembers the command.
+        words += [w for path in paths[:1] if Path(path).is_file() for w in (name, os.path.relpath(path))]
     return shlex.join(words)
 
 

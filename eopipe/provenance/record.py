@@ -8,7 +8,7 @@ import platform
 import re
 import resource
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -17,6 +17,7 @@ from typing import Any
 
 from eopipe import __version__
 from eopipe.contract import Input, Output, Port, Stage, is_path
+from eopipe.provenance.scrub import kept, private
 from eopipe.publish import digest, publish, size, write_json
 
 PACKAGES = ("numpy", "rasterio", "torch", "zarr")
@@ -39,23 +40,19 @@ def write_record(stage: Stage, values: dict[str, Any], words: list[str], start: 
         "stage": stage.name,
         "version": __version__,
         "status": "failed" if error else "completed",
-        "error": error,
+        "error": private(error, words),
         "start": start,
         "end": now(),
-        "arguments": ["eopipe", *words],
-        "settings": {p.name: _plain(values[p.name]) for p in stage.ports if not is_path(p)},
+        "arguments": kept(["eopipe", *words]),
+        "settings": {p.name: kept(values[p.name]) for p in stage.ports if not is_path(p)},
         "inputs": _entities(stage.of(Input), values),
-        "outputs": [] if error else _entities(outputs, values),
+        "outputs": [] if error else _outputs(outputs, values),
         "usage": _usage(),
         "place": _place(),
         "software": _software(),
     }
     with publish(record_path(values[outputs[0].name])) as draft:
         write_json(draft, record)
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _entities(ports: Iterable[Port], values: dict[str, Any]) -> list[dict[str, Any]]:
@@ -66,6 +63,13 @@ def _entities(ports: Iterable[Port], values: dict[str, Any]) -> list[dict[str, A
             if path is not None and path.exists():
                 rows.append(_entity(port.name, path))
     return rows
+
+
+def _outputs(ports: Sequence[Port], values: dict[str, Any]) -> list[dict[str, Any]]:
+    """What was made; `beside` tells what lies in the folder of the record, whatever the command calls it."""
+    home = values[ports[0].name].parent
+    beside = {port.name: values[port.name] is not None and values[port.name].parent == home for port in ports}
+    return [row | {"beside": beside[row["port"]]} for row in _entities(ports, values)]
 
 
 def _entity(port: str, path: Path) -> dict[str, Any]:
