@@ -1,9 +1,12 @@
 """Who made a crate and under which licence it stands."""
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eopipe.provenance.graph import Entity, Graph, local
 
+ORCID = r"\(?(?:https://orcid\.org/)?(\d{4}-\d{4}-\d{4}-\d{3}[\dX])\)?"
 HOME = "https://github.com/eopipe/eopipe"
 
 
@@ -18,6 +21,13 @@ class About:
     orcid: str | None = None
     organization: str = ""
     ror: str | None = None
+    coauthors: Sequence[str] = ()
+    funding: Sequence[str] = ()
+
+    @property
+    def people(self) -> list[str]:
+        """The names of all authors."""
+        return [*filter(None, [self.author]), *(_person(one)[0] for one in self.coauthors)]
 
 
 def organization(graph: Graph, about: About) -> Entity | None:
@@ -36,6 +46,37 @@ def author(graph: Graph, about: About) -> Entity:
         return graph.add(address or local("author"), "Person", name=about.author, url=address, affiliation=group)
     said = "Whoever ran the pipeline; crate.author and crate.organization in the config name them."
     return group or graph.add(local("user"), "Organization", name="eopipe user", url=HOME, description=said)
+
+
+def coauthors(graph: Graph, about: About) -> list[Entity]:
+    """The other persons, each a name with or without an ORCID behind it."""
+    found = []
+    for one in about.coauthors:
+        name, orcid = _person(one)
+        address = f"https://orcid.org/{orcid}" if orcid else None
+        found.append(graph.add(address or local("author", name), "Person", name=name, url=address))
+    return found
+
+
+def _person(text: str) -> tuple[str, str]:
+    name, _, last = text.strip().rpartition(" ")
+    known = re.fullmatch(ORCID, last)
+    return (name.strip(" ,("), known[1]) if known and name else (text.strip(), "")
+
+
+def funders(graph: Graph, about: About) -> list[Entity]:
+    """Who paid, each with its grants; what stands behind a colon is the grant."""
+    grants: dict[str, list[str]] = {}
+    for one in about.funding:
+        name, _, grant = one.partition(": ")
+        grants.setdefault(name.strip(), []).append(grant.strip())
+    found = []
+    for name, of in grants.items():
+        address = name if name.startswith("https://") else None
+        told = f"Grant {', '.join(filter(None, of))}." if any(of) else None
+        identifier = address or local("funder", name)
+        found.append(graph.add(identifier, "Organization", name=name, url=address, description=told))
+    return found
 
 
 def _last(identifier: str) -> str:

@@ -20,6 +20,9 @@ from eopipe.contract import Input, Output, Port, Stage, is_path
 from eopipe.provenance.scrub import kept, private
 from eopipe.publish import digest, publish, size, write_json
 
+# Where schedulers tell their id of the job; behind a dot PBS names its host.
+SCHEDULERS = {"slurm": "SLURM_JOB_ID", "pbs": "PBS_JOBID", "lsf": "LSB_JOBID"}
+GPUS = Path("/proc/driver/nvidia/gpus")
 PACKAGES = ("numpy", "rasterio", "torch", "zarr")
 
 
@@ -102,13 +105,23 @@ def _own_peak(otherwise: int) -> int:
 
 def _place() -> dict[str, Any]:
     """The class of machine and the scheduler's job, but no host or user name."""
-    job = os.environ.get("SLURM_JOB_ID", "")
+    jobs = [f"{name}:{os.environ[word].partition('.')[0]}" for name, word in SCHEDULERS.items() if word in os.environ]
     return {
         "system": platform.system(),
         "machine": platform.machine(),
+        "processor": next(iter(_told(Path("/proc/cpuinfo"), "model name")), ""),
         "cores": os.cpu_count(),
-        "job": f"slurm:{job}" if job else "",
+        "accelerators": [one for path in sorted(GPUS.glob("*/information")) for one in _told(path, "Model")],
+        "job": next(iter(jobs), ""),
     }
+
+
+def _told(path: Path, word: str) -> list[str]:
+    """What a file of the kernel says behind a word; nothing where there is no such file."""
+    try:
+        return re.findall(rf"^{word}\s*:\s*(\S.*?)\s*$", path.read_text(), re.MULTILINE)
+    except OSError:
+        return []
 
 
 def _software() -> dict[str, str]:

@@ -77,6 +77,27 @@ def kept(value: Any) -> Any:
     return ABSOLUTE.sub(lambda found: _from_here(found[0]), shown(value))
 
 
+def settings(text: str) -> str:
+    """A config file with the paths of this machine cut to their names, and addresses without credentials."""
+    import yaml
+
+    try:
+        values = _strings(yaml.safe_load(text))
+    except yaml.YAMLError:
+        values = set()
+    for value in sorted((v for v in values if v.startswith(("/", "~/"))), key=len, reverse=True):
+        text = text.replace(value, PurePosixPath(value).name)
+    for value in (v for v in values if "://" in v):
+        text = text.replace(value, ADDRESS.sub(lambda found: address(found[0]), value))
+    return ABSOLUTE.sub(lambda found: PurePosixPath(found[0]).name or ".", hidden(text))
+
+
+def _strings(value: Any) -> set[str]:
+    if isinstance(value, (dict, list)):
+        return {text for one in (value.values() if isinstance(value, dict) else value) for text in _strings(one)}
+    return {value} if isinstance(value, str) else set()
+
+
 def _from_here(path: str) -> str:
     here = Path.cwd()
     if os.path.commonpath([path, here]) == "/":
