@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from eopipe.provenance.actions import COMPLETED, FAILED, Account
-from eopipe.provenance.graph import WORKFLOW_CRATE, Entity, Graph, local
+from eopipe.provenance.graph import METADATA, WORKFLOW_CRATE, Entity, Graph, local
 from eopipe.provenance.holdings import Part, bring, bring_all, part, places
 from eopipe.provenance.jobs import Job, read_jobs
 from eopipe.provenance.parameters import Parameters, kind_of
@@ -17,7 +17,7 @@ from eopipe.provenance.sources import Source, cover, read_sources
 from eopipe.provenance.things import Things, media_type
 from eopipe.publish import MANIFEST
 
-METADATA, README, SCENES, CONFIG = "ro-crate-metadata.json", "README.md", "scenes", "config"
+README, SCENES, CONFIG = "README.md", "scenes", "config"
 WORKFLOW_TYPES = ["File", "SoftwareSourceCode", "ComputationalWorkflow", "HowTo"]
 WORKFLOW_PROFILE = "https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE"
 PIP_FORMAT = "https://pip.pypa.io/en/stable/reference/requirements-file-format/"

@@ -7,6 +7,7 @@ from urllib.parse import quote
 # rocrate has no types; an entity is a mapping of its properties with an id.
 Entity = Any
 
+METADATA = "ro-crate-metadata.json"
 CRATE_VERSION = "1.1"
 WORKFLOW_CRATE = "https://w3id.org/workflowhub/workflow-ro-crate/1.0"
 RUN_TERMS = "https://w3id.org/ro/terms/workflow-run#"

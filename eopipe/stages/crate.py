@@ -45,11 +45,13 @@ def crate(
     is. Raises BadInputError for files that are no run records or no STAC Items.
     """
     from eopipe.provenance.crate import Engine, Sources, build
+    from eopipe.provenance.holdings import refuse_foreign
     from eopipe.provenance.people import About
     from eopipe.publish import publish
 
     sources = Sources(records, payload, scenes, workflow, config, lock)
     people = (author, orcid, organization, ror, coauthors, funding)
     about = About(title, description, license, *people)
+    refuse_foreign(crate)
     with publish(crate, folder=True) as draft:
         build(draft, sources, about, Engine(engine, engine_version))
