@@ -10,7 +10,7 @@ from eopipe.config import check
 from eopipe.contract import Option, stage
 from eopipe.errors import BadInputError
 from eopipe.publish import MANIFEST, read_json
-from eopipe.rules import records
+from eopipe.rules import records, rules_of
 from eopipe.stages.crate import crate
 
 # What these make is named by its digest: there is much of it, or it is the crate itself.
@@ -28,10 +28,11 @@ def report(dag: Any, folder: Path) -> None:
     items = [path for path in paths if path.is_dir() and any(path.glob("*.geojson"))]
     workflow = dag.workflow
     config = next(iter(workflow.configfiles), None)
+    rules = [place] if (place := Path(rules_of(workflow.main_snakefile))).is_dir() else []
     given = check(dict(workflow.config))["crate"]
     crate(
         tuple(map(Path, sorted(told))),
-        tuple(sorted({path for path in paths if path not in items})),
+        tuple(sorted({*(path for path in paths if path not in items), *rules})),
         tuple(sorted(scene for path in items for scene in path.glob("*.geojson"))),
         Path(workflow.main_snakefile),
         folder,
