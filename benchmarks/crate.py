@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from crowd import crowd  # noqa: E402
+from crowd import crowd
 
 
 def main(scenes: int) -> None:

@@ -1,7 +1,6 @@
 """The crate that `snakemake --reporter eopipe` makes of what jobs have left, also where some failed."""
 
 import os
-from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -9,41 +8,68 @@ from typing import Any
 from eopipe.config import check
 from eopipe.contract import Option, stage
 from eopipe.errors import BadInputError
-from eopipe.publish import MANIFEST, read_json
+from eopipe.publish import read_json
 from eopipe.rules import records, rules_of
 from eopipe.stages.crate import crate
 
 # What these make is named by its digest: there is much of it, or it is the crate itself.
 NAMED = ("fetch", "preprocess", "composite", "label", "catalog", "crate")
+# Where records lie below the results; deeper there are only pieces of stores.
+PLACES = ("*.run.json", "*/*.run.json", "*/*/*.run.json")
+Records = dict[Path, dict[str, Any]]
 
 
 def report(dag: Any, folder: Path) -> None:
     """Make the crate of a Snakemake run; raises BadInputError where no job of it has ended."""
-    jobs = [job for level in dag.toposorted() for job in level]
-    made = {path: _paths(job.output) for job in jobs for path in records(map(str, job.output))}
-    told = {path: name for path in made if (name := read_json(Path(path))["stage"]) != "crate"}
+    workflow = dag.workflow
+    config = check(dict(workflow.config))
+    told = _told(dag, Path(config["results"]))
     if not told:
         raise BadInputError("no job of this workflow has left a run record yet; run it first, then make the crate")
-    paths = [one for path, name in told.items() if name not in NAMED for one in made[path]]
-    items = [path for path in paths if path.is_dir() and any(path.glob("*.geojson"))]
-    workflow = dag.workflow
-    config = next(iter(workflow.configfiles), None)
+    made = [path for record in told if told[record]["stage"] not in NAMED for path in _made(record, told[record])]
+    scenes = {scene: path for path in made for scene in path.glob("*.geojson")}
     rules = [place] if (place := Path(rules_of(workflow.main_snakefile))).is_dir() else []
-    given = check(dict(workflow.config))["crate"]
+    used, lock = next(iter(workflow.configfiles), None), Path("constraints.txt")
     crate(
-        tuple(map(Path, sorted(told))),
-        tuple(sorted({*(path for path in paths if path not in items), *rules})),
-        tuple(sorted(scene for path in items for scene in path.glob("*.geojson"))),
+        tuple(sorted(told)),
+        tuple(sorted({*made, *rules} - set(scenes.values()))),
+        tuple(sorted(scenes)),
         Path(workflow.main_snakefile),
         folder,
-        config=Path(os.path.relpath(config)) if config else None,
-        lock=Path("constraints.txt") if Path("constraints.txt").is_file() else None,
-        **{port.name: given[port.name] for port in stage("crate").of(Option) if port.name in given}
+        config=Path(os.path.relpath(used)) if used else None,
+        lock=lock if lock.is_file() else None,
+        **{port.name: config["crate"][port.name] for port in stage("crate").of(Option) if port.name in config["crate"]}
         | {"engine_version": version("snakemake")},
     )
 
 
-def _paths(outputs: Sequence[str]) -> list[Path]:
-    """What a job has made; a manifest stands for its folder."""
-    paths = [Path(one) for one in map(str, outputs)]
-    return [path.parent if path.name == MANIFEST else path for path in paths if path.exists()]
+def _told(dag: Any, results: Path) -> Records:
+    """The records of the workflow's jobs, and of the jobs that made what they read.
+
+    Snakemake knows nothing behind a search that it would make again, as after a change of the code.
+    """
+    jobs = [job for level in dag.toposorted() for job in level]
+    paths = {Path(path) for job in jobs for path in records(map(str, job.output))}
+    makers: dict[str, Path] = {}
+    for path in (one for place in PLACES for one in results.glob(place)):
+        makers |= {row["sha256"]: path for row in read_json(path)["outputs"] if row["sha256"]}
+    found: Records = {}
+    while paths:
+        new = {path: read_json(path) for path in paths - set(found)}
+        found |= new
+        needs = {row["sha256"] for record in new.values() for row in record["inputs"]}
+        # The items come one by one, from a folder that nobody names.
+        paths = {makers[one] for one in needs if one in makers} | _searches(results, new)
+        paths -= set(found)
+    return {path: record for path, record in found.items() if record["stage"] != "crate"}
+
+
+def _searches(results: Path, found: Records) -> set[Path]:
+    fetched = any(record["stage"] == "fetch" for record in found.values())
+    return {path for path in (results / "items.run.json",) if fetched and path.is_file()}
+
+
+def _made(record: Path, told: dict[str, Any]) -> list[Path]:
+    """What a job has made and its record lies beside."""
+    paths = [record.parent / row["name"] for row in told["outputs"] if row.get("beside", True)]
+    return [path for path in paths if path.exists()]
