@@ -9,7 +9,7 @@ from eopipe.config import check
 from eopipe.contract import Option, stage
 from eopipe.errors import BadInputError
 from eopipe.publish import read_json
-from eopipe.rules import records, rules_of
+from eopipe.rules import pinned, records, rules_of
 from eopipe.stages.crate import crate
 
 # What these make is named by its digest: there is much of it, or it is the crate itself.
@@ -29,7 +29,7 @@ def report(dag: Any, folder: Path) -> None:
     made = [path for record in told if told[record]["stage"] not in NAMED for path in _made(record, told[record])]
     scenes = {scene: path for path in made for scene in path.glob("*.geojson")}
     rules = [place] if (place := Path(rules_of(workflow.main_snakefile))).is_dir() else []
-    used, lock = next(iter(workflow.configfiles), None), Path("constraints.txt")
+    used = next(iter(workflow.configfiles), None)
     crate(
         tuple(sorted(told)),
         tuple(sorted({*made, *rules} - set(scenes.values()))),
@@ -37,7 +37,7 @@ def report(dag: Any, folder: Path) -> None:
         Path(workflow.main_snakefile),
         folder,
         config=Path(os.path.relpath(used)) if used else None,
-        lock=lock if lock.is_file() else None,
+        lock=next(iter(pinned(workflow.main_snakefile)), None),
         **{port.name: config["crate"][port.name] for port in stage("crate").of(Option) if port.name in config["crate"]}
         | {"engine_version": version("snakemake")},
     )
