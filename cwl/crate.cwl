@@ -157,7 +157,7 @@ inputs:
       type: array
       items: string
     label: coauthors
-    doc: other authors, each a name, or a name and an ORCID behind it
+    doc: 'other authors, each as: Name ORCID; Organization (but for the name, what is known)'
     default: []
     inputBinding:
       prefix: --coauthors

@@ -120,7 +120,7 @@ class Account:
             name=f"eopipe {job.stage}",
             description=summary(job.stage) if job.stage in STAGES else None,
             softwareVersion=version,
-            version=commit and f"commit {commit.rstrip('+')}{', with changed files' * commit.endswith('+')}",
+            identifier=commit and f"commit {commit.rstrip('+')}{', with changed files' * commit.endswith('+')}",
             url=source,
         )
         for name, release in sorted(job.record.software.items()):

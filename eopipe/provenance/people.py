@@ -35,7 +35,7 @@ def organization(graph: Graph, about: About) -> Entity | None:
     if not about.organization:
         return None
     address = f"https://ror.org/{_last(about.ror)}" if about.ror else None
-    return graph.add(address or local("organization"), "Organization", name=about.organization, url=address)
+    return graph.add(address or local("organization", about.organization), "Organization", name=about.organization, url=address)
 
 
 def author(graph: Graph, about: About) -> Entity:
@@ -49,19 +49,24 @@ def author(graph: Graph, about: About) -> Entity:
 
 
 def coauthors(graph: Graph, about: About) -> list[Entity]:
-    """The other persons, each a name with or without an ORCID behind it."""
+    """The other persons: each a name, maybe an ORCID, and behind a semicolon the organization."""
     found = []
     for one in about.coauthors:
-        name, orcid = _person(one)
+        name, orcid, of = _person(one)
         address = f"https://orcid.org/{orcid}" if orcid else None
-        found.append(graph.add(address or local("author", name), "Person", name=name, url=address))
+        own = of == about.organization
+        group = organization(graph, about if own else About("", "", "", organization=of))
+        told = {"name": name, "url": address, "affiliation": group}
+        found.append(graph.add(address or local("author", name), "Person", **told))
     return found
 
 
-def _person(text: str) -> tuple[str, str]:
-    name, _, last = text.strip().rpartition(" ")
+def _person(text: str) -> tuple[str, str, str]:
+    """Name, ORCID and organization."""
+    person, of = (part.strip() for part in (*text.split(";", 1), "")[:2])
+    name, _, last = person.rpartition(" ")
     known = re.fullmatch(ORCID, last)
-    return (name.strip(" ,("), known[1]) if known and name else (text.strip(), "")
+    return (name.strip(" ,("), known[1], of) if known and name else (person, "", of)
 
 
 def funders(graph: Graph, about: About) -> list[Entity]:

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
-from eopipe.provenance.secrets import hidden
+from eopipe.provenance.secrets import without_credentials, without_home, without_names
 
 ADDRESS = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]+://[^\s'\"<>]+")
 # A path begins where no word and no other slash comes before: 1/2, http://host and the dates ../2020-05-01 are none.
@@ -55,12 +55,12 @@ def scrub(text: str, words: Iterable[str] = ()) -> str:
 
 def private(text: str, words: Iterable[str] = ()) -> str:
     """A message of this process that can be shown: without paths, credentials, and names of host and user."""
-    return scrub(hidden(text, names=True), words)
+    return without_names(without_home(scrub(without_credentials(text), words)))
 
 
 def shown(text: str) -> str:
     """A message for the person who sits here: the paths stay, credentials and the home do not."""
-    return ADDRESS.sub(lambda found: address(found[0]), hidden(text))
+    return ADDRESS.sub(lambda found: address(found[0]), without_home(without_credentials(text)))
 
 
 def kept(value: Any) -> Any:
@@ -89,7 +89,7 @@ def settings(text: str) -> str:
         text = text.replace(value, PurePosixPath(value).name)
     for value in (v for v in values if "://" in v):
         text = text.replace(value, ADDRESS.sub(lambda found: address(found[0]), value))
-    return ABSOLUTE.sub(lambda found: PurePosixPath(found[0]).name or ".", hidden(text))
+    return ABSOLUTE.sub(lambda found: PurePosixPath(found[0]).name or ".", without_home(without_credentials(text)))
 
 
 def _strings(value: Any) -> set[str]:
@@ -103,7 +103,7 @@ def _from_here(path: str) -> str:
     if os.path.commonpath([path, here]) == "/":
         return PurePosixPath(path).name or "."
     near = os.path.relpath(path, here)
-    return near if hidden(near, names=True) == near else PurePosixPath(path).name
+    return near if without_names(near) == near else PurePosixPath(path).name
 
 
 def _odd_folders(words: Iterable[str]) -> set[str]:

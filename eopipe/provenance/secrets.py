@@ -17,13 +17,22 @@ SHORTEST = 6
 ANYBODY = ("root", "user", "admin", "ubuntu", "debian", "localhost", "host", "node")
 
 
-def hidden(text: str, *, names: bool = False) -> str:
-    """A text without the credentials of the environment and the home, and on request without host and user."""
+def without_credentials(text: str) -> str:
+    """A text without the values of the environment whose names say that they are secret."""
     for value in sorted(_credentials(), key=len, reverse=True):
         text = text.replace(value, "(secret)")
+    return text
+
+
+def without_home(text: str) -> str:
+    """A text whose paths do not tell where the home is."""
     home = str(Path.home())
-    text = text.replace(f"{home}/", "~/") if home != "/" else text
-    for name, word in _names() if names else ():
+    return text.replace(f"{home}/", "~/") if home != "/" else text
+
+
+def without_names(text: str) -> str:
+    """A text without the names of the host and the user, unless anybody may bear them."""
+    for name, word in _names():
         text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", word, text)
     return text
 

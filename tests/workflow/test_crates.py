@@ -120,7 +120,10 @@ def test_the_reporter_tells_of_a_run_that_failed(project: Project, cache: Path) 
     found = entities(crate)
     assert re.search(r"labels\.tif", found["#job/label"]["error"])
     assert found["#run"]["error"] == "failed: label"
-    assert issues(crate, cache, "RECOMMENDED") == []
+    wrong = issues(crate, cache, "RECOMMENDED")
+    assert [one.split(maxsplit=1)[1] for one in wrong] == ["./#job/label The Action SHOULD have a result"], (
+        "it has none"
+    )
     (project.folder / "mine").mkdir()
     (project.folder / "mine/thesis.txt").write_text("years")
     again = reported(project, "--report-eopipe-path", "mine")
