@@ -157,7 +157,7 @@ inputs:
       type: array
       items: string
     label: coauthors
-    doc: 'other authors, each as: Name ORCID; Organization (but for the name, what is known)'
+    doc: other authors, each as Name ORCID; Organization, the last two where known
     default: []
     inputBinding:
       prefix: --coauthors

@@ -35,7 +35,8 @@ def organization(graph: Graph, about: About) -> Entity | None:
     if not about.organization:
         return None
     address = f"https://ror.org/{_last(about.ror)}" if about.ror else None
-    return graph.add(address or local("organization", about.organization), "Organization", name=about.organization, url=address)
+    identifier = address or local("organization", about.organization)
+    return graph.add(identifier, "Organization", name=about.organization, url=address)
 
 
 def author(graph: Graph, about: About) -> Entity:

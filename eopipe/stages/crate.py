@@ -31,7 +31,9 @@ def crate(
     orcid: Annotated[str | None, Option("ORCID of the author", pattern=ORCID)] = None,
     organization: Annotated[str, Option("name of the organization of the author, and publisher")] = "",
     ror: Annotated[str | None, Option("ROR id of the organization", pattern=ROR)] = None,
-    coauthors: Annotated[tuple[str, ...], Option("other authors, each as: Name ORCID; Organization (but for the name, what is known)")] = (),
+    coauthors: Annotated[
+        tuple[str, ...], Option("other authors, each as Name ORCID; Organization, the last two where known")
+    ] = (),
     funding: Annotated[
         tuple[str, ...], Option("who paid, each a name or ROR address, with the grant behind a colon and a space")
     ] = (),
