@@ -4,6 +4,7 @@ CQ1 to CQ11 are those of https://www.researchobject.org/workflow-run-crate/requi
 """
 
 import json
+import warnings
 from datetime import timedelta
 from pathlib import Path
 
@@ -31,7 +32,10 @@ class Asked:
     def __init__(self, crate: Path) -> None:
         told = json.loads((crate / "ro-crate-metadata.json").read_text())
         told["@context"] = [context()["@context"], *told["@context"][1:]]
-        self.graph = Graph().parse(data=json.dumps(told), format="json-ld", publicID="https://crate.example/")
+        with warnings.catch_warnings():
+            # rdflib's own.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self.graph = Graph().parse(data=json.dumps(told), format="json-ld", publicID="https://crate.example/")
 
     def __call__(self, question: str) -> list[tuple[str, ...]]:
         rows = self.graph.query(f"{WORDS} SELECT DISTINCT {question}")
