@@ -165,6 +165,24 @@ inputs:
     doc: ROR id of the organization
     inputBinding:
       prefix: --ror
+  coauthors:
+    type:
+      type: array
+      items: string
+    label: coauthors
+    doc: other authors, each as Name ORCID; Organization, the last two where known
+    default: []
+    inputBinding:
+      prefix: --coauthors
+  funding:
+    type:
+      type: array
+      items: string
+    label: funding
+    doc: who paid, each a name or ROR address, with the grant behind a colon and a space
+    default: []
+    inputBinding:
+      prefix: --funding
 outputs:
   crate:
     type: Directory

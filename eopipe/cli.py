@@ -25,13 +25,15 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code."""
+    from eopipe.provenance.scrub import private, shown
+
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     logging.getLogger("eopipe").setLevel(logging.INFO)
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         return dispatch(words)
     except EopipeError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {shown(str(error))}", file=sys.stderr)
         return error.code
     except BrokenPipeError:
         # Who read the output has seen enough, as `head` does.
@@ -44,7 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if is_full(error):
             print(f"error: {no_space(Path.cwd())}", file=sys.stderr)
             return 6
-        traceback.print_exc()
+        # These lines are made to be sent to others.
+        print(private(traceback.format_exc()), end="", file=sys.stderr)
         print("error: this is a bug in eopipe; please report the lines above", file=sys.stderr)
         return 70
 
@@ -149,8 +152,9 @@ def run_stage(definition: Stage, words: Sequence[str]) -> int:
     start = now()
     try:
         definition.function(**values)
-    except EopipeError as error:
-        write_record(definition, values, [definition.name, *words], start, str(error))
+    except Exception as error:
+        told = str(error) if isinstance(error, EopipeError) else f"a bug in eopipe: {type(error).__name__}: {error}"
+        write_record(definition, values, [definition.name, *words], start, told)
         raise
     write_record(definition, values, [definition.name, *words], start)
     return 0

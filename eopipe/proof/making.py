@@ -9,6 +9,7 @@ from pathlib import Path
 from eopipe.errors import BY_CODE, EopipeError, IntegrityError
 from eopipe.provenance.jobs import Job
 from eopipe.provenance.record import record_path
+from eopipe.provenance.scrub import kept
 from eopipe.publish import MANIFEST, digest, read_json
 
 
@@ -17,7 +18,7 @@ def made_before(made: Iterable[Path], words: Sequence[str]) -> bool:
     places = list(made)
     record = record_path(places[0])
     told_ = read_json(record) if record.is_file() and all(place.exists() for place in places) else {}
-    return told_.get("status") == "completed" and told_.get("arguments") == ["eopipe", *words]
+    return told_.get("status") == "completed" and told_.get("arguments") == kept(["eopipe", *words])
 
 
 def execute(job: Job, words: Sequence[str], log: Path) -> None:

@@ -36,6 +36,7 @@ class Account:
     workflow: Entity
     lock: Entity | None
     stages: list[str] = field(default_factory=list)
+    tools: dict[str, list[dict[str, str]]] = field(default_factory=dict)
     makers: dict[str, tuple[str, str]] = field(default_factory=dict)
     actions: list[Entity] = field(default_factory=list)
     controls: list[Entity] = field(default_factory=list)
@@ -93,10 +94,8 @@ class Account:
         )
 
     def _place(self, job: Job) -> Entity:
-        place = job.record.place
-        name = f"{place.system} {place.machine}, {place.cores or 'unknown'} cores"
-        identifier = local("machine", place.system, place.machine, str(place.cores))
-        return self.graph.add(identifier, "Place", name=name)
+        name = job.record.place.name
+        return self.graph.add(local("machine", name), "Place", name=name)
 
     def _usage(self, job: Job) -> list[Entity]:
         found = []
@@ -108,20 +107,25 @@ class Account:
         return found
 
     def _tool(self, job: Job) -> Entity:
-        """The command of a stage, in the version that ran."""
-        version = job.record.version
+        """The command of a stage, in the version and commit that ran and with the libraries that it had."""
+        version, commit = job.record.version, job.record.software.get("git")
         source = f"{HOME}/blob/v{version}/eopipe/stages/{job.stage}.py"
+        alike = self.tools.setdefault(source, [])
+        if job.record.software not in alike:
+            alike.append(job.record.software)
+        number = alike.index(job.record.software) + 1
         tool = self.graph.add(
-            source,
+            f"{source}#{number}" if number > 1 else source,
             "SoftwareApplication",
             name=f"eopipe {job.stage}",
             description=summary(job.stage) if job.stage in STAGES else None,
             softwareVersion=version,
+            identifier=commit and f"commit {commit.rstrip('+')}{', with changed files' * commit.endswith('+')}",
             url=source,
         )
-        for name, number in sorted(job.record.software.items()):
+        for name, release in sorted(job.record.software.items()):
             if name in HOMES:
-                tool.append_to("softwareRequirements", self._library(name, number))
+                tool.append_to("softwareRequirements", self._library(name, release))
         self.workflow.append_to("hasPart", tool)
         return tool
 

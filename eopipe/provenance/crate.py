@@ -6,17 +6,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 from eopipe.provenance.actions import COMPLETED, FAILED, Account
-from eopipe.provenance.graph import WORKFLOW_CRATE, Entity, Graph, local
+from eopipe.provenance.graph import METADATA, WORKFLOW_CRATE, Entity, Graph, local
 from eopipe.provenance.holdings import Part, bring, bring_all, part, places
 from eopipe.provenance.jobs import Job, read_jobs
 from eopipe.provenance.parameters import Parameters, kind_of
-from eopipe.provenance.people import HOME, About, author, licence, organization
+from eopipe.provenance.people import HOME, About, author, coauthors, funders, licence, organization
 from eopipe.provenance.readme import readme
+from eopipe.provenance.scrub import settings
 from eopipe.provenance.sources import Source, cover, read_sources
 from eopipe.provenance.things import Things, media_type
 from eopipe.publish import MANIFEST
 
-METADATA, README, SCENES, CONFIG = "ro-crate-metadata.json", "README.md", "scenes", "config"
+README, SCENES, CONFIG = "README.md", "scenes", "config"
 WORKFLOW_TYPES = ["File", "SoftwareSourceCode", "ComputationalWorkflow", "HowTo"]
 WORKFLOW_PROFILE = "https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE"
 PIP_FORMAT = "https://pip.pypa.io/en/stable/reference/requirements-file-format/"
@@ -93,6 +94,9 @@ def _fill(draft: Path, sources: Sources, jobs: Sequence[Job]) -> list[Part]:
     placed = places(sources.payload, jobs, {METADATA, README, MANIFEST, SCENES, CONFIG, *fixed})
     for path, source in fixed.items():
         bring(source, draft / path, link=False)
+    if sources.config:
+        copy = draft / CONFIG / sources.config.name
+        copy.write_text(settings(copy.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")
     for path, source in placed.items():
         bring(source, draft / path)
     bring_all(sources.scenes, draft / SCENES)
@@ -199,7 +203,8 @@ def _root(graph: Graph, about: About, account: Account, run: Entity, scenes: Seq
         "name": about.title,
         "description": about.description,
         "license": licence(graph, about.license),
-        "author": account.agent,
+        "author": [account.agent, *coauthors(graph, about)],
+        "funder": funders(graph, about),
         "publisher": organization(graph, about) or account.agent,
         # The clock of this job would make two crates of one run differ.
         "datePublished": run["endTime"],
@@ -208,4 +213,5 @@ def _root(graph: Graph, about: About, account: Account, run: Entity, scenes: Seq
         "isBasedOn": [scene.entity for scene in scenes],
     }
     for key, value in (told | cover(graph, scenes)).items():
-        graph.root[key] = value
+        if value:
+            graph.root[key] = value

@@ -1,6 +1,7 @@
 """The jobs of a run, read from their run records: in the order of the stages, each with a name of its own."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,15 @@ class Place(BaseModel):
     machine: str
     cores: int | None
     job: str
+    processor: str = ""
+    accelerators: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The class of machine in words."""
+        cards = [f"{many} x {card}" for card, many in sorted(Counter(self.accelerators).items())]
+        words = [f"{self.system} {self.machine}", self.processor, f"{self.cores or 'unknown'} cores", *cards]
+        return ", ".join(filter(None, words))
 
 
 class Record(BaseModel):

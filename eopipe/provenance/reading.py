@@ -11,8 +11,7 @@ from urllib.parse import unquote
 from eopipe.contract import STAGES, Input, Output, stage
 from eopipe.errors import BadInputError
 from eopipe.provenance.actions import FAILED, HOMES
-from eopipe.provenance.crate import METADATA
-from eopipe.provenance.graph import CRATE_VERSION
+from eopipe.provenance.graph import CRATE_VERSION, METADATA
 from eopipe.provenance.jobs import Data, Job, Place, Record
 from eopipe.provenance.people import HOME
 from eopipe.publish import read_json

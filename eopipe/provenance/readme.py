@@ -18,9 +18,10 @@ again: the command lines of all jobs are in the metadata, and `eopipe rerun .` r
 
 def readme(about: About, parts: Sequence[Part], jobs: Sequence[Job], sources: Sequence[Source]) -> str:
     """What the crate holds, where it comes from and how to check it, as Markdown."""
-    people = ", ".join(filter(None, (about.author, about.organization)))
+    people = ", ".join(filter(None, (*about.people, about.organization)))
     lines = [f"# {about.title}", "", about.description, ""]
     lines += [f"By {people}. Licence: {about.license}." if people else f"Licence: {about.license}.", ""]
+    lines += [f"Funded by {'; '.join(about.funding)}.", ""] if about.funding else []
     lines += ["## What is inside", "", "| name | files | bytes |", "|---|---:|---:|"]
     lines += [f"| `{part.path}` | {part.content.files} | {part.content.bytes} |" for part in parts]
     lines += ["", "`ro-crate-metadata.json` tells what every job did, with which settings, from what to what.", ""]

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from eopipe import __version__
-from eopipe.provenance.crate import METADATA, PROFILES, WORKFLOW_PROFILE, WORKFLOW_TYPES
-from eopipe.provenance.graph import WORKFLOW_CRATE, Entity, Graph
+from eopipe.provenance.crate import PROFILES, WORKFLOW_PROFILE, WORKFLOW_TYPES
+from eopipe.provenance.graph import METADATA, WORKFLOW_CRATE, Entity, Graph
 from eopipe.provenance.people import HOME, licence
 from eopipe.provenance.things import media_type
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from crowd import crowd
 from hypothesis import given
 from hypothesis import strategies as st
 from offline_rocrate import issues, seed
@@ -440,6 +441,52 @@ def test_a_folder_that_no_stage_published_comes_with_a_manifest(project: Project
     assert not (tmp_path / "rules/manifest.json").exists()
 
 
+def test_a_thousand_scenes_stay_below_ten_megabytes(tmp_path: Path) -> None:
+    metadata = crowd(tmp_path / "run", 100).crate(tmp_path / "crate") / "ro-crate-metadata.json"
+    assert len(of_type(entities(metadata.parent), "ControlAction")) == 202
+    # Every scene adds the same.
+    assert 10 * metadata.stat().st_size < 10e6
+
+
+def test_jobs_that_ran_with_other_code_or_packages_have_tools_of_their_own(project: Project, tmp_path: Path) -> None:
+    paths = [tmp_path / path.name for path in project.records]
+    for path, source in zip(paths, project.records, strict=True):
+        record = read_json(source)
+        changed = path.name == "A.zarr.run.json"
+        record["software"] |= {"git": "a" * 40 + ("+" if changed else ""), "numpy": "1.0" if changed else "2.0"}
+        record["place"] |= {"job": "pbs:12", "processor": "EPYC", "accelerators": ["H200", "H200"], "cores": 64}
+        write_json(path, record)
+    found = entities(project.crate(tmp_path / "crate", records=paths))
+    tools = {name: found[ids(found[f"#job/preprocess/{name}"]["instrument"])[0]] for name in "AB"}
+    assert tools["A"]["identifier"] == f"commit {'a' * 40}, with changed files"
+    assert tools["B"]["identifier"] == f"commit {'a' * 40}"
+    numpy = {name: [i for i in ids(tool["softwareRequirements"]) if "numpy" in i] for name, tool in tools.items()}
+    assert numpy == {"A": ["https://numpy.org/#1.0"], "B": ["https://numpy.org/#2.0"]}
+    place = found[ids(found["#job/preprocess/A"]["location"])[0]]
+    assert (place["name"].split(", ", 1)[1], found["#job/preprocess/A"]["identifier"]) == (
+        "EPYC, 64 cores, 2 x H200",
+        "pbs:12",
+    )
+
+
+def test_all_authors_and_who_paid_are_told(project: Project, tmp_path: Path, cache: Path) -> None:
+    others = ("--coauthors", "Mary Ward; Lab", "Grace Hopper 0000-0002-1694-233X; Navy", "--organization", "Lab")
+    paid = ("--funding", "https://ror.org/03wd9za21: 4000/26", "A foundation", "https://ror.org/03wd9za21: 77")
+    made = project.crate(tmp_path / "crate", "--author", "Ada Lovelace", *others, *paid)
+    found = entities(made)
+    names = [found[one]["name"] for one in ids(found["./"]["author"])]
+    assert names == ["Ada Lovelace", "Mary Ward", "Grace Hopper"]
+    assert ids(found["./"]["author"])[2] == "https://orcid.org/0000-0002-1694-233X"
+    assert ids(found["./"]["funder"]) == ["https://ror.org/03wd9za21", "#funder/A%20foundation"]
+    assert found["https://ror.org/03wd9za21"]["description"] == "Grant 4000/26, 77."
+    assert "By Ada Lovelace, Mary Ward, Grace Hopper, Lab." in (made / "README.md").read_text()
+    assert found[ids(found["https://orcid.org/0000-0002-1694-233X"]["affiliation"])[0]]["name"] == "Navy"
+    wrong = issues(made, cache, "RECOMMENDED")
+    assert {one.split(maxsplit=2)[2] for one in wrong} == {"The organization SHOULD have a URL."}, (
+        "names alone have none"
+    )
+
+
 # What is wrong
 
 
@@ -463,3 +510,10 @@ def test_a_wrong_name_is_refused_before_anything_is_written(
     project: Project, tmp_path: Path, flag: str, word: str
 ) -> None:
     assert not project.crate(tmp_path / "crate", flag, word, code=2).exists()
+
+
+def test_a_folder_of_somebody_is_never_replaced_by_a_crate(project: Project, tmp_path: Path, run: Run) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/thesis.txt").write_text("years")
+    project.crate(tmp_path / "mine", code=2)
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]

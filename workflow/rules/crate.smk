@@ -52,7 +52,7 @@ rule crate:
             eo.rules_of(SNAKEFILE),
         ],
         crate=subpath(output.root, parent=True),
-        more=eo.about_run(workflow.configfiles),
+        more=eo.about_run(workflow.configfiles, SNAKEFILE),
         options=options("crate"),
         revision=eo.revision("crate"),
     shell:
