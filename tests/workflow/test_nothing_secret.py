@@ -42,8 +42,8 @@ def telling(project: Project) -> dict[str, list[str]]:
     words += [host] if len(host) > 3 and host not in ANYBODY else []
     found = {}
     for path in sorted(project.folder.rglob("*")):
-        # The catalog and the scratch of the training, which knows who holds it, are no results.
-        if path.is_file() and path.relative_to(project.folder).parts[0] not in ("sample", "state"):
+        # The catalog is no result.
+        if path.is_file() and path.relative_to(project.folder).parts[0] != "sample":
             text = path.read_bytes().decode(errors="replace")
             if told := [word for word in words if word in text]:
                 found[str(path.relative_to(project.folder))] = told
