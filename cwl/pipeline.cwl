@@ -53,6 +53,7 @@ inputs:
   with_onnx: {type: boolean, label: with ONNX, doc: make the model as ONNX too, default: true}
   with_report: {type: boolean, label: with report, doc: make the page and the cards too, default: true}
   with_crate: {type: boolean, label: with crate, doc: make the Provenance Run Crate too, default: true}
+  lock: {type: "File?", label: lock, doc: "pinned versions of the software, for the crate", format: iana:text/plain}
   workflow:
     type: File
     label: workflow
@@ -276,6 +277,7 @@ steps:
         pickValue: all_non_null
       scenes: search/items_each
       workflow: workflow
+      lock: lock
       engine: {default: cwl}
       title: title
     out: [crate]

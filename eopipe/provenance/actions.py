@@ -25,6 +25,15 @@ HOMES = {
 }
 
 
+def commit_words(commit: str) -> str:
+    """A commit as a record keeps it, in words.
+
+    >>> commit_words("1a2b+")
+    'commit 1a2b, with changed files'
+    """
+    return f"commit {commit.rstrip('+')}{', with changed files' * commit.endswith('+')}" if commit else ""
+
+
 @dataclass
 class Account:
     """Everything that tells what was done, as it grows; `makers` are the parameters that things came out of."""
@@ -108,7 +117,7 @@ class Account:
 
     def _tool(self, job: Job) -> Entity:
         """The command of a stage, in the version and commit that ran and with the libraries that it had."""
-        version, commit = job.record.version, job.record.software.get("git")
+        version, commit = job.record.version, job.record.software.get("git", "")
         source = f"{HOME}/blob/v{version}/eopipe/stages/{job.stage}.py"
         alike = self.tools.setdefault(source, [])
         if job.record.software not in alike:
@@ -120,7 +129,7 @@ class Account:
             name=f"eopipe {job.stage}",
             description=summary(job.stage) if job.stage in STAGES else None,
             softwareVersion=version,
-            identifier=commit and f"commit {commit.rstrip('+')}{', with changed files' * commit.endswith('+')}",
+            identifier=commit_words(commit),
             url=source,
         )
         for name, release in sorted(job.record.software.items()):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from eopipe.provenance.actions import COMPLETED, FAILED, Account
+from eopipe.provenance.actions import COMPLETED, FAILED, Account, commit_words
 from eopipe.provenance.graph import METADATA, WORKFLOW_CRATE, Entity, Graph, local
 from eopipe.provenance.holdings import Part, bring, bring_all, part, places
 from eopipe.provenance.jobs import Job, read_jobs
@@ -69,16 +69,16 @@ def build(draft: Path, sources: Sources, about: About, engine: Engine) -> None:
     graph = Graph()
     things = Things(graph, parts)
     workflow = _workflow(graph, draft / sources.workflow.name, engine, jobs)
-    lock = _extra(graph, draft, sources.lock, "", _pip(graph)) if sources.lock else None
+    lock = _extra(graph, draft, sources.lock, "", conformsTo=_pip(graph)) if sources.lock else None
     parameters = Parameters(graph, things, jobs)
     account = Account(graph, things, parameters, author(graph, about), workflow, lock)
     account.tell(jobs)
     if sources.config:
-        config = _extra(graph, draft, sources.config, f"{CONFIG}/")
+        config = _extra(graph, draft, sources.config, f"{CONFIG}/", version=_commits(jobs))
         workflow.append_to("input", parameters.tie("workflow-in", "config", config, "File"))
         account.given.append(config)
     run = _run(account, parts, jobs)
-    _organize(account, run, engine)
+    _organize(account, run, engine, jobs)
     scenes = read_sources(graph, sources.scenes, SCENES)
     _root(graph, about, account, run, scenes)
     graph.add_file(README, name="What this crate is", encodingFormat="text/markdown", about=graph.root)
@@ -108,10 +108,15 @@ def _file_facts(path: Path, place: str) -> dict[str, Any]:
     return {"contentSize": str(content.bytes), "sha256": content.sha256, "encodingFormat": media_type(place)}
 
 
-def _extra(graph: Graph, draft: Path, source: Path, folder: str, form: Entity | None = None) -> Entity:
+def _extra(graph: Graph, draft: Path, source: Path, folder: str, **told: Any) -> Entity:
     path = f"{folder}{source.name}"
-    name = "pinned software environment" if form else "configuration of the run"
-    return graph.add_file(path, name=name, conformsTo=form, **_file_facts(draft / path, path))
+    name = "pinned software environment" if "conformsTo" in told else "configuration of the run"
+    return graph.add_file(path, name=name, **told, **_file_facts(draft / path, path))
+
+
+def _commits(jobs: Sequence[Job]) -> str:
+    """The commits of the project that the config lies in, where that is a checkout of its own."""
+    return ", ".join(sorted({commit_words(job.record.project) for job in jobs} - {""}))
 
 
 def _pip(graph: Graph) -> Entity:
@@ -172,15 +177,16 @@ def _when(jobs: Sequence[Job]) -> dict[str, Any]:
     return {"startTime": start, "endTime": end, "actionStatus": status}
 
 
-def _organize(account: Account, run: Entity, engine: Engine) -> None:
+def _organize(account: Account, run: Entity, engine: Engine, jobs: Sequence[Job]) -> None:
     """What the engine did: it started every job."""
     graph = account.graph
+    seen = sorted({job.record.engine for job in jobs} - {""})
     tool = graph.add(
         engine.home,
         "SoftwareApplication",
         name=engine.title,
         description="Workflow engine",
-        softwareVersion=engine.version or "not recorded",
+        softwareVersion=engine.version or ", ".join(seen) or "not recorded",
         url=engine.home,
     )
     times = {key: run[key] for key in ("startTime", "endTime", "actionStatus")}

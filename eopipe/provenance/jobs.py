@@ -73,6 +73,8 @@ class Record(BaseModel):
     usage: dict[str, float]
     place: Place
     software: dict[str, str]
+    project: str = ""
+    engine: str = ""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from typing import Any
 
 from eopipe import __version__
 from eopipe.contract import Input, Output, Port, Stage, is_path
+from eopipe.provenance.engine import engine
 from eopipe.provenance.scrub import kept, private
 from eopipe.publish import digest, publish, size, write_json
 
@@ -24,6 +25,7 @@ from eopipe.publish import digest, publish, size, write_json
 SCHEDULERS = {"slurm": "SLURM_JOB_ID", "pbs": "PBS_JOBID", "lsf": "LSB_JOBID"}
 GPUS = Path("/proc/driver/nvidia/gpus")
 PACKAGES = ("numpy", "rasterio", "torch", "zarr")
+CODE = Path(__file__).resolve().parents[2]
 
 
 def record_path(output: Path) -> Path:
@@ -53,6 +55,8 @@ def write_record(stage: Stage, values: dict[str, Any], words: list[str], start: 
         "usage": _usage(),
         "place": _place(),
         "software": _software(),
+        "project": _project(),
+        "engine": engine(),
     }
     with publish(record_path(values[outputs[0].name])) as draft:
         write_json(draft, record)
@@ -132,10 +136,20 @@ def _software() -> dict[str, str]:
     return found
 
 
-def commit() -> str:
-    """The commit of the working folder, with + when files are changed; empty outside a checkout."""
-    command = ["git", "describe", "--always", "--abbrev=40", "--dirty=+", "--exclude=*"]
+def _project() -> str:
+    """The commit of the checkout that the job ran in, unless it is the code's own."""
+    here = Path.cwd()
+    near = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), CODE)
+    return commit(near) if near != CODE else ""
+
+
+def commit(checkout: Path = CODE) -> str:
+    """The commit of a checkout, that of eopipe if not given, with + when files are changed; empty where it is none."""
+    if not (checkout / ".git").exists():
+        return ""
+    # Many jobs look at once, and none may wait for the index.
+    command = ["git", "--no-optional-locks", "describe", "--always", "--abbrev=40", "--dirty=+", "--exclude=*"]
     with suppress(OSError, subprocess.TimeoutExpired):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+        done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=10, check=False)
         return done.stdout.strip()
     return ""

@@ -110,6 +110,7 @@ def job(folder: Path, **changes: object) -> Path:
     told = yaml.safe_load((ROOT / "cwl/pipeline.yml").read_text())
     told["catalog"] = {"class": "Directory", "path": str(ROOT / "sample")}
     told["source"] = {"class": "File", "path": str(ROOT / "sample/tree_cover_density_2018.tif")}
+    told["lock"]["path"] = str(ROOT / "constraints.txt")
     (folder / "job.yml").write_text(yaml.safe_dump(told | SMALL | {"ids": SCENES} | changes))
     return folder / "job.yml"
 

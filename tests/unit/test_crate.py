@@ -454,12 +454,15 @@ def test_jobs_that_ran_with_other_code_or_packages_have_tools_of_their_own(proje
         record = read_json(source)
         changed = path.name == "A.zarr.run.json"
         record["software"] |= {"git": "a" * 40 + ("+" if changed else ""), "numpy": "1.0" if changed else "2.0"}
+        record["project"] = "b" * 40 + ("+" if changed else "")
         record["place"] |= {"job": "pbs:12", "processor": "EPYC", "accelerators": ["H200", "H200"], "cores": 64}
         write_json(path, record)
     found = entities(project.crate(tmp_path / "crate", records=paths))
     tools = {name: found[ids(found[f"#job/preprocess/{name}"]["instrument"])[0]] for name in "AB"}
     assert tools["A"]["identifier"] == f"commit {'a' * 40}, with changed files"
     assert tools["B"]["identifier"] == f"commit {'a' * 40}"
+    projects = f"commit {'b' * 40}, commit {'b' * 40}, with changed files"
+    assert found["config/config.yaml"]["version"] == projects
     numpy = {name: [i for i in ids(tool["softwareRequirements"]) if "numpy" in i] for name, tool in tools.items()}
     assert numpy == {"A": ["https://numpy.org/#1.0"], "B": ["https://numpy.org/#2.0"]}
     place = found[ids(found["#job/preprocess/A"]["location"])[0]]
