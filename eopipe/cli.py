@@ -145,9 +145,11 @@ def run_stage(definition: Stage, words: Sequence[str]) -> int:
     """Run a stage and write its run record, also when it fails."""
     from eopipe.clusters.cancelled import refuse_cancelled
     from eopipe.provenance.record import now, write_record
+    from eopipe.provenance.targets import refuse_others
 
     values = parse(definition, words)
     refuse_cancelled()
+    refuse_others(definition, values)
     check_inputs(definition, values)
     start = now()
     try:
