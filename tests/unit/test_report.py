@@ -24,7 +24,7 @@ from scenery import cut_into
 from eopipe.catalogs.writing import Scope
 from eopipe.cli import main
 from eopipe.layout import Layout
-from eopipe.models.mlm import to_item
+from eopipe.models.mlm import to_card, to_item
 from eopipe.publish import read_json, write_json
 from eopipe.store import add_array, new_store
 from eopipe.training.metrics import confusion, scores
@@ -466,7 +466,8 @@ def test_the_model_card_tells_what_nobody_stated_and_what_was_not_measured(run_:
     assert "Not measured." in model
     assert "No interval could be made" in model, "these scores came without"
     assert "Licence of the scenes: https://example.org/licence" in model
-    assert read_json(run_.ports["model"][0] / "model.json")["classes"][1] in model
+    item = run_.ports["model"][0] / "model.json"
+    assert to_card(read_json(item), item)["classes"][1] in model
     assert "Copernicus 2020" in model
     assert "| S2 | 2020-06-02 |" in data
     assert "Not measured." in Tags(page).text, "the cards are in the page too"
