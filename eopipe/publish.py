@@ -136,10 +136,11 @@ def _rename(draft: Path, target: Path, room: Path) -> None:
     _sync(target.parent)
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON so that the same value gives the same bytes."""
-    text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
-    path.write_text(text, encoding="utf-8", newline="\n")
+def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
+    """Write JSON so that the same value gives the same bytes; without indent on one line."""
+    between = None if indent else (",", ":")
+    text = json.dumps(value, indent=indent, separators=between, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    path.write_text(text + "\n", encoding="utf-8", newline="\n")
 
 
 def read_json(path: Path) -> Any:

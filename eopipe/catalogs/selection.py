@@ -32,7 +32,7 @@ class Selection:
         rows = []
         for item in self.items:
             name = scene_name(item["id"])
-            write_json(folder / f"{name}.geojson", item)
+            write_json(folder / f"{name}.geojson", item, indent=None)
             day = solar_day(item, self.best.geometry).isoformat()
             code = sha256(folder / f"{name}.geojson")
             cloud = cloud_cover(item)

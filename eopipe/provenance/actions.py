@@ -11,11 +11,8 @@ from eopipe.provenance.people import HOME
 from eopipe.provenance.things import Things
 
 COMPLETED, FAILED = "http://schema.org/CompletedActionStatus", "http://schema.org/FailedActionStatus"
-# What a run record measures: its meaning and unit.
-USAGE = {
-    "cpu_s": ("processor time of the job and its processes", "https://qudt.org/vocab/unit/SEC"),
-    "max_rss_mb": ("most memory that one process held", "https://qudt.org/vocab/unit/MebiBYTE"),
-}
+# What a run record measures, and its unit: processor time of the job and its processes, most memory of one process.
+USAGE = {"cpu_s": "https://qudt.org/vocab/unit/SEC", "max_rss_mb": "https://qudt.org/vocab/unit/MebiBYTE"}
 HOMES = {
     "python": "https://www.python.org/",
     "numpy": "https://numpy.org/",
@@ -107,12 +104,11 @@ class Account:
         return self.graph.add(local("machine", name), "Place", name=name)
 
     def _usage(self, job: Job) -> list[Entity]:
+        """What the job used; jobs with the same figure share it."""
         found = []
         for name, value in sorted(job.record.usage.items()):
-            description, unit = USAGE.get(name, (name, None))
-            identifier = local("usage", job.stage, job.label, name)
-            words = {"propertyID": f"{HOME}#{name}", "unitCode": unit, "value": value}
-            found.append(self.graph.add(identifier, "PropertyValue", name=name, description=description, **words))
+            words = {"propertyID": f"{HOME}#{name}", "unitCode": USAGE.get(name), "value": value}
+            found.append(self.graph.add(local("usage", name, str(value)), "PropertyValue", name=name, **words))
         return found
 
     def _tool(self, job: Job) -> Entity:

@@ -200,7 +200,8 @@ def _organize(account: Account, run: Entity, engine: Engine, jobs: Sequence[Job]
         result=run,
         **times,
     )
-    graph.root["mentions"] = [run, *account.actions, *account.controls, action]
+    # The engine's action leads to what it controlled.
+    graph.root["mentions"] = [run, *account.actions, action]
 
 
 def _root(graph: Graph, about: About, account: Account, run: Entity, scenes: Sequence[Source]) -> None:

@@ -11,8 +11,9 @@ from eopipe.provenance.sources import Source
 CHECK = """## Check it
 
 `eopipe verify .` compares every file with its checksum; `rocrate-validator validate -p provenance-run-crate .` checks
-the metadata. What the metadata name by `#sha256/…` is not in the crate. It can be recognised by that checksum, or made
-again: the command lines of all jobs are in the metadata, and `eopipe rerun .` runs them and compares every checksum.
+the metadata. What the metadata name by `#sha256/…` is not in the crate. It can be recognised by its `sha256`, or made
+again: `eopipe rerun .` runs all jobs with their settings and compares every checksum. The `sha256` of a folder is that
+of its `manifest.json`, which lists its files.
 """
 
 

@@ -5,6 +5,9 @@ from typing import Annotated, Literal
 
 from eopipe.contract import Input, Knob, Option, Output
 
+# 2: a frozen item is one line.
+REVISION = 2
+
 
 def search(
     items: Annotated[
