@@ -49,8 +49,13 @@ def scrub(text: str, words: Iterable[str] = ()) -> str:
     for folder in sorted(_odd_folders(words), key=len, reverse=True):
         text = text.replace(f"{folder}/", "")
     text = ADDRESS.sub(lambda found: address(found[0]), text)
-    # Libraries tell of an address without its host: the path, and what lets somebody in behind it.
-    return OUTSIDE.sub(lambda found: PurePosixPath(found[0].partition("?")[0]).name or ".", text)
+    return OUTSIDE.sub(lambda found: _name(found[0]), text)
+
+
+def _name(path: str) -> str:
+    """The last name of a path; libraries tell addresses as the path and, behind ?, what lets somebody in."""
+    place, query, _ = path.partition("?")
+    return "." if query and place.endswith("/") else PurePosixPath(place).name or "."
 
 
 def private(text: str, words: Iterable[str] = ()) -> str:
@@ -110,7 +115,7 @@ def _odd_folders(words: Iterable[str]) -> set[str]:
     """The folders that absolute paths of a command lie in and that the pattern would cut in two."""
     values = [word.partition("=")[2] if word.startswith("--") else word for word in words]
     folders = {str(p) for value in values if value.startswith("/") for p in PurePosixPath(value).parents}
-    return {folder for folder in folders if not OUTSIDE.fullmatch(folder)}
+    return {folder for folder in folders if "?" in folder or not OUTSIDE.fullmatch(folder)}
 
 
 def address(text: str) -> str:

@@ -26,6 +26,15 @@ def slurm() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def went_on(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, platforms.Run]:
+    """The folder in which cwltool was killed and started again with its cache, and what that made."""
+    folder = tmp_path_factory.mktemp("killed")
+    engine = platforms.cached(**platforms.BARE)
+    engine.killed(folder)
+    return folder, engine.run(folder)
+
+
+@pytest.fixture(scope="session")
 def by(tmp_path_factory: pytest.TempPathFactory) -> Made:
     """The run of an engine, which is made when it is first asked for."""
     runs: dict[str, platforms.Run] = {}

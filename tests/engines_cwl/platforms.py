@@ -1,7 +1,9 @@
 """The engines that run the sample: each a command line of its own, in its own environment and folder."""
 
 import hashlib
+import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -18,6 +20,8 @@ from eopipe.contract import STAGES
 ROOMS = ROOT / ".venv/engines"
 SCENES = [f"S2_ROMANIA_{day}" for day in (DAYS[0], DAYS[2], DAYS[3])]
 SMALL = {"epochs": 2, "batch": 8, "width": 4}
+# What no digest is compared of, and no plain run leaves out.
+BARE = {"with_onnx": False, "with_report": False, "with_crate": False}
 CWL = ROOT / "cwl/pipeline.cwl"
 # What is compared: of Snakemake's folder, of a folder of CWL outputs.
 PAYLOAD = {
@@ -40,13 +44,15 @@ class Run:
 
 @dataclass(frozen=True)
 class Engine:
-    """How an engine is called in a folder, where its commands lie, and where it leaves what it made."""
+    """How an engine is called in a folder, where its commands lie, where it leaves what it made, when it trains."""
 
     name: str
     command: Callable[[Path], list[str]]
     told: tuple[str, ...]
     room: str = ""
     made: str = "out"
+    # What it tells when it begins to train.
+    trains: str = ""
 
     def path(self, folder: Path) -> str:
         """Eopipe of the checkout under test, since engines hand down a PATH and little else; then its own commands."""
@@ -64,6 +70,17 @@ class Engine:
             return subprocess.Popen(
                 words, cwd=folder, env=place, stdout=log, stderr=log, text=True, start_new_session=True
             )
+
+    def killed(self, folder: Path) -> None:
+        """Begin, and end it with all that it started when it begins to train."""
+        process = self.start(folder)
+        until = time.monotonic() + 300
+        while not re.search(self.trains, (folder / "engine.log").read_text()):
+            assert process.poll() is None, (folder / "engine.log").read_text()[-4000:]
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(60)
 
     def run(self, folder: Path) -> Run:
         """Run the sample to its end."""
@@ -122,19 +139,22 @@ def _snakemake(folder: Path) -> list[str]:
     return project.command()
 
 
-def _cwltool(folder: Path, *more: str) -> list[str]:
-    return ["cwltool", *more, "--outdir", "out", str(CWL), str(job(folder))]
+def cached(**changes: object) -> Engine:
+    """Cwltool that keeps what each step made, with a changed job."""
+    words = ["cwltool", "--cachedir", "cache", "--outdir", "out", str(CWL)]
+    return replace(CWLTOOL, command=lambda folder: [*words, str(job(folder, **changes))])
 
 
-def toil(folder: Path, *more: str) -> list[str]:
+def toil(folder: Path, *more: str, **changes: object) -> list[str]:
     """Toil with its job store in the folder."""
     places = ["--jobStore", str(folder / "jobs"), "--workDir", str(folder), "--coordinationDir", str(folder)]
-    return ["toil-cwl-runner", *places, *more, "--outdir", "out", str(CWL), str(job(folder))]
+    return ["toil-cwl-runner", *places, *more, "--outdir", "out", str(CWL), str(job(folder, **changes))]
 
 
-def _streamflow(folder: Path) -> list[str]:
+def streamflow(folder: Path, **changes: object) -> list[str]:
+    """StreamFlow without containers."""
     plain = {"step": "/", "deployment": {"type": "none", "config": {}}}
-    config = {"file": str(CWL), "settings": str(job(folder)), "docker": [plain]}
+    config = {"file": str(CWL), "settings": str(job(folder, **changes)), "docker": [plain]}
     told = {"version": "v1.0", "workflows": {"eopipe": {"type": "cwl", "config": config}}}
     (folder / "streamflow.yml").write_text(yaml.safe_dump(told))
     return ["streamflow", "run", "--name", "eopipe", "--outdir", "out", "streamflow.yml"]
@@ -153,8 +173,12 @@ def _toil_slurm(folder: Path) -> list[str]:
 
 SLURM = ("--batchSystem", "slurm", "--statePollingWait", "1", "--slurmTime", "00:30:00")
 SNAKEMAKE = Engine("Snakemake", _snakemake, (sys.executable, "-m", "snakemake", "--version"), made="results")
-CWLTOOL = Engine("cwltool", _cwltool, ("cwltool", "--version"))
-CACHED = replace(CWLTOOL, command=lambda folder: _cwltool(folder, "--cachedir", "cache"))
-TOIL = Engine("Toil", toil, ("toil-cwl-runner", "--version"), "toil")
+CWLTOOL = Engine(
+    "cwltool",
+    lambda folder: ["cwltool", "--outdir", "out", str(CWL), str(job(folder))],
+    ("cwltool", "--version"),
+    trains=r"\[job train\]",
+)
+TOIL = Engine("Toil", toil, ("toil-cwl-runner", "--version"), "toil", trains=r"Issued job .*train\.cwl")
 TOIL_SLURM = Engine("Toil on Slurm", _toil_slurm, ("toil-cwl-runner", "--version"), "toil")
-STREAMFLOW = Engine("StreamFlow", _streamflow, ("streamflow", "version"), "streamflow")
+STREAMFLOW = Engine("StreamFlow", streamflow, ("streamflow", "version"), "streamflow", trains=r"EXECUTING.*/train")

@@ -3,11 +3,10 @@
 import os
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from platforms import CWLTOOL, PAYLOAD, SNAKEMAKE, STREAMFLOW, TOIL, TOIL_SLURM, Engine, Run, job
+from platforms import BARE, CWLTOOL, PAYLOAD, SNAKEMAKE, STREAMFLOW, TOIL, TOIL_SLURM, Engine, Run, cached
 from projects import ROOT
 
 Made = Callable[[Engine], Run]
@@ -47,17 +46,14 @@ def test_the_table_of_engines_is_of_these_engines_and_versions(by: Made) -> None
     assert [len(set(column)) for column in columns] == [1] * len(PAYLOAD)
 
 
-def test_folds_come_beside_the_same_model_and_what_is_not_wanted_is_not_there(by: Made, tmp_path: Path) -> None:
-    changes = {"folds": 3, "fold": [0, 2], "with_onnx": False, "with_report": False, "with_crate": False}
-
-    def command(folder: Path) -> list[str]:
-        words = CWLTOOL.command(folder)
-        job(folder, **changes)
-        return words
-
-    assert replace(CWLTOOL, command=command).run(tmp_path).digests == by(SNAKEMAKE).digests
-    made = {path.name for path in (tmp_path / "out").iterdir()}
+def test_folds_come_beside_the_same_model_and_what_is_not_wanted_is_not_there(
+    by: Made, went_on: tuple[Path, Run]
+) -> None:
+    folder, _ = went_on
+    # The steps that are no folds are in its cache.
+    assert cached(folds=3, fold=[0, 2], **BARE).run(folder).digests == by(SNAKEMAKE).digests
+    made = {path.name for path in (folder / "out").iterdir()}
     assert {"model-fold-0", "model-fold-2", "metrics-fold-0.json", "metrics-fold-2.json"} <= made
     assert not made & {"model-fold-1", "model.onnx", "report.html", "crate"}
-    scores = [(tmp_path / f"out/metrics{end}.json").read_bytes() for end in ("", "-fold-0", "-fold-2")]
+    scores = [(folder / f"out/metrics{end}.json").read_bytes() for end in ("", "-fold-0", "-fold-2")]
     assert len(set(scores)) == len(scores)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from crowd import crowd
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from offline_rocrate import issues, seed
 from scenery import Catalog, Run, cut_into, write_raster
@@ -332,6 +332,8 @@ def test_no_path_user_or_secret_leaves_the_machine(project: Project, crate: Path
 PART = st.text(st.characters(codec="utf-8", exclude_characters="/\0", exclude_categories=("Cc", "Cs")), min_size=1)
 
 
+@example(["?", "0"], False)
+@example(["home", "?"], True)
 @given(st.lists(PART.filter(lambda part: part not in (".", "..")), min_size=2, max_size=5), st.booleans())
 def test_of_an_absolute_path_only_the_last_name_is_told(parts: list[str], glued: bool) -> None:
     path = "/secret-home/" + "/".join(parts)
@@ -349,6 +351,7 @@ def test_of_an_absolute_path_only_the_last_name_is_told(parts: list[str], glued:
         ("see https://ada:pw@host:8/a?token=1#x", "see https://host:8/a"),
         ("file:///home/ada/x.tif", "x.tif"),
         ("../../ada/x.tif ~ada/y.tif", "x.tif y.tif"),
+        ("url: /a.tif?sig=x/y and /home/?z", "url: a.tif and ."),
         ("1/2 of results/a and ./b", "1/2 of results/a and ./b"),
         ("dates ../2020-05-01, 2020-05-01/..", "dates ../2020-05-01, 2020-05-01/.."),
     ],

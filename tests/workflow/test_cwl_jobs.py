@@ -93,6 +93,6 @@ def test_a_cache_runs_only_what_changed_and_everything_for_a_new_version(job: Jo
     first = hashlib.sha256((tmp_path / "made/grid.json").read_bytes()).hexdigest()
     assert not ran(tool)
     assert ran(tool, max_cloud=99.0)
-    tool.write_text(tool.read_text().replace(f"EOPIPE_VERSION: {__version__}", "EOPIPE_VERSION: 99.0"))
+    tool.write_text(tool.read_text().replace(f"EOPIPE_VERSION: {__version__}", "EOPIPE_VERSION: 99.0.0"))
     assert ran(tool)
     assert hashlib.sha256((tmp_path / "made/grid.json").read_bytes()).hexdigest() == first
