@@ -6,12 +6,13 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 SHELL := /bin/bash
 export TIMEFORMAT := took %0R s
 
-.PHONY: demo test test-distributed test-cluster test-others install check sync clean .venv/servers slurm-packages slurm-up slurm-down demo-slurm
+.PHONY: demo test test-distributed test-cluster test-others test-engines install check sync clean .venv/servers .venv/validators .venv/engines
+.PHONY: slurm-packages slurm-up slurm-down demo-slurm
 
 demo: .venv/installed
 	@eopipe run --profile profiles/local
 
-test: demo .venv/tests .venv/servers/installed slurm-packages
+test: demo .venv/tests .venv/servers/installed .venv/validators/installed slurm-packages
 	$(MAKE) check
 	@$(MAKE) --no-print-directory --jobs 3 --keep-going test-distributed test-cluster test-others
 
@@ -20,7 +21,11 @@ test-distributed test-cluster:
 	@time pytest --durations=8 tests/$(@:test-%=%) > .venv/$@.log 2>&1; code=$$?; cat .venv/$@.log; exit $$code
 
 test-others:
-	@time pytest --durations=8 --ignore tests/distributed --ignore tests/cluster
+	@time pytest --durations=8 --ignore tests/distributed --ignore tests/cluster --ignore tests/engines_cwl
+
+# The sample under four workflow engines; alone, since their times are told and Slurm is one of them.
+test-engines: .venv/tests .venv/engines/installed slurm-packages
+	@time pytest --durations=8 tests/engines_cwl
 
 check: .venv/tests
 	ruff check . && ruff format --check .
@@ -74,6 +79,24 @@ slurm-down:
 demo-slurm: .venv/slurm slurm-up
 	@# Nobody else asks this cluster, so it may be asked often.
 	@eopipe run --profile slurm --logger rich --slurm-init-seconds-before-status-checks 3; code=$$?; $(MAKE) --no-print-directory slurm-down; exit $$code
+
+# The validators of EO Application Packages, in an environment of their own.
+.venv/validators: .venv/validators/installed
+
+.venv/validators/installed: tests/validators/requirements.txt
+	$(PYTHON) -m venv .venv/validators
+	.venv/validators/bin/pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
+
+# Other engines of CWL than cwltool, each in an environment of its own.
+.venv/engines: .venv/engines/installed
+
+.venv/engines/installed: tests/engines_cwl/toil.txt tests/engines_cwl/streamflow.txt
+	@for file in $^; do \
+	  room=.venv/engines/$$(basename $$file .txt); \
+	  $(PYTHON) -m venv $$room && $$room/bin/pip install --quiet --disable-pip-version-check --requirement $$file || exit 1; \
+	done
+	@touch $@
 
 # The files that follow from the stages: config schema, CWL tools, reference page.
 sync: .venv/installed

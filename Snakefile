@@ -32,11 +32,12 @@ include: "workflow/rules/crate.smk"
 
 
 rule all:
-    "Everything: maps, scores, report, model in ONNX, and the crate that proves the run."
+    "Everything: maps, scores, report, model in ONNX, STAC catalog, and the crate that proves the run."
     default_target: True
     input:
         f"{RESULTS}/report.html",
         f"{RESULTS}/model.onnx",
+        f"{RESULTS}/catalog/manifest.json",
         f"{RESULTS}/crate/manifest.json",
 
 

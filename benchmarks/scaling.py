@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
 
+from eopipe.models.trained import read_card
+
 POWERCAP = Path("/sys/class/powercap")
 POWER = ("nvidia-smi", "--query-gpu=power.draw", "--format=csv,noheader,nounits")
 
@@ -111,7 +113,7 @@ def train(processes: int, words: list[str]) -> Measured:
             raise SystemExit(done.stderr)
         events = [json.loads(text) for text in (model / "metrics.jsonl").read_text().splitlines()]
         long = next(event["step"] // event["epoch"] for event in events if event["event"] == "epoch")
-        settings = json.loads((model / "model.json").read_text())["settings"]
+        settings = read_card(model)["settings"]
         stamps = next(Path(room).glob("model.views/mlruns/0/*/metrics/loss")).read_text().splitlines()
         steps = [(int(step), int(stamp) / 1e3) for stamp, _, step in map(str.split, stamps)]
         speed = settings["batch"] * pace(steps, long)

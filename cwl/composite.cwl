@@ -2,19 +2,28 @@
 cwlVersion: v1.2
 class: CommandLineTool
 $namespaces:
+  edam: http://edamontology.org/
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe composite
 doc: Make one image of a period from the scenes of that period, pixel by pixel.
+intent:
+- edam:operation_3436
 s:license: https://spdx.org/licenses/Apache-2.0
+s:author:
+- s:name: The eopipe team
+  s:email: team@example.org
+  s:url: https://github.com/eopipe/eopipe
 requirements:
   NetworkAccess:
     networkAccess: false
   ResourceRequirement:
     coresMin: 1
     coresMax: 1
-    ramMin: 1500
-    ramMax: 3000
+    ramMin: 1512
+    ramMax: 4536
+  ToolTimeLimit:
+    timelimit: 1980
   LoadListingRequirement:
     loadListing: no_listing
   EnvVarRequirement:
@@ -94,6 +103,7 @@ outputs:
       glob: $(inputs.composite_name)
   record:
     type: File
+    format: iana:application/json
     label: run record
     doc: what the job did
     outputBinding:

@@ -2,19 +2,28 @@
 cwlVersion: v1.2
 class: CommandLineTool
 $namespaces:
+  edam: http://edamontology.org/
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe crate
 doc: Put a run into one folder as an RO-Crate that says how everything was made.
+intent:
+- edam:operation_3431
 s:license: https://spdx.org/licenses/Apache-2.0
+s:author:
+- s:name: The eopipe team
+  s:email: team@example.org
+  s:url: https://github.com/eopipe/eopipe
 requirements:
   NetworkAccess:
     networkAccess: false
   ResourceRequirement:
     coresMin: 1
     coresMax: 1
-    ramMin: 1500
+    ramMin: 1000
     ramMax: 3000
+  ToolTimeLimit:
+    timelimit: 3780
   LoadListingRequirement:
     loadListing: no_listing
   EnvVarRequirement:
@@ -38,6 +47,7 @@ inputs:
       items: File
     label: records
     doc: run records of all jobs
+    format: iana:application/json
     inputBinding:
       prefix: --records
   payload:
@@ -56,6 +66,7 @@ inputs:
       items: File
     label: scenes
     doc: frozen STAC Items of the run
+    format: iana:application/geo+json
     inputBinding:
       prefix: --scenes
   workflow:
@@ -77,6 +88,7 @@ inputs:
     - File
     label: config
     doc: config file of the run
+    format: iana:application/yaml
     inputBinding:
       prefix: --config
   lock:
@@ -85,6 +97,7 @@ inputs:
     - File
     label: lock
     doc: pinned versions of the software, as constraints.txt
+    format: iana:text/plain
     inputBinding:
       prefix: --lock
   engine:
@@ -152,6 +165,24 @@ inputs:
     doc: ROR id of the organization
     inputBinding:
       prefix: --ror
+  coauthors:
+    type:
+      type: array
+      items: string
+    label: coauthors
+    doc: other authors, each as Name ORCID; Organization, the last two where known
+    default: []
+    inputBinding:
+      prefix: --coauthors
+  funding:
+    type:
+      type: array
+      items: string
+    label: funding
+    doc: who paid, each a name or ROR address, with the grant behind a colon and a space
+    default: []
+    inputBinding:
+      prefix: --funding
 outputs:
   crate:
     type: Directory
@@ -161,6 +192,7 @@ outputs:
       glob: $(inputs.crate_name)
   record:
     type: File
+    format: iana:application/json
     label: run record
     doc: what the job did
     outputBinding:

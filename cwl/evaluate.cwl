@@ -2,19 +2,28 @@
 cwlVersion: v1.2
 class: CommandLineTool
 $namespaces:
+  edam: http://edamontology.org/
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe evaluate
 doc: Compare the map with the labels in the test places, beside the commonest answer and a pixel baseline.
+intent:
+- edam:operation_2238
 s:license: https://spdx.org/licenses/Apache-2.0
+s:author:
+- s:name: The eopipe team
+  s:email: team@example.org
+  s:url: https://github.com/eopipe/eopipe
 requirements:
   NetworkAccess:
     networkAccess: false
   ResourceRequirement:
     coresMin: 1
     coresMax: 1
-    ramMin: 2000
-    ramMax: 4000
+    ramMin: 3000
+    ramMax: 9000
+  ToolTimeLimit:
+    timelimit: 7200
   LoadListingRequirement:
     loadListing: no_listing
   EnvVarRequirement:
@@ -38,6 +47,7 @@ inputs:
       items: File
     label: classes
     doc: 'maps of classes or values: one mosaic, or one for each scene in order'
+    format: iana:image/tiff
     inputBinding:
       prefix: --classes
   tiles:
@@ -60,6 +70,7 @@ inputs:
     type: File
     label: chips
     doc: samples of each split
+    format: iana:application/json
     inputBinding:
       prefix: --chips
   metrics_name:
@@ -86,13 +97,14 @@ inputs:
 outputs:
   metrics:
     type: File
+    format: iana:application/json
     label: metrics
     doc: scores of the map and of the baselines
-    format: iana:application/json
     outputBinding:
       glob: $(inputs.metrics_name)
   record:
     type: File
+    format: iana:application/json
     label: run record
     doc: what the job did
     outputBinding:

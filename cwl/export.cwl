@@ -2,19 +2,28 @@
 cwlVersion: v1.2
 class: CommandLineTool
 $namespaces:
+  edam: http://edamontology.org/
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe export
 doc: Write the model as ONNX and compare it with the model on real chips.
+intent:
+- edam:operation_3434
 s:license: https://spdx.org/licenses/Apache-2.0
+s:author:
+- s:name: The eopipe team
+  s:email: team@example.org
+  s:url: https://github.com/eopipe/eopipe
 requirements:
   NetworkAccess:
     networkAccess: false
   ResourceRequirement:
     coresMin: 1
     coresMax: 1
-    ramMin: 2000
-    ramMax: 4000
+    ramMin: 2500
+    ramMax: 7500
+  ToolTimeLimit:
+    timelimit: 3600
   LoadListingRequirement:
     loadListing: no_listing
   EnvVarRequirement:
@@ -75,19 +84,21 @@ inputs:
 outputs:
   onnx:
     type: File
+    format: edam:format_2333
     label: onnx
     doc: normalisation, model and probabilities or values as one ONNX graph
     outputBinding:
       glob: $(inputs.onnx_name)
   check:
     type: File
+    format: iana:application/json
     label: check
     doc: largest difference to the model
-    format: iana:application/json
     outputBinding:
       glob: $(inputs.check_name)
   record:
     type: File
+    format: iana:application/json
     label: run record
     doc: what the job did
     outputBinding:

@@ -2,19 +2,28 @@
 cwlVersion: v1.2
 class: CommandLineTool
 $namespaces:
+  edam: http://edamontology.org/
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe fetch
 doc: Bring the assets of one scene to local disk and check size and checksum.
+intent:
+- edam:operation_2422
 s:license: https://spdx.org/licenses/Apache-2.0
+s:author:
+- s:name: The eopipe team
+  s:email: team@example.org
+  s:url: https://github.com/eopipe/eopipe
 requirements:
   NetworkAccess:
     networkAccess: true
   ResourceRequirement:
     coresMin: 1
     coresMax: 1
-    ramMin: 1500
+    ramMin: 1000
     ramMax: 3000
+  ToolTimeLimit:
+    timelimit: 10800
   LoadListingRequirement:
     loadListing: no_listing
   EnvVarRequirement:
@@ -36,6 +45,7 @@ inputs:
     type: File
     label: item
     doc: STAC Item of the scene, from the frozen list
+    format: iana:application/geo+json
     inputBinding:
       prefix: --item
   scene_name:
@@ -59,6 +69,7 @@ inputs:
     - File
     label: grid
     doc: grid of the run, for windows
+    format: iana:application/json
     inputBinding:
       prefix: --grid
   windows:
@@ -113,6 +124,7 @@ outputs:
       glob: $(inputs.scene_name)
   record:
     type: File
+    format: iana:application/json
     label: run record
     doc: what the job did
     outputBinding:

@@ -2,11 +2,18 @@
 cwlVersion: v1.2
 class: CommandLineTool
 $namespaces:
+  edam: http://edamontology.org/
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe label
 doc: Put labels onto the grid, as class numbers or as values of a quantity, and a mask of where they hold.
+intent:
+- edam:operation_0226
 s:license: https://spdx.org/licenses/Apache-2.0
+s:author:
+- s:name: The eopipe team
+  s:email: team@example.org
+  s:url: https://github.com/eopipe/eopipe
 requirements:
   NetworkAccess:
     networkAccess: false
@@ -14,7 +21,9 @@ requirements:
     coresMin: 1
     coresMax: 1
     ramMin: 1500
-    ramMax: 3000
+    ramMax: 4500
+  ToolTimeLimit:
+    timelimit: 3600
   LoadListingRequirement:
     loadListing: no_listing
   EnvVarRequirement:
@@ -36,6 +45,7 @@ inputs:
     type: File
     label: grid
     doc: grid that the run shares
+    format: iana:application/json
     inputBinding:
       prefix: --grid
   labels_name:
@@ -191,6 +201,7 @@ outputs:
       glob: $(inputs.labels_name)
   record:
     type: File
+    format: iana:application/json
     label: run record
     doc: what the job did
     outputBinding:

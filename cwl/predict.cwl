@@ -2,19 +2,28 @@
 cwlVersion: v1.2
 class: CommandLineTool
 $namespaces:
+  edam: http://edamontology.org/
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe predict
 doc: Predict classes and their probabilities, or values, for every pixel, in windows that leave no seam.
+intent:
+- edam:operation_2423
 s:license: https://spdx.org/licenses/Apache-2.0
+s:author:
+- s:name: The eopipe team
+  s:email: team@example.org
+  s:url: https://github.com/eopipe/eopipe
 requirements:
   NetworkAccess:
     networkAccess: false
   ResourceRequirement:
-    coresMin: 1
-    coresMax: 1
-    ramMin: 2000
-    ramMax: 4000
+    coresMin: $(inputs.threads)
+    coresMax: $(inputs.threads)
+    ramMin: 3000
+    ramMax: 9000
+  ToolTimeLimit:
+    timelimit: 21600
   LoadListingRequirement:
     loadListing: no_listing
   EnvVarRequirement:
@@ -33,9 +42,11 @@ baseCommand:
 - predict
 inputs:
   model:
-    type: Directory
+    type:
+    - File
+    - Directory
     label: model
-    doc: trained model
+    doc: 'trained model: its folder, its STAC Item model.json, or a STAC catalog that holds it'
     inputBinding:
       prefix: --model
   tiles:
@@ -93,12 +104,14 @@ inputs:
 outputs:
   classes:
     type: File
+    format: iana:image/tiff
     label: classes
     doc: COG of class numbers, 255 where no scene is valid; of a regression's values
     outputBinding:
       glob: $(inputs.classes_name)
   probabilities:
     type: File
+    format: iana:image/tiff
     label: probabilities
     doc: COG of class probabilities, one band a class, scale 1/10000; of a regression the standard deviation among
       the scenes, and their number
@@ -106,6 +119,7 @@ outputs:
       glob: $(inputs.probabilities_name)
   record:
     type: File
+    format: iana:application/json
     label: run record
     doc: what the job did
     outputBinding:

@@ -2,19 +2,28 @@
 cwlVersion: v1.2
 class: CommandLineTool
 $namespaces:
+  edam: http://edamontology.org/
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe preprocess
 doc: Warp one scene onto the grid and store it as a sharded Zarr store.
+intent:
+- edam:operation_3435
 s:license: https://spdx.org/licenses/Apache-2.0
+s:author:
+- s:name: The eopipe team
+  s:email: team@example.org
+  s:url: https://github.com/eopipe/eopipe
 requirements:
   NetworkAccess:
     networkAccess: false
   ResourceRequirement:
     coresMin: 1
-    coresMax: 1
+    coresMax: 4
     ramMin: 1500
-    ramMax: 3000
+    ramMax: 4500
+  ToolTimeLimit:
+    timelimit: 3600
   LoadListingRequirement:
     loadListing: no_listing
   EnvVarRequirement:
@@ -42,6 +51,7 @@ inputs:
     type: File
     label: grid
     doc: grid that the run shares
+    format: iana:application/json
     inputBinding:
       prefix: --grid
   tiles_name:
@@ -168,6 +178,7 @@ outputs:
       glob: $(inputs.tiles_name)
   record:
     type: File
+    format: iana:application/json
     label: run record
     doc: what the job did
     outputBinding:

@@ -2,19 +2,28 @@
 cwlVersion: v1.2
 class: CommandLineTool
 $namespaces:
+  edam: http://edamontology.org/
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe report
-doc: 'Tell a run in one page: verdict, scores, maps, training, data and provenance.'
+doc: 'Tell a run in one page: verdict, scores, maps, training, data and provenance; and the cards of model and data.'
+intent:
+- edam:operation_0337
 s:license: https://spdx.org/licenses/Apache-2.0
+s:author:
+- s:name: The eopipe team
+  s:email: team@example.org
+  s:url: https://github.com/eopipe/eopipe
 requirements:
   NetworkAccess:
     networkAccess: false
   ResourceRequirement:
     coresMin: 1
     coresMax: 1
-    ramMin: 1500
-    ramMax: 3000
+    ramMin: 2000
+    ramMax: 6000
+  ToolTimeLimit:
+    timelimit: 5400
   LoadListingRequirement:
     loadListing: no_listing
   EnvVarRequirement:
@@ -36,6 +45,7 @@ inputs:
     type: File
     label: metrics
     doc: scores, as evaluate makes them
+    format: iana:application/json
     inputBinding:
       prefix: --metrics
   model:
@@ -48,6 +58,7 @@ inputs:
     type: File
     label: chips
     doc: split file
+    format: iana:application/json
     inputBinding:
       prefix: --chips
   classes:
@@ -56,6 +67,7 @@ inputs:
       items: File
     label: classes
     doc: 'maps of classes: one mosaic, or one a scene'
+    format: iana:image/tiff
     inputBinding:
       prefix: --classes
   probabilities:
@@ -64,6 +76,7 @@ inputs:
       items: File
     label: probabilities
     doc: maps of probabilities, in the order of the classes
+    format: iana:image/tiff
     inputBinding:
       prefix: --probabilities
   tiles:
@@ -88,6 +101,7 @@ inputs:
       items: File
     label: scenes
     doc: frozen STAC Items of the run
+    format: iana:application/geo+json
     inputBinding:
       prefix: --scenes
   page_name:
@@ -104,6 +118,20 @@ inputs:
     default: map.png
     inputBinding:
       prefix: --picture
+  model_card_name:
+    type: string
+    label: model card
+    doc: what the model is, as Hugging Face reads it
+    default: model-card.md
+    inputBinding:
+      prefix: --model-card
+  data_card_name:
+    type: string
+    label: data card
+    doc: what the data are, as Hugging Face reads it
+    default: data-card.md
+    inputBinding:
+      prefix: --data-card
   title:
     type: string
     label: title
@@ -118,6 +146,36 @@ inputs:
     default: ''
     inputBinding:
       prefix: --attribution
+  use:
+    type: string
+    label: use
+    doc: what the model is meant for, for the model card
+    default: ''
+    inputBinding:
+      prefix: --use
+  limits:
+    type:
+      type: array
+      items: string
+    label: limits
+    doc: what it must not be used for, or is known to be bad at
+    default: []
+    inputBinding:
+      prefix: --limits
+  author:
+    type: string
+    label: author
+    doc: who is to be cited for the model
+    default: ''
+    inputBinding:
+      prefix: --author
+  license:
+    type: string
+    label: license
+    doc: 'licence of model and stores: SPDX id, as CC-BY-4.0, or address'
+    default: ''
+    inputBinding:
+      prefix: --license
   colors:
     type:
       type: array
@@ -130,20 +188,35 @@ inputs:
 outputs:
   page:
     type: File
+    format: iana:text/html
     label: page
     doc: self-contained page
-    format: iana:text/html
     outputBinding:
       glob: $(inputs.page_name)
   picture:
     type: File
+    format: iana:image/png
     label: picture
     doc: the map with its legend
-    format: iana:image/png
     outputBinding:
       glob: $(inputs.picture_name)
+  model_card:
+    type: File
+    format: iana:text/markdown
+    label: model_card
+    doc: what the model is, as Hugging Face reads it
+    outputBinding:
+      glob: $(inputs.model_card_name)
+  data_card:
+    type: File
+    format: iana:text/markdown
+    label: data_card
+    doc: what the data are, as Hugging Face reads it
+    outputBinding:
+      glob: $(inputs.data_card_name)
   record:
     type: File
+    format: iana:application/json
     label: run record
     doc: what the job did
     outputBinding:

@@ -2,19 +2,28 @@
 cwlVersion: v1.2
 class: CommandLineTool
 $namespaces:
+  edam: http://edamontology.org/
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe search
 doc: Find scenes in a STAC catalog or API and freeze the list and the grid.
+intent:
+- edam:operation_0224
 s:license: https://spdx.org/licenses/Apache-2.0
+s:author:
+- s:name: The eopipe team
+  s:email: team@example.org
+  s:url: https://github.com/eopipe/eopipe
 requirements:
   NetworkAccess:
     networkAccess: true
   ResourceRequirement:
     coresMin: 1
     coresMax: 1
-    ramMin: 1500
+    ramMin: 1000
     ramMax: 3000
+  ToolTimeLimit:
+    timelimit: 1800
   LoadListingRequirement:
     loadListing: no_listing
   EnvVarRequirement:
@@ -196,22 +205,26 @@ outputs:
     type: File[]
     label: items, one by one
     doc: for a scatter
+    format: iana:application/geo+json
     outputBinding:
       glob: $(inputs.items_name)/*.geojson
   grid:
     type: File
+    format: iana:application/json
     label: grid
     doc: 'grid that the run shares: CRS, transform, shape'
     outputBinding:
       glob: $(inputs.grid_name)
   selection:
     type: File
+    format: iana:application/json
     label: selection
     doc: digest of the list, and what was left out with the reason
     outputBinding:
       glob: $(inputs.selection_name)
   record:
     type: File
+    format: iana:application/json
     label: run record
     doc: what the job did
     outputBinding:

@@ -2,19 +2,28 @@
 cwlVersion: v1.2
 class: CommandLineTool
 $namespaces:
+  edam: http://edamontology.org/
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe split
 doc: Cut the grid into chips, deal them out by place, date or group, and look for leaks.
+intent:
+- edam:operation_3359
 s:license: https://spdx.org/licenses/Apache-2.0
+s:author:
+- s:name: The eopipe team
+  s:email: team@example.org
+  s:url: https://github.com/eopipe/eopipe
 requirements:
   NetworkAccess:
     networkAccess: false
   ResourceRequirement:
     coresMin: 1
     coresMax: 1
-    ramMin: 1500
-    ramMax: 3000
+    ramMin: 2000
+    ramMax: 6000
+  ToolTimeLimit:
+    timelimit: 19800
   LoadListingRequirement:
     loadListing: no_listing
   EnvVarRequirement:
@@ -229,33 +238,35 @@ inputs:
 outputs:
   chips:
     type: File
+    format: iana:application/json
     label: chips
     doc: samples of each split and the audit
-    format: iana:application/json
     outputBinding:
       glob: $(inputs.chips_name)
   statistics:
     type: File
+    format: iana:application/json
     label: statistics
     doc: what the bands measure in the training chips
-    format: iana:application/json
     outputBinding:
       glob: $(inputs.statistics_name)
   map:
     type: File
+    format: iana:image/png
     label: map
     doc: map of the splits, with their classes
-    format: iana:image/png
     outputBinding:
       glob: $(inputs.map_name)
   places:
     type: File
+    format: iana:application/geopackage+sqlite3
     label: places
     doc: the chips as polygons, with split, scene and classes
     outputBinding:
       glob: $(inputs.places_name)
   record:
     type: File
+    format: iana:application/json
     label: run record
     doc: what the job did
     outputBinding:

@@ -2,19 +2,28 @@
 cwlVersion: v1.2
 class: CommandLineTool
 $namespaces:
+  edam: http://edamontology.org/
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe train
 doc: 'Train a model on chips with torchrun and DDP: of pixels, of whole chips, or of values.'
+intent:
+- edam:operation_2426
 s:license: https://spdx.org/licenses/Apache-2.0
+s:author:
+- s:name: The eopipe team
+  s:email: team@example.org
+  s:url: https://github.com/eopipe/eopipe
 requirements:
   NetworkAccess:
     networkAccess: false
   ResourceRequirement:
-    coresMin: 2
-    coresMax: 2
-    ramMin: 4000
-    ramMax: 8000
+    coresMin: $(inputs.processes)
+    coresMax: $(inputs.processes)
+    ramMin: 5048
+    ramMax: 15144
+  ToolTimeLimit:
+    timelimit: 9600
   LoadListingRequirement:
     loadListing: no_listing
   EnvVarRequirement:
@@ -52,12 +61,14 @@ inputs:
     type: File
     label: chips
     doc: samples of each split
+    format: iana:application/json
     inputBinding:
       prefix: --chips
   statistics:
     type: File
     label: statistics
     doc: what the bands measure in the training chips
+    format: iana:application/json
     inputBinding:
       prefix: --statistics
   model_name:
@@ -431,6 +442,7 @@ outputs:
       glob: $(inputs.model_name)
   record:
     type: File
+    format: iana:application/json
     label: run record
     doc: what the job did
     outputBinding:

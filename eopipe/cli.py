@@ -25,13 +25,15 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code."""
+    from eopipe.provenance.scrub import private, shown
+
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     logging.getLogger("eopipe").setLevel(logging.INFO)
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         return dispatch(words)
     except EopipeError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {shown(str(error))}", file=sys.stderr)
         return error.code
     except BrokenPipeError:
         # Who read the output has seen enough, as `head` does.
@@ -44,7 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if is_full(error):
             print(f"error: {no_space(Path.cwd())}", file=sys.stderr)
             return 6
-        traceback.print_exc()
+        # These lines are made to be sent to others.
+        print(private(traceback.format_exc()), end="", file=sys.stderr)
         print("error: this is a bug in eopipe; please report the lines above", file=sys.stderr)
         return 70
 
@@ -81,6 +84,8 @@ def _commands() -> dict[str, Callable[[list[str]], int]]:
         "condor": _condor,
         "rate": _rate,
         "verify": _verify,
+        "rerun": _rerun,
+        "lineage": _lineage,
         "tiles": _tiles,
         "sync": _sync,
     }
@@ -140,15 +145,18 @@ def run_stage(definition: Stage, words: Sequence[str]) -> int:
     """Run a stage and write its run record, also when it fails."""
     from eopipe.clusters.cancelled import refuse_cancelled
     from eopipe.provenance.record import now, write_record
+    from eopipe.provenance.targets import refuse_others
 
     values = parse(definition, words)
     refuse_cancelled()
+    refuse_others(definition, values)
     check_inputs(definition, values)
     start = now()
     try:
         definition.function(**values)
-    except EopipeError as error:
-        write_record(definition, values, [definition.name, *words], start, str(error))
+    except Exception as error:
+        told = str(error) if isinstance(error, EopipeError) else f"a bug in eopipe: {type(error).__name__}: {error}"
+        write_record(definition, values, [definition.name, *words], start, told)
         raise
     write_record(definition, values, [definition.name, *words], start)
     return 0
@@ -250,6 +258,20 @@ def _verify(words: list[str]) -> int:
     from eopipe.upkeep import verify
 
     return verify(words)
+
+
+def _rerun(words: list[str]) -> int:
+    """Make a crate's run again and compare every digest."""
+    from eopipe.proof.rerun import rerun
+
+    return rerun(words)
+
+
+def _lineage(words: list[str]) -> int:
+    """Follow a file, or a pixel of a map, back to chips, scenes, code and settings."""
+    from eopipe.proof.lineage import lineage
+
+    return lineage(words)
 
 
 def _tiles(words: list[str]) -> int:

@@ -11,6 +11,7 @@ from eopipe.composites.periods import NEEDS, too_coarse
 from eopipe.contract import STAGES, Option, Port, Stage, stage, summary
 from eopipe.errors import UsageError
 from eopipe.labels.rules import conflicts as conflicts_of
+from eopipe.provenance.scrub import shown
 
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
@@ -98,17 +99,35 @@ def check(given: dict[str, Any], name: str = "config") -> dict[str, Any]:
         config = model().model_validate(given).model_dump()
     except ValidationError as error:
         raise UsageError(f"{name}: " + "; ".join(_sentence(e) for e in error.errors())) from None
-    wrong = conflicts(config)
+    wrong = open_logins(config) or conflicts(config)
     if wrong:
         raise UsageError(f"{name}: " + "; ".join(wrong))
     return config
+
+
+def open_logins(config: dict[str, Any]) -> list[str]:
+    """Addresses that hold a login or a token: from the config they would come into logs, records and crates."""
+    from eopipe.catalogs.unsigned import unsigned
+
+    values = [(f"{name}.{key}", v) for name in STAGES for key, value in config[name].items() for v in _strings(value)]
+    return [
+        f"{place} holds a login or a token in its address; take it out, and give it by an environment variable "
+        "(EOPIPE_TOKEN_ and the host) or in ~/.netrc"
+        for place, value in values
+        if "://" in value and unsigned(value) != value
+    ]
+
+
+def _strings(value: Any) -> list[str]:
+    many = value if isinstance(value, (list, tuple)) else [value]
+    return [str(one) for one in many if isinstance(one, (str, Path))]
 
 
 def _sentence(error: Any) -> str:
     place = [str(part) for part in error["loc"]]
     if error["type"] != "extra_forbidden":
         reason = error["msg"][:1].lower() + error["msg"][1:]
-        return f"{'.'.join(place)} is {error['input']!r}: {reason}"
+        return f"{'.'.join(place)} is {shown(repr(error['input']))}: {reason}"
     owner, word = ".".join(place[:-1]), place[-1]
     known = list((section(owner) if owner else model()).model_fields)
     near = get_close_matches(word, known, 1, 0.5)

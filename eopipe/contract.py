@@ -25,6 +25,7 @@ STAGES = (
     "evaluate",
     "export",
     "report",
+    "catalog",
     "crate",
 )
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from eopipe.errors import BadInputError, UsageError
+from eopipe.provenance.scrub import private
 from eopipe.publish import publish, read_json
 
 LOCK = Path(".snakemake/eopipe.lock")
@@ -184,7 +185,20 @@ def _snakemake(words: list[str]) -> int:
     command += words
     if any(Path(".snakemake/locks").glob("*")):
         subprocess.run([*command[:5], "--unlock", *command[5:]], check=False, capture_output=True)
-    return subprocess.run(command, check=False, env=_environment()).returncode
+    try:
+        return subprocess.run(command, check=False, env=_environment()).returncode
+    finally:
+        _clean_logs()
+
+
+def _clean_logs() -> None:
+    """Take host, user, paths and credentials out of Snakemake's own logs; nobody else runs here now."""
+    for log in Path(".snakemake/log").glob("*.log"):
+        text = log.read_text(encoding="utf-8", errors="replace")
+        clean = re.sub(r"^  (Host|User): .*$", r"  \1: (not told)", text, flags=re.MULTILINE)
+        clean = private(clean.replace(f"{Path.cwd()}/", ""))
+        if clean != text:
+            log.write_text(clean, encoding="utf-8")
 
 
 def _environment() -> dict[str, str]:
@@ -198,7 +212,15 @@ def _environment() -> dict[str, str]:
 def summary(results: str) -> str:
     """Where to look after a run, and the scores in one line each, as far as they were made."""
     root = Path(results)
-    names = ("report.html", "map.png", "metrics.json", "model.onnx", "crate/ro-crate-metadata.json")
+    names = (
+        "report.html",
+        "map.png",
+        "metrics.json",
+        "model-card.md",
+        "model.onnx",
+        "catalog/catalog.json",
+        "crate/ro-crate-metadata.json",
+    )
     made = [f"  {root / name}" for name in names if (root / name).is_file()]
     scores = _scores(root / "metrics.json") if (root / "metrics.json").is_file() else []
     return "\n".join([*scores, *(["", "Look at:", *made, "", USAGE] if made else [])])

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.errors import BadInputError, EopipeError, IntegrityError, UsageError, is_full, no_space
+from eopipe.host import host
 
 MANIFEST = "manifest.json"
 LEAST_ROOM = 1 << 20
@@ -67,7 +67,7 @@ def _has_no_room(folder: Path) -> bool:
 
 
 def _prefix(target: Path) -> str:
-    return f".{target.name}.tmp-{socket.gethostname()}-"
+    return f".{target.name}.tmp-{host()}-"
 
 
 def is_draft(name: str) -> bool:
@@ -88,7 +88,6 @@ def _make_room(target: Path, room: Path) -> None:
 
 def _sweep(target: Path) -> None:
     """Remove drafts of this target whose writer is gone (killed with -9) on this host."""
-    # Another host's name may begin like this one's, so the rest has to fit too.
     draft = re.compile(re.escape(_prefix(target)) + r"(\d+)-[0-9a-f]{8}")
     for room in target.parent.iterdir():
         found = draft.fullmatch(room.name)
@@ -137,10 +136,11 @@ def _rename(draft: Path, target: Path, room: Path) -> None:
     _sync(target.parent)
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON so that the same value gives the same bytes."""
-    text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
-    path.write_text(text, encoding="utf-8", newline="\n")
+def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
+    """Write JSON so that the same value gives the same bytes; without indent on one line."""
+    between = None if indent else (",", ":")
+    text = json.dumps(value, indent=indent, separators=between, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    path.write_text(text + "\n", encoding="utf-8", newline="\n")
 
 
 def read_json(path: Path) -> Any:

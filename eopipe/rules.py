@@ -122,14 +122,21 @@ def records(outputs: Iterable[str]) -> list[str]:
     return sorted({str(path) for path in found if path.is_file()})
 
 
-def about_run(configs: Iterable[Path]) -> str:
+def about_run(configs: Iterable[Path], snakefile: str) -> str:
     """Options that tell the crate what ran the jobs: the engine's version, the config, the pinned packages."""
     from importlib.metadata import version
 
     words = ["--engine-version", version("snakemake")]
-    for name, paths in (("--config", list(configs)), ("--lock", [Path("constraints.txt")])):
-        words += [w for path in paths[:1] if Path(path).is_file() for w in (name, str(path))]
+    for name, paths in (("--config", [*configs][:1]), ("--lock", pinned(snakefile))):
+        # Snakemake makes paths absolute, and remembers the command.
+        words += [w for path in paths[:1] if Path(path).is_file() for w in (name, os.path.relpath(path))]
     return shlex.join(words)
+
+
+def pinned(snakefile: str) -> list[Path]:
+    """The files of pinned packages: of the project, and of the checkout that it runs from."""
+    places = (Path(), Path(snakefile).parent)
+    return [place / "constraints.txt" for place in places if (place / "constraints.txt").is_file()]
 
 
 def rules_of(snakefile: str) -> str:

@@ -78,13 +78,15 @@ def _outputs(record: Path, root: Path) -> Iterator[Published]:
         value: dict[str, Any] = read_json(record)
         words = tuple(map(str, value["arguments"]))
         given = {word: Path(after).parent for word, after in pairwise(words)}
-        flags = [f"--{row['port'].replace('_', '-')}" for row in value["outputs"]]
+        places = [given.get(f"--{row['port'].replace('_', '-')}") for row in value["outputs"]]
+        # Records of before do not say it themselves.
+        near = [row.get("beside", at == places[0]) for at, row in zip(places, value["outputs"], strict=True)]
         rows = [(record.parent / row["name"], bool(row["folder"]), str(row["sha256"])) for row in value["outputs"]]
     except (AttributeError, BadInputError, KeyError, TypeError):
         # A record is no payload; without one that can be read, the manifest alone has to do.
         return
-    for flag, (path, folder, checksum) in zip(flags, rows, strict=True):
-        if (path == root or root in path.parents) and given.get(flag) == given.get(flags[0]):
+    for beside, (path, folder, checksum) in zip(near, rows, strict=True):
+        if (path == root or root in path.parents) and beside:
             yield Published(path, folder, checksum, words)
 
 

@@ -1,4 +1,4 @@
-"""The files that are derived from the stages: config schema, CWL tools, reference page."""
+"""The files that are derived: config schema, CWL tools and reference page from the stages, and those for registries."""
 
 import json
 import sys
@@ -7,26 +7,23 @@ from typing import Any
 
 import yaml
 
-from eopipe import __version__
+from eopipe.application import document
 from eopipe.contract import STAGES, Input, Knob, Option, Output, Port, Stage, is_path, stage
+from eopipe.provenance.repository import registered
+from eopipe.tools import overrides, tool
 
 HEAD = "# Derived from eopipe/stages by `eopipe sync`; do not edit.\n"
-KINDS = {int: "int", float: "double", str: "string", bool: "boolean"}
-NETWORK = ("search", "fetch")
-# Memory and cores of one job, in MB; the same figures as the rules' for a small run.
-RESOURCES = {"train": (2, 4000), "predict": (1, 2000), "evaluate": (1, 2000), "export": (1, 2000)}
-FORMATS = {
-    "application/json": "iana:application/json",
-    "application/geo+json": "iana:application/geo+json",
-    "text/html": "iana:text/html",
-    "image/png": "iana:image/png",
-}
 
 
 def derived(root: Path) -> dict[Path, str]:
     """Every derived file of a checkout and what it must hold."""
     files = {root / "config/schema.json": schema(), root / "docs/stages.md": reference()}
-    return files | {root / f"cwl/{name}.cwl": cwl(stage(name)) for name in STAGES}
+    files |= {root / f"cwl/{name}.cwl": cwl(stage(name)) for name in STAGES} | registered(root)
+    files |= {root / f"cwl/overrides/{name}.yml": HEAD + _yaml(value) for name, value in overrides().items()}
+    pipeline = root / "cwl/pipeline.cwl"
+    if pipeline.is_file():
+        files[root / "cwl/app-package.cwl"] = packages(yaml.safe_load(pipeline.read_text()))
+    return files
 
 
 def sync(words: list[str]) -> int:
@@ -50,79 +47,19 @@ def schema() -> str:
 
 
 def cwl(definition: Stage) -> str:
-    """The CWL v1.2 tool of a stage."""
-    cores, memory = RESOURCES.get(definition.name, (1, 1500))
-    outputs = definition.of(Output)
-    tool: dict[str, Any] = {
-        "cwlVersion": "v1.2",
-        "class": "CommandLineTool",
-        "$namespaces": {"iana": "https://www.iana.org/assignments/media-types/", "s": "https://schema.org/"},
-        "label": f"eopipe {definition.name}",
-        "doc": definition.summary,
-        "s:license": "https://spdx.org/licenses/Apache-2.0",
-        "requirements": {
-            "NetworkAccess": {"networkAccess": definition.name in NETWORK},
-            "ResourceRequirement": {"coresMin": cores, "coresMax": cores, "ramMin": memory, "ramMax": 2 * memory},
-            "LoadListingRequirement": {"loadListing": "no_listing"},
-            # An engine's cache looks at the command, not at the program behind it.
-            "EnvVarRequirement": {"envDef": {"EOPIPE_VERSION": __version__}},
-        },
-        "hints": {
-            "SoftwareRequirement": {
-                "packages": {"eopipe": {"version": [__version__], "specs": ["https://github.com/eopipe/eopipe"]}}
-            }
-        },
-        "baseCommand": ["eopipe", definition.name],
-        "inputs": {_cwl_name(p): _cwl_input(p) for p in definition.ports},
-        "outputs": {k: v for p in outputs for k, v in _cwl_outputs(p).items()} | _cwl_record(outputs[0]),
-    }
-    return HEAD + yaml.safe_dump(tool, sort_keys=False, width=110, allow_unicode=True)
+    """The CWL v1.2 tool of a stage, as a file."""
+    return HEAD + _yaml(tool(definition))
 
 
-def _cwl_name(port: Port) -> str:
-    return f"{port.name}_name" if isinstance(port.mark, Output) else port.name
+def packages(pipeline: dict[str, Any]) -> str:
+    """The EO Application Packages that are cut out of a pipeline, as a file."""
+    head = HEAD.replace("eopipe/stages", "eopipe/stages and cwl/pipeline.cwl")
+    return head + _yaml(document(pipeline, {f"{name}.cwl": tool(stage(name)) for name in STAGES}))
 
 
-def _cwl_type(port: Port) -> Any:
-    if isinstance(port.mark, Input):
-        kind: Any = ["File", "Directory"] if port.mark.mixed else "Directory" if port.mark.folder else "File"
-    else:
-        # Two enums of two documents are never the same type in CWL, so words are strings.
-        kind = "string" if is_path(port) or port.choices else KINDS[port.base]
-    kind = {"type": "array", "items": kind} if port.many else kind
-    if port.optional:
-        return ["null", *(kind if isinstance(kind, list) else [kind])]
-    return kind
-
-
-def _cwl_input(port: Port) -> dict[str, Any]:
-    doc = port.mark.doc + (f" ({' or '.join(port.choices)})" if port.choices else "")
-    made: dict[str, Any] = {"type": _cwl_type(port), "label": port.name.replace("_", " "), "doc": doc}
-    if isinstance(port.mark, Output):
-        made["default"] = port.mark.name
-    elif not port.required and port.default is not None:
-        made["default"] = list(port.default) if port.many else port.default
-    made["inputBinding"] = {"prefix": port.flag}
-    return made
-
-
-def _cwl_outputs(port: Port) -> dict[str, Any]:
-    mark = port.mark
-    assert isinstance(mark, Output)
-    glob = f"$(inputs.{port.name}_name)"
-    made: dict[str, Any] = {"type": "Directory" if mark.folder else "File", "label": port.name, "doc": mark.doc}
-    if mark.format in FORMATS:
-        made["format"] = FORMATS[mark.format]
-    found = {port.name: made | {"outputBinding": {"glob": glob}}}
-    if mark.each:
-        each = {"type": "File[]", "label": f"{port.name}, one by one", "doc": "for a scatter"}
-        found[f"{port.name}_each"] = each | {"outputBinding": {"glob": f"{glob}/{mark.each}"}}
-    return found
-
-
-def _cwl_record(first: Port) -> dict[str, Any]:
-    binding = {"glob": f"$(inputs.{first.name}_name).run.json"}
-    return {"record": {"type": "File", "label": "run record", "doc": "what the job did", "outputBinding": binding}}
+def _yaml(value: Any) -> str:
+    # Through JSON, so that nothing is written once and pointed to, which not every reader of CWL follows.
+    return yaml.safe_dump(json.loads(json.dumps(value)), sort_keys=False, width=110, allow_unicode=True)
 
 
 def reference() -> str:

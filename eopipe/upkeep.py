@@ -10,14 +10,16 @@ from pathlib import Path
 
 from eopipe.contract import STAGES, Output, stage
 from eopipe.errors import BadInputError, EopipeError, IntegrityError
-from eopipe.publish import Damage, told
+from eopipe.provenance.checking import crate_damages
+from eopipe.provenance.reading import is_crate, read_crate
+from eopipe.publish import Damage, digest, told
 from eopipe.survey import Published, Survey, survey, wrong_with
 
 
 def verify(words: list[str]) -> int:
     """Find removed, truncated or changed files; make them again on request."""
     made = argparse.ArgumentParser(prog="eopipe verify", description=verify.__doc__)
-    made.add_argument("path", type=Path, help="folder of results, or one file or folder that a stage made")
+    made.add_argument("path", type=Path, help="folder of results, a crate, or one file or folder that a stage made")
     made.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="[all cores]")
     made.add_argument(
         "--repair",
@@ -25,15 +27,26 @@ def verify(words: list[str]) -> int:
         help="run the commands in the run records of what is damaged; start it where the run was started",
     )
     given = made.parse_args(words)
+    crate = read_crate(given.path) if is_crate(given.path) else None
     found = survey(given.path, max(1, given.threads))
+    _look_into_crates(found)
     for one, wrong in found.broken.items():
         print(f"error: {told(one.path, wrong)}", file=sys.stderr)
         if one.command and not given.repair:
             print(f"  {shlex.join(one.command)}", file=sys.stderr)
     if given.repair and found.broken:
         return _repair(found)
+    if crate and not found.broken:
+        print(f"{len(list(crate.held()))} checksums of the metadata hold; digest of the crate: {digest(crate.folder)}")
     print(f"{len(found.seen) - len(found.broken)} of {len(found.seen)} files and folders are as they were made")
     return IntegrityError.code if found.broken else 0
+
+
+def _look_into_crates(found: Survey) -> None:
+    """Add what the metadata of crates tell otherwise than their manifests."""
+    for one in found.seen:
+        if is_crate(one.path) and (wrong := crate_damages(one.path)):
+            found.broken.setdefault(one, []).extend(wrong)
 
 
 def _repair(found: Survey) -> int:

@@ -85,8 +85,10 @@ def commands(log: str) -> list[list[str]]:
 
 
 def cwltool(*words: object, cwd: Path) -> dict[str, Any]:
+    # Tools see no variable that is not named; with this one they are those of the checkout under test.
+    known = ["--preserve-environment", "PYTHONPATH"] if "PYTHONPATH" in os.environ else []
     done = subprocess.run(
-        ["cwltool", "--quiet", *map(str, words)],
+        ["cwltool", "--quiet", *known, *map(str, words)],
         cwd=cwd,
         capture_output=True,
         text=True,

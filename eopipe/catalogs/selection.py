@@ -32,7 +32,7 @@ class Selection:
         rows = []
         for item in self.items:
             name = scene_name(item["id"])
-            write_json(folder / f"{name}.geojson", item)
+            write_json(folder / f"{name}.geojson", item, indent=None)
             day = solar_day(item, self.best.geometry).isoformat()
             code = sha256(folder / f"{name}.geojson")
             cloud = cloud_cover(item)
@@ -74,8 +74,18 @@ def _frozen(item: Item, assets: tuple[str, ...]) -> Item:
         asset = item["assets"][name]
         href = safe_href(asset["href"], f"scene {item['id']}, asset {name}")
         kept[name] = asset | {"href": unsigned(href)}
-    links = [link | {"href": unsigned(str(link["href"]))} for link in item.get("links", []) if _is_kept(link)]
-    return item | {"assets": kept, "links": links}
+    links = [link for link in item.get("links", []) if _is_kept(link)]
+    opened: Item = _unsigned(item | {"assets": kept, "links": links})
+    return opened
+
+
+def _unsigned(value: Any) -> Any:
+    """The same without the signatures of its addresses, wherever an extension puts them."""
+    if isinstance(value, dict):
+        return {key: _unsigned(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_unsigned(one) for one in value]
+    return unsigned(value) if isinstance(value, str) and value.startswith(("http://", "https://")) else value
 
 
 def _is_kept(link: dict[str, Any]) -> bool:

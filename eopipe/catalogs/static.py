@@ -16,7 +16,22 @@ Follow = Callable[[str, str], str]
 def from_folder(catalog: Path) -> list[Item]:
     """Every scene of a catalog on disk; asset paths become relative to its folder.
 
-    Raises BadInputError for what is no catalog, RefusedError for a link that leads outside.
+    Raises BadInputError for what is no catalog or has a broken link, RefusedError for a link that leads outside.
+    """
+    root = catalog.resolve()
+
+    def anchor(here: str, href: str) -> str:
+        target = (Path(here).parent / href).resolve()
+        # What leads outside becomes an absolute path, which is refused when the asset is wanted.
+        return str(target.relative_to(root) if target.is_relative_to(root) else target)
+
+    return [anchored(item, str(here), anchor) for here, item in scan(catalog)]
+
+
+def scan(catalog: Path) -> Iterator[tuple[Path, Item]]:
+    """Every item of a catalog on disk with its file, as it stands there.
+
+    Raises BadInputError for what is no catalog or has a broken link, RefusedError for a link that leads outside.
     """
     root = catalog.resolve()
     start = root / "catalog.json"
@@ -27,15 +42,12 @@ def from_folder(catalog: Path) -> list[Item]:
         target = (Path(here).parent / href).resolve()
         if scheme(href) or not target.is_relative_to(root):
             raise RefusedError(f"{here} links to {href!r}, outside the catalog; make the catalog self-contained")
+        if not target.is_file():
+            raise BadInputError(f"{here} links to {href!r}, which is not there; bring the file or remove the link")
         return str(target)
 
-    def anchor(here: str, href: str) -> str:
-        target = (Path(here).parent / href).resolve()
-        # What leads outside becomes an absolute path, which is refused when the asset is wanted.
-        return str(target.relative_to(root) if target.is_relative_to(root) else target)
-
-    found = walk(str(start), lambda path: read_json(Path(path)), follow)
-    return [anchored(item, here, anchor) for here, item in found]
+    for here, item in walk(str(start), lambda path: read_json(Path(path)), follow):
+        yield Path(here), item
 
 
 def walk(start: str, read: Callable[[str], Any], follow: Follow) -> Iterator[tuple[str, Item]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from socket import socket
 
 from eopipe.errors import PreemptedError, UsageError
+from eopipe.host import host
 from eopipe.launching.failures import STATUS, noted
 from eopipe.launching.lease import STALE_S, holder, lease, lives, newest_token
 from eopipe.launching.meeting import MEETING, Meeting, answers, call, interface, read_meeting, way_to
@@ -85,7 +86,7 @@ def seat(state: Path, place: Place) -> Iterator[Seat]:
                     yield Seat(place, state, path, meeting, listening)
                 return
         found = _found(state, path, place, before, refused)
-        log.info("event=group-joined group=%s host=%s port=%d", found.group, found.host, found.port)
+        log.info("event=group-joined group=%s port=%d", found.group, found.port)
         yield Seat(place, state, path, found, None)
 
 
@@ -123,7 +124,7 @@ def verdict(seat: Seat, *, patient: bool) -> None:
             return
         if (failure := noted(seat.state / STATUS)) and failure.final and failure.token == token:
             raise failure.error()
-        if not told["held"] or (told["host"] == os.uname().nodename and not lives(told)):
+        if not told["held"] or (told["host"] == host() and not lives(told)):
             break
         if patient and told != last:
             last, since = told, time.monotonic()

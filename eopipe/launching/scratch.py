@@ -4,13 +4,13 @@ import fcntl
 import logging
 import os
 import shutil
-import socket
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from eopipe.errors import EopipeError, NoSpaceError
+from eopipe.host import host
 from eopipe.publish import MANIFEST, read_json, verify
 
 COPIES = "EOPIPE_COPIES"
@@ -33,7 +33,7 @@ def copies(folder: str | None, stores: Mapping[str, Sequence[str]]) -> Iterator[
                 where = {COPIES: str(room)}
         except (OSError, EopipeError) as error:
             stack.close()
-            log.warning("event=no-copies host=%s told='%s; data is read where it lies'", socket.gethostname(), error)
+            log.warning("event=no-copies host=%s told='%s; data is read where it lies'", host(), error)
         yield where
 
 
@@ -86,4 +86,4 @@ def _fill(room: Path, stores: Mapping[str, Sequence[str]]) -> None:
             copy = room / kind / Path(path).name
             shutil.copytree(path, copy)
             verify(copy)
-    log.info("event=copies host=%s mb=%d files=%d", socket.gethostname(), need >> 20, len(rows))
+    log.info("event=copies host=%s mb=%d files=%d", host(), need >> 20, len(rows))

@@ -1,13 +1,20 @@
-"""A trained model as a folder: weights in safetensors, everything else in JSON; nothing is unpickled."""
+"""A trained model as a folder: weights in safetensors, everything else in JSON; nothing is unpickled.
+
+Its `model.json` is a STAC Item (`mlm`) that names the weights, so that item alone is enough to use the model.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eopipe.errors import BadInputError
+from eopipe.catalogs.static import scan
+from eopipe.catalogs.writing import Scope
+from eopipe.errors import BadInputError, IntegrityError
 from eopipe.models import Architecture
-from eopipe.publish import read_json, write_json
+from eopipe.models.mlm import is_model, to_card, to_item
+from eopipe.publish import sha256, write_json
 from eopipe.samples.chips import Normaliser
+from eopipe.scenes.item import read_item, safe_href
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -32,16 +39,16 @@ class Trained:
     target: tuple[float, ...] = ()
     unit: str = ""
 
-    def build(self, folder: Path) -> "nn.Module":
-        """The module with its weights, ready to predict."""
+    def build(self, place: Path) -> "nn.Module":
+        """The module with its weights, ready to predict; the place is what `model_item` takes."""
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
-        module = self.architecture.build()
+        module, weights = self.architecture.build(), weights_of(place)
         try:
-            module.load_state_dict(load_file(folder / WEIGHTS))
+            module.load_state_dict(load_file(weights))
         except (SafetensorError, RuntimeError, OSError) as error:
-            raise BadInputError(f"{folder / WEIGHTS} does not fit {CARD}: {error}") from error
+            raise BadInputError(f"{weights} does not fit {CARD}: {error}") from error
         return module.eval()
 
 
@@ -52,14 +59,17 @@ def write_trained(
     history: list[Any],
     settings: dict[str, Any],
     worlds: list[list[int]] | None = None,
+    scope: Scope | None = None,
 ) -> None:
-    """Write a model folder; the same training gives the same bytes.
+    """Write a model folder, its item last; the same training gives the same bytes.
 
-    `worlds` tells from which step on how many workers took them, where that changed.
+    `worlds` tells from which step on how many workers took them, where that changed; `scope` where and when the
+    pixels lie that it learned from. Files that are there already are told as metadata.
     """
     from safetensors.torch import save_file
 
     save_file({k: v.contiguous() for k, v in sorted(weights.items())}, folder / WEIGHTS)
+    write_json(folder / HISTORY, {"epochs": history} | ({"worlds": worlds} if worlds else {}))
     architecture = trained.architecture
     card = {
         "architecture": architecture.name,
@@ -77,19 +87,52 @@ def write_trained(
     }
     if trained.task == "regression":
         card |= {"target": trained.target, "unit": trained.unit}
-    write_json(folder / CARD, card)
-    write_json(folder / HISTORY, {"epochs": history} | ({"worlds": worlds} if worlds else {}))
+    write_json(folder / CARD, to_item(card, folder, WEIGHTS, scope or Scope()))
 
 
-def read_trained(folder: Path) -> Trained:
-    """Read what a model folder says of itself."""
-    card = read_json(folder / CARD)
-    try:
-        bands, classes = tuple(card["bands"]), tuple(card["classes"])
-        normaliser = Normaliser(tuple(card["mean"]), tuple(card["std"]))
-        sizes = (len(bands), len(classes), card["width"], card["depth"])
-        architecture = Architecture(card["architecture"], *sizes, bands, tuple(card.get("arguments", ())))
-        told = card.get("task", "segmentation"), tuple(card.get("target", ())), card.get("unit", "")
-        return Trained(architecture, bands, classes, normaliser, card["chip"], *told)
-    except KeyError as error:
-        raise BadInputError(f"{folder / CARD} lacks {error}; train makes a whole one") from error
+def model_item(place: Path) -> Path:
+    """The item of a model: the file itself, that of a model folder, or the only one in a static STAC catalog.
+
+    Raises BadInputError where there is none, or more than one.
+    """
+    if place.is_file():
+        return place
+    if (place / CARD).is_file():
+        return place / CARD
+    found = [path for path, item in scan(place) if is_model(item)] if (place / "catalog.json").is_file() else []
+    if len(found) != 1:
+        told = f"{len(found)} models" if found else f"no {CARD} and no STAC catalog of a model"
+        raise BadInputError(f"{place} holds {told}; give the folder of one model, or its STAC Item")
+    return found[0]
+
+
+def read_card(place: Path) -> dict[str, Any]:
+    """All that a model says of itself, by plain names."""
+    path = model_item(place)
+    return to_card(read_item(path), path)
+
+
+def weights_of(place: Path) -> Path:
+    """The file of the weights that a model's item names. Raises IntegrityError where it is another file by now."""
+    path = model_item(place)
+    assets = read_item(path)["assets"]
+    named = [one for _, one in sorted(assets.items()) if "mlm:model" in one.get("roles", [])]
+    if len(named) != 1:
+        raise BadInputError(f"{path} names {len(named)} assets with the role mlm:model; it needs one, the weights")
+    weights = path.parent / safe_href(named[0]["href"], str(path))
+    if not weights.is_file():
+        raise BadInputError(f"{path} names the weights {named[0]['href']}, which are not there; keep both together")
+    if named[0].get("file:checksum", "") != f"1220{sha256(weights)}":
+        raise IntegrityError(f"{weights} is not the file that {path.name} tells the checksum of; train the model again")
+    return weights
+
+
+def read_trained(place: Path) -> Trained:
+    """Read what a model says of itself; the place is what `model_item` takes."""
+    card = read_card(place)
+    bands, classes = tuple(card["bands"]), tuple(card["classes"])
+    normaliser = Normaliser(tuple(card["mean"]), tuple(card["std"]))
+    sizes = (len(bands), len(classes), card["width"], card["depth"])
+    architecture = Architecture(card["architecture"], *sizes, bands, tuple(card["arguments"]))
+    told = card["task"], tuple(card.get("target", ())), card.get("unit", "")
+    return Trained(architecture, bands, classes, normaliser, card["chip"], *told)

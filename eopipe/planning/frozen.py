@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from eopipe.contract import Input, Option, stage, to_args
 from eopipe.grid import read_grid
+from eopipe.provenance.scrub import kept
 from eopipe.publish import MANIFEST, read_json, verify
 from eopipe.rules import periods
 from eopipe.scenes.item import Item, read_item
@@ -54,15 +55,11 @@ def _fits(config: Config, results: Path) -> bool:
     verify(results / "items")
     told, wanted, search = read_json(record), config["search"], stage("search")
     given = {port.name: wanted[port.name] for port in search.of(Option)}
-    if told["status"] != "completed" or any(told["settings"].get(k) != _plain(v) for k, v in given.items()):
+    if told["status"] != "completed" or any(told["settings"].get(k) != kept(v) for k, v in given.items()):
         return False
     words = shlex.join(told["arguments"])
-    paths = {port.flag: shlex.join(to_args(port, wanted[port.name])) for port in search.of(Input)}
+    paths = {port.flag: shlex.join(kept(to_args(port, wanted[port.name]))) for port in search.of(Input)}
     return all(path in words if path else flag not in words for flag, path in paths.items())
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _read(config: Config, room: Path, *, kept: bool) -> Frozen:

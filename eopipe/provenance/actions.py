@@ -11,11 +11,8 @@ from eopipe.provenance.people import HOME
 from eopipe.provenance.things import Things
 
 COMPLETED, FAILED = "http://schema.org/CompletedActionStatus", "http://schema.org/FailedActionStatus"
-# What a run record measures: its meaning and unit.
-USAGE = {
-    "cpu_s": ("processor time of the job and its processes", "https://qudt.org/vocab/unit/SEC"),
-    "max_rss_mb": ("most memory that one process held", "https://qudt.org/vocab/unit/MebiBYTE"),
-}
+# What a run record measures, and its unit: processor time of the job and its processes, most memory of one process.
+USAGE = {"cpu_s": "https://qudt.org/vocab/unit/SEC", "max_rss_mb": "https://qudt.org/vocab/unit/MebiBYTE"}
 HOMES = {
     "python": "https://www.python.org/",
     "numpy": "https://numpy.org/",
@@ -23,6 +20,15 @@ HOMES = {
     "torch": "https://pytorch.org/",
     "zarr": "https://zarr.dev/",
 }
+
+
+def commit_words(commit: str) -> str:
+    """A commit as a record keeps it, in words.
+
+    >>> commit_words("1a2b+")
+    'commit 1a2b, with changed files'
+    """
+    return f"commit {commit.rstrip('+')}{', with changed files' * commit.endswith('+')}" if commit else ""
 
 
 @dataclass
@@ -36,6 +42,7 @@ class Account:
     workflow: Entity
     lock: Entity | None
     stages: list[str] = field(default_factory=list)
+    tools: dict[str, list[dict[str, str]]] = field(default_factory=dict)
     makers: dict[str, tuple[str, str]] = field(default_factory=dict)
     actions: list[Entity] = field(default_factory=list)
     controls: list[Entity] = field(default_factory=list)
@@ -93,35 +100,37 @@ class Account:
         )
 
     def _place(self, job: Job) -> Entity:
-        place = job.record.place
-        name = f"{place.system} {place.machine}, {place.cores or 'unknown'} cores"
-        identifier = local("machine", place.system, place.machine, str(place.cores))
-        return self.graph.add(identifier, "Place", name=name)
+        name = job.record.place.name
+        return self.graph.add(local("machine", name), "Place", name=name)
 
     def _usage(self, job: Job) -> list[Entity]:
+        """What the job used; jobs with the same figure share it."""
         found = []
         for name, value in sorted(job.record.usage.items()):
-            description, unit = USAGE.get(name, (name, None))
-            identifier = local("usage", job.stage, job.label, name)
-            words = {"propertyID": f"{HOME}#{name}", "unitCode": unit, "value": value}
-            found.append(self.graph.add(identifier, "PropertyValue", name=name, description=description, **words))
+            words = {"propertyID": f"{HOME}#{name}", "unitCode": USAGE.get(name), "value": value}
+            found.append(self.graph.add(local("usage", name, str(value)), "PropertyValue", name=name, **words))
         return found
 
     def _tool(self, job: Job) -> Entity:
-        """The command of a stage, in the version that ran."""
-        version = job.record.version
+        """The command of a stage, in the version and commit that ran and with the libraries that it had."""
+        version, commit = job.record.version, job.record.software.get("git", "")
         source = f"{HOME}/blob/v{version}/eopipe/stages/{job.stage}.py"
+        alike = self.tools.setdefault(source, [])
+        if job.record.software not in alike:
+            alike.append(job.record.software)
+        number = alike.index(job.record.software) + 1
         tool = self.graph.add(
-            source,
+            f"{source}#{number}" if number > 1 else source,
             "SoftwareApplication",
             name=f"eopipe {job.stage}",
             description=summary(job.stage) if job.stage in STAGES else None,
             softwareVersion=version,
+            identifier=commit_words(commit),
             url=source,
         )
-        for name, number in sorted(job.record.software.items()):
+        for name, release in sorted(job.record.software.items()):
             if name in HOMES:
-                tool.append_to("softwareRequirements", self._library(name, number))
+                tool.append_to("softwareRequirements", self._library(name, release))
         self.workflow.append_to("hasPart", tool)
         return tool
 

@@ -5,18 +5,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from eopipe.provenance.actions import COMPLETED, FAILED, Account
-from eopipe.provenance.graph import WORKFLOW_CRATE, Entity, Graph, local
+from eopipe.provenance.actions import COMPLETED, FAILED, Account, commit_words
+from eopipe.provenance.graph import METADATA, WORKFLOW_CRATE, Entity, Graph, local
 from eopipe.provenance.holdings import Part, bring, bring_all, part, places
 from eopipe.provenance.jobs import Job, read_jobs
 from eopipe.provenance.parameters import Parameters, kind_of
-from eopipe.provenance.people import HOME, About, author, licence, organization
+from eopipe.provenance.people import HOME, About, author, coauthors, funders, licence, organization
 from eopipe.provenance.readme import readme
+from eopipe.provenance.scrub import settings
 from eopipe.provenance.sources import Source, cover, read_sources
 from eopipe.provenance.things import Things, media_type
 from eopipe.publish import MANIFEST
 
-METADATA, README, SCENES, CONFIG = "ro-crate-metadata.json", "README.md", "scenes", "config"
+README, SCENES, CONFIG = "README.md", "scenes", "config"
 WORKFLOW_TYPES = ["File", "SoftwareSourceCode", "ComputationalWorkflow", "HowTo"]
 WORKFLOW_PROFILE = "https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE"
 PIP_FORMAT = "https://pip.pypa.io/en/stable/reference/requirements-file-format/"
@@ -68,16 +69,16 @@ def build(draft: Path, sources: Sources, about: About, engine: Engine) -> None:
     graph = Graph()
     things = Things(graph, parts)
     workflow = _workflow(graph, draft / sources.workflow.name, engine, jobs)
-    lock = _extra(graph, draft, sources.lock, "", _pip(graph)) if sources.lock else None
+    lock = _extra(graph, draft, sources.lock, "", conformsTo=_pip(graph)) if sources.lock else None
     parameters = Parameters(graph, things, jobs)
     account = Account(graph, things, parameters, author(graph, about), workflow, lock)
     account.tell(jobs)
     if sources.config:
-        config = _extra(graph, draft, sources.config, f"{CONFIG}/")
+        config = _extra(graph, draft, sources.config, f"{CONFIG}/", version=_commits(jobs))
         workflow.append_to("input", parameters.tie("workflow-in", "config", config, "File"))
         account.given.append(config)
     run = _run(account, parts, jobs)
-    _organize(account, run, engine)
+    _organize(account, run, engine, jobs)
     scenes = read_sources(graph, sources.scenes, SCENES)
     _root(graph, about, account, run, scenes)
     graph.add_file(README, name="What this crate is", encodingFormat="text/markdown", about=graph.root)
@@ -93,6 +94,9 @@ def _fill(draft: Path, sources: Sources, jobs: Sequence[Job]) -> list[Part]:
     placed = places(sources.payload, jobs, {METADATA, README, MANIFEST, SCENES, CONFIG, *fixed})
     for path, source in fixed.items():
         bring(source, draft / path, link=False)
+    if sources.config:
+        copy = draft / CONFIG / sources.config.name
+        copy.write_text(settings(copy.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")
     for path, source in placed.items():
         bring(source, draft / path)
     bring_all(sources.scenes, draft / SCENES)
@@ -104,10 +108,15 @@ def _file_facts(path: Path, place: str) -> dict[str, Any]:
     return {"contentSize": str(content.bytes), "sha256": content.sha256, "encodingFormat": media_type(place)}
 
 
-def _extra(graph: Graph, draft: Path, source: Path, folder: str, form: Entity | None = None) -> Entity:
+def _extra(graph: Graph, draft: Path, source: Path, folder: str, **told: Any) -> Entity:
     path = f"{folder}{source.name}"
-    name = "pinned software environment" if form else "configuration of the run"
-    return graph.add_file(path, name=name, conformsTo=form, **_file_facts(draft / path, path))
+    name = "pinned software environment" if "conformsTo" in told else "configuration of the run"
+    return graph.add_file(path, name=name, **told, **_file_facts(draft / path, path))
+
+
+def _commits(jobs: Sequence[Job]) -> str:
+    """The commits of the project that the config lies in, where that is a checkout of its own."""
+    return ", ".join(sorted({commit_words(job.record.project) for job in jobs} - {""}))
 
 
 def _pip(graph: Graph) -> Entity:
@@ -168,15 +177,16 @@ def _when(jobs: Sequence[Job]) -> dict[str, Any]:
     return {"startTime": start, "endTime": end, "actionStatus": status}
 
 
-def _organize(account: Account, run: Entity, engine: Engine) -> None:
+def _organize(account: Account, run: Entity, engine: Engine, jobs: Sequence[Job]) -> None:
     """What the engine did: it started every job."""
     graph = account.graph
+    seen = sorted({job.record.engine for job in jobs} - {""})
     tool = graph.add(
         engine.home,
         "SoftwareApplication",
         name=engine.title,
         description="Workflow engine",
-        softwareVersion=engine.version or "not recorded",
+        softwareVersion=engine.version or ", ".join(seen) or "not recorded",
         url=engine.home,
     )
     times = {key: run[key] for key in ("startTime", "endTime", "actionStatus")}
@@ -190,7 +200,8 @@ def _organize(account: Account, run: Entity, engine: Engine) -> None:
         result=run,
         **times,
     )
-    graph.root["mentions"] = [run, *account.actions, *account.controls, action]
+    # The engine's action leads to what it controlled.
+    graph.root["mentions"] = [run, *account.actions, action]
 
 
 def _root(graph: Graph, about: About, account: Account, run: Entity, scenes: Sequence[Source]) -> None:
@@ -199,7 +210,8 @@ def _root(graph: Graph, about: About, account: Account, run: Entity, scenes: Seq
         "name": about.title,
         "description": about.description,
         "license": licence(graph, about.license),
-        "author": account.agent,
+        "author": [account.agent, *coauthors(graph, about)],
+        "funder": funders(graph, about),
         "publisher": organization(graph, about) or account.agent,
         # The clock of this job would make two crates of one run differ.
         "datePublished": run["endTime"],
@@ -208,4 +220,5 @@ def _root(graph: Graph, about: About, account: Account, run: Entity, scenes: Seq
         "isBasedOn": [scene.entity for scene in scenes],
     }
     for key, value in (told | cover(graph, scenes)).items():
-        graph.root[key] = value
+        if value:
+            graph.root[key] = value

@@ -1,5 +1,6 @@
 """The graph of an RO-Crate: entities by id, written so that the same entities give the same bytes."""
 
+import json
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -7,6 +8,7 @@ from urllib.parse import quote
 # rocrate has no types; an entity is a mapping of its properties with an id.
 Entity = Any
 
+METADATA = "ro-crate-metadata.json"
 CRATE_VERSION = "1.1"
 WORKFLOW_CRATE = "https://w3id.org/workflowhub/workflow-ro-crate/1.0"
 RUN_TERMS = "https://w3id.org/ro/terms/workflow-run#"
@@ -61,9 +63,24 @@ class Graph:
 
     def write(self, folder: Path) -> None:
         """Write the metadata file; the files it tells of are there already."""
+        told = self.value()
+        # One entity a line: half the size of what rocrate writes, and a diff still tells which entity changed.
+        lines = ",\n".join(_text(entity) for entity in told["@graph"])
+        text = f'{{"@context":{_text(told["@context"])},\n"@graph":[\n{lines}\n]}}\n'
+        (folder / METADATA).write_text(text, encoding="utf-8", newline="\n")
+
+    def value(self) -> Any:
+        """The metadata themselves."""
+        self._settle()
+        return self.crate.metadata.generate()
+
+    def _settle(self) -> None:
         for entity in self.crate.get_entities():
             _compact(entity.properties())
-        self.crate.metadata.write(folder)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
 def _given(properties: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from eopipe.errors import BadInputError
+from eopipe.errors import BadInputError, UsageError
+from eopipe.provenance.graph import METADATA
 from eopipe.provenance.jobs import Data, Job
 from eopipe.publish import MANIFEST, digest, files, read_json, size, write_manifest
 
@@ -46,6 +47,14 @@ def places(payload: Sequence[Path], jobs: Sequence[Job], taken: Collection[str])
                 raise BadInputError(f"{found[place]} and {path} would be one file of the crate; give one another name")
             found[place] = path
     return found
+
+
+def refuse_foreign(folder: Path) -> None:
+    """Raise UsageError for a folder that holds anything but a crate, which a new one would replace."""
+    known = {METADATA, MANIFEST}
+    inside = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if inside - {".snakemake_timestamp"} and not inside & known:
+        raise UsageError(f"{folder} exists and is no crate; choose a folder that is not there yet")
 
 
 def _content(path: Path) -> str:

@@ -1,8 +1,10 @@
 """The jobs of a run, read from their run records: in the order of the stages, each with a name of its own."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +16,8 @@ from eopipe.provenance.scrub import argument, command, scrub
 from eopipe.publish import read_json
 
 FROZEN = ConfigDict(frozen=True, extra="ignore")
+# A job that reads many files names these many of them in its command; all stand among what it read.
+SHOWN = 12
 
 
 class Data(BaseModel):
@@ -43,6 +47,15 @@ class Place(BaseModel):
     machine: str
     cores: int | None
     job: str
+    processor: str = ""
+    accelerators: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The class of machine in words."""
+        cards = [f"{many} x {card}" for card, many in sorted(Counter(self.accelerators).items())]
+        words = [f"{self.system} {self.machine}", self.processor, f"{self.cores or 'unknown'} cores", *cards]
+        return ", ".join(filter(None, words))
 
 
 class Record(BaseModel):
@@ -63,6 +76,8 @@ class Record(BaseModel):
     usage: dict[str, float]
     place: Place
     software: dict[str, str]
+    project: str = ""
+    engine: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,13 +109,22 @@ class Job:
 
     @property
     def command(self) -> str:
-        """The command line, without paths of the machine and without credentials."""
-        return command(self.record.arguments)
+        """The command line, without paths of the machine and credentials; of many words in a row the first few."""
+        return command(_first(self.record.arguments))
 
     @property
     def settings(self) -> dict[str, Any]:
         """The settings that have a value, without paths of the machine and without credentials."""
         return {k: _shown(v) for k, v in sorted(self.record.settings.items()) if v not in (None, "", [])}
+
+
+def _first(words: Sequence[str]) -> list[str]:
+    """The words of a command, but of those behind one option no more than `SHOWN`, and how many there are."""
+    found: list[str] = []
+    for option, given in groupby(words, key=lambda word: word.startswith("--")):
+        many = list(given)
+        found += many if option or len(many) <= SHOWN else [*many[:SHOWN], f"(and {len(many) - SHOWN} more)"]
+    return found
 
 
 def _shown(value: Any) -> Any:

@@ -23,12 +23,11 @@ class Parameters:
         self.values = _all_values(jobs)
 
     def tie(self, owner: str, name: str, example: Entity, kind: str, **told: Any) -> Entity:
-        """The parameter of a stage or of the workflow, which took this thing or value; both point to each other."""
+        """The parameter of a stage or of the workflow, which this thing or value is an example of."""
         parameter = self.graph.add(
             local("parameter", owner, name), "FormalParameter", name=name, conformsTo=self.profile, **told
         )
         parameter.append_to("additionalType", kind)
-        parameter.append_to("workExample", example)
         example.append_to("exampleOfWork", parameter)
         return parameter
 

@@ -11,16 +11,18 @@ from eopipe.provenance.sources import Source
 CHECK = """## Check it
 
 `eopipe verify .` compares every file with its checksum; `rocrate-validator validate -p provenance-run-crate .` checks
-the metadata. What the metadata name by `#sha256/…` is not in the crate. It can be recognised by that checksum, or made
-again: the command lines of all jobs are in the metadata.
+the metadata. What the metadata name by `#sha256/…` is not in the crate. It can be recognised by its `sha256`, or made
+again: `eopipe rerun .` runs all jobs with their settings and compares every checksum. The `sha256` of a folder is that
+of its `manifest.json`, which lists its files.
 """
 
 
 def readme(about: About, parts: Sequence[Part], jobs: Sequence[Job], sources: Sequence[Source]) -> str:
     """What the crate holds, where it comes from and how to check it, as Markdown."""
-    people = ", ".join(filter(None, (about.author, about.organization)))
+    people = ", ".join(filter(None, (*about.people, about.organization)))
     lines = [f"# {about.title}", "", about.description, ""]
     lines += [f"By {people}. Licence: {about.license}." if people else f"Licence: {about.license}.", ""]
+    lines += [f"Funded by {'; '.join(about.funding)}.", ""] if about.funding else []
     lines += ["## What is inside", "", "| name | files | bytes |", "|---|---:|---:|"]
     lines += [f"| `{part.path}` | {part.content.files} | {part.content.bytes} |" for part in parts]
     lines += ["", "`ro-crate-metadata.json` tells what every job did, with which settings, from what to what.", ""]

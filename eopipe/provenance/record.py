@@ -8,7 +8,7 @@ import platform
 import re
 import resource
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -17,9 +17,15 @@ from typing import Any
 
 from eopipe import __version__
 from eopipe.contract import Input, Output, Port, Stage, is_path
+from eopipe.provenance.engine import engine
+from eopipe.provenance.scrub import kept, private
 from eopipe.publish import digest, publish, size, write_json
 
+# Where schedulers tell their id of the job; behind a dot PBS names its host.
+SCHEDULERS = {"slurm": "SLURM_JOB_ID", "pbs": "PBS_JOBID", "lsf": "LSB_JOBID"}
+GPUS = Path("/proc/driver/nvidia/gpus")
 PACKAGES = ("numpy", "rasterio", "torch", "zarr")
+CODE = Path(__file__).resolve().parents[2]
 
 
 def record_path(output: Path) -> Path:
@@ -39,23 +45,21 @@ def write_record(stage: Stage, values: dict[str, Any], words: list[str], start: 
         "stage": stage.name,
         "version": __version__,
         "status": "failed" if error else "completed",
-        "error": error,
+        "error": private(error, words),
         "start": start,
         "end": now(),
-        "arguments": ["eopipe", *words],
-        "settings": {p.name: _plain(values[p.name]) for p in stage.ports if not is_path(p)},
+        "arguments": kept(["eopipe", *words]),
+        "settings": {p.name: kept(values[p.name]) for p in stage.ports if not is_path(p)},
         "inputs": _entities(stage.of(Input), values),
-        "outputs": [] if error else _entities(outputs, values),
+        "outputs": [] if error else _outputs(outputs, values),
         "usage": _usage(),
         "place": _place(),
         "software": _software(),
+        "project": _project(),
+        "engine": engine(),
     }
     with publish(record_path(values[outputs[0].name])) as draft:
         write_json(draft, record)
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _entities(ports: Iterable[Port], values: dict[str, Any]) -> list[dict[str, Any]]:
@@ -66,6 +70,13 @@ def _entities(ports: Iterable[Port], values: dict[str, Any]) -> list[dict[str, A
             if path is not None and path.exists():
                 rows.append(_entity(port.name, path))
     return rows
+
+
+def _outputs(ports: Sequence[Port], values: dict[str, Any]) -> list[dict[str, Any]]:
+    """What was made; `beside` tells what lies in the folder of the record, whatever the command calls it."""
+    home = values[ports[0].name].parent
+    beside = {port.name: values[port.name] is not None and values[port.name].parent == home for port in ports}
+    return [row | {"beside": beside[row["port"]]} for row in _entities(ports, values)]
 
 
 def _entity(port: str, path: Path) -> dict[str, Any]:
@@ -83,10 +94,10 @@ def _entity(port: str, path: Path) -> dict[str, Any]:
 
 def _usage() -> dict[str, float]:
     own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return {
-        "cpu_s": round(own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime, 2),
-        "max_rss_mb": round(max(_own_peak(own.ru_maxrss), children.ru_maxrss) / 1024, 1),
-    }
+    cpu = own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+    peak = max(_own_peak(own.ru_maxrss), children.ru_maxrss) / 1024
+    # Nobody needs more digits, and jobs whose figures are alike share them in a crate.
+    return {"cpu_s": float(f"{cpu:.3g}"), "max_rss_mb": float(f"{peak:.3g}")}
 
 
 def _own_peak(otherwise: int) -> int:
@@ -98,27 +109,47 @@ def _own_peak(otherwise: int) -> int:
 
 def _place() -> dict[str, Any]:
     """The class of machine and the scheduler's job, but no host or user name."""
-    job = os.environ.get("SLURM_JOB_ID", "")
+    jobs = [f"{name}:{os.environ[word].partition('.')[0]}" for name, word in SCHEDULERS.items() if word in os.environ]
     return {
         "system": platform.system(),
         "machine": platform.machine(),
+        "processor": next(iter(_told(Path("/proc/cpuinfo"), "model name")), ""),
         "cores": os.cpu_count(),
-        "job": f"slurm:{job}" if job else "",
+        "accelerators": [one for path in sorted(GPUS.glob("*/information")) for one in _told(path, "Model")],
+        "job": next(iter(jobs), ""),
     }
 
 
+def _told(path: Path, word: str) -> list[str]:
+    """What a file of the kernel says behind a word; nothing where there is no such file."""
+    try:
+        return re.findall(rf"^{word}\s*:\s*(\S.*?)\s*$", path.read_text(), re.MULTILINE)
+    except OSError:
+        return []
+
+
 def _software() -> dict[str, str]:
-    found = {"python": platform.python_version(), "git": _commit()}
+    found = {"python": platform.python_version(), "git": commit()}
     for name in PACKAGES:
         with suppress(PackageNotFoundError):
             found[name] = version(name)
     return found
 
 
-def _commit() -> str:
-    """The commit of the working folder, with + when files are changed; empty outside a checkout."""
-    command = ["git", "describe", "--always", "--abbrev=40", "--dirty=+", "--exclude=*"]
+def _project() -> str:
+    """The commit of the checkout that the job ran in, unless it is the code's own."""
+    here = Path.cwd()
+    near = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), CODE)
+    return commit(near) if near != CODE else ""
+
+
+def commit(checkout: Path = CODE) -> str:
+    """The commit of a checkout, that of eopipe if not given, with + when files are changed; empty where it is none."""
+    if not (checkout / ".git").exists():
+        return ""
+    # Many jobs look at once, and none may wait for the index.
+    command = ["git", "--no-optional-locks", "describe", "--always", "--abbrev=40", "--dirty=+", "--exclude=*"]
     with suppress(OSError, subprocess.TimeoutExpired):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+        done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=10, check=False)
         return done.stdout.strip()
     return ""

@@ -1,14 +1,20 @@
 """What may leave the machine: commands and messages without its paths and without credentials."""
 
+import os
 import re
 import shlex
 from collections.abc import Iterable
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
+from typing import Any
 from urllib.parse import urlsplit
+
+from eopipe.provenance.secrets import without_credentials, without_home, without_names
 
 ADDRESS = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]+://[^\s'\"<>]+")
 # A path begins where no word and no other slash comes before: 1/2, http://host and the dates ../2020-05-01 are none.
 OUTSIDE = re.compile(r"(?:(?<![\w./~:])|(?<=:)(?!//))(?:~[\w.-]*|\.\.(?!/\d))?/[^\s'\"<>(),;:]*")
+# The same of absolute paths alone: relative ones tell nothing of the machine.
+ABSOLUTE = re.compile(r"(?<![\w./~:])/[^\s'\"<>(),;:]+")
 
 
 def command(words: Iterable[str]) -> str:
@@ -43,14 +49,73 @@ def scrub(text: str, words: Iterable[str] = ()) -> str:
     for folder in sorted(_odd_folders(words), key=len, reverse=True):
         text = text.replace(f"{folder}/", "")
     text = ADDRESS.sub(lambda found: address(found[0]), text)
-    return OUTSIDE.sub(lambda found: PurePosixPath(found[0]).name or ".", text)
+    return OUTSIDE.sub(lambda found: _name(found[0]), text)
+
+
+def _name(path: str) -> str:
+    """The last name of a path; libraries tell addresses as the path and, behind ?, what lets somebody in."""
+    place, query, _ = path.partition("?")
+    return "." if query and place.endswith("/") else PurePosixPath(place).name or "."
+
+
+def private(text: str, words: Iterable[str] = ()) -> str:
+    """A message of this process that can be shown: without paths, credentials, and names of host and user."""
+    return without_names(without_home(scrub(without_credentials(text), words)))
+
+
+def shown(text: str) -> str:
+    """A message for the person who sits here: the paths stay, credentials and the home do not."""
+    return ADDRESS.sub(lambda found: address(found[0]), without_home(without_credentials(text)))
+
+
+def kept(value: Any) -> Any:
+    """A word or setting as a record keeps it: a path of this machine is told from where the job ran, or by its name."""
+    if isinstance(value, (list, tuple)):
+        return [kept(one) for one in value]
+    if not isinstance(value, str):
+        return value
+    flag, equals, rest = value.partition("=")
+    if equals and rest.startswith("/"):
+        return f"{flag}={kept(rest)}"
+    if value.startswith("/"):
+        return _from_here(value)
+    return ABSOLUTE.sub(lambda found: _from_here(found[0]), shown(value))
+
+
+def settings(text: str) -> str:
+    """A config file with the paths of this machine cut to their names, and addresses without credentials."""
+    import yaml
+
+    try:
+        values = _strings(yaml.safe_load(text))
+    except yaml.YAMLError:
+        values = set()
+    for value in sorted((v for v in values if v.startswith(("/", "~/"))), key=len, reverse=True):
+        text = text.replace(value, PurePosixPath(value).name)
+    for value in (v for v in values if "://" in v):
+        text = text.replace(value, ADDRESS.sub(lambda found: address(found[0]), value))
+    return ABSOLUTE.sub(lambda found: PurePosixPath(found[0]).name or ".", without_home(without_credentials(text)))
+
+
+def _strings(value: Any) -> set[str]:
+    if isinstance(value, (dict, list)):
+        return {text for one in (value.values() if isinstance(value, dict) else value) for text in _strings(one)}
+    return {value} if isinstance(value, str) else set()
+
+
+def _from_here(path: str) -> str:
+    here = Path.cwd()
+    if os.path.commonpath([path, here]) == "/":
+        return PurePosixPath(path).name or "."
+    near = os.path.relpath(path, here)
+    return near if without_names(near) == near else PurePosixPath(path).name
 
 
 def _odd_folders(words: Iterable[str]) -> set[str]:
     """The folders that absolute paths of a command lie in and that the pattern would cut in two."""
     values = [word.partition("=")[2] if word.startswith("--") else word for word in words]
     folders = {str(p) for value in values if value.startswith("/") for p in PurePosixPath(value).parents}
-    return {folder for folder in folders if not OUTSIDE.fullmatch(folder)}
+    return {folder for folder in folders if "?" in folder or not OUTSIDE.fullmatch(folder)}
 
 
 def address(text: str) -> str:

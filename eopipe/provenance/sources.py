@@ -40,7 +40,6 @@ def _scene(graph: Graph, item: Item) -> Entity:
         "CreativeWork",
         name=item["id"],
         description=f"STAC Item of the collection {item.get('collection') or '(none)'}.",
-        url=own[0][0] if own else None,
         temporalCoverage=_interval(told),
         license=_licence(graph, item),
         creditText=_credit(told),

@@ -7,6 +7,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from eopipe import __version__
 from eopipe.reporting import facts, tables, values
+from eopipe.reporting.cards import Card
 from eopipe.reporting.palette import RAMP
 from eopipe.reporting.pictures import RIGHT, ROLES, UNTESTED, WRONG
 from eopipe.reporting.ridges import ridges
@@ -16,13 +17,13 @@ from eopipe.reporting.words import count, counted, plural, score, tested, verdic
 TEMPLATE, STYLE = "page.html", "style.css"
 
 
-def render(story: Story) -> str:
-    """Write the page as HTML; every text from outside is escaped."""
+def render(story: Story, cards: tuple[Card, ...]) -> str:
+    """Write the page as HTML, with the cards in it; every text from outside is escaped."""
     environment = Environment(
         loader=FunctionLoader(_source), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.globals |= {"count": count, "plural": plural}
-    return environment.get_template(TEMPLATE).render(_context(story))
+    return environment.get_template(TEMPLATE).render(_context(story) | {"cards": cards})
 
 
 def _source(name: str) -> str:

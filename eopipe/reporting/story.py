@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.errors import BadInputError
-from eopipe.models.trained import CARD, HISTORY, WEIGHTS
+from eopipe.models.trained import HISTORY, WEIGHTS, read_card
 from eopipe.publish import read_json
 from eopipe.reporting import facts
+from eopipe.reporting.cards import Said
 from eopipe.reporting.ground import length, pixel_metres
 from eopipe.reporting.palette import class_colors
 from eopipe.reporting.panels import Block, block, places
@@ -58,6 +59,7 @@ class Story:
     left_out: int
     step: int
     digests: list[facts.Row]
+    said: Said
     scale: Scale | None = None
 
     @property
@@ -66,10 +68,10 @@ class Story:
         return self.scale.names if self.scale else self.classes
 
 
-def read_story(sources: Sources, title: str, attribution: str, colors: tuple[str, ...]) -> Story:
+def read_story(sources: Sources, title: str, attribution: str, colors: tuple[str, ...], said: Said) -> Story:
     """Read everything; raises BadInputError where parts do not belong together."""
     metrics, split = read_json(sources.metrics), read_split(sources.chips)
-    model = read_json(sources.model / CARD)
+    model = read_card(sources.model)
     classes = _one_legend({"split": split, "scores": metrics, "model": model})
     pairs, items = pair(sources.tiles, sources.labels), facts.read_items(sources.scenes)
     scenes_of(split, pairs)
@@ -99,6 +101,7 @@ def read_story(sources: Sources, title: str, attribution: str, colors: tuple[str
         left_out=len(files) - len(shown),
         step=cells.step,
         digests=_digests(sources, files, pairs),
+        said=said,
         scale=scale,
     )
 

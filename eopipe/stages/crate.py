@@ -16,8 +16,10 @@ def crate(
     workflow: Annotated[Path, Input("main workflow file: Snakefile or pipeline.cwl")],
     crate: Annotated[Path, Output("crate", "Provenance Run Crate", folder=True)],
     *,
-    config: Annotated[Path | None, Input("config file of the run")] = None,
-    lock: Annotated[Path | None, Input("pinned versions of the software, as constraints.txt")] = None,
+    config: Annotated[Path | None, Input("config file of the run", format="application/yaml")] = None,
+    lock: Annotated[
+        Path | None, Input("pinned versions of the software, as constraints.txt", format="text/plain")
+    ] = None,
     engine: Annotated[Literal["snakemake", "cwl"], Option("what ran the jobs")] = "snakemake",
     engine_version: Annotated[str, Option("version of what ran the jobs")] = "",
     title: Annotated[str, Option("name of the crate", min_length=1)] = "eopipe run",
@@ -31,20 +33,29 @@ def crate(
     orcid: Annotated[str | None, Option("ORCID of the author", pattern=ORCID)] = None,
     organization: Annotated[str, Option("name of the organization of the author, and publisher")] = "",
     ror: Annotated[str | None, Option("ROR id of the organization", pattern=ROR)] = None,
+    coauthors: Annotated[
+        tuple[str, ...], Option("other authors, each as Name ORCID; Organization, the last two where known")
+    ] = (),
+    funding: Annotated[
+        tuple[str, ...], Option("who paid, each a name or ROR address, with the grant behind a colon and a space")
+    ] = (),
 ) -> None:
     """Put a run into one folder as an RO-Crate that says how everything was made.
 
     The metadata follow the Provenance Run Crate profile 0.5 and come from the run records alone, whichever
     engine ran the jobs; failed jobs are told too. Payload is hard-linked where the file system allows, so a
     crate costs no space: treat its files as read-only. What is not in the payload is named by its checksum.
-    Commands and errors are written without absolute paths and credentials; the payload and the config go in
-    as they are. Raises BadInputError for files that are no run records or no STAC Items.
+    Commands, errors and the config are written without absolute paths and credentials; the payload goes in as it
+    is. Raises BadInputError for files that are no run records or no STAC Items.
     """
     from eopipe.provenance.crate import Engine, Sources, build
+    from eopipe.provenance.holdings import refuse_foreign
     from eopipe.provenance.people import About
     from eopipe.publish import publish
 
     sources = Sources(records, payload, scenes, workflow, config, lock)
-    about = About(title, description, license, author, orcid, organization, ror)
+    people = (author, orcid, organization, ror, coauthors, funding)
+    about = About(title, description, license, *people)
+    refuse_foreign(crate)
     with publish(crate, folder=True) as draft:
         build(draft, sources, about, Engine(engine, engine_version))

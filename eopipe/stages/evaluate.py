@@ -5,10 +5,14 @@ from typing import Annotated
 
 from eopipe.contract import Input, Option, Output
 
+# Scores with intervals and of each part of the test places.
+REVISION = 2
+
 
 def evaluate(
     classes: Annotated[
-        tuple[Path, ...], Input("maps of classes or values: one mosaic, or one for each scene in order")
+        tuple[Path, ...],
+        Input("maps of classes or values: one mosaic, or one for each scene in order", format="image/tiff"),
     ],
     tiles: Annotated[tuple[Path, ...], Input("tile stores that the baseline learns from", folder=True)],
     labels: Annotated[tuple[Path, ...], Input("label store of all scenes, or one for each", folder=True)],
@@ -25,7 +29,8 @@ def evaluate(
     The baseline is boosted trees (scikit-learn) that learn each pixel by itself in the training places: on the
     bands of a scene, or on seasonal medians when one map stands for many scenes. Of chips the cells of the map
     count that lie whole in the test places, and the baseline's class is that of most pixels of a cell. Values
-    are compared with the mean of the training labels and with trees for regression.
+    are compared with the mean of the training labels and with trees for regression. Intervals come from a bootstrap
+    over squares of the test places, or over whole maps where scenes are split.
     """
     from eopipe.evaluation.judging import evaluate_maps
     from eopipe.evaluation.maps import Data

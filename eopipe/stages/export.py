@@ -9,7 +9,14 @@ from eopipe.contract import Input, Option, Output
 def export(
     model: Annotated[Path, Input("trained model", folder=True)],
     tiles: Annotated[Path, Input("a tile store to check with real pixels", folder=True)],
-    onnx: Annotated[Path, Output("model.onnx", "normalisation, model and probabilities or values as one ONNX graph")],
+    onnx: Annotated[
+        Path,
+        Output(
+            "model.onnx",
+            "normalisation, model and probabilities or values as one ONNX graph",
+            format="edam:format_2333",
+        ),
+    ],
     check: Annotated[Path, Output("export.json", "largest difference to the model", format="application/json")],
     *,
     opset: Annotated[int, Option("ONNX operator set", ge=18, le=23)] = 18,

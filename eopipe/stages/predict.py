@@ -9,7 +9,9 @@ COG = "image/tiff; application=geotiff; profile=cloud-optimized"
 
 
 def predict(
-    model: Annotated[Path, Input("trained model", folder=True)],
+    model: Annotated[
+        Path, Input("trained model: its folder, its STAC Item model.json, or a STAC catalog that holds it", mixed=True)
+    ],
     tiles: Annotated[tuple[Path, ...], Input("tile stores; several are averaged where they are valid", folder=True)],
     classes: Annotated[
         Path,

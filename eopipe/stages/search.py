@@ -5,11 +5,30 @@ from typing import Annotated, Literal
 
 from eopipe.contract import Input, Knob, Option, Output
 
+# 2: a frozen item is one line.
+REVISION = 2
+
 
 def search(
-    items: Annotated[Path, Output("items", "one STAC Item a scene, sorted and frozen", folder=True, each="*.geojson")],
-    grid: Annotated[Path, Output("grid.json", "grid that the run shares: CRS, transform, shape")],
-    selection: Annotated[Path, Output("selection.json", "digest of the list, and what was left out with the reason")],
+    items: Annotated[
+        Path,
+        Output(
+            "items",
+            "one STAC Item a scene, sorted and frozen",
+            folder=True,
+            each="*.geojson",
+            format="application/geo+json",
+        ),
+    ],
+    grid: Annotated[
+        Path, Output("grid.json", "grid that the run shares: CRS, transform, shape", format="application/json")
+    ],
+    selection: Annotated[
+        Path,
+        Output(
+            "selection.json", "digest of the list, and what was left out with the reason", format="application/json"
+        ),
+    ],
     *,
     catalog: Annotated[Path | None, Input("folder of a static STAC catalog", folder=True, user=True)] = None,
     area: Annotated[Path | None, Input("GeoJSON of the area of interest, in degrees", user=True)] = None,

@@ -14,7 +14,14 @@ def split(
         Path, Output("statistics.json", "what the bands measure in the training chips", format="application/json")
     ],
     map: Annotated[Path, Output("split.png", "map of the splits, with their classes", format="image/png")],  # noqa: A002
-    places: Annotated[Path, Output("split.gpkg", "the chips as polygons, with split, scene and classes")],
+    places: Annotated[
+        Path,
+        Output(
+            "split.gpkg",
+            "the chips as polygons, with split, scene and classes",
+            format="application/geopackage+sqlite3",
+        ),
+    ],
     *,
     chip: Annotated[int, Option("edge of a chip in pixels", ge=8, multiple_of=4)] = 256,
     stride: Annotated[int | None, Option("step between chips in pixels; the chip's edge if not given", ge=1)] = None,

@@ -5,6 +5,9 @@ from typing import Annotated, Literal
 
 from eopipe.contract import Input, Knob, Option, Output
 
+# 2: model.json is a STAC Item.
+REVISION = 2
+
 
 def train(
     tiles: Annotated[tuple[Path, ...], Input("tile stores of all scenes", folder=True)],

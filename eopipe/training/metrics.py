@@ -41,8 +41,13 @@ def value_sums(truth: npt.NDArray[Any], found: npt.NDArray[Any], about: float) -
 
     Number, errors, their sizes, their squares, truth, its squares. Sums of parts add up.
     """
+    return np.asarray(value_parts(truth, found, about).sum(1))
+
+
+def value_parts(truth: npt.NDArray[Any], found: npt.NDArray[Any], about: float) -> npt.NDArray[np.float64]:
+    """What each value adds to these sums (6, n)."""
     error, rest = found.astype(np.float64) - truth, truth.astype(np.float64) - about
-    return np.array([len(error), *(part.sum() for part in (error, np.abs(error), error**2, rest, rest**2))])
+    return np.stack([np.ones(error.shape), error, np.abs(error), error**2, rest, rest**2])
 
 
 def value_scores(sums: npt.NDArray[np.float64]) -> dict[str, float | None]:

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
 
+from eopipe.catalogs.writing import scope
 from eopipe.checkpoints.checkpoint import best, read_part, steps
 from eopipe.checkpoints.identity import other_states, refuse_other
 from eopipe.checkpoints.keeper import IDENTITY
@@ -204,5 +205,7 @@ def _publish(model: Path, job: Job, labels: Tiles) -> None:
     # Without virtual shards another world gives other weights.
     worlds = [] if settings.deterministic or len(reached["worlds"]) == 1 else reached["worlds"]
     with publish(model, folder=True) as draft:
-        write_trained(draft, trained, weights, reached["history"], settings.deciding(), worlds)
         (draft / METRICS).write_bytes(payload(Path(job.state) / METRICS))
+        seen = [Tiles(Path(path)) for path in job.tiles]
+        place = scope(seen[0].grid, [tiles.attributes for tiles in seen])
+        write_trained(draft, trained, weights, reached["history"], settings.deciding(), worlds, place)

@@ -68,9 +68,15 @@ def _job(file: Path, results: Path, records: dict[str, list[tuple[Path, dict[str
         _most(told["cpu_time"], used.get("cpu_s")) if alone else None,
         asked,
         tuple(_literal(told.get("input_size_mb", ""))),
-        str(record.get("place", {}).get("job", "")).removeprefix("slurm:"),
+        _slurm(record),
         _gpu_memory(results / "logs" / file.relative_to(results / BENCHMARKS).with_suffix(".log")),
     )
+
+
+def _slurm(record: dict[str, Any]) -> str:
+    """The number of a job in Slurm; empty for those of others."""
+    scheduler, _, job = str(record.get("place", {}).get("job", "")).partition(":")
+    return job if scheduler == "slurm" else ""
 
 
 def _asked(told: dict[str, str]) -> Asked:

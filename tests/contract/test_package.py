@@ -27,6 +27,7 @@ def test_the_wheel_holds_the_package_the_workflow_and_the_template(built: Path) 
     with zipfile.ZipFile(wheel) as file:
         names = set(file.namelist())
     assert {"eopipe/cli.py", "eopipe/py.typed", "eopipe/reporting/page.html"} <= names
+    assert "snakemake_report_plugin_eopipe/__init__.py" in names, "Snakemake finds it by this name"
     share = {name.partition(".data/data/")[2] for name in names if ".data/data/" in name}
     assert {"share/eopipe/Snakefile", "share/eopipe/workflow/rules/model.smk"} <= share
     assert not [name for name in names if name.startswith(("tests", "sample"))]

@@ -46,3 +46,14 @@ def test_t19_a_lost_or_stuck_reader_is_started_again_and_the_model_is_that_of_a_
     assert said in told
     assert payload(training.model) == undisturbed
     assert not readers(training.folder)
+
+
+def test_a_training_ends_the_same_in_a_temporary_folder_whose_path_is_too_long_for_a_socket(
+    training: Training, undisturbed: dict[str, bytes]
+) -> None:
+    # As Toil gives its jobs under --workDir: 107 letters is what a socket may have.
+    place = training.folder / ("t" * 120) / ("u" * 120)
+    place.mkdir(parents=True)
+    done = training.run(*READERS, TMPDIR=str(place))
+    assert done.returncode == 0, done.stderr
+    assert payload(training.model) == undisturbed

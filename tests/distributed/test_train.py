@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from trainings import Training, payload, workers
 
+from eopipe.models.trained import read_card
+
 
 def test_training_learns_and_writes_no_pickle(undisturbed: dict[str, bytes]) -> None:
     assert sorted(undisturbed) == ["history.json", "manifest.json", "metrics.jsonl", "model.json", "model.safetensors"]
@@ -139,4 +141,4 @@ def test_a_model_of_ones_own_is_trained_by_its_name(training: Training, tmp_path
     finally:
         os.environ["PYTHONPATH"] = os.environ["PYTHONPATH"].partition(":")[2]
     assert done.returncode == 0, done.stderr
-    assert json.loads((training.model / "model.json").read_text())["parameters"] == 10
+    assert read_card(training.model)["parameters"] == 10

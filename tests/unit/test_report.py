@@ -14,13 +14,17 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import rasterio
+import yaml
 from affine import Affine
+from huggingface_hub import DatasetCard, ModelCard
 from odc.geo.geobox import GeoBox
 from PIL import Image
 from scenery import cut_into
 
+from eopipe.catalogs.writing import Scope
 from eopipe.cli import main
 from eopipe.layout import Layout
+from eopipe.models.mlm import to_card, to_item
 from eopipe.publish import read_json, write_json
 from eopipe.store import add_array, new_store
 from eopipe.training.metrics import confusion, scores
@@ -44,7 +48,8 @@ class Finished:
         """Run the stage; give the exit code, the page and the path of the map."""
         page, picture = self.folder / name / "report.html", self.folder / name / "map.png"
         words = [word for port, paths in self.ports.items() for word in (f"--{port}", *map(str, paths))]
-        code = main(["report", *words, "--page", str(page), "--picture", str(picture), *extra])
+        cards = [w for kind in ("model", "data") for w in (f"--{kind}-card", str(page.with_name(f"{kind}-card.md")))]
+        code = main(["report", *words, "--page", str(page), "--picture", str(picture), *cards, *extra])
         return code, page.read_text() if page.exists() else "", picture
 
     def edit(self, port: str, change: Edit, name: str = "") -> None:
@@ -104,9 +109,11 @@ def write_map(path: Path, bands: Array, nodata: int, names: tuple[str, ...]) -> 
 def write_model(path: Path, classes: tuple[str, ...], bands: tuple[str, ...]) -> Path:
     path.mkdir()
     (path / "model.safetensors").write_bytes(b"weights")
-    size = {"architecture": "unet", "width": 16, "depth": 3, "chip": 16, "parameters": 117_000}
+    size = {"architecture": "unet", "width": 16, "depth": 3, "arguments": (), "chip": 16, "parameters": 117_000}
     settings = {"learning_rate": 0.002, "epochs": 12, "deterministic": True}
-    write_json(path / "model.json", {"bands": bands, "classes": classes, "settings": settings} | size)
+    card = {"bands": bands, "classes": classes, "settings": settings, "task": "segmentation"} | size
+    card |= {"mean": [0.0] * len(bands), "std": [1.0] * len(bands)}
+    write_json(path / "model.json", to_item(card, path, "model.safetensors", Scope()))
     epochs = [{"epoch": n, "loss": 0.9 / n, "learning_rate": 0.002, "val": None} for n in range(1, 13)]
     for row in epochs[::2]:
         row["val"] = {"accuracy": 0.95 - 0.4 / row["epoch"], "miou": 0.86 - 0.5 / row["epoch"]}
@@ -400,6 +407,117 @@ def test_own_colours_are_used_and_must_fit_the_classes(run_: Finished) -> None:
 
 
 @pytest.mark.usefixtures("page")
-def test_the_record_names_both_outputs(run_: Finished) -> None:
+def test_the_record_names_all_outputs(run_: Finished) -> None:
     record = json.loads((run_.folder / "page/report.html.run.json").read_text())
-    assert [row["name"] for row in record["outputs"]] == ["report.html", "map.png"]
+    assert [row["name"] for row in record["outputs"]] == ["report.html", "map.png", "model-card.md", "data-card.md"]
+
+
+# Cards
+
+
+def cards_of(run: Finished, name: str) -> tuple[str, str]:
+    return tuple((run.folder / name / f"{kind}-card.md").read_text() for kind in ("model", "data"))  # type: ignore[return-value]
+
+
+def test_hugging_face_reads_the_cards(run_: Finished) -> None:
+    run_.report("--title", "Forest: west", "--license", "CC-BY-4.0", name="hub")
+    model, data = cards_of(run_, "hub")
+    card = ModelCard(model)
+    assert (card.data.license, card.data.pipeline_tag, card.data.library_name) == (
+        "cc-by-4.0",
+        "image-segmentation",
+        "eopipe",
+    )
+    scores = {result.metric_type: result.metric_value for result in card.data.eval_results}
+    told = read_json(run_.ports["metrics"][0])["model"]
+    assert scores == {"accuracy": told["accuracy"], "mean_iou": told["miou"], "f1": told["f1_macro"]}
+    assert {result.dataset_type for result in card.data.eval_results} == {"eopipe"}
+    assert DatasetCard(data).data.task_categories == ["image-segmentation"]
+    assert DatasetCard(data).data.license == "cc-by-4.0"
+
+
+@pytest.mark.parametrize(
+    ("words", "matter"),
+    [
+        ((), {"license": "unknown"}),
+        (("--license", "MIT"), {"license": "mit"}),
+        (
+            ("--license", "EUPL-1.2"),
+            {
+                "license": "other",
+                "license_name": "eupl-1.2",
+                "license_link": "https://spdx.org/licenses/EUPL-1.2",
+            },
+        ),
+    ],
+)
+def test_a_licence_is_named_as_the_hub_names_it(run_: Finished, words: tuple[str, ...], matter: dict[str, str]) -> None:
+    name = f"licence-{len(words)}-{matter['license']}"
+    run_.report(*words, name=name)
+    read = yaml.safe_load(cards_of(run_, name)[0].split("---\n")[1])
+    assert {key: value for key, value in read.items() if key.startswith("license")} == matter
+
+
+def test_the_model_card_tells_what_nobody_stated_and_what_was_not_measured(run_: Finished, page: str) -> None:
+    model, data = cards_of(run_, "page")
+    for word in ("Intended use", "Limits", "Energy", "Licence", "How to cite", "How to use", "Scores"):
+        assert f"\n## {word}\n" in model
+    assert "Use: none is stated" in model
+    assert "Not measured." in model
+    assert "No interval could be made" in model, "these scores came without"
+    assert "Licence of the scenes: https://example.org/licence" in model
+    item = run_.ports["model"][0] / "model.json"
+    assert to_card(read_json(item), item)["classes"][1] in model
+    assert "Copernicus 2020" in model
+    assert "| S2 | 2020-06-02 |" in data
+    assert "Not measured." in Tags(page).text, "the cards are in the page too"
+
+
+def test_a_person_s_words_stand_in_the_card(run_: Finished) -> None:
+    words = (
+        "--use",
+        "Screening of plots.",
+        "--limits",
+        "Not for payments",
+        "not in winter",
+        "--author",
+        "Ada Lovelace",
+    )
+    run_.report(*words, name="words")
+    model, _ = cards_of(run_, "words")
+    assert "Use: Screening of plots." in model
+    assert "- Not for payments\n- not in winter\n" in model
+    assert "Ada Lovelace: eopipe run." in model
+
+
+def test_intervals_of_scores_classes_and_quarters_stand_in_the_card(tmp_path: Path) -> None:
+    run = finish(tmp_path / "run", scenes=1)
+    ports = {key: value for key, value in run.ports.items() if key in ("classes", "tiles", "labels", "chips")}
+    with rasterio.open(run.ports["classes"][0], "r+", IGNORE_COG_LAYOUT_BREAK="YES") as file:
+        file.update_tags(scenes="S1")
+    words = [word for port, paths in ports.items() for word in (f"--{port}", *map(str, paths))]
+    assert main(["evaluate", *words, "--metrics", str(run.ports["metrics"][0])]) == 0
+    run.report()
+    model, _ = cards_of(run, "out")
+    told = read_json(run.ports["metrics"][0])
+    low, high = told["intervals"]["model"]["miou"]
+    assert f"({low:.4g} to {high:.4g})" in model
+    low, high = told["intervals"]["model"]["recall:forest"]
+    assert f"{told['model']['per_class']['forest']['recall']:.4g} ({low:.4g} to {high:.4g})" in model
+    assert "doi:10.1111/j.1467-9868.2007.00593.x" in model
+    assert {one["name"] for one in told["regions"]} <= set(re.findall(r"^\| ([a-z]+-[a-z]+) \|", model, re.MULTILINE))
+    assert low < told["model"]["per_class"]["forest"]["recall"] < high
+
+
+def test_a_class_name_cannot_become_markup_in_a_card(tmp_path: Path) -> None:
+    run = finish(tmp_path / "run", ("a|b", "<b>c</b>"))
+    run.report("--title", "x\n# Not a head", "--license", "MIT")
+    model, _ = cards_of(run, "out")
+    assert "<b>" not in model.split("---\n", 2)[2].replace("\\<b\\>", "")
+    assert "\n# Not a head" not in model.split("---\n", 2)[2]
+    assert ModelCard(model).data.license == "mit"
+
+
+def test_the_same_run_gives_the_same_cards(run_: Finished, page: str) -> None:
+    run_.report("--title", "Forest", "--attribution", "Copernicus 2020", name="cards")
+    assert cards_of(run_, "cards") == cards_of(run_, "page")

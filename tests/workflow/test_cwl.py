@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,9 @@ def sha256(path: Path) -> str:
         "selection.json",
         "model.onnx",
         "report.html",
+        "model-card.md",
+        "data-card.md",
+        "catalog/manifest.json",
     ],
 )
 def test_cwl_and_snakemake_make_the_same_bytes(finished: Project, by_cwl: Path, name: str) -> None:
@@ -44,10 +48,15 @@ def test_cwl_and_snakemake_make_the_same_tiles_and_maps(finished: Project, by_cw
         assert sha256(by_cwl / name) == sha256(finished.results / "maps/mosaic" / name)
 
 
-def test_the_crate_of_a_cwl_run_holds_every_job(by_cwl: Path) -> None:
+def test_the_crate_of_a_cwl_run_holds_every_job_and_tells_its_engine_and_packages(by_cwl: Path) -> None:
     graph = json.loads((by_cwl / "crate/ro-crate-metadata.json").read_text())["@graph"]
     actions = [e for e in graph if e["@type"] == "CreateAction"]
-    assert len(actions) == 1 + 1 + 2 * len(DAYS) + 7
+    assert len(actions) == 1 + 1 + 2 * len(DAYS) + 8
+    (engine,) = [e for e in graph if e["@id"] == "https://www.commonwl.org/"]
+    assert engine["softwareVersion"] == f"cwltool {version('cwltool')}"
+    assert sha256(by_cwl / "crate/constraints.txt") == sha256(ROOT / "constraints.txt")
+    steps = [e for e in graph if e["@type"] == "HowToStep"]
+    assert {e["buildInstructions"]["@id"] for e in steps} == {"constraints.txt"}
 
 
 @pytest.mark.parametrize("engine", ["snakemake", "cwl"])
@@ -101,8 +110,9 @@ def test_a_job_file_names_only_inputs_that_there_are(name: str) -> None:
 
 def test_the_demo_under_cwl_has_the_settings_of_the_demo_under_snakemake() -> None:
     job, config = (yaml.safe_load((ROOT / p).read_text()) for p in ("cwl/pipeline.yml", "config/config.yaml"))
+    assert config["catalog"]["title"] == job["title"]
     sections = ("search", "preprocess", "split", "train", "report")
     flat = {k: v for name in sections for k, v in config[name].items()} | {"label_classes": config["label"]["classes"]}
     flat |= {"bins": config["label"]["bins"]}
-    for name in set(job) - {"catalog", "source"}:
+    for name in set(job) - {"catalog", "source", "lock"}:
         assert job[name] == flat[name], name

@@ -10,7 +10,7 @@ from projects import DAYS, ROOT, Project, environment
 
 from eopipe.contract import STAGES, stage
 
-FOLLOWS = {"split", "train", "predict", "evaluate", "export", "report", "crate", "all"}
+FOLLOWS = {"split", "train", "predict", "evaluate", "export", "report", "catalog", "crate", "all"}
 
 
 class Other:

@@ -18,7 +18,14 @@ from eopipe.contract import STAGES, stage
 
 
 def test_a_run_ends_with_map_scores_report_model_and_crate(finished: Project) -> None:
-    for name in ("report.html", "map.png", "metrics.json", "model.onnx", "crate/ro-crate-metadata.json"):
+    for name in (
+        "report.html",
+        "map.png",
+        "model-card.md",
+        "metrics.json",
+        "model.onnx",
+        "crate/ro-crate-metadata.json",
+    ):
         assert (finished.results / name).is_file(), name
     metrics = json.loads((finished.results / "metrics.json").read_text())
     assert metrics["model"]["accuracy"] > metrics["majority"]["accuracy"]
@@ -59,7 +66,7 @@ def test_a_job_line_carries_the_settings_of_the_config(finished: Project) -> Non
     assert (label["bins"], label["classes"]) == ((50.0,), ("non-forest", "forest"))
 
 
-AFTER_TRAIN = {"train", "predict", "evaluate", "export", "report", "crate", "all"}
+AFTER_TRAIN = {"train", "predict", "evaluate", "export", "report", "catalog", "crate", "all"}
 
 
 def test_changing_the_epochs_reruns_train_and_what_follows_and_nothing_before(finished: Project) -> None:

@@ -1,4 +1,5 @@
 from functools import partial
+from os.path import relpath
 from pathlib import Path
 from snakemake.exceptions import WorkflowError
 from eopipe import rules as eo
@@ -15,7 +16,7 @@ except EopipeError as error:
 
 RESULTS, STATE = config["results"], config["state"]
 # Of eopipe: a project may include it from a Snakefile of its own.
-SNAKEFILE = str(Path(workflow.current_basedir).parents[1] / "Snakefile")
+SNAKEFILE = relpath(Path(workflow.current_basedir).parents[1] / "Snakefile")
 # Labels that are an asset of each scene differ from scene to scene; a file holds for all.
 PER_SCENE = config["label"]["asset"] is not None
 # The model sees scenes, or composites of them.

@@ -10,6 +10,8 @@ ALONE = (
     "model.onnx",
     "report.html",
     "map.png",
+    "model-card.md",
+    "data-card.md",
 )
 
 
@@ -26,6 +28,7 @@ rule crate:
         maps=lambda wildcards: each_map("classes")(wildcards)
         + each_map("probabilities")(wildcards),
         alone=[f"{RESULTS}/{name}" for name in ALONE],
+        stac=f"{RESULTS}/catalog/manifest.json",
         workflow=SNAKEFILE,
     output:
         root=f"{RESULTS}/crate/manifest.json",
@@ -49,7 +52,7 @@ rule crate:
             eo.rules_of(SNAKEFILE),
         ],
         crate=subpath(output.root, parent=True),
-        more=eo.about_run(workflow.configfiles),
+        more=eo.about_run(workflow.configfiles, SNAKEFILE),
         options=options("crate"),
         revision=eo.revision("crate"),
     shell:

@@ -73,6 +73,8 @@ rule report:
     output:
         page=f"{RESULTS}/report.html",
         picture=f"{RESULTS}/map.png",
+        model_card=f"{RESULTS}/model-card.md",
+        data_card=f"{RESULTS}/data-card.md",
     log:
         f"{RESULTS}/logs/report.log",
     benchmark:
@@ -93,4 +95,37 @@ rule report:
         "eopipe report --metrics {input.metrics:q} --model {params.model:q} --chips {input.chips:q}"
         " --classes {input.classes:q} --probabilities {input.probabilities:q} --tiles {params.tiles:q}"
         " --labels {params.labels:q} --scenes {input.scenes:q} --page {output.page:q}"
-        " --picture {output.picture:q} {params.options} {resources.knobs} > {log:q} 2>&1"
+        " --picture {output.picture:q} --model-card {output.model_card:q} --data-card {output.data_card:q}"
+        " {params.options} {resources.knobs} > {log:q} 2>&1"
+
+
+rule catalog:
+    "Model, maps and tiles as a static STAC catalog that a later run can search."
+    input:
+        model=f"{RESULTS}/model/manifest.json",
+        classes=each_map("classes"),
+        probabilities=each_map("probabilities"),
+        tiles=each_image,
+        scenes=each("items/{}.geojson"),
+        metrics=f"{RESULTS}/metrics.json",
+    output:
+        root=f"{RESULTS}/catalog/manifest.json",
+    log:
+        f"{RESULTS}/logs/catalog.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/catalog.tsv"
+    conda:
+        "../envs/eopipe.yaml"
+    resources:
+        mem_mb=lambda wildcards, attempt: 1000 * attempt,
+        runtime=lambda wildcards, attempt: 30 * attempt,
+    params:
+        model=subpath(input.model, parent=True),
+        tiles=lambda wildcards, input: eo.folders(input.tiles),
+        catalog=subpath(output.root, parent=True),
+        options=options("catalog"),
+        revision=eo.revision("catalog"),
+    shell:
+        "eopipe catalog --model {params.model:q} --classes {input.classes:q} --probabilities {input.probabilities:q}"
+        " --tiles {params.tiles:q} --scenes {input.scenes:q} --metrics {input.metrics:q} --catalog {params.catalog:q}"
+        " {params.options} > {log:q} 2>&1"

@@ -1,0 +1,2230 @@
+# Derived from eopipe/stages and cwl/pipeline.cwl by `eopipe sync`; do not edit.
+cwlVersion: v1.2
+$namespaces:
+  edam: http://edamontology.org/
+  s: https://schema.org/
+  iana: https://www.iana.org/assignments/media-types/
+s:name: eopipe
+s:description: 'Satellite scenes to a trained, measured and mapped model: train one, or map with one.'
+s:softwareVersion: 0.1.0
+s:codeRepository: https://github.com/eopipe/eopipe
+s:license: https://spdx.org/licenses/Apache-2.0
+s:dateCreated: '2026-11-21'
+s:keywords:
+- earth observation
+- machine learning
+- STAC
+- segmentation
+s:softwareHelp:
+  class: s:CreativeWork
+  s:name: Documentation of eopipe
+  s:url: https://github.com/eopipe/eopipe/tree/main/docs
+s:publisher:
+  class: s:Organization
+  s:name: The eopipe team
+  s:email: team@example.org
+  s:url: https://github.com/eopipe/eopipe
+s:author:
+- class: s:Person
+  s:givenName: eopipe
+  s:familyName: team
+  s:email: team@example.org
+  s:affiliation:
+    class: s:Organization
+    s:name: The eopipe team
+    s:email: team@example.org
+    s:url: https://github.com/eopipe/eopipe
+$graph:
+- class: Workflow
+  id: eopipe-train
+  label: Train a model and map with it
+  doc: Scenes of a staged STAC catalog and a file of labels to a trained and measured model, its map and its tiles,
+    as a STAC catalog.
+  requirements:
+    MultipleInputFeatureRequirement: {}
+    ScatterFeatureRequirement: {}
+    StepInputExpressionRequirement: {}
+    SubworkflowFeatureRequirement: {}
+  inputs:
+    catalog:
+      type: Directory
+      label: catalog
+      doc: folder of a static STAC catalog
+    area:
+      type: File?
+      label: area
+      doc: GeoJSON of the area of interest, in degrees
+    ids:
+      type: string[]
+      label: scenes
+      doc: only these scenes, by id
+      default: []
+    datetime:
+      type: string?
+      label: dates
+      doc: date or interval
+    assets:
+      type: string[]
+      label: assets
+      doc: assets that every scene must have
+    bands:
+      type: string[]
+      label: bands
+      doc: band names, in channel order
+    mask:
+      type: string
+      label: mask
+      doc: asset that classifies pixels
+    chunk:
+      type: int
+      label: chunk
+      doc: edge of a chunk in pixels
+    shard:
+      type: int
+      label: shard
+      doc: edge of a shard in pixels
+    source:
+      type: File
+      label: labels
+      doc: raster or vector file of the labels
+    label_classes:
+      type: string[]
+      label: class names
+      doc: their order gives the class numbers
+    bins:
+      type: double[]
+      label: bins
+      doc: edges that cut a continuous raster into the classes
+      default: []
+    measure:
+      type: string?
+      label: measure
+      doc: what the labels measure; they are numbers then
+    unit:
+      type: string
+      label: unit
+      doc: unit of what the labels measure
+      default: ''
+    task:
+      type: string
+      label: task
+      doc: segmentation, classification or regression
+      default: segmentation
+    method:
+      type: string
+      label: split method
+      doc: how places are dealt out
+    fractions:
+      type: double[]
+      label: fractions
+      doc: share of train, val, test
+    chip:
+      type: int
+      label: chip
+      doc: edge of a chip in pixels
+    stride:
+      type: int?
+      label: stride
+      doc: step between chips in pixels
+    processes:
+      type: int
+      label: processes
+      doc: torchrun workers
+      default: 1
+    width:
+      type: int
+      label: width
+      doc: channels of the first level of the model
+      default: 16
+    epochs:
+      type: int
+      label: epochs
+      doc: passes over the training chips
+    batch:
+      type: int
+      label: batch
+      doc: chips of a step
+    learning_rate:
+      type: double
+      label: learning rate
+      doc: highest learning rate
+    title:
+      type: string
+      label: title
+      doc: headline of the report and name of the crate
+  outputs:
+    stac:
+      type: Directory
+      label: STAC catalog
+      doc: model, maps and tiles
+      outputSource: publish/catalog
+  steps:
+    search:
+      label: search
+      doc: Find scenes and freeze their list and the grid.
+      run: '#stage-search'
+      in:
+        catalog: catalog
+        area: area
+        ids: ids
+        datetime: datetime
+        assets: assets
+      out:
+      - items_each
+      - grid
+      - selection
+      - record
+    fetch:
+      label: fetch
+      doc: Bring the assets of each scene to disk.
+      run: '#stage-fetch'
+      scatter: item
+      in:
+        item: search/items_each
+        catalog: catalog
+        scene_name:
+          valueFrom: $(inputs.item.nameroot)
+      out:
+      - scene
+      - record
+    preprocess:
+      label: preprocess
+      doc: Each scene onto the grid.
+      run: '#stage-preprocess'
+      scatter: scene
+      in:
+        scene: fetch/scene
+        grid: search/grid
+        tiles_name:
+          valueFrom: $(inputs.scene.basename).zarr
+        bands: bands
+        mask: mask
+        chunk: chunk
+        shard: shard
+      out:
+      - tiles
+      - record
+    label:
+      label: label
+      doc: Labels onto the grid.
+      run: '#stage-label'
+      in:
+        grid: search/grid
+        source: source
+        classes: label_classes
+        bins: bins
+        measure: measure
+        unit: unit
+        chunk: chunk
+        shard: shard
+        labels_name:
+          default: all.zarr
+      out:
+      - labels
+      - record
+    split:
+      label: split
+      doc: Chips to train, val and test by place.
+      run: '#stage-split'
+      in:
+        tiles: preprocess/tiles
+        labels:
+          source:
+          - label/labels
+          linkMerge: merge_nested
+        method: method
+        fractions: fractions
+        chip: chip
+        stride: stride
+      out:
+      - chips
+      - statistics
+      - map
+      - places
+      - record
+    train:
+      label: train
+      doc: Train with torchrun.
+      run: '#stage-train'
+      in:
+        tiles: preprocess/tiles
+        labels:
+          source:
+          - label/labels
+          linkMerge: merge_nested
+        chips: split/chips
+        statistics: split/statistics
+        task: task
+        processes: processes
+        width: width
+        epochs: epochs
+        batch: batch
+        learning_rate: learning_rate
+      out:
+      - model
+      - record
+    predict:
+      label: predict
+      doc: A map of classes and one of their probabilities.
+      run: '#stage-predict'
+      in:
+        model: train/model
+        tiles: preprocess/tiles
+      out:
+      - classes
+      - probabilities
+      - record
+    evaluate:
+      label: evaluate
+      doc: Scores where the model was never trained.
+      run: '#stage-evaluate'
+      in:
+        classes:
+          source:
+          - predict/classes
+          linkMerge: merge_nested
+        tiles: preprocess/tiles
+        labels:
+          source:
+          - label/labels
+          linkMerge: merge_nested
+        chips: split/chips
+      out:
+      - metrics
+      - record
+    publish:
+      label: catalog
+      doc: Model, maps and tiles as a STAC catalog.
+      run: '#stage-catalog'
+      in:
+        model: train/model
+        classes:
+          source:
+          - predict/classes
+          linkMerge: merge_nested
+        probabilities:
+          source:
+          - predict/probabilities
+          linkMerge: merge_nested
+        tiles: preprocess/tiles
+        scenes: search/items_each
+        metrics: evaluate/metrics
+        title: title
+      out:
+      - catalog
+      - record
+- class: Workflow
+  id: eopipe-predict
+  label: Map with a trained model
+  doc: Scenes of a staged STAC catalog and a trained model to a map and its tiles, as a STAC catalog.
+  requirements:
+    MultipleInputFeatureRequirement: {}
+    ScatterFeatureRequirement: {}
+    StepInputExpressionRequirement: {}
+    SubworkflowFeatureRequirement: {}
+  inputs:
+    catalog:
+      type: Directory
+      label: catalog
+      doc: folder of a static STAC catalog
+    area:
+      type: File?
+      label: area
+      doc: GeoJSON of the area of interest, in degrees
+    ids:
+      type: string[]
+      label: scenes
+      doc: only these scenes, by id
+      default: []
+    datetime:
+      type: string?
+      label: dates
+      doc: date or interval
+    assets:
+      type: string[]
+      label: assets
+      doc: assets that every scene must have
+    bands:
+      type: string[]
+      label: bands
+      doc: band names, in channel order
+    mask:
+      type: string
+      label: mask
+      doc: asset that classifies pixels
+    chunk:
+      type: int
+      label: chunk
+      doc: edge of a chunk in pixels
+    shard:
+      type: int
+      label: shard
+      doc: edge of a shard in pixels
+    title:
+      type: string
+      label: title
+      doc: headline of the report and name of the crate
+    model:
+      type: Directory
+      label: model
+      doc: STAC catalog with the trained model, as the package eopipe-train makes it, or the folder of a model
+  outputs:
+    stac:
+      type: Directory
+      label: STAC catalog
+      doc: model, maps and tiles
+      outputSource: publish/catalog
+  steps:
+    search:
+      label: search
+      doc: Find scenes and freeze their list and the grid.
+      run: '#stage-search'
+      in:
+        catalog: catalog
+        area: area
+        ids: ids
+        datetime: datetime
+        assets: assets
+      out:
+      - items_each
+      - grid
+      - selection
+      - record
+    fetch:
+      label: fetch
+      doc: Bring the assets of each scene to disk.
+      run: '#stage-fetch'
+      scatter: item
+      in:
+        item: search/items_each
+        catalog: catalog
+        scene_name:
+          valueFrom: $(inputs.item.nameroot)
+      out:
+      - scene
+      - record
+    preprocess:
+      label: preprocess
+      doc: Each scene onto the grid.
+      run: '#stage-preprocess'
+      scatter: scene
+      in:
+        scene: fetch/scene
+        grid: search/grid
+        tiles_name:
+          valueFrom: $(inputs.scene.basename).zarr
+        bands: bands
+        mask: mask
+        chunk: chunk
+        shard: shard
+      out:
+      - tiles
+      - record
+    predict:
+      label: predict
+      doc: A map of classes and one of their probabilities.
+      run: '#stage-predict'
+      in:
+        model: model
+        tiles: preprocess/tiles
+      out:
+      - classes
+      - probabilities
+      - record
+    publish:
+      label: catalog
+      doc: Model, maps and tiles as a STAC catalog.
+      run: '#stage-catalog'
+      in:
+        model: model
+        classes:
+          source:
+          - predict/classes
+          linkMerge: merge_nested
+        probabilities:
+          source:
+          - predict/probabilities
+          linkMerge: merge_nested
+        tiles: preprocess/tiles
+        scenes: search/items_each
+        title: title
+      out:
+      - catalog
+      - record
+- class: CommandLineTool
+  id: stage-search
+  label: eopipe search
+  doc: Find scenes in a STAC catalog or API and freeze the list and the grid.
+  intent:
+  - edam:operation_0224
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: 1000
+      ramMax: 3000
+    ToolTimeLimit:
+      timelimit: 1800
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+    DockerRequirement:
+      dockerPull: ghcr.io/eopipe/eopipe:0.1.0
+  baseCommand:
+  - eopipe
+  - search
+  inputs:
+    items_name:
+      type: string
+      label: items
+      doc: one STAC Item a scene, sorted and frozen
+      default: items
+      inputBinding:
+        prefix: --items
+    grid_name:
+      type: string
+      label: grid
+      doc: 'grid that the run shares: CRS, transform, shape'
+      default: grid.json
+      inputBinding:
+        prefix: --grid
+    selection_name:
+      type: string
+      label: selection
+      doc: digest of the list, and what was left out with the reason
+      default: selection.json
+      inputBinding:
+        prefix: --selection
+    catalog:
+      type:
+      - 'null'
+      - Directory
+      label: catalog
+      doc: folder of a static STAC catalog
+      inputBinding:
+        prefix: --catalog
+    area:
+      type:
+      - 'null'
+      - File
+      label: area
+      doc: GeoJSON of the area of interest, in degrees
+      inputBinding:
+        prefix: --area
+    url:
+      type:
+      - 'null'
+      - string
+      label: url
+      doc: address of a STAC API or of a static catalog
+      inputBinding:
+        prefix: --url
+    collections:
+      type:
+        type: array
+        items: string
+      label: collections
+      doc: collections to search; none means all
+      default: []
+      inputBinding:
+        prefix: --collections
+    bbox:
+      type:
+        type: array
+        items: double
+      label: bbox
+      doc: area as west south east north, in degrees
+      default: []
+      inputBinding:
+        prefix: --bbox
+    datetime:
+      type:
+      - 'null'
+      - string
+      label: datetime
+      doc: date or interval, as 2020-05-01/2020-09-30
+      inputBinding:
+        prefix: --datetime
+    max_cloud:
+      type: double
+      label: max cloud
+      doc: most cloud cover of a scene in percent
+      default: 100.0
+      inputBinding:
+        prefix: --max-cloud
+    ids:
+      type:
+        type: array
+        items: string
+      label: ids
+      doc: only these scenes, by id
+      default: []
+      inputBinding:
+        prefix: --ids
+    assets:
+      type:
+        type: array
+        items: string
+      label: assets
+      doc: assets that every scene must have, to be fetched
+      default:
+      - blue
+      - green
+      - red
+      - nir
+      - scl
+      inputBinding:
+        prefix: --assets
+    on_missing:
+      type: string
+      label: on missing
+      doc: 'scenes that lack a wanted asset: stop and list them, or leave them out (fail or skip)'
+      default: fail
+      inputBinding:
+        prefix: --on-missing
+    best:
+      type:
+      - 'null'
+      - int
+      label: best
+      doc: so many of the least cloudy in each window; all
+      inputBinding:
+        prefix: --best
+    per:
+      type: string
+      label: per
+      doc: window of best (all or year or month or week or day)
+      default: all
+      inputBinding:
+        prefix: --per
+    group:
+      type: string
+      label: group
+      doc: 'what best counts: scenes, or all scenes of a local solar day (UTC and an hour for 15 degrees) together
+        (scene or solar-day)'
+      default: scene
+      inputBinding:
+        prefix: --group
+    crs:
+      type: string
+      label: crs
+      doc: CRS of the grid as EPSG:code, or auto
+      default: auto
+      inputBinding:
+        prefix: --crs
+    resolution:
+      type:
+      - 'null'
+      - double
+      label: resolution
+      doc: edge of a pixel in units of the CRS; the assets' own
+      inputBinding:
+        prefix: --resolution
+    deadline:
+      type: double
+      label: deadline
+      doc: seconds that the server has for the whole search
+      default: 900.0
+      inputBinding:
+        prefix: --deadline
+  outputs:
+    items:
+      type: Directory
+      label: items
+      doc: one STAC Item a scene, sorted and frozen
+      outputBinding:
+        glob: $(inputs.items_name)
+    items_each:
+      type: File[]
+      label: items, one by one
+      doc: for a scatter
+      format: iana:application/geo+json
+      outputBinding:
+        glob: $(inputs.items_name)/*.geojson
+    grid:
+      type: File
+      format: iana:application/json
+      label: grid
+      doc: 'grid that the run shares: CRS, transform, shape'
+      outputBinding:
+        glob: $(inputs.grid_name)
+    selection:
+      type: File
+      format: iana:application/json
+      label: selection
+      doc: digest of the list, and what was left out with the reason
+      outputBinding:
+        glob: $(inputs.selection_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.items_name).run.json
+- class: CommandLineTool
+  id: stage-fetch
+  label: eopipe fetch
+  doc: Bring the assets of one scene to local disk and check size and checksum.
+  intent:
+  - edam:operation_2422
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: 1000
+      ramMax: 3000
+    ToolTimeLimit:
+      timelimit: 10800
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+    DockerRequirement:
+      dockerPull: ghcr.io/eopipe/eopipe:0.1.0
+  baseCommand:
+  - eopipe
+  - fetch
+  inputs:
+    item:
+      type: File
+      label: item
+      doc: STAC Item of the scene, from the frozen list
+      format: iana:application/geo+json
+      inputBinding:
+        prefix: --item
+    scene_name:
+      type: string
+      label: scene
+      doc: the item and its assets, verified
+      default: scene
+      inputBinding:
+        prefix: --scene
+    catalog:
+      type:
+      - 'null'
+      - Directory
+      label: catalog
+      doc: folder that relative paths of the item lead into
+      inputBinding:
+        prefix: --catalog
+    grid:
+      type:
+      - 'null'
+      - File
+      label: grid
+      doc: grid of the run, for windows
+      format: iana:application/json
+      inputBinding:
+        prefix: --grid
+    windows:
+      type: boolean
+      label: windows
+      doc: only the blocks of cloud-optimised GeoTIFFs that the grid needs
+      default: false
+      inputBinding:
+        prefix: --windows
+    workers:
+      type: int
+      label: workers
+      doc: downloads at a time
+      default: 4
+      inputBinding:
+        prefix: --workers
+    per_host:
+      type: int
+      label: per host
+      doc: connections to one host at a time
+      default: 8
+      inputBinding:
+        prefix: --per-host
+    deadline:
+      type: double
+      label: deadline
+      doc: seconds that one asset may take, with all its retries
+      default: 3600.0
+      inputBinding:
+        prefix: --deadline
+    sign:
+      type: string
+      label: sign
+      doc: who signs addresses; auto knows them by their host (auto or none or planetary-computer)
+      default: auto
+      inputBinding:
+        prefix: --sign
+    parts:
+      type:
+      - 'null'
+      - string
+      label: parts
+      doc: folder of unfinished downloads; beside the scene if not given
+      inputBinding:
+        prefix: --parts
+  outputs:
+    scene:
+      type: Directory
+      label: scene
+      doc: the item and its assets, verified
+      outputBinding:
+        glob: $(inputs.scene_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.scene_name).run.json
+- class: CommandLineTool
+  id: stage-preprocess
+  label: eopipe preprocess
+  doc: Warp one scene onto the grid and store it as a sharded Zarr store.
+  intent:
+  - edam:operation_3435
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 4
+      ramMin: 1500
+      ramMax: 4500
+    ToolTimeLimit:
+      timelimit: 3600
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+    DockerRequirement:
+      dockerPull: ghcr.io/eopipe/eopipe:0.1.0
+  baseCommand:
+  - eopipe
+  - preprocess
+  inputs:
+    scene:
+      type: Directory
+      label: scene
+      doc: scene with its assets, as fetch makes it
+      inputBinding:
+        prefix: --scene
+    grid:
+      type: File
+      label: grid
+      doc: grid that the run shares
+      format: iana:application/json
+      inputBinding:
+        prefix: --grid
+    tiles_name:
+      type: string
+      label: tiles
+      doc: 'the scene on the grid: image and valid mask'
+      default: tiles.zarr
+      inputBinding:
+        prefix: --tiles
+    bands:
+      type:
+        type: array
+        items: string
+      label: bands
+      doc: band names, in channel order
+      default:
+      - blue
+      - green
+      - red
+      - nir
+      inputBinding:
+        prefix: --bands
+    mask:
+      type: string
+      label: mask
+      doc: asset that tells what is usable, as scl; none masks only nodata
+      default: scl
+      inputBinding:
+        prefix: --mask
+    mask_as:
+      type: string
+      label: mask as
+      doc: 'how the mask asset is read; auto: by its name (auto or classes or bits or probability)'
+      default: auto
+      inputBinding:
+        prefix: --mask-as
+    masked:
+      type:
+        type: array
+        items: int
+      label: masked
+      doc: 'classes or bits of the mask asset that are not usable; none: the standard ones'
+      default: []
+      inputBinding:
+        prefix: --masked
+    max_probability:
+      type: double
+      label: max probability
+      doc: percent of a mask that is a probability
+      default: 40.0
+      inputBinding:
+        prefix: --max-probability
+    dilate:
+      type: int
+      label: dilate
+      doc: pixels of the grid to mask around what the mask excludes
+      default: 0
+      inputBinding:
+        prefix: --dilate
+    saturated:
+      type:
+      - 'null'
+      - double
+      label: saturated
+      doc: stored number from which on a pixel is saturated, not usable
+      inputBinding:
+        prefix: --saturated
+    decibel:
+      type: boolean
+      label: decibel
+      doc: store radar power, which is linear, in dB
+      default: false
+      inputBinding:
+        prefix: --decibel
+    resampling:
+      type: string
+      label: resampling
+      doc: for the bands; masks are never mixed (nearest or bilinear or cubic or average or mode)
+      default: bilinear
+      inputBinding:
+        prefix: --resampling
+    chunk:
+      type: int
+      label: chunk
+      doc: edge of a chunk in pixels; one chip should touch few
+      default: 256
+      inputBinding:
+        prefix: --chunk
+    shard:
+      type: int
+      label: shard
+      doc: edge of a shard (one file) in pixels
+      default: 4096
+      inputBinding:
+        prefix: --shard
+    codec:
+      type: string
+      label: codec
+      doc: lz4 decodes fast, zstd is smaller (lz4 or zstd)
+      default: lz4
+      inputBinding:
+        prefix: --codec
+    threads:
+      type: int
+      label: threads
+      doc: 'threads that decode, warp and code; 0: as many as there are cores'
+      default: 0
+      inputBinding:
+        prefix: --threads
+    max_files:
+      type:
+      - 'null'
+      - int
+      label: max files
+      doc: most files that the store may take; one that needs more is refused
+      inputBinding:
+        prefix: --max-files
+  outputs:
+    tiles:
+      type: Directory
+      label: tiles
+      doc: 'the scene on the grid: image and valid mask'
+      outputBinding:
+        glob: $(inputs.tiles_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.tiles_name).run.json
+- class: CommandLineTool
+  id: stage-label
+  label: eopipe label
+  doc: Put labels onto the grid, as class numbers or as values of a quantity, and a mask of where they hold.
+  intent:
+  - edam:operation_0226
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: 1500
+      ramMax: 4500
+    ToolTimeLimit:
+      timelimit: 3600
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+    DockerRequirement:
+      dockerPull: ghcr.io/eopipe/eopipe:0.1.0
+  baseCommand:
+  - eopipe
+  - label
+  inputs:
+    grid:
+      type: File
+      label: grid
+      doc: grid that the run shares
+      format: iana:application/json
+      inputBinding:
+        prefix: --grid
+    labels_name:
+      type: string
+      label: labels
+      doc: class numbers or values, and valid mask
+      default: labels.zarr
+      inputBinding:
+        prefix: --labels
+    source:
+      type:
+      - 'null'
+      - File
+      label: source
+      doc: raster or vector file of the labels
+      inputBinding:
+        prefix: --source
+    scene:
+      type:
+      - 'null'
+      - Directory
+      label: scene
+      doc: scene that has the labels as an asset
+      inputBinding:
+        prefix: --scene
+    asset:
+      type:
+      - 'null'
+      - string
+      label: asset
+      doc: asset of each scene that holds its labels
+      inputBinding:
+        prefix: --asset
+    classes:
+      type:
+        type: array
+        items: string
+      label: classes
+      doc: class names; their order gives the class numbers
+      default:
+      - non-forest
+      - forest
+      inputBinding:
+        prefix: --classes
+    bins:
+      type:
+        type: array
+        items: double
+      label: bins
+      doc: edges that cut a continuous raster into the classes
+      default: []
+      inputBinding:
+        prefix: --bins
+    codes:
+      type:
+        type: array
+        items: int
+      label: codes
+      doc: source value of each class; 0, 1, … if not given
+      default: []
+      inputBinding:
+        prefix: --codes
+    values:
+      type:
+        type: array
+        items: string
+      label: values
+      doc: 'class=value for each value of the source, several for one class: town=1 town=2; =3 is no label'
+      default: []
+      inputBinding:
+        prefix: --values
+    measure:
+      type:
+      - 'null'
+      - string
+      label: measure
+      doc: 'name of what the labels measure: they stay numbers, for train.task regression; no classes'
+      inputBinding:
+        prefix: --measure
+    unit:
+      type: string
+      label: unit
+      doc: unit of what the labels measure
+      default: ''
+      inputBinding:
+        prefix: --unit
+    ignore:
+      type:
+        type: array
+        items: int
+      label: ignore
+      doc: source values that are no label
+      default: []
+      inputBinding:
+        prefix: --ignore
+    attribute:
+      type: string
+      label: attribute
+      doc: vector attribute that holds the class, or the number
+      default: class
+      inputBinding:
+        prefix: --attribute
+    layer:
+      type:
+      - 'null'
+      - string
+      label: layer
+      doc: layer of a vector file that has several
+      inputBinding:
+        prefix: --layer
+    overlap:
+      type: string
+      label: overlap
+      doc: 'where shapes that disagree overlap: no label, or the last or first of the file (invalid or last or first)'
+      default: invalid
+      inputBinding:
+        prefix: --overlap
+    all_touched:
+      type: boolean
+      label: all touched
+      doc: shapes take all pixels they touch, not only those whose centre they hold
+      default: false
+      inputBinding:
+        prefix: --all-touched
+    resampling:
+      type: string
+      label: resampling
+      doc: 'for label rasters: nearest or mode of classes; nearest, bilinear or average of a measure (nearest or
+        mode or bilinear or average)'
+      default: nearest
+      inputBinding:
+        prefix: --resampling
+    chunk:
+      type: int
+      label: chunk
+      doc: edge of a chunk in pixels
+      default: 256
+      inputBinding:
+        prefix: --chunk
+    shard:
+      type: int
+      label: shard
+      doc: edge of a shard in pixels
+      default: 4096
+      inputBinding:
+        prefix: --shard
+  outputs:
+    labels:
+      type: Directory
+      label: labels
+      doc: class numbers or values, and valid mask
+      outputBinding:
+        glob: $(inputs.labels_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.labels_name).run.json
+- class: CommandLineTool
+  id: stage-split
+  label: eopipe split
+  doc: Cut the grid into chips, deal them out by place, date or group, and look for leaks.
+  intent:
+  - edam:operation_3359
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: 2000
+      ramMax: 6000
+    ToolTimeLimit:
+      timelimit: 19800
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+    DockerRequirement:
+      dockerPull: ghcr.io/eopipe/eopipe:0.1.0
+  baseCommand:
+  - eopipe
+  - split
+  inputs:
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores of all scenes
+      inputBinding:
+        prefix: --tiles
+    labels:
+      type:
+        type: array
+        items: Directory
+      label: labels
+      doc: label store of all scenes, or one for each
+      inputBinding:
+        prefix: --labels
+    chips_name:
+      type: string
+      label: chips
+      doc: samples of each split and the audit
+      default: split.json
+      inputBinding:
+        prefix: --chips
+    statistics_name:
+      type: string
+      label: statistics
+      doc: what the bands measure in the training chips
+      default: statistics.json
+      inputBinding:
+        prefix: --statistics
+    map_name:
+      type: string
+      label: map
+      doc: map of the splits, with their classes
+      default: split.png
+      inputBinding:
+        prefix: --map
+    places_name:
+      type: string
+      label: places
+      doc: the chips as polygons, with split, scene and classes
+      default: split.gpkg
+      inputBinding:
+        prefix: --places
+    chip:
+      type: int
+      label: chip
+      doc: edge of a chip in pixels
+      default: 256
+      inputBinding:
+        prefix: --chip
+    stride:
+      type:
+      - 'null'
+      - int
+      label: stride
+      doc: step between chips in pixels; the chip's edge if not given
+      inputBinding:
+        prefix: --stride
+    method:
+      type: string
+      label: method
+      doc: random blocks; a checkerboard whose one colour trains; strips in the order train, val, test; scenes by
+        date; whole groups; or single chips at random, which leaks and has to be allowed (blocks or checkerboard
+        or west-east or east-west or north-south or south-north or temporal or group or random)
+      default: blocks
+      inputBinding:
+        prefix: --method
+    fractions:
+      type:
+        type: array
+        items: double
+      label: fractions
+      doc: share of train, val, test
+      default:
+      - 0.7
+      - 0.15
+      - 0.15
+      inputBinding:
+        prefix: --fractions
+    block:
+      type: int
+      label: block
+      doc: edge of a block or square in pixels
+      default: 1024
+      inputBinding:
+        prefix: --block
+    buffer:
+      type: int
+      label: buffer
+      doc: least distance between splits in pixels
+      default: 0
+      inputBinding:
+        prefix: --buffer
+    folds:
+      type: int
+      label: folds
+      doc: number of folds; 0 splits once by the fractions
+      default: 0
+      inputBinding:
+        prefix: --folds
+    fold:
+      type: int
+      label: fold
+      doc: the fold that tests
+      default: 0
+      inputBinding:
+        prefix: --fold
+    dates:
+      type:
+        type: array
+        items: string
+      label: dates
+      doc: 'temporal: the first day of val and that of test; or only that of test'
+      default: []
+      inputBinding:
+        prefix: --dates
+    by:
+      type: string
+      label: by
+      doc: 'group: what stays whole; a tile is one of MGRS or WRS-2 (scene or tile or region)'
+      default: scene
+      inputBinding:
+        prefix: --by
+    val_groups:
+      type:
+        type: array
+        items: string
+      label: val groups
+      doc: groups that validate, by name
+      default: []
+      inputBinding:
+        prefix: --val-groups
+    test_groups:
+      type:
+        type: array
+        items: string
+      label: test groups
+      doc: groups that test, by name; the rest trains. At random if none is given
+      default: []
+      inputBinding:
+        prefix: --test-groups
+    regions:
+      type:
+      - 'null'
+      - File
+      label: regions
+      doc: polygons of the regions
+      inputBinding:
+        prefix: --regions
+    attribute:
+      type: string
+      label: attribute
+      doc: attribute that names the region of a polygon
+      default: region
+      inputBinding:
+        prefix: --attribute
+    min_valid:
+      type: double
+      label: min valid
+      doc: least share of usable labelled pixels in a chip
+      default: 0.5
+      inputBinding:
+        prefix: --min-valid
+    min_scene_valid:
+      type: double
+      label: min scene valid
+      doc: least share of the grid that a scene's valid pixels cover; others are left out
+      default: 0.0
+      inputBinding:
+        prefix: --min-scene-valid
+    seed:
+      type: int
+      label: seed
+      doc: seed of what is dealt out at random
+      default: 0
+      inputBinding:
+        prefix: --seed
+    similarity:
+      type: double
+      label: similarity
+      doc: correlation from which chips of two splits count as near-duplicates
+      default: 0.995
+      inputBinding:
+        prefix: --similarity
+    allow:
+      type:
+        type: array
+        items: string
+      label: allow
+      doc: 'findings of the audit that may be, each as ''kind: reason'''
+      default: []
+      inputBinding:
+        prefix: --allow
+  outputs:
+    chips:
+      type: File
+      format: iana:application/json
+      label: chips
+      doc: samples of each split and the audit
+      outputBinding:
+        glob: $(inputs.chips_name)
+    statistics:
+      type: File
+      format: iana:application/json
+      label: statistics
+      doc: what the bands measure in the training chips
+      outputBinding:
+        glob: $(inputs.statistics_name)
+    map:
+      type: File
+      format: iana:image/png
+      label: map
+      doc: map of the splits, with their classes
+      outputBinding:
+        glob: $(inputs.map_name)
+    places:
+      type: File
+      format: iana:application/geopackage+sqlite3
+      label: places
+      doc: the chips as polygons, with split, scene and classes
+      outputBinding:
+        glob: $(inputs.places_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.chips_name).run.json
+- class: CommandLineTool
+  id: stage-train
+  label: eopipe train
+  doc: 'Train a model on chips with torchrun and DDP: of pixels, of whole chips, or of values.'
+  intent:
+  - edam:operation_2426
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: $(inputs.processes)
+      coresMax: $(inputs.processes)
+      ramMin: 5048
+      ramMax: 15144
+    ToolTimeLimit:
+      timelimit: 9600
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+    DockerRequirement:
+      dockerPull: ghcr.io/eopipe/eopipe:0.1.0
+  baseCommand:
+  - eopipe
+  - train
+  inputs:
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores of all scenes
+      inputBinding:
+        prefix: --tiles
+    labels:
+      type:
+        type: array
+        items: Directory
+      label: labels
+      doc: label store of all scenes, or one for each
+      inputBinding:
+        prefix: --labels
+    chips:
+      type: File
+      label: chips
+      doc: samples of each split
+      format: iana:application/json
+      inputBinding:
+        prefix: --chips
+    statistics:
+      type: File
+      label: statistics
+      doc: what the bands measure in the training chips
+      format: iana:application/json
+      inputBinding:
+        prefix: --statistics
+    model_name:
+      type: string
+      label: model
+      doc: weights (safetensors), model, history and metrics (JSON)
+      default: model
+      inputBinding:
+        prefix: --model
+    task:
+      type: string
+      label: task
+      doc: 'what is learned: the class of each pixel, the class of most pixels of a chip, or each pixel''s value
+        (segmentation or classification or regression)'
+      default: segmentation
+      inputBinding:
+        prefix: --task
+    init:
+      type:
+      - 'null'
+      - Directory
+      label: init
+      doc: model by eopipe whose weights it begins with
+      inputBinding:
+        prefix: --init
+    architecture:
+      type: string
+      label: architecture
+      doc: unet, convnext, temporal, or module:Class of your own
+      default: unet
+      inputBinding:
+        prefix: --architecture
+    width:
+      type: int
+      label: width
+      doc: channels of the first level
+      default: 16
+      inputBinding:
+        prefix: --width
+    depth:
+      type: int
+      label: depth
+      doc: times the model halves its input
+      default: 2
+      inputBinding:
+        prefix: --depth
+    arguments:
+      type:
+        type: array
+        items: string
+      label: arguments
+      doc: 'further parameters of the model as name=value, with values in JSON: size=tiny'
+      default: []
+      inputBinding:
+        prefix: --arguments
+    freeze:
+      type:
+        type: array
+        items: string
+      label: freeze
+      doc: 'starts of the names of parameters that stay as they are: encoder.'
+      default: []
+      inputBinding:
+        prefix: --freeze
+    lora:
+      type: int
+      label: lora
+      doc: rank of the change that frozen layers learn, through peft (eopipe[lora]); 0 for none
+      default: 0
+      inputBinding:
+        prefix: --lora
+    epochs:
+      type: int
+      label: epochs
+      doc: passes over the training chips
+      default: 10
+      inputBinding:
+        prefix: --epochs
+    batch:
+      type: int
+      label: batch
+      doc: chips of a step, over all processes
+      default: 32
+      inputBinding:
+        prefix: --batch
+    learning_rate:
+      type: double
+      label: learning rate
+      doc: highest learning rate of AdamW
+      default: 0.004
+      inputBinding:
+        prefix: --learning-rate
+    schedule:
+      type: string
+      label: schedule
+      doc: how the learning rate goes on (cosine or linear or polynomial or step or constant)
+      default: cosine
+      inputBinding:
+        prefix: --schedule
+    weight_decay:
+      type: double
+      label: weight decay
+      doc: decoupled weight decay
+      default: 0.01
+      inputBinding:
+        prefix: --weight-decay
+    warmup:
+      type: double
+      label: warmup
+      doc: share of the steps in which the learning rate rises
+      default: 0.2
+      inputBinding:
+        prefix: --warmup
+    loss:
+      type:
+      - 'null'
+      - string
+      label: loss
+      doc: 'what is made small: cross_entropy if not given, or huber in a regression; dice and lovasz are means
+        over chips, not pixels (cross_entropy or focal or dice or lovasz or huber or mse)'
+      inputBinding:
+        prefix: --loss
+    class_weights:
+      type: string
+      label: class weights
+      doc: balanced lets every class count alike in cross_entropy and focal (none or balanced)
+      default: none
+      inputBinding:
+        prefix: --class-weights
+    ema:
+      type: double
+      label: ema
+      doc: decay a step of the average of the weights that is judged and published; 0 for none
+      default: 0.0
+      inputBinding:
+        prefix: --ema
+    patience:
+      type: int
+      label: patience
+      doc: 'epochs without a better val score to stop after, with the best epoch''s weights; 0: never'
+      default: 0
+      inputBinding:
+        prefix: --patience
+    augment:
+      type:
+        type: array
+        items: string
+      label: augment
+      doc: 'change training chips: turn them, change their light, veil them with haze, drop bands; or none (none
+        or symmetries or brightness or haze or bands)'
+      default:
+      - symmetries
+      inputBinding:
+        prefix: --augment
+    shuffle:
+      type: string
+      label: shuffle
+      doc: 'deal out all chips evenly, or read block by block: for data beyond memory (chips or blocks)'
+      default: chips
+      inputBinding:
+        prefix: --shuffle
+    window:
+      type: int
+      label: window
+      doc: blocks that are mixed at a time
+      default: 16
+      inputBinding:
+        prefix: --window
+    block:
+      type: int
+      label: block
+      doc: edge in pixels of what is read and kept at a time
+      default: 1024
+      inputBinding:
+        prefix: --block
+    precision:
+      type: string
+      label: precision
+      doc: bf16 and fp16 compute with autocast, fp16 with a loss scale (fp32 or bf16 or fp16)
+      default: fp32
+      inputBinding:
+        prefix: --precision
+    seed:
+      type: int
+      label: seed
+      doc: seed of the weights, the order and the augmentation
+      default: 0
+      inputBinding:
+        prefix: --seed
+    processes:
+      type: int
+      label: processes
+      doc: processes on a node; plain DDP sums in their order
+      default: 1
+      inputBinding:
+        prefix: --processes
+    nodes:
+      type: string
+      label: nodes
+      doc: 'nodes that train together: 2, or the fewest and the most of those that come and go: 1:4'
+      default: '1'
+      inputBinding:
+        prefix: --nodes
+    threads:
+      type: int
+      label: threads
+      doc: threads of a process; more change the order of sums
+      default: 1
+      inputBinding:
+        prefix: --threads
+    deterministic:
+      type: boolean
+      label: deterministic
+      doc: 'the same weights whatever the number of processes: shards summed in a fixed order'
+      default: false
+      inputBinding:
+        prefix: --deterministic
+    shards:
+      type: int
+      label: shards
+      doc: parts of a batch in deterministic mode; at least the processes
+      default: 4
+      inputBinding:
+        prefix: --shards
+    strategy:
+      type: string
+      label: strategy
+      doc: 'whole weights in each process, or FSDP2: parts of them (ddp or fsdp)'
+      default: ddp
+      inputBinding:
+        prefix: --strategy
+    accumulate:
+      type: int
+      label: accumulate
+      doc: passes of a step, each over a part of the batch
+      default: 1
+      inputBinding:
+        prefix: --accumulate
+    clip:
+      type:
+      - 'null'
+      - double
+      label: clip
+      doc: largest norm of a step's gradient
+      inputBinding:
+        prefix: --clip
+    compile:
+      type: boolean
+      label: compile
+      doc: compile the model; without a compiler it runs as it is
+      default: false
+      inputBinding:
+        prefix: --compile
+    channels_last:
+      type: boolean
+      label: channels last
+      doc: images with channels innermost in memory
+      default: false
+      inputBinding:
+        prefix: --channels-last
+    recompute:
+      type: boolean
+      label: recompute
+      doc: 'save memory: compute activations twice instead of keeping them'
+      default: false
+      inputBinding:
+        prefix: --recompute
+    device:
+      type: string
+      label: device
+      doc: where to compute (auto or cpu or cuda)
+      default: auto
+      inputBinding:
+        prefix: --device
+    checkpoint_every:
+      type: int
+      label: checkpoint every
+      doc: steps between checkpoints
+      default: 50
+      inputBinding:
+        prefix: --checkpoint-every
+    keep:
+      type: int
+      label: keep
+      doc: checkpoints to keep
+      default: 2
+      inputBinding:
+        prefix: --keep
+    cache_mb:
+      type: int
+      label: cache mb
+      doc: memory of a process for tiles, in MB
+      default: 1024
+      inputBinding:
+        prefix: --cache-mb
+    workers:
+      type:
+      - 'null'
+      - int
+      label: workers
+      doc: 'processes that read chips for each process; not given: none on a CPU, 2 on a GPU'
+      inputBinding:
+        prefix: --workers
+    timeout_s:
+      type: double
+      label: timeout s
+      doc: seconds after which a silent worker counts as hung
+      default: 600.0
+      inputBinding:
+        prefix: --timeout-s
+    restarts:
+      type: int
+      label: restarts
+      doc: times that lost or hung workers are started again
+      default: 3
+      inputBinding:
+        prefix: --restarts
+    scratch:
+      type:
+      - 'null'
+      - string
+      label: scratch
+      doc: folder on a node's own disk, as $TMPDIR, for a copy of the data while it trains
+      inputBinding:
+        prefix: --scratch
+    state:
+      type:
+      - 'null'
+      - string
+      label: state
+      doc: folder of checkpoints; beside the model if not given
+      inputBinding:
+        prefix: --state
+    track:
+      type:
+        type: array
+        items: string
+      label: track
+      doc: what to show the training in, while it runs (tensorboard or mlflow or prometheus)
+      default: []
+      inputBinding:
+        prefix: --track
+    profile:
+      type: boolean
+      label: profile
+      doc: write a trace of a few steps, and a table of what they do
+      default: false
+      inputBinding:
+        prefix: --profile
+    views:
+      type:
+      - 'null'
+      - string
+      label: views
+      doc: folder of what track and profile write; beside the model if not given
+      inputBinding:
+        prefix: --views
+    tell_every_s:
+      type: double
+      label: tell every s
+      doc: seconds between two lines about the progress
+      default: 30.0
+      inputBinding:
+        prefix: --tell-every-s
+  outputs:
+    model:
+      type: Directory
+      label: model
+      doc: weights (safetensors), model, history and metrics (JSON)
+      outputBinding:
+        glob: $(inputs.model_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.model_name).run.json
+- class: CommandLineTool
+  id: stage-predict
+  label: eopipe predict
+  doc: Predict classes and their probabilities, or values, for every pixel, in windows that leave no seam.
+  intent:
+  - edam:operation_2423
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: $(inputs.threads)
+      coresMax: $(inputs.threads)
+      ramMin: 3000
+      ramMax: 9000
+    ToolTimeLimit:
+      timelimit: 21600
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+    DockerRequirement:
+      dockerPull: ghcr.io/eopipe/eopipe:0.1.0
+  baseCommand:
+  - eopipe
+  - predict
+  inputs:
+    model:
+      type:
+      - File
+      - Directory
+      label: model
+      doc: 'trained model: its folder, its STAC Item model.json, or a STAC catalog that holds it'
+      inputBinding:
+        prefix: --model
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores; several are averaged where they are valid
+      inputBinding:
+        prefix: --tiles
+    classes_name:
+      type: string
+      label: classes
+      doc: COG of class numbers, 255 where no scene is valid; of a regression's values
+      default: classes.tif
+      inputBinding:
+        prefix: --classes
+    probabilities_name:
+      type: string
+      label: probabilities
+      doc: COG of class probabilities, one band a class, scale 1/10000; of a regression the standard deviation among
+        the scenes, and their number
+      default: probabilities.tif
+      inputBinding:
+        prefix: --probabilities
+    halo:
+      type:
+      - 'null'
+      - int
+      label: halo
+      doc: pixels around a window that the model also sees; its reach
+      inputBinding:
+        prefix: --halo
+    window:
+      type: int
+      label: window
+      doc: edge of a window in pixels; memory grows with its square
+      default: 1024
+      inputBinding:
+        prefix: --window
+    device:
+      type: string
+      label: device
+      doc: where to compute (auto or cpu or cuda)
+      default: auto
+      inputBinding:
+        prefix: --device
+    threads:
+      type: int
+      label: threads
+      doc: threads; more may change the last bit of a sum
+      default: 1
+      inputBinding:
+        prefix: --threads
+  outputs:
+    classes:
+      type: File
+      format: iana:image/tiff
+      label: classes
+      doc: COG of class numbers, 255 where no scene is valid; of a regression's values
+      outputBinding:
+        glob: $(inputs.classes_name)
+    probabilities:
+      type: File
+      format: iana:image/tiff
+      label: probabilities
+      doc: COG of class probabilities, one band a class, scale 1/10000; of a regression the standard deviation among
+        the scenes, and their number
+      outputBinding:
+        glob: $(inputs.probabilities_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.classes_name).run.json
+- class: CommandLineTool
+  id: stage-evaluate
+  label: eopipe evaluate
+  doc: Compare the map with the labels in the test places, beside the commonest answer and a pixel baseline.
+  intent:
+  - edam:operation_2238
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: 3000
+      ramMax: 9000
+    ToolTimeLimit:
+      timelimit: 7200
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+    DockerRequirement:
+      dockerPull: ghcr.io/eopipe/eopipe:0.1.0
+  baseCommand:
+  - eopipe
+  - evaluate
+  inputs:
+    classes:
+      type:
+        type: array
+        items: File
+      label: classes
+      doc: 'maps of classes or values: one mosaic, or one for each scene in order'
+      format: iana:image/tiff
+      inputBinding:
+        prefix: --classes
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores that the baseline learns from
+      inputBinding:
+        prefix: --tiles
+    labels:
+      type:
+        type: array
+        items: Directory
+      label: labels
+      doc: label store of all scenes, or one for each
+      inputBinding:
+        prefix: --labels
+    chips:
+      type: File
+      label: chips
+      doc: samples of each split
+      format: iana:application/json
+      inputBinding:
+        prefix: --chips
+    metrics_name:
+      type: string
+      label: metrics
+      doc: scores of the map and of the baselines
+      default: metrics.json
+      inputBinding:
+        prefix: --metrics
+    baseline_pixels:
+      type: int
+      label: baseline pixels
+      doc: most training pixels of the per-pixel baseline
+      default: 100000
+      inputBinding:
+        prefix: --baseline-pixels
+    seed:
+      type: int
+      label: seed
+      doc: seed of the baseline's sample
+      default: 0
+      inputBinding:
+        prefix: --seed
+  outputs:
+    metrics:
+      type: File
+      format: iana:application/json
+      label: metrics
+      doc: scores of the map and of the baselines
+      outputBinding:
+        glob: $(inputs.metrics_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.metrics_name).run.json
+- class: CommandLineTool
+  id: stage-catalog
+  label: eopipe catalog
+  doc: Tell model, maps and tiles as STAC Items in one folder that stands alone.
+  intent:
+  - edam:operation_3431
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: 1000
+      ramMax: 3000
+    ToolTimeLimit:
+      timelimit: 5400
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+    DockerRequirement:
+      dockerPull: ghcr.io/eopipe/eopipe:0.1.0
+  baseCommand:
+  - eopipe
+  - catalog
+  inputs:
+    model:
+      type: Directory
+      label: model
+      doc: 'trained model: its folder, or a STAC catalog that holds it'
+      inputBinding:
+        prefix: --model
+    classes:
+      type:
+        type: array
+        items: File
+      label: classes
+      doc: 'maps of classes: one mosaic, or one a scene'
+      format: iana:image/tiff
+      inputBinding:
+        prefix: --classes
+    probabilities:
+      type:
+        type: array
+        items: File
+      label: probabilities
+      doc: maps of probabilities, in the order of the classes
+      format: iana:image/tiff
+      inputBinding:
+        prefix: --probabilities
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores that the maps were made from
+      inputBinding:
+        prefix: --tiles
+    scenes:
+      type:
+        type: array
+        items: File
+      label: scenes
+      doc: frozen STAC Items of the run
+      format: iana:application/geo+json
+      inputBinding:
+        prefix: --scenes
+    catalog_name:
+      type: string
+      label: catalog
+      doc: static STAC catalog of model, maps and tiles
+      default: catalog
+      inputBinding:
+        prefix: --catalog
+    metrics:
+      type:
+      - 'null'
+      - File
+      label: metrics
+      doc: scores of the maps
+      format: iana:application/json
+      inputBinding:
+        prefix: --metrics
+    title:
+      type: string
+      label: title
+      doc: name of the catalog
+      default: eopipe run
+      inputBinding:
+        prefix: --title
+    description:
+      type: string
+      label: description
+      doc: what the catalog is about
+      default: Model, maps and tiles that eopipe made from satellite scenes.
+      inputBinding:
+        prefix: --description
+    license:
+      type: string
+      label: license
+      doc: 'licence of maps and tiles: SPDX id, as CC-BY-4.0, or other'
+      default: other
+      inputBinding:
+        prefix: --license
+  outputs:
+    catalog:
+      type: Directory
+      label: catalog
+      doc: static STAC catalog of model, maps and tiles
+      outputBinding:
+        glob: $(inputs.catalog_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.catalog_name).run.json

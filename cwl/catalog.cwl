@@ -1,0 +1,135 @@
+# Derived from eopipe/stages by `eopipe sync`; do not edit.
+cwlVersion: v1.2
+class: CommandLineTool
+$namespaces:
+  edam: http://edamontology.org/
+  iana: https://www.iana.org/assignments/media-types/
+  s: https://schema.org/
+label: eopipe catalog
+doc: Tell model, maps and tiles as STAC Items in one folder that stands alone.
+intent:
+- edam:operation_3431
+s:license: https://spdx.org/licenses/Apache-2.0
+s:author:
+- s:name: The eopipe team
+  s:email: team@example.org
+  s:url: https://github.com/eopipe/eopipe
+requirements:
+  NetworkAccess:
+    networkAccess: false
+  ResourceRequirement:
+    coresMin: 1
+    coresMax: 1
+    ramMin: 1000
+    ramMax: 3000
+  ToolTimeLimit:
+    timelimit: 5400
+  LoadListingRequirement:
+    loadListing: no_listing
+  EnvVarRequirement:
+    envDef:
+      EOPIPE_VERSION: 0.1.0
+hints:
+  SoftwareRequirement:
+    packages:
+      eopipe:
+        version:
+        - 0.1.0
+        specs:
+        - https://github.com/eopipe/eopipe
+baseCommand:
+- eopipe
+- catalog
+inputs:
+  model:
+    type: Directory
+    label: model
+    doc: 'trained model: its folder, or a STAC catalog that holds it'
+    inputBinding:
+      prefix: --model
+  classes:
+    type:
+      type: array
+      items: File
+    label: classes
+    doc: 'maps of classes: one mosaic, or one a scene'
+    format: iana:image/tiff
+    inputBinding:
+      prefix: --classes
+  probabilities:
+    type:
+      type: array
+      items: File
+    label: probabilities
+    doc: maps of probabilities, in the order of the classes
+    format: iana:image/tiff
+    inputBinding:
+      prefix: --probabilities
+  tiles:
+    type:
+      type: array
+      items: Directory
+    label: tiles
+    doc: tile stores that the maps were made from
+    inputBinding:
+      prefix: --tiles
+  scenes:
+    type:
+      type: array
+      items: File
+    label: scenes
+    doc: frozen STAC Items of the run
+    format: iana:application/geo+json
+    inputBinding:
+      prefix: --scenes
+  catalog_name:
+    type: string
+    label: catalog
+    doc: static STAC catalog of model, maps and tiles
+    default: catalog
+    inputBinding:
+      prefix: --catalog
+  metrics:
+    type:
+    - 'null'
+    - File
+    label: metrics
+    doc: scores of the maps
+    format: iana:application/json
+    inputBinding:
+      prefix: --metrics
+  title:
+    type: string
+    label: title
+    doc: name of the catalog
+    default: eopipe run
+    inputBinding:
+      prefix: --title
+  description:
+    type: string
+    label: description
+    doc: what the catalog is about
+    default: Model, maps and tiles that eopipe made from satellite scenes.
+    inputBinding:
+      prefix: --description
+  license:
+    type: string
+    label: license
+    doc: 'licence of maps and tiles: SPDX id, as CC-BY-4.0, or other'
+    default: other
+    inputBinding:
+      prefix: --license
+outputs:
+  catalog:
+    type: Directory
+    label: catalog
+    doc: static STAC catalog of model, maps and tiles
+    outputBinding:
+      glob: $(inputs.catalog_name)
+  record:
+    type: File
+    format: iana:application/json
+    label: run record
+    doc: what the job did
+    outputBinding:
+      glob: $(inputs.catalog_name).run.json

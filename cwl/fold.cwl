@@ -1,0 +1,102 @@
+cwlVersion: v1.2
+class: Workflow
+$namespaces:
+  edam: http://edamontology.org/
+  s: https://schema.org/
+  iana: https://www.iana.org/assignments/media-types/
+label: eopipe fold
+doc: One fold of a cross-validation, split, trained, mapped and measured; every output carries the fold's number.
+intent: [edam:operation_2426, edam:operation_2428]
+s:license: https://spdx.org/licenses/Apache-2.0
+s:author:
+  - {s:name: The eopipe team, s:email: team@example.org, s:url: https://github.com/eopipe/eopipe}
+
+requirements:
+  MultipleInputFeatureRequirement: {}
+  StepInputExpressionRequirement: {}
+
+inputs:
+  fold: {type: int, label: fold, doc: "part that tests, from 0"}
+  folds: {type: int, label: folds, doc: "parts of the places, at least 3"}
+  tiles: {type: "Directory[]", label: tiles, doc: tile stores of all scenes}
+  labels: {type: "Directory[]", label: labels, doc: "label store of all scenes, or one for each"}
+  method: {type: string, label: split method, doc: how places are dealt out}
+  chip: {type: int, label: chip, doc: edge of a chip in pixels}
+  stride: {type: "int?", label: stride, doc: step between chips in pixels}
+  task: {type: string, label: task, doc: "segmentation, classification or regression", default: segmentation}
+  processes: {type: int, label: processes, doc: torchrun workers, default: 1}
+  width: {type: int, label: width, doc: channels of the first level of the model, default: 16}
+  epochs: {type: int, label: epochs, doc: passes over the training chips}
+  batch: {type: int, label: batch, doc: chips of a step}
+  learning_rate: {type: double, label: learning rate, doc: highest learning rate}
+
+steps:
+  split:
+    label: split
+    doc: Chips of this fold to test, of the next to val, the others to train.
+    run: split.cwl
+    in:
+      fold: fold
+      folds: folds
+      tiles: tiles
+      labels: labels
+      method: method
+      chip: chip
+      stride: stride
+      chips_name: {valueFrom: split-fold-$(inputs.fold).json}
+      statistics_name: {valueFrom: statistics-fold-$(inputs.fold).json}
+      map_name: {valueFrom: split-fold-$(inputs.fold).png}
+      places_name: {valueFrom: split-fold-$(inputs.fold).gpkg}
+    out: [chips, statistics, record]
+
+  train:
+    label: train
+    doc: Train with torchrun.
+    run: train.cwl
+    in:
+      fold: fold
+      tiles: tiles
+      labels: labels
+      chips: split/chips
+      statistics: split/statistics
+      task: task
+      processes: processes
+      width: width
+      epochs: epochs
+      batch: batch
+      learning_rate: learning_rate
+      model_name: {valueFrom: model-fold-$(inputs.fold)}
+    out: [model, record]
+
+  predict:
+    label: predict
+    doc: A map of classes and one of their probabilities.
+    run: predict.cwl
+    in:
+      fold: fold
+      model: train/model
+      tiles: tiles
+      classes_name: {valueFrom: classes-fold-$(inputs.fold).tif}
+      probabilities_name: {valueFrom: probabilities-fold-$(inputs.fold).tif}
+    out: [classes, record]
+
+  evaluate:
+    label: evaluate
+    doc: Scores where the model of this fold was never trained.
+    run: evaluate.cwl
+    in:
+      fold: fold
+      classes: {source: [predict/classes], linkMerge: merge_nested}
+      tiles: tiles
+      labels: labels
+      chips: split/chips
+      metrics_name: {valueFrom: metrics-fold-$(inputs.fold).json}
+    out: [metrics, record]
+
+outputs:
+  metrics: {type: File, label: metrics, doc: scores of the fold, format: iana:application/json, outputSource: evaluate/metrics}
+  model: {type: Directory, label: model, doc: trained model of the fold, outputSource: train/model}
+  split_record: {type: File, label: record of split, doc: what the job did, format: iana:application/json, outputSource: split/record}
+  train_record: {type: File, label: record of train, doc: what the job did, format: iana:application/json, outputSource: train/record}
+  predict_record: {type: File, label: record of predict, doc: what the job did, format: iana:application/json, outputSource: predict/record}
+  evaluate_record: {type: File, label: record of evaluate, doc: what the job did, format: iana:application/json, outputSource: evaluate/record}

@@ -1,0 +1,79 @@
+"""How sure the scores are: a bootstrap over pieces of the test places.
+
+Neighbouring pixels are alike, so single pixels say nothing of how much a score would change elsewhere. Whole pieces
+are drawn with replacement instead, as clusters are (Field and Welsh 2007, J. R. Statist. Soc. B 69, 369-390), and the
+middle 95 % of the scores of the draws is the interval (percentile bootstrap, Efron 1979, Ann. Statist. 7, 1-26).
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from eopipe.evaluation.measures import Measures
+from eopipe.evaluation.pieces import LEAST, Floats, Numbers, Pieces
+
+DRAWS, LEVEL, SEED = 1000, 0.95, 0
+SOURCE = "percentile bootstrap over {pieces}; doi:10.1111/j.1467-9868.2007.00593.x, doi:10.1214/aos/1176344552"
+
+
+def intervals(cut: Pieces, tables: dict[str, npt.NDArray[Any]], measures: Measures) -> dict[str, Any]:
+    """Intervals of the model's scores, and of what it gains over the baseline; tables are (piece, …).
+
+    Empty where no two pieces hold anything, since nothing then tells how much a score varies.
+    """
+    used = np.flatnonzero(tables["model"].reshape(cut.count, -1).any(1))
+    if len(used) < 2:
+        return {}
+    weight = _draws(len(used))
+    drawn = {name: measures(np.tensordot(weight, table[used], 1)) for name, table in tables.items()}
+    model = {key: _middle(found) for key, found in drawn["model"].items()}
+    gains = {key: _middle(found - drawn["pixel_baseline"][key]) for key, found in drawn["model"].items()}
+    about = {"pieces": len(used), "edge": cut.edge, "draws": DRAWS, "level": LEVEL}
+    return about | {"method": SOURCE.format(pieces=cut.words), "model": model, "gain": gains}
+
+
+def _draws(count: int) -> Numbers:
+    """How often each piece is drawn (draw, piece)."""
+    stream = np.random.Generator(np.random.Philox(key=SEED))
+    some = stream.integers(count, size=(DRAWS, count)) + np.arange(DRAWS)[:, None] * count
+    return np.bincount(some.ravel(), minlength=DRAWS * count).reshape(DRAWS, count)
+
+
+def _middle(found: Floats) -> list[float] | None:
+    """The middle of the draws in which a score is defined; None if that is not most of them."""
+    known = found[np.isfinite(found)]
+    if len(known) < DRAWS // 2:
+        return None
+    low, high = np.percentile(known, [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
+    return [round(float(low), 6), round(float(high), 6)]
+
+
+def regions(cut: Pieces, tables: npt.NDArray[Any], measures: Measures) -> list[dict[str, Any]]:
+    """The model's scores in each quarter of the test places, with intervals where there are pieces enough for any.
+
+    None where whole maps are drawn.
+    """
+    held = tables.reshape(cut.count, -1).any(1)
+    if not cut.edge or not held.any():
+        return []
+    rows, cols = np.divmod(np.arange(cut.count), cut.wide)
+    middle = [(line[held].min() + line[held].max() + 1) / 2 for line in (rows, cols)]
+    south, east = (line + 0.5 > half for line, half in zip((rows, cols), middle, strict=True))
+    found = []
+    for name, here in (
+        ("north-west", ~south & ~east),
+        ("north-east", ~south & east),
+        ("south-west", south & ~east),
+        ("south-east", south & east),
+    ):
+        if (here & held).any():
+            found.append({"name": name} | _region(tables[here & held], measures))
+    return found
+
+
+def _region(tables: npt.NDArray[Any], measures: Measures) -> dict[str, Any]:
+    whole = measures(tables.sum(0)[None])
+    drawn = measures(np.tensordot(_draws(len(tables)), tables, 1)) if 2 * len(tables) >= LEAST else {}
+    told = {key: round(float(value[0]), 6) if np.isfinite(value[0]) else None for key, value in whole.items()}
+    return {"pieces": len(tables), "scores": told, "intervals": {key: _middle(v) for key, v in drawn.items()}}

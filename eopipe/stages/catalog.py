@@ -1,0 +1,40 @@
+"""What the run made -> a static STAC catalog that any tool, and a later run, can search."""
+
+from pathlib import Path
+from typing import Annotated
+
+from eopipe.contract import Input, Option, Output
+
+
+def catalog(
+    model: Annotated[Path, Input("trained model: its folder, or a STAC catalog that holds it", folder=True)],
+    classes: Annotated[tuple[Path, ...], Input("maps of classes: one mosaic, or one a scene", format="image/tiff")],
+    probabilities: Annotated[
+        tuple[Path, ...], Input("maps of probabilities, in the order of the classes", format="image/tiff")
+    ],
+    tiles: Annotated[tuple[Path, ...], Input("tile stores that the maps were made from", folder=True)],
+    scenes: Annotated[tuple[Path, ...], Input("frozen STAC Items of the run", format="application/geo+json")],
+    catalog: Annotated[Path, Output("catalog", "static STAC catalog of model, maps and tiles", folder=True)],
+    *,
+    metrics: Annotated[Path | None, Input("scores of the maps", format="application/json")] = None,
+    title: Annotated[str, Option("name of the catalog", min_length=1)] = "eopipe run",
+    description: Annotated[str, Option("what the catalog is about", min_length=1)] = (
+        "Model, maps and tiles that eopipe made from satellite scenes."
+    ),
+    license: Annotated[  # noqa: A002 - the word of STAC
+        str, Option("licence of maps and tiles: SPDX id, as CC-BY-4.0, or other", pattern=r"^[\w.+-]+$")
+    ] = "other",
+) -> None:
+    """Tell model, maps and tiles as STAC Items in one folder that stands alone.
+
+    The model keeps its own item (MLM extension); maps and tiles are collections, so that a later `search --catalog
+    --collections maps` finds them. Links are relative, checksums are multihashes, and files are hard-linked where
+    the file system allows: treat them as read-only. Raises BadInputError for maps of other tiles, or tiles of
+    other scenes, than those given.
+    """
+    from eopipe.provenance.stac import About, Sources, build
+    from eopipe.publish import publish
+
+    sources = Sources(model, classes, probabilities, tiles, scenes, metrics)
+    with publish(catalog, folder=True) as draft:
+        build(draft, sources, About(title, description, license))

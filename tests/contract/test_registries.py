@@ -1,0 +1,140 @@
+"""What registries and citation tools read of the checkout, before their own schemas and rules."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from offline_rocrate import issues, seed
+
+from eopipe import __version__
+
+ROOT = Path(__file__).parents[2]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+# The terms of CodeMeta 3.0 for software (codemeta.github.io/terms), as far as a project like this can have them.
+CODEMETA = {
+    "@context @type author codeRepository contributor description developmentStatus issueTracker keywords license",
+    "name operatingSystem programmingLanguage readme runtimePlatform softwareRequirements version identifier funding",
+}
+# .dockstore.yml 1.2 as Dockstore's own classes read it: YamlWorkflow and its constraints.
+ENTRY_NAME, ORCID = r"[A-Za-z0-9]+([-_][A-Za-z0-9]+)*", r"\d{4}-\d{4}-\d{4}-\d{3}[\dX]"
+SUBCLASSES = {"CWL", "WDL", "NFL", "GALAXY", "SMK"}
+FIELDS = {"name", "subclass", "primaryDescriptorPath", "testParameterFiles", "readMePath", "topic", "authors"}
+
+
+def read(name: str) -> Any:
+    return yaml.safe_load((ROOT / name).read_text())
+
+
+def test_the_citation_file_says_what_the_package_says() -> None:
+    cff = read("CITATION.cff")
+    assert (cff["title"], str(cff["version"]), cff["license"]) == (PROJECT["name"], __version__, PROJECT["license"])
+    assert cff["keywords"] == PROJECT["keywords"]
+    assert [one["name"] for one in cff["authors"]] == [one["name"] for one in PROJECT["authors"]]
+    assert cff["repository-code"] == PROJECT["urls"]["Source"]
+    assert cff["abstract"] == PROJECT["description"]
+
+
+@pytest.fixture(scope="module")
+def cff_schema(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The schema of CFF 1.2.0 as cffconvert brings it; its own pins do not go together with ours."""
+    room = tmp_path_factory.mktemp("cff")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    done = subprocess.run([*pip, "--target", str(room), "cffconvert==2.0.0"], capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip("the schema of CFF comes from the package index, which does not answer")
+    return json.loads((room / "cffconvert/schemas/1.2.0/schema.json").read_text())
+
+
+def test_the_citation_file_is_valid_by_the_schema_of_its_format(cff_schema: Any) -> None:
+    # Dates are strings in the schema.
+    cff = yaml.load((ROOT / "CITATION.cff").read_text(), Loader=yaml.BaseLoader)
+    jsonschema.validate(cff, cff_schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(cff | {"license": "not a licence"}, cff_schema)
+
+
+def test_codemeta_says_what_the_package_says_in_words_of_codemeta() -> None:
+    found = read("codemeta.json")
+    assert set(found) <= set(" ".join(CODEMETA).split())
+    assert (found["name"], found["version"], found["description"]) == (
+        PROJECT["name"],
+        __version__,
+        PROJECT["description"],
+    )
+    assert found["license"] == f"https://spdx.org/licenses/{PROJECT['license']}"
+    assert found["softwareRequirements"] == PROJECT["dependencies"]
+    assert [one["name"] for one in found["author"]] == [one["name"] for one in PROJECT["authors"]]
+
+
+@pytest.fixture(scope="module")
+def listed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkout as its crate tells of it: just the files that it lists."""
+    room = tmp_path_factory.mktemp("checkout") / "eopipe"
+    entities = {entity["@id"]: entity for entity in read("ro-crate-metadata.json")["@graph"]}
+    parts = [part["@id"] for part in entities["./"]["hasPart"]]
+    for name in ("ro-crate-metadata.json", *parts):
+        (room / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, room / name)
+    assert {"Snakefile", "cwl/pipeline.cwl", "README.md", "LICENSE"} <= set(parts)
+    return room
+
+
+def test_workflowhub_can_take_the_checkout_as_a_workflow_ro_crate(listed: Path, tmp_path: Path) -> None:
+    cache = seed(tmp_path / "cache")
+    assert issues(listed, cache, "RECOMMENDED", "workflow-ro-crate") == []
+    (listed / "Snakefile").unlink()
+    assert issues(listed, cache, "REQUIRED", "workflow-ro-crate"), "a workflow that is not there is found"
+
+
+def test_dockstore_finds_a_workflow_behind_every_entry() -> None:
+    found = read(".dockstore.yml")
+    assert re.fullmatch(r"version: 1\.2", (ROOT / ".dockstore.yml").read_text().splitlines()[1])
+    assert set(found) == {"version", "workflows"}
+    names = [entry["name"] for entry in found["workflows"]]
+    assert len(set(names)) == len(names)
+    for entry in found["workflows"]:
+        assert set(entry) <= FIELDS
+        assert re.fullmatch(ENTRY_NAME, entry["name"])
+        assert len(entry["name"]) <= 256
+        assert len(entry["topic"]) <= 250
+        assert entry["subclass"] in SUBCLASSES
+        for path in (entry["primaryDescriptorPath"], entry["readMePath"], *entry.get("testParameterFiles", [])):
+            assert path.startswith("/"), "paths are absolute in the repository"
+            assert (ROOT / path[1:]).is_file(), path
+        for author in entry["authors"]:
+            assert author.get("name") or re.fullmatch(ORCID, author["orcid"])
+    # Dockstore takes a Snakemake workflow only from there, and only beside the catalogue's file.
+    smk = next(entry for entry in found["workflows"] if entry["subclass"] == "SMK")
+    assert smk["primaryDescriptorPath"] == "/workflow/Snakefile"
+    assert (ROOT / ".snakemake-workflow-catalog.yml").is_file()
+
+
+def test_the_snakemake_catalogue_can_list_the_workflow_for_standardized_usage() -> None:
+    assert (ROOT / "workflow/Snakefile").is_file()
+    assert list((ROOT / "workflow/rules").glob("*.smk"))
+    assert "configfile" in (ROOT / "config/README.md").read_text()
+    readme = (ROOT / "README.md").read_text().lower()
+    assert "snakemake" in readme
+    assert "workflow" in readme
+    usage = read(".snakemake-workflow-catalog.yml")["usage"]
+    assert set(usage) == {"mandatory-flags", "software-stack-deployment", "report"}
+    assert set(usage["mandatory-flags"]) == {"desc", "flags"}
+    assert isinstance(usage["mandatory-flags"]["flags"], (str, list))
+    assert set(usage["software-stack-deployment"]) == {"conda", "apptainer", "apptainer+conda"}
+    assert all(isinstance(value, bool) for value in (*usage["software-stack-deployment"].values(), usage["report"]))
+    envs = {line.strip() for path in (ROOT / "workflow/rules").glob("*.smk") for line in path.read_text().splitlines()}
+    assert usage["software-stack-deployment"]["conda"] == ('"../envs/eopipe.yaml"' in envs)
+
+
+def test_the_workflow_of_the_catalogue_is_the_snakefile_of_the_checkout() -> None:
+    words = ["snakemake", "--snakefile", "workflow/Snakefile", "--dry-run", "--quiet", "rules", "--cores", "1"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,117 @@
+"""Intervals of scores say how much a score would change elsewhere, and nothing that the test places do not hold."""
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from eopipe.evaluation.intervals import intervals, regions
+from eopipe.evaluation.measures import of_classes, of_values
+from eopipe.evaluation.pieces import Pieces
+from eopipe.training.metrics import confusion, scores, value_parts, value_scores
+
+NAMES = ("water", "land")
+EDGE, SIDE = 10, 6
+CUT = Pieces((EDGE * SIDE, EDGE * SIDE), EDGE, 1)
+
+
+def patchy(seed: int) -> npt.NDArray[np.int64]:
+    """Confusions of squares (piece, 4) whose pixels are all alike: right or wrong together, three in four right."""
+    random = np.random.default_rng(seed)
+    truth, right = random.integers(0, 2, CUT.count), random.random(CUT.count) < 0.75
+    table = np.zeros((CUT.count, 4), np.int64)
+    table[np.arange(CUT.count), truth * 2 + np.where(right, truth, 1 - truth)] = EDGE**2
+    return table
+
+
+def both(table: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
+    return {"model": table, "pixel_baseline": table}
+
+
+def test_the_interval_of_95_percent_holds_the_truth_about_so_often_though_pixels_are_not_independent() -> None:
+    measures, held, naive = of_classes(NAMES), 0, 0
+    for seed in range(200):
+        found = intervals(CUT, both(patchy(seed)), measures)["model"]["accuracy"]
+        held += found[0] <= 0.75 <= found[1]
+        share, count = patchy(seed)[:, [0, 3]].sum() / patchy(seed).sum(), patchy(seed).sum()
+        # What one gets who takes pixels for independent draws.
+        naive += abs(share - 0.75) <= 1.96 * np.sqrt(share * (1 - share) / count)
+    assert 0.88 <= held / 200 <= 0.99
+    assert naive / 200 < 0.4
+
+
+def test_the_scores_of_a_draw_are_the_scores_that_evaluate_tells() -> None:
+    random = np.random.default_rng(1)
+    truth, found = random.integers(0, 3, (2, 500))
+    names = ("a", "b", "c")
+    told, table = scores(confusion(truth, found, 3), names), confusion(truth, found, 3)
+    drawn = {key: float(value[0]) for key, value in of_classes(names)(table.reshape(1, 9)).items()}
+    for key in ("accuracy", "miou", "f1_macro", "kappa"):
+        assert drawn[key] == pytest.approx(told[key], abs=1e-6)
+    for name, key in product(names, ("iou", "precision", "recall", "f1")):
+        assert drawn[f"{key}:{name}"] == pytest.approx(told["per_class"][name][key], abs=1e-6)
+
+
+def test_values_have_intervals_of_their_own_scores() -> None:
+    random = np.random.default_rng(2)
+    truth = random.normal(10, 3, 3600)
+    piece = np.repeat(np.arange(36), 100)
+    sums = CUT.totals(piece, value_parts(truth, truth + random.normal(0.5, 1, 3600), 10.0))
+    whole, found = value_scores(sums.sum(0)), intervals(CUT, both(sums), of_values)["model"]
+    for key in ("rmse", "mae", "bias", "r2"):
+        assert found[key][0] < whole[key] < found[key][1], key
+
+
+def test_a_model_that_is_its_own_baseline_gains_nothing_for_sure() -> None:
+    gains = intervals(CUT, both(patchy(3)), of_classes(NAMES))["gain"]
+    assert gains["accuracy"] == gains["miou"] == [0.0, 0.0]
+
+
+def test_the_same_places_give_the_same_interval_and_one_piece_gives_none() -> None:
+    table, measures = patchy(4), of_classes(NAMES)
+    assert intervals(CUT, both(table), measures) == intervals(CUT, both(table), measures)
+    alone = np.zeros_like(table)
+    alone[7] = table[7]
+    assert intervals(CUT, both(alone), measures) == {}
+
+
+def test_a_class_that_most_draws_lack_has_no_interval() -> None:
+    table = np.zeros((CUT.count, 4), np.int64)
+    table[:, 3], table[0] = 100, (50, 0, 0, 0)
+    lacking = np.zeros((CUT.count, 4), np.int64)
+    lacking[:, 3] = 100
+    measures = of_classes(NAMES)
+    assert intervals(CUT, both(lacking), measures)["model"]["iou:water"] is None
+    assert intervals(CUT, both(table), measures)["model"]["iou:water"] is not None
+
+
+def test_each_quarter_has_the_scores_of_its_own_squares() -> None:
+    table = np.zeros((SIDE, SIDE, 4), np.int64)
+    table[..., 3] = 100
+    table[:3, :3] = (0, 40, 0, 60)
+    found = {one["name"]: one for one in regions(CUT, table.reshape(-1, 4), of_classes(NAMES))}
+    assert {name: one["scores"]["accuracy"] for name, one in found.items()} == {
+        "north-west": 0.6,
+        "north-east": 1.0,
+        "south-west": 1.0,
+        "south-east": 1.0,
+    }
+    assert {one["pieces"] for one in found.values()} == {9}
+    assert found["north-west"]["intervals"]["accuracy"] == [0.6, 0.6]
+
+
+def test_squares_have_no_quarters_where_whole_maps_are_drawn_and_few_squares_have_no_interval() -> None:
+    maps = Pieces((60, 60), 0, 12)
+    assert regions(maps, np.ones((12, 4), np.int64), of_classes(NAMES)) == []
+    table = np.zeros((SIDE, SIDE, 4), np.int64)
+    table[:2, :2, 3] = 100
+    assert [one["intervals"] for one in regions(CUT, table.reshape(-1, 4), of_classes(NAMES))] == [{}] * 4
+
+
+def test_a_pixel_belongs_to_its_square_and_in_another_mode_to_its_map() -> None:
+    rows, cols = np.array([0, 9, 10, 59]), np.array([0, 10, 0, 59])
+    assert CUT.of(0, rows, cols).tolist() == [0, 1, 6, 35]
+    assert Pieces((60, 60), 0, 3).of(2, rows, cols).tolist() == [2, 2, 2, 2]
+    assert CUT.sums(np.array([0, 0, 35]), np.array([3, 3, 1]), 4)[[0, 35]].tolist() == [[0, 0, 0, 2], [0, 1, 0, 0]]

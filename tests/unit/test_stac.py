@@ -1,0 +1,302 @@
+"""STAC out: the model as an item with the MLM extension, maps and tiles as a catalog that stands alone."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pystac
+import pytest
+import rasterio
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from odc.geo.geobox import GeoBox
+from scenery import Catalog, Run
+from stac_schemas import wrong
+
+from eopipe.catalogs.writing import Scope, outline
+from eopipe.models import Architecture
+from eopipe.models.mlm import to_card, to_item
+from eopipe.models.trained import Trained, read_card, write_trained
+from eopipe.publish import publish, read_json, sha256, verify, write_json
+from eopipe.samples.chips import Normaliser
+
+BANDS, CLASSES = ("red", "blue"), ("bare ground", "forêt")
+
+
+def write_model(folder: Path, task: str = "segmentation") -> Path:
+    classes = ("height",) if task == "regression" else CLASSES
+    architecture = Architecture("unet", 2, len(classes), 4, 1, BANDS)
+    torch.manual_seed(0)
+    what = (task, (3.0, 2.0), "m") if task == "regression" else (task,)
+    trained = Trained(architecture, BANDS, classes, Normaliser((0.1, 0.2), (0.5, 0.4)), 16, *what)
+    with publish(folder, folder=True) as draft:
+        write_trained(draft, trained, architecture.build().state_dict(), [], {"epochs": 2, "loss": None})
+    return folder
+
+
+@pytest.fixture
+def made(tmp_path: Path, catalog: Catalog, run: Run) -> Path:
+    """A folder in which two scenes became tiles and a map; one of the scenes has an address of its own."""
+    return make(tmp_path, catalog, run)
+
+
+def make(folder: Path, catalog: Catalog, run: Run, task: str = "segmentation") -> Path:
+    catalog.add("a", properties={"datetime": "2023-08-01T10:00:00Z"})
+    catalog.add("b", properties={"datetime": "2023-08-11T10:00:00+02:00"})
+    catalog.items[1]["links"] = [{"rel": "self", "href": "https://example.org/b.json"}]
+    words: list[Any] = ["search", "--catalog", catalog.write(), "--assets", "red", "blue", "scl"]
+    for name in ("items", "grid.json", "selection.json"):
+        words += [f"--{name.partition('.')[0]}", folder / name]
+    assert run(*words).code == 0
+    for name in ("a", "b"):
+        item, scene = folder / f"items/{name}.geojson", folder / f"scenes/{name}"
+        assert run("fetch", "--item", item, "--catalog", catalog.root, "--scene", scene).code == 0
+        words = ["--grid", folder / "grid.json", "--tiles", folder / f"{name}.zarr", "--bands", "red", "blue"]
+        assert run("preprocess", "--scene", scene, *words, "--mask", "scl", "--chunk", 16, "--shard", 64).code == 0
+    write_model(folder / "model", task)
+    ended = predict(run, folder, folder / "model")
+    assert ended.code == 0, ended.said
+    return folder
+
+
+def tiles(folder: Path) -> list[Path]:
+    return [folder / "a.zarr", folder / "b.zarr"]
+
+
+def predict(run: Run, folder: Path, model: Path, name: str = "") -> Any:
+    maps = ["--classes", folder / f"classes{name}.tif", "--probabilities", folder / f"probabilities{name}.tif"]
+    return run("predict", "--model", model, "--tiles", *tiles(folder), *maps)
+
+
+def tell(run: Run, folder: Path, name: str = "stac", *more: Any, model: Path | None = None) -> Any:
+    words: list[Any] = ["--classes", folder / "classes.tif", "--probabilities", folder / "probabilities.tif"]
+    words += ["--tiles", *tiles(folder), "--scenes", *sorted((folder / "items").glob("*.geojson"))]
+    return run("catalog", "--model", model or folder / "model", *words, "--catalog", folder / name, *more)
+
+
+def documents(folder: Path) -> dict[str, dict[str, Any]]:
+    """Every STAC document of a catalog but the copies of scenes, by its path."""
+    found = {str(p.relative_to(folder)): read_json(p) for p in sorted(folder.rglob("*.json"))}
+    return {k: v for k, v in found.items() if "stac_version" in v and ".zarr" not in k}
+
+
+def test_every_document_is_valid_stac_with_the_versions_of_its_extensions(made: Path, run: Run) -> None:
+    assert tell(run, made).code == 0
+    told = documents(made / "stac")
+    assert set(told) == {
+        "catalog.json",
+        "model/model.json",
+        "maps/collection.json",
+        "maps/map/map.json",
+        "tiles/collection.json",
+        "tiles/a/a.json",
+        "tiles/b/b.json",
+    }
+    for name, document in told.items():
+        assert wrong(document) == [], name
+    verify(made / "stac")
+
+
+def test_the_validation_finds_what_is_wrong(made: Path) -> None:
+    item = read_json(made / "model/model.json")
+    del item["properties"]["mlm:input"][0]["bands"]
+    assert any("mlm" in one and "'bands' is a required property" in one for one in wrong(item))
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_models_and_maps_of_other_tasks_are_valid_stac(tmp_path: Path, catalog: Catalog, run: Run, task: str) -> None:
+    folder = make(tmp_path, catalog, run, task)
+    assert tell(run, folder).code == 0
+    assert [one for document in documents(folder / "stac").values() for one in wrong(document)] == []
+    item = read_json(folder / "stac/maps/map/map.json")
+    if task == "regression":
+        (band,) = item["assets"]["values"]["raster:bands"]
+        assert (band["unit"], band["nodata"], band["name"]) == ("m", "nan", "height")
+
+
+def test_pystac_reads_the_catalog_and_all_links_lead_to_what_is_there(made: Path, run: Run) -> None:
+    assert tell(run, made, "stac", "--title", "Forests").code == 0
+    (made / "stac").rename(made / "moved")
+    root = pystac.Catalog.from_file(str(made / "moved/catalog.json"))
+    assert root.title == "Forests"
+    items = {item.id: item for item in root.get_items(recursive=True)}
+    assert {"a", "b", "map"} < set(items)
+    for path, document in documents(made / "moved").items():
+        hrefs = [link["href"] for link in document["links"]]
+        hrefs += [asset["href"] for asset in document.get("assets", {}).values()]
+        local = [href for href in hrefs if not href.startswith("https://")]
+        assert all((made / "moved" / path).parent.joinpath(href).exists() for href in local), path
+
+
+def test_a_map_tells_its_place_time_classes_origin_and_checksum(made: Path, run: Run) -> None:
+    assert tell(run, made).code == 0
+    item = read_json(made / "stac/maps/map/map.json")
+    told, asset = item["properties"], item["assets"]["classes"]
+    with rasterio.open(made / "classes.tif") as source:
+        assert told["proj:code"] == source.crs.to_string()
+        assert told["proj:transform"] == list(source.transform)[:6]
+        assert told["proj:shape"] == list(source.shape)
+    assert (told["start_datetime"], told["end_datetime"]) == ("2023-08-01T10:00:00Z", "2023-08-11T08:00:00Z")
+    assert [(one["value"], one["title"]) for one in asset["classification:classes"]] == [
+        (0, "bare ground"),
+        (1, "forêt"),
+        (255, "no scene is valid"),
+    ]
+    assert asset["file:checksum"] == f"1220{sha256(made / 'stac/maps/map/classes.tif')}"
+    assert item["assets"]["probabilities"]["raster:bands"][1]["scale"] == 1e-4
+    from_ = [link["href"] for link in item["links"] if link["rel"] == "derived_from"]
+    assert from_ == ["../../model/model.json", "../../tiles/a/a.json", "../../tiles/b/b.json"]
+    origins = {
+        name: [link["href"] for link in read_json(made / f"stac/tiles/{name}/{name}.json")["links"]][3:]
+        for name in "ab"
+    }
+    assert origins == {"a": ["../../scenes/a.geojson"], "b": ["https://example.org/b.json"]}
+
+
+def test_the_same_run_gives_the_same_catalog_with_no_path_of_this_machine(made: Path, run: Run) -> None:
+    assert tell(run, made).code == tell(run, made, "other").code == 0
+    assert (made / "stac/manifest.json").read_bytes() == (made / "other/manifest.json").read_bytes()
+    assert all(str(made) not in path.read_text() for path in (made / "stac").rglob("*json"))
+
+
+def test_a_later_search_finds_the_maps_and_a_fetch_brings_them_verified(made: Path, run: Run) -> None:
+    assert tell(run, made).code == 0
+    frozen = made / "later"
+    words = ["--items", frozen, "--grid", made / "g.json", "--selection", made / "s.json", "--collections", "maps"]
+    ended = run("search", "--catalog", made / "stac", *words, "--assets", "classes")
+    assert ended.code == 0, ended.said
+    item = frozen / "map.geojson"
+    assert run("fetch", "--item", item, "--catalog", made / "stac", "--scene", made / "map").code == 0
+    (found,) = (made / "map").glob("classes*")
+    assert sha256(found) == sha256(made / "classes.tif")
+    assert read_json(made / "g.json")["shape"] == read_json(made / "grid.json")["shape"]
+
+
+@pytest.mark.parametrize("given", ["model/model.json", "stac", "stac/model"])
+def test_predict_needs_only_the_item_or_a_catalog_that_holds_it(made: Path, run: Run, given: str) -> None:
+    assert tell(run, made).code == 0
+    ended = predict(run, made, made / given, "again")
+    assert ended.code == 0, ended.said
+    assert sha256(made / "classesagain.tif") == sha256(made / "classes.tif")
+
+
+def test_an_item_works_under_another_name_beside_weights_under_another_name(made: Path, run: Run) -> None:
+    text = (made / "model/model.json").read_text().replace("./model.safetensors", "./weights/mine.safetensors")
+    (made / "elsewhere/weights").mkdir(parents=True)
+    (made / "elsewhere/item.json").write_text(text)
+    (made / "elsewhere/weights/mine.safetensors").write_bytes((made / "model/model.safetensors").read_bytes())
+    assert predict(run, made, made / "elsewhere/item.json", "again").code == 0
+
+
+def bad(item: dict[str, Any], what: str) -> dict[str, Any]:
+    asset = item["assets"]["model"]
+    match what:
+        case "gone":
+            asset["href"] = "./gone.safetensors"
+        case "outside":
+            asset["href"] = "../../model.safetensors"
+        case "changed":
+            asset["file:checksum"] = "1220" + "0" * 64
+        case "no role":
+            asset["roles"] = ["data"]
+        case "no bands":
+            del item["properties"]["mlm:input"][0]["bands"]
+    return item
+
+
+@pytest.mark.parametrize(
+    ("what", "code", "words"),
+    [
+        ("gone", 3, "names the weights ./gone.safetensors, which are not there"),
+        ("outside", 8, "points to '../../model.safetensors'"),
+        ("changed", 4, "is not the file that model.json tells the checksum of"),
+        ("no role", 3, "names 0 assets with the role mlm:model"),
+        ("no bands", 3, "lacks 'bands', which eopipe needs of a model"),
+    ],
+)
+def test_a_bad_item_of_a_model_is_told_in_one_sentence(made: Path, run: Run, what: str, code: int, words: str) -> None:
+    path = made / "model/model.json"
+    write_json(path, bad(read_json(path), what))
+    ended = predict(run, made, path, "again")
+    assert (ended.code, ended.said.count("\n")) == (code, 1)
+    assert words in ended.said
+    assert not (made / "classesagain.tif").exists()
+
+
+def test_a_folder_without_a_model_or_with_two_is_refused(made: Path, run: Run) -> None:
+    ended = predict(run, made, made / "items", "again")
+    assert ended.code == 3
+    assert "no model.json and no STAC catalog of a model" in ended.said
+    assert tell(run, made).code == 0
+    # A catalog by somebody else has no manifest that would tell the change.
+    (made / "stac/manifest.json").unlink()
+    root = read_json(made / "stac/catalog.json")
+    root["links"].append({"rel": "item", "href": "./second/model.json"})
+    write_json(made / "stac/catalog.json", root)
+    write_model(made / "stac/second")
+    assert "holds 2 models" in predict(run, made, made / "stac", "again").said
+
+
+def test_maps_of_other_tiles_and_tiles_of_other_scenes_are_refused(made: Path, run: Run) -> None:
+    words = ["--model", made / "model", "--classes", made / "classes.tif", "--catalog", made / "stac"]
+    words += ["--probabilities", made / "probabilities.tif", "--scenes", made / "items/a.geojson"]
+    ended = run("catalog", *words, "--tiles", made / "a.zarr")
+    assert (ended.code, "is made from b, whose tiles are not given" in ended.said) == (3, True)
+    ended = run("catalog", *words, "--tiles", *tiles(made))
+    assert (ended.code, "is made from b, which is not among the scenes given" in ended.said) == (3, True)
+    assert not (made / "stac").exists()
+
+
+def test_a_broken_link_of_a_catalog_is_told_with_the_document_that_has_it(made: Path, run: Run) -> None:
+    assert tell(run, made).code == 0
+    (made / "stac/maps/map/map.json").unlink()
+    (made / "stac/manifest.json").unlink()
+    words = ["--items", made / "i", "--grid", made / "g.json", "--selection", made / "s.json", "--assets", "classes"]
+    ended = run("search", "--catalog", made / "stac", *words)
+    assert (ended.code, ended.said.count("\n")) == (3, 1)
+    assert "maps/collection.json links to './map/map.json', which is not there" in ended.said
+
+
+@given(
+    st.lists(st.text(min_size=1, max_size=9), min_size=1, max_size=4, unique=True),
+    st.lists(st.floats(-1e3, 1e3), min_size=3, max_size=3),
+    st.sampled_from(["segmentation", "classification", "regression"]),
+)
+def test_an_item_keeps_all_of_a_card(
+    tmp_path_factory: pytest.TempPathFactory, classes: Any, mean: Any, task: str
+) -> None:
+    folder = tmp_path_factory.mktemp("card")
+    (folder / "w.safetensors").write_bytes(b"w")
+    card = {
+        "architecture": "my.module:Class",
+        "width": 4,
+        "depth": 1,
+        "arguments": ["size=tiny"],
+        "bands": ["red", "nir", "swir16"],
+        "classes": classes[:1] if task == "regression" else classes,
+        "mean": mean,
+        "std": [1.0, 2.0, 3.0],
+        "chip": 16,
+        "parameters": 9,
+        "settings": {"epochs": 3, "loss": None},
+        "task": task,
+    }
+    if task == "regression":
+        card |= {"target": [1.0, 2.0], "unit": "m"}
+    item = to_item(card, folder, "w.safetensors", Scope())
+    assert to_card(json.loads(json.dumps(item)), folder) == card
+    assert wrong(item) == []
+
+
+def test_a_grid_across_180_degrees_has_two_polygons_and_its_west_in_the_east() -> None:
+    across = GeoBox.from_bbox((820_000, 0, 850_000, 10_000), crs="EPSG:32660", resolution=1000)
+    geometry, (west, _, east, _) = outline(across)
+    assert geometry["type"] == "MultiPolygon"
+    assert west > 179 > -179 > east
+
+
+def test_the_model_tells_where_and_when_it_learned(made: Path) -> None:
+    assert read_card(made / "model")["settings"] == {"epochs": 2, "loss": None}
+    assert np.isclose(read_card(made / "model")["mean"], (0.1, 0.2)).all()
