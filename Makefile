@@ -6,26 +6,29 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 SHELL := /bin/bash
 export TIMEFORMAT := took %0R s
 
-.PHONY: demo test test-distributed test-cluster test-others test-engines install check sync clean .venv/servers .venv/validators .venv/engines
-.PHONY: slurm-packages slurm-up slurm-down demo-slurm
+.PHONY: demo test test-distributed test-slurm test-cluster test-engines test-engines_cwl test-others install check sync clean
+.PHONY: .venv/servers .venv/validators .venv/engines slurm-packages slurm-up slurm-down demo-slurm
 
 demo: .venv/installed
 	@eopipe run --profile profiles/local
 
-test: demo .venv/tests .venv/servers/installed .venv/validators/installed slurm-packages
+test: demo .venv/tests slurm-packages
+	@$(MAKE) --no-print-directory --jobs 2 .venv/servers .venv/validators .venv/engines
 	$(MAKE) check
-	@$(MAKE) --no-print-directory --jobs 3 --keep-going test-distributed test-cluster test-others
+	@$(MAKE) --no-print-directory --jobs 3 --keep-going test-distributed test-slurm test-others
 
-# Trainings and jobs of Slurm wait for each other much of the time, so they run beside the other tests.
-test-distributed test-cluster:
+# Trainings, jobs of Slurm and engines wait much of the time, so they run beside the other tests; there is one Slurm.
+test-slurm:
+	@code=0; for suite in cluster engines_cwl; do $(MAKE) --no-print-directory test-$$suite || code=$$?; done; exit $$code
+
+test-distributed test-cluster test-engines_cwl:
 	@time pytest --durations=8 tests/$(@:test-%=%) > .venv/$@.log 2>&1; code=$$?; cat .venv/$@.log; exit $$code
 
 test-others:
 	@time pytest --durations=8 --ignore tests/distributed --ignore tests/cluster --ignore tests/engines_cwl
 
-# The sample under four workflow engines; alone, since their times are told and Slurm is one of them.
-test-engines: .venv/tests .venv/engines/installed slurm-packages
-	@time pytest --durations=8 tests/engines_cwl
+# The sample under four engines; alone it tells their times too.
+test-engines: .venv/tests .venv/engines slurm-packages test-engines_cwl
 
 check: .venv/tests
 	ruff check . && ruff format --check .
@@ -34,7 +37,7 @@ check: .venv/tests
 	snakefmt --check Snakefile workflow
 	snakemake --lint
 	eopipe sync --check
-	for tool in cwl/*.cwl; do cwltool --validate --quiet $$tool || exit 1; done
+	ls cwl/*.cwl | xargs --max-procs 2 --max-args 1 cwltool --validate --quiet
 
 install: .venv/installed
 
