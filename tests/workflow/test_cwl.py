@@ -87,7 +87,12 @@ def checkout(finished: Project, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return folder
 
 
-def test_cwltool_train_inputs_works_literally(checkout: Path, finished: Project) -> None:
+def test_cwltool_train_inputs_works_literally_with_a_long_name_of_the_temporary_folder(
+    checkout: Path, finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Longer than the name of a socket may be.
+    (tmp_path / ("t" * 150)).mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / ("t" * 150)))
     job = checkout / "cwl/inputs.yml"
     job.write_text(job.read_text().replace("epochs: 10", "epochs: 12\nwidth: 8").replace("batch: 32", "batch: 8"))
     made = cwltool("train.cwl", "inputs.yml", cwd=checkout / "cwl")
