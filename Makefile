@@ -62,7 +62,7 @@ install: .venv/installed
 	@if [ "$$(id -u)" = 0 ] && ! { ls /usr/share/postgresql/*/extension/postgis.control && command -v nginx; } >/dev/null 2>&1; then \
 	  apt-get update -qq && apt-get install -y -qq postgresql-15 postgresql-15-postgis-3 nginx || true; fi
 	$(PYTHON) -m venv .venv/servers
-	.venv/servers/bin/pip install --quiet --disable-pip-version-check --requirement $<
+	.venv/servers/bin/pip install --quiet --disable-pip-version-check --no-compile --requirement $<
 	@touch $@
 
 # A real Slurm of four nodes on this machine, for root: to try the profile, and for the tests.
@@ -88,7 +88,7 @@ demo-slurm: .venv/slurm slurm-up
 
 .venv/validators/installed: tests/validators/requirements.txt
 	$(PYTHON) -m venv .venv/validators
-	.venv/validators/bin/pip install --quiet --disable-pip-version-check --requirement $<
+	.venv/validators/bin/pip install --quiet --disable-pip-version-check --no-compile --requirement $<
 	@touch $@
 
 # Other engines of CWL than cwltool, each in an environment of its own.

@@ -11,6 +11,7 @@ from eopipe.provenance.holdings import Part, bring, bring_all, part, places
 from eopipe.provenance.jobs import Job, read_jobs
 from eopipe.provenance.parameters import Parameters, kind_of
 from eopipe.provenance.people import HOME, About, author, coauthors, funders, licence, organization
+from eopipe.provenance.preview import PREVIEW, preview
 from eopipe.provenance.readme import readme
 from eopipe.provenance.scrub import settings
 from eopipe.provenance.sources import Source, cover, read_sources
@@ -83,7 +84,9 @@ def build(draft: Path, sources: Sources, about: About, engine: Engine) -> None:
     _root(graph, about, account, run, scenes)
     graph.add_file(README, name="What this crate is", encodingFormat="text/markdown", about=graph.root)
     (draft / README).write_text(readme(about, parts, jobs, scenes), encoding="utf-8", newline="\n")
+    graph.add(PREVIEW, "CreativeWork", name="What the metadata tell, for people", about=graph.root)
     graph.write(draft)
+    (draft / PREVIEW).write_text(preview(graph.value()), encoding="utf-8", newline="\n")
 
 
 def _fill(draft: Path, sources: Sources, jobs: Sequence[Job]) -> list[Part]:
@@ -91,7 +94,7 @@ def _fill(draft: Path, sources: Sources, jobs: Sequence[Job]) -> list[Part]:
     fixed = {sources.workflow.name: sources.workflow}
     fixed |= {sources.lock.name: sources.lock} if sources.lock else {}
     fixed |= {f"{CONFIG}/{sources.config.name}": sources.config} if sources.config else {}
-    placed = places(sources.payload, jobs, {METADATA, README, MANIFEST, SCENES, CONFIG, *fixed})
+    placed = places(sources.payload, jobs, {METADATA, README, PREVIEW, MANIFEST, SCENES, CONFIG, *fixed})
     for path, source in fixed.items():
         bring(source, draft / path, link=False)
     if sources.config:
