@@ -177,7 +177,7 @@ def again(finished: Project, tmp_path_factory: pytest.TempPathFactory) -> Again:
 
 def test_the_crate_of_a_run_made_again_elsewhere_ends_identical(again: Again, finished: Project) -> None:
     assert again.code == 0, again.told
-    jobs = 2 * len(DAYS) + 7
+    jobs = 2 * len(DAYS) + 8
     assert re.search(
         rf"^identical: \d+ outputs of {jobs} jobs have the digests of the crate$", again.told, re.MULTILINE
     )
@@ -190,7 +190,7 @@ def test_the_crate_of_a_run_made_again_elsewhere_ends_identical(again: Again, fi
 
 def test_what_was_made_again_is_kept_when_it_is_made_again_once_more(again: Again) -> None:
     before = {path: path.stat().st_mtime_ns for path in again.folder.rglob("*.run.json")}
-    assert len(before) == 2 * len(DAYS) + 7
+    assert len(before) == 2 * len(DAYS) + 8
     done = eopipe("rerun", "crate", "--data", ROOT, cwd=again.folder.parent)
     assert done.returncode == 0, done.stdout
     assert {path: path.stat().st_mtime_ns for path in again.folder.rglob("*.run.json")} == before
