@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import platforms
@@ -26,22 +27,17 @@ def slurm() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def went_on(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, platforms.Run]:
-    """The folder in which cwltool was killed and started again with its cache, and what that made."""
-    folder = tmp_path_factory.mktemp("killed")
-    engine = platforms.cached(**platforms.BARE)
-    engine.killed(folder)
-    return folder, engine.run(folder)
-
-
-@pytest.fixture(scope="session")
 def by(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """The run of an engine, which is made when it is first asked for."""
+    """What an engine made, which begins when it is first asked for; if it can go on, it is killed in the middle."""
     runs: dict[str, platforms.Run] = {}
 
     def made(engine: platforms.Engine) -> platforms.Run:
         if engine.name not in runs:
-            runs[engine.name] = engine.run(tmp_path_factory.mktemp("engine"))
+            folder = tmp_path_factory.mktemp("engine")
+            if engine.again and not platforms.TIMED:
+                engine.killed(folder)
+                engine = replace(engine, command=engine.again)
+            runs[engine.name] = engine.run(folder)
         return runs[engine.name]
 
     return made
