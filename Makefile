@@ -8,26 +8,24 @@ export TIMEFORMAT := took %0R s
 # Processes that share two cores shall not spin while they wait for each other.
 export OMP_WAIT_POLICY := passive
 
-.PHONY: demo test test-ready test-distributed test-cluster test-engines test-engines_cwl test-others install check sync clean
+.PHONY: demo test test-waiting test-distributed test-cluster test-engines test-engines_cwl test-others install check sync clean
 .PHONY: .venv/servers .venv/validators .venv/engines slurm-packages slurm-up slurm-down demo-slurm
 
 demo: .venv/installed
 	@eopipe run --profile profiles/local
 
-# Jobs of Slurm wait much of the time, so they run beside the preparation of the rest; there is one Slurm, which one of
-# the engines wants too.
+# Two at a time; what waits much of the time takes turns, since there is one Slurm.
 test: demo .venv/tests slurm-packages
-	@code=0; $(MAKE) --no-print-directory --jobs 2 --keep-going test-cluster test-ready || code=$$?; \
-	$(MAKE) --no-print-directory --jobs 3 --keep-going test-distributed test-engines_cwl test-others || code=$$?; exit $$code
+	time $(MAKE) --no-print-directory --jobs 2 .venv/servers .venv/validators .venv/engines
+	@$(MAKE) --no-print-directory --jobs 2 --keep-going test-waiting test-others
 
-test-ready:
-	time $(MAKE) --no-print-directory .venv/servers .venv/validators .venv/engines
-	time $(MAKE) --no-print-directory check
+test-waiting:
+	@code=0; for suite in cluster engines_cwl distributed; do $(MAKE) --no-print-directory test-$$suite || code=$$?; done; exit $$code
 
 test-distributed test-cluster test-engines_cwl:
 	@time pytest --durations=8 tests/$(@:test-%=%) > .venv/$@.log 2>&1; code=$$?; cat .venv/$@.log; exit $$code
 
-test-others:
+test-others: check
 	@time pytest --durations=8 --ignore tests/distributed --ignore tests/cluster --ignore tests/engines_cwl
 
 # The sample under four engines; alone it tells their times too.
