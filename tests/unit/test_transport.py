@@ -208,8 +208,10 @@ def test_f12_30_times_kill_9_costs_no_more_than_what_was_on_the_line(tmp_path: P
     assert sorted(p.name for p in tmp_path.glob(".*")) == []
 
 
+# What a shell starts in the background ignores SIGINT, and so would its children.
 CHILD = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 import eopipe.cli, eopipe.provenance.record, eopipe.transfer.assets, eopipe.transfer.web
 print("ready", flush=True)
 if sys.stdin.readline():
