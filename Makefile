@@ -25,8 +25,9 @@ test-waiting:
 test-distributed test-cluster test-engines_cwl:
 	@time pytest --durations=8 tests/$(@:test-%=%) > .venv/$@.log 2>&1; code=$$?; cat .venv/$@.log; exit $$code
 
+# The others give way to those whose time is told.
 test-others: check
-	@time pytest --durations=8 --ignore tests/distributed --ignore tests/cluster --ignore tests/engines_cwl
+	@time nice --adjustment 5 pytest --durations=8 --ignore tests/distributed --ignore tests/cluster --ignore tests/engines_cwl
 
 # The sample under four engines; alone it tells their times too.
 test-engines: .venv/tests .venv/engines slurm-packages test-engines_cwl

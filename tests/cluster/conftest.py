@@ -58,6 +58,19 @@ def report(request: pytest.FixtureRequest) -> list[str]:
     return request.config.stash.setdefault(TOLD, [])
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Journeys take minutes: most tests come before, some while they last, those that look at their ends last."""
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> int:
+    names = getattr(item, "fixturenames", ())
+    if "journeys" in names:
+        # They begin with the tests that make a training of their own.
+        return 1 if "tmp_path" in names else 3
+    return 2 if item.get_closest_marker("meanwhile") else 0
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Tell what was measured."""
     for line in config.stash.get(TOLD, []):

@@ -23,7 +23,7 @@ from slurm import Cluster
 JOURNEYS = ("two nodes", "one node", "pre-emptible", "cancelled")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def journeys(
     cluster: Cluster, prepared: Project, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, "Future[Clustered]"]]:

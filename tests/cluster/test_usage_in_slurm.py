@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 from eopipe.clusters.tuning import tuned
@@ -22,11 +23,13 @@ rule label:
 """
 
 
+@pytest.mark.meanwhile
 def test_formulas_and_what_was_asked_go_through_slurm_without_accounts(cluster: Cluster, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "eopipe", "profile", "slurm", "--show"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
     quick = yaml.safe_load(shown.stdout) | {"slurm-init-seconds-before-status-checks": 1, "retries": 0}
     del quick["slurm-array-jobs"]
+    quick["set-resources"] = {"label": {"slurm_extra": "--nodelist=node1"}}
     (tmp_path / "first.yaml").write_text(yaml.safe_dump(quick))
     formulas = {"mem_mb": Formula(600, 0.5), "runtime": Formula(7)}
     (tmp_path / "fitted").mkdir()

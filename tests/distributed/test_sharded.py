@@ -22,7 +22,7 @@ FSDP: dict[str, Any] = {"strategy": "fsdp", "epochs": 1}
 
 def forks(job: Path, *words: str) -> str:
     line = [sys.executable, str(HERE / "forks.py"), str(job), *words]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
