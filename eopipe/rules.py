@@ -6,6 +6,7 @@ import shlex
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from eopipe.contract import Input, Knob, Mark, Option, is_path, stage, to_args
 from eopipe.publish import MANIFEST, read_json
 
 Config = dict[str, Any]
+PINNED = "constraints.txt"
 
 
 def _words(config: Config, name: str, kind: type[Mark], without: Iterable[str] = ()) -> list[str]:
@@ -122,23 +124,24 @@ def records(outputs: Iterable[str]) -> list[str]:
     return sorted({str(path) for path in found if path.is_file()})
 
 
-def about_run(configs: Iterable[Path], snakefile: str) -> str:
+def about_run(configs: Iterable[Path], workflow: Path) -> str:
     """Options that tell the crate what ran the jobs: the engine's version, the config, the pinned packages."""
     from importlib.metadata import version
 
     words = ["--engine-version", version("snakemake")]
-    for name, paths in (("--config", [*configs][:1]), ("--lock", pinned(snakefile))):
-        # Snakemake makes paths absolute, and remembers the command.
-        words += [w for path in paths[:1] if Path(path).is_file() for w in (name, os.path.relpath(path))]
-    return shlex.join(words)
+    # Snakemake makes paths absolute, and remembers the command.
+    words += [word for path in [*configs][:1] for word in ("--config", os.path.relpath(path))]
+    lock = next((path for path in pinned(workflow)), None)
+    where = "" if lock in (None, Path(PINNED)) else '"$EOPIPE_WORKFLOW"/'
+    return shlex.join(words) + (f" --lock {where}{PINNED}" if lock else "")
 
 
-def pinned(snakefile: str) -> list[Path]:
+def pinned(workflow: Path) -> list[Path]:
     """The files of pinned packages: of the project, and of the checkout that it runs from."""
-    places = (Path(), Path(snakefile).parent)
-    return [place / "constraints.txt" for place in places if (place / "constraints.txt").is_file()]
+    return [path for path in (Path(PINNED), workflow / PINNED) if path.is_file()]
 
 
-def rules_of(snakefile: str) -> str:
-    """The folder of the rules that a Snakefile includes."""
-    return str(Path(snakefile).parent / "workflow")
+def digest_of(workflow: Path) -> str:
+    """What the crate holds of the workflow, as one digest: it goes into `params`, so that a change makes it anew."""
+    paths = [workflow / "Snakefile", *sorted((workflow / "workflow").rglob("*"))]
+    return sha256(b"".join(path.read_bytes() for path in paths if path.is_file())).hexdigest()

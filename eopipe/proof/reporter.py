@@ -9,7 +9,7 @@ from eopipe.config import check
 from eopipe.contract import Option, stage
 from eopipe.errors import BadInputError
 from eopipe.publish import read_json
-from eopipe.rules import pinned, records, rules_of
+from eopipe.rules import pinned, records
 from eopipe.stages.crate import crate
 
 # What these make is named by its digest: there is much of it, or it is the crate itself.
@@ -28,7 +28,8 @@ def report(dag: Any, folder: Path) -> None:
         raise BadInputError("no job of this workflow has left a run record yet; run it first, then make the crate")
     made = [path for record in told if told[record]["stage"] not in NAMED for path in _made(record, told[record])]
     scenes = {scene: path for path in made for scene in path.glob("*.geojson")}
-    rules = [place] if (place := Path(rules_of(workflow.main_snakefile))).is_dir() else []
+    home = Path(workflow.main_snakefile).parent
+    rules = [home / "workflow"] if (home / "workflow").is_dir() else []
     used = next(iter(workflow.configfiles), None)
     crate(
         tuple(sorted(told)),
@@ -37,7 +38,7 @@ def report(dag: Any, folder: Path) -> None:
         Path(workflow.main_snakefile),
         folder,
         config=Path(os.path.relpath(used)) if used else None,
-        lock=next(iter(pinned(workflow.main_snakefile)), None),
+        lock=next(iter(pinned(home)), None),
         **{port.name: config["crate"][port.name] for port in stage("crate").of(Option) if port.name in config["crate"]}
         | {"engine_version": version("snakemake")},
     )

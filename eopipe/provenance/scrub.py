@@ -75,10 +75,11 @@ def kept(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     flag, equals, rest = value.partition("=")
-    if equals and rest.startswith("/"):
+    if equals and rest.startswith(("/", "../")):
         return f"{flag}={kept(rest)}"
-    if value.startswith("/"):
-        return _from_here(value)
+    # Enough steps up, and the rest tells the same as an absolute path.
+    if value.startswith(("/", "../")):
+        return _from_here(os.path.normpath(Path.cwd() / value))
     return ABSOLUTE.sub(lambda found: _from_here(found[0]), shown(value))
 
 

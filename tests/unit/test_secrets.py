@@ -67,6 +67,9 @@ def test_a_record_tells_paths_from_where_the_job_ran(tmp_path: Path) -> None:
         "--url=https://example.org/a.tif",
     ]
     assert kept("/srv/people/grace-hopper/x.tif") == "x.tif"
+    up = "../" * (len(here.parts) - 1)
+    assert kept([f"{up}srv/people/ada/x.tif", f"--source={up}srv/y.tif"]) == ["x.tif", "--source=y.tif"]
+    assert kept("../area.geojson") == "../area.geojson"
     assert kept(["name=/opt/w.pt", 3, None, "1/2"]) == ["name=w.pt", 3, None, "1/2"]
 
 

@@ -1,6 +1,7 @@
 """A whole run with secrets in its environment, its catalog, its paths and its errors: none is in what it leaves."""
 
 import json
+import os
 import shutil
 import socket
 from pathlib import Path
@@ -40,12 +41,15 @@ def telling(project: Project) -> dict[str, list[str]]:
     words = [KEY, TOKEN, SIGNATURE, PASSWORD, USER, str(project.folder), str(ROOT)]
     host = socket.gethostname()
     words += [host] if len(host) > 3 and host not in ANYBODY else []
+    # Up to where the two part the way to the checkout tells little, but only a record knows where that is.
+    words += [os.path.relpath(ROOT, project.folder)]
     found = {}
     for path in sorted(project.folder.rglob("*")):
         # The catalog is no result.
         if path.is_file() and path.relative_to(project.folder).parts[0] != "sample":
             text = path.read_bytes().decode(errors="replace")
-            if told := [word for word in words if word in text]:
+            known = words[:-1] if path.name.endswith(".run.json") else words
+            if told := [word for word in known if word in text]:
                 found[str(path.relative_to(project.folder))] = told
     return found
 

@@ -1,5 +1,5 @@
+import os
 from functools import partial
-from os.path import relpath
 from pathlib import Path
 from snakemake.exceptions import WorkflowError
 from eopipe import rules as eo
@@ -15,8 +15,10 @@ except EopipeError as error:
     raise WorkflowError(str(error))
 
 RESULTS, STATE = config["results"], config["state"]
-# Of eopipe: a project may include it from a Snakefile of its own.
-SNAKEFILE = relpath(Path(workflow.current_basedir).parents[1] / "Snakefile")
+# Where these rules come from: a project may include them from a Snakefile of its own. Jobs hear it from their
+# environment, since Snakemake writes down all that it hands them, and a path out of a project tells whose home it is.
+WORKFLOW = Path(workflow.current_basedir).parents[1]
+os.environ["EOPIPE_WORKFLOW"] = str(WORKFLOW)
 # Labels that are an asset of each scene differ from scene to scene; a file holds for all.
 PER_SCENE = config["label"]["asset"] is not None
 # The model sees scenes, or composites of them.

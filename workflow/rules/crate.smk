@@ -29,7 +29,6 @@ rule crate:
         + each_map("probabilities")(wildcards),
         alone=[f"{RESULTS}/{name}" for name in ALONE],
         stac=f"{RESULTS}/catalog/manifest.json",
-        workflow=SNAKEFILE,
     output:
         root=f"{RESULTS}/crate/manifest.json",
     log:
@@ -49,12 +48,12 @@ rule crate:
             *input.alone,
             *input.maps,
             *eo.folders([input.model]),
-            eo.rules_of(SNAKEFILE),
         ],
         crate=subpath(output.root, parent=True),
-        more=eo.about_run(workflow.configfiles, SNAKEFILE),
+        more=eo.about_run(workflow.configfiles, WORKFLOW),
+        workflow=eo.digest_of(WORKFLOW),
         options=options("crate"),
         revision=eo.revision("crate"),
     shell:
-        "eopipe crate --records {params.records:q} --payload {params.payload:q} --scenes {input.scenes:q}"
-        " --workflow {input.workflow:q} --crate {params.crate:q} {params.more} {params.options} {resources.knobs} > {log:q} 2>&1"
+        'eopipe crate --records {params.records:q} --payload {params.payload:q} "$EOPIPE_WORKFLOW"/workflow'
+        ' --scenes {input.scenes:q} --workflow "$EOPIPE_WORKFLOW"/Snakefile --crate {params.crate:q} {params.more} {params.options} {resources.knobs} > {log:q} 2>&1'
