@@ -35,7 +35,7 @@ def by_cwl(finished: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
     sample = {"class": "Directory", "path": str(ROOT / "sample")}
     source = {"class": "File", "path": str(ROOT / "sample/tree_cover_density_2018.tif")}
     job["lock"]["path"] = str(ROOT / "constraints.txt")
-    job |= {"catalog": sample, "source": source, "epochs": 12, "batch": 8, "width": 8}
+    job |= {"catalog": sample, "source": source, "epochs": 4, "batch": 8, "width": 8}
     job["ids"] = [f"S2_ROMANIA_{day}" for day in DAYS]
     (folder / "job.yml").write_text(yaml.safe_dump(job))
     cwltool("--outdir", folder / "out", ROOT / "cwl/pipeline.cwl", "job.yml", cwd=folder)

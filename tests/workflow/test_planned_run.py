@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from projects import ROOT, Project, environment
 
 SHARED = ROOT.parent / "shared/data"
@@ -80,6 +81,8 @@ def test_composites_are_foretold_too(project: Project) -> None:
 def test_labels_of_each_scene_are_foretold_too(tmp_path: Path) -> None:
     project = Project(tmp_path)
     text = (ROOT / "config/examples/clouds-33t.yaml").read_text()
-    text = text.replace("../shared/data", os.path.relpath(SHARED, tmp_path)).replace("/clouds-33t\n", "\n")
-    (tmp_path / "config.yaml").write_text(text)
+    config = yaml.safe_load(text.replace("../shared/data", os.path.relpath(SHARED, tmp_path)))
+    config["search"]["ids"] = [f"S2A_33TW{tile}_20230818_0_L2A" for tile in "LM"]
+    config |= {"results": "results", "state": "state"}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     check(project)

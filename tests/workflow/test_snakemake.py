@@ -61,7 +61,7 @@ def test_a_job_line_carries_the_settings_of_the_config(finished: Project) -> Non
     done = finished.run("--dry-run", "--printshellcmds", "--forcerun", "fetch", "label")
     lines = {words[0]: words for words in commands(done.stdout)}
     train = cli.parse(stage("train"), lines["train"][1:])
-    assert (train["epochs"], train["processes"], train["checkpoint_every"]) == (12, 2, 10)
+    assert (train["epochs"], train["processes"], train["checkpoint_every"]) == (4, 2, 10)
     label = cli.parse(stage("label"), lines["label"][1:])
     assert (label["bins"], label["classes"]) == ((50.0,), ("non-forest", "forest"))
 
