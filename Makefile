@@ -8,7 +8,7 @@ export TIMEFORMAT := took %0R s
 # Processes that share two cores shall not spin while they wait for each other.
 export OMP_WAIT_POLICY := passive
 
-.PHONY: demo test test-lane-1 test-lane-2 test-distributed test-cluster test-engines test-engines_cwl test-workflow test-others install check sync clean
+.PHONY: demo test test-lane-1 test-lane-2 test-distributed test-cluster test-engines test-engines_cwl test-workflow test-contract test-others install check sync clean
 .PHONY: .venv/servers .venv/validators .venv/engines slurm-packages slurm-up slurm-down demo-slurm
 
 demo: .venv/installed
@@ -19,17 +19,19 @@ test: demo .venv/tests slurm-packages
 	time $(MAKE) --no-print-directory --jobs 2 .venv/servers .venv/validators .venv/engines
 	@$(MAKE) --no-print-directory --jobs 2 --keep-going test-lane-1 test-lane-2
 
-test-lane-1: SUITES := cluster engines_cwl workflow
+test-lane-1: SUITES := cluster engines_cwl workflow contract
 test-lane-2: SUITES := others distributed
 test-lane-1 test-lane-2:
 	@code=0; for suite in $(SUITES); do $(MAKE) --no-print-directory test-$$suite || code=$$?; done; exit $$code
 
-test-distributed test-cluster test-engines_cwl test-workflow:
+test-contract: check
+test-distributed test-cluster test-engines_cwl test-workflow test-contract:
 	@time pytest --durations=8 tests/$(@:test-%=%) > .venv/$@.log 2>&1; code=$$?; cat .venv/$@.log; exit $$code
 
 # These give way to the suites beside them, whose time is told.
-test-others: check
-	@time nice --adjustment 5 pytest --durations=8 --ignore tests/distributed --ignore tests/cluster --ignore tests/engines_cwl --ignore tests/workflow
+test-others: SUITES := distributed cluster engines_cwl workflow contract
+test-others:
+	@time nice --adjustment 15 pytest --durations=8 $(SUITES:%=--ignore tests/%)
 
 # The sample under four engines; alone it tells their times too.
 test-engines: .venv/tests .venv/engines slurm-packages test-engines_cwl

@@ -124,6 +124,15 @@ def records(outputs: Iterable[str]) -> list[str]:
     return sorted({str(path) for path in found if path.is_file()})
 
 
+def told_to_jobs(workflow: Path) -> Path:
+    """Tell jobs where the workflow lies, in their environment.
+
+    Snakemake writes down all that it hands to jobs, and a path that leads out of a project tells whose home it is in.
+    """
+    os.environ["EOPIPE_WORKFLOW"] = str(workflow)
+    return workflow
+
+
 def about_run(configs: Iterable[Path], workflow: Path) -> str:
     """Options that tell the crate what ran the jobs: the engine's version, the config, the pinned packages."""
     from importlib.metadata import version

@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import time
+from contextlib import suppress
 from itertools import cycle
 from pathlib import Path
 
@@ -66,7 +67,10 @@ def whole(state: Path) -> int:
 
 def has_come(moment: str, state: Path, at: int) -> bool:
     if moment == "save":
-        return any(newest(state) and path.name.endswith(".safetensors") for path in state.glob(".step-*/step-*/*"))
+        # A draft may get its name while this looks into it.
+        with suppress(FileNotFoundError):
+            return any(newest(state) and path.name.endswith(".safetensors") for path in state.glob(".step-*/step-*/*"))
+        return False
     if moment == "validation":
         return Path(os.environ[JUDGING]).exists()
     return newest(state) >= at

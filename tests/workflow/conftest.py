@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from planted import plant
 from projects import DAYS, ROOT, Project, cwltool
 
 
@@ -28,6 +29,17 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 
 @pytest.fixture(scope="session")
+def composed(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A run on seasonal medians, with secrets wherever there may be some."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        made = plant(tmp_path_factory.mktemp("composed"), monkeypatch)
+        made.write(composite={"method": "median", "period": "season"}, train={"epochs": 1, "batch": 8, "width": 8})
+        done = made.run("--show-failed-logs")
+    assert done.returncode == 0, done.stdout
+    return made
+
+
+@pytest.fixture(scope="session")
 def by_cwl(finished: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The pipeline of the finished project, under cwltool."""
     folder = tmp_path_factory.mktemp("cwl")
@@ -35,7 +47,7 @@ def by_cwl(finished: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
     sample = {"class": "Directory", "path": str(ROOT / "sample")}
     source = {"class": "File", "path": str(ROOT / "sample/tree_cover_density_2018.tif")}
     job["lock"]["path"] = str(ROOT / "constraints.txt")
-    job |= {"catalog": sample, "source": source, "epochs": 4, "batch": 8, "width": 8}
+    job |= {"catalog": sample, "source": source, "epochs": 12, "batch": 8, "width": 8}
     job["ids"] = [f"S2_ROMANIA_{day}" for day in DAYS]
     (folder / "job.yml").write_text(yaml.safe_dump(job))
     cwltool("--outdir", folder / "out", ROOT / "cwl/pipeline.cwl", "job.yml", cwd=folder)

@@ -7,11 +7,8 @@ from projects import Project
 from eopipe.store import Tiles
 
 
-def test_a_run_on_seasonal_medians_ends_with_a_crate_that_knows_them(project: Project) -> None:
-    project.write(composite={"method": "median", "period": "season"}, train={"epochs": 1, "batch": 8, "width": 8})
-    done = project.run("--show-failed-logs")
-    assert done.returncode == 0, done.stdout
-    made = {path.name: Tiles(path).attributes["scenes"] for path in (project.results / "composites").glob("*.zarr")}
+def test_a_run_on_seasonal_medians_ends_with_a_crate_that_knows_them(composed: Project) -> None:
+    made = {path.name: Tiles(path).attributes["scenes"] for path in (composed.results / "composites").glob("*.zarr")}
     assert made == {
         "2017-MAM.zarr": ["S2_ROMANIA_20170412"],
         "2017-JJA.zarr": ["S2_ROMANIA_20170621"],
@@ -20,12 +17,12 @@ def test_a_run_on_seasonal_medians_ends_with_a_crate_that_knows_them(project: Pr
         "2018-SON.zarr": ["S2_ROMANIA_20180919"],
         "2019-JJA.zarr": ["S2_ROMANIA_20190616"],
     }
-    split = json.loads((project.results / "split.json").read_text())
+    split = json.loads((composed.results / "split.json").read_text())
     assert split["scenes"] == sorted(name.removesuffix(".zarr") for name in made)
-    assert json.loads((project.results / "metrics.json").read_text())["test_pixels"] > 0
-    crate = (project.results / "crate/ro-crate-metadata.json").read_text()
+    assert json.loads((composed.results / "metrics.json").read_text())["test_pixels"] > 0
+    crate = (composed.results / "crate/ro-crate-metadata.json").read_text()
     assert crate.count('"eopipe composite"') >= 1
-    assert project.planned() == []
+    assert composed.planned() == []
 
 
 def test_seasons_as_bands_come_with_a_change_of_the_config_and_keep_the_tiles(project: Project) -> None:

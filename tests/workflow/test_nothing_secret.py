@@ -1,39 +1,19 @@
 """A whole run with secrets in its environment, its catalog, its paths and its errors: none is in what it leaves."""
 
-import json
 import os
-import shutil
 import socket
 from pathlib import Path
 
 import pytest
+from planted import KEY, PASSWORD, SIGNATURE, TOKEN, USER, plant
 from projects import ROOT, Project
 
 from eopipe.provenance.secrets import ANYBODY
 
-KEY, TOKEN, SIGNATURE, PASSWORD, USER = "AKIA-5ecret-key", "t0ken-of-host", "s1gnature", "pa55word", "grace-hopper"
-
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """A project in the home of somebody, with a catalog whose items are signed all over."""
-    home = tmp_path / "home" / USER
-    made = Project(home / "project")
-    made.folder.mkdir(parents=True)
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("LOGNAME", USER)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", KEY)
-    monkeypatch.setenv("EOPIPE_TOKEN_EXAMPLE_ORG", TOKEN)
-    shutil.copytree(ROOT / "sample", made.folder / "sample")
-    signed = f"https://{USER}:{PASSWORD}@example.org/item.json?se=2030-01-01&sig={SIGNATURE}"
-    for path in made.folder.glob("sample/*/*/*.json"):
-        item = json.loads(path.read_text())
-        item["links"].append({"rel": "via", "href": signed})
-        item["properties"]["note"] = signed
-        for asset in item["assets"].values():
-            asset["alternate"] = {"mirror": {"href": signed}}
-        path.write_text(json.dumps(item))
-    return made
+    return plant(tmp_path, monkeypatch)
 
 
 def telling(project: Project) -> dict[str, list[str]]:
@@ -54,12 +34,9 @@ def telling(project: Project) -> dict[str, list[str]]:
     return found
 
 
-def test_nothing_that_a_run_leaves_tells_a_secret(project: Project) -> None:
-    project.write(train={"epochs": 2})
-    done = project.run()
-    assert done.returncode == 0, done.stdout
-    assert (project.results / "crate/ro-crate-metadata.json").is_file()
-    assert telling(project) == {}
+def test_nothing_that_a_run_leaves_tells_a_secret(composed: Project) -> None:
+    assert (composed.results / "crate/ro-crate-metadata.json").is_file()
+    assert telling(composed) == {}
 
 
 def test_nothing_that_a_failure_leaves_tells_a_secret(project: Project) -> None:

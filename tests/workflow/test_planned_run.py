@@ -1,17 +1,13 @@
 """A plan tells what a run of the sample then makes: every file, and the bytes within 30 percent."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from projects import ROOT, Project, environment
-
-SHARED = ROOT.parent / "shared/data"
+from projects import Project, environment
 
 
 def plan(project: Project, *words: str) -> "subprocess.CompletedProcess[str]":
@@ -47,7 +43,7 @@ def made(project: Project) -> dict[str, tuple[int, int]]:
     return found
 
 
-def check(project: Project) -> None:
+def foretold(project: Project) -> None:
     """Plan, run up to the split, and compare."""
     planned = plan(project)
     assert planned.returncode == 0, planned.stderr
@@ -64,7 +60,7 @@ def check(project: Project) -> None:
 
 
 def test_every_file_of_a_run_is_foretold_and_its_bytes_nearly(project: Project) -> None:
-    check(project)
+    foretold(project)
     again = plan(project)
     assert again.returncode == 0, again.stderr
     assert "still to write: 0 files" in again.stdout
@@ -74,15 +70,4 @@ def test_every_file_of_a_run_is_foretold_and_its_bytes_nearly(project: Project) 
 
 def test_composites_are_foretold_too(project: Project) -> None:
     project.write(composite={"method": "median", "period": "year"})
-    check(project)
-
-
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared scenes are not here")
-def test_labels_of_each_scene_are_foretold_too(tmp_path: Path) -> None:
-    project = Project(tmp_path)
-    text = (ROOT / "config/examples/clouds-33t.yaml").read_text()
-    config = yaml.safe_load(text.replace("../shared/data", os.path.relpath(SHARED, tmp_path)))
-    config["search"]["ids"] = [f"S2A_33TW{tile}_20230818_0_L2A" for tile in "LM"]
-    config |= {"results": "results", "state": "state"}
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
-    check(project)
+    foretold(project)

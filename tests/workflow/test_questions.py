@@ -69,7 +69,7 @@ def test_cq2_every_job_tells_its_memory_processor_time_and_machine(ask: Asked) -
 def test_cq3_the_settings_of_a_job_are_told_one_by_one(ask: Asked) -> None:
     value = "?one a s:PropertyValue ; s:name ?name ; s:value ?value"
     rows = dict(ask(f"?name ?value WHERE {{ {TRAIN} ?job s:object ?one . {value} }}"))
-    assert (rows["epochs"], rows["batch"], rows["width"]) == ("4", "8", "8")
+    assert (rows["epochs"], rows["batch"], rows["width"]) == ("12", "8", "8")
 
 
 def test_cq4_a_step_names_the_software_that_it_ran_with(ask: Asked) -> None:

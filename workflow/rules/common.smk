@@ -1,4 +1,3 @@
-import os
 from functools import partial
 from pathlib import Path
 from snakemake.exceptions import WorkflowError
@@ -15,10 +14,8 @@ except EopipeError as error:
     raise WorkflowError(str(error))
 
 RESULTS, STATE = config["results"], config["state"]
-# Where these rules come from: a project may include them from a Snakefile of its own. Jobs hear it from their
-# environment, since Snakemake writes down all that it hands them, and a path out of a project tells whose home it is.
-WORKFLOW = Path(workflow.current_basedir).parents[1]
-os.environ["EOPIPE_WORKFLOW"] = str(WORKFLOW)
+# Of eopipe: a project may include these rules from a Snakefile of its own.
+WORKFLOW = eo.told_to_jobs(Path(workflow.current_basedir).parents[1])
 # Labels that are an asset of each scene differ from scene to scene; a file holds for all.
 PER_SCENE = config["label"]["asset"] is not None
 # The model sees scenes, or composites of them.
