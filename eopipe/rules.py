@@ -140,7 +140,7 @@ def about_run(configs: Iterable[Path], workflow: Path) -> str:
     words = ["--engine-version", version("snakemake")]
     # Snakemake makes paths absolute, and remembers the command.
     words += [word for path in [*configs][:1] for word in ("--config", os.path.relpath(path))]
-    lock = next((path for path in pinned(workflow)), None)
+    lock = next(iter(pinned(workflow)), None)
     where = "" if lock in (None, Path(PINNED)) else '"$EOPIPE_WORKFLOW"/'
     return shlex.join(words) + (f" --lock {where}{PINNED}" if lock else "")
 

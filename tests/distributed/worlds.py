@@ -76,7 +76,7 @@ def plan(folder: Path, size: int) -> dict[str, Any]:
             ("resumed", rest(own / f"{name}-begun", 4, WAYS[name])),
         )
     }
-    # To be refused by a compiler takes a while, and is the same for all but the first.
+    # Four workers without a compiler do what two do, and take twice as long.
     ways = WAYS if size < 4 else {name: told for name, told in WAYS.items() if name != "uncompiled"}
     return ways | chained[size] | again
 
