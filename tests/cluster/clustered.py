@@ -88,7 +88,7 @@ class Clustered:
         made = yaml.safe_load(shown.stdout)
         quick = {"slurm-init-seconds-before-status-checks": 1, "latency-wait": 20, "retries": 2}
         made = {k: v for k, v in (made | quick | changes).items() if v is not None}
-        made["set-resources"]["train"] |= {"mem_mb": 2000} | (train or {})
+        made["set-resources"]["train"] |= {"mem_mb": 1350} | (train or {})
         (self.folder / "slurm").mkdir(exist_ok=True)
         (self.folder / "slurm/config.yaml").write_text(yaml.safe_dump(made))
 

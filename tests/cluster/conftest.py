@@ -2,9 +2,11 @@
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
-from clustered import alone, copied, prepare
+from clustered import Clustered, alone, copied, prepare
+from journeys import JOURNEYS, set_out
 from projects import Project
 
 from slurm import FOR_ACCOUNTING, Cluster, lacking
@@ -58,17 +60,42 @@ def report(request: pytest.FixtureRequest) -> list[str]:
     return request.config.stash.setdefault(TOLD, [])
 
 
+@pytest.fixture(scope="session")
+def journeys(
+    cluster: Cluster, prepared: Project, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, "Future[Clustered]"]]:
+    """All that is done to the trainings; what they went through and what they ended with."""
+    folder = tmp_path_factory.mktemp("journeys")
+    made = {name: copied(prepared, folder / name.replace(" ", "-")) for name in JOURNEYS}
+    with ThreadPoolExecutor(len(made)) as pool:
+        yield set_out(pool, cluster, made)
+    for travelling in made.values():
+        travelling.leave()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Journeys take minutes: most tests come before, some while they last, those that look at their ends last."""
+    """Journeys take minutes: most tests come before, some while they last, then those that look at their ends.
+
+    The weights that all are compared with are made meanwhile too.
+    """
     items.sort(key=_turn)
+    if any("journeys" in _fixtures(item) for item in items):
+        for item in items:
+            if item.get_closest_marker("meanwhile"):
+                _fixtures(item).insert(0, "journeys")
 
 
 def _turn(item: pytest.Item) -> int:
-    names = getattr(item, "fixturenames", ())
-    if "journeys" in names:
-        # They begin with the tests that make a training of their own.
-        return 1 if "tmp_path" in names else 3
-    return 2 if item.get_closest_marker("meanwhile") else 0
+    needs = _fixtures(item)
+    if item.get_closest_marker("meanwhile"):
+        return 1
+    return 2 if "journeys" in needs else 3 if "undisturbed" in needs else 0
+
+
+def _fixtures(item: pytest.Item) -> list[str]:
+    """Names of those that a test needs."""
+    needs: list[str] = getattr(item, "fixturenames", [])
+    return needs
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from eopipe.models.unet import UNet
 
-# Where the file is told; while it is there every pass of a training waits. Its text: seconds that a checkpoint takes.
+# Where the file is told; while it is there every step of a training waits, whatever the number of its processes: four
+# passes of one, or one of each of four. Its text: seconds that a checkpoint takes.
 PACE, PASS_S = "EOPIPE_TEST_PACE", 0.1
 
 
@@ -22,7 +23,7 @@ class Paced(UNet):
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         if self.training and Path(os.environ[PACE]).exists():
-            time.sleep(PASS_S)
+            time.sleep(PASS_S * int(os.environ.get("WORLD_SIZE", "1")))
         return super().forward(x_NCHW)
 
 

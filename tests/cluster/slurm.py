@@ -42,7 +42,7 @@ def lacking(*more: str) -> str | None:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Nodes node1, node2, … with 4 CPUs, 8 GB and 2 counted GPUs each; partitions debug, gpu and low (pre-emptible)."""
+    """Nodes node1, node2, … with 8 CPUs, 8 GB and 2 counted GPUs each; partitions debug, gpu and low (pre-emptible)."""
 
     nodes: int = 4
     accounting: bool = False

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-CPUS, MEMORY_MB, GPUS = 4, 8000, 2
+CPUS, MEMORY_MB, GPUS = 8, 8000, 2
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ def test_modules_are_loaded_before_each_command_of_a_job(cluster: Cluster, tmp_p
     (tmp_path / "module/eopipe").chmod(0o755)
     profile = yaml.safe_load((ROOT / "profiles/slurm/config.yaml").read_text())
     profile |= {"slurm-init-seconds-before-status-checks": 1, "latency-wait": 20}
-    profile["set-resources"] = {"search": {"slurm_extra": "--nodelist=node1"}}
+    profile["set-resources"] = {"search": {"slurm_extra": "--nodelist=node1", "mem_mb": 600}}
     profile["config"] = {"setup": f"source {tmp_path}/modules.sh; module load eopipe/1.0"}
     (tmp_path / "site").mkdir()
     (tmp_path / "site/config.yaml").write_text(yaml.safe_dump(profile))

@@ -44,11 +44,13 @@ def test_what_the_cluster_does_not_have_is_refused_before_a_job_is_submitted(
     assert said(clustered, 2) == f"error: rule train: {sentence} (nothing was submitted)"
 
 
+@pytest.mark.meanwhile
 def test_an_account_where_none_are_kept_is_refused(clustered: Clustered) -> None:
     clustered.profile(**{"default-resources": {"slurm_account": "eo"}})
     assert "the cluster eopipe keeps no accounts; take slurm_account away" in said(clustered, 2)
 
 
+@pytest.mark.meanwhile
 def test_what_only_sbatch_refuses_is_told_with_its_words(clustered: Clustered) -> None:
     clustered.profile(retries=0, train={"slurm_extra": "--licenses=matlab:1"})
     told = (
@@ -57,12 +59,14 @@ def test_what_only_sbatch_refuses_is_told_with_its_words(clustered: Clustered) -
     assert said(clustered, 1) == told
 
 
+@pytest.mark.meanwhile
 def test_the_literal_command_ends_too_where_a_job_can_never_start(clustered: Clustered) -> None:
     clustered.profile(retries=0, train={"mem_mb": 64000})
     assert clustered.end(clustered.start(MODEL), 120) == 1
     assert "Memory specification can not be satisfied" in clustered.told
 
 
+@pytest.mark.meanwhile
 def test_where_there_is_no_slurm_the_commands_are_said_to_be_missing(clustered: Clustered, tmp_path: Path) -> None:
     clustered.profile()
     folder = tmp_path / "bin"
@@ -74,6 +78,7 @@ def test_where_there_is_no_slurm_the_commands_are_said_to_be_missing(clustered: 
     assert told == "error: there is no scontrol here; run this on a login node of a Slurm cluster"
 
 
+@pytest.mark.meanwhile
 def test_a_home_that_cannot_be_written_is_told_with_a_way_round(cluster: Cluster, clustered: Clustered) -> None:
     command = [sys.executable, "-m", "eopipe", "profile", "slurm"]
     home = {k: v for k, v in clustered.environment.items() if k != "XDG_CONFIG_HOME"} | {"HOME": str(cluster.sealed)}
