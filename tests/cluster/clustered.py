@@ -17,7 +17,7 @@ MODEL = "results/model/manifest.json"
 # Small enough for a minute, large enough to be hit in the middle.
 TRAIN = {
     "architecture": "paced_models:Paced",
-    "epochs": 15,
+    "epochs": 5,
     "checkpoint_every": 3,
     "deterministic": True,
     "tell_every_s": 0.2,
@@ -121,6 +121,13 @@ class Clustered:
             process.send_signal(signal.SIGINT)
             process.wait(60)
             raise AssertionError(f"Snakemake hangs: {self.told[-3000:]}") from None
+
+    def refusal(self, code: int, **more: str) -> str:
+        """The last line of `eopipe run --profile slurm`, which ends with this code and submits nothing."""
+        assert self.end(self.run("--", MODEL, **more), 120) == code, self.told
+        assert "has been submitted" not in self.told
+        assert "Traceback" not in self.told
+        return self.told.strip().splitlines()[-1]
 
     @property
     def told(self) -> str:

@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 from clustered import Clustered, alone, copied, prepare
-from journeys import JOURNEYS, set_out
+from journeys import AT_A_TIME, JOURNEYS, set_out
 from projects import Project
 
 from slurm import FOR_ACCOUNTING, Cluster, lacking
@@ -67,29 +67,25 @@ def journeys(
     """All that is done to the trainings; what they went through and what they ended with."""
     folder = tmp_path_factory.mktemp("journeys")
     made = {name: copied(prepared, folder / name.replace(" ", "-")) for name in JOURNEYS}
-    with ThreadPoolExecutor(len(made)) as pool:
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
         yield set_out(pool, cluster, made)
     for travelling in made.values():
         travelling.leave()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Journeys take minutes: most tests come before, some while they last, then those that look at their ends.
-
-    The weights that all are compared with are made meanwhile too.
-    """
+    """Journeys take minutes: tests that want the cluster alone come before, others while they last, their ends last."""
     items.sort(key=_turn)
     if any("journeys" in _fixtures(item) for item in items):
         for item in items:
-            if item.get_closest_marker("meanwhile"):
+            if _turn(item) == 1:
                 _fixtures(item).insert(0, "journeys")
 
 
 def _turn(item: pytest.Item) -> int:
-    needs = _fixtures(item)
-    if item.get_closest_marker("meanwhile"):
-        return 1
-    return 2 if "journeys" in needs else 3 if "undisturbed" in needs else 0
+    if item.get_closest_marker("alone"):
+        return 0
+    return 2 if "journeys" in _fixtures(item) else 1
 
 
 def _fixtures(item: pytest.Item) -> list[str]:

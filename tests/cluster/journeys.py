@@ -17,16 +17,17 @@ from slurm import Cluster
 
 # What `eopipe run --profile slurm` shall make.
 GOAL = ("--configfile", "config.yaml", "--", MODEL)
-JOURNEYS = ("two nodes", "one node", "over its limit", "pre-emptible", "cancelled", "full scratch")
+# The longest first; more at a time would only wait for the two cores.
+JOURNEYS, AT_A_TIME = ("two nodes", "over its limit", "pre-emptible", "one node", "cancelled", "full scratch"), 3
 
 
 def set_out(pool: Executor, cluster: Cluster, made: Mapping[str, Clustered]) -> dict[str, "Future[Clustered]"]:
     """Begin all of them. One over two nodes loses node2, one wants nodes 3 and 4 for itself, the others share node1."""
     return {
         "two nodes": pool.submit(over_two_nodes, made["two nodes"], cluster),
-        "one node": pool.submit(on_one_node, made["one node"]),
         "over its limit": pool.submit(over_its_limit, made["over its limit"]),
         "pre-emptible": pool.submit(while_preempted, made["pre-emptible"]),
+        "one node": pool.submit(on_one_node, made["one node"]),
         "cancelled": pool.submit(cancelled, made["cancelled"]),
         "full scratch": pool.submit(on_full_scratch, made["full scratch"], cluster),
     }

@@ -11,7 +11,7 @@ from eopipe.models.unet import UNet
 
 # Where the file is told; while it is there every step of a training waits, whatever the number of its processes: four
 # passes of one, or one of each of four. Its text: seconds that a checkpoint takes.
-PACE, PASS_S = "EOPIPE_TEST_PACE", 0.1
+PACE, PASS_S = "EOPIPE_TEST_PACE", 0.25
 
 
 class Paced(UNet):

@@ -14,6 +14,7 @@ from eopipe.usage.jobs import Asked, Job
 from eopipe.usage.scheduler import with_accounts
 from slurm import Cluster
 
+pytestmark = pytest.mark.alone
 JOB = """\
 #!/bin/sh
 srun --overlap --ntasks=$SLURM_NNODES --ntasks-per-node=1 python3 -c '

@@ -13,6 +13,7 @@ from slurm_conf import CPUS, GPUS, MEMORY_MB
 from eopipe.clusters.slurm import site
 from slurm import Cluster
 
+pytestmark = pytest.mark.alone
 ROOT = Path(__file__).parents[2]
 
 
@@ -70,7 +71,6 @@ def test_what_the_cluster_cannot_give_is_refused(
     assert not (tmp_path / "snakemake").exists()
 
 
-@pytest.mark.meanwhile
 def test_what_the_rules_of_a_config_ask_is_held_against_the_cluster(cluster: Cluster, tmp_path: Path) -> None:
     assert eopipe("profile", "slurm", home=tmp_path, where=tmp_path).returncode == 0
     config = yaml.safe_load((ROOT / "config/config.yaml").read_text())

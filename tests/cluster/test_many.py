@@ -15,6 +15,7 @@ from projects import ROOT, environment
 
 from slurm import Cluster
 
+pytestmark = pytest.mark.alone
 COUNT = 6
 
 

@@ -11,6 +11,7 @@ from projects import Project
 
 from slurm import Cluster
 
+pytestmark = pytest.mark.alone
 # More than until Snakemake's next look at the queue.
 OUTAGE_S = 14
 
@@ -43,3 +44,16 @@ def test_a_controller_that_hangs_crashes_and_comes_back_costs_nothing_and_a_read
     assert len(clustered.jobs) == 1
     assert "event=resume" not in clustered.log()
     assert clustered.weights() == undisturbed
+
+
+def test_a_controller_that_hangs_is_not_waited_for_long(cluster: Cluster, clustered: Clustered) -> None:
+    clustered.profile()
+    cluster.freeze_controller()
+    began = time.monotonic()
+    try:
+        told = clustered.refusal(5)
+    finally:
+        cluster.kill_controller()
+        cluster.start_controller()
+    assert "error: Slurm does not answer: scontrol " in told
+    assert time.monotonic() - began < 100

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -18,14 +17,7 @@ def clustered(cluster: Cluster, prepared: Project, tmp_path: Path) -> Clustered:
     return copied(prepared, tmp_path / "project")
 
 
-def said(clustered: Clustered, code: int, **more: str) -> str:
-    """The last line of `eopipe run --profile slurm`, which ends with this code."""
-    assert clustered.end(clustered.run("--", MODEL, **more), 120) == code, clustered.told
-    assert "has been submitted" not in clustered.told
-    assert "Traceback" not in clustered.told
-    return clustered.told.strip().splitlines()[-1]
-
-
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("train", "sentence"),
     [
@@ -41,32 +33,28 @@ def test_what_the_cluster_does_not_have_is_refused_before_a_job_is_submitted(
     clustered: Clustered, train: dict[str, object], sentence: str
 ) -> None:
     clustered.profile(train=train)
-    assert said(clustered, 2) == f"error: rule train: {sentence} (nothing was submitted)"
+    assert clustered.refusal(2) == f"error: rule train: {sentence} (nothing was submitted)"
 
 
-@pytest.mark.meanwhile
 def test_an_account_where_none_are_kept_is_refused(clustered: Clustered) -> None:
     clustered.profile(**{"default-resources": {"slurm_account": "eo"}})
-    assert "the cluster eopipe keeps no accounts; take slurm_account away" in said(clustered, 2)
+    assert "the cluster eopipe keeps no accounts; take slurm_account away" in clustered.refusal(2)
 
 
-@pytest.mark.meanwhile
 def test_what_only_sbatch_refuses_is_told_with_its_words(clustered: Clustered) -> None:
     clustered.profile(retries=0, train={"slurm_extra": "--licenses=matlab:1"})
     told = (
         "error: rule train: Slurm does not take its job: Invalid license specification; ask the people of your cluster"
     )
-    assert said(clustered, 1) == told
+    assert clustered.refusal(1) == told
 
 
-@pytest.mark.meanwhile
 def test_the_literal_command_ends_too_where_a_job_can_never_start(clustered: Clustered) -> None:
     clustered.profile(retries=0, train={"mem_mb": 64000})
     assert clustered.end(clustered.start(MODEL), 120) == 1
     assert "Memory specification can not be satisfied" in clustered.told
 
 
-@pytest.mark.meanwhile
 def test_where_there_is_no_slurm_the_commands_are_said_to_be_missing(clustered: Clustered, tmp_path: Path) -> None:
     clustered.profile()
     folder = tmp_path / "bin"
@@ -74,11 +62,10 @@ def test_where_there_is_no_slurm_the_commands_are_said_to_be_missing(clustered: 
     for program in Path("/usr/bin").iterdir():
         if program.name not in ("scontrol", "squeue", "sbatch", "sinfo", "sacct"):
             (folder / program.name).symlink_to(program)
-    told = said(clustered, 2, PATH=f"{Path(sys.executable).parent}:{folder}")
+    told = clustered.refusal(2, PATH=f"{Path(sys.executable).parent}:{folder}")
     assert told == "error: there is no scontrol here; run this on a login node of a Slurm cluster"
 
 
-@pytest.mark.meanwhile
 def test_a_home_that_cannot_be_written_is_told_with_a_way_round(cluster: Cluster, clustered: Clustered) -> None:
     command = [sys.executable, "-m", "eopipe", "profile", "slurm"]
     home = {k: v for k, v in clustered.environment.items() if k != "XDG_CONFIG_HOME"} | {"HOME": str(cluster.sealed)}
@@ -86,16 +73,3 @@ def test_a_home_that_cannot_be_written_is_told_with_a_way_round(cluster: Cluster
     assert done.returncode == 2
     told = "cannot be written; set XDG_CONFIG_HOME to a folder of yours, or say --show > file"
     assert done.stderr.strip().splitlines()[-1].endswith(told)
-
-
-def test_a_controller_that_hangs_is_not_waited_for_long(cluster: Cluster, clustered: Clustered) -> None:
-    clustered.profile()
-    cluster.freeze_controller()
-    began = time.monotonic()
-    try:
-        told = said(clustered, 5)
-    finally:
-        cluster.kill_controller()
-        cluster.start_controller()
-    assert "error: Slurm does not answer: scontrol " in told
-    assert time.monotonic() - began < 100

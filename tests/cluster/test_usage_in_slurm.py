@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import yaml
 
 from eopipe.clusters.tuning import tuned
@@ -23,7 +22,6 @@ rule label:
 """
 
 
-@pytest.mark.meanwhile
 def test_formulas_and_what_was_asked_go_through_slurm_without_accounts(cluster: Cluster, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "eopipe", "profile", "slurm", "--show"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
