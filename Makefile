@@ -7,20 +7,23 @@ SHELL := /bin/bash
 export TIMEFORMAT := took %0R s
 # Processes that share two cores shall not spin while they wait for each other.
 export OMP_WAIT_POLICY := passive
+# Else each process of the tests would compile eopipe anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-lane-1 test-lane-2 test-distributed test-cluster test-engines test-engines_cwl test-workflow test-contract test-others install check sync clean
+.PHONY: .venv/cluster-alone.log .venv/cluster-beside.log .venv/cluster-whole.log
 .PHONY: .venv/servers .venv/validators .venv/engines slurm-packages slurm-up slurm-down demo-slurm
 
 demo: .venv/installed
 	@eopipe run --profile profiles/local
 
-# Two lanes, a core for each; what needs the one Slurm takes turns.
+# Two lanes of like length, a core for each; what needs Slurm is in one after the other has done with it.
 test: demo .venv/tests slurm-packages
 	time $(MAKE) --no-print-directory --jobs 2 .venv/servers .venv/validators .venv/engines
 	@$(MAKE) --no-print-directory --jobs 2 --keep-going test-lane-1 test-lane-2
 
-test-lane-1: SUITES := cluster engines_cwl workflow contract
-test-lane-2: SUITES := others distributed
+test-lane-1: SUITES := cluster distributed contract
+test-lane-2: SUITES := others workflow engines_cwl
 test-lane-1 test-lane-2:
 	@code=0; for suite in $(SUITES); do $(MAKE) --no-print-directory test-$$suite || code=$$?; done; exit $$code
 
@@ -28,12 +31,17 @@ test-contract: check
 test-distributed test-engines_cwl test-workflow test-contract:
 	@time pytest --durations=8 tests/$(@:test-%=%) > .venv/$@.log 2>&1; code=$$?; cat .venv/$@.log; exit $$code
 
-# Most of it is waiting: in two parts at a time, each with a Slurm of its own, where this machine allows that.
+# Much of it is waiting: two parts at a time, each with a Slurm of its own, where this machine allows that.
+test-cluster: PARTS := $(shell tests/cluster/apart true 2> /dev/null && echo alone beside || echo whole)
 test-cluster:
-	@if tests/cluster/apart true 2> /dev/null; then both='-m alone'; fi; time { code=0; \
-	  if [ "$$both" ]; then tests/cluster/apart pytest --durations=8 -m alone tests/cluster > .venv/$@-alone.log 2>&1 & fi; \
-	  pytest --durations=8 $${both:+-m 'not alone'} tests/cluster > .venv/$@.log 2>&1 || code=$$?; \
-	  if [ "$$both" ]; then wait $$! || code=$$?; cat .venv/$@-alone.log; fi; }; cat .venv/$@.log; exit $$code
+	@time $(MAKE) --no-print-directory --jobs 2 --keep-going $(PARTS:%=.venv/cluster-%.log); code=$$?; cat $(PARTS:%=.venv/cluster-%.log); exit $$code
+
+.venv/cluster-alone.log:
+	@tests/cluster/apart pytest --durations=8 -m alone tests/cluster > $@ 2>&1
+.venv/cluster-beside.log:
+	@pytest --durations=8 -m 'not alone' tests/cluster > $@ 2>&1
+.venv/cluster-whole.log:
+	@pytest --durations=8 tests/cluster > $@ 2>&1
 
 # These give way to the suites beside them, whose time is told.
 test-others: SUITES := distributed cluster engines_cwl workflow contract
