@@ -103,8 +103,9 @@ def _await_silence(room: Path, token: int, holder: dict[str, Any], stale_s: floa
     until = time.monotonic() + stale_s
     while time.monotonic() < until:
         time.sleep(min(0.5, stale_s / 5))
-        if _holder(room, token) != holder:
-            raise _running(holder)
+        newest = newest_token(room.parent)
+        if newest > token or _holder(room, token) != holder:
+            raise _running(_holder(room, newest))
 
 
 def _lives(holder: dict[str, Any]) -> bool:

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,17 @@ def test_a_holder_on_another_host_that_gives_a_sign_of_life_is_left_alone(tmp_pa
     with pytest.raises(UsageError, match="already running"), lease(tmp_path, stale_s=20):
         pass
     end(process)
+
+
+def test_nobody_waits_for_a_silent_holder_that_another_has_followed(tmp_path: Path) -> None:
+    (tmp_path / "lease").mkdir()
+    (tmp_path / "lease/000001.json").touch()
+    began = time.monotonic()
+    with ThreadPoolExecutor() as pool:
+        pool.submit(lambda: (time.sleep(1), (tmp_path / "lease/000002.json").touch()))
+        with pytest.raises(UsageError, match="already running"), lease(tmp_path, stale_s=60):
+            pass
+    assert time.monotonic() - began < 30
 
 
 def test_a_writer_with_an_older_token_is_fenced_off(tmp_path: Path) -> None:
