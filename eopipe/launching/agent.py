@@ -1,4 +1,4 @@
-"""torchrun's agent, hardened: `python -m eopipe.launching.agent STATUS TOKEN TORCHRUN-WORDS`.
+"""torchrun's agent in this process, hardened.
 
 A second signal does not cut short what the first began, and how the first worker failed is written down.
 """
@@ -6,61 +6,91 @@ A second signal does not cut short what the first began, and how the first worke
 import logging
 import os
 import signal
-import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Literal, NoReturn
 
-from eopipe.errors import PreemptedError
 from eopipe.launching.failures import Failure, note
-from eopipe.launching.signals import REGROUP
-from eopipe.launching.world import die_with_parent
+from eopipe.launching.signals import REGROUP, handled
 
 log = logging.getLogger("eopipe")
-HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
-LAUNCHER, AGENT = "EOPIPE_LAUNCHER", "EOPIPE_AGENT"
+AGENT = "EOPIPE_AGENT"
 STOP_WITHIN_S = 20
-# How an agent ends that finds no group any more; torchrun itself ends with 1.
-LOST = 76
+Ended = Literal["done", "failed", "lost"]
 
 
-def main() -> int:
-    """Run torchrun with these words; 1 when the workers failed, LOST without a group, 75 after a signal."""
-    die_with_parent(int(os.environ.get(LAUNCHER, "0")))
+class StoppedError(Exception):
+    """A signal has stopped what went on here, and the workers with it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def serve(words: list[str], status: Path, token: int) -> Ended:
+    """Run torchrun with these words, and tell how it ended: all workers did, or one failed, or there is no group."""
     from torch.distributed import run
-    from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
-    from torch.distributed.elastic.multiprocessing import PContext, SignalException
+    from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.elastic.rendezvous import RendezvousError
 
-    from eopipe.launching.gathering import Gathering, register
+    from eopipe.launching.gathering import leave, register
 
-    status, token, *words = sys.argv[1:]
     os.environ[AGENT] = str(os.getpid())
+    register()
+    try:
+        with _hardened():
+            run.main(words)
+    except ChildFailedError as error:
+        rank, first = error.get_first_failure()
+        if first.exitcode < 0:
+            note(status, killed(rank, -first.exitcode, token))
+        return "failed"
+    except SignalException:
+        with suppress(RendezvousError):
+            leave()
+        raise
+    except RendezvousError as error:
+        log.warning("event=group-lost reason=%r", str(error) or type(error).__name__)
+        return "lost"
+    return "done"
+
+
+@contextmanager
+def _hardened() -> Iterator[None]:
+    """Mend torchrun as long as it runs."""
+    from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+    from torch.distributed.elastic.multiprocessing import PContext
+
+    before = PContext.start, PContext.close, LocalElasticAgent._stop_workers
     PContext.start = _minding(PContext.start)  # type: ignore[method-assign,assignment]
     PContext.close = _in_time(PContext.close)  # type: ignore[method-assign]
     # By SIGTERM they would believe that the whole training is told to stop.
     LocalElasticAgent._stop_workers = _regroup  # type: ignore[method-assign]
-    gathered: list[Gathering] = []
-    register(gathered.append)
     try:
-        run.main(words)
-    except ChildFailedError as error:
-        rank, first = error.get_first_failure()
-        if first.exitcode < 0:
-            note(Path(status), killed(rank, -first.exitcode, int(token)))
-        return 1
-    except SignalException:
-        with suppress(RendezvousError):
-            for handler in gathered:
-                handler.leave()
-        return PreemptedError.code
-    except RendezvousError as error:
-        log.warning("event=group-lost reason=%r", str(error) or type(error).__name__)
-        return LOST
-    return 0
+        yield
+    finally:
+        PContext.start, PContext.close, LocalElasticAgent._stop_workers = before  # type: ignore[method-assign]
+
+
+@contextmanager
+def listening() -> Iterator[None]:
+    """Let the first signal end what goes on here, as torchrun does while its workers run. Raises StoppedError then."""
+    from torch.distributed.elastic.multiprocessing import SignalException
+
+    def stop(number: int, _frame: FrameType | None) -> NoReturn:
+        raise SignalException(f"stopped by signal {number}", signal.Signals(number))
+
+    before = {number: signal.signal(number, once(stop)) for number in handled()}
+    try:
+        yield
+    except SignalException as error:
+        raise StoppedError(error.sigval) from None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _in_time(close: Callable[..., None]) -> Callable[..., None]:
@@ -93,7 +123,7 @@ def _minding(start: Callable[[Any], None]) -> Callable[[Any], None]:
     def started(workers: Any) -> None:
         start(workers)
         # torchrun raises in its handler; a second one would end it while its workers still save.
-        for number in HANDLED:
+        for number in handled():
             signal.signal(number, once(signal.getsignal(number)))
 
     return started
@@ -103,12 +133,8 @@ def once(handler: Any) -> Callable[[int, FrameType | None], None]:
     """A handler that passes on the first signal and then ignores all of them."""
 
     def handle(number: int, frame: FrameType | None) -> None:
-        for other in HANDLED:
+        for other in handled():
             signal.signal(other, signal.SIG_IGN)
         handler(number, frame)
 
     return handle
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -8,7 +8,6 @@ a signature (HMAC-SHA-256, RFC 2104) by a secret that only the user's own proces
 import hmac
 import logging
 import os
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -34,6 +33,8 @@ log = logging.getLogger("eopipe")
 SIGNATURE = 32
 WAITS = ("join_timeout", "last_call_timeout", "keep_alive_interval", "keep_alive_max_attempt")
 Found = tuple[bytes, Any, bool] | None
+# What torchrun has made of this class here; it does not tell.
+_joined: list["Gathering"] = []
 
 
 class Signed(RendezvousBackend):  # type: ignore[misc,unused-ignore]
@@ -94,15 +95,21 @@ class Gathering(DynamicRendezvousHandler):
         self._op_executor.run(_RendezvousExitOp(), self._get_deadline(timedelta(seconds=5)))
 
 
-def register(made: Callable[[Gathering], None]) -> None:
-    """Make torchrun know the backend `eopipe`; `made` gets the handler."""
+def register() -> None:
+    """Make torchrun know the backend `eopipe`."""
+    _joined.clear()
+    rendezvous_handler_registry.register("eopipe", _gather)
 
-    def gather(parameters: RendezvousParameters) -> Gathering:
-        handler = _gathering(parameters)
-        made(handler)
-        return handler
 
-    rendezvous_handler_registry.register("eopipe", gather)
+def leave() -> None:
+    """Let the agent of this process leave its group."""
+    for gathering in _joined:
+        gathering.leave()
+
+
+def _gather(parameters: RendezvousParameters) -> Gathering:
+    _joined.append(_gathering(parameters))
+    return _joined[-1]
 
 
 def _gathering(parameters: RendezvousParameters) -> Gathering:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from types import FrameType
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+# What an agent hears.
+HEARD = (*SIGNALS, signal.SIGHUP, signal.SIGQUIT)
 # By this an agent stops its workers to start them again in another world.
 REGROUP = signal.SIGUSR2
 # Set where a node that is told to stop leaves a group that goes on.
@@ -17,6 +19,11 @@ END = float(1 << 20)
 
 class RegroupedError(Exception):
     """The state is saved and this world ends; another one goes on."""
+
+
+def handled() -> tuple[signal.Signals, ...]:
+    """Signals that stop a training here: under nohup not that the terminal is gone."""
+    return tuple(one for one in HEARD if one != signal.SIGHUP or signal.getsignal(one) != signal.SIG_IGN)
 
 
 @dataclass

@@ -137,8 +137,8 @@ def finished(travelling: Clustered, process: "subprocess.Popen[str]") -> Cluster
 
 
 def kill_agent(travelling: Clustered) -> None:
-    pids = sh("pgrep", "-f", f"eopipe.launching.agent {travelling.folder}").split()
-    subprocess.run(["kill", f"-{signal.SIGKILL.value}", pids[-1]], check=True)
+    worker = sh("pgrep", "-f", f"eopipe.training.worker {travelling.folder}").split()[-1]
+    os.kill(int(sh("ps", "-o", "ppid=", "-p", worker)), signal.SIGKILL)
 
 
 def nearly_over(job: str) -> None:

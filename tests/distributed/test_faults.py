@@ -1,4 +1,4 @@
-"""What befalls a training from outside: killed and stopped workers, signals to the agent, failures for good."""
+"""What befalls a training from outside: killed and stopped workers, signals, failures for good."""
 
 import os
 import random
@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from trainings import Training, agent, payload, ranks
+from trainings import Training, payload, ranks
 
 from eopipe.launching.failures import noted
 from eopipe.launching.launch import STOP_WITHIN_S
@@ -55,7 +55,7 @@ def test_t01_a_worker_killed_again_and_again_takes_its_next_step_within_fifteen_
 @pytest.mark.parametrize(
     ("number", "code", "whole"), [(signal.SIGTERM, 75, False), (signal.SIGUSR1, 75, True), (signal.SIGINT, 130, False)]
 )
-def test_a_signal_to_the_agent_or_to_all_saves_the_state_even_when_it_comes_twice(
+def test_a_signal_to_the_command_or_to_all_saves_the_state_even_when_it_comes_twice(
     training: Training, number: int, code: int, whole: bool
 ) -> None:
     process = training.start()
@@ -65,7 +65,7 @@ def test_a_signal_to_the_agent_or_to_all_saves_the_state_even_when_it_comes_twic
         if whole:
             os.killpg(process.pid, number)
         else:
-            os.kill(agent(training.folder), number)
+            os.kill(process.pid, number)
         time.sleep(0.2)
     _, told = process.communicate(timeout=60)
     assert process.returncode == code, told
@@ -73,18 +73,6 @@ def test_a_signal_to_the_agent_or_to_all_saves_the_state_even_when_it_comes_twic
     failure = noted(next(training.state.glob("*/status.json")))
     assert failure is not None
     assert (failure.kind, failure.code, failure.step) == ("pre-empted", 75, training.newest())
-
-
-def test_no_worker_outlives_a_killed_agent(training: Training) -> None:
-    process = training.start()
-    training.wait_for_step(3, process)
-    os.kill(agent(training.folder), signal.SIGKILL)
-    until = time.monotonic() + 5
-    while ranks(training.folder) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert ranks(training.folder) == []
-    _, told = process.communicate(timeout=60)
-    assert process.returncode == 75, told
 
 
 SILENT_S = 15

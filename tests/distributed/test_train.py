@@ -53,7 +53,7 @@ def test_a_signal_saves_the_state_and_the_rerun_ends_with_the_same_bytes(
     assert payload(training.model) == undisturbed
 
 
-def test_no_worker_outlives_a_killed_launcher(training: Training) -> None:
+def test_no_worker_outlives_a_killed_command(training: Training) -> None:
     process = training.start()
     training.wait_for_step(3, process)
     assert len(workers(training.folder)) >= 3

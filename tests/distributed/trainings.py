@@ -92,18 +92,10 @@ def workers(folder: Path) -> list[int]:
     return found
 
 
-def agent(folder: Path) -> int:
-    """The torchrun agent of a training."""
-    return _running(folder, b"eopipe.launching.agent")[0]
-
-
 def ranks(folder: Path) -> list[int]:
     """The workers of a training."""
-    return _running(folder, b"-u\0-m\0eopipe.training.worker")
-
-
-def _running(folder: Path, what: bytes) -> list[int]:
-    return [pid for pid in sorted(workers(folder)) if what in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    line = b"-u\0-m\0eopipe.training.worker"
+    return [pid for pid in sorted(workers(folder)) if line in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 def prepare(data: Data, state: Path, **other: Any) -> Path:

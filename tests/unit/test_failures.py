@@ -11,6 +11,7 @@ import torch
 from eopipe.errors import BadInputError, DivergedError, NoSpaceError, PreemptedError
 from eopipe.launching.agent import killed, once
 from eopipe.launching.failures import Failure, classify, note, noted, out_of_memory
+from eopipe.launching.signals import handled
 
 PEER = "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4242"
 # Words that torch has used for NCCL; not seen on a GPU here.
@@ -121,7 +122,7 @@ def test_a_worker_that_gave_up_is_told_as_hung_and_not_as_out_of_memory() -> Non
     assert "memory" not in told.reason
 
 
-def test_a_second_signal_does_not_reach_the_agent() -> None:
+def test_a_second_signal_does_nothing() -> None:
     seen: list[int] = []
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
     before = {number: signal.getsignal(number) for number in numbers}
@@ -134,6 +135,15 @@ def test_a_second_signal_does_not_reach_the_agent() -> None:
         for number, handler in before.items():
             signal.signal(number, handler)
     assert seen == [signal.SIGUSR1]
+
+
+def test_under_nohup_a_terminal_that_is_gone_stops_nothing() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert signal.SIGHUP not in handled()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert signal.SIGHUP in handled()
 
 
 def test_memory_of_the_cpu_that_runs_out_is_told_from_other_errors() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eopipe.errors import UsageError
-from eopipe.launching.launch import command
+from eopipe.launching.launch import words
 from eopipe.launching.meeting import answers, call, interface, listen, own_address, read_meeting, way_to
 from eopipe.launching.rendezvous import (
     LOOPBACK,
@@ -126,9 +126,9 @@ def test_an_end_point_that_is_none_is_refused(told: dict[str, str]) -> None:
 
 def test_the_line_of_a_node_is_a_function_of_its_geometry() -> None:
     geometry = Geometry(Nodes(1, 2), 4, "run.7", "10.0.0.1", 24711, "10.0.0.2", restarts=5, wait_s=90.0)
-    line = command(Path("/state/job.json"), geometry, token=7)
-    words = ["--nnodes=1:2", "--nproc-per-node=4", "--max-restarts=5", "--rdzv-id=run.7", "--local-addr=10.0.0.2"]
-    assert set(words) < set(line)
+    line = words(Path("/state/job.json"), geometry)
+    told = ["--nnodes=1:2", "--nproc-per-node=4", "--max-restarts=5", "--rdzv-id=run.7", "--local-addr=10.0.0.2"]
+    assert set(told) < set(line)
     assert "--rdzv-endpoint=10.0.0.1:24711" in line
     assert any("join_timeout=90," in word for word in line)
     assert line[-3:] == ["-m", "eopipe.training.worker", "/state/job.json"]
