@@ -83,10 +83,12 @@ def listening() -> Iterator[None]:
     def stop(number: int, _frame: FrameType | None) -> NoReturn:
         raise SignalException(f"stopped by signal {number}", signal.Signals(number))
 
-    before = {number: signal.signal(number, once(stop)) for number in handled()}
+    before: dict[int, Any] = {number: signal.signal(number, once(stop)) for number in handled()}
     try:
         yield
     except SignalException as error:
+        # Those that come now must not cut short how this process ends.
+        before = dict.fromkeys(before, signal.SIG_IGN)
         raise StoppedError(error.sigval) from None
     finally:
         for number, handler in before.items():
