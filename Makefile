@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: .venv/installed
 	@eopipe run --profile profiles/local
 
-# Two lanes of like length, a core for each; what needs Slurm is in one after the other has done with it.
+# Two lanes, a core for each; the engines need Slurm long after the cluster's suite has done with it.
 test: demo .venv/tests slurm-packages
 	time $(MAKE) --no-print-directory --jobs 2 .venv/servers .venv/validators .venv/engines
 	@$(MAKE) --no-print-directory --jobs 2 --keep-going test-lane-1 test-lane-2

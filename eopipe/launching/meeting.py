@@ -16,7 +16,7 @@ from eopipe.launching.rendezvous import LOOPBACK, Place
 
 # Beside the checkpoints of a training, if not told otherwise.
 MEETING = "meeting.json"
-# What a launcher tells its agent: that file, and the socket that the first one listens on.
+# Where the backend of torchrun finds that file, and the socket that the first one listens on.
 MET, LISTENING = "EOPIPE_MEETING", "EOPIPE_LISTENING"
 # An address for documentation (RFC 5737): the way to it is the way out, and nothing is sent.
 ANYWHERE = "192.0.2.1"

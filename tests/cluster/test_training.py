@@ -37,9 +37,7 @@ def test_a_job_that_is_warned_loses_no_step_though_its_checkpoint_takes_a_while(
     assert {row.fault: row.lost for row in rows} == dict.fromkeys(faults, 0)
 
 
-def test_what_is_killed_loses_no_more_than_the_steps_since_its_checkpoint(
-    journeys: Journeys,
-) -> None:
+def test_what_is_killed_loses_no_more_than_the_steps_since_its_checkpoint(journeys: Journeys) -> None:
     rows = {row.fault: row for row in journeys["two nodes"].result().rows}
     assert all(rows[fault].lost <= 6 for fault in ("an agent is killed", "a node dies"))
 
@@ -48,17 +46,13 @@ def test_two_processes_on_each_of_two_nodes_are_one_world_of_four(journeys: Jour
     assert "event=world size=4" in journeys["two nodes"].result().log()
 
 
-def test_files_of_nodes_whose_clocks_are_ahead_make_nothing_run_again(
-    journeys: Journeys,
-) -> None:
+def test_files_of_nodes_whose_clocks_are_ahead_make_nothing_run_again(journeys: Journeys) -> None:
     told = journeys["cancelled"].result().told
     assert "files had times that have not come yet" in told
     assert set(re.findall(r"^(?:local)?(?:rule|checkpoint) (\w+):", told, re.MULTILINE)) == {"train"}
 
 
-def test_when_no_retries_are_left_one_sentence_says_why_and_how_to_go_on(
-    journeys: Journeys,
-) -> None:
+def test_when_no_retries_are_left_one_sentence_says_why_and_how_to_go_on(journeys: Journeys) -> None:
     travelled = journeys["over its limit"].result()
     sentence = r"error: rule train: its job \d+ ran over its time limit each time; run the same command again to go on"
     assert len(re.findall(sentence, travelled.told)) == 1
@@ -71,9 +65,7 @@ def test_a_full_scratch_is_told_and_the_same_command_goes_on_when_there_is_room(
     assert "event=resume step=" in travelled.log()
 
 
-def test_a_job_that_its_user_cancels_is_not_begun_again_and_a_new_run_goes_on(
-    journeys: Journeys,
-) -> None:
+def test_a_job_that_its_user_cancels_is_not_begun_again_and_a_new_run_goes_on(journeys: Journeys) -> None:
     travelled = journeys["cancelled"].result()
     assert f"job {travelled.jobs[0]} was cancelled, so this run does not begin it again" in travelled.told
     assert "event=resume step=" in travelled.log()
