@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from numcodecs import Blosc, Zlib, Zstd
 
-from eopipe.grid import make_grid
-from eopipe.layout import LEVELS, Layout, Sink, parts
 from eopipe.publish import files
-from eopipe.store import Tiles, add_array, new_store
+from eopipe.tiles.grid import make_grid
+from eopipe.tiles.layout import LEVELS, Layout, Sink, parts
+from eopipe.tiles.store import Tiles, add_array, new_store
 
 EDGE = 256
 CODECS = {

@@ -77,7 +77,7 @@ def build(folder: Path, edge: int) -> None:
 
 def row(told: argparse.Namespace, folder: Path, device: str) -> None:
     """Measure one way and print its line."""
-    from eopipe.launching.world import end, join
+    from eopipe.launch.world import end, join
 
     run = Run(told, folder, join(device, 600, 1))
     run.steps(run.same(), WARM)
@@ -98,10 +98,10 @@ class Run:
         from loader_eopipe import job_of
         from loader_scene import Task
 
-        from eopipe.feeding.feed import Feed
+        from eopipe.loader.loader import Feed
         from eopipe.models import Architecture
-        from eopipe.training.engine import Engine
-        from eopipe.training.rehearsal import Fit
+        from eopipe.training.memory_fit import Fit
+        from eopipe.training.step import Engine
 
         ways = dict(WAYS[told.way])
         fit = Fit(1, ways.pop("recompute", False))
@@ -117,8 +117,8 @@ class Run:
         import numpy as np
         import torch
 
-        from eopipe.feeding.feed import Batch
-        from eopipe.feeding.reading import Wanted
+        from eopipe.loader.loader import Batch
+        from eopipe.loader.prefetch import Wanted
 
         images = torch.randn(self.batch, BANDS, CHIP, CHIP, device=self.world.device)
         batch = Batch(images, (images[:, 0] > 0).long(), Wanted("train", np.arange(self.batch)))
@@ -127,7 +127,7 @@ class Run:
 
     def wanted(self, steps: int) -> Iterator[Any]:
         """Whole batches of as many epochs as it takes."""
-        from eopipe.feeding.reading import Wanted
+        from eopipe.loader.prefetch import Wanted
 
         each = max(self.feed.count("train") // self.batch, 1)
         for epoch, turn in (divmod(step, each) for step in range(steps)):
@@ -152,7 +152,7 @@ class Run:
         """The share of the time in which kernels run."""
         from torch.profiler import ProfilerActivity, profile
 
-        from eopipe.watching.profiler import busy, kernels
+        from eopipe.telemetry.profiler import busy, kernels
 
         with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
             self.steps(batches, count)

@@ -45,7 +45,7 @@ def codec(job: Job) -> None:
     import rasterio
     from rasterio.windows import Window
 
-    from eopipe.shards import Coder
+    from eopipe.tiles.shard_writer import Coder
 
     with rasterio.open(job.folder / "red.tif") as file:
         pixels = file.read(1, window=Window(0, 0, 2048, 256))
@@ -59,10 +59,10 @@ def eopipe_memory(job: Job) -> None:
     """The pixels of all bands and where they are usable, in memory."""
     from contextlib import ExitStack
 
-    from eopipe.layout import Layout, parts
     from eopipe.scenes.item import bands, read_scene
     from eopipe.scenes.masks import mask_of
-    from eopipe.warping.tiling import Recipe, in_order, open_scene
+    from eopipe.tiles.layout import Layout, parts
+    from eopipe.warp.write_tiles import Recipe, in_order, open_scene
 
     item = read_scene(job.folder)
     wanted = bands(job.folder, item, (*BANDS, "scl"))
@@ -82,9 +82,9 @@ def eopipe_memory(job: Job) -> None:
 
 def eopipe_store(job: Job) -> None:
     """The stage: pixels, valid mask and a sharded store with checksums and manifest, synced."""
-    from eopipe.grid import grid_json
     from eopipe.publish import write_json
     from eopipe.stages.preprocess import preprocess
+    from eopipe.tiles.grid import grid_json
 
     write_json(job.out / "grid.json", grid_json(job.grid))
     preprocess(job.folder, job.out / "grid.json", job.out / "tiles.zarr", bands=BANDS, resampling=job.how, threads=2)
@@ -118,7 +118,7 @@ def odc_store(job: Job) -> None:
     """`odc.stac.load`, stacked and written by `to_zarr` in shards like ours, with the same codec."""
     from zarr.codecs import BloscCodec
 
-    from eopipe.layout import Layout
+    from eopipe.tiles.layout import Layout
 
     loaded = _odc(job, None, pool=2)
     cube = loaded[list(BANDS)].to_dataarray("band").isel(time=0, drop=True).rename("image")

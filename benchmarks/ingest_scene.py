@@ -76,7 +76,7 @@ def grid_of(edge: int, crs: str) -> Any:
     """The scene's own grid, or one of another CRS over the same ground."""
     from odc.geo.geobox import GeoBox
 
-    from eopipe.grid import make_grid
+    from eopipe.tiles.grid import make_grid
 
     home = make_grid((LEFT, TOP - 10 * edge, LEFT + 10 * edge, TOP), HOME, 10.0, (LEFT, TOP))
     if crs == HOME:

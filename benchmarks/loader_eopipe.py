@@ -13,9 +13,9 @@ def job_of(task: Task, shuffle: str, cache_mb: int) -> Any:
     """A training over the scene."""
     import torch
 
-    from eopipe.launching.job import Job, Settings
+    from eopipe.chips.chips import Normaliser
+    from eopipe.launch.job import Job, Settings
     from eopipe.models import Architecture
-    from eopipe.samples.chips import Normaliser
 
     settings = Settings(
         "unet", 8, 1, 1, BATCH, 1e-3, 0.0, 0.1, ("symmetries",), "fp32", 0, 1, 1, shuffle=shuffle, window=LIVE
@@ -31,7 +31,7 @@ def job_of(task: Task, shuffle: str, cache_mb: int) -> Any:
 
 
 def _epochs_of(feed: Any, epoch: int) -> Iterator[Any]:
-    from eopipe.feeding.reading import Wanted
+    from eopipe.loader.prefetch import Wanted
 
     for step in range(-(-feed.count("train") // BATCH)):
         yield Wanted("train", feed.order.step(epoch, step, BATCH), epoch)
@@ -47,8 +47,8 @@ def _stored(task: Task, shuffle: str, cache_mb: int) -> Iterator[int]:
     """As a GPU gets them."""
     import torch
 
-    from eopipe.feeding.feed import AHEAD, Feed
-    from eopipe.feeding.reading import Reader
+    from eopipe.loader.loader import AHEAD, Feed
+    from eopipe.loader.prefetch import Reader
 
     job = job_of(task, shuffle, cache_mb)
     feed = Feed(job, torch.device("cpu"))
@@ -76,7 +76,7 @@ def eopipe_ready(task: Task) -> Iterator[int]:
     """As `eopipe`, and as a model on this CPU sees them: float32, normalised, masked, turned."""
     import torch
 
-    from eopipe.feeding.feed import Feed
+    from eopipe.loader.loader import Feed
 
     with closing(Feed(job_of(task, "blocks", _blocks_mb(task)), torch.device("cpu"))) as feed:
         for epoch in range(task.epochs):

@@ -64,8 +64,8 @@ def memory(task: Task) -> Iterator[int]:
 
 def memory_ready(task: Task) -> Iterator[int]:
     """As `memory`, and as a model sees them, by eopipe's own functions; the workers do it."""
-    from eopipe.samples.chips import Normaliser
-    from eopipe.samples.cutting import turned
+    from eopipe.chips.chips import Normaliser
+    from eopipe.loader.chip_reader import turned
 
     normalise, draw = Normaliser((0.2,) * BANDS, (0.1,) * BANDS), np.random.default_rng()
 

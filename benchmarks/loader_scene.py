@@ -48,10 +48,10 @@ def build(folder: Path, edge: int) -> None:
 
 def store(folder: Path, image: Any) -> None:
     """The scene as a tile store with labels, and its chips as splits."""
-    from eopipe.grid import make_grid
-    from eopipe.layout import Layout
     from eopipe.publish import write_json
-    from eopipe.store import add_array, new_store
+    from eopipe.tiles.grid import make_grid
+    from eopipe.tiles.layout import Layout
+    from eopipe.tiles.store import add_array, new_store
 
     edge, layout = image.shape[-1], Layout()
     grid = make_grid((0.0, 0.0, 10.0 * edge, 10.0 * edge), "EPSG:32633", 10.0, (0, 0))

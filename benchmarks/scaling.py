@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
 
-from eopipe.models.trained import read_card
+from eopipe.models.model_folder import read_card
 
 POWERCAP = Path("/sys/class/powercap")
 POWER = ("nvidia-smi", "--query-gpu=power.draw", "--format=csv,noheader,nounits")

@@ -57,7 +57,7 @@ def main() -> None:
 
 def work(told: argparse.Namespace) -> None:
     """Time every strategy of this number of processes."""
-    from eopipe.launching.world import end, join
+    from eopipe.launch.world import end, join
 
     world = join(told.device, 600, 1)
     runs = {name: Run(told, world, dict(ways)) for name, ways in (SINGLE if world.size == 1 else PAIR).items()}
@@ -80,12 +80,12 @@ class Run:
         import numpy as np
         import torch
 
-        from eopipe.feeding.feed import Batch
-        from eopipe.feeding.reading import Wanted
-        from eopipe.launching.job import Settings
+        from eopipe.launch.job import Settings
+        from eopipe.loader.loader import Batch
+        from eopipe.loader.prefetch import Wanted
         from eopipe.models import Architecture
-        from eopipe.training.engine import Engine
-        from eopipe.training.rehearsal import Fit
+        from eopipe.training.memory_fit import Fit
+        from eopipe.training.step import Engine
 
         fit = Fit(ways.get("accumulate", 1), ways.pop("recompute", False))
         plain = ("unet", told.width, told.depth, 1, told.batch, 1e-3, 0.01, 0.1, (), "fp32", 0, world.size, 1)

@@ -180,7 +180,7 @@ def check_inputs(definition: Stage, values: dict[str, Any]) -> None:
 
 def _init(words: list[str]) -> int:
     """Write a commented config for an area of your own."""
-    from eopipe.project import init
+    from eopipe.run.project import init
 
     return init(words)
 
@@ -206,28 +206,28 @@ def _check(words: list[str]) -> int:
 
 def _plan(words: list[str]) -> int:
     """Show what a run will fetch, make and need, before anything is downloaded."""
-    from eopipe.planning.command import plan
+    from eopipe.planning.plan_command import plan
 
     return plan(words)
 
 
 def _profile(words: list[str]) -> int:
     """Write a Snakemake profile for your cluster, check one, or fit it to what jobs used."""
-    from eopipe.clusters.command import profile
+    from eopipe.clusters.profile_command import profile
 
     return profile(words)
 
 
 def _usage(words: list[str]) -> int:
     """Show what the jobs of a run asked for and used; `eopipe report` alone does the same."""
-    from eopipe.usage.command import usage
+    from eopipe.clusters.usage_command import usage
 
     return usage(words)
 
 
 def _condor(words: list[str]) -> int:
     """Write a training for HTCondor: the line of train with condor in its place."""
-    from eopipe.clusters.condor import options, write
+    from eopipe.clusters.htcondor import options, write
 
     epilog = "all of eopipe train --help"
     made = Parser(prog="eopipe condor", description=_condor.__doc__, epilog=epilog, allow_abbrev=False)
@@ -247,7 +247,7 @@ def _rate(words: list[str]) -> int:
     train = stage("train")
     values = parse(train, rest if "--model" in rest else [*rest, "--model", "model"])
     check_inputs(train, values)
-    from eopipe.training.rate import advice, try_rates
+    from eopipe.training.lr_finder import advice, try_rates
 
     print("\n".join(advice(try_rates(values, given.steps), values["learning_rate"])))
     return 0
@@ -255,34 +255,34 @@ def _rate(words: list[str]) -> int:
 
 def _verify(words: list[str]) -> int:
     """Find removed, truncated or changed files, and make them again on request."""
-    from eopipe.upkeep import verify
+    from eopipe.verify import verify
 
     return verify(words)
 
 
 def _rerun(words: list[str]) -> int:
     """Make a crate's run again and compare every digest."""
-    from eopipe.proof.rerun import rerun
+    from eopipe.provenance.rerun import rerun
 
     return rerun(words)
 
 
 def _lineage(words: list[str]) -> int:
     """Follow a file, or a pixel of a map, back to chips, scenes, code and settings."""
-    from eopipe.proof.lineage import lineage
+    from eopipe.provenance.lineage import lineage
 
     return lineage(words)
 
 
 def _tiles(words: list[str]) -> int:
     """Tell what is in stores, check them, or draw them as a contact sheet."""
-    from eopipe.inspection.command import tiles
+    from eopipe.inspection.tiles_command import tiles
 
     return tiles(words)
 
 
 def _sync(words: list[str]) -> int:
     """Write the files that are derived from the stages (for developers)."""
-    from eopipe.sync import sync
+    from dev.sync import sync
 
     return sync(words)

@@ -107,7 +107,7 @@ def check(given: dict[str, Any], name: str = "config") -> dict[str, Any]:
 
 def open_logins(config: dict[str, Any]) -> list[str]:
     """Addresses that hold a login or a token: from the config they would come into logs, records and crates."""
-    from eopipe.catalogs.unsigned import unsigned
+    from eopipe.stac.redact import unsigned
 
     values = [(f"{name}.{key}", v) for name in STAGES for key, value in config[name].items() for v in _strings(value)]
     return [
@@ -152,7 +152,7 @@ def conflicts(config: dict[str, Any]) -> list[str]:
 
 
 def _train_conflicts(train: dict[str, Any], label: dict[str, Any], colors: tuple[str, ...]) -> list[str]:
-    from eopipe.launching.job import Settings
+    from eopipe.launch.job import Settings
 
     task, measure = train["task"], label["measure"]
     wrong = Settings.of(train).conflicts()

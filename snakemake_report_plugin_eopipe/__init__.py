@@ -24,7 +24,7 @@ class Reporter(ReporterBase):  # type: ignore[misc]
     def render(self) -> None:
         """Write the crate; raises WorkflowError with what is wrong."""
         from eopipe.errors import EopipeError
-        from eopipe.proof.reporter import report
+        from snakemake_report_plugin_eopipe.report import report
 
         try:
             report(self.dag, Path(self.settings.path))

@@ -63,7 +63,7 @@ def web(tmp_path: Path) -> Iterator[Loopback]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retry without waiting."""
-    monkeypatch.setattr("eopipe.transfer.patience.BACKOFF", 0.0)
+    monkeypatch.setattr("eopipe.fetch.retry.BACKOFF", 0.0)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from eopipe.launching.world import World
+    from eopipe.launch.world import World
 
 ROOM = ".pieces-"
 

@@ -7,7 +7,7 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from eopipe.checkpoints.checkpoint import Progress
-from eopipe.checkpoints.pieces import Held, Piece
+from eopipe.checkpoints.sharded import Held, Piece
 
 if TYPE_CHECKING:
     from torch import Tensor

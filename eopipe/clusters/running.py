@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from eopipe import project
-from eopipe.clusters.checking import read_profile, with_site
+from eopipe.clusters.check_profile import read_profile, with_site
 from eopipe.clusters.endings import endings
-from eopipe.clusters.resolving import resolve
+from eopipe.clusters.find_profile import resolve
 from eopipe.clusters.slurm import site
 from eopipe.errors import UsageError
+from eopipe.run import project
 
 LOGS = Path(".snakemake/log")
 # With these nothing is submitted.

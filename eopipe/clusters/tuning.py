@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from eopipe.clusters.checking import read_profile
-from eopipe.usage.formulas import INPUT_MB, MEMORY, MEMORY_MORE_MB, TIME, TIME_MORE_MINUTES, Proposal
+from eopipe.clusters.check_profile import read_profile
+from eopipe.clusters.usage_formulas import INPUT_MB, MEMORY, MEMORY_MORE_MB, TIME, TIME_MORE_MINUTES, Proposal
 
 # From its name to the next setting that begins a line.
 SECTION = re.compile(r"^set-resources:.*\n(?:[ \t].*\n|\n)*", re.MULTILINE)

@@ -8,8 +8,8 @@ from typing import Literal
 
 from eopipe.composites.periods import NEEDS, Kind, Period, day_of, part_of, period_of, too_coarse
 from eopipe.errors import BadInputError, UsageError
-from eopipe.grid import same_grid
-from eopipe.store import Tiles
+from eopipe.tiles.grid import same_grid
+from eopipe.tiles.store import Tiles
 
 Method = Literal["none", "median", "middle", "greenest", "clearest"]
 

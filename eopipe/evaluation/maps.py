@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from eopipe.chips.chips import measured, pair, unit_of
+from eopipe.chips.chipwise import majority_of
+from eopipe.chips.make_split import scenes_of
+from eopipe.chips.splits import covered, read_split
 from eopipe.errors import BadInputError
-from eopipe.evaluation.features import features
-from eopipe.samples.chips import measured, pair, unit_of
-from eopipe.samples.chipwise import majority_of
-from eopipe.samples.sampling import scenes_of
-from eopipe.samples.splits import covered, read_split
-from eopipe.store import NO_LABEL, Tiles
+from eopipe.evaluation.pixel_features import features
+from eopipe.tiles.store import NO_LABEL, Tiles
 
 Pixels = npt.NDArray[Any]
 Numbers = npt.NDArray[np.int64]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from eopipe.inspection.pictures import MASKED, legend_of, picture_of, whole
-from eopipe.reporting.ground import length, pixel_metres
+from eopipe.reporting.distances import length, pixel_metres
 from eopipe.reporting.ink import FAINT, INK, LINE, PAPER, font, rows, text
-from eopipe.store import Tiles
+from eopipe.tiles.store import Tiles
 
 if TYPE_CHECKING:
     from PIL.Image import Image

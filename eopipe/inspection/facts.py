@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.publish import files
-from eopipe.reporting.ground import length, pixel_metres
-from eopipe.store import IDENTITY, Tiles
+from eopipe.reporting.distances import length, pixel_metres
+from eopipe.tiles.store import IDENTITY, Tiles
 
 # What other lines tell already, or what no person asks for.
 TOLD = IDENTITY | {"datetime", "collection", "valid_fraction", "Conventions", "zarr_conventions"}

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from eopipe.errors import BadInputError
-from eopipe.grid import windows
 from eopipe.publish import damages
-from eopipe.store import NO_LABEL, Tiles
+from eopipe.tiles.grid import windows
+from eopipe.tiles.store import NO_LABEL, Tiles
 
 Window = tuple[slice, slice]
 Bools = npt.NDArray[np.bool_]

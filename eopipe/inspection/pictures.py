@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from eopipe.chips.chips import measured, unit_of
 from eopipe.reporting.palette import class_colors, rgb
 from eopipe.reporting.pictures import stretched
 from eopipe.reporting.rasters import Thin, pick, thin
 from eopipe.reporting.values import COLORS, Scale
-from eopipe.samples.chips import measured, unit_of
-from eopipe.store import NO_LABEL, Tiles
+from eopipe.tiles.store import NO_LABEL, Tiles
 
 if TYPE_CHECKING:
     from PIL.Image import Image

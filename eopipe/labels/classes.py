@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from eopipe.errors import BadInputError, UsageError
 from eopipe.labels.vectors import read_features, to_grid
-from eopipe.store import NO_LABEL
+from eopipe.tiles.store import NO_LABEL
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox

@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from eopipe.errors import BadInputError
-from eopipe.grid import windows
 from eopipe.labels.classes import Overlap
-from eopipe.labels.labelling import Reading, is_vector, physical
 from eopipe.labels.vectors import read_features, to_grid
-from eopipe.layout import Layout
+from eopipe.labels.write import Reading, is_vector, physical
 from eopipe.scenes.item import Band
-from eopipe.store import add_array, new_store
-from eopipe.warping.rasters import read_window, warped
+from eopipe.tiles.grid import windows
+from eopipe.tiles.layout import Layout
+from eopipe.tiles.store import add_array, new_store
+from eopipe.warp.open_raster import read_window, warped
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox

@@ -38,7 +38,7 @@ class Architecture:
         that it takes, under these or other usual names, and with the arguments. Raises UsageError where it cannot
         be made.
         """
-        from eopipe.models.making import make
+        from eopipe.models.build import make
 
         offered = {
             "bands": self.bands,

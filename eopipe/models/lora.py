@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from eopipe.errors import UsageError
-from eopipe.models.making import own_name
+from eopipe.models.build import own_name
 
 BASE, DOWN, UP = ".base_layer.", ".lora_A.default.", ".lora_B.default."
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from eopipe.errors import IntegrityError, UsageError
+from eopipe.models.model_folder import Trained
 from eopipe.models.tasks import answers
-from eopipe.models.trained import Trained
-from eopipe.store import Tiles
+from eopipe.tiles.store import Tiles
 
 Floats = npt.NDArray[np.float32]
 

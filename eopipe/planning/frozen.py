@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eopipe.contract import Input, Option, stage, to_args
-from eopipe.grid import read_grid
 from eopipe.provenance.scrub import kept
 from eopipe.publish import MANIFEST, read_json, verify
-from eopipe.rules import periods
+from eopipe.run.rules import periods
 from eopipe.scenes.item import Item, read_item
+from eopipe.tiles.grid import read_grid
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox

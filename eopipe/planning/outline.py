@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from eopipe.fetch.sizes import Size
 from eopipe.planning.footprints import Mask, footprint, grid_extent, grid_outline
 from eopipe.planning.frozen import Config, Frozen, cloud, when
 from eopipe.publish import MANIFEST
-from eopipe.transfer.sizes import Size
 
 # The edge of the blocks of most cloud-optimised GeoTIFFs, in pixels.
 BLOCK = 512

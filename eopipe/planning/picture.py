@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from eopipe.planning.chips import Chips
+from eopipe.chips.splits import SPLITS
+from eopipe.planning.chip_forecast import Chips
 from eopipe.planning.footprints import Points, footprint, grid_extent, rings
 from eopipe.planning.frozen import Frozen
 from eopipe.planning.outline import Row
 from eopipe.planning.timeline import timeline
 from eopipe.planning.view import View, view_of
-from eopipe.reporting.ground import length, pixel_metres, round_length
+from eopipe.reporting.distances import length, pixel_metres, round_length
 from eopipe.reporting.ink import FAINT, FAR, INK, LINE, PAPER, font, rows, text
 from eopipe.reporting.palette import rgb
 from eopipe.reporting.pictures import ROLES
-from eopipe.samples.splits import SPLITS
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -3,11 +3,11 @@
 from datetime import date, timedelta
 from typing import TYPE_CHECKING
 
-from eopipe.planning.chips import Chips
+from eopipe.chips.splits import SPLITS
+from eopipe.planning.chip_forecast import Chips
 from eopipe.planning.outline import Row
 from eopipe.reporting.ink import FAINT, INK, LINE, text
 from eopipe.reporting.pictures import ROLES
-from eopipe.samples.splits import SPLITS
 
 if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw

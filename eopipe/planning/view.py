@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from eopipe.grid import Bounds
 from eopipe.planning.footprints import DEGREES, Points
+from eopipe.tiles.grid import Bounds
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox

@@ -4,15 +4,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from eopipe import __version__
-from eopipe.reporting import facts
+from eopipe.reporting import page_facts as facts
 from eopipe.reporting.cards import Card, Part, Table
-from eopipe.reporting.cited import UNSTATED, cite_words, licence_matter, licence_words
-from eopipe.reporting.facts import Row
-from eopipe.reporting.ground import length, pixel_metres
+from eopipe.reporting.distances import length, pixel_metres
+from eopipe.reporting.licence import UNSTATED, cite_words, licence_matter, licence_words
 from eopipe.reporting.limits import limits_of
+from eopipe.reporting.page_facts import Row
+from eopipe.reporting.run_data import Story, ground_words
 from eopipe.reporting.scored import measures_of, scores_part
 from eopipe.reporting.spans import collections, span_words, task_of
-from eopipe.reporting.story import Story, ground_words
 from eopipe.reporting.words import count, listed, number, plural
 
 TASKS = {"segmentation": "image-segmentation", "classification": "image-classification"}

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from eopipe.chips.splits import SPLITS
 from eopipe.reporting.charts import outline
 from eopipe.reporting.pictures import Picture, confidence, errors, indexed, photo, stretched, tinted
 from eopipe.reporting.views import Colour, Floats, Numbers, View
 from eopipe.reporting.words import listed, percent
-from eopipe.samples.splits import SPLITS
-from eopipe.store import NO_LABEL
+from eopipe.tiles.store import NO_LABEL
 
 
 @dataclass(frozen=True)

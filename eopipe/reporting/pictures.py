@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eopipe.reporting.palette import LEVELS, ramp, rgb
-from eopipe.store import NO_LABEL
+from eopipe.tiles.store import NO_LABEL
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from eopipe.reporting.pictures import Picture, photo, stretched
 from eopipe.reporting.rasters import Thin, pick, thin
 from eopipe.reporting.views import Pairs
-from eopipe.store import Tiles
+from eopipe.tiles.store import Tiles
 
 Floats = npt.NDArray[np.float64]
 MOST_SCENES = 60

@@ -1,9 +1,10 @@
 """The scores of a run with their intervals, as a part of the model card."""
 
-from eopipe.reporting import tables, values
+from eopipe.reporting import page_tables as tables
+from eopipe.reporting import values
 from eopipe.reporting.cards import Part, Table
-from eopipe.reporting.facts import Row
-from eopipe.reporting.story import Story
+from eopipe.reporting.page_facts import Row
+from eopipe.reporting.run_data import Story
 from eopipe.reporting.words import DASH, count, counted, percent, tested
 
 

@@ -1,7 +1,7 @@
 """What a run is about, in a few words: its task, collections and dates."""
 
-from eopipe.reporting import facts
-from eopipe.reporting.story import Story
+from eopipe.reporting import page_facts as facts
+from eopipe.reporting.run_data import Story
 from eopipe.reporting.words import listed
 
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from eopipe.chips.make_split import Made
+from eopipe.chips.splits import SPLITS
+from eopipe.reporting.map_sheet import Sheet, draw
 from eopipe.reporting.pictures import ROLES
-from eopipe.reporting.sheet import Sheet, draw
 from eopipe.reporting.words import count, listed, percent, plural
-from eopipe.samples.sampling import Made
-from eopipe.samples.splits import SPLITS
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox

@@ -10,9 +10,9 @@ import numpy.typing as npt
 from markupsafe import Markup
 
 from eopipe.reporting.charts import Series, line_chart
-from eopipe.reporting.tables import Cell, Line, loss_chart, points, said, span
+from eopipe.reporting.page_tables import Cell, Line, loss_chart, points, said, span
 from eopipe.reporting.words import DASH, Verdict, listed, tested
-from eopipe.store import NO_LABEL
+from eopipe.tiles.store import NO_LABEL
 
 # Viridis (van der Walt and Smith 2015), which colour-blind readers can order too.
 COLORS = ("#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725")

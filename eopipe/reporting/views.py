@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from eopipe.chips.splits import NOWHERE, SPLITS
 from eopipe.errors import BadInputError
-from eopipe.grid import same_grid
 from eopipe.reporting.rasters import (
     Thin,
     grid_of,
@@ -22,8 +22,8 @@ from eopipe.reporting.rasters import (
     thin,
 )
 from eopipe.reporting.values import Scale
-from eopipe.samples.splits import NOWHERE, SPLITS
-from eopipe.store import NO_LABEL, Tiles
+from eopipe.tiles.grid import same_grid
+from eopipe.tiles.store import NO_LABEL, Tiles
 
 Pairs = list[tuple[Tiles, Tiles]]
 Mask = npt.NDArray[np.bool_]

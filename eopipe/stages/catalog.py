@@ -32,7 +32,7 @@ def catalog(
     the file system allows: treat them as read-only. Raises BadInputError for maps of other tiles, or tiles of
     other scenes, than those given.
     """
-    from eopipe.provenance.stac import About, Sources, build
+    from eopipe.provenance.stac_catalog import About, Sources, build
     from eopipe.publish import publish
 
     sources = Sources(model, classes, probabilities, tiles, scenes, metrics)

@@ -32,7 +32,7 @@ def evaluate(
     are compared with the mean of the training labels and with trees for regression. Intervals come from a bootstrap
     over squares of the test places, or over whole maps where scenes are split.
     """
-    from eopipe.evaluation.judging import evaluate_maps
+    from eopipe.evaluation.evaluate import evaluate_maps
     from eopipe.evaluation.maps import Data
     from eopipe.publish import publish, write_json
 

@@ -30,10 +30,10 @@ def export(
     (N, class), or values (N, 1, H, W); N, H and W are free. Raises IntegrityError when ONNX Runtime gives other
     numbers than the model.
     """
+    from eopipe.models.model_folder import read_trained
     from eopipe.models.onnx import check_onnx, write_onnx
-    from eopipe.models.trained import read_trained
     from eopipe.publish import publish, write_json
-    from eopipe.store import Tiles
+    from eopipe.tiles.store import Tiles
 
     trained = read_trained(model)
     with publish(onnx) as draft, publish(check) as told:

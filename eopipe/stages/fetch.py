@@ -31,12 +31,12 @@ def fetch(
     import shutil
 
     from eopipe.errors import UsageError
-    from eopipe.grid import read_grid
+    from eopipe.fetch.assets import gather, lay_out
+    from eopipe.fetch.crew import alone_in
+    from eopipe.fetch.retry import Terms
     from eopipe.publish import publish
     from eopipe.scenes.item import read_item, scene_name
-    from eopipe.transfer.assets import gather, lay_out
-    from eopipe.transfer.crew import alone_in
-    from eopipe.transfer.patience import Terms
+    from eopipe.tiles.grid import read_grid
 
     if windows and grid is None:
         raise UsageError("windows need a grid: give --grid, or fetch whole assets")

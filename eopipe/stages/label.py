@@ -52,13 +52,13 @@ def label(
     touch the grid.
     """
     from eopipe.errors import UsageError
-    from eopipe.grid import read_grid
     from eopipe.labels.classes import Legend
-    from eopipe.labels.labelling import Reading, label_band, write_labels
     from eopipe.labels.rules import conflicts
     from eopipe.labels.values import Quantity, write_values
-    from eopipe.layout import Layout
+    from eopipe.labels.write import Reading, label_band, write_labels
     from eopipe.scenes.item import read_scene, scene_name
+    from eopipe.tiles.grid import read_grid
+    from eopipe.tiles.layout import Layout
 
     if (source is None) == (asset is None or scene is None):
         raise UsageError("label needs either --source, or --scene with --asset")

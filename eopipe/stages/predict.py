@@ -40,11 +40,11 @@ def predict(
     BadInputError when a scene lacks a band of the model or lies on another grid.
     """
     from eopipe.errors import BadInputError
-    from eopipe.grid import same_grid
-    from eopipe.models.predictor import predictor
-    from eopipe.models.trained import read_trained
-    from eopipe.mosaic import Look, write_answers
-    from eopipe.store import Tiles
+    from eopipe.inference.mosaic import Look, write_answers
+    from eopipe.inference.predictor import predictor
+    from eopipe.models.model_folder import read_trained
+    from eopipe.tiles.grid import same_grid
+    from eopipe.tiles.store import Tiles
 
     trained = read_trained(model)
     stores = sorted((Tiles(path) for path in tiles), key=lambda store: store.scene)

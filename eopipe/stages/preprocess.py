@@ -40,12 +40,12 @@ def preprocess(
     every band has data and the mask asset allows it. Raises IntegrityError for truncated assets,
     BadInputError for a missing band or a wrong place, UsageError for an unknown mask, NoSpaceError for max_files.
     """
-    from eopipe.grid import read_grid
-    from eopipe.layout import Layout
     from eopipe.scenes.item import bands as bands_of
     from eopipe.scenes.item import read_scene
     from eopipe.scenes.masks import mask_of
-    from eopipe.warping.tiling import Recipe, write_tiles
+    from eopipe.tiles.grid import read_grid
+    from eopipe.tiles.layout import Layout
+    from eopipe.warp.write_tiles import Recipe, write_tiles
 
     item = read_scene(scene)
     wanted = bands_of(scene, item, bands if mask == "none" else (*bands, mask))

@@ -52,10 +52,10 @@ def report(
     from eopipe.publish import publish
     from eopipe.reporting.cards import Said, markdown
     from eopipe.reporting.datacard import data_card as card_of_data
+    from eopipe.reporting.map_sheet import draw
     from eopipe.reporting.modelcard import model_card as card_of_model
     from eopipe.reporting.page import render
-    from eopipe.reporting.sheet import draw
-    from eopipe.reporting.story import Sources, read_story, sheet_of
+    from eopipe.reporting.run_data import Sources, read_story, sheet_of
 
     sources = Sources(metrics, model, chips, classes, probabilities, tiles, labels, scenes)
     story = read_story(sources, title, attribution, colors, Said(use, limits, author, license))

@@ -68,16 +68,16 @@ def search(
     BadInputError when nothing is found or an asset is missing, UpstreamError when the server does not answer,
     RefusedError when it leads to another host.
     """
-    from eopipe.catalogs.api import from_url
-    from eopipe.catalogs.area import area_geometry
-    from eopipe.catalogs.framing import choose_grid
-    from eopipe.catalogs.query import Query
-    from eopipe.catalogs.ranking import Best
-    from eopipe.catalogs.selection import select
-    from eopipe.catalogs.static import from_folder
     from eopipe.errors import BadInputError, UsageError
-    from eopipe.grid import grid_json
     from eopipe.publish import publish, write_json
+    from eopipe.stac.api import from_url
+    from eopipe.stac.area import area_geometry
+    from eopipe.stac.choose_grid import choose_grid
+    from eopipe.stac.query import Query
+    from eopipe.stac.ranking import Best
+    from eopipe.stac.select import select
+    from eopipe.stac.static import from_folder
+    from eopipe.tiles.grid import grid_json
 
     if (catalog is None) == (url is None) or (area is not None and bbox):
         raise UsageError("search needs either --catalog or --url, and at most one of --area and --bbox")

@@ -77,10 +77,10 @@ def split(
     Writes samples as (scene, row, column). Raises BadInputError when a split is empty or lacks a class,
     IntegrityError that names a pair of chips when the audit finds a leak that is not allowed.
     """
+    from eopipe.chips.make_split import Request, make_split
+    from eopipe.chips.splits import Plan
     from eopipe.publish import publish, write_json
     from eopipe.reporting.splitmap import draw_split, write_places
-    from eopipe.samples.sampling import Request, make_split
-    from eopipe.samples.splits import Plan
 
     plan = Plan(
         method, fractions, chip, stride or chip, buffer, block, folds, fold, seed, by, dates, val_groups, test_groups

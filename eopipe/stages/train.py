@@ -114,8 +114,8 @@ def train(
     not finite.
     """
     given = dict(locals())
-    from eopipe.launching.job import KNOBS, Settings
-    from eopipe.launching.steps import spread
+    from eopipe.launch.job import KNOBS, Settings
+    from eopipe.launch.srun import spread
     from eopipe.training.run import Sources, run
 
     if spread(given):

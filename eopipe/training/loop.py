@@ -10,23 +10,23 @@ import numpy as np
 import torch
 
 from eopipe.checkpoints.checkpoint import Progress
-from eopipe.checkpoints.keeper import Keeper
+from eopipe.checkpoints.manager import Keeper
 from eopipe.errors import DivergedError, PreemptedError
-from eopipe.feeding.feed import Batch, Feed
-from eopipe.feeding.order import steps_per_epoch
-from eopipe.feeding.reading import Wanted
-from eopipe.launching.job import Job
-from eopipe.launching.signals import RegroupedError, Stop
-from eopipe.launching.world import World
-from eopipe.training.dealing import Numbers, deal
-from eopipe.training.engine import Engine, Told
-from eopipe.training.initial import begin, prepare
-from eopipe.training.judging import judge_of
-from eopipe.training.rehearsal import Fit
+from eopipe.launch.job import Job
+from eopipe.launch.signals import RegroupedError, Stop
+from eopipe.launch.world import World
+from eopipe.loader.loader import Batch, Feed
+from eopipe.loader.order import steps_per_epoch
+from eopipe.loader.prefetch import Wanted
+from eopipe.telemetry.timing import phase, waiting
+from eopipe.training.init_weights import begin, prepare
+from eopipe.training.memory_fit import Fit
+from eopipe.training.monitor import Watch
+from eopipe.training.partition import Numbers, deal
 from eopipe.training.schedule import learning_rate, stopped
+from eopipe.training.step import Engine, Told
 from eopipe.training.suspects import suspects
-from eopipe.training.watch import Watch
-from eopipe.watching.phases import phase, waiting
+from eopipe.training.validation import judge_of
 
 log = logging.getLogger("eopipe")
 

@@ -13,10 +13,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from eopipe.models.tasks import of_chips, of_pixels
-from eopipe.store import NO_LABEL
+from eopipe.tiles.store import NO_LABEL
 
 if TYPE_CHECKING:
-    from eopipe.launching.job import Settings
+    from eopipe.launch.job import Settings
 
 # Outputs (N, channel, H, W) and labels (N, H, W), 255 or NaN where there is none, to a sum and its weight (float64).
 Loss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]

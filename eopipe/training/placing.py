@@ -12,8 +12,8 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.utils.checkpoint import checkpoint
 
-from eopipe.launching.job import Settings
-from eopipe.launching.world import World
+from eopipe.launch.job import Settings
+from eopipe.launch.world import World
 
 
 def blocks(model: nn.Module) -> list[nn.Module]:

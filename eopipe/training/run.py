@@ -11,32 +11,32 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
 
-from eopipe.catalogs.writing import scope
 from eopipe.checkpoints.checkpoint import best, read_part, steps
 from eopipe.checkpoints.identity import other_states, refuse_other
-from eopipe.checkpoints.keeper import IDENTITY
+from eopipe.checkpoints.manager import IDENTITY
+from eopipe.chips.audit import check_statistics
+from eopipe.chips.chips import Normaliser, pair, unit_of
+from eopipe.chips.make_split import scenes_of
+from eopipe.chips.splits import read_split
+from eopipe.chips.statistics import normaliser, read_statistics
 from eopipe.contract import stage
 from eopipe.errors import UsageError
-from eopipe.launching.failures import STATUS
-from eopipe.launching.group import Seat, seat
-from eopipe.launching.job import JOB, Job, Settings
-from eopipe.launching.launch import launch
-from eopipe.launching.lease import fence
-from eopipe.launching.rendezvous import locate, nodes_of
-from eopipe.launching.scratch import copies
+from eopipe.launch.environment import locate, nodes_of
+from eopipe.launch.failures import STATUS
+from eopipe.launch.job import JOB, Job, Settings
+from eopipe.launch.launch import launch
+from eopipe.launch.lease import fence
+from eopipe.launch.membership import Seat, seat
+from eopipe.launch.scratch import copies
+from eopipe.loader.chip_reader import sources_of
 from eopipe.models import Architecture
-from eopipe.models.trained import Trained, write_trained
+from eopipe.models.model_folder import Trained, write_trained
 from eopipe.publish import digest, publish, read_json, write_json
-from eopipe.samples.audit import check_statistics
-from eopipe.samples.chips import Normaliser, pair, unit_of
-from eopipe.samples.cutting import sources_of
-from eopipe.samples.sampling import scenes_of
-from eopipe.samples.splits import read_split
-from eopipe.samples.statistics import normaliser, read_statistics
-from eopipe.store import Tiles
-from eopipe.training.initial import check_initial, check_source, prepare, rehearse
-from eopipe.training.targets import settled
-from eopipe.watching.metrics import METRICS, payload
+from eopipe.stac.write import scope
+from eopipe.telemetry.journal import METRICS, payload
+from eopipe.tiles.store import Tiles
+from eopipe.training.init_weights import check_initial, check_source, prepare, rehearse
+from eopipe.training.label_checks import settled
 
 log = logging.getLogger("eopipe")
 

@@ -3,10 +3,10 @@
 import numpy as np
 import torch
 
-from eopipe.feeding.feed import Batch, Feed
-from eopipe.feeding.reading import Wanted
-from eopipe.training.dealing import Numbers, cut
-from eopipe.training.engine import Engine
+from eopipe.loader.loader import Batch, Feed
+from eopipe.loader.prefetch import Wanted
+from eopipe.training.partition import Numbers, cut
+from eopipe.training.step import Engine
 
 MOST_TOLD = 8
 

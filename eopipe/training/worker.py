@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eopipe.errors import PreemptedError
-from eopipe.launching.failures import STATUS, Failure, classify, note, noted
-from eopipe.launching.job import Job, read_job
-from eopipe.launching.signals import RegroupedError, Stop
-from eopipe.launching.world import agent, attempt, die_with_parent, end, join
+from eopipe.launch.failures import STATUS, Failure, classify, note, noted
+from eopipe.launch.job import Job, read_job
+from eopipe.launch.signals import RegroupedError, Stop
+from eopipe.launch.world import agent, attempt, die_with_parent, end, join
 
 if TYPE_CHECKING:
     from eopipe.training.loop import Loop

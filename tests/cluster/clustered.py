@@ -213,7 +213,7 @@ def alone(clustered: Clustered) -> bytes:
 
 def prepare(folder: Path) -> Project:
     """A project that is made up to its split, by this machine; with a Snakefile as `eopipe init` writes it."""
-    from eopipe.project import SNAKEFILE
+    from eopipe.run.project import SNAKEFILE
 
     project = Project(folder)
     (folder / "Snakefile").write_text(SNAKEFILE)

@@ -10,8 +10,8 @@ from daemons import sh
 from projects import Project
 
 from eopipe.clusters.slurm import site
-from eopipe.usage.jobs import Asked, Job
-from eopipe.usage.scheduler import with_accounts
+from eopipe.clusters.usage_jobs import Asked, Job
+from eopipe.clusters.usage_scheduler import with_accounts
 from slurm import Cluster
 
 pytestmark = pytest.mark.alone

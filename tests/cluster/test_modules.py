@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 from projects import ROOT, Project, environment
 
-from eopipe.project import SNAKEFILE
+from eopipe.run.project import SNAKEFILE
 from slurm import Cluster
 
 MODULES = 'module() {{ echo "$* on $(hostname)" >> {folder}/loaded; PATH={folder}/module:$PATH; }}\n'

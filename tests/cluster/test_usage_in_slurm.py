@@ -8,9 +8,9 @@ from pathlib import Path
 import yaml
 
 from eopipe.clusters.tuning import tuned
-from eopipe.usage.formulas import Formula, Proposal
-from eopipe.usage.jobs import read_jobs
-from eopipe.usage.scheduler import with_accounts
+from eopipe.clusters.usage_formulas import Formula, Proposal
+from eopipe.clusters.usage_jobs import read_jobs
+from eopipe.clusters.usage_scheduler import with_accounts
 from slurm import Cluster
 
 SNAKEFILE = """\

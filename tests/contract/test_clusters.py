@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from eopipe.clusters.find_profile import resolve
 from eopipe.clusters.profile import Wishes, text
-from eopipe.clusters.resolving import resolve
 from eopipe.clusters.slurm import Node, Partition, Site
 
 ROOT = Path(__file__).parents[2]

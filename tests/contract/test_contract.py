@@ -14,11 +14,11 @@ from cwl_utils.parser import load_document_by_uri
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dev.sync import derived
 from eopipe import cli
 from eopipe.config import check, model
 from eopipe.contract import STAGES, Input, Knob, Option, Output, Port, _port, is_path, stage, to_args
 from eopipe.errors import UsageError
-from eopipe.sync import derived
 
 ROOT = Path(__file__).parents[2]
 DEMO = yaml.safe_load((ROOT / "config/config.yaml").read_text())

@@ -99,10 +99,10 @@ def test_there_is_no_default_profile() -> None:
     assert not (ROOT / "profiles/default").exists()
 
 
-def test_only_catalogs_and_transfer_open_sockets_and_only_training_reads_ranks() -> None:
+def test_only_stac_and_fetch_open_sockets_and_only_training_reads_ranks() -> None:
     for path in FILES:
         text, room = path.read_text(), path.parent.name
-        if room not in ("catalogs", "transfer"):
+        if room not in ("stac", "fetch"):
             assert not re.search(r"^\s*(?:import|from) (?:requests|urllib3|socketserver|http)\b", text, re.MULTILINE)
         if path.name != "world.py":
             assert not re.search(r'environ\[?\.?(?:get\()?"(?:RANK|LOCAL_RANK|WORLD_SIZE)"', text)

@@ -46,7 +46,7 @@ def test_an_installed_wheel_runs_without_the_checkout(built: Path, tmp_path: Pat
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--prefix", str(tmp_path / "prefix")]
     subprocess.run([*pip, "--ignore-installed", str(wheel)], check=True, capture_output=True)
     site = next((tmp_path / "prefix").glob("lib/python*/site-packages"))
-    code = "import sys; sys.prefix = sys.argv[1]; from eopipe.project import snakefile; print(snakefile())"
+    code = "import sys; sys.prefix = sys.argv[1]; from eopipe.run.project import snakefile; print(snakefile())"
     words = [sys.executable, "-c", code, str(tmp_path / "prefix")]
     done = subprocess.run(
         words, cwd=tmp_path, env={"PYTHONPATH": str(site)}, capture_output=True, text=True, check=True

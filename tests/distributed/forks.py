@@ -19,8 +19,8 @@ import torch
 from odd_models import JUDGING, JUDGING_S
 
 from eopipe.checkpoints.checkpoint import restore, steps
-from eopipe.launching.failures import STATUS
-from eopipe.launching.job import read_job
+from eopipe.launch.failures import STATUS
+from eopipe.launch.job import read_job
 from eopipe.training import loop, worker
 
 EVENTS = {

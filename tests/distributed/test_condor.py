@@ -11,7 +11,7 @@ import pytest
 from fake_condor import Job, finish, htcondor2, run_dag, submit
 from trainings import Data, Training, payload, run_stage
 
-from eopipe.clusters.condor import quoted
+from eopipe.clusters.htcondor import quoted
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ import pytest
 import torch.distributed as dist
 from trainings import Data, Training, payload, ranks, workers
 
-from eopipe.launching.meeting import MEETING, Meeting, read_meeting
-from eopipe.launching.rendezvous import port_of
+from eopipe.launch.endpoint import MEETING, Meeting, read_meeting
+from eopipe.launch.environment import port_of
 
 SETTINGS = ("--epochs", "10", "--batch", "16", "--processes", "1", "--checkpoint-every", "2", "--deterministic")
 SETTINGS += ("--shards", "2", "--architecture", "odd_models:Paused", "--restarts", "0")

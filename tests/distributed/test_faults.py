@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from trainings import Training, payload, ranks
 
-from eopipe.launching.failures import noted
-from eopipe.launching.launch import STOP_WITHIN_S
-from eopipe.watching.metrics import read
+from eopipe.launch.failures import noted
+from eopipe.launch.launch import STOP_WITHIN_S
+from eopipe.telemetry.journal import read
 
 KILLS, AGAIN_WITHIN_S = 3, 15
 

@@ -19,7 +19,7 @@ def readers(folder: Path) -> list[int]:
             command, parent = (path / "cmdline").read_bytes(), (path / "stat").read_text().rpartition(")")[2].split()[1]
         except OSError:
             continue
-        if b"eopipe.feeding.producer" in command and int(parent) in theirs:
+        if b"eopipe.loader.worker_main" in command and int(parent) in theirs:
             found.append(int(path.name))
     return found
 

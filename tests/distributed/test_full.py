@@ -10,7 +10,7 @@ import pytest
 from trainings import Data, Training, payload, ranks
 
 from eopipe.checkpoints.checkpoint import restore
-from eopipe.launching.failures import noted
+from eopipe.launch.failures import noted
 
 ALONE = ("--epochs", "1", "--processes", "1", "--width", "8", "--checkpoint-every", "1")
 

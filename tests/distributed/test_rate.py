@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from trainings import Data, Training
 
 from eopipe.errors import BadInputError, DivergedError
-from eopipe.training.rate import BAR, HIGHEST, LOWEST, Curve, advice, rising
+from eopipe.training.lr_finder import BAR, HIGHEST, LOWEST, Curve, advice, rising
 
 RATES = rising(120)
 

@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import load_file
 from trainings import Data, Training, payload, run_stage
 
-from eopipe.models.trained import read_card
+from eopipe.models.model_folder import read_card
 from eopipe.training.schedule import best
 
 HERE = Path(__file__).parent

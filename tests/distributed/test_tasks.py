@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from trainings import Data, Training, payload, run_stage
 
-from eopipe.models.trained import read_card
+from eopipe.models.model_folder import read_card
 
 SOURCE = Path(__file__).parents[2] / "sample/tree_cover_density_2018.tif"
 SMALL = ("--epochs", "3", "--batch", "16", "--width", "4", "--checkpoint-every", "3", "--patience", "2", "--ema", "0.9")

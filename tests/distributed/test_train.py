@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from trainings import Training, payload, workers
 
-from eopipe.models.trained import read_card
+from eopipe.models.model_folder import read_card
 
 
 def test_training_learns_and_writes_no_pickle(undisturbed: dict[str, bytes]) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from trainings import Training, payload, workers
 
-from eopipe.watching.metrics import missing, read
-from eopipe.watching.prometheus import GAUGES
+from eopipe.telemetry.journal import missing, read
+from eopipe.telemetry.prometheus import GAUGES
 
 
 def steps_of(history: dict[str, bytes]) -> int:

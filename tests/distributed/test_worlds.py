@@ -13,10 +13,10 @@ from safetensors.numpy import load_file
 from trainings import Data, Training, payload, workers
 from worlds import WAYS, trained
 
-from eopipe.feeding.feed import Feed
-from eopipe.feeding.reading import Wanted
-from eopipe.launching.failures import noted
-from eopipe.launching.job import read_job
+from eopipe.launch.failures import noted
+from eopipe.launch.job import read_job
+from eopipe.loader.loader import Feed
+from eopipe.loader.prefetch import Wanted
 
 SIZES = (1, 2, 4)
 DETERMINISTIC = [name for name in WAYS if name.startswith("deterministic") and not name.endswith("hungry")]

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from eopipe.chips.chips import pair
+from eopipe.chips.splits import read_split
+from eopipe.chips.statistics import normaliser, read_statistics
 from eopipe.cli import main
-from eopipe.launching.job import Settings
-from eopipe.samples.chips import pair
-from eopipe.samples.splits import read_split
-from eopipe.samples.statistics import normaliser, read_statistics
+from eopipe.launch.job import Settings
 from eopipe.training.run import Sources, claim, make_job
 
 

@@ -15,16 +15,16 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-from eopipe.feeding.feed import Batch
-from eopipe.feeding.reading import Wanted
-from eopipe.launching.job import Settings
-from eopipe.launching.world import World, end, join
+from eopipe.launch.job import Settings
+from eopipe.launch.world import World, end, join
+from eopipe.loader.loader import Batch
+from eopipe.loader.prefetch import Wanted
 from eopipe.models import Architecture
-from eopipe.training.dealing import deal
-from eopipe.training.engine import Engine
+from eopipe.training.memory_fit import Fit
 from eopipe.training.metrics import confusion, scores
+from eopipe.training.partition import deal
 from eopipe.training.placing import whole
-from eopipe.training.rehearsal import Fit
+from eopipe.training.step import Engine
 
 PLAIN = {
     "architecture": "unet",

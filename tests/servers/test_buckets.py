@@ -11,7 +11,7 @@ from processes import free_port, lacking, listens, running
 from scenery import Ended, Run
 
 from eopipe.errors import BadInputError
-from eopipe.transfer.remote import open_remote
+from eopipe.fetch.range_reader import open_remote
 
 SERVER = Path(__file__).parents[2] / ".venv/servers/bin/moto_server"
 KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REQUEST_PAYER", "AWS_SESSION_TOKEN", "AWS_PROFILE")

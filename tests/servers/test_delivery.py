@@ -17,7 +17,7 @@ from nginx import Served, nginx
 from scenery import Run
 from stac_api import Api
 
-from eopipe.transfer.download import bring
+from eopipe.fetch.download import bring
 
 ROOT = Path(__file__).parents[2]
 

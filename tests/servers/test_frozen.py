@@ -11,9 +11,9 @@ from scenery import Run
 from shapely.geometry import box, mapping
 from stac_api import Api
 
-from eopipe.catalogs.api import from_url
-from eopipe.catalogs.query import Query
 from eopipe.publish import read_json
+from eopipe.stac.api import from_url
+from eopipe.stac.query import Query
 
 # Day of 2023 and percent of cloud.
 WEATHER = {"0105": 30, "0120": 10, "0131": 60, "0202": 5, "0214": 80, "0301": 90}
@@ -96,7 +96,7 @@ def test_the_list_is_sorted_unsigned_and_has_a_digest_that_anybody_can_check(
     name = filled(api, scene, told, "signed", sign="?se=2026-01-01&sp=r&sig=SECRET")
     digests = set()
     for page in (100, 7):
-        monkeypatch.setattr("eopipe.catalogs.api.PAGE", page)
+        monkeypatch.setattr("eopipe.stac.api.PAGE", page)
         place = tmp_path / str(page)
         assert search(run, place, api, "--collections", name).code == 0
         selection = read_json(place / "selection.json")

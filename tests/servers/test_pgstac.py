@@ -13,9 +13,9 @@ from scenery import Run
 from shapely.geometry import box, mapping
 from stac_api import Api
 
-from eopipe.catalogs.meridian import split
 from eopipe.publish import digest, read_json, verify
 from eopipe.scenes.item import read_item
+from eopipe.stac.antimeridian import split
 
 
 def test_an_api_gives_what_the_folder_gives(api: Api, assets: Served, tmp_path: Path, run: Run) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from eopipe.grid import make_grid
-from eopipe.layout import Layout
-from eopipe.store import add_array, new_store
+from eopipe.tiles.grid import make_grid
+from eopipe.tiles.layout import Layout
+from eopipe.tiles.store import add_array, new_store
 
 SHAPE = (64, 48)
 SCALE, OFFSET = 0.5, -3.0

@@ -10,10 +10,10 @@ import pytest
 from loopback import Asked, Loopback, serve_api
 from scenery import Catalog, Ended, Run
 
-from eopipe.catalogs import home as reached
-from eopipe.catalogs import reader
+from eopipe.fetch.retry import ATTEMPTS
 from eopipe.publish import read_json
-from eopipe.transfer.patience import ATTEMPTS
+from eopipe.stac import client as reader
+from eopipe.stac import home as reached
 
 
 @pytest.fixture
@@ -263,7 +263,7 @@ def test_a_second_page_that_stumbles_is_asked_again_and_each_try_is_logged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """503 twice on page 2, then 429 with a wish."""
-    monkeypatch.setattr("eopipe.transfer.patience.BACKOFF", 0.0)
+    monkeypatch.setattr("eopipe.fetch.retry.BACKOFF", 0.0)
     url = serve_api(web, items)
     inner = web.routes["/api/search"]
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from stores import SHAPE, make_scene, number
 
 from eopipe.errors import BadInputError, IntegrityError
-from eopipe.layout import Layout
-from eopipe.samples.arrays import Other, Sharded, open_array
-from eopipe.shards import NONE
+from eopipe.tiles.layout import Layout
+from eopipe.tiles.shard_reader import Other, Sharded, open_array
+from eopipe.tiles.shard_writer import NONE
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +118,7 @@ def flip(at: int) -> Callable[[bytes], bytes]:
 
 def lose(data: bytes) -> bytes:
     """Say in the index, with a good checksum, that the first chunk is not there."""
-    from eopipe.shards import checked
+    from eopipe.tiles.shard_writer import checked
 
     index = np.frombuffer(data[-68:-4], "<u8").copy()
     index[:2] = NONE
@@ -154,7 +154,7 @@ def test_a_chunk_of_another_size_never_reaches_the_codec(own: Path) -> None:
     # Blosc would write as much as the header of a chunk says.
     from numcodecs import Blosc
 
-    from eopipe.shards import checked
+    from eopipe.tiles.shard_writer import checked
 
     huge = checked(Blosc("lz4").encode(np.zeros(10_000, np.uint16)))
     index = np.full(8, NONE, np.uint64)
@@ -166,7 +166,7 @@ def test_a_chunk_of_another_size_never_reaches_the_codec(own: Path) -> None:
 
 def test_no_more_shards_stay_open_than_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiles, _ = make_scene(tmp_path, "a", ("red",), Layout(16, 16))
-    monkeypatch.setattr("eopipe.samples.arrays.OPEN", 3)
+    monkeypatch.setattr("eopipe.tiles.shard_reader.OPEN", 3)
     before = len(list(Path("/proc/self/fd").iterdir()))
     array, out = open_array(tiles / "image"), np.empty((1, *SHAPE), np.uint16)
     for _ in range(2):

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from eopipe.clusters.asking import asked_by_rules, read_plan
-from eopipe.clusters.checking import of_retries, with_site
-from eopipe.clusters.sharing import mounts, sharing, under
+from eopipe.clusters.check_profile import of_retries, with_site
+from eopipe.clusters.dryrun import asked_by_rules, read_plan
+from eopipe.clusters.filesystems import mounts, sharing, under
 from eopipe.clusters.slurm import Node, Partition, Site
 from eopipe.errors import UsageError
 

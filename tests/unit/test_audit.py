@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scenery import Ended, Run, cut_into
 
+from eopipe.chips import near_duplicates as fingerprints
+from eopipe.chips.audit import KINDS, Dealt, allowed, audit, check_statistics
+from eopipe.chips.near_duplicates import alike, looks
+from eopipe.chips.splits import SPLITS, Method, Plan, Positions, place_chips, read_split
+from eopipe.chips.statistics import measure
 from eopipe.errors import IntegrityError, UsageError
-from eopipe.grid import make_grid
-from eopipe.layout import Layout
 from eopipe.publish import read_json
-from eopipe.samples import fingerprints
-from eopipe.samples.audit import KINDS, Dealt, allowed, audit, check_statistics
-from eopipe.samples.fingerprints import alike, looks
-from eopipe.samples.splits import SPLITS, Method, Plan, Positions, place_chips, read_split
-from eopipe.samples.statistics import measure
-from eopipe.store import Tiles, add_array, new_store
+from eopipe.tiles.grid import make_grid
+from eopipe.tiles.layout import Layout
+from eopipe.tiles.store import Tiles, add_array, new_store
 
 CHIP = 8
 NONE = np.empty((0, 3), np.int64)

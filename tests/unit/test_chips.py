@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from stores import SHAPE, SMALL, classes, make_scene, number, usable
 
+from eopipe.chips.chips import pair
 from eopipe.errors import BadInputError
-from eopipe.feeding.ring import Ring, Shape
-from eopipe.grid import make_grid
-from eopipe.samples.chips import pair
-from eopipe.samples.cutting import Cutter, Piece, Rows, Window, block_bytes, sources_of
-from eopipe.store import Tiles, add_array, new_store
+from eopipe.loader.chip_reader import Cutter, Piece, Rows, Window, block_bytes, sources_of
+from eopipe.loader.shared_memory import Ring, Shape
+from eopipe.tiles.grid import make_grid
+from eopipe.tiles.store import Tiles, add_array, new_store
 
 U2 = np.dtype("uint16")
 Pairs = list[tuple[Tiles, Tiles]]

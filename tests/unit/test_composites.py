@@ -14,17 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scenery import Run
 
-from eopipe.composites.composing import block_edge, layout_of, write_composite
 from eopipe.composites.observations import Recipe, read_observations
 from eopipe.composites.periods import Period, part_of, period_of, too_coarse
 from eopipe.composites.picking import median
+from eopipe.composites.write import block_edge, layout_of, write_composite
 from eopipe.config import check
 from eopipe.errors import BadInputError, UsageError
-from eopipe.grid import make_grid
 from eopipe.inspection.faults import faults
-from eopipe.layout import Layout
 from eopipe.publish import verify
-from eopipe.store import Tiles, add_array, new_store
+from eopipe.tiles.grid import make_grid
+from eopipe.tiles.layout import Layout
+from eopipe.tiles.store import Tiles, add_array, new_store
 
 BANDS = ("blue", "red", "nir")
 LAYOUT = Layout(16, 48)
@@ -344,7 +344,7 @@ def test_the_command_makes_one_and_its_record_names_the_scenes(tmp_path: Path, r
 PEAK = r"""
 import re, sys
 from pathlib import Path
-from eopipe.composites.composing import write_composite
+from eopipe.composites.write import write_composite
 from eopipe.composites.observations import Recipe, read_observations
 recipe = Recipe("median")
 seen = read_observations(tuple(map(Path, sys.argv[3:])), recipe)

@@ -65,7 +65,7 @@ class Image:
     def answers(self) -> None:
         """What is installed runs, with its workflow and its profiles, and is not the checkout."""
         clean = self.environment | {"HOME": str(self.root)}
-        where = "import eopipe.project as p; print(p.__file__, p.snakefile())"
+        where = "import eopipe.run.project as p; print(p.__file__, p.snakefile())"
         words = [self.root / "python/bin/python", "-c", where]
         done = subprocess.run(words, cwd=self.root, env=clean, capture_output=True, text=True, check=True)
         assert all(Path(path).is_relative_to(self.root) for path in done.stdout.split())

@@ -8,11 +8,11 @@ from loopback import Loopback, serve_api
 
 from eopipe.config import load
 from eopipe.contract import stage
-from eopipe.grid import read_grid
 from eopipe.publish import read_json
 from eopipe.scenes.item import Band
 from eopipe.scenes.masks import mask_of
 from eopipe.scenes.radiometry import Meaning, usual
+from eopipe.tiles.grid import read_grid
 
 LOCAL = {"clouds-33t", "tree-cover-values", "forest-chips"}
 EXAMPLES = Path(__file__).parents[2] / "config/examples"

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from eopipe.errors import BadInputError, DivergedError, NoSpaceError, PreemptedError
-from eopipe.launching.agent import killed, once
-from eopipe.launching.failures import Failure, classify, note, noted, out_of_memory
-from eopipe.launching.signals import handled
+from eopipe.launch.failures import Failure, classify, note, noted, out_of_memory
+from eopipe.launch.signals import handled
+from eopipe.launch.torchrun import killed, once
 
 PEER = "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4242"
 # Words that torch has used for NCCL; not seen on a GPU here.

@@ -18,19 +18,19 @@ import pytest
 import torch
 from stores import OFFSET, SCALE, SHAPE, make_scene, number
 
+from eopipe.chips.chips import Normaliser
 from eopipe.errors import IntegrityError, UsageError
-from eopipe.feeding.crew import Alone, LostProducerError, Producers
-from eopipe.feeding.feed import Batch, Feed
-from eopipe.feeding.finishing import Finish, turn, turn_each
-from eopipe.feeding.keeping import keeping, windows_of
-from eopipe.feeding.order import Shuffle
-from eopipe.feeding.reading import Reader, Wanted, turns
-from eopipe.launching.failures import classify
-from eopipe.launching.job import Job, Settings
+from eopipe.launch.failures import classify
+from eopipe.launch.job import Job, Settings
+from eopipe.loader.cache_plan import keeping, windows_of
+from eopipe.loader.chip_reader import Cutter, Piece, Rows, sources_of, turned
+from eopipe.loader.device import Finish, turn, turn_each
+from eopipe.loader.loader import Batch, Feed
+from eopipe.loader.order import Shuffle
+from eopipe.loader.prefetch import Reader, Wanted, turns
+from eopipe.loader.workers import Alone, LostProducerError, Producers
 from eopipe.models import Architecture
-from eopipe.samples.chips import Normaliser
-from eopipe.samples.cutting import Cutter, Piece, Rows, sources_of, turned
-from eopipe.store import NO_LABEL, Tiles
+from eopipe.tiles.store import NO_LABEL, Tiles
 
 CPU = torch.device("cpu")
 SETTINGS = Settings("unet", 8, 1, 1, 8, 1e-3, 0.0, 0.1, ("symmetries",), "fp32", 3, 1, 1)
@@ -192,7 +192,7 @@ def test_batches_are_the_same_whoever_reads_them_and_whatever_is_kept(
         known = told(feed.stream(wanted(feed)))
         assert len(known) == 2 * (feed.count("train") // 8) + 2 * -(-feed.count("val") // 8)
     for workers, room in ((0, 0), (0, 20_000), (0, 60_000), (1, 0), (1, 16 << 20), (2, 20_000), (2, 60_000)):
-        monkeypatch.setattr("eopipe.feeding.reading.MB", room // 16)
+        monkeypatch.setattr("eopipe.loader.prefetch.MB", room // 16)
         with feeding(job, workers=workers) as feed:
             assert told(feed.stream(wanted(feed))) == known, (workers, room)
 
@@ -202,7 +202,7 @@ def test_a_store_larger_than_the_memory_that_is_allowed_stays_within_it(
     job: Job, shuffle: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # 2 scenes of 64 x 48 pixels at 6 bytes: 37 KB.
-    monkeypatch.setattr("eopipe.feeding.reading.MB", 20_000 // 16)
+    monkeypatch.setattr("eopipe.loader.prefetch.MB", 20_000 // 16)
     job = replace(job, settings=replace(job.settings, shuffle=shuffle, window=3, block=16))
     with feeding(job) as feed:
         held = []
@@ -324,9 +324,9 @@ PROGRAM = """
 import sys, signal, time
 from pathlib import Path
 import torch
-from eopipe.feeding.feed import Feed
-from eopipe.feeding.reading import Wanted
-from eopipe.launching.job import read_job
+from eopipe.loader.loader import Feed
+from eopipe.loader.prefetch import Wanted
+from eopipe.launch.job import read_job
 import numpy as np
 feed = Feed(read_job(Path(sys.argv[1])), torch.device("cpu"))
 next(feed.stream([Wanted("train", np.arange(8), 0)]))

@@ -18,10 +18,10 @@ from loopback import Loopback
 from scenery import CRS, LEFT, STEP, TOP, Catalog, Ended, Run
 
 from eopipe.errors import BadInputError, IntegrityError, RefusedError, UpstreamError
+from eopipe.fetch.crew import all_of
+from eopipe.fetch.download import bring
+from eopipe.fetch.retry import ATTEMPTS
 from eopipe.publish import digest, read_json, verify, write_json
-from eopipe.transfer.crew import all_of
-from eopipe.transfer.download import bring
-from eopipe.transfer.patience import ATTEMPTS
 
 RED = "/catalog/s0/red.tif"
 
@@ -295,8 +295,8 @@ def test_a_fetch_that_waits_too_long_for_another_is_sent_away(
 def test_a_line_that_breaks_often_but_moves_on_is_not_given_up(
     scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eopipe.transfer.patience.ATTEMPTS", 2)
-    monkeypatch.setattr("eopipe.transfer.web.BLOCK", 4096)
+    monkeypatch.setattr("eopipe.fetch.retry.ATTEMPTS", 2)
+    monkeypatch.setattr("eopipe.fetch.http.BLOCK", 4096)
     web.fail(RED, times=8, cut=30_000)
     assert fetch(run, tmp_path, remote(unsure(scene), web)).code == 0
     assert (tmp_path / "scene" / "red.tif").read_bytes() == red
@@ -419,10 +419,10 @@ def test_a_server_that_fails_for_ever_ends_with_code_5(
 def test_a_server_that_only_trickles_is_given_up(
     scene: dict[str, Any], tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eopipe.transfer.patience.GRACE", -1.0)
-    monkeypatch.setattr("eopipe.transfer.patience.SLOWEST", 1e12)
-    monkeypatch.setattr("eopipe.transfer.patience.BACKOFF", 0.0)
-    monkeypatch.setattr("eopipe.transfer.patience.ATTEMPTS", 2)
+    monkeypatch.setattr("eopipe.fetch.retry.GRACE", -1.0)
+    monkeypatch.setattr("eopipe.fetch.retry.SLOWEST", 1e12)
+    monkeypatch.setattr("eopipe.fetch.retry.BACKOFF", 0.0)
+    monkeypatch.setattr("eopipe.fetch.retry.ATTEMPTS", 2)
     ended = fetch(run, tmp_path, remote(scene, web))
     assert ended.code == 5, ended.said
     assert "bytes a second" in ended.said
@@ -431,9 +431,9 @@ def test_a_server_that_only_trickles_is_given_up(
 def test_a_server_that_never_answers_is_given_up(
     scene: dict[str, Any], tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eopipe.transfer.patience.TIMEOUT", (0.1, 0.1))
-    monkeypatch.setattr("eopipe.transfer.patience.BACKOFF", 0.0)
-    monkeypatch.setattr("eopipe.transfer.patience.ATTEMPTS", 2)
+    monkeypatch.setattr("eopipe.fetch.retry.TIMEOUT", (0.1, 0.1))
+    monkeypatch.setattr("eopipe.fetch.retry.BACKOFF", 0.0)
+    monkeypatch.setattr("eopipe.fetch.retry.ATTEMPTS", 2)
     web.fail(RED, times=None, pause=0.3)
     ended = fetch(run, tmp_path, remote(scene, web))
     assert ended.code == 5

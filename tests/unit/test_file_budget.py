@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from odc.geo.geobox import GeoBox
 from scenery import CRS, Catalog, Run
 
-from eopipe.grid import grid_json, make_grid
-from eopipe.layout import Layout, store_files
 from eopipe.publish import write_json
-from eopipe.store import add_array, new_store
+from eopipe.tiles.grid import grid_json, make_grid
+from eopipe.tiles.layout import Layout, store_files
+from eopipe.tiles.store import add_array, new_store
 
 GRANULE = (10980, 10980)
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eopipe.errors import BadInputError
-from eopipe.grid import grid_json, make_grid, read_grid, same_grid, utm, windows
 from eopipe.publish import write_json
+from eopipe.tiles.grid import grid_json, make_grid, read_grid, same_grid, utm, windows
 
 PLACES = st.floats(-9e6, 9e6)
 SIZES = st.floats(1.0, 30000.0)

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from eopipe.chips.chips import Normaliser
 from eopipe.errors import BadInputError, IntegrityError, RefusedError
 from eopipe.models import Architecture
-from eopipe.models.trained import Trained, write_trained
+from eopipe.models.model_folder import Trained, write_trained
 from eopipe.publish import publish
-from eopipe.samples.chips import Normaliser
-from eopipe.training.initial import check_initial, check_source
+from eopipe.training.init_weights import check_initial, check_source
 
 BANDS = ("red", "nir")
 ARCHITECTURE = Architecture("unet", 2, 2, 4, 1)

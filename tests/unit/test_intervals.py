@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from eopipe.evaluation.intervals import intervals, regions
+from eopipe.evaluation.bootstrap import intervals, regions
 from eopipe.evaluation.measures import of_classes, of_values
 from eopipe.evaluation.pieces import Pieces
 from eopipe.training.metrics import confusion, scores, value_parts, value_scores

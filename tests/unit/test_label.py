@@ -14,7 +14,7 @@ from scenery import CRS, LEFT, STEP, TOP, Array, Catalog, Ended, Run, numbered, 
 from eopipe.errors import UsageError
 from eopipe.labels.classes import Legend, rasterize
 from eopipe.publish import digest, write_json
-from eopipe.store import NO_LABEL, Tiles
+from eopipe.tiles.store import NO_LABEL, Tiles
 
 SMALL = ("--chunk", 16, "--shard", 32)
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scenery import CRS, LEFT, STEP, TOP, Array, Ended, Run, write_raster
 
+from eopipe.chips.chips import measured, unit_of
+from eopipe.chips.statistics import target
 from eopipe.errors import BadInputError
 from eopipe.publish import digest, write_json
-from eopipe.samples.chips import measured, unit_of
-from eopipe.samples.statistics import target
-from eopipe.store import Tiles
+from eopipe.tiles.store import Tiles
 
 SMALL = ("--chunk", 16, "--shard", 32)
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from eopipe.errors import UsageError
-from eopipe.launching.lease import fence, lease, newest_token
+from eopipe.launch.lease import fence, lease, newest_token
 
 HOLDING = """
 import sys, time
 from pathlib import Path
-from eopipe.launching.lease import lease
+from eopipe.launch.lease import lease
 with lease(Path(sys.argv[1]), 0.05) as token:
     print(token, flush=True)
     time.sleep(60)

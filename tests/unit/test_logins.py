@@ -13,9 +13,9 @@ from loopback import Asked, Fault, Loopback
 from scenery import Run
 
 from eopipe.errors import RefusedError, UsageError
-from eopipe.transfer.patience import Patience, Terms
-from eopipe.transfer.signing import Address
-from eopipe.transfer.web import token_name
+from eopipe.fetch.http import token_name
+from eopipe.fetch.retry import Patience, Terms
+from eopipe.fetch.signing import Address
 
 
 class Azure:
@@ -126,7 +126,7 @@ def test_a_server_of_signatures_that_fails_is_told_without_its_address(
 def test_a_server_of_signatures_that_never_answers_is_given_up(
     tmp_path: Path, run: Run, web: Loopback, azure: Azure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eopipe.transfer.signing.TOKEN_TIMEOUT", 0.05)
+    monkeypatch.setattr("eopipe.fetch.signing.TOKEN_TIMEOUT", 0.05)
     web.fail("/sas/127/blobs", times=None, pause=1.0)
     ended = fetch(run, tmp_path, blobs(web, {"red": tif(9_000)}), *SIGN)
     assert ended.code == 5
@@ -213,7 +213,7 @@ def test_a_login_is_not_sent_on_to_the_host_of_a_redirect(
 def test_a_login_goes_over_an_open_line_to_this_machine_only(monkeypatch: pytest.MonkeyPatch) -> None:
     import requests
 
-    from eopipe.transfer.web import Login
+    from eopipe.fetch.http import Login
 
     monkeypatch.setenv("EOPIPE_TOKEN_DATA_ORG", "T0KEN")
     sent = {
@@ -247,7 +247,7 @@ def test_a_host_that_wants_a_login_is_told_with_where_to_put_it(tmp_path: Path, 
 
 
 def test_a_redirect_from_a_safe_to_an_open_line_is_refused() -> None:
-    from eopipe.transfer.web import _check_redirect
+    from eopipe.fetch.http import _check_redirect
 
     with pytest.raises(RefusedError, match="where others can listen"):
         _check_redirect("https://a.org/x", "http://a.org/x", "red")

@@ -6,8 +6,8 @@ from torch import nn
 
 from eopipe.errors import UsageError
 from eopipe.models import Architecture
+from eopipe.models.build import freeze
 from eopipe.models.lora import adapt, merged
-from eopipe.models.making import freeze
 
 
 def unet() -> nn.Module:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from eopipe.launching.job import Settings
-from eopipe.store import NO_LABEL
+from eopipe.launch.job import Settings
+from eopipe.tiles.store import NO_LABEL
 from eopipe.training.losses import Loss, balanced, cross_entropy, dice, focal, huber, loss_of, lovasz
 
 SETTINGS = Settings("unet", 8, 2, 10, 16, 1e-3, 0.01, 0.1, ("symmetries",), "fp32", 0, 1, 1)

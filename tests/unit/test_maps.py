@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 from odc.geo.geobox import GeoBox
 from scenery import cut_into
 
+from eopipe.chips.chips import Normaliser
 from eopipe.cli import main
 from eopipe.errors import IntegrityError
-from eopipe.layout import Layout
+from eopipe.inference.mosaic import cut
 from eopipe.models import Architecture
+from eopipe.models.model_folder import Trained, read_trained, write_trained
 from eopipe.models.onnx import check_onnx, write_onnx
-from eopipe.models.trained import Trained, read_trained, write_trained
 from eopipe.models.unet import UNet, reach
-from eopipe.mosaic import cut
 from eopipe.publish import publish
-from eopipe.samples.chips import Normaliser
-from eopipe.store import NO_LABEL, Tiles, add_array, new_store
+from eopipe.tiles.layout import Layout
+from eopipe.tiles.store import NO_LABEL, Tiles, add_array, new_store
 from eopipe.training.metrics import confusion, scores
 
 BANDS, CLASSES = ("red", "nir"), ("land", "water")

@@ -15,7 +15,7 @@ from test_preprocess import preprocess, ready, stored
 from eopipe.errors import BadInputError, UsageError
 from eopipe.scenes.item import Band
 from eopipe.scenes.masks import Mask, mask_of
-from eopipe.store import Tiles
+from eopipe.tiles.store import Tiles
 
 ALL = np.ones((1, 256), bool)
 

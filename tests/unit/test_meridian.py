@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from scenery import Catalog, Run
 from shapely.geometry import box, mapping, shape
 
-from eopipe.catalogs.area import area_geometry
-from eopipe.catalogs.framing import choose_grid
-from eopipe.catalogs.meridian import joined, meet, split
 from eopipe.errors import UsageError
 from eopipe.publish import read_json
+from eopipe.stac.antimeridian import joined, meet, split
+from eopipe.stac.area import area_geometry
+from eopipe.stac.choose_grid import choose_grid
 
 TENTHS = st.integers(-1800, 1799).map(lambda n: n / 10)
 

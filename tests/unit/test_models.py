@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from eopipe.chips.chips import Normaliser
 from eopipe.errors import UsageError
 from eopipe.models import GUESS, Architecture
-from eopipe.models.making import Plain, freeze, read_arguments, widen
+from eopipe.models.build import Plain, freeze, read_arguments, widen
+from eopipe.models.model_folder import Trained, read_trained, write_trained
 from eopipe.models.onnx import write_onnx
 from eopipe.models.tasks import of_pixels
 from eopipe.models.temporal import Temporal, by_date
-from eopipe.models.trained import Trained, read_trained, write_trained
-from eopipe.samples.chips import Normaliser
 
 SEASONAL = ("red_MAM", "red_JJA", "nir_MAM", "nir_JJA")
 BUILT_IN = [

@@ -13,9 +13,9 @@ from affine import Affine
 from gdal import Gdal, at_hand
 from pyproj import CRS
 
-from eopipe.grid import make_grid
-from eopipe.layout import Layout
-from eopipe.store import Tiles, add_array, new_store
+from eopipe.tiles.grid import make_grid
+from eopipe.tiles.layout import Layout
+from eopipe.tiles.store import Tiles, add_array, new_store
 
 GDALS = at_hand()
 # Zarr v3 as it was standardised, and shards, came with these.

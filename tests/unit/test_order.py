@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eopipe.feeding.order import Order, Shuffle, blocks_of, steps_per_epoch, way
+from eopipe.loader.order import Order, Shuffle, blocks_of, steps_per_epoch, way
 
 Numbers = npt.NDArray[np.int64]
 shuffles = st.builds(Shuffle, st.sampled_from(["chips", "blocks"]), st.integers(1, 9), st.sampled_from([16, 64, 1024]))

@@ -6,8 +6,8 @@ import logging
 import pytest
 import snakemake_executor_plugin_slurm as plugin
 
-from eopipe.clusters import patience
-from eopipe.clusters.patience import Status, be_patient, patient, remembering
+from eopipe.clusters import executor_patches as patience
+from eopipe.clusters.executor_patches import Status, be_patient, patient, remembering
 
 
 def test_a_question_is_repeated_until_it_is_answered_and_the_silence_told_once(

@@ -17,21 +17,21 @@ from scenery import CRS, LEFT, STEP, TOP, Array, Catalog, Run, cut_into, write_r
 from eopipe.clusters.geometry import Geometry
 from eopipe.config import check, load
 from eopipe.contract import Option, stage, to_args
-from eopipe.grid import grid_json, make_grid
-from eopipe.layout import Layout, store_files
-from eopipe.planning.chips import chips_of
-from eopipe.planning.chips import told as chips_told
-from eopipe.planning.command import Forecast, plan, refusals, size_of
+from eopipe.fetch.retry import Terms
+from eopipe.fetch.sizes import asset_sizes
+from eopipe.planning.chip_forecast import chips_of
+from eopipe.planning.chip_forecast import told as chips_told
+from eopipe.planning.disk_forecast import Need, typical
 from eopipe.planning.footprints import covered
 from eopipe.planning.frozen import frozen
-from eopipe.planning.needs import Need, typical
-from eopipe.planning.table import spoken
-from eopipe.planning.trial import weigh
+from eopipe.planning.plan_command import Forecast, plan, refusals, size_of
+from eopipe.planning.trial_store import weigh
 from eopipe.planning.view import View, degrees, round_degrees, view_of
 from eopipe.publish import files, write_json
-from eopipe.store import add_array, new_store
-from eopipe.transfer.patience import Terms
-from eopipe.transfer.sizes import asset_sizes
+from eopipe.text_table import spoken
+from eopipe.tiles.grid import grid_json, make_grid
+from eopipe.tiles.layout import Layout, store_files
+from eopipe.tiles.store import add_array, new_store
 
 SHAPE = (96, 160)
 ROOT = Path(__file__).parents[2]

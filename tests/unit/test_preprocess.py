@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from scenery import CRS, LEFT, STEP, TOP, Array, Catalog, Ended, Run, numbered, write_raster
 
-from eopipe.layout import Layout
 from eopipe.publish import digest, verify, write_json
-from eopipe.store import Tiles
+from eopipe.tiles.layout import Layout
+from eopipe.tiles.store import Tiles
 
 SMALL = ("--chunk", 16, "--shard", 32)
 

@@ -56,7 +56,7 @@ from test_preprocess import SMALL, preprocess, ready, stored
 from eopipe.contract import stage
 from eopipe.errors import BadInputError, EopipeError, RefusedError
 from eopipe.publish import digest, publish, verify, write_json, write_manifest
-from eopipe.store import Tiles
+from eopipe.tiles.store import Tiles
 
 LOSSLESS = {"QUALITY": 100, "REVERSIBLE": "YES", "BLOCKXSIZE": 128, "BLOCKYSIZE": 128, "compress": None}
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from eopipe.clusters.checking import with_config, with_site
+from eopipe.clusters.check_profile import with_config, with_site
+from eopipe.clusters.describe import shape
+from eopipe.clusters.find_profile import resolve
 from eopipe.clusters.geometry import Geometry
 from eopipe.clusters.profile import Wishes, text
-from eopipe.clusters.resolving import resolve
 from eopipe.clusters.slurm import Node, Partition, Site, gpus, minutes, records
-from eopipe.clusters.telling import shape
 from eopipe.config import check
 from eopipe.errors import UsageError
 

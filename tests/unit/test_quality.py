@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from odc.geo.geobox import GeoBox
 
-from eopipe.layout import Layout
-from eopipe.reporting import facts
+from eopipe.reporting import page_facts as facts
 from eopipe.reporting.quality import MOST_SCENES, Quality, distance, read_quality
 from eopipe.reporting.ridges import ridges
-from eopipe.store import Tiles, add_array, new_store
+from eopipe.tiles.layout import Layout
+from eopipe.tiles.store import Tiles, add_array, new_store
 
 GRID = GeoBox((64, 64), Affine(10, 0, 500000, 0, -10, 5000000), "EPSG:32633")
 

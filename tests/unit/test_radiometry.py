@@ -11,7 +11,7 @@ from test_preprocess import preprocess, ready, stored
 
 from eopipe.errors import BadInputError
 from eopipe.scenes.item import Band, bands
-from eopipe.store import Tiles
+from eopipe.tiles.store import Tiles
 
 S2, NEW, OLD = "sentinel-2-l2a", {"s2:processing_baseline": "05.11"}, {"s2:processing_baseline": "03.01"}
 C2 = {"landsat:correction": "L2SP", "landsat:collection_number": "02"}

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from loopback import Loopback
 
 from eopipe.errors import BadInputError, RefusedError, UpstreamError
-from eopipe.transfer.patience import Terms
-from eopipe.transfer.remote import HEAD, open_remote
+from eopipe.fetch.range_reader import HEAD, open_remote
+from eopipe.fetch.retry import Terms
 
 CONTENT = tif(200_000)
 

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eopipe.errors import UsageError
-from eopipe.launching.launch import words
-from eopipe.launching.meeting import answers, call, interface, listen, own_address, read_meeting, way_to
-from eopipe.launching.rendezvous import (
+from eopipe.launch.endpoint import answers, call, interface, listen, own_address, read_meeting, way_to
+from eopipe.launch.environment import (
     LOOPBACK,
     LOWEST,
     PORTS,
@@ -24,6 +23,7 @@ from eopipe.launching.rendezvous import (
     port_of,
     srun,
 )
+from eopipe.launch.launch import words
 
 STEP = {
     "SLURM_JOB_ID": "4711",
@@ -184,7 +184,7 @@ def test_only_signed_words_of_the_group_are_read() -> None:
     from torch.distributed.elastic.rendezvous import RendezvousStateError
     from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 
-    from eopipe.launching.gathering import Signed
+    from eopipe.launch.rendezvous import Signed
 
     inner = C10dRendezvousBackend(HashStore(), "run")
     mine, other = Signed(inner, "secret"), Signed(inner, "guess")

@@ -21,12 +21,12 @@ from odc.geo.geobox import GeoBox
 from PIL import Image
 from scenery import cut_into
 
-from eopipe.catalogs.writing import Scope
 from eopipe.cli import main
-from eopipe.layout import Layout
-from eopipe.models.mlm import to_card, to_item
 from eopipe.publish import read_json, write_json
-from eopipe.store import add_array, new_store
+from eopipe.stac.mlm import to_card, to_item
+from eopipe.stac.write import Scope
+from eopipe.tiles.layout import Layout
+from eopipe.tiles.store import add_array, new_store
 from eopipe.training.metrics import confusion, scores
 
 Array = npt.NDArray[Any]

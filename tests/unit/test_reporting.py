@@ -9,7 +9,7 @@ from odc.geo.geobox import GeoBox
 
 from eopipe.errors import UsageError
 from eopipe.reporting.charts import nice_ticks, outline
-from eopipe.reporting.ground import length, pixel_metres, round_length
+from eopipe.reporting.distances import length, pixel_metres, round_length
 from eopipe.reporting.ink import plain
 from eopipe.reporting.palette import class_colors
 from eopipe.reporting.rasters import mean, pick, thin

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from eopipe.errors import UsageError
-from eopipe.project import LOCK, run
+from eopipe.run.project import LOCK, run
 
 
 @pytest.fixture

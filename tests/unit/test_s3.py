@@ -9,8 +9,8 @@ from loopback import Asked, Fault, Loopback
 from scenery import Run
 
 from eopipe.errors import UpstreamError
-from eopipe.transfer.patience import ATTEMPTS
-from eopipe.transfer.remote import open_remote
+from eopipe.fetch.range_reader import open_remote
+from eopipe.fetch.retry import ATTEMPTS
 
 KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REQUEST_PAYER", "AWS_SESSION_TOKEN", "AWS_PROFILE")
 
@@ -147,8 +147,8 @@ def test_parts_of_an_object_are_of_one_version(bucket: Loopback, tmp_path: Path)
 def test_what_asks_again_counts_against_a_bucket_too(
     tmp_path: Path, run: Run, bucket: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eopipe.transfer.s3.TIMEOUT", (1.0, 0.3))
-    monkeypatch.setattr("eopipe.transfer.patience.BACKOFF", 0.0)
+    monkeypatch.setattr("eopipe.fetch.s3.TIMEOUT", (1.0, 0.3))
+    monkeypatch.setattr("eopipe.fetch.retry.BACKOFF", 0.0)
     stalled: list[Asked] = []
 
     def stall_once(asked: Asked) -> Fault:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from eopipe.launching.scratch import copies, copy_of
+from eopipe.launch.scratch import copies, copy_of
 from eopipe.publish import MANIFEST, publish, read_json, write_json
 
 HOLDING = """
 import os, signal, sys, time
-from eopipe.launching.scratch import copies
+from eopipe.launch.scratch import copies
 with copies(sys.argv[1], {"tiles": [sys.argv[2]]}) as where:
     print(where, flush=True)
     time.sleep(60)

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from loopback import Loopback, serve_api
 from scenery import LEFT, STEP, TOP, Catalog, Ended, Run
 
-from eopipe.catalogs.interval import interval
 from eopipe.errors import UsageError
 from eopipe.publish import digest, read_json, verify
 from eopipe.scenes.item import scene_name
+from eopipe.stac.interval import interval
 
 ASSETS = ("--assets", "blue", "red", "scl")
 
@@ -381,8 +381,8 @@ def test_a_server_that_nobody_runs_ends_with_code_5(tmp_path: Path, run: Run) ->
 def test_a_server_that_never_answers_is_given_up(
     three: Catalog, tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eopipe.transfer.patience.TIMEOUT", (0.1, 0.1))
-    monkeypatch.setattr("eopipe.transfer.patience.BACKOFF", 0.0)
+    monkeypatch.setattr("eopipe.fetch.retry.TIMEOUT", (0.1, 0.1))
+    monkeypatch.setattr("eopipe.fetch.retry.BACKOFF", 0.0)
     url = serve_api(web, [absolute(i, web) for i in three.items])
     web.fail("/api/search", times=None, pause=0.3)
     assert search(run, tmp_path / "out", url).code == 5
@@ -392,7 +392,7 @@ def test_a_server_that_never_answers_is_given_up(
 def test_a_long_retry_after_is_capped(
     three: Catalog, tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eopipe.transfer.patience.MAX_WAIT", 0.01)
+    monkeypatch.setattr("eopipe.fetch.retry.MAX_WAIT", 0.01)
     web.fail("/api", headers={"Retry-After": "99999"}, status=429)
     assert search(run, tmp_path / "out", serve_api(web, [absolute(i, web) for i in three.items])).code == 0
 

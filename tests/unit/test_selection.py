@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from loopback import Loopback, serve_api
 from scenery import Catalog, Ended, Run
 
-from eopipe.catalogs.query import Query
-from eopipe.catalogs.ranking import Best, solar_day
-from eopipe.catalogs.selection import Selection, select
-from eopipe.catalogs.unsigned import unsigned
 from eopipe.errors import BadInputError
 from eopipe.publish import digest, read_json
+from eopipe.stac.query import Query
+from eopipe.stac.ranking import Best, solar_day
+from eopipe.stac.redact import unsigned
+from eopipe.stac.select import Selection, select
 
 Item = dict[str, Any]
 SQUARE = {"type": "Polygon", "coordinates": [[[15, 46], [16, 46], [16, 47], [15, 47], [15, 46]]]}

@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from PIL import Image
 from scenery import Ended, Run, cut_into
 
+from eopipe.chips.splits import NOWHERE, SPLITS, Method, Plan, Positions, chip_counts, place_chips, read_split, zones
 from eopipe.errors import BadInputError, UsageError
-from eopipe.grid import make_grid
-from eopipe.layout import Layout
 from eopipe.publish import digest, read_json
 from eopipe.reporting.palette import rgb
 from eopipe.reporting.pictures import ROLES
-from eopipe.samples.splits import NOWHERE, SPLITS, Method, Plan, Positions, chip_counts, place_chips, read_split, zones
-from eopipe.store import NO_LABEL, Tiles, add_array, new_store
+from eopipe.tiles.grid import make_grid
+from eopipe.tiles.layout import Layout
+from eopipe.tiles.store import NO_LABEL, Tiles, add_array, new_store
 
 STRIPS: tuple[Method, ...] = ("west-east", "east-west", "north-south", "south-north")
 METHODS: tuple[Method, ...] = ("blocks", "checkerboard", *STRIPS)

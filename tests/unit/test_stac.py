@@ -15,12 +15,12 @@ from odc.geo.geobox import GeoBox
 from scenery import Catalog, Run
 from stac_schemas import wrong
 
-from eopipe.catalogs.writing import Scope, outline
+from eopipe.chips.chips import Normaliser
 from eopipe.models import Architecture
-from eopipe.models.mlm import to_card, to_item
-from eopipe.models.trained import Trained, read_card, write_trained
+from eopipe.models.model_folder import Trained, read_card, write_trained
 from eopipe.publish import publish, read_json, sha256, verify, write_json
-from eopipe.samples.chips import Normaliser
+from eopipe.stac.mlm import to_card, to_item
+from eopipe.stac.write import Scope, outline
 
 BANDS, CLASSES = ("red", "blue"), ("bare ground", "forêt")
 

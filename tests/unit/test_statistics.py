@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eopipe.chips.splits import covered
+from eopipe.chips.statistics import MOST_BINS, Band, Histogram, Moments, measure, normaliser, read_statistics
 from eopipe.errors import BadInputError
-from eopipe.grid import make_grid
-from eopipe.layout import Layout
-from eopipe.samples.splits import covered
-from eopipe.samples.statistics import MOST_BINS, Band, Histogram, Moments, measure, normaliser, read_statistics
-from eopipe.store import Tiles, add_array, new_store
+from eopipe.tiles.grid import make_grid
+from eopipe.tiles.layout import Layout
+from eopipe.tiles.store import Tiles, add_array, new_store
 
 SHAPE, CHIP = (64, 96), 16
 SCALE, OFFSET = 0.0001, -0.1

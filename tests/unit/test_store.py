@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from eopipe.errors import BadInputError, UsageError
-from eopipe.grid import make_grid
-from eopipe.layout import Layout
 from eopipe.publish import verify
-from eopipe.store import Tiles, add_array, new_store
+from eopipe.tiles.grid import make_grid
+from eopipe.tiles.layout import Layout
+from eopipe.tiles.store import Tiles, add_array, new_store
 
 
 def make_store(path: Path, shape: tuple[int, int], layout: Layout, *, scene: str = "s") -> np.ndarray:

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from odc.geo.geobox import GeoBox
 from sklearn.metrics import mean_squared_error, r2_score
 
+from eopipe.chips.chips import Normaliser
 from eopipe.cli import main
-from eopipe.layout import Layout
+from eopipe.inference.mosaic import Look, cells, values
 from eopipe.models import Architecture
-from eopipe.models.trained import Trained, write_trained
-from eopipe.mosaic import Look, cells, values
+from eopipe.models.model_folder import Trained, write_trained
 from eopipe.publish import publish, write_json
-from eopipe.samples.chips import Normaliser
-from eopipe.store import NO_LABEL, Tiles, add_array, new_store
+from eopipe.tiles.layout import Layout
+from eopipe.tiles.store import NO_LABEL, Tiles, add_array, new_store
 
 BANDS, LAYOUT, SHAPE = ("red", "nir"), Layout(32, 64), (80, 72)
 PLAIN = Normaliser((0.0, 0.0), (1.0, 1.0))

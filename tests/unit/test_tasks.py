@@ -16,12 +16,12 @@ from sklearn import metrics as sklearn
 from torch import nn
 
 from eopipe.checkpoints.checkpoint import Progress, judged
+from eopipe.chips.chipwise import majority_of
 from eopipe.config import check
 from eopipe.errors import UsageError
-from eopipe.launching.job import Settings
+from eopipe.launch.job import Settings
 from eopipe.models.tasks import answers, misfits, of_chips
-from eopipe.samples.chipwise import majority_of
-from eopipe.store import NO_LABEL
+from eopipe.tiles.store import NO_LABEL
 from eopipe.training.losses import cross_entropy, huber, loss_of, majority
 from eopipe.training.metrics import confusion, scores, value_scores, value_sums
 from eopipe.training.schedule import best

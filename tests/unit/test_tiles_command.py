@@ -10,12 +10,12 @@ import zarr
 from PIL import Image
 
 from eopipe.cli import main
-from eopipe.grid import make_grid
 from eopipe.inspection.facts import spoken
 from eopipe.inspection.pictures import channels
-from eopipe.layout import Layout
 from eopipe.publish import write_manifest
-from eopipe.store import add_array, new_store
+from eopipe.tiles.grid import make_grid
+from eopipe.tiles.layout import Layout
+from eopipe.tiles.store import add_array, new_store
 
 SHAPE = (48, 40)
 NAMES = ("blue", "green", "red", "nir")

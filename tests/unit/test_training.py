@@ -12,13 +12,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eopipe import rules
 from eopipe.cli import main
 from eopipe.config import check, load
 from eopipe.errors import UsageError
-from eopipe.launching.job import Settings
+from eopipe.launch.job import Settings
 from eopipe.models import Architecture
 from eopipe.models.unet import UNet
+from eopipe.run import rules
 from eopipe.training.run import Sources, key
 from eopipe.training.schedule import learning_rate
 

@@ -24,9 +24,9 @@ from loopback import Asked, Fault, Loopback
 from scenery import Run
 
 from eopipe.errors import PreemptedError, UpstreamError
-from eopipe.transfer.crew import all_of
-from eopipe.transfer.download import bring
-from eopipe.transfer.patience import MAX_WAIT, Terms, retry_after
+from eopipe.fetch.crew import all_of
+from eopipe.fetch.download import bring
+from eopipe.fetch.retry import MAX_WAIT, Terms, retry_after
 
 MIX = (
     [Fault(status=503, body=b"busy")] * 20 + [Fault(reset=True)] * 5 + [Fault(cut=9_000)] * 5 + [Fault(pause=10.0)] * 2
@@ -38,7 +38,7 @@ def test_f01_200_assets_come_right_from_a_server_that_fails_a_third_of_requests(
     tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F01: 20 % 503, 5 % reset, 5 % short, 2 % stalled."""
-    monkeypatch.setattr("eopipe.transfer.patience.TIMEOUT", (2.0, 0.5))
+    monkeypatch.setattr("eopipe.fetch.retry.TIMEOUT", (2.0, 0.5))
     dice = random.Random(1)
     fates = [fate for _ in range(6) for fate in dice.sample([*MIX, *[Fault()] * 68], 100)]
     lock = threading.Lock()
@@ -128,9 +128,9 @@ def test_f09_a_trickle_is_cut_off_tried_again_and_given_up(
     tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     item = put(web, {"red": tif(900_000)})
-    monkeypatch.setattr("eopipe.transfer.patience.GRACE", 0.0)
-    monkeypatch.setattr("eopipe.transfer.patience.SLOWEST", 1e12)
-    monkeypatch.setattr("eopipe.transfer.patience.ATTEMPTS", 3)
+    monkeypatch.setattr("eopipe.fetch.retry.GRACE", 0.0)
+    monkeypatch.setattr("eopipe.fetch.retry.SLOWEST", 1e12)
+    monkeypatch.setattr("eopipe.fetch.retry.ATTEMPTS", 3)
     ended = fetch(run, tmp_path, item)
     assert ended.code == 5
     assert "bytes a second" in ended.said
@@ -212,7 +212,7 @@ def test_f12_30_times_kill_9_costs_no_more_than_what_was_on_the_line(tmp_path: P
 CHILD = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-import eopipe.cli, eopipe.provenance.record, eopipe.transfer.assets, eopipe.transfer.web
+import eopipe.cli, eopipe.provenance.record, eopipe.fetch.assets, eopipe.fetch.http
 print("ready", flush=True)
 if sys.stdin.readline():
     sys.exit(eopipe.cli.main(sys.argv[1:]))
@@ -320,7 +320,7 @@ def test_f15_a_body_ends_at_the_size_that_the_catalog_says(tmp_path: Path, run: 
 def test_f15_a_body_without_an_end_is_refused(
     tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eopipe.transfer.download.MOST", 100_000)
+    monkeypatch.setattr("eopipe.fetch.download.MOST", 100_000)
     ended = fetch(run, tmp_path, put(web, {"red": tif(1_000_000)}, tell=False))
     assert ended.code == 8
     assert "does not end after 100000 bytes" in ended.said

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from eopipe.cli import main
 from eopipe.clusters.tuning import tuned
+from eopipe.clusters.usage_formulas import Formula, line, propose
+from eopipe.clusters.usage_jobs import Asked, Job, read_jobs
+from eopipe.clusters.usage_scheduler import accounts, seconds_of, with_accounts
+from eopipe.clusters.usage_table import lines, notes, page, rows_of
 from eopipe.errors import UsageError
-from eopipe.rules import volume
-from eopipe.usage.formulas import Formula, line, propose
-from eopipe.usage.jobs import Asked, Job, read_jobs
-from eopipe.usage.scheduler import accounts, seconds_of, with_accounts
-from eopipe.usage.table import lines, notes, page, rows_of
+from eopipe.run.rules import volume
 
 SHORT = ["s", "h:m:s", "max_rss", "max_vms", "max_uss", "max_pss", "io_in", "io_out", "mean_load", "cpu_time"]
 LONG = [*SHORT, *["jobid", "rule_name", "wildcards", "params", "threads", "cpu_usage", "resources", "input_size_mb"]]

@@ -6,13 +6,13 @@ import numpy as np
 import torch
 from stores import SHAPE, SMALL, make_scene, number, usable
 
-from eopipe.feeding.finishing import Finish
-from eopipe.feeding.ring import Ring, Shape
-from eopipe.grid import make_grid
-from eopipe.samples.chips import Normaliser, measured, pair
-from eopipe.samples.cutting import VALUES, Cutter, Piece, block_bytes, pixel_bytes, sources_of
-from eopipe.store import add_array, new_store
-from eopipe.watching.pictures import png
+from eopipe.chips.chips import Normaliser, measured, pair
+from eopipe.loader.chip_reader import VALUES, Cutter, Piece, block_bytes, pixel_bytes, sources_of
+from eopipe.loader.device import Finish
+from eopipe.loader.shared_memory import Ring, Shape
+from eopipe.telemetry.previews import png
+from eopipe.tiles.grid import make_grid
+from eopipe.tiles.store import add_array, new_store
 
 U2 = np.dtype("uint16")
 

@@ -16,11 +16,11 @@ from rasterio.vrt import WarpedVRT
 from rasterio.warp import transform_bounds
 from scenery import Array, write_raster
 
-from eopipe.grid import make_grid, windows
 from eopipe.scenes.item import Band
-from eopipe.warping.kernels import Resampling
-from eopipe.warping.placing import Direct, Placer, Reader
-from eopipe.warping.rasters import SETTINGS
+from eopipe.tiles.grid import make_grid, windows
+from eopipe.warp.kernels import Resampling
+from eopipe.warp.open_raster import SETTINGS
+from eopipe.warp.readers import Direct, Placer, Reader
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox

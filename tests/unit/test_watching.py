@@ -20,14 +20,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from eopipe.training.watch import exposed
-from eopipe.watching.metrics import Journal, missing, payload, read, rounded
-from eopipe.watching.phases import Clock, phase, table, waiting
-from eopipe.watching.pictures import COLORS, NOTHING, natural, paint, png
-from eopipe.watching.profiler import Profiler, busy
-from eopipe.watching.progress import Every, LiveLine, LogLine, Meter, Pace, clock, line, memory
-from eopipe.watching.prometheus import text
-from eopipe.watching.trackers import Trackers
+from eopipe.telemetry.journal import Journal, missing, payload, read, rounded
+from eopipe.telemetry.previews import COLORS, NOTHING, natural, paint, png
+from eopipe.telemetry.profiler import Profiler, busy
+from eopipe.telemetry.progress import Every, LiveLine, LogLine, Meter, Pace, clock, line, memory
+from eopipe.telemetry.prometheus import text
+from eopipe.telemetry.timing import Clock, phase, table, waiting
+from eopipe.telemetry.trackers import Trackers
+from eopipe.training.monitor import exposed
 
 NOW = Pace(step=7, steps=20, loss=0.5, samples_s=123.4, data_wait=0.015, memory=2_000_000, left=3725.0)
 
@@ -225,7 +225,7 @@ def test_the_live_line_lets_what_is_logged_appear_above_it(capsys: pytest.Captur
 def test_on_a_terminal_one_line_is_drawn_again_and_again(tmp_path: Path) -> None:
     words = (
         "import logging, sys; logging.basicConfig(format='%(message)s'); log = logging.getLogger('eopipe')\n"
-        "from eopipe.watching.progress import Pace, line\n"
+        "from eopipe.telemetry.progress import Pace, line\n"
         "live = line(30.0)\n"
         "live.tell(Pace(1, 9, 0.5, 120.0, 0.01, 10**9, 60.0)); log.warning('event=word')\n"
         "live.tell(Pace(2, 9, 0.4, 125.0, 0.01, 10**9, 50.0)); live.close()\n"

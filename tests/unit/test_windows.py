@@ -17,9 +17,9 @@ from odc.geo.geobox import GeoBox
 from scenery import CRS, LEFT, STEP, TOP, Array, Catalog, Run, numbered
 
 from eopipe.errors import BadInputError, EopipeError, IntegrityError, RefusedError, UpstreamError
+from eopipe.fetch.cog_window import window_of
+from eopipe.fetch.range_reader import FileRemote, open_remote
 from eopipe.publish import digest, write_json
-from eopipe.transfer.remote import FileRemote, open_remote
-from eopipe.transfer.windows import window_of
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "sentinel-2-l2a-33t"
 WHERE = "scene S, asset red"

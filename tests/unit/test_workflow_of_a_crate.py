@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from eopipe.rules import about_run, digest_of
+from eopipe.run.rules import about_run, digest_of
 
 
 @pytest.fixture

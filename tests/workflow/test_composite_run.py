@@ -4,7 +4,7 @@ import json
 
 from projects import Project
 
-from eopipe.store import Tiles
+from eopipe.tiles.store import Tiles
 
 
 def test_a_run_on_seasonal_medians_ends_with_a_crate_that_knows_them(composed: Project) -> None:

@@ -1,12 +1,12 @@
 from functools import partial
 from pathlib import Path
 from snakemake.exceptions import WorkflowError
-from eopipe import rules as eo
+from eopipe.run import rules as eo
 from eopipe.clusters.arrays import refuse_lost_jobs
-from eopipe.clusters.patience import be_patient
+from eopipe.clusters.executor_patches import be_patient
 from eopipe.config import check
 from eopipe.errors import EopipeError
-from eopipe.project import summary
+from eopipe.run.project import summary
 
 try:
     config = check(config, *map(str, workflow.configfiles[:1]))

@@ -1,0 +1,1 @@
+"""Developer tooling: the generators of derived files. Not shipped."""

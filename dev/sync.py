@@ -1,0 +1,109 @@
+"""The files that are derived: config schema, CWL tools and reference page from the stages, and those for registries."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dev.app_package import document
+from dev.cwl import overrides, tool
+from dev.registries import registered
+from eopipe.contract import STAGES, Input, Knob, Option, Output, Port, Stage, is_path, stage
+
+HEAD = "# Derived from eopipe/stages by `eopipe sync`; do not edit.\n"
+
+
+def derived(root: Path) -> dict[Path, str]:
+    """Every derived file of a checkout and what it must hold."""
+    files = {root / "config/schema.json": schema(), root / "docs/stages.md": reference()}
+    files |= {root / f"cwl/{name}.cwl": cwl(stage(name)) for name in STAGES} | registered(root)
+    files |= {root / f"cwl/overrides/{name}.yml": HEAD + _yaml(value) for name, value in overrides().items()}
+    pipeline = root / "cwl/pipeline.cwl"
+    if pipeline.is_file():
+        files[root / "cwl/app-package.cwl"] = packages(yaml.safe_load(pipeline.read_text()))
+    return files
+
+
+def sync(words: list[str]) -> int:
+    """Write the derived files into the checkout; with --check only tell which ones are stale."""
+    root = Path.cwd()
+    stale = [p for p, text in derived(root).items() if not p.is_file() or p.read_text() != text]
+    for path in stale:
+        if "--check" not in words:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(derived(root)[path])
+        print(f"{'stale' if '--check' in words else 'wrote'} {path.relative_to(root)}", file=sys.stderr)
+    return int(bool(stale) and "--check" in words)
+
+
+def schema() -> str:
+    """The JSON Schema of the config file, for editors and for the workflow catalogues."""
+    from eopipe.config import model
+
+    made = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | model().model_json_schema()
+    return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
+
+
+def cwl(definition: Stage) -> str:
+    """The CWL v1.2 tool of a stage, as a file."""
+    return HEAD + _yaml(tool(definition))
+
+
+def packages(pipeline: dict[str, Any]) -> str:
+    """The EO Application Packages that are cut out of a pipeline, as a file."""
+    head = HEAD.replace("eopipe/stages", "eopipe/stages and cwl/pipeline.cwl")
+    return head + _yaml(document(pipeline, {f"{name}.cwl": tool(stage(name)) for name in STAGES}))
+
+
+def _yaml(value: Any) -> str:
+    # Through JSON, so that nothing is written once and pointed to, which not every reader of CWL follows.
+    return yaml.safe_dump(json.loads(json.dumps(value)), sort_keys=False, width=110, allow_unicode=True)
+
+
+def reference() -> str:
+    """The page that lists every stage and its ports."""
+    parts = ["<!-- Derived from eopipe/stages by `eopipe sync`; do not edit. -->", "# Stages", ""]
+    parts += [
+        "A stage is one function: `eopipe STAGE`, its section in the config, its CWL tool and its rule are one thing.",
+        "An **option** changes the result, so a change reruns the stage; a **knob** changes only speed or place.",
+        "",
+    ]
+    for name in STAGES:
+        parts += _section(stage(name))
+    return "\n".join(parts) + "\n"
+
+
+def _section(definition: Stage) -> list[str]:
+    text = (definition.function.__doc__ or "").strip().splitlines()
+    lines = [f"## {definition.name}", "", *(line.strip() for line in text), ""]
+    lines += ["| port | kind | type | default | meaning |", "|---|---|---|---|---|"]
+    for port in definition.ports:
+        cells = (f"`{port.flag}`", _kind(port), _type(port), _default(port), port.mark.doc)
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return [*lines, ""]
+
+
+def _kind(port: Port) -> str:
+    names = {Input: "input", Output: "output", Option: "option", Knob: "knob"}
+    return names[type(port.mark)] + (" (config)" if isinstance(port.mark, Input) and port.mark.user else "")
+
+
+def _type(port: Port) -> str:
+    if is_path(port):
+        folder = getattr(port.mark, "folder", True)
+        kind = "folder" if folder else "file"
+    else:
+        kind = " or ".join(port.choices) or port.base.__name__
+    return f"{kind}s" if port.many and is_path(port) else f"list of {kind}" if port.many else kind
+
+
+def _default(port: Port) -> str:
+    if isinstance(port.mark, Output):
+        return f"`{port.mark.name}`"
+    if port.required:
+        return "required"
+    if port.default in (None, ()):
+        return ""
+    return "`" + (" ".join(map(str, port.default)) if port.many else str(port.default)) + "`"

@@ -1,0 +1,115 @@
+"""Composites over time: one image of a period from many scenes, window by window in bounded memory."""
+
+from math import isqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from eopipe.composites.observations import Method, Observations, Part, Recipe
+from eopipe.composites.periods import NEEDS
+from eopipe.composites.picking import best, brownness, median
+from eopipe.tiles.grid import windows
+from eopipe.tiles.layout import Layout, Sink, parts
+from eopipe.tiles.store import Tiles, add_array, new_store
+
+Window = tuple[slice, slice]
+Array = npt.NDArray[Any]
+
+
+def write_composite(target: Path, seen: Observations, recipe: Recipe, budget: int) -> None:
+    """Publish `image` (band, y, x), `valid` and `count` (y, x): observations of the part that has fewest.
+
+    Memory stays at a row of chunks of one shard and `budget` bytes, however many dates there are.
+    """
+    first, shape = seen.first, seen.first.shape
+    image, layout = first.array("image"), layout_of(seen.first)
+    names = tuple(f"{band}_{part.name}" if part.name else band for part in seen.parts for band in first.names)
+    scale, offset = first.scaling
+    edge, there = block_edge(seen, layout, budget), 0
+    with new_store(target, first.grid, names, seen.period.name, _told(seen, recipe)) as group:
+        pixels = add_array(
+            group, "image", (len(names), *shape), image.dtype, layout, scale_factor=scale, add_offset=offset
+        )
+        valid = add_array(group, "valid", shape, "uint8", layout)
+        count = add_array(group, "count", shape, "uint16", layout)
+        sinks = [Sink(array, layout) for array in (pixels, valid, count)]
+        for part in parts(shape, layout):
+            made, counts = _compose(seen, recipe.method, part.window, edge)
+            usable = (counts > 0).view(np.uint8)
+            for sink, values in zip(sinks, (made, usable, counts), strict=True):
+                sink.write(part, sink.code(values))
+            there += int(usable.sum())
+        group.attrs["valid_fraction"] = round(there / (shape[0] * shape[1]), 6)
+
+
+def layout_of(store: Tiles) -> Layout:
+    """How a store is cut and coded, so that what is made of it is cut and coded alike."""
+    image = store.array("image")
+    (chunk, _), shards = image.chunks[-2:], image.shards or image.chunks
+    codec = next((c.cname.value for c in image.compressors if hasattr(c, "cname")), "lz4")
+    return Layout(chunk, max(shards[-2:]), codec)  # type: ignore[arg-type]
+
+
+def block_edge(seen: Observations, layout: Layout, budget: int) -> int:
+    """Edge in pixels of the blocks of which all dates are held at a time: whole chunks where the budget allows."""
+    image = seen.first.array("image")
+    dates, bands = max(len(part.stores) for part in seen.parts), image.shape[0]
+    # All dates and their masks and ranks, one date as it is read, and what the median is picked with.
+    pixel = (dates + 6) * bands * image.dtype.itemsize + 8 * dates + 32
+    edge = isqrt(budget // pixel)
+    return min(edge // layout.chunk * layout.chunk or max(edge, 8), layout.shard)
+
+
+def _told(seen: Observations, recipe: Recipe) -> dict[str, Any]:
+    """What the composite says of itself; `datetime` is the middle of its period, as later stages ask for one."""
+    days = [day for part in seen.parts for day in part.days]
+    return {
+        "datetime": f"{seen.period.middle(days).isoformat()}T00:00:00Z",
+        "start_datetime": f"{min(days).isoformat()}T00:00:00Z",
+        "end_datetime": f"{max(days).isoformat()}T00:00:00Z",
+        "collection": seen.first.attributes.get("collection"),
+        "composite": {"method": recipe.method, "period": recipe.period, "stack": recipe.stack},
+        "scenes": [store.scene for part in seen.parts for store in part.stores],
+    }
+
+
+def _compose(seen: Observations, method: Method, window: Window, edge: int) -> tuple[Array, Array]:
+    """A window of the composite (band, y, x) and its counts (y, x), block by block."""
+    (top, left), shape = (axis.start for axis in window), tuple(axis.stop - axis.start for axis in window)
+    image = seen.first.array("image")
+    made = np.zeros((len(seen.parts) * image.shape[0], *shape), image.dtype)
+    counts = np.empty(shape, np.uint16)
+    for y, x in windows(shape, edge):
+        block = slice(top + y.start, top + y.stop), slice(left + x.start, left + x.stop)
+        found = [_merge(part, method, block) for part in seen.parts]
+        # One part that was never seen leaves no vector to learn from.
+        counts[y, x] = np.min([count for _, count in found], axis=0)
+        made[:, y, x] = np.where(counts[y, x] > 0, np.concatenate([pixels for pixels, _ in found]), 0)
+    return made, counts
+
+
+def _merge(part: Part, method: Method, block: Window) -> tuple[Array, Array]:
+    """One block of one part: pixels (band, y, x) and number of valid observations (y, x)."""
+    valid = np.stack([store.read("valid", *block) > 0 for store in part.stores])
+    image = part.stores[0].array("image")
+    stack = np.empty((len(part.stores), image.shape[0], *valid.shape[1:]), image.dtype)
+    for number, store in enumerate(part.stores):
+        stack[number] = store.read("image", *block)
+    count = valid.sum(0, dtype=np.uint16)
+    if method == "median":
+        return median(stack, valid), count
+    return best(stack, valid, _rank(part, method, stack)), count
+
+
+def _rank(part: Part, method: Method, stack: Array) -> Array:
+    """What a method ranks observations by: numbers that broadcast to (date, y, x), the lowest is best."""
+    store = part.stores[0]
+    scale, offset = map(np.float32, store.scaling)
+    needed = [stack[:, store.names.index(band)] * scale + offset for band in NEEDS.get(method, ())]
+    if method == "greenest":
+        return brownness(*needed)
+    if method == "clearest":
+        return needed[0]
+    return np.array([abs((day - part.middle).days) for day in part.days], np.float32)[:, None, None]

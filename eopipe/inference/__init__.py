@@ -1,0 +1,1 @@
+"""Predict a map from tiles with a trained model."""

@@ -1,0 +1,29 @@
+"""A trained model as a function from images to probabilities or values."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from eopipe.models.model_folder import Trained
+from eopipe.models.tasks import answers
+
+Floats = npt.NDArray[np.float32]
+
+
+def predictor(trained: Trained, folder: Path, device: str, threads: int) -> Callable[[Floats], Floats]:
+    """Normalised images (N, band, H, W) to what `answers` gives for the model's task."""
+    import torch
+
+    torch.set_num_threads(threads)
+    use_cuda = device == "cuda" or (device == "auto" and torch.cuda.is_available())
+    place = torch.device("cuda" if use_cuda else "cpu")
+    module = trained.build(folder).to(place)
+
+    @torch.inference_mode()
+    def run(images: Floats) -> Floats:
+        found: Floats = answers(trained.task, module(torch.from_numpy(images).to(place)), trained.target).cpu().numpy()
+        return found
+
+    return run

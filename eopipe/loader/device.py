@@ -1,0 +1,63 @@
+"""From stored numbers to what a model sees, normalised, masked and turned, on a GPU: what `cutting.finish` does."""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from eopipe.chips.chips import Normaliser
+from eopipe.tiles.store import NO_LABEL
+
+Numbers = npt.NDArray[np.int64]
+
+
+class Finish:
+    """Scale and offset of each scene, mean and deviation of each band, kept on the device."""
+
+    def __init__(self, normaliser: Normaliser, scaling: list[tuple[float, float]], device: torch.device) -> None:
+        self._device = device
+        self._mean, self._std = (self._put(v)[:, None, None] for v in (normaliser.mean, normaliser.std))
+        self._scaling = self._put(scaling).reshape(-1, 2, 1, 1, 1)
+
+    def _put(self, values: object) -> Tensor:
+        return torch.from_numpy(np.array(values, np.float32)).to(self._device)
+
+    def __call__(
+        self, images: Tensor, valid: Tensor, labels: Tensor, scenes: Numbers, ways: Numbers
+    ) -> tuple[Tensor, Tensor]:
+        """Images (N, band, H, W) float32, 0 where invalid, and labels (N, H, W), 255 or NaN there; turned by `ways`.
+
+        The numbers are those of `Normaliser`, bit by bit: the same operations in the same order.
+        """
+        images, invalid = images.to(torch.float32), valid == 0
+        scale, offset = self._scaling[_index(scenes, images)].unbind(1)
+        images.mul_(scale).add_(offset).sub_(self._mean).div_(self._std)
+        images.masked_fill_(invalid[:, None], 0)
+        if labels.is_floating_point():
+            labels = labels.masked_fill_(invalid, math.nan)
+        else:
+            labels = labels.to(torch.int64).masked_fill_(invalid, NO_LABEL)
+        return turn_each(images, ways), turn_each(labels, ways)
+
+
+def turn(tensor: Tensor, way: int) -> Tensor:
+    """One of the eight symmetries of the square, on the last two axes."""
+    if way & 4:
+        tensor = tensor.transpose(-1, -2)
+    axes = [axis for axis, bit in ((-2, 2), (-1, 1)) if way & bit]
+    return tensor.flip(axes) if axes else tensor
+
+
+def turn_each(tensor: Tensor, ways: Numbers) -> Tensor:
+    """Every sample of a batch by its own symmetry; few large operations rather than one for each sample."""
+    if len(set(ways.tolist())) == 1:
+        return turn(tensor, int(ways[0]))
+    groups = [np.flatnonzero(ways == way) for way in range(8)]
+    parts = [turn(tensor[_index(group, tensor)], way) for way, group in enumerate(groups) if len(group)]
+    return torch.cat(parts)[_index(np.argsort(np.concatenate(groups)), tensor)]
+
+
+def _index(numbers: Numbers, like: Tensor) -> Tensor:
+    return torch.from_numpy(numbers).to(like.device)

@@ -1,0 +1,159 @@
+"""Batches in the slots of a ring, filled ahead of time in the order in which they are wanted."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from eopipe.chips.chips import measured
+from eopipe.errors import UsageError
+from eopipe.loader.cache_plan import Keeping, keeping
+from eopipe.loader.chip_reader import CLASSES, VALUES, Piece, Rows, Window, pixel_bytes, sources_of
+from eopipe.loader.order import Shuffle, way
+from eopipe.loader.shared_memory import Ring, Shape
+from eopipe.loader.worker_main import Brief
+from eopipe.loader.workers import Alone, Crew, Producers
+from eopipe.tiles.shard_reader import open_array
+
+if TYPE_CHECKING:
+    from eopipe.launch.job import Job, Settings
+
+Numbers = npt.NDArray[np.int64]
+MB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Samples of a split by number, and the epoch that augments them; without one they come as they are."""
+
+    split: str
+    numbers: Numbers
+    epoch: int | None = None
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A batch in the memory of its slot, which is its own until the slot is freed."""
+
+    slot: int
+    rows: Rows
+    wanted: Wanted
+
+
+@dataclass
+class Reader:
+    """Reads samples (n, 3) of scene, row and column by `workers` processes, or itself, into so many slots.
+
+    Chips come as they are stored, or `finished` as a model sees them.
+    """
+
+    job: "Job"
+    samples: Mapping[str, Numbers]
+    workers: int
+    slots: int
+    finished: bool
+    _crew: Crew | None = None
+    _reading: deque[tuple[int, Wanted]] = field(default_factory=deque)
+    _free: deque[int] = field(default_factory=deque)
+    _source: Iterator[Wanted] = field(default_factory=lambda: iter(()))
+
+    def __post_init__(self) -> None:
+        pairs, settings = self.job.pairs(), self.job.settings
+        self.sources = sources_of(pairs, self.job.bands)
+        self.dtype = np.result_type(*{open_array(Path(source.tiles) / "image").dtype for source in self.sources})
+        self.label = VALUES if measured(pairs[0][1]) else CLASSES
+        self.shuffle = Shuffle(settings.shuffle, settings.window, settings.block)
+        self._room = self.job.cache_mb * MB
+
+    def start(self, wanted: Iterable[Wanted]) -> None:
+        """Read these from now on; what was taken before is no longer valid."""
+        while self._reading:
+            self._wait()
+        self._free, self._source = deque(range(self.slots)), iter(wanted)
+
+    def take(self, patient: bool = True) -> Taken | None:
+        """The next batch, in a slot that the caller frees; None after the last, or where it needs patience.
+
+        Raises IntegrityError for a damaged store, and LostProducerError when a process that reads dies or hangs.
+        """
+        while self._free and (asked := next(self._source, None)) is not None:
+            self._give(self._free[0], asked)
+            self._reading.append((self._free.popleft(), asked))
+        if not self._reading or not (patient or (self._crew and self._crew.ready(self._reading[0][0]))):
+            return None
+        slot, asked = self._wait()
+        return Taken(slot, self.ring.slots[slot][: len(asked.numbers)], asked)
+
+    def free(self, taken: Taken) -> None:
+        """The slot may be filled again."""
+        self._free.append(taken.slot)
+
+    def close(self) -> None:
+        """End the processes that read."""
+        if self._crew:
+            self._crew.close()
+
+    def _give(self, slot: int, wanted: Wanted) -> None:
+        if len(wanted.numbers) > self.ring.shape.rows:
+            raise UsageError(f"a batch of {len(wanted.numbers)} chips is wanted of a feed for {self.ring.shape.rows}")
+        if self._crew is None:
+            self._crew = self._started()
+        self._crew.give(slot, self._pieces(wanted))
+
+    def _wait(self) -> tuple[int, Wanted]:
+        slot, wanted = self._reading.popleft()
+        if self._crew:
+            self._crew.wait(slot)
+        return slot, wanted
+
+    @cached_property
+    def _keeping(self) -> Keeping:
+        pixel = pixel_bytes(len(self.job.bands), self.dtype, self.label)
+        return keeping(self.samples, self.job.chip, pixel, self.shuffle, self._room, max(self.workers, 1))
+
+    @cached_property
+    def ring(self) -> Ring:
+        """The slots; their memory is taken as they are filled."""
+        chips = min(self.job.settings.batch, max(len(self.samples["train"]), len(self.samples["val"])))
+        seen = "<f4" if self.label == VALUES else "<i8"
+        types = ("<f4", seen) if self.finished else (self.dtype.str, self.label.str)
+        return Ring(Shape(self.slots, max(chips, 1), len(self.job.bands), self.job.chip, *types))
+
+    def _started(self) -> Crew:
+        see = self.job.normaliser if self.finished else None
+        types, room = (self.dtype.str, self.label.str), self._room // max(self.workers, 1)
+        brief = Brief(self.sources, self.ring.shape, *types, room, see)
+        if not self.workers:
+            return Alone(brief.cutter(), self.ring)
+        # Sooner than other workers, who wait for this one, call it hung.
+        patience = self.job.timeout_s / 2
+        return Producers(brief, self.ring, self.workers, self._keeping.live, patience)
+
+    def _pieces(self, wanted: Wanted) -> list[Piece]:
+        """The chips of a batch by the block that is kept for them, or one by one."""
+        where = self.samples[wanted.split][wanted.numbers].tolist()
+        ways = turns(wanted, self.job.settings).tolist()
+        blocks = self._keeping.windows.get(wanted.split)
+        if blocks is None:
+            return [Piece(scene, None, (n,), ((row, col),), (ways[n],)) for n, (scene, row, col) in enumerate(where)]
+        windows = [tuple(window) for window in blocks[wanted.numbers].tolist()]
+        places: dict[tuple[int, Window], list[int]] = {}
+        for place, (key, window) in enumerate(zip(where, windows, strict=True)):
+            places.setdefault((key[0], window), []).append(place)
+        return [
+            Piece(s, w, here, [tuple(where[n][1:]) for n in here], [ways[n] for n in here])
+            for (s, w), here in places.items()
+        ]
+
+
+def turns(wanted: Wanted, settings: "Settings") -> Numbers:
+    """By which of the eight symmetries each sample is turned."""
+    if wanted.epoch is None or "symmetries" not in settings.augment:
+        return np.zeros(len(wanted.numbers), np.int64)
+    ways = [way(settings.seed, wanted.epoch, int(number)) for number in wanted.numbers]
+    return np.array(ways, np.int64)

@@ -1,0 +1,164 @@
+"""Read all that a run left behind and check that it belongs together."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from eopipe.chips.chips import pair
+from eopipe.chips.make_split import scenes_of
+from eopipe.chips.splits import read_split
+from eopipe.errors import BadInputError
+from eopipe.models.model_folder import HISTORY, WEIGHTS, read_card
+from eopipe.publish import read_json
+from eopipe.reporting import page_facts as facts
+from eopipe.reporting.cards import Said
+from eopipe.reporting.distances import length, pixel_metres
+from eopipe.reporting.map_sheet import Sheet
+from eopipe.reporting.palette import class_colors
+from eopipe.reporting.panels import Block, block, places
+from eopipe.reporting.quality import Quality, read_quality
+from eopipe.reporting.rasters import Thin
+from eopipe.reporting.values import COLORS, Scale, headline, scale_of
+from eopipe.reporting.views import MapFile, Numbers, Pairs, View, cells_for, chosen, map_files, quicklook, roles, view
+from eopipe.reporting.words import TIMES, counted, percent, score
+from eopipe.telemetry.journal import METRICS, read
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The inputs of the report stage."""
+
+    metrics: Path
+    model: Path
+    chips: Path
+    classes: tuple[Path, ...]
+    probabilities: tuple[Path, ...]
+    tiles: tuple[Path, ...]
+    labels: tuple[Path, ...]
+    scenes: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Story:
+    """All that the page and the map tell, read and drawn; `step` is the pixels a cell of a picture stands for."""
+
+    title: str
+    attribution: str
+    classes: tuple[str, ...]
+    colors: tuple[str, ...]
+    metrics: dict[str, Any]
+    model: dict[str, Any]
+    history: dict[str, Any]
+    split: dict[str, Any]
+    items: list[facts.Item]
+    pairs: Pairs
+    quality: Quality
+    views: list[View]
+    blocks: list[Block]
+    places: Block
+    left_out: int
+    step: int
+    digests: list[facts.Row]
+    said: Said
+    scale: Scale | None = None
+
+    @property
+    def legend(self) -> tuple[str, ...]:
+        """What each colour stands for: a class, or an interval of values."""
+        return self.scale.names if self.scale else self.classes
+
+
+def read_story(sources: Sources, title: str, attribution: str, colors: tuple[str, ...], said: Said) -> Story:
+    """Read everything; raises BadInputError where parts do not belong together."""
+    metrics, split = read_json(sources.metrics), read_split(sources.chips)
+    model = read_card(sources.model)
+    classes = _one_legend({"split": split, "scores": metrics, "model": model})
+    pairs, items = pair(sources.tiles, sources.labels), facts.read_items(sources.scenes)
+    scenes_of(split, pairs)
+    scale = scale_of(metrics)
+    bands = (f"standard deviation of {classes[0]}", "scenes") if scale else classes
+    files = map_files(sources.classes, sources.probabilities, pairs, bands)
+    files.sort(key=lambda file: (facts.dates(items).get(file.scene, ""), file.scene))
+    shown, cells = chosen(files, split), cells_for(files, pairs)
+    palette, legend = (COLORS, scale.names) if scale else (class_colors(classes, colors), classes)
+    role = roles(split, cells)
+    views = [view(file, pairs, role, cells, scale) for file in shown]
+    return Story(
+        title=title,
+        attribution=attribution,
+        classes=classes,
+        colors=palette,
+        metrics=metrics,
+        model=model,
+        history=read_json(sources.model / HISTORY) | {"steps": read(sources.model / METRICS)},
+        split=split,
+        items=items,
+        pairs=pairs,
+        quality=read_quality(pairs, facts.dates(items)),
+        views=views,
+        blocks=[block(one, heading(one.scene, items), legend, palette) for one in views],
+        places=_places(views, pairs, role, cells),
+        left_out=len(files) - len(shown),
+        step=cells.step,
+        digests=_digests(sources, files, pairs),
+        said=said,
+        scale=scale,
+    )
+
+
+def _one_legend(sources: dict[str, dict[str, Any]]) -> tuple[str, ...]:
+    nameless = [where for where, value in sources.items() if "classes" not in value]
+    if nameless:
+        raise BadInputError(f"the file of the {' and of the '.join(nameless)} names no classes; is it the right one?")
+    found = {where: value["classes"] for where, value in sources.items()}
+    if len({tuple(names) for names in found.values()}) > 1:
+        told = "; ".join(f"{where}: {', '.join(names)}" for where, names in found.items())
+        raise BadInputError(f"split, scores and model know different classes ({told}); make them from one split")
+    return tuple(found["split"])
+
+
+def _places(views: list[View], pairs: Pairs, role: Numbers, cells: Thin) -> Block:
+    whole = [one.colour for one in views if not one.scene]
+    return places(whole[0] if whole else quicklook([tiles for tiles, _ in pairs], cells), role)
+
+
+def heading(scene: str, items: list[facts.Item]) -> str:
+    """Say what stands above a map: its date and scene; nothing above a mosaic."""
+    return f"{facts.dates(items).get(scene, '')} {scene}".strip()
+
+
+def _digests(sources: Sources, files: list[MapFile], pairs: Pairs) -> list[facts.Row]:
+    single = {"weights of the model": sources.model / WEIGHTS, "model": sources.model}
+    single |= {"split": sources.chips, "scores": sources.metrics}
+    return facts.digest_rows(single, files, pairs)
+
+
+def sheet_of(story: Story) -> Sheet:
+    """Lay out the map of a story."""
+    return Sheet(
+        title=story.title,
+        subtitle=headline(story.metrics) if story.scale else _scores(story.metrics),
+        credit=story.attribution,
+        classes=story.legend,
+        colors=story.colors,
+        grid=story.pairs[0][0].grid,
+        step=story.step,
+        panels=[(heading(one.scene, story.items), one.classes[one.window]) for one in story.views],
+    )
+
+
+def _scores(metrics: dict[str, Any]) -> str:
+    model, baseline, majority = (metrics[name] for name in ("model", "pixel_baseline", "majority"))
+    right = f"{percent(model['accuracy'])} of the test {counted(metrics)}s right, mIoU {score(model['miou'])}"
+    others = f"per-pixel baseline {percent(baseline['accuracy'])}, majority class {percent(majority['accuracy'])}"
+    return f"{right} ({others})"
+
+
+def ground_words(story: Story) -> str:
+    """Size of the grid and of a pixel, and the CRS."""
+    grid = story.pairs[0][0].grid
+    wide, high = pixel_metres(grid)
+    rows, cols = grid.shape
+    size = f"{length(cols * wide)}{TIMES}{length(rows * high)}"
+    drawn = f"; a cell of the pictures is {story.step}{TIMES}{story.step} pixels" if story.step > 1 else ""
+    return f"{cols}{TIMES}{rows} pixels of {length(wide)}: {size}, {grid.crs}{drawn}"

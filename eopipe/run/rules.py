@@ -1,0 +1,156 @@
+"""What the Snakemake rules need to call the command line: words for settings, folders, records, volumes."""
+
+import json
+import os
+import shlex
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from eopipe.composites.periods import day_of, part_of, period_of
+from eopipe.contract import Input, Knob, Mark, Option, is_path, stage, to_args
+from eopipe.publish import MANIFEST, read_json
+
+Config = dict[str, Any]
+PINNED = "constraints.txt"
+
+
+def _words(config: Config, name: str, kind: type[Mark], without: Iterable[str] = ()) -> list[str]:
+    """Words of a command line for the ports of one kind that the config sets."""
+    ports = [port for port in stage(name).of(kind) if port.name in config[name] and port.name not in without]
+    return [word for port in ports for word in to_args(port, config[name][port.name])]
+
+
+def _idle(config: Config, name: str) -> dict[str, Any]:
+    """Options that decide nothing beside these settings: a change of them must rerun nothing."""
+    from eopipe.launch.job import idle
+
+    if name != "train":
+        return {}
+    return {word: config[name][word] for word in idle(config[name]["deterministic"])}
+
+
+def prefix(setup: str) -> str:
+    """The set-up of a site before each shell line; `module` and its like stumble over a strict shell."""
+    # Snakemake formats it.
+    kept = setup.replace("{", "{{").replace("}", "}}")
+    return f"{kept}\nset -euo pipefail; "
+
+
+def options(config: Config, name: str) -> str:
+    """What changes a result: it goes into a rule's `params`, so a change reruns the job."""
+    return shlex.join(_words(config, name, Input) + _words(config, name, Option, _idle(config, name)))
+
+
+def revision(name: str) -> int:
+    """Which results a stage makes: it goes into a rule's `params` only, so that other results rerun the job."""
+    return stage(name).revision
+
+
+def knobs(config: Config, name: str, *more: str, **settled: Any) -> str:
+    """What changes only speed or place: it goes into `resources`, so a change reruns nothing; rules may settle some."""
+    words = _words({name: config[name] | settled}, name, Knob) + _words({name: _idle(config, name)}, name, Option)
+    return shlex.join([*more, *words])
+
+
+def catalog(config: Config) -> str:
+    """The option that tells fetch where relative paths of the items lead."""
+    given = config["search"]["catalog"]
+    return shlex.join(["--catalog", str(given)]) if given else ""
+
+
+def named_files(config: Config, name: str) -> dict[str, str]:
+    """The user's own input files of a stage; a catalog stands for its folder."""
+    given = {port.name: config[name][port.name] for port in stage(name).settings if is_path(port)}
+    return {k: str(Path(v, "catalog.json") if Path(v).is_dir() else v) for k, v in given.items() if v}
+
+
+def settle(config: Config) -> str:
+    """Set files whose time has not come yet to now, in their order, and say so; else jobs on them never count as done.
+
+    They come from a clock that goes wrong, here or where they were written, or that was set back.
+    """
+    now = time.time_ns()
+    named = [Path(path) for name in ("search", "label", "split") for path in named_files(config, name).values()]
+    files = {path for path in (*named, *Path(config["results"]).rglob("*")) if path.is_file()}
+    late = sorted((path.stat().st_mtime_ns, path) for path in files if path.stat().st_mtime_ns > now)
+    for turn, (_, path) in enumerate(late):
+        with suppress(PermissionError):
+            os.utime(path, ns=(now - len(late) + turn,) * 2)
+    return f"{len(late)} files had times that have not come yet, as {late[0][1]}; they are set to now\n" if late else ""
+
+
+def periods(config: Config, items: Path) -> dict[str, list[str]]:
+    """The scenes of each composite, by the dates of the frozen items."""
+    told = config["composite"]
+    found: dict[str, list[str]] = {}
+    for path in sorted(items.glob("*.geojson")):
+        day = day_of(read_json(path)["properties"], f"scene {path.stem}")
+        if not told["parts"] or part_of(day, told["stack"]) in told["parts"]:
+            found.setdefault(period_of(day, told["period"], told["stack"]).name, []).append(path.stem)
+    return dict(sorted(found.items()))
+
+
+def splits_images(config: Config) -> bool:
+    """Whether whole images train or test, so that no mosaic of them can be tested."""
+    split = config["split"]
+    return bool(split["method"] == "temporal" or (split["method"] == "group" and split["by"] == "scene"))
+
+
+def folders(manifests: Iterable[str] | str) -> list[str]:
+    """The folders that manifests stand for; Snakemake gives one word while it waits for the search."""
+    return [manifests] if isinstance(manifests, str) else [str(Path(manifest).parent) for manifest in manifests]
+
+
+def volume(files: Iterable[str] | str) -> int:
+    """MB of files; a manifest stands for its folder; 0 while the search has not ended."""
+    return 0 if isinstance(files, str) else sum(map(_bytes, map(Path, files))) // 10**6
+
+
+def _bytes(path: Path) -> int:
+    if path.name != MANIFEST:
+        return path.stat().st_size
+    rows: list[dict[str, int]] = json.loads(path.read_text())["files"]
+    return sum(row["size"] for row in rows)
+
+
+def records(outputs: Iterable[str]) -> list[str]:
+    """The run records of the jobs that made these files, or the folders that manifests stand for."""
+    paths = [path.parent if path.name == MANIFEST else path for path in map(Path, outputs)]
+    found = [path.with_name(f"{path.name}.run.json") for path in paths]
+    return sorted({str(path) for path in found if path.is_file()})
+
+
+def told_to_jobs(workflow: Path) -> Path:
+    """Tell jobs where the workflow lies, in their environment.
+
+    Snakemake writes down all that it hands to jobs, and a path that leads out of a project tells whose home it is in.
+    """
+    os.environ["EOPIPE_WORKFLOW"] = str(workflow)
+    return workflow
+
+
+def about_run(configs: Iterable[Path], workflow: Path) -> str:
+    """Options that tell the crate what ran the jobs: the engine's version, the config, the pinned packages."""
+    from importlib.metadata import version
+
+    words = ["--engine-version", version("snakemake")]
+    # Snakemake makes paths absolute, and remembers the command.
+    words += [word for path in [*configs][:1] for word in ("--config", os.path.relpath(path))]
+    lock = next(iter(pinned(workflow)), None)
+    where = "" if lock in (None, Path(PINNED)) else '"$EOPIPE_WORKFLOW"/'
+    return shlex.join(words) + (f" --lock {where}{PINNED}" if lock else "")
+
+
+def pinned(workflow: Path) -> list[Path]:
+    """The files of pinned packages: of the project, and of the checkout that it runs from."""
+    return [path for path in (Path(PINNED), workflow / PINNED) if path.is_file()]
+
+
+def digest_of(workflow: Path) -> str:
+    """What the crate holds of the workflow, as one digest: it goes into `params`, so that a change makes it anew."""
+    paths = [workflow / "Snakefile", *sorted((workflow / "workflow").rglob("*"))]
+    return sha256(b"".join(path.read_bytes() for path in paths if path.is_file())).hexdigest()

@@ -1,0 +1,103 @@
+"""The grid of a run: the one that fits the area and the scenes."""
+
+import math
+from typing import TYPE_CHECKING
+
+from eopipe.errors import BadInputError, UsageError
+from eopipe.scenes.item import Item, place
+from eopipe.stac.antimeridian import Geometry, joined
+from eopipe.tiles.grid import Bounds, make_grid, utm
+
+if TYPE_CHECKING:
+    from odc.geo.geobox import GeoBox
+    from pyproj import Transformer
+    from shapely.geometry.base import BaseGeometry
+
+NO_PLACE = BadInputError("a scene tells neither its pixels nor its geometry; give search.area or search.bbox")
+
+
+def choose_grid(
+    items: list[Item], assets: tuple[str, ...], geometry: Geometry | None, crs: str, resolution: float | None
+) -> "GeoBox":
+    """The run's grid: the scenes' own pixels where they agree, else UTM; over the area or all scenes."""
+    # The finest raster decides: its pixels are read without warping.
+    places = [place(item, asset) for item in items for asset in assets]
+    told = [(code, transform, shape) for code, transform, shape in places if code and transform]
+    codes = sorted({code for code, _, _ in told if code})
+    chosen = crs if crs != "auto" else _choose_crs(codes, items, geometry)
+    native = min((t for c, t, _ in told if c == chosen and t), key=lambda t: abs(t[0]), default=None)
+    step = resolution or (abs(native[0]) if native else None)
+    if step is None:
+        raise UsageError(f"search.resolution is needed: the scenes do not tell their pixels in {chosen}")
+    origin = (native[2], native[5]) if native else (0.0, 0.0)
+    bounds = _bounds(items, assets, geometry, chosen)
+    grid = make_grid(bounds, chosen, step, origin)
+    if 0 in grid.shape:
+        raise BadInputError(f"the area is smaller than one pixel of {step:g} units of {chosen}")
+    return grid
+
+
+def _choose_crs(codes: list[str], items: list[Item], geometry: Geometry | None) -> str:
+    """The one CRS of all scenes, or the UTM zone of the area's centre."""
+    from pyproj import CRS
+
+    # Pixels of degrees end at 180, so they cannot be the grid of an area across it.
+    known = geometry or next((item["geometry"] for item in items if item["geometry"]), None)
+    if len(codes) == 1 and not (geometry and _crosses(joined(geometry)) and CRS(codes[0]).is_geographic):
+        return codes[0]
+    if known is None:
+        raise NO_PLACE
+    centre = joined(known).centroid
+    return utm((centre.x + 180) % 360 - 180, centre.y)
+
+
+def _bounds(items: list[Item], assets: tuple[str, ...], geometry: Geometry | None, crs: str) -> Bounds:
+    if geometry:
+        return _project(geometry, crs)
+    boxes = [_item_bounds(item, assets[0], crs) for item in items]
+    west, south, east, north = zip(*boxes, strict=True)
+    return min(west), min(south), max(east), max(north)
+
+
+def _item_bounds(item: Item, asset: str, crs: str) -> Bounds:
+    """Bounds of a scene in the CRS: exact where the item tells its pixels in it."""
+    code, transform, shape = place(item, asset)
+    if code != crs or not transform or not shape:
+        return _project(item["geometry"], crs)
+    (height, width), (a, b, x0, d, e, y0) = shape, transform[:6]
+    x1, y1 = x0 + a * width + b * height, y0 + d * width + e * height
+    return min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1)
+
+
+def _project(geometry: Geometry | None, crs: str) -> Bounds:
+    import numpy as np
+    from pyproj import Transformer
+    from pyproj.exceptions import CRSError
+    from shapely import segmentize, transform
+
+    if geometry is None:
+        raise NO_PLACE
+    try:
+        change = Transformer.from_crs("EPSG:4326", crs, always_xy=True)
+    except CRSError as error:
+        raise UsageError(f"there is no CRS {crs}") from error
+    # A straight edge in degrees bends in the CRS.
+    whole = joined(geometry)
+    fine = segmentize(whole, 0.1)
+    west, south, east, north = transform(fine, lambda p: np.column_stack(change.transform(p[:, 0], p[:, 1]))).bounds
+    if not all(map(math.isfinite, (west, south, east, north))):
+        raise UsageError(f"the area lies outside what {crs} can show; choose another search.crs")
+    if _crosses(whole) and _is_cut(change, whole.centroid.y):
+        raise UsageError(f"the area crosses 180 degrees, where {crs} is cut; choose another search.crs")
+    return west, south, east, north
+
+
+def _crosses(place: "BaseGeometry") -> bool:
+    """Whether a place in one piece goes on beyond 180 degrees."""
+    return bool(place.bounds[0] < -180 or place.bounds[2] > 180)
+
+
+def _is_cut(change: "Transformer", latitude: float) -> bool:
+    """Whether the two sides of 180 degrees lie far apart on the map, in metres or degrees."""
+    (before, _), (after, _) = (change.transform(x, latitude) for x in (179.999, 180.001))
+    return bool(abs(after - before) > 300)

@@ -1,0 +1,123 @@
+"""pystac-client's reader, made patient, bounded, and faithful to one host."""
+
+import json
+import time
+from collections import Counter
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+import requests
+from pystac_client.stac_api_io import StacApiIO
+
+from eopipe.errors import BadInputError, RefusedError
+from eopipe.fetch.http import Login
+from eopipe.fetch.retry import Again, Patience, Terms, paced, retry_after
+from eopipe.stac.home import insist_home, secured
+
+RETRY_CODES = (408, 425, 429, 500, 502, 503, 504)
+# One answer, unpacked; a compressed bomb ends here.
+MOST = 1 << 28
+BLOCK = 1 << 16
+# What urllib3 says, and what it means.
+REASONS = {
+    "Failed to resolve": "no host of this name",
+    "timed out": "no answer in time",
+    "refused": "connection refused",
+    "reset": "connection reset",
+    "IncompleteRead": "the answer broke off",
+    "Remote end closed": "connection closed",
+}
+
+
+class Faithful(requests.Session):
+    """A session that follows no redirect to another host; the user's login goes only to the own one."""
+
+    def __init__(self, home: str) -> None:
+        super().__init__()
+        self.home, self.auth = home, Login()
+
+    def get_redirect_target(self, resp: requests.Response) -> str | None:
+        """Where an answer leads. Raises RefusedError when that is another host."""
+        target = super().get_redirect_target(resp)
+        if target:
+            insist_home(self.home, urljoin(resp.url, target))
+        return target
+
+
+class Reader(StacApiIO):
+    """Reads JSON for pystac-client, only from the host of `home`, again and again for `deadline` seconds.
+
+    Raises RefusedError for an address elsewhere, so that a login goes nowhere else; UpstreamError when the
+    server does not answer; BadInputError when it refuses.
+    """
+
+    def __init__(self, home: str, deadline: float) -> None:
+        super().__init__()
+        self.home, self.session = home, Faithful(home)
+        self.pages: Counter[str] = Counter()
+        self.terms, self.ends = Terms(deadline=deadline), time.monotonic() + deadline
+
+    def request(
+        self,
+        href: str,
+        method: str | None = None,
+        headers: dict[str, str] | None = None,
+        parameters: dict[str, Any] | None = None,
+    ) -> str:
+        """The text of an answer."""
+        href = secured(self.home, href)
+        insist_home(self.home, href)
+        path = urlsplit(href).path
+        self.pages[path] += 1
+        where = f"page {self.pages[path]} of {path}"
+        patience = Patience(where, urlsplit(href).hostname or "", self.terms, self.ends)
+        verb = (method or "GET").upper()
+        told = {"json" if verb == "POST" else "params": parameters, "headers": headers}
+        while True:
+            try:
+                return _attempt(self.session, patience, verb, href, **told)
+            except Again as again:
+                patience.pause(again, moved=False)
+
+
+def _attempt(session: requests.Session, patience: Patience, verb: str, href: str, **told: Any) -> str:
+    """The text of an answer. Raises Again where the next try may be better."""
+    tries = f"{patience.failed + 1} tries"
+    try:
+        with session.request(verb, href, stream=True, timeout=patience.timeout(), **told) as response:
+            code = response.status_code
+            if code in RETRY_CODES:
+                raise Again(f"status {code}, {tries}", retry_after(response.headers.get("Retry-After", "")))
+            body = _body(response, patience)
+    except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema, requests.TooManyRedirects) as error:
+        raise BadInputError(f"{patience.host} cannot be asked: {type(error).__name__}") from error
+    except requests.RequestException as error:
+        raise Again(f"{_reason(error)}, {tries}") from error
+    if code >= 400:
+        raise BadInputError(f"{patience.host} refused the search with status {code}: {body[:200]}")
+    return _whole(body, tries)
+
+
+def _whole(body: str, tries: str) -> str:
+    """An answer as it is. Raises Again for JSON that ends in the middle: without a length nothing else tells."""
+    if body.lstrip()[:1] in ("{", "["):
+        try:
+            json.loads(body)
+        except ValueError as error:
+            raise Again(f"the answer is cut in the middle of JSON, {tries}") from error
+    return body
+
+
+def _body(response: requests.Response, patience: Patience) -> str:
+    """The text of an answer of bearable size."""
+    body = bytearray()
+    for block in paced(response.iter_content(BLOCK), patience):
+        body += block
+        if len(body) > MOST:
+            raise RefusedError(f"{patience.host} answers the search with more than {MOST >> 20} MiB in one piece")
+    return body.decode("utf-8", "replace")
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong in a few words, without the address."""
+    return next((told for word, told in REASONS.items() if word in str(error)), type(error).__name__)

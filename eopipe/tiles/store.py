@@ -1,0 +1,195 @@
+"""Tiles on disk: one sharded Zarr v3 store a scene, which opens in xarray with its place.
+
+A tile store holds `image` (band, y, x), as stored in the scene with its scale and offset, and `valid`
+(y, x); a label store holds `label` and `valid`. The fill value never means data: `valid` tells.
+"""
+
+import math
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from eopipe.errors import BadInputError, RefusedError
+from eopipe.publish import publish
+from eopipe.tiles.layout import LEVELS, Layout
+
+if TYPE_CHECKING:
+    import zarr
+    from odc.geo.geobox import GeoBox
+
+NO_LABEL = 255
+MOST_PIXELS = 2**40
+# What GeoZarr calls the attributes that tell the place; readers look for the identifiers.
+CONVENTIONS = [
+    {
+        "name": name,
+        "uuid": uuid,
+        "schema_url": f"https://raw.githubusercontent.com/zarr-conventions/{repository}/refs/tags/v1/schema.json",
+    }
+    for name, repository, uuid in (
+        ("proj", "geo-proj", "f17cb550-5864-4468-aeb7-f3180cfb622f"),
+        ("spatial", "spatial", "689b58e2-cf7b-45e0-9fff-9cfc0883d6b4"),
+    )
+]
+IDENTITY = {"scene", "names", "proj:code", "spatial:shape", "spatial:transform"}
+
+
+class Tiles:
+    """A published store, opened for reading."""
+
+    def __init__(self, path: Path) -> None:
+        import zarr
+
+        self.path = Path(path)
+        try:
+            self.group = zarr.open_group(self.path, mode="r")
+        except (FileNotFoundError, AttributeError, KeyError, TypeError, ValueError) as error:
+            raise BadInputError(f"{path} is not a Zarr store that can be read: {error}") from error
+        if not self.group.attrs.keys() >= IDENTITY:
+            raise BadInputError(f"{path} is a Zarr store, but not one of eopipe: it does not tell its scene and place")
+        if math.prod(self.shape) > MOST_PIXELS:
+            raise RefusedError(f"{path} declares {self.shape[0]} x {self.shape[1]} pixels, more than any grid has")
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """What the store says of itself: scene, datetime, band or class names."""
+        return dict(self.group.attrs)
+
+    @property
+    def scene(self) -> str:
+        """The scene that the store comes from; empty for labels that hold for every scene."""
+        return str(self.attributes["scene"])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Band names of an image, class names of a label, in order."""
+        return tuple(self.attributes["names"])
+
+    @property
+    def grid(self) -> "GeoBox":
+        """Where the store lies."""
+        from affine import Affine
+        from odc.geo.geobox import GeoBox
+
+        attributes = self.attributes
+        return GeoBox(
+            tuple(attributes["spatial:shape"]),
+            Affine(*attributes["spatial:transform"]),
+            attributes["proj:code"],
+        )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width in pixels."""
+        height, width = self.attributes["spatial:shape"]
+        return height, width
+
+    @cached_property
+    def scaling(self) -> tuple[float, float]:
+        """Scale and offset that turn stored numbers into physical ones."""
+        attributes = self.array("image").attrs
+        return float(str(attributes["scale_factor"])), float(str(attributes["add_offset"]))
+
+    def array(self, name: str) -> "zarr.Array[Any]":
+        """One array of the store."""
+        try:
+            array: zarr.Array[Any] = self.group[name]  # type: ignore[assignment]
+        except KeyError as error:
+            have = ", ".join(sorted(self.group.array_keys()))
+            raise BadInputError(f"{self.path} has no {name}; it has {have}") from error
+        except (TypeError, ValueError) as error:
+            raise BadInputError(f"{name} of {self.path} cannot be read: {error}") from error
+        if tuple(array.shape[-2:]) != self.shape:
+            raise BadInputError(f"{name} of {self.path} has shape {array.shape}, which is not that of its grid")
+        return array
+
+    def read(self, name: str, y: slice = slice(None), x: slice = slice(None)) -> npt.NDArray[Any]:
+        """Read a window of an array; the window is in the last two axes."""
+        return np.asarray(self.array(name)[..., y, x])
+
+    def physical(
+        self, bands: tuple[str, ...], y: slice = slice(None), x: slice = slice(None)
+    ) -> npt.NDArray[np.float32]:
+        """Bands by name as float32 (band, y, x), scale and offset applied."""
+        missing = [band for band in bands if band not in self.names]
+        if missing:
+            raise BadInputError(f"{self.path} has no band {', '.join(missing)}; it has {', '.join(self.names)}")
+        stored = self.read("image", y, x)[[self.names.index(band) for band in bands]]
+        scale, offset = self.scaling
+        return stored.astype(np.float32) * np.float32(scale) + np.float32(offset)
+
+
+@contextmanager
+def new_store(
+    target: Path, grid: "GeoBox", names: tuple[str, ...], scene: str, attributes: dict[str, Any]
+) -> Iterator["zarr.Group"]:
+    """Publish a store: its place and names are written, the block adds the arrays."""
+    import zarr
+
+    with publish(target, folder=True) as draft, zarr.config.set({"array.write_empty_chunks": True}):
+        group = zarr.create_group(draft, attributes=_identity(grid, names, scene) | attributes)
+        _write_place(group, grid)
+        yield group
+        with warnings.catch_warnings():
+            # Not in the Zarr v3 text yet; xarray then opens a store with one read and lists no folder.
+            warnings.filterwarnings("ignore", message="Consolidated metadata")
+            zarr.consolidate_metadata(draft)
+
+
+def _identity(grid: "GeoBox", names: tuple[str, ...], scene: str) -> dict[str, Any]:
+    return {
+        "Conventions": "CF-1.10",
+        "zarr_conventions": CONVENTIONS,
+        "scene": scene,
+        "names": list(names),
+        "proj:code": str(grid.crs),
+        "spatial:dimensions": ["y", "x"],
+        "spatial:shape": list(grid.shape),
+        "spatial:transform": list(grid.affine)[:6],
+        "spatial:bbox": list(grid.boundingbox.bbox),
+    }
+
+
+def _write_place(group: "zarr.Group", grid: "GeoBox") -> None:
+    """CF coordinates of pixel centres and the grid mapping that rioxarray and GDAL read."""
+    crs: Any = grid.crs
+    about = {told["axis"]: told for told in crs.proj.cs_to_cf()}
+    for name, axis in (("y", 0), ("x", 1)):
+        values = grid.coordinates[grid.dimensions[axis]].values
+        array = group.create_array(
+            name, shape=values.shape, chunks=values.shape, dtype="float64", dimension_names=(name,), compressors=None
+        )
+        array[:] = values
+        array.attrs.update(about.get(name.upper(), {"axis": name.upper()}))
+    step = list(grid.affine)[:6]
+    transform = " ".join(map(repr, (step[2], step[0], step[1], step[5], step[3], step[4])))
+    place = group.create_array("spatial_ref", shape=(), dtype="int32", dimension_names=())
+    wkt = crs.to_wkt()
+    place.attrs.update(crs.proj.to_cf() | {"crs_wkt": wkt, "spatial_ref": wkt, "GeoTransform": transform})
+
+
+def add_array(
+    group: "zarr.Group", name: str, shape: tuple[int, ...], dtype: Any, layout: Layout, **attributes: Any
+) -> "zarr.Array[Any]":
+    """Add a sharded array over (y, x) or (band, y, x); all bands lie in one chunk, as training reads them."""
+    from zarr.codecs import BloscCodec, Crc32cCodec
+
+    bands, raster = shape[:-2], (shape[-2], shape[-1])
+    array = group.create_array(
+        name,
+        shape=shape,
+        dtype=dtype,
+        chunks=(*bands, layout.chunk, layout.chunk),
+        shards=(*bands, *layout.shards(raster)),
+        compressors=[BloscCodec(cname=layout.codec, clevel=LEVELS[layout.codec], shuffle="bitshuffle"), Crc32cCodec()],
+        fill_value=0,
+        dimension_names=("band", "y", "x") if bands else ("y", "x"),
+    )
+    array.attrs.update({"grid_mapping": "spatial_ref"} | attributes)
+    return array

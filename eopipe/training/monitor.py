@@ -1,0 +1,187 @@
+"""What the first worker tells about a training while it runs, and what it measures for that."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eopipe.launch.job import Job
+from eopipe.launch.world import World
+from eopipe.telemetry.journal import Journal, rounded
+from eopipe.telemetry.profiler import Profiler
+from eopipe.telemetry.progress import Every, LiveLine, LogLine, Meter, line, memory
+from eopipe.telemetry.timing import Clock, phase, table
+from eopipe.telemetry.trackers import Trackers
+from eopipe.tiles.store import NO_LABEL
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from eopipe.loader.loader import Batch
+    from eopipe.training.step import Engine, Told
+
+log = logging.getLogger("eopipe")
+
+
+@dataclass
+class Watch:
+    """The eyes on a training: open from `begin` on, and only those of the first worker."""
+
+    job: Job
+    world: World
+    instruments: "Instruments | None" = field(default=None, init=False)
+
+    @contextmanager
+    def open(self, step: int, steps: int, batch: int, engine: "Engine") -> Iterator[None]:
+        """Watch a training from a step of `steps` on, each of `batch` samples over all workers, however it ends."""
+        if not self.world.first:
+            yield
+            return
+        self.instruments = Instruments(self.job, self.world.device.type, step, steps, batch, engine)
+        done = False
+        try:
+            yield
+            done = True
+        finally:
+            self.instruments.end(done)
+            self.instruments = None
+
+    def step(self, step: int, told: "Told", rate: float) -> None:
+        """A step was taken: the count of all so far, what it measured, its learning rate."""
+        if self.instruments:
+            with phase("watching"):
+                self.instruments.step(step, told, rate)
+
+    def judged(self, batch: "Batch", found_NHW: "Tensor") -> None:
+        """A batch of validation chips was judged; the first of an epoch becomes a picture."""
+        if self.instruments:
+            with phase("watching"):
+                self.instruments.judged(batch, found_NHW)
+
+    def epoch(self, step: int, row: dict[str, Any]) -> None:
+        """An epoch has ended: its row in the history."""
+        if self.instruments:
+            with phase("watching"):
+                self.instruments.epoch(step, row)
+
+    def checkpoint(self, step: int) -> None:
+        """A checkpoint is about to be written."""
+        if self.instruments:
+            with phase("watching"):
+                self.instruments.checkpoint(step)
+
+
+class Instruments:
+    """Journal, clock, progress, profiler and trackers of a training that stands at a step."""
+
+    def __init__(self, job: Job, device: str, step: int, steps: int, batch: int, engine: "Engine") -> None:
+        self.job, self.device, self.steps, self.batch, self.engine = job, device, steps, batch, engine
+        self.journal = Journal(Path(job.state), step)
+        if step:
+            self.journal.add("resume", step)
+        folder = Path(job.views)
+        self.trackers = Trackers(tuple(job.track), folder, Path(job.state).name, step)
+        self.profiler = Profiler(folder, device) if job.profile else None
+        self.line: LogLine | LiveLine = line(job.tell_every_s)
+        # Sooner than the line, so that each line in a log comes with a flush.
+        self.meter, self.flushing = Meter(step), Every(0.9 * job.tell_every_s)
+        self.now, self.lapped, self.pictured = step, step, False
+        self.clock = Clock(device)
+        self.clock.start()
+
+    def step(self, step: int, told: "Told", rate: float) -> None:
+        """Note a step; tell how it goes when it is time."""
+        self.now, self.pictured = step, False
+        values = {"loss": told.loss, "learning_rate": rate, "gradient_norm": told.steepness}
+        self.journal.add("step", step, **values)
+        if self.profiler:
+            self.profiler.step()
+        if self.trackers:
+            self.trackers.each(lambda tracker: tracker.scalars(step, values))
+        if self.line.every.due():
+            self._tell(told.loss)
+
+    def _tell(self, loss: float) -> None:
+        waited = self.clock.total.get("data", 0.0) + self.clock.seconds.get("data", 0.0)
+        pace = self.meter.pace(self.now, self.steps, loss, self.batch, waited, memory(self.device))
+        self.line.tell(pace)
+        if self.trackers and self.flushing.due():
+            seen = {"samples_per_second": pace.samples_s, "data_wait_ratio": pace.data_wait}
+            self._scalars(seen | {"memory_bytes": float(pace.memory)})
+
+    def _scalars(self, values: dict[str, float]) -> None:
+        self.trackers.each(lambda tracker: tracker.scalars(self.now, values))
+        self.trackers.each(lambda tracker: tracker.flush())
+
+    def judged(self, batch: "Batch", found_NHW: "Tensor") -> None:
+        """Draw the first validation chips, which are the same in every epoch."""
+        if not self.trackers or self.pictured:
+            return
+        from eopipe.telemetry.previews import png
+
+        self.pictured = True
+        images, truth, found = (v.cpu().numpy() for v in (batch.images_NCHW.float(), batch.labels_NHW, found_NHW))
+        draw = cache(partial(png, images, truth, found, self.job.bands, NO_LABEL))
+        self.trackers.each(lambda tracker: tracker.picture(self.now, "predictions", draw))
+
+    def epoch(self, step: int, row: dict[str, Any]) -> None:
+        """Note the scores of an epoch and where its time went."""
+        self.journal.add("epoch", step, **row)
+        scores = {f"val_{k}": float(v) for k, v in (row["val"] or {}).items() if v is not None}
+        if self.trackers:
+            self._scalars(scores)
+        self._lap()
+        told = "".join(f" {name}={value:.1%}" for name, value in shares(self.clock.lap()).items())
+        log.info("event=time epoch=%d%s", row["epoch"], told)
+
+    def _lap(self) -> None:
+        """Tell communication from the backward pass, which DDP overlaps: only what sticks out is a wait."""
+        self.clock.move("backward", "communication", exposed(self.engine.shared) * (self.now - self.lapped))
+        self.lapped = self.now
+
+    def checkpoint(self, step: int) -> None:
+        """Have the lines of all steps on the disk before the checkpoint that says they were taken."""
+        self.journal.add("checkpoint", step)
+        self.journal.sync()
+
+    def end(self, done: bool) -> None:
+        """Close everything; say where the time went if the training is done.
+
+        One that is not may be resumed, and a device that failed is asked for nothing more.
+        """
+        self.clock.stop()
+        self.line.close()
+        self.journal.close()
+        if self.profiler:
+            self.profiler.close()
+        if not done:
+            self.trackers.each(lambda tracker: tracker.flush())
+            return
+        self._lap()
+        self.clock.lap()
+        settings = rounded(asdict(self.job.settings))
+        self.trackers.each(lambda tracker: tracker.close(settings))
+        # `eopipe usage` reads this line.
+        log.info("event=device name=%s memory_mb=%.0f", self.device, memory(self.device) / 2**20)
+        log.info("where the time of the first worker went:\n%s", table(self.clock.total))
+
+
+def shares(seconds: dict[str, float]) -> dict[str, float]:
+    """Seconds a phase as shares of all, largest first."""
+    whole = max(sum(seconds.values()), 1e-9)
+    return {k: v / whole for k, v in sorted(seconds.items(), key=lambda pair: -pair[1]) if v > 0}
+
+
+def exposed(module: object) -> float:
+    """Seconds of a backward pass in which DDP only sums gradients, by its own clock; 0 where there is no DDP.
+
+    DDP measures the first ten steps and then one in a hundred (`DDPLoggingData`, in nanoseconds).
+    """
+    if not hasattr(module, "_get_ddp_logging_data"):
+        return 0.0
+    told = module._get_ddp_logging_data()
+    talk, hidden = (float(told.get(f"avg_backward_{key}_time", 0)) for key in ("comm", "compute_comm_overlap"))
+    return max(talk - hidden, 0.0) / 1e9

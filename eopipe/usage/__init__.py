@@ -1,1 +1,0 @@
-"""What the jobs of a run asked for and used, and the formulas that follow from it."""

@@ -1,0 +1,187 @@
+"""Resampling along the axes: for grids that are parallel, whatever their pixel sizes and offsets."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from math import ceil
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from eopipe.warp.block_cache import There, Values
+from eopipe.warp.kernels import RADIUS, WIDE, Resampling, weights
+
+# Places closer to the edge of two pixels than this lie on it, whatever the last bit says.
+EDGE = 1e-6
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Rows or columns: the centre of target pixel t lies at source pixel `start + step * (t + 0.5)`."""
+
+    start: float
+    step: float
+    size: int
+
+    @property
+    def ratio(self) -> float:
+        """Source pixels in a target pixel."""
+        return abs(self.step)
+
+    def source(self, cut: slice, resampling: Resampling) -> slice:
+        """The source pixels that these target pixels need; none where the source does not reach."""
+        ends = np.array([cut.start + 0.5, cut.stop - 0.5])
+        index, _ = _kernel(self, self.start + self.step * ends, resampling)
+        first, last = max(0, int(index.min())), min(self.size, int(index.max()) + 1)
+        return slice(first, max(first, last))
+
+
+def axis(start: float, step: float, size: int, length: int) -> Axis:
+    """An axis whose offset and ratio are freed of what arithmetic added: a millionth of a pixel."""
+    ratio = 1 / round(1 / step) if abs(step) < 1 else float(round(step))
+    if abs(ratio - step) * length < 1e-6:
+        step = ratio
+        # Edges of source pixels fall on edges of target pixels.
+        unit = min(abs(step), 1.0)
+        if abs(start / unit - round(start / unit)) * unit < EDGE:
+            start = round(start / unit) * unit
+    return Axis(start, step, size)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Target pixels that take the same weights from source pixels that follow each other."""
+
+    target: slice
+    first: tuple[int, ...]
+    stride: int
+    weight: tuple[float, ...]
+
+    @property
+    def sources(self) -> list[slice]:
+        """The source pixels of each weight."""
+        count = len(range(self.target.start, self.target.stop, self.target.step))
+        return [slice(first, first + self.stride * (count - 1) + 1, self.stride) for first in self.first]
+
+
+@dataclass(frozen=True)
+class Taps:
+    """What each of n target pixels of a line takes: source pixels (n, k) counted from an origin, weights (n, k).
+
+    `inside` (n) tells where the source reaches, `whole` (n) where nothing that counts lies beyond it.
+    """
+
+    index: npt.NDArray[np.intp]
+    weight: npt.NDArray[np.float64]
+    inside: There
+    whole: There
+    period: int
+
+    @cached_property
+    def flat(self) -> "Taps":
+        """The same source pixels, all of one weight."""
+        return replace(self, weight=np.ones_like(self.weight))
+
+    @cached_property
+    def runs(self) -> list[Run] | None:
+        """The line as runs; None where there are too many for slices to be faster than to pick pixel by pixel."""
+        found = [run for phase in range(self.period) for run in self._runs(phase)]
+        return found if len(found) <= max(8, 4 * self.period) else None
+
+    def _runs(self, phase: int) -> list[Run]:
+        index, weight, period = self.index[phase :: self.period], self.weight[phase :: self.period], self.period
+        if not len(index):
+            return []
+        step = np.diff(index, axis=0)
+        stride = max(1, int(np.median(step))) if len(step) else 1
+        same = (step == stride).all(1) & (np.abs(np.diff(weight, axis=0)) < 1e-9).all(1)
+        edges = [0, *(np.flatnonzero(~same) + 1).tolist(), len(index)]
+        return [
+            Run(
+                slice(begin * period + phase, (end - 1) * period + phase + 1, period),
+                tuple(index[begin].tolist()),
+                stride,
+                tuple(weight[begin].tolist()),
+            )
+            for begin, end in pairwise(edges)
+        ]
+
+    @property
+    def _same(self) -> bool:
+        """Whether these are source pixels as they follow each other, from the first on."""
+        runs = self.runs or []
+        return len(runs) == 1 and len(runs[0].first) == 1 and runs[0].first[0] == 0 and runs[0].stride == 1
+
+    def along(self, values: Values, dim: int, out: Values | None = None) -> Values:
+        """Weighted sums of source pixels along an axis of (y, x); of one source pixel each, those as they are."""
+        if out is None and self._same:
+            return values[: len(self.index)] if dim == 0 else values[:, : len(self.index)]
+        if out is None:
+            height, width = values.shape
+            out = np.empty((len(self.index), width) if dim == 0 else (height, len(self.index)), values.dtype)
+        lines, into = (values, out) if dim == 0 else (values.T, out.T)
+        if self.runs is None:
+            self._pick(lines, into)
+        scaled: dict[float, Values] = {}
+        for run in self.runs or []:
+            _sum(run, lines, into[run.target], scaled)
+        return out
+
+    def _pick(self, lines: Values, into: Values) -> None:
+        parts = [lines.take(index, 0) for index in self.index.T]
+        if len(parts) > 1:
+            parts = [part * w[:, None].astype(part.dtype) for part, w in zip(parts, self.weight.T, strict=True)]
+        np.copyto(into, parts[0])
+        for part in parts[1:]:
+            into += part
+
+
+def _sum(run: Run, lines: Values, into: Values, scaled: dict[float, Values]) -> None:
+    """Add up weighted lines; each weight is multiplied with all of them but once, for the runs that share it."""
+    if len(run.first) == 1:
+        into[...] = lines[run.sources[0]]
+        return
+    parts = []
+    for cut, weight in zip(run.sources, run.weight, strict=True):
+        key = round(weight, 9)
+        if key and key not in scaled:
+            scaled[key] = lines * lines.dtype.type(weight)
+        if key:
+            parts.append(scaled[key][cut])
+    if len(parts) < 2:
+        into[...] = parts[0] if parts else 0
+        return
+    np.add(parts[0], parts[1], out=into)
+    for part in parts[2:]:
+        into += part
+
+
+@lru_cache(maxsize=256)
+def taps(line: Axis, cut: tuple[int, int], origin: int, resampling: Resampling) -> Taps:
+    """What the target pixels of a line take. Source pixels beyond the source weigh nothing."""
+    centres = line.start + line.step * (np.arange(*cut) + 0.5)
+    index, weight = _kernel(line, centres, resampling)
+    at = np.floor(centres + EDGE)
+    there: There = (index >= 0) & (index < line.size)
+    weight = np.where(there, weight, 0)
+    total = weight.sum(1, keepdims=True)
+    weight = np.divide(weight, total, out=np.zeros_like(weight), where=np.abs(total) > 1e-9)
+    inside: There = np.any(there, 1) if resampling == "average" else (at >= 0) & (at < line.size)
+    period = max(1, round(1 / abs(line.step)))
+    return Taps(np.clip(index, 0, line.size - 1) - origin, weight, inside, np.all(there, 1), period)
+
+
+def _kernel(
+    line: Axis, centres: npt.NDArray[np.floating[Any]], resampling: Resampling
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]:
+    step = abs(line.step)
+    if resampling in ("nearest", "average"):
+        count = max(1, round(step)) if resampling == "average" else 1
+        first = np.floor(centres - (count - 1) / 2 + EDGE).astype(np.intp)
+        index = first[:, None] + np.arange(count)
+        return index, np.ones(index.shape)
+    wide = step if step > WIDE else 1.0
+    reach = ceil(RADIUS[resampling] * wide)
+    index = np.floor(centres - 0.5 + EDGE).astype(np.intp)[:, None] + np.arange(1 - reach, reach + 1)
+    return index, weights(resampling, (index + 0.5 - centres[:, None]) / wide)
