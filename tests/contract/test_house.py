@@ -1,31 +1,50 @@
-"""The house keeps its order: sizes that may only shrink, names, layers, rules."""
+"""The house keeps its order: sizes, names, layers, rooms, rules."""
 
 import ast
 import re
-import statistics
 import subprocess
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 
+from eopipe.contract import STAGES, stage
+
 ROOT = Path(__file__).parents[2]
-FILES = sorted((ROOT / "eopipe").rglob("*.py"))
-RULES = [ROOT / "Snakefile", *sorted((ROOT / "workflow/rules").glob("*.smk"))]
-# A ratchet: the figures may only fall.
-MOST_FUNCTION, MEDIAN_FUNCTION = 44, 8
-MOST_FILE, MEDIAN_FILE = 300, 95
-MOST_RULE, MOST_RULE_FILE_PYTHON = 43, 60
+PACKAGE = sorted((ROOT / "eopipe").rglob("*.py"))
+CODE = [*PACKAGE, *(path for name in ("dev", "benchmarks", "sample") for path in sorted((ROOT / name).rglob("*.py")))]
+RULES = [ROOT / "workflow/Snakefile", *sorted((ROOT / "workflow/rules").glob("*.smk"))]
+LARGEST_FUNCTION, LARGEST_FILE = 50, 400
+# Rises only with a new capability, which the commit names; falls whenever it can.
+MODULES = 215
+LARGEST_RULE, LAMBDAS_PER_RULE, LARGEST_RULE_FILE_PYTHON = 24, 1.2, 80
 # Rules that only name what there is to make.
 TARGETS = {"all", "fetched"}
-# This one may only rise; the house wants 1.
-LEAST_TESTS = 0.8
+TESTS_PER_CODE = 0.8
+# Names that only their right-hand side explains: a reader of a later line learns nothing from them.
+UNTELLING = {
+    *("told", "found", "made", "seen", "there", "mine", "one", "wrong", "room", "given", "kept", "wanted", "asked"),
+    *("said", "have", "had", "held", "gone", "taken", "got", "what", "where", "here", "how", "who", "whose", "many"),
+    *("much", "odd", "theirs", "ours", "own", "lies", "thing", "things", "stuff", "dealt", "shown"),
+}
+# Who may talk to whom: the only packages that import these modules, or that read these variables.
+SOCKETS = {"fetch", "stac", "launch"}
+SCHEDULER_VARIABLES = {"launch", "clusters", "provenance"}
+
+
+def tree(path: Path) -> ast.Module:
+    """The syntax tree of a file."""
+    return ast.parse(path.read_text())
 
 
 def functions() -> dict[str, int]:
     """Lines of every function's body, without its docstring."""
     sizes = {}
-    for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path in PACKAGE:
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.FunctionDef):
                 body = node.body[1:] if ast.get_docstring(node) else node.body
                 first = min((n.lineno for n in body), default=node.end_lineno or 0)
@@ -33,24 +52,63 @@ def functions() -> dict[str, int]:
     return sizes
 
 
-def test_functions_stay_small() -> None:
-    sizes = functions()
-    worst = max(sizes, key=lambda name: sizes[name])
-    assert sizes[worst] <= MOST_FUNCTION, worst
-    assert statistics.median(sizes.values()) <= MEDIAN_FUNCTION
+def test_functions_and_files_stay_small() -> None:
+    assert {name: size for name, size in functions().items() if size > LARGEST_FUNCTION} == {}
+    sizes = {str(path): len(path.read_text().splitlines()) for path in PACKAGE}
+    assert {name: size for name, size in sizes.items() if size > LARGEST_FILE} == {}
 
 
-def test_files_stay_small() -> None:
-    sizes = {str(path): len(path.read_text().splitlines()) for path in FILES}
-    worst = max(sizes, key=lambda name: sizes[name])
-    assert sizes[worst] <= MOST_FILE, worst
-    assert statistics.median(sizes.values()) <= MEDIAN_FILE
+def test_the_number_of_modules_rises_only_with_a_new_capability() -> None:
+    assert len(PACKAGE) == MODULES
 
 
 def test_folders_stay_flat_and_names_say_something() -> None:
-    depths = [len(path.relative_to(ROOT / "eopipe").parts) for path in FILES]
-    assert max(depths) <= 2
-    assert not {path.stem for path in FILES} & {"utils", "util", "helpers", "common", "misc", "base"}
+    assert max(len(path.relative_to(ROOT / "eopipe").parts) for path in PACKAGE) <= 2
+    assert not {path.stem for path in PACKAGE} & {"utils", "util", "helpers", "common", "misc", "base", "room"}
+
+
+def test_a_class_name_stands_for_one_class() -> None:
+    names = Counter(node.name for path in PACKAGE for node in tree(path).body if isinstance(node, ast.ClassDef))
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def bound_names(path: Path) -> Iterator[tuple[str, int]]:
+    """Every name that a file binds, with its line."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id, node.lineno
+        elif isinstance(node, ast.arg):
+            yield node.arg, node.lineno
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name, node.lineno
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr, node.lineno
+
+
+def test_a_name_says_what_its_value_is() -> None:
+    counts: dict[str, list[str]] = defaultdict(list)
+    for path in CODE:
+        for name, line in bound_names(path):
+            if name.strip("_") in UNTELLING:
+                counts[str(path.relative_to(ROOT))].append(f"{name}:{line}")
+    assert counts == {}
+
+
+def test_neither_modules_nor_packages_import_in_a_circle() -> None:
+    # Imports inside of functions count too.
+    graph = grimp.build_graph("eopipe", cache_dir=None)
+    modules = {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
+    packages: dict[str, set[str]] = defaultdict(set)
+    for name, imported in modules.items():
+        for other in imported:
+            above, below = name.split(".")[1:2], other.split(".")[1:2]
+            if above and below and above != below:
+                packages[above[0]].add(below[0])
+    for imports in (modules, packages):
+        try:
+            TopologicalSorter(imports).prepare()
+        except CycleError as error:
+            pytest.fail(" -> ".join(error.args[1]))
 
 
 def rules() -> dict[str, list[str]]:
@@ -71,7 +129,7 @@ def rules() -> dict[str, list[str]]:
 @pytest.mark.parametrize("name", sorted(set(rules()) - TARGETS))
 def test_a_rule_is_thin_and_calls_the_command_line(name: str) -> None:
     lines = rules()[name]
-    assert len(lines) <= MOST_RULE
+    assert len(lines) <= LARGEST_RULE
     text = "\n".join(lines)
     assert re.search(rf"""["']eopipe {name} """, text)
     for word in ("log:", "benchmark:", "resources:", "mem_mb", "runtime"):
@@ -89,9 +147,15 @@ def test_every_path_reaches_the_shell_quoted(name: str) -> None:
         assert field.endswith(":q") or quoted_before, field
 
 
+def test_rules_hold_few_lambdas() -> None:
+    names = set(rules()) - TARGETS
+    lambdas = sum(path.read_text().count("lambda") for path in RULES if path.name != "common.smk")
+    assert lambdas <= LAMBDAS_PER_RULE * len(names)
+
+
 def test_the_only_python_of_the_workflow_is_short() -> None:
     lines = (ROOT / "workflow/rules/common.smk").read_text().splitlines()
-    assert len([line for line in lines if line.strip()]) <= MOST_RULE_FILE_PYTHON
+    assert len([line for line in lines if line.strip()]) <= LARGEST_RULE_FILE_PYTHON
 
 
 def test_there_is_no_default_profile() -> None:
@@ -99,26 +163,45 @@ def test_there_is_no_default_profile() -> None:
     assert not (ROOT / "profiles/default").exists()
 
 
-def test_only_stac_and_fetch_open_sockets_and_only_training_reads_ranks() -> None:
-    for path in FILES:
-        text, room = path.read_text(), path.parent.name
-        if room not in ("stac", "fetch"):
-            assert not re.search(r"^\s*(?:import|from) (?:requests|urllib3|socketserver|http)\b", text, re.MULTILINE)
-        if path.name != "world.py":
-            assert not re.search(r'environ\[?\.?(?:get\()?"(?:RANK|LOCAL_RANK|WORLD_SIZE)"', text)
+def names_imported(path: Path) -> set[str]:
+    """The top-level modules that a file imports anywhere."""
+    names = set()
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module.partition(".")[0])
+    return names
+
+
+def environment_names(path: Path) -> set[str]:
+    """Every string of a file that looks like the name of an environment variable."""
+    nodes = [n for n in ast.walk(tree(path)) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    return {node.value for node in nodes if re.fullmatch(r"[A-Z][A-Z0-9]+(_[A-Z0-9]+)*_?", node.value)}
+
+
+@pytest.mark.parametrize("path", PACKAGE, ids=lambda path: str(path.relative_to(ROOT / "eopipe")))
+def test_sockets_scheduler_and_rank_are_read_in_their_rooms_only(path: Path) -> None:
+    package = path.parent.name
+    if package not in SOCKETS:
+        assert not names_imported(path) & {"requests", "urllib3", "socket", "socketserver", "http", "obstore"}
+    if package not in SCHEDULER_VARIABLES:
+        assert not [name for name in environment_names(path) if name.startswith(("SLURM_", "PBS_", "LSB_", "_CONDOR"))]
+    if path.name != "world.py":
+        assert not environment_names(path) & {"RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK"}
 
 
 def test_nothing_is_unpickled_or_evaluated() -> None:
-    text = "\n".join(path.read_text() for path in FILES)
+    text = "\n".join(path.read_text() for path in PACKAGE)
     for word in ("import pickle", "torch.load", "weights_only", "allow_pickle=True", "shell=True", "yaml.load("):
         assert word not in text
     assert not re.search(r"(?<![\w.])(?:eval|exec)\(", text)
 
 
 def test_tests_keep_up_with_the_code() -> None:
-    code = sum(len(path.read_text().splitlines()) for path in FILES)
+    code = sum(len(path.read_text().splitlines()) for path in PACKAGE)
     tests = sum(len(path.read_text().splitlines()) for path in (ROOT / "tests").rglob("*.py"))
-    assert tests >= LEAST_TESTS * code
+    assert tests >= TESTS_PER_CODE * code
 
 
 def test_no_committed_text_names_a_path_of_this_machine() -> None:
@@ -129,3 +212,18 @@ def test_no_committed_text_names_a_path_of_this_machine() -> None:
     home = re.compile(r"(?<![\w.])(?:" + "|".join(map(re.escape, {str(ROOT.parent), str(Path.home())})) + r")/")
     wrong = [path.name for path in texts if path.is_file() and home.search(path.read_text(errors="ignore"))]
     assert wrong == []
+
+
+def test_the_architecture_page_names_every_package_and_root_module() -> None:
+    page = (ROOT / "docs/architecture.md").read_text()
+    packages = {path.parent.name for path in PACKAGE if path.parent != ROOT / "eopipe"}
+    modules = {path.name for path in PACKAGE if path.parent == ROOT / "eopipe" and not path.name.startswith("__")}
+    rows = set(re.findall(r"^\| `([\w.]+)/?` ", page, re.MULTILINE))
+    assert rows == packages | modules
+
+
+def test_the_terms_page_has_the_noun_of_every_port() -> None:
+    page = (ROOT / "docs/terms.md").read_text()
+    terms = set(re.findall(r"`(\w+)`", page))
+    ports = {port.name for name in STAGES for port in stage(name).ports}
+    assert sorted(ports - terms) == []
