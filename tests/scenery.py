@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from eopipe.arrays import AnyArray
+
 LEFT, TOP, STEP, CRS = 500000.0, 5100000.0, 10.0, "EPSG:32633"
 
 
-def numbered(shape: tuple[int, int], first: int = 1, dtype: str = "uint16") -> Array:
+def numbered(shape: tuple[int, int], first: int = 1, dtype: str = "uint16") -> AnyArray:
     """Pixels that tell their own place: first, first + 1, … row by row."""
     return (first + np.arange(shape[0] * shape[1])).reshape(shape).astype(dtype)
 
 
-def write_raster(path: Path, pixels: Array, **other: Any) -> Path:
+def write_raster(path: Path, pixels: AnyArray, **other: Any) -> Path:
     """Write a cloud-optimised GeoTIFF of one band."""
     import rasterio
     from rasterio.transform import from_origin
@@ -62,7 +62,7 @@ class Catalog:
     def add(
         self,
         name: str = "scene",
-        bands: dict[str, Array] | None = None,
+        bands: dict[str, AnyArray] | None = None,
         *,
         shape: tuple[int, int] = (64, 48),
         left: float = LEFT,

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import Float64Array, IntArray
 from eopipe.chips.near_duplicates import Looks, alike
 from eopipe.chips.splits import Plan, covered
 from eopipe.chips.statistics import samples_digest
@@ -27,7 +27,6 @@ from eopipe.tiles.store import Tiles
 
 KINDS = ("overlap", "distance", "scene", "group", "random", "duplicate", "near-duplicate", "statistics")
 PAIRS = (("train", "test"), ("train", "val"), ("val", "test"))
-Samples = npt.NDArray[np.int64]
 FAR = 1 << 40
 
 
@@ -44,7 +43,7 @@ class Finding:
 class Dealt:
     """A split to audit: samples (n, 3) of each split; the name, group and day of each scene; how it was made."""
 
-    samples: dict[str, Samples]
+    samples: dict[str, IntArray]
     scenes: list[str]
     groups: list[str]
     days: list[str]
@@ -117,7 +116,7 @@ def _gaps(dealt: Dealt) -> tuple[dict[str, int], list[Finding]]:
     return gaps, found
 
 
-def _nearest(dealt: Dealt, one: str, other: str) -> tuple[npt.NDArray[np.float64], Samples]:
+def _nearest(dealt: Dealt, one: str, other: str) -> tuple[Float64Array, IntArray]:
     """For each chip of `other`: rows or columns to the nearest of `one`, whichever is more, and its number.
 
     Where scenes are split, other days are far away.
@@ -144,7 +143,7 @@ def _shared(dealt: Dealt) -> list[Finding]:
     return found
 
 
-def _in_two(dealt: Dealt, kind: str, groups: npt.NDArray[np.int64]) -> Iterator[Finding]:
+def _in_two(dealt: Dealt, kind: str, groups: IntArray) -> Iterator[Finding]:
     for one, other in dealt.pairs():
         ours, theirs = (groups[dealt.samples[split][:, 0]] for split in (one, other))
         both = np.isin(theirs, ours)

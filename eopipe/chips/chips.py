@@ -2,16 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import AnyArray, BoolArray, FloatArray
 from eopipe.errors import BadInputError
 from eopipe.tiles.grid import same_grid
 from eopipe.tiles.store import Tiles
-
-Floats = npt.NDArray[np.float32]
 
 
 def pair(tiles: tuple[Path, ...], labels: tuple[Path, ...]) -> list[tuple[Tiles, Tiles]]:
@@ -69,15 +66,13 @@ class Normaliser:
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
-    def __call__(self, stored: npt.NDArray[Any], scaling: tuple[float, float], valid: npt.NDArray[np.bool_]) -> Floats:
+    def __call__(self, stored: AnyArray, scaling: tuple[float, float], valid: BoolArray) -> FloatArray:
         """(band, y, x) stored numbers to about zero mean and unit variance; invalid pixels become 0."""
         out = np.empty(stored.shape, np.float32)
         self.fill(out, stored, scaling, valid)
         return out
 
-    def fill(
-        self, out: Floats, stored: npt.NDArray[Any], scaling: tuple[float, float], valid: npt.NDArray[np.bool_]
-    ) -> None:
+    def fill(self, out: FloatArray, stored: AnyArray, scaling: tuple[float, float], valid: BoolArray) -> None:
         """The same into `out`: band by band, so that a chip is read from memory once and stays in the cache."""
         scale, offset = map(np.float32, scaling)
         invalid = None if valid.all() else ~valid

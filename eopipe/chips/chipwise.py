@@ -1,22 +1,18 @@
 """The class of a whole chip: that of most of its labelled pixels, the least number of equals."""
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import AnyArray, IntArray
 from eopipe.chips.splits import chip_counts
 from eopipe.tiles.store import NO_LABEL, Tiles
 
-Numbers = npt.NDArray[np.int64]
 
-
-def majority_of(counts: npt.NDArray[Any]) -> Numbers:
+def majority_of(counts: AnyArray) -> IntArray:
     """The class of each row of pixel counts (n, class); 255 where there is no pixel."""
     return np.where(counts.any(1), counts.argmax(1), NO_LABEL).astype(np.int64)
 
 
-def chip_classes(pairs: list[tuple[Tiles, Tiles]], samples: Numbers, chip: int) -> Numbers:
+def chip_classes(pairs: list[tuple[Tiles, Tiles]], samples: IntArray, chip: int) -> IntArray:
     """The class of each sample (scene, row, column), by its pixels that are labelled and valid."""
     found = np.full(len(samples), NO_LABEL, np.int64)
     for number in np.unique(samples[:, 0]):

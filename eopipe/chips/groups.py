@@ -6,13 +6,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import UInt8Array
 from eopipe.chips.splits import NOWHERE, SPLITS, Plan, Zones, deal
 from eopipe.errors import BadInputError, UsageError
 from eopipe.tiles.store import NO_LABEL, Tiles
 
-Roles = npt.NDArray[np.uint8]
 # Sentinel-2 and HLS name a cell of MGRS (33TWL), Landsat a path and row of WRS-2 (190028).
 CODES = (
     re.compile(r"(?<![0-9A-Z])T?(\d{1,2}[C-HJ-NP-X][A-HJ-NP-Z][A-HJ-NP-V])(?![0-9A-Z])"),
@@ -49,7 +48,7 @@ def groups_of(stores: Sequence[Tiles], plan: Plan) -> list[str]:
     return [tile_of(store) if plan.by == "tile" else store.scene for store in stores]
 
 
-def roles_of(groups: list[str], plan: Plan) -> Roles:
+def roles_of(groups: list[str], plan: Plan) -> UInt8Array:
     """The split of each scene, given its group."""
     if plan.method == "temporal":
         return np.array([_at(day, plan.dates) for day in groups], np.uint8)
@@ -80,7 +79,7 @@ def deal_groups(groups: Sequence[str], plan: Plan) -> dict[str, int]:
     return dict(zip(names, _filled(deal(len(names), plan), plan).tolist(), strict=True))
 
 
-def _filled(role: Roles, plan: Plan) -> Roles:
+def _filled(role: UInt8Array, plan: Plan) -> UInt8Array:
     """Give a split that rounding left without a group one of the largest split's."""
     wanted = [n for n, share in enumerate(plan.fractions) if share > 0 or plan.folds]
     for number in wanted:

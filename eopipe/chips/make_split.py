@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import IntArray, UInt8Array
 from eopipe.chips.audit import Dealt, allowed, audit
 from eopipe.chips.chips import measured, pair
 from eopipe.chips.groups import day_of, groups_of, region_zones, roles_of
@@ -19,8 +19,6 @@ from eopipe.tiles.store import Tiles
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
-
-Samples = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -43,8 +41,8 @@ class Made:
 
     told: dict[str, Any]
     statistics: dict[str, Any]
-    samples: dict[str, Samples]
-    pixels: dict[str, npt.NDArray[np.int64]]
+    samples: dict[str, IntArray]
+    pixels: dict[str, IntArray]
     grid: "GeoBox"
 
 
@@ -55,8 +53,8 @@ class Candidates:
     `unlabelled` says how many chips of each scene hold no labelled pixel, `places` how many chips the grid has.
     """
 
-    samples: Samples
-    pixels: npt.NDArray[np.int64]
+    samples: IntArray
+    pixels: IntArray
     valid: list[float]
     unlabelled: list[int]
     places: int
@@ -107,7 +105,7 @@ def _left_out(scenes: list[str], valid: list[float], least: float) -> list[dict[
     return [{"scene": s, "valid": round(v, 6)} for s, v in zip(scenes, valid, strict=True) if v < least]
 
 
-def _fates(scenes: list[str], found: Candidates, role: npt.NDArray[np.uint8]) -> list[dict[str, Any]]:
+def _fates(scenes: list[str], found: Candidates, role: UInt8Array) -> list[dict[str, Any]]:
     """What became of the chips of each scene: no labels, too few usable pixels, in no split, or a sample."""
     rows = []
     for number, (scene, unlabelled) in enumerate(zip(scenes, found.unlabelled, strict=True)):
@@ -140,7 +138,7 @@ def candidates(pairs: list[tuple[Tiles, Tiles]], plan: Plan, request: Request) -
     return Candidates(np.concatenate(samples), np.concatenate(pixels), shares, bare, len(corners))
 
 
-def deal_samples(samples: Samples, stores: list[Tiles], plan: Plan, request: Request) -> npt.NDArray[np.uint8]:
+def deal_samples(samples: IntArray, stores: list[Tiles], plan: Plan, request: Request) -> UInt8Array:
     """The split of each candidate; 255 for one that is in none."""
     if plan.method == "random":
         return deal(len(samples), plan)
@@ -152,7 +150,7 @@ def deal_samples(samples: Samples, stores: list[Tiles], plan: Plan, request: Req
     return split_of(samples[:, 1:], zones(stores[0].shape, plan), plan)
 
 
-def _apart(samples: Samples, role: npt.NDArray[np.uint8], shape: tuple[int, int], plan: Plan) -> npt.NDArray[np.uint8]:
+def _apart(samples: IntArray, role: UInt8Array, shape: tuple[int, int], plan: Plan) -> UInt8Array:
     """Drop val chips nearer than the buffer to test, and train chips near either: tiles overlap at their rims."""
     edge = plan.chip + 2 * plan.buffer
     for name, foes in (("val", ("test",)), ("train", ("val", "test"))):
@@ -163,7 +161,7 @@ def _apart(samples: Samples, role: npt.NDArray[np.uint8], shape: tuple[int, int]
     return role
 
 
-def _complete(samples: dict[str, Samples], counts: dict[str, Any], classes: tuple[str, ...]) -> None:
+def _complete(samples: dict[str, IntArray], counts: dict[str, Any], classes: tuple[str, ...]) -> None:
     """Training and test need samples of every class."""
     for name in ("train", "test"):
         if not len(samples[name]):

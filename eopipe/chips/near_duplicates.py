@@ -14,15 +14,12 @@ place, what looks the same there on another day counts only from 0.9995 on.
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import AnyArray, BoolArray, FloatArray, IntArray, UInt64Array
 from eopipe.tiles.store import Tiles
 
-Floats = npt.NDArray[np.float32]
-Samples = npt.NDArray[np.int64]
 BLOCK = 4096
 # Structure below this share of the spread of the training pixels is noise of the sensor.
 FAINT = 0.02
@@ -37,15 +34,15 @@ class Looks:
     Chips of `chip` pixels are alike from a correlation of `threshold` on.
     """
 
-    corners: dict[str, Samples]
-    digests: dict[str, npt.NDArray[np.uint64]]
-    vectors: dict[str, Floats]
+    corners: dict[str, IntArray]
+    digests: dict[str, UInt64Array]
+    vectors: dict[str, FloatArray]
     chip: int
     threshold: float
 
 
 def looks(
-    stores: list[Tiles], samples: dict[str, Samples], chip: int, spread: dict[str, float], threshold: float
+    stores: list[Tiles], samples: dict[str, IntArray], chip: int, spread: dict[str, float], threshold: float
 ) -> Looks:
     """Look at all chips of all splits; `spread` is the standard deviation of each band."""
     digests, vectors = {}, {}
@@ -65,9 +62,7 @@ def _cells(chip: int) -> int:
     return 8 if chip % 8 == 0 else 4
 
 
-def _chips(
-    stores: list[Tiles], rows: Samples, chip: int
-) -> Iterator[tuple[int, npt.NDArray[Any], npt.NDArray[np.bool_]]]:
+def _chips(stores: list[Tiles], rows: IntArray, chip: int) -> Iterator[tuple[int, AnyArray, BoolArray]]:
     """Each chip with its number: stored pixels (band, y, x) and valid mask (y, x), read a row of chips at a time."""
     for scene, row in np.unique(rows[:, :2], axis=0):
         here = np.flatnonzero((rows[:, 0] == scene) & (rows[:, 1] == row))
@@ -78,7 +73,7 @@ def _chips(
             yield number, image[..., col : col + chip], valid[:, col : col + chip]
 
 
-def _digest(stored: npt.NDArray[Any], valid: npt.NDArray[np.bool_], scaling: tuple[float, float]) -> int:
+def _digest(stored: AnyArray, valid: BoolArray, scaling: tuple[float, float]) -> int:
     """A number that stands for the valid pixels; 0 for a chip without structure."""
     values = stored[:, valid]
     if (values == values[:, :1]).all():
@@ -89,7 +84,7 @@ def _digest(stored: npt.NDArray[Any], valid: npt.NDArray[np.bool_], scaling: tup
     return int.from_bytes(made.digest())
 
 
-def _structure(values: Floats, valid: npt.NDArray[np.bool_]) -> Floats:
+def _structure(values: FloatArray, valid: BoolArray) -> FloatArray:
     """The vector of one chip, from its bands (band, y, x) in standard deviations."""
     cells = _cells(len(valid))
     size = len(valid) // cells
@@ -122,7 +117,7 @@ def alike(seen: Looks, one: str, other: str) -> Iterator[tuple[str, int, tuple[i
         yield "near-duplicate", int(near.sum()), (int(nearest[at]), at), float(likeness[at])
 
 
-def _most_alike(seen: Looks, one: str, other: str) -> tuple[Floats, Samples]:
+def _most_alike(seen: Looks, one: str, other: str) -> tuple[FloatArray, IntArray]:
     """For each chip of `other` the highest correlation with one of `one`, and which; memory is bounded."""
     ours, theirs = seen.vectors[one], seen.vectors[other]
     best, which = np.zeros(len(theirs), np.float32), np.zeros(len(theirs), np.int64)

@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import BoolArray, IntArray, UInt8Array
 from eopipe.errors import BadInputError, UsageError
 
 Method = Literal[
     "blocks", "checkerboard", "west-east", "east-west", "north-south", "south-north", "temporal", "group", "random"
 ]
 Kind = Literal["scene", "tile", "region"]
-Positions = npt.NDArray[np.int64]
 SPLITS = ("train", "val", "test")
 NOWHERE = 255
 
@@ -72,11 +71,11 @@ class Plan:
 class Zones:
     """Which split each block of the grid belongs to: `split[row // height, col // width]`; 255 is none."""
 
-    split: npt.NDArray[np.uint8]
+    split: UInt8Array
     height: int
     width: int
 
-    def only(self, boxes: Positions, allowed: Sequence[int]) -> npt.NDArray[np.bool_]:
+    def only(self, boxes: IntArray, allowed: Sequence[int]) -> BoolArray:
         """Whether boxes (top, left, bottom, right) touch no block outside the allowed splits."""
         wrong = ~np.isin(self.split, allowed)
         summed = np.pad(wrong.cumsum(0, dtype=np.int32).cumsum(1, dtype=np.int32), ((1, 0), (1, 0)))
@@ -106,7 +105,7 @@ def shares(plan: Plan) -> list[float]:
     return [1 / plan.folds] * plan.folds if plan.folds else list(plan.fractions)
 
 
-def deal(count: int, plan: Plan) -> npt.NDArray[np.uint8]:
+def deal(count: int, plan: Plan) -> UInt8Array:
     """The split of each of some things that are dealt out at random."""
     group = np.empty(count, np.uint8)
     order = np.random.Generator(np.random.Philox(key=plan.seed)).permutation(count)
@@ -114,7 +113,7 @@ def deal(count: int, plan: Plan) -> npt.NDArray[np.uint8]:
     return roles(group, plan)
 
 
-def _checkerboard(shape: tuple[int, int], plan: Plan) -> npt.NDArray[np.uint8]:
+def _checkerboard(shape: tuple[int, int], plan: Plan) -> UInt8Array:
     """One colour trains; squares of the other go to val and test at random, in the ratio of their fractions."""
     starts = [np.arange(0, edge, plan.block) for edge in shape]
     diagonal = np.add.outer(*(np.arange(len(start)) for start in starts)) + plan.seed % 2
@@ -131,14 +130,14 @@ def _checkerboard(shape: tuple[int, int], plan: Plan) -> npt.NDArray[np.uint8]:
     return role
 
 
-def _in_shares(count: int, parts: list[float]) -> npt.NDArray[np.uint8]:
+def _in_shares(count: int, parts: list[float]) -> UInt8Array:
     """Numbers 0, 0, …, 1, 1, … in these shares; what the shares leave over goes nowhere."""
     edges = np.round(np.cumsum(parts) * count).astype(int)
     place = np.searchsorted(edges, np.arange(count), side="right")
     return np.where(place < len(parts), place, NOWHERE).astype(np.uint8)
 
 
-def roles(group: npt.NDArray[np.uint8], plan: Plan) -> npt.NDArray[np.uint8]:
+def roles(group: UInt8Array, plan: Plan) -> UInt8Array:
     """Turn folds into splits: fold f is the test, the next one validates, the rest trains."""
     if not plan.folds:
         return group
@@ -148,7 +147,7 @@ def roles(group: npt.NDArray[np.uint8], plan: Plan) -> npt.NDArray[np.uint8]:
     return role
 
 
-def all_corners(shape: tuple[int, int], plan: Plan) -> Positions:
+def all_corners(shape: tuple[int, int], plan: Plan) -> IntArray:
     """Top-left corners (row, column) of all chips of the grid, row by row."""
     height, width = shape
     if plan.chip > min(shape):
@@ -159,7 +158,7 @@ def all_corners(shape: tuple[int, int], plan: Plan) -> Positions:
     return np.stack(np.meshgrid(rows, cols, indexing="ij"), -1).reshape(-1, 2)
 
 
-def split_of(corners: Positions, dealt: Zones, plan: Plan) -> npt.NDArray[np.uint8]:
+def split_of(corners: IntArray, dealt: Zones, plan: Plan) -> UInt8Array:
     """The split of the chips at these corners; 255 for one that is in none.
 
     A chip lies wholly in its split. Test chips may touch the border; train chips keep the buffer to val and
@@ -174,7 +173,7 @@ def split_of(corners: Positions, dealt: Zones, plan: Plan) -> npt.NDArray[np.uin
     return found
 
 
-def place_chips(shape: tuple[int, int], plan: Plan) -> dict[str, Positions]:
+def place_chips(shape: tuple[int, int], plan: Plan) -> dict[str, IntArray]:
     """Top-left corners (row, column) of the chips of each split, as far as the plan alone tells.
 
     Where scenes, regions or single chips are dealt out, every place may be in every split.
@@ -186,7 +185,7 @@ def place_chips(shape: tuple[int, int], plan: Plan) -> dict[str, Positions]:
     return {name: corners[role == number] for number, name in enumerate(SPLITS)}
 
 
-def covered(shape: tuple[int, ...], samples: Positions, chip: int) -> npt.NDArray[np.bool_]:
+def covered(shape: tuple[int, ...], samples: IntArray, chip: int) -> BoolArray:
     """The pixels (y, x) that the chips of some samples (scene, row, column) cover."""
     mask = np.zeros(shape, bool)
     for row, col in np.unique(samples[:, 1:], axis=0):
@@ -194,7 +193,7 @@ def covered(shape: tuple[int, ...], samples: Positions, chip: int) -> npt.NDArra
     return mask
 
 
-def chip_counts(mask: npt.NDArray[np.bool_], corners: Positions, chip: int) -> npt.NDArray[np.int64]:
+def chip_counts(mask: BoolArray, corners: IntArray, chip: int) -> IntArray:
     """How many pixels of a mask (y, x) are set in each chip."""
     counts = np.zeros(len(corners), np.int64)
     for row in np.unique(corners[:, 0]):

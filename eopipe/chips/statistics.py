@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
 from eopipe.chips.chips import Normaliser
 from eopipe.chips.splits import covered
 from eopipe.errors import BadInputError
@@ -21,8 +21,6 @@ from eopipe.publish import read_json
 from eopipe.tiles.grid import windows
 from eopipe.tiles.store import Tiles
 
-Floats = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.int64]
 MOST_BINS = 256
 FINEST = -20
 LEAST_STD = 1e-6
@@ -40,7 +38,7 @@ class Moments:
     high: float
 
     @classmethod
-    def of(cls, values: Floats, weights: Counts) -> "Moments":
+    def of(cls, values: Float64Array, weights: IntArray) -> "Moments":
         """Measure values (n,) that occur as often as their weights (n,) say, in two passes."""
         count = int(weights.sum())
         mean = float((values * weights).sum() / count)
@@ -70,10 +68,10 @@ class Histogram:
 
     level: int
     first: int
-    counts: Counts
+    counts: IntArray
 
     @classmethod
-    def of(cls, values: Floats, weights: Counts) -> "Histogram":
+    def of(cls, values: Float64Array, weights: IntArray) -> "Histogram":
         """Count values (n,) that occur as often as their weights (n,) say."""
         level = _level(float(values.min()), float(values.max()))
         at = np.floor(np.ldexp(values, -level)).astype(np.int64)
@@ -117,7 +115,7 @@ class Band:
     histogram: Histogram
 
     @classmethod
-    def of(cls, stored: npt.NDArray[Any], scaling: tuple[float, float]) -> "Band":
+    def of(cls, stored: AnyArray, scaling: tuple[float, float]) -> "Band":
         """Measure stored numbers (n,) in physical units."""
         numbers, weights = _tally(stored)
         values = numbers.astype(np.float64) * scaling[0] + scaling[1]
@@ -136,7 +134,7 @@ class Band:
         return {"count": moments.count, "histogram": bins} | {k: float(f"{v:.12g}") for k, v in numbers.items()}
 
 
-def _tally(stored: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Counts]:
+def _tally(stored: AnyArray) -> tuple[AnyArray, IntArray]:
     """Different numbers and how often each occurs; counting short integers is faster than summing them."""
     if stored.dtype.kind not in "ui" or stored.dtype.itemsize > 2:
         return stored, np.ones(len(stored), np.int64)
@@ -146,7 +144,7 @@ def _tally(stored: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Counts]:
     return there + low, counts[there]
 
 
-def measure(stores: list[Tiles], samples: npt.NDArray[np.int64], chip: int) -> dict[str, Any]:
+def measure(stores: list[Tiles], samples: IntArray, chip: int) -> dict[str, Any]:
     """The content of a statistics file: the bands by name over the valid pixels of training samples.
 
     Samples are (scene, row, column) with scenes numbered as the stores are. Raises BadInputError for a valid
@@ -170,7 +168,7 @@ def measure(stores: list[Tiles], samples: npt.NDArray[np.int64], chip: int) -> d
     }
 
 
-def _scene(store: Tiles, mask: npt.NDArray[np.bool_]) -> dict[str, Band]:
+def _scene(store: Tiles, mask: BoolArray) -> dict[str, Band]:
     """Each band of a scene where the mask (y, x) and the scene's own say so."""
     found: dict[str, Band] = {}
     for y, x in _tight(mask):
@@ -184,7 +182,7 @@ def _scene(store: Tiles, mask: npt.NDArray[np.bool_]) -> dict[str, Band]:
     return found
 
 
-def measure_labels(pairs: list[tuple[Tiles, Tiles]], samples: npt.NDArray[np.int64], chip: int) -> dict[str, Any]:
+def measure_labels(pairs: list[tuple[Tiles, Tiles]], samples: IntArray, chip: int) -> dict[str, Any]:
     """What labels that are values measure in the training chips, in their unit, where the scene is valid too."""
     found: Band | None = None
     for number in np.unique(samples[:, 0]):
@@ -200,7 +198,7 @@ def measure_labels(pairs: list[tuple[Tiles, Tiles]], samples: npt.NDArray[np.int
     return found.told()
 
 
-def _tight(mask: npt.NDArray[np.bool_]) -> Iterator[tuple[slice, slice]]:
+def _tight(mask: BoolArray) -> Iterator[tuple[slice, slice]]:
     """Windows that hold all that is set in a mask (y, x), cut to what is set in each."""
     height, width = mask.shape
     for y, x in windows((height, width), WINDOW):
@@ -209,7 +207,7 @@ def _tight(mask: npt.NDArray[np.bool_]) -> Iterator[tuple[slice, slice]]:
             yield slice(y.start + rows[0], y.start + rows[-1] + 1), slice(x.start + cols[0], x.start + cols[-1] + 1)
 
 
-def samples_digest(scenes: list[str], samples: npt.NDArray[np.int64], chip: int) -> str:
+def samples_digest(scenes: list[str], samples: IntArray, chip: int) -> str:
     """A sha256 that stands for these samples of these scenes."""
     told = {"scenes": scenes, "samples": samples.tolist(), "chip": chip}
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()

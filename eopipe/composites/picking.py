@@ -7,16 +7,13 @@ cloud and haze are bright there: minimum-blue composites, as Vermote and Vermeul
 """
 
 from functools import cache
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
-Bools = npt.NDArray[np.bool_]
+from eopipe.arrays import AnyArray, BoolArray
 
 
-def median(stack: Array, valid: Bools) -> Array:
+def median(stack: AnyArray, valid: BoolArray) -> AnyArray:
     """Median over the first axis of a stack (date, band, y, x) where (date, y, x) is valid; any value if nowhere.
 
     The stack is sorted in place.
@@ -35,7 +32,7 @@ def median(stack: Array, valid: Bools) -> Array:
     return np.asarray((total >> 1) + (total & (total >> 1) & 1), stack.dtype)
 
 
-def _sort(stack: Array) -> None:
+def _sort(stack: AnyArray) -> None:
     """Sort along the first axis: six times as fast as numpy's sort, since whole planes are compared."""
     lower = np.empty_like(stack[0])
     for one, other in _network(len(stack)):
@@ -59,13 +56,13 @@ def _network(count: int) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def best(stack: Array, valid: Bools, rank: Array) -> Array:
+def best(stack: AnyArray, valid: BoolArray, rank: AnyArray) -> AnyArray:
     """The observation (band, y, x) of a stack (date, band, y, x) whose rank (date, y, x) is lowest where valid."""
     first = np.where(valid, rank, np.inf).argmin(0)
     return np.asarray(np.take_along_axis(stack, first[None, None], 0)[0])
 
 
-def brownness(red: Array, nir: Array) -> Array:
+def brownness(red: AnyArray, nir: AnyArray) -> AnyArray:
     """Minus the NDVI of physical values; worse than any where the sum of the bands is not positive."""
     total = red + nir
     return np.where(total > 0, (red - nir) / np.where(total > 0, total, 1), np.finfo(np.float32).max)

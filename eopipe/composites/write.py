@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import AnyArray
 from eopipe.composites.observations import Method, Observations, Part, Recipe
 from eopipe.composites.periods import NEEDS
 from eopipe.composites.picking import best, brownness, median
@@ -15,7 +15,6 @@ from eopipe.tiles.layout import Layout, Sink, parts
 from eopipe.tiles.store import Tiles, add_array, new_store
 
 Window = tuple[slice, slice]
-Array = npt.NDArray[Any]
 
 
 def write_composite(target: Path, seen: Observations, recipe: Recipe, budget: int) -> None:
@@ -75,7 +74,7 @@ def _told(seen: Observations, recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def _compose(seen: Observations, method: Method, window: Window, edge: int) -> tuple[Array, Array]:
+def _compose(seen: Observations, method: Method, window: Window, edge: int) -> tuple[AnyArray, AnyArray]:
     """A window of the composite (band, y, x) and its counts (y, x), block by block."""
     (top, left), shape = (axis.start for axis in window), tuple(axis.stop - axis.start for axis in window)
     image = seen.first.array("image")
@@ -90,7 +89,7 @@ def _compose(seen: Observations, method: Method, window: Window, edge: int) -> t
     return made, counts
 
 
-def _merge(part: Part, method: Method, block: Window) -> tuple[Array, Array]:
+def _merge(part: Part, method: Method, block: Window) -> tuple[AnyArray, AnyArray]:
     """One block of one part: pixels (band, y, x) and number of valid observations (y, x)."""
     valid = np.stack([store.read("valid", *block) > 0 for store in part.stores])
     image = part.stores[0].array("image")
@@ -103,7 +102,7 @@ def _merge(part: Part, method: Method, block: Window) -> tuple[Array, Array]:
     return best(stack, valid, _rank(part, method, stack)), count
 
 
-def _rank(part: Part, method: Method, stack: Array) -> Array:
+def _rank(part: Part, method: Method, stack: AnyArray) -> AnyArray:
     """What a method ranks observations by: numbers that broadcast to (date, y, x), the lowest is best."""
     store = part.stores[0]
     scale, offset = map(np.float32, store.scaling)

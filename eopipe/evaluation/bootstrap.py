@@ -8,16 +8,16 @@ middle 95 % of the scores of the draws is the interval (percentile bootstrap, Ef
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import AnyArray, Float64Array, IntArray
 from eopipe.evaluation.measures import Measures
-from eopipe.evaluation.pieces import LEAST, Floats, Numbers, Pieces
+from eopipe.evaluation.pieces import LEAST, Pieces
 
 DRAWS, LEVEL, SEED = 1000, 0.95, 0
 SOURCE = "percentile bootstrap over {pieces}; doi:10.1111/j.1467-9868.2007.00593.x, doi:10.1214/aos/1176344552"
 
 
-def intervals(cut: Pieces, tables: dict[str, npt.NDArray[Any]], measures: Measures) -> dict[str, Any]:
+def intervals(cut: Pieces, tables: dict[str, AnyArray], measures: Measures) -> dict[str, Any]:
     """Intervals of the model's scores, and of what it gains over the baseline; tables are (piece, …).
 
     Empty where no two pieces hold anything, since nothing then tells how much a score varies.
@@ -33,14 +33,14 @@ def intervals(cut: Pieces, tables: dict[str, npt.NDArray[Any]], measures: Measur
     return about | {"method": SOURCE.format(pieces=cut.words), "model": model, "gain": gains}
 
 
-def _draws(count: int) -> Numbers:
+def _draws(count: int) -> IntArray:
     """How often each piece is drawn (draw, piece)."""
     stream = np.random.Generator(np.random.Philox(key=SEED))
     some = stream.integers(count, size=(DRAWS, count)) + np.arange(DRAWS)[:, None] * count
     return np.bincount(some.ravel(), minlength=DRAWS * count).reshape(DRAWS, count)
 
 
-def _middle(found: Floats) -> list[float] | None:
+def _middle(found: Float64Array) -> list[float] | None:
     """The middle of the draws in which a score is defined; None if that is not most of them."""
     known = found[np.isfinite(found)]
     if len(known) < DRAWS // 2:
@@ -49,7 +49,7 @@ def _middle(found: Floats) -> list[float] | None:
     return [round(float(low), 6), round(float(high), 6)]
 
 
-def regions(cut: Pieces, tables: npt.NDArray[Any], measures: Measures) -> list[dict[str, Any]]:
+def regions(cut: Pieces, tables: AnyArray, measures: Measures) -> list[dict[str, Any]]:
     """The model's scores in each quarter of the test places, with intervals where there are pieces enough for any.
 
     None where whole maps are drawn.
@@ -72,7 +72,7 @@ def regions(cut: Pieces, tables: npt.NDArray[Any], measures: Measures) -> list[d
     return found
 
 
-def _region(tables: npt.NDArray[Any], measures: Measures) -> dict[str, Any]:
+def _region(tables: AnyArray, measures: Measures) -> dict[str, Any]:
     whole = measures(tables.sum(0)[None])
     drawn = measures(np.tensordot(_draws(len(tables)), tables, 1)) if 2 * len(tables) >= LEAST else {}
     told = {key: round(float(value[0]), 6) if np.isfinite(value[0]) else None for key, value in whole.items()}

@@ -4,11 +4,12 @@ from typing import Any
 
 import numpy as np
 
+from eopipe.arrays import IntArray
 from eopipe.chips.chipwise import majority_of
 from eopipe.errors import BadInputError
 from eopipe.evaluation.baseline import fit_baseline, method
 from eopipe.evaluation.bootstrap import intervals, regions
-from eopipe.evaluation.maps import Data, Group, Numbers, votes_of
+from eopipe.evaluation.maps import Data, Group, votes_of
 from eopipe.evaluation.measures import of_classes, of_values
 from eopipe.evaluation.pieces import Pieces, pieces_of
 from eopipe.training.metrics import scores, value_parts, value_scores
@@ -57,7 +58,7 @@ def _by_chip(data: Data, baseline: Any) -> dict[str, Any]:
     return told
 
 
-def _baseline_of_chips(group: Group, chosen: Numbers, baseline: Any, edge: int, classes: int) -> Numbers:
+def _baseline_of_chips(group: Group, chosen: IntArray, baseline: Any, edge: int, classes: int) -> IntArray:
     """The class of most pixels of each chosen cell, as the baseline calls them."""
     wide = group.truth.shape[1] // edge
     rows, cols = np.nonzero(group.both)
@@ -70,7 +71,7 @@ def _baseline_of_chips(group: Group, chosen: Numbers, baseline: Any, edge: int, 
     return np.asarray(majority_of(votes), np.int64)
 
 
-def _told(data: Data, cut: Pieces, counts: dict[str, Numbers], majority: int) -> dict[str, Any]:
+def _told(data: Data, cut: Pieces, counts: dict[str, IntArray], majority: int) -> dict[str, Any]:
     classes, measures = len(data.names), of_classes(data.names)
     told: dict[str, Any] = {
         name: scores(table.sum(0).reshape(classes, classes), data.names) for name, table in counts.items()
@@ -102,6 +103,6 @@ def _by_value(data: Data, baseline: Any) -> dict[str, Any]:
     return {"classes": list(data.names), "maps": len(data.groups), "test_pixels": int(sums["model"][:, 0].sum())} | told
 
 
-def _truth_counts(data: Data, name: str) -> Numbers:
+def _truth_counts(data: Data, name: str) -> IntArray:
     found = [np.bincount(g.truth[r, c], minlength=len(data.names)) for g, r, c in data.pixels(name)]
     return np.asarray(np.sum(found, axis=0), np.int64)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from eopipe.chips.chips import measured, pair, unit_of
 from eopipe.chips.chipwise import majority_of
 from eopipe.chips.make_split import scenes_of
@@ -16,29 +16,26 @@ from eopipe.errors import BadInputError
 from eopipe.evaluation.pixel_features import features
 from eopipe.tiles.store import NO_LABEL, Tiles
 
-Pixels = npt.NDArray[Any]
-Numbers = npt.NDArray[np.int64]
-
 
 @dataclass(frozen=True)
 class Group:
     """One map, the scenes that it was made from, and the truth (255 or NaN where there is none)."""
 
-    found: Pixels
+    found: AnyArray
     stores: list[Tiles]
-    truth: Pixels
+    truth: AnyArray
 
     @property
-    def both(self) -> npt.NDArray[np.bool_]:
+    def both(self) -> BoolArray:
         """Where there are map and truth (y, x)."""
         return known(self.found) & known(self.truth)
 
-    def features(self, rows: Pixels, cols: Pixels) -> npt.NDArray[np.float32]:
+    def features(self, rows: AnyArray, cols: AnyArray) -> FloatArray:
         """What a baseline knows of each pixel (pixel, feature)."""
         return features(self.stores, rows, cols)
 
 
-def known(numbers: Pixels) -> npt.NDArray[np.bool_]:
+def known(numbers: AnyArray) -> BoolArray:
     """Where there is a class number, or a value."""
     return np.asarray(np.isfinite(numbers) if numbers.dtype.kind == "f" else numbers != NO_LABEL)
 
@@ -71,7 +68,7 @@ class Data:
         ]
         return cls(groups, pairs[0][1].names, split, _task(maps, pairs[0][1], split), unit_of(pairs[0][1]))
 
-    def pixels(self, name: str) -> Iterator[tuple[Group, Pixels, Pixels]]:
+    def pixels(self, name: str) -> Iterator[tuple[Group, AnyArray, AnyArray]]:
         """For each map: rows and columns of the mapped, labelled pixels in the places of a split.
 
         Where scenes are split, those are the places of the map's own chips.
@@ -80,7 +77,7 @@ class Data:
             rows, cols = np.nonzero(area & group.both)
             yield group, rows, cols
 
-    def areas(self, name: str) -> Iterator[tuple[Group, npt.NDArray[np.bool_]]]:
+    def areas(self, name: str) -> Iterator[tuple[Group, BoolArray]]:
         """For each map the places (y, x) of a split."""
         samples, chip = self.split["samples"][name], self.split["chip"]
         area = covered(self.groups[0].truth.shape, samples, chip)
@@ -89,7 +86,7 @@ class Data:
                 area = covered(group.truth.shape, samples[samples[:, 0] == number], chip)
             yield group, area
 
-    def chips(self, name: str) -> Iterator[tuple[Group, Numbers, Numbers, Numbers]]:
+    def chips(self, name: str) -> Iterator[tuple[Group, IntArray, IntArray, IntArray]]:
         """For each map of chips: the cells that lie whole in the places of a split, their true and mapped class.
 
         A cell's number counts cells row by row. Its truth is the class of most of its pixels; it has one where the
@@ -108,7 +105,7 @@ class Data:
             yield group, chosen, majority_of(votes[chosen]), mapped.astype(np.int64)
 
 
-def votes_of(where: Pixels, classes: Pixels, shape: tuple[int, int]) -> Numbers:
+def votes_of(where: AnyArray, classes: AnyArray, shape: tuple[int, int]) -> IntArray:
     """Count pixels (n,) of each place and class (place, class)."""
     flat = where.astype(np.int64) * shape[1] + classes.astype(np.int64)
     return np.bincount(flat, minlength=shape[0] * shape[1]).reshape(shape)
@@ -129,7 +126,7 @@ def _task(maps: tuple[Path, ...], labels: Tiles, split: dict[str, Any]) -> str:
     return task
 
 
-def _read_map(path: Path, stores: list[Tiles]) -> Pixels:
+def _read_map(path: Path, stores: list[Tiles]) -> AnyArray:
     import rasterio
 
     with rasterio.open(path) as file:

@@ -1,21 +1,19 @@
 """Scores of many draws at a time."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import AnyArray, Float64Array
 from eopipe.training.metrics import value_scores
 
-Floats = npt.NDArray[np.float64]
-Measures = Callable[[npt.NDArray[Any]], dict[str, Floats]]
+Measures = Callable[[AnyArray], dict[str, Float64Array]]
 
 
 def of_classes(names: tuple[str, ...]) -> Measures:
     """The scores of confusion matrices (draw, truth x found), those of a class as `iou:name`."""
 
-    def measures(tables: npt.NDArray[Any]) -> dict[str, Floats]:
+    def measures(tables: AnyArray) -> dict[str, Float64Array]:
         counts = tables.reshape(len(tables), len(names), len(names)).astype(np.float64)
         hit, truth, found = np.diagonal(counts, axis1=1, axis2=2), counts.sum(2), counts.sum(1)
         total, agreed = counts.sum((1, 2)), _share(hit.sum(1), counts.sum((1, 2)))
@@ -33,17 +31,17 @@ def of_classes(names: tuple[str, ...]) -> Measures:
     return measures
 
 
-def of_values(sums: npt.NDArray[Any]) -> dict[str, Floats]:
+def of_values(sums: AnyArray) -> dict[str, Float64Array]:
     """The scores of sums (draw, 6), as `value_sums` takes them."""
     rows = [value_scores(row) for row in sums]
     return {key: np.array([np.nan if row[key] is None else row[key] for row in rows]) for key in rows[0]}
 
 
-def _share(part: Floats, whole: Floats) -> Floats:
+def _share(part: Float64Array, whole: Float64Array) -> Float64Array:
     return np.asarray(np.divide(part, whole, out=np.full(part.shape, np.nan), where=whole > 0))
 
 
-def _mean(each: Floats) -> Floats:
+def _mean(each: Float64Array) -> Float64Array:
     """The mean over the classes that are there."""
     there = np.isfinite(each)
     return _share(np.where(there, each, 0).sum(1), there.sum(1).astype(np.float64))

@@ -3,12 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import Float64Array, IntArray
 from eopipe.evaluation.maps import Data
 
-Floats = npt.NDArray[np.float64]
-Numbers = npt.NDArray[np.int64]
 # Fewer pieces than this say next to nothing of how much a score varies.
 LEAST = 10
 BLOCKED = ("blocks", "checkerboard")
@@ -32,17 +30,17 @@ class Pieces:
         """How many there are, with those that hold nothing."""
         return self.maps if not self.edge else -(-self.shape[0] // self.edge) * self.wide
 
-    def of(self, number: int, rows: Numbers, cols: Numbers) -> Numbers:
+    def of(self, number: int, rows: IntArray, cols: IntArray) -> IntArray:
         """The piece of each pixel of a map."""
         if not self.edge:
             return np.full(len(rows), number)
         return np.asarray(rows // self.edge * self.wide + cols // self.edge, np.int64)
 
-    def sums(self, piece: Numbers, cell: Numbers, cells: int) -> Numbers:
+    def sums(self, piece: IntArray, cell: IntArray, cells: int) -> IntArray:
         """Count by piece and cell (piece, cell)."""
         return np.bincount(piece * cells + cell, minlength=self.count * cells).reshape(self.count, cells)
 
-    def totals(self, piece: Numbers, parts: Floats) -> Floats:
+    def totals(self, piece: IntArray, parts: Float64Array) -> Float64Array:
         """Add up parts (part, n) by piece (piece, part)."""
         return np.stack([np.bincount(piece, part, self.count) for part in parts], 1)
 

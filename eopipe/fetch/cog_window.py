@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import Float64Array, IntArray
 from eopipe.errors import BadInputError, IntegrityError, RefusedError
 from eopipe.fetch.range_reader import Remote
 from eopipe.fetch.tiff import (
@@ -35,7 +35,6 @@ MOST_PIXELS, MOST_BLOCK = 2**33, 1 << 28
 # Pixels around the area: what cubic interpolation reads, and slack for the choice of datum shift.
 MARGIN, KERNEL = 4, 2
 LATTICE = 65
-Places = npt.NDArray[np.int64]
 
 
 class Head:
@@ -161,13 +160,13 @@ def _at(affine: Any, x: Any, y: Any) -> tuple[Any, Any]:
     return affine.a * x + affine.b * y + affine.c, affine.d * x + affine.e * y + affine.f
 
 
-def _most(place: npt.NDArray[np.float64], order: int, axis: int) -> npt.NDArray[np.float64]:
+def _most(place: Float64Array, order: int, axis: int) -> Float64Array:
     """Greatest difference of neighbours on the lattice (2, y, x), in columns and in rows."""
-    found: npt.NDArray[np.float64] = np.abs(np.diff(place, order, axis)).reshape(2, -1).max(1)
+    found: Float64Array = np.abs(np.diff(place, order, axis)).reshape(2, -1).max(1)
     return found
 
 
-def _requests(blocks_of: Places, where: str, size: int) -> list[Places]:
+def _requests(blocks_of: IntArray, where: str, size: int) -> list[IntArray]:
     """Put blocks (offset, length, target) that are near each other in the file into one request."""
     there = blocks_of[blocks_of[:, 1] > 0]
     there = there[np.argsort(there[:, 0], kind="stable")]
@@ -186,7 +185,7 @@ def _requests(blocks_of: Places, where: str, size: int) -> list[Places]:
     return [there[group] for group in groups]
 
 
-def _copy(known: Head, head: bytes, blocks_of: Places, draft: Path) -> None:
+def _copy(known: Head, head: bytes, blocks_of: IntArray, draft: Path) -> None:
     """Write the head and bring every block to its place behind it."""
     groups = _requests(blocks_of, known.where, known.remote.size)
     with draft.open("wb") as file, ThreadPoolExecutor(WORKERS) as pool:
@@ -201,7 +200,7 @@ def _copy(known: Head, head: bytes, blocks_of: Places, draft: Path) -> None:
             raise
 
 
-def _bring(known: Head, group: Places, handle: int) -> None:
+def _bring(known: Head, group: IntArray, handle: int) -> None:
     begin, end = int(group[0, 0]), int((group[:, 0] + group[:, 1]).max())
     data = known.block(begin, end - begin)
     if len(data) != end - begin:

@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import AnyArray
 from eopipe.errors import BadInputError, IntegrityError, RefusedError
 
 Read = Callable[[int, int], bytes]
-Numbers = npt.NDArray[Any]
 # Bytes of one value of each TIFF type, and the numpy kinds of those that eopipe reads as numbers.
 SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8, 17: 8, 18: 8}
 KINDS = {1: "u1", 3: "u2", 4: "u4", 12: "f8", 16: "u8"}
@@ -64,7 +63,7 @@ class Directory:
     form: Form
     tags: dict[int, Tag]
 
-    def numbers(self, tag: int) -> Numbers:
+    def numbers(self, tag: int) -> AnyArray:
         """The numbers of a tag; none where the directory has no such tag."""
         found = self.tags.get(tag)
         if found is None or found.kind not in KINDS:
@@ -88,8 +87,8 @@ class Blocks:
 
     edge: tuple[int, int]
     shape: tuple[int, int, int]
-    offsets: Numbers
-    sizes: Numbers
+    offsets: AnyArray
+    sizes: AnyArray
     tags: tuple[int, int]
 
 
@@ -178,7 +177,7 @@ def blocks(image: Directory, where: str) -> Blocks:
     return Blocks(edge, shape, offsets.astype(np.int64).reshape(shape), sizes.astype(np.int64).reshape(shape), tags)
 
 
-def cut(image: Directory, stored: Blocks, rows: slice, columns: slice) -> tuple[Directory, Numbers, Numbers]:
+def cut(image: Directory, stored: Blocks, rows: slice, columns: slice) -> tuple[Directory, AnyArray, AnyArray]:
     """The directory of some whole blocks of an image, and where (int64) and how long these are in its file.
 
     `rows` and `columns` count blocks. The new directory lists lengths, but no places yet: see `placed`.
@@ -246,7 +245,7 @@ def _table(image: Directory, place: int) -> tuple[bytes, bytes]:
     return table, bytes(values)
 
 
-def placed(images: list[Directory]) -> tuple[bytes, list[Numbers]]:
+def placed(images: list[Directory]) -> tuple[bytes, list[AnyArray]]:
     """The head of a file in which the blocks of these images follow one another; and where each block goes.
 
     A block of no bytes is none: readers take it as nodata, as they do in the original.

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from eopipe.chips.chips import Normaliser
 from eopipe.publish import publish
 from eopipe.tiles.grid import windows
@@ -20,10 +20,8 @@ if TYPE_CHECKING:
 
     from eopipe.models.model_folder import Trained
 
-Floats = npt.NDArray[np.float32]
-Mask = npt.NDArray[np.bool_]
-Part = tuple[slice, slice, Floats, npt.NDArray[np.int64]]
-Predict = Callable[[Floats], Floats]
+Part = tuple[slice, slice, FloatArray, IntArray]
+Predict = Callable[[FloatArray], FloatArray]
 SCALE = 10_000
 NO_PROBABILITY = 65_535
 
@@ -38,7 +36,9 @@ def cut(edge: int, window: slice, halo: int, factor: int) -> slice:
     return slice(start, stop)
 
 
-def read_padded(tiles: Tiles, bands: tuple[str, ...], normalise: Normaliser, y: slice, x: slice) -> tuple[Floats, Mask]:
+def read_padded(
+    tiles: Tiles, bands: tuple[str, ...], normalise: Normaliser, y: slice, x: slice
+) -> tuple[FloatArray, BoolArray]:
     """Normalised image (band, y, x) and valid mask of a window; zeros and False beyond the raster."""
     height, width = tiles.shape
     inner_y, inner_x = slice(max(y.start, 0), min(y.stop, height)), slice(max(x.start, 0), min(x.stop, width))
@@ -65,7 +65,7 @@ class Look:
         """Windows (rows, columns) that cover the grid."""
         return windows(self.stores[0].shape, self.edge)
 
-    def answers(self, y: slice, x: slice) -> Iterator[tuple[Floats, Mask]]:
+    def answers(self, y: slice, x: slice) -> Iterator[tuple[FloatArray, BoolArray]]:
         """What the model says of a window (channel, y, x), and where it is valid, for each scene that is somewhere."""
         shape = self.stores[0].shape
         wide_y, wide_x = cut(shape[0], y, self.halo, self.factor), cut(shape[1], x, self.halo, self.factor)
@@ -128,14 +128,14 @@ def cells(look: Look, classes: int, chip: int) -> Iterator[Part]:
         yield y, x, _spread(chance, chip)[crop], _spread(seen.reshape(high, wide), chip)[crop]
 
 
-def _chips(image: npt.NDArray[Any], chip: int) -> npt.NDArray[Any]:
+def _chips(image: AnyArray, chip: int) -> AnyArray:
     """(band, y, x) of whole cells to (cell, band, chip, chip), row by row."""
     bands, height, width = image.shape
     parts = image.reshape(bands, height // chip, chip, width // chip, chip).transpose(1, 3, 0, 2, 4)
     return np.ascontiguousarray(parts.reshape(-1, bands, chip, chip))
 
 
-def _spread(numbers: npt.NDArray[Any], chip: int) -> npt.NDArray[Any]:
+def _spread(numbers: AnyArray, chip: int) -> AnyArray:
     return numbers.repeat(chip, -2).repeat(chip, -1)
 
 

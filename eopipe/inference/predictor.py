@@ -3,16 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
+from eopipe.arrays import FloatArray
 from eopipe.models.model_folder import Trained
 from eopipe.models.tasks import answers
 
-Floats = npt.NDArray[np.float32]
 
-
-def predictor(trained: Trained, folder: Path, device: str, threads: int) -> Callable[[Floats], Floats]:
+def predictor(trained: Trained, folder: Path, device: str, threads: int) -> Callable[[FloatArray], FloatArray]:
     """Normalised images (N, band, H, W) to what `answers` gives for the model's task."""
     import torch
 
@@ -22,8 +18,10 @@ def predictor(trained: Trained, folder: Path, device: str, threads: int) -> Call
     module = trained.build(folder).to(place)
 
     @torch.inference_mode()
-    def run(images: Floats) -> Floats:
-        found: Floats = answers(trained.task, module(torch.from_numpy(images).to(place)), trained.target).cpu().numpy()
+    def run(images: FloatArray) -> FloatArray:
+        found: FloatArray = (
+            answers(trained.task, module(torch.from_numpy(images).to(place)), trained.target).cpu().numpy()
+        )
         return found
 
     return run

@@ -5,15 +5,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import AnyArray, BoolArray
 from eopipe.errors import BadInputError
 from eopipe.publish import damages
 from eopipe.tiles.grid import windows
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 Window = tuple[slice, slice]
-Bools = npt.NDArray[np.bool_]
 
 
 def faults(store: Tiles) -> list[str]:
@@ -77,18 +76,18 @@ def _window(store: Tiles, window: Window) -> str:
     return next(filter(None, (RULES[name](pixels, valid > 0) for name, pixels in found.items())), "")
 
 
-def _image(pixels: npt.NDArray[Any], valid: Bools) -> str:
+def _image(pixels: AnyArray, valid: BoolArray) -> str:
     there = np.isfinite(pixels).all(0)
     return f"{int((valid & ~there).sum())} pixels are valid but not finite" * bool((valid & ~there).any())
 
 
-def _label(numbers: npt.NDArray[Any], valid: Bools) -> str:
+def _label(numbers: AnyArray, valid: BoolArray) -> str:
     there = np.isfinite(numbers) if numbers.dtype.kind == "f" else numbers != NO_LABEL
     wrong = int((there != valid).sum())
     return f"{wrong} pixels have a label without being valid, or none" * bool(wrong)
 
 
-def _count(numbers: npt.NDArray[Any], valid: Bools) -> str:
+def _count(numbers: AnyArray, valid: BoolArray) -> str:
     wrong = int(((numbers > 0) != valid).sum())
     return f"{wrong} pixels have observations without being valid, or none" * bool(wrong)
 

@@ -4,8 +4,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import BoolArray, UInt8Array
 from eopipe.chips.chips import measured, unit_of
 from eopipe.reporting.palette import class_colors, rgb
 from eopipe.reporting.pictures import stretched
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 MASKED, TINT, NOTHING = "#d1490c", 0.55, "#c6cbc8"
 TRUE = ("red", "green", "blue")
-Pixels = npt.NDArray[np.uint8]
 
 
 def whole(scale: float) -> float:
@@ -40,7 +39,7 @@ def picture_of(store: Tiles, box: tuple[int, int], masked: bool) -> tuple["Image
     return Image.fromarray(pixels).resize(size, way), float(valid.mean() if share is None else share)
 
 
-def _photo(store: Tiles, valid: npt.NDArray[np.bool_], cells: Thin, masked: bool) -> Pixels:
+def _photo(store: Tiles, valid: BoolArray, cells: Thin, masked: bool) -> UInt8Array:
     """Natural colours or the first band, what is not valid tinted; grey where there is nothing at all."""
     stored = pick(partial(store.read, "image"), cells)[channels(store.names)]
     bands = np.nan_to_num(stored.astype(np.float32), posinf=0, neginf=0)
@@ -62,7 +61,7 @@ def channels(names: tuple[str, ...]) -> list[int]:
     return [0]
 
 
-def _labels(store: Tiles, cells: Thin) -> Pixels:
+def _labels(store: Tiles, cells: Thin) -> UInt8Array:
     numbers, scale = pick(partial(store.read, "label"), cells), _scale(store)
     numbers = scale.numbers(numbers) if scale else numbers
     table = np.full((256, 3), rgb(NOTHING), np.uint8)

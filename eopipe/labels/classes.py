@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import AnyArray, BoolArray, UInt8Array
 from eopipe.errors import BadInputError, UsageError
 from eopipe.labels.vectors import read_features, to_grid
 from eopipe.tiles.store import NO_LABEL
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
 Overlap = Literal["invalid", "last", "first"]
-Numbers = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ class Legend:
         """Class number of a vector's value; 255 for none or an ignored one, None for one that is not known."""
         return NO_LABEL if value is None else self.table.get(str(value))
 
-    def read(self, values: npt.NDArray[Any], there: npt.NDArray[np.bool_]) -> Numbers:
+    def read(self, values: AnyArray, there: BoolArray) -> UInt8Array:
         """Class numbers of raster values (uint8, 255 where there is no label).
 
         With bins, class i holds bins[i-1] <= value < bins[i]; with codes, value codes[i]; with values, each
@@ -102,7 +101,7 @@ class Legend:
 class Burned:
     """Class numbers (y, x), and how many pixels shapes of different classes cover."""
 
-    numbers: Numbers
+    numbers: UInt8Array
     conflicts: int
 
 
@@ -147,6 +146,6 @@ class Shapes:
         return Burned(numbers, int((covers > 1).sum()))
 
 
-def rasterize(source: Path, grid: "GeoBox", legend: Legend, attribute: str) -> Numbers:
+def rasterize(source: Path, grid: "GeoBox", legend: Legend, attribute: str) -> UInt8Array:
     """Burn polygons whose attribute names a class (uint8, 255 where there is none or where they disagree)."""
     return Shapes(source, grid, legend, attribute).burn(grid, "invalid", all_touched=False).numbers

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import AnyArray, FloatArray
 from eopipe.errors import BadInputError
 from eopipe.labels.classes import Overlap
 from eopipe.labels.vectors import read_features, to_grid
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
 log = logging.getLogger("eopipe")
-Floats = npt.NDArray[np.float32]
 NOTHING = np.float32(np.nan)
 
 
@@ -41,7 +40,7 @@ class Quantity:
 class Burnt:
     """Values (y, x), NaN where there is none, and how many pixels shapes of different values cover."""
 
-    values: Floats
+    values: FloatArray
     conflicts: int
 
 
@@ -79,13 +78,13 @@ class ValueShapes:
         differ = np.isfinite(largest) & (largest != smallest)
         return Burnt(self._chosen(part, near, np.where(differ, NOTHING, largest)), int(differ.sum()))
 
-    def _chosen(self, part: "GeoBox", near: npt.NDArray[Any], agreed: Floats) -> Floats:
+    def _chosen(self, part: "GeoBox", near: AnyArray, agreed: FloatArray) -> FloatArray:
         overlap: Overlap = self.reading.overlap
         if overlap == "invalid":
             return agreed
         return self._burned(part, near[::-1] if overlap == "first" else near)
 
-    def _burned(self, part: "GeoBox", order: npt.NDArray[Any]) -> Floats:
+    def _burned(self, part: "GeoBox", order: AnyArray) -> FloatArray:
         from rasterio.features import rasterize
 
         pairs = zip(self.shapes[order], self.values[order].tolist(), strict=True)

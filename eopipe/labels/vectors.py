@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import ObjectArray
 from eopipe.errors import BadInputError, RefusedError, UsageError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ DEGREES = "OGC:CRS84"
 class Features:
     """Shapes of a file (shapely, None for a feature without one), their attribute's values or None, their CRS."""
 
-    shapes: npt.NDArray[np.object_]
+    shapes: ObjectArray
     values: list[Any]
     crs: str
 
@@ -42,7 +42,7 @@ def read_features(source: Path, attribute: str, layer: str | None = None) -> Fea
     return Features(_valid(wkb, source), [_plain(value) for value in values], crs)
 
 
-def to_grid(found: Features, grid: "GeoBox") -> npt.NDArray[np.object_]:
+def to_grid(found: Features, grid: "GeoBox") -> ObjectArray:
     """Shapes in the grid's CRS, cut to its surroundings: what is far away has no place in it."""
     from pyproj import Transformer
     from shapely import clip_by_rect, segmentize, transform
@@ -124,7 +124,7 @@ def _from_parquet(source: Path, attribute: str, layer: str | None) -> tuple[Any,
     return wkb, table[attribute].to_pylist(), json.dumps(crs) if isinstance(crs, dict) else crs or ""
 
 
-def _valid(wkb: Any, source: Path) -> npt.NDArray[np.object_]:
+def _valid(wkb: Any, source: Path) -> ObjectArray:
     """Shapes of their bytes; rings that cross themselves are mended, or they could not be cut."""
     from shapely import from_wkb, is_valid, make_valid
     from shapely.errors import ShapelyError

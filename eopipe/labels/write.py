@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import AnyArray
 from eopipe.errors import BadInputError
 from eopipe.labels.classes import Burned, Legend, Overlap, Shapes
 from eopipe.labels.vectors import VECTORS
@@ -105,7 +105,7 @@ def _reader(band: Band, grid: "GeoBox", legend: Legend, reading: Reading) -> Ite
         yield read
 
 
-def physical(values: npt.NDArray[Any], source: Any, band: Band) -> npt.NDArray[Any]:
+def physical(values: AnyArray, source: Any, band: Band) -> AnyArray:
     """Measured values, since edges are given in their unit: with scale and offset of the item, else of the file."""
     scale, offset = band.scale, band.offset
     if (scale, offset) == (1.0, 0.0):

@@ -7,9 +7,10 @@ rounds alike: it depends on no other sample, no worker and no device.
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
+
+from eopipe.arrays import Float64Array, IntArray
 
 if TYPE_CHECKING:
     from eopipe.launch.job import Settings
@@ -21,7 +22,7 @@ KNOTS = 4  # haze changes smoothly between this many knots along an edge
 
 
 def augment(
-    images_NCHW: Tensor, labels_NHW: Tensor, numbers: npt.NDArray[np.int64], epoch: int, settings: "Settings"
+    images_NCHW: Tensor, labels_NHW: Tensor, numbers: IntArray, epoch: int, settings: "Settings"
 ) -> tuple[Tensor, Tensor]:
     """Change normalised images (N, band, H, W) of these sample numbers as `settings.augment` lists.
 
@@ -80,7 +81,7 @@ def drop_bands(images_NCHW: Tensor, draws: list[np.random.Generator]) -> Tensor:
     return images_NCHW * _like(images_NCHW, kept)
 
 
-def _kept(draw: np.random.Generator, bands: int) -> npt.NDArray[np.float64]:
+def _kept(draw: np.random.Generator, bands: int) -> Float64Array:
     kept = draw.uniform(size=bands) >= DROP
     kept[draw.integers(bands)] = True
     return kept.astype(float)
@@ -90,7 +91,7 @@ KINDS = ("brightness", "haze", "bands")
 _CHANGES = {"brightness": brightness, "haze": haze, "bands": drop_bands}
 
 
-def _like(images: Tensor, values: npt.NDArray[np.float64]) -> Tensor:
+def _like(images: Tensor, values: Float64Array) -> Tensor:
     return torch.from_numpy(values.astype(np.float32)).to(images)
 
 

@@ -3,15 +3,13 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import AnyArray, IntArray
 from eopipe.loader.order import Shuffle, blocks_of
 
 log = logging.getLogger("eopipe")
-Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -21,11 +19,11 @@ class Keeping:
     Chips of a split that is not there are read one by one.
     """
 
-    windows: Mapping[str, Numbers]
+    windows: Mapping[str, IntArray]
     live: int
 
 
-def keeping(samples: Mapping[str, Numbers], chip: int, pixel: int, shuffle: Shuffle, room: int, crew: int) -> Keeping:
+def keeping(samples: Mapping[str, IntArray], chip: int, pixel: int, shuffle: Shuffle, room: int, crew: int) -> Keeping:
     """What fits into `room` bytes at `pixel` bytes a pixel: all, else the live blocks of the shuffle, else nothing.
 
     Each of a crew takes its share of the blocks, which may be one more than another's.
@@ -44,7 +42,7 @@ def keeping(samples: Mapping[str, Numbers], chip: int, pixel: int, shuffle: Shuf
     return Keeping({}, 1)
 
 
-def windows_of(samples: Numbers, chip: int, edge: int) -> Numbers:
+def windows_of(samples: IntArray, chip: int, edge: int) -> IntArray:
     """For each sample the window (n, 4) that holds all chips whose corner lies in the same block."""
     block = blocks_of(samples, edge)
     count = int(block.max(initial=-1)) + 1
@@ -54,7 +52,7 @@ def windows_of(samples: Numbers, chip: int, edge: int) -> Numbers:
     return np.concatenate([low, high + chip], 1)[block]
 
 
-def _areas(samples: Numbers, windows: Numbers) -> npt.NDArray[Any]:
+def _areas(samples: IntArray, windows: IntArray) -> AnyArray:
     """Pixels of each window that is kept, once for each scene."""
     top, left, bottom, right = np.unique(np.insert(windows, 0, samples[:, 0], 1), axis=0)[:, 1:].T
     return np.asarray((bottom - top) * (right - left))

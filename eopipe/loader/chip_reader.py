@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import AnyArray, UInt8Array
 from eopipe.chips.chips import Normaliser
 from eopipe.errors import BadInputError
 from eopipe.tiles.shard_reader import Array, open_array
@@ -17,7 +17,6 @@ from eopipe.tiles.store import NO_LABEL, Tiles
 
 # Arrays that stay open; each may hold some shards open.
 ARRAYS = 48
-Pixels = npt.NDArray[Any]
 Window = tuple[int, int, int, int]
 CLASSES, VALUES = np.dtype(np.uint8), np.dtype(np.float32)
 
@@ -52,18 +51,16 @@ class Rows:
     are class numbers, or values (float32).
     """
 
-    image: Pixels
-    valid: Pixels
-    label: Pixels
+    image: AnyArray
+    valid: AnyArray
+    label: AnyArray
 
     def __getitem__(self, where: Any) -> "Rows":
         """The same part of each."""
         return Rows(self.image[where], self.valid[where], self.label[where])
 
 
-def rows(
-    memory: npt.NDArray[np.uint8], shape: tuple[int, int], bands: int, dtype: np.dtype[Any], kind: np.dtype[Any]
-) -> Rows:
+def rows(memory: UInt8Array, shape: tuple[int, int], bands: int, dtype: np.dtype[Any], kind: np.dtype[Any]) -> Rows:
     """Pixels over (y, x) in memory that may be larger, see `block_bytes`; `kind` is the type of labels."""
     pixels = shape[0] * shape[1]
     sizes = [pixels * bands * dtype.itemsize, pixels * kind.itemsize, pixels]
@@ -91,7 +88,7 @@ class Piece:
 class Block:
     """A decoded window, and the memory that it lies in."""
 
-    memory: npt.NDArray[np.uint8]
+    memory: UInt8Array
     rows: Rows
 
 
@@ -153,7 +150,7 @@ class Cutter:
         self._kept.move_to_end(key)
         return self._kept[key].rows
 
-    def _memory(self, size: int) -> npt.NDArray[np.uint8]:
+    def _memory(self, size: int) -> UInt8Array:
         """Memory of a block that is dropped, if one must be and it is large enough; new pages cost as much as a copy.
 
         Room is made first, so that no more than the budget is ever held.
@@ -202,7 +199,7 @@ def finish(chip: Rows, into: Rows, normaliser: Normaliser, scaling: tuple[float,
         into.label[~valid] = np.nan if into.label.dtype.kind == "f" else NO_LABEL
 
 
-def turned(array: Pixels, way: int) -> Pixels:
+def turned(array: AnyArray, way: int) -> AnyArray:
     """One of the eight symmetries of the square on the last two axes, as a view."""
     if way & 4:
         array = array.swapaxes(-1, -2)

@@ -3,14 +3,12 @@
 import math
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from eopipe.arrays import IntArray
 from eopipe.chips.chips import Normaliser
 from eopipe.tiles.store import NO_LABEL
-
-Numbers = npt.NDArray[np.int64]
 
 
 class Finish:
@@ -25,7 +23,7 @@ class Finish:
         return torch.from_numpy(np.array(values, np.float32)).to(self._device)
 
     def __call__(
-        self, images: Tensor, valid: Tensor, labels: Tensor, scenes: Numbers, ways: Numbers
+        self, images: Tensor, valid: Tensor, labels: Tensor, scenes: IntArray, ways: IntArray
     ) -> tuple[Tensor, Tensor]:
         """Images (N, band, H, W) float32, 0 where invalid, and labels (N, H, W), 255 or NaN there; turned by `ways`.
 
@@ -50,7 +48,7 @@ def turn(tensor: Tensor, way: int) -> Tensor:
     return tensor.flip(axes) if axes else tensor
 
 
-def turn_each(tensor: Tensor, ways: Numbers) -> Tensor:
+def turn_each(tensor: Tensor, ways: IntArray) -> Tensor:
     """Every sample of a batch by its own symmetry; few large operations rather than one for each sample."""
     if len(set(ways.tolist())) == 1:
         return turn(tensor, int(ways[0]))
@@ -59,5 +57,5 @@ def turn_each(tensor: Tensor, ways: Numbers) -> Tensor:
     return torch.cat(parts)[_index(np.argsort(np.concatenate(groups)), tensor)]
 
 
-def _index(numbers: Numbers, like: Tensor) -> Tensor:
+def _index(numbers: IntArray, like: Tensor) -> Tensor:
     return torch.from_numpy(numbers).to(like.device)

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
+
+from eopipe.arrays import IntArray
 
 WAYS = 8
-Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -36,31 +36,31 @@ class Shuffle:
 class Order:
     """The order of samples (n, 3) of scene, row and column, the same for every world size."""
 
-    samples: Numbers
+    samples: IntArray
     seed: int
     shuffle: Shuffle = field(default_factory=Shuffle)
-    _last: tuple[int, Numbers] | None = None
+    _last: tuple[int, IntArray] | None = None
 
-    def epoch(self, epoch: int) -> Numbers:
+    def epoch(self, epoch: int) -> IntArray:
         """The sample numbers of an epoch in their order."""
         if self._last is None or self._last[0] != epoch:
             chips = self.shuffle.how == "chips"
             self._last = epoch, self._permuted(epoch) if chips else self._mixed(epoch)
         return self._last[1]
 
-    def step(self, epoch: int, step: int, batch: int) -> Numbers:
+    def step(self, epoch: int, step: int, batch: int) -> IntArray:
         """Sample numbers of the global batch of a step within an epoch."""
         return self.epoch(epoch)[step * batch : (step + 1) * batch]
 
     @cached_property
-    def block_of(self) -> Numbers:
+    def block_of(self) -> IntArray:
         """The number of the block that each sample lies in, by its corner."""
         return blocks_of(self.samples, self.shuffle.block)
 
-    def _permuted(self, epoch: int) -> Numbers:
+    def _permuted(self, epoch: int) -> IntArray:
         return _stream(self.seed, epoch, 0).permutation(len(self.samples))
 
-    def _mixed(self, epoch: int) -> Numbers:
+    def _mixed(self, epoch: int) -> IntArray:
         """Lanes take the next block when theirs is used up; the order goes round the lanes."""
         draw = _stream(self.seed, epoch, 0)
         sizes = np.bincount(self.block_of)
@@ -73,7 +73,7 @@ class Order:
         return chips[np.lexsort((np.repeat(lane, sizes), turn))]
 
 
-def _lanes(sizes: Numbers, blocks: Numbers, window: int) -> tuple[Numbers, Numbers]:
+def _lanes(sizes: IntArray, blocks: IntArray, window: int) -> tuple[IntArray, IntArray]:
     """The turn at which each block starts, and its lane; blocks come in the order given."""
     first, lane = np.zeros_like(sizes), np.zeros_like(sizes)
     free = [(0, number) for number in range(window)]
@@ -83,7 +83,7 @@ def _lanes(sizes: Numbers, blocks: Numbers, window: int) -> tuple[Numbers, Numbe
     return first, lane
 
 
-def blocks_of(samples: Numbers, edge: int) -> Numbers:
+def blocks_of(samples: IntArray, edge: int) -> IntArray:
     """Number the blocks of this edge in pixels that hold a corner of samples (n, 3), in the order of their places."""
     places = samples // np.array([1, edge, edge])
     return np.unique(places, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import IntArray
 from eopipe.chips.chips import measured
 from eopipe.errors import UsageError
 from eopipe.loader.cache_plan import Keeping, keeping
@@ -23,7 +23,6 @@ from eopipe.tiles.shard_reader import open_array
 if TYPE_CHECKING:
     from eopipe.launch.job import Job, Settings
 
-Numbers = npt.NDArray[np.int64]
 MB = 1 << 20
 
 
@@ -32,7 +31,7 @@ class Wanted:
     """Samples of a split by number, and the epoch that augments them; without one they come as they are."""
 
     split: str
-    numbers: Numbers
+    numbers: IntArray
     epoch: int | None = None
 
 
@@ -53,7 +52,7 @@ class Reader:
     """
 
     job: "Job"
-    samples: Mapping[str, Numbers]
+    samples: Mapping[str, IntArray]
     workers: int
     slots: int
     finished: bool
@@ -151,7 +150,7 @@ class Reader:
         ]
 
 
-def turns(wanted: Wanted, settings: "Settings") -> Numbers:
+def turns(wanted: Wanted, settings: "Settings") -> IntArray:
     """By which of the eight symmetries each sample is turned."""
     if wanted.epoch is None or "symmetries" not in settings.augment:
         return np.zeros(len(wanted.numbers), np.int64)

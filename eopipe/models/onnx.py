@@ -6,16 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from eopipe.arrays import FloatArray
 from eopipe.errors import IntegrityError, UsageError
 from eopipe.models.model_folder import Trained
 from eopipe.models.tasks import answers
 from eopipe.tiles.store import Tiles
-
-Floats = npt.NDArray[np.float32]
 
 
 class Portable(nn.Module):
@@ -107,7 +105,7 @@ def check_onnx(target: Path, trained: Trained, folder: Path, tiles: Tiles, toler
     return told | {"bands": list(trained.bands), "classes": list(trained.classes)}
 
 
-def _chips(tiles: Tiles, trained: Trained) -> list[Floats]:
+def _chips(tiles: Tiles, trained: Trained) -> list[FloatArray]:
     """Windows of one and of two chips, in physical units."""
     chip = trained.chip
     sizes = [(chip, chip), (min(2 * chip, tiles.shape[0] // chip * chip), chip)]

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import BoolArray, IntArray, UInt8Array
 from eopipe.chips.chips import pair
 from eopipe.chips.make_split import Request, candidates, deal_samples
-from eopipe.chips.splits import SPLITS, Plan, Positions
+from eopipe.chips.splits import SPLITS, Plan
 from eopipe.contract import stage
 from eopipe.errors import BadInputError
-from eopipe.planning.footprints import Mask
 from eopipe.planning.frozen import Config, Frozen
 from eopipe.planning.trial_store import as_fetched
 from eopipe.publish import MANIFEST, size, write_json
@@ -36,9 +35,9 @@ class Chips:
 
     plan: Plan
     scenes: list[str]
-    samples: Positions
-    role: npt.NDArray[np.uint8]
-    pixels: npt.NDArray[np.int64]
+    samples: IntArray
+    role: UInt8Array
+    pixels: IntArray
     classes: tuple[str, ...]
     label_bytes: int
 
@@ -57,7 +56,7 @@ class Chips:
         return list(zip(self.classes, (own > 0).sum(0).tolist(), own.sum(0).tolist(), strict=True))
 
     @cached_property
-    def places(self) -> dict[str, Positions]:
+    def places(self) -> dict[str, IntArray]:
         """Corners (row, column) of the chips of each split, whatever the scene."""
         own = {name: self.samples[self.role == n, 1:] for n, name in enumerate(SPLITS)}
         return {name: np.unique(corners, axis=0) for name, corners in own.items()}
@@ -68,7 +67,7 @@ class Chips:
         return SPLITS[int(np.bincount(found[found < len(SPLITS)], minlength=1).argmax())]
 
 
-def chips_of(config: Config, seen: Frozen, masks: dict[str, Mask]) -> Chips:
+def chips_of(config: Config, seen: Frozen, masks: dict[str, BoolArray]) -> Chips:
     """Deal the chips out as split does, from stores of what would be valid without clouds.
 
     Raises BadInputError where a chip does not fit the grid, or the labels cannot be used.
@@ -93,13 +92,13 @@ def _asked(told: dict[str, Any], tiles: list[Path], labels: list[Path]) -> tuple
     return Plan(**plan), Request(**request)
 
 
-def _images(seen: Frozen, masks: dict[str, Mask]) -> dict[str, Mask]:
+def _images(seen: Frozen, masks: dict[str, BoolArray]) -> dict[str, BoolArray]:
     """What the model sees: the scenes, or composites of them."""
     made = {name: np.logical_or.reduce([masks[scene] for scene in own]) for name, own in seen.periods.items()}
     return made or masks
 
 
-def _stand_in(room: Path, seen: Frozen, name: str, mask: Mask) -> Path:
+def _stand_in(room: Path, seen: Frozen, name: str, mask: BoolArray) -> Path:
     """A tile store with its place, its date and what is valid, but without pixels."""
     target, layout = room / f"tiles-{name}.zarr", Layout(256, 4096)
     item = seen.items.get(name, {"properties": {}})

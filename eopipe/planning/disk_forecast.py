@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from eopipe.arrays import BoolArray
 from eopipe.chips.splits import SPLITS
 from eopipe.contract import Output, stage
 from eopipe.fetch.sizes import Size
 from eopipe.planning.chip_forecast import Chips
-from eopipe.planning.footprints import Mask
 from eopipe.planning.frozen import MADE, Config, Frozen
 from eopipe.planning.trial_store import Weight, weigh
 from eopipe.publish import MANIFEST, files
@@ -44,7 +44,7 @@ class Need:
     basis: str = "counted"
 
 
-def needs(config: Config, seen: Frozen, sizes: list[Size], chips: Chips, masks: dict[str, Mask]) -> list[Need]:
+def needs(config: Config, seen: Frozen, sizes: list[Size], chips: Chips, masks: dict[str, BoolArray]) -> list[Need]:
     """Every folder that search, fetch, preprocess, composite, label and split fill."""
     results, names = Path(config["results"]), list(seen.items)
     made = _made(results / name for name in MADE.values())
@@ -67,7 +67,7 @@ def _scenes(results: Path, seen: Frozen, sizes: list[Size]) -> Need:
     return Need("scenes", len(seen.items), count, sum(s.bytes for s in sizes) + seen.bytes, made, basis)
 
 
-def _tiles(config: Config, seen: Frozen, sizes: list[Size], masks: dict[str, Mask]) -> tuple[Need, Weight]:
+def _tiles(config: Config, seen: Frozen, sizes: list[Size], masks: dict[str, BoolArray]) -> tuple[Need, Weight]:
     told, names = config["preprocess"], list(seen.items)
     shape = _shape(seen)
     tried = weigh(config, seen, masks, "preprocess")
@@ -89,7 +89,7 @@ def _composites(config: Config, seen: Frozen, weight: Weight) -> Need:
     return Need("composites", len(names), count * len(names), round(size), made, "typical")
 
 
-def _labels(config: Config, seen: Frozen, chips: Chips, names: list[str], masks: dict[str, Mask]) -> Need:
+def _labels(config: Config, seen: Frozen, chips: Chips, names: list[str], masks: dict[str, BoolArray]) -> Need:
     told, shape = config["label"], _shape(seen)
     count = store_files(shape, Layout(told["chunk"], told["shard"]), 2)
     made = _made(Path(config["results"], "labels", f"{n}.zarr") for n in names)

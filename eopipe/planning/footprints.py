@@ -3,15 +3,13 @@
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import BoolArray, Float64Array
 from eopipe.scenes.item import Item
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
-Mask = npt.NDArray[np.bool_]
-Points = npt.NDArray[np.float64]
 DEGREES, STEP = "EPSG:4326", 0.1
 
 
@@ -32,7 +30,7 @@ def footprint(item: Item, crs: str) -> Any:
     return moved(shape(item["geometry"]), DEGREES, crs, STEP) if item["geometry"] else None
 
 
-def covered(item: Item, grid: "GeoBox") -> Mask:
+def covered(item: Item, grid: "GeoBox") -> BoolArray:
     """The pixels (y, x) of the grid whose centre lies in the scene's footprint; all where it tells none."""
     from rasterio.features import rasterize
 
@@ -59,7 +57,7 @@ def grid_outline(grid: "GeoBox") -> dict[str, Any]:
     return dict(mapping(moved(grid_extent(grid), str(grid.crs), DEGREES, step)))
 
 
-def rings(geometry: Any) -> list[Points]:
+def rings(geometry: Any) -> list[Float64Array]:
     """The outer rings (n, 2) of a shapely geometry."""
     from shapely import get_exterior_ring, get_parts
 

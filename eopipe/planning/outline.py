@@ -4,8 +4,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from eopipe.arrays import BoolArray
 from eopipe.fetch.sizes import Size
-from eopipe.planning.footprints import Mask, footprint, grid_extent, grid_outline
+from eopipe.planning.footprints import footprint, grid_extent, grid_outline
 from eopipe.planning.frozen import Config, Frozen, cloud, when
 from eopipe.publish import MANIFEST
 
@@ -29,7 +30,7 @@ class Row:
     fetched: bool
 
 
-def rows_of(config: Config, seen: Frozen, sizes: list[Size], masks: dict[str, Mask]) -> list[Row]:
+def rows_of(config: Config, seen: Frozen, sizes: list[Size], masks: dict[str, BoolArray]) -> list[Row]:
     """The scenes by day, then by name."""
     found = []
     for name, item in seen.items.items():

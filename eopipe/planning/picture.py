@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from eopipe.arrays import Float64Array
 from eopipe.chips.splits import SPLITS
 from eopipe.planning.chip_forecast import Chips
-from eopipe.planning.footprints import Points, footprint, grid_extent, rings
+from eopipe.planning.footprints import footprint, grid_extent, rings
 from eopipe.planning.frozen import Frozen
 from eopipe.planning.outline import Row
 from eopipe.planning.timeline import timeline
@@ -47,7 +48,7 @@ def draw(seen: Frozen, scenes: list[Row], chips: Chips, title: str) -> "Image":
     return sheet
 
 
-def _map(seen: Frozen, chips: Chips, view: View, outlines: list[list[Points]]) -> "Image":
+def _map(seen: Frozen, chips: Chips, view: View, outlines: list[list[Float64Array]]) -> "Image":
     from PIL import Image, ImageDraw
 
     cover = np.zeros(view.size[::-1], np.float32)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from eopipe.arrays import BoolArray
 from eopipe.contract import stage
 from eopipe.errors import BadInputError
 from eopipe.fetch.sizes import local_file
-from eopipe.planning.footprints import Mask
 from eopipe.planning.frozen import Config, Frozen
 from eopipe.publish import MANIFEST, files, write_json
 from eopipe.scenes.item import ITEM_FILE, Item, scene_name
@@ -52,7 +52,7 @@ def as_fetched(config: Config, name: str, item: Item, room: Path) -> Path | None
     return folder
 
 
-def weigh(config: Config, seen: Frozen, masks: dict[str, Mask], name: str) -> Weight | None:
+def weigh(config: Config, seen: Frozen, masks: dict[str, BoolArray], name: str) -> Weight | None:
     """Weigh the stores of a stage by trial; None where no scene is at hand.
 
     Windows spread over the grid and the scenes; a ratio of sums, so that empty corners count as little as
@@ -72,7 +72,7 @@ def weigh(config: Config, seen: Frozen, masks: dict[str, Mask], name: str) -> We
     return Weight(float(data.sum() / max(1.0, pixels.sum())), float(fixed.mean()))
 
 
-def _trials(seen: Frozen, masks: dict[str, Mask]) -> list[tuple[str, tuple[slice, slice]]]:
+def _trials(seen: Frozen, masks: dict[str, BoolArray]) -> list[tuple[str, tuple[slice, slice]]]:
     """Which window of which scene is tried: scenes and places take turns."""
     places = windows((int(seen.grid.shape[0]), int(seen.grid.shape[1])), EDGE)
     pairs = [(n, places[(k * 7 + j) % len(places)]) for j in range(len(places)) for k, n in enumerate(seen.items)]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from eopipe.planning.footprints import DEGREES, Points
+from eopipe.arrays import Float64Array
+from eopipe.planning.footprints import DEGREES
 from eopipe.tiles.grid import Bounds
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class View:
     bounds: Bounds
     size: tuple[int, int]
 
-    def pixels(self, points: Points) -> list[tuple[float, float]]:
+    def pixels(self, points: Float64Array) -> list[tuple[float, float]]:
         """Places (n, 2) in the CRS to pixels."""
         left, bottom, right, top = self.bounds
         width, height = self.size
@@ -62,7 +63,7 @@ class View:
         return Transformer.from_crs(DEGREES, self.crs, always_xy=True)
 
 
-def view_of(grid: "GeoBox", outlines: Sequence[Points], room: tuple[int, int]) -> View:
+def view_of(grid: "GeoBox", outlines: Sequence[Float64Array], room: tuple[int, int]) -> View:
     """The grid with what lies around it, as large as the room (width, height) allows."""
     left, bottom, right, top = grid.extent.boundingbox
     across, down = right - left, top - bottom
@@ -94,7 +95,7 @@ def _marks(low: float, high: float, step: float) -> list[float]:
     return [n * step for n in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
-def _line(value: float, start: float, end: float) -> Points:
+def _line(value: float, start: float, end: float) -> Float64Array:
     """Points (n, 2) that go from start to end beside a fixed value, which comes second."""
     along = np.linspace(start, end, 60)
     return np.column_stack([along, np.full_like(along, value)])

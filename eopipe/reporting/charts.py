@@ -4,8 +4,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from markupsafe import Markup
+
+from eopipe.arrays import BoolArray
 
 WIDTH, HEIGHT = 460, 280
 LEFT, RIGHT, TOP, BOTTOM = 58, 126, 16, 50
@@ -114,12 +115,12 @@ def _apart(places: list[float], least: float) -> list[float]:
     return moved
 
 
-def outline(mask: npt.NDArray[np.bool_]) -> str:
+def outline(mask: BoolArray) -> str:
     """Draw the boundary of a mask (y, x) as an SVG path in cells; empty for an empty mask."""
     return _edges(mask, "M{1} {0}H{2}") + _edges(mask.T, "M{0} {1}V{2}")
 
 
-def _edges(mask: npt.NDArray[np.bool_], form: str) -> str:
+def _edges(mask: BoolArray, form: str) -> str:
     """Edges between rows as runs: (row, first column, column behind the last)."""
     changes = np.diff(np.pad(mask, ((1, 1), (1, 1))).astype(np.int8), axis=0) != 0
     starts = np.diff(changes.astype(np.int8), axis=1)

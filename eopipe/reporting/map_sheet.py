@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import UInt8Array
 from eopipe.reporting.distances import length, pixel_metres, round_length
 from eopipe.reporting.ink import FAINT, INK, LINE, PAPER, font, plain, text
 from eopipe.reporting.palette import rgb
@@ -32,7 +32,7 @@ class Sheet:
     colors: tuple[str, ...]
     grid: "GeoBox"
     step: int
-    panels: list[tuple[str, npt.NDArray[np.uint8]]]
+    panels: list[tuple[str, UInt8Array]]
 
 
 def draw(sheet: Sheet) -> "Image":
@@ -70,7 +70,7 @@ def _layout(sheet: Sheet, top: int) -> tuple[float, list[tuple[int, int]], int]:
     return scale, places, places[-1][1] + down - 20
 
 
-def _colored(numbers: npt.NDArray[np.uint8], colors: tuple[str, ...], scale: float) -> "Image":
+def _colored(numbers: UInt8Array, colors: tuple[str, ...], scale: float) -> "Image":
     from PIL import Image
 
     table = np.empty((256, 3), np.uint8)

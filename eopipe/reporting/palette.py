@@ -4,8 +4,8 @@ import colorsys
 import re
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import UInt8Array
 from eopipe.errors import UsageError
 
 # Okabe and Ito 2008, without black: the boundary lines are black.
@@ -66,7 +66,7 @@ def rgb(color: str) -> tuple[int, int, int]:
     return int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16)
 
 
-def ramp() -> npt.NDArray[np.uint8]:
+def ramp() -> UInt8Array:
     """Mix the colours of confidence, lowest first (level, 3)."""
     anchors = np.array([rgb(color) for color in RAMP], float)
     at = np.linspace(0, len(anchors) - 1, LEVELS)

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import BoolArray, FloatArray, UInt8Array
 from eopipe.chips.splits import SPLITS
 from eopipe.reporting.charts import outline
 from eopipe.reporting.pictures import Picture, confidence, errors, indexed, photo, stretched, tinted
-from eopipe.reporting.views import Colour, Floats, Numbers, View
+from eopipe.reporting.views import Colour, View
 from eopipe.reporting.words import listed, percent
 from eopipe.tiles.store import NO_LABEL
 
@@ -56,7 +56,7 @@ def block(view: View, heading: str, classes: tuple[str, ...], colors: tuple[str,
     return Block(heading, panels, outline(test), test.shape[1], test.shape[0])
 
 
-def _of_values(spread: Floats, error: Floats) -> list[Panel]:
+def _of_values(spread: FloatArray, error: FloatArray) -> list[Panel]:
     """How much the scenes of each pixel differ, and how far the map is off in the test places; dark is much."""
     named = {"Standard deviation among the scenes": spread, "Size of the error in the test area": error}
     panels = []
@@ -70,7 +70,7 @@ def _of_values(spread: Floats, error: Floats) -> list[Panel]:
     return panels
 
 
-def places(colour: Colour, role: Numbers) -> Block:
+def places(colour: Colour, role: UInt8Array) -> Block:
     """Where the model learned, chose and was tested, over a grey quicklook."""
     seen = colour.seen | (role < len(SPLITS))
     pixels = tinted(stretched(colour.bands, colour.seen), role)
@@ -88,11 +88,11 @@ def _photo(view: View) -> Panel:
     return Panel(title, f"{title} quicklook of the place, {_size(seen)}.", photo(pixels, seen))
 
 
-def _size(array: npt.NDArray[np.bool_]) -> str:
+def _size(array: BoolArray) -> str:
     return f"{array.shape[1]} by {array.shape[0]} cells"
 
 
-def _shares(numbers: Numbers, classes: tuple[str, ...]) -> str:
+def _shares(numbers: UInt8Array, classes: tuple[str, ...]) -> str:
     known = numbers[numbers != NO_LABEL]
     if not known.size:
         return "none here"
@@ -100,7 +100,7 @@ def _shares(numbers: Numbers, classes: tuple[str, ...]) -> str:
     return listed([f"{name} {percent(float(n / known.size))}" for name, n in zip(classes, counts, strict=False)])
 
 
-def _confidence_words(shares: npt.NDArray[np.float32]) -> str:
+def _confidence_words(shares: FloatArray) -> str:
     there = shares[np.isfinite(shares)]
     if not there.size:
         return "Highest probability: none here."

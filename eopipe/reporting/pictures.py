@@ -6,16 +6,14 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import BoolArray, FloatArray, UInt8Array
 from eopipe.reporting.palette import LEVELS, ramp, rgb
 from eopipe.tiles.store import NO_LABEL
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-Numbers = npt.NDArray[np.uint8]
-Floats = npt.NDArray[np.float32]
 CRISP = 400
 MIDDLE = 0.3
 RIGHT, WRONG = "#a9c7dc", "#d1490c"
@@ -43,7 +41,7 @@ class Picture:
         return f"data:image/{self.kind};base64,{base64.b64encode(self.data).decode()}"
 
 
-def indexed(numbers: Numbers, colors: tuple[str, ...]) -> Picture:
+def indexed(numbers: UInt8Array, colors: tuple[str, ...]) -> Picture:
     """Numbers (y, x) in the colours of a palette; 255 is transparent."""
     from PIL import Image
 
@@ -54,7 +52,7 @@ def indexed(numbers: Numbers, colors: tuple[str, ...]) -> Picture:
     return _encoded(image, "png", transparency=NO_LABEL, optimize=True)
 
 
-def confidence(shares: Floats, chance: float) -> Picture:
+def confidence(shares: FloatArray, chance: float) -> Picture:
     """Shares (y, x) on the ramp, which spans from chance to 1; NaN is transparent."""
     there = np.isfinite(shares)
     level = (np.where(there, shares, 0) - chance) / (1 - chance) * LEVELS
@@ -63,13 +61,13 @@ def confidence(shares: Floats, chance: float) -> Picture:
     return indexed(np.where(there, level, NO_LABEL).astype(np.uint8), colors)
 
 
-def errors(label: Numbers, classes: Numbers, tested: npt.NDArray[np.bool_]) -> Picture:
+def errors(label: UInt8Array, classes: UInt8Array, tested: BoolArray) -> Picture:
     """Where the map is right (0), wrong (1) and outside the test places (2)."""
     found = np.where(tested, (label != classes).astype(np.uint8), 2)
     return indexed(np.where(classes == NO_LABEL, NO_LABEL, found).astype(np.uint8), (RIGHT, WRONG, UNTESTED))
 
 
-def stretched(bands: Floats, seen: npt.NDArray[np.bool_]) -> Numbers:
+def stretched(bands: FloatArray, seen: BoolArray) -> UInt8Array:
     """Bands (1 or 3, y, x) to red, green and blue (y, x, 3): from the 2nd to the 98th percentile.
 
     All bands get the same contrast, so colours stay natural; a tone curve lifts land that is dark beside clouds.
@@ -84,7 +82,7 @@ def stretched(bands: Floats, seen: npt.NDArray[np.bool_]) -> Numbers:
     return np.ascontiguousarray(np.moveaxis(np.broadcast_to(pixels, (3, *seen.shape)), 0, -1))
 
 
-def photo(pixels: Numbers, seen: npt.NDArray[np.bool_]) -> Picture:
+def photo(pixels: UInt8Array, seen: BoolArray) -> Picture:
     """Encode a picture (y, x, 3), transparent where nothing is seen; small ones keep every pixel."""
     from PIL import Image
 
@@ -93,12 +91,12 @@ def photo(pixels: Numbers, seen: npt.NDArray[np.bool_]) -> Picture:
     return _encoded(image, "png", optimize=True) if max(seen.shape) < CRISP else _encoded(image, "webp", quality=82)
 
 
-def tinted(pixels: Numbers, role: Numbers) -> Numbers:
+def tinted(pixels: UInt8Array, role: UInt8Array) -> UInt8Array:
     """Turn a picture (y, x, 3) grey, with the places of train, val and test (0, 1, 2) in colours."""
     grey = pixels.mean(-1, keepdims=True) * 0.6 + 90
     colors = np.array([rgb(color) for color in ROLES], float)
     mixed = np.where((role < len(ROLES))[..., None], grey * 0.5 + colors[np.minimum(role, 2)] * 0.5, grey)
-    tints: Numbers = mixed.round().astype(np.uint8)
+    tints: UInt8Array = mixed.round().astype(np.uint8)
     return tints
 
 

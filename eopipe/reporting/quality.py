@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import AnyArray, BoolArray, Float64Array
 from eopipe.reporting.pictures import Picture, photo, stretched
 from eopipe.reporting.rasters import Thin, pick, thin
 from eopipe.reporting.views import Pairs
 from eopipe.tiles.store import Tiles
 
-Floats = npt.NDArray[np.float64]
 MOST_SCENES = 60
 EDGE = 128
 BINS = 48
@@ -29,7 +28,7 @@ class Look:
 
     scene: str
     date: str
-    values: dict[str, Floats]
+    values: dict[str, Float64Array]
     picture: Picture
 
 
@@ -40,8 +39,8 @@ class Band:
     name: str
     low: float
     high: float
-    shares: Floats
-    shift: Floats
+    shares: Float64Array
+    shift: Float64Array
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ def _look(store: Tiles, date: str) -> Look:
     return Look(store.scene, date, values, _thumbnail(store, stored, valid, cells))
 
 
-def _thumbnail(store: Tiles, stored: npt.NDArray[np.generic], valid: npt.NDArray[np.bool_], cells: Thin) -> Picture:
+def _thumbnail(store: Tiles, stored: AnyArray, valid: BoolArray, cells: Thin) -> Picture:
     true = {"red", "green", "blue"} <= set(store.names)
     order = [store.names.index(name) for name in ("red", "green", "blue")] if true else [0]
     bands = np.nan_to_num(stored[order].astype(np.float32), posinf=0, neginf=0)
@@ -98,13 +97,13 @@ def _band(name: str, looks: list[Look]) -> Band | None:
     return Band(name, float(low), float(high), shares, np.array(shift))
 
 
-def _shares(values: Floats, low: float, high: float) -> Floats:
+def _shares(values: Float64Array, low: float, high: float) -> Float64Array:
     """Share of the values in each bin; what lies outside counts to the bins at the ends."""
     counts, _ = np.histogram(np.clip(values, low, high), BINS, (low, high))
     return counts / max(values.size, 1)
 
 
-def distance(one: Floats, other: Floats) -> float:
+def distance(one: Float64Array, other: Float64Array) -> float:
     """Wasserstein-1 distance of two samples, in their unit."""
     from scipy.stats import wasserstein_distance
 

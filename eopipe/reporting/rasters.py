@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import AnyArray, FloatArray, IntArray, UInt8Array
 from eopipe.errors import BadInputError
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
-Array = npt.NDArray[Any]
-Window = Callable[[slice, slice], Array]
+Window = Callable[[slice, slice], AnyArray]
 EDGE = 1024
 
 
@@ -31,7 +30,7 @@ class Thin:
         """Height and width in cells."""
         return -(-self.shape[0] // self.step), -(-self.shape[1] // self.step)
 
-    def middles(self, axis: int) -> npt.NDArray[np.int64]:
+    def middles(self, axis: int) -> IntArray:
         """Give the row (axis 0) or column (axis 1) of the pixel that stands for each cell."""
         return np.minimum(np.arange(0, self.shape[axis], self.step) + self.step // 2, self.shape[axis] - 1)
 
@@ -41,20 +40,20 @@ def thin(shape: tuple[int, int], longest: int) -> Thin:
     return Thin((int(shape[0]), int(shape[1])), -(-max(shape) // longest))
 
 
-def pick(read: Window, cells: Thin) -> Array:
+def pick(read: Window, cells: Thin) -> AnyArray:
     """Take the middle pixel of each cell (…, y, x), so that two rasters can be compared pixel by pixel."""
     rows, cols = cells.middles(0), cells.middles(1)
 
-    def part(y: slice, x: slice) -> Array:
+    def part(y: slice, x: slice) -> AnyArray:
         return read(y, x)[..., _inside(rows, y), :][..., _inside(cols, x)]
 
     return _assemble(part, cells)
 
 
-def mean(read: Window, cells: Thin) -> Array:
+def mean(read: Window, cells: Thin) -> AnyArray:
     """Take the mean of each cell (…, y, x) over what is finite; NaN where nothing is."""
 
-    def part(y: slice, x: slice) -> Array:
+    def part(y: slice, x: slice) -> AnyArray:
         values = read(y, x)
         there = np.isfinite(values)
         count = _summed(there.astype(np.float32), cells.step)
@@ -64,18 +63,18 @@ def mean(read: Window, cells: Thin) -> Array:
     return _assemble(part, cells)
 
 
-def _inside(places: npt.NDArray[np.int64], window: slice) -> npt.NDArray[np.int64]:
-    here: npt.NDArray[np.int64] = places[(places >= window.start) & (places < window.stop)] - int(window.start)
+def _inside(places: IntArray, window: slice) -> IntArray:
+    here: IntArray = places[(places >= window.start) & (places < window.stop)] - int(window.start)
     return here
 
 
-def _summed(values: Array, step: int) -> Array:
+def _summed(values: AnyArray, step: int) -> AnyArray:
     for axis in (-2, -1):
         values = np.add.reduceat(values, np.arange(0, values.shape[axis], step), axis)
     return values
 
 
-def _assemble(part: Window, cells: Thin) -> Array:
+def _assemble(part: Window, cells: Thin) -> AnyArray:
     rows, cols = (_cuts(edge, cells.step) for edge in cells.shape)
     return np.concatenate([np.concatenate([part(y, x) for x in cols], -1) for y in rows], -2)
 
@@ -107,23 +106,23 @@ def grid_of(source: Any) -> "GeoBox":
     return GeoBox(source.shape, source.transform, source.crs)
 
 
-def pick_classes(path: Path, cells: Thin) -> npt.NDArray[np.uint8]:
+def pick_classes(path: Path, cells: Thin) -> UInt8Array:
     """Class numbers (y, x) of a map, 255 where there is none."""
     with opened(path) as source:
         return pick(lambda y, x: _read(source, y, x)[0], cells).astype(np.uint8)
 
 
-def pick_values(path: Path, cells: Thin) -> npt.NDArray[np.float32]:
+def pick_values(path: Path, cells: Thin) -> FloatArray:
     """Values (y, x) of the first band of a map, NaN where there is none."""
     with opened(path) as source:
         return pick(lambda y, x: _read(source, y, x)[0], cells).astype(np.float32)
 
 
-def pick_confidence(path: Path, cells: Thin) -> npt.NDArray[np.float32]:
+def pick_confidence(path: Path, cells: Thin) -> FloatArray:
     """Read the highest probability (y, x) of a map of probabilities; NaN where there is none."""
     with opened(path) as source:
 
-        def best(y: slice, x: slice) -> Array:
+        def best(y: slice, x: slice) -> AnyArray:
             stored = _read(source, y, x)
             there = (stored != source.nodata).all(0)
             return np.where(there, stored.max(0) * source.scales[0], np.nan).astype(np.float32)
@@ -131,7 +130,7 @@ def pick_confidence(path: Path, cells: Thin) -> npt.NDArray[np.float32]:
         return pick(best, cells)
 
 
-def _read(source: Any, y: slice, x: slice) -> Array:
+def _read(source: Any, y: slice, x: slice) -> AnyArray:
     from rasterio.errors import RasterioIOError
 
     try:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eopipe.arrays import UInt8Array
 from eopipe.chips.chips import pair
 from eopipe.chips.make_split import scenes_of
 from eopipe.chips.splits import read_split
@@ -19,7 +20,7 @@ from eopipe.reporting.panels import Block, block, places
 from eopipe.reporting.quality import Quality, read_quality
 from eopipe.reporting.rasters import Thin
 from eopipe.reporting.values import COLORS, Scale, headline, scale_of
-from eopipe.reporting.views import MapFile, Numbers, Pairs, View, cells_for, chosen, map_files, quicklook, roles, view
+from eopipe.reporting.views import MapFile, Pairs, View, cells_for, chosen, map_files, quicklook, roles, view
 from eopipe.reporting.words import TIMES, counted, percent, score
 from eopipe.telemetry.journal import METRICS, read
 
@@ -117,7 +118,7 @@ def _one_legend(sources: dict[str, dict[str, Any]]) -> tuple[str, ...]:
     return tuple(found["split"])
 
 
-def _places(views: list[View], pairs: Pairs, role: Numbers, cells: Thin) -> Block:
+def _places(views: list[View], pairs: Pairs, role: UInt8Array, cells: Thin) -> Block:
     whole = [one.colour for one in views if not one.scene]
     return places(whole[0] if whole else quicklook([tiles for tiles, _ in pairs], cells), role)
 

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import IntArray, ObjectArray, UInt8Array
 from eopipe.chips.make_split import Made
 from eopipe.chips.splits import SPLITS
 from eopipe.reporting.map_sheet import Sheet, draw
@@ -68,7 +68,7 @@ def _balance(told: dict[str, Any], name: str) -> str:
     return f"{TITLES[name]}: {listed([f'{c} {percent(n / total)}' for c, n in pixels.items()])}."
 
 
-def _painted(made: Made, names: list[str], step: int) -> npt.NDArray[np.uint8]:
+def _painted(made: Made, names: list[str], step: int) -> UInt8Array:
     """Number of the split of every cell (y, x) of `step` pixels; 255 outside the chips."""
     rows, cols = (-(-edge // step) for edge in made.grid.shape)
     found = np.full((rows, cols), 255, np.uint8)
@@ -111,7 +111,7 @@ def write_places(path: Path, made: Made) -> None:
         pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": before})
 
 
-def _squares(samples: npt.NDArray[np.int64], chip: int, grid: "GeoBox") -> npt.NDArray[np.object_]:
+def _squares(samples: IntArray, chip: int, grid: "GeoBox") -> ObjectArray:
     """Well-known binary of the chips (n,) in the grid's CRS."""
     from shapely import box, to_wkb
 

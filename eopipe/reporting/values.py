@@ -6,9 +6,9 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from markupsafe import Markup
 
+from eopipe.arrays import AnyArray, UInt8Array
 from eopipe.reporting.charts import Series, line_chart
 from eopipe.reporting.page_tables import Cell, Line, loss_chart, points, said, span
 from eopipe.reporting.words import DASH, Verdict, listed, tested
@@ -34,7 +34,7 @@ class Scale:
         tail = f" {self.unit}" if self.unit else ""
         return tuple(f"{low:.4g} to {high:.4g}{tail}" for low, high in pairwise(edges))
 
-    def numbers(self, values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    def numbers(self, values: AnyArray) -> UInt8Array:
         """The interval of each value, the outer ones for what lies beyond; 255 for NaN."""
         there = np.isfinite(values)
         share = (np.where(there, values, self.low) - self.low) / max(self.high - self.low, 1e-12)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import BoolArray, FloatArray, UInt8Array
 from eopipe.chips.splits import NOWHERE, SPLITS
 from eopipe.errors import BadInputError
 from eopipe.reporting.rasters import (
@@ -26,9 +26,6 @@ from eopipe.tiles.grid import same_grid
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 Pairs = list[tuple[Tiles, Tiles]]
-Mask = npt.NDArray[np.bool_]
-Numbers = npt.NDArray[np.uint8]
-Floats = npt.NDArray[np.float32]
 MOST_MAPS = 6
 MOST_SCENES = 5
 LONGEST = {False: 800, True: 640}
@@ -38,8 +35,8 @@ LONGEST = {False: 800, True: 640}
 class Colour:
     """A quicklook: bands (1 or 3, y, x) and where there is data; `true` where they are red, green and blue."""
 
-    bands: Floats
-    seen: Mask
+    bands: FloatArray
+    seen: BoolArray
     true: bool
 
 
@@ -53,13 +50,13 @@ class View:
 
     scene: str
     colour: Colour
-    label: Numbers
-    classes: Numbers
-    confidence: Floats
-    role: Numbers
-    tested: Mask
+    label: UInt8Array
+    classes: UInt8Array
+    confidence: FloatArray
+    role: UInt8Array
+    tested: BoolArray
     window: tuple[slice, slice]
-    error: Floats | None = None
+    error: FloatArray | None = None
 
 
 @dataclass(frozen=True)
@@ -115,7 +112,7 @@ def cells_for(files: list[MapFile], pairs: Pairs) -> Thin:
     return thin(pairs[0][0].shape, LONGEST[len(files) > 1])
 
 
-def view(file: MapFile, pairs: Pairs, role: Numbers, cells: Thin, scale: Scale | None = None) -> View:
+def view(file: MapFile, pairs: Pairs, role: UInt8Array, cells: Thin, scale: Scale | None = None) -> View:
     """Read one map and its surroundings; values are drawn on their scale."""
     mine = [(tiles, label) for tiles, label in pairs if file.scene in {"", tiles.scene}]
     label, error = pick(partial(mine[0][1].read, "label"), cells), None
@@ -132,7 +129,7 @@ def view(file: MapFile, pairs: Pairs, role: Numbers, cells: Thin, scale: Scale |
     return View(file.scene, colour, label, classes, confidence, role, tested, window, error)
 
 
-def roles(split: dict[str, Any], cells: Thin) -> Numbers:
+def roles(split: dict[str, Any], cells: Thin) -> UInt8Array:
     """Which split each cell belongs to: 0 train, 1 val, 2 test, 255 none."""
     role = np.full(cells.cells, NOWHERE, np.uint8)
     rows, cols = cells.middles(0), cells.middles(1)
@@ -162,11 +159,11 @@ def clear_share(store: Tiles) -> float:
     return float(store.attributes.get("valid_fraction") or 0.0)
 
 
-def _bands(store: Tiles, names: tuple[str, ...], cells: Thin) -> tuple[Floats, Mask]:
+def _bands(store: Tiles, names: tuple[str, ...], cells: Thin) -> tuple[FloatArray, BoolArray]:
     """Read stored numbers (band, y, x), NaN where nothing is stored, and where they are valid."""
     order = [store.names.index(name) for name in names]
 
-    def read(y: slice, x: slice) -> Floats:
+    def read(y: slice, x: slice) -> FloatArray:
         stored = store.read("image", y, x)
         there = (store.read("valid", y, x) > 0) | (stored != 0).any(0)
         return np.where(there, stored[order].astype(np.float32), np.float32(np.nan))
@@ -174,14 +171,14 @@ def _bands(store: Tiles, names: tuple[str, ...], cells: Thin) -> tuple[Floats, M
     return mean(read, cells), pick(partial(store.read, "valid"), cells) > 0
 
 
-def _median(stack: Floats, otherwise: Any) -> Floats:
+def _median(stack: FloatArray, otherwise: Any) -> FloatArray:
     """Take the median over the first axis of what is finite; `otherwise` where nothing is."""
     nothing = ~np.isfinite(stack).any(0)
     filled = np.where(nothing, np.float32(0), stack)
     return np.where(nothing, otherwise, np.nanmedian(filled, axis=0)).astype(np.float32)
 
 
-def _window(there: Mask) -> tuple[slice, slice]:
+def _window(there: BoolArray) -> tuple[slice, slice]:
     """Find the smallest box that holds every set cell; the whole for an empty mask."""
     rows, cols = np.flatnonzero(there.any(1)), np.flatnonzero(there.any(0))
     if not len(rows):

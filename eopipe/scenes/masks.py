@@ -5,17 +5,16 @@ import re
 from dataclasses import dataclass, replace
 from functools import cache
 from math import isqrt
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import AnyArray, BoolArray, UInt16Array
 from eopipe.errors import BadInputError, UsageError
 from eopipe.scenes.item import Band
 
 Kind = Literal["classes", "bits", "probability"]
 Told = Literal["auto", "classes", "bits", "probability"]
-Usable = npt.NDArray[np.bool_]
 # What eopipe masks unless told otherwise: clouds, their shadows, snow, and what is no measurement.
 # SCL: Sentinel-2 L2A Algorithm Theoretical Basis Document 2.10, table 3: 0 no data, 1 saturated or defective,
 #   3 cloud shadow, 8 and 9 cloud, 10 cirrus, 11 snow or ice.
@@ -42,7 +41,7 @@ class Mask:
     most: float = 40.0
     margin: int = 0
 
-    def usable(self, values: npt.NDArray[Any], there: Usable) -> Usable:
+    def usable(self, values: AnyArray, there: BoolArray) -> BoolArray:
         """Tell where pixels may be used; `values` and `there` (y, x) are the mask asset on a window.
 
         The caller reads `margin` pixels more on every side and crops, so the result does not depend on
@@ -52,7 +51,7 @@ class Mask:
         out = there & self._excluded(values)
         return there & ~(_grown(out, self.margin) if self.margin else out)
 
-    def _excluded(self, values: npt.NDArray[Any]) -> Usable:
+    def _excluded(self, values: AnyArray) -> BoolArray:
         if values.dtype.kind not in "ui" and self.kind == "bits":
             raise BadInputError(f"mask asset {self.band.name} has {values.dtype} pixels: bits need whole numbers")
         if values.dtype in (np.uint8, np.uint16):
@@ -60,7 +59,7 @@ class Mask:
             return np.asarray(_table(self, values.dtype.str)[values])
         return self._judged(values)
 
-    def _judged(self, values: npt.NDArray[Any]) -> Usable:
+    def _judged(self, values: AnyArray) -> BoolArray:
         if self.kind == "classes":
             return np.asarray(np.isin(values, self.masked))
         if self.kind == "bits":
@@ -70,11 +69,11 @@ class Mask:
 
 
 @cache
-def _table(mask: Mask, dtype: str) -> Usable:
+def _table(mask: Mask, dtype: str) -> BoolArray:
     return mask._judged(np.arange(np.iinfo(dtype).max + 1, dtype=dtype))
 
 
-def _grown(out: Usable, margin: int) -> Usable:
+def _grown(out: BoolArray, margin: int) -> BoolArray:
     """Grow by a disk: so many rows away, it reaches as many columns as the circle is wide there."""
     if not out.any():
         return out
@@ -86,7 +85,7 @@ def _grown(out: Usable, margin: int) -> Usable:
     return grown
 
 
-def _near(out: Usable, margin: int) -> npt.NDArray[np.uint16]:
+def _near(out: BoolArray, margin: int) -> UInt16Array:
     """Columns from each pixel to the nearest one of its row that is out; at most one more than the margin."""
     column, far = np.arange(out.shape[1], dtype=np.int32), out.shape[1] + margin
     left = np.maximum.accumulate(np.where(out, column, -far), axis=1)

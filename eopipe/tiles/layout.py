@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy.typing as npt
-
+from eopipe.arrays import AnyArray
 from eopipe.errors import NoSpaceError, UsageError
 from eopipe.tiles.grid import windows
 from eopipe.tiles.shard_writer import Coder, Shard
@@ -102,7 +101,7 @@ class Sink:
         self._layout = layout
         self._open: dict[tuple[int, int], Shard] = {}
 
-    def code(self, pixels: npt.NDArray[Any]) -> list[list[bytes]]:
+    def code(self, pixels: AnyArray) -> list[list[bytes]]:
         """Code the pixels (…, y, x) of a part; any thread may."""
         chunk, coder = self._layout.chunk, self._layout.coder
         return [coder.row(pixels[..., y : y + chunk, :]) for y in range(0, pixels.shape[-2], chunk)]

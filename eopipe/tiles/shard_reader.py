@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import AnyArray, UInt8Array, UInt64Array
 from eopipe.errors import BadInputError, IntegrityError
 from eopipe.tiles.shard_writer import NONE
 
@@ -23,7 +23,6 @@ from eopipe.tiles.shard_writer import NONE
 OPEN = 8
 CHECKSUM = 4
 INNER = ("bytes", "blosc", "crc32c")
-Pixels = npt.NDArray[Any]
 Bands = tuple[int, ...]
 
 
@@ -34,7 +33,7 @@ class Array(Protocol):
     def dtype(self) -> np.dtype[Any]:
         """The type of the numbers."""
 
-    def read(self, out: Pixels, y: int, x: int, bands: Bands) -> None:
+    def read(self, out: AnyArray, y: int, x: int, bands: Bands) -> None:
         """Fill `out` (…, y, x) from these bands, at this row and column of the raster.
 
         Raises IntegrityError for a file that is not what its checksum says.
@@ -98,7 +97,7 @@ class _Shard:
 
     path: Path
     file: int
-    index: npt.NDArray[np.uint64]
+    index: UInt64Array
 
     def __del__(self) -> None:
         os.close(self.file)
@@ -117,7 +116,7 @@ class Sharded:
         """The type of the numbers."""
         return self.cut.dtype
 
-    def read(self, out: Pixels, y: int, x: int, bands: Bands) -> None:
+    def read(self, out: AnyArray, y: int, x: int, bands: Bands) -> None:
         """Decode straight into `out` what is a whole chunk of it; the rest by way of a copy."""
         high, wide = self.cut.chunk[-2:]
         bottom, right = y + out.shape[-2], x + out.shape[-1]
@@ -132,7 +131,7 @@ class Sharded:
                 part = out[..., rows.start - y : rows.stop - y, columns.start - x : columns.stop - x]
                 self._chunk(part, top // high, left // wide, (rows.start - top, columns.start - left), bands)
 
-    def _chunk(self, part: Pixels, row: int, column: int, at: tuple[int, int], bands: Bands) -> None:
+    def _chunk(self, part: AnyArray, row: int, column: int, at: tuple[int, int], bands: Bands) -> None:
         whole = part.shape == self.cut.chunk and part.flags.c_contiguous and part.dtype == self.cut.dtype
         if whole and bands == tuple(range(len(bands))):
             self._decode(part, row, column)
@@ -146,11 +145,11 @@ class Sharded:
             target[...] = crop[band]
 
     @cached_property
-    def _spare(self) -> Pixels:
+    def _spare(self) -> AnyArray:
         """A chunk on its way, in memory that is used again."""
         return np.empty(self.cut.chunk, self.cut.dtype)
 
-    def _decode(self, chunk: Pixels, row: int, column: int) -> None:
+    def _decode(self, chunk: AnyArray, row: int, column: int) -> None:
         from numcodecs import blosc
 
         down, across = self.cut.grid
@@ -195,7 +194,7 @@ class Sharded:
         return shard
 
 
-def _checked(data: bytes, length: int, told: str) -> npt.NDArray[np.uint8]:
+def _checked(data: bytes, length: int, told: str) -> UInt8Array:
     """The bytes without their checksum; never a copy."""
     import google_crc32c
 
@@ -219,7 +218,7 @@ class Other:
             raise BadInputError(f"{path} is not a Zarr array that can be read: {error}") from error
         self.path, self.dtype = path, np.dtype(self._array.dtype)
 
-    def read(self, out: Pixels, y: int, x: int, bands: Bands) -> None:
+    def read(self, out: AnyArray, y: int, x: int, bands: Bands) -> None:
         """Read the window, then choose the bands."""
         window = (..., slice(y, y + out.shape[-2]), slice(x, x + out.shape[-1]))
         try:

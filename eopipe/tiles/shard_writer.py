@@ -6,10 +6,10 @@ zarr-python takes several times as long to write one as the codec does: it copie
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+
+from eopipe.arrays import AnyArray
 
 # What the index says of a chunk that is not there.
 NONE = np.iinfo(np.uint64).max
@@ -23,17 +23,17 @@ class Coder:
     cname: str
     level: int
 
-    def row(self, pixels: npt.NDArray[Any]) -> list[bytes]:
+    def row(self, pixels: AnyArray) -> list[bytes]:
         """Code pixels (…, y, x) of one row of chunks; the last chunk is filled up with zeros."""
         return [self._code(pixels[..., x : x + self.chunk]) for x in range(0, pixels.shape[-1], self.chunk)]
 
-    def _code(self, pixels: npt.NDArray[Any]) -> bytes:
+    def _code(self, pixels: AnyArray) -> bytes:
         from numcodecs import Blosc
 
         blosc = Blosc(self.cname, self.level, Blosc.BITSHUFFLE, typesize=pixels.dtype.itemsize)
         return checked(blosc.encode(self._whole(pixels)))
 
-    def _whole(self, pixels: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def _whole(self, pixels: AnyArray) -> AnyArray:
         shape = (*pixels.shape[:-2], self.chunk, self.chunk)
         # Zarr stores little-endian numbers unless told otherwise.
         dtype = pixels.dtype.newbyteorder("<")

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import AnyArray, FloatArray
 from eopipe.errors import BadInputError, RefusedError
 from eopipe.publish import publish
 from eopipe.tiles.layout import LEVELS, Layout
@@ -109,13 +109,11 @@ class Tiles:
             raise BadInputError(f"{name} of {self.path} has shape {array.shape}, which is not that of its grid")
         return array
 
-    def read(self, name: str, y: slice = slice(None), x: slice = slice(None)) -> npt.NDArray[Any]:
+    def read(self, name: str, y: slice = slice(None), x: slice = slice(None)) -> AnyArray:
         """Read a window of an array; the window is in the last two axes."""
         return np.asarray(self.array(name)[..., y, x])
 
-    def physical(
-        self, bands: tuple[str, ...], y: slice = slice(None), x: slice = slice(None)
-    ) -> npt.NDArray[np.float32]:
+    def physical(self, bands: tuple[str, ...], y: slice = slice(None), x: slice = slice(None)) -> FloatArray:
         """Bands by name as float32 (band, y, x), scale and offset applied."""
         missing = [band for band in bands if band not in self.names]
         if missing:

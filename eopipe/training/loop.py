@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from eopipe.arrays import IntArray
 from eopipe.checkpoints.checkpoint import Progress
 from eopipe.checkpoints.manager import Keeper
 from eopipe.errors import DivergedError, PreemptedError
@@ -22,7 +23,7 @@ from eopipe.telemetry.timing import phase, waiting
 from eopipe.training.init_weights import begin, prepare
 from eopipe.training.memory_fit import Fit
 from eopipe.training.monitor import Watch
-from eopipe.training.partition import Numbers, deal
+from eopipe.training.partition import deal
 from eopipe.training.schedule import learning_rate, stopped
 from eopipe.training.step import Engine, Told
 from eopipe.training.suspects import suspects
@@ -96,7 +97,7 @@ class Loop:
         groups = (chosen[start : start + self.batch] for start in range(0, len(chosen), self.batch))
         return [[Wanted("val", mine) for mine in self.mine(group) if len(mine)] for group in groups]
 
-    def mine(self, chosen: Numbers) -> list[Numbers]:
+    def mine(self, chosen: IntArray) -> list[IntArray]:
         """What this worker computes of some samples."""
         return deal(chosen, self.settings, self.world.rank, self.world.size)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import Float64Array
 from eopipe.errors import BadInputError
 from eopipe.launch.job import Job, Settings
 from eopipe.launch.signals import Stop
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from eopipe.loader.prefetch import Wanted
     from eopipe.training.loop import Loop
 
-Floats = npt.NDArray[np.float64]
 LOWEST, HIGHEST = 1e-6, 1.0
 # Tenfolds of the rate over which losses are averaged: the noise of batches is no fall.
 SPREAD = 0.25
@@ -37,16 +36,16 @@ ROWS, BAR = 20, 40
 class Curve:
     """The loss before the step with each rate; `diverged` where it ended before the highest."""
 
-    rates: Floats
-    losses: Floats
+    rates: Float64Array
+    losses: Float64Array
     diverged: bool = False
 
     @property
-    def smooth(self) -> Floats:
+    def smooth(self) -> Float64Array:
         """Losses averaged with their neighbours on both sides, by a bell."""
         places = np.log10(self.rates)
         bells = np.exp(-0.5 * ((places[:, None] - places) / SPREAD) ** 2)
-        averaged: Floats = bells @ self.losses / bells.sum(1)
+        averaged: Float64Array = bells @ self.losses / bells.sum(1)
         return averaged
 
     @property
@@ -88,7 +87,7 @@ class Curve:
         return [f"{rate:8.1e}  {loss:8.4f}  {'#' * round(BAR * share)}" for rate, loss, share in rows]
 
 
-def rising(steps: int) -> Floats:
+def rising(steps: int) -> Float64Array:
     """Rates from the lowest to the highest, each by the same factor above the one before."""
     return np.geomspace(LOWEST, HIGHEST, steps)
 
@@ -119,7 +118,7 @@ def job_of(values: dict[str, Any]) -> Job:
     return make_job(sources, nowhere, split, normalise, settings, {name: values[name] for name in names})
 
 
-def climb(loop: "Loop", rates: Floats) -> Curve:
+def climb(loop: "Loop", rates: Float64Array) -> Curve:
     """Take a step with each rate until the loss is far above its lowest, or no number."""
     import torch
 

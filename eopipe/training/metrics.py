@@ -8,18 +8,17 @@ import math
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Confusion = npt.NDArray[np.int64]
+from eopipe.arrays import AnyArray, Float64Array, IntArray
 
 
-def confusion(truth: npt.NDArray[Any], found: npt.NDArray[Any], classes: int) -> Confusion:
+def confusion(truth: AnyArray, found: AnyArray, classes: int) -> IntArray:
     """Count pixels by (truth, found); both hold class numbers of the same shape."""
     pairs = truth.astype(np.int64).ravel() * classes + found.astype(np.int64).ravel()
     return np.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
 
 
-def scores(counts: Confusion, classes: tuple[str, ...]) -> dict[str, Any]:
+def scores(counts: IntArray, classes: tuple[str, ...]) -> dict[str, Any]:
     """Accuracy, mean IoU, macro F1, Cohen's kappa and per-class scores; None where undefined."""
     total, hit = int(counts.sum()), np.diag(counts)
     truth, found = counts.sum(1), counts.sum(0)
@@ -36,7 +35,7 @@ def scores(counts: Confusion, classes: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def value_sums(truth: npt.NDArray[Any], found: npt.NDArray[Any], about: float) -> npt.NDArray[np.float64]:
+def value_sums(truth: AnyArray, found: AnyArray, about: float) -> Float64Array:
     """What `value_scores` needs of values in one unit (n,): sums over them, the truth less `about`.
 
     Number, errors, their sizes, their squares, truth, its squares. Sums of parts add up.
@@ -44,13 +43,13 @@ def value_sums(truth: npt.NDArray[Any], found: npt.NDArray[Any], about: float) -
     return np.asarray(value_parts(truth, found, about).sum(1))
 
 
-def value_parts(truth: npt.NDArray[Any], found: npt.NDArray[Any], about: float) -> npt.NDArray[np.float64]:
+def value_parts(truth: AnyArray, found: AnyArray, about: float) -> Float64Array:
     """What each value adds to these sums (6, n)."""
     error, rest = found.astype(np.float64) - truth, truth.astype(np.float64) - about
     return np.stack([np.ones(error.shape), error, np.abs(error), error**2, rest, rest**2])
 
 
-def value_scores(sums: npt.NDArray[np.float64]) -> dict[str, float | None]:
+def value_scores(sums: Float64Array) -> dict[str, float | None]:
     """RMSE, MAE and bias (found less truth) in the unit of the values, and R²; None where undefined."""
     count, error, size, square, truth, spread = map(float, sums)
     if not count:

@@ -4,16 +4,14 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from eopipe.arrays import IntArray
 from eopipe.launch.job import Settings
 
 if TYPE_CHECKING:
     from eopipe.loader.loader import Batch
-
-Numbers = npt.NDArray[np.int64]
 
 
 def shards_of(rank: int, size: int, shards: int) -> range:
@@ -21,7 +19,7 @@ def shards_of(rank: int, size: int, shards: int) -> range:
     return range(rank, shards, size)
 
 
-def deal(numbers: Numbers, settings: Settings, rank: int, size: int) -> list[Numbers]:
+def deal(numbers: IntArray, settings: Settings, rank: int, size: int) -> list[IntArray]:
     """Samples of a global batch that a worker computes together, list by list; all workers take each once.
 
     The lists of deterministic mode are the same whatever the number of workers, only their owners differ.

@@ -3,9 +3,10 @@
 import numpy as np
 import torch
 
+from eopipe.arrays import IntArray
 from eopipe.loader.loader import Batch, Feed
 from eopipe.loader.prefetch import Wanted
-from eopipe.training.partition import Numbers, cut
+from eopipe.training.partition import cut
 from eopipe.training.step import Engine
 
 MOST_TOLD = 8
@@ -21,7 +22,7 @@ def suspects(engine: Engine, feed: Feed, batch: Batch) -> str:
     return names(feed, np.flatnonzero(told == (2 if (told == 2).any() else 1)))
 
 
-def names(feed: Feed, numbers: Numbers) -> str:
+def names(feed: Feed, numbers: IntArray) -> str:
     """Scene, row and column of training samples; a few, and how many more."""
     rows = feed.samples["train"][numbers[:MOST_TOLD]]
     scenes = [feed.scenes(Wanted("train", numbers[at : at + 1]))[0] for at in range(len(rows))]

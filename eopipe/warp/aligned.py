@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from eopipe.warp.block_cache import There, Values, Window
+from eopipe.arrays import AnyArray, BoolArray
+from eopipe.warp.block_cache import Window
 from eopipe.warp.kernels import WIDE, Resampling, float_of, joined, put, strips
 from eopipe.warp.separable import Axis, Taps, taps
 
@@ -54,7 +55,7 @@ class Cut:
             found.append((rows, slice(cut.start - first, cut.stop - first), strip))
         return found
 
-    def apply(self, values: Values, there: There | None, out: Values) -> There | None:
+    def apply(self, values: AnyArray, there: BoolArray | None, out: AnyArray) -> BoolArray | None:
         """Fill a window from the pixels of `source`; tell where they are measurements, None: everywhere."""
         seen = [
             strip.apply(values[cut], None if there is None else there[cut], out[rows])
@@ -75,7 +76,7 @@ class Strip:
         """The pixels of the source that the strip needs."""
         return self.place.source(self.window)
 
-    def apply(self, values: Values, there: There | None, out: Values) -> There | None:
+    def apply(self, values: AnyArray, there: BoolArray | None, out: AnyArray) -> BoolArray | None:
         """Fill the strip, as `Cut.apply`."""
         if not values.size:
             out[...] = 0
@@ -114,11 +115,11 @@ class Strip:
     def _bilinear(self) -> Pair:
         return self._pair("bilinear")
 
-    def _seen(self, there: There | None) -> There | None:
+    def _seen(self, there: BoolArray | None) -> BoolArray | None:
         """A pixel is a measurement where the one that its centre lies in is."""
         return _and(_inside(self._nearest), None if there is None else _along(self._nearest, there))
 
-    def _whole(self, mixed: Values, floats: Values, there: There | None) -> Values:
+    def _whole(self, mixed: AnyArray, floats: AnyArray, there: BoolArray | None) -> AnyArray:
         """A cubic kernel that misses a pixel gives way to the bilinear one, as in GDAL."""
         rows, columns = self._taps
         if there is None and rows.whole.all() and columns.whole.all():
@@ -129,7 +130,7 @@ class Strip:
         return np.where(full, mixed, self._mix(self._bilinear, floats, there)[0])
 
     @staticmethod
-    def _mix(pair: Pair, floats: Values, there: There | None) -> tuple[Values, Values | None]:
+    def _mix(pair: Pair, floats: AnyArray, there: BoolArray | None) -> tuple[AnyArray, AnyArray | None]:
         """Weighted sum over those pixels that are measurements, and their share of the weight."""
         mixed = _along(pair, floats)
         if there is None:
@@ -138,18 +139,18 @@ class Strip:
         return np.divide(mixed, share, out=np.zeros_like(mixed), where=np.abs(share) > 1e-5), share
 
 
-def _along(pair: Pair, values: Values, out: Values | None = None) -> Values:
+def _along(pair: Pair, values: AnyArray, out: AnyArray | None = None) -> AnyArray:
     """Both axes: the columns first, as there are fewer rows before the second where a source is coarser."""
     rows, columns = pair
     return rows.along(columns.along(values, 1), 0, out)
 
 
-def _inside(pair: Pair) -> There | None:
+def _inside(pair: Pair) -> BoolArray | None:
     rows, columns = pair
     return None if rows.inside.all() and columns.inside.all() else rows.inside[:, None] & columns.inside
 
 
-def _and(one: There | None, other: There | None) -> There | None:
+def _and(one: BoolArray | None, other: BoolArray | None) -> BoolArray | None:
     if one is None or other is None:
         return other if one is None else one
     return one & other

@@ -10,13 +10,11 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import AnyArray, BoolArray
 from eopipe.errors import IntegrityError
 
 Window = tuple[slice, slice]
-Values = npt.NDArray[Any]
-There = npt.NDArray[np.bool_]
 # Decoding blocks one by one costs more than it saves below this edge; strips are taken together up to it.
 LEAST = 256
 MOST = 4096
@@ -26,8 +24,8 @@ MOST = 4096
 class Block:
     """Values of a block (y, x), and where they are measurements; None where all of them are."""
 
-    values: Values
-    there: There | None
+    values: AnyArray
+    there: BoolArray | None
     odd: int
 
 
@@ -59,7 +57,7 @@ class Blocks:
             for key in [key for key in self._found if self._last.get(key, turn) <= turn]:
                 del self._found[key]
 
-    def read(self, window: Window) -> tuple[Values, There | None]:
+    def read(self, window: Window) -> tuple[AnyArray, BoolArray | None]:
         """Pixels of a window that lies in the raster, and where they are measurements; None: everywhere.
 
         Raises IntegrityError for a block that cannot be decoded.
@@ -132,7 +130,7 @@ class Blocks:
                 ) from error
         return self._judged(values, there)
 
-    def _judged(self, values: Values, there: There | None) -> Block:
+    def _judged(self, values: AnyArray, there: BoolArray | None) -> Block:
         odd = 0
         if self._nodata is not None and not np.isnan(self._nodata):
             there = values != self._nodata

@@ -6,13 +6,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
+
+from eopipe.arrays import AnyFloatArray
 
 if TYPE_CHECKING:
     from affine import Affine
     from odc.geo.geobox import GeoBox
 
-Floats = npt.NDArray[np.floating[Any]]
 Window = tuple[slice, slice]
 # Pixels between nodes, to begin with, and pixels of the source by which a place between nodes may be wrong.
 SPACING, LEAST = 64, 4
@@ -29,36 +29,38 @@ class Nodes:
     """
 
     step: int
-    places: Floats
+    places: AnyFloatArray
 
-    def at(self, rows: Floats, columns: Floats) -> Floats:
+    def at(self, rows: AnyFloatArray, columns: AnyFloatArray) -> AnyFloatArray:
         """Places where these lines cross, as (2, n, m)."""
         return _along(_parabolas(_along(self._down, rows / self.step, 1), 2), columns / self.step, 2)
 
     @cached_property
-    def _down(self) -> tuple[Floats, Floats, Floats]:
+    def _down(self) -> tuple[AnyFloatArray, AnyFloatArray, AnyFloatArray]:
         return _parabolas(self.places, 1)
 
-    def lines(self, cut: slice) -> Floats:
+    def lines(self, cut: slice) -> AnyFloatArray:
         """The rows or columns of nodes within a window, and the outermost centres of pixels."""
         nodes = np.arange(-(-cut.start // self.step), (cut.stop - 1) // self.step + 1) * self.step
         return np.unique([cut.start + 0.5, *nodes[nodes > cut.start], cut.stop - 0.5])
 
 
-def _parabolas(places: Floats, dim: int) -> tuple[Floats, Floats, Floats]:
+def _parabolas(places: AnyFloatArray, dim: int) -> tuple[AnyFloatArray, AnyFloatArray, AnyFloatArray]:
     """Coefficients along an axis, through each node of even number and the two that follow."""
     first, middle, last = (places.take(range(k, places.shape[dim] - 2 + k, 2), dim) for k in range(3))
     return first, 4 * middle - 3 * first - last, 2 * (first + last) - 4 * middle
 
 
-def _along(parabolas: tuple[Floats, Floats, Floats], wanted: Floats, dim: int) -> Floats:
+def _along(
+    parabolas: tuple[AnyFloatArray, AnyFloatArray, AnyFloatArray], wanted: AnyFloatArray, dim: int
+) -> AnyFloatArray:
     """What the parabolas along an axis say at these places, counted in nodes."""
     cell = np.clip(wanted // 2, 0, parabolas[0].shape[dim] - 1).astype(np.intp)
     share = wanted / 2 - cell
     if dim == 1:
         share = share[:, None]
     begin, slope, bend = parabolas
-    found: Floats = bend.take(cell, dim)
+    found: AnyFloatArray = bend.take(cell, dim)
     found *= share
     found += slope.take(cell, dim)
     found *= share
@@ -80,7 +82,7 @@ class Projection:
 
         return Transformer.from_crs(str(self.grid.crs), self.crs, always_xy=True).transform
 
-    def exact(self, rows: Floats, columns: Floats) -> Floats:
+    def exact(self, rows: AnyFloatArray, columns: AnyFloatArray) -> AnyFloatArray:
         """Source coordinates (2, n, m) of the places where these lines cross; NOWHERE, where there are none."""
         column, row = np.meshgrid(columns, rows)
         place: Any = self.grid.affine
@@ -101,17 +103,17 @@ class Projection:
             step //= 2
         return None
 
-    def _error(self, nodes: Nodes, lines: list[Floats]) -> float:
+    def _error(self, nodes: Nodes, lines: list[AnyFloatArray]) -> float:
         """The worst error halfway between nodes."""
         rows, columns = (line[:-1] + nodes.step / 2 for line in lines)
         return float(np.abs(nodes.at(rows, columns) - self.exact(rows, columns)).max())
 
-    def places(self, window: Window) -> Floats:
+    def places(self, window: Window) -> AnyFloatArray:
         """Source coordinates (2, n, m) of the centres of the pixels of a window of the grid."""
         rows, columns = (np.arange(cut.start, cut.stop) + 0.5 for cut in window)
         return self.exact(rows, columns) if self.nodes is None else self.nodes.at(rows, columns)
 
-    def corners(self, window: Window) -> Floats:
+    def corners(self, window: Window) -> AnyFloatArray:
         """Places among which all of a window of the grid lie."""
         if self.nodes is None:
             return self.places(window)

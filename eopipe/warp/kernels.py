@@ -3,11 +3,10 @@
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
+
+from eopipe.arrays import AnyArray, BoolArray
 
 Resampling = Literal["nearest", "bilinear", "cubic", "average", "mode"]
-Floats = npt.NDArray[Any]
-There = npt.NDArray[np.bool_]
 PIECE = 1 << 16
 # Source pixels on either side that count, where a target pixel is no larger than one of the source.
 RADIUS = {"nearest": 0.5, "bilinear": 1.0, "cubic": 2.0}
@@ -15,11 +14,11 @@ RADIUS = {"nearest": 0.5, "bilinear": 1.0, "cubic": 2.0}
 WIDE = 1 / 0.95
 
 
-def weights(resampling: Resampling, distance: Floats) -> Floats:
+def weights(resampling: Resampling, distance: AnyArray) -> AnyArray:
     """Weight of a source pixel whose centre is so many pixels away."""
     x = np.abs(distance)
     if resampling == "bilinear":
-        linear: Floats = np.maximum(0, 1 - x)
+        linear: AnyArray = np.maximum(0, 1 - x)
         return linear
     # Convolution with a = -0.5 (Catmull and Rom).
     near = (1.5 * x - 2.5) * x * x + 1
@@ -27,7 +26,7 @@ def weights(resampling: Resampling, distance: Floats) -> Floats:
     return np.where(x < 1, near, np.where(x < 2, far, 0))
 
 
-def put(values: Floats, out: npt.NDArray[Any], *, convex: bool) -> None:
+def put(values: AnyArray, out: AnyArray, *, convex: bool) -> None:
     """Write mixed pixels as a type holds them: halves go up, as in GDAL; what is too large is the largest.
 
     `convex` mixes lie between the pixels that they are made of. The values are spoilt.
@@ -49,7 +48,7 @@ def strips(window: tuple[slice, slice]) -> list[slice]:
     return [slice(top, min(top + rows, height)) for top in range(0, height, rows)]
 
 
-def joined(seen: list[There | None], rows: list[slice], shape: tuple[int, ...]) -> There | None:
+def joined(seen: list[BoolArray | None], rows: list[slice], shape: tuple[int, ...]) -> BoolArray | None:
     """Put together what strips tell of where measurements are; None: everywhere."""
     if all(part is None for part in seen):
         return None

@@ -7,8 +7,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import AnyArray, BoolArray
 from eopipe.errors import BadInputError, IntegrityError, RefusedError
 from eopipe.scenes.item import Band
 from eopipe.tiles.grid import Bounds
@@ -121,7 +121,7 @@ def _bounds(crs: str, other: str, bounds: Bounds) -> Bounds:
     return west, south, east, north
 
 
-def read_window(source: Any, window: tuple[slice, slice], where: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+def read_window(source: Any, window: tuple[slice, slice], where: str) -> tuple[AnyArray, BoolArray]:
     """Read pixels of an opened band and where they are measurements; a broken block is an error, never zeros."""
     from rasterio.errors import RasterioIOError
     from rasterio.windows import Window

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from eopipe.arrays import AnyArray, BoolArray
 from eopipe.scenes.item import Band
 from eopipe.warp.aligned import Parallel
-from eopipe.warp.block_cache import Blocks, There, Values, Window
+from eopipe.warp.block_cache import Blocks, Window
 from eopipe.warp.coordinates import Projection
 from eopipe.warp.kernels import WIDE, Resampling
 from eopipe.warp.open_raster import check_place, open_raster, read_window, warped
@@ -37,7 +38,7 @@ class Reader(Protocol):
     def plan(self, windows: list[Window]) -> None:
         """Tell the windows that will be read, in this order."""
 
-    def read(self, window: Window, cuts: Cuts, out: Values) -> There | None:
+    def read(self, window: Window, cuts: Cuts, out: AnyArray) -> BoolArray | None:
         """Fill `out` with the pixels of a window; tell where they are measurements (None: everywhere).
 
         `cuts` holds what bands of one place share on this window. Raises IntegrityError for a broken block.
@@ -68,12 +69,12 @@ class Direct:
         """Tell the windows that will be read, in this order."""
         self.blocks.plan([self.place.source(window) for window in windows])
 
-    def read(self, window: Window, cuts: Cuts, out: Values) -> There | None:
+    def read(self, window: Window, cuts: Cuts, out: AnyArray) -> BoolArray | None:
         """Fill `out` with the pixels of a window; tell where they are measurements (None: everywhere)."""
         cut = cuts.get(id(self.place))
         if cut is None:
             cut = cuts[id(self.place)] = self.place.cut(window, cuts)
-        there: There | None = cut.apply(*self.blocks.read(cut.source), out)
+        there: BoolArray | None = cut.apply(*self.blocks.read(cut.source), out)
         return there
 
     def release(self, turn: int) -> None:
@@ -99,7 +100,7 @@ class Foreign:
     def plan(self, windows: list[Window]) -> None:
         """GDAL keeps what it decoded as it sees fit."""
 
-    def read(self, window: Window, _: Cuts, out: Values) -> There | None:
+    def read(self, window: Window, _: Cuts, out: AnyArray) -> BoolArray | None:
         """Fill `out` with the pixels of a window of the grid; tell where they are measurements."""
         with self.lock:
             out[...], there = read_window(self.source, window, self.where)

@@ -9,15 +9,12 @@ from math import ceil, floor
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from eopipe.warp.block_cache import There, Values, Window
-from eopipe.warp.coordinates import Floats, Projection
+from eopipe.arrays import AnyArray, AnyFloatArray, BoolArray, IndexArray
+from eopipe.warp.block_cache import Window
+from eopipe.warp.coordinates import Projection
 from eopipe.warp.kernels import RADIUS, Resampling, float_of, joined, put, strips, weights
 from eopipe.warp.separable import EDGE
-
-Index = npt.NDArray[np.intp]
-Singles = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -33,11 +30,11 @@ class Bent:
     shape: tuple[int, int]
     resampling: Resampling
 
-    def own(self, places: Floats) -> Floats:
+    def own(self, places: AnyFloatArray) -> AnyFloatArray:
         """Places (2, n, m) in pixels of this source."""
         if self.scale == (1, 1) and self.shift == (0, 0):
             return places
-        own: Floats = places * np.reshape(self.scale, (2, 1, 1)) + np.reshape(self.shift, (2, 1, 1))
+        own: AnyFloatArray = places * np.reshape(self.scale, (2, 1, 1)) + np.reshape(self.shift, (2, 1, 1))
         return own
 
     def source(self, window: Window) -> Window:
@@ -72,7 +69,7 @@ class Bend:
     source: Window
     strips: "list[tuple[slice, Mix]]"
 
-    def apply(self, values: Values, there: There | None, out: Values) -> There | None:
+    def apply(self, values: AnyArray, there: BoolArray | None, out: AnyArray) -> BoolArray | None:
         """Fill a window from the pixels of `source`; tell where they are measurements, None: everywhere."""
         if not values.size:
             out[...] = 0
@@ -93,9 +90,9 @@ class Mix:
 
     place: Bent
     source: Window
-    places: Floats
+    places: AnyFloatArray
 
-    def apply(self, values: Values, there: There | None, out: Values) -> There | None:
+    def apply(self, values: AnyArray, there: BoolArray | None, out: AnyArray) -> BoolArray | None:
         """Fill the strip, as `Bend.apply`; the pixels without data are zero."""
         if self.place.resampling == "nearest":
             out[...] = values.ravel().take(self._nearest)
@@ -110,11 +107,11 @@ class Mix:
         put(mixed, out, convex=self.place.resampling == "bilinear")
         return self._seen(there)
 
-    def _seen(self, there: There | None) -> There | None:
+    def _seen(self, there: BoolArray | None) -> BoolArray | None:
         """A pixel is a measurement where the one that its centre lies in is."""
         if there is None:
             return self._inside
-        seen: There = there.ravel().take(self._nearest)
+        seen: BoolArray = there.ravel().take(self._nearest)
         return seen if self._inside is None else seen & self._inside
 
     @cached_property
@@ -123,12 +120,12 @@ class Mix:
         return all(cut.start > 0 and cut.stop < edge for cut, edge in zip(self.source, self.place.shape, strict=True))
 
     @cached_property
-    def _inside(self) -> There | None:
+    def _inside(self) -> BoolArray | None:
         if self._inner:
             return None
         pairs = zip(self.places, self.place.shape, strict=True)
         rows, columns = ((line >= -EDGE) & (line < edge - EDGE) for line, edge in pairs)
-        inside: There = rows & columns
+        inside: BoolArray = rows & columns
         return None if inside.all() else inside
 
     @property
@@ -137,18 +134,18 @@ class Mix:
         return max(2, int(columns.stop) - int(columns.start))
 
     @cached_property
-    def _nearest(self) -> Index:
+    def _nearest(self) -> IndexArray:
         rows, columns = (
             np.clip((line + (EDGE - cut.start)).astype(np.intp), 0, cut.stop - cut.start - 1)
             for line, cut in zip(self.places, self.source, strict=True)
         )
-        index: Index = rows
+        index: IndexArray = rows
         index *= self._width
         index += columns
         return index
 
     @cached_property
-    def _corner(self) -> tuple[Index, Floats, Floats]:
+    def _corner(self) -> tuple[IndexArray, AnyFloatArray, AnyFloatArray]:
         """The first of the four pixels around each place, and how far the place lies from it, down and right."""
         low, share = [], []
         for line, cut in zip(self.places, self.source, strict=True):
@@ -167,7 +164,7 @@ class Mix:
         low[0] += low[1]
         return low[0], share[0], share[1]
 
-    def _lerp(self, flat: Values, kind: Any) -> Values:
+    def _lerp(self, flat: AnyArray, kind: Any) -> AnyArray:
         index, down, right = self._corner
         width = self._width
         a, b, c, d = (flat[at:].take(index, mode="clip").astype(kind, copy=False) for at in (0, 1, width, width + 1))
@@ -177,7 +174,7 @@ class Mix:
             np.add(begin, end, out=begin)
         return a
 
-    def _cubic(self, values: Values, there: There | None, mixed: Values) -> Values:
+    def _cubic(self, values: AnyArray, there: BoolArray | None, mixed: AnyArray) -> AnyArray:
         """A cubic kernel that misses a pixel gives way to the bilinear one, as in GDAL."""
         (index, down, right), width = self._corner, self._width
         row, column = np.divmod(index, width)

@@ -4,12 +4,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from math import ceil
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from eopipe.warp.block_cache import There, Values
+from eopipe.arrays import AnyArray, AnyFloatArray, BoolArray, Float64Array, IndexArray
 from eopipe.warp.kernels import RADIUS, WIDE, Resampling, weights
 
 # Places closer to the edge of two pixels than this lie on it, whatever the last bit says.
@@ -72,10 +70,10 @@ class Taps:
     `inside` (n) tells where the source reaches, `whole` (n) where nothing that counts lies beyond it.
     """
 
-    index: npt.NDArray[np.intp]
-    weight: npt.NDArray[np.float64]
-    inside: There
-    whole: There
+    index: IndexArray
+    weight: Float64Array
+    inside: BoolArray
+    whole: BoolArray
     period: int
 
     @cached_property
@@ -113,7 +111,7 @@ class Taps:
         runs = self.runs or []
         return len(runs) == 1 and len(runs[0].first) == 1 and runs[0].first[0] == 0 and runs[0].stride == 1
 
-    def along(self, values: Values, dim: int, out: Values | None = None) -> Values:
+    def along(self, values: AnyArray, dim: int, out: AnyArray | None = None) -> AnyArray:
         """Weighted sums of source pixels along an axis of (y, x); of one source pixel each, those as they are."""
         if out is None and self._same:
             return values[: len(self.index)] if dim == 0 else values[:, : len(self.index)]
@@ -123,12 +121,12 @@ class Taps:
         lines, into = (values, out) if dim == 0 else (values.T, out.T)
         if self.runs is None:
             self._pick(lines, into)
-        scaled: dict[float, Values] = {}
+        scaled: dict[float, AnyArray] = {}
         for run in self.runs or []:
             _sum(run, lines, into[run.target], scaled)
         return out
 
-    def _pick(self, lines: Values, into: Values) -> None:
+    def _pick(self, lines: AnyArray, into: AnyArray) -> None:
         parts = [lines.take(index, 0) for index in self.index.T]
         if len(parts) > 1:
             parts = [part * w[:, None].astype(part.dtype) for part, w in zip(parts, self.weight.T, strict=True)]
@@ -137,7 +135,7 @@ class Taps:
             into += part
 
 
-def _sum(run: Run, lines: Values, into: Values, scaled: dict[float, Values]) -> None:
+def _sum(run: Run, lines: AnyArray, into: AnyArray, scaled: dict[float, AnyArray]) -> None:
     """Add up weighted lines; each weight is multiplied with all of them but once, for the runs that share it."""
     if len(run.first) == 1:
         into[...] = lines[run.sources[0]]
@@ -163,18 +161,16 @@ def taps(line: Axis, cut: tuple[int, int], origin: int, resampling: Resampling) 
     centres = line.start + line.step * (np.arange(*cut) + 0.5)
     index, weight = _kernel(line, centres, resampling)
     at = np.floor(centres + EDGE)
-    there: There = (index >= 0) & (index < line.size)
+    there: BoolArray = (index >= 0) & (index < line.size)
     weight = np.where(there, weight, 0)
     total = weight.sum(1, keepdims=True)
     weight = np.divide(weight, total, out=np.zeros_like(weight), where=np.abs(total) > 1e-9)
-    inside: There = np.any(there, 1) if resampling == "average" else (at >= 0) & (at < line.size)
+    inside: BoolArray = np.any(there, 1) if resampling == "average" else (at >= 0) & (at < line.size)
     period = max(1, round(1 / abs(line.step)))
     return Taps(np.clip(index, 0, line.size - 1) - origin, weight, inside, np.all(there, 1), period)
 
 
-def _kernel(
-    line: Axis, centres: npt.NDArray[np.floating[Any]], resampling: Resampling
-) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]:
+def _kernel(line: Axis, centres: AnyFloatArray, resampling: Resampling) -> tuple[IndexArray, Float64Array]:
     step = abs(line.step)
     if resampling in ("nearest", "average"):
         count = max(1, round(step)) if resampling == "average" else 1

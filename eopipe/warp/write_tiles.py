@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from eopipe.arrays import AnyArray, BoolArray
 from eopipe.errors import BadInputError
 from eopipe.scenes.item import Band, Item, scene_name
 from eopipe.scenes.masks import Mask
 from eopipe.tiles.layout import Layout, Part, Sink, check_files, parts
 from eopipe.tiles.store import add_array, new_store
-from eopipe.warp.block_cache import There, Values, Window
+from eopipe.warp.block_cache import Window
 from eopipe.warp.kernels import Resampling
 from eopipe.warp.open_raster import SETTINGS
 from eopipe.warp.readers import Placer, Reader
@@ -104,7 +105,7 @@ class Scene:
         )
         return rows, columns
 
-    def read(self, window: Window, image: Values) -> tuple[There, Tally]:
+    def read(self, window: Window, image: AnyArray) -> tuple[BoolArray, Tally]:
         """Fill `image` (band, y, x) with a window, zero for no data; where pixels are usable, and the count of all."""
         cuts: dict[Any, Any] = {}
         measured = np.ones(image.shape[1:], bool)
@@ -118,7 +119,7 @@ class Scene:
                 measured &= there
         return self._judge(image, measured, self._allowed(window))
 
-    def _judge(self, image: Values, measured: There, allowed: There | None) -> tuple[There, Tally]:
+    def _judge(self, image: AnyArray, measured: BoolArray, allowed: BoolArray | None) -> tuple[BoolArray, Tally]:
         good = measured if allowed is None else measured & allowed
         usable = good
         if self.recipe.saturated is not None:
@@ -126,7 +127,7 @@ class Scene:
         counts = [int(np.count_nonzero(mask)) for mask in (measured, good, usable)]
         return usable, Tally(counts[2], usable.size - counts[0], counts[0] - counts[1], counts[1] - counts[2])
 
-    def _allowed(self, window: Window) -> There | None:
+    def _allowed(self, window: Window) -> BoolArray | None:
         """What the mask asset allows on a window; the margin around it tells what reaches in from beyond."""
         if self.mask is None or self.recipe.mask is None:
             return None
@@ -240,9 +241,9 @@ def _where(item: Item, band: Band) -> str:
     return f"scene {item['id']}, asset {band.name}"
 
 
-def _decibel(values: Values, band: Band, there: There | None) -> There:
+def _decibel(values: AnyArray, band: Band, there: BoolArray | None) -> BoolArray:
     """Turn stored power into dB, in place; there is none of what is not above zero."""
     power = values * band.scale + band.offset
-    seen: There = power > 0 if there is None else there & (power > 0)
+    seen: BoolArray = power > 0 if there is None else there & (power > 0)
     values[...] = 10 * np.log10(np.where(seen, power, 1))
     return seen

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from eopipe.arrays import UInt8Array, UInt16Array
 from eopipe.tiles.grid import make_grid
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import add_array, new_store
@@ -16,17 +16,17 @@ SMALL = Layout(16, 32)
 CLASSES = ("x", "y", "z")
 
 
-def number(scene: str, band: str) -> npt.NDArray[np.uint16]:
+def number(scene: str, band: str) -> UInt16Array:
     """Give pixels that tell scene, band and place."""
     first = {"a": 0, "b": 20_000}[scene] + {"red": 0, "nir": 10_000}[band]
     return (first + np.arange(SHAPE[0] * SHAPE[1]).reshape(SHAPE)).astype(np.uint16)
 
 
-def classes(scene: str) -> npt.NDArray[np.uint8]:
+def classes(scene: str) -> UInt8Array:
     return (number(scene, "red") % 3).astype(np.uint8)
 
 
-def usable() -> npt.NDArray[np.uint8]:
+def usable() -> UInt8Array:
     """All but one column."""
     valid = np.ones(SHAPE, np.uint8)
     valid[:, 20] = 0

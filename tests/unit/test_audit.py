@@ -4,16 +4,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scenery import Ended, Run, cut_into
 
+from eopipe.arrays import AnyArray, Float64Array, IntArray, UInt16Array
 from eopipe.chips import near_duplicates as fingerprints
 from eopipe.chips.audit import KINDS, Dealt, allowed, audit, check_statistics
 from eopipe.chips.near_duplicates import alike, looks
-from eopipe.chips.splits import SPLITS, Method, Plan, Positions, place_chips, read_split
+from eopipe.chips.splits import SPLITS, Method, Plan, place_chips, read_split
 from eopipe.chips.statistics import measure
 from eopipe.errors import IntegrityError, UsageError
 from eopipe.publish import read_json
@@ -85,7 +85,7 @@ def test_a_day_that_trains_and_tests_is_found() -> None:
         audit(same, None, {})
 
 
-def gap(one: Positions, other: Positions) -> int:
+def gap(one: IntArray, other: IntArray) -> int:
     """The least gap in pixels between chips of two lists, by brute force; below 0 they overlap."""
     return int(np.abs(one[:, None, 1:] - other[None, :, 1:]).max(-1).min()) - CHIP
 
@@ -129,14 +129,14 @@ SHAPE, EDGE = (64, 96), 16
 SHARES = ("--method", "west-east", "--fractions", 0.5, 0, 0.5, "--chip", EDGE)
 
 
-def scene(seed: int) -> npt.NDArray[np.uint16]:
+def scene(seed: int) -> UInt16Array:
     """Two bands of noise, smooth enough that the means of cells differ."""
     random = np.random.default_rng(seed)
     coarse = random.integers(1000, 4000, (2, SHAPE[0] // 2, SHAPE[1] // 2))
     return np.kron(coarse, np.ones((1, 2, 2))).astype(np.uint16)
 
 
-def make_stores(place: Path, name: str, image: npt.NDArray[Any], date: str | None = None) -> tuple[Path, Path]:
+def make_stores(place: Path, name: str, image: AnyArray, date: str | None = None) -> tuple[Path, Path]:
     """Write a scene and labels of two classes."""
     grid = make_grid((0.0, 0.0, SHAPE[1] * 10.0, SHAPE[0] * 10.0), "EPSG:32633", 10.0, (0, 0))
     layout = Layout(16, 32)
@@ -150,13 +150,13 @@ def make_stores(place: Path, name: str, image: npt.NDArray[Any], date: str | Non
     return place / f"{name}.zarr", place / "all.zarr"
 
 
-def split(run: Run, place: Path, images: dict[str, npt.NDArray[Any]], *words: object, **dates: str) -> Ended:
+def split(run: Run, place: Path, images: dict[str, AnyArray], *words: object, **dates: str) -> Ended:
     stores = [make_stores(place, name, image, dates.get(name)) for name, image in images.items()]
     tiles = [tiles for tiles, _ in stores]
     return run("split", "--tiles", *tiles, "--labels", place / "all.zarr", *cut_into(place), *words)
 
 
-def copied(how: str) -> npt.NDArray[np.uint16]:
+def copied(how: str) -> UInt16Array:
     """A scene whose training chip at (16, 0) is also its test chip at (32, 64), as it is or slightly changed."""
     image = scene(1)
     chip = image[:, 16:32, 0:16].astype(float)
@@ -166,7 +166,7 @@ def copied(how: str) -> npt.NDArray[np.uint16]:
     return image
 
 
-def smooth(chip: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def smooth(chip: Float64Array) -> Float64Array:
     padded = np.pad(chip, ((0, 0), (0, 1), (0, 1)), mode="edge")
     return 0.9 * chip + 0.05 * padded[:, 1:, :-1] + 0.05 * padded[:, :-1, 1:]
 

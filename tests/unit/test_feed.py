@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import torch
 from stores import OFFSET, SCALE, SHAPE, make_scene, number
 
+from eopipe.arrays import AnyArray
 from eopipe.chips.chips import Normaliser
 from eopipe.errors import IntegrityError, UsageError
 from eopipe.launch.failures import classify
@@ -77,7 +77,7 @@ def told(batches: Iterator[Batch]) -> list[tuple[str, bytes, bytes]]:
     return [(b.wanted.split, b.images_NCHW.numpy().tobytes(), b.labels_NHW.numpy().tobytes()) for b in batches]
 
 
-def expected(feed: Feed, scene: int, row: int, col: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+def expected(feed: Feed, scene: int, row: int, col: int) -> tuple[AnyArray, AnyArray]:
     """One chip by way of zarr and NumPy: what eopipe predicts with."""
     y, x, name = slice(row, row + 16), slice(col, col + 16), "ab"[scene]
     valid = np.broadcast_to(np.arange(SHAPE[1]) != 20, SHAPE)[y, x]

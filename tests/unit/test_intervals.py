@@ -1,12 +1,11 @@
 """Intervals of scores say how much a score would change elsewhere, and nothing that the test places do not hold."""
 
 from itertools import product
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
+from eopipe.arrays import AnyArray, IntArray
 from eopipe.evaluation.bootstrap import intervals, regions
 from eopipe.evaluation.measures import of_classes, of_values
 from eopipe.evaluation.pieces import Pieces
@@ -17,7 +16,7 @@ EDGE, SIDE = 10, 6
 CUT = Pieces((EDGE * SIDE, EDGE * SIDE), EDGE, 1)
 
 
-def patchy(seed: int) -> npt.NDArray[np.int64]:
+def patchy(seed: int) -> IntArray:
     """Confusions of squares (piece, 4) whose pixels are all alike: right or wrong together, three in four right."""
     random = np.random.default_rng(seed)
     truth, right = random.integers(0, 2, CUT.count), random.random(CUT.count) < 0.75
@@ -26,7 +25,7 @@ def patchy(seed: int) -> npt.NDArray[np.int64]:
     return table
 
 
-def both(table: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
+def both(table: AnyArray) -> dict[str, AnyArray]:
     return {"model": table, "pixel_baseline": table}
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import rasterio
 import torch
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 from odc.geo.geobox import GeoBox
 from scenery import cut_into
 
+from eopipe.arrays import AnyArray, UInt8Array, UInt16Array
 from eopipe.chips.chips import Normaliser
 from eopipe.cli import main
 from eopipe.errors import IntegrityError
@@ -36,9 +36,7 @@ def grid(height: int, width: int) -> GeoBox:
     return GeoBox((height, width), Affine(10.0, 0.0, 500000.0, 0.0, -10.0, 5000000.0), "EPSG:32633")
 
 
-def write_tiles(
-    path: Path, image: npt.NDArray[Any], valid: npt.NDArray[Any] | None = None, day: str = "2020-07-01"
-) -> Path:
+def write_tiles(path: Path, image: AnyArray, valid: AnyArray | None = None, day: str = "2020-07-01") -> Path:
     shape = image.shape[1:]
     told = {"datetime": f"{day}T00:00:00Z", "collection": "test"}
     with new_store(path, grid(*shape), BANDS, path.stem, told) as group:
@@ -47,7 +45,7 @@ def write_tiles(
     return path
 
 
-def write_labels(path: Path, label: npt.NDArray[Any]) -> Path:
+def write_labels(path: Path, label: AnyArray) -> Path:
     with new_store(path, grid(*label.shape), CLASSES, "", {}) as group:
         add_array(group, "label", label.shape, "uint8", LAYOUT)[:] = label
         add_array(group, "valid", label.shape, "uint8", LAYOUT)[:] = label != NO_LABEL
@@ -64,11 +62,11 @@ def write_model(path: Path, depth: int = 2) -> Path:
     return path
 
 
-def noise(height: int, width: int, seed: int = 0) -> npt.NDArray[np.uint16]:
+def noise(height: int, width: int, seed: int = 0) -> UInt16Array:
     return np.random.default_rng(seed).integers(500, 4000, (2, height, width)).astype(np.uint16)
 
 
-def predict(folder: Path, model: Path, tiles: list[Path], *words: object) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+def predict(folder: Path, model: Path, tiles: list[Path], *words: object) -> tuple[AnyArray, AnyArray]:
     paths = folder / "classes.tif", folder / "probabilities.tif"
     given = ["--model", model, "--tiles", *tiles, "--classes", paths[0], "--probabilities", paths[1], *words]
     assert main(["predict", *map(str, given)]) == 0
@@ -210,7 +208,7 @@ class Scene:
         words = ["--tiles", str(self.tiles), "--labels", str(self.labels), *cut_into(folder), *plan]
         assert main(["split", *words]) == 0
 
-    def evaluate(self, found: npt.NDArray[np.uint8], made_from: str = "a") -> int:
+    def evaluate(self, found: UInt8Array, made_from: str = "a") -> int:
         with rasterio.open(
             self.folder / "map.tif", "w", driver="GTiff", dtype="uint8", count=1, nodata=255,
             height=64, width=96, crs="EPSG:32633", transform=grid(64, 96).affine,

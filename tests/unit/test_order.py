@@ -1,23 +1,22 @@
 """The order of samples: each once an epoch, the same for everybody, and as well mixed as it says."""
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eopipe.arrays import IntArray
 from eopipe.loader.order import Order, Shuffle, blocks_of, steps_per_epoch, way
 
-Numbers = npt.NDArray[np.int64]
 shuffles = st.builds(Shuffle, st.sampled_from(["chips", "blocks"]), st.integers(1, 9), st.sampled_from([16, 64, 1024]))
 
 
-def scattered(count: int, scenes: int = 3, edge: int = 256, seed: int = 0) -> Numbers:
+def scattered(count: int, scenes: int = 3, edge: int = 256, seed: int = 0) -> IntArray:
     draw = np.random.default_rng(seed)
     return np.stack([draw.integers(scenes, size=count), *draw.integers(edge, size=(2, count))], 1)
 
 
-def lattice(edge: int, step: int) -> Numbers:
+def lattice(edge: int, step: int) -> IntArray:
     places = np.arange(0, edge, step)
     return np.stack([g.reshape(-1) for g in np.meshgrid([0], places, places, indexing="ij")], 1)
 

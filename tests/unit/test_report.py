@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import rasterio
 import yaml
@@ -21,6 +20,7 @@ from odc.geo.geobox import GeoBox
 from PIL import Image
 from scenery import cut_into
 
+from eopipe.arrays import AnyArray
 from eopipe.cli import main
 from eopipe.publish import read_json, write_json
 from eopipe.stac.mlm import to_card, to_item
@@ -29,7 +29,6 @@ from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import add_array, new_store
 from eopipe.training.metrics import confusion, scores
 
-Array = npt.NDArray[Any]
 Edit = Callable[[Any], None]
 LAYOUT = Layout(chunk=64, shard=512)
 SPACE = "\u202f"
@@ -41,8 +40,8 @@ class Finished:
 
     folder: Path
     ports: dict[str, list[Path]]
-    truth: Array
-    found: Array
+    truth: AnyArray
+    found: AnyArray
 
     def report(self, *extra: str, name: str = "out") -> tuple[int, str, Path]:
         """Run the stage; give the exit code, the page and the path of the map."""
@@ -60,14 +59,14 @@ class Finished:
         write_json(path, value)
 
 
-def smooth(size: int, classes: int) -> Array:
+def smooth(size: int, classes: int) -> AnyArray:
     """Smooth places of each class, about as many pixels of one as of another."""
     y, x = np.mgrid[0:size, 0:size] / size
     waves = sum(np.sin(2 * np.pi * (a * x + b * y) + a) for a, b in ((1, 2), (-3, 1), (2, -1), (1, 3)))
     return np.digitize(waves, np.quantile(waves, np.linspace(0, 1, classes + 1)[1:-1])).astype(np.uint8)
 
 
-def blurred(truth: Array, classes: int, right: float, seed: int) -> Array:
+def blurred(truth: AnyArray, classes: int, right: float, seed: int) -> AnyArray:
     random = np.random.default_rng(seed)
     wrong = random.integers(0, classes, truth.shape).astype(np.uint8)
     return np.where(random.random(truth.shape) < right, truth, wrong)
@@ -77,7 +76,7 @@ def grid(size: int) -> GeoBox:
     return GeoBox((size, size), Affine(10, 0, 500000, 0, -10, 5000000), "EPSG:32633")
 
 
-def write_tiles(path: Path, truth: Array, bands: tuple[str, ...]) -> Path:
+def write_tiles(path: Path, truth: AnyArray, bands: tuple[str, ...]) -> Path:
     random, size = np.random.default_rng(1), truth.shape[0]
     steps = np.arange(1, len(bands) + 1)[:, None, None] * 130
     image = 500 + steps * truth.astype(np.int64) + random.integers(0, 150, (len(bands), size, size))
@@ -88,14 +87,14 @@ def write_tiles(path: Path, truth: Array, bands: tuple[str, ...]) -> Path:
     return path
 
 
-def write_label(path: Path, truth: Array, classes: tuple[str, ...]) -> Path:
+def write_label(path: Path, truth: AnyArray, classes: tuple[str, ...]) -> Path:
     with new_store(path, grid(truth.shape[0]), classes, "", {}) as group:
         for name, values in (("label", truth), ("valid", np.ones_like(truth))):
             add_array(group, name, truth.shape, "uint8", LAYOUT)[:] = values
     return path
 
 
-def write_map(path: Path, bands: Array, nodata: int, names: tuple[str, ...]) -> Path:
+def write_map(path: Path, bands: AnyArray, nodata: int, names: tuple[str, ...]) -> Path:
     count, height, width = bands.shape
     place: dict[str, Any] = {"crs": "EPSG:32633", "transform": grid(height).affine, "nodata": nodata}
     size: dict[str, Any] = {"count": count, "height": height, "width": width, "dtype": bands.dtype}
@@ -121,7 +120,7 @@ def write_model(path: Path, classes: tuple[str, ...], bands: tuple[str, ...]) ->
     return path
 
 
-def write_scores(path: Path, classes: tuple[str, ...], truth: Array, found: Array, baseline: float) -> Path:
+def write_scores(path: Path, classes: tuple[str, ...], truth: AnyArray, found: AnyArray, baseline: float) -> Path:
     seen = found != 255
     guesses = {
         "model": found,
@@ -212,7 +211,7 @@ class Tags(HTMLParser):
         return [attributes for name, attributes in self.found if name == tag]
 
 
-def decoded(page: str, alt: str) -> Array:
+def decoded(page: str, alt: str) -> AnyArray:
     """The picture of a page whose words start so, as RGBA."""
     image = next(i for i in Tags(page).of("img") if str(i["alt"]).startswith(alt))
     data = base64.b64decode(str(image["src"]).split(",", 1)[1])

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import rasterio
 import shapely
@@ -17,7 +16,8 @@ from hypothesis import strategies as st
 from PIL import Image
 from scenery import Ended, Run, cut_into
 
-from eopipe.chips.splits import NOWHERE, SPLITS, Method, Plan, Positions, chip_counts, place_chips, read_split, zones
+from eopipe.arrays import AnyArray, IntArray, UInt8Array
+from eopipe.chips.splits import NOWHERE, SPLITS, Method, Plan, chip_counts, place_chips, read_split, zones
 from eopipe.errors import BadInputError, UsageError
 from eopipe.publish import digest, read_json
 from eopipe.reporting.palette import rgb
@@ -51,7 +51,7 @@ def plans(draw: st.DrawFn, folds: bool | None = None) -> Plan:
     )
 
 
-def gap(one: Positions, other: Positions, chip: int) -> int:
+def gap(one: IntArray, other: IntArray, chip: int) -> int:
     """The least gap in pixels between chips of two lists, by brute force; below 0 they overlap."""
     apart = np.abs(one[:, None, :] - other[None, :, :]).max(-1)
     return int(apart.min()) - chip
@@ -96,7 +96,7 @@ def test_no_chip_that_could_be_used_is_lost(shape: tuple[int, int], plan: Plan) 
         assert place_chips(shape, plan)[name].tolist() == [list(place) for place in expected]
 
 
-def around(owner: npt.NDArray[np.uint8], row: int, col: int, plan: Plan) -> npt.NDArray[np.uint8]:
+def around(owner: UInt8Array, row: int, col: int, plan: Plan) -> UInt8Array:
     edge = plan.chip + plan.buffer
     return owner[max(row - plan.buffer, 0) : row + edge, max(col - plan.buffer, 0) : col + edge]
 
@@ -195,8 +195,8 @@ def make_stores(
     place: Path,
     scene: str,
     *,
-    valid: npt.NDArray[Any] | None = None,
-    label: npt.NDArray[Any] | None = None,
+    valid: AnyArray | None = None,
+    label: AnyArray | None = None,
     date: str | None = None,
     **grid: Any,
 ) -> tuple[Path, Path]:
@@ -385,7 +385,7 @@ def test_few_groups_fill_every_split_that_has_a_fraction(tmp_path: Path, run: Ru
     assert [len(scenes) for scenes in sides(tmp_path).values()] == [1, 1, 1]
 
 
-def half(side: str) -> npt.NDArray[np.uint8]:
+def half(side: str) -> UInt8Array:
     """What a tile sees: the west or the east, and 16 columns in the middle that both see."""
     seen = np.zeros(SHAPE, np.uint8)
     seen[:, slice(0, 56) if side == "west" else slice(40, 96)] = 1

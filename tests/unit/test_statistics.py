@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
 from eopipe.chips.splits import covered
 from eopipe.chips.statistics import MOST_BINS, Band, Histogram, Moments, measure, normaliser, read_statistics
 from eopipe.errors import BadInputError
@@ -24,7 +24,7 @@ VALUES = st.lists(st.integers(0, 65535), min_size=1, max_size=60)
 NUMBERS = st.floats(-1e6, 1e6, allow_nan=False, width=32)
 
 
-def ones(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+def ones(values: AnyArray) -> IntArray:
     return np.ones(len(values), np.int64)
 
 
@@ -90,8 +90,8 @@ def make_scene(
     place: Path,
     scene: str,
     bands: tuple[str, ...] = BANDS,
-    pixels: npt.NDArray[Any] | None = None,
-    valid: npt.NDArray[Any] | None = None,
+    pixels: AnyArray | None = None,
+    valid: AnyArray | None = None,
 ) -> Tiles:
     """Write a scene of random pixels; each band has values of its own, whatever its place among the others."""
     random = np.random.default_rng(len(scene))
@@ -107,7 +107,7 @@ def make_scene(
     return Tiles(place / f"{scene}.zarr")
 
 
-def physical(store: Tiles, band: str, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+def physical(store: Tiles, band: str, mask: BoolArray) -> Float64Array:
     stored = store.read("image")[store.names.index(band)][mask]
     return np.asarray(stored.astype(np.float64) * SCALE + OFFSET)
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import rasterio
 import torch
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 from odc.geo.geobox import GeoBox
 from sklearn.metrics import mean_squared_error, r2_score
 
+from eopipe.arrays import AnyArray
 from eopipe.chips.chips import Normaliser
 from eopipe.cli import main
 from eopipe.inference.mosaic import Look, cells, values
@@ -26,14 +26,13 @@ from eopipe.tiles.store import NO_LABEL, Tiles, add_array, new_store
 
 BANDS, LAYOUT, SHAPE = ("red", "nir"), Layout(32, 64), (80, 72)
 PLAIN = Normaliser((0.0, 0.0), (1.0, 1.0))
-Array = npt.NDArray[Any]
 
 
 def grid(shape: tuple[int, ...]) -> GeoBox:
     return GeoBox(shape[-2:], Affine(10.0, 0.0, 500000.0, 0.0, -10.0, 5000000.0), "EPSG:32633")
 
 
-def write_tiles(path: Path, image: Array, valid: Array) -> Path:
+def write_tiles(path: Path, image: AnyArray, valid: AnyArray) -> Path:
     told = {"datetime": "2020-07-01T00:00:00Z", "collection": "test"}
     with new_store(path, grid(image.shape), BANDS, path.stem, told) as group:
         add_array(group, "image", image.shape, "uint16", LAYOUT, scale_factor=1e-4, add_offset=0.0)[:] = image
@@ -52,7 +51,7 @@ def scenes(folder: Path, count: int, seed: int = 0) -> list[Path]:
     return found
 
 
-def write_labels(path: Path, label: Array, names: tuple[str, ...]) -> Path:
+def write_labels(path: Path, label: AnyArray, names: tuple[str, ...]) -> Path:
     kind = "float32" if label.dtype.kind == "f" else "uint8"
     with new_store(path, grid(label.shape), names, "", {"unit": "m"}) as group:
         add_array(group, "label", label.shape, kind, LAYOUT)[:] = label
@@ -86,7 +85,7 @@ def stage(*words: object) -> int:
     return main([str(word) for word in words])
 
 
-def predict(folder: Path, model: Path, tiles: list[Path], *words: object) -> tuple[Array, Array]:
+def predict(folder: Path, model: Path, tiles: list[Path], *words: object) -> tuple[AnyArray, AnyArray]:
     paths = folder / "classes.tif", folder / "probabilities.tif"
     given = ["predict", "--model", model, "--tiles", *tiles, "--classes", paths[0], "--probabilities", paths[1]]
     assert stage(*given, *words) == 0
@@ -99,7 +98,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> list[Tiles]:
     return [Tiles(path) for path in scenes(tmp_path_factory.mktemp("scenes"), 2)]
 
 
-def first_band(images: Array) -> Array:
+def first_band(images: AnyArray) -> AnyArray:
     return images[:, :1]
 
 
@@ -120,7 +119,7 @@ def test_values_are_the_mean_of_the_valid_scenes_and_the_spread_is_their_deviati
 @settings(max_examples=12, deadline=None)
 @given(chip=st.sampled_from([4, 8, 12, 16]), whole=st.integers(1, 5))
 def test_each_cell_is_one_chip_weighted_by_its_valid_pixels(two: list[Tiles], chip: int, whole: int) -> None:
-    def share(images: Array) -> Array:
+    def share(images: AnyArray) -> AnyArray:
         return images.mean((1, 2, 3))[:, None, None, None]
 
     images = [store.physical(BANDS) for store in two]
