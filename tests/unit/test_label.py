@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scenery import CRS, LEFT, STEP, TOP, Array, Catalog, Ended, Run, numbered, write_raster
+from scenery import CRS, LEFT, STEP, TOP, Catalog, Ended, Run, numbered, write_raster
 
+from eopipe.arrays import AnyArray
 from eopipe.errors import UsageError
 from eopipe.labels.classes import Legend, rasterize
 from eopipe.publish import digest, write_json
@@ -25,7 +26,7 @@ def label(run: Run, place: Path, *words: object, shape: tuple[int, int] = (64, 4
     return run("label", "--grid", place / "grid.json", "--labels", place / "labels.zarr", *SMALL, *words)
 
 
-def stored(place: Path) -> Array:
+def stored(place: Path) -> AnyArray:
     """Class numbers (y, x); the valid mask must agree with them."""
     store = Tiles(place / "labels.zarr")
     numbers = store.read("label")

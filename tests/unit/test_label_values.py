@@ -4,8 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scenery import CRS, LEFT, STEP, TOP, Array, Ended, Run, write_raster
+from scenery import CRS, LEFT, STEP, TOP, Ended, Run, write_raster
 
+from eopipe.arrays import AnyArray
 from eopipe.chips.chips import measured, unit_of
 from eopipe.chips.statistics import target
 from eopipe.errors import BadInputError
@@ -20,7 +21,7 @@ def label(run: Run, place: Path, *words: object, shape: tuple[int, int] = (64, 4
     return run("label", "--grid", place / "grid.json", "--labels", place / "labels.zarr", *SMALL, *words)
 
 
-def stored(place: Path) -> Array:
+def stored(place: Path) -> AnyArray:
     store = Tiles(place / "labels.zarr")
     values = store.read("label")
     assert measured(store)
@@ -29,7 +30,7 @@ def stored(place: Path) -> Array:
     return values
 
 
-def heights() -> Array:
+def heights() -> AnyArray:
     return (np.arange(64 * 48).reshape(64, 48) % 97 / 4).astype(np.float32)
 
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from scenery import Array, Catalog, Run, numbered, write_raster
+from scenery import Catalog, Run, numbered, write_raster
 from test_preprocess import preprocess, ready, stored
 
+from eopipe.arrays import AnyArray
 from eopipe.errors import BadInputError, UsageError
 from eopipe.scenes.item import Band
 from eopipe.scenes.masks import Mask, mask_of
@@ -24,7 +25,7 @@ def band(name: str) -> Band:
     return Band(name, Path(f"{name}.tif"), 1.0, 0.0, None)
 
 
-def usable(mask: Mask, values: Array) -> list[int]:
+def usable(mask: Mask, values: AnyArray) -> list[int]:
     """Return the numbers among these that the mask leaves usable."""
     return [int(v) for v in values[0][mask.usable(values, np.ones(values.shape, bool))[0]]]
 
@@ -114,7 +115,7 @@ def test_the_table_says_what_the_pixels_say(kind: Any, masked: tuple[int, ...], 
     np.testing.assert_array_equal(mask.usable(values, there), mask.usable(values.astype(np.int64), there))
 
 
-def by_hand(out: Array, margin: int) -> Array:
+def by_hand(out: AnyArray, margin: int) -> AnyArray:
     """Grow by a disk as its definition says, pixel by pixel."""
     grown = out.copy()
     for row, col in np.argwhere(out):
@@ -125,7 +126,7 @@ def by_hand(out: Array, margin: int) -> Array:
 
 @given(out=arrays(np.bool_, (17, 23), elements=st.integers(0, 20).map(lambda n: n == 0)), margin=st.integers(0, 9))
 @settings(max_examples=40)
-def test_dilation_is_a_disk(out: Array, margin: int) -> None:
+def test_dilation_is_a_disk(out: AnyArray, margin: int) -> None:
     mask = Mask(band("any"), "classes", (1,), margin=margin)
     good = mask.usable(out.astype(np.uint8), np.ones(out.shape, bool))
     np.testing.assert_array_equal(good, ~by_hand(out, margin))
@@ -138,7 +139,7 @@ def test_what_lies_beyond_the_mask_is_not_usable_but_does_not_grow() -> None:
     np.testing.assert_array_equal(mask.usable(np.where(there, 4, 0).astype(np.uint8), there), there)
 
 
-def clouded(catalog: Catalog, scl: Array, steps: dict[str, float] | None = None) -> Path:
+def clouded(catalog: Catalog, scl: AnyArray, steps: dict[str, float] | None = None) -> Path:
     """Build a scene with these classes."""
     shape = (64, 48)
     catalog.add(bands={"blue": numbered(shape), "red": numbered(shape, 101), "scl": scl}, steps=steps)

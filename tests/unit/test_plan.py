@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loopback import Loopback
 from PIL import Image
-from scenery import CRS, LEFT, STEP, TOP, Array, Catalog, Run, cut_into, write_raster
+from scenery import CRS, LEFT, STEP, TOP, Catalog, Run, cut_into, write_raster
 
+from eopipe.arrays import AnyArray
 from eopipe.clusters.geometry import Geometry
 from eopipe.config import check, load
 from eopipe.contract import Option, stage, to_args
@@ -38,7 +39,7 @@ ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared/data"
 
 
-def sprinkled(seed: int, shape: tuple[int, int] = SHAPE) -> Array:
+def sprinkled(seed: int, shape: tuple[int, int] = SHAPE) -> AnyArray:
     """Pixels that compress like nothing else: noise over a slope."""
     random = np.random.default_rng(seed)
     return (1000 + np.add.outer(np.arange(shape[0]), np.arange(shape[1])) + random.integers(0, 60, shape)).astype(

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scenery import CRS, LEFT, STEP, TOP, Array, Catalog, Ended, Run, numbered, write_raster
+from scenery import CRS, LEFT, STEP, TOP, Catalog, Ended, Run, numbered, write_raster
 
+from eopipe.arrays import AnyArray
 from eopipe.publish import digest, verify, write_json
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import Tiles
@@ -44,7 +45,7 @@ def preprocess(
     return run("preprocess", "--scene", scene, *out, *size, *words)
 
 
-def stored(scene: Path) -> tuple[Array, Array]:
+def stored(scene: Path) -> tuple[AnyArray, AnyArray]:
     """Pixels (band, y, x) and valid mask (y, x) of the store."""
     tiles = Tiles(scene.parent.parent / "tiles.zarr")
     return tiles.read("image"), tiles.read("valid") > 0

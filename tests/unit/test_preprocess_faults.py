@@ -50,9 +50,10 @@ from typing import Any
 import numpy as np
 import pytest
 from loopback import Loopback
-from scenery import CRS, LEFT, STEP, TOP, Array, Catalog, Run, numbered, write_raster
+from scenery import CRS, LEFT, STEP, TOP, Catalog, Run, numbered, write_raster
 from test_preprocess import SMALL, preprocess, ready, stored
 
+from eopipe.arrays import AnyArray
 from eopipe.contract import stage
 from eopipe.errors import BadInputError, EopipeError, RefusedError
 from eopipe.publish import digest, publish, verify, write_json, write_manifest
@@ -213,7 +214,7 @@ def test_bands_half_a_pixel_apart_are_aligned(catalog: Catalog, run: Run, shift:
     np.testing.assert_allclose(image[1][inside], image[0][inside], atol=2e-5)
 
 
-def broken_numbers(kind: str) -> tuple[Array, Array, dict[str, Any]]:
+def broken_numbers(kind: str) -> tuple[AnyArray, AnyArray, dict[str, Any]]:
     """Pixels of a kind with some that are no measurement, where those are, and what the item says."""
     pixels = numbered((64, 48)).astype(kind)
     bad = np.zeros((64, 48), bool)

@@ -14,8 +14,9 @@ from rasterio.enums import Resampling as Method
 from rasterio.transform import from_origin
 from rasterio.vrt import WarpedVRT
 from rasterio.warp import transform_bounds
-from scenery import Array, write_raster
+from scenery import write_raster
 
+from eopipe.arrays import AnyArray
 from eopipe.scenes.item import Band
 from eopipe.tiles.grid import make_grid, windows
 from eopipe.warp.kernels import Resampling
@@ -31,7 +32,7 @@ DEGREE, EUROPE = 111_700, range(28, 39)
 QUIET = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def read(path: Path, grid: "GeoBox", how: Resampling, edge: int = 40) -> tuple[Array, Array, Reader]:
+def read(path: Path, grid: "GeoBox", how: Resampling, edge: int = 40) -> tuple[AnyArray, AnyArray, Reader]:
     """Read a raster on a grid, window by window: pixels, where they are measurements, and what read them."""
     with ExitStack() as stack:
         stack.enter_context(rasterio.Env(**SETTINGS))
@@ -46,7 +47,7 @@ def read(path: Path, grid: "GeoBox", how: Resampling, edge: int = 40) -> tuple[A
         return image, seen, reader
 
 
-def by_gdal(path: Path, grid: "GeoBox", how: str) -> tuple[Array, Array]:
+def by_gdal(path: Path, grid: "GeoBox", how: str) -> tuple[AnyArray, AnyArray]:
     """Warp exactly with GDAL, its kernels as narrow as ours."""
     with rasterio.open(path) as source:
         place = {"crs": str(grid.crs), "transform": grid.affine, "width": grid.shape[1], "height": grid.shape[0]}
@@ -55,7 +56,7 @@ def by_gdal(path: Path, grid: "GeoBox", how: str) -> tuple[Array, Array]:
             return warped.read(1), warped.read_masks(1) > 0
 
 
-def rugged(shape: tuple[int, int], dtype: str, nodata: float | None, span: int | None = None) -> Array:
+def rugged(shape: tuple[int, int], dtype: str, nodata: float | None, span: int | None = None) -> AnyArray:
     """Noise over the whole range of a type or `span` numbers, a tenth of it no data if there is any."""
     random = np.random.default_rng(4)
     if np.dtype(dtype).kind == "f":
@@ -158,7 +159,7 @@ def test_an_average_leaves_out_what_is_no_data(tmp_path: Path) -> None:
     assert (image[0, 0], seen.tolist()) == (20, [[True, False]])
 
 
-def plane(row: Array, column: Array) -> Array:
+def plane(row: AnyArray, column: AnyArray) -> AnyArray:
     """Encode places of pixels in numbers that are linear, so that mixing keeps them right."""
     return 8.0 * row + 3.0 * column + 1000.0
 
@@ -217,7 +218,7 @@ def beside(crs: str) -> st.SearchStrategy[str]:
     return st.sampled_from([f"EPSG:{family}{(zone - 1 + off) % 60 + 1:02}" for off in (-1, 1)])
 
 
-def places(grid: "GeoBox", crs: str, transform: Any) -> tuple[Array, Array]:
+def places(grid: "GeoBox", crs: str, transform: Any) -> tuple[AnyArray, AnyArray]:
     """Rows and columns of the pixels of a grid in a raster, without any approximation."""
     from pyproj import Transformer
 
@@ -227,7 +228,7 @@ def places(grid: "GeoBox", crs: str, transform: Any) -> tuple[Array, Array]:
     return row, column
 
 
-def _off(image: Array, row: Array, column: Array) -> Array:
+def _off(image: AnyArray, row: AnyArray, column: AnyArray) -> AnyArray:
     """Tell how far nearest pixels are beyond the half pixel on either axis that they may be off."""
     exact = plane(np.floor(row) + 0.5, np.floor(column) + 0.5)
     edge = np.minimum(np.abs(row - np.round(row)), np.abs(column - np.round(column))) < 1e-3

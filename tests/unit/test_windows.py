@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loopback import Loopback
 from odc.geo.geobox import GeoBox
-from scenery import CRS, LEFT, STEP, TOP, Array, Catalog, Run, numbered
+from scenery import CRS, LEFT, STEP, TOP, Catalog, Run, numbered
 
+from eopipe.arrays import AnyArray
 from eopipe.errors import BadInputError, EopipeError, IntegrityError, RefusedError, UpstreamError
 from eopipe.fetch.cog_window import window_of
 from eopipe.fetch.range_reader import FileRemote, open_remote
@@ -42,7 +43,7 @@ class Counting(FileRemote):
         return sum(length for _, length in self.asked)
 
 
-def raster(path: Path, pixels: Array, **other: Any) -> Path:
+def raster(path: Path, pixels: AnyArray, **other: Any) -> Path:
     """Write a GeoTIFF of bands (band, y, x), tiled by 64 unless told otherwise."""
     import rasterio
 
@@ -55,7 +56,7 @@ def raster(path: Path, pixels: Array, **other: Any) -> Path:
     return path
 
 
-def noise(*shape: int, dtype: str = "uint16") -> Array:
+def noise(*shape: int, dtype: str = "uint16") -> AnyArray:
     """Pixels that no codec makes much smaller."""
     values = np.random.default_rng(7).integers(1, 250 if dtype.endswith("int8") else 9999, shape)
     return values.astype(dtype)
@@ -70,7 +71,7 @@ def grid_at(row: float, column: float, edge: int, crs: str = CRS, step: float = 
     return GeoBox((edge, edge), Affine(step, 0, x - edge / 2 * step, 0, -step, y + edge / 2 * step), crs)
 
 
-def same_place(whole: Path, part: Path) -> tuple[Array, Array, tuple[int, int]]:
+def same_place(whole: Path, part: Path) -> tuple[AnyArray, AnyArray, tuple[int, int]]:
     """Pixels of the window, those of the original where the window says it lies, and its first row and column."""
     import rasterio
     from rasterio.windows import Window
