@@ -25,7 +25,7 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code."""
-    from eopipe.provenance.scrub import private, shown
+    from eopipe.provenance.redact import private, shown
 
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     logging.getLogger("eopipe").setLevel(logging.INFO)

@@ -11,7 +11,7 @@ from eopipe.composites.periods import NEEDS, too_coarse
 from eopipe.contract import STAGES, Option, Port, Stage, stage, summary
 from eopipe.errors import UsageError
 from eopipe.labels.rules import conflicts as conflicts_of
-from eopipe.provenance.scrub import shown
+from eopipe.provenance.redact import shown
 
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 

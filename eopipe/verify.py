@@ -12,7 +12,7 @@ from eopipe.contract import STAGES, Output, stage
 from eopipe.damage import Published, Survey, survey, wrong_with
 from eopipe.errors import BadInputError, EopipeError, IntegrityError
 from eopipe.provenance.checking import crate_damages
-from eopipe.provenance.reading import is_crate, read_crate
+from eopipe.provenance.crate_reader import is_crate, read_crate
 from eopipe.publish import Damage, digest, told
 
 

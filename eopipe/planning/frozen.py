@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eopipe.contract import Input, Option, stage, to_args
-from eopipe.provenance.scrub import kept
+from eopipe.provenance.redact import kept
 from eopipe.publish import MANIFEST, read_json, verify
 from eopipe.run.rules import periods
 from eopipe.scenes.item import Item, read_item

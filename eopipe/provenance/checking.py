@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from eopipe.errors import BadInputError
-from eopipe.provenance.reading import Crate, read_crate
+from eopipe.provenance.crate_reader import Crate, read_crate
 from eopipe.publish import MANIFEST, Damage, read_json
 
 Rows = dict[str, str]

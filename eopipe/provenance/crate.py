@@ -5,16 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from eopipe.provenance.actions import COMPLETED, FAILED, Account, commit_words
+from eopipe.provenance.contextual_entities import Source, cover, read_sources
+from eopipe.provenance.create_actions import COMPLETED, FAILED, Account, commit_words
+from eopipe.provenance.data_entities import Part, bring, bring_all, part, places
 from eopipe.provenance.graph import METADATA, WORKFLOW_CRATE, Entity, Graph, local
-from eopipe.provenance.holdings import Part, bring, bring_all, part, places
 from eopipe.provenance.jobs import Job, read_jobs
 from eopipe.provenance.parameters import Parameters, kind_of
 from eopipe.provenance.people import HOME, About, author, coauthors, funders, licence, organization
 from eopipe.provenance.preview import PREVIEW, preview
 from eopipe.provenance.readme import readme
-from eopipe.provenance.scrub import settings
-from eopipe.provenance.sources import Source, cover, read_sources
+from eopipe.provenance.redact import settings
 from eopipe.provenance.things import Things, media_type
 from eopipe.publish import MANIFEST
 

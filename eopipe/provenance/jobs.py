@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from eopipe.contract import STAGES
 from eopipe.errors import BadInputError
-from eopipe.provenance.scrub import argument, command, scrub
+from eopipe.provenance.redact import argument, command, scrub
 from eopipe.publish import read_json
 
 FROZEN = ConfigDict(frozen=True, extra="ignore")

@@ -7,9 +7,9 @@ from typing import Any
 
 from eopipe.contract import STAGES, Option, stage
 from eopipe.errors import BadInputError
-from eopipe.provenance import pixel
+from eopipe.provenance import pixel_lineage as pixel
 from eopipe.provenance.jobs import Data, Job
-from eopipe.provenance.trail import Trail, trail_of
+from eopipe.provenance.lineage_graph import Trail, trail_of
 from eopipe.publish import read_json
 
 LEADS = ("self", "derived_from", "via")

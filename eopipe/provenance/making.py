@@ -9,7 +9,7 @@ from pathlib import Path
 from eopipe.errors import BY_CODE, EopipeError, IntegrityError
 from eopipe.provenance.jobs import Job
 from eopipe.provenance.record import record_path
-from eopipe.provenance.scrub import kept
+from eopipe.provenance.redact import kept
 from eopipe.publish import MANIFEST, digest, read_json
 
 

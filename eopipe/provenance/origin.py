@@ -11,8 +11,8 @@ import yaml
 
 from eopipe import __version__
 from eopipe.errors import BadInputError, UsageError
+from eopipe.provenance.crate_reader import Crate
 from eopipe.provenance.jobs import Data
-from eopipe.provenance.reading import Crate
 from eopipe.provenance.record import commit
 from eopipe.publish import MANIFEST, digest
 

@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from eopipe.provenance.holdings import Part
+from eopipe.provenance.contextual_entities import Source
+from eopipe.provenance.data_entities import Part
 from eopipe.provenance.jobs import Job
 from eopipe.provenance.people import About
-from eopipe.provenance.sources import Source
 
 CHECK = """## Check it
 

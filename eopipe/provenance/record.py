@@ -18,7 +18,7 @@ from typing import Any
 from eopipe import __version__
 from eopipe.contract import Input, Output, Port, Stage, is_path
 from eopipe.provenance.engine import engine
-from eopipe.provenance.scrub import kept, private
+from eopipe.provenance.redact import kept, private
 from eopipe.publish import digest, publish, size, write_json
 
 # Where schedulers tell their id of the job; behind a dot PBS names its host.

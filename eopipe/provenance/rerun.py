@@ -5,10 +5,10 @@ import os
 from pathlib import Path
 
 from eopipe.errors import IntegrityError
-from eopipe.provenance.again import Again
 from eopipe.provenance.checking import crate_damages
+from eopipe.provenance.crate_reader import read_crate
 from eopipe.provenance.origin import check_code, drift, outside
-from eopipe.provenance.reading import read_crate
+from eopipe.provenance.rerun_jobs import Again
 from eopipe.publish import told, verify
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from eopipe import __version__
 from eopipe.errors import BadInputError
 from eopipe.models.model_folder import CARD, model_item, read_card
-from eopipe.provenance.holdings import bring
+from eopipe.provenance.data_entities import bring
 from eopipe.publish import MANIFEST, write_json
 from eopipe.scenes.item import read_item, scene_name
 from eopipe.stac.redact import unsigned

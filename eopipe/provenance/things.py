@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
+from eopipe.provenance.data_entities import Part
 from eopipe.provenance.graph import Entity, Graph, local
-from eopipe.provenance.holdings import Part
 from eopipe.provenance.jobs import Data
 
 FORMATS = {

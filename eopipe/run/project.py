@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from eopipe.errors import BadInputError, UsageError
-from eopipe.provenance.scrub import private
+from eopipe.provenance.redact import private
 from eopipe.publish import publish, read_json
 
 LOCK = Path(".snakemake/eopipe.lock")

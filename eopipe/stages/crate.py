@@ -49,7 +49,7 @@ def crate(
     is. Raises BadInputError for files that are no run records or no STAC Items.
     """
     from eopipe.provenance.crate import Engine, Sources, build
-    from eopipe.provenance.holdings import refuse_foreign
+    from eopipe.provenance.data_entities import refuse_foreign
     from eopipe.provenance.people import About
     from eopipe.publish import publish
 

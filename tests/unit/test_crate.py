@@ -17,7 +17,7 @@ from offline_rocrate import issues, seed
 from scenery import Catalog, Run, cut_into, write_raster
 
 from eopipe.cli import main
-from eopipe.provenance.scrub import argument, command, scrub
+from eopipe.provenance.redact import argument, command, scrub
 from eopipe.publish import digest, read_json, sha256, write_json
 
 Entities = dict[str, dict[str, Any]]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scenery import Catalog, Run, write_raster
 
-from eopipe.provenance.scrub import kept, private, settings, shown
+from eopipe.provenance.redact import kept, private, settings, shown
 from eopipe.publish import read_json
 
 KEY, TOKEN, SIGNATURE, PASSWORD = "AKIA-5ecret-key", "t0ken-of-the-host", "s1gnature%3D", "pa55word"

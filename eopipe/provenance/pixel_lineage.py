@@ -11,7 +11,7 @@ import numpy as np
 from eopipe.chips.splits import SPLITS, read_split
 from eopipe.errors import BadInputError, UsageError
 from eopipe.provenance.jobs import Job
-from eopipe.provenance.trail import Trail
+from eopipe.provenance.lineage_graph import Trail
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 NUMBER = r"[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?"

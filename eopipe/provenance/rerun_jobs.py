@@ -7,10 +7,10 @@ from pathlib import Path
 
 from eopipe.contract import STAGES, Input, Option, Output, stage, to_args
 from eopipe.errors import BadInputError, IntegrityError, UsageError
+from eopipe.provenance.crate_reader import Crate
 from eopipe.provenance.jobs import Data, Job
 from eopipe.provenance.making import content, differing, execute, made_before
 from eopipe.provenance.origin import FROZEN
-from eopipe.provenance.reading import Crate
 from eopipe.publish import digest, publish, read_json, write_json
 
 TOLD = "rerun.json"

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from eopipe.contract import STAGES, Input, Output, stage
 from eopipe.errors import BadInputError
-from eopipe.provenance.actions import FAILED, HOMES
+from eopipe.provenance.create_actions import FAILED, HOMES
 from eopipe.provenance.graph import CRATE_VERSION, METADATA
 from eopipe.provenance.jobs import Data, Job, Place, Record
 from eopipe.provenance.people import HOME

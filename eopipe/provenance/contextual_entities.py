@@ -8,7 +8,7 @@ from typing import Any
 from eopipe.errors import BadInputError
 from eopipe.provenance.graph import Entity, Graph, local
 from eopipe.provenance.people import licence
-from eopipe.provenance.scrub import address
+from eopipe.provenance.redact import address
 from eopipe.scenes.item import Item, read_item, scene_name
 
 
