@@ -57,7 +57,7 @@ check: .venv/tests
 	lint-imports
 	snakefmt --check Snakefile workflow
 	snakemake --lint
-	eopipe sync --check
+	python -m dev.sync --check
 	ls cwl/*.cwl | xargs --max-procs 2 --max-args 1 cwltool --validate --quiet
 
 install: .venv/installed
@@ -124,7 +124,7 @@ demo-slurm: .venv/slurm slurm-up
 
 # The files that follow from the stages: config schema, CWL tools, reference page.
 sync: .venv/installed
-	eopipe sync
+	python -m dev.sync
 
 clean:
 	rm -rf results state .snakemake

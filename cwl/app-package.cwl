@@ -1,4 +1,4 @@
-# Derived from eopipe/stages and cwl/pipeline.cwl by `eopipe sync`; do not edit.
+# Derived from eopipe/stages and cwl/pipeline.cwl by `make sync`; do not edit.
 cwlVersion: v1.2
 $namespaces:
   edam: http://edamontology.org/

@@ -1,4 +1,4 @@
-# Derived from eopipe/stages by `eopipe sync`; do not edit.
+# Derived from eopipe/stages by `make sync`; do not edit.
 cwlVersion: v1.2
 class: CommandLineTool
 $namespaces:

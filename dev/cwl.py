@@ -1,9 +1,13 @@
-"""The CWL v1.2 tool of a stage, and what may be laid over all tools: containers and GPUs."""
+"""The CWL v1.2 tool of a stage, its resources, and the overrides for containers and GPUs.
 
+CWL cannot measure its inputs, so a tool asks for what the formulas of `workflow/rules/*.smk` give at one size; a test
+compares the figures, and larger runs override them (docs/cwl.md).
+"""
+
+from dataclasses import dataclass
 from typing import Any
 
 from dev.app_package import ABOUT, HOME, IMAGE, TEAM
-from dev.cwl_resources import NEEDS, TRIES
 from eopipe import __version__
 from eopipe.contract import STAGES, Input, Output, Port, Stage, is_path
 
@@ -31,6 +35,44 @@ INTENTS = {
     "report": "operation_0337",
     "catalog": "operation_3431",
     "crate": "operation_3431",
+}
+# The size that the formulas are reckoned for: MB of inputs, scenes; and tries, of which the last asks for most.
+MEGABYTES, SCENES, TRIES = 1000, 100, 3
+
+
+@dataclass(frozen=True)
+class Needs:
+    """MB of memory and minutes at the first try; cores (a number, or the input that tells it), and cores that help."""
+
+    memory: int
+    minutes: int
+    cores: int | str = 1
+    most_cores: int | str = 1
+    # A training goes on where it was stopped: no try needs more time.
+    grows: bool = True
+
+    @property
+    def limit_s(self) -> int:
+        """Seconds that the last try has."""
+        return 60 * self.minutes * (TRIES if self.grows else 1)
+
+
+PROCESSES, THREADS = "$(inputs.processes)", "$(inputs.threads)"
+NEEDS = {
+    "search": Needs(1000, 10),
+    "fetch": Needs(1000, 60),
+    "preprocess": Needs(1500, 20, most_cores=4),
+    "composite": Needs(1512, 11),
+    "label": Needs(1500, 20),
+    "split": Needs(2000, 110),
+    # The memory of two processes, as in the demo.
+    "train": Needs(5048, 160, cores=PROCESSES, most_cores=PROCESSES, grows=False),
+    "predict": Needs(3000, 120, cores=THREADS, most_cores=THREADS),
+    "evaluate": Needs(3000, 40),
+    "export": Needs(2500, 20),
+    "report": Needs(2000, 30),
+    "catalog": Needs(1000, 30),
+    "crate": Needs(1000, 21),
 }
 
 

@@ -1,7 +1,12 @@
-"""The files that are derived: config schema, CWL tools and reference page from the stages, and those for registries."""
+"""`python -m dev.sync [--check]`: write the derived files of a checkout, or report which are stale.
 
+Config schema, CWL tools and reference page follow from the stages; the files for registries from pyproject.toml.
+"""
+
+import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +17,7 @@ from dev.cwl import overrides, tool
 from dev.registries import registered
 from eopipe.contract import STAGES, Input, Knob, Option, Output, Port, Stage, is_path, stage
 
-HEAD = "# Derived from eopipe/stages by `eopipe sync`; do not edit.\n"
+HEAD = "# Derived from eopipe/stages by `make sync`; do not edit.\n"
 
 
 def derived(root: Path) -> dict[Path, str]:
@@ -26,24 +31,27 @@ def derived(root: Path) -> dict[Path, str]:
     return files
 
 
-def sync(words: list[str]) -> int:
-    """Write the derived files into the checkout; with --check only tell which ones are stale."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the derived files into the checkout of the working directory; return 1 if --check finds a stale one."""
+    parser = argparse.ArgumentParser(prog="python -m dev.sync", description=main.__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; report stale files")
+    check = parser.parse_args(argv).check
     root = Path.cwd()
-    stale = [p for p, text in derived(root).items() if not p.is_file() or p.read_text() != text]
-    for path in stale:
-        if "--check" not in words:
+    stale = {path: text for path, text in derived(root).items() if not path.is_file() or path.read_text() != text}
+    for path, text in stale.items():
+        if not check:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(derived(root)[path])
-        print(f"{'stale' if '--check' in words else 'wrote'} {path.relative_to(root)}", file=sys.stderr)
-    return int(bool(stale) and "--check" in words)
+            path.write_text(text)
+        print(f"{'stale' if check else 'wrote'} {path.relative_to(root)}", file=sys.stderr)
+    return int(bool(stale) and check)
 
 
 def schema() -> str:
     """The JSON Schema of the config file, for editors and for the workflow catalogues."""
     from eopipe.config import model
 
-    made = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | model().model_json_schema()
-    return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
+    value = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | model().model_json_schema()
+    return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
 
 def cwl(definition: Stage) -> str:
@@ -64,7 +72,7 @@ def _yaml(value: Any) -> str:
 
 def reference() -> str:
     """The page that lists every stage and its ports."""
-    parts = ["<!-- Derived from eopipe/stages by `eopipe sync`; do not edit. -->", "# Stages", ""]
+    parts = ["<!-- Derived from eopipe/stages by `make sync`; do not edit. -->", "# Stages", ""]
     parts += [
         "A stage is one function: `eopipe STAGE`, its section in the config, its CWL tool and its rule are one thing.",
         "An **option** changes the result, so a change reruns the stage; a **knob** changes only speed or place.",
@@ -107,3 +115,7 @@ def _default(port: Port) -> str:
     if port.default in (None, ()):
         return ""
     return "`" + (" ".join(map(str, port.default)) if port.many else str(port.default)) + "`"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -87,7 +87,6 @@ def _commands() -> dict[str, Callable[[list[str]], int]]:
         "rerun": _rerun,
         "lineage": _lineage,
         "tiles": _tiles,
-        "sync": _sync,
     }
 
 
@@ -279,10 +278,3 @@ def _tiles(words: list[str]) -> int:
     from eopipe.inspection.tiles_command import tiles
 
     return tiles(words)
-
-
-def _sync(words: list[str]) -> int:
-    """Write the files that are derived from the stages (for developers)."""
-    from dev.sync import sync
-
-    return sync(words)

@@ -1,7 +1,7 @@
 """What a stage is: one typed function from files to files, and the marks that its ports carry.
 
 The signature is the only definition. The command line (`cli`), the config schema, the CWL tools and the
-reference page (`sync`) are views of it.
+reference page (`dev/`) are views of it.
 """
 
 import importlib

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from cwltool.load_tool import load_overrides
 
-from dev.cwl_resources import MEGABYTES, SCENES, TRIES
+from dev.cwl import MEGABYTES, SCENES, TRIES
 from eopipe import __version__
 from eopipe.config import check
 from eopipe.contract import STAGES, Input, stage
@@ -94,7 +94,7 @@ def test_every_output_has_a_name_that_the_caller_can_give(name: str) -> None:
 
 
 def rule(name: str) -> dict[str, Any]:
-    """The resources of a rule as Snakemake evaluates them: sizes of inputs are those of `dev.cwl_resources`."""
+    """The resources of a rule as Snakemake evaluates them: sizes of inputs are those of `dev.cwl`."""
     text = "\n".join(path.read_text() for path in sorted((ROOT / "workflow/rules").glob("*.smk")))
     found = re.search(rf"^(?:rule|checkpoint) {name}:\n((?:    .*\n|\n)+)", text, re.MULTILINE)
     assert found

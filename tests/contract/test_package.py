@@ -30,7 +30,7 @@ def test_the_wheel_holds_the_package_the_workflow_and_the_template(built: Path) 
     assert "snakemake_report_plugin_eopipe/__init__.py" in names, "Snakemake finds it by this name"
     share = {name.partition(".data/data/")[2] for name in names if ".data/data/" in name}
     assert {"share/eopipe/Snakefile", "share/eopipe/workflow/rules/model.smk"} <= share
-    assert not [name for name in names if name.startswith(("tests", "sample"))]
+    assert not [name for name in names if name.startswith(("tests", "sample", "dev"))]
 
 
 def test_the_source_archive_can_build_the_wheel_again(built: Path) -> None:
@@ -40,9 +40,21 @@ def test_the_source_archive_can_build_the_wheel_again(built: Path) -> None:
     assert {"pyproject.toml", "Snakefile", "LICENSE", "workflow/rules/common.smk", "eopipe/cli.py"} <= names
 
 
+def test_make_has_what_it_needs_in_the_unpacked_source_archive(built: Path, tmp_path: Path) -> None:
+    (archive,) = built.glob("*.tar.gz")
+    with tarfile.open(archive) as file:
+        file.extractall(tmp_path, filter="data")
+    (source,) = tmp_path.iterdir()
+    environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
+    for command in (["make", "--dry-run", "demo", "sync", "check"], [sys.executable, "-m", "dev.sync", "--check"]):
+        done = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    assert (source / "sample/catalog.json").is_file()
+
+
 def test_an_installed_wheel_runs_without_the_checkout(built: Path, tmp_path: Path) -> None:
     (wheel,) = built.glob("*.whl")
-    # The packages it needs are those of this environment; only eopipe itself is installed anew.
+    # The packages it needs are those of this environment; only eopipe itself is installed again.
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--prefix", str(tmp_path / "prefix")]
     subprocess.run([*pip, "--ignore-installed", str(wheel)], check=True, capture_output=True)
     site = next((tmp_path / "prefix").glob("lib/python*/site-packages"))
