@@ -143,8 +143,7 @@ def parse(definition: Stage, words: Sequence[str]) -> dict[str, Any]:
 def run_stage(definition: Stage, words: Sequence[str]) -> int:
     """Run a stage and write its run record, also when it fails."""
     from eopipe.clusters.cancelled import refuse_cancelled
-    from eopipe.provenance.record import now, write_record
-    from eopipe.provenance.targets import refuse_others
+    from eopipe.provenance.record import now, refuse_others, write_record
 
     values = parse(definition, words)
     refuse_cancelled()

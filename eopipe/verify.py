@@ -11,8 +11,7 @@ from pathlib import Path
 from eopipe.contract import STAGES, Output, stage
 from eopipe.damage import Published, Survey, survey, wrong_with
 from eopipe.errors import BadInputError, EopipeError, IntegrityError
-from eopipe.provenance.checking import crate_damages
-from eopipe.provenance.crate_reader import is_crate, read_crate
+from eopipe.provenance.crate_reader import crate_damages, is_crate, read_crate
 from eopipe.publish import Damage, digest, told
 
 

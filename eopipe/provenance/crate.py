@@ -5,17 +5,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from eopipe.provenance.contextual_entities import Source, cover, read_sources
-from eopipe.provenance.create_actions import COMPLETED, FAILED, Account, commit_words
-from eopipe.provenance.data_entities import Part, bring, bring_all, part, places
+from eopipe.provenance.contextual_entities import (
+    HOME,
+    About,
+    Source,
+    author,
+    coauthors,
+    cover,
+    funders,
+    licence,
+    organization,
+    read_sources,
+)
+from eopipe.provenance.create_actions import COMPLETED, FAILED, Account, Parameters, commit_words, kind_of
+from eopipe.provenance.data_entities import Part, Things, bring, bring_all, media_type, part, places
 from eopipe.provenance.graph import METADATA, WORKFLOW_CRATE, Entity, Graph, local
 from eopipe.provenance.jobs import Job, read_jobs
-from eopipe.provenance.parameters import Parameters, kind_of
-from eopipe.provenance.people import HOME, About, author, coauthors, funders, licence, organization
-from eopipe.provenance.preview import PREVIEW, preview
-from eopipe.provenance.readme import readme
+from eopipe.provenance.preview import PREVIEW, preview, readme
 from eopipe.provenance.redact import settings
-from eopipe.provenance.things import Things, media_type
 from eopipe.publish import MANIFEST
 
 README, SCENES, CONFIG = "README.md", "scenes", "config"

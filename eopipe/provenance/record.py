@@ -8,18 +8,18 @@ import platform
 import re
 import resource
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
 from typing import Any
 
 from eopipe import __version__
 from eopipe.contract import Input, Output, Port, Stage, is_path
-from eopipe.provenance.engine import engine
+from eopipe.errors import UsageError
 from eopipe.provenance.redact import kept, private
-from eopipe.publish import digest, publish, size, write_json
+from eopipe.publish import ENGINE, MANIFEST, digest, publish, read_json, size, write_json
 
 # Where schedulers tell their id of the job; behind a dot PBS names its host.
 SCHEDULERS = {"slurm": "SLURM_JOB_ID", "pbs": "PBS_JOBID", "lsf": "LSB_JOBID"}
@@ -153,3 +153,66 @@ def commit(checkout: Path = CODE) -> str:
         done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=10, check=False)
         return done.stdout.strip()
     return ""
+
+
+# The commands of engines, and the packages that they come with.
+COMMANDS = {
+    "snakemake": "snakemake",
+    "cwltool": "cwltool",
+    "toil-cwl-runner": "toil",
+    "_toil_worker": "toil",
+    "streamflow": "streamflow",
+}
+
+
+def engine() -> str:
+    """Name and version of the nearest engine, as `cwltool 3.1`; empty for a job that a person or a container began."""
+    for words in _above(os.getppid()):
+        # Behind the interpreter, its option and the command come words of any kind.
+        for word in words[:3]:
+            if package := COMMANDS.get(Path(word).name):
+                return f"{package} {_version(package, words)}".strip()
+    return ""
+
+
+def _above(pid: int) -> Iterator[list[str]]:
+    """The command lines of a process and of those above it; none where the system does not tell."""
+    with suppress(OSError, ValueError):
+        while pid > 1:
+            yield Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace").split("\0")
+            pid = int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
+
+
+def _version(package: str, words: list[str]) -> str:
+    """The version that is installed beside the command or its interpreter."""
+    # Of both, the place of the command is the nearer one.
+    places = [Path(word).parent.parent for word in words[1::-1] if word.startswith("/")]
+    rooms = [room for place in places for room in place.glob("lib/python*/*-packages")]
+    return next((found.version for found in distributions(name=package, path=list(map(str, rooms)))), "")
+
+
+def refuse_others(stage: Stage, values: dict[str, Any]) -> None:
+    """Raise UsageError that lists every output in whose place lies a folder, or a file, that the stage did not make."""
+    places = {port: values[port.name] for port in stage.of(Output) if values[port.name] is not None}
+    maker = _maker(next(iter(places.values())))
+    wrong = []
+    for port, place in places.items():
+        folder = isinstance(port.mark, Output) and port.mark.folder
+        if place.is_file() if folder else place.is_dir():
+            wrong.append(f"{port.flag} {place} is a {'file' if folder else 'folder'}")
+        elif folder and maker != stage.name and _holds_others(place, maker):
+            wrong.append(f"{port.flag} {place} holds {f'what {maker} made' if maker else 'other files'}")
+    if wrong:
+        raise UsageError(f"{stage.name} would replace what it did not make: {'; '.join(wrong)}; choose another place")
+
+
+def _maker(first: Path) -> str:
+    """The stage whose run record lies beside its first output; empty if there is none."""
+    record = record_path(first)
+    return str(read_json(record)["stage"]) if record.is_file() else ""
+
+
+def _holds_others(folder: Path, maker: str) -> bool:
+    """Whether a folder holds anything, and more than what was published without a record."""
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    return bool(names - ENGINE) and (bool(maker) or MANIFEST not in names)

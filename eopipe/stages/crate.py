@@ -48,9 +48,9 @@ def crate(
     Commands, errors and the config are written without absolute paths and credentials; the payload goes in as it
     is. Raises BadInputError for files that are no run records or no STAC Items.
     """
+    from eopipe.provenance.contextual_entities import About
     from eopipe.provenance.crate import Engine, Sources, build
     from eopipe.provenance.data_entities import refuse_foreign
-    from eopipe.provenance.people import About
     from eopipe.publish import publish
 
     sources = Sources(records, payload, scenes, workflow, config, lock)

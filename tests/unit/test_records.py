@@ -10,7 +10,7 @@ from scenery import Catalog, Run
 from eopipe.provenance.record import CODE, commit
 from eopipe.publish import read_json
 
-ASKING = "from eopipe.provenance.engine import engine; print(engine())"
+ASKING = "from eopipe.provenance.record import engine; print(engine())"
 
 
 def git(folder: Path, *words: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 from planted import KEY, PASSWORD, SIGNATURE, TOKEN, USER, plant
 from projects import ROOT, Project
 
-from eopipe.provenance.secrets import ANYBODY
+from eopipe.provenance.redact import ANYBODY
 
 
 @pytest.fixture
