@@ -25,7 +25,7 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code."""
-    from eopipe.provenance.redact import private, shown
+    from eopipe.provenance.redact import redact_for_terminal, redact_message
 
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     logging.getLogger("eopipe").setLevel(logging.INFO)
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return dispatch(words)
     except EopipeError as error:
-        print(f"error: {shown(str(error))}", file=sys.stderr)
+        print(f"error: {redact_for_terminal(str(error))}", file=sys.stderr)
         return error.code
     except BrokenPipeError:
         # Who read the output has seen enough, as `head` does.
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"error: {no_space(Path.cwd())}", file=sys.stderr)
             return 6
         # These lines are made to be sent to others.
-        print(private(traceback.format_exc()), end="", file=sys.stderr)
+        print(redact_message(traceback.format_exc()), end="", file=sys.stderr)
         print("error: this is a bug in eopipe; please report the lines above", file=sys.stderr)
         return 70
 

@@ -11,7 +11,7 @@ from eopipe.composites.periods import NEEDS, too_coarse
 from eopipe.contract import STAGES, Option, Port, Stage, stage, summary
 from eopipe.errors import UsageError
 from eopipe.labels.rules import conflicts as conflicts_of
-from eopipe.provenance.redact import shown
+from eopipe.provenance.redact import redact_for_terminal
 
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
@@ -127,7 +127,7 @@ def _sentence(error: Any) -> str:
     place = [str(part) for part in error["loc"]]
     if error["type"] != "extra_forbidden":
         reason = error["msg"][:1].lower() + error["msg"][1:]
-        return f"{'.'.join(place)} is {shown(repr(error['input']))}: {reason}"
+        return f"{'.'.join(place)} is {redact_for_terminal(repr(error['input']))}: {reason}"
     owner, word = ".".join(place[:-1]), place[-1]
     known = list((section(owner) if owner else model()).model_fields)
     near = get_close_matches(word, known, 1, 0.5)

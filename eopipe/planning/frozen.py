@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eopipe.contract import Input, Option, stage, to_args
-from eopipe.provenance.redact import kept
+from eopipe.provenance.redact import redact_for_record
 from eopipe.publish import MANIFEST, read_json, verify
 from eopipe.run.rules import periods
 from eopipe.scenes.item import Item, read_item
@@ -55,10 +55,10 @@ def _fits(config: Config, results: Path) -> bool:
     verify(results / "items")
     told, wanted, search = read_json(record), config["search"], stage("search")
     given = {port.name: wanted[port.name] for port in search.of(Option)}
-    if told["status"] != "completed" or any(told["settings"].get(k) != kept(v) for k, v in given.items()):
+    if told["status"] != "completed" or any(told["settings"].get(k) != redact_for_record(v) for k, v in given.items()):
         return False
     words = shlex.join(told["arguments"])
-    paths = {port.flag: shlex.join(kept(to_args(port, wanted[port.name]))) for port in search.of(Input)}
+    paths = {port.flag: shlex.join(redact_for_record(to_args(port, wanted[port.name]))) for port in search.of(Input)}
     return all(path in words if path else flag not in words for flag, path in paths.items())
 
 

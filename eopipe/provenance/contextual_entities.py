@@ -8,7 +8,7 @@ from typing import Any
 
 from eopipe.errors import BadInputError
 from eopipe.provenance.graph import Entity, Graph, local
-from eopipe.provenance.redact import address
+from eopipe.provenance.redact import url_without_credentials
 from eopipe.scenes.item import Item, read_item, scene_name
 
 ORCID = r"\(?(?:https://orcid\.org/)?(\d{4}-\d{4}-\d{4}-\d{3}[\dX])\)?"
@@ -167,7 +167,7 @@ def _credit(told: dict[str, Any]) -> str:
 
 
 def _provider(graph: Graph, provider: dict[str, Any]) -> Entity:
-    name, home = str(provider["name"]), address(str(provider["url"]))
+    name, home = str(provider["name"]), url_without_credentials(str(provider["url"]))
     roles = ", ".join(map(str, provider.get("roles") or []))
     return graph.add(home, "Organization", name=name, url=home, description=roles and f"Role: {roles}.")
 
@@ -176,7 +176,11 @@ def _links(item: Item, relation: str) -> list[tuple[str, str]]:
     """Address and title of the links that lead into the web."""
     links = [link for link in item.get("links", []) if link.get("rel") == relation]
     # Access tokens stand in the query.
-    web = [(address(link["href"]), link) for link in links if str(link.get("href")).startswith(("http://", "https://"))]
+    web = [
+        (url_without_credentials(link["href"]), link)
+        for link in links
+        if str(link.get("href")).startswith(("http://", "https://"))
+    ]
     return [(href, str(link.get("title") or href.rstrip("/").rpartition("/")[2])) for href, link in web]
 
 

@@ -22,7 +22,7 @@ from eopipe.provenance.data_entities import Part, Things, bring, bring_all, medi
 from eopipe.provenance.graph import METADATA, WORKFLOW_CRATE, Entity, Graph, local
 from eopipe.provenance.jobs import Job, read_jobs
 from eopipe.provenance.preview import PREVIEW, preview, readme
-from eopipe.provenance.redact import settings
+from eopipe.provenance.redact import redact_config
 from eopipe.publish import MANIFEST
 
 README, SCENES, CONFIG = "README.md", "scenes", "config"
@@ -106,7 +106,7 @@ def _fill(draft: Path, sources: Sources, jobs: Sequence[Job]) -> list[Part]:
         bring(source, draft / path, link=False)
     if sources.config:
         copy = draft / CONFIG / sources.config.name
-        copy.write_text(settings(copy.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")
+        copy.write_text(redact_config(copy.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")
     for path, source in placed.items():
         bring(source, draft / path)
     bring_all(sources.scenes, draft / SCENES)

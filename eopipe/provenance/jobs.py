@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from eopipe.contract import STAGES
 from eopipe.errors import BadInputError
-from eopipe.provenance.redact import argument, command, scrub
+from eopipe.provenance.redact import redact_argument, redact_command, redact_paths
 from eopipe.publish import read_json
 
 FROZEN = ConfigDict(frozen=True, extra="ignore")
@@ -105,12 +105,12 @@ class Job:
     @property
     def error(self) -> str:
         """Why it failed, without paths of the machine."""
-        return scrub(self.record.error, self.record.arguments)
+        return redact_paths(self.record.error, self.record.arguments)
 
     @property
     def command(self) -> str:
         """The command line, without paths of the machine and credentials; of many words in a row the first few."""
-        return command(_first(self.record.arguments))
+        return redact_command(_first(self.record.arguments))
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def _first(words: Sequence[str]) -> list[str]:
 def _shown(value: Any) -> Any:
     if isinstance(value, list):
         return [_shown(one) for one in value]
-    return argument(value) if isinstance(value, str) else value
+    return redact_argument(value) if isinstance(value, str) else value
 
 
 def read_jobs(records: Sequence[Path]) -> tuple[Job, ...]:

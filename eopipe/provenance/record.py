@@ -18,7 +18,7 @@ from typing import Any
 from eopipe import __version__
 from eopipe.contract import Input, Output, Port, Stage, is_path
 from eopipe.errors import UsageError
-from eopipe.provenance.redact import kept, private
+from eopipe.provenance.redact import redact_for_record, redact_message
 from eopipe.publish import ENGINE, MANIFEST, digest, publish, read_json, size, write_json
 
 # Where schedulers tell their id of the job; behind a dot PBS names its host.
@@ -45,11 +45,11 @@ def write_record(stage: Stage, values: dict[str, Any], words: list[str], start: 
         "stage": stage.name,
         "version": __version__,
         "status": "failed" if error else "completed",
-        "error": private(error, words),
+        "error": redact_message(error, words),
         "start": start,
         "end": now(),
-        "arguments": kept(["eopipe", *words]),
-        "settings": {p.name: kept(values[p.name]) for p in stage.ports if not is_path(p)},
+        "arguments": redact_for_record(["eopipe", *words]),
+        "settings": {p.name: redact_for_record(values[p.name]) for p in stage.ports if not is_path(p)},
         "inputs": _entities(stage.of(Input), values),
         "outputs": [] if error else _outputs(outputs, values),
         "usage": _usage(),

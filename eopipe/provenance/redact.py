@@ -1,129 +1,146 @@
-"""What may leave the machine: commands and messages without its paths and without credentials."""
+"""Redaction of paths and credentials from commands, messages, run records and configs.
+
+Three degrees, by who reads the text: the person at the terminal (paths stay), a run record in the project's folder
+(paths relative to the working folder of the job), a crate or bug report that goes to others (file names only).
+"""
 
 import getpass
 import os
+import platform
 import re
 import shlex
-import socket
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
-ADDRESS = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]+://[^\s'\"<>]+")
-# A path begins where no word and no other slash comes before: 1/2, http://host and the dates ../2020-05-01 are none.
-OUTSIDE = re.compile(r"(?:(?<![\w./~:])|(?<=:)(?!//))(?:~[\w.-]*|\.\.(?!/\d))?/[^\s'\"<>(),;:]*")
-# The same of absolute paths alone: relative ones tell nothing of the machine.
-ABSOLUTE = re.compile(r"(?<![\w./~:])/[^\s'\"<>(),;:]+")
+URL = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]+://[^\s'\"<>]+")
+# A path that leads out of the working folder. Neither a word character nor another slash stands before it, so that
+# 1/2, http://host and the date range ../2020-05-01 do not match.
+OUTSIDE_PATH = re.compile(r"(?:(?<![\w./~:])|(?<=:)(?!//))(?:~[\w.-]*|\.\.(?!/\d))?/[^\s'\"<>(),;:]*")
+# Absolute paths only: relative ones reveal nothing about the machine.
+ABSOLUTE_PATH = re.compile(r"(?<![\w./~:])/[^\s'\"<>(),;:]+")
+CREDENTIAL_VARIABLE = re.compile(
+    r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|SUBSCRIPTION_?KEY|JWT|SIGNATURE", re.IGNORECASE
+)
+# A shorter value is a number or a switch, and would match inside of ordinary words.
+SHORTEST_CREDENTIAL = 6
+# Names of users and hosts that identify nobody, and that are ordinary words as well.
+GENERIC_NAMES = ("root", "user", "admin", "ubuntu", "debian", "localhost", "host", "node")
 
 
-def command(words: Iterable[str]) -> str:
-    """A command line that can be shown: absolute paths become their last name, addresses lose their secrets.
+def redact_command(arguments: Iterable[str]) -> str:
+    """A command line for others: absolute paths become file names, URLs lose their credentials.
 
-    >>> command(["eopipe", "fetch", "--item", "/home/ada/my runs/a.geojson", "--scene=results/a"])
+    >>> redact_command(["eopipe", "fetch", "--item", "/home/ada/my runs/a.geojson", "--scene=results/a"])
     'eopipe fetch --item a.geojson --scene=results/a'
     """
-    return shlex.join(argument(word) for word in words)
+    return shlex.join(redact_argument(argument) for argument in arguments)
 
 
-def argument(word: str) -> str:
-    """One word of a command line, or one setting, that can be shown.
+def redact_argument(argument: str) -> str:
+    """One argument of a command line, or the value of one setting, for others.
 
-    >>> argument("~/my runs/a.tif"), argument("2020-05-01/..")
+    >>> redact_argument("~/my runs/a.tif"), redact_argument("2020-05-01/..")
     ('a.tif', '2020-05-01/..')
     """
-    flag, equals, value = word.partition("=")
+    flag, equals, value = argument.partition("=")
     if flag.startswith("--") and equals:
-        return f"{flag}={argument(value)}"
-    if "://" not in word and (word.startswith(("/", "~")) or "/../" in word or OUTSIDE.match(word)):
-        return PurePosixPath(word).name or "."
-    return scrub(word)
+        return f"{flag}={redact_argument(value)}"
+    leads_out = argument.startswith(("/", "~")) or "/../" in argument or OUTSIDE_PATH.match(argument)
+    if "://" not in argument and leads_out:
+        return PurePosixPath(argument).name or "."
+    return redact_paths(argument)
 
 
-def scrub(text: str, words: Iterable[str] = ()) -> str:
-    """A message that can be shown; `words` are the command's, whose paths may hold spaces.
+def redact_paths(text: str, arguments: Iterable[str] = ()) -> str:
+    """A message for others; `arguments` are those of the command, whose paths may contain spaces.
 
-    >>> scrub("cannot read /home/ada/x.json: see https://ada:pw@host/a?token=1")
+    >>> redact_paths("cannot read /home/ada/x.json: see https://ada:pw@host/a?token=1")
     'cannot read x.json: see https://host/a'
     """
-    for folder in sorted(_odd_folders(words), key=len, reverse=True):
+    for folder in sorted(_unmatched_folders(arguments), key=len, reverse=True):
         text = text.replace(f"{folder}/", "")
-    text = ADDRESS.sub(lambda found: address(found[0]), text)
-    return OUTSIDE.sub(lambda found: _name(found[0]), text)
+    text = URL.sub(lambda match: url_without_credentials(match[0]), text)
+    return OUTSIDE_PATH.sub(lambda match: _file_name(match[0]), text)
 
 
-def _name(path: str) -> str:
-    """The last name of a path; libraries tell addresses as the path and, behind ?, what lets somebody in."""
-    place, query, _ = path.partition("?")
-    return "." if query and place.endswith("/") else PurePosixPath(place).name or "."
+def _file_name(path: str) -> str:
+    """The last name of a path; libraries print URLs as a path and, behind `?`, the query with its credentials."""
+    location, query, _ = path.partition("?")
+    return "." if query and location.endswith("/") else PurePosixPath(location).name or "."
 
 
-def private(text: str, words: Iterable[str] = ()) -> str:
-    """A message of this process that can be shown: without paths, credentials, and names of host and user."""
-    return without_names(without_home(scrub(without_credentials(text), words)))
+def redact_message(text: str, arguments: Iterable[str] = ()) -> str:
+    """A message of this process for others: without paths, credentials, and names of host and user."""
+    return mask_names(mask_home(redact_paths(mask_credentials(text), arguments)))
 
 
-def shown(text: str) -> str:
-    """A message for the person who sits here: the paths stay, credentials and the home do not."""
-    return ADDRESS.sub(lambda found: address(found[0]), without_home(without_credentials(text)))
+def redact_for_terminal(text: str) -> str:
+    """A message for the person at the terminal: paths stay, credentials and the home folder are masked."""
+    return URL.sub(lambda match: url_without_credentials(match[0]), mask_home(mask_credentials(text)))
 
 
-def kept(value: Any) -> Any:
-    """A word or setting as a record keeps it: a path of this machine is told from where the job ran, or by its name."""
+def redact_for_record(value: Any) -> Any:
+    """An argument or setting for a run record: paths relative to the working folder, or only their file names."""
     if isinstance(value, (list, tuple)):
-        return [kept(one) for one in value]
+        return [redact_for_record(element) for element in value]
     if not isinstance(value, str):
         return value
-    flag, equals, rest = value.partition("=")
-    if equals and rest.startswith(("/", "../")):
-        return f"{flag}={kept(rest)}"
-    # Enough steps up, and the rest tells the same as an absolute path.
+    name, equals, path = value.partition("=")
+    if equals and path.startswith(("/", "../")):
+        return f"{name}={redact_for_record(path)}"
+    # A relative path with enough `..` reveals as much as an absolute one.
     if value.startswith(("/", "../")):
-        return _from_here(os.path.normpath(Path.cwd() / value))
-    return ABSOLUTE.sub(lambda found: _from_here(found[0]), shown(value))
+        return _relative_path(os.path.normpath(Path.cwd() / value))
+    return ABSOLUTE_PATH.sub(lambda match: _relative_path(match[0]), redact_for_terminal(value))
 
 
-def settings(text: str) -> str:
-    """A config file with the paths of this machine cut to their names, and addresses without credentials."""
+def redact_config(text: str) -> str:
+    """The text of a config file for others: paths of this machine cut to file names, URLs without credentials."""
     import yaml
 
     try:
         values = _strings(yaml.safe_load(text))
     except yaml.YAMLError:
         values = set()
-    for value in sorted((v for v in values if v.startswith(("/", "~/"))), key=len, reverse=True):
-        text = text.replace(value, PurePosixPath(value).name)
-    for value in (v for v in values if "://" in v):
-        text = text.replace(value, ADDRESS.sub(lambda found: address(found[0]), value))
-    return ABSOLUTE.sub(lambda found: PurePosixPath(found[0]).name or ".", without_home(without_credentials(text)))
+    for path in sorted((value for value in values if value.startswith(("/", "~/"))), key=len, reverse=True):
+        text = text.replace(path, PurePosixPath(path).name)
+    for value in (value for value in values if "://" in value):
+        text = text.replace(value, URL.sub(lambda match: url_without_credentials(match[0]), value))
+    text = mask_home(mask_credentials(text))
+    return ABSOLUTE_PATH.sub(lambda match: PurePosixPath(match[0]).name or ".", text)
 
 
 def _strings(value: Any) -> set[str]:
+    """All strings of nested lists and dicts."""
     if isinstance(value, (dict, list)):
-        return {text for one in (value.values() if isinstance(value, dict) else value) for text in _strings(one)}
+        elements = value.values() if isinstance(value, dict) else value
+        return {text for element in elements for text in _strings(element)}
     return {value} if isinstance(value, str) else set()
 
 
-def _from_here(path: str) -> str:
-    here = Path.cwd()
-    if os.path.commonpath([path, here]) == "/":
+def _relative_path(path: str) -> str:
+    """A path relative to the working folder; the file name where the two share nothing, or where it holds a name."""
+    working_folder = Path.cwd()
+    if os.path.commonpath([path, working_folder]) == "/":
         return PurePosixPath(path).name or "."
-    near = os.path.relpath(path, here)
-    return near if without_names(near) == near else PurePosixPath(path).name
+    relative = os.path.relpath(path, working_folder)
+    return relative if mask_names(relative) == relative else PurePosixPath(path).name
 
 
-def _odd_folders(words: Iterable[str]) -> set[str]:
-    """The folders that absolute paths of a command lie in and that the pattern would cut in two."""
-    values = [word.partition("=")[2] if word.startswith("--") else word for word in words]
+def _unmatched_folders(arguments: Iterable[str]) -> set[str]:
+    """The folders of absolute paths in a command that `OUTSIDE_PATH` would match only in part."""
+    values = [argument.partition("=")[2] if argument.startswith("--") else argument for argument in arguments]
     folders = {str(p) for value in values if value.startswith("/") for p in PurePosixPath(value).parents}
-    return {folder for folder in folders if "?" in folder or not OUTSIDE.fullmatch(folder)}
+    return {folder for folder in folders if "?" in folder or not OUTSIDE_PATH.fullmatch(folder)}
 
 
-def address(text: str) -> str:
-    """An address without user, password, query and fragment, where access tokens stand."""
+def url_without_credentials(url: str) -> str:
+    """A URL without user, password, query and fragment, which may hold access tokens."""
     try:
-        parts = urlsplit(text)
+        parts = urlsplit(url)
     except ValueError:
         return "(an address)"
     if parts.scheme == "file":
@@ -131,43 +148,36 @@ def address(text: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-SECRET = re.compile(
-    r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|SUBSCRIPTION_?KEY|JWT|SIGNATURE", re.IGNORECASE
-)
-# A shorter value is a number or a switch, and would be found in every other word.
-SHORTEST = 6
-# Names that many bear, and that are words besides.
-ANYBODY = ("root", "user", "admin", "ubuntu", "debian", "localhost", "host", "node")
-
-
-def without_credentials(text: str) -> str:
-    """A text without the values of the environment whose names say that they are secret."""
+def mask_credentials(text: str) -> str:
+    """A text without the values of environment variables whose names say that they hold credentials."""
     for value in sorted(_credentials(), key=len, reverse=True):
         text = text.replace(value, "(secret)")
     return text
 
 
-def without_home(text: str) -> str:
-    """A text whose paths do not tell where the home is."""
+def mask_home(text: str) -> str:
+    """A text with `~` in place of the home folder."""
     home = str(Path.home())
     return text.replace(f"{home}/", "~/") if home != "/" else text
 
 
-def without_names(text: str) -> str:
-    """A text without the names of the host and the user, unless anybody may bear them."""
-    for name, word in _names():
-        text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", word, text)
+def mask_names(text: str) -> str:
+    """A text without the names of the host and the user, unless they are generic."""
+    for name, mask in _names():
+        text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", mask, text)
     return text
 
 
 def _credentials() -> set[str]:
-    return {value for name, value in os.environ.items() if SECRET.search(name) and len(value) >= SHORTEST}
+    values = {value for name, value in os.environ.items() if CREDENTIAL_VARIABLE.search(name)}
+    return {value for value in values if len(value) >= SHORTEST_CREDENTIAL}
 
 
 def _names() -> Iterator[tuple[str, str]]:
-    host = socket.gethostname()
-    found = [(host, "(host)"), (host.partition(".")[0], "(host)")]
-    # In a container there may be no such user.
+    """The names to mask, each with its mask."""
+    host = platform.node()
+    masks = [(host, "(host)"), (host.partition(".")[0], "(host)")]
+    # A container may have no entry for its user.
     with suppress(KeyError, OSError):
-        found.append((getpass.getuser(), "(user)"))
-    yield from ((name, word) for name, word in found if len(name) > 2 and name not in ANYBODY)
+        masks.append((getpass.getuser(), "(user)"))
+    yield from ((name, mask) for name, mask in masks if len(name) > 2 and name not in GENERIC_NAMES)

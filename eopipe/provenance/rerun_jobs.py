@@ -14,7 +14,7 @@ from eopipe.errors import BY_CODE, BadInputError, EopipeError, IntegrityError, U
 from eopipe.provenance.crate_reader import Crate
 from eopipe.provenance.jobs import Data, Job
 from eopipe.provenance.record import record_path
-from eopipe.provenance.redact import kept
+from eopipe.provenance.redact import redact_for_record
 from eopipe.provenance.rerun import FROZEN
 from eopipe.publish import MANIFEST, digest, publish, read_json, write_json
 
@@ -130,7 +130,7 @@ def made_before(made: Iterable[Path], words: Sequence[str]) -> bool:
     places = list(made)
     record = record_path(places[0])
     told_ = read_json(record) if record.is_file() and all(place.exists() for place in places) else {}
-    return told_.get("status") == "completed" and told_.get("arguments") == kept(["eopipe", *words])
+    return told_.get("status") == "completed" and told_.get("arguments") == redact_for_record(["eopipe", *words])
 
 
 def execute(job: Job, words: Sequence[str], log: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from eopipe.errors import BadInputError, UsageError
-from eopipe.provenance.redact import private
+from eopipe.provenance.redact import redact_message
 from eopipe.publish import publish, read_json
 
 LOCK = Path(".snakemake/eopipe.lock")
@@ -196,7 +196,7 @@ def _clean_logs() -> None:
     for log in Path(".snakemake/log").glob("*.log"):
         text = log.read_text(encoding="utf-8", errors="replace")
         clean = re.sub(r"^  (Host|User): .*$", r"  \1: (not told)", text, flags=re.MULTILINE)
-        clean = private(clean.replace(f"{Path.cwd()}/", ""))
+        clean = redact_message(clean.replace(f"{Path.cwd()}/", ""))
         if clean != text:
             log.write_text(clean, encoding="utf-8")
 

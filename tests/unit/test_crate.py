@@ -17,7 +17,7 @@ from offline_rocrate import issues, seed
 from scenery import Catalog, Run, cut_into, write_raster
 
 from eopipe.cli import main
-from eopipe.provenance.redact import argument, command, scrub
+from eopipe.provenance.redact import redact_argument, redact_command, redact_paths
 from eopipe.publish import digest, read_json, sha256, write_json
 
 Entities = dict[str, dict[str, Any]]
@@ -338,10 +338,10 @@ PART = st.text(st.characters(codec="utf-8", exclude_characters="/\0", exclude_ca
 def test_of_an_absolute_path_only_the_last_name_is_told(parts: list[str], glued: bool) -> None:
     path = "/secret-home/" + "/".join(parts)
     words = [f"--item={path}"] if glued else ["--item", path]
-    shown = command(["eopipe", "fetch", *words])
+    shown = redact_command(["eopipe", "fetch", *words])
     assert "secret-home" not in shown
-    assert "secret-home" not in argument(path)
-    assert "secret-home" not in scrub(f"cannot read {path}: no such file", words)
+    assert "secret-home" not in redact_argument(path)
+    assert "secret-home" not in redact_paths(f"cannot read {path}: no such file", words)
 
 
 @pytest.mark.parametrize(
@@ -357,7 +357,7 @@ def test_of_an_absolute_path_only_the_last_name_is_told(parts: list[str], glued:
     ],
 )
 def test_messages_keep_what_harms_nobody(said: str, shown: str) -> None:
-    assert scrub(said) == shown
+    assert redact_paths(said) == shown
 
 
 # What it holds

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scenery import Catalog, Run, write_raster
 
-from eopipe.provenance.redact import kept, private, settings, shown
+from eopipe.provenance.redact import redact_config, redact_for_record, redact_for_terminal, redact_message
 from eopipe.publish import read_json
 
 KEY, TOKEN, SIGNATURE, PASSWORD = "AKIA-5ecret-key", "t0ken-of-the-host", "s1gnature%3D", "pa55word"
@@ -48,29 +48,29 @@ def secretless(text: str) -> bool:
     ],
 )
 def test_a_message_that_goes_out_holds_no_secret(said: str) -> None:
-    assert secretless(private(said)), private(said)
+    assert secretless(redact_message(said)), redact_message(said)
 
 
 def test_a_message_for_the_person_who_sits_here_keeps_its_paths(tmp_path: Path) -> None:
     assert (
-        shown(f"cannot read {tmp_path}/a.tif of {SIGNED}")
+        redact_for_terminal(f"cannot read {tmp_path}/a.tif of {SIGNED}")
         == f"cannot read {tmp_path}/a.tif of https://example.org/a.tif"
     )
-    assert shown("no /srv/people/grace-hopper/x.tif") == "no ~/x.tif"
+    assert redact_for_terminal("no /srv/people/grace-hopper/x.tif") == "no ~/x.tif"
 
 
 def test_a_record_tells_paths_from_where_the_job_ran(tmp_path: Path) -> None:
     here = Path.cwd()
     words = ["--tiles", str(here / "results/a.zarr"), "--source", str(tmp_path / "labels.tif"), f"--url={SIGNED}"]
-    assert kept(words) == [
+    assert redact_for_record(words) == [
         *("--tiles", "results/a.zarr", "--source", "../../labels.tif"),
         "--url=https://example.org/a.tif",
     ]
-    assert kept("/srv/people/grace-hopper/x.tif") == "x.tif"
+    assert redact_for_record("/srv/people/grace-hopper/x.tif") == "x.tif"
     up = "../" * (len(here.parts) - 1)
-    assert kept([f"{up}srv/people/ada/x.tif", f"--source={up}srv/y.tif"]) == ["x.tif", "--source=y.tif"]
-    assert kept("../area.geojson") == "../area.geojson"
-    assert kept(["name=/opt/w.pt", 3, None, "1/2"]) == ["name=w.pt", 3, None, "1/2"]
+    assert redact_for_record([f"{up}srv/people/ada/x.tif", f"--source={up}srv/y.tif"]) == ["x.tif", "--source=y.tif"]
+    assert redact_for_record("../area.geojson") == "../area.geojson"
+    assert redact_for_record(["name=/opt/w.pt", 3, None, "1/2"]) == ["name=w.pt", 3, None, "1/2"]
 
 
 def test_the_config_in_a_crate_holds_no_path_of_the_machine_and_no_secret() -> None:
@@ -80,7 +80,7 @@ label:
 search: {{url: "{SIGNED}", area: ../area.geojson, catalog: ~/stac}}
 crate: {{title: "{TOKEN}"}}
 """
-    clean = settings(text)
+    clean = redact_config(text)
     assert secretless(clean), clean
     assert "source: tree cover.tif\n" in clean
     assert "area: ../area.geojson" in clean

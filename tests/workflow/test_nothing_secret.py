@@ -8,7 +8,7 @@ import pytest
 from planted import KEY, PASSWORD, SIGNATURE, TOKEN, USER, plant
 from projects import ROOT, Project
 
-from eopipe.provenance.redact import ANYBODY
+from eopipe.provenance.redact import GENERIC_NAMES
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def telling(project: Project) -> dict[str, list[str]]:
     """What is left that tells a secret, with which."""
     words = [KEY, TOKEN, SIGNATURE, PASSWORD, USER, str(project.folder), str(ROOT)]
     host = socket.gethostname()
-    words += [host] if len(host) > 3 and host not in ANYBODY else []
+    words += [host] if len(host) > 3 and host not in GENERIC_NAMES else []
     # Up to where the two part the way to the checkout tells little, but only a record knows where that is.
     words += [os.path.relpath(ROOT, project.folder)]
     found = {}
