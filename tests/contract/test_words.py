@@ -1,0 +1,112 @@
+"""What users and developers read is plain technical English: a written list of phrases does not occur."""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROSE = ("*.md", "docs/**/*.md", "config/**/*.md", "config/**/*.yaml", "benchmarks/**/*.md", "sample/*.md")
+SOURCES = ("eopipe/**/*.py", "dev/**/*.py", "snakemake_report_plugin_eopipe/*.py")
+TEXTS = ("eopipe/**/*.html", "eopipe/**/*.yaml", "workflow/**/*", "Snakefile", "Makefile", "profiles/**/*.yaml")
+FILES = sorted({path for pattern in (*PROSE, *SOURCES, *TEXTS) for path in ROOT.glob(pattern) if path.is_file()})
+# Each phrase with what to write instead. A text is compared with every run of white space as one space.
+BANNED = {
+    r"(?<![Tt]here )\b(?:is|are|was|were) no (?!longer\b|more\b|fewer\b|less\b|one\b)\w+": "is not a …, has no …",
+    r"\b[Cc]annot be had\b": "could not be fetched, is not available",
+    r"\b[Ll]eav(?:e|es|ing) (?:[\w.`'-]+ ){1,4}away\b|\b[Ll]eft away\b": "omit",
+    r"\b[Tt]ak(?:e|es|en|ing) (?:[\w.`'-]+ ){0,4}away\b": "remove",
+    r"\b[Tt]ells?\b|\b[Tt]old\b|\b[Tt]elling\b": "says, reports, shows, describes, distinguishes",
+    r"\banew\b": "again, rebuilt, rewritten",
+    r"\b(?:[Gg]o|goes|went|gone|going) on\b": "continue, resume",
+    r"\bstands?\b(?!-)|\bstood\b": "is, represents, replaces, is written",
+    r"\blies?\b|\b[Ll]ying\b": "is, is stored, is located",
+    r"\b[Ww]ants\b": "needs, requires, expects",
+    r"\b(?:g[ia]ves?|made|makes?) way\b": "yields, is replaced",
+    r"(?:\A|[.:;] |\n)Who(?:ever)? (?![^.]*\?)": "a process, person or job that …",
+    r"\b[Bb]rings\b|\bbrought\b": "contains, provides, fetches, loads",
+    r"\bof eopipe's\b": "eopipe's …",
+    r"\bwithout a word\b": "silently",
+    r"\bmend(?:s|ed|ing)?\b": "fix",
+    r"\breckon(?:s|ed|ing)?\b": "calculate, count",
+    r"\bjudg(?:e|es|ed|ing)\b": "validate, evaluate, score",
+    r"\bnot none\b": "exactly one of …",
+    r"\b(?:made?|makes?|making) (?:(?:it|them|this|that|these|just that) )?again\b": "rebuild, recompute",
+    r"\bwhat there is\b": "the available …",
+    r"\bpeople of your cluster\b": "your cluster's support",
+    r"\bof before\b": "earlier, older",
+    r"\banother's\b": "of another …",
+    r"\bspoken\b|\bshall\b|\bhitherto\b|\bwhence\b|\bwhither\b": "plain words",
+    r"\A(?:most|fewest) (?!of\b|recent\b)": "maximum number of, minimum number of",
+    r"\b(?:comes?|came) out of\b": "is produced by, results from",
+    r"\b[Nn]obody's\b|\b[Ss]omebody's\b": "name who or what",
+}
+# Whole phrases that are what the field says.
+ALLOWED = ("stands alone",)
+
+
+def python_texts(path: Path) -> Iterator[tuple[int, str]]:
+    """Every string with a blank, docstrings included, and every comment; fields of f-strings become `{}`."""
+    source = path.read_text()
+    tree = ast.parse(source)
+    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside:
+            yield node.lineno, node.value
+        elif isinstance(node, ast.JoinedStr):
+            parts = (part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
+            yield node.lineno, "".join(map(str, parts))
+    comments = [t for t in tokenize.generate_tokens(io.StringIO(source).readline) if t.type == tokenize.COMMENT]
+    for token in comments:
+        yield token.start[0], token.string.lstrip("# ")
+
+
+def paragraphs(path: Path) -> Iterator[tuple[int, str]]:
+    """Every paragraph of a text file with its first line."""
+    start, lines = 1, []
+    for number, line in enumerate([*path.read_text().splitlines(), ""], 1):
+        if line.strip("# "):
+            start = start if lines else number
+            lines.append(line.strip().lstrip("# "))
+        elif lines:
+            yield start, " ".join(lines)
+            lines = []
+
+
+def phrases(path: Path) -> list[str]:
+    """Every banned phrase of a file, with its line and what to write instead."""
+    hits = []
+    for line, text in (python_texts if path.suffix == ".py" else paragraphs)(path):
+        plain = re.sub(r"\s+", " ", text)
+        for phrase in ALLOWED:
+            plain = plain.replace(phrase, "")
+        for pattern, instead in BANNED.items():
+            for match in re.finditer(pattern, plain):
+                around = plain[max(0, match.start() - 40) : match.end() + 30]
+                hits.append(f"{line}: …{around}… -> {instead}")
+    return hits
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_text_has_a_phrase_of_the_list(path: Path) -> None:
+    if hits := phrases(path):
+        pytest.fail("\n".join(hits), pytrace=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("x.tif is no GeoTIFF; leave label.layer away", 2),
+        ("There is no such file, and the run is no longer there", 0),
+        ("Who finds the lease followed waits.", 1),
+        ("Who runs this?", 0),
+    ],
+)
+def test_the_list_finds_what_it_should(text: str, count: int, tmp_path: Path) -> None:
+    (tmp_path / "text.md").write_text(text)
+    (tmp_path / "code.py").write_text(f'"""{text}"""\n')
+    assert [len(phrases(tmp_path / name)) for name in ("text.md", "code.py")] == [count, count]
