@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 from eopipe.errors import BadInputError, IntegrityError
-from eopipe.inspection.contact import draw
-from eopipe.inspection.facts import about, table
-from eopipe.inspection.faults import faults
+from eopipe.inspection.check_store import faults
+from eopipe.inspection.contact_sheet import draw
+from eopipe.inspection.describe_store import about, table
 from eopipe.publish import is_draft, publish
 from eopipe.tiles.store import Tiles
 

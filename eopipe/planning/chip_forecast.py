@@ -14,7 +14,7 @@ from eopipe.chips.make_split import Request, candidates, deal_samples
 from eopipe.chips.splits import SPLITS, Plan
 from eopipe.contract import stage
 from eopipe.errors import BadInputError
-from eopipe.planning.frozen import Config, Frozen
+from eopipe.planning.frozen_scenes import Config, Frozen
 from eopipe.planning.trial_store import as_fetched
 from eopipe.publish import MANIFEST, size, write_json
 from eopipe.tiles.grid import grid_json

@@ -14,7 +14,7 @@ from eopipe.chips.splits import SPLITS
 from eopipe.contract import Output, stage
 from eopipe.fetch.sizes import Size
 from eopipe.planning.chip_forecast import Chips
-from eopipe.planning.frozen import MADE, Config, Frozen
+from eopipe.planning.frozen_scenes import MADE, Config, Frozen
 from eopipe.planning.trial_store import Weight, weigh
 from eopipe.publish import MANIFEST, files
 from eopipe.scenes.item import Item

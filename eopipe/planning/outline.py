@@ -7,7 +7,7 @@ from typing import Any
 from eopipe.arrays import BoolArray
 from eopipe.fetch.sizes import Size
 from eopipe.planning.footprints import footprint, grid_extent, grid_outline
-from eopipe.planning.frozen import Config, Frozen, cloud, when
+from eopipe.planning.frozen_scenes import Config, Frozen, cloud, when
 from eopipe.publish import MANIFEST
 
 # The edge of the blocks of most cloud-optimised GeoTIFFs, in pixels.

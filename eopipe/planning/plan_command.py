@@ -19,9 +19,9 @@ from eopipe.planning.chip_forecast import Chips, chips_of
 from eopipe.planning.chip_forecast import told as chips_told
 from eopipe.planning.disk_forecast import Need, free, needs
 from eopipe.planning.footprints import covered
-from eopipe.planning.frozen import Config, Frozen, frozen
+from eopipe.planning.frozen_scenes import Config, Frozen, frozen
 from eopipe.planning.outline import Row, clipped, geojson, rows_of, told
-from eopipe.planning.picture import draw
+from eopipe.planning.plan_figure import draw
 from eopipe.publish import publish, write_json
 from eopipe.text_table import spoken
 from eopipe.tiles.grid import grid_json

@@ -11,7 +11,7 @@ from eopipe.arrays import BoolArray
 from eopipe.contract import stage
 from eopipe.errors import BadInputError
 from eopipe.fetch.sizes import local_file
-from eopipe.planning.frozen import Config, Frozen
+from eopipe.planning.frozen_scenes import Config, Frozen
 from eopipe.publish import MANIFEST, files, write_json
 from eopipe.scenes.item import ITEM_FILE, Item, scene_name
 from eopipe.tiles.grid import grid_json, windows

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from eopipe.reporting.page_facts import Row
+from eopipe.reporting.data_tables import Row
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from typing import Any
 
-from eopipe.reporting import page_facts as facts
+from eopipe.reporting import data_tables as facts
 from eopipe.reporting.cards import Card, Part, Table
+from eopipe.reporting.data_tables import Row
 from eopipe.reporting.licence import cite_words, licence_matter, licence_words
-from eopipe.reporting.modelcard import TASKS
-from eopipe.reporting.page_facts import Row
+from eopipe.reporting.model_card import TASKS
 from eopipe.reporting.run_data import Story, ground_words
 from eopipe.reporting.spans import collections, span_words, task_of
-from eopipe.reporting.words import listed, number, plural
+from eopipe.reporting.wording import listed, number, plural
 
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 MADE = (

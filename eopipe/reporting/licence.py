@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from eopipe import __version__
-from eopipe.reporting import page_facts as facts
+from eopipe.reporting import data_tables as facts
 from eopipe.reporting.run_data import Story
 
 UNSTATED = "none is stated (report.{name} in the config states it)"

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from eopipe.reporting.distances import length, pixel_metres
 from eopipe.reporting.run_data import Story
 from eopipe.reporting.spans import span_words
-from eopipe.reporting.words import count, counted
+from eopipe.reporting.wording import count, counted
 
 # Scores of a class below this share of the test places rest on little.
 RARE = 0.01

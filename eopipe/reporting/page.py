@@ -6,15 +6,15 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from eopipe import __version__
-from eopipe.reporting import page_facts as facts
-from eopipe.reporting import page_tables as tables
+from eopipe.reporting import data_tables as facts
+from eopipe.reporting import scores as tables
 from eopipe.reporting import values
 from eopipe.reporting.cards import Card
 from eopipe.reporting.palette import RAMP
 from eopipe.reporting.pictures import RIGHT, ROLES, UNTESTED, WRONG
 from eopipe.reporting.ridges import ridges
 from eopipe.reporting.run_data import Story, ground_words
-from eopipe.reporting.words import count, counted, plural, score, tested, verdict
+from eopipe.reporting.wording import count, counted, plural, score, tested, verdict
 
 TEMPLATE, STYLE = "page.html", "style.css"
 

@@ -9,7 +9,7 @@ from eopipe.chips.splits import SPLITS
 from eopipe.reporting.charts import outline
 from eopipe.reporting.pictures import Picture, confidence, errors, indexed, photo, stretched, tinted
 from eopipe.reporting.views import Colour, View
-from eopipe.reporting.words import listed, percent
+from eopipe.reporting.wording import listed, percent
 from eopipe.tiles.store import NO_LABEL
 
 

@@ -11,17 +11,17 @@ from eopipe.chips.splits import read_split
 from eopipe.errors import BadInputError
 from eopipe.models.model_folder import HISTORY, WEIGHTS, read_card
 from eopipe.publish import read_json
-from eopipe.reporting import page_facts as facts
+from eopipe.reporting import data_tables as facts
 from eopipe.reporting.cards import Said
 from eopipe.reporting.distances import length, pixel_metres
-from eopipe.reporting.map_sheet import Sheet
+from eopipe.reporting.maps import Sheet
 from eopipe.reporting.palette import class_colors
 from eopipe.reporting.panels import Block, block, places
 from eopipe.reporting.quality import Quality, read_quality
 from eopipe.reporting.rasters import Thin
 from eopipe.reporting.values import COLORS, Scale, headline, scale_of
 from eopipe.reporting.views import MapFile, Pairs, View, cells_for, chosen, map_files, quicklook, roles, view
-from eopipe.reporting.words import TIMES, counted, percent, score
+from eopipe.reporting.wording import TIMES, counted, percent, score
 from eopipe.telemetry.journal import METRICS, read
 
 

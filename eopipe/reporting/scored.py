@@ -1,11 +1,11 @@
 """The scores of a run with their intervals, as a part of the model card."""
 
-from eopipe.reporting import page_tables as tables
+from eopipe.reporting import scores as tables
 from eopipe.reporting import values
 from eopipe.reporting.cards import Part, Table
-from eopipe.reporting.page_facts import Row
+from eopipe.reporting.data_tables import Row
 from eopipe.reporting.run_data import Story
-from eopipe.reporting.words import DASH, count, counted, percent, tested
+from eopipe.reporting.wording import DASH, count, counted, percent, tested
 
 
 def scores_part(story: Story) -> Part:

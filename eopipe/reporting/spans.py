@@ -1,8 +1,8 @@
 """What a run is about, in a few words: its task, collections and dates."""
 
-from eopipe.reporting import page_facts as facts
+from eopipe.reporting import data_tables as facts
 from eopipe.reporting.run_data import Story
-from eopipe.reporting.words import listed
+from eopipe.reporting.wording import listed
 
 
 def task_of(story: Story) -> str:

@@ -8,9 +8,9 @@ import numpy as np
 from eopipe.arrays import IntArray, ObjectArray, UInt8Array
 from eopipe.chips.make_split import Made
 from eopipe.chips.splits import SPLITS
-from eopipe.reporting.map_sheet import Sheet, draw
+from eopipe.reporting.maps import Sheet, draw
 from eopipe.reporting.pictures import ROLES
-from eopipe.reporting.words import count, listed, percent, plural
+from eopipe.reporting.wording import count, listed, percent, plural
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox

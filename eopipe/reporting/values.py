@@ -10,8 +10,8 @@ from markupsafe import Markup
 
 from eopipe.arrays import AnyArray, UInt8Array
 from eopipe.reporting.charts import Series, line_chart
-from eopipe.reporting.page_tables import Cell, Line, loss_chart, points, said, span
-from eopipe.reporting.words import DASH, Verdict, listed, tested
+from eopipe.reporting.scores import Cell, Line, loss_chart, points, said, span
+from eopipe.reporting.wording import DASH, Verdict, listed, tested
 from eopipe.tiles.store import NO_LABEL
 
 # Viridis (van der Walt and Smith 2015), which colour-blind readers can order too.

@@ -52,8 +52,8 @@ def report(
     from eopipe.publish import publish
     from eopipe.reporting.cards import Said, markdown
     from eopipe.reporting.datacard import data_card as card_of_data
-    from eopipe.reporting.map_sheet import draw
-    from eopipe.reporting.modelcard import model_card as card_of_model
+    from eopipe.reporting.maps import draw
+    from eopipe.reporting.model_card import model_card as card_of_model
     from eopipe.reporting.page import render
     from eopipe.reporting.run_data import Sources, read_story, sheet_of
 

@@ -20,7 +20,7 @@ from eopipe.composites.picking import median
 from eopipe.composites.write import block_edge, layout_of, write_composite
 from eopipe.config import check
 from eopipe.errors import BadInputError, UsageError
-from eopipe.inspection.faults import faults
+from eopipe.inspection.check_store import faults
 from eopipe.publish import verify
 from eopipe.tiles.grid import make_grid
 from eopipe.tiles.layout import Layout

@@ -24,7 +24,7 @@ from eopipe.planning.chip_forecast import chips_of
 from eopipe.planning.chip_forecast import told as chips_told
 from eopipe.planning.disk_forecast import Need, typical
 from eopipe.planning.footprints import covered
-from eopipe.planning.frozen import frozen
+from eopipe.planning.frozen_scenes import frozen
 from eopipe.planning.plan_command import Forecast, plan, refusals, size_of
 from eopipe.planning.trial_store import weigh
 from eopipe.planning.view import View, degrees, round_degrees, view_of

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from odc.geo.geobox import GeoBox
 
-from eopipe.reporting import page_facts as facts
+from eopipe.reporting import data_tables as facts
 from eopipe.reporting.quality import MOST_SCENES, Quality, distance, read_quality
 from eopipe.reporting.ridges import ridges
 from eopipe.tiles.layout import Layout

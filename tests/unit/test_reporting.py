@@ -13,7 +13,7 @@ from eopipe.reporting.distances import length, pixel_metres, round_length
 from eopipe.reporting.ink import plain
 from eopipe.reporting.palette import class_colors
 from eopipe.reporting.rasters import mean, pick, thin
-from eopipe.reporting.words import listed, verdict
+from eopipe.reporting.wording import listed, verdict
 
 
 def test_names_choose_meaningful_colours_that_all_differ() -> None:

@@ -10,7 +10,7 @@ import zarr
 from PIL import Image
 
 from eopipe.cli import main
-from eopipe.inspection.facts import spoken
+from eopipe.inspection.describe_store import spoken
 from eopipe.inspection.pictures import channels
 from eopipe.publish import write_manifest
 from eopipe.tiles.grid import make_grid

@@ -4,16 +4,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from eopipe import __version__
-from eopipe.reporting import page_facts as facts
+from eopipe.reporting import data_tables as facts
 from eopipe.reporting.cards import Card, Part, Table
+from eopipe.reporting.data_tables import Row
 from eopipe.reporting.distances import length, pixel_metres
 from eopipe.reporting.licence import UNSTATED, cite_words, licence_matter, licence_words
 from eopipe.reporting.limits import limits_of
-from eopipe.reporting.page_facts import Row
 from eopipe.reporting.run_data import Story, ground_words
 from eopipe.reporting.scored import measures_of, scores_part
 from eopipe.reporting.spans import collections, span_words, task_of
-from eopipe.reporting.words import count, listed, number, plural
+from eopipe.reporting.wording import count, listed, number, plural
 
 TASKS = {"segmentation": "image-segmentation", "classification": "image-classification"}
 ENERGY = (

@@ -9,7 +9,7 @@ from eopipe.arrays import Float64Array
 from eopipe.chips.splits import SPLITS
 from eopipe.planning.chip_forecast import Chips
 from eopipe.planning.footprints import footprint, grid_extent, rings
-from eopipe.planning.frozen import Frozen
+from eopipe.planning.frozen_scenes import Frozen
 from eopipe.planning.outline import Row
 from eopipe.planning.timeline import timeline
 from eopipe.planning.view import View, view_of

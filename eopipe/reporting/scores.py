@@ -7,7 +7,7 @@ from typing import Any
 from markupsafe import Markup
 
 from eopipe.reporting.charts import Series, line_chart
-from eopipe.reporting.words import count, counted, percent, plural, score
+from eopipe.reporting.wording import count, counted, percent, plural, score
 
 MOST_POINTS = 200
 MEASURES = (("accuracy", "Accuracy"), ("miou", "mIoU"), ("f1_macro", "Macro F1"), ("kappa", "Kappa"))
