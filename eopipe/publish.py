@@ -172,6 +172,33 @@ def write_manifest(folder: Path) -> None:
     write_json(folder / MANIFEST, {"files": rows})
 
 
+def link_or_copy(source: Path, target: Path, *, link: bool = True) -> None:
+    """Put a file or folder under another name, hard-linked where the file system allows, else copied.
+
+    A hard link costs no space and stays a snapshot: a published file is never written into but replaced. A folder
+    without a manifest is copied, since its files may be written into, and gets a manifest.
+    """
+    if source.is_file():
+        _link_or_copy_file(source, target, link)
+        return
+    is_published = (source / MANIFEST).is_file()
+    for file in [*files(source), *([source / MANIFEST] if is_published else [])]:
+        _link_or_copy_file(file, target / file.relative_to(source), link and is_published)
+    if not is_published:
+        write_manifest(target)
+
+
+def _link_or_copy_file(source: Path, target: Path, link: bool) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if link:
+        # A link fails across file systems, and where there are none; then the file is copied.
+        with suppress(OSError):
+            # An engine may have staged a symbolic link, which would lead out of the target folder.
+            os.link(source.resolve(), target)
+            return
+    shutil.copyfile(source, target)
+
+
 def digest(path: Path) -> str:
     """One sha256 that stands for a file, or for a whole published folder (that of its manifest)."""
     return sha256(path / MANIFEST if path.is_dir() else path)

@@ -18,12 +18,12 @@ from eopipe.provenance.contextual_entities import (
     read_sources,
 )
 from eopipe.provenance.create_actions import COMPLETED, FAILED, Account, Parameters, commit_words, kind_of
-from eopipe.provenance.data_entities import Part, Things, bring, bring_all, media_type, part, places
+from eopipe.provenance.data_entities import Part, Things, bring_all, media_type, part, places
 from eopipe.provenance.graph import METADATA, WORKFLOW_CRATE, Entity, Graph, local
 from eopipe.provenance.jobs import Job, read_jobs
 from eopipe.provenance.preview import PREVIEW, preview, readme
 from eopipe.provenance.redact import redact_config
-from eopipe.publish import MANIFEST
+from eopipe.publish import MANIFEST, link_or_copy
 
 README, SCENES, CONFIG = "README.md", "scenes", "config"
 WORKFLOW_TYPES = ["File", "SoftwareSourceCode", "ComputationalWorkflow", "HowTo"]
@@ -103,12 +103,12 @@ def _fill(draft: Path, sources: Sources, jobs: Sequence[Job]) -> list[Part]:
     fixed |= {f"{CONFIG}/{sources.config.name}": sources.config} if sources.config else {}
     placed = places(sources.payload, jobs, {METADATA, README, PREVIEW, MANIFEST, SCENES, CONFIG, *fixed})
     for path, source in fixed.items():
-        bring(source, draft / path, link=False)
+        link_or_copy(source, draft / path, link=False)
     if sources.config:
         copy = draft / CONFIG / sources.config.name
         copy.write_text(redact_config(copy.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")
     for path, source in placed.items():
-        bring(source, draft / path)
+        link_or_copy(source, draft / path)
     bring_all(sources.scenes, draft / SCENES)
     return [*(part(draft, path) for path in placed), part(draft, SCENES, most=len(sources.scenes))]
 

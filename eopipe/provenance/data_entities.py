@@ -4,18 +4,15 @@ A hard link costs no space, and the crate stays a snapshot: eopipe never writes 
 a new one in its place. The user's own files are copied, since an editor may write into them.
 """
 
-import os
-import shutil
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from eopipe.errors import BadInputError, UsageError
 from eopipe.provenance.graph import METADATA, Entity, Graph, local
 from eopipe.provenance.jobs import Data, Job
-from eopipe.publish import MANIFEST, digest, files, read_json, size, write_manifest
+from eopipe.publish import MANIFEST, digest, link_or_copy, read_json, size, write_manifest
 
 # A folder with more files is a store: it is one thing, not its chunks.
 LISTED = 32
@@ -68,34 +65,11 @@ def _maker(path: Path, jobs: Sequence[Job]) -> str:
     return "/".join(filter(None, (job.stage, job.label))) if job else "other"
 
 
-def bring(source: Path, target: Path, *, link: bool = True) -> None:
-    """Put a file or folder into the crate, linked or copied; a folder without a manifest is copied and gets one."""
-    if source.is_file():
-        _put(source, target, link)
-        return
-    published = (source / MANIFEST).is_file()
-    for file in [*files(source), *([source / MANIFEST] if published else [])]:
-        _put(file, target / file.relative_to(source), link and published)
-    if not published:
-        write_manifest(target)
-
-
 def bring_all(sources: Sequence[Path], folder: Path) -> None:
     """Put files into one folder of the crate, with a manifest: that of the folder they come from, if all came."""
     for source in sources:
-        _put(source, folder / source.name, link=True)
+        link_or_copy(source, folder / source.name)
     write_manifest(folder)
-
-
-def _put(source: Path, target: Path, link: bool) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if link:
-        # Another file system, or one without links, takes a copy.
-        with suppress(OSError):
-            # An engine may have staged a symbolic link, which would lead out of the crate.
-            os.link(source.resolve(), target)
-            return
-    shutil.copyfile(source, target)
 
 
 def part(crate: Path, path: str, most: int = LISTED) -> Part:

@@ -18,8 +18,7 @@ from typing import Any
 from eopipe import __version__
 from eopipe.errors import BadInputError
 from eopipe.models.model_folder import CARD, model_item, read_card
-from eopipe.provenance.data_entities import bring
-from eopipe.publish import MANIFEST, write_json
+from eopipe.publish import MANIFEST, link_or_copy, write_json
 from eopipe.scenes.item import read_item, scene_name
 from eopipe.stac.redact import unsigned
 from eopipe.stac.write import (
@@ -80,7 +79,7 @@ def build(draft: Path, sources: Sources, about: About) -> None:
             "of each map, in the same order"
         )
     card = read_card(sources.model)
-    bring(model_item(sources.model).parent, draft / "model")
+    link_or_copy(model_item(sources.model).parent, draft / "model")
     origins = _origins(draft, sources.scenes)
     stores = {store.scene: store for store in sorted(map(Tiles, sources.tiles), key=lambda store: store.scene)}
     tiles = [_tile(draft, store, origins) for store in stores.values()]
@@ -91,7 +90,7 @@ def build(draft: Path, sources: Sources, about: About) -> None:
         "tiles": _write(draft, "tiles", f"Tiles: {', '.join(card['bands'])}", about, tiles),
     }
     if sources.metrics:
-        bring(sources.metrics, draft / "maps" / "metrics.json")
+        link_or_copy(sources.metrics, draft / "maps" / "metrics.json")
         scores = file_asset(sources.metrics, "./metrics.json", JSON, "scores of the maps", ("metadata",))
         parts["maps"]["assets"] = {"metrics": scores}
     for name, part in parts.items():
@@ -134,7 +133,7 @@ def _origins(draft: Path, scenes: Sequence[Path]) -> dict[str, dict[str, str]]:
         links = [str(one.get("href")) for one in item.get("links", []) if one.get("rel") == "self"]
         own = [unsigned(href) for href in links if href.startswith(("http://", "https://"))]
         if not own:
-            bring(path, draft / "scenes" / f"{name}.geojson")
+            link_or_copy(path, draft / "scenes" / f"{name}.geojson")
         href = own[0] if own else f"../../scenes/{name}.geojson"
         found[name] = link("derived_from", href, ITEM, f"scene {item['id']}")
     return found
@@ -146,7 +145,7 @@ def _tile(draft: Path, store: Tiles, origins: dict[str, dict[str, str]]) -> Item
     if lost := sorted(set(scenes) - origins.keys()):
         raise BadInputError(f"{store.path} is made from {', '.join(lost)}, which is not among the scenes given")
     place = draft / "tiles" / store.scene / f"{store.scene}.zarr"
-    bring(store.path, place)
+    link_or_copy(store.path, place)
     scale, offset = store.scaling
     image = store.array("image")
     band = {"data_type": str(image.dtype), "scale": scale, "offset": offset, "spatial_resolution": _pixel(store)}
@@ -188,7 +187,7 @@ def _map(draft: Path, pair: tuple[Path, Path], stores: dict[str, Tiles], card: d
     regression = card["task"] == "regression"
     for key, path in zip(RASTERS.get(card["task"], ("classes", "probabilities")), pair, strict=True):
         target = draft / "maps" / name / f"{key}.tif"
-        bring(path, target)
+        link_or_copy(path, target)
         item["assets"][key] = _raster(target, key, _pixel(of[0]))
     if not regression:
         nothing = {"value": NO_LABEL, "name": "nothing", "title": "no scene is valid", "nodata": True}
