@@ -8,6 +8,7 @@ import errno
 import hashlib
 import json
 import os
+import platform
 import re
 import shutil
 import uuid
@@ -20,9 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.errors import BadInputError, EopipeError, IntegrityError, UsageError, is_full, no_space
-from eopipe.host import host
 
 MANIFEST = "manifest.json"
+# Ending of the run record beside an output.
+RECORD = ".run.json"
+# Not public by the rules of systemd, so that nobody can try host names until a digest fits.
+MACHINE_ID = Path("/etc/machine-id")
 LEAST_ROOM = 1 << 20
 OCCUPIED = {errno.ENOTEMPTY, errno.EEXIST, errno.EISDIR, errno.ENOTDIR}
 # What is in a published folder beside its payload: the manifest, and what Snakemake drops there.
@@ -66,8 +70,16 @@ def _has_no_room(folder: Path) -> bool:
     return there.f_bavail * there.f_frsize < LEAST_ROOM or (there.f_files > 0 and there.f_favail == 0)
 
 
+def host_id() -> str:
+    """Twelve letters that all processes of this machine share, also after a reboot, and that do not show its name."""
+    identity = platform.node()
+    with suppress(OSError):
+        identity += MACHINE_ID.read_text(encoding="utf-8")
+    return hashlib.sha256(identity.encode()).hexdigest()[:12]
+
+
 def _prefix(target: Path) -> str:
-    return f".{target.name}.tmp-{host()}-"
+    return f".{target.name}.tmp-{host_id()}-"
 
 
 def is_draft(name: str) -> bool:

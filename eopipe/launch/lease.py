@@ -18,8 +18,7 @@ from threading import Event, Thread
 from typing import Any
 
 from eopipe.errors import NoSpaceError, UsageError
-from eopipe.host import host
-from eopipe.publish import publish, write_json
+from eopipe.publish import host_id, publish, write_json
 
 log = logging.getLogger("eopipe")
 BEAT_S = 5.0
@@ -72,7 +71,7 @@ def holder(state: Path, token: int) -> dict[str, Any]:
 
 def lives(holder: dict[str, Any]) -> bool:
     """Whether a holder is for sure a living process of this host."""
-    return holder.get("host") == host() and bool(holder.get("held")) and _lives(holder)
+    return holder.get("host") == host_id() and bool(holder.get("held")) and _lives(holder)
 
 
 def _take(room: Path, last: int, stale_s: float, group: str) -> int:
@@ -95,7 +94,7 @@ def _take(room: Path, last: int, stale_s: float, group: str) -> int:
 
 def _await_silence(room: Path, token: int, holder: dict[str, Any], stale_s: float) -> None:
     """Return when a holder is dead for sure or long silent by our own clock; raise when it gives a sign of life."""
-    if holder.get("host") == host():
+    if holder.get("host") == host_id():
         if _lives(holder):
             raise _running(holder)
         return
@@ -131,7 +130,7 @@ def _beat(room: Path, token: int, every_s: float, done: Event, group: str) -> No
 
 def _tell(room: Path, token: int, *, beat: int = 0, held: bool = True, group: str = "") -> None:
     job = os.environ.get("SLURM_JOB_ID", "")
-    me = {"host": host(), "pid": os.getpid(), "began": _began(os.getpid()), "job": job, "group": group}
+    me = {"host": host_id(), "pid": os.getpid(), "began": _began(os.getpid()), "job": job, "group": group}
     now = datetime.now(UTC).isoformat(timespec="seconds")
     with publish(_path(room, token)) as draft:
         write_json(draft, me | {"token": token, "held": held, "beat": beat, "time": now})
@@ -158,5 +157,5 @@ def _who(holder: dict[str, Any]) -> str:
     """Where to look for a holder, without the name of its host."""
     if not holder:
         return "it has just started"
-    place = "this host" if holder["host"] == host() else "another host"
+    place = "this host" if holder["host"] == host_id() else "another host"
     return f"process {holder['pid']} on {place}" + f" in job {holder['job']}" * bool(holder["job"])

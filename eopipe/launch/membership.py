@@ -10,11 +10,11 @@ from pathlib import Path
 from socket import socket
 
 from eopipe.errors import PreemptedError, UsageError
-from eopipe.host import host
 from eopipe.launch.endpoint import MEETING, Meeting, answers, call, interface, read_meeting, way_to
 from eopipe.launch.environment import Geometry, Place
 from eopipe.launch.failures import STATUS, noted
 from eopipe.launch.lease import STALE_S, holder, lease, lives, newest_token
+from eopipe.publish import host_id
 
 log = logging.getLogger("eopipe")
 # Longer than a lease takes to be taken over from a host that died.
@@ -124,7 +124,7 @@ def verdict(seat: Seat, *, patient: bool) -> None:
             return
         if (failure := noted(seat.state / STATUS)) and failure.final and failure.token == token:
             raise failure.error()
-        if not told["held"] or (told["host"] == host() and not lives(told)):
+        if not told["held"] or (told["host"] == host_id() and not lives(told)):
             break
         if patient and told != last:
             last, since = told, time.monotonic()

@@ -10,8 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from eopipe.errors import EopipeError, NoSpaceError
-from eopipe.host import host
-from eopipe.publish import MANIFEST, read_json, verify
+from eopipe.publish import MANIFEST, host_id, read_json, verify
 
 COPIES = "EOPIPE_COPIES"
 NAME, HELD = "eopipe-copies-", ".held"
@@ -33,7 +32,7 @@ def copies(folder: str | None, stores: Mapping[str, Sequence[str]]) -> Iterator[
                 where = {COPIES: str(room)}
         except (OSError, EopipeError) as error:
             stack.close()
-            log.warning("event=no-copies host=%s told='%s; data is read where it lies'", host(), error)
+            log.warning("event=no-copies host=%s told='%s; data is read where it lies'", host_id(), error)
         yield where
 
 
@@ -86,4 +85,4 @@ def _fill(room: Path, stores: Mapping[str, Sequence[str]]) -> None:
             copy = room / kind / Path(path).name
             shutil.copytree(path, copy)
             verify(copy)
-    log.info("event=copies host=%s mb=%d files=%d", host(), need >> 20, len(rows))
+    log.info("event=copies host=%s mb=%d files=%d", host_id(), need >> 20, len(rows))

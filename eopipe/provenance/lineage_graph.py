@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from eopipe.damage import RECORD
 from eopipe.errors import BadInputError, IntegrityError
 from eopipe.provenance.crate_reader import is_crate, read_crate
 from eopipe.provenance.jobs import Data, Job, read_jobs
-from eopipe.publish import MANIFEST, digest, is_draft, read_json, size
+from eopipe.publish import MANIFEST, RECORD, digest, is_draft, read_json, size
 
 # A result lies in the folder of results or at most in a folder of a folder of it.
 DEPTH = 3

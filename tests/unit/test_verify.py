@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scenery import Catalog, Run
 
-from eopipe.damage import survey
 from eopipe.errors import BadInputError
 from eopipe.publish import MANIFEST, digest, publish
+from eopipe.verify import survey
 
 
 @pytest.fixture
