@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from eopipe.composites.periods import NEEDS, too_coarse
 from eopipe.contract import STAGES, Option, Port, Stage, stage, summary
 from eopipe.errors import UsageError
-from eopipe.labels.rules import conflicts as conflicts_of
 from eopipe.provenance.redact import redact_for_terminal
+from eopipe.stages.label import option_conflicts
 
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
@@ -201,7 +201,7 @@ def _search_conflicts(search: dict[str, Any], tiles: dict[str, Any], label: dict
 
 def _label_conflicts(label: dict[str, Any]) -> list[str]:
     classes = len(label["classes"])
-    wrong = conflicts_of(label["measure"], label["resampling"], {k: label[k] for k in ("bins", "codes", "values")})
+    wrong = option_conflicts(label["measure"], label["resampling"], {k: label[k] for k in ("bins", "codes", "values")})
     if label["measure"]:
         return wrong
     if label["bins"] and len(label["bins"]) != classes - 1:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import IntArray
-from eopipe.chips.chipwise import majority_of
+from eopipe.chips.chips import majority_of
 from eopipe.errors import BadInputError
 from eopipe.evaluation.baseline import fit_baseline, method
 from eopipe.evaluation.bootstrap import intervals, regions

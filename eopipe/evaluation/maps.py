@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from eopipe.chips.chips import measured, pair, unit_of
-from eopipe.chips.chipwise import majority_of
+from eopipe.chips.chips import majority_of, measured, pair, unit_of
 from eopipe.chips.make_split import scenes_of
 from eopipe.chips.splits import covered, read_split
 from eopipe.errors import BadInputError

@@ -17,8 +17,8 @@ from eopipe.scenes.item import Band, Item, bands
 from eopipe.tiles.grid import windows
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import NO_LABEL, add_array, new_store
-from eopipe.warp.kernels import Resampling
 from eopipe.warp.open_raster import read_window, warped
+from eopipe.warp.separable import Resampling
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox

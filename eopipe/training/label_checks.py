@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from eopipe.chips.chips import measured
-from eopipe.chips.chipwise import chip_classes
+from eopipe.chips.chips import chip_classes, measured
 from eopipe.chips.statistics import target
 from eopipe.errors import BadInputError
 from eopipe.launch.job import Settings

@@ -8,8 +8,7 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray
 from eopipe.warp.block_cache import Window
-from eopipe.warp.kernels import WIDE, Resampling, float_of, joined, put, strips
-from eopipe.warp.separable import Axis, Taps, taps
+from eopipe.warp.separable import WIDE, Axis, Resampling, Taps, float_of, joined, put, strips, taps
 
 Pair = tuple[Taps, Taps]
 

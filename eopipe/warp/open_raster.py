@@ -12,7 +12,7 @@ from eopipe.arrays import AnyArray, BoolArray
 from eopipe.errors import BadInputError, IntegrityError, RefusedError
 from eopipe.scenes.item import Band
 from eopipe.tiles.grid import Bounds
-from eopipe.warp.kernels import Resampling
+from eopipe.warp.separable import Resampling
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox

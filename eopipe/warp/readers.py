@@ -12,10 +12,9 @@ from eopipe.scenes.item import Band
 from eopipe.warp.aligned import Parallel
 from eopipe.warp.block_cache import Blocks, Window
 from eopipe.warp.coordinates import Projection
-from eopipe.warp.kernels import WIDE, Resampling
 from eopipe.warp.open_raster import check_place, open_raster, read_window, warped
 from eopipe.warp.reproject import Bent
-from eopipe.warp.separable import EDGE, Axis, axis
+from eopipe.warp.separable import EDGE, WIDE, Axis, Resampling, axis
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox

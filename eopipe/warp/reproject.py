@@ -13,8 +13,7 @@ import numpy as np
 from eopipe.arrays import AnyArray, AnyFloatArray, BoolArray, IndexArray
 from eopipe.warp.block_cache import Window
 from eopipe.warp.coordinates import Projection
-from eopipe.warp.kernels import RADIUS, Resampling, float_of, joined, put, strips, weights
-from eopipe.warp.separable import EDGE
+from eopipe.warp.separable import EDGE, RADIUS, Resampling, float_of, joined, put, strips, weights
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from eopipe.scenes.masks import Mask
 from eopipe.tiles.layout import Layout, Part, Sink, check_files, parts
 from eopipe.tiles.store import add_array, new_store
 from eopipe.warp.block_cache import Window
-from eopipe.warp.kernels import Resampling
 from eopipe.warp.open_raster import SETTINGS
 from eopipe.warp.readers import Placer, Reader
+from eopipe.warp.separable import Resampling
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox

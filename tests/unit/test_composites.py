@@ -16,8 +16,7 @@ from scenery import Run
 
 from eopipe.composites.observations import Recipe, read_observations
 from eopipe.composites.periods import Period, part_of, period_of, too_coarse
-from eopipe.composites.picking import median
-from eopipe.composites.write import block_edge, layout_of, write_composite
+from eopipe.composites.write import block_edge, layout_of, median, write_composite
 from eopipe.config import check
 from eopipe.errors import BadInputError, UsageError
 from eopipe.inspection.check_store import faults

@@ -16,7 +16,7 @@ from sklearn import metrics as sklearn
 from torch import nn
 
 from eopipe.checkpoints.checkpoint import Progress, judged
-from eopipe.chips.chipwise import majority_of
+from eopipe.chips.chips import majority_of
 from eopipe.config import check
 from eopipe.errors import UsageError
 from eopipe.launch.job import Settings

@@ -19,9 +19,9 @@ from scenery import write_raster
 from eopipe.arrays import AnyArray
 from eopipe.scenes.item import Band
 from eopipe.tiles.grid import make_grid, windows
-from eopipe.warp.kernels import Resampling
 from eopipe.warp.open_raster import SETTINGS
 from eopipe.warp.readers import Direct, Placer, Reader
+from eopipe.warp.separable import Resampling
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
