@@ -107,7 +107,7 @@ def check(given: dict[str, Any], name: str = "config") -> dict[str, Any]:
 
 def open_logins(config: dict[str, Any]) -> list[str]:
     """Addresses that hold a login or a token: from the config they would come into logs, records and crates."""
-    from eopipe.stac.redact import unsigned
+    from eopipe.fetch.signing import unsigned
 
     values = [(f"{name}.{key}", v) for name in STAGES for key, value in config[name].items() for v in _strings(value)]
     return [

@@ -10,7 +10,9 @@ import numpy as np
 
 from eopipe.arrays import Float64Array, IntArray
 from eopipe.errors import BadInputError, IntegrityError, RefusedError
-from eopipe.fetch.range_reader import Remote
+from eopipe.fetch.download import finish
+from eopipe.fetch.range_reader import Remote, open_remote
+from eopipe.fetch.retry import Terms
 from eopipe.fetch.tiff import (
     BITS,
     SAMPLES,
@@ -23,7 +25,7 @@ from eopipe.fetch.tiff import (
     placed,
     read_directories,
 )
-from eopipe.publish import publish
+from eopipe.publish import publish, sha256
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
@@ -234,3 +236,33 @@ def _check_blocks(draft: Path, edge: tuple[int, int], first: tuple[int, int], wh
     except RasterioError as error:
         place = f"row {first[0] * height + row}, column {first[1] * width + column}"
         raise IntegrityError(f"{where} is damaged in its block at {place}: {error.__cause__ or error}") from error
+
+
+# What a catalog says of the whole file and does not hold for a part of it.
+OF_THE_WHOLE = ("proj:bbox", "proj:centroid", "proj:geometry", "proj:projjson", "proj:wkt2")
+
+
+def clip(asset: dict[str, Any], where: str, catalog: Path | None, part: Path, grid: "GeoBox", terms: Terms) -> Path:
+    """Keep the blocks of a cloud-optimised GeoTIFF that a grid needs, as the file `part`; return it.
+
+    Raises BadInputError (missing, no GeoTIFF, outside the grid), IntegrityError (damaged, another size than the
+    catalog says), UpstreamError (server).
+    """
+    if part.with_suffix(".whole").exists():
+        return part
+    remote = open_remote(asset["href"], where, terms, catalog)
+    want = asset.get("file:size")
+    if want is not None and want != remote.size:
+        raise IntegrityError(f"{where} has {remote.size} bytes, the catalog says {want}: it is another version")
+    window_of(remote, grid, part, where)
+    return finish(part)
+
+
+def describe(asset: dict[str, Any], file: Path) -> dict[str, Any]:
+    """The asset of the item for a part of its file: its own size, checksum and place."""
+    import rasterio
+
+    kept = {key: value for key, value in asset.items() if key not in OF_THE_WHOLE}
+    with rasterio.open(file, driver="GTiff") as source:
+        place = {"proj:shape": list(source.shape), "proj:transform": list(source.transform)[:6]}
+    return kept | place | {"file:size": file.stat().st_size, "file:checksum": f"1220{sha256(file)}"}

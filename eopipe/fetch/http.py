@@ -19,9 +19,8 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError, NewConnectionError
 
 from eopipe.errors import BadInputError, RefusedError, UsageError
-from eopipe.fetch.retry import BLOCK, Again, Patience, Terms, paced, retry_after
+from eopipe.fetch.retry import BLOCK, Again, Changed, Patience, Reply, Terms, paced, retry_after
 from eopipe.fetch.signing import Address
-from eopipe.fetch.sources import Changed, Reply
 
 HOPS = 8
 TRANSIENT = (408, 425, 429)

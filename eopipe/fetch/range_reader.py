@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Protocol
 
 from eopipe.errors import BadInputError, RefusedError
-from eopipe.fetch.retry import Again, Patience, Terms, insist
-from eopipe.fetch.sources import Changed, Reply, source_of
+from eopipe.fetch.retry import Again, Changed, Patience, Reply, Terms, insist
+from eopipe.fetch.sources import source_of
 from eopipe.scenes.item import safe_href, scheme
 
 # The directory of a cloud-optimised GeoTIFF mostly fits into the first answer.

@@ -34,6 +34,21 @@ class Again(Exception):  # noqa: N818 - an event, no error that a user meets
         self.reason, self.wait, self.slow = reason, wait, slow
 
 
+class Changed(Exception):  # noqa: N818 - an event, no error that a user meets
+    """The server has another version of the file than the one that was begun, or answered with another part."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """Bytes of a file from `start` on; its length in bytes and strong ETag, each empty where it is not told."""
+
+    start: int
+    total: int | None
+    tag: str
+    changed: str
+    body: Iterator[bytes]
+
+
 @dataclass(frozen=True)
 class Terms:
     """What the assets of one job share: seconds for each asset, connections to a host, signing, the stop signal."""

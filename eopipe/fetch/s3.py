@@ -12,8 +12,7 @@ from obstore.exceptions import BaseError, PermissionDeniedError, PreconditionErr
 from obstore.store import S3Store
 
 from eopipe.errors import BadInputError, EopipeError, UsageError
-from eopipe.fetch.retry import BLOCK, TIMEOUT, Again, Patience, paced
-from eopipe.fetch.sources import Changed, Reply
+from eopipe.fetch.retry import BLOCK, TIMEOUT, Again, Changed, Patience, Reply, paced
 
 STATUS = re.compile(r"status code: (\d{3})")
 TRANSIENT = (408, 425, 429)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from eopipe.errors import BadInputError, UpstreamError, UsageError
-from eopipe.fetch.retry import Again, Patience, Terms
-from eopipe.fetch.sources import Changed, source_of
+from eopipe.fetch.retry import Again, Changed, Patience, Terms
+from eopipe.fetch.sources import source_of
 from eopipe.scenes.item import Item, safe_href, scheme
 
 Basis = Literal["item", "file", "server", "unknown"]

@@ -1,27 +1,10 @@
 """Where a file comes from: a server that gives it from any byte on, and says which version it is."""
 
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Protocol
 
-from eopipe.fetch.retry import Patience, Terms
+from eopipe.fetch.retry import Patience, Reply, Terms
 from eopipe.scenes.item import scheme
-
-
-class Changed(Exception):  # noqa: N818 - an event, no error that a user meets
-    """The server has another version of the file than the one that was begun, or answered with another part."""
-
-
-@dataclass(frozen=True)
-class Reply:
-    """Bytes of a file from `start` on; its length in bytes and strong ETag, each empty where it is not told."""
-
-    start: int
-    total: int | None
-    tag: str
-    changed: str
-    body: Iterator[bytes]
 
 
 class Source(Protocol):

@@ -17,10 +17,10 @@ from typing import Any
 
 from eopipe import __version__
 from eopipe.errors import BadInputError
+from eopipe.fetch.signing import unsigned
 from eopipe.models.model_folder import CARD, model_item, read_card
 from eopipe.publish import MANIFEST, link_or_copy, write_json
 from eopipe.scenes.item import read_item, scene_name
-from eopipe.stac.redact import unsigned
 from eopipe.stac.write import (
     CLASSIFICATION,
     FILE,

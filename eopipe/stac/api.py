@@ -8,9 +8,8 @@ from eopipe.errors import BadInputError, RefusedError
 from eopipe.scenes.item import Item, checked, scheme
 from eopipe.stac.antimeridian import Geometry, joined, split
 from eopipe.stac.client import Reader
-from eopipe.stac.credits import credit
 from eopipe.stac.query import Query
-from eopipe.stac.static import anchored, links, shown, walk
+from eopipe.stac.static import anchored, credit, links, shown, walk
 
 PAGE = 100
 # Nearer to 180 degrees than a scene is wide, also far in the north; how tall one is; how wide a line.

@@ -12,7 +12,6 @@ from pystac_client.stac_api_io import StacApiIO
 from eopipe.errors import BadInputError, RefusedError
 from eopipe.fetch.http import Login
 from eopipe.fetch.retry import Again, Patience, Terms, paced, retry_after
-from eopipe.stac.home import insist_home, secured
 
 RETRY_CODES = (408, 425, 429, 500, 502, 503, 504)
 # One answer, unpacked; a compressed bomb ends here.
@@ -121,3 +120,31 @@ def _body(response: requests.Response, patience: Patience) -> str:
 def _reason(error: Exception) -> str:
     """What went wrong in a few words, without the address."""
     return next((told for word, told in REASONS.items() if word in str(error)), type(error).__name__)
+
+
+PORTS = {"http": 80, "https": 443}
+
+
+def insist_home(home: str, href: str) -> None:
+    """Refuse an address of another host, which would learn the query and the login."""
+    here, there = _origin(home), _origin(href)
+    safer = (("http", here[1], 80), ("https", here[1], 443))
+    if there != here and (here, there) != safer:
+        raise RefusedError(
+            f"the catalog at {here[1]}:{here[2]} leads to another host, {there[1]}:{there[2]}; "
+            "only the host of search.url is asked"
+        )
+
+
+def _origin(address: str) -> tuple[str, str, int | None]:
+    try:
+        parts = urlsplit(address)
+        return parts.scheme, parts.hostname or "", parts.port or PORTS.get(parts.scheme)
+    except ValueError:
+        return "", "", None
+
+
+def secured(home: str, href: str) -> str:
+    """The same address over https where the catalog was asked over https; servers behind a proxy forget it."""
+    plain = _origin(href) == ("http", urlsplit(home).hostname, 80) and home.startswith("https:")
+    return urlsplit(href)._replace(scheme="https", netloc=urlsplit(home).netloc).geturl() if plain else href

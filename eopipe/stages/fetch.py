@@ -31,8 +31,7 @@ def fetch(
     import shutil
 
     from eopipe.errors import UsageError
-    from eopipe.fetch.assets import gather, lay_out
-    from eopipe.fetch.crew import alone_in
+    from eopipe.fetch.assets import alone_in, gather, lay_out
     from eopipe.fetch.retry import Terms
     from eopipe.publish import publish
     from eopipe.scenes.item import read_item, scene_name

@@ -71,11 +71,9 @@ def search(
     from eopipe.errors import BadInputError, UsageError
     from eopipe.publish import publish, write_json
     from eopipe.stac.api import from_url
-    from eopipe.stac.area import area_geometry
     from eopipe.stac.choose_grid import choose_grid
-    from eopipe.stac.query import Query
-    from eopipe.stac.ranking import Best
-    from eopipe.stac.select import select
+    from eopipe.stac.query import Query, area_geometry
+    from eopipe.stac.select import Best, select
     from eopipe.stac.static import from_folder
     from eopipe.tiles.grid import grid_json
 

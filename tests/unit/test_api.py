@@ -13,7 +13,6 @@ from scenery import Catalog, Ended, Run
 from eopipe.fetch.retry import ATTEMPTS
 from eopipe.publish import read_json
 from eopipe.stac import client as reader
-from eopipe.stac import home as reached
 
 
 @pytest.fixture
@@ -148,12 +147,12 @@ def test_the_login_is_sent_to_its_own_host(
 def test_only_the_own_host_is_home_and_https_stays_https(home: str, href: str, becomes: str | None) -> None:
     from eopipe.errors import RefusedError
 
-    secured = reached.secured(home, href)
+    secured = reader.secured(home, href)
     if becomes is None:
         with pytest.raises(RefusedError):
-            reached.insist_home(home, secured)
+            reader.insist_home(home, secured)
     else:
-        reached.insist_home(home, secured)
+        reader.insist_home(home, secured)
         assert secured == becomes
 
 

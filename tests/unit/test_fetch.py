@@ -18,7 +18,7 @@ from loopback import Loopback
 from scenery import CRS, LEFT, STEP, TOP, Catalog, Ended, Run
 
 from eopipe.errors import BadInputError, IntegrityError, RefusedError, UpstreamError
-from eopipe.fetch.crew import all_of
+from eopipe.fetch.assets import all_of
 from eopipe.fetch.download import bring
 from eopipe.fetch.retry import ATTEMPTS
 from eopipe.publish import digest, read_json, verify, write_json

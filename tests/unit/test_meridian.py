@@ -12,8 +12,8 @@ from shapely.geometry import box, mapping, shape
 from eopipe.errors import UsageError
 from eopipe.publish import read_json
 from eopipe.stac.antimeridian import joined, meet, split
-from eopipe.stac.area import area_geometry
 from eopipe.stac.choose_grid import choose_grid
+from eopipe.stac.query import area_geometry
 
 TENTHS = st.integers(-1800, 1799).map(lambda n: n / 10)
 

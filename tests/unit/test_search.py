@@ -14,7 +14,7 @@ from scenery import LEFT, STEP, TOP, Catalog, Ended, Run
 from eopipe.errors import UsageError
 from eopipe.publish import digest, read_json, verify
 from eopipe.scenes.item import scene_name
-from eopipe.stac.interval import interval
+from eopipe.stac.query import interval
 
 ASSETS = ("--assets", "blue", "red", "scl")
 

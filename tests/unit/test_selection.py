@@ -15,11 +15,10 @@ from loopback import Loopback, serve_api
 from scenery import Catalog, Ended, Run
 
 from eopipe.errors import BadInputError
+from eopipe.fetch.signing import unsigned
 from eopipe.publish import digest, read_json
 from eopipe.stac.query import Query
-from eopipe.stac.ranking import Best, solar_day
-from eopipe.stac.redact import unsigned
-from eopipe.stac.select import Selection, select
+from eopipe.stac.select import Best, Selection, select, solar_day
 
 Item = dict[str, Any]
 SQUARE = {"type": "Polygon", "coordinates": [[[15, 46], [16, 46], [16, 47], [15, 47], [15, 46]]]}

@@ -24,7 +24,7 @@ from loopback import Asked, Fault, Loopback
 from scenery import Run
 
 from eopipe.errors import PreemptedError, UpstreamError
-from eopipe.fetch.crew import all_of
+from eopipe.fetch.assets import all_of
 from eopipe.fetch.download import bring
 from eopipe.fetch.retry import MAX_WAIT, Terms, retry_after
 
