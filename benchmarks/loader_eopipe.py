@@ -14,8 +14,8 @@ def job_of(task: Task, shuffle: str, cache_mb: int) -> Any:
     import torch
 
     from eopipe.chips.chips import Normaliser
-    from eopipe.launch.job import Job, Settings
     from eopipe.models import Architecture
+    from eopipe.training_job import Job, Settings
 
     settings = Settings(
         "unet", 8, 1, 1, BATCH, 1e-3, 0.0, 0.1, ("symmetries",), "fp32", 0, 1, 1, shuffle=shuffle, window=LIVE

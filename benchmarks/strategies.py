@@ -80,12 +80,12 @@ class Run:
         import numpy as np
         import torch
 
-        from eopipe.launch.job import Settings
         from eopipe.loader.loader import Batch
         from eopipe.loader.prefetch import Wanted
         from eopipe.models import Architecture
         from eopipe.training.memory_fit import Fit
         from eopipe.training.step import Engine
+        from eopipe.training_job import Settings
 
         fit = Fit(ways.get("accumulate", 1), ways.pop("recompute", False))
         plain = ("unet", told.width, told.depth, 1, told.batch, 1e-3, 0.01, 0.1, (), "fp32", 0, world.size, 1)

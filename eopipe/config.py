@@ -152,7 +152,7 @@ def conflicts(config: dict[str, Any]) -> list[str]:
 
 
 def _train_conflicts(train: dict[str, Any], label: dict[str, Any], colors: tuple[str, ...]) -> list[str]:
-    from eopipe.launch.job import Settings
+    from eopipe.training_job import Settings
 
     task, measure = train["task"], label["measure"]
     wrong = Settings.of(train).conflicts()

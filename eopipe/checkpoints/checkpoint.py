@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eopipe.checkpoints.identity import refuse_other
-from eopipe.checkpoints.room import place_of
-from eopipe.checkpoints.sharded import Piece, Places, joined, places
+from eopipe.checkpoints.sharded import Piece, Places, joined, place_of, places
 from eopipe.errors import BadInputError, IntegrityError
 from eopipe.publish import MANIFEST, publish, read_json, sha256, verify, write_json
 

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from eopipe.checkpoints import checkpoint
 from eopipe.checkpoints.checkpoint import Parts, Progress, leave
-from eopipe.checkpoints.room import clear, collect, room_of
-from eopipe.checkpoints.sharded import Held, own
+from eopipe.checkpoints.sharded import Held, clear, collect, own, room_of
 from eopipe.checkpoints.writer import Writer
 from eopipe.errors import IntegrityError
 from eopipe.launch.lease import fence
 from eopipe.publish import read_json
 
 if TYPE_CHECKING:
-    from eopipe.launch.job import Job
     from eopipe.launch.world import World
+    from eopipe.training_job import Job
 
 log = logging.getLogger("eopipe")
 IDENTITY = "identity.json"

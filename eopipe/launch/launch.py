@@ -10,10 +10,9 @@ from eopipe.errors import EopipeError, PreemptedError
 from eopipe.launch.endpoint import LISTENING, MET
 from eopipe.launch.environment import Geometry
 from eopipe.launch.failures import STATUS, check_room, noted
-from eopipe.launch.job import JOB
 from eopipe.launch.membership import Seat, interfaces, verdict
-from eopipe.launch.signals import LEAVES, handled
 from eopipe.launch.torchrun import STOP_WITHIN_S, Ended, StoppedError, listening, serve
+from eopipe.launch.world import LEAVES, handled
 
 
 def words(job: Path, geometry: Geometry) -> list[str]:
@@ -26,7 +25,7 @@ def words(job: Path, geometry: Geometry) -> list[str]:
     return [*options, "-m", "eopipe.training.worker", str(job)]
 
 
-def launch(seat: Seat, geometry: Geometry, threads: int, where: dict[str, str]) -> None:
+def launch(job: Path, seat: Seat, geometry: Geometry, threads: int, where: dict[str, str]) -> None:
     """Run a training to its end, on the copies that its data has here.
 
     Raises the error that the workers left in status.json.
@@ -44,7 +43,7 @@ def launch(seat: Seat, geometry: Geometry, threads: int, where: dict[str, str]) 
         LISTENING: str(seat.listening.detach()) if seat.listening else "",
     }
     environment |= interfaces(geometry) | where
-    status, line, stopped = seat.state / STATUS, words(seat.state / JOB, geometry), 0
+    status, line, stopped = seat.state / STATUS, words(job, geometry), 0
     ended: Ended = "failed"
     try:
         with listening(), _told(environment):

@@ -11,7 +11,7 @@ from typing import Any
 from eopipe.contract import stage, to_args
 from eopipe.errors import BY_CODE, EopipeError, UpstreamError, UsageError
 from eopipe.launch.environment import ENDPOINT, FILE, ID, Nodes, nodes_of, srun
-from eopipe.launch.signals import SIGNALS
+from eopipe.launch.world import SIGNALS
 
 # What a step of its own must know of the job; the rest would tie it to the step that this runs in.
 KEPT = {"SLURM_JOB_ID", "SLURM_CONF", "SLURM_CLUSTER_NAME"}

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any, Literal, NoReturn
 
 from eopipe.launch.failures import Failure, note
-from eopipe.launch.signals import REGROUP, handled
+from eopipe.launch.world import REGROUP, handled
 
 log = logging.getLogger("eopipe")
 AGENT = "EOPIPE_AGENT"

@@ -13,7 +13,7 @@ from torch import Tensor
 from eopipe.arrays import Float64Array, IntArray
 
 if TYPE_CHECKING:
-    from eopipe.launch.job import Settings
+    from eopipe.training_job import Settings
 
 DROP = 0.1  # chance of a band to be dropped
 GAIN, SHIFT = 0.1, 0.2  # largest change of brightness: share of the contrast, standard deviations of the band

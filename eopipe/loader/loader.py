@@ -18,7 +18,7 @@ from eopipe.loader.order import Order
 from eopipe.loader.prefetch import Reader, Wanted, turns
 
 if TYPE_CHECKING:
-    from eopipe.launch.job import Job
+    from eopipe.training_job import Job
 
 # Batches that are read ahead: enough to ride out the reading of a block.
 AHEAD = 4

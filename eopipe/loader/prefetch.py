@@ -21,7 +21,7 @@ from eopipe.loader.workers import Alone, Crew, Producers
 from eopipe.tiles.shard_reader import open_array
 
 if TYPE_CHECKING:
-    from eopipe.launch.job import Job, Settings
+    from eopipe.training_job import Job, Settings
 
 MB = 1 << 20
 

@@ -26,7 +26,7 @@ def _words(config: Config, name: str, kind: type[Mark], without: Iterable[str] =
 
 def _idle(config: Config, name: str) -> dict[str, Any]:
     """Options that decide nothing beside these settings: a change of them must rerun nothing."""
-    from eopipe.launch.job import idle
+    from eopipe.training_job import idle
 
     if name != "train":
         return {}

@@ -114,9 +114,9 @@ def train(
     not finite.
     """
     given = dict(locals())
-    from eopipe.launch.job import KNOBS, Settings
     from eopipe.launch.srun import spread
     from eopipe.training.run import Sources, run
+    from eopipe.training_job import KNOBS, Settings
 
     if spread(given):
         return

@@ -13,7 +13,7 @@ from eopipe.publish import verify
 if TYPE_CHECKING:
     from torch import nn
 
-    from eopipe.launch.job import Job, Settings
+    from eopipe.training_job import Job, Settings
 
 # Formats that may run code when they are read: pickles, and the metadata of torch.distributed.checkpoint.
 PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle", ".distcp", ".metadata", ".joblib", ".npy")

@@ -13,9 +13,7 @@ from eopipe.arrays import IntArray
 from eopipe.checkpoints.checkpoint import Progress
 from eopipe.checkpoints.manager import Keeper
 from eopipe.errors import DivergedError, PreemptedError
-from eopipe.launch.job import Job
-from eopipe.launch.signals import RegroupedError, Stop
-from eopipe.launch.world import World
+from eopipe.launch.world import RegroupedError, Stop, World
 from eopipe.loader.loader import Batch, Feed
 from eopipe.loader.order import steps_per_epoch
 from eopipe.loader.prefetch import Wanted
@@ -23,13 +21,33 @@ from eopipe.telemetry.timing import phase, waiting
 from eopipe.training.init_weights import begin, prepare
 from eopipe.training.memory_fit import Fit
 from eopipe.training.monitor import Watch
-from eopipe.training.partition import deal
+from eopipe.training.partition import cut, deal
 from eopipe.training.schedule import learning_rate, stopped
 from eopipe.training.step import Engine, Told
-from eopipe.training.suspects import suspects
 from eopipe.training.validation import judge_of
+from eopipe.training_job import Job
 
 log = logging.getLogger("eopipe")
+MOST_TOLD = 8
+
+
+def suspects(engine: Engine, feed: Feed, batch: Batch) -> str:
+    """The chips of a step, over all workers, whose own loss is not finite; all of them where none is alone to blame."""
+    marks = torch.zeros(feed.count("train"), device=engine.world.device)
+    numbers = batch.wanted.numbers
+    bad = [not np.isfinite(loss) for loss in engine.losses(cut(batch, [1] * len(numbers)))]
+    marks[torch.from_numpy(numbers).to(marks.device)] = 1 + torch.tensor(bad, dtype=marks.dtype, device=marks.device)
+    told = engine.world.sum(marks).cpu().numpy()
+    return names(feed, np.flatnonzero(told == (2 if (told == 2).any() else 1)))
+
+
+def names(feed: Feed, numbers: IntArray) -> str:
+    """Scene, row and column of training samples; a few, and how many more."""
+    rows = feed.samples["train"][numbers[:MOST_TOLD]]
+    scenes = [feed.scenes(Wanted("train", numbers[at : at + 1]))[0] for at in range(len(rows))]
+    told = [f"{s} (row {r}, column {c})" for s, (_, r, c) in zip(scenes, rows.tolist(), strict=True)]
+    more = [f"{len(numbers) - MOST_TOLD} more"] if len(numbers) > MOST_TOLD else []
+    return ", ".join(told + more)
 
 
 @dataclass

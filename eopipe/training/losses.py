@@ -16,7 +16,7 @@ from eopipe.models.tasks import of_chips, of_pixels
 from eopipe.tiles.store import NO_LABEL
 
 if TYPE_CHECKING:
-    from eopipe.launch.job import Settings
+    from eopipe.training_job import Settings
 
 # Outputs (N, channel, H, W) and labels (N, H, W), 255 or NaN where there is none, to a sum and its weight (float64).
 Loss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]

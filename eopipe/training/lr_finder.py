@@ -15,10 +15,9 @@ import numpy as np
 
 from eopipe.arrays import Float64Array
 from eopipe.errors import BadInputError
-from eopipe.launch.job import Job, Settings
-from eopipe.launch.signals import Stop
-from eopipe.launch.world import World, settle
+from eopipe.launch.world import Stop, World, settle
 from eopipe.training.run import Sources, make_job, read_inputs
+from eopipe.training_job import Job, Settings
 
 if TYPE_CHECKING:
     from eopipe.loader.prefetch import Wanted

@@ -12,8 +12,8 @@ import torch
 
 from eopipe.errors import NoSpaceError
 from eopipe.launch.failures import out_of_memory
-from eopipe.launch.job import Settings
 from eopipe.launch.world import World
+from eopipe.training_job import Settings
 
 log = logging.getLogger("eopipe")
 

@@ -8,7 +8,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eopipe.launch.job import Job
 from eopipe.launch.world import World
 from eopipe.telemetry.journal import Journal, rounded
 from eopipe.telemetry.profiler import Profiler
@@ -16,6 +15,7 @@ from eopipe.telemetry.progress import Every, LiveLine, LogLine, Meter, line, mem
 from eopipe.telemetry.timing import Clock, phase, table
 from eopipe.telemetry.trackers import Trackers
 from eopipe.tiles.store import NO_LABEL
+from eopipe.training_job import Job
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from eopipe.arrays import IntArray
-from eopipe.launch.job import Settings
+from eopipe.training_job import Settings
 
 if TYPE_CHECKING:
     from eopipe.loader.loader import Batch

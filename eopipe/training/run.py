@@ -23,7 +23,6 @@ from eopipe.contract import stage
 from eopipe.errors import UsageError
 from eopipe.launch.environment import locate, nodes_of
 from eopipe.launch.failures import STATUS
-from eopipe.launch.job import JOB, Job, Settings
 from eopipe.launch.launch import launch
 from eopipe.launch.lease import fence
 from eopipe.launch.membership import Seat, seat
@@ -35,8 +34,9 @@ from eopipe.publish import digest, publish, read_json, write_json
 from eopipe.stac.write import scope
 from eopipe.telemetry.journal import METRICS, payload
 from eopipe.tiles.store import Tiles
+from eopipe.training.data import settled
 from eopipe.training.init_weights import check_initial, check_source, prepare, rehearse
-from eopipe.training.label_checks import settled
+from eopipe.training_job import JOB, Job, Settings
 
 log = logging.getLogger("eopipe")
 
@@ -67,7 +67,9 @@ def run(
     with copies(scratch, stores) as where, seat(state, place) as mine:
         if mine.first:
             _invite(sources, replace(job, token=mine.meeting.token), mine)
-        launch(mine, mine.geometry(settings.processes, job.restarts, job.timeout_s), settings.threads, where)
+        launch(
+            state / JOB, mine, mine.geometry(settings.processes, job.restarts, job.timeout_s), settings.threads, where
+        )
         if not mine.first:
             return
         fence(state, mine.meeting.token)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from eopipe.checkpoints.checkpoint import judged
 
 if TYPE_CHECKING:
-    from eopipe.launch.job import Settings
+    from eopipe.training_job import Settings
 
 
 def learning_rate(settings: "Settings", step: int, steps: int) -> float:

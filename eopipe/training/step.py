@@ -15,7 +15,6 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import get_total_norm
 from torch.optim import AdamW
 
-from eopipe.launch.job import Settings
 from eopipe.launch.world import World
 from eopipe.loader.loader import Batch
 from eopipe.telemetry.timing import phase
@@ -23,9 +22,9 @@ from eopipe.training.amp import LossScale, autocast
 from eopipe.training.ema import Average
 from eopipe.training.losses import loss_of
 from eopipe.training.memory_fit import Fit, explained, trouble
-from eopipe.training.parallel import Averaged, Fixed, Together
+from eopipe.training.parallel import Averaged, Fixed, Together, gathered, like, place, recompute, whole
 from eopipe.training.partition import cut, even, seed_of, shards_of
-from eopipe.training.placing import gathered, like, place, recompute, whole
+from eopipe.training_job import Settings
 
 log = logging.getLogger("eopipe")
 State = dict[str, dict[str, Tensor]]

@@ -6,12 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eopipe.launch.job import Job
 from eopipe.launch.world import World
 from eopipe.models.tasks import of_chips, of_pixels
 from eopipe.tiles.store import NO_LABEL
 from eopipe.training.losses import majority
 from eopipe.training.metrics import confusion, scores, value_scores
+from eopipe.training_job import Job
 
 if TYPE_CHECKING:
     from eopipe.loader.loader import Batch

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from eopipe.errors import PreemptedError
 from eopipe.launch.failures import STATUS, Failure, classify, note, noted
-from eopipe.launch.job import Job, read_job
-from eopipe.launch.signals import RegroupedError, Stop
-from eopipe.launch.world import agent, attempt, die_with_parent, end, join
+from eopipe.launch.world import RegroupedError, Stop, agent, attempt, die_with_parent, end, join
+from eopipe.training_job import Job, read_job
 
 if TYPE_CHECKING:
     from eopipe.training.loop import Loop

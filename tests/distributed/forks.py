@@ -20,8 +20,8 @@ from odd_models import JUDGING, JUDGING_S
 
 from eopipe.checkpoints.checkpoint import restore, steps
 from eopipe.launch.failures import STATUS
-from eopipe.launch.job import read_job
 from eopipe.training import loop, worker
+from eopipe.training_job import read_job
 
 EVENTS = {
     "any": ("kill 0", "kill 1", "kill all", "TERM", "USR1", "INT"),

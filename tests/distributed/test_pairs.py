@@ -12,7 +12,7 @@ from test_strategies import TOLERANCE, golden
 from worker_of_worlds import PLAIN
 from worlds import Runs, launch, way
 
-from eopipe.launch.job import Settings
+from eopipe.training_job import Settings
 
 STEPS = 3
 # Half precision is another computation.

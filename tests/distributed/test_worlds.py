@@ -14,9 +14,9 @@ from trainings import Data, Training, payload, workers
 from worlds import WAYS, trained
 
 from eopipe.launch.failures import noted
-from eopipe.launch.job import read_job
 from eopipe.loader.loader import Feed
 from eopipe.loader.prefetch import Wanted
+from eopipe.training_job import read_job
 
 SIZES = (1, 2, 4)
 DETERMINISTIC = [name for name in WAYS if name.startswith("deterministic") and not name.endswith("hungry")]

@@ -12,8 +12,8 @@ from eopipe.chips.chips import pair
 from eopipe.chips.splits import read_split
 from eopipe.chips.statistics import normaliser, read_statistics
 from eopipe.cli import main
-from eopipe.launch.job import Settings
 from eopipe.training.run import Sources, claim, make_job
+from eopipe.training_job import Settings
 
 
 @dataclass(frozen=True)

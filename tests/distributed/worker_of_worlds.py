@@ -15,16 +15,16 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-from eopipe.launch.job import Settings
 from eopipe.launch.world import World, end, join
 from eopipe.loader.loader import Batch
 from eopipe.loader.prefetch import Wanted
 from eopipe.models import Architecture
 from eopipe.training.memory_fit import Fit
 from eopipe.training.metrics import confusion, scores
+from eopipe.training.parallel import whole
 from eopipe.training.partition import deal
-from eopipe.training.placing import whole
 from eopipe.training.step import Engine
+from eopipe.training_job import Settings
 
 PLAIN = {
     "architecture": "unet",

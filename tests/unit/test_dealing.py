@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eopipe.errors import NoSpaceError
-from eopipe.launch.job import Settings
 from eopipe.training.amp import LossScale
 from eopipe.training.memory_fit import Fit
 from eopipe.training.partition import deal, even, seed_of
+from eopipe.training_job import Settings
 
 PLAIN = Settings("unet", 8, 2, 10, 16, 1e-3, 0.01, 0.1, (), "fp32", 0, 1, 1)
 ALIKE = replace(PLAIN, deterministic=True)

@@ -10,8 +10,8 @@ import torch
 
 from eopipe.errors import BadInputError, DivergedError, NoSpaceError, PreemptedError
 from eopipe.launch.failures import Failure, classify, note, noted, out_of_memory
-from eopipe.launch.signals import handled
 from eopipe.launch.torchrun import killed, once
+from eopipe.launch.world import handled
 
 PEER = "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4242"
 # Words that torch has used for NCCL; not seen on a GPU here.

@@ -21,7 +21,6 @@ from eopipe.arrays import AnyArray
 from eopipe.chips.chips import Normaliser
 from eopipe.errors import IntegrityError, UsageError
 from eopipe.launch.failures import classify
-from eopipe.launch.job import Job, Settings
 from eopipe.loader.cache_plan import keeping, windows_of
 from eopipe.loader.chip_reader import Cutter, Piece, Rows, sources_of, turned
 from eopipe.loader.device import Finish, turn, turn_each
@@ -31,6 +30,7 @@ from eopipe.loader.prefetch import Reader, Wanted, turns
 from eopipe.loader.workers import Alone, LostProducerError, Producers
 from eopipe.models import Architecture
 from eopipe.tiles.store import NO_LABEL, Tiles
+from eopipe.training_job import Job, Settings
 
 CPU = torch.device("cpu")
 SETTINGS = Settings("unet", 8, 1, 1, 8, 1e-3, 0.0, 0.1, ("symmetries",), "fp32", 3, 1, 1)
@@ -326,7 +326,7 @@ from pathlib import Path
 import torch
 from eopipe.loader.loader import Feed
 from eopipe.loader.prefetch import Wanted
-from eopipe.launch.job import read_job
+from eopipe.training_job import read_job
 import numpy as np
 feed = Feed(read_job(Path(sys.argv[1])), torch.device("cpu"))
 next(feed.stream([Wanted("train", np.arange(8), 0)]))

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from eopipe.launch.job import Settings
 from eopipe.tiles.store import NO_LABEL
 from eopipe.training.losses import Loss, balanced, cross_entropy, dice, focal, huber, loss_of, lovasz
+from eopipe.training_job import Settings
 
 SETTINGS = Settings("unet", 8, 2, 10, 16, 1e-3, 0.01, 0.1, ("symmetries",), "fp32", 0, 1, 1)
 WEIGHTS = (0.5, 2.0, 1.5)

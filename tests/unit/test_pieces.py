@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from eopipe.checkpoints.checkpoint import Progress, leave, restore, save, steps
-from eopipe.checkpoints.room import collect
-from eopipe.checkpoints.sharded import Held, Piece, Places, joined, places
+from eopipe.checkpoints.sharded import Held, Piece, Places, collect, joined, places
 from eopipe.errors import IntegrityError
 from eopipe.launch.failures import classify
 from eopipe.publish import write_manifest

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from eopipe.launch.job import Settings
 from eopipe.loader.augment import DROP, VEIL, augment, smooth
 from eopipe.training.ema import Average
 from eopipe.training.schedule import best, learning_rate, stopped
+from eopipe.training_job import Settings
 
 SETTINGS = Settings("unet", 8, 2, 10, 16, 1e-3, 0.01, 0.1, ("symmetries",), "fp32", 0, 1, 1)
 SCHEDULES = ("cosine", "linear", "polynomial", "step", "constant")

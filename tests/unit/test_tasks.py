@@ -19,12 +19,12 @@ from eopipe.checkpoints.checkpoint import Progress, judged
 from eopipe.chips.chips import majority_of
 from eopipe.config import check
 from eopipe.errors import UsageError
-from eopipe.launch.job import Settings
 from eopipe.models.tasks import answers, misfits, of_chips
 from eopipe.tiles.store import NO_LABEL
 from eopipe.training.losses import cross_entropy, huber, loss_of, majority
 from eopipe.training.metrics import confusion, scores, value_scores, value_sums
 from eopipe.training.schedule import best
+from eopipe.training_job import Settings
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = Settings("unet", 8, 2, 10, 16, 1e-3, 0.01, 0.1, ("symmetries",), "fp32", 0, 1, 1)

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from eopipe.cli import main
 from eopipe.config import check, load
 from eopipe.errors import UsageError
-from eopipe.launch.job import Settings
 from eopipe.models import Architecture
 from eopipe.models.unet import UNet
 from eopipe.run import rules
 from eopipe.training.run import Sources, key
 from eopipe.training.schedule import learning_rate
+from eopipe.training_job import Settings
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = Settings("unet", 8, 2, 10, 16, 1e-3, 0.01, 0.1, "symmetries", "fp32", 0, 1, 1)

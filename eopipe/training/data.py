@@ -10,8 +10,8 @@ import numpy as np
 from eopipe.chips.chips import chip_classes, measured
 from eopipe.chips.statistics import target
 from eopipe.errors import BadInputError
-from eopipe.launch.job import Settings
 from eopipe.tiles.store import NO_LABEL, Tiles
+from eopipe.training_job import Settings
 
 log = logging.getLogger("eopipe")
 Pairs = list[tuple[Tiles, Tiles]]
