@@ -152,7 +152,7 @@ class Run:
         """The share of the time in which kernels run."""
         from torch.profiler import ProfilerActivity, profile
 
-        from eopipe.telemetry.profiler import busy, kernels
+        from eopipe.telemetry.timing import busy, kernels
 
         with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
             self.steps(batches, count)

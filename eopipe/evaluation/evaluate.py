@@ -8,10 +8,9 @@ from eopipe.arrays import IntArray
 from eopipe.chips.chips import majority_of
 from eopipe.errors import BadInputError
 from eopipe.evaluation.baseline import fit_baseline, method
-from eopipe.evaluation.bootstrap import intervals, regions
+from eopipe.evaluation.bootstrap import Pieces, intervals, pieces_of, regions
 from eopipe.evaluation.maps import Data, Group, votes_of
 from eopipe.evaluation.measures import of_classes, of_values
-from eopipe.evaluation.pieces import Pieces, pieces_of
 from eopipe.training.metrics import scores, value_parts, value_scores
 
 METHODS = ("model", "majority", "pixel_baseline")

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from eopipe.chips.splits import read_split
 from eopipe.loader.augment import augment
-from eopipe.loader.device import Finish
-from eopipe.loader.moving import Mover, Moving
+from eopipe.loader.device import Finish, Mover, Moving
 from eopipe.loader.order import Order
 from eopipe.loader.prefetch import Reader, Wanted, turns
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from eopipe.launch.world import World
 from eopipe.telemetry.journal import Journal, rounded
-from eopipe.telemetry.profiler import Profiler
 from eopipe.telemetry.progress import Every, LiveLine, LogLine, Meter, line, memory
-from eopipe.telemetry.timing import Clock, phase, table
+from eopipe.telemetry.timing import Clock, Profiler, phase, table
 from eopipe.telemetry.trackers import Trackers
 from eopipe.tiles.store import NO_LABEL
 from eopipe.training_job import Job

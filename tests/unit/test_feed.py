@@ -21,12 +21,11 @@ from eopipe.arrays import AnyArray
 from eopipe.chips.chips import Normaliser
 from eopipe.errors import IntegrityError, UsageError
 from eopipe.launch.failures import classify
-from eopipe.loader.cache_plan import keeping, windows_of
 from eopipe.loader.chip_reader import Cutter, Piece, Rows, sources_of, turned
 from eopipe.loader.device import Finish, turn, turn_each
 from eopipe.loader.loader import Batch, Feed
 from eopipe.loader.order import Shuffle
-from eopipe.loader.prefetch import Reader, Wanted, turns
+from eopipe.loader.prefetch import Reader, Wanted, keeping, turns, windows_of
 from eopipe.loader.workers import Alone, LostProducerError, Producers
 from eopipe.models import Architecture
 from eopipe.tiles.store import NO_LABEL, Tiles

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from eopipe.arrays import AnyArray, IntArray
-from eopipe.evaluation.bootstrap import intervals, regions
+from eopipe.evaluation.bootstrap import Pieces, intervals, regions
 from eopipe.evaluation.measures import of_classes, of_values
-from eopipe.evaluation.pieces import Pieces
 from eopipe.training.metrics import confusion, scores, value_parts, value_scores
 
 NAMES = ("water", "land")

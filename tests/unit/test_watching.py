@@ -22,10 +22,9 @@ from PIL import Image
 
 from eopipe.telemetry.journal import Journal, missing, payload, read, rounded
 from eopipe.telemetry.previews import COLORS, NOTHING, natural, paint, png
-from eopipe.telemetry.profiler import Profiler, busy
 from eopipe.telemetry.progress import Every, LiveLine, LogLine, Meter, Pace, clock, line, memory
 from eopipe.telemetry.prometheus import text
-from eopipe.telemetry.timing import Clock, phase, table, waiting
+from eopipe.telemetry.timing import Clock, Profiler, busy, phase, table, waiting
 from eopipe.telemetry.trackers import Trackers
 from eopipe.training.monitor import exposed
 
