@@ -11,6 +11,7 @@ import os
 import platform
 import re
 import shutil
+import stat
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +28,8 @@ MANIFEST = "manifest.json"
 RECORD = ".run.json"
 # Not public by the rules of systemd, so that nobody can try host names until a digest fits.
 MACHINE_ID = Path("/etc/machine-id")
-LEAST_ROOM = 1 << 20
+# Below this a disk counts as full.
+MINIMUM_FREE_BYTES = 1 << 20
 OCCUPIED = {errno.ENOTEMPTY, errno.EEXIST, errno.EISDIR, errno.ENOTDIR}
 # What is in a published folder beside its payload: the manifest, and what Snakemake drops there.
 ENGINE = {MANIFEST, ".snakemake_timestamp"}
@@ -43,31 +45,41 @@ def publish(target: Path, *, folder: bool = False) -> Iterator[Path]:
     """
     target = Path(target)
     # The final name is the last part, since some formats store the stem of the file they are written to.
-    room = target.parent / f"{_prefix(target)}{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    draft = room / target.name
+    draft_folder = target.parent / f"{_draft_prefix(target)}{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    draft = draft_folder / target.name
     try:
-        _make_room(target, draft if folder else room)
+        modes = _make_draft_folder(target, draft_folder)
+        if folder:
+            draft.mkdir()
         yield draft
         if folder:
             write_manifest(draft)
-        _sync_all(draft)
-        _rename(draft, target, room)
+        _sync_all(draft, modes)
+        _rename(draft, target, draft_folder)
     except BaseException as error:
-        if is_full(error) or (_is_foreign(error) and _has_no_room(target.parent)):
+        if is_full(error) or (_is_foreign(error) and _is_disk_full(target.parent)):
             raise no_space(target) from error
         raise
     finally:
-        shutil.rmtree(room, ignore_errors=True)
+        shutil.rmtree(draft_folder, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class PlainModes:
+    """Permission bits of a file and a folder that are simply created: umask, setgid and default ACLs applied."""
+
+    file: int
+    folder: int
 
 
 def _is_foreign(error: BaseException) -> bool:
-    """Tell an error that does not say of itself what is wrong, as GDAL's on a full disk."""
+    """Whether an error may hide a full disk, as GDAL's do."""
     return isinstance(error, Exception) and not isinstance(error, EopipeError)
 
 
-def _has_no_room(folder: Path) -> bool:
-    there = os.statvfs(folder)
-    return there.f_bavail * there.f_frsize < LEAST_ROOM or (there.f_files > 0 and there.f_favail == 0)
+def _is_disk_full(folder: Path) -> bool:
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize < MINIMUM_FREE_BYTES or (status.f_files > 0 and status.f_favail == 0)
 
 
 def host_id() -> str:
@@ -78,7 +90,7 @@ def host_id() -> str:
     return hashlib.sha256(identity.encode()).hexdigest()[:12]
 
 
-def _prefix(target: Path) -> str:
+def _draft_prefix(target: Path) -> str:
     return f".{target.name}.tmp-{host_id()}-"
 
 
@@ -87,24 +99,30 @@ def is_draft(name: str) -> bool:
     return bool(re.fullmatch(r"\..+\.tmp-.+-\d+-[0-9a-f]{8}", name))
 
 
-def _make_room(target: Path, room: Path) -> None:
+def _make_draft_folder(target: Path, draft_folder: Path) -> PlainModes:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         _sweep(target)
-        room.mkdir(parents=True)
+        draft_folder.mkdir()
+        # Asked of the file system: to read the umask is to set it, for all threads of the process.
+        probe = draft_folder / "mode"
+        probe.touch()
+        modes = PlainModes(stat.S_IMODE(probe.stat().st_mode), stat.S_IMODE(draft_folder.stat().st_mode))
+        probe.unlink()
     except OSError as error:
         if is_full(error):
             raise
         raise UsageError(f"cannot write {target}: {error.strerror}; choose another place") from error
+    return modes
 
 
 def _sweep(target: Path) -> None:
-    """Remove drafts of this target whose writer is gone (killed with -9) on this host."""
-    draft = re.compile(re.escape(_prefix(target)) + r"(\d+)-[0-9a-f]{8}")
-    for room in target.parent.iterdir():
-        found = draft.fullmatch(room.name)
-        if found and not _is_alive(int(found[1])):
-            shutil.rmtree(room, ignore_errors=True)
+    """Remove drafts of this target whose writer on this host is gone (killed with -9)."""
+    pattern = re.compile(re.escape(_draft_prefix(target)) + r"(\d+)-[0-9a-f]{8}")
+    for path in target.parent.iterdir():
+        match = pattern.fullmatch(path.name)
+        if match and not _is_alive(int(match[1])):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _is_alive(pid: int) -> bool:
@@ -117,10 +135,14 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-def _sync_all(draft: Path) -> None:
+def _sync_all(draft: Path, modes: PlainModes) -> None:
     for path in [draft, *draft.rglob("*")] if draft.is_dir() else [draft]:
-        # Some libraries write through private files; what is published can be read by others.
-        path.chmod(0o755 if path.is_dir() else 0o644)
+        # Some libraries write through private temporary files, which others could not read.
+        status, mode = path.stat(), modes.folder if path.is_dir() else modes.file
+        # The mode of a hard-linked file belongs to the file that it was linked from.
+        is_linked = status.st_nlink > 1 and not path.is_dir()
+        if stat.S_IMODE(status.st_mode) != mode and not is_linked:
+            path.chmod(mode)
         _sync(path)
 
 
@@ -132,13 +154,13 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def _rename(draft: Path, target: Path, room: Path) -> None:
-    """Another writer of the same target may come in between: each is whole, and the last one stays."""
-    for turn in count():
-        # A folder replaces nothing but an empty folder, so what is there makes way.
+def _rename(draft: Path, target: Path, draft_folder: Path) -> None:
+    """Replace the target; with several writers of one target each result is whole, and the last one stays."""
+    for attempt in count():
+        # A folder replaces only an empty folder, so the previous one is moved out first.
         with suppress(FileNotFoundError):
             if target.is_dir() or (draft.is_dir() and target.exists()):
-                target.rename(room / f"previous-{turn}")
+                target.rename(draft_folder / f"previous-{attempt}")
         try:
             draft.replace(target)
             break

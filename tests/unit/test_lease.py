@@ -54,7 +54,7 @@ def test_a_token_is_told_with_its_holder_and_one_file_is_left(tmp_path: Path) ->
 
 
 def test_the_state_does_not_tell_what_its_host_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("socket.gethostname", lambda: "ada-s-laptop")
+    monkeypatch.setattr("platform.node", lambda: "ada-s-laptop")
     with lease(tmp_path):
         names = [path.name for path in tmp_path.rglob("*")]
         assert "ada" not in " ".join([*names, *(p.read_text() for p in tmp_path.rglob("*.json"))])

@@ -303,8 +303,67 @@ def test_a_full_quota_is_told_like_a_full_disk(tmp_path: Path) -> None:
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
 
 
-def test_what_is_published_can_be_read_by_others(tmp_path: Path) -> None:
-    with publish(tmp_path / "model", folder=True) as draft:
-        (draft / "weights").touch(mode=0o600)
-    assert (tmp_path / "model/weights").stat().st_mode & 0o777 == 0o644
-    assert (tmp_path / "model").stat().st_mode & 0o777 == 0o755
+UNDER_UMASK = """
+import os, sys
+from pathlib import Path
+from eopipe.publish import publish, write_json
+folder = Path(sys.argv[1])
+os.umask(int(sys.argv[2], 8))
+with publish(folder / "model", folder=True) as draft:
+    (draft / "blocks").mkdir(mode=0o700)
+    (draft / "blocks/weights").touch(mode=0o600)
+    (draft / "model.json").touch(mode=0o755)
+with publish(folder / "metrics.json") as draft:
+    write_json(draft, {})
+(folder / "plain").mkdir()
+(folder / "plain/file").touch()
+"""
+UMASKS = ("022", "027", "077")
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o7777
+
+
+@pytest.mark.parametrize("umask", UMASKS)
+def test_what_is_published_has_the_mode_of_a_file_that_is_simply_created(tmp_path: Path, umask: str) -> None:
+    subprocess.run([sys.executable, "-c", UNDER_UMASK, tmp_path, umask], check=True)
+    model, plain = tmp_path / "model", tmp_path / "plain"
+    assert (mode(plain), mode(plain / "file")) == (0o777 & ~int(umask, 8), 0o666 & ~int(umask, 8))
+    assert {mode(path) for path in (model, model / "blocks")} == {mode(plain)}
+    files = (model / "blocks/weights", model / "model.json", model / MANIFEST, tmp_path / "metrics.json")
+    assert {mode(path) for path in files} == {mode(plain / "file")}
+
+
+def test_a_shared_folder_passes_its_group_on_to_what_is_published_in_it(tmp_path: Path) -> None:
+    tmp_path.chmod(0o2775)
+    subprocess.run([sys.executable, "-c", UNDER_UMASK, tmp_path, "002"], check=True)
+    assert mode(tmp_path / "plain") == 0o2775
+    assert {mode(tmp_path / name) for name in ("model", "model/blocks")} == {0o2775}
+
+
+def test_a_file_that_is_linked_into_a_published_folder_keeps_its_mode(tmp_path: Path) -> None:
+    weights = tmp_path / "weights"
+    weights.touch(mode=0o600)
+    with publish(tmp_path / "crate", folder=True) as draft:
+        (draft / "weights").hardlink_to(weights)
+    assert mode(weights) == 0o600
+
+
+@pytest.mark.parametrize("umask", UMASKS)
+def test_every_file_of_a_stage_respects_the_umask(catalog: Catalog, tmp_path: Path, umask: str) -> None:
+    noise = np.random.default_rng(0).integers(1, 9999, (40, 40), np.uint16)
+    catalog.add("a", {"red": noise})
+    catalog.write()
+    shell = ["bash", "-c", f'umask {umask}; exec "$@"', "bash", sys.executable, "-m", "eopipe"]
+    search = "search --catalog catalog --assets red --items out/items --grid out/grid.json"
+    commands = (
+        f"{search} --selection out/selection.json",
+        "fetch --item out/items/a.geojson --catalog catalog --scene out/scenes/a",
+        "preprocess --scene out/scenes/a --grid out/grid.json --bands red --mask none --tiles out/tiles/a.zarr",
+    )
+    for command in commands:
+        subprocess.run([*shell, *command.split()], check=True, cwd=tmp_path)
+    modes = {(path.is_dir(), mode(path)) for path in (tmp_path / "out").rglob("*")}
+    assert modes == {(True, 0o777 & ~int(umask, 8)), (False, 0o666 & ~int(umask, 8))}
+    assert len(list((tmp_path / "out").rglob("*.run.json"))) == 3
