@@ -18,7 +18,6 @@ from typing import Any
 from eopipe import __version__
 from eopipe.errors import BadInputError
 from eopipe.fetch.signing import unsigned
-from eopipe.models.model_folder import CARD, model_item, read_card
 from eopipe.publish import MANIFEST, link_or_copy, write_json
 from eopipe.scenes.item import read_item, scene_name
 from eopipe.stac.write import (
@@ -49,9 +48,10 @@ RASTERS = {"regression": ("values", "spread")}
 
 @dataclass(frozen=True)
 class Sources:
-    """What a catalog is made from."""
+    """What a catalog is made from; the model as its item and what that says, by plain names."""
 
-    model: Path
+    model_item: Path
+    card: dict[str, Any]
     classes: Sequence[Path]
     probabilities: Sequence[Path]
     tiles: Sequence[Path]
@@ -78,13 +78,13 @@ def build(draft: Path, sources: Sources, about: About) -> None:
             f"{len(sources.classes)} maps of classes and {len(sources.probabilities)} of probabilities; give both "
             "of each map, in the same order"
         )
-    card = read_card(sources.model)
-    link_or_copy(model_item(sources.model).parent, draft / "model")
+    card, model = sources.card, sources.model_item
+    link_or_copy(model.parent, draft / "model")
     origins = _origins(draft, sources.scenes)
     stores = {store.scene: store for store in sorted(map(Tiles, sources.tiles), key=lambda store: store.scene)}
     tiles = [_tile(draft, store, origins) for store in stores.values()]
     pairs = sorted(zip(sources.classes, sources.probabilities, strict=True))
-    maps = [_map(draft, pair, stores, card) for pair in pairs]
+    maps = [_map(draft, pair, stores, card, model.name) for pair in pairs]
     parts = {
         "maps": _write(draft, "maps", f"Maps: {', '.join(card['classes'])}", about, maps),
         "tiles": _write(draft, "tiles", f"Tiles: {', '.join(card['bands'])}", about, tiles),
@@ -95,13 +95,13 @@ def build(draft: Path, sources: Sources, about: About) -> None:
         parts["maps"]["assets"] = {"metrics": scores}
     for name, part in parts.items():
         write_json(draft / name / "collection.json", part)
-    write_json(draft / "catalog.json", _root(about, parts))
+    write_json(draft / "catalog.json", _root(about, parts, model.name))
 
 
-def _root(about: About, parts: dict[str, Item]) -> Item:
+def _root(about: About, parts: dict[str, Item], model: str) -> Item:
     links = [link("root", "./catalog.json")]
     links += [link("child", f"./{name}/collection.json", JSON, part["title"]) for name, part in parts.items()]
-    links.append(link("item", f"./model/{CARD}", ITEM, "the model"))
+    links.append(link("item", f"./model/{model}", ITEM, "the model"))
     return {
         "type": "Catalog",
         "stac_version": VERSION,
@@ -177,7 +177,7 @@ def _item(name: str, store: Tiles, when: Sequence[dict[str, Any]], lineage: str)
     return scope(store.grid, when).item(name, extensions, projection(store.grid) | done)
 
 
-def _map(draft: Path, pair: tuple[Path, Path], stores: dict[str, Tiles], card: dict[str, Any]) -> Item:
+def _map(draft: Path, pair: tuple[Path, Path], stores: dict[str, Tiles], card: dict[str, Any], model: str) -> Item:
     """A map of classes with its probabilities, or of values with how far they agree."""
     scenes = _scenes(pair[0], stores)
     name = f"map-{scenes[0]}" if len(scenes) == 1 else "map"
@@ -194,7 +194,7 @@ def _map(draft: Path, pair: tuple[Path, Path], stores: dict[str, Tiles], card: d
         item["assets"]["classes"]["classification:classes"] = [*class_objects(card["classes"]), nothing]
         item["stac_extensions"] = sorted([*item["stac_extensions"], CLASSIFICATION])
     made = [link("derived_from", f"../../tiles/{scene}/{scene}.json", ITEM, f"tiles of {scene}") for scene in scenes]
-    return item | {"links": [link("derived_from", f"../../model/{CARD}", ITEM, "the model"), *made]}
+    return item | {"links": [link("derived_from", f"../../model/{model}", ITEM, "the model"), *made]}
 
 
 def _scenes(path: Path, stores: dict[str, Tiles]) -> list[str]:
