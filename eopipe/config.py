@@ -3,12 +3,12 @@
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 
 from eopipe.composites.periods import NEEDS, too_coarse
-from eopipe.contract import STAGES, Option, Port, Stage, stage, summary
+from eopipe.contract import STAGES, Port, Stage, annotated, stage, summary
 from eopipe.errors import UsageError
 from eopipe.provenance.redact import redact_for_terminal
 from eopipe.stages.label import option_conflicts
@@ -20,17 +20,6 @@ STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 def adapter(port: Port) -> TypeAdapter[Any]:
     """The validator of one port, its constraints included."""
     return TypeAdapter(annotated(port))
-
-
-def annotated(port: Port) -> Any:
-    """The port's type with the constraints that hold for each of its values."""
-    constraints = port.mark.constraints if isinstance(port.mark, Option) else {}
-    base: Any = Annotated[port.base, Field(**constraints)] if constraints else port.base
-    if port.many:
-        # An empty list on a command line is the same as none, and that means the default.
-        least = 0 if port.default == () else 1
-        base = Annotated[tuple[base, ...], Field(min_length=least)]
-    return base | None if port.optional else base
 
 
 def typed(definition: Stage, given: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 STAGES = (
     "search",
@@ -186,6 +186,20 @@ def to_args(port: Port, value: Any) -> list[str]:
     if value is True:
         return [port.flag]
     return [port.flag, *map(str, value if isinstance(value, (tuple, list)) else (value,))]
+
+
+def annotated(port: Port) -> Any:
+    """The port's type with the constraints that hold for each of its values."""
+    # Lazily, so that `eopipe --help` need not wait for it.
+    from pydantic import Field
+
+    constraints = port.mark.constraints if isinstance(port.mark, Option) else {}
+    base: Any = Annotated[port.base, Field(**constraints)] if constraints else port.base
+    if port.many:
+        # An empty list on a command line is the same as none, and that means the default.
+        least = 0 if port.default == () else 1
+        base = Annotated[tuple[base, ...], Field(min_length=least)]
+    return base | None if port.optional else base
 
 
 def is_path(port: Port) -> bool:
