@@ -96,14 +96,14 @@ def check(given: dict[str, Any], name: str = "config") -> dict[str, Any]:
 
 def open_logins(config: dict[str, Any]) -> list[str]:
     """Addresses that hold a login or a token: from the config they would come into logs, records and crates."""
-    from eopipe.fetch.signing import unsigned
+    from eopipe.fetch.signing import redact_href
 
     values = [(f"{name}.{key}", v) for name in STAGES for key, value in config[name].items() for v in _strings(value)]
     return [
         f"{place} holds a login or a token in its address; take it out, and give it by an environment variable "
         "(EOPIPE_TOKEN_ and the host) or in ~/.netrc"
         for place, value in values
-        if "://" in value and unsigned(value) != value
+        if "://" in value and redact_href(value) != value
     ]
 
 

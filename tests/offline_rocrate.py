@@ -15,7 +15,7 @@ from typing import Any
 
 CONTEXT = "https://w3id.org/ro/crate/1.1/context"
 BIOSCHEMAS = "https://bioschemas.org/"
-# Terms that came later, or that lead elsewhere in 1.1.
+# FetchSession that came later, or that lead elsewhere in 1.1.
 LATER = ("buildInstructions", "creditText", "sha256")
 EARLIER = {
     "ComputationalWorkflow": f"{BIOSCHEMAS}ComputationalWorkflow",

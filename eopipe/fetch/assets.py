@@ -26,7 +26,7 @@ from eopipe.errors import (
 )
 from eopipe.fetch.cog_window import clip, describe
 from eopipe.fetch.download import bring, missing, part_name, place, suffix
-from eopipe.fetch.retry import Terms
+from eopipe.fetch.retry import FetchSession
 from eopipe.publish import write_json
 from eopipe.scenes.item import ITEM_FILE, Item, scene_name
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def gather(
-    item: Item, catalog: Path | None, room: Path, terms: Terms, workers: int, grid: "GeoBox | None"
+    item: Item, catalog: Path | None, room: Path, terms: FetchSession, workers: int, grid: "GeoBox | None"
 ) -> dict[str, Path]:
     """Bring all assets of a scene into the folder of parts, by name; with a grid only the blocks that it needs.
 
@@ -52,7 +52,7 @@ def gather(
 
 
 def _task(
-    asset: dict[str, Any], where: str, catalog: Path | None, part: Path, terms: Terms, grid: "GeoBox | None"
+    asset: dict[str, Any], where: str, catalog: Path | None, part: Path, terms: FetchSession, grid: "GeoBox | None"
 ) -> Callable[[], Path]:
     if grid is None:
         return partial(bring, asset, where, catalog, part, terms)
@@ -81,7 +81,7 @@ GRAVEST = (RefusedError, UsageError, IntegrityError, BadInputError, NoSpaceError
 
 
 @contextmanager
-def alone_in(room: Path, terms: Terms) -> Iterator[None]:
+def alone_in(room: Path, terms: FetchSession) -> Iterator[None]:
     """Make the folder of unfinished downloads and keep other processes out of it until the block ends.
 
     Waits for another process that is at work there; what that brought is used. Raises UsageError when it takes

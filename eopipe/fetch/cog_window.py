@@ -12,7 +12,7 @@ from eopipe.arrays import Float64Array, IntArray
 from eopipe.errors import BadInputError, IntegrityError, RefusedError
 from eopipe.fetch.download import finish
 from eopipe.fetch.range_reader import Remote, open_remote
-from eopipe.fetch.retry import Terms
+from eopipe.fetch.retry import FetchSession
 from eopipe.fetch.tiff import (
     BITS,
     SAMPLES,
@@ -242,7 +242,9 @@ def _check_blocks(draft: Path, edge: tuple[int, int], first: tuple[int, int], wh
 OF_THE_WHOLE = ("proj:bbox", "proj:centroid", "proj:geometry", "proj:projjson", "proj:wkt2")
 
 
-def clip(asset: dict[str, Any], where: str, catalog: Path | None, part: Path, grid: "GeoBox", terms: Terms) -> Path:
+def clip(
+    asset: dict[str, Any], where: str, catalog: Path | None, part: Path, grid: "GeoBox", terms: FetchSession
+) -> Path:
     """Keep the blocks of a cloud-optimised GeoTIFF that a grid needs, as the file `part`; return it.
 
     Raises BadInputError (missing, no GeoTIFF, outside the grid), IntegrityError (damaged, another size than the

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from eopipe.errors import BadInputError, IntegrityError, RefusedError, is_full
 from eopipe.fetch.range_reader import inside
-from eopipe.fetch.retry import Again, Changed, Patience, Terms, insist
+from eopipe.fetch.retry import Again, Changed, FetchSession, Patience, insist
 from eopipe.fetch.sources import Source, source_of
 from eopipe.scenes.item import safe_href, scene_name, scheme
 
@@ -92,7 +92,9 @@ def part_name(name: str, asset: dict[str, Any], *more: str) -> str:
     return f"{scene_name(name)}-{hashlib.sha256(told.encode()).hexdigest()[:12]}.part"
 
 
-def bring(asset: dict[str, Any], where: str, catalog: Path | None, part: Path, terms: Terms | None = None) -> Path:
+def bring(
+    asset: dict[str, Any], where: str, catalog: Path | None, part: Path, terms: FetchSession | None = None
+) -> Path:
     """Fetch an asset into the file `part` and check it; return the part.
 
     Raises BadInputError (missing, no raster), IntegrityError (size, checksum), UpstreamError (server).
@@ -100,7 +102,7 @@ def bring(asset: dict[str, Any], where: str, catalog: Path | None, part: Path, t
     href = safe_href(asset["href"], where)
     if not scheme(href):
         return _copy(asset, where, inside(href, where, catalog), part)
-    patience = Patience(where, urlsplit(href).hostname or "", terms or Terms())
+    patience = Patience(where, urlsplit(href).hostname or "", terms or FetchSession())
     for attempt in (1, 2):
         if not _is_done(asset, part):
             _download(source_of(href, where, patience.terms), asset, part, patience)

@@ -19,7 +19,7 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError, NewConnectionError
 
 from eopipe.errors import BadInputError, RefusedError, UsageError
-from eopipe.fetch.retry import BLOCK, Again, Changed, Patience, Reply, Terms, paced, retry_after
+from eopipe.fetch.retry import BLOCK, Again, Changed, FetchSession, Patience, Reply, paced, retry_after
 from eopipe.fetch.signing import Address
 
 HOPS = 8
@@ -33,7 +33,7 @@ _named: set[Origin] = set()
 class WebSource:
     """A file on a web server."""
 
-    def __init__(self, href: str, terms: Terms) -> None:
+    def __init__(self, href: str, terms: FetchSession) -> None:
         self.address = Address(href, terms)
         self.host = self.address.host
 

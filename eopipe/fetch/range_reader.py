@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from eopipe.errors import BadInputError, RefusedError
-from eopipe.fetch.retry import Again, Changed, Patience, Reply, Terms, insist
+from eopipe.fetch.retry import Again, Changed, FetchSession, Patience, Reply, insist
 from eopipe.fetch.sources import source_of
 from eopipe.scenes.item import safe_href, scheme
 
@@ -31,13 +31,13 @@ class Remote(Protocol):
         """
 
 
-def open_remote(href: str, where: str, terms: Terms | None = None, catalog: Path | None = None) -> Remote:
+def open_remote(href: str, where: str, terms: FetchSession | None = None, catalog: Path | None = None) -> Remote:
     """Open the file of an http(s) or s3 address, or of a path inside the catalog, to read parts of it.
 
     Raises RefusedError (address), BadInputError (missing, no ranges), UpstreamError (server).
     """
     kind = scheme(safe_href(href, where))
-    return ServerRemote(href, where, terms or Terms()) if kind else FileRemote(inside(href, where, catalog))
+    return ServerRemote(href, where, terms or FetchSession()) if kind else FileRemote(inside(href, where, catalog))
 
 
 def inside(href: str, where: str, catalog: Path | None) -> Path:
@@ -69,7 +69,7 @@ class FileRemote:
 class ServerRemote:
     """A file on a server that serves ranges."""
 
-    def __init__(self, href: str, where: str, terms: Terms) -> None:
+    def __init__(self, href: str, where: str, terms: FetchSession) -> None:
         self.where, self.terms = where, terms
         self.source = source_of(href, where, terms)
         self.size, self.version, self.changed = 0, "", ""

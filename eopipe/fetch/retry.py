@@ -50,7 +50,7 @@ class Reply:
 
 
 @dataclass(frozen=True)
-class Terms:
+class FetchSession:
     """What the assets of one job share: seconds for each asset, connections to a host, signing, the stop signal."""
 
     deadline: float = 3600.0
@@ -69,7 +69,7 @@ class Terms:
 class Patience:
     """The tries of one asset: those in a row that bring nothing are counted, and the deadline ends them all."""
 
-    def __init__(self, where: str, host: str, terms: Terms, ends: float = 0.0) -> None:
+    def __init__(self, where: str, host: str, terms: FetchSession, ends: float = 0.0) -> None:
         self.where, self.host, self.terms, self.failed = where, host, terms, 0
         self.ends = ends or time.monotonic() + terms.deadline
         self.reason = "no answer"

@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import requests
 
 from eopipe.errors import UsageError
-from eopipe.fetch.retry import Again, Patience, Terms
+from eopipe.fetch.retry import Again, FetchSession, Patience
 
 BLOBS = ".blob.core.windows.net"
 # The Planetary Computer's own open container; every other of its containers wants a signature.
@@ -18,7 +18,7 @@ _one_at_a_time = threading.Lock()
 class Address:
     """Where an asset is asked for: signed at the last moment and never written down."""
 
-    def __init__(self, href: str, terms: Terms) -> None:
+    def __init__(self, href: str, terms: FetchSession) -> None:
         self.href = href
         self.host = urlsplit(href).hostname or ""
         known = self.host.endswith(BLOBS) and self.host != OPEN
@@ -87,10 +87,10 @@ AZURE = ("sv", "st", "se", "sr", "sp", "spr", "sip", "skoid", "sktid", "skt", "s
 WITH_SIGNATURE = (*AZURE, "expires", "awsaccesskeyid", "googleaccessid")
 
 
-def unsigned(href: str) -> str:
+def redact_href(href: str) -> str:
     """An address without the parameters that sign it, without name and password.
 
-    >>> unsigned("https://host.org/a.tif?v=2&se=2026-01-01&sig=abc")
+    >>> redact_href("https://host.org/a.tif?v=2&se=2026-01-01&sig=abc")
     'https://host.org/a.tif?v=2'
     """
     parts = urlsplit(href)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from eopipe.errors import BadInputError, UpstreamError, UsageError
-from eopipe.fetch.retry import Again, Changed, Patience, Terms
+from eopipe.fetch.retry import Again, Changed, FetchSession, Patience
 from eopipe.fetch.sources import source_of
 from eopipe.scenes.item import Item, safe_href, scheme
 
@@ -16,7 +16,7 @@ ASKED_AT_A_TIME = 8
 
 
 @dataclass(frozen=True)
-class Size:
+class AssetSize:
     """Bytes of one asset and who told them; unknown ones count 0."""
 
     scene: str
@@ -25,7 +25,7 @@ class Size:
     basis: Basis
 
 
-def asset_sizes(items: Sequence[Item], catalog: Path | None, terms: Terms) -> list[Size]:
+def asset_sizes(items: Sequence[Item], catalog: Path | None, terms: FetchSession) -> list[AssetSize]:
     """The size of every asset: as the item tells it (`file:size`), its local file, or the server.
 
     A server is asked once for one byte of a file, since not all know what HEAD is. Raises RefusedError for an
@@ -34,7 +34,7 @@ def asset_sizes(items: Sequence[Item], catalog: Path | None, terms: Terms) -> li
     wanted = [(str(item["id"]), name, asset) for item in items for name, asset in sorted(item["assets"].items())]
     with ThreadPoolExecutor(ASKED_AT_A_TIME) as pool:
         found = pool.map(lambda row: _size(row[2], f"scene {row[0]}, asset {row[1]}", catalog, terms), wanted)
-        return [Size(scene, name, *told) for (scene, name, _), told in zip(wanted, found, strict=True)]
+        return [AssetSize(scene, name, *told) for (scene, name, _), told in zip(wanted, found, strict=True)]
 
 
 def local_file(asset: dict[str, Any], where: str, catalog: Path | None) -> Path | None:
@@ -46,7 +46,7 @@ def local_file(asset: dict[str, Any], where: str, catalog: Path | None) -> Path 
     return path if path.is_relative_to(catalog.resolve()) and path.is_file() else None
 
 
-def _size(asset: dict[str, Any], where: str, catalog: Path | None, terms: Terms) -> tuple[int, Basis]:
+def _size(asset: dict[str, Any], where: str, catalog: Path | None, terms: FetchSession) -> tuple[int, Basis]:
     told = asset.get("file:size")
     if isinstance(told, int) and told > 0:
         return told, "item"
@@ -58,7 +58,7 @@ def _size(asset: dict[str, Any], where: str, catalog: Path | None, terms: Terms)
     return (length, "server") if length else (0, "unknown")
 
 
-def _asked(href: str, where: str, terms: Terms) -> int:
+def _asked(href: str, where: str, terms: FetchSession) -> int:
     """What the server says an address holds; 0 where it does not say. A plan does not insist."""
     try:
         source = source_of(href, where, terms)

@@ -3,7 +3,7 @@
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from eopipe.fetch.retry import Patience, Reply, Terms
+from eopipe.fetch.retry import FetchSession, Patience, Reply
 from eopipe.scenes.item import scheme
 
 
@@ -22,7 +22,7 @@ class Source(Protocol):
         """
 
 
-def source_of(href: str, where: str, terms: Terms) -> Source:
+def source_of(href: str, where: str, terms: FetchSession) -> Source:
     """The server that an http(s) or s3 address names; a module is loaded only for addresses of its kind."""
     if scheme(href) == "s3":
         from eopipe.fetch.s3 import S3Source

@@ -14,7 +14,7 @@ from eopipe.errors import BadInputError
 from eopipe.labels.classes import Overlap
 from eopipe.labels.vectors import read_features, to_grid
 from eopipe.labels.write import Reading, is_vector, physical
-from eopipe.scenes.item import Band
+from eopipe.scenes.item import SceneBand
 from eopipe.tiles.grid import windows
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import add_array, new_store
@@ -97,7 +97,7 @@ def _is_number(value: Any) -> bool:
 
 
 def write_values(
-    target: Path, grid: "GeoBox", quantity: Quantity, band: Band, *, scene: str, reading: Reading, layout: Layout
+    target: Path, grid: "GeoBox", quantity: Quantity, band: SceneBand, *, scene: str, reading: Reading, layout: Layout
 ) -> None:
     """Publish `label` (float32) and `valid` (y, x); raises BadInputError when no pixel has a value.
 
@@ -130,7 +130,7 @@ def write_values(
 
 @contextmanager
 def _reader(
-    band: Band, grid: "GeoBox", quantity: Quantity, reading: Reading
+    band: SceneBand, grid: "GeoBox", quantity: Quantity, reading: Reading
 ) -> Iterator[Callable[[slice, slice], Burnt]]:
     if is_vector(band):
         shapes = ValueShapes(band.path, grid, quantity, reading)

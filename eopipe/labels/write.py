@@ -13,7 +13,7 @@ from eopipe.arrays import AnyArray
 from eopipe.errors import BadInputError
 from eopipe.labels.classes import Burned, Legend, Overlap, Shapes
 from eopipe.labels.vectors import VECTORS
-from eopipe.scenes.item import Band, Item, bands
+from eopipe.scenes.item import Item, SceneBand, bands
 from eopipe.tiles.grid import windows
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import NO_LABEL, add_array, new_store
@@ -38,17 +38,17 @@ class Reading:
     resampling: Resampling
 
 
-def label_band(source: Path | None, scene: Path | None, item: Item | None, asset: str | None) -> Band:
+def label_band(source: Path | None, scene: Path | None, item: Item | None, asset: str | None) -> SceneBand:
     """The raster or vector that holds the labels: a file of its own or an asset of a scene."""
     if source is not None:
-        return Band(source.name, source, 1.0, 0.0, None)
+        return SceneBand(source.name, source, 1.0, 0.0, None)
     if scene is None or item is None or asset is None:
         raise ValueError("labels come from a source or from an asset of a scene")
     return bands(scene, item, (asset,))[0]
 
 
 def write_labels(
-    target: Path, grid: "GeoBox", legend: Legend, band: Band, *, scene: str, reading: Reading, layout: Layout
+    target: Path, grid: "GeoBox", legend: Legend, band: SceneBand, *, scene: str, reading: Reading, layout: Layout
 ) -> None:
     """Publish `label` and `valid` (y, x); raises BadInputError when no pixel has a label.
 
@@ -76,7 +76,7 @@ def write_labels(
     _tell(band, pixels, conflicts, reading)
 
 
-def _tell(band: Band, pixels: dict[str, int], conflicts: int, reading: Reading) -> None:
+def _tell(band: SceneBand, pixels: dict[str, int], conflicts: int, reading: Reading) -> None:
     log.info("event=labels source=%s pixels=%r", band.name, ", ".join(f"{n} {k}" for n, k in pixels.items()))
     empty = [name for name, count in pixels.items() if not count]
     if empty:
@@ -85,13 +85,13 @@ def _tell(band: Band, pixels: dict[str, int], conflicts: int, reading: Reading) 
         log.warning("event=classes_disagree source=%s pixels=%d overlap=%s", band.name, conflicts, reading.overlap)
 
 
-def is_vector(band: Band) -> bool:
+def is_vector(band: SceneBand) -> bool:
     """Whether a source of labels is a vector file, by its name."""
     return band.path.suffix.lower() in VECTORS
 
 
 @contextmanager
-def _reader(band: Band, grid: "GeoBox", legend: Legend, reading: Reading) -> Iterator[Window]:
+def _reader(band: SceneBand, grid: "GeoBox", legend: Legend, reading: Reading) -> Iterator[Window]:
     if is_vector(band):
         shapes = Shapes(band.path, grid, legend, reading.attribute, reading.layer)
         yield lambda y, x: shapes.burn(grid[y, x], reading.overlap, all_touched=reading.all_touched)
@@ -105,7 +105,7 @@ def _reader(band: Band, grid: "GeoBox", legend: Legend, reading: Reading) -> Ite
         yield read
 
 
-def physical(values: AnyArray, source: Any, band: Band) -> AnyArray:
+def physical(values: AnyArray, source: Any, band: SceneBand) -> AnyArray:
     """Measured values, since edges are given in their unit: with scale and offset of the item, else of the file."""
     scale, offset = band.scale, band.offset
     if (scale, offset) == (1.0, 0.0):

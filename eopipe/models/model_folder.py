@@ -14,7 +14,7 @@ from eopipe.publish import sha256, write_json
 from eopipe.scenes.item import read_item, safe_href
 from eopipe.stac.mlm import is_model, to_card, to_item
 from eopipe.stac.static import scan
-from eopipe.stac.write import Scope
+from eopipe.stac.write import ItemExtent
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -59,7 +59,7 @@ def write_trained(
     history: list[Any],
     settings: dict[str, Any],
     worlds: list[list[int]] | None = None,
-    scope: Scope | None = None,
+    scope: ItemExtent | None = None,
 ) -> None:
     """Write a model folder, its item last; the same training gives the same bytes.
 
@@ -87,7 +87,7 @@ def write_trained(
     }
     if trained.task == "regression":
         card |= {"target": trained.target, "unit": trained.unit}
-    write_json(folder / CARD, to_item(card, folder, WEIGHTS, scope or Scope()))
+    write_json(folder / CARD, to_item(card, folder, WEIGHTS, scope or ItemExtent()))
 
 
 def model_item(place: Path) -> Path:

@@ -12,7 +12,7 @@ import numpy as np
 from eopipe.arrays import BoolArray
 from eopipe.chips.splits import SPLITS
 from eopipe.contract import Output, stage
-from eopipe.fetch.sizes import Size
+from eopipe.fetch.sizes import AssetSize
 from eopipe.planning.chip_forecast import Chips
 from eopipe.planning.frozen_scenes import MADE, Config, Frozen
 from eopipe.planning.trial_store import Weight, weigh
@@ -44,7 +44,9 @@ class Need:
     basis: str = "counted"
 
 
-def needs(config: Config, seen: Frozen, sizes: list[Size], chips: Chips, masks: dict[str, BoolArray]) -> list[Need]:
+def needs(
+    config: Config, seen: Frozen, sizes: list[AssetSize], chips: Chips, masks: dict[str, BoolArray]
+) -> list[Need]:
     """Every folder that search, fetch, preprocess, composite, label and split fill."""
     results, names = Path(config["results"]), list(seen.items)
     made = _made(results / name for name in MADE.values())
@@ -58,7 +60,7 @@ def needs(config: Config, seen: Frozen, sizes: list[Size], chips: Chips, masks: 
     return [*rows, *_beside(config, rows)]
 
 
-def _scenes(results: Path, seen: Frozen, sizes: list[Size]) -> Need:
+def _scenes(results: Path, seen: Frozen, sizes: list[AssetSize]) -> Need:
     items = seen.items.values()
     count = sum(len(item["assets"]) + 2 for item in items)
     basis = "unknown in part" if any(size.basis == "unknown" for size in sizes) else "told"
@@ -67,7 +69,7 @@ def _scenes(results: Path, seen: Frozen, sizes: list[Size]) -> Need:
     return Need("scenes", len(seen.items), count, sum(s.bytes for s in sizes) + seen.bytes, made, basis)
 
 
-def _tiles(config: Config, seen: Frozen, sizes: list[Size], masks: dict[str, BoolArray]) -> tuple[Need, Weight]:
+def _tiles(config: Config, seen: Frozen, sizes: list[AssetSize], masks: dict[str, BoolArray]) -> tuple[Need, Weight]:
     told, names = config["preprocess"], list(seen.items)
     shape = _shape(seen)
     tried = weigh(config, seen, masks, "preprocess")
@@ -132,7 +134,7 @@ def _shape(seen: Frozen) -> tuple[int, int]:
     return int(seen.grid.shape[0]), int(seen.grid.shape[1])
 
 
-def typical(config: Config, seen: Frozen, sizes: list[Size]) -> Weight:
+def typical(config: Config, seen: Frozen, sizes: list[AssetSize]) -> Weight:
     """The weight of tiles by the size of the assets, or else by what reflectance usually takes."""
     told = config["preprocess"]
     ratio, bands = RATIO.get(told["codec"], 2.0), len(told["bands"])
@@ -145,7 +147,7 @@ def typical(config: Config, seen: Frozen, sizes: list[Size]) -> Weight:
     return Weight(bands * (float(np.mean(rates)) if rates else 2.0 / ratio), 12_000.0)
 
 
-def _asset_shape(items: dict[str, Item], size: Size) -> list[int] | None:
+def _asset_shape(items: dict[str, Item], size: AssetSize) -> list[int] | None:
     item = next(item for item in items.values() if item["id"] == size.scene)
     told: Any = (item["properties"] | item["assets"][size.asset]).get("proj:shape")
     return told if isinstance(told, list) and len(told) == 2 and all(told) else None

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.arrays import BoolArray
-from eopipe.fetch.sizes import Size
+from eopipe.fetch.sizes import AssetSize
 from eopipe.planning.footprints import footprint, grid_extent, grid_outline
 from eopipe.planning.frozen_scenes import Config, Frozen, cloud, when
 from eopipe.publish import MANIFEST
@@ -30,7 +30,7 @@ class Row:
     fetched: bool
 
 
-def rows_of(config: Config, seen: Frozen, sizes: list[Size], masks: dict[str, BoolArray]) -> list[Row]:
+def rows_of(config: Config, seen: Frozen, sizes: list[AssetSize], masks: dict[str, BoolArray]) -> list[Row]:
     """The scenes by day, then by name."""
     found = []
     for name, item in seen.items.items():
@@ -42,7 +42,7 @@ def rows_of(config: Config, seen: Frozen, sizes: list[Size], masks: dict[str, Bo
     return sorted(found, key=lambda row: (row.day, row.name))
 
 
-def clipped(size: Size, seen: Frozen) -> Size:
+def clipped(size: AssetSize, seen: Frozen) -> AssetSize:
     """The part of an asset that the grid needs, by area: blocks at the rim come whole, half a block beyond it."""
     item = next(item for item in seen.items.values() if item["id"] == size.scene)
     whole = footprint(item, str(seen.grid.crs))

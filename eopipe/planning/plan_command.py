@@ -12,7 +12,7 @@ from eopipe.clusters.describe import shape
 from eopipe.clusters.find_profile import resolve
 from eopipe.config import load
 from eopipe.errors import NoSpaceError, UsageError
-from eopipe.fetch.retry import Terms
+from eopipe.fetch.retry import FetchSession
 from eopipe.fetch.sizes import asset_sizes
 from eopipe.planning import plan_table
 from eopipe.planning.chip_forecast import Chips, chips_of
@@ -88,7 +88,7 @@ def forecast(config: Config) -> Forecast:
     masks = {name: covered(item, seen.grid) for name, item in seen.items.items()}
     catalog = Path(config["search"]["catalog"]) if config["search"]["catalog"] else None
     fetch = config["fetch"]
-    told = asset_sizes(list(seen.items.values()), catalog, Terms(PATIENCE, fetch["per_host"], fetch["sign"]))
+    told = asset_sizes(list(seen.items.values()), catalog, FetchSession(PATIENCE, fetch["per_host"], fetch["sign"]))
     sizes = [clipped(size, seen) for size in told] if fetch["windows"] else told
     chips = chips_of(config, seen, masks)
     return Forecast(seen, rows_of(config, seen, sizes, masks), chips, needs(config, seen, sizes, chips, masks))

@@ -12,7 +12,7 @@ import numpy as np
 
 from eopipe.errors import BadInputError, RefusedError
 from eopipe.publish import read_json
-from eopipe.scenes.radiometry import Meaning, is_applied, usual
+from eopipe.scenes.radiometry import BandScaling, is_offset_applied, product_scaling
 
 Item = dict[str, Any]
 SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,119}")
@@ -20,10 +20,10 @@ ITEM_FILE = "scene.json"
 
 
 @dataclass(frozen=True)
-class Band:
+class SceneBand:
     """One asset of a scene on disk: physical value = stored * scale + offset.
 
-    `nodata` is no value, as the item says; `usual` is the product's, where neither item nor file say one.
+    `nodata` is no value, as the item says; `product_nodata` is the product's, where neither item nor file say one.
     NaN means that every whole number is a value. `crs` is the item's word on the CRS of the file.
     """
 
@@ -32,19 +32,19 @@ class Band:
     scale: float
     offset: float
     nodata: float | None
-    usual: float | None = None
+    product_nodata: float | None = None
     crs: str | None = None
 
-    def missing(self, stated: float | None, kind: np.dtype[Any], where: str) -> float | None:
+    def nodata_value(self, stated: float | None, kind: np.dtype[Any], where: str) -> float | None:
         """The number that is no data, where the file states this one: the item's word counts most.
 
         Raises BadInputError for a number that the pixels cannot hold.
         """
         value = stated if self.nodata is None else self.nodata
         if kind.kind not in "iu":
-            return self.usual if value is None else value
+            return self.product_nodata if value is None else value
         if value is None:
-            return self.usual if _holds(kind, self.usual) else None
+            return self.product_nodata if _holds(kind, self.product_nodata) else None
         if math.isnan(value):
             return None
         if not _holds(kind, value):
@@ -119,7 +119,7 @@ def read_scene(folder: Path) -> Item:
     return read_item(folder / ITEM_FILE)
 
 
-def bands(folder: Path, item: Item, names: tuple[str, ...]) -> list[Band]:
+def bands(folder: Path, item: Item, names: tuple[str, ...]) -> list[SceneBand]:
     """The named bands of a fetched scene, in this order; all that are missing are named at once."""
     missing = [name for name in names if name not in item["assets"]]
     if missing:
@@ -129,27 +129,27 @@ def bands(folder: Path, item: Item, names: tuple[str, ...]) -> list[Band]:
     return [_band(folder, item, name) for name in names]
 
 
-def _band(folder: Path, item: Item, name: str) -> Band:
+def _band(folder: Path, item: Item, name: str) -> SceneBand:
     asset, where = item["assets"][name], f"scene {item['id']}, asset {name}"
     stated = _stated(asset, where)
-    known = usual(item, name)
+    known = product_scaling(item, name)
     if stated.scale is None and stated.offset is None:
         stated = replace(stated, scale=known.scale, offset=known.offset)
     # The offset may be taken out of the pixels already; items that still state it would apply it twice.
-    offset = 0.0 if is_applied(item) else stated.offset or 0.0
+    offset = 0.0 if is_offset_applied(item) else stated.offset or 0.0
     scale = 1.0 if stated.scale is None else stated.scale
     crs = place(item, name)[0]
-    return Band(name, folder / safe_href(asset["href"], where), scale, offset, stated.nodata, known.nodata, crs)
+    return SceneBand(name, folder / safe_href(asset["href"], where), scale, offset, stated.nodata, known.nodata, crs)
 
 
-def _stated(asset: Item, where: str) -> Meaning:
+def _stated(asset: Item, where: str) -> BandScaling:
     """What the item says of a band: STAC 1.0 and 1.1 keep it in lists, 1.1 also on the asset itself."""
     told = (asset.get("raster:bands") or asset.get("bands") or [{}])[0]
     keys = ("scale", "offset", "nodata")
     found = {k: told.get(k, told.get(f"raster:{k}", asset.get(k, asset.get(f"raster:{k}")))) for k in keys}
     try:
         # The words nan, inf and -inf are legal in STAC.
-        return Meaning(**{k: None if v is None else float(v) for k, v in found.items()})
+        return BandScaling(**{k: None if v is None else float(v) for k, v in found.items()})
     except (TypeError, ValueError) as error:
         raise BadInputError(f"{where} has scale, offset or nodata that is no number: {found}") from error
 

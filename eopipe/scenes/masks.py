@@ -11,7 +11,7 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, UInt16Array
 from eopipe.errors import BadInputError, UsageError
-from eopipe.scenes.item import Band
+from eopipe.scenes.item import SceneBand
 
 Kind = Literal["classes", "bits", "probability"]
 Told = Literal["auto", "classes", "bits", "probability"]
@@ -35,7 +35,7 @@ STANDARD: dict[str, tuple[Kind, tuple[int, ...]]] = {
 class Mask:
     """An asset that tells what is usable; `margin` pixels of the grid around what it excludes fall too."""
 
-    band: Band
+    band: SceneBand
     kind: Kind
     masked: tuple[int, ...]
     most: float = 40.0
@@ -93,7 +93,9 @@ def _near(out: BoolArray, margin: int) -> UInt16Array:
     return np.minimum(np.minimum(column - left, right - column), margin + 1).astype(np.uint16)
 
 
-def mask_of(band: Band, told: Told = "auto", masked: tuple[int, ...] = (), most: float = 40.0, margin: int = 0) -> Mask:
+def mask_of(
+    band: SceneBand, told: Told = "auto", masked: tuple[int, ...] = (), most: float = 40.0, margin: int = 0
+) -> Mask:
     """Make the mask of an asset: what is known of its name fills in what is not told.
 
     Raises UsageError where neither tells how the asset is to be read.
@@ -104,7 +106,7 @@ def mask_of(band: Band, told: Told = "auto", masked: tuple[int, ...] = (), most:
         if masked:
             raise UsageError(f"mask {band.name} is a probability: give max_probability instead of masked {masked}")
         # Many items and files say that 0 is no data, but here it is the clearest sky; 255 is above every limit.
-        return Mask(replace(band, nodata=math.nan, usual=None), kind, (), most, margin)
+        return Mask(replace(band, nodata=math.nan, product_nodata=None), kind, (), most, margin)
     return Mask(band, kind, _whole(band.name, kind, masked or _standard(band.name, known, kind)), most, margin)
 
 

@@ -25,7 +25,7 @@ SHIFTED = 4.0
 
 
 @dataclass(frozen=True)
-class Meaning:
+class BandScaling:
     """Physical value = stored * scale + offset; `nodata` is no value. None: not known."""
 
     scale: float | None = None
@@ -34,42 +34,42 @@ class Meaning:
 
 
 # Of each family the rows in order; the first whose pattern is the whole name of the asset holds.
-PRODUCTS: dict[str, tuple[tuple[str, Meaning], ...]] = {
+PRODUCTS: dict[str, tuple[tuple[str, BandScaling], ...]] = {
     "sentinel-2": (
-        (r"scl|visual|tci|cloud|snow|cld|cloud_probability|.*mask.*|preview|thumbnail", Meaning()),
-        (r"aot|wvp", Meaning(1e-3, 0.0, 0.0)),
-        (r".*", Meaning(1e-4, 0.0, 0.0)),
+        (r"scl|visual|tci|cloud|snow|cld|cloud_probability|.*mask.*|preview|thumbnail", BandScaling()),
+        (r"aot|wvp", BandScaling(1e-3, 0.0, 0.0)),
+        (r".*", BandScaling(1e-4, 0.0, 0.0)),
     ),
     "landsat": (
-        (r"qa_pixel", Meaning(nodata=1.0)),
-        (r"coastal|blue|green|red|nir08|nir|swir16|swir22|sr_b[1-7]", Meaning(2.75e-5, -0.2, 0.0)),
-        (r"lwir|lwir11|st_b6|st_b10", Meaning(0.00341802, 149.0, 0.0)),
+        (r"qa_pixel", BandScaling(nodata=1.0)),
+        (r"coastal|blue|green|red|nir08|nir|swir16|swir22|sr_b[1-7]", BandScaling(2.75e-5, -0.2, 0.0)),
+        (r"lwir|lwir11|st_b6|st_b10", BandScaling(0.00341802, 149.0, 0.0)),
     ),
     "hls-s30": (
-        (r"b(0[1-9]|8a|1[0-2])", Meaning(1e-4, 0.0, -9999.0)),
-        (r"[sv][az]a", Meaning(1e-2, 0.0, 40000.0)),
-        (r"fmask", Meaning(nodata=255.0)),
+        (r"b(0[1-9]|8a|1[0-2])", BandScaling(1e-4, 0.0, -9999.0)),
+        (r"[sv][az]a", BandScaling(1e-2, 0.0, 40000.0)),
+        (r"fmask", BandScaling(nodata=255.0)),
     ),
     "hls-l30": (
-        (r"b1[01]", Meaning(1e-2, 0.0, -9999.0)),
-        (r"b0[1-79]", Meaning(1e-4, 0.0, -9999.0)),
-        (r"[sv][az]a", Meaning(1e-2, 0.0, 40000.0)),
-        (r"fmask", Meaning(nodata=255.0)),
+        (r"b1[01]", BandScaling(1e-2, 0.0, -9999.0)),
+        (r"b0[1-79]", BandScaling(1e-4, 0.0, -9999.0)),
+        (r"[sv][az]a", BandScaling(1e-2, 0.0, 40000.0)),
+        (r"fmask", BandScaling(nodata=255.0)),
     ),
-    "sentinel-1-rtc": ((r"vv|vh|hh|hv", Meaning(nodata=-32768.0)),),
+    "sentinel-1-rtc": ((r"vv|vh|hh|hv", BandScaling(nodata=-32768.0)),),
 }
 
 
-def usual(item: dict[str, Any], asset: str) -> Meaning:
+def product_scaling(item: dict[str, Any], asset: str) -> BandScaling:
     """What the documents of its product say of an asset; nothing for products that are not known."""
     family, name = _family(item), re.sub(r"_\d+m$", "", asset.lower())
-    found = next((told for pattern, told in PRODUCTS.get(family, ()) if re.fullmatch(pattern, name)), Meaning())
+    found = next((told for pattern, told in PRODUCTS.get(family, ()) if re.fullmatch(pattern, name)), BandScaling())
     if family == "sentinel-2" and found.scale == 1e-4 and (_baseline(item["properties"]) or 0) >= SHIFTED:
         return replace(found, offset=-0.1)
     return found
 
 
-def is_applied(item: dict[str, Any]) -> bool:
+def is_offset_applied(item: dict[str, Any]) -> bool:
     """Whether the catalog has taken the offset out of the pixels already; many such items still state it."""
     return any(item["properties"].get(key) in (True, "true", "True") for key in APPLIED)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from eopipe import __version__
 from eopipe.errors import BadInputError
-from eopipe.fetch.signing import unsigned
+from eopipe.fetch.signing import redact_href
 from eopipe.publish import MANIFEST, link_or_copy, write_json
 from eopipe.scenes.item import read_item, scene_name
 from eopipe.stac.write import (
@@ -31,11 +31,11 @@ from eopipe.stac.write import (
     VERSION,
     class_objects,
     collection,
+    extent_of,
     file_asset,
     item_place,
     link,
     projection,
-    scope,
 )
 from eopipe.tiles.store import NO_LABEL, Tiles
 
@@ -131,7 +131,7 @@ def _origins(draft: Path, scenes: Sequence[Path]) -> dict[str, dict[str, str]]:
         item = read_item(path)
         name = scene_name(item["id"])
         links = [str(one.get("href")) for one in item.get("links", []) if one.get("rel") == "self"]
-        own = [unsigned(href) for href in links if href.startswith(("http://", "https://"))]
+        own = [redact_href(href) for href in links if href.startswith(("http://", "https://"))]
         if not own:
             link_or_copy(path, draft / "scenes" / f"{name}.geojson")
         href = own[0] if own else f"../../scenes/{name}.geojson"
@@ -174,7 +174,7 @@ def _pixel(store: Tiles) -> float:
 def _item(name: str, store: Tiles, when: Sequence[dict[str, Any]], lineage: str) -> Item:
     done = {"processing:lineage": lineage, "processing:software": {"eopipe": __version__}}
     extensions = (FILE, PROCESSING, PROJECTION, RASTER)
-    return scope(store.grid, when).item(name, extensions, projection(store.grid) | done)
+    return extent_of(store.grid, when).item(name, extensions, projection(store.grid) | done)
 
 
 def _map(draft: Path, pair: tuple[Path, Path], stores: dict[str, Tiles], card: dict[str, Any], model: str) -> Item:

@@ -11,7 +11,7 @@ from pystac_client.stac_api_io import StacApiIO
 
 from eopipe.errors import BadInputError, RefusedError
 from eopipe.fetch.http import Login
-from eopipe.fetch.retry import Again, Patience, Terms, paced, retry_after
+from eopipe.fetch.retry import Again, FetchSession, Patience, paced, retry_after
 
 RETRY_CODES = (408, 425, 429, 500, 502, 503, 504)
 # One answer, unpacked; a compressed bomb ends here.
@@ -54,7 +54,7 @@ class Reader(StacApiIO):
         super().__init__()
         self.home, self.session = home, Faithful(home)
         self.pages: Counter[str] = Counter()
-        self.terms, self.ends = Terms(deadline=deadline), time.monotonic() + deadline
+        self.terms, self.ends = FetchSession(deadline=deadline), time.monotonic() + deadline
 
     def request(
         self,

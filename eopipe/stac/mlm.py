@@ -12,7 +12,7 @@ from typing import Any
 from eopipe.errors import BadInputError
 from eopipe.publish import files, sha256
 from eopipe.scenes.item import Item
-from eopipe.stac.write import FILE, MLM, RASTER, Scope, class_objects, file_asset, plain
+from eopipe.stac.write import FILE, MLM, RASTER, ItemExtent, class_objects, file_asset, plain
 
 # Words of the MLM extension for the tasks of eopipe, and the axes of the answer.
 TASKS = {
@@ -27,7 +27,7 @@ KINDS = {".json": "application/json", ".jsonl": "application/jsonl"}
 MODULE = ("width", "depth", "arguments", "target")
 
 
-def to_item(card: dict[str, Any], folder: Path, weights: str, scope: Scope) -> Item:
+def to_item(card: dict[str, Any], folder: Path, weights: str, scope: ItemExtent) -> Item:
     """Describe a model and the files in its folder, of which one holds the weights."""
     task, _ = TASKS[card["task"]]
     made = scope.item(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from eopipe.errors import BadInputError
-from eopipe.fetch.signing import unsigned
+from eopipe.fetch.signing import redact_href
 from eopipe.publish import sha256, write_json
 from eopipe.scenes.item import Item, safe_href, scene_name
 from eopipe.stac.antimeridian import Geometry, around, joined
@@ -157,19 +157,19 @@ def _frozen(item: Item, assets: tuple[str, ...]) -> Item:
     for name in assets:
         asset = item["assets"][name]
         href = safe_href(asset["href"], f"scene {item['id']}, asset {name}")
-        kept[name] = asset | {"href": unsigned(href)}
+        kept[name] = asset | {"href": redact_href(href)}
     links = [link for link in item.get("links", []) if _is_kept(link)]
-    opened: Item = _unsigned(item | {"assets": kept, "links": links})
+    opened: Item = _redacted(item | {"assets": kept, "links": links})
     return opened
 
 
-def _unsigned(value: Any) -> Any:
+def _redacted(value: Any) -> Any:
     """The same without the signatures of its addresses, wherever an extension puts them."""
     if isinstance(value, dict):
-        return {key: _unsigned(one) for key, one in value.items()}
+        return {key: _redacted(one) for key, one in value.items()}
     if isinstance(value, list):
-        return [_unsigned(one) for one in value]
-    return unsigned(value) if isinstance(value, str) and value.startswith(("http://", "https://")) else value
+        return [_redacted(one) for one in value]
+    return redact_href(value) if isinstance(value, str) and value.startswith(("http://", "https://")) else value
 
 
 def _is_kept(link: dict[str, Any]) -> bool:

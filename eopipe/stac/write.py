@@ -37,7 +37,7 @@ DIGITS = 7
 
 
 @dataclass(frozen=True)
-class Scope:
+class ItemExtent:
     """Where on Earth (GeoJSON and its bounds, in degrees) and when, from the first moment to the last."""
 
     geometry: Geometry | None = None
@@ -63,13 +63,13 @@ class Scope:
         }
 
 
-def scope(grid: "GeoBox", told: Iterable[dict[str, Any]]) -> Scope:
+def extent_of(grid: "GeoBox", told: Iterable[dict[str, Any]]) -> ItemExtent:
     """The place of a grid and the time that properties of items, or attributes of stores, tell together."""
     words = ("datetime", "start_datetime", "end_datetime")
     times = sorted(datetime.fromisoformat(one[key]) for one in told for key in words if one.get(key))
     start, end = (_moment(times[0]), _moment(times[-1])) if times else (BEGIN, END)
     geometry, bbox = outline(grid)
-    return Scope(geometry, bbox, start, end)
+    return ItemExtent(geometry, bbox, start, end)
 
 
 def _moment(time: datetime) -> str:

@@ -32,14 +32,14 @@ def fetch(
 
     from eopipe.errors import UsageError
     from eopipe.fetch.assets import alone_in, gather, lay_out
-    from eopipe.fetch.retry import Terms
+    from eopipe.fetch.retry import FetchSession
     from eopipe.publish import publish
     from eopipe.scenes.item import read_item, scene_name
     from eopipe.tiles.grid import read_grid
 
     if windows and grid is None:
         raise UsageError("windows need a grid: give --grid, or fetch whole assets")
-    frozen, terms = read_item(item), Terms(deadline, per_host, sign)
+    frozen, terms = read_item(item), FetchSession(deadline, per_host, sign)
     room = parts / scene_name(frozen["id"]) if parts else scene.parent / f".{scene.name}.parts"
     needed = read_grid(grid) if windows and grid else None
     with alone_in(room, terms):

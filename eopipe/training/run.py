@@ -31,7 +31,7 @@ from eopipe.loader.chip_reader import sources_of
 from eopipe.models import Architecture
 from eopipe.models.model_folder import Trained, write_trained
 from eopipe.publish import digest, publish, read_json, write_json
-from eopipe.stac.write import scope
+from eopipe.stac.write import extent_of
 from eopipe.telemetry.journal import METRICS, payload
 from eopipe.tiles.store import Tiles
 from eopipe.training.data import settled
@@ -209,5 +209,5 @@ def _publish(model: Path, job: Job, labels: Tiles) -> None:
     with publish(model, folder=True) as draft:
         (draft / METRICS).write_bytes(payload(Path(job.state) / METRICS))
         seen = [Tiles(Path(path)) for path in job.tiles]
-        place = scope(seen[0].grid, [tiles.attributes for tiles in seen])
+        place = extent_of(seen[0].grid, [tiles.attributes for tiles in seen])
         write_trained(draft, trained, weights, reached["history"], settings.deciding(), worlds, place)

@@ -10,7 +10,7 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray
 from eopipe.errors import BadInputError, IntegrityError, RefusedError
-from eopipe.scenes.item import Band
+from eopipe.scenes.item import SceneBand
 from eopipe.tiles.grid import Bounds
 from eopipe.warp.separable import Resampling
 
@@ -30,7 +30,9 @@ SETTINGS: dict[str, Any] = {
 
 
 @contextmanager
-def warped(band: Band, grid: "GeoBox", resampling: Resampling, where: str, dtype: str | None = None) -> Iterator[Any]:
+def warped(
+    band: SceneBand, grid: "GeoBox", resampling: Resampling, where: str, dtype: str | None = None
+) -> Iterator[Any]:
     """Open a band as it would look on the grid, in the file's type or another; a window decodes only what it needs.
 
     GDAL takes the direct path without interpolation where the pixels coincide.
@@ -45,7 +47,7 @@ def warped(band: Band, grid: "GeoBox", resampling: Resampling, where: str, dtype
         source = stack.enter_context(open_raster(band, where))
         check_place(source, grid, band, where)
         height, width = grid.shape
-        nodata = band.missing(source.nodata, np.dtype(source.dtypes[0]), where)
+        nodata = band.nodata_value(source.nodata, np.dtype(source.dtypes[0]), where)
         yield stack.enter_context(
             WarpedVRT(
                 source,
@@ -64,7 +66,7 @@ def warped(band: Band, grid: "GeoBox", resampling: Resampling, where: str, dtype
         )
 
 
-def open_raster(band: Band, where: str) -> Any:
+def open_raster(band: SceneBand, where: str) -> Any:
     """Open the file of a band, if it is a raster of an allowed format with a place.
 
     Raises BadInputError for a missing file or place, RefusedError for XML and for sizes that no scene has,
@@ -94,7 +96,7 @@ def open_raster(band: Band, where: str) -> Any:
     return source
 
 
-def check_place(source: Any, grid: "GeoBox", band: Band, where: str) -> None:
+def check_place(source: Any, grid: "GeoBox", band: SceneBand, where: str) -> None:
     """Refuse a raster that lies elsewhere (it would read as nothing but nodata), or where its item says it does not."""
     from rasterio.errors import RasterioError
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray
-from eopipe.scenes.item import Band
+from eopipe.scenes.item import SceneBand
 from eopipe.warp.aligned import Parallel
 from eopipe.warp.block_cache import Blocks, Window
 from eopipe.warp.coordinates import Projection
@@ -118,11 +118,11 @@ class Placer:
     places: dict[tuple[Any, ...], Place | None] = field(default_factory=dict)
     projections: dict[str, Projection] = field(default_factory=dict)
 
-    def reader(self, band: Band, resampling: Resampling, where: str) -> Reader:
+    def reader(self, band: SceneBand, resampling: Resampling, where: str) -> Reader:
         """Open a band. Raises what `open_raster` and `check_place` raise."""
         with open_raster(band, where) as source:
             check_place(source, self.grid, band, where)
-            nodata = band.missing(source.nodata, np.dtype(source.dtypes[0]), where)
+            nodata = band.nodata_value(source.nodata, np.dtype(source.dtypes[0]), where)
             key = (source.crs.to_wkt(), tuple(source.transform), source.shape, resampling)
             if key not in self.places:
                 self.places[key] = place_of(source, self.grid, resampling, self.projections)

@@ -13,7 +13,7 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray
 from eopipe.errors import BadInputError
-from eopipe.scenes.item import Band, Item, scene_name
+from eopipe.scenes.item import Item, SceneBand, scene_name
 from eopipe.scenes.masks import Mask
 from eopipe.tiles.layout import Layout, Part, Sink, check_files, parts
 from eopipe.tiles.store import add_array, new_store
@@ -35,7 +35,7 @@ ROWS, MARGINS = 256, 4
 class Recipe:
     """How a scene becomes tiles."""
 
-    bands: list[Band]
+    bands: list[SceneBand]
     mask: Mask | None
     resampling: Resampling
     layout: Layout
@@ -218,7 +218,7 @@ def in_order(make: Callable[[T], R], items: Iterable[T], threads: int) -> Iterat
         pool.shutdown(cancel_futures=True)
 
 
-def _check_power(item: Item, bands: list[Band], readers: list[Reader]) -> None:
+def _check_power(item: Item, bands: list[SceneBand], readers: list[Reader]) -> None:
     wrong = [band.name for band, reader in zip(bands, readers, strict=True) if reader.dtype.kind != "f"]
     if wrong:
         raise BadInputError(
@@ -227,7 +227,7 @@ def _check_power(item: Item, bands: list[Band], readers: list[Reader]) -> None:
         )
 
 
-def _scaling(item: Item, bands: list[Band]) -> tuple[float, float]:
+def _scaling(item: Item, bands: list[SceneBand]) -> tuple[float, float]:
     """One scale and offset for the whole image; the bands of a sensor share them."""
     found = sorted({(band.scale, band.offset) for band in bands})
     if len(found) > 1:
@@ -237,11 +237,11 @@ def _scaling(item: Item, bands: list[Band]) -> tuple[float, float]:
     return found[0]
 
 
-def _where(item: Item, band: Band) -> str:
+def _where(item: Item, band: SceneBand) -> str:
     return f"scene {item['id']}, asset {band.name}"
 
 
-def _decibel(values: AnyArray, band: Band, there: BoolArray | None) -> BoolArray:
+def _decibel(values: AnyArray, band: SceneBand, there: BoolArray | None) -> BoolArray:
     """Turn stored power into dB, in place; there is none of what is not above zero."""
     power = values * band.scale + band.offset
     seen: BoolArray = power > 0 if there is None else there & (power > 0)

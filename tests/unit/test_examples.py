@@ -9,19 +9,19 @@ from loopback import Loopback, serve_api
 from eopipe.config import load
 from eopipe.contract import stage
 from eopipe.publish import read_json
-from eopipe.scenes.item import Band
+from eopipe.scenes.item import SceneBand
 from eopipe.scenes.masks import mask_of
-from eopipe.scenes.radiometry import Meaning, usual
+from eopipe.scenes.radiometry import BandScaling, product_scaling
 from eopipe.tiles.grid import read_grid
 
 LOCAL = {"clouds-33t", "tree-cover-values", "forest-chips"}
 EXAMPLES = Path(__file__).parents[2] / "config/examples"
 S2 = {"s2:processing_baseline": "05.09", "eo:cloud_cover": 3.0}
-REFLECTANCE, HLS = Meaning(1e-4, -0.1, 0.0), Meaning(1e-4, 0.0, -9999.0)
+REFLECTANCE, HLS = BandScaling(1e-4, -0.1, 0.0), BandScaling(1e-4, 0.0, -9999.0)
 # Of each example: a scene's id and properties as its provider tells them, assets of its collection, what a band means.
 # Sources: earth-search.aws.element84.com/v1; the item_assets of planetarycomputer.microsoft.com/api/stac/v1 (their
 # templates: github.com/microsoft/planetary-computer-tasks); stac.dataspace.copernicus.eu/v1.
-PROVIDERS: dict[str, tuple[str, dict[str, Any], str, Meaning]] = {
+PROVIDERS: dict[str, tuple[str, dict[str, Any], str, BandScaling]] = {
     "sentinel-2-l2a": (
         "S2A_33TVM_20230701_0_L2A",
         S2,
@@ -38,7 +38,7 @@ PROVIDERS: dict[str, tuple[str, dict[str, Any], str, Meaning]] = {
         "LC09_L2SP_191028_20230701_02_T1",
         {"landsat:correction": "L2SP", "eo:cloud_cover": 3.0},
         "blue coastal green lwir11 nir08 qa_pixel qa_radsat red swir16 swir22",
-        Meaning(2.75e-5, -0.2, 0.0),
+        BandScaling(2.75e-5, -0.2, 0.0),
     ),
     "hls-l30": (
         "HLS.L30.T33TVM.2023182T095031.v2.0",
@@ -56,9 +56,14 @@ PROVIDERS: dict[str, tuple[str, dict[str, Any], str, Meaning]] = {
         "S1A_IW_GRDH_1SDV_20230601T051031_20230601T051056_048799_05DE6A_rtc",
         {"sar:polarizations": ["VV", "VH"]},
         "vv vh tilejson rendered_preview",
-        Meaning(nodata=-32768.0),
+        BandScaling(nodata=-32768.0),
     ),
-    "cop-dem": ("Copernicus_DSM_COG_10_N46_00_E014_00_DEM", {"gsd": 30}, "data tilejson rendered_preview", Meaning()),
+    "cop-dem": (
+        "Copernicus_DSM_COG_10_N46_00_E014_00_DEM",
+        {"gsd": 30},
+        "data tilejson rendered_preview",
+        BandScaling(),
+    ),
 }
 BOX = [[[13, 45], [16, 45], [16, 47], [13, 47], [13, 45]]]
 
@@ -104,8 +109,8 @@ def test_the_numbers_and_the_mask_of_an_example_are_known(name: str) -> None:
     config = load(EXAMPLES / f"{name}.yaml")
     scene, told = a_scene(name, config), config["preprocess"]
     for band in told["bands"]:
-        assert usual(scene, band) == PROVIDERS[name][3], band
+        assert product_scaling(scene, band) == PROVIDERS[name][3], band
     assert config["search"]["url"].startswith("https://")
     if told["mask"] != "none":
-        rule = mask_of(Band(told["mask"], Path(), 1.0, 0.0, None), told["mask_as"], told["masked"])
+        rule = mask_of(SceneBand(told["mask"], Path(), 1.0, 0.0, None), told["mask_as"], told["masked"])
         assert rule.masked

@@ -14,7 +14,7 @@ from scenery import Run
 
 from eopipe.errors import RefusedError, UsageError
 from eopipe.fetch.http import token_name
-from eopipe.fetch.retry import Patience, Terms
+from eopipe.fetch.retry import FetchSession, Patience
 from eopipe.fetch.signing import Address
 
 
@@ -145,12 +145,12 @@ def test_a_server_of_signatures_that_never_answers_is_given_up(
     ],
 )
 def test_who_is_signed_for(href: str, sign: Any, signed: bool) -> None:
-    assert Address(href, Terms(sign=sign)).signed == signed
+    assert Address(href, FetchSession(sign=sign)).signed == signed
 
 
 def test_an_address_that_brings_its_own_signature_is_left_as_it_is() -> None:
     href = "https://a.blob.core.windows.net/c/a.tif?sig=mine"
-    assert Address(href, Terms()).url(Patience("red", "a", Terms())) == href
+    assert Address(href, FetchSession()).url(Patience("red", "a", FetchSession())) == href
 
 
 def test_without_the_package_for_signing_the_command_that_installs_it_is_told(

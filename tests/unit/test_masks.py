@@ -14,15 +14,15 @@ from test_preprocess import preprocess, ready, stored
 
 from eopipe.arrays import AnyArray
 from eopipe.errors import BadInputError, UsageError
-from eopipe.scenes.item import Band
+from eopipe.scenes.item import SceneBand
 from eopipe.scenes.masks import Mask, mask_of
 from eopipe.tiles.store import Tiles
 
 ALL = np.ones((1, 256), bool)
 
 
-def band(name: str) -> Band:
-    return Band(name, Path(f"{name}.tif"), 1.0, 0.0, None)
+def band(name: str) -> SceneBand:
+    return SceneBand(name, Path(f"{name}.tif"), 1.0, 0.0, None)
 
 
 def usable(mask: Mask, values: AnyArray) -> list[int]:

@@ -18,7 +18,7 @@ from eopipe.arrays import AnyArray
 from eopipe.clusters.geometry import Geometry
 from eopipe.config import check, load
 from eopipe.contract import Option, stage, to_args
-from eopipe.fetch.retry import Terms
+from eopipe.fetch.retry import FetchSession
 from eopipe.fetch.sizes import asset_sizes
 from eopipe.planning.chip_forecast import chips_of
 from eopipe.planning.chip_forecast import told as chips_told
@@ -283,7 +283,7 @@ def test_bytes_of_tiles_are_nearly_right_from_the_sizes_of_assets_alone(tmp_path
     config["results"] = str(tmp_path)
     seen = frozen(config)
     masks = {name: covered(item, seen.grid) for name, item in seen.items.items()}
-    told = typical(config, seen, asset_sizes(list(seen.items.values()), SHARED, Terms()))
+    told = typical(config, seen, asset_sizes(list(seen.items.values()), SHARED, FetchSession()))
     tried = weigh(config, seen, masks, "preprocess")
     assert tried
     assert told.rate == pytest.approx(tried.rate, rel=0.3)

@@ -10,7 +10,7 @@ from scenery import Catalog, Run, numbered, write_raster
 from test_preprocess import preprocess, ready, stored
 
 from eopipe.errors import BadInputError
-from eopipe.scenes.item import Band, bands
+from eopipe.scenes.item import SceneBand, bands
 from eopipe.tiles.store import Tiles
 
 S2, NEW, OLD = "sentinel-2-l2a", {"s2:processing_baseline": "05.11"}, {"s2:processing_baseline": "03.01"}
@@ -97,7 +97,7 @@ def test_numbers_mean_what_the_product_says_in_every_form_of_stac(
     }
     item = item_of(name, collection, properties, {asset: {"href": "x.tif"} | forms[form]})
     (band,) = bands(Path(), item, (asset,))
-    assert (band.scale, band.offset, band.nodata, band.usual) == pytest.approx(expected, nan_ok=True)
+    assert (band.scale, band.offset, band.nodata, band.product_nodata) == pytest.approx(expected, nan_ok=True)
 
 
 @pytest.mark.parametrize("told", [{"scale": "much"}, {"offset": [1]}, {"nodata": "none"}, {"nodata": {}}])
@@ -122,20 +122,20 @@ MISSING: list[tuple[float | None, float | None, float | None, str, float | None]
 ]
 
 
-@pytest.mark.parametrize(("stated", "filed", "usual", "kind", "expected"), MISSING)
+@pytest.mark.parametrize(("stated", "filed", "product_nodata", "kind", "expected"), MISSING)
 def test_the_item_counts_more_than_the_file_and_the_file_more_than_the_usual(
-    stated: float | None, filed: float | None, usual: float | None, kind: str, expected: float | None
+    stated: float | None, filed: float | None, product_nodata: float | None, kind: str, expected: float | None
 ) -> None:
-    band = Band("red", Path("red.tif"), 1.0, 0.0, stated, usual)
-    found = band.missing(filed, np.dtype(kind), "scene s, asset red")
+    band = SceneBand("red", Path("red.tif"), 1.0, 0.0, stated, product_nodata)
+    found = band.nodata_value(filed, np.dtype(kind), "scene s, asset red")
     assert found == expected or (found is not None and math.isnan(found) and math.isnan(expected or 0))
 
 
 @pytest.mark.parametrize("stated", [-1, 65536, 0.5, math.inf])
 def test_a_nodata_that_no_pixel_can_be_is_told(stated: float) -> None:
-    band = Band("red", Path("red.tif"), 1.0, 0.0, stated)
+    band = SceneBand("red", Path("red.tif"), 1.0, 0.0, stated)
     with pytest.raises(BadInputError, match=r"scene s, asset red has nodata .* its uint16 pixels cannot hold"):
-        band.missing(0, np.dtype("uint16"), "scene s, asset red")
+        band.nodata_value(0, np.dtype("uint16"), "scene s, asset red")
 
 
 # Field notes, E8: vegetation of reflectance 0.03 in red and 0.25 in near infrared.

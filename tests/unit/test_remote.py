@@ -10,7 +10,7 @@ from loopback import Loopback
 
 from eopipe.errors import BadInputError, RefusedError, UpstreamError
 from eopipe.fetch.range_reader import HEAD, open_remote
-from eopipe.fetch.retry import Terms
+from eopipe.fetch.retry import FetchSession
 
 CONTENT = tif(200_000)
 
@@ -94,7 +94,7 @@ def test_a_server_that_fails_for_ever_is_given_up(web: Loopback, far: str) -> No
 
 
 def test_the_deadline_holds_for_all_parts_together(web: Loopback, far: str) -> None:
-    remote = open_remote(far, "red", Terms(deadline=1e-9 + 60))
+    remote = open_remote(far, "red", FetchSession(deadline=1e-9 + 60))
     remote.ends = 1.0  # type: ignore[attr-defined]
     with pytest.raises(UpstreamError, match="not within 60 s"):
         remote.read(100_000, 10)

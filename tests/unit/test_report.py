@@ -24,7 +24,7 @@ from eopipe.arrays import AnyArray
 from eopipe.cli import main
 from eopipe.publish import read_json, write_json
 from eopipe.stac.mlm import to_card, to_item
-from eopipe.stac.write import Scope
+from eopipe.stac.write import ItemExtent
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import add_array, new_store
 from eopipe.training.metrics import confusion, scores
@@ -112,7 +112,7 @@ def write_model(path: Path, classes: tuple[str, ...], bands: tuple[str, ...]) ->
     settings = {"learning_rate": 0.002, "epochs": 12, "deterministic": True}
     card = {"bands": bands, "classes": classes, "settings": settings, "task": "segmentation"} | size
     card |= {"mean": [0.0] * len(bands), "std": [1.0] * len(bands)}
-    write_json(path / "model.json", to_item(card, path, "model.safetensors", Scope()))
+    write_json(path / "model.json", to_item(card, path, "model.safetensors", ItemExtent()))
     epochs = [{"epoch": n, "loss": 0.9 / n, "learning_rate": 0.002, "val": None} for n in range(1, 13)]
     for row in epochs[::2]:
         row["val"] = {"accuracy": 0.95 - 0.4 / row["epoch"], "miou": 0.86 - 0.5 / row["epoch"]}

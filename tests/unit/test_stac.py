@@ -20,7 +20,7 @@ from eopipe.models import Architecture
 from eopipe.models.model_folder import Trained, read_card, write_trained
 from eopipe.publish import publish, read_json, sha256, verify, write_json
 from eopipe.stac.mlm import to_card, to_item
-from eopipe.stac.write import Scope, outline
+from eopipe.stac.write import ItemExtent, outline
 
 BANDS, CLASSES = ("red", "blue"), ("bare ground", "forêt")
 
@@ -285,7 +285,7 @@ def test_an_item_keeps_all_of_a_card(
     }
     if task == "regression":
         card |= {"target": [1.0, 2.0], "unit": "m"}
-    item = to_item(card, folder, "w.safetensors", Scope())
+    item = to_item(card, folder, "w.safetensors", ItemExtent())
     assert to_card(json.loads(json.dumps(item)), folder) == card
     assert wrong(item) == []
 

@@ -26,7 +26,7 @@ from scenery import Run
 from eopipe.errors import PreemptedError, UpstreamError
 from eopipe.fetch.assets import all_of
 from eopipe.fetch.download import bring
-from eopipe.fetch.retry import MAX_WAIT, Terms, retry_after
+from eopipe.fetch.retry import MAX_WAIT, FetchSession, retry_after
 
 MIX = (
     [Fault(status=503, body=b"busy")] * 20 + [Fault(reset=True)] * 5 + [Fault(cut=9_000)] * 5 + [Fault(pause=10.0)] * 2
@@ -361,7 +361,7 @@ def test_f18_retry_after_is_obeyed_in_seconds_and_as_a_date(tmp_path: Path, web:
     item, clock = put(web, {"red": tif(9_000)}), Clock()
     told = formatdate(time.time() + 30, usegmt=True) if date else "30"
     web.fail("/red.tif", status=429, headers={"Retry-After": told})
-    bring(item["assets"]["red"], "red", None, tmp_path / "red.part", Terms(stop=clock))
+    bring(item["assets"]["red"], "red", None, tmp_path / "red.part", FetchSession(stop=clock))
     assert 25 < clock.waits[0] <= 33
     assert retry_after("soon") == 0
 
@@ -370,7 +370,7 @@ def test_f18_a_server_that_wants_a_day_is_waited_for_up_to_the_cap_then_given_up
     item, clock = put(web, {"red": tif(9_000)}), Clock()
     web.fail("/red.tif", times=None, status=503, headers={"Retry-After": "99999"})
     with pytest.raises(UpstreamError, match="last: status 503"):
-        bring(item["assets"]["red"], "red", None, tmp_path / "red.part", Terms(stop=clock))
+        bring(item["assets"]["red"], "red", None, tmp_path / "red.part", FetchSession(stop=clock))
     assert MAX_WAIT <= max(clock.waits) <= 1.1 * MAX_WAIT
 
 
@@ -429,7 +429,7 @@ def test_an_interrupt_ends_downloads_at_once_and_keeps_what_came(tmp_path: Path,
 
 
 def test_a_download_that_is_stopped_says_so(tmp_path: Path, web: Loopback) -> None:
-    terms = Terms()
+    terms = FetchSession()
     terms.stop.set()
     task = lambda: bring({"href": f"{web.url}/red.tif"}, "red", None, tmp_path / "red.part", terms)  # noqa: E731
     with pytest.raises(PreemptedError, match="kept for the next run"):

@@ -17,7 +17,7 @@ from rasterio.warp import transform_bounds
 from scenery import write_raster
 
 from eopipe.arrays import AnyArray
-from eopipe.scenes.item import Band
+from eopipe.scenes.item import SceneBand
 from eopipe.tiles.grid import make_grid, windows
 from eopipe.warp.open_raster import SETTINGS
 from eopipe.warp.readers import Direct, Placer, Reader
@@ -36,7 +36,7 @@ def read(path: Path, grid: "GeoBox", how: Resampling, edge: int = 40) -> tuple[A
     """Read a raster on a grid, window by window: pixels, where they are measurements, and what read them."""
     with ExitStack() as stack:
         stack.enter_context(rasterio.Env(**SETTINGS))
-        reader = Placer(grid, stack).reader(Band("red", path, 1.0, 0.0, None), how, "scene s, asset red")
+        reader = Placer(grid, stack).reader(SceneBand("red", path, 1.0, 0.0, None), how, "scene s, asset red")
         image, seen = np.zeros(grid.shape, reader.dtype), np.ones(grid.shape, bool)
         cuts = windows(grid.shape, edge)
         reader.plan(cuts)
