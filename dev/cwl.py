@@ -138,7 +138,7 @@ def _type(port: Port) -> Any:
     else:
         # Two enums of two documents are never the same type in CWL, so words are strings.
         kind = "string" if is_path(port) or port.choices else KINDS[port.base]
-    kind = {"type": "array", "items": kind} if port.many else kind
+    kind = {"type": "array", "items": kind} if port.is_list else kind
     if port.optional:
         return ["null", *(kind if isinstance(kind, list) else [kind])]
     return kind
@@ -158,7 +158,7 @@ def _input(port: Port) -> dict[str, Any]:
     if isinstance(port.mark, Output):
         made["default"] = port.mark.name
     elif not port.required and port.default is not None:
-        made["default"] = list(port.default) if port.many else port.default
+        made["default"] = list(port.default) if port.is_list else port.default
     made["inputBinding"] = {"prefix": port.flag}
     return made
 

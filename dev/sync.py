@@ -104,7 +104,7 @@ def _type(port: Port) -> str:
         kind = "folder" if folder else "file"
     else:
         kind = " or ".join(port.choices) or port.base.__name__
-    return f"{kind}s" if port.many and is_path(port) else f"list of {kind}" if port.many else kind
+    return f"{kind}s" if port.is_list and is_path(port) else f"list of {kind}" if port.is_list else kind
 
 
 def _default(port: Port) -> str:
@@ -114,7 +114,7 @@ def _default(port: Port) -> str:
         return "required"
     if port.default in (None, ()):
         return ""
-    return "`" + (" ".join(map(str, port.default)) if port.many else str(port.default)) + "`"
+    return "`" + (" ".join(map(str, port.default)) if port.is_list else str(port.default)) + "`"
 
 
 if __name__ == "__main__":

@@ -122,13 +122,13 @@ def _argument(port: Port) -> dict[str, Any]:
     if port.base is bool:
         return {"action": "store_true", "help": text}
     if not port.required and port.default not in (None, ()):
-        shown = " ".join(map(str, port.default)) if port.many else port.default
+        shown = " ".join(map(str, port.default)) if port.is_list else port.default
         text += f" [{shown}]"
     return {
         "help": text,
         "required": port.required,
         "default": argparse.SUPPRESS if port.required else port.default,
-        "nargs": "+" if port.many else None,
+        "nargs": "+" if port.is_list else None,
         "metavar": "|".join(port.choices) or ("PATH" if is_path(port) else port.base.__name__.upper()),
     }
 
@@ -167,7 +167,7 @@ def check_inputs(definition: Stage, values: dict[str, Any]) -> None:
     missing, content = [], os.environ.get("EOPIPE_VERIFY", "content") != "size"
     for port in definition.of(Input):
         value = values[port.name]
-        for path in value if port.many else (value,):
+        for path in value if port.is_list else (value,):
             if path is not None and not path.exists():
                 missing.append(f"{port.flag} {path}")
             elif path is not None and (path / MANIFEST).is_file():

@@ -82,7 +82,7 @@ class Port:
     mark: Mark
     type: Any
     base: Any
-    many: bool
+    is_list: bool
     optional: bool
     default: Any
 
@@ -157,15 +157,15 @@ def _port(name: str, hint: Any, default: Any) -> Port:
     if len(marks) != 1 or not isinstance(marks[0], Mark):
         raise TypeError(f"port {name} needs exactly one of Input, Output, Option, Knob")
     base, optional = _without_none(kind)
-    many = get_origin(base) is tuple
-    inner = get_args(base)[0] if many else base
+    is_list = get_origin(base) is tuple
+    inner = get_args(base)[0] if is_list else base
     if inner is bool and default is not False:
         # A CWL boolean with a prefix can only switch something on.
         raise TypeError(f"switch {name} must be off by default")
     if optional and default is not None:
         # A command line can leave an option away, it cannot say None.
         raise TypeError(f"port {name} may be None, so None must be its default")
-    return Port(name, marks[0], kind, inner, many, optional, default)
+    return Port(name, marks[0], kind, inner, is_list, optional, default)
 
 
 def _without_none(kind: Any) -> tuple[Any, bool]:
@@ -195,10 +195,10 @@ def annotated(port: Port) -> Any:
 
     constraints = port.mark.constraints if isinstance(port.mark, Option) else {}
     base: Any = Annotated[port.base, Field(**constraints)] if constraints else port.base
-    if port.many:
+    if port.is_list:
         # An empty list on a command line is the same as none, and that means the default.
-        least = 0 if port.default == () else 1
-        base = Annotated[tuple[base, ...], Field(min_length=least)]
+        minimum = 0 if port.default == () else 1
+        base = Annotated[tuple[base, ...], Field(min_length=minimum)]
     return base | None if port.optional else base
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class EopipeError(Exception):
-    """A problem told in one sentence: what is wrong, where, and what there is instead."""
+    """A problem in one sentence: what is wrong, where, and what is available or expected instead."""
 
     code = 70
 
@@ -25,19 +25,19 @@ class BadInputError(EopipeError):
 
 
 class IntegrityError(EopipeError):
-    """A file is not what its checksum, size or manifest says."""
+    """A file differs from its checksum, size or manifest."""
 
     code = 4
 
 
 class UpstreamError(EopipeError):
-    """A server did not deliver; the same command may work later."""
+    """A server failed or did not answer; the same command may succeed later."""
 
     code = 5
 
 
 class NoSpaceError(EopipeError):
-    """Disk, quota or memory is used up."""
+    """Disk, quota or memory is full."""
 
     code = 6
 
@@ -55,7 +55,7 @@ class RefusedError(EopipeError):
 
 
 class PreemptedError(EopipeError):
-    """Stopped from outside; the state is saved, run the same command again."""
+    """Stopped by a signal; the state is saved, run the same command again."""
 
     code = 75
 
@@ -76,16 +76,16 @@ BY_CODE = {
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether an exception means that the disk or the quota is used up, or a file larger than is allowed."""
+    """Whether an exception means that disk or quota is full, or that a file exceeds the size limit."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def no_space(where: Path) -> NoSpaceError:
-    """The error for a full disk, with what is free in bytes and files."""
-    there = next(p for p in (where, *where.parents) if p.exists())
-    free, files = shutil.disk_usage(there).free, os.statvfs(there).f_favail
+def no_space(target: Path) -> NoSpaceError:
+    """The error for a full disk, with the free bytes and files of its file system."""
+    folder = next(p for p in (target, *target.parents) if p.exists())
+    free, files = shutil.disk_usage(folder).free, os.statvfs(folder).f_favail
     return NoSpaceError(
-        f"no space left while writing {where.name}: {free / 1e6:.0f} MB and {files} files are free "
-        f"in {there}; free some space or quota, or raise a limit on file sizes (ulimit -f), and run the same "
+        f"no space left while writing {target.name}: {free / 1e6:.0f} MB and {files} files are free "
+        f"in {folder}; free some space or quota, or raise a limit on file sizes (ulimit -f), and run the same "
         "command again"
     )

@@ -1,7 +1,7 @@
-"""Publish: a final name is whole or absent.
+"""Atomic publish: a final name is complete or absent.
 
 Everything is written under a temporary name beside the target, synced, listed in a manifest and renamed.
-A folder's manifest (path, size and sha256 of every file) is what later stages and `eopipe verify` trust.
+Later stages and `eopipe verify` check a folder against its manifest (path, size and sha256 of every file).
 """
 
 import errno
@@ -30,18 +30,19 @@ RECORD = ".run.json"
 MACHINE_ID = Path("/etc/machine-id")
 # Below this a disk counts as full.
 MINIMUM_FREE_BYTES = 1 << 20
-OCCUPIED = {errno.ENOTEMPTY, errno.EEXIST, errno.EISDIR, errno.ENOTDIR}
-# What is in a published folder beside its payload: the manifest, and what Snakemake drops there.
+TARGET_EXISTS = {errno.ENOTEMPTY, errno.EEXIST, errno.EISDIR, errno.ENOTDIR}
+# Files of a published folder that are not payload: the manifest, and what Snakemake writes there.
 ENGINE = {MANIFEST, ".snakemake_timestamp"}
-Over = Callable[[Callable[[str], str], Iterable[str]], Iterable[str]]
+# The signature of `map`, as threads and plain code offer it.
+MapFunction = Callable[[Callable[[str], str], Iterable[str]], Iterable[str]]
 
 
 @contextmanager
 def publish(target: Path, *, folder: bool = False) -> Iterator[Path]:
-    """Give a temporary path to write to; put it under its final name if the block succeeds.
+    """Give a temporary path to write to; rename it to its final name if the block succeeds.
 
-    Raises NoSpaceError when the disk or quota fills up, UsageError when the place cannot be written to;
-    nothing is left behind then.
+    Raises NoSpaceError when the disk or quota is full, UsageError when the target cannot be written; the temporary
+    files are removed then.
     """
     target = Path(target)
     # The final name is the last part, since some formats store the stem of the file they are written to.
@@ -95,7 +96,7 @@ def _draft_prefix(target: Path) -> str:
 
 
 def is_draft(name: str) -> bool:
-    """Whether a file name is that of something that is being written, or was when its writer was killed."""
+    """Whether a name is the temporary one of something that is being written, or whose writer was killed."""
     return bool(re.fullmatch(r"\..+\.tmp-.+-\d+-[0-9a-f]{8}", name))
 
 
@@ -112,7 +113,7 @@ def _make_draft_folder(target: Path, draft_folder: Path) -> PlainModes:
     except OSError as error:
         if is_full(error):
             raise
-        raise UsageError(f"cannot write {target}: {error.strerror}; choose another place") from error
+        raise UsageError(f"cannot write {target}: {error.strerror}; choose another path") from error
     return modes
 
 
@@ -165,7 +166,7 @@ def _rename(draft: Path, target: Path, draft_folder: Path) -> None:
             draft.replace(target)
             break
         except OSError as error:
-            if error.errno not in OCCUPIED:
+            if error.errno not in TARGET_EXISTS:
                 raise
     _sync(target.parent)
 
@@ -178,7 +179,7 @@ def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file of a stage; say which one when it is broken."""
+    """Read a JSON file. Raises BadInputError with its path if it cannot be read or parsed."""
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
@@ -194,7 +195,7 @@ def sha256(path: Path) -> str:
 
 
 def files(folder: Path) -> list[Path]:
-    """The payload of a folder: its files, without the manifest and without what an engine drops there."""
+    """The payload of a folder: its files without the manifest and without those of an engine."""
     return sorted(p for p in folder.rglob("*") if p.is_file() and p.relative_to(folder).as_posix() not in ENGINE)
 
 
@@ -234,14 +235,14 @@ def _link_or_copy_file(source: Path, target: Path, link: bool) -> None:
 
 
 def digest(path: Path) -> str:
-    """One sha256 that stands for a file, or for a whole published folder (that of its manifest)."""
+    """The sha256 of a file, or of the manifest of a published folder."""
     return sha256(path / MANIFEST if path.is_dir() else path)
 
 
 def size(path: Path) -> tuple[int, int]:
     """Bytes and number of files of a published file or folder."""
-    found = files(path) if path.is_dir() else [path]
-    return sum(p.stat().st_size for p in found), len(found)
+    payload = files(path) if path.is_dir() else [path]
+    return sum(p.stat().st_size for p in payload), len(payload)
 
 
 def verify(folder: Path, *, content: bool = True) -> None:
@@ -250,47 +251,45 @@ def verify(folder: Path, *, content: bool = True) -> None:
     Raises IntegrityError that lists every removed, added, truncated or changed file.
     """
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        found = damages(folder, pool.map, content=content)
-    if found:
-        raise IntegrityError(told(folder, found))
-
-
-def told(path: Path, found: list["Damage"]) -> str:
-    """The sentence that says how a published file or folder is damaged."""
-    wrong = "; ".join(sorted(damage.what for damage in found))
-    return f"{path} is damaged: {wrong}; remove it and run the stage again"
+        damage = find_damage(folder, pool.map, content=content)
+    if damage:
+        raise IntegrityError(damage_message(folder, damage))
 
 
 @dataclass(frozen=True)
 class Damage:
-    """One thing that is wrong; `extra` is the file that does not belong there, if that is it."""
+    """One difference from the manifest or run record; `extra` is the path of a file that is in neither."""
 
-    what: str
+    message: str
     extra: Path | None = None
 
 
-def damages(folder: Path, over: Over, *, content: bool = True) -> list[Damage]:
-    """What is wrong with a published folder; `over` maps a function over its files, as a pool of threads does."""
+def damage_message(path: Path, damage: list[Damage]) -> str:
+    """The sentence that describes the damage of a published file or folder."""
+    details = "; ".join(sorted(entry.message for entry in damage))
+    return f"{path} is damaged: {details}; remove it and run the stage again"
+
+
+def find_damage(folder: Path, map_files: MapFunction, *, content: bool = True) -> list[Damage]:
+    """Compare a published folder with its manifest; `map_files` is the map of a thread pool, or `map`."""
     try:
-        rows = _rows(folder)
+        rows = _manifest_rows(folder)
     except IntegrityError as error:
         return [Damage(str(error))]
-    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if not path.is_dir()}
-    extra = sorted(found.keys() - rows.keys() - ENGINE)
-    wrong = [Damage(f"{name} does not belong there", found[name]) for name in extra]
-    wrong += [Damage(f"{name} is missing") for name in rows.keys() - found.keys()]
-    # Long files first, so that no thread is left alone with one at the end.
-    there = sorted(rows.keys() & found.keys(), key=lambda name: -rows[name][0])
-    wrong += [
-        Damage(text) for text in over(lambda name: _compare(name, found[name], rows[name], content), there) if text
-    ]
-    return wrong
+    present = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if not path.is_dir()}
+    extra = sorted(present.keys() - rows.keys() - ENGINE)
+    damage = [Damage(f"{name} does not belong there", present[name]) for name in extra]
+    damage += [Damage(f"{name} is missing") for name in rows.keys() - present.keys()]
+    # Large files first, so that no thread is left alone with one at the end.
+    common = sorted(rows.keys() & present.keys(), key=lambda name: -rows[name][0])
+    messages = map_files(lambda name: _compare(name, present[name], rows[name], content), common)
+    return damage + [Damage(message) for message in messages if message]
 
 
-def _rows(folder: Path) -> dict[str, tuple[int, str]]:
+def _manifest_rows(folder: Path) -> dict[str, tuple[int, str]]:
     """Size and sha256 of every file that the manifest lists."""
     if not (folder / MANIFEST).is_file():
-        raise IntegrityError(f"it has no {MANIFEST}, so it was not published whole")
+        raise IntegrityError(f"it has no {MANIFEST}, so it was not published completely")
     try:
         return {row["path"]: (row["size"] + 0, row["sha256"]) for row in read_json(folder / MANIFEST)["files"]}
     except (BadInputError, KeyError, TypeError) as error:
@@ -298,12 +297,12 @@ def _rows(folder: Path) -> dict[str, tuple[int, str]]:
 
 
 def _compare(name: str, path: Path, row: tuple[int, str], content: bool) -> str:
-    """What is wrong with one file; nothing if all is well."""
-    want, checksum = row
+    """The message for a damaged file; empty if it is intact."""
+    expected_size, checksum = row
     try:
         size = path.stat().st_size
-        if size != want:
-            return f"{name} has {size} bytes instead of {want}"
+        if size != expected_size:
+            return f"{name} has {size} bytes instead of {expected_size}"
         return f"{name} has other content than the manifest says" if content and sha256(path) != checksum else ""
     except OSError as error:
         return f"{name} cannot be read: {error.strerror}"

@@ -19,12 +19,23 @@ from typing import Any
 from eopipe.contract import STAGES, Output, stage
 from eopipe.errors import BadInputError, EopipeError, IntegrityError
 from eopipe.provenance.crate_reader import crate_damages, is_crate, read_crate
-from eopipe.publish import MANIFEST, RECORD, Damage, Over, damages, digest, is_draft, read_json, sha256, told
+from eopipe.publish import (
+    MANIFEST,
+    RECORD,
+    Damage,
+    MapFunction,
+    damage_message,
+    digest,
+    find_damage,
+    is_draft,
+    read_json,
+    sha256,
+)
 
 
 @dataclass(frozen=True)
 class Published:
-    """A file or folder that a stage made; `sha256` and `command` are empty where no record tells them."""
+    """An output of a stage; `sha256` and `command` are empty if no run record has them."""
 
     path: Path
     folder: bool
@@ -34,155 +45,159 @@ class Published:
 
 @dataclass
 class Survey:
-    """What was looked at, and what is wrong with it."""
+    """Outputs that were checked, and the damage of those that are damaged."""
 
-    seen: list[Published]
-    broken: dict[Published, list[Damage]] = field(default_factory=dict)
+    checked: list[Published]
+    damaged: dict[Published, list[Damage]] = field(default_factory=dict)
 
 
 def survey(root: Path, threads: int) -> Survey:
-    """Check all that was published at or below a path.
+    """Check all outputs at or below a path.
 
-    Raises BadInputError when there is no such path or nothing there was made by eopipe.
+    Raises BadInputError when the path does not exist or holds no output of eopipe.
     """
     if not root.exists() and not _record_of(root).is_file():
         raise BadInputError(f"there is no {root}; give a file or folder that eopipe made")
-    found = Survey(sorted(published(root), key=lambda one: one.path))
-    if not found.seen:
+    result = Survey(sorted(published(root), key=lambda output: output.path))
+    if not result.checked:
         raise BadInputError(f"{root} holds nothing that eopipe made: there is no {MANIFEST} and no run record")
     with ThreadPoolExecutor(threads) as pool:
-        for one in found.seen:
-            if wrong := wrong_with(one, pool.map):
-                found.broken[one] = wrong
-    return found
+        for output in result.checked:
+            if damage := damage_of(output, pool.map):
+                result.damaged[output] = damage
+    return result
 
 
 def published(root: Path) -> Iterator[Published]:
-    """All that stages made at or below a path; what lies inside a published folder is a part of it."""
-    folders, records = [], [_record_of(root)]
-    for place, inside, files in os.walk(root):
+    """All outputs of stages at or below a path; files inside a published folder are parts of it."""
+    folders, records = [], []
+    for parent, subfolders, files in os.walk(root):
         if MANIFEST in files:
-            folders.append(Path(place))
-            inside.clear()
+            folders.append(Path(parent))
+            subfolders.clear()
         else:
-            inside[:] = [name for name in inside if not is_draft(name)]
-            records += [Path(place, name) for name in files if name.endswith(RECORD)]
-    made = {one.path: one for record in sorted(records) for one in _outputs(record, root)}
-    yield from made.values()
-    yield from (Published(folder, folder=True) for folder in folders if folder not in made)
+            subfolders[:] = [name for name in subfolders if not is_draft(name)]
+            records += [Path(parent, name) for name in files if name.endswith(RECORD)]
+    recorded = {output.path: output for record in sorted([_record_of(root), *records]) for output in _outputs(record)}
+    recorded = {path: output for path, output in recorded.items() if path == root or root in path.parents}
+    yield from recorded.values()
+    yield from (Published(folder, folder=True) for folder in folders if folder not in recorded)
 
 
 def _record_of(path: Path) -> Path:
     return path.parent / f"{path.name}{RECORD}"
 
 
-def _outputs(record: Path, root: Path) -> Iterator[Published]:
-    """What a record tells to have been made in its folder; the first output always is, others may be elsewhere."""
+def _outputs(record: Path) -> Iterator[Published]:
+    """The outputs of a run record that are in its folder: the first one always is, others may be elsewhere."""
     try:
         value: dict[str, Any] = read_json(record)
-        words = tuple(map(str, value["arguments"]))
-        given = {word: Path(after).parent for word, after in pairwise(words)}
-        places = [given.get(f"--{row['port'].replace('_', '-')}") for row in value["outputs"]]
-        # Records of before do not say it themselves.
-        near = [row.get("beside", at == places[0]) for at, row in zip(places, value["outputs"], strict=True)]
+        command = tuple(map(str, value["arguments"]))
+        parents = {flag: Path(path).parent for flag, path in pairwise(command)}
+        folders = [parents.get(f"--{row['port'].replace('_', '-')}") for row in value["outputs"]]
+        # Records of earlier versions lack `beside`.
+        beside = [row.get("beside", at == folders[0]) for at, row in zip(folders, value["outputs"], strict=True)]
         rows = [(record.parent / row["name"], bool(row["folder"]), str(row["sha256"])) for row in value["outputs"]]
     except (AttributeError, BadInputError, KeyError, TypeError):
-        # A record is no payload; without one that can be read, the manifest alone has to do.
+        # A record is not payload: if it cannot be read, the manifest is all there is to compare with.
         return
-    for beside, (path, folder, checksum) in zip(near, rows, strict=True):
-        if (path == root or root in path.parents) and beside:
-            yield Published(path, folder, checksum, words)
+    for is_beside, (path, folder, checksum) in zip(beside, rows, strict=True):
+        if is_beside:
+            yield Published(path, folder, checksum, command)
 
 
-def wrong_with(one: Published, over: Over) -> list[Damage]:
-    """What is wrong with one thing that was published; nothing if all is well."""
-    if not one.path.exists():
+def damage_of(output: Published, map_files: MapFunction) -> list[Damage]:
+    """The damage of one output; empty if it is intact."""
+    if not output.path.exists():
         return [Damage("it is missing")]
-    if one.path.is_dir() != one.folder:
-        return [Damage(f"it is no {'folder' if one.folder else 'file'}")]
-    if not one.folder:
-        return [Damage("it has other content than its run record says")] * (sha256(one.path) != one.sha256)
-    wrong = damages(one.path, over)
-    if not wrong and one.sha256 and digest(one.path) != one.sha256:
-        return [Damage(f"its {MANIFEST} is not the one that its run record tells; is it another's folder?")]
-    return wrong
+    if output.path.is_dir() != output.folder:
+        return [Damage(f"it is not a {'folder' if output.folder else 'file'}")]
+    if not output.folder:
+        is_changed = sha256(output.path) != output.sha256
+        return [Damage("it has other content than its run record says")] if is_changed else []
+    damage = find_damage(output.path, map_files)
+    if not damage and output.sha256 and digest(output.path) != output.sha256:
+        return [Damage(f"its {MANIFEST} is not the one in its run record; was the folder replaced?")]
+    return damage
 
 
-def verify(words: list[str]) -> int:
-    """Find removed, truncated or changed files; make them again on request."""
-    made = argparse.ArgumentParser(prog="eopipe verify", description=verify.__doc__)
-    made.add_argument("path", type=Path, help="folder of results, a crate, or one file or folder that a stage made")
-    made.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="[all cores]")
-    made.add_argument(
+def verify(argv: list[str]) -> int:
+    """Find removed, truncated or changed files; rebuild them on request."""
+    parser = argparse.ArgumentParser(prog="eopipe verify", description=verify.__doc__)
+    parser.add_argument("path", type=Path, help="folder of results, a crate, or one output of a stage")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="[all cores]")
+    parser.add_argument(
         "--repair",
         action="store_true",
-        help="run the commands in the run records of what is damaged; start it where the run was started",
+        help="run the commands in the run records of damaged outputs; start it where the run was started",
     )
-    given = made.parse_args(words)
-    crate = read_crate(given.path) if is_crate(given.path) else None
-    found = survey(given.path, max(1, given.threads))
-    _look_into_crates(found)
-    for one, wrong in found.broken.items():
-        print(f"error: {told(one.path, wrong)}", file=sys.stderr)
-        if one.command and not given.repair:
-            print(f"  {shlex.join(one.command)}", file=sys.stderr)
-    if given.repair and found.broken:
-        return _repair(found)
-    if crate and not found.broken:
-        print(f"{len(list(crate.held()))} checksums of the metadata hold; digest of the crate: {digest(crate.folder)}")
-    print(f"{len(found.seen) - len(found.broken)} of {len(found.seen)} files and folders are as they were made")
-    return IntegrityError.code if found.broken else 0
+    arguments = parser.parse_args(argv)
+    crate = read_crate(arguments.path) if is_crate(arguments.path) else None
+    result = survey(arguments.path, max(1, arguments.threads))
+    _check_crates(result)
+    for output, damage in result.damaged.items():
+        print(f"error: {damage_message(output.path, damage)}", file=sys.stderr)
+        if output.command and not arguments.repair:
+            print(f"  {shlex.join(output.command)}", file=sys.stderr)
+    if arguments.repair and result.damaged:
+        return _repair_all(result)
+    if crate and not result.damaged:
+        checksums = len(list(crate.held()))
+        print(f"{checksums} checksums of the metadata are right; digest of the crate: {digest(crate.folder)}")
+    total = len(result.checked)
+    print(f"{total - len(result.damaged)} of {total} files and folders are intact")
+    return IntegrityError.code if result.damaged else 0
 
 
-def _look_into_crates(found: Survey) -> None:
-    """Add what the metadata of crates tell otherwise than their manifests."""
-    for one in found.seen:
-        if is_crate(one.path) and (wrong := crate_damages(one.path)):
-            found.broken.setdefault(one, []).extend(wrong)
+def _check_crates(result: Survey) -> None:
+    """Add where the metadata of a crate differ from its files."""
+    for output in result.checked:
+        if is_crate(output.path) and (damage := crate_damages(output.path)):
+            result.damaged.setdefault(output, []).extend(damage)
 
 
-def _repair(found: Survey) -> int:
-    """Make what is broken again, inputs before what is made of them; tell what could not be made."""
-    failed = 0
-    for one in sorted(found.broken, key=_order):
+def _repair_all(result: Survey) -> int:
+    """Rebuild damaged outputs, inputs before what is derived from them; print what could not be rebuilt."""
+    code = 0
+    for output in sorted(result.damaged, key=_order):
         try:
-            print(f"{one.path} {_mended(one, found.broken[one])}")
+            print(f"{output.path} {_repair(output, result.damaged[output])}")
         except EopipeError as error:
-            print(f"error: {one.path}: {error}", file=sys.stderr)
-            failed = failed or error.code
-    return failed
+            print(f"error: {output.path}: {error}", file=sys.stderr)
+            code = code or error.code
+    return code
 
 
-def _order(one: Published) -> tuple[int, Path]:
-    known = one.command[1] if len(one.command) > 1 else ""
-    return (STAGES.index(known) if known in STAGES else len(STAGES)), one.path
+def _order(output: Published) -> tuple[int, Path]:
+    name = output.command[1] if len(output.command) > 1 else ""
+    return (STAGES.index(name) if name in STAGES else len(STAGES)), output.path
 
 
-def _mended(one: Published, wrong: list[Damage]) -> str:
-    """Put one thing right and say how; files that do not belong there are moved out, never removed."""
-    aside = one.path.with_name(f"{one.path.name}.extra")
-    for extra in (damage.extra for damage in wrong if damage.extra):
-        place = aside / extra.relative_to(one.path)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        extra.rename(place)
-    if all(damage.extra for damage in wrong):
-        return f"is whole again: what did not belong there is in {aside.name}"
-    _run_again(one)
-    if wrong_with(Published(one.path, one.folder, one.sha256), map):
-        return "was made again with another content; what was made of it has to be made again too"
-    return "was made again, as it was"
+def _repair(output: Published, damage: list[Damage]) -> str:
+    """Repair one output and say how; files that do not belong there are moved out, never removed."""
+    extra_folder = output.path.with_name(f"{output.path.name}.extra")
+    for extra in (entry.extra for entry in damage if entry.extra):
+        target = extra_folder / extra.relative_to(output.path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        extra.rename(target)
+    if all(entry.extra for entry in damage):
+        return f"is intact again: what did not belong there is in {extra_folder.name}"
+    _rebuild(output)
+    if damage_of(Published(output.path, output.folder, output.sha256), map):
+        return "was rebuilt with different content; what is derived from it has to be rebuilt too"
+    return "was rebuilt with the same content"
 
 
-def _run_again(one: Published) -> None:
-    words = list(one.command)
-    if len(words) < 2 or words[1] not in STAGES:
-        raise IntegrityError("there is no run record that tells how it was made; run the stage again")
-    flags = [port.flag for port in stage(words[1]).of(Output)]
-    targets = [Path(after) for word, after in pairwise(words) if word in flags]
-    if one.path.resolve() not in {target.resolve() for target in targets}:
+def _rebuild(output: Published) -> None:
+    command = list(output.command)
+    if len(command) < 2 or command[1] not in STAGES:
+        raise IntegrityError("there is no run record with its command; run the stage again")
+    flags = [port.flag for port in stage(command[1]).of(Output)]
+    targets = [Path(value) for flag, value in pairwise(command) if flag in flags]
+    if output.path.resolve() not in {target.resolve() for target in targets}:
         raise BadInputError(
-            f"its run record tells to make {', '.join(map(str, targets))}; start this where the run was started"
+            f"the command in its run record writes {', '.join(map(str, targets))}; start this where the run was started"
         )
-    done = subprocess.run([sys.executable, "-m", "eopipe", *words[1:]], check=False)
+    done = subprocess.run([sys.executable, "-m", "eopipe", *command[1:]], check=False)
     if done.returncode:
-        raise IntegrityError(f"it could not be made again: eopipe {words[1]} ended with code {done.returncode}")
+        raise IntegrityError(f"it could not be rebuilt: eopipe {command[1]} exited with code {done.returncode}")

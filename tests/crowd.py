@@ -64,7 +64,7 @@ def _data(port: str, name: str, content: bytes, files: int = 1) -> dict[str, Any
 def _settings(stage_name: str) -> dict[str, Any]:
     """What a job of the stage is told where nobody sets anything."""
     ports = [port for port in stage(stage_name).ports if not is_path(port) and port.default not in (None, (), "")]
-    return {port.name: list(port.default) if port.many else port.default for port in ports}
+    return {port.name: list(port.default) if port.is_list else port.default for port in ports}
 
 
 def _record(room: Path, name: str, label: str, inputs: list[Any], outputs: list[Any]) -> None:

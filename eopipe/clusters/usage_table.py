@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from eopipe.clusters.usage_jobs import Job
-from eopipe.text_table import aligned
+from eopipe.text_table import format_table
 
 HEAD = (
     "rule",
@@ -104,7 +104,7 @@ def notes(jobs: Sequence[Job], accounts: str) -> list[str]:
 
 def lines(rows: Sequence[Row], said: Sequence[str]) -> list[str]:
     """What the terminal shows."""
-    return [*aligned([HEAD, *(row.cells() for row in rows)], left=(0,)), "", *said]
+    return [*format_table([HEAD, *(row.cells() for row in rows)], left=(0,)), "", *said]
 
 
 def page(rows: Sequence[Row], said: Sequence[str]) -> str:

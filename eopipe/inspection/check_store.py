@@ -8,7 +8,7 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray
 from eopipe.errors import BadInputError
-from eopipe.publish import damages
+from eopipe.publish import find_damage
 from eopipe.tiles.grid import windows
 from eopipe.tiles.store import NO_LABEL, Tiles
 
@@ -18,7 +18,7 @@ Window = tuple[slice, slice]
 def faults(store: Tiles) -> list[str]:
     """Sentences on all that is wrong; none for a good store. Reads every chunk, one shard at a time."""
     with ThreadPoolExecutor() as pool:
-        wrong = [damage.what for damage in damages(store.path, pool.map)]
+        wrong = [damage.message for damage in find_damage(store.path, pool.map)]
     try:
         wrong += [*_shapes(store), *_budget(store)]
         return wrong or [*_pixels(store)]

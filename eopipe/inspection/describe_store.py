@@ -5,6 +5,7 @@ from typing import Any
 
 from eopipe.publish import files
 from eopipe.reporting.distances import length, pixel_metres
+from eopipe.text_table import format_bytes
 from eopipe.tiles.store import IDENTITY, Tiles
 
 # What other lines tell already, or what no person asks for.
@@ -31,7 +32,7 @@ def table(stores: list[Tiles]) -> list[str]:
     head = ("store", "date", "pixels", "bands", "valid", "files", "size")
     rows = [head, *(_row(store) for store in stores)]
     many, size = (sum(n) for n in zip(*(_amount(store.path) for store in stores), strict=True))
-    rows.append((f"{len(stores)} stores", "", "", "", "", str(many), spoken(size)))
+    rows.append((f"{len(stores)} stores", "", "", "", "", str(many), format_bytes(size)))
     widths = [max(len(row[n]) for row in rows) for n in range(len(head))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
@@ -40,7 +41,7 @@ def _row(store: Tiles) -> tuple[str, ...]:
     many, size = _amount(store.path)
     height, width = store.shape
     shown = f"{height} x {width}", str(len(store.names)), _valid(store)
-    return store.path.name, _date(store), *shown, str(many), spoken(size)
+    return store.path.name, _date(store), *shown, str(many), format_bytes(size)
 
 
 def _amount(path: Path) -> tuple[int, int]:
@@ -90,7 +91,7 @@ def _array(store: Tiles, name: str) -> str:
     stored = sum(file.stat().st_size for file in files(store.path / name))
     share = f"{array.nbytes / stored:.1f} times smaller" if stored else "empty"
     shape = " x ".join(map(str, array.shape))
-    return f"{shape} {array.dtype}{scaled}; {spoken(array.nbytes)} in {spoken(stored)}, {share}"
+    return f"{shape} {array.dtype}{scaled}; {format_bytes(array.nbytes)} in {format_bytes(stored)}, {share}"
 
 
 def _cut(store: Tiles) -> str:
@@ -110,19 +111,10 @@ def _valid(store: Tiles) -> str:
 
 def _files(path: Path) -> str:
     many, size = _amount(path)
-    return f"{many} files, {spoken(size)}"
+    return f"{many} files, {format_bytes(size)}"
 
 
 def _plain(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {_plain(one)}" for key, one in value.items())
     return " ".join(map(_plain, value)) if isinstance(value, list) else str(value)
-
-
-def spoken(size: float) -> str:
-    """Bytes as people say them: 950 B, 12.5 kB, 3.2 GB."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 999.5:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} TB"

@@ -23,7 +23,7 @@ from eopipe.planning.frozen_scenes import Config, Frozen, frozen
 from eopipe.planning.outline import Row, clipped, geojson, rows_of, told
 from eopipe.planning.plan_figure import draw
 from eopipe.publish import publish, write_json
-from eopipe.text_table import spoken
+from eopipe.text_table import format_bytes
 from eopipe.tiles.grid import grid_json
 
 # Seconds that a server has to tell the size of a file.
@@ -105,12 +105,18 @@ def refusals(config: Config, found: Forecast, max_files: int | None, max_bytes: 
         (max_files is not None and files > max_files, f"it needs {files} files, --max-files allows {max_files}"),
         (
             max_bytes is not None and size > max_bytes,
-            f"it needs {spoken(size)}, --max-bytes allows {spoken(max_bytes or 0)}",
+            f"it needs {format_bytes(size)}, --max-bytes allows {format_bytes(max_bytes or 0)}",
         ),
-        (new_bytes > room, f"it needs {spoken(new_bytes)} more, {spoken(room)} are free for {config['results']}"),
+        (
+            new_bytes > room,
+            f"it needs {format_bytes(new_bytes)} more, {format_bytes(room)} are free for {config['results']}",
+        ),
         # Some file systems count no inodes.
         (0 < inodes < new_files, f"it needs {new_files} more files, {inodes} are free for {config['results']}"),
-        (parts > spare, f"the largest scene is {spoken(parts)}, {spoken(spare)} are free for {config['state']}"),
+        (
+            parts > spare,
+            f"the largest scene is {format_bytes(parts)}, {format_bytes(spare)} are free for {config['state']}",
+        ),
     )
     return [sentence for wrong, sentence in checks if wrong]
 
@@ -128,20 +134,20 @@ def lines(config: Config, found: Forecast) -> list[str]:
     return [
         *plan_table.scenes(found.rows),
         "",
-        f"{len(found.rows)} scenes{kept}, {spoken(fetch)} to fetch{unknown}; {grid}",
+        f"{len(found.rows)} scenes{kept}, {format_bytes(fetch)} to fetch{unknown}; {grid}",
         "",
         *plan_table.takes(found.needs),
         "",
         *plan_table.chips(found.chips),
         f"chips of {found.chips.plan.chip} pixels, if all pixels {clear}",
         "",
-        f"still to write: {new_files:,} files, {spoken(new_bytes)}; free: {room}",
+        f"still to write: {new_files:,} files, {format_bytes(new_bytes)}; free: {room}",
     ]
 
 
 def _room(folder: str) -> str:
     size, inodes = free(Path(folder))
-    return f"{spoken(size)}" + (f" and {inodes:,} inodes" if inodes else "")
+    return f"{format_bytes(size)}" + (f" and {inodes:,} inodes" if inodes else "")
 
 
 def summary(found: Forecast, over: list[str]) -> dict[str, Any]:

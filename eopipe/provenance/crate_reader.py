@@ -154,7 +154,7 @@ def _setting(name: str, entity: dict[str, Any]) -> Any:
     """The value of a setting; lists are JSON in the metadata."""
     ports = {port.name: port for port in stage(name).ports} if name in STAGES else {}
     port, value = ports.get(entity["name"]), entity["value"]
-    return json.loads(value) if port and port.many and isinstance(value, str) else value
+    return json.loads(value) if port and port.is_list and isinstance(value, str) else value
 
 
 def _libraries(tool: dict[str, Any], entities: Entities) -> dict[str, str]:

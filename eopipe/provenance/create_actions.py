@@ -36,7 +36,7 @@ class Parameters:
     def of_port(self, job: Job, data: Data) -> Entity:
         """The parameter that a file or folder of a job went through."""
         port, thing = _port(job.stage, data.port), self.things.of(data)
-        told = _documentation(port) | ({"multipleValues": True} if port and port.many else {})
+        told = _documentation(port) | ({"multipleValues": True} if port and port.is_list else {})
         if port and isinstance(port.mark, Output):
             thing.setdefault("description", port.mark.doc)
         return self.tie(job.stage, data.port, thing, kind_of(data), **told)

@@ -80,7 +80,7 @@ def _stage(jobs: list[Job]) -> Iterator[str]:
 
 def _unusual(job: Job) -> Iterator[tuple[str, Any]]:
     for port in stage(job.stage).of(Option):
-        default = list(port.default) if port.many and not port.required else port.default
+        default = list(port.default) if port.is_list and not port.required else port.default
         if port.name in job.settings and job.settings[port.name] != default:
             yield port.name, job.settings[port.name]
 

@@ -203,7 +203,7 @@ def refuse_others(stage: Stage, values: dict[str, Any]) -> None:
         elif folder and maker != stage.name and _holds_others(place, maker):
             wrong.append(f"{port.flag} {place} holds {f'what {maker} made' if maker else 'other files'}")
     if wrong:
-        raise UsageError(f"{stage.name} would replace what it did not make: {'; '.join(wrong)}; choose another place")
+        raise UsageError(f"{stage.name} would replace what it did not make: {'; '.join(wrong)}; choose another path")
 
 
 def _maker(first: Path) -> str:

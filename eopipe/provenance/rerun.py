@@ -17,7 +17,7 @@ from eopipe.provenance.crate_reader import Crate, crate_damages, read_crate
 from eopipe.provenance.jobs import Data
 from eopipe.provenance.record import commit
 from eopipe.provenance.rerun_jobs import Again
-from eopipe.publish import MANIFEST, digest, told, verify
+from eopipe.publish import MANIFEST, damage_message, digest, verify
 
 
 def rerun(words: list[str]) -> int:
@@ -29,7 +29,7 @@ def rerun(words: list[str]) -> int:
     crate = read_crate(given.crate)
     verify(crate.folder)
     if wrong := crate_damages(crate.folder):
-        raise IntegrityError(told(crate.folder, wrong))
+        raise IntegrityError(damage_message(crate.folder, wrong))
     check_code(crate, other=given.other_code)
     here = crate.folder.resolve()
     again = Again(crate, given.to or here.with_name(f"{here.name}-again"))

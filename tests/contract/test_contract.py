@@ -62,7 +62,7 @@ def test_the_cwl_tool_has_the_ports_of_the_stage(name: str) -> None:
         nullable = isinstance(made.type_, list) and "null" in made.type_
         assert nullable == port.optional
         if isinstance(port.mark, Option) and not port.required and port.default is not None:
-            want = list(port.default) if port.many else port.default
+            want = list(port.default) if port.is_list else port.default
             assert made.default == want
     outputs = {o.id.rpartition("#")[2] for o in tool.outputs}
     assert outputs >= {p.name for p in definition.of(Output)} | {"record"}
@@ -154,13 +154,13 @@ def test_the_command_line_gives_back_every_value(where: tuple[str, Port], data: 
         bool: st.booleans(),
     }
     one = st.sampled_from(port.choices) if port.choices else kinds[port.base]
-    value = data.draw(st.lists(one, min_size=1, max_size=3).map(tuple) if port.many else one)
+    value = data.draw(st.lists(one, min_size=1, max_size=3).map(tuple) if port.is_list else one)
     words = [word for p in stage(name).ports if p.required for word in (p.flag, "x")]
     parsed = vars(cli.parser(stage(name)).parse_args([*words, *to_args(port, value)]))[port.name]
     if port.base is bool:
         assert parsed == value
     else:
-        assert parsed == ([str(v) for v in value] if port.many else str(value))
+        assert parsed == ([str(v) for v in value] if port.is_list else str(value))
 
 
 def test_a_switch_that_is_on_by_default_is_refused() -> None:

@@ -29,7 +29,7 @@ from eopipe.planning.plan_command import Forecast, plan, refusals, size_of
 from eopipe.planning.trial_store import weigh
 from eopipe.planning.view import View, degrees, round_degrees, view_of
 from eopipe.publish import files, write_json
-from eopipe.text_table import spoken
+from eopipe.text_table import format_bytes
 from eopipe.tiles.grid import grid_json, make_grid
 from eopipe.tiles.layout import Layout, store_files
 from eopipe.tiles.store import add_array, new_store
@@ -195,7 +195,7 @@ def test_a_plan_over_a_quota_is_refused_with_what_it_needs_and_what_there_is(
     need = (
         sum(row["files"] for row in told["needs"])
         if word == "--max-files"
-        else spoken(sum(row["bytes"] for row in told["needs"]))
+        else format_bytes(sum(row["bytes"] for row in told["needs"]))
     )
     assert f"it needs {need}" in ended.said
     assert f"{word} allows {'10' if word == '--max-files' else '1.5 kB'}" in ended.said
@@ -369,7 +369,7 @@ def test_a_size_that_is_none_is_told(place: Path, run: Run) -> None:
 
 @given(st.integers(0, 10**16))
 def test_bytes_are_spoken_to_three_digits(size: int) -> None:
-    number, unit = spoken(size).replace(",", "").split()
+    number, unit = format_bytes(size).replace(",", "").split()
     factor = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}[unit]
     assert float(number) * factor == pytest.approx(size, rel=0.006)
 

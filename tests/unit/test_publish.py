@@ -1,4 +1,4 @@
-"""A final name is whole or absent, and a manifest finds everything that changed afterwards."""
+"""A final name is complete or absent, and a manifest finds everything that changed afterwards."""
 
 import errno
 import json
@@ -116,13 +116,13 @@ def test_the_draft_of_a_living_writer_is_not_swept(tmp_path: Path) -> None:
 
 
 def test_the_draft_of_another_host_is_not_swept(tmp_path: Path) -> None:
-    theirs = tmp_path / ".out.tmp-0123456789ab-999999999-0123abcd"
-    theirs.mkdir()
+    foreign = tmp_path / ".out.tmp-0123456789ab-999999999-0123abcd"
+    foreign.mkdir()
     make_folder(tmp_path / "out", a="1")
-    assert theirs.exists()
+    assert foreign.exists()
 
 
-def test_a_place_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
+def test_a_target_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(UsageError, match="cannot write"), publish(tmp_path / "file" / "out"):
         pass
@@ -290,7 +290,7 @@ def test_a_disk_that_fills_up_while_a_store_is_written_leaves_no_store(
 TRANSFORM = [10.0, 0.0, 500000.0, 0.0, -10.0, 5100000.0]
 
 
-def test_a_disk_that_fills_up_under_gdal_is_told_as_such(small_disk: Callable[[str], Path]) -> None:
+def test_a_disk_that_fills_up_under_gdal_is_reported_as_such(small_disk: Callable[[str], Path]) -> None:
     disk = small_disk("size=200k")
     noise = np.random.default_rng(0).integers(1, 9999, (512, 512), np.uint16)
     with pytest.raises(NoSpaceError, match="no space left while writing map"), publish(disk / "map.tif") as draft:
@@ -298,7 +298,7 @@ def test_a_disk_that_fills_up_under_gdal_is_told_as_such(small_disk: Callable[[s
     assert list(disk.iterdir()) == []
 
 
-def test_a_full_quota_is_told_like_a_full_disk(tmp_path: Path) -> None:
+def test_a_full_quota_is_reported_like_a_full_disk(tmp_path: Path) -> None:
     with pytest.raises(NoSpaceError, match="files are free"), publish(tmp_path / "out"):
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
 

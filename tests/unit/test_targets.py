@@ -36,7 +36,7 @@ def test_a_folder_is_not_taken_for_a_file_nor_a_file_for_a_folder(
     ended = run(*words)
     assert ended.code == 2
     assert "items is a file; --grid" in ended.said
-    assert "grid.json is a folder; choose another place" in ended.said
+    assert "grid.json is a folder; choose another path" in ended.said
     assert (tmp_path / "items").read_text() == (tmp_path / "grid.json/thesis.txt").read_text() == "years"
 
 

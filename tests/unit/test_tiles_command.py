@@ -10,9 +10,9 @@ import zarr
 from PIL import Image
 
 from eopipe.cli import main
-from eopipe.inspection.describe_store import spoken
 from eopipe.inspection.pictures import channels
 from eopipe.publish import write_manifest
+from eopipe.text_table import format_bytes
 from eopipe.tiles.grid import make_grid
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import add_array, new_store
@@ -194,4 +194,10 @@ def test_what_is_no_store_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_bytes_as_people_say_them() -> None:
-    assert [spoken(size) for size in (0, 999, 12_345, 999_600, 5.5e12)] == ["0 B", "999 B", "12.3 kB", "1 MB", "5.5 TB"]
+    assert [format_bytes(size) for size in (0, 999, 12_345, 999_600, 5.5e12)] == [
+        "0 B",
+        "999 B",
+        "12.3 kB",
+        "1 MB",
+        "5.5 TB",
+    ]

@@ -1,4 +1,4 @@
-"""`eopipe verify` finds all damage and nothing else, and makes just what is broken again."""
+"""`eopipe verify` finds all damage and nothing else, and rebuilds just what is damaged."""
 
 import random
 import shutil
@@ -16,7 +16,7 @@ from eopipe.verify import survey
 
 @pytest.fixture
 def results(catalog: Catalog, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What search, fetch and preprocess make of three scenes, with the records beside it; paths are relative."""
+    """Outputs of search, fetch and preprocess for three scenes, with their run records; paths are relative."""
     monkeypatch.chdir(tmp_path)
     noise = np.random.default_rng(0)
     for name in ("a", "b", "c"):
@@ -34,11 +34,11 @@ def results(catalog: Catalog, run: Run, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def broken(root: Path) -> dict[str, str]:
-    """What verify says of each damaged file or folder, by its path below the root."""
-    found = survey(root, 2).broken
+    """The damage that verify reports, by path below the root."""
+    damaged = survey(root, 2).damaged
     return {
-        one.path.relative_to(root).as_posix(): "; ".join(damage.what for damage in wrong)
-        for one, wrong in found.items()
+        output.path.relative_to(root).as_posix(): "; ".join(entry.message for entry in damage)
+        for output, damage in damaged.items()
     }
 
 
@@ -72,20 +72,20 @@ def test_200_injected_damages_are_all_found_each_in_its_place_and_there_is_no_fa
     home = {path: next((folder for folder in path.parents if folder / MANIFEST in files), path) for path in files}
     for number in range(200):
         if number % 5 == 4:
-            one, other = chance.sample(files, 2)
-            while contents[one] == contents[other]:
-                one, other = chance.sample(files, 2)
-            hurt = [one, other]
-            one.write_bytes(contents[other])
-            other.write_bytes(contents[one])
+            first, second = chance.sample(files, 2)
+            while contents[first] == contents[second]:
+                first, second = chance.sample(files, 2)
+            hurt = [first, second]
+            first.write_bytes(contents[second])
+            second.write_bytes(contents[first])
         else:
             hurt = [chance.choice([path for path in files if len(contents[path]) > 1])]
             DAMAGES[number % 5](hurt[0], chance)
-        found = broken(results)
-        assert set(found) == {home[path].relative_to(results).as_posix() for path in hurt}, (number, hurt)
+        messages = broken(results)
+        assert set(messages) == {home[path].relative_to(results).as_posix() for path in hurt}, (number, hurt)
         for path in hurt:
             if path.name != MANIFEST and home[path] != path:
-                assert path.relative_to(home[path]).as_posix() in found[home[path].relative_to(results).as_posix()]
+                assert path.relative_to(home[path]).as_posix() in messages[home[path].relative_to(results).as_posix()]
             path.write_bytes(contents[path])
     assert broken(results) == {}
 
@@ -95,9 +95,9 @@ def test_what_is_added_is_found_and_moved_out_on_repair_never_removed(results: P
     (store / "image/notes").mkdir()
     (store / "image/notes/mine.txt").write_text("mine")
     (store / "gone").symlink_to("nowhere")
-    found = broken(results)["tiles/a.zarr"]
-    assert "image/notes/mine.txt does not belong there" in found
-    assert "gone does not belong there" in found
+    message = broken(results)["tiles/a.zarr"]
+    assert "image/notes/mine.txt does not belong there" in message
+    assert "gone does not belong there" in message
     assert run("verify", "results", "--repair").code == 0
     assert (results / "tiles/a.zarr.extra/image/notes/mine.txt").read_text() == "mine"
     assert broken(results) == {}
@@ -108,7 +108,10 @@ def test_folders_that_were_swapped_or_are_gone_are_found_by_their_records(result
     a.rename(results / "c")
     b.rename(a)
     (results / "c").rename(b)
-    assert {name for name, what in broken(results).items() if "another's" in what} == {"tiles/a.zarr", "tiles/b.zarr"}
+    assert {name for name, text in broken(results).items() if "was the folder replaced?" in text} == {
+        "tiles/a.zarr",
+        "tiles/b.zarr",
+    }
     shutil.rmtree(results / "scenes/c")
     assert broken(results)["scenes/c"] == "it is missing"
 
@@ -130,14 +133,14 @@ def test_a_folder_without_manifest_is_found_also_when_it_is_what_was_asked_for(r
     assert ended.code == 4
     assert "a.zarr is damaged: it has no manifest.json" in ended.said
     assert run("verify", results / "tiles/b.zarr").code == 0
-    assert run("verify", results / "grid.json").code == 3, "its record lies beside the items"
+    assert run("verify", results / "grid.json").code == 3, "its record is beside the items"
     assert run("verify", "nowhere").code == 3
     (results / "empty").mkdir()
     with pytest.raises(BadInputError, match="empty holds nothing that eopipe made"):
         survey(results / "empty", 1)
 
 
-def test_the_draft_of_a_living_writer_is_no_damage(results: Path) -> None:
+def test_the_draft_of_a_living_writer_is_not_damage(results: Path) -> None:
     with publish(results / "tiles/d.zarr", folder=True) as draft:
         (draft / "image").write_text("half")
         (draft / MANIFEST).write_text("{")
@@ -145,7 +148,7 @@ def test_the_draft_of_a_living_writer_is_no_damage(results: Path) -> None:
         (draft / MANIFEST).unlink()
 
 
-def test_a_record_that_cannot_be_read_leaves_the_manifest_to_tell(results: Path) -> None:
+def test_a_record_that_cannot_be_read_leaves_the_manifest_to_compare_with(results: Path) -> None:
     (results / "tiles/a.zarr.run.json").write_text("{")
     assert broken(results) == {}
     (results / "tiles/a.zarr/image/zarr.json").unlink()
@@ -161,7 +164,7 @@ def hurt(results: Path) -> Path:
     return results
 
 
-def test_verify_tells_the_command_that_makes_each_again(hurt: Path, run: Run) -> None:
+def test_verify_prints_the_command_that_rebuilds_each(hurt: Path, run: Run) -> None:
     ended = run("verify", "results")
     assert ended.code == 4
     lines = ended.said.splitlines()
@@ -171,7 +174,7 @@ def test_verify_tells_the_command_that_makes_each_again(hurt: Path, run: Run) ->
     assert "valid/c/2/2 has" in lines[4]
 
 
-def test_repair_makes_just_what_is_broken_again_with_the_same_bytes(hurt: Path, run: Run, tmp_path: Path) -> None:
+def test_repair_rebuilds_just_what_is_damaged_with_the_same_bytes(hurt: Path, run: Run, tmp_path: Path) -> None:
     records = {path: path.stat().st_mtime_ns for path in hurt.rglob("*.run.json")}
     manifests = {path: path.read_bytes() for path in hurt.rglob(MANIFEST)}
     assert run("verify", "results", "--repair").code == 0
@@ -192,14 +195,14 @@ def test_repair_somewhere_else_than_the_run_touches_nothing(
     assert list(Path().iterdir()) == []
 
 
-def test_what_cannot_be_made_again_is_told_and_the_rest_is_repaired(hurt: Path, run: Run, tmp_path: Path) -> None:
+def test_what_cannot_be_rebuilt_is_reported_and_the_rest_is_repaired(hurt: Path, run: Run, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "catalog")
     (hurt / "tiles/b.zarr.run.json").unlink()
     before = digest(hurt / "tiles/c.zarr")
     flip(hurt / "tiles/c.zarr/image/c/0/1/1", random.Random(0))
     ended = run("verify", "results", "--repair")
     assert ended.code == 4
-    assert "results/scenes/a: it could not be made again: eopipe fetch ended with code 3" in ended.said
+    assert "results/scenes/a: it could not be rebuilt: eopipe fetch exited with code 3" in ended.said
     assert "results/tiles/b.zarr: there is no run record" in ended.said
     assert set(broken(hurt)) == {"scenes/a", "tiles/a.zarr", "tiles/b.zarr"}, "a needs its scene"
     assert digest(hurt / "tiles/c.zarr") == before

@@ -1,4 +1,4 @@
-"""After damage, only what is broken is made again, and nothing that was made of it."""
+"""After damage, only what is damaged is rebuilt, and nothing that is derived from it."""
 
 import os
 import shutil
@@ -40,7 +40,7 @@ def test_a_flipped_byte_and_a_truncated_shard_cost_two_jobs_and_nothing_after_th
 
     mended = verify(project, "--repair")
     assert mended.returncode == 0, mended.stderr
-    assert mended.stdout.count("was made again, as it was") == 2
+    assert mended.stdout.count("was rebuilt with the same content") == 2
     assert project.digests() == before
     again = {name for name, then in stores(project).items() if records[name] != then}
     assert again == {f"S2_ROMANIA_{day}.zarr.run.json" for day in DAYS[1:3]}
