@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from eopipe.composites.periods import NEEDS, too_coarse
 from eopipe.contract import STAGES, Port, Stage, annotated, stage, summary
 from eopipe.errors import UsageError
+from eopipe.labels.values import option_conflicts
 from eopipe.provenance.redact import redact_for_terminal
-from eopipe.stages.label import option_conflicts
 
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 

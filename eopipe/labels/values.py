@@ -1,7 +1,7 @@
 """Labels that are numbers: a quantity with its unit on the grid, from rasters or vectors; NaN is no label."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,3 +145,18 @@ def _reader(
             return Burnt(np.where(there, physical(stored, source, band), NOTHING).astype(np.float32), 0)
 
         yield read
+
+
+def option_conflicts(measure: str | None, resampling: str, makers: Mapping[str, Sequence[object]]) -> list[str]:
+    """Sentences about a measure (None: classes), a resampling, and what makes classes (bins, codes, values)."""
+    given = [name for name, value in makers.items() if value]
+    wrong = []
+    if measure is not None and not measure.strip():
+        wrong.append("label.measure is empty; give the name of what is measured")
+    if measure and given:
+        wrong.append(f"label.measure keeps the numbers, and label.{given[0]} makes classes of them; give one")
+    if measure and resampling == "mode":
+        wrong.append("label.resampling mode is for classes; a measure needs nearest, bilinear or average")
+    if not measure and resampling in ("bilinear", "average"):
+        wrong.append(f"label.resampling {resampling} mixes class numbers; use nearest or mode, or give label.measure")
+    return wrong

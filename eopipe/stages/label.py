@@ -1,6 +1,5 @@
 """Rasters or vectors -> label and valid mask on the run's grid."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -54,7 +53,7 @@ def label(
     """
     from eopipe.errors import UsageError
     from eopipe.labels.classes import Legend
-    from eopipe.labels.values import Quantity, write_values
+    from eopipe.labels.values import Quantity, option_conflicts, write_values
     from eopipe.labels.write import Reading, label_band, write_labels
     from eopipe.scenes.item import read_scene, scene_name
     from eopipe.tiles.grid import read_grid
@@ -73,18 +72,3 @@ def label(
         return
     legend = Legend(classes, bins, codes, ignore, values)
     write_labels(labels, read_grid(grid), legend, band, scene=told, reading=reading, layout=layout)
-
-
-def option_conflicts(measure: str | None, resampling: str, makers: Mapping[str, Sequence[object]]) -> list[str]:
-    """Sentences about a measure (None: classes), a resampling, and what makes classes (bins, codes, values)."""
-    given = [name for name, value in makers.items() if value]
-    wrong = []
-    if measure is not None and not measure.strip():
-        wrong.append("label.measure is empty; give the name of what is measured")
-    if measure and given:
-        wrong.append(f"label.measure keeps the numbers, and label.{given[0]} makes classes of them; give one")
-    if measure and resampling == "mode":
-        wrong.append("label.resampling mode is for classes; a measure needs nearest, bilinear or average")
-    if not measure and resampling in ("bilinear", "average"):
-        wrong.append(f"label.resampling {resampling} mixes class numbers; use nearest or mode, or give label.measure")
-    return wrong
