@@ -21,7 +21,7 @@ from numcodecs import Blosc, Zlib, Zstd
 
 from eopipe.publish import files
 from eopipe.tiles.grid import make_grid
-from eopipe.tiles.layout import LEVELS, Layout, Sink, parts
+from eopipe.tiles.layout import LEVELS, ArrayWriter, Layout, shard_regions
 from eopipe.tiles.store import Tiles, add_array, new_store
 
 EDGE = 256
@@ -118,8 +118,8 @@ def _store(pixels: Any, path: Path, layout: Layout) -> Tiles:
     names = tuple(f"b{number}" for number in range(len(pixels)))
     with new_store(path, grid, names, "scene", {}) as group:
         told = {"scale_factor": 1.0, "add_offset": 0.0}
-        sink = Sink(add_array(group, "image", pixels.shape, pixels.dtype, layout, **told), layout)
-        for part in parts((height, width), layout):
+        sink = ArrayWriter(add_array(group, "image", pixels.shape, pixels.dtype, layout, **told), layout)
+        for part in shard_regions((height, width), layout):
             sink.write(part, sink.code(pixels[(slice(None), *part.window)]))
     return Tiles(path)
 

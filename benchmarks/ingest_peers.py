@@ -45,14 +45,14 @@ def codec(job: Job) -> None:
     import rasterio
     from rasterio.windows import Window
 
-    from eopipe.tiles.shard_writer import Coder
+    from eopipe.tiles.shard_writer import ChunkEncoder
 
     with rasterio.open(job.folder / "red.tif") as file:
         pixels = file.read(1, window=Window(0, 0, 2048, 256))
     rows = np.stack([pixels] * len(BANDS))
     count = job.grid.shape[0] * job.grid.shape[1] // (2048 * 256)
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda _: len(Coder(256, "lz4", 5).row(rows)), range(count)))
+        list(pool.map(lambda _: len(ChunkEncoder(256, "lz4", 5).row(rows)), range(count)))
 
 
 def eopipe_memory(job: Job) -> None:
@@ -61,22 +61,22 @@ def eopipe_memory(job: Job) -> None:
 
     from eopipe.scenes.item import bands, read_scene
     from eopipe.scenes.masks import mask_of
-    from eopipe.tiles.layout import Layout, parts
-    from eopipe.warp.write_tiles import Recipe, in_order, open_scene
+    from eopipe.tiles.layout import Layout, shard_regions
+    from eopipe.warp.write_tiles import TileRecipe, map_in_order, open_scene
 
     item = read_scene(job.folder)
     wanted = bands(job.folder, item, (*BANDS, "scl"))
-    recipe = Recipe(wanted[:-1], mask_of(wanted[-1]), job.how, Layout())
+    recipe = TileRecipe(wanted[:-1], mask_of(wanted[-1]), job.how, Layout())
     with ExitStack() as stack:
         scene = open_scene(stack, item, job.grid, recipe)
         image, valid = np.empty((len(BANDS), *scene.shape), scene.dtype), np.empty(scene.shape, bool)
-        found = parts(scene.shape, recipe.layout, 256)
+        found = shard_regions(scene.shape, recipe.layout, 256)
         scene.plan(found)
 
         def fill(part: Any) -> None:
             valid[part.window], _ = scene.read(part.window, image[:, *part.window])
 
-        for turn, _ in enumerate(in_order(fill, found, 2)):
+        for turn, _ in enumerate(map_in_order(fill, found, 2)):
             scene.release(turn)
 
 

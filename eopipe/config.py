@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 
-from eopipe.composites.periods import NEEDS, too_coarse
+from eopipe.composites.periods import RANKING_BANDS, stack_conflict
 from eopipe.contract import STAGES, Port, Stage, annotated, stage, summary
 from eopipe.errors import UsageError
 from eopipe.labels.values import option_conflicts
@@ -158,13 +158,13 @@ def _composite_conflicts(composite: dict[str, Any], tiles: dict[str, Any], label
     method = composite["method"]
     if method == "none":
         return []
-    wrong = [too_coarse(composite["period"], composite["stack"], composite["parts"])]
+    wrong = [stack_conflict(composite["period"], composite["stack"], composite["parts"])]
     if label["asset"]:
         wrong.append(
             f"composite.method {method} mixes scenes, so labels cannot be the asset {label['asset']} of each scene; "
             "give label.source, or composite.method none"
         )
-    lacking = [band for band in NEEDS.get(method, ()) if band not in tiles["bands"]]
+    lacking = [band for band in RANKING_BANDS.get(method, ()) if band not in tiles["bands"]]
     if lacking:
         wrong.append(f"composite.method {method} needs band {', '.join(lacking)} among preprocess.bands")
     return [sentence for sentence in wrong if sentence]

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from eopipe.chips.chips import Normaliser, pair
+from eopipe.chips.chips import Normaliser, pair_stores
 from eopipe.launch.environment import nodes_of
 from eopipe.launch.scratch import copy_of
 from eopipe.models import Architecture
@@ -133,7 +133,7 @@ class Job:
     def pairs(self) -> list[tuple[Tiles, Tiles]]:
         """The opened tile store of each scene and its labels."""
         tiles = tuple(copy_of("tiles", path) for path in self.tiles)
-        return pair(tiles, tuple(copy_of("labels", path) for path in self.labels))
+        return pair_stores(tiles, tuple(copy_of("labels", path) for path in self.labels))
 
     def write(self, path: Path) -> None:
         """Write the job for the workers."""

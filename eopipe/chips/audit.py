@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import Float64Array, IntArray
-from eopipe.chips.near_duplicates import Looks, alike
-from eopipe.chips.splits import Plan, covered
+from eopipe.chips.near_duplicates import ChipFingerprints, find_similar_chips
+from eopipe.chips.splits import SplitPlan, covered_pixels
 from eopipe.chips.statistics import samples_digest
 from eopipe.errors import IntegrityError, UsageError
 from eopipe.tiles.store import Tiles
@@ -40,14 +40,14 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Dealt:
+class ChipSplit:
     """A split to audit: samples (n, 3) of each split; the name, group and day of each scene; how it was made."""
 
     samples: dict[str, IntArray]
     scenes: list[str]
     groups: list[str]
     days: list[str]
-    plan: Plan
+    plan: SplitPlan
 
     def name(self, split: str, number: int) -> str:
         """How a chip is named in a finding."""
@@ -59,7 +59,7 @@ class Dealt:
         return ((a, b) for a, b in PAIRS if len(self.samples[a]) and len(self.samples[b]))
 
 
-def allowed(entries: tuple[str, ...]) -> dict[str, str]:
+def parse_allowed(entries: tuple[str, ...]) -> dict[str, str]:
     """The reasons that a config gives for findings, by kind; raises UsageError for one without a reason."""
     found = {}
     for entry in entries:
@@ -70,14 +70,14 @@ def allowed(entries: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def audit(dealt: Dealt, looks: Looks | None, reasons: dict[str, str]) -> dict[str, Any]:
+def audit(dealt: ChipSplit, looks: ChipFingerprints | None, reasons: dict[str, str]) -> dict[str, Any]:
     """What the split file says of its leaks: gaps in pixels between splits, and findings that are allowed.
 
     Raises IntegrityError that names every finding without a reason, with a pair of chips.
     """
     gaps, found = _gaps(dealt)
     found += [*_shared(dealt), *_random(dealt), *(_lookalikes(dealt, looks) if looks else ())]
-    refuse([finding for finding in found if finding.kind not in reasons])
+    raise_findings([finding for finding in found if finding.kind not in reasons])
     return {
         "gap_pixels": gaps if dealt.plan.by_place else {},
         "buffer": dealt.plan.buffer,
@@ -86,7 +86,7 @@ def audit(dealt: Dealt, looks: Looks | None, reasons: dict[str, str]) -> dict[st
     }
 
 
-def refuse(found: list[Finding]) -> None:
+def raise_findings(found: list[Finding]) -> None:
     """Raise IntegrityError when there is a finding."""
     if found:
         told = "; ".join(f"{f.kind} ({f.count} times): {f.example}" for f in found)
@@ -96,7 +96,7 @@ def refuse(found: list[Finding]) -> None:
         )
 
 
-def _gaps(dealt: Dealt) -> tuple[dict[str, int], list[Finding]]:
+def _gaps(dealt: ChipSplit) -> tuple[dict[str, int], list[Finding]]:
     """The gap in pixels between the nearest chips of every two splits, below 0 where they overlap."""
     gaps: dict[str, int] = {}
     found: list[Finding] = []
@@ -116,7 +116,7 @@ def _gaps(dealt: Dealt) -> tuple[dict[str, int], list[Finding]]:
     return gaps, found
 
 
-def _nearest(dealt: Dealt, one: str, other: str) -> tuple[Float64Array, IntArray]:
+def _nearest(dealt: ChipSplit, one: str, other: str) -> tuple[Float64Array, IntArray]:
     """For each chip of `other`: rows or columns to the nearest of `one`, whichever is more, and its number.
 
     Where scenes are split, other days are far away.
@@ -131,7 +131,7 @@ def _nearest(dealt: Dealt, one: str, other: str) -> tuple[Float64Array, IntArray
     return distance, first[nearest]
 
 
-def _shared(dealt: Dealt) -> list[Finding]:
+def _shared(dealt: ChipSplit) -> list[Finding]:
     """Scenes, and groups of scenes, that are in two splits although they were to be kept whole."""
     plan = dealt.plan
     found: list[Finding] = []
@@ -143,7 +143,7 @@ def _shared(dealt: Dealt) -> list[Finding]:
     return found
 
 
-def _in_two(dealt: Dealt, kind: str, groups: IntArray) -> Iterator[Finding]:
+def _in_two(dealt: ChipSplit, kind: str, groups: IntArray) -> Iterator[Finding]:
     for one, other in dealt.pairs():
         ours, theirs = (groups[dealt.samples[split][:, 0]] for split in (one, other))
         both = np.isin(theirs, ours)
@@ -154,7 +154,7 @@ def _in_two(dealt: Dealt, kind: str, groups: IntArray) -> Iterator[Finding]:
             yield Finding(kind, int(both.sum()), pair + whole)
 
 
-def _random(dealt: Dealt) -> Iterator[Finding]:
+def _random(dealt: ChipSplit) -> Iterator[Finding]:
     """Test chips dealt out at random, which touch or cover training chips."""
     if dealt.plan.method == "random":
         distance, nearest = _nearest(dealt, "train", "test")
@@ -164,10 +164,10 @@ def _random(dealt: Dealt) -> Iterator[Finding]:
         yield Finding("random", int((distance <= dealt.plan.chip).sum()), told)
 
 
-def _lookalikes(dealt: Dealt, looks: Looks) -> Iterator[Finding]:
+def _lookalikes(dealt: ChipSplit, looks: ChipFingerprints) -> Iterator[Finding]:
     """Chips of two splits that hold the same pixels, or look alike."""
     for one, other in dealt.pairs():
-        for kind, count, (a, b), likeness in alike(looks, one, other):
+        for kind, count, (a, b), likeness in find_similar_chips(looks, one, other):
             pair = f"{dealt.name(one, a)} and {dealt.name(other, b)}"
             yield Finding(kind, count, pair + (f" correlate by {likeness:.4f}" if kind != "duplicate" else ""))
 
@@ -184,7 +184,7 @@ def check_statistics(told: dict[str, Any], split: dict[str, Any], stores: list[T
     if told["samples"] != samples_digest(split["scenes"], train, chip):
         why.append("the statistics were measured on other chips than those that train")
     for number, store in enumerate(stores):
-        mask = covered(store.shape, train[train[:, 0] == number], chip)
+        mask = covered_pixels(store.shape, train[train[:, 0] == number], chip)
         count, have = told["pixels"].get(store.scene, 0), int((mask & (store.read("valid") > 0)).sum())
         if count != have:
             why.append(f"the statistics count {count} pixels of scene {store.scene}, its training chips have {have}")

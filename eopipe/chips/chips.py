@@ -12,7 +12,7 @@ from eopipe.tiles.grid import same_grid
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 
-def pair(tiles: tuple[Path, ...], labels: tuple[Path, ...]) -> list[tuple[Tiles, Tiles]]:
+def pair_stores(tiles: tuple[Path, ...], labels: tuple[Path, ...]) -> list[tuple[Tiles, Tiles]]:
     """Give every tile store its labels: those of its scene, or the ones that hold for all scenes.
 
     Sorted by scene; raises BadInputError for another grid, other classes, missing labels or a scene given twice.
@@ -29,7 +29,7 @@ def pair(tiles: tuple[Path, ...], labels: tuple[Path, ...]) -> list[tuple[Tiles,
     return pairs
 
 
-def measured(labels: Tiles) -> bool:
+def is_continuous(labels: Tiles) -> bool:
     """Whether labels are values of a quantity (float, NaN where there is none), not class numbers."""
     return bool(labels.array("label").dtype.kind == "f")
 
@@ -51,7 +51,7 @@ def _alike(pairs: list[tuple[Tiles, Tiles]]) -> None:
     for image, label in pairs:
         image.array("image")
         label.array("label")
-        if measured(label) != measured(pairs[0][1]) or unit_of(label) != unit_of(pairs[0][1]):
+        if is_continuous(label) != is_continuous(pairs[0][1]) or unit_of(label) != unit_of(pairs[0][1]):
             raise BadInputError(f"{label.path} and {pairs[0][1].path} measure in different units, or only one measures")
         if label.names != classes:
             raise BadInputError(
@@ -87,7 +87,7 @@ class Normaliser:
                 band[invalid] = 0
 
 
-def majority_of(counts: AnyArray) -> IntArray:
+def majority_class(counts: AnyArray) -> IntArray:
     """The class of each row of pixel counts (n, class); 255 where there is no pixel."""
     return np.where(counts.any(1), counts.argmax(1), NO_LABEL).astype(np.int64)
 
@@ -102,5 +102,5 @@ def chip_classes(pairs: list[tuple[Tiles, Tiles]], samples: IntArray, chip: int)
         here = samples[:, 0] == number
         corners = samples[here, 1:]
         counts = [chip_counts(numbers == n, corners, chip) for n in range(len(label.names))]
-        found[here] = majority_of(np.stack(counts, -1))
+        found[here] = majority_class(np.stack(counts, -1))
     return found

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from eopipe.arrays import UInt8Array
-from eopipe.chips.splits import NOWHERE, SPLITS, Plan, Zones, deal
+from eopipe.chips.splits import NO_SPLIT, SPLITS, SplitPlan, SplitZones, assign_at_random
 from eopipe.errors import BadInputError, UsageError
 from eopipe.tiles.store import NO_LABEL, Tiles
 
@@ -37,7 +37,7 @@ def day_of(store: Tiles) -> str | None:
     return (moment if moment.tzinfo is None else moment.astimezone(UTC)).date().isoformat()
 
 
-def groups_of(stores: Sequence[Tiles], plan: Plan) -> list[str]:
+def groups_of(stores: Sequence[Tiles], plan: SplitPlan) -> list[str]:
     """The day, tile or name of each scene: what the plan deals out."""
     if plan.method == "temporal":
         days = {store.scene: day_of(store) for store in stores}
@@ -48,11 +48,11 @@ def groups_of(stores: Sequence[Tiles], plan: Plan) -> list[str]:
     return [tile_of(store) if plan.by == "tile" else store.scene for store in stores]
 
 
-def roles_of(groups: list[str], plan: Plan) -> UInt8Array:
+def splits_of_groups(groups: list[str], plan: SplitPlan) -> UInt8Array:
     """The split of each scene, given its group."""
     if plan.method == "temporal":
         return np.array([_at(day, plan.dates) for day in groups], np.uint8)
-    role = deal_groups(groups, plan)
+    role = assign_groups(groups, plan)
     return np.array([role[group] for group in groups], np.uint8)
 
 
@@ -61,7 +61,7 @@ def _at(day: str, dates: tuple[str, ...]) -> int:
     return SPLITS.index("test") if passed == len(dates) else passed
 
 
-def deal_groups(groups: Sequence[str], plan: Plan) -> dict[str, int]:
+def assign_groups(groups: Sequence[str], plan: SplitPlan) -> dict[str, int]:
     """The split of each group: the named ones as they are named, the others at random."""
     names = sorted(set(groups))
     unknown = sorted({*plan.val_groups, *plan.test_groups} - set(names))
@@ -76,10 +76,10 @@ def deal_groups(groups: Sequence[str], plan: Plan) -> dict[str, int]:
             f"{len(names)} groups ({', '.join(names)}) cannot fill {needed} splits; "
             "set a fraction to 0, choose fewer folds, or split by something smaller"
         )
-    return dict(zip(names, _filled(deal(len(names), plan), plan).tolist(), strict=True))
+    return dict(zip(names, _filled(assign_at_random(len(names), plan), plan).tolist(), strict=True))
 
 
-def _filled(role: UInt8Array, plan: Plan) -> UInt8Array:
+def _filled(role: UInt8Array, plan: SplitPlan) -> UInt8Array:
     """Give a split that rounding left without a group one of the largest split's."""
     wanted = [n for n, share in enumerate(plan.fractions) if share > 0 or plan.folds]
     for number in wanted:
@@ -89,7 +89,7 @@ def _filled(role: UInt8Array, plan: Plan) -> UInt8Array:
     return role
 
 
-def region_zones(source: Path | None, attribute: str, stores: Sequence[Tiles], plan: Plan) -> Zones:
+def region_zones(source: Path | None, attribute: str, stores: Sequence[Tiles], plan: SplitPlan) -> SplitZones:
     """Which split each pixel belongs to: that of the region that it lies in; 255 outside all regions."""
     import pyogrio.raw
 
@@ -102,8 +102,8 @@ def region_zones(source: Path | None, attribute: str, stores: Sequence[Tiles], p
     except (pyogrio.errors.DataSourceError, OSError) as error:
         raise BadInputError(f"{source} cannot be read as vectors: {error}") from error
     names = tuple(sorted({str(value) for value in fields[0]})) if fields else ()
-    role = np.full(NO_LABEL + 1, NOWHERE, np.uint8)
+    role = np.full(NO_LABEL + 1, NO_SPLIT, np.uint8)
     if names:
-        dealt = deal_groups(names, plan)
+        dealt = assign_groups(names, plan)
         role[: len(names)] = [dealt[name] for name in names]
-    return Zones(role[rasterize(source, stores[0].grid, Legend(names), attribute)], 1, 1)
+    return SplitZones(role[rasterize(source, stores[0].grid, Legend(names), attribute)], 1, 1)

@@ -7,12 +7,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eopipe.arrays import IntArray, UInt8Array
-from eopipe.chips.audit import Dealt, allowed, audit
-from eopipe.chips.chips import measured, pair
-from eopipe.chips.groups import day_of, groups_of, region_zones, roles_of
-from eopipe.chips.near_duplicates import looks
-from eopipe.chips.splits import NOWHERE, SPLITS, Plan, all_corners, chip_counts, covered, deal, split_of, zones
-from eopipe.chips.statistics import measure, measure_labels
+from eopipe.chips.audit import ChipSplit, audit, parse_allowed
+from eopipe.chips.chips import is_continuous, pair_stores
+from eopipe.chips.groups import day_of, groups_of, region_zones, splits_of_groups
+from eopipe.chips.near_duplicates import fingerprint_chips
+from eopipe.chips.splits import (
+    NO_SPLIT,
+    SPLITS,
+    SplitPlan,
+    assign_at_random,
+    chip_corners,
+    chip_counts,
+    covered_pixels,
+    split_zones,
+    splits_of_chips,
+)
+from eopipe.chips.statistics import measure_bands, measure_labels
 from eopipe.errors import BadInputError
 from eopipe.tiles.grid import grid_json
 from eopipe.tiles.store import Tiles
@@ -22,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Request:
+class SplitRequest:
     """What a split is made from, besides its plan: shares of valid pixels, regions, and what the audit may find."""
 
     tiles: tuple[Path, ...]
@@ -36,7 +46,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Made:
+class SplitResult:
     """A split: what its file and the statistics tell, and of each split the samples and their pixels of each class."""
 
     told: dict[str, Any]
@@ -47,7 +57,7 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Candidates:
+class CandidateChips:
     """All chips that could be samples (n, 3), their pixels of each class (n, classes), the valid share of scenes.
 
     `unlabelled` says how many chips of each scene hold no labelled pixel, `places` how many chips the grid has.
@@ -60,23 +70,23 @@ class Candidates:
     places: int
 
 
-def make_split(request: Request, plan: Plan) -> Made:
+def make_split(request: SplitRequest, plan: SplitPlan) -> SplitResult:
     """Cut, deal out, measure and audit."""
-    reasons = allowed(request.allow)
-    pairs = pair(request.tiles, request.labels)
+    reasons = parse_allowed(request.allow)
+    pairs = pair_stores(request.tiles, request.labels)
     stores, classes = [image for image, _ in pairs], pairs[0][1].names
-    found = candidates(pairs, plan, request)
-    role = deal_samples(found.samples, stores, plan, request)
+    found = find_candidates(pairs, plan, request)
+    role = assign_splits(found.samples, stores, plan, request)
     samples = {name: found.samples[role == number] for number, name in enumerate(SPLITS)}
     pixels = {name: found.pixels[role == number] for number, name in enumerate(SPLITS)}
     _complete(samples, {name: rows.sum(0) for name, rows in pixels.items()}, classes)
-    statistics = measure(stores, samples["train"], plan.chip)
-    if measured(pairs[0][1]):
+    statistics = measure_bands(stores, samples["train"], plan.chip)
+    if is_continuous(pairs[0][1]):
         statistics["labels"] = measure_labels(pairs, samples["train"], plan.chip)
     spread = {name: max(band["std"], 1e-9) for name, band in statistics["bands"].items()}
-    seen = looks(stores, samples, plan.chip, spread, request.similarity)
+    seen = fingerprint_chips(stores, samples, plan.chip, spread, request.similarity)
     scenes, days = [store.scene for store in stores], [day_of(store) or store.scene for store in stores]
-    dealt = Dealt(samples, scenes, groups_or_names(stores, plan), days, plan)
+    dealt = ChipSplit(samples, scenes, groups_or_names(stores, plan), days, plan)
     settings = {"min_valid": request.min_valid, "min_scene_valid": request.min_scene_valid}
     told = {
         "grid": grid_json(stores[0].grid),
@@ -92,10 +102,10 @@ def make_split(request: Request, plan: Plan) -> Made:
         "chips": {k: dict(zip(classes, (v > 0).sum(0).tolist(), strict=True)) for k, v in pixels.items()},
         "samples": {name: rows.tolist() for name, rows in samples.items()},
     }
-    return Made(told, statistics, samples, pixels, stores[0].grid)
+    return SplitResult(told, statistics, samples, pixels, stores[0].grid)
 
 
-def groups_or_names(stores: list[Tiles], plan: Plan) -> list[str]:
+def groups_or_names(stores: list[Tiles], plan: SplitPlan) -> list[str]:
     """The group of each scene where scenes have one, else its name."""
     grouped = plan.by_scene or (plan.method == "group" and plan.by == "tile")
     return groups_of(stores, plan) if grouped else [store.scene for store in stores]
@@ -105,12 +115,12 @@ def _left_out(scenes: list[str], valid: list[float], least: float) -> list[dict[
     return [{"scene": s, "valid": round(v, 6)} for s, v in zip(scenes, valid, strict=True) if v < least]
 
 
-def _fates(scenes: list[str], found: Candidates, role: UInt8Array) -> list[dict[str, Any]]:
+def _fates(scenes: list[str], found: CandidateChips, role: UInt8Array) -> list[dict[str, Any]]:
     """What became of the chips of each scene: no labels, too few usable pixels, in no split, or a sample."""
     rows = []
     for number, (scene, unlabelled) in enumerate(zip(scenes, found.unlabelled, strict=True)):
         here = role[found.samples[:, 0] == number]
-        used = int(np.count_nonzero(here != NOWHERE))
+        used = int(np.count_nonzero(here != NO_SPLIT))
         unusable = found.places - unlabelled - len(here)
         rows.append(
             {"scene": scene, "unlabelled": unlabelled, "unusable": unusable, "spare": len(here) - used}
@@ -119,9 +129,9 @@ def _fates(scenes: list[str], found: Candidates, role: UInt8Array) -> list[dict[
     return rows
 
 
-def candidates(pairs: list[tuple[Tiles, Tiles]], plan: Plan, request: Request) -> Candidates:
+def find_candidates(pairs: list[tuple[Tiles, Tiles]], plan: SplitPlan, request: SplitRequest) -> CandidateChips:
     """The chips that hold enough usable pixels, scene by scene, row by row; none of scenes that are left out."""
-    corners, count = all_corners(pairs[0][0].shape, plan), len(pairs[0][1].names)
+    corners, count = chip_corners(pairs[0][0].shape, plan), len(pairs[0][1].names)
     samples, pixels, shares, bare = [np.empty((0, 3), np.int64)], [np.empty((0, count), np.int64)], [], []
     for number, (image, label) in enumerate(pairs):
         valid, labelled = image.read("valid") > 0, label.read("valid") > 0
@@ -132,32 +142,32 @@ def candidates(pairs: list[tuple[Tiles, Tiles]], plan: Plan, request: Request) -
         usable = valid & labelled
         enough = corners[chip_counts(usable, corners, plan.chip) >= max(1.0, request.min_valid * plan.chip**2)]
         # A quantity is one kind of label, so its pixels are counted together.
-        numbers = np.where(usable, 0 if measured(label) else label.read("label"), len(label.names))
+        numbers = np.where(usable, 0 if is_continuous(label) else label.read("label"), len(label.names))
         samples.append(np.insert(enough, 0, number, axis=1))
         pixels.append(np.stack([chip_counts(numbers == n, enough, plan.chip) for n in range(count)], -1))
-    return Candidates(np.concatenate(samples), np.concatenate(pixels), shares, bare, len(corners))
+    return CandidateChips(np.concatenate(samples), np.concatenate(pixels), shares, bare, len(corners))
 
 
-def deal_samples(samples: IntArray, stores: list[Tiles], plan: Plan, request: Request) -> UInt8Array:
+def assign_splits(samples: IntArray, stores: list[Tiles], plan: SplitPlan, request: SplitRequest) -> UInt8Array:
     """The split of each candidate; 255 for one that is in none."""
     if plan.method == "random":
-        return deal(len(samples), plan)
+        return assign_at_random(len(samples), plan)
     if plan.method == "group" and plan.by == "region":
-        return split_of(samples[:, 1:], region_zones(request.regions, request.attribute, stores, plan), plan)
+        return splits_of_chips(samples[:, 1:], region_zones(request.regions, request.attribute, stores, plan), plan)
     if plan.method in ("group", "temporal"):
-        role = roles_of(groups_of(stores, plan), plan)[samples[:, 0]]
+        role = splits_of_groups(groups_of(stores, plan), plan)[samples[:, 0]]
         return role if plan.by_scene else _apart(samples, role, stores[0].shape, plan)
-    return split_of(samples[:, 1:], zones(stores[0].shape, plan), plan)
+    return splits_of_chips(samples[:, 1:], split_zones(stores[0].shape, plan), plan)
 
 
-def _apart(samples: IntArray, role: UInt8Array, shape: tuple[int, int], plan: Plan) -> UInt8Array:
+def _apart(samples: IntArray, role: UInt8Array, shape: tuple[int, int], plan: SplitPlan) -> UInt8Array:
     """Drop val chips nearer than the buffer to test, and train chips near either: tiles overlap at their rims."""
     edge = plan.chip + 2 * plan.buffer
     for name, foes in (("val", ("test",)), ("train", ("val", "test"))):
         mine = np.flatnonzero(role == SPLITS.index(name))
         theirs = np.isin(role, [SPLITS.index(foe) for foe in foes])
-        taken = np.pad(covered(shape, samples[theirs], plan.chip), plan.buffer)
-        role[mine[chip_counts(taken, samples[mine, 1:], edge) > 0]] = NOWHERE
+        taken = np.pad(covered_pixels(shape, samples[theirs], plan.chip), plan.buffer)
+        role[mine[chip_counts(taken, samples[mine, 1:], edge) > 0]] = NO_SPLIT
     return role
 
 
@@ -176,7 +186,7 @@ def _complete(samples: dict[str, IntArray], counts: dict[str, Any], classes: tup
             )
 
 
-def scenes_of(split: dict[str, Any], pairs: list[tuple[Tiles, Tiles]]) -> None:
+def check_scenes(split: dict[str, Any], pairs: list[tuple[Tiles, Tiles]]) -> None:
     """Check that a split was made from these tiles, in this order."""
     have = [image.scene for image, _ in pairs]
     if split["scenes"] != have:

@@ -28,7 +28,7 @@ REPEATED = 0.9995
 
 
 @dataclass(frozen=True)
-class Looks:
+class ChipFingerprints:
     """Corners (n, 2), digests (n,) and unit vectors (n, features) of the chips of each split.
 
     Chips of `chip` pixels are alike from a correlation of `threshold` on.
@@ -41,9 +41,9 @@ class Looks:
     threshold: float
 
 
-def looks(
+def fingerprint_chips(
     stores: list[Tiles], samples: dict[str, IntArray], chip: int, spread: dict[str, float], threshold: float
-) -> Looks:
+) -> ChipFingerprints:
     """Look at all chips of all splits; `spread` is the standard deviation of each band."""
     digests, vectors = {}, {}
     for split, rows in samples.items():
@@ -55,7 +55,7 @@ def looks(
             order = [store.names.index(band) for band in spread]
             unit = np.array([store.scaling[0] / std for std in spread.values()], np.float32)
             vectors[split][number] = _structure(stored[order] * unit[:, None, None], valid)
-    return Looks({split: rows[:, 1:] for split, rows in samples.items()}, digests, vectors, chip, threshold)
+    return ChipFingerprints({split: rows[:, 1:] for split, rows in samples.items()}, digests, vectors, chip, threshold)
 
 
 def _cells(chip: int) -> int:
@@ -103,7 +103,9 @@ def _structure(values: FloatArray, valid: BoolArray) -> FloatArray:
     return vector / np.linalg.norm(vector) if strength > FAINT else np.zeros_like(vector)
 
 
-def alike(seen: Looks, one: str, other: str) -> Iterator[tuple[str, int, tuple[int, int], float]]:
+def find_similar_chips(
+    seen: ChipFingerprints, one: str, other: str
+) -> Iterator[tuple[str, int, tuple[int, int], float]]:
     """Kind, number of chips of `other`, the pair that is most alike, and how it correlates (1 for the same pixels)."""
     ours, theirs = seen.digests[one], seen.digests[other]
     same = np.isin(theirs, ours) & (theirs != 0)
@@ -117,7 +119,7 @@ def alike(seen: Looks, one: str, other: str) -> Iterator[tuple[str, int, tuple[i
         yield "near-duplicate", int(near.sum()), (int(nearest[at]), at), float(likeness[at])
 
 
-def _most_alike(seen: Looks, one: str, other: str) -> tuple[FloatArray, IntArray]:
+def _most_alike(seen: ChipFingerprints, one: str, other: str) -> tuple[FloatArray, IntArray]:
     """For each chip of `other` the highest correlation with one of `one`, and which; memory is bounded."""
     ours, theirs = seen.vectors[one], seen.vectors[other]
     best, which = np.zeros(len(theirs), np.float32), np.zeros(len(theirs), np.int64)

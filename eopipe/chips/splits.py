@@ -12,23 +12,23 @@ import numpy as np
 from eopipe.arrays import BoolArray, IntArray, UInt8Array
 from eopipe.errors import BadInputError, UsageError
 
-Method = Literal[
+SplitMethod = Literal[
     "blocks", "checkerboard", "west-east", "east-west", "north-south", "south-north", "temporal", "group", "random"
 ]
-Kind = Literal["scene", "tile", "region"]
+GroupKind = Literal["scene", "tile", "region"]
 SPLITS = ("train", "val", "test")
-NOWHERE = 255
+NO_SPLIT = 255
 
 
 @dataclass(frozen=True)
-class Plan:
+class SplitPlan:
     """How places or scenes are dealt out; sizes in pixels. `folds` 0 means one split by fractions.
 
     `by` says what a group is; groups that are not named to validate or test are dealt out at random. `dates`
     (ISO) are the first days of val and test; a single one is that of test.
     """
 
-    method: Method
+    method: SplitMethod
     fractions: tuple[float, ...]
     chip: int
     stride: int
@@ -37,7 +37,7 @@ class Plan:
     folds: int
     fold: int
     seed: int
-    by: Kind = "scene"
+    by: GroupKind = "scene"
     dates: tuple[str, ...] = ()
     val_groups: tuple[str, ...] = ()
     test_groups: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Zones:
+class SplitZones:
     """Which split each block of the grid belongs to: `split[row // height, col // width]`; 255 is none."""
 
     split: UInt8Array
@@ -87,25 +87,27 @@ class Zones:
         return np.asarray(found == 0)
 
 
-def zones(shape: tuple[int, int], plan: Plan) -> Zones:
+def split_zones(shape: tuple[int, int], plan: SplitPlan) -> SplitZones:
     """Deal the grid out to train, val and test."""
     height, width = shape
     if plan.method in ("blocks", "checkerboard"):
         size = -(-height // plan.block), -(-width // plan.block)
-        group = _checkerboard(shape, plan) if plan.method == "checkerboard" else deal(size[0] * size[1], plan)
-        return Zones(group.reshape(size), plan.block, plan.block)
+        group = (
+            _checkerboard(shape, plan) if plan.method == "checkerboard" else assign_at_random(size[0] * size[1], plan)
+        )
+        return SplitZones(group.reshape(size), plan.block, plan.block)
     across = plan.method in ("west-east", "east-west")
     group = _in_shares(width if across else height, shares(plan))
     role = roles(group[::-1] if plan.method in ("east-west", "south-north") else group, plan)
-    return Zones(role[None, :], height, 1) if across else Zones(role[:, None], 1, width)
+    return SplitZones(role[None, :], height, 1) if across else SplitZones(role[:, None], 1, width)
 
 
-def shares(plan: Plan) -> list[float]:
+def shares(plan: SplitPlan) -> list[float]:
     """The share of each fold, or of each split."""
     return [1 / plan.folds] * plan.folds if plan.folds else list(plan.fractions)
 
 
-def deal(count: int, plan: Plan) -> UInt8Array:
+def assign_at_random(count: int, plan: SplitPlan) -> UInt8Array:
     """The split of each of some things that are dealt out at random."""
     group = np.empty(count, np.uint8)
     order = np.random.Generator(np.random.Philox(key=plan.seed)).permutation(count)
@@ -113,7 +115,7 @@ def deal(count: int, plan: Plan) -> UInt8Array:
     return roles(group, plan)
 
 
-def _checkerboard(shape: tuple[int, int], plan: Plan) -> UInt8Array:
+def _checkerboard(shape: tuple[int, int], plan: SplitPlan) -> UInt8Array:
     """One colour trains; squares of the other go to val and test at random, in the ratio of their fractions."""
     starts = [np.arange(0, edge, plan.block) for edge in shape]
     diagonal = np.add.outer(*(np.arange(len(start)) for start in starts)) + plan.seed % 2
@@ -134,10 +136,10 @@ def _in_shares(count: int, parts: list[float]) -> UInt8Array:
     """Numbers 0, 0, …, 1, 1, … in these shares; what the shares leave over goes nowhere."""
     edges = np.round(np.cumsum(parts) * count).astype(int)
     place = np.searchsorted(edges, np.arange(count), side="right")
-    return np.where(place < len(parts), place, NOWHERE).astype(np.uint8)
+    return np.where(place < len(parts), place, NO_SPLIT).astype(np.uint8)
 
 
-def roles(group: UInt8Array, plan: Plan) -> UInt8Array:
+def roles(group: UInt8Array, plan: SplitPlan) -> UInt8Array:
     """Turn folds into splits: fold f is the test, the next one validates, the rest trains."""
     if not plan.folds:
         return group
@@ -147,7 +149,7 @@ def roles(group: UInt8Array, plan: Plan) -> UInt8Array:
     return role
 
 
-def all_corners(shape: tuple[int, int], plan: Plan) -> IntArray:
+def chip_corners(shape: tuple[int, int], plan: SplitPlan) -> IntArray:
     """Top-left corners (row, column) of all chips of the grid, row by row."""
     height, width = shape
     if plan.chip > min(shape):
@@ -158,7 +160,7 @@ def all_corners(shape: tuple[int, int], plan: Plan) -> IntArray:
     return np.stack(np.meshgrid(rows, cols, indexing="ij"), -1).reshape(-1, 2)
 
 
-def split_of(corners: IntArray, dealt: Zones, plan: Plan) -> UInt8Array:
+def splits_of_chips(corners: IntArray, dealt: SplitZones, plan: SplitPlan) -> UInt8Array:
     """The split of the chips at these corners; 255 for one that is in none.
 
     A chip lies wholly in its split. Test chips may touch the border; train chips keep the buffer to val and
@@ -166,26 +168,14 @@ def split_of(corners: IntArray, dealt: Zones, plan: Plan) -> UInt8Array:
     """
     tight = np.hstack([corners, corners + plan.chip])
     wide = np.hstack([corners - plan.buffer, corners + plan.chip + plan.buffer])
-    clear = [dealt.only(wide, [0, NOWHERE]), dealt.only(wide, [0, 1, NOWHERE]), np.ones(len(corners), bool)]
-    found = np.full(len(corners), NOWHERE, np.uint8)
+    clear = [dealt.only(wide, [0, NO_SPLIT]), dealt.only(wide, [0, 1, NO_SPLIT]), np.ones(len(corners), bool)]
+    found = np.full(len(corners), NO_SPLIT, np.uint8)
     for number in range(len(SPLITS)):
         found[dealt.only(tight, [number]) & clear[number]] = number
     return found
 
 
-def place_chips(shape: tuple[int, int], plan: Plan) -> dict[str, IntArray]:
-    """Top-left corners (row, column) of the chips of each split, as far as the plan alone tells.
-
-    Where scenes, regions or single chips are dealt out, every place may be in every split.
-    """
-    corners = all_corners(shape, plan)
-    if plan.method in ("temporal", "group", "random"):
-        return dict.fromkeys(SPLITS, corners)
-    role = split_of(corners, zones(shape, plan), plan)
-    return {name: corners[role == number] for number, name in enumerate(SPLITS)}
-
-
-def covered(shape: tuple[int, ...], samples: IntArray, chip: int) -> BoolArray:
+def covered_pixels(shape: tuple[int, ...], samples: IntArray, chip: int) -> BoolArray:
     """The pixels (y, x) that the chips of some samples (scene, row, column) cover."""
     mask = np.zeros(shape, bool)
     for row, col in np.unique(samples[:, 1:], axis=0):

@@ -15,15 +15,15 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
 from eopipe.chips.chips import Normaliser
-from eopipe.chips.splits import covered
+from eopipe.chips.splits import covered_pixels
 from eopipe.errors import BadInputError
 from eopipe.publish import read_json
 from eopipe.tiles.grid import windows
 from eopipe.tiles.store import Tiles
 
-MOST_BINS = 256
-FINEST = -20
-LEAST_STD = 1e-6
+MAX_BINS = 256
+MIN_LEVEL = -20
+MIN_STD = 1e-6
 WINDOW = 1024
 
 
@@ -85,7 +85,7 @@ class Histogram:
             one, two = self._at(level), other._at(level)
             first = min(one.first, two.first)
             size = max(one.first + len(one.counts), two.first + len(two.counts)) - first
-            if size <= MOST_BINS:
+            if size <= MAX_BINS:
                 counts = np.zeros(size, np.int64)
                 for part in (one, two):
                     counts[part.first - first : part.first - first + len(part.counts)] += part.counts
@@ -101,29 +101,29 @@ class Histogram:
 
 
 def _level(low: float, high: float) -> int:
-    level = FINEST
-    while math.floor(math.ldexp(high, -level)) - math.floor(math.ldexp(low, -level)) >= MOST_BINS:
+    level = MIN_LEVEL
+    while math.floor(math.ldexp(high, -level)) - math.floor(math.ldexp(low, -level)) >= MAX_BINS:
         level += 1
     return level
 
 
 @dataclass(frozen=True)
-class Band:
+class BandStatistics:
     """What one band measures."""
 
     moments: Moments
     histogram: Histogram
 
     @classmethod
-    def of(cls, stored: AnyArray, scaling: tuple[float, float]) -> "Band":
+    def of(cls, stored: AnyArray, scaling: tuple[float, float]) -> "BandStatistics":
         """Measure stored numbers (n,) in physical units."""
         numbers, weights = _tally(stored)
         values = numbers.astype(np.float64) * scaling[0] + scaling[1]
         return cls(Moments.of(values, weights), Histogram.of(values, weights))
 
-    def merge(self, other: "Band") -> "Band":
+    def merge(self, other: "BandStatistics") -> "BandStatistics":
         """Measure both."""
-        return Band(self.moments.merge(other.moments), self.histogram.merge(other.histogram))
+        return BandStatistics(self.moments.merge(other.moments), self.histogram.merge(other.histogram))
 
     def told(self) -> dict[str, Any]:
         """What the statistics file says; twelve digits, which no order of summation changes."""
@@ -144,17 +144,17 @@ def _tally(stored: AnyArray) -> tuple[AnyArray, IntArray]:
     return there + low, counts[there]
 
 
-def measure(stores: list[Tiles], samples: IntArray, chip: int) -> dict[str, Any]:
+def measure_bands(stores: list[Tiles], samples: IntArray, chip: int) -> dict[str, Any]:
     """The content of a statistics file: the bands by name over the valid pixels of training samples.
 
     Samples are (scene, row, column) with scenes numbered as the stores are. Raises BadInputError for a valid
     pixel that is no number, or when there is no valid pixel at all.
     """
-    bands: dict[str, Band] = {}
+    bands: dict[str, BandStatistics] = {}
     pixels: dict[str, int] = {}
     for number in np.unique(samples[:, 0]):
         store = stores[number]
-        for name, found in _scene(store, covered(store.shape, samples[samples[:, 0] == number], chip)).items():
+        for name, found in _scene(store, covered_pixels(store.shape, samples[samples[:, 0] == number], chip)).items():
             bands[name] = bands[name].merge(found) if name in bands else found
             pixels[store.scene] = found.moments.count
     if not bands:
@@ -168,30 +168,30 @@ def measure(stores: list[Tiles], samples: IntArray, chip: int) -> dict[str, Any]
     }
 
 
-def _scene(store: Tiles, mask: BoolArray) -> dict[str, Band]:
+def _scene(store: Tiles, mask: BoolArray) -> dict[str, BandStatistics]:
     """Each band of a scene where the mask (y, x) and the scene's own say so."""
-    found: dict[str, Band] = {}
+    found: dict[str, BandStatistics] = {}
     for y, x in _tight(mask):
         there = mask[y, x] & (store.read("valid", y, x) > 0)
         stored = store.read("image", y, x)[:, there]
         for name, values in zip(store.names, stored if there.any() else (), strict=False):
             if values.dtype.kind == "f" and not np.isfinite(values).all():
                 raise BadInputError(f"band {name} of scene {store.scene} has valid pixels that are no numbers")
-            band = Band.of(values, store.scaling)
+            band = BandStatistics.of(values, store.scaling)
             found[name] = found[name].merge(band) if name in found else band
     return found
 
 
 def measure_labels(pairs: list[tuple[Tiles, Tiles]], samples: IntArray, chip: int) -> dict[str, Any]:
     """What labels that are values measure in the training chips, in their unit, where the scene is valid too."""
-    found: Band | None = None
+    found: BandStatistics | None = None
     for number in np.unique(samples[:, 0]):
         image, label = pairs[number]
-        mask = covered(image.shape, samples[samples[:, 0] == number], chip)
+        mask = covered_pixels(image.shape, samples[samples[:, 0] == number], chip)
         for y, x in _tight(mask):
             there = mask[y, x] & (image.read("valid", y, x) > 0) & (label.read("valid", y, x) > 0)
             if there.any():
-                band = Band.of(label.read("label", y, x)[there], (1.0, 0.0))
+                band = BandStatistics.of(label.read("label", y, x)[there], (1.0, 0.0))
                 found = found.merge(band) if found else band
     if not found:
         raise BadInputError("no labelled pixel in the training chips; compare the labels with the masks of the scenes")
@@ -221,16 +221,16 @@ def read_statistics(path: Path) -> dict[str, Any]:
     return told
 
 
-def normaliser(told: dict[str, Any], bands: tuple[str, ...]) -> Normaliser:
+def band_normaliser(told: dict[str, Any], bands: tuple[str, ...]) -> Normaliser:
     """Normalise these bands by what a statistics file says of them, by name."""
     gone = [band for band in bands if band not in told["bands"]]
     if gone:
         raise BadInputError(f"the statistics do not tell band {', '.join(gone)}; they tell {', '.join(told['bands'])}")
     rows = [told["bands"][band] for band in bands]
-    return Normaliser(tuple(row["mean"] for row in rows), tuple(max(row["std"], LEAST_STD) for row in rows))
+    return Normaliser(tuple(row["mean"] for row in rows), tuple(max(row["std"], MIN_STD) for row in rows))
 
 
-def target(told: dict[str, Any], path: Path) -> tuple[float, float]:
+def label_scaling(told: dict[str, Any], path: Path) -> tuple[float, float]:
     """Mean and standard deviation of labels that are values, as a statistics file tells them.
 
     Raises BadInputError where it does not, or where all labels have one value.

@@ -6,20 +6,20 @@ from datetime import date
 from pathlib import Path
 from typing import Literal
 
-from eopipe.composites.periods import NEEDS, Kind, Period, day_of, part_of, period_of, too_coarse
+from eopipe.composites.periods import RANKING_BANDS, Period, PeriodKind, day_of, part_of, period_of, stack_conflict
 from eopipe.errors import BadInputError, UsageError
 from eopipe.tiles.grid import same_grid
 from eopipe.tiles.store import Tiles
 
-Method = Literal["none", "median", "middle", "greenest", "clearest"]
+CompositeMethod = Literal["none", "median", "middle", "greenest", "clearest"]
 
 
 @dataclass(frozen=True)
-class Recipe:
+class CompositeRecipe:
     """How scenes become a composite."""
 
-    method: Method
-    period: Kind = "all"
+    method: CompositeMethod
+    period: PeriodKind = "all"
     stack: Literal["none", "season", "month"] = "none"
     parts: tuple[str, ...] = ()
 
@@ -27,12 +27,12 @@ class Recipe:
         """Check that there is something to do and that a period has such parts."""
         if self.method == "none":
             raise UsageError("composite needs a --method: median, middle, greenest or clearest")
-        if wrong := too_coarse(self.period, self.stack, self.parts):
+        if wrong := stack_conflict(self.period, self.stack, self.parts):
             raise UsageError(wrong)
 
 
 @dataclass(frozen=True)
-class Part:
+class PeriodPart:
     """The scenes of one part of a period, by date and name, and the day in its middle."""
 
     name: str
@@ -46,7 +46,7 @@ class Observations:
     """What a composite is made of; all stores have the same grid, bands, type, scale and offset."""
 
     period: Period
-    parts: list[Part]
+    parts: list[PeriodPart]
 
     @property
     def first(self) -> Tiles:
@@ -54,7 +54,7 @@ class Observations:
         return self.parts[0].stores[0]
 
 
-def read_observations(tiles: tuple[Path, ...], recipe: Recipe) -> Observations:
+def read_observations(tiles: tuple[Path, ...], recipe: CompositeRecipe) -> Observations:
     """Open the stores of one period and sort them into its parts.
 
     Raises BadInputError that lists every store which does not fit the first, and for scenes of more than one
@@ -83,18 +83,18 @@ def _day(store: Tiles) -> date:
     return day_of(store.attributes, str(store.path))
 
 
-def _part(name: str, stores: list[Tiles], recipe: Recipe) -> Part:
+def _part(name: str, stores: list[Tiles], recipe: CompositeRecipe) -> PeriodPart:
     days = [_day(store) for store in stores]
-    kind: Kind = recipe.period if recipe.stack == "none" else recipe.stack
+    kind: PeriodKind = recipe.period if recipe.stack == "none" else recipe.stack
     # Seasons of many years have no common middle in the calendar.
     span = Period("all") if recipe.period == "all" else period_of(days[0], kind)
-    return Part(name, stores, days, span.middle(days))
+    return PeriodPart(name, stores, days, span.middle(days))
 
 
-def _alike(stores: list[Tiles], recipe: Recipe) -> None:
+def _alike(stores: list[Tiles], recipe: CompositeRecipe) -> None:
     """What downstream stages take from one store must hold for all."""
     first, wrong = stores[0], []
-    lacking = [band for band in NEEDS.get(recipe.method, ()) if band not in first.names]
+    lacking = [band for band in RANKING_BANDS.get(recipe.method, ()) if band not in first.names]
     if lacking:
         wrong.append(f"method {recipe.method} needs band {', '.join(lacking)}; there are {', '.join(first.names)}")
     for store in stores[1:]:

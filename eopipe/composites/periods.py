@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 from eopipe.errors import BadInputError
 
-Kind = Literal["all", "year", "season", "month"]
+PeriodKind = Literal["all", "year", "season", "month"]
 KINDS = ("all", "year", "season", "month")
 SEASONS = ("DJF", "MAM", "JJA", "SON")
 MONTHS = tuple(f"{month:02}" for month in range(1, 13))
 # Bands that a method of composites ranks by.
-NEEDS = {"greenest": ("red", "nir"), "clearest": ("blue",)}
+RANKING_BANDS = {"greenest": ("red", "nir"), "clearest": ("blue",)}
 PARTS: dict[str, tuple[str, ...]] = {"season": SEASONS, "month": MONTHS}
 
 
@@ -46,7 +46,7 @@ def day_of(told: Mapping[str, Any], where: str) -> date:
         raise BadInputError(f"{where} tells no date ({text or 'nothing'}), so it belongs to no period") from error
 
 
-def period_of(day: date, kind: Kind, stack: str = "none") -> Period:
+def period_of(day: date, kind: PeriodKind, stack: str = "none") -> Period:
     """The period of a kind that a day belongs to; years begin in December where seasons are stacked."""
     if kind == "all":
         return Period("all")
@@ -73,7 +73,7 @@ def _after(first: date, months: int) -> date:
     return date(count // 12, count % 12 + 1, 1) - timedelta(days=1)
 
 
-def too_coarse(kind: Kind, stack: str, parts: tuple[str, ...] = ()) -> str:
+def stack_conflict(kind: PeriodKind, stack: str, parts: tuple[str, ...] = ()) -> str:
     """Say why a period cannot be stacked in these parts; empty if it can."""
     if stack == "none":
         return "composite.parts are named, but composite.stack is none; say whether they are seasons or months" * bool(

@@ -16,16 +16,14 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray
-from eopipe.composites.observations import Method, Observations, Part, Recipe
-from eopipe.composites.periods import NEEDS
-from eopipe.tiles.grid import windows
-from eopipe.tiles.layout import Layout, Sink, parts
+from eopipe.composites.observations import CompositeMethod, CompositeRecipe, Observations, PeriodPart
+from eopipe.composites.periods import RANKING_BANDS
+from eopipe.tiles.grid import PixelWindow, windows
+from eopipe.tiles.layout import ArrayWriter, Layout, shard_regions
 from eopipe.tiles.store import Tiles, add_array, new_store
 
-Window = tuple[slice, slice]
 
-
-def write_composite(target: Path, seen: Observations, recipe: Recipe, budget: int) -> None:
+def write_composite(target: Path, seen: Observations, recipe: CompositeRecipe, budget: int) -> None:
     """Publish `image` (band, y, x), `valid` and `count` (y, x): observations of the part that has fewest.
 
     Memory stays at a row of chunks of one shard and `budget` bytes, however many dates there are.
@@ -41,8 +39,8 @@ def write_composite(target: Path, seen: Observations, recipe: Recipe, budget: in
         )
         valid = add_array(group, "valid", shape, "uint8", layout)
         count = add_array(group, "count", shape, "uint16", layout)
-        sinks = [Sink(array, layout) for array in (pixels, valid, count)]
-        for part in parts(shape, layout):
+        sinks = [ArrayWriter(array, layout) for array in (pixels, valid, count)]
+        for part in shard_regions(shape, layout):
             made, counts = _compose(seen, recipe.method, part.window, edge)
             usable = (counts > 0).view(np.uint8)
             for sink, values in zip(sinks, (made, usable, counts), strict=True):
@@ -69,7 +67,7 @@ def block_edge(seen: Observations, layout: Layout, budget: int) -> int:
     return min(edge // layout.chunk * layout.chunk or max(edge, 8), layout.shard)
 
 
-def _told(seen: Observations, recipe: Recipe) -> dict[str, Any]:
+def _told(seen: Observations, recipe: CompositeRecipe) -> dict[str, Any]:
     """What the composite says of itself; `datetime` is the middle of its period, as later stages ask for one."""
     days = [day for part in seen.parts for day in part.days]
     return {
@@ -82,7 +80,7 @@ def _told(seen: Observations, recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def _compose(seen: Observations, method: Method, window: Window, edge: int) -> tuple[AnyArray, AnyArray]:
+def _compose(seen: Observations, method: CompositeMethod, window: PixelWindow, edge: int) -> tuple[AnyArray, AnyArray]:
     """A window of the composite (band, y, x) and its counts (y, x), block by block."""
     (top, left), shape = (axis.start for axis in window), tuple(axis.stop - axis.start for axis in window)
     image = seen.first.array("image")
@@ -97,7 +95,7 @@ def _compose(seen: Observations, method: Method, window: Window, edge: int) -> t
     return made, counts
 
 
-def _merge(part: Part, method: Method, block: Window) -> tuple[AnyArray, AnyArray]:
+def _merge(part: PeriodPart, method: CompositeMethod, block: PixelWindow) -> tuple[AnyArray, AnyArray]:
     """One block of one part: pixels (band, y, x) and number of valid observations (y, x)."""
     valid = np.stack([store.read("valid", *block) > 0 for store in part.stores])
     image = part.stores[0].array("image")
@@ -107,16 +105,16 @@ def _merge(part: Part, method: Method, block: Window) -> tuple[AnyArray, AnyArra
     count = valid.sum(0, dtype=np.uint16)
     if method == "median":
         return median(stack, valid), count
-    return best(stack, valid, _rank(part, method, stack)), count
+    return best_observation(stack, valid, _rank(part, method, stack)), count
 
 
-def _rank(part: Part, method: Method, stack: AnyArray) -> AnyArray:
+def _rank(part: PeriodPart, method: CompositeMethod, stack: AnyArray) -> AnyArray:
     """What a method ranks observations by: numbers that broadcast to (date, y, x), the lowest is best."""
     store = part.stores[0]
     scale, offset = map(np.float32, store.scaling)
-    needed = [stack[:, store.names.index(band)] * scale + offset for band in NEEDS.get(method, ())]
+    needed = [stack[:, store.names.index(band)] * scale + offset for band in RANKING_BANDS.get(method, ())]
     if method == "greenest":
-        return brownness(*needed)
+        return negative_ndvi(*needed)
     if method == "clearest":
         return needed[0]
     return np.array([abs((day - part.middle).days) for day in part.days], np.float32)[:, None, None]
@@ -165,13 +163,13 @@ def _network(count: int) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def best(stack: AnyArray, valid: BoolArray, rank: AnyArray) -> AnyArray:
+def best_observation(stack: AnyArray, valid: BoolArray, rank: AnyArray) -> AnyArray:
     """The observation (band, y, x) of a stack (date, band, y, x) whose rank (date, y, x) is lowest where valid."""
     first = np.where(valid, rank, np.inf).argmin(0)
     return np.asarray(np.take_along_axis(stack, first[None, None], 0)[0])
 
 
-def brownness(red: AnyArray, nir: AnyArray) -> AnyArray:
+def negative_ndvi(red: AnyArray, nir: AnyArray) -> AnyArray:
     """Minus the NDVI of physical values; worse than any where the sum of the bands is not positive."""
     total = red + nir
     return np.where(total > 0, (red - nir) / np.where(total > 0, total, 1), np.finfo(np.float32).max)

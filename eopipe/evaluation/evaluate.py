@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import IntArray
-from eopipe.chips.chips import majority_of
+from eopipe.chips.chips import majority_class
 from eopipe.errors import BadInputError
 from eopipe.evaluation.baseline import fit_baseline, method
 from eopipe.evaluation.bootstrap import Pieces, intervals, pieces_of, regions
@@ -67,7 +67,7 @@ def _baseline_of_chips(group: Group, chosen: IntArray, baseline: Any, edge: int,
         return np.zeros(len(chosen), np.int64)
     said = baseline.predict(group.features(rows[here], cols[here]))
     votes = votes_of(np.searchsorted(chosen, at[here]), said, (len(chosen), classes))
-    return np.asarray(majority_of(votes), np.int64)
+    return np.asarray(majority_class(votes), np.int64)
 
 
 def _told(data: Data, cut: Pieces, counts: dict[str, IntArray], majority: int) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from eopipe.chips.chips import majority_of, measured, pair, unit_of
-from eopipe.chips.make_split import scenes_of
-from eopipe.chips.splits import covered, read_split
+from eopipe.chips.chips import is_continuous, majority_class, pair_stores, unit_of
+from eopipe.chips.make_split import check_scenes
+from eopipe.chips.splits import covered_pixels, read_split
 from eopipe.errors import BadInputError
 from eopipe.evaluation.pixel_features import features
 from eopipe.tiles.store import NO_LABEL, Tiles
@@ -52,8 +52,8 @@ class Data:
     @classmethod
     def read(cls, maps: tuple[Path, ...], tiles: tuple[Path, ...], labels: tuple[Path, ...], chips: Path) -> "Data":
         """Read maps and stores; raises BadInputError when they do not belong together."""
-        pairs, split = pair(tiles, labels), read_split(chips)
-        scenes_of(split, pairs)
+        pairs, split = pair_stores(tiles, labels), read_split(chips)
+        check_scenes(split, pairs)
         if len(maps) not in (1, len(pairs)):
             raise BadInputError(f"{len(maps)} maps for {len(pairs)} scenes: give one mosaic, or one map for each scene")
         if len(maps) == 1 and len({label.scene for _, label in pairs}) > 1:
@@ -79,10 +79,10 @@ class Data:
     def areas(self, name: str) -> Iterator[tuple[Group, BoolArray]]:
         """For each map the places (y, x) of a split."""
         samples, chip = self.split["samples"][name], self.split["chip"]
-        area = covered(self.groups[0].truth.shape, samples, chip)
+        area = covered_pixels(self.groups[0].truth.shape, samples, chip)
         for number, group in enumerate(self.groups):
             if self.split.get("by_scene"):
-                area = covered(group.truth.shape, samples[samples[:, 0] == number], chip)
+                area = covered_pixels(group.truth.shape, samples[samples[:, 0] == number], chip)
             yield group, area
 
     def chips(self, name: str) -> Iterator[tuple[Group, IntArray, IntArray, IntArray]]:
@@ -101,7 +101,7 @@ class Data:
             whole = area[crop].reshape(high, edge, wide, edge).all((1, 3)).ravel()
             chosen = np.flatnonzero(whole & (votes.sum(1) >= least))
             mapped = group.found[crop][::edge, ::edge].ravel()[chosen]
-            yield group, chosen, majority_of(votes[chosen]), mapped.astype(np.int64)
+            yield group, chosen, majority_class(votes[chosen]), mapped.astype(np.int64)
 
 
 def votes_of(where: AnyArray, classes: AnyArray, shape: tuple[int, int]) -> IntArray:
@@ -117,8 +117,8 @@ def _task(maps: tuple[Path, ...], labels: Tiles, split: dict[str, Any]) -> str:
     with rasterio.open(maps[0]) as file:
         tags = file.tags()
     task, chip = str(tags.get("task", "segmentation")), int(tags.get("chip", split["chip"]))
-    if measured(labels) != (task == "regression"):
-        kind = f"measure {labels.names[0]}" if measured(labels) else "are classes"
+    if is_continuous(labels) != (task == "regression"):
+        kind = f"measure {labels.names[0]}" if is_continuous(labels) else "are classes"
         raise BadInputError(f"map {maps[0]} is of task {task}, but the labels {kind}; give the labels of its training")
     if chip != split["chip"]:
         raise BadInputError(f"map {maps[0]} has cells of {chip} pixels, the split chips of {split['chip']}")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from eopipe.arrays import BoolArray, UInt8Array
-from eopipe.chips.chips import measured, unit_of
+from eopipe.chips.chips import is_continuous, unit_of
 from eopipe.reporting.palette import class_colors, rgb
 from eopipe.reporting.pictures import stretched
 from eopipe.reporting.rasters import Thin, pick, thin
@@ -73,7 +73,7 @@ def _labels(store: Tiles, cells: Thin) -> UInt8Array:
 
 def _scale(store: Tiles) -> Scale | None:
     """The colours of labels that are values; None for classes."""
-    if not measured(store):
+    if not is_continuous(store):
         return None
     low, high = store.attributes["range"]
     return Scale(low, high, unit_of(store))

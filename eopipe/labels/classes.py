@@ -98,14 +98,14 @@ class Legend:
 
 
 @dataclass(frozen=True)
-class Burned:
+class ClassRaster:
     """Class numbers (y, x), and how many pixels shapes of different classes cover."""
 
     numbers: UInt8Array
     conflicts: int
 
 
-class Shapes:
+class ClassShapes:
     """The shapes of a file with their class numbers, ready to be burned into any part of a grid."""
 
     def __init__(self, source: Path, grid: "GeoBox", legend: Legend, attribute: str, layer: str | None = None) -> None:
@@ -123,7 +123,7 @@ class Shapes:
         self.shapes, self.numbers = placed[kept], chosen[kept]
         self.tree = STRtree(self.shapes)
 
-    def burn(self, part: "GeoBox", overlap: Overlap, *, all_touched: bool) -> Burned:
+    def burn(self, part: "GeoBox", overlap: Overlap, *, all_touched: bool) -> ClassRaster:
         """The class of the shapes that hold a pixel's centre; or of all that touch it.
 
         Where classes disagree there is no label, or the feature that comes last or first in the file wins.
@@ -135,7 +135,7 @@ class Shapes:
         how = {"out_shape": part.shape, "transform": part.affine, "dtype": "uint8", "all_touched": all_touched}
         numbers = np.full(part.shape, NO_LABEL, np.uint8)
         if not len(near):
-            return Burned(numbers, 0)
+            return ClassRaster(numbers, 0)
         order = near[::-1] if overlap == "first" else near
         numbers = gdal(zip(self.shapes[order], self.numbers[order].tolist(), strict=True), fill=NO_LABEL, **how)
         covers = np.zeros(part.shape, np.uint8)
@@ -143,9 +143,9 @@ class Shapes:
             covers += gdal(self.shapes[near[self.numbers[near] == number]], **how)
         if overlap == "invalid":
             numbers[covers > 1] = NO_LABEL
-        return Burned(numbers, int((covers > 1).sum()))
+        return ClassRaster(numbers, int((covers > 1).sum()))
 
 
 def rasterize(source: Path, grid: "GeoBox", legend: Legend, attribute: str) -> UInt8Array:
     """Burn polygons whose attribute names a class (uint8, 255 where there is none or where they disagree)."""
-    return Shapes(source, grid, legend, attribute).burn(grid, "invalid", all_touched=False).numbers
+    return ClassShapes(source, grid, legend, attribute).burn(grid, "invalid", all_touched=False).numbers

@@ -13,7 +13,7 @@ from eopipe.arrays import AnyArray, FloatArray
 from eopipe.errors import BadInputError
 from eopipe.labels.classes import Overlap
 from eopipe.labels.vectors import read_features, to_grid
-from eopipe.labels.write import Reading, is_vector, physical
+from eopipe.labels.write import ReadOptions, is_vector, physical
 from eopipe.scenes.item import SceneBand
 from eopipe.tiles.grid import windows
 from eopipe.tiles.layout import Layout
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
 log = logging.getLogger("eopipe")
-NOTHING = np.float32(np.nan)
+NO_VALUE = np.float32(np.nan)
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Quantity:
 
 
 @dataclass(frozen=True)
-class Burnt:
+class ValueRaster:
     """Values (y, x), NaN where there is none, and how many pixels shapes of different values cover."""
 
     values: FloatArray
@@ -47,7 +47,7 @@ class Burnt:
 class ValueShapes:
     """The shapes of a file with the numbers of an attribute, ready to be burned into any part of a grid."""
 
-    def __init__(self, source: Path, grid: "GeoBox", quantity: Quantity, reading: Reading) -> None:
+    def __init__(self, source: Path, grid: "GeoBox", quantity: Quantity, reading: ReadOptions) -> None:
         """Read and place the shapes; raises BadInputError that names values which are no numbers."""
         from shapely import STRtree, is_empty
 
@@ -62,7 +62,7 @@ class ValueShapes:
         self.shapes, self.values, self.reading = placed[kept], chosen[kept], reading
         self.tree = STRtree(self.shapes)
 
-    def burn(self, part: "GeoBox") -> Burnt:
+    def burn(self, part: "GeoBox") -> ValueRaster:
         """The value of the shapes that hold a pixel's centre; or of all that touch it.
 
         Where values disagree there is no label, or the feature that comes last or first in the file wins.
@@ -71,12 +71,12 @@ class ValueShapes:
 
         near = np.sort(self.tree.query(box(*part.extent.boundingbox)))
         if not len(near):
-            return Burnt(np.full(part.shape, NOTHING), 0)
+            return ValueRaster(np.full(part.shape, NO_VALUE), 0)
         rising = near[np.argsort(self.values[near], kind="stable")]
         # What is burned later lies on top: so the largest and the smallest value of each pixel are known.
         largest, smallest = self._burned(part, rising), self._burned(part, rising[::-1])
         differ = np.isfinite(largest) & (largest != smallest)
-        return Burnt(self._chosen(part, near, np.where(differ, NOTHING, largest)), int(differ.sum()))
+        return ValueRaster(self._chosen(part, near, np.where(differ, NO_VALUE, largest)), int(differ.sum()))
 
     def _chosen(self, part: "GeoBox", near: AnyArray, agreed: FloatArray) -> FloatArray:
         overlap: Overlap = self.reading.overlap
@@ -97,7 +97,14 @@ def _is_number(value: Any) -> bool:
 
 
 def write_values(
-    target: Path, grid: "GeoBox", quantity: Quantity, band: SceneBand, *, scene: str, reading: Reading, layout: Layout
+    target: Path,
+    grid: "GeoBox",
+    quantity: Quantity,
+    band: SceneBand,
+    *,
+    scene: str,
+    reading: ReadOptions,
+    layout: Layout,
 ) -> None:
     """Publish `label` (float32) and `valid` (y, x); raises BadInputError when no pixel has a value.
 
@@ -130,8 +137,8 @@ def write_values(
 
 @contextmanager
 def _reader(
-    band: SceneBand, grid: "GeoBox", quantity: Quantity, reading: Reading
-) -> Iterator[Callable[[slice, slice], Burnt]]:
+    band: SceneBand, grid: "GeoBox", quantity: Quantity, reading: ReadOptions
+) -> Iterator[Callable[[slice, slice], ValueRaster]]:
     if is_vector(band):
         shapes = ValueShapes(band.path, grid, quantity, reading)
         yield lambda y, x: shapes.burn(grid[y, x])
@@ -139,10 +146,10 @@ def _reader(
     # Means of whole numbers are no whole numbers.
     with warped(band, grid, reading.resampling, f"label {band.name}", "float32") as source:
 
-        def read(y: slice, x: slice) -> Burnt:
+        def read(y: slice, x: slice) -> ValueRaster:
             stored, there = read_window(source, (y, x), f"label {band.name}")
             there = there & ~np.isin(stored, quantity.ignore)
-            return Burnt(np.where(there, physical(stored, source, band), NOTHING).astype(np.float32), 0)
+            return ValueRaster(np.where(there, physical(stored, source, band), NO_VALUE).astype(np.float32), 0)
 
         yield read
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from eopipe.arrays import AnyArray
 from eopipe.errors import BadInputError
-from eopipe.labels.classes import Burned, Legend, Overlap, Shapes
+from eopipe.labels.classes import ClassRaster, ClassShapes, Legend, Overlap
 from eopipe.labels.vectors import VECTORS
 from eopipe.scenes.item import Item, SceneBand, bands
 from eopipe.tiles.grid import windows
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
 log = logging.getLogger("eopipe")
-Window = Callable[[slice, slice], Burned]
+RasterReader = Callable[[slice, slice], ClassRaster]
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadOptions:
     """How a source is read: of vectors the attribute, layer and what a pixel takes, of rasters the resampling."""
 
     attribute: str
@@ -48,7 +48,7 @@ def label_band(source: Path | None, scene: Path | None, item: Item | None, asset
 
 
 def write_labels(
-    target: Path, grid: "GeoBox", legend: Legend, band: SceneBand, *, scene: str, reading: Reading, layout: Layout
+    target: Path, grid: "GeoBox", legend: Legend, band: SceneBand, *, scene: str, reading: ReadOptions, layout: Layout
 ) -> None:
     """Publish `label` and `valid` (y, x); raises BadInputError when no pixel has a label.
 
@@ -76,7 +76,7 @@ def write_labels(
     _tell(band, pixels, conflicts, reading)
 
 
-def _tell(band: SceneBand, pixels: dict[str, int], conflicts: int, reading: Reading) -> None:
+def _tell(band: SceneBand, pixels: dict[str, int], conflicts: int, reading: ReadOptions) -> None:
     log.info("event=labels source=%s pixels=%r", band.name, ", ".join(f"{n} {k}" for n, k in pixels.items()))
     empty = [name for name, count in pixels.items() if not count]
     if empty:
@@ -91,16 +91,16 @@ def is_vector(band: SceneBand) -> bool:
 
 
 @contextmanager
-def _reader(band: SceneBand, grid: "GeoBox", legend: Legend, reading: Reading) -> Iterator[Window]:
+def _reader(band: SceneBand, grid: "GeoBox", legend: Legend, reading: ReadOptions) -> Iterator[RasterReader]:
     if is_vector(band):
-        shapes = Shapes(band.path, grid, legend, reading.attribute, reading.layer)
+        shapes = ClassShapes(band.path, grid, legend, reading.attribute, reading.layer)
         yield lambda y, x: shapes.burn(grid[y, x], reading.overlap, all_touched=reading.all_touched)
         return
     with warped(band, grid, reading.resampling, f"label {band.name}") as source:
 
-        def read(y: slice, x: slice) -> Burned:
+        def read(y: slice, x: slice) -> ClassRaster:
             values, there = read_window(source, (y, x), f"label {band.name}")
-            return Burned(legend.read(physical(values, source, band) if legend.bins else values, there), 0)
+            return ClassRaster(legend.read(physical(values, source, band) if legend.bins else values, there), 0)
 
         yield read
 

@@ -12,7 +12,7 @@ import numpy as np
 from eopipe.arrays import AnyArray, UInt8Array
 from eopipe.chips.chips import Normaliser
 from eopipe.errors import BadInputError
-from eopipe.tiles.shard_reader import Array, open_array
+from eopipe.tiles.shard_reader import ArrayReader, open_array
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 # Arrays that stay open; each may hold some shards open.
@@ -105,7 +105,7 @@ class Cutter:
     budget: int
     label: np.dtype[Any] = CLASSES
     normaliser: Normaliser | None = None
-    _arrays: "OrderedDict[tuple[int, str], Array]" = field(default_factory=OrderedDict)
+    _arrays: "OrderedDict[tuple[int, str], ArrayReader]" = field(default_factory=OrderedDict)
     _kept: "OrderedDict[tuple[int, Window], Block]" = field(default_factory=OrderedDict)
     _largest: int = 0
 
@@ -175,7 +175,7 @@ class Cutter:
         self._array(scene, "valid").read(into.valid, row, column, ())
         self._array(scene, "label").read(into.label, row, column, ())
 
-    def _array(self, scene: int, name: str) -> Array:
+    def _array(self, scene: int, name: str) -> ArrayReader:
         if (scene, name) not in self._arrays:
             source = self.sources[scene]
             self._arrays[scene, name] = open_array(Path(source.labels if name == "label" else source.tiles) / name)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from eopipe.arrays import AnyArray, IntArray
-from eopipe.chips.chips import measured
+from eopipe.chips.chips import is_continuous
 from eopipe.errors import UsageError
 from eopipe.loader.chip_reader import CLASSES, VALUES, Piece, Rows, Window, pixel_bytes, sources_of
 from eopipe.loader.order import Shuffle, blocks_of, way
@@ -114,7 +114,7 @@ class Reader:
         pairs, settings = self.job.pairs(), self.job.settings
         self.sources = sources_of(pairs, self.job.bands)
         self.dtype = np.result_type(*{open_array(Path(source.tiles) / "image").dtype for source in self.sources})
-        self.label = VALUES if measured(pairs[0][1]) else CLASSES
+        self.label = VALUES if is_continuous(pairs[0][1]) else CLASSES
         self.shuffle = Shuffle(settings.shuffle, settings.window, settings.block)
         self._room = self.job.cache_mb * MB
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import BoolArray, IntArray, UInt8Array
-from eopipe.chips.chips import pair
-from eopipe.chips.make_split import Request, candidates, deal_samples
-from eopipe.chips.splits import SPLITS, Plan
+from eopipe.chips.chips import pair_stores
+from eopipe.chips.make_split import SplitRequest, assign_splits, find_candidates
+from eopipe.chips.splits import SPLITS, SplitPlan
 from eopipe.contract import stage
 from eopipe.errors import BadInputError
 from eopipe.planning.frozen_scenes import Config, Frozen
@@ -33,7 +33,7 @@ class Chips:
     Without labels at hand there is one class, `unknown`.
     """
 
-    plan: Plan
+    plan: SplitPlan
     scenes: list[str]
     samples: IntArray
     role: UInt8Array
@@ -77,19 +77,19 @@ def chips_of(config: Config, seen: Frozen, masks: dict[str, BoolArray]) -> Chips
         labels = _labels(config, seen, room)
         tiles = [_stand_in(room, seen, name, mask) for name, mask in _images(seen, masks).items()]
         plan, request = _asked(config["split"], tiles, labels or [_no_labels(room, seen)])
-        pairs = pair(request.tiles, request.labels)
-        found = candidates(pairs, plan, request)
+        pairs = pair_stores(request.tiles, request.labels)
+        found = find_candidates(pairs, plan, request)
         stores = [image for image, _ in pairs]
-        role = deal_samples(found.samples, stores, plan, request)
+        role = assign_splits(found.samples, stores, plan, request)
         used = sum(size(store)[0] + (store / MANIFEST).stat().st_size for store in labels)
         scenes = [store.scene for store in stores]
         return Chips(plan, scenes, found.samples, role, found.pixels, pairs[0][1].names, used)
 
 
-def _asked(told: dict[str, Any], tiles: list[Path], labels: list[Path]) -> tuple[Plan, Request]:
+def _asked(told: dict[str, Any], tiles: list[Path], labels: list[Path]) -> tuple[SplitPlan, SplitRequest]:
     given = told | {"stride": told["stride"] or told["chip"], "tiles": tuple(tiles), "labels": tuple(labels)}
-    plan, request = ({f.name: given[f.name] for f in fields(kind)} for kind in (Plan, Request))
-    return Plan(**plan), Request(**request)
+    plan, request = ({f.name: given[f.name] for f in fields(kind)} for kind in (SplitPlan, SplitRequest))
+    return SplitPlan(**plan), SplitRequest(**request)
 
 
 def _images(seen: Frozen, masks: dict[str, BoolArray]) -> dict[str, BoolArray]:

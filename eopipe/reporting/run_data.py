@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.arrays import UInt8Array
-from eopipe.chips.chips import pair
-from eopipe.chips.make_split import scenes_of
+from eopipe.chips.chips import pair_stores
+from eopipe.chips.make_split import check_scenes
 from eopipe.chips.splits import read_split
 from eopipe.errors import BadInputError
 from eopipe.models.model_folder import HISTORY, WEIGHTS, read_card
@@ -74,8 +74,8 @@ def read_story(sources: Sources, title: str, attribution: str, colors: tuple[str
     metrics, split = read_json(sources.metrics), read_split(sources.chips)
     model = read_card(sources.model)
     classes = _one_legend({"split": split, "scores": metrics, "model": model})
-    pairs, items = pair(sources.tiles, sources.labels), facts.read_items(sources.scenes)
-    scenes_of(split, pairs)
+    pairs, items = pair_stores(sources.tiles, sources.labels), facts.read_items(sources.scenes)
+    check_scenes(split, pairs)
     scale = scale_of(metrics)
     bands = (f"standard deviation of {classes[0]}", "scenes") if scale else classes
     files = map_files(sources.classes, sources.probabilities, pairs, bands)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eopipe.arrays import IntArray, ObjectArray, UInt8Array
-from eopipe.chips.make_split import Made
+from eopipe.chips.make_split import SplitResult
 from eopipe.chips.splits import SPLITS
 from eopipe.reporting.maps import Sheet, draw
 from eopipe.reporting.pictures import ROLES
@@ -21,7 +21,7 @@ NO_SPLIT, LARGEST = "#e9e9e6", 1100
 MOMENT = "2000-01-01T00:00:00.000Z"
 
 
-def draw_split(path: Path, made: Made) -> None:
+def draw_split(path: Path, made: SplitResult) -> None:
     """Write a map of the places of train, val and test as PNG; one map for each where scenes are split."""
     step = -(-max(made.grid.shape) // LARGEST)
     names = [name for name in SPLITS if len(made.samples[name])]
@@ -46,7 +46,7 @@ def draw_split(path: Path, made: Made) -> None:
     draw(sheet).save(path, "PNG", optimize=True)
 
 
-def _caption(made: Made, name: str) -> str:
+def _caption(made: SplitResult, name: str) -> str:
     scenes = np.unique(made.samples[name][:, 0])
     return f"{TITLES[name]}: {plural(len(scenes), 'scene')}"
 
@@ -68,7 +68,7 @@ def _balance(told: dict[str, Any], name: str) -> str:
     return f"{TITLES[name]}: {listed([f'{c} {percent(n / total)}' for c, n in pixels.items()])}."
 
 
-def _painted(made: Made, names: list[str], step: int) -> UInt8Array:
+def _painted(made: SplitResult, names: list[str], step: int) -> UInt8Array:
     """Number of the split of every cell (y, x) of `step` pixels; 255 outside the chips."""
     rows, cols = (-(-edge // step) for edge in made.grid.shape)
     found = np.full((rows, cols), 255, np.uint8)
@@ -79,7 +79,7 @@ def _painted(made: Made, names: list[str], step: int) -> UInt8Array:
     return found
 
 
-def write_places(path: Path, made: Made) -> None:
+def write_places(path: Path, made: SplitResult) -> None:
     """Write the layer `chips`: a square each, with split, scene, row, column and the pixels of each class."""
     import pyogrio
     import pyogrio.raw

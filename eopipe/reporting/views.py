@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import BoolArray, FloatArray, UInt8Array
-from eopipe.chips.splits import NOWHERE, SPLITS
+from eopipe.chips.splits import NO_SPLIT, SPLITS
 from eopipe.errors import BadInputError
 from eopipe.reporting.rasters import (
     Thin,
@@ -131,7 +131,7 @@ def view(file: MapFile, pairs: Pairs, role: UInt8Array, cells: Thin, scale: Scal
 
 def roles(split: dict[str, Any], cells: Thin) -> UInt8Array:
     """Which split each cell belongs to: 0 train, 1 val, 2 test, 255 none."""
-    role = np.full(cells.cells, NOWHERE, np.uint8)
+    role = np.full(cells.cells, NO_SPLIT, np.uint8)
     rows, cols = cells.middles(0), cells.middles(1)
     for number, name in enumerate(SPLITS):
         for row, col in np.unique(split["samples"][name][:, 1:], axis=0):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from eopipe.errors import BadInputError, UsageError
 from eopipe.scenes.item import Item, place
 from eopipe.stac.antimeridian import Geometry, joined
-from eopipe.tiles.grid import Bounds, make_grid, utm
+from eopipe.tiles.grid import Bounds, make_grid, utm_crs
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
@@ -48,7 +48,7 @@ def _choose_crs(codes: list[str], items: list[Item], geometry: Geometry | None) 
     if known is None:
         raise NO_PLACE
     centre = joined(known).centroid
-    return utm((centre.x + 180) % 360 - 180, centre.y)
+    return utm_crs((centre.x + 180) % 360 - 180, centre.y)
 
 
 def _bounds(items: list[Item], assets: tuple[str, ...], geometry: Geometry | None, crs: str) -> Bounds:

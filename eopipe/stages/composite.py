@@ -32,8 +32,8 @@ def composite(
     stacked), and `count` tells how many. Numbers stay as the scenes store them. Raises BadInputError for
     scenes that lie on another grid, have other bands, scale or offset, or belong to another period.
     """
-    from eopipe.composites.observations import Recipe, read_observations
+    from eopipe.composites.observations import CompositeRecipe, read_observations
     from eopipe.composites.write import write_composite
 
-    recipe = Recipe(method, period, stack, parts)
+    recipe = CompositeRecipe(method, period, stack, parts)
     write_composite(composite, read_observations(tiles, recipe), recipe, memory_mb << 20)

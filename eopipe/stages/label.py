@@ -54,7 +54,7 @@ def label(
     from eopipe.errors import UsageError
     from eopipe.labels.classes import Legend
     from eopipe.labels.values import Quantity, option_conflicts, write_values
-    from eopipe.labels.write import Reading, label_band, write_labels
+    from eopipe.labels.write import ReadOptions, label_band, write_labels
     from eopipe.scenes.item import read_scene, scene_name
     from eopipe.tiles.grid import read_grid
     from eopipe.tiles.layout import Layout
@@ -65,7 +65,7 @@ def label(
         raise UsageError("; ".join(wrong))
     item = read_scene(scene) if scene and asset else None
     band, told = label_band(source, scene, item, asset), scene_name(item["id"]) if item else ""
-    reading, layout = Reading(attribute, layer, overlap, all_touched, resampling), Layout(chunk, shard)
+    reading, layout = ReadOptions(attribute, layer, overlap, all_touched, resampling), Layout(chunk, shard)
     if measure:
         quantity = Quantity(measure, unit, ignore)
         write_values(labels, read_grid(grid), quantity, band, scene=told, reading=reading, layout=layout)

@@ -45,10 +45,10 @@ def preprocess(
     from eopipe.scenes.masks import mask_of
     from eopipe.tiles.grid import read_grid
     from eopipe.tiles.layout import Layout
-    from eopipe.warp.write_tiles import Recipe, write_tiles
+    from eopipe.warp.write_tiles import TileRecipe, write_tiles
 
     item = read_scene(scene)
     wanted = bands_of(scene, item, bands if mask == "none" else (*bands, mask))
     usable = None if mask == "none" else mask_of(wanted.pop(), mask_as, masked, max_probability, dilate)
-    recipe = Recipe(wanted, usable, resampling, Layout(chunk, shard, codec), decibel=decibel, saturated=saturated)
+    recipe = TileRecipe(wanted, usable, resampling, Layout(chunk, shard, codec), decibel=decibel, saturated=saturated)
     write_tiles(tiles, item, read_grid(grid), recipe, threads=threads, max_files=max_files)

@@ -77,15 +77,15 @@ def split(
     Writes samples as (scene, row, column). Raises BadInputError when a split is empty or lacks a class,
     IntegrityError that names a pair of chips when the audit finds a leak that is not allowed.
     """
-    from eopipe.chips.make_split import Request, make_split
-    from eopipe.chips.splits import Plan
+    from eopipe.chips.make_split import SplitRequest, make_split
+    from eopipe.chips.splits import SplitPlan
     from eopipe.publish import publish, write_json
     from eopipe.reporting.splitmap import draw_split, write_places
 
-    plan = Plan(
+    plan = SplitPlan(
         method, fractions, chip, stride or chip, buffer, block, folds, fold, seed, by, dates, val_groups, test_groups
     )
-    request = Request(tiles, labels, min_valid, min_scene_valid, regions, attribute, similarity, allow)
+    request = SplitRequest(tiles, labels, min_valid, min_scene_valid, regions, attribute, similarity, allow)
     found = make_split(request, plan)
     with publish(statistics) as measured, publish(map) as drawn, publish(places) as shapes, publish(chips) as draft:
         write_json(measured, found.statistics)

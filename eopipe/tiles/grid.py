@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
 Bounds = tuple[float, float, float, float]
+# Rows and columns of a raster.
+PixelWindow = tuple[slice, slice]
 
 
 def read_grid(path: Path) -> "GeoBox":
@@ -58,7 +60,7 @@ def _snap(value: float, origin: float, step: float, side: Any) -> int:
     return round(cells) if abs(cells - round(cells)) < 1e-3 else int(side(cells))
 
 
-def utm(longitude: float, latitude: float) -> str:
+def utm_crs(longitude: float, latitude: float) -> str:
     """The EPSG code of the UTM zone of a place, in degrees."""
     zone = int((longitude + 180) // 6) % 60 + 1
     return f"EPSG:{(32600 if latitude >= 0 else 32700) + zone}"
@@ -75,7 +77,7 @@ def same_grid(one: "GeoBox", other: "GeoBox") -> bool:
     return bool(across < 1e-3 * abs(a.a) and down < 1e-3 * abs(a.e))
 
 
-def windows(shape: tuple[int, int], edge: int | tuple[int, int]) -> list[tuple[slice, slice]]:
+def windows(shape: tuple[int, int], edge: int | tuple[int, int]) -> list[PixelWindow]:
     """Cut a raster into windows of this edge, or height and width, row by row; the last ones are smaller."""
     (height, width), (down, across) = shape, (edge, edge) if isinstance(edge, int) else edge
     return [

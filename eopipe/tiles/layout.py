@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from eopipe.arrays import AnyArray
 from eopipe.errors import NoSpaceError, UsageError
-from eopipe.tiles.grid import windows
-from eopipe.tiles.shard_writer import Coder, Shard
+from eopipe.tiles.grid import PixelWindow, windows
+from eopipe.tiles.shard_writer import ChunkEncoder, ShardWriter
 
 if TYPE_CHECKING:
     import zarr
@@ -40,9 +40,9 @@ class Layout:
         return -(-shape[0] // height) * -(-shape[1] // width)
 
     @property
-    def coder(self) -> Coder:
+    def coder(self) -> ChunkEncoder:
         """What codes the chunks."""
-        return Coder(self.chunk, self.codec, LEVELS[self.codec])
+        return ChunkEncoder(self.chunk, self.codec, LEVELS[self.codec])
 
 
 def store_files(shape: tuple[int, int], layout: Layout, arrays: int) -> int:
@@ -53,7 +53,7 @@ def store_files(shape: tuple[int, int], layout: Layout, arrays: int) -> int:
     return arrays * (layout.files(shape) + 1) + 2 * 2 + 1 + 2
 
 
-def check_files(shape: tuple[int, int], layout: Layout, arrays: int, most: int | None) -> None:
+def check_file_budget(shape: tuple[int, int], layout: Layout, arrays: int, most: int | None) -> None:
     """Raise NoSpaceError where a store would take more files than allowed."""
     files = store_files(shape, layout, arrays)
     if most is not None and files > most:
@@ -64,15 +64,15 @@ def check_files(shape: tuple[int, int], layout: Layout, arrays: int, most: int |
 
 
 @dataclass(frozen=True)
-class Part:
+class ShardRegion:
     """Rows of chunks of one shard: what is read, coded and written at a time."""
 
-    window: tuple[slice, slice]
+    window: PixelWindow
     shard: tuple[int, int]
     last: bool
 
 
-def parts(shape: tuple[int, int], layout: Layout, least: int = 1) -> list[Part]:
+def shard_regions(shape: tuple[int, int], layout: Layout, least: int = 1) -> list[ShardRegion]:
     """Cut a raster into parts of at least so many rows (or a whole shard), from the top down over its full width.
 
     So no more of a source than a few rows is needed at a time, however wide its blocks are.
@@ -84,11 +84,11 @@ def parts(shape: tuple[int, int], layout: Layout, least: int = 1) -> list[Part]:
         bottom = min(top + height, shape[0])
         for y, x in windows((bottom - top, shape[1]), (rows, width)):
             window = (slice(top + y.start, top + y.stop), x)
-            found.append(Part(window, (top // height, x.start // width), window[0].stop == bottom))
+            found.append(ShardRegion(window, (top // height, x.start // width), window[0].stop == bottom))
     return found
 
 
-class Sink:
+class ArrayWriter:
     """Writes an array of a new store, part by part in the order of `parts`: one writer, whole shards."""
 
     def __init__(self, array: "zarr.Array[Any]", layout: Layout) -> None:
@@ -99,17 +99,17 @@ class Sink:
         height, width = layout.shards(raster)
         self._chunks = (height // layout.chunk, width // layout.chunk)
         self._layout = layout
-        self._open: dict[tuple[int, int], Shard] = {}
+        self._open: dict[tuple[int, int], ShardWriter] = {}
 
     def code(self, pixels: AnyArray) -> list[list[bytes]]:
         """Code the pixels (…, y, x) of a part; any thread may."""
         chunk, coder = self._layout.chunk, self._layout.coder
         return [coder.row(pixels[..., y : y + chunk, :]) for y in range(0, pixels.shape[-2], chunk)]
 
-    def write(self, part: Part, rows: list[list[bytes]]) -> None:
+    def write(self, part: ShardRegion, rows: list[list[bytes]]) -> None:
         """Write a coded part; the last one of a shard closes it."""
         path = self._folder.joinpath(*self._bands, *map(str, part.shard))
-        shard = self._open.setdefault(part.shard, Shard(path, *self._chunks))
+        shard = self._open.setdefault(part.shard, ShardWriter(path, *self._chunks))
         for row in rows:
             shard.append(row)
         if part.last:

@@ -17,43 +17,43 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, UInt8Array, UInt64Array
 from eopipe.errors import BadInputError, IntegrityError
-from eopipe.tiles.shard_writer import NONE
+from eopipe.tiles.shard_writer import EMPTY_CHUNK
 
 # Shards of an array that stay open, each a file and an index of a few KB.
-OPEN = 8
-CHECKSUM = 4
-INNER = ("bytes", "blosc", "crc32c")
-Bands = tuple[int, ...]
+MAX_OPEN_SHARDS = 8
+CRC32C_BYTES = 4
+INNER_CODECS = ("bytes", "blosc", "crc32c")
+BandIndices = tuple[int, ...]
 
 
-class Array(Protocol):
+class ArrayReader(Protocol):
     """Numbers over (y, x) or (band, y, x), of a type."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The type of the numbers."""
 
-    def read(self, out: AnyArray, y: int, x: int, bands: Bands) -> None:
+    def read(self, out: AnyArray, y: int, x: int, bands: BandIndices) -> None:
         """Fill `out` (…, y, x) from these bands, at this row and column of the raster.
 
         Raises IntegrityError for a file that is not what its checksum says.
         """
 
 
-def open_array(path: Path) -> Array:
+def open_array(path: Path) -> ArrayReader:
     """An array of a store by its folder; raises BadInputError where there is none."""
     try:
         told = json.loads((path / "zarr.json").read_bytes())
     except (OSError, ValueError) as error:
         raise BadInputError(f"{path} is not a Zarr array that can be read: {error}") from error
     try:
-        return Sharded(path, _cut(told))
+        return ShardedArrayReader(path, _parse_metadata(told))
     except (KeyError, TypeError, ValueError):
-        return Other(path)
+        return ZarrArrayReader(path)
 
 
 @dataclass(frozen=True)
-class Cut:
+class ShardedArrayMetadata:
     """How an array is cut: its shape, that of a shard and of a chunk, each (y, x) or (band, y, x), and its type."""
 
     shape: tuple[int, ...]
@@ -67,20 +67,22 @@ class Cut:
         return self.shard[-2] // self.chunk[-2], self.shard[-1] // self.chunk[-1]
 
 
-def _cut(told: dict[str, Any]) -> Cut:
+def _parse_metadata(told: dict[str, Any]) -> ShardedArrayMetadata:
     """Read the metadata of an array that eopipe wrote; raises KeyError, TypeError or ValueError for another."""
     (outer,), keys = told["codecs"], told["chunk_key_encoding"]
     how = outer["configuration"]
     known = (
         outer["name"] == "sharding_indexed"
-        and tuple(codec["name"] for codec in how["codecs"]) == INNER
+        and tuple(codec["name"] for codec in how["codecs"]) == INNER_CODECS
         and [codec["name"] for codec in how["index_codecs"]] == ["bytes", "crc32c"]
         and all(codecs[0].get("configuration", {}).get("endian", "little") == "little" for codecs in _both(how))
         and how.get("index_location", "end") == "end"
         and (keys["name"], keys.get("configuration", {}).get("separator", "/")) == ("default", "/")
     )
     shard = told["chunk_grid"]["configuration"]["chunk_shape"]
-    cut = Cut(tuple(told["shape"]), tuple(shard), tuple(how["chunk_shape"]), np.dtype(told["data_type"]))
+    cut = ShardedArrayMetadata(
+        tuple(told["shape"]), tuple(shard), tuple(how["chunk_shape"]), np.dtype(told["data_type"])
+    )
     bands = {(edges[:-2]) for edges in (cut.shape, cut.shard, cut.chunk)}
     if not known or len(bands) != 1 or len(cut.shape) not in (2, 3):
         raise KeyError("codecs")
@@ -92,7 +94,7 @@ def _both(how: dict[str, Any]) -> tuple[Any, Any]:
 
 
 @dataclass
-class _Shard:
+class OpenShard:
     """An open shard: its file and where its chunks lie, (rows, columns, 2) of offset and length in bytes."""
 
     path: Path
@@ -104,19 +106,19 @@ class _Shard:
 
 
 @dataclass
-class Sharded:
+class ShardedArrayReader:
     """An array in shards as eopipe writes them (`eopipe.tiles.shard_writer`)."""
 
     path: Path
-    cut: Cut
-    _open: "OrderedDict[tuple[int, int], _Shard]" = field(default_factory=OrderedDict)
+    cut: ShardedArrayMetadata
+    _open: "OrderedDict[tuple[int, int], OpenShard]" = field(default_factory=OrderedDict)
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The type of the numbers."""
         return self.cut.dtype
 
-    def read(self, out: AnyArray, y: int, x: int, bands: Bands) -> None:
+    def read(self, out: AnyArray, y: int, x: int, bands: BandIndices) -> None:
         """Decode straight into `out` what is a whole chunk of it; the rest by way of a copy."""
         high, wide = self.cut.chunk[-2:]
         bottom, right = y + out.shape[-2], x + out.shape[-1]
@@ -131,7 +133,7 @@ class Sharded:
                 part = out[..., rows.start - y : rows.stop - y, columns.start - x : columns.stop - x]
                 self._chunk(part, top // high, left // wide, (rows.start - top, columns.start - left), bands)
 
-    def _chunk(self, part: AnyArray, row: int, column: int, at: tuple[int, int], bands: Bands) -> None:
+    def _chunk(self, part: AnyArray, row: int, column: int, at: tuple[int, int], bands: BandIndices) -> None:
         whole = part.shape == self.cut.chunk and part.flags.c_contiguous and part.dtype == self.cut.dtype
         if whole and bands == tuple(range(len(bands))):
             self._decode(part, row, column)
@@ -156,7 +158,7 @@ class Sharded:
         shard = self._shard(row // down, column // across)
         start, length = map(int, shard.index[row % down, column % across])
         told = f"chunk {row}, {column} of {shard.path}"
-        if start == NONE:
+        if start == EMPTY_CHUNK:
             raise IntegrityError(f"{told} is missing; make the store again")
         data = os.pread(shard.file, length, start)
         coded = _checked(data, length, told)
@@ -170,23 +172,23 @@ class Sharded:
         except RuntimeError as error:
             raise IntegrityError(f"{told} cannot be decoded: {error}; make the store again") from error
 
-    def _shard(self, row: int, column: int) -> _Shard:
+    def _shard(self, row: int, column: int) -> OpenShard:
         if (row, column) not in self._open:
             self._open[row, column] = self._load(row, column)
-            if len(self._open) > OPEN:
+            if len(self._open) > MAX_OPEN_SHARDS:
                 self._open.popitem(last=False)
         self._open.move_to_end((row, column))
         return self._open[row, column]
 
-    def _load(self, row: int, column: int) -> _Shard:
+    def _load(self, row: int, column: int) -> OpenShard:
         path = self.path.joinpath("c", *["0"] * (len(self.cut.shape) - 2), str(row), str(column))
         down, across = self.cut.grid
-        size = 16 * down * across + CHECKSUM
+        size = 16 * down * across + CRC32C_BYTES
         try:
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise IntegrityError(f"shard {path} cannot be read: {error.strerror}; make the store again") from error
-        shard = _Shard(path, file, np.empty(0, np.uint64))
+        shard = OpenShard(path, file, np.empty(0, np.uint64))
         start = os.fstat(file).st_size - size
         data = os.pread(file, size, start) if start >= 0 else b""
         index = _checked(data, size, f"the index of shard {path}")
@@ -198,15 +200,15 @@ def _checked(data: bytes, length: int, told: str) -> UInt8Array:
     """The bytes without their checksum; never a copy."""
     import google_crc32c
 
-    body = np.frombuffer(data, np.uint8)[:-CHECKSUM]
-    if len(data) != length or length <= CHECKSUM:
+    body = np.frombuffer(data, np.uint8)[:-CRC32C_BYTES]
+    if len(data) != length or length <= CRC32C_BYTES:
         raise IntegrityError(f"{told} is cut short; make the store again")
-    if google_crc32c.value(body) != int.from_bytes(data[-CHECKSUM:], "little"):
+    if google_crc32c.value(body) != int.from_bytes(data[-CRC32C_BYTES:], "little"):
         raise IntegrityError(f"{told} does not have its checksum; make the store again")
     return body
 
 
-class Other:
+class ZarrArrayReader:
     """An array that eopipe did not write, read by zarr-python."""
 
     def __init__(self, path: Path) -> None:
@@ -218,7 +220,7 @@ class Other:
             raise BadInputError(f"{path} is not a Zarr array that can be read: {error}") from error
         self.path, self.dtype = path, np.dtype(self._array.dtype)
 
-    def read(self, out: AnyArray, y: int, x: int, bands: Bands) -> None:
+    def read(self, out: AnyArray, y: int, x: int, bands: BandIndices) -> None:
         """Read the window, then choose the bands."""
         window = (..., slice(y, y + out.shape[-2]), slice(x, x + out.shape[-1]))
         try:

@@ -12,11 +12,11 @@ import numpy as np
 from eopipe.arrays import AnyArray
 
 # What the index says of a chunk that is not there.
-NONE = np.iinfo(np.uint64).max
+EMPTY_CHUNK = np.iinfo(np.uint64).max
 
 
 @dataclass(frozen=True)
-class Coder:
+class ChunkEncoder:
     """Codes chunks (band, y, x) of this edge: Blosc with shuffled bits, then crc32c."""
 
     chunk: int
@@ -31,7 +31,7 @@ class Coder:
         from numcodecs import Blosc
 
         blosc = Blosc(self.cname, self.level, Blosc.BITSHUFFLE, typesize=pixels.dtype.itemsize)
-        return checked(blosc.encode(self._whole(pixels)))
+        return with_crc32c(blosc.encode(self._whole(pixels)))
 
     def _whole(self, pixels: AnyArray) -> AnyArray:
         shape = (*pixels.shape[:-2], self.chunk, self.chunk)
@@ -44,7 +44,7 @@ class Coder:
         return whole
 
 
-def checked(data: bytes) -> bytes:
+def with_crc32c(data: bytes) -> bytes:
     """Bytes followed by their crc32c."""
     import google_crc32c
 
@@ -52,7 +52,7 @@ def checked(data: bytes) -> bytes:
 
 
 @dataclass
-class Shard:
+class ShardWriter:
     """One shard in the making, at `path`: rows of chunks come in order, from one writer."""
 
     path: Path
@@ -69,11 +69,11 @@ class Shard:
                 self.places.append((self.end, len(chunk)))
                 self.end += len(chunk)
                 file.write(chunk)
-        self.places += [(NONE, NONE)] * (self.columns - len(row))
+        self.places += [(EMPTY_CHUNK, EMPTY_CHUNK)] * (self.columns - len(row))
 
     def finish(self) -> None:
         """Add the index; rows beyond the raster may be missing."""
         missing = self.rows * self.columns - len(self.places)
-        index = np.array(self.places + [(NONE, NONE)] * missing, "<u8")
+        index = np.array(self.places + [(EMPTY_CHUNK, EMPTY_CHUNK)] * missing, "<u8")
         with self.path.open("ab") as file:
-            file.write(checked(index.tobytes()))
+            file.write(with_crc32c(index.tobytes()))

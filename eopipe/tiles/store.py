@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
 NO_LABEL = 255
-MOST_PIXELS = 2**40
+MAX_PIXELS = 2**40
 # What GeoZarr calls the attributes that tell the place; readers look for the identifiers.
 CONVENTIONS = [
     {
@@ -53,7 +53,7 @@ class Tiles:
             raise BadInputError(f"{path} is not a Zarr store that can be read: {error}") from error
         if not self.group.attrs.keys() >= IDENTITY:
             raise BadInputError(f"{path} is a Zarr store, but not one of eopipe: it does not tell its scene and place")
-        if math.prod(self.shape) > MOST_PIXELS:
+        if math.prod(self.shape) > MAX_PIXELS:
             raise RefusedError(f"{path} declares {self.shape[0]} x {self.shape[1]} pixels, more than any grid has")
 
     @property

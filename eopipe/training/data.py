@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from eopipe.chips.chips import chip_classes, measured
-from eopipe.chips.statistics import target
+from eopipe.chips.chips import chip_classes, is_continuous
+from eopipe.chips.statistics import label_scaling
 from eopipe.errors import BadInputError
 from eopipe.tiles.store import NO_LABEL, Tiles
 from eopipe.training_job import Settings
@@ -26,7 +26,7 @@ def settled(
     """
     check_labels(settings.task, pairs[0][1])
     if settings.task == "regression":
-        return replace(settings, target=target(statistics, path))
+        return replace(settings, target=label_scaling(statistics, path))
     names = pairs[0][1].names
     counts = chip_counts(split, pairs) if settings.task == "classification" else split["pixels"]["train"]
     return replace(settings, weights=class_weights(settings, counts, names))
@@ -34,12 +34,12 @@ def settled(
 
 def check_labels(task: str, labels: Tiles) -> None:
     """Raise BadInputError for values where a task needs classes, and the reverse."""
-    if measured(labels) and task != "regression":
+    if is_continuous(labels) and task != "regression":
         raise BadInputError(
             f"{labels.path} measures {labels.names[0]}, and train.task {task} needs classes; "
             "set train.task to regression, or label without --measure"
         )
-    if not measured(labels) and task == "regression":
+    if not is_continuous(labels) and task == "regression":
         raise BadInputError(
             f"{labels.path} holds the classes {', '.join(labels.names)}, and train.task regression needs numbers; "
             "give label.measure"

@@ -15,10 +15,10 @@ from eopipe.checkpoints.checkpoint import best, read_part, steps
 from eopipe.checkpoints.identity import other_states, refuse_other
 from eopipe.checkpoints.manager import IDENTITY
 from eopipe.chips.audit import check_statistics
-from eopipe.chips.chips import Normaliser, pair, unit_of
-from eopipe.chips.make_split import scenes_of
+from eopipe.chips.chips import Normaliser, pair_stores, unit_of
+from eopipe.chips.make_split import check_scenes
 from eopipe.chips.splits import read_split
-from eopipe.chips.statistics import normaliser, read_statistics
+from eopipe.chips.statistics import band_normaliser, read_statistics
 from eopipe.contract import stage
 from eopipe.errors import UsageError
 from eopipe.launch.environment import locate, nodes_of
@@ -58,7 +58,7 @@ def run(
     """Train in a state folder that is keyed by inputs and settings, then publish the model."""
     if sources.init:
         check_source(sources.init)
-    pairs = pair(sources.tiles, sources.labels)
+    pairs = pair_stores(sources.tiles, sources.labels)
     settings, split, normalise = read_inputs(sources, settings)
     state = (room / key(sources, settings)).resolve()
     place = locate(os.environ, nodes_of(settings.nodes), state.name)
@@ -96,13 +96,13 @@ def read_inputs(sources: Sources, settings: Settings) -> tuple[Settings, dict[st
 
     Raises BadInputError where the inputs do not belong together.
     """
-    pairs = pair(sources.tiles, sources.labels)
+    pairs = pair_stores(sources.tiles, sources.labels)
     split = read_split(sources.chips)
-    scenes_of(split, pairs)
+    check_scenes(split, pairs)
     told = read_statistics(sources.statistics)
     check_statistics(told, split, [image for image, _ in pairs])
     settings = settled(settings, split, pairs, told, sources.statistics)
-    return settings, split, normaliser(told, pairs[0][0].names)
+    return settings, split, band_normaliser(told, pairs[0][0].names)
 
 
 def key(sources: Sources, settings: Settings) -> str:
@@ -159,7 +159,7 @@ def make_job(
     knobs: dict[str, Any],
 ) -> Job:
     """Check what can be checked before torchrun starts."""
-    pairs = pair(sources.tiles, sources.labels)
+    pairs = pair_stores(sources.tiles, sources.labels)
     bands, classes = pairs[0][0].names, pairs[0][1].names
     if wrong := settings.conflicts():
         raise UsageError("; ".join(wrong))

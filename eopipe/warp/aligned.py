@@ -7,49 +7,59 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray
-from eopipe.warp.block_cache import Window
-from eopipe.warp.separable import WIDE, Axis, Resampling, Taps, float_of, joined, put, strips, taps
+from eopipe.tiles.grid import PixelWindow
+from eopipe.warp.separable import (
+    WIDE,
+    AxisMapping,
+    KernelWeights,
+    Resampling,
+    float_of,
+    joined,
+    kernel_weights,
+    put,
+    strips,
+)
 
-Pair = tuple[Taps, Taps]
+Pair = tuple[KernelWeights, KernelWeights]
 
 
 @dataclass(frozen=True)
-class Parallel:
+class AlignedResampling:
     """A source whose rows and columns are parallel to those of the target."""
 
-    rows: Axis
-    columns: Axis
+    rows: AxisMapping
+    columns: AxisMapping
     resampling: Resampling
 
-    def source(self, window: Window) -> Window:
+    def source(self, window: PixelWindow) -> PixelWindow:
         """The pixels of the source that a window of the target needs."""
         return self.rows.source(window[0], self.resampling), self.columns.source(window[1], self.resampling)
 
-    def cut(self, window: Window, _: dict[Any, Any]) -> "Cut":
+    def cut(self, window: PixelWindow, _: dict[Any, Any]) -> "AlignedWindow":
         """How this window comes from its source pixels."""
-        return Cut(self, window)
+        return AlignedWindow(self, window)
 
 
 @dataclass(frozen=True)
-class Cut:
+class AlignedWindow:
     """A window of the target, made strip by strip, so that what is in between stays in the cache of a core."""
 
-    place: Parallel
-    window: Window
+    place: AlignedResampling
+    window: PixelWindow
 
     @cached_property
-    def source(self) -> Window:
+    def source(self) -> PixelWindow:
         """The pixels of the source that the window needs."""
         return self.place.source(self.window)
 
     @cached_property
-    def _strips(self) -> "list[tuple[slice, slice, Strip]]":
+    def _strips(self) -> "list[tuple[slice, slice, AlignedStrip]]":
         top, first = self.window[0].start, self.source[0].start
         found = []
         # What is only placed is not touched twice.
         whole = [slice(0, self.window[0].stop - top)]
         for rows in whole if self.place.resampling == "nearest" else strips(self.window):
-            strip = Strip(self.place, (slice(top + rows.start, top + rows.stop), self.window[1]))
+            strip = AlignedStrip(self.place, (slice(top + rows.start, top + rows.stop), self.window[1]))
             cut = strip.source[0]
             found.append((rows, slice(cut.start - first, cut.stop - first), strip))
         return found
@@ -64,14 +74,14 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Strip:
+class AlignedStrip:
     """Some rows of the target, and what each of their rows and columns takes."""
 
-    place: Parallel
-    window: Window
+    place: AlignedResampling
+    window: PixelWindow
 
     @cached_property
-    def source(self) -> Window:
+    def source(self) -> PixelWindow:
         """The pixels of the source that the strip needs."""
         return self.place.source(self.window)
 
@@ -97,7 +107,7 @@ class Strip:
     def _pair(self, resampling: Resampling) -> Pair:
         axes = (self.place.rows, self.place.columns)
         rows, columns = (
-            taps(line, (cut.start, cut.stop), source.start, resampling)
+            kernel_weights(line, (cut.start, cut.stop), source.start, resampling)
             for line, cut, source in zip(axes, self.window, self.source, strict=True)
         )
         return rows, columns

@@ -13,15 +13,15 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray
 from eopipe.errors import IntegrityError
+from eopipe.tiles.grid import PixelWindow
 
-Window = tuple[slice, slice]
 # Decoding blocks one by one costs more than it saves below this edge; strips are taken together up to it.
 LEAST = 256
 MOST = 4096
 
 
 @dataclass(frozen=True)
-class Block:
+class DecodedBlock:
     """Values of a block (y, x), and where they are measurements; None where all of them are."""
 
     values: AnyArray
@@ -29,14 +29,14 @@ class Block:
     odd: int
 
 
-class Blocks:
+class BlockCache:
     """The first band of a raster. `read` may be called from any thread."""
 
     def __init__(self, open_: Callable[[], Any], nodata: float | None, where: str) -> None:
         self._open, self.where = open_, where
         self._handles: SimpleQueue[Any] = SimpleQueue()
         self._lock = Lock()
-        self._found: dict[tuple[int, int], Future[Block]] = {}
+        self._found: dict[tuple[int, int], Future[DecodedBlock]] = {}
         self._last: dict[tuple[int, int], int] = {}
         with self._handle() as source:
             self.shape: tuple[int, int] = source.shape
@@ -46,7 +46,7 @@ class Blocks:
         self._nodata = None if nodata is None else _as(nodata, self.dtype)
         self.odd = 0
 
-    def plan(self, windows: list[Window]) -> None:
+    def plan(self, windows: list[PixelWindow]) -> None:
         """Tell the windows that will be read, in order, so that a block is forgotten after its last use."""
         for turn, window in enumerate(windows):
             self._last.update(dict.fromkeys(self._keys(window), turn))
@@ -57,7 +57,7 @@ class Blocks:
             for key in [key for key in self._found if self._last.get(key, turn) <= turn]:
                 del self._found[key]
 
-    def read(self, window: Window) -> tuple[AnyArray, BoolArray | None]:
+    def read(self, window: PixelWindow) -> tuple[AnyArray, BoolArray | None]:
         """Pixels of a window that lies in the raster, and where they are measurements; None: everywhere.
 
         Raises IntegrityError for a block that cannot be decoded.
@@ -85,14 +85,14 @@ class Blocks:
     def _corner(self, key: tuple[int, int]) -> tuple[int, int]:
         return key[0] * self.edges[0], key[1] * self.edges[1]
 
-    def _keys(self, window: Window) -> list[tuple[int, int]]:
+    def _keys(self, window: PixelWindow) -> list[tuple[int, int]]:
         rows, columns = (
             range(cut.start // edge, -(-cut.stop // edge)) if cut.stop > cut.start else range(0)
             for cut, edge in zip(window, self.edges, strict=True)
         )
         return [(row, column) for row in rows for column in columns]
 
-    def _blocks(self, window: Window) -> dict[tuple[int, int], Block]:
+    def _blocks(self, window: PixelWindow) -> dict[tuple[int, int], DecodedBlock]:
         """Decode what nobody has begun yet, then wait for what others have."""
         futures = {}
         for key in self._keys(window):
@@ -103,7 +103,7 @@ class Blocks:
                 self._decode(key, futures[key])
         return {key: future.result() for key, future in futures.items()}
 
-    def _decode(self, key: tuple[int, int], future: "Future[Block]") -> None:
+    def _decode(self, key: tuple[int, int], future: "Future[DecodedBlock]") -> None:
         try:
             block = self._read_block(key)
         except BaseException as error:
@@ -113,7 +113,7 @@ class Blocks:
             self.odd += block.odd
         future.set_result(block)
 
-    def _read_block(self, key: tuple[int, int]) -> Block:
+    def _read_block(self, key: tuple[int, int]) -> DecodedBlock:
         from rasterio.errors import RasterioIOError
         from rasterio.windows import Window as Box
 
@@ -130,7 +130,7 @@ class Blocks:
                 ) from error
         return self._judged(values, there)
 
-    def _judged(self, values: AnyArray, there: BoolArray | None) -> Block:
+    def _judged(self, values: AnyArray, there: BoolArray | None) -> DecodedBlock:
         odd = 0
         if self._nodata is not None and not np.isnan(self._nodata):
             there = values != self._nodata
@@ -138,7 +138,7 @@ class Blocks:
             finite = np.isfinite(values)
             odd = int((~finite & ~np.isnan(values)).sum()) if _is_nan(self._nodata) else int((~finite).sum())
             there = finite if there is None else there & finite
-        return Block(values, None if there is None or there.all() else there, odd)
+        return DecodedBlock(values, None if there is None or there.all() else there, odd)
 
     @contextmanager
     def _handle(self) -> Iterator[Any]:
@@ -176,7 +176,7 @@ def _is_nan(nodata: Any) -> bool:
     return nodata is not None and bool(np.isnan(nodata))
 
 
-def _overlap(window: Window, corner: tuple[int, int], shape: tuple[int, ...]) -> tuple[Window, Window]:
+def _overlap(window: PixelWindow, corner: tuple[int, int], shape: tuple[int, ...]) -> tuple[PixelWindow, PixelWindow]:
     """What a block and a window share: as seen from the window, and from the block."""
     begin = [max(cut.start, at) for cut, at in zip(window, corner, strict=True)]
     end = [min(cut.stop, at + edge) for cut, at, edge in zip(window, corner, shape, strict=True)]

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eopipe.arrays import AnyFloatArray
+from eopipe.tiles.grid import PixelWindow
 
 if TYPE_CHECKING:
     from affine import Affine
     from odc.geo.geobox import GeoBox
 
-Window = tuple[slice, slice]
 # Pixels between nodes, to begin with, and pixels of the source by which a place between nodes may be wrong.
 SPACING, LEAST = 64, 4
 TOLERANCE = 1e-5
@@ -22,7 +22,7 @@ NOWHERE = -1e9
 
 
 @dataclass(frozen=True)
-class Nodes:
+class InterpolationNodes:
     """Source coordinates (row, column) where every `step`-th row and column of the target cross, as (2, n, m).
 
     Between them they follow parabolas: a map projection is so smooth that hardly anything is left.
@@ -69,7 +69,7 @@ def _along(
 
 
 @dataclass(frozen=True)
-class Projection:
+class PixelTransform:
     """From pixels of a grid to those of a raster of this CRS and transform, be it turned or of another CRS."""
 
     grid: "GeoBox"
@@ -92,28 +92,28 @@ class Projection:
         return np.where(known, np.stack([row, column]), NOWHERE)
 
     @cached_property
-    def nodes(self) -> Nodes | None:
+    def nodes(self) -> InterpolationNodes | None:
         """Nodes so dense that no place between them is wrong by more than the tolerance; None: none would be."""
         step = SPACING
         while step >= LEAST:
             lines = [np.arange(0, 2 * -(-edge // (2 * step)) + 1) * float(step) for edge in self.grid.shape]
-            nodes = Nodes(step, self.exact(*lines))
+            nodes = InterpolationNodes(step, self.exact(*lines))
             if nodes.places.min() > NOWHERE / 2 and self._error(nodes, lines) < TOLERANCE:
                 return nodes
             step //= 2
         return None
 
-    def _error(self, nodes: Nodes, lines: list[AnyFloatArray]) -> float:
+    def _error(self, nodes: InterpolationNodes, lines: list[AnyFloatArray]) -> float:
         """The worst error halfway between nodes."""
         rows, columns = (line[:-1] + nodes.step / 2 for line in lines)
         return float(np.abs(nodes.at(rows, columns) - self.exact(rows, columns)).max())
 
-    def places(self, window: Window) -> AnyFloatArray:
+    def places(self, window: PixelWindow) -> AnyFloatArray:
         """Source coordinates (2, n, m) of the centres of the pixels of a window of the grid."""
         rows, columns = (np.arange(cut.start, cut.stop) + 0.5 for cut in window)
         return self.exact(rows, columns) if self.nodes is None else self.nodes.at(rows, columns)
 
-    def corners(self, window: Window) -> AnyFloatArray:
+    def corners(self, window: PixelWindow) -> AnyFloatArray:
         """Places among which all of a window of the grid lie."""
         if self.nodes is None:
             return self.places(window)

@@ -11,7 +11,7 @@ import numpy as np
 from eopipe.arrays import AnyArray, BoolArray
 from eopipe.errors import BadInputError, IntegrityError, RefusedError
 from eopipe.scenes.item import SceneBand
-from eopipe.tiles.grid import Bounds
+from eopipe.tiles.grid import Bounds, PixelWindow
 from eopipe.warp.separable import Resampling
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _bounds(crs: str, other: str, bounds: Bounds) -> Bounds:
     return west, south, east, north
 
 
-def read_window(source: Any, window: tuple[slice, slice], where: str) -> tuple[AnyArray, BoolArray]:
+def read_window(source: Any, window: PixelWindow, where: str) -> tuple[AnyArray, BoolArray]:
     """Read pixels of an opened band and where they are measurements; a broken block is an error, never zeros."""
     from rasterio.errors import RasterioIOError
     from rasterio.windows import Window

@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, AnyFloatArray, BoolArray, IndexArray
-from eopipe.warp.block_cache import Window
-from eopipe.warp.coordinates import Projection
+from eopipe.tiles.grid import PixelWindow
+from eopipe.warp.coordinates import PixelTransform
 from eopipe.warp.separable import EDGE, RADIUS, Resampling, float_of, joined, put, strips, weights
 
 
 @dataclass(frozen=True)
-class Bent:
+class Reprojection:
     """A source in another CRS than the target.
 
     Its row and column are `scale` times those of the raster that the projection is of, plus `shift`.
     """
 
-    projection: Projection
+    projection: PixelTransform
     scale: tuple[float, float]
     shift: tuple[float, float]
     shape: tuple[int, int]
@@ -36,7 +36,7 @@ class Bent:
         own: AnyFloatArray = places * np.reshape(self.scale, (2, 1, 1)) + np.reshape(self.shift, (2, 1, 1))
         return own
 
-    def source(self, window: Window) -> Window:
+    def source(self, window: PixelWindow) -> PixelWindow:
         """The pixels of the source that a window of the target needs; none where the source does not reach."""
         reach, cuts = RADIUS[self.resampling] + 0.5, []
         for line, size in zip(self.own(self.projection.corners(window)), self.shape, strict=True):
@@ -45,7 +45,7 @@ class Bent:
             cuts.append(slice(begin, max(begin, end)))
         return cuts[0], cuts[1]
 
-    def cut(self, window: Window, shared: dict[Any, Any]) -> "Bend":
+    def cut(self, window: PixelWindow, shared: dict[Any, Any]) -> "ReprojectedWindow":
         """How this window comes from its source pixels; `shared` keeps the places for other sources."""
         rows = strips(window)
         places = shared.get(id(self.projection))
@@ -58,15 +58,17 @@ class Bent:
         if own is None:
             own = shared[key] = [self.own(part) for part in places]
         source = self.source(window)
-        return Bend(source, [(cut, Mix(self, source, part)) for cut, part in zip(rows, own, strict=True)])
+        return ReprojectedWindow(
+            source, [(cut, ReprojectedStrip(self, source, part)) for cut, part in zip(rows, own, strict=True)]
+        )
 
 
 @dataclass(frozen=True)
-class Bend:
+class ReprojectedWindow:
     """A window of the target, made strip by strip, so that what is in between stays in the cache of a core."""
 
-    source: Window
-    strips: "list[tuple[slice, Mix]]"
+    source: PixelWindow
+    strips: "list[tuple[slice, ReprojectedStrip]]"
 
     def apply(self, values: AnyArray, there: BoolArray | None, out: AnyArray) -> BoolArray | None:
         """Fill a window from the pixels of `source`; tell where they are measurements, None: everywhere."""
@@ -84,11 +86,11 @@ class Bend:
 
 
 @dataclass(frozen=True)
-class Mix:
+class ReprojectedStrip:
     """Some rows of the target: the places of their pixels in the source, as (2, n, m)."""
 
-    place: Bent
-    source: Window
+    place: Reprojection
+    source: PixelWindow
     places: AnyFloatArray
 
     def apply(self, values: AnyArray, there: BoolArray | None, out: AnyArray) -> BoolArray | None:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from eopipe.arrays import AnyArray, AnyFloatArray, BoolArray, Float64Array, IndexArray
+from eopipe.tiles.grid import PixelWindow
 
 Resampling = Literal["nearest", "bilinear", "cubic", "average", "mode"]
 PIECE = 1 << 16
@@ -50,7 +51,7 @@ def put(values: AnyArray, out: AnyArray, *, convex: bool) -> None:
     np.copyto(out, values, casting="unsafe")
 
 
-def strips(window: tuple[slice, slice]) -> list[slice]:
+def strips(window: PixelWindow) -> list[slice]:
     """Cut a window into rows of so few pixels that work on them stays in the cache of a core."""
     height, width = (cut.stop - cut.start for cut in window)
     rows = max(8, PIECE // max(1, width))
@@ -74,7 +75,7 @@ def float_of(dtype: np.dtype[Any]) -> type[np.floating[Any]]:
 
 
 @dataclass(frozen=True)
-class Axis:
+class AxisMapping:
     """Rows or columns: the centre of target pixel t lies at source pixel `start + step * (t + 0.5)`."""
 
     start: float
@@ -94,7 +95,7 @@ class Axis:
         return slice(first, max(first, last))
 
 
-def axis(start: float, step: float, size: int, length: int) -> Axis:
+def axis_mapping(start: float, step: float, size: int, length: int) -> AxisMapping:
     """An axis whose offset and ratio are freed of what arithmetic added: a millionth of a pixel."""
     ratio = 1 / round(1 / step) if abs(step) < 1 else float(round(step))
     if abs(ratio - step) * length < 1e-6:
@@ -103,11 +104,11 @@ def axis(start: float, step: float, size: int, length: int) -> Axis:
         unit = min(abs(step), 1.0)
         if abs(start / unit - round(start / unit)) * unit < EDGE:
             start = round(start / unit) * unit
-    return Axis(start, step, size)
+    return AxisMapping(start, step, size)
 
 
 @dataclass(frozen=True)
-class Run:
+class WeightRun:
     """Target pixels that take the same weights from source pixels that follow each other."""
 
     target: slice
@@ -123,7 +124,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Taps:
+class KernelWeights:
     """What each of n target pixels of a line takes: source pixels (n, k) counted from an origin, weights (n, k).
 
     `inside` (n) tells where the source reaches, `whole` (n) where nothing that counts lies beyond it.
@@ -136,17 +137,17 @@ class Taps:
     period: int
 
     @cached_property
-    def flat(self) -> "Taps":
+    def flat(self) -> "KernelWeights":
         """The same source pixels, all of one weight."""
         return replace(self, weight=np.ones_like(self.weight))
 
     @cached_property
-    def runs(self) -> list[Run] | None:
+    def runs(self) -> list[WeightRun] | None:
         """The line as runs; None where there are too many for slices to be faster than to pick pixel by pixel."""
         found = [run for phase in range(self.period) for run in self._runs(phase)]
         return found if len(found) <= max(8, 4 * self.period) else None
 
-    def _runs(self, phase: int) -> list[Run]:
+    def _runs(self, phase: int) -> list[WeightRun]:
         index, weight, period = self.index[phase :: self.period], self.weight[phase :: self.period], self.period
         if not len(index):
             return []
@@ -155,7 +156,7 @@ class Taps:
         same = (step == stride).all(1) & (np.abs(np.diff(weight, axis=0)) < 1e-9).all(1)
         edges = [0, *(np.flatnonzero(~same) + 1).tolist(), len(index)]
         return [
-            Run(
+            WeightRun(
                 slice(begin * period + phase, (end - 1) * period + phase + 1, period),
                 tuple(index[begin].tolist()),
                 stride,
@@ -194,7 +195,7 @@ class Taps:
             into += part
 
 
-def _sum(run: Run, lines: AnyArray, into: AnyArray, scaled: dict[float, AnyArray]) -> None:
+def _sum(run: WeightRun, lines: AnyArray, into: AnyArray, scaled: dict[float, AnyArray]) -> None:
     """Add up weighted lines; each weight is multiplied with all of them but once, for the runs that share it."""
     if len(run.first) == 1:
         into[...] = lines[run.sources[0]]
@@ -215,7 +216,7 @@ def _sum(run: Run, lines: AnyArray, into: AnyArray, scaled: dict[float, AnyArray
 
 
 @lru_cache(maxsize=256)
-def taps(line: Axis, cut: tuple[int, int], origin: int, resampling: Resampling) -> Taps:
+def kernel_weights(line: AxisMapping, cut: tuple[int, int], origin: int, resampling: Resampling) -> KernelWeights:
     """What the target pixels of a line take. Source pixels beyond the source weigh nothing."""
     centres = line.start + line.step * (np.arange(*cut) + 0.5)
     index, weight = _kernel(line, centres, resampling)
@@ -226,10 +227,10 @@ def taps(line: Axis, cut: tuple[int, int], origin: int, resampling: Resampling) 
     weight = np.divide(weight, total, out=np.zeros_like(weight), where=np.abs(total) > 1e-9)
     inside: BoolArray = np.any(there, 1) if resampling == "average" else (at >= 0) & (at < line.size)
     period = max(1, round(1 / abs(line.step)))
-    return Taps(np.clip(index, 0, line.size - 1) - origin, weight, inside, np.all(there, 1), period)
+    return KernelWeights(np.clip(index, 0, line.size - 1) - origin, weight, inside, np.all(there, 1), period)
 
 
-def _kernel(line: Axis, centres: AnyFloatArray, resampling: Resampling) -> tuple[IndexArray, Float64Array]:
+def _kernel(line: AxisMapping, centres: AnyFloatArray, resampling: Resampling) -> tuple[IndexArray, Float64Array]:
     step = abs(line.step)
     if resampling in ("nearest", "average"):
         count = max(1, round(step)) if resampling == "average" else 1

@@ -15,11 +15,11 @@ from eopipe.arrays import AnyArray, BoolArray
 from eopipe.errors import BadInputError
 from eopipe.scenes.item import Item, SceneBand, scene_name
 from eopipe.scenes.masks import Mask
-from eopipe.tiles.layout import Layout, Part, Sink, check_files, parts
+from eopipe.tiles.grid import PixelWindow
+from eopipe.tiles.layout import ArrayWriter, Layout, ShardRegion, check_file_budget, shard_regions
 from eopipe.tiles.store import add_array, new_store
-from eopipe.warp.block_cache import Window
 from eopipe.warp.open_raster import SETTINGS
-from eopipe.warp.readers import Placer, Reader
+from eopipe.warp.readers import BandOpener, BandReader
 from eopipe.warp.separable import Resampling
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ ROWS, MARGINS = 256, 4
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TileRecipe:
     """How a scene becomes tiles."""
 
     bands: list[SceneBand]
@@ -44,7 +44,7 @@ class Recipe:
 
 
 @dataclass
-class Tally:
+class PixelCounts:
     """Pixels of a scene by what becomes of them: each is counted once."""
 
     usable: int = 0
@@ -52,7 +52,7 @@ class Tally:
     masked: int = 0
     saturated: int = 0
 
-    def add(self, other: "Tally") -> None:
+    def add(self, other: "PixelCounts") -> None:
         """Add the pixels of a part."""
         for name, count in vars(other).items():
             setattr(self, name, getattr(self, name) + count)
@@ -65,14 +65,14 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Scene:
+class OpenScene:
     """The opened bands of a scene on a grid."""
 
     item: Item
     shape: tuple[int, int]
-    recipe: Recipe
-    bands: list[Reader]
-    mask: Reader | None
+    recipe: TileRecipe
+    bands: list[BandReader]
+    mask: BandReader | None
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -84,7 +84,7 @@ class Scene:
         """Numbers of the bands that are not finite though nothing declares them to be no data."""
         return sum(band.odd for band in self.bands)
 
-    def plan(self, found: list[Part]) -> None:
+    def plan(self, found: list[ShardRegion]) -> None:
         """Tell the readers what will be read, in order."""
         for band in self.bands:
             band.plan([part.window for part in found])
@@ -96,7 +96,7 @@ class Scene:
         for reader in (*self.bands, *([self.mask] if self.mask else [])):
             reader.release(turn)
 
-    def wide(self, window: Window) -> Window:
+    def wide(self, window: PixelWindow) -> PixelWindow:
         """A window with the margin that its mask depends on."""
         margin = self.recipe.mask.margin if self.recipe.mask else 0
         rows, columns = (
@@ -105,7 +105,7 @@ class Scene:
         )
         return rows, columns
 
-    def read(self, window: Window, image: AnyArray) -> tuple[BoolArray, Tally]:
+    def read(self, window: PixelWindow, image: AnyArray) -> tuple[BoolArray, PixelCounts]:
         """Fill `image` (band, y, x) with a window, zero for no data; where pixels are usable, and the count of all."""
         cuts: dict[Any, Any] = {}
         measured = np.ones(image.shape[1:], bool)
@@ -119,15 +119,15 @@ class Scene:
                 measured &= there
         return self._judge(image, measured, self._allowed(window))
 
-    def _judge(self, image: AnyArray, measured: BoolArray, allowed: BoolArray | None) -> tuple[BoolArray, Tally]:
+    def _judge(self, image: AnyArray, measured: BoolArray, allowed: BoolArray | None) -> tuple[BoolArray, PixelCounts]:
         good = measured if allowed is None else measured & allowed
         usable = good
         if self.recipe.saturated is not None:
             usable = good & ~np.any(image >= self.recipe.saturated, axis=0)
         counts = [int(np.count_nonzero(mask)) for mask in (measured, good, usable)]
-        return usable, Tally(counts[2], usable.size - counts[0], counts[0] - counts[1], counts[1] - counts[2])
+        return usable, PixelCounts(counts[2], usable.size - counts[0], counts[0] - counts[1], counts[1] - counts[2])
 
-    def _allowed(self, window: Window) -> BoolArray | None:
+    def _allowed(self, window: PixelWindow) -> BoolArray | None:
         """What the mask asset allows on a window; the margin around it tells what reaches in from beyond."""
         if self.mask is None or self.recipe.mask is None:
             return None
@@ -140,23 +140,23 @@ class Scene:
 
 
 @dataclass(frozen=True)
-class Made:
+class EncodedRegion:
     """A part of the store, coded."""
 
     image: list[list[bytes]]
     valid: list[list[bytes]]
-    tally: Tally = field(default_factory=Tally)
+    tally: PixelCounts = field(default_factory=PixelCounts)
 
 
 def write_tiles(
-    target: Path, item: Item, grid: "GeoBox", recipe: Recipe, *, threads: int = 0, max_files: int | None = None
+    target: Path, item: Item, grid: "GeoBox", recipe: TileRecipe, *, threads: int = 0, max_files: int | None = None
 ) -> None:
     """Publish `image` (band, y, x) and `valid` (y, x) of a scene on the grid; the bytes do not depend on `threads`.
 
     0 threads are as many as there are cores. Raises NoSpaceError where the store would take more than `max_files`.
     """
     shape = (int(grid.shape[0]), int(grid.shape[1]))
-    check_files(shape, recipe.layout, 2, max_files)
+    check_file_budget(shape, recipe.layout, 2, max_files)
     scale, offset = (1.0, 0.0) if recipe.decibel else _scaling(item, recipe.bands)
     names = tuple(band.name for band in recipe.bands)
     told = {"datetime": item["properties"].get("datetime"), "collection": item.get("collection")}
@@ -166,36 +166,36 @@ def write_tiles(
         stored = {"scale_factor": scale, "add_offset": offset}
         image = add_array(group, "image", (len(names), *shape), scene.dtype, recipe.layout, **stored)
         valid = add_array(group, "valid", shape, "uint8", recipe.layout)
-        tally = _write(scene, Sink(image, recipe.layout), Sink(valid, recipe.layout), threads)
+        tally = _write(scene, ArrayWriter(image, recipe.layout), ArrayWriter(valid, recipe.layout), threads)
         group.attrs.update(tally.attributes(scene.odd))
 
 
-def open_scene(stack: ExitStack, item: Item, grid: "GeoBox", recipe: Recipe) -> Scene:
+def open_scene(stack: ExitStack, item: Item, grid: "GeoBox", recipe: TileRecipe) -> OpenScene:
     """Open the bands and the mask of a scene on a grid, until the stack closes."""
     import rasterio
 
     stack.enter_context(rasterio.Env(**SETTINGS))
-    placer = Placer(grid, stack)
+    placer = BandOpener(grid, stack)
     bands = [placer.reader(band, recipe.resampling, _where(item, band)) for band in recipe.bands]
     if recipe.decibel:
         _check_power(item, recipe.bands, bands)
     mask = placer.reader(recipe.mask.band, "nearest", _where(item, recipe.mask.band)) if recipe.mask else None
-    return Scene(item, (int(grid.shape[0]), int(grid.shape[1])), recipe, bands, mask)
+    return OpenScene(item, (int(grid.shape[0]), int(grid.shape[1])), recipe, bands, mask)
 
 
-def _write(scene: Scene, image: Sink, valid: Sink, threads: int) -> Tally:
+def _write(scene: OpenScene, image: ArrayWriter, valid: ArrayWriter, threads: int) -> PixelCounts:
     margin = scene.recipe.mask.margin if scene.recipe.mask else 0
-    found = parts(scene.shape, scene.recipe.layout, max(ROWS, MARGINS * margin))
+    found = shard_regions(scene.shape, scene.recipe.layout, max(ROWS, MARGINS * margin))
     scene.plan(found)
 
-    def make(part: Part) -> Made:
+    def make(part: ShardRegion) -> EncodedRegion:
         shape = [cut.stop - cut.start for cut in part.window]
         pixels = np.empty((len(scene.bands), *shape), scene.dtype)
         usable, tally = scene.read(part.window, pixels)
-        return Made(image.code(pixels), valid.code(usable.view(np.uint8)), tally)
+        return EncodedRegion(image.code(pixels), valid.code(usable.view(np.uint8)), tally)
 
-    total = Tally()
-    for turn, (part, made) in enumerate(zip(found, in_order(make, found, threads), strict=True)):
+    total = PixelCounts()
+    for turn, (part, made) in enumerate(zip(found, map_in_order(make, found, threads), strict=True)):
         image.write(part, made.image)
         valid.write(part, made.valid)
         total.add(made.tally)
@@ -203,7 +203,7 @@ def _write(scene: Scene, image: Sink, valid: Sink, threads: int) -> Tally:
     return total
 
 
-def in_order(make: Callable[[T], R], items: Iterable[T], threads: int) -> Iterator[R]:
+def map_in_order(make: Callable[[T], R], items: Iterable[T], threads: int) -> Iterator[R]:
     """Results in the order of the items, made by threads (0: as many as cores) that run only little ahead."""
     count = threads or len(os.sched_getaffinity(0))
     pool, ahead = ThreadPoolExecutor(count), deque[Future[R]]()
@@ -218,7 +218,7 @@ def in_order(make: Callable[[T], R], items: Iterable[T], threads: int) -> Iterat
         pool.shutdown(cancel_futures=True)
 
 
-def _check_power(item: Item, bands: list[SceneBand], readers: list[Reader]) -> None:
+def _check_power(item: Item, bands: list[SceneBand], readers: list[BandReader]) -> None:
     wrong = [band.name for band, reader in zip(bands, readers, strict=True) if reader.dtype.kind != "f"]
     if wrong:
         raise BadInputError(

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from eopipe.chips.chips import pair
+from eopipe.chips.chips import pair_stores
 from eopipe.chips.splits import read_split
-from eopipe.chips.statistics import normaliser, read_statistics
+from eopipe.chips.statistics import band_normaliser, read_statistics
 from eopipe.cli import main
 from eopipe.training.run import Sources, claim, make_job
 from eopipe.training_job import Settings
@@ -104,7 +104,7 @@ def prepare(data: Data, state: Path, **other: Any) -> Path:
     sources = Sources(tiles, labels, data.root / "split.json", data.root / "statistics.json")
     settings = Settings("unet", 4, 2, 4, 8, 1e-3, 0.01, 0.1, ("symmetries",), "fp32", 0, 2, 1)
     settings = replace(settings, **other)
-    normalise = normaliser(read_statistics(sources.statistics), pair(tiles, labels)[0][0].names)
+    normalise = band_normaliser(read_statistics(sources.statistics), pair_stores(tiles, labels)[0][0].names)
     knobs = {"device": "cpu", "checkpoint_every": 1, "keep": 2, "cache_mb": 64, "timeout_s": 60.0}
     state.mkdir(parents=True)
     job = make_job(sources, state, read_split(sources.chips), normalise, settings, knobs)

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from eopipe.arrays import UInt8Array, UInt16Array
+from eopipe.arrays import IntArray, UInt8Array, UInt16Array
+from eopipe.chips.splits import SPLITS, SplitPlan, chip_corners, split_zones, splits_of_chips
 from eopipe.tiles.grid import make_grid
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import add_array, new_store
@@ -46,3 +47,10 @@ def make_scene(
         add_array(group, "label", SHAPE, "uint8", layout)[:] = classes(scene)
         add_array(group, "valid", SHAPE, "uint8", layout)[:] = 1
     return place / f"{scene}.zarr", place / f"{scene}-label.zarr"
+
+
+def chips_by_split(shape: tuple[int, int], plan: SplitPlan) -> dict[str, IntArray]:
+    """Top-left corners (row, column) of the chips of each split, where places are split."""
+    corners = chip_corners(shape, plan)
+    numbers = splits_of_chips(corners, split_zones(shape, plan), plan)
+    return {name: corners[numbers == number] for number, name in enumerate(SPLITS)}

@@ -14,8 +14,8 @@ from stores import SHAPE, make_scene, number
 
 from eopipe.errors import BadInputError, IntegrityError
 from eopipe.tiles.layout import Layout
-from eopipe.tiles.shard_reader import Other, Sharded, open_array
-from eopipe.tiles.shard_writer import NONE
+from eopipe.tiles.shard_reader import ShardedArrayReader, ZarrArrayReader, open_array
+from eopipe.tiles.shard_writer import EMPTY_CHUNK
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_every_layout_and_type_that_eopipe_writes_is_read_without_zarr(
 ) -> None:
     tiles, labels = make_scene(tmp_path, "a", ("red",), layout, dtype)
     found = open_array(tiles / "image")
-    assert isinstance(found, Sharded)
+    assert isinstance(found, ShardedArrayReader)
     assert found.dtype == dtype
     out = np.empty((1, 33, 20), dtype)
     found.read(out, 20, 25, (0,))
@@ -92,7 +92,7 @@ def test_an_array_that_eopipe_did_not_write_goes_through_zarr(tmp_path: Path, ho
     made = zarr.create_array(tmp_path / "other", shape=(2, *SHAPE), dtype="uint16", **how)
     made[:] = np.stack([number("a", "red"), number("a", "nir")])
     found = open_array(tmp_path / "other")
-    assert isinstance(found, Other)
+    assert isinstance(found, ZarrArrayReader)
     assert found.dtype == np.uint16
     np.testing.assert_array_equal(
         read(tmp_path / "other", slice(5, 40), slice(3, 48), (1,))[0], number("a", "nir")[5:40, 3:48]
@@ -118,11 +118,11 @@ def flip(at: int) -> Callable[[bytes], bytes]:
 
 def lose(data: bytes) -> bytes:
     """Say in the index, with a good checksum, that the first chunk is not there."""
-    from eopipe.tiles.shard_writer import checked
+    from eopipe.tiles.shard_writer import with_crc32c
 
     index = np.frombuffer(data[-68:-4], "<u8").copy()
-    index[:2] = NONE
-    return data[:-68] + checked(index.tobytes())
+    index[:2] = EMPTY_CHUNK
+    return data[:-68] + with_crc32c(index.tobytes())
 
 
 @pytest.mark.parametrize(
@@ -154,19 +154,19 @@ def test_a_chunk_of_another_size_never_reaches_the_codec(own: Path) -> None:
     # Blosc would write as much as the header of a chunk says.
     from numcodecs import Blosc
 
-    from eopipe.tiles.shard_writer import checked
+    from eopipe.tiles.shard_writer import with_crc32c
 
-    huge = checked(Blosc("lz4").encode(np.zeros(10_000, np.uint16)))
-    index = np.full(8, NONE, np.uint64)
+    huge = with_crc32c(Blosc("lz4").encode(np.zeros(10_000, np.uint16)))
+    index = np.full(8, EMPTY_CHUNK, np.uint64)
     index[:2] = 0, len(huge)
-    (own / "c/0/0/0").write_bytes(huge + checked(index.tobytes()))
+    (own / "c/0/0/0").write_bytes(huge + with_crc32c(index.tobytes()))
     with pytest.raises(IntegrityError, match="holds another number of pixels"):
         read(own, slice(0, 4), slice(0, 4))
 
 
 def test_no_more_shards_stay_open_than_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiles, _ = make_scene(tmp_path, "a", ("red",), Layout(16, 16))
-    monkeypatch.setattr("eopipe.tiles.shard_reader.OPEN", 3)
+    monkeypatch.setattr("eopipe.tiles.shard_reader.MAX_OPEN_SHARDS", 3)
     before = len(list(Path("/proc/self/fd").iterdir()))
     array, out = open_array(tiles / "image"), np.empty((1, *SHAPE), np.uint16)
     for _ in range(2):

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scenery import Ended, Run, cut_into
+from stores import chips_by_split
 
 from eopipe.arrays import AnyArray, Float64Array, IntArray, UInt16Array
 from eopipe.chips import near_duplicates as fingerprints
-from eopipe.chips.audit import KINDS, Dealt, allowed, audit, check_statistics
-from eopipe.chips.near_duplicates import alike, looks
-from eopipe.chips.splits import SPLITS, Method, Plan, place_chips, read_split
-from eopipe.chips.statistics import measure
+from eopipe.chips.audit import KINDS, ChipSplit, audit, check_statistics, parse_allowed
+from eopipe.chips.near_duplicates import find_similar_chips, fingerprint_chips
+from eopipe.chips.splits import SPLITS, SplitMethod, SplitPlan, read_split
+from eopipe.chips.statistics import measure_bands
 from eopipe.errors import IntegrityError, UsageError
 from eopipe.publish import read_json
 from eopipe.tiles.grid import make_grid
@@ -33,12 +34,12 @@ def dealt(
     groups: str = "ab",
     days: str = "12",
     **changes: Any,
-) -> Dealt:
+) -> ChipSplit:
     """Samples of scenes a and b, split by strips unless a change says otherwise."""
     told: dict[str, Any] = {"method": "west-east", "fractions": (0.6, 0.2, 0.2), "chip": CHIP, "stride": CHIP}
     told |= {"buffer": 0, "block": 8, "folds": 0, "fold": 0, "seed": 0} | changes
     samples = {name: np.array(rows or NONE, np.int64) for name, rows in zip(SPLITS, (train, val, test), strict=True)}
-    return Dealt(samples, ["a", "b"], list(groups), list(days), Plan(**told))
+    return ChipSplit(samples, ["a", "b"], list(groups), list(days), SplitPlan(**told))
 
 
 PLANTED = {
@@ -72,7 +73,7 @@ def test_a_planted_leak_is_refused_with_its_pair_and_passes_with_a_reason(kind: 
 
 
 @pytest.mark.parametrize("method", ["group", "temporal"])
-def test_where_scenes_are_split_a_place_repeats_on_other_days_but_not_on_one(method: Method) -> None:
+def test_where_scenes_are_split_a_place_repeats_on_other_days_but_not_on_one(method: SplitMethod) -> None:
     words: dict[str, Any] = {"method": method, "dates": ("2020-01-01",)}
     assert audit(dealt([[0, 0, 0]], [[1, 0, 0]], **words), None, {})["gap_pixels"] == {}
     with pytest.raises(IntegrityError, match="overlap"):
@@ -108,10 +109,10 @@ def test_the_gap_is_that_of_the_nearest_chips_and_no_leak_is_overlooked(
 
 
 @pytest.mark.parametrize("method", ["blocks", "checkerboard", "south-north"])
-def test_chips_that_were_placed_by_a_plan_pass(method: Method) -> None:
-    plan = Plan(method, (0.5, 0.2, 0.3), CHIP, 3, 5, 24, 0, 0, 0)
-    samples = {name: np.insert(rows, 0, 0, axis=1) for name, rows in place_chips((120, 120), plan).items()}
-    told = audit(Dealt(samples, ["a"], ["a"], ["1"], plan), None, {})
+def test_chips_that_were_placed_by_a_plan_pass(method: SplitMethod) -> None:
+    plan = SplitPlan(method, (0.5, 0.2, 0.3), CHIP, 3, 5, 24, 0, 0, 0)
+    samples = {name: np.insert(rows, 0, 0, axis=1) for name, rows in chips_by_split((120, 120), plan).items()}
+    told = audit(ChipSplit(samples, ["a"], ["a"], ["1"], plan), None, {})
     assert told["allowed"] == []
     assert min(told["gap_pixels"].values()) >= 5
 
@@ -119,8 +120,8 @@ def test_chips_that_were_placed_by_a_plan_pass(method: Method) -> None:
 @pytest.mark.parametrize("entry", ["overlap", "overlap:", "overlap:  ", "leaks: all"])
 def test_a_leak_needs_a_kind_and_a_reason(entry: str) -> None:
     with pytest.raises(UsageError, match="write 'kind: reason', with a kind of overlap, distance"):
-        allowed((entry,))
-    assert allowed(("near-duplicate: open sea: no structure",)) == {"near-duplicate": "open sea: no structure"}
+        parse_allowed((entry,))
+    assert parse_allowed(("near-duplicate: open sea: no structure",)) == {"near-duplicate": "open sea: no structure"}
 
 
 # Chips that look alike, in stores.
@@ -229,11 +230,11 @@ def test_chips_of_noise_are_not_alike_and_the_memory_does_not_matter(
         np.array([[0, r, c] for r in range(0, 49, 4) for c in cols]) for cols in (range(0, 33, 4), range(48, 81, 4))
     ]
     samples = {"train": rows[0], "test": rows[1]}
-    spread = {name: band["std"] for name, band in measure([store], rows[0], EDGE)["bands"].items()}
+    spread = {name: band["std"] for name, band in measure_bands([store], rows[0], EDGE)["bands"].items()}
     found = []
     for block in (4096, 5):
         monkeypatch.setattr(fingerprints, "BLOCK", block)
-        found.append(list(alike(looks([store], samples, EDGE, spread, 0.98), "train", "test")))
+        found.append(list(find_similar_chips(fingerprint_chips([store], samples, EDGE, spread, 0.98), "train", "test")))
     assert [row[:3] for row in found[0]] == [row[:3] for row in found[1]]
     ((kind, count, (one, other), likeness),) = found[0]
     assert (kind, count) == ("near-duplicate", 1)
@@ -259,7 +260,7 @@ def test_statistics_of_the_training_chips_pass(made: tuple[Any, Any, list[Tiles]
 def plant(kind: str, told: dict[str, Any], made: dict[str, Any], stores: list[Tiles]) -> dict[str, Any]:
     """Statistics that saw more than the training chips, or pretend not to have."""
     samples = np.concatenate([made["samples"]["train"], made["samples"]["test"]])
-    wide = measure(stores, samples, made["chip"])
+    wide = measure_bands(stores, samples, made["chip"])
     return {
         "honest": wide,
         "signed": wide | {"samples": told["samples"]},

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from stores import SHAPE, SMALL, classes, make_scene, number, usable
 
-from eopipe.chips.chips import pair
+from eopipe.chips.chips import pair_stores
 from eopipe.errors import BadInputError
 from eopipe.loader.chip_reader import Cutter, Piece, Rows, Window, block_bytes, sources_of
 from eopipe.loader.shared_memory import Ring, Shape
@@ -22,7 +22,7 @@ Pairs = list[tuple[Tiles, Tiles]]
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Pairs:
     """Two scenes with their labels; band order differs, pixels tell scene, band and place."""
     place = tmp_path_factory.mktemp("stores")
-    return pair(
+    return pair_stores(
         *zip(*(make_scene(place, *told) for told in (("a", ("red", "nir")), ("b", ("nir", "red")))), strict=True)
     )
 
@@ -83,6 +83,6 @@ def test_labels_for_all_scenes_serve_every_scene(tmp_path: Path) -> None:
     with new_store(tmp_path / "all.zarr", grid, ("x", "y", "z"), "", {}) as group:
         add_array(group, "label", SHAPE, "uint8", SMALL)[:] = 2
         add_array(group, "valid", SHAPE, "uint8", SMALL)[:] = 1
-    found = pair(tuple(tiles), (tmp_path / "all.zarr", tmp_path / "a-label.zarr"))
+    found = pair_stores(tuple(tiles), (tmp_path / "all.zarr", tmp_path / "a-label.zarr"))
     assert [image.scene for image, _ in found] == ["a", "b"]
     assert [label.scene for _, label in found] == ["a", ""], "labels of the scene itself come first"

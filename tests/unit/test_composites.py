@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scenery import Run
 
-from eopipe.composites.observations import Recipe, read_observations
-from eopipe.composites.periods import Period, part_of, period_of, too_coarse
+from eopipe.composites.observations import CompositeRecipe, read_observations
+from eopipe.composites.periods import Period, part_of, period_of, stack_conflict
 from eopipe.composites.write import block_edge, layout_of, median, write_composite
 from eopipe.config import check
 from eopipe.errors import BadInputError, UsageError
@@ -81,7 +81,7 @@ def make_series(folder: Path, dates: tuple[str, ...] = DATES, dtype: str = "uint
     return Series(tuple(paths), pixels, valid)
 
 
-def compose(series: Series, target: Path, recipe: Recipe, *numbers: int, budget: int = 1 << 26) -> Tiles:
+def compose(series: Series, target: Path, recipe: CompositeRecipe, *numbers: int, budget: int = 1 << 26) -> Tiles:
     some = [series.paths[n] for n in numbers] if numbers else series.paths
     write_composite(target, read_observations(tuple(some), recipe), recipe, budget)
     verify(target)
@@ -99,7 +99,7 @@ def test_the_median_is_that_of_numpy_on_whole_arrays_whatever_the_windows(
     tmp_path: Path, dtype: str, budget: int
 ) -> None:
     series = make_series(tmp_path, dtype=dtype)
-    made = compose(series, tmp_path / "all.zarr", Recipe("median"), budget=budget)
+    made = compose(series, tmp_path / "all.zarr", CompositeRecipe("median"), budget=budget)
     want = nanmedian(series.seen())
     image = made.read("image")
     assert image.dtype == dtype
@@ -113,7 +113,7 @@ def test_the_median_is_that_of_numpy_on_whole_arrays_whatever_the_windows(
 
 
 def test_blocks_are_whole_chunks_where_the_budget_allows_and_never_more_than_a_shard(tmp_path: Path) -> None:
-    seen = read_observations(make_series(tmp_path).paths, Recipe("median"))
+    seen = read_observations(make_series(tmp_path).paths, CompositeRecipe("median"))
     edges = [block_edge(seen, Layout(16, 48), budget) for budget in (1 << 26, 250_000, 60_000, 1)]
     assert edges == [48, 32, 16, 8]
 
@@ -145,7 +145,7 @@ PHYSICAL = {
 def test_one_observation_gives_all_bands_of_a_pixel(tmp_path: Path, method: Any) -> None:
     days = tuple(str(date(2018, 7, 1) + timedelta(days=5 * n)) for n in range(len(DATES)))
     series = make_series(tmp_path, dates=days)
-    made = compose(series, tmp_path / "made.zarr", Recipe(method))
+    made = compose(series, tmp_path / "made.zarr", CompositeRecipe(method))
     rank = PHYSICAL[method](np.maximum(series.pixels.astype(np.float32) * np.float32(1e-4) - np.float32(0.1), -1))
     rank = np.where(series.valid, rank, np.inf)
     there = series.valid.any(0)
@@ -167,7 +167,7 @@ def test_the_greenest_pixel_has_the_highest_ndvi_of_its_valid_dates(tmp_path: Pa
         write_store(tmp_path / f"{n}.zarr", f"s{n}", f"2018-07-0{n + 1}", pixels[n], valid[n], scale=1.0)
         for n in range(3)
     ]
-    made = compose(Series(tuple(paths), pixels, valid), tmp_path / "g.zarr", Recipe("greenest")).read("image")
+    made = compose(Series(tuple(paths), pixels, valid), tmp_path / "g.zarr", CompositeRecipe("greenest")).read("image")
     assert (made[2, :8] == 9000).all()
     assert (made[2, 8:] == 9500).all()
 
@@ -178,14 +178,19 @@ def test_among_equals_the_earliest_wins_whatever_the_order_of_the_inputs(tmp_pat
         write_store(tmp_path / f"{n}.zarr", f"s{n}", day, np.full((3, 16, 16), n, "uint16"), valid)
     for n, order in enumerate(((1, 2), (2, 1))):
         paths = tuple(tmp_path / f"{number}.zarr" for number in order)
-        write_composite(tmp_path / f"c{n}.zarr", read_observations(paths, Recipe("middle")), Recipe("middle"), 1 << 20)
+        write_composite(
+            tmp_path / f"c{n}.zarr",
+            read_observations(paths, CompositeRecipe("middle")),
+            CompositeRecipe("middle"),
+            1 << 20,
+        )
         assert (Tiles(tmp_path / f"c{n}.zarr").read("image") == 2).all()
     assert (tmp_path / "c0.zarr/manifest.json").read_bytes() == (tmp_path / "c1.zarr/manifest.json").read_bytes()
 
 
 def test_seasons_of_a_year_become_bands_of_their_own(tmp_path: Path) -> None:
     series = make_series(tmp_path)
-    year = compose(series, tmp_path / "2018.zarr", Recipe("median", "year", "season"), 0, 1, 2, 3, 4, 5)
+    year = compose(series, tmp_path / "2018.zarr", CompositeRecipe("median", "year", "season"), 0, 1, 2, 3, 4, 5)
     assert year.scene == "2018"
     assert year.names == ("blue_DJF", "red_DJF", "nir_DJF", "blue_JJA", "red_JJA", "nir_JJA")
     both = series.valid[:2].any(0) & series.valid[2:6].any(0)
@@ -199,16 +204,16 @@ def test_seasons_of_a_year_become_bands_of_their_own(tmp_path: Path) -> None:
 
 def test_only_the_parts_that_were_asked_for_are_stacked_in_that_order(tmp_path: Path) -> None:
     series = make_series(tmp_path)
-    recipe = Recipe("median", "all", "month", ("07", "06"))
+    recipe = CompositeRecipe("median", "all", "month", ("07", "06"))
     made = compose(series, tmp_path / "all.zarr", recipe)
     assert made.names[::3] == ("blue_07", "blue_06")
     assert made.attributes["scenes"] == ["s3", "s4", "s6", "s2"]
     with pytest.raises(BadInputError, match=r"period all has no scene in 03; it has scenes in 12, 01, 06, 07, 08"):
-        read_observations(series.paths, Recipe("median", "all", "month", ("03", "07")))
+        read_observations(series.paths, CompositeRecipe("median", "all", "month", ("03", "07")))
 
 
 def test_a_composite_says_what_it_is_made_of(tmp_path: Path) -> None:
-    made = compose(make_series(tmp_path), tmp_path / "2018-JJA.zarr", Recipe("median", "season"), 2, 3, 5)
+    made = compose(make_series(tmp_path), tmp_path / "2018-JJA.zarr", CompositeRecipe("median", "season"), 2, 3, 5)
     told = made.attributes
     assert (made.scene, made.names, made.scaling) == ("2018-JJA", BANDS, (1e-4, -0.1))
     assert told["scenes"] == ["s2", "s3", "s5"]
@@ -228,7 +233,7 @@ def test_a_pixel_that_nobody_saw_is_not_valid_and_no_warning_is_raised(tmp_path:
     )
     for method in ("median", "middle", "greenest", "clearest"):
         made = tmp_path / f"{method}.zarr"
-        write_composite(made, read_observations(paths, Recipe(method)), Recipe(method), 1 << 20)
+        write_composite(made, read_observations(paths, CompositeRecipe(method)), CompositeRecipe(method), 1 << 20)
         assert not Tiles(made).read("valid").any()
         assert not Tiles(made).read("image").any()
 
@@ -246,7 +251,7 @@ def test_stores_that_do_not_fit_are_all_named_with_what_is_wrong(tmp_path: Path)
         write("named", names=("blue", "green", "nir")),
     )
     with pytest.raises(BadInputError) as told:
-        read_observations((first, *others), Recipe("median"))
+        read_observations((first, *others), CompositeRecipe("median"))
     for words in (
         "moved.zarr has another grid",
         "scaled.zarr has scale and offset (1.0, -0.1) instead of (0.0001, -0.1)",
@@ -255,16 +260,18 @@ def test_stores_that_do_not_fit_are_all_named_with_what_is_wrong(tmp_path: Path)
     ):
         assert words in str(told.value)
     with pytest.raises(BadInputError, match="scene first is given twice"):
-        read_observations((first, first), Recipe("median"))
+        read_observations((first, first), CompositeRecipe("median"))
     with pytest.raises(BadInputError, match="method greenest needs band red; there are blue, green, nir"):
-        read_observations((tmp_path / "named.zarr",), Recipe("greenest"))
+        read_observations((tmp_path / "named.zarr",), CompositeRecipe("greenest"))
     with pytest.raises(BadInputError, match=r"undated.zarr tells no date \(nothing\)"):
-        read_observations((write_store(tmp_path / "undated.zarr", "u", None, pixels, valid),), Recipe("median"))
+        read_observations(
+            (write_store(tmp_path / "undated.zarr", "u", None, pixels, valid),), CompositeRecipe("median")
+        )
 
 
 def test_scenes_of_two_periods_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match=r"scenes of 3 periods were given \(2018-DJF, 2018-JJA, 2019-JJA\)"):
-        read_observations(make_series(tmp_path, size=20).paths, Recipe("median", "season"))
+        read_observations(make_series(tmp_path, size=20).paths, CompositeRecipe("median", "season"))
 
 
 @pytest.mark.parametrize(
@@ -307,15 +314,20 @@ def test_the_parts_of_a_day() -> None:
 
 
 def test_parts_must_be_shorter_than_their_period() -> None:
-    assert too_coarse("year", "season", ("DJF",)) == too_coarse("all", "month") == too_coarse("all", "none") == ""
-    assert "month is no part of composite.period month" in too_coarse("month", "month")
-    assert "season is no part of composite.period season" in too_coarse("season", "season")
-    assert "13 are no months; there are 01, 02" in too_coarse("year", "month", ("13",))
-    assert "composite.stack is none" in too_coarse("year", "none", ("JJA",))
+    assert (
+        stack_conflict("year", "season", ("DJF",))
+        == stack_conflict("all", "month")
+        == stack_conflict("all", "none")
+        == ""
+    )
+    assert "month is no part of composite.period month" in stack_conflict("month", "month")
+    assert "season is no part of composite.period season" in stack_conflict("season", "season")
+    assert "13 are no months; there are 01, 02" in stack_conflict("year", "month", ("13",))
+    assert "composite.stack is none" in stack_conflict("year", "none", ("JJA",))
     with pytest.raises(UsageError, match="no part of"):
-        Recipe("median", "month", "season")
+        CompositeRecipe("median", "month", "season")
     with pytest.raises(UsageError, match="needs a --method"):
-        Recipe("none")
+        CompositeRecipe("none")
 
 
 def test_the_config_says_what_a_composite_cannot_go_with() -> None:
@@ -344,8 +356,8 @@ PEAK = r"""
 import re, sys
 from pathlib import Path
 from eopipe.composites.write import write_composite
-from eopipe.composites.observations import Recipe, read_observations
-recipe = Recipe("median")
+from eopipe.composites.observations import CompositeRecipe, read_observations
+recipe = CompositeRecipe("median")
 seen = read_observations(tuple(map(Path, sys.argv[3:])), recipe)
 seen.first.read("image", slice(0, 8), slice(0, 8))
 def peak():

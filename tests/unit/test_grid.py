@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from eopipe.errors import BadInputError
 from eopipe.publish import write_json
-from eopipe.tiles.grid import grid_json, make_grid, read_grid, same_grid, utm, windows
+from eopipe.tiles.grid import grid_json, make_grid, read_grid, same_grid, utm_crs, windows
 
 PLACES = st.floats(-9e6, 9e6)
 SIZES = st.floats(1.0, 30000.0)
@@ -102,4 +102,4 @@ def test_a_grid_file_that_is_broken_is_bad_input(tmp_path: Path, text: str) -> N
     [(15.5, 46.0, 32633), (-179.9, -17.0, 32701), (180.0, 0.0, 32601), (-180.0, -0.1, 32701), (0.0, 51.0, 32631)],
 )
 def test_a_place_has_its_utm_zone(longitude: float, latitude: float, code: int) -> None:
-    assert utm(longitude, latitude) == f"EPSG:{code}"
+    assert utm_crs(longitude, latitude) == f"EPSG:{code}"

@@ -7,8 +7,8 @@ import pytest
 from scenery import CRS, LEFT, STEP, TOP, Ended, Run, write_raster
 
 from eopipe.arrays import AnyArray
-from eopipe.chips.chips import measured, unit_of
-from eopipe.chips.statistics import target
+from eopipe.chips.chips import is_continuous, unit_of
+from eopipe.chips.statistics import label_scaling
 from eopipe.errors import BadInputError
 from eopipe.publish import digest, write_json
 from eopipe.tiles.store import Tiles
@@ -24,7 +24,7 @@ def label(run: Run, place: Path, *words: object, shape: tuple[int, int] = (64, 4
 def stored(place: Path) -> AnyArray:
     store = Tiles(place / "labels.zarr")
     values = store.read("label")
-    assert measured(store)
+    assert is_continuous(store)
     assert values.dtype == np.float32
     np.testing.assert_array_equal(store.read("valid"), np.isfinite(values))
     return values
@@ -125,6 +125,6 @@ def test_a_file_without_a_value_on_the_grid_is_refused(tmp_path: Path, run: Run)
 
 def test_statistics_without_labels_or_of_one_value_cannot_scale_them() -> None:
     with pytest.raises(BadInputError, match="run split again"):
-        target({"bands": {}}, Path("statistics.json"))
+        label_scaling({"bands": {}}, Path("statistics.json"))
     with pytest.raises(BadInputError, match="nothing to learn"):
-        target({"labels": {"mean": 3.0, "std": 0.0}}, Path("statistics.json"))
+        label_scaling({"labels": {"mean": 3.0, "std": 0.0}}, Path("statistics.json"))

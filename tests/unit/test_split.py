@@ -15,9 +15,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from scenery import Ended, Run, cut_into
+from stores import chips_by_split
 
 from eopipe.arrays import AnyArray, IntArray, UInt8Array
-from eopipe.chips.splits import NOWHERE, SPLITS, Method, Plan, chip_counts, place_chips, read_split, zones
+from eopipe.chips.splits import (
+    NO_SPLIT,
+    SPLITS,
+    SplitMethod,
+    SplitPlan,
+    chip_counts,
+    read_split,
+    split_zones,
+)
 from eopipe.errors import BadInputError, UsageError
 from eopipe.publish import digest, read_json
 from eopipe.reporting.palette import rgb
@@ -26,8 +35,8 @@ from eopipe.tiles.grid import make_grid
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import NO_LABEL, Tiles, add_array, new_store
 
-STRIPS: tuple[Method, ...] = ("west-east", "east-west", "north-south", "south-north")
-METHODS: tuple[Method, ...] = ("blocks", "checkerboard", *STRIPS)
+STRIPS: tuple[SplitMethod, ...] = ("west-east", "east-west", "north-south", "south-north")
+METHODS: tuple[SplitMethod, ...] = ("blocks", "checkerboard", *STRIPS)
 SHAPES = st.tuples(st.integers(24, 150), st.integers(24, 150))
 FRACTIONS = st.tuples(st.integers(1, 8), st.integers(0, 4), st.integers(1, 4), st.integers(0, 2)).map(
     lambda parts: tuple(part / sum(parts) for part in parts[:3])
@@ -35,10 +44,10 @@ FRACTIONS = st.tuples(st.integers(1, 8), st.integers(0, 4), st.integers(1, 4), s
 
 
 @st.composite
-def plans(draw: st.DrawFn, folds: bool | None = None) -> Plan:
+def plans(draw: st.DrawFn, folds: bool | None = None) -> SplitPlan:
     """Any plan that the stage accepts, for grids of 24 pixels and more."""
     number = draw(st.integers(3, 6)) if (draw(st.booleans()) if folds is None else folds) else 0
-    return Plan(
+    return SplitPlan(
         method=draw(st.sampled_from(METHODS)),
         fractions=draw(FRACTIONS),
         chip=draw(st.sampled_from([8, 12, 16, 24])),
@@ -59,8 +68,8 @@ def gap(one: IntArray, other: IntArray, chip: int) -> int:
 
 @settings(max_examples=80)
 @given(shape=SHAPES, plan=plans())
-def test_chips_of_two_splits_keep_the_buffer_and_lie_in_the_grid(shape: tuple[int, int], plan: Plan) -> None:
-    chips = place_chips(shape, plan)
+def test_chips_of_two_splits_keep_the_buffer_and_lie_in_the_grid(shape: tuple[int, int], plan: SplitPlan) -> None:
+    chips = chips_by_split(shape, plan)
     for one, other in (("train", "val"), ("train", "test"), ("val", "test")):
         if len(chips[one]) and len(chips[other]):
             assert gap(chips[one], chips[other], plan.chip) >= plan.buffer
@@ -73,16 +82,16 @@ def test_chips_of_two_splits_keep_the_buffer_and_lie_in_the_grid(shape: tuple[in
 
 @settings(max_examples=30)
 @given(shape=SHAPES, plan=plans())
-def test_the_same_plan_places_the_same_chips(shape: tuple[int, int], plan: Plan) -> None:
-    one, two = place_chips(shape, plan), place_chips(shape, plan)
+def test_the_same_plan_places_the_same_chips(shape: tuple[int, int], plan: SplitPlan) -> None:
+    one, two = chips_by_split(shape, plan), chips_by_split(shape, plan)
     for name in SPLITS:
         np.testing.assert_array_equal(one[name], two[name])
 
 
 @settings(max_examples=60)
 @given(shape=SHAPES, plan=plans())
-def test_no_chip_that_could_be_used_is_lost(shape: tuple[int, int], plan: Plan) -> None:
-    dealt = zones(shape, plan)
+def test_no_chip_that_could_be_used_is_lost(shape: tuple[int, int], plan: SplitPlan) -> None:
+    dealt = split_zones(shape, plan)
     owner = np.repeat(np.repeat(dealt.split, dealt.height, 0), dealt.width, 1)[: shape[0], : shape[1]]
     foe = {"train": [1, 2], "val": [2], "test": []}
     for number, name in enumerate(SPLITS):
@@ -93,70 +102,64 @@ def test_no_chip_that_could_be_used_is_lost(shape: tuple[int, int], plan: Plan) 
             if (owner[row : row + plan.chip, col : col + plan.chip] == number).all()
             and not np.isin(around(owner, row, col, plan), foe[name]).any()
         ]
-        assert place_chips(shape, plan)[name].tolist() == [list(place) for place in expected]
+        assert chips_by_split(shape, plan)[name].tolist() == [list(place) for place in expected]
 
 
-def around(owner: UInt8Array, row: int, col: int, plan: Plan) -> UInt8Array:
+def around(owner: UInt8Array, row: int, col: int, plan: SplitPlan) -> UInt8Array:
     edge = plan.chip + plan.buffer
     return owner[max(row - plan.buffer, 0) : row + edge, max(col - plan.buffer, 0) : col + edge]
 
 
 @settings(max_examples=60)
 @given(shape=SHAPES, plan=plans(folds=True))
-def test_folds_test_every_place_exactly_once(shape: tuple[int, int], plan: Plan) -> None:
-    tested = np.zeros(zones(shape, plan).split.shape, int)
+def test_folds_test_every_place_exactly_once(shape: tuple[int, int], plan: SplitPlan) -> None:
+    tested = np.zeros(split_zones(shape, plan).split.shape, int)
     for fold in range(plan.folds):
-        dealt = zones(shape, fold_of(plan, fold))
-        assert not (dealt.split == NOWHERE).any()
+        dealt = split_zones(shape, fold_of(plan, fold))
+        assert not (dealt.split == NO_SPLIT).any()
         tested += dealt.split == SPLITS.index("test")
-        following = zones(shape, fold_of(plan, (fold + 1) % plan.folds))
+        following = split_zones(shape, fold_of(plan, (fold + 1) % plan.folds))
         np.testing.assert_array_equal(dealt.split == 1, following.split == 2, "the next fold validates")
     assert (tested == 1).all()
 
 
-def fold_of(plan: Plan, fold: int) -> Plan:
-    return Plan(**(vars(plan) | {"fold": fold}))
+def fold_of(plan: SplitPlan, fold: int) -> SplitPlan:
+    return SplitPlan(**(vars(plan) | {"fold": fold}))
 
 
 @pytest.mark.parametrize("method", ["blocks", *STRIPS])
-def test_fractions_are_shares_of_the_grid(method: Method) -> None:
-    plan = Plan(method, (0.5, 0.2, 0.1), chip=8, stride=8, buffer=0, block=10, folds=0, fold=0, seed=1)
-    dealt = zones((100, 100), plan)
-    share = [float((dealt.split == number).mean()) for number in (0, 1, 2, NOWHERE)]
+def test_fractions_are_shares_of_the_grid(method: SplitMethod) -> None:
+    plan = SplitPlan(method, (0.5, 0.2, 0.1), chip=8, stride=8, buffer=0, block=10, folds=0, fold=0, seed=1)
+    dealt = split_zones((100, 100), plan)
+    share = [float((dealt.split == number).mean()) for number in (0, 1, 2, NO_SPLIT)]
     assert share == pytest.approx([0.5, 0.2, 0.1, 0.2])
 
 
 def test_strips_go_the_way_their_name_says() -> None:
     for method, first in (("west-east", (0, 0)), ("east-west", (0, 99)), ("south-north", (99, 0))):
-        plan = Plan(method, (0.6, 0.2, 0.2), chip=8, stride=1, buffer=0, block=8, folds=0, fold=0, seed=0)
-        train = place_chips((100, 100), plan)["train"]
+        plan = SplitPlan(method, (0.6, 0.2, 0.2), chip=8, stride=1, buffer=0, block=8, folds=0, fold=0, seed=0)
+        train = chips_by_split((100, 100), plan)["train"]
         assert (train == np.minimum(first, 92)).all(1).any()
         assert not (train == 92 - np.minimum(first, 92)).all(1).any()
 
 
 def test_another_seed_deals_other_blocks() -> None:
-    plan = Plan("blocks", (0.6, 0.2, 0.2), chip=8, stride=8, buffer=0, block=16, folds=0, fold=0, seed=0)
-    other = Plan(**(vars(plan) | {"seed": 1}))
-    assert (zones((200, 200), plan).split != zones((200, 200), other).split).any()
+    plan = SplitPlan("blocks", (0.6, 0.2, 0.2), chip=8, stride=8, buffer=0, block=16, folds=0, fold=0, seed=0)
+    other = SplitPlan(**(vars(plan) | {"seed": 1}))
+    assert (split_zones((200, 200), plan).split != split_zones((200, 200), other).split).any()
 
 
 @pytest.mark.parametrize(("val", "test"), [(0.0, 0.5), (0.1, 0.1), (0.1, 0.3)])
 def test_a_checkerboard_trains_on_one_colour_and_shares_out_the_other(val: float, test: float) -> None:
-    plan = Plan("checkerboard", (0.5, val, test), chip=8, stride=8, buffer=0, block=10, folds=0, fold=0, seed=1)
-    dealt = zones((100, 100), plan).split
+    plan = SplitPlan("checkerboard", (0.5, val, test), chip=8, stride=8, buffer=0, block=10, folds=0, fold=0, seed=1)
+    dealt = split_zones((100, 100), plan).split
     assert (dealt == 0).sum() == 50
     assert (dealt == 2).sum() == pytest.approx(50 * test / (val + test), abs=1)
     trains = dealt == 0
     assert not (trains[1:] & trains[:-1]).any()
     assert not (trains[:, 1:] & trains[:, :-1]).any()
-    other = zones((100, 100), Plan(**(vars(plan) | {"seed": 2}))).split
+    other = split_zones((100, 100), SplitPlan(**(vars(plan) | {"seed": 2}))).split
     np.testing.assert_array_equal(other == 0, ~trains)
-
-
-def test_where_scenes_are_dealt_out_every_place_may_be_in_every_split() -> None:
-    plan = Plan("temporal", (0.6, 0.2, 0.2), 8, 8, 0, 8, 0, 0, 0, dates=("2020-01-01",))
-    found = place_chips((24, 24), plan)
-    assert [len(found[name]) for name in SPLITS] == [9, 9, 9]
 
 
 @settings(max_examples=50)
@@ -171,9 +174,9 @@ def test_pixels_of_a_chip_are_counted_right(seed: int, shape: tuple[int, int], c
 
 
 def test_a_chip_that_does_not_fit_is_told() -> None:
-    plan = Plan("blocks", (0.6, 0.2, 0.2), chip=64, stride=64, buffer=0, block=64, folds=0, fold=0, seed=0)
+    plan = SplitPlan("blocks", (0.6, 0.2, 0.2), chip=64, stride=64, buffer=0, block=64, folds=0, fold=0, seed=0)
     with pytest.raises(BadInputError, match="a chip of 64 pixels does not fit a grid of 200 x 63"):
-        place_chips((200, 63), plan)
+        chips_by_split((200, 63), plan)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +185,7 @@ def test_a_chip_that_does_not_fit_is_told() -> None:
 def test_a_plan_that_cannot_be_is_a_mistake_of_the_user(wrong: dict[str, Any]) -> None:
     good = {"fractions": (0.6, 0.2, 0.2), "folds": 0, "fold": 0}
     with pytest.raises(UsageError):
-        Plan("blocks", chip=8, stride=8, buffer=0, block=8, seed=0, **(good | wrong))
+        SplitPlan("blocks", chip=8, stride=8, buffer=0, block=8, seed=0, **(good | wrong))
 
 
 # The stage itself, over stores.
@@ -344,6 +347,15 @@ def test_scenes_are_split_by_the_day_in_utc(
     made = read_split(tmp_path / "split.json")
     assert made["by_scene"] is True
     assert made["audit"]["gap_pixels"] == {}, "places repeat on other days"
+
+
+def test_where_scenes_are_split_every_place_may_be_in_every_split(tmp_path: Path, run: Run) -> None:
+    stores = [make_stores(tmp_path, scene, date=DAYS[scene]) for scene in "abd"]
+    dates = ("--method", "temporal", "--dates", "2020-02-01", "2020-03-01")
+    assert split(run, tmp_path, stores, *dates).code == 0
+    every_place = [[row, column] for row in range(0, 96, 16) for column in range(0, 96, 16)]
+    for samples in read_split(tmp_path / "split.json")["samples"].values():
+        assert samples[:, 1:].tolist() == every_place
 
 
 def test_where_scenes_are_split_only_the_maps_of_test_scenes_are_scored(tmp_path: Path, run: Run) -> None:

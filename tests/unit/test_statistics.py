@@ -10,8 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
-from eopipe.chips.splits import covered
-from eopipe.chips.statistics import MOST_BINS, Band, Histogram, Moments, measure, normaliser, read_statistics
+from eopipe.chips.splits import covered_pixels
+from eopipe.chips.statistics import (
+    MAX_BINS,
+    BandStatistics,
+    Histogram,
+    Moments,
+    band_normaliser,
+    measure_bands,
+    read_statistics,
+)
 from eopipe.errors import BadInputError
 from eopipe.tiles.grid import make_grid
 from eopipe.tiles.layout import Layout
@@ -50,7 +58,7 @@ def test_merged_moments_are_those_of_all_values_together(parts: list[list[float]
 @given(st.lists(VALUES, min_size=2, max_size=5))
 def test_bands_of_reflectance_merge_to_twelve_digits(parts: list[list[int]]) -> None:
     whole = np.concatenate([np.array(part, np.float64) for part in parts]) * SCALE + OFFSET
-    bands = [Band.of(np.array(part, np.uint16), (SCALE, OFFSET)) for part in parts]
+    bands = [BandStatistics.of(np.array(part, np.uint16), (SCALE, OFFSET)) for part in parts]
     merged = bands[0]
     for band in bands[1:]:
         merged = merged.merge(band)
@@ -76,13 +84,13 @@ def test_every_value_lies_in_its_bin_and_the_bins_are_few(values: list[float]) -
     array = np.array(values, np.float64)
     found = Histogram.of(array, ones(array))
     edges = (found.first + np.arange(len(found.counts) + 1)) * 2.0**found.level
-    assert len(found.counts) <= MOST_BINS
+    assert len(found.counts) <= MAX_BINS
     np.testing.assert_array_equal(found.counts, np.histogram(array, np.append(edges[:-1], np.inf))[0])
     assert array.max() < edges[-1]
 
 
 def test_equal_values_have_no_spread_and_one_bin() -> None:
-    band = Band.of(np.full(9, 7, np.uint16), (1.0, 0.0))
+    band = BandStatistics.of(np.full(9, 7, np.uint16), (1.0, 0.0))
     assert (band.moments.std, len(band.histogram.counts), band.histogram.counts.sum()) == (0.0, 1, 9)
 
 
@@ -117,8 +125,10 @@ def test_each_valid_pixel_counts_once_however_many_chips_hold_it(tmp_path: Path)
     valid[:, 5:9] = 0
     stores = [make_scene(tmp_path, "a", valid=valid), make_scene(tmp_path, "bb", bands=BANDS[::-1])]
     samples = np.array([[0, 0, 0], [0, 4, 0], [0, 4, 8], [1, 40, 70], [1, 41, 70]])
-    told = measure(stores, samples, CHIP)
-    masks = [covered(SHAPE, samples[samples[:, 0] == n], CHIP) & (s.read("valid") > 0) for n, s in enumerate(stores)]
+    told = measure_bands(stores, samples, CHIP)
+    masks = [
+        covered_pixels(SHAPE, samples[samples[:, 0] == n], CHIP) & (s.read("valid") > 0) for n, s in enumerate(stores)
+    ]
     for band in BANDS:
         values = np.concatenate([physical(s, band, m) for s, m in zip(stores, masks, strict=True)])
         row = told["bands"][band]
@@ -131,33 +141,33 @@ def test_each_valid_pixel_counts_once_however_many_chips_hold_it(tmp_path: Path)
 
 def test_no_pixel_outside_the_training_chips_is_read(tmp_path: Path) -> None:
     store, samples = make_scene(tmp_path, "a"), np.array([[0, 16, 32]])
-    before = measure([store], samples, CHIP)
+    before = measure_bands([store], samples, CHIP)
     # One shard is one chip: all others are made unreadable.
     shards = [p for p in (store.path / "image/c").rglob("*") if p.is_file()]
     others = [p for p in shards if p.parts[-2:] != ("1", "2")]
     assert len(others) == len(shards) - 1
     for path in others:
         path.write_bytes(b"rubbish" * 9)
-    assert measure([Tiles(store.path)], samples, CHIP) == before
+    assert measure_bands([Tiles(store.path)], samples, CHIP) == before
 
 
 def test_other_scenes_and_bands_do_not_count(tmp_path: Path) -> None:
     stores = [make_scene(tmp_path, "a"), make_scene(tmp_path, "bb")]
-    only = measure(stores[:1], np.array([[0, 0, 0]]), CHIP)["bands"]
-    assert measure(stores, np.array([[0, 0, 0]]), CHIP)["bands"] == only
+    only = measure_bands(stores[:1], np.array([[0, 0, 0]]), CHIP)["bands"]
+    assert measure_bands(stores, np.array([[0, 0, 0]]), CHIP)["bands"] == only
 
 
 def test_a_model_is_normalised_by_band_name(tmp_path: Path) -> None:
-    told = measure([make_scene(tmp_path, "a")], np.array([[0, 0, 0]]), CHIP)
-    found = normaliser(told, ("nir", "red"))
+    told = measure_bands([make_scene(tmp_path, "a")], np.array([[0, 0, 0]]), CHIP)
+    found = band_normaliser(told, ("nir", "red"))
     assert found.mean == (told["bands"]["nir"]["mean"], told["bands"]["red"]["mean"])
     with pytest.raises(BadInputError, match="do not tell band swir; they tell red, nir"):
-        normaliser(told, ("red", "swir"))
+        band_normaliser(told, ("red", "swir"))
 
 
 def test_a_band_without_spread_does_not_divide_by_zero(tmp_path: Path) -> None:
     store = make_scene(tmp_path, "a", pixels=np.full((2, *SHAPE), 500, np.uint16))
-    made = normaliser(measure([store], np.array([[0, 0, 0]]), CHIP), BANDS)
+    made = band_normaliser(measure_bands([store], np.array([[0, 0, 0]]), CHIP), BANDS)
     stored, valid = store.read("image"), np.ones(SHAPE, bool)
     np.testing.assert_allclose(made(stored, store.scaling, valid), 0, atol=0.01)
 
@@ -165,7 +175,7 @@ def test_a_band_without_spread_does_not_divide_by_zero(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "float32", "int32"])
 def test_every_kind_of_number_is_measured_alike(tmp_path: Path, dtype: str) -> None:
     pixels = np.random.default_rng(0).integers(0, 120, (2, *SHAPE)).astype(dtype)
-    told = measure([make_scene(tmp_path, "a", pixels=pixels)], np.array([[0, 8, 8]]), CHIP)["bands"]["red"]
+    told = measure_bands([make_scene(tmp_path, "a", pixels=pixels)], np.array([[0, 8, 8]]), CHIP)["bands"]["red"]
     values = pixels[0, 8:24, 8:24].astype(np.float64) * SCALE + OFFSET
     assert (told["count"], told["mean"]) == (256, pytest.approx(values.mean(), rel=1e-11))
 
@@ -174,14 +184,14 @@ def test_valid_pixels_that_are_no_numbers_are_told(tmp_path: Path) -> None:
     pixels = np.zeros((2, *SHAPE), np.float32)
     pixels[1, 3, 3] = np.nan
     with pytest.raises(BadInputError, match="band nir of scene a has valid pixels that are no numbers"):
-        measure([make_scene(tmp_path, "a", pixels=pixels)], np.array([[0, 0, 0]]), CHIP)
+        measure_bands([make_scene(tmp_path, "a", pixels=pixels)], np.array([[0, 0, 0]]), CHIP)
 
 
 def test_training_chips_without_a_valid_pixel_are_told(tmp_path: Path) -> None:
     store = make_scene(tmp_path, "a", valid=np.zeros(SHAPE, np.uint8))
     for samples in (np.array([[0, 0, 0]]), np.empty((0, 3), np.int64)):
         with pytest.raises(BadInputError, match="no valid pixel in the training chips"):
-            measure([store], samples, CHIP)
+            measure_bands([store], samples, CHIP)
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", '{"bands": {}}'])

@@ -16,7 +16,7 @@ from sklearn import metrics as sklearn
 from torch import nn
 
 from eopipe.checkpoints.checkpoint import Progress, judged
-from eopipe.chips.chips import majority_of
+from eopipe.chips.chips import majority_class
 from eopipe.config import check
 from eopipe.errors import UsageError
 from eopipe.models.tasks import answers, misfits, of_chips
@@ -42,7 +42,7 @@ def test_training_and_evaluation_agree_on_the_class_of_a_chip(seed: int) -> None
     rng = np.random.default_rng(seed)
     labels = rng.choice([0, 1, 2, NO_LABEL], (6, 3, 3))
     counts = np.stack([(labels == number).sum((1, 2)) for number in range(3)], -1)
-    assert majority(torch.from_numpy(labels), 3).tolist() == majority_of(counts).tolist()
+    assert majority(torch.from_numpy(labels), 3).tolist() == majority_class(counts).tolist()
 
 
 def test_the_loss_of_chips_is_that_of_their_mean_logits_and_counts_chips() -> None:

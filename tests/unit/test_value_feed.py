@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from stores import SHAPE, SMALL, make_scene, number, usable
 
-from eopipe.chips.chips import Normaliser, measured, pair
+from eopipe.chips.chips import Normaliser, is_continuous, pair_stores
 from eopipe.loader.chip_reader import VALUES, Cutter, Piece, block_bytes, pixel_bytes, sources_of
 from eopipe.loader.device import Finish
 from eopipe.loader.shared_memory import Ring, Shape
@@ -30,8 +30,8 @@ def cutter(place: Path, budget: int, normaliser: Normaliser | None = None) -> Cu
     with new_store(place / "values.zarr", grid, ("height",), "", {"unit": "m"}) as group:
         add_array(group, "label", SHAPE, "float32", SMALL)[:] = values()
         add_array(group, "valid", SHAPE, "uint8", SMALL)[:] = np.isfinite(values())
-    pairs = pair((tiles,), (place / "values.zarr",))
-    assert measured(pairs[0][1])
+    pairs = pair_stores((tiles,), (place / "values.zarr",))
+    assert is_continuous(pairs[0][1])
     return Cutter(sources_of(pairs, ("red",)), 16, U2, budget, VALUES, normaliser)
 
 

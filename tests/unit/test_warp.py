@@ -20,7 +20,7 @@ from eopipe.arrays import AnyArray
 from eopipe.scenes.item import SceneBand
 from eopipe.tiles.grid import make_grid, windows
 from eopipe.warp.open_raster import SETTINGS
-from eopipe.warp.readers import Direct, Placer, Reader
+from eopipe.warp.readers import BandOpener, BandReader, BlockBandReader
 from eopipe.warp.separable import Resampling
 
 if TYPE_CHECKING:
@@ -32,11 +32,11 @@ DEGREE, EUROPE = 111_700, range(28, 39)
 QUIET = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def read(path: Path, grid: "GeoBox", how: Resampling, edge: int = 40) -> tuple[AnyArray, AnyArray, Reader]:
+def read(path: Path, grid: "GeoBox", how: Resampling, edge: int = 40) -> tuple[AnyArray, AnyArray, BandReader]:
     """Read a raster on a grid, window by window: pixels, where they are measurements, and what read them."""
     with ExitStack() as stack:
         stack.enter_context(rasterio.Env(**SETTINGS))
-        reader = Placer(grid, stack).reader(SceneBand("red", path, 1.0, 0.0, None), how, "scene s, asset red")
+        reader = BandOpener(grid, stack).reader(SceneBand("red", path, 1.0, 0.0, None), how, "scene s, asset red")
         image, seen = np.zeros(grid.shape, reader.dtype), np.ones(grid.shape, bool)
         cuts = windows(grid.shape, edge)
         reader.plan(cuts)
@@ -107,7 +107,7 @@ def test_pixels_are_those_of_gdal(
     file = write_raster(tmp_path / "r.tif", noise, nodata=nodata, driver="GTiff", top=5_100_001.0)
     grid = over(file, crs, step, origin)
     image, seen, reader = read(file, grid, how)
-    assert isinstance(reader, Direct)
+    assert isinstance(reader, BlockBandReader)
     expected, there = by_gdal(file, grid, how)
     np.testing.assert_array_equal(seen, there)
     assert there.sum() > 5000
@@ -184,7 +184,7 @@ def test_pixels_that_tell_their_place_come_out_where_they_say(
     pixel = step * data.draw(st.sampled_from([1.0, 0.5, 1 / 3, 0.8])) / (DEGREE if kind == "EPSG:4326" else 1)
     grid = make_grid(box, other, pixel, data.draw(st.tuples(st.floats(0, pixel), st.floats(0, pixel))))
     image, seen, reader = read(file, grid, how, edge=data.draw(st.sampled_from([17, 64])))
-    assert isinstance(reader, Direct)
+    assert isinstance(reader, BlockBandReader)
     row, column = places(grid, crs, from_origin(left, top, step, step))
     # The border of a pixel is where rounding decides on which side of it a place lies.
     inside = (row > 1e-3) & (row < height - 1e-3) & (column > 1e-3) & (column < width - 1e-3)
@@ -250,7 +250,7 @@ def test_the_shared_scenes_are_warped_as_gdal_does(scene: Path, crs: str, origin
         grid = over(file, crs, 120.0, origin)[-260:, :300]
         how: Resampling = "nearest" if name == "SCL" else "bilinear"
         image, seen, reader = read(file, grid, how, edge=256)
-        assert isinstance(reader, Direct)
+        assert isinstance(reader, BlockBandReader)
         expected, there = by_gdal(file, grid, how)
         apart = np.abs(image.astype(int) - expected)
         with rasterio.open(file) as source:
