@@ -4,7 +4,7 @@ import json
 import os
 import shlex
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -15,10 +15,13 @@ from eopipe.contract import Input, Knob, Mark, Option, is_path, stage, to_args
 from eopipe.publish import MANIFEST, read_json
 
 Config = dict[str, Any]
+# Functions of a job's wildcards and input files, as Snakemake calls them.
+AmountOfInput = Callable[[Any, Any], int]
+Amount = int | AmountOfInput
 PINNED = "constraints.txt"
 
 
-def _words(config: Config, name: str, kind: type[Mark], without: Iterable[str] = ()) -> list[str]:
+def _argv(config: Config, name: str, kind: type[Mark], without: Iterable[str] = ()) -> list[str]:
     """Words of a command line for the ports of one kind that the config sets."""
     ports = [port for port in stage(name).of(kind) if port.name in config[name] and port.name not in without]
     return [word for port in ports for word in to_args(port, config[name][port.name])]
@@ -42,7 +45,7 @@ def prefix(setup: str) -> str:
 
 def options(config: Config, name: str) -> str:
     """What changes a result: it goes into a rule's `params`, so a change reruns the job."""
-    return shlex.join(_words(config, name, Input) + _words(config, name, Option, _idle(config, name)))
+    return shlex.join(_argv(config, name, Input) + _argv(config, name, Option, _idle(config, name)))
 
 
 def revision(name: str) -> int:
@@ -50,10 +53,61 @@ def revision(name: str) -> int:
     return stage(name).revision
 
 
-def knobs(config: Config, name: str, *more: str, **settled: Any) -> str:
-    """What changes only speed or place: it goes into `resources`, so a change reruns nothing; rules may settle some."""
-    words = _words({name: config[name] | settled}, name, Knob) + _words({name: _idle(config, name)}, name, Option)
-    return shlex.join([*more, *words])
+def knobs(config: Config, name: str, *argv: str, **values: Any) -> str:
+    """What changes only speed or place, behind `argv`; `values` replace those of the config.
+
+    It goes into a rule's `resources`, so a change reruns nothing.
+    """
+    settings = {name: config[name] | values}
+    return shlex.join([*argv, *_argv(settings, name, Knob), *_argv({name: _idle(config, name)}, name, Option)])
+
+
+def params_for(config: Config, name: str, folders: Iterable[str] = ()) -> dict[str, Any]:
+    """The `params` of a rule: options and revision of its stage, and the folders of inputs that are manifests."""
+    found = {manifests: _folders_of(manifests) for manifests in folders}
+    return found | {"options": options(config, name), "revision": revision(name)}
+
+
+def _folders_of(manifests: str) -> Callable[[Any, Any], list[str]]:
+    # By its name `input` Snakemake knows that the value follows from the input.
+    return lambda wildcards, input: folders(getattr(input, manifests))
+
+
+def resources_for(
+    config: Config, name: str, *argv: str, mem_mb: Amount, runtime: Amount | None = None, **fixed: int
+) -> dict[str, Any]:
+    """The `resources` of a rule: memory in MB and runtime in minutes grow with each attempt, `fixed` ones do not.
+
+    The knobs are those of its stage behind `argv`, in which `{scene}` and the like stand for wildcards. A stage with
+    a knob `threads` gets those of the job.
+    """
+    threaded = "threads" in {port.name for port in stage(name).of(Knob)}
+
+    def knobs_of_job(wildcards: Any, threads: int) -> str:
+        before = [word.format_map(dict(wildcards.items())) for word in argv]
+        return knobs(config, name, *before, **({"threads": threads} if threaded else {}))
+
+    amounts = {"mem_mb": mem_mb} | ({} if runtime is None else {"runtime": runtime})
+    return {"knobs": knobs_of_job} | {key: _per_attempt(amount) for key, amount in amounts.items()} | fixed
+
+
+def _per_attempt(amount: Amount) -> Callable[[Any, Any, int], int]:
+    def amount_of_attempt(wildcards: Any, input: Any, attempt: int) -> int:
+        return (amount(wildcards, input) if callable(amount) else amount) * attempt
+
+    return amount_of_attempt
+
+
+def training_mb(config: Config) -> AmountOfInput:
+    """Memory of a training; what each process keeps decoded is bounded, however many scenes there are."""
+    train = config["train"]
+    return lambda wildcards, input: (1500 + min(train["cache_mb"], 4 * volume(input.tiles))) * train["processes"]
+
+
+def training_minutes(config: Config) -> AmountOfInput:
+    """Time of one attempt of a training."""
+    epochs = config["train"]["epochs"]
+    return lambda wildcards, input: min(720, 60 + volume(input.tiles) * epochs // 100)
 
 
 def catalog(config: Config) -> str:
@@ -101,13 +155,14 @@ def splits_images(config: Config) -> bool:
 
 
 def folders(manifests: Iterable[str] | str) -> list[str]:
-    """The folders that manifests stand for; Snakemake gives one word while it waits for the search."""
-    return [manifests] if isinstance(manifests, str) else [str(Path(manifest).parent) for manifest in manifests]
+    """The folders that manifests stand for; other names stay as they are."""
+    names = [manifests] if isinstance(manifests, str) else manifests
+    return [str(Path(name).parent) if Path(name).name == MANIFEST else name for name in names]
 
 
 def volume(files: Iterable[str] | str) -> int:
-    """MB of files; a manifest stands for its folder; 0 while the search has not ended."""
-    return 0 if isinstance(files, str) else sum(map(_bytes, map(Path, files))) // 10**6
+    """MB of files; a manifest stands for its folder; 0 for the one name that Snakemake gives until the search ends."""
+    return 0 if isinstance(files, str) else sum(_bytes(Path(name)) for name in files) // 10**6
 
 
 def _bytes(path: Path) -> int:
@@ -143,6 +198,11 @@ def about_run(configs: Iterable[Path], workflow: Path) -> str:
     lock = next(iter(pinned(workflow)), None)
     where = "" if lock in (None, Path(PINNED)) else '"$EOPIPE_WORKFLOW"/'
     return shlex.join(words) + (f" --lock {where}{PINNED}" if lock else "")
+
+
+def workflow_params(configs: Iterable[Path], workflow: Path) -> dict[str, str]:
+    """The `params` of the crate's rule that say what ran the jobs."""
+    return {"more": about_run(configs, workflow), "workflow": digest_of(workflow)}
 
 
 def pinned(workflow: Path) -> list[Path]:

@@ -1,10 +1,13 @@
 """Rules know nothing of a cluster; the profiles know nothing of a site."""
 
+import ast
+import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -12,6 +15,8 @@ import yaml
 from eopipe.clusters.find_profile import resolve
 from eopipe.clusters.profile import Wishes, text
 from eopipe.clusters.slurm import Node, Partition, Site
+from eopipe.contract import STAGES
+from eopipe.run.rules import resources_for, training_mb, training_minutes
 
 ROOT = Path(__file__).parents[2]
 RULES = [ROOT / "Snakefile", *sorted((ROOT / "workflow/rules").glob("*.smk"))]
@@ -21,7 +26,6 @@ FOREIGN = re.compile(
     r"|constraint|nodelist|condor\w*|qsub|bsub|kubernetes|retries)\s*[:=(]|\bsbatch\b|\bsrun\b|slurm_",
     re.IGNORECASE,
 )
-KEYS = ("mem_mb", "runtime")
 
 
 def code(text: str) -> str:
@@ -52,37 +56,69 @@ def test_a_word_of_a_scheduler_in_a_rule_would_be_found(line: str) -> None:
     assert FOREIGN.search(code(f'rule train:\n    "Train."\n{line}\n'))
 
 
-def asked() -> dict[str, dict[str, str]]:
-    """The resources of every rule, as they are written."""
-    found: dict[str, dict[str, str]] = {}
+def rule_resources() -> dict[str, dict[str, str]]:
+    """The resources of every rule as they are written; those that grow with each attempt are in `machine(…)`."""
+    resources: dict[str, dict[str, str]] = {}
     for path in RULES:
         for name, body in re.findall(r"^(?:rule|checkpoint) (\w+):\n((?:[ \n].*\n?)*)", path.read_text(), re.MULTILINE):
-            part = re.search(r"^    resources:\n((?:        .*\n)+)", body, re.MULTILINE)
-            if part:
-                cells = re.split(r"^        (?=\w+=)", part[1], flags=re.MULTILINE)[1:]
-                found[name] = dict(tuple(cell.split("=", 1)) for cell in cells)
-    return found
+            if block := re.search(r"^    resources:\n((?:        .*\n)+)", body, re.MULTILINE):
+                [call] = ast.parse(f"dict({block[1]})").body
+                assert isinstance(call, ast.Expr)
+                assert isinstance(call.value, ast.Call)
+                keywords = {word.arg or "machine": word.value for word in call.value.keywords}
+                machine = keywords.pop("machine")
+                assert isinstance(machine, ast.Call)
+                assert ast.unparse(machine).startswith(f"machine('{name}', ")
+                inside = {f"machine {word.arg}": word.value for word in machine.keywords}
+                resources[name] = {key: ast.unparse(value) for key, value in (keywords | inside).items()}
+    return resources
 
 
-@pytest.mark.parametrize("rule", sorted(asked()))
+@pytest.mark.parametrize("rule", sorted(rule_resources()))
 def test_a_retry_asks_for_more_memory_and_time(rule: str) -> None:
-    told = asked()[rule]
-    assert "* attempt" in told["mem_mb"]
-    # A training goes on where it was stopped.
-    assert ("* attempt" in told["runtime"]) != (rule == "train")
+    resources = rule_resources()[rule]
+    assert "machine mem_mb" in resources
+    # A training resumes from its checkpoint.
+    assert ("machine runtime" in resources) != (rule == "train")
 
 
-def test_what_grows_with_the_input_is_reckoned_from_it() -> None:
-    told = asked()
-    assert set(told) >= {"search", "fetch", "preprocess", "composite", "label", "split", "train", "predict", "crate"}
+def test_what_a_rule_asks_is_doubled_by_the_second_attempt_and_knobs_know_wildcards_and_threads() -> None:
+    config = {"preprocess": {"threads": 8}}
+    found = resources_for(
+        config, "preprocess", "--parts", "state/{scene}", mem_mb=700, runtime=lambda _, input: input, disk_mb=5
+    )
+    assert [found["mem_mb"]({}, 3, attempt) for attempt in (1, 2)] == [700, 1400]
+    assert [found["runtime"]({}, 3, attempt) for attempt in (1, 2)] == [3, 6]
+    assert found["disk_mb"] == 5
+    assert found["knobs"]({"scene": "a b"}, 2) == "--parts 'state/a b' --threads 2"
+
+
+def test_what_grows_with_the_input_is_computed_from_it() -> None:
+    resources = rule_resources()
+    assert set(resources) == set(STAGES)
     for rule, key in (
-        *(("preprocess", key) for key in ("runtime", "disk_mb")),
-        *(("composite", key) for key in ("runtime", "disk_mb")),
-        *(("predict", key) for key in ("runtime", "disk_mb")),
-        *(("train", key) for key in ("mem_mb", "runtime")),
-        *((rule, "runtime") for rule in ("evaluate", "crate")),
+        *(("preprocess", key) for key in ("machine runtime", "disk_mb")),
+        *(("composite", key) for key in ("machine runtime", "disk_mb")),
+        *(("predict", key) for key in ("machine runtime", "disk_mb")),
+        *((rule, "machine runtime") for rule in ("evaluate", "crate")),
     ):
-        assert "eo.volume(" in told[rule][key], (rule, key)
+        assert "eo.volume(" in resources[rule][key], (rule, key)
+    assert (resources["train"]["machine mem_mb"], resources["train"]["runtime"]) == (
+        "eo.training_mb(config)",
+        "eo.training_minutes(config)",
+    )
+
+
+def test_a_training_asks_for_more_the_more_it_reads_up_to_a_bound(tmp_path: Path) -> None:
+    config = {"train": {"cache_mb": 1000, "processes": 2, "epochs": 30}}
+    sizes = []
+    for number, size in enumerate((0, 100_000_000, 9_000_000_000)):
+        store = tmp_path / f"{number}/manifest.json"
+        store.parent.mkdir()
+        store.write_text(json.dumps({"files": [{"size": size}]}))
+        files = SimpleNamespace(tiles=[str(store)])
+        sizes.append((training_mb(config)({}, files), training_minutes(config)({}, files)))
+    assert sizes == [(3000, 60), (3800, 90), (5000, 720)]
 
 
 def template() -> dict[str, object]:

@@ -14,14 +14,14 @@ except EopipeError as error:
     raise WorkflowError(str(error))
 
 RESULTS, STATE = config["results"], config["state"]
-# Of eopipe: a project may include these rules from a Snakefile of its own.
+# The source folder of eopipe: a project may include these rules from a Snakefile of its own.
 WORKFLOW = eo.told_to_jobs(Path(workflow.current_basedir).parents[1])
 # Labels that are an asset of each scene differ from scene to scene; a file holds for all.
 PER_SCENE = config["label"]["asset"] is not None
 # The model sees scenes, or composites of them.
 COMPOSITES = config["composite"]["method"] != "none"
 IMAGES = f"{'composites' if COMPOSITES else 'tiles'}/{{}}.zarr/manifest.json"
-options, knobs = partial(eo.options, config), partial(eo.knobs, config)
+params_for, machine = partial(eo.params_for, config), partial(eo.resources_for, config)
 
 
 wildcard_constraints:
@@ -30,32 +30,24 @@ wildcard_constraints:
     period="[A-Za-z0-9-]+",
 
 
+def frozen_items():
+    """The folder of the frozen STAC Items; waits for the search."""
+    return Path(checkpoints.search.get().output.root).parent
+
+
 def scenes():
-    """Names of the frozen scenes; waits for the search."""
-    return sorted(
-        p.stem
-        for p in Path(checkpoints.search.get().output.root).parent.glob("*.geojson")
-    )
+    """Names of the frozen scenes."""
+    return sorted(path.stem for path in frozen_items().glob("*.geojson"))
 
 
 def periods():
-    """The scenes of each composite; waits for the search."""
-    return eo.periods(config, Path(checkpoints.search.get().output.root).parent)
+    """The scenes of each composite."""
+    return eo.periods(config, frozen_items())
 
 
 def each(pattern, names=scenes):
     """An input function: the pattern for every scene, once the scenes are known."""
     return lambda wildcards: [f"{RESULTS}/{pattern}".format(name) for name in names()]
-
-
-each_image = each(IMAGES, periods if COMPOSITES else scenes)
-
-
-def each_label(wildcards):
-    """The label stores: one for each scene, or one for all."""
-    return each(
-        "labels/{}.zarr/manifest.json", scenes if PER_SCENE else lambda: ["all"]
-    )(wildcards)
 
 
 def each_map(name):
@@ -65,10 +57,40 @@ def each_map(name):
     return each(f"maps/{{}}/{name}.tif", names if apart else lambda: ["mosaic"])
 
 
-def tiles_of(wildcards):
+# The files that stages make and share, by the names of their ports; functions wait for the search.
+FILES = {
+    "frozen": f"{RESULTS}/items/manifest.json",
+    "grid": f"{RESULTS}/grid.json",
+    "scenes": each("items/{}.geojson"),
+    "fetched": each("scenes/{}/manifest.json"),
+    "stores": each("tiles/{}.zarr/manifest.json"),
+    "tiles": each(IMAGES, periods if COMPOSITES else scenes),
+    "labels": each("labels/{}.zarr/manifest.json", scenes if PER_SCENE else lambda: ["all"]),
+    "chips": f"{RESULTS}/split.json",
+    "statistics": f"{RESULTS}/statistics.json",
+    "model": f"{RESULTS}/model/manifest.json",
+    "classes": each_map("classes"),
+    "probabilities": each_map("probabilities"),
+    "maps": lambda wildcards: each_map("classes")(wildcards) + each_map("probabilities")(wildcards),
+    "metrics": f"{RESULTS}/metrics.json",
+    "catalog": f"{RESULTS}/catalog/manifest.json",
+}
+
+
+def files(*names):
+    """Inputs by name: `**files("grid")` is `grid=FILES["grid"]`."""
+    return {name: FILES[name] for name in names}
+
+
+def tiles_of_period(wildcards):
+    """The tiles of the scenes of a composite."""
+    return each("tiles/{}.zarr/manifest.json", lambda: periods()[wildcards.period])(wildcards)
+
+
+def tiles_of_map(wildcards):
     """The tiles of a map: one image for a map of its name, all images for the mosaic."""
     mosaic = wildcards.map == "mosaic"
-    return (each_image if mosaic else each(IMAGES, lambda: [wildcards.map]))(wildcards)
+    return (FILES["tiles"] if mosaic else each(IMAGES, lambda: [wildcards.map]))(wildcards)
 
 
 def label_source(wildcards):

@@ -1,8 +1,8 @@
 rule predict:
     "A map of classes and one of their probabilities, as cloud-optimised GeoTIFFs."
     input:
-        model=f"{RESULTS}/model/manifest.json",
-        tiles=tiles_of,
+        **files("model"),
+        tiles=tiles_of_map,
     output:
         classes=f"{RESULTS}/maps/{{map}}/classes.tif",
         probabilities=f"{RESULTS}/maps/{{map}}/probabilities.tif",
@@ -14,16 +14,10 @@ rule predict:
         "../envs/eopipe.yaml"
     threads: config["predict"]["threads"]
     resources:
-        knobs=knobs("predict"),
-        mem_mb=lambda wildcards, attempt: 3000 * attempt,
-        runtime=lambda wildcards, input, attempt: (20 + eo.volume(input.tiles) // 10)
-        * attempt,
+        **machine("predict", mem_mb=3000, runtime=lambda wildcards, input: 20 + eo.volume(input.tiles) // 10),
         disk_mb=lambda wildcards, input: 100 + eo.volume(input.tiles),
     params:
-        model=subpath(input.model, parent=True),
-        tiles=lambda wildcards, input: eo.folders(input.tiles),
-        options=options("predict"),
-        revision=eo.revision("predict"),
+        **params_for("predict", folders=["model", "tiles"]),
     shell:
         "eopipe predict --model {params.model:q} --tiles {params.tiles:q} --classes {output.classes:q}"
         " --probabilities {output.probabilities:q} {params.options} {resources.knobs} > {log:q} 2>&1"
@@ -32,10 +26,7 @@ rule predict:
 rule evaluate:
     "Scores of the map where it was never trained, against two baselines."
     input:
-        classes=each_map("classes"),
-        tiles=each_image,
-        labels=each_label,
-        chips=f"{RESULTS}/split.json",
+        **files("classes", "tiles", "labels", "chips"),
     output:
         metrics=f"{RESULTS}/metrics.json",
     log:
@@ -45,15 +36,9 @@ rule evaluate:
     conda:
         "../envs/eopipe.yaml"
     resources:
-        knobs=knobs("evaluate"),
-        mem_mb=lambda wildcards, attempt: 3000 * attempt,
-        runtime=lambda wildcards, input, attempt: (20 + eo.volume(input.tiles) // 50)
-        * attempt,
+        **machine("evaluate", mem_mb=3000, runtime=lambda wildcards, input: 20 + eo.volume(input.tiles) // 50),
     params:
-        tiles=lambda wildcards, input: eo.folders(input.tiles),
-        labels=lambda wildcards, input: eo.folders(input.labels),
-        options=options("evaluate"),
-        revision=eo.revision("evaluate"),
+        **params_for("evaluate", folders=["tiles", "labels"]),
     shell:
         "eopipe evaluate --classes {input.classes:q} --tiles {params.tiles:q} --labels {params.labels:q}"
         " --chips {input.chips:q} --metrics {output.metrics:q} {params.options} {resources.knobs} > {log:q} 2>&1"
@@ -62,14 +47,7 @@ rule evaluate:
 rule report:
     "One page to read: verdict, maps, scores, data, provenance."
     input:
-        metrics=f"{RESULTS}/metrics.json",
-        model=f"{RESULTS}/model/manifest.json",
-        chips=f"{RESULTS}/split.json",
-        classes=each_map("classes"),
-        probabilities=each_map("probabilities"),
-        tiles=each_image,
-        labels=each_label,
-        scenes=each("items/{}.geojson"),
+        **files("metrics", "model", "chips", "classes", "probabilities", "tiles", "labels", "scenes"),
     output:
         page=f"{RESULTS}/report.html",
         picture=f"{RESULTS}/map.png",
@@ -82,32 +60,20 @@ rule report:
     conda:
         "../envs/eopipe.yaml"
     resources:
-        knobs=knobs("report"),
-        mem_mb=lambda wildcards, attempt: 2000 * attempt,
-        runtime=lambda wildcards, attempt: 30 * attempt,
+        **machine("report", mem_mb=2000, runtime=30),
     params:
-        model=subpath(input.model, parent=True),
-        tiles=lambda wildcards, input: eo.folders(input.tiles),
-        labels=lambda wildcards, input: eo.folders(input.labels),
-        options=options("report"),
-        revision=eo.revision("report"),
+        **params_for("report", folders=["model", "tiles", "labels"]),
     shell:
-        "eopipe report --metrics {input.metrics:q} --model {params.model:q} --chips {input.chips:q}"
-        " --classes {input.classes:q} --probabilities {input.probabilities:q} --tiles {params.tiles:q}"
-        " --labels {params.labels:q} --scenes {input.scenes:q} --page {output.page:q}"
-        " --picture {output.picture:q} --model-card {output.model_card:q} --data-card {output.data_card:q}"
-        " {params.options} {resources.knobs} > {log:q} 2>&1"
+        "eopipe report --metrics {input.metrics:q} --model {params.model:q} --chips {input.chips:q} --classes"
+        " {input.classes:q} --probabilities {input.probabilities:q} --tiles {params.tiles:q} --labels"
+        " {params.labels:q} --scenes {input.scenes:q} --page {output.page:q} --picture {output.picture:q} --model-card"
+        " {output.model_card:q} --data-card {output.data_card:q} {params.options} {resources.knobs} > {log:q} 2>&1"
 
 
 rule catalog:
     "Model, maps and tiles as a static STAC catalog that a later run can search."
     input:
-        model=f"{RESULTS}/model/manifest.json",
-        classes=each_map("classes"),
-        probabilities=each_map("probabilities"),
-        tiles=each_image,
-        scenes=each("items/{}.geojson"),
-        metrics=f"{RESULTS}/metrics.json",
+        **files("model", "classes", "probabilities", "tiles", "scenes", "metrics"),
     output:
         root=f"{RESULTS}/catalog/manifest.json",
     log:
@@ -117,14 +83,10 @@ rule catalog:
     conda:
         "../envs/eopipe.yaml"
     resources:
-        mem_mb=lambda wildcards, attempt: 1000 * attempt,
-        runtime=lambda wildcards, attempt: 30 * attempt,
+        **machine("catalog", mem_mb=1000, runtime=30),
     params:
-        model=subpath(input.model, parent=True),
-        tiles=lambda wildcards, input: eo.folders(input.tiles),
+        **params_for("catalog", folders=["model", "tiles"]),
         catalog=subpath(output.root, parent=True),
-        options=options("catalog"),
-        revision=eo.revision("catalog"),
     shell:
         "eopipe catalog --model {params.model:q} --classes {input.classes:q} --probabilities {input.probabilities:q}"
         " --tiles {params.tiles:q} --scenes {input.scenes:q} --metrics {input.metrics:q} --catalog {params.catalog:q}"

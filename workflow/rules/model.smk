@@ -1,11 +1,9 @@
+# `exec`: signals of a scheduler reach the shell too, and Snakemake waits for no more than that.
 rule train:
-    "Train on the chips with torchrun; goes on from its checkpoint after a failure."
+    "Train on the chips with torchrun; resumes from its checkpoint after a failure."
     input:
         **eo.named_files(config, "train"),
-        tiles=each_image,
-        labels=each_label,
-        chips=f"{RESULTS}/split.json",
-        statistics=f"{RESULTS}/statistics.json",
+        **files("tiles", "labels", "chips", "statistics"),
     output:
         root=f"{RESULTS}/model/manifest.json",
     log:
@@ -16,26 +14,12 @@ rule train:
         "../envs/eopipe.yaml"
     threads: config["train"]["processes"] * config["train"]["threads"]
     resources:
-        knobs=knobs("train", "--state", f"{STATE}/train"),
-        # What a process keeps decoded is bounded, however many scenes there are.
-        mem_mb=lambda wildcards, input, attempt: (
-            1500 + min(config["train"]["cache_mb"], 4 * eo.volume(input.tiles))
-        )
-        * config["train"]["processes"]
-        * attempt,
-        # It goes on where it was stopped, so a retry needs no more.
-        runtime=lambda wildcards, input: min(
-            720, 60 + eo.volume(input.tiles) * config["train"]["epochs"] // 100
-        ),
-        disk_mb=1000,  # checkpoints
+        **machine("train", "--state", f"{STATE}/train", mem_mb=eo.training_mb(config), disk_mb=1000),
+        runtime=eo.training_minutes(config),  # not more in a retry, which resumes from a checkpoint
     params:
-        tiles=lambda wildcards, input: eo.folders(input.tiles),
-        labels=lambda wildcards, input: eo.folders(input.labels),
+        **params_for("train", folders=["tiles", "labels"]),
         model=subpath(output.root, parent=True),
-        options=options("train"),
-        revision=eo.revision("train"),
     shell:
-        # Signals of a scheduler reach the shell too, and Snakemake waits for no more than that.
         "exec "
         "eopipe train --tiles {params.tiles:q} --labels {params.labels:q} --chips {input.chips:q}"
         " --statistics {input.statistics:q} --model {params.model:q} {params.options} {resources.knobs} > {log:q} 2>&1"
@@ -44,8 +28,8 @@ rule train:
 rule export:
     "The model as ONNX, compared with the model on real chips."
     input:
-        model=f"{RESULTS}/model/manifest.json",
-        tiles=lambda wildcards: each_image(wildcards)[0],
+        **files("model"),
+        tiles=lambda wildcards: FILES["tiles"](wildcards)[0],
     output:
         onnx=f"{RESULTS}/model.onnx",
         check=f"{RESULTS}/export.json",
@@ -56,14 +40,10 @@ rule export:
     conda:
         "../envs/eopipe.yaml"
     resources:
-        knobs=knobs("export"),
-        mem_mb=lambda wildcards, attempt: 2500 * attempt,
-        runtime=lambda wildcards, attempt: 20 * attempt,
+        **machine("export", mem_mb=2500, runtime=20),
     params:
+        **params_for("export", folders=["tiles"]),
         model=subpath(input.model, parent=True),
-        tiles=lambda wildcards, input: eo.folders([input.tiles]),
-        options=options("export"),
-        revision=eo.revision("export"),
     shell:
         "eopipe export --model {params.model:q} --tiles {params.tiles:q} --onnx {output.onnx:q}"
         " --check {output.check:q} {params.options} {resources.knobs} > {log:q} 2>&1"

@@ -14,23 +14,21 @@ checkpoint search:
     conda:
         "../envs/eopipe.yaml"
     resources:
-        knobs=knobs("search"),
-        mem_mb=lambda wildcards, attempt: 1000 * attempt,
-        runtime=lambda wildcards, attempt: 10 * attempt,
+        **machine("search", mem_mb=1000, runtime=10),
     params:
+        **params_for("search"),
         folder=subpath(output.root, parent=True),
-        options=options("search"),
-        revision=eo.revision("search"),
     shell:
-        "eopipe search --items {params.folder:q} --grid {output.grid:q} --selection {output.selection:q} {params.options}"
-        " {resources.knobs} > {log:q} 2>&1"
+        "eopipe search --items {params.folder:q} --grid {output.grid:q} --selection {output.selection:q}"
+        " {params.options} {resources.knobs} > {log:q} 2>&1"
 
 
+# Only windows depend on the grid: whole assets stay when the area grows.
 rule fetch:
-    "Bring the assets of one scene to disk and check size and checksum."
+    "Download the assets of one scene and check size and checksum."
     input:
-        **({"grid": f"{RESULTS}/grid.json"} if config["fetch"]["windows"] else {}),
-        item=lambda wildcards: f"{Path(checkpoints.search.get().output.root).parent}/{wildcards.scene}.geojson",
+        **(files("grid") if config["fetch"]["windows"] else {}),
+        item=lambda wildcards: f"{frozen_items()}/{wildcards.scene}.geojson",
     output:
         root=f"{RESULTS}/scenes/{{scene}}/manifest.json",
     log:
@@ -41,22 +39,15 @@ rule fetch:
     conda:
         "../envs/eopipe.yaml"
     resources:
-        knobs=lambda wildcards: knobs(
-            "fetch", "--parts", f"{STATE}/fetch/{wildcards.scene}"
-        ),
-        mem_mb=lambda wildcards, attempt: 1000 * attempt,
-        runtime=lambda wildcards, attempt: 60 * attempt,
+        **machine("fetch", "--parts", f"{STATE}/fetch/{{scene}}", mem_mb=1000, runtime=60),
     params:
+        **params_for("fetch"),
         scene=subpath(output.root, parent=True),
         catalog=eo.catalog(config),
-        # Only windows depend on the grid: whole assets stay when the area grows.
         more=f"--grid {RESULTS}/grid.json" if config["fetch"]["windows"] else "",
-        options=options("fetch"),
-        revision=eo.revision("fetch"),
     shell:
         "eopipe fetch --item {input.item:q} --scene {params.scene:q} {params.catalog} {params.more}"
-        " {params.options} {resources.knobs}"
-        " > {log:q} 2>&1"
+        " {params.options} {resources.knobs} > {log:q} 2>&1"
 
 
 rule fetched:

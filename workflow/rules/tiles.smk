@@ -1,8 +1,9 @@
+# Beyond four threads, more scenes at a time gain more than more threads for each.
 rule preprocess:
     "One scene onto the grid, as one sharded Zarr store."
     input:
         scene=f"{RESULTS}/scenes/{{scene}}/manifest.json",
-        grid=f"{RESULTS}/grid.json",
+        grid=FILES["grid"],
     output:
         root=f"{RESULTS}/tiles/{{scene}}.zarr/manifest.json",
     log:
@@ -11,32 +12,27 @@ rule preprocess:
         f"{RESULTS}/benchmarks/preprocess/{{scene}}.tsv"
     conda:
         "../envs/eopipe.yaml"
-    # Beyond four, more scenes at a time gain more than more threads for each.
     threads: config["preprocess"]["threads"] or 4
     resources:
-        knobs=lambda wildcards, threads: knobs("preprocess", threads=threads),
-        mem_mb=lambda wildcards, attempt: 1500 * attempt,
-        runtime=lambda wildcards, input, attempt: (
-            10 + eo.volume([input.scene]) // 100
-        )
-        * attempt,
+        **machine("preprocess", mem_mb=1500, runtime=lambda wildcards, input: 10 + eo.volume([input.scene]) // 100),
         disk_mb=lambda wildcards, input: 100 + 3 * eo.volume([input.scene]),
     params:
+        **params_for("preprocess"),
         scene=subpath(input.scene, parent=True),
         tiles=subpath(output.root, parent=True),
-        options=options("preprocess"),
-        revision=eo.revision("preprocess"),
     shell:
         "eopipe preprocess --scene {params.scene:q} --grid {input.grid:q} --tiles {params.tiles:q}"
         " {params.options} {resources.knobs} > {log:q} 2>&1"
 
 
+# Pixels of all dates, and the program.
+COMPOSITE_MB = config["composite"]["memory_mb"] + 1000
+
+
 rule composite:
     "The scenes of one period to one image, as a tile store."
     input:
-        tiles=lambda wildcards: each(
-            "tiles/{}.zarr/manifest.json", lambda: periods()[wildcards.period]
-        )(wildcards),
+        tiles=tiles_of_period,
     output:
         root=f"{RESULTS}/composites/{{period}}.zarr/manifest.json",
     log:
@@ -46,17 +42,13 @@ rule composite:
     conda:
         "../envs/eopipe.yaml"
     resources:
-        knobs=knobs("composite"),
-        mem_mb=lambda wildcards, attempt: (1000 + config["composite"]["memory_mb"])
-        * attempt,
-        runtime=lambda wildcards, input, attempt: (10 + eo.volume(input.tiles) // 1000)
-        * attempt,
+        **machine(
+            "composite", mem_mb=COMPOSITE_MB, runtime=lambda wildcards, input: 10 + eo.volume(input.tiles) // 1000
+        ),
         disk_mb=lambda wildcards, input: 100 + eo.volume(input.tiles),
     params:
-        tiles=lambda wildcards, input: eo.folders(input.tiles),
+        **params_for("composite", folders=["tiles"]),
         composite=subpath(output.root, parent=True),
-        options=options("composite"),
-        revision=eo.revision("composite"),
     shell:
         "eopipe composite --tiles {params.tiles:q} --composite {params.composite:q}"
         " {params.options} {resources.knobs} > {log:q} 2>&1"
@@ -66,7 +58,7 @@ rule label:
     "Labels onto the grid, with a mask of where they hold."
     input:
         unpack(label_source),
-        grid=f"{RESULTS}/grid.json",
+        **files("grid"),
     output:
         root=f"{RESULTS}/labels/{{scene}}.zarr/manifest.json",
     log:
@@ -76,16 +68,11 @@ rule label:
     conda:
         "../envs/eopipe.yaml"
     resources:
-        knobs=knobs("label"),
-        mem_mb=lambda wildcards, attempt: 1500 * attempt,
-        runtime=lambda wildcards, attempt: 20 * attempt,
+        **machine("label", mem_mb=1500, runtime=20),
     params:
-        scene=lambda wildcards, input: (
-            f"--scene {eo.folders([input.scene])[0]}" if PER_SCENE else ""
-        ),
+        **params_for("label"),
+        scene=lambda wildcards, input: f"--scene {eo.folders(input.scene)[0]}" if PER_SCENE else "",
         labels=subpath(output.root, parent=True),
-        options=options("label"),
-        revision=eo.revision("label"),
     shell:
         "eopipe label --grid {input.grid:q} --labels {params.labels:q} {params.scene}"
         " {params.options} {resources.knobs} > {log:q} 2>&1"
@@ -95,8 +82,7 @@ rule split:
     "Chips to train, val and test, with a leakage audit and what the training chips measure."
     input:
         **eo.named_files(config, "split"),
-        tiles=each_image,
-        labels=each_label,
+        **files("tiles", "labels"),
     output:
         chips=f"{RESULTS}/split.json",
         statistics=f"{RESULTS}/statistics.json",
@@ -109,15 +95,9 @@ rule split:
     conda:
         "../envs/eopipe.yaml"
     resources:
-        knobs=knobs("split"),
-        mem_mb=lambda wildcards, attempt: 2000 * attempt,
-        runtime=lambda wildcards, input, attempt: (10 + len(eo.folders(input.tiles)))
-        * attempt,
+        **machine("split", mem_mb=2000, runtime=lambda wildcards, input: 10 + len(eo.folders(input.tiles))),
     params:
-        tiles=lambda wildcards, input: eo.folders(input.tiles),
-        labels=lambda wildcards, input: eo.folders(input.labels),
-        options=options("split"),
-        revision=eo.revision("split"),
+        **params_for("split", folders=["tiles", "labels"]),
     shell:
         "eopipe split --tiles {params.tiles:q} --labels {params.labels:q} --chips {output.chips:q}"
         " --statistics {output.statistics:q} --map {output.map:q} --places {output.places:q}"
