@@ -5,40 +5,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
+from eopipe.arguments import Parser
 from eopipe.composites.periods import RANKING_BANDS, stack_conflict
-from eopipe.contract import STAGES, Port, Stage, annotated, stage, summary
+from eopipe.contract import STAGES, annotated, stage, summary
 from eopipe.errors import UsageError
 from eopipe.labels.values import option_conflicts
 from eopipe.provenance.redact import redact_for_terminal
 
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
-
-
-@cache
-def adapter(port: Port) -> TypeAdapter[Any]:
-    """The validator of one port, its constraints included."""
-    return TypeAdapter(annotated(port))
-
-
-def typed(definition: Stage, given: dict[str, Any]) -> dict[str, Any]:
-    """Turn words of a command line into the values of a stage; list every wrong one."""
-    values, wrong = {}, []
-    for port in definition.ports:
-        try:
-            values[port.name] = adapter(port).validate_python(given[port.name])
-        except ValidationError as error:
-            wrong.append(f"{port.flag} {_reason(error)}")
-    if wrong:
-        raise UsageError(f"{definition.name}: {'; '.join(wrong)}")
-    return values
-
-
-def _reason(error: ValidationError) -> str:
-    first = error.errors()[0]
-    what = first["msg"][:1].lower() + first["msg"][1:]
-    return f"is {first['input']!r}: {what}"
 
 
 @cache
@@ -80,6 +56,16 @@ def load(path: Path) -> dict[str, Any]:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except yaml.YAMLError as error:
         raise UsageError(f"{path} is not valid YAML: {str(error).splitlines()[0]}") from error
+
+
+def check_command(argv: list[str]) -> int:
+    """Check a config file before anything runs."""
+    parser = Parser(prog="eopipe check", description=check_command.__doc__)
+    parser.add_argument("config", type=Path, nargs="?", default=Path("config/config.yaml"))
+    path = parser.parse_args(argv).config
+    load(path)
+    print(f"{path} is valid")
+    return 0
 
 
 def check(given: dict[str, Any], name: str = "config") -> dict[str, Any]:

@@ -57,13 +57,18 @@ class Output:
 
 @dataclass(frozen=True, init=False)
 class Option:
-    """A setting that changes the result; a change reruns the stage. Constraints are pydantic's."""
+    """A setting that changes the result; a change reruns the stage. Constraints are pydantic's.
+
+    `advanced` ones are rarely needed: the help of the stage lists them last.
+    """
 
     doc: str
+    advanced: bool
     constraints: dict[str, Any] = field(hash=False)
 
-    def __init__(self, doc: str, **constraints: Any) -> None:
+    def __init__(self, doc: str, *, advanced: bool = False, **constraints: Any) -> None:
         object.__setattr__(self, "doc", doc)
+        object.__setattr__(self, "advanced", advanced)
         object.__setattr__(self, "constraints", constraints)
 
 

@@ -7,6 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from eopipe.arguments import Parser, parse
 from eopipe.contract import Input, stage, to_args
 from eopipe.errors import UsageError
 from eopipe.launch.endpoint import MEETING
@@ -66,15 +67,19 @@ RETRY others 3 UNLESS-EXIT 2
 """
 
 
-def options(made: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """The options that `condor` has beside those of train."""
-    made.add_argument("--folder", type=Path, default=Path("condor"), help="folder to write to [%(default)s]")
-    made.add_argument("--memory-mb", type=int, default=4000, help="memory of a job [%(default)s]")
-    made.add_argument("--disk-mb", type=int, default=10_000, help="scratch space of a job [%(default)s]")
-    made.add_argument("--gpu", action="store_true", help="one GPU for each process")
-    made.add_argument("--image", help="container image of eopipe, for nodes that do not have it")
-    made.add_argument("--every", type=int, default=3600, help="seconds until HTCondor fetches the state [%(default)s]")
-    return made
+def condor(argv: list[str]) -> int:
+    """Write HTCondor submit files for a training, with the arguments of `eopipe train`."""
+    parser = Parser(
+        prog="eopipe condor", description=condor.__doc__, epilog="and all of eopipe train --help", allow_abbrev=False
+    )
+    parser.add_argument("--folder", type=Path, default=Path("condor"), help="folder to write to [%(default)s]")
+    parser.add_argument("--memory-mb", type=int, default=4000, help="memory of a job [%(default)s]")
+    parser.add_argument("--disk-mb", type=int, default=10_000, help="scratch space of a job [%(default)s]")
+    parser.add_argument("--gpu", action="store_true", help="one GPU for each process")
+    parser.add_argument("--image", help="container image of eopipe, for nodes that do not have it")
+    parser.add_argument("--every", type=int, default=3600, help="seconds between transfers of the state [%(default)s]")
+    arguments, train_argv = parser.parse_known_args(argv)
+    return write(arguments, parse(stage("train"), train_argv))
 
 
 def write(given: argparse.Namespace, values: dict[str, Any]) -> int:

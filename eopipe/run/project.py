@@ -33,7 +33,7 @@ rule project:
     input:
         rules.all.input,
 """
-USAGE = "`eopipe report` tells what the jobs asked for and used."
+USAGE = "`eopipe usage` shows what the jobs requested and used."
 EARTH_SEARCH = "https://earth-search.aws.element84.com/v1"
 TEMPLATE = """\
 # Config of eopipe for an area of your own. `eopipe check config.yaml` looks for mistakes;

@@ -14,12 +14,17 @@ def fetch(
     grid: Annotated[Path | None, Input("grid of the run, for windows", format="application/json")] = None,
     windows: Annotated[bool, Option("only the blocks of cloud-optimised GeoTIFFs that the grid needs")] = False,
     workers: Annotated[int, Knob("downloads at a time", ge=1, le=32)] = 4,
-    per_host: Annotated[int, Knob("connections to one host at a time", ge=1, le=64)] = 8,
-    deadline: Annotated[float, Knob("seconds that one asset may take, with all its retries", gt=0)] = 3600.0,
+    per_host: Annotated[int, Knob("connections to one host at a time", ge=1, le=64, advanced=True)] = 8,
+    deadline: Annotated[
+        float, Knob("seconds that one asset may take, with all its retries", gt=0, advanced=True)
+    ] = 3600.0,
     sign: Annotated[
-        Literal["auto", "none", "planetary-computer"], Knob("who signs addresses; auto knows them by their host")
+        Literal["auto", "none", "planetary-computer"],
+        Knob("who signs addresses; auto knows them by their host", advanced=True),
     ] = "auto",
-    parts: Annotated[Path | None, Knob("folder of unfinished downloads; beside the scene if not given")] = None,
+    parts: Annotated[
+        Path | None, Knob("folder of unfinished downloads; beside the scene if not given", advanced=True)
+    ] = None,
 ) -> None:
     """Bring the assets of one scene to local disk and check size and checksum.
 

@@ -32,17 +32,17 @@ def label(
     layer: Annotated[str | None, Option("layer of a vector file that has several")] = None,
     overlap: Annotated[
         Literal["invalid", "last", "first"],
-        Option("where shapes that disagree overlap: no label, or the last or first of the file"),
+        Option("where shapes that disagree overlap: no label, or the last or first of the file", advanced=True),
     ] = "invalid",
     all_touched: Annotated[
-        bool, Option("shapes take all pixels they touch, not only those whose centre they hold")
+        bool, Option("shapes take all pixels they touch, not only those whose centre they hold", advanced=True)
     ] = False,
     resampling: Annotated[
         Literal["nearest", "mode", "bilinear", "average"],
         Option("for label rasters: nearest or mode of classes; nearest, bilinear or average of a measure"),
     ] = "nearest",
-    chunk: Annotated[int, Option("edge of a chunk in pixels", multiple_of=16, ge=16)] = 256,
-    shard: Annotated[int, Option("edge of a shard in pixels", multiple_of=16, ge=16)] = 4096,
+    chunk: Annotated[int, Option("edge of a chunk in pixels", multiple_of=16, ge=16, advanced=True)] = 256,
+    shard: Annotated[int, Option("edge of a shard in pixels", multiple_of=16, ge=16, advanced=True)] = 4096,
 ) -> None:
     """Put labels onto the grid, as class numbers or as values of a quantity, and a mask of where they hold.
 

@@ -29,8 +29,12 @@ def predict(
         ),
     ],
     *,
-    halo: Annotated[int | None, Option("pixels around a window that the model also sees; its reach", ge=0)] = None,
-    window: Annotated[int, Option("edge of a window in pixels; memory grows with its square", ge=64)] = 1024,
+    halo: Annotated[
+        int | None, Option("pixels around a window that the model also sees; its reach", ge=0, advanced=True)
+    ] = None,
+    window: Annotated[
+        int, Option("edge of a window in pixels; memory grows with its square", ge=64, advanced=True)
+    ] = 1024,
     device: Annotated[Literal["auto", "cpu", "cuda"], Knob("where to compute")] = "auto",
     threads: Annotated[int, Option("threads; more may change the last bit of a sum", ge=1)] = 1,
 ) -> None:

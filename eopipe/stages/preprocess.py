@@ -16,23 +16,33 @@ def preprocess(
     bands: Annotated[tuple[str, ...], Option("band names, in channel order")] = ("blue", "green", "red", "nir"),
     mask: Annotated[str, Option("asset that tells what is usable, as scl; none masks only nodata")] = "scl",
     mask_as: Annotated[
-        Literal["auto", "classes", "bits", "probability"], Option("how the mask asset is read; auto: by its name")
+        Literal["auto", "classes", "bits", "probability"],
+        Option("how the mask asset is read; auto: by its name", advanced=True),
     ] = "auto",
     masked: Annotated[
-        tuple[int, ...], Option("classes or bits of the mask asset that are not usable; none: the standard ones")
+        tuple[int, ...],
+        Option("classes or bits of the mask asset that are not usable; none: the standard ones", advanced=True),
     ] = (),
-    max_probability: Annotated[float, Option("percent of a mask that is a probability", ge=0, le=100)] = 40.0,
+    max_probability: Annotated[
+        float, Option("percent of a mask that is a probability", ge=0, le=100, advanced=True)
+    ] = 40.0,
     dilate: Annotated[int, Option("pixels of the grid to mask around what the mask excludes", ge=0, le=512)] = 0,
-    saturated: Annotated[float | None, Option("stored number from which on a pixel is saturated, not usable")] = None,
+    saturated: Annotated[
+        float | None, Option("stored number from which on a pixel is saturated, not usable", advanced=True)
+    ] = None,
     decibel: Annotated[bool, Option("store radar power, which is linear, in dB")] = False,
     resampling: Annotated[
         Literal["nearest", "bilinear", "cubic", "average", "mode"], Option("for the bands; masks are never mixed")
     ] = "bilinear",
-    chunk: Annotated[int, Option("edge of a chunk in pixels; one chip should touch few", multiple_of=16, ge=16)] = 256,
-    shard: Annotated[int, Option("edge of a shard (one file) in pixels", multiple_of=16, ge=16)] = 4096,
-    codec: Annotated[Literal["lz4", "zstd"], Option("lz4 decodes fast, zstd is smaller")] = "lz4",
+    chunk: Annotated[
+        int, Option("edge of a chunk in pixels; one chip should touch few", multiple_of=16, ge=16, advanced=True)
+    ] = 256,
+    shard: Annotated[int, Option("edge of a shard (one file) in pixels", multiple_of=16, ge=16, advanced=True)] = 4096,
+    codec: Annotated[Literal["lz4", "zstd"], Option("lz4 decodes fast, zstd is smaller", advanced=True)] = "lz4",
     threads: Annotated[int, Knob("threads that decode, warp and code; 0: as many as there are cores", ge=0)] = 0,
-    max_files: Annotated[int | None, Knob("most files that the store may take; one that needs more is refused")] = None,
+    max_files: Annotated[
+        int | None, Knob("most files that the store may take; one that needs more is refused", advanced=True)
+    ] = None,
 ) -> None:
     """Warp one scene onto the grid and store it as a sharded Zarr store.
 

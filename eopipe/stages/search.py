@@ -37,7 +37,7 @@ def search(
     bbox: Annotated[tuple[float, ...], Option("area as west south east north, in degrees")] = (),
     datetime: Annotated[str | None, Option("date or interval, as 2020-05-01/2020-09-30")] = None,
     max_cloud: Annotated[float, Option("most cloud cover of a scene in percent", ge=0, le=100)] = 100.0,
-    ids: Annotated[tuple[str, ...], Option("only these scenes, by id")] = (),
+    ids: Annotated[tuple[str, ...], Option("only these scenes, by id", advanced=True)] = (),
     assets: Annotated[tuple[str, ...], Option("assets that every scene must have, to be fetched")] = (
         "blue",
         "green",
@@ -46,7 +46,8 @@ def search(
         "scl",
     ),
     on_missing: Annotated[
-        Literal["fail", "skip"], Option("scenes that lack a wanted asset: stop and list them, or leave them out")
+        Literal["fail", "skip"],
+        Option("scenes that lack a wanted asset: stop and list them, or leave them out", advanced=True),
     ] = "fail",
     best: Annotated[int | None, Option("so many of the least cloudy in each window; all", ge=1)] = None,
     per: Annotated[Literal["all", "year", "month", "week", "day"], Option("window of best")] = "all",
@@ -58,7 +59,7 @@ def search(
     ] = "scene",
     crs: Annotated[str, Option("CRS of the grid as EPSG:code, or auto", pattern=r"^(auto|EPSG:\d+)$")] = "auto",
     resolution: Annotated[float | None, Option("edge of a pixel in units of the CRS; the assets' own", gt=0)] = None,
-    deadline: Annotated[float, Knob("seconds that the server has for the whole search", gt=0)] = 900.0,
+    deadline: Annotated[float, Knob("seconds that the server has for the whole search", gt=0, advanced=True)] = 900.0,
 ) -> None:
     """Find scenes in a STAC catalog or API and freeze the list and the grid.
 

@@ -54,22 +54,27 @@ def split(
     by: Annotated[
         Literal["scene", "tile", "region"], Option("group: what stays whole; a tile is one of MGRS or WRS-2")
     ] = "scene",
-    val_groups: Annotated[tuple[str, ...], Option("groups that validate, by name")] = (),
+    val_groups: Annotated[tuple[str, ...], Option("groups that validate, by name", advanced=True)] = (),
     test_groups: Annotated[
-        tuple[str, ...], Option("groups that test, by name; the rest trains. At random if none is given")
+        tuple[str, ...], Option("groups that test, by name; the rest trains. At random if none is given", advanced=True)
     ] = (),
     regions: Annotated[Path | None, Input("polygons of the regions", user=True)] = None,
-    attribute: Annotated[str, Option("attribute that names the region of a polygon")] = "region",
+    attribute: Annotated[str, Option("attribute that names the region of a polygon", advanced=True)] = "region",
     min_valid: Annotated[float, Option("least share of usable labelled pixels in a chip", ge=0, le=1)] = 0.5,
     min_scene_valid: Annotated[
-        float, Option("least share of the grid that a scene's valid pixels cover; others are left out", ge=0, le=1)
+        float,
+        Option(
+            "least share of the grid that a scene's valid pixels cover; others are left out", ge=0, le=1, advanced=True
+        ),
     ] = 0.0,
     seed: Annotated[int, Option("seed of what is dealt out at random", ge=0)] = 0,
     similarity: Annotated[
-        float, Option("correlation from which chips of two splits count as near-duplicates", ge=0.5, le=1)
+        float,
+        Option("correlation from which chips of two splits count as near-duplicates", ge=0.5, le=1, advanced=True),
     ] = 0.995,
     allow: Annotated[
-        tuple[str, ...], Option("findings of the audit that may be, each as 'kind: reason'", pattern=r"^[a-z-]+: *\S")
+        tuple[str, ...],
+        Option("findings of the audit that may be, each as 'kind: reason'", pattern=r"^[a-z-]+: *\S", advanced=True),
     ] = (),
 ) -> None:
     """Cut the grid into chips, deal them out by place, date or group, and look for leaks.

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from eopipe.arguments import Parser, check_inputs, parse
 from eopipe.arrays import Float64Array
-from eopipe.errors import BadInputError
+from eopipe.contract import stage
+from eopipe.errors import BadInputError, UsageError
 from eopipe.launch.world import Stop, World, settle
 from eopipe.training.run import Sources, make_job, read_inputs
 from eopipe.training_job import Job, Settings
@@ -84,6 +86,22 @@ class Curve:
         shares = np.clip((smooth[chosen] - low) / max(high - low, 1e-12), 0, 1)
         rows = zip(self.rates[chosen], smooth[chosen], shares, strict=True)
         return [f"{rate:8.1e}  {loss:8.4f}  {'#' * round(BAR * share)}" for rate, loss, share in rows]
+
+
+def rate(argv: list[str]) -> int:
+    """Suggest a learning rate by a range test, with the arguments of `eopipe train`; nothing is written."""
+    parser = Parser(
+        prog="eopipe rate", description=rate.__doc__, epilog="and all of eopipe train --help", allow_abbrev=False
+    )
+    parser.add_argument("--steps", type=int, default=120, help="steps of the trial, 20 or more [%(default)s]")
+    arguments, train_argv = parser.parse_known_args(argv)
+    if arguments.steps < 20:
+        raise UsageError(f"--steps is {arguments.steps}; a curve needs 20 or more")
+    train = stage("train")
+    values = parse(train, train_argv if "--model" in train_argv else [*train_argv, "--model", "model"])
+    check_inputs(train, values)
+    print("\n".join(advice(try_rates(values, arguments.steps), values["learning_rate"])))
+    return 0
 
 
 def rising(steps: int) -> Float64Array:

@@ -1,7 +1,9 @@
 """One definition, several views: command line, config, CWL, docs and rules say the same."""
 
+import importlib
 import inspect
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +19,7 @@ from hypothesis import strategies as st
 from dev import sync
 from dev.sync import derived
 from eopipe import cli
+from eopipe.arguments import GROUPS, stage_parser
 from eopipe.config import check, model
 from eopipe.contract import STAGES, Input, Knob, Option, Output, Port, _port, is_path, stage, to_args
 from eopipe.errors import UsageError
@@ -156,7 +159,7 @@ def test_the_command_line_gives_back_every_value(where: tuple[str, Port], data: 
     one = st.sampled_from(port.choices) if port.choices else kinds[port.base]
     value = data.draw(st.lists(one, min_size=1, max_size=3).map(tuple) if port.is_list else one)
     words = [word for p in stage(name).ports if p.required for word in (p.flag, "x")]
-    parsed = vars(cli.parser(stage(name)).parse_args([*words, *to_args(port, value)]))[port.name]
+    parsed = vars(stage_parser(stage(name)).parse_args([*words, *to_args(port, value)]))[port.name]
     if port.base is bool:
         assert parsed == value
     else:
@@ -196,6 +199,55 @@ def test_the_help_of_a_stage_explains_every_port(name: str, capsys: pytest.Captu
         cli.main([name, "--help"])
     told = capsys.readouterr().out
     assert all(port.flag in told for port in stage(name).ports)
+
+
+def help_groups(name: str, columns: int, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    """The text of each group of a stage's help, by title."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", str(columns))
+        with pytest.raises(SystemExit):
+            cli.main([name, "--help"])
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= columns
+    parts = re.split(r"^([a-z].*):$", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_the_help_of_a_stage_has_its_ports_in_groups_and_advanced_ones_last(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    groups = help_groups(name, 100, capsys)
+    assert [title for title in GROUPS.values() if title in groups] == list(groups)[:-1]
+    assert list(groups)[-1] == "help"
+    for port in stage(name).ports:
+        advanced = isinstance(port.mark, Option) and port.mark.advanced
+        group = groups[GROUPS[type(port.mark), advanced]]
+        entry = re.search(rf"^  {port.flag}\b.*\n(?:   .*\n)*", group, re.MULTILINE)
+        assert entry, port.flag
+        assert ("(required)" in entry[0]) == port.required
+        # A line may break behind a hyphen.
+        assert all(choice in "".join(entry[0].split()) for choice in port.choices)
+        if port.base in (int, float) and port.default and not port.required and not port.is_list:
+            assert f"[{port.default}]" in entry[0]
+
+
+def test_help_is_wrapped_to_the_width_of_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    narrow, wide = (help_groups("train", columns, capsys) for columns in (72, 160))
+    assert sum(len(text.splitlines()) for text in narrow.values()) > sum(len(t.splitlines()) for t in wide.values())
+
+
+def test_every_command_of_the_table_has_a_function_and_a_sentence() -> None:
+    for group in cli.COMMANDS.values():
+        for name, (target, sentence) in group.items():
+            module, _, function = target.partition(":")
+            assert callable(getattr(importlib.import_module(module), function)), name
+            assert sentence.endswith(".")
+
+
+def test_report_without_inputs_names_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["report"]) == 2
+    assert "required: --metrics" in capsys.readouterr().err
 
 
 def test_a_misspelt_command_gets_a_hint(capsys: pytest.CaptureFixture[str]) -> None:

@@ -164,7 +164,7 @@ def test_the_rule_that_took_the_most_time_comes_first_with_shares(results: Path)
     assert told[-1] == "a word"
 
 
-def test_report_alone_shows_the_table_and_touches_no_payload(
+def test_usage_alone_shows_the_table_and_touches_no_payload(
     results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def payload() -> dict[str, str]:
@@ -172,7 +172,7 @@ def test_report_alone_shows_the_table_and_touches_no_payload(
         return {str(p): hashlib.sha256(p.read_bytes()).hexdigest() for p in kept}
 
     before = payload()
-    assert main(["report"]) == 0
+    assert main(["usage"]) == 0
     shown = capsys.readouterr().out
     assert "MB asked" in shown
     first = (results / "benchmarks/usage.html").read_bytes()

@@ -14,6 +14,7 @@ import pytest
 from projects import DAYS, ROOT, Project, commands, environment
 
 from eopipe import cli
+from eopipe.arguments import parse
 from eopipe.contract import STAGES, stage
 
 
@@ -49,7 +50,7 @@ def test_every_job_line_is_understood_by_the_parser_of_its_stage(finished: Proje
     per_scene = [words for words in lines if words[0] in ("fetch", "preprocess")]
     assert len(per_scene) == 2 * len(DAYS)
     for words in lines:
-        cli.parse(stage(words[0]), words[1:])
+        parse(stage(words[0]), words[1:])
 
 
 def test_a_dry_run_of_a_new_project_tells_what_is_known_before_the_search(project: Project) -> None:
@@ -60,9 +61,9 @@ def test_a_dry_run_of_a_new_project_tells_what_is_known_before_the_search(projec
 def test_a_job_line_carries_the_settings_of_the_config(finished: Project) -> None:
     done = finished.run("--dry-run", "--printshellcmds", "--forcerun", "fetch", "label")
     lines = {words[0]: words for words in commands(done.stdout)}
-    train = cli.parse(stage("train"), lines["train"][1:])
+    train = parse(stage("train"), lines["train"][1:])
     assert (train["epochs"], train["processes"], train["checkpoint_every"]) == (12, 2, 10)
-    label = cli.parse(stage("label"), lines["label"][1:])
+    label = parse(stage("label"), lines["label"][1:])
     assert (label["bins"], label["classes"]) == ((50.0,), ("non-forest", "forest"))
 
 

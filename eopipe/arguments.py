@@ -1,0 +1,147 @@
+"""The command line of a stage: an argparse view of its ports, with help in groups."""
+
+import argparse
+import inspect
+import os
+import shutil
+import textwrap
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from eopipe.contract import Input, Knob, Option, Output, Port, Stage, annotated, is_path
+from eopipe.errors import BadInputError, UsageError
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter, ValidationError
+
+# Titles of the groups of `eopipe STAGE --help`, in order; the last ones hold the ports that are marked as advanced.
+GROUPS = {
+    (Input, False): "inputs",
+    (Output, False): "outputs",
+    (Option, False): "options (change the result)",
+    (Knob, False): "knobs (change only speed or place)",
+    (Option, True): "advanced options (change the result)",
+    (Knob, True): "advanced knobs (change only speed or place)",
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that reports through UsageError."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing the whole usage."""
+        raise UsageError(f"{message} (see {self.prog} --help)")
+
+
+def stage_parser(definition: Stage) -> Parser:
+    """The parser of a stage, with its ports in groups."""
+    parser = Parser(
+        prog=f"eopipe {definition.name}",
+        usage=_usage(definition),
+        description=_wrapped(inspect.cleandoc(definition.function.__doc__ or "")),
+        allow_abbrev=False,
+        add_help=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    for (kind, is_advanced), title in GROUPS.items():
+        ports = [p for p in definition.ports if type(p.mark) is kind and _is_advanced(p) == is_advanced]
+        if not ports:
+            continue
+        group = parser.add_argument_group(title)
+        for port in sorted(ports, key=lambda port: not port.required):
+            group.add_argument(port.flag, dest=port.name, **_argument(port))
+    parser.add_argument_group("help").add_argument("-h", "--help", action="help", help="show this help and exit")
+    return parser
+
+
+def _is_advanced(port: Port) -> bool:
+    return isinstance(port.mark, Option) and port.mark.advanced
+
+
+def _usage(definition: Stage) -> str:
+    """The required ports alone: the groups below list the others."""
+    required = [f"{p.flag} {_metavar(p)}" + (" ..." if p.is_list else "") for p in definition.ports if p.required]
+    # argparse writes "usage: " before it.
+    lines = textwrap.wrap(" ".join([*required, "[options]"]), _width() - len(f"usage: eopipe {definition.name} "))
+    return f"eopipe {definition.name} " + f"\n{' ' * len(f'usage: eopipe {definition.name} ')}".join(lines)
+
+
+def _wrapped(text: str) -> str:
+    return "\n\n".join(textwrap.fill(paragraph, _width()) for paragraph in text.split("\n\n"))
+
+
+def _width() -> int:
+    # As argparse wraps the help of its arguments.
+    return max(40, shutil.get_terminal_size().columns - 2)
+
+
+def _metavar(port: Port) -> str:
+    return "NAME" if port.choices else "PATH" if is_path(port) else port.base.__name__.upper()
+
+
+def _argument(port: Port) -> dict[str, Any]:
+    text = port.mark.doc.replace("%", "%%")
+    if port.base is bool:
+        return {"action": "store_true", "help": text}
+    if port.choices:
+        text += f" {{{', '.join(port.choices)}}}"
+    if port.required:
+        text += " (required)"
+    elif port.default not in (None, ()):
+        text += f" [{' '.join(map(str, port.default)) if port.is_list else port.default}]"
+    return {
+        "help": text,
+        "required": port.required,
+        "default": argparse.SUPPRESS if port.required else port.default,
+        "nargs": "+" if port.is_list else None,
+        "metavar": _metavar(port),
+    }
+
+
+def parse(definition: Stage, argv: Sequence[str]) -> dict[str, Any]:
+    """Turn a command line into typed values. Raises UsageError that names every wrong one."""
+    from pydantic import ValidationError
+
+    arguments = vars(stage_parser(definition).parse_args(argv))
+    values, errors = {}, []
+    for port in definition.ports:
+        try:
+            values[port.name] = _adapter(port).validate_python(arguments[port.name])
+        except ValidationError as error:
+            errors.append(f"{port.flag} {_reason(error)}")
+    if errors:
+        raise UsageError(f"{definition.name}: {'; '.join(errors)}")
+    return values
+
+
+@cache
+def _adapter(port: Port) -> "TypeAdapter[Any]":
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(annotated(port))
+
+
+def _reason(error: "ValidationError") -> str:
+    first = error.errors()[0]
+    message = first["msg"][:1].lower() + first["msg"][1:]
+    return f"is {first['input']!r}: {message}"
+
+
+def check_inputs(definition: Stage, values: dict[str, Any]) -> None:
+    """Check that every input exists and matches its manifest.
+
+    Raises BadInputError that lists all missing inputs, IntegrityError for a damaged one.
+    """
+    from eopipe.publish import MANIFEST, verify
+
+    missing, content = [], os.environ.get("EOPIPE_VERIFY", "content") != "size"
+    for port in definition.of(Input):
+        value = values[port.name]
+        for path in value if port.is_list else (value,):
+            if path is not None and not path.exists():
+                missing.append(f"{port.flag} {path}")
+            elif path is not None and (path / MANIFEST).is_file():
+                verify(path, content=content)
+    if missing:
+        raise BadInputError(f"{definition.name} cannot find {', '.join(missing)}")
