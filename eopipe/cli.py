@@ -22,7 +22,7 @@ COMMANDS = {
         "check": ("eopipe.config:check_command", "Check a config file before anything runs."),
         "plan": ("eopipe.planning.plan_command:plan", "Estimate downloads, files, chips and disk use of a run."),
         "run": ("eopipe.clusters.running:run", "Run the whole pipeline with Snakemake, or resume it."),
-        "usage": ("eopipe.clusters.usage_command:usage", "Show the memory, time and CPU that jobs used."),
+        "usage": ("eopipe.clusters.usage:usage", "Show the memory, time and CPU that jobs used."),
     },
     "training": {
         "rate": ("eopipe.training.lr_finder:rate", "Suggest a learning rate for a training (range test)."),
@@ -104,7 +104,7 @@ def overview() -> str:
 
 def run_stage(definition: Stage, argv: Sequence[str]) -> int:
     """Run a stage and write its run record, also when it fails."""
-    from eopipe.clusters.cancelled import refuse_cancelled
+    from eopipe.clusters.executor_patches import refuse_cancelled
     from eopipe.provenance.record import now, refuse_others, write_record
 
     values = parse(definition, argv)

@@ -1,13 +1,11 @@
 """Whether what a profile asks for can run: on the cluster, and with the config."""
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from eopipe.clusters.arrays import lost_jobs
-from eopipe.clusters.geometry import Geometry
-from eopipe.clusters.profile import FIRST_LOOK_S
+from eopipe.clusters.executor_patches import lost_jobs
+from eopipe.clusters.profile import FIRST_LOOK_S, geometry_of
 from eopipe.clusters.slurm import Partition, Site
 from eopipe.errors import UsageError
 from eopipe.launch.environment import nodes_of
@@ -98,20 +96,6 @@ def _of_rule(asked: dict[str, Any], there: Partition, *, requeues: bool) -> Iter
         yield "mpi is for many nodes; leave it away"
     if "gres" in asked and asked.get("tasks_per_gpu") != 0:
         yield "a gres needs tasks_per_gpu: 0, or Slurm is asked for more tasks than there is room for"
-
-
-def geometry_of(asked: dict[str, Any]) -> Geometry:
-    """The shape of a job from its resources."""
-    cpus, memory = asked.get("cpus_per_task", 1), asked.get("mem_mb")
-    found = re.fullmatch(r"gpu(?::([^:\d][^:]*))?(?::(\d+))?", str(asked.get("gres", "")))
-    count, kind = (int(found[2] or 1), found[1] or "") if found else (1, None)
-    return Geometry(
-        int(asked.get("nodes", 1)),
-        count,
-        cpus if isinstance(cpus, int) else 1,
-        memory if isinstance(memory, int) else None,
-        kind,
-    )
 
 
 def with_config(told: dict[str, Any], train: dict[str, Any]) -> Iterator[str]:

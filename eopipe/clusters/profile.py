@@ -1,10 +1,12 @@
 """A Snakemake profile for a site, as text that explains itself."""
 
+import re
 from dataclasses import dataclass, field
+from typing import Any
 
-from eopipe.clusters.geometry import Geometry
-from eopipe.clusters.slurm import Site
+from eopipe.clusters.slurm import Partition, Site
 from eopipe.errors import UsageError
+from eopipe.launch.environment import Nodes, nodes_of
 
 # Slurm kills a job that is over its time half a minute after it says so, too soon for a large checkpoint. A signal
 # other than TERM would end the job's own Snakemake at once, and the job with it.
@@ -35,6 +37,77 @@ slurm-array-limit: 50              # in one sbatch, whose line may not grow too 
 ONE_BY_ONE = """\
 jobs: {jobs:<29}# most jobs in the queue at a time, each by an sbatch of its own
 max-jobs-per-timespan: 1/1s        # over a minute Snakemake would wait up to a minute at its end"""
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Nodes, and for each of them: processes, CPUs, memory in MB and GPUs (one a process, or none)."""
+
+    nodes: int = 1
+    processes: int = 1
+    cpus: int = 1
+    memory_mb: int | None = None
+    gpu: str | None = None
+
+    def resources(self) -> dict[str, int | str]:
+        """Resources of the rule `train` for Snakemake's Slurm executor.
+
+        On many nodes the job's own Snakemake must not stand in a step of one node, which `mpi` says; one torchrun
+        agent a node makes one task a node. `tasks_per_gpu: 0` keeps the executor from asking for tasks by GPU,
+        which no count of nodes could meet.
+        """
+        told: dict[str, int | str] = {"cpus_per_task": self.cpus}
+        if self.memory_mb:
+            told["mem_mb"] = self.memory_mb
+        if self.nodes > 1:
+            told |= {"nodes": self.nodes, "tasks": self.nodes, "mpi": "srun"}
+        if self.gpu is not None:
+            kind = f"{self.gpu}:" if self.gpu else ""
+            told |= {"gres": f"gpu:{kind}{self.processes}", "tasks_per_gpu": 0}
+        return told
+
+    def conflicts(self, there: Partition) -> list[str]:
+        """Why it can never start in a partition, a sentence each."""
+        fitting = [node for node in there.nodes if self._fits(node.cpus, node.memory_mb, dict(node.gpus))]
+        wrong, name = [], f"partition {there.name}"
+        if not there.up:
+            wrong.append(f"{name} is down")
+        if there.most_nodes and self.nodes > there.most_nodes:
+            wrong.append(f"you asked {self.nodes} nodes; a job in {name} has at most {there.most_nodes}")
+        if self.cpus > there.cpus:
+            wrong.append(f"you asked {self.cpus} CPUs a node; {name} has {there.cpus}")
+        if (self.memory_mb or 0) > there.memory_mb:
+            wrong.append(f"you asked {self.memory_mb} MB a node; {name} has {there.memory_mb}")
+        if self.gpu is not None and self._gpus(there) < self.processes:
+            kind = f" {self.gpu}" if self.gpu else ""
+            wrong.append(f"you asked {self.processes}{kind} GPUs a node; {name} has {self._gpus(there)}")
+        if not wrong and len(fitting) < self.nodes:
+            wrong.append(f"you asked {self.nodes} nodes; {name} has {len(fitting)} that fit")
+        return wrong
+
+    def _gpus(self, there: Partition) -> int:
+        return max((self._of_kind(dict(node.gpus)) for node in there.nodes), default=0)
+
+    def _of_kind(self, gpus: dict[str, int]) -> int:
+        return gpus.get(self.gpu, 0) if self.gpu else sum(gpus.values())
+
+    def _fits(self, cpus: int, memory_mb: int, gpus: dict[str, int]) -> bool:
+        enough = self.gpu is None or self._of_kind(gpus) >= self.processes
+        return cpus >= self.cpus and memory_mb >= (self.memory_mb or 0) and enough
+
+
+def geometry_of(asked: dict[str, Any]) -> Geometry:
+    """The shape of a job from its resources."""
+    cpus, memory = asked.get("cpus_per_task", 1), asked.get("mem_mb")
+    found = re.fullmatch(r"gpu(?::([^:\d][^:]*))?(?::(\d+))?", str(asked.get("gres", "")))
+    count, kind = (int(found[2] or 1), found[1] or "") if found else (1, None)
+    return Geometry(
+        int(asked.get("nodes", 1)),
+        count,
+        cpus if isinstance(cpus, int) else 1,
+        memory if isinstance(memory, int) else None,
+        kind,
+    )
 
 
 @dataclass(frozen=True)
@@ -108,3 +181,44 @@ def _account(site: Site, wishes: Wishes) -> str | None:
     if not wishes.account and len(site.accounts) > 1:
         raise UsageError(f"you can charge {', '.join(site.accounts)}; say which with --account")
     return wishes.account or (site.accounts[0] if site.accounts else None)
+
+
+def shape(train: dict[str, Any], told: dict[str, Any] | None = None) -> str:
+    """How the section train of a config will run, alone or with the settings of a profile."""
+    given = told or {}
+    asked = (given.get("default-resources") or {}) | ((given.get("set-resources") or {}).get("train") or {})
+    nodes = nodes_of(train["nodes"])
+    if asked and nodes.least <= int(asked.get("nodes", 1)) <= nodes.most:
+        nodes = Nodes(*(int(asked.get("nodes", 1)),) * 2)
+    count = f"{nodes.least}" if nodes.least == nodes.most else f"{nodes.least} to {nodes.most}"
+    each = f"{count} {_many(nodes.most, 'node')} x {train['processes']} {_many(train['processes'], 'process')}"
+    way = _way(nodes, slurm=given.get("executor") == "slurm")
+    return f"training: {each} ({_gpus(train, asked)}), {_room(train, asked)} a node; {way}"
+
+
+def _gpus(train: dict[str, Any], asked: dict[str, Any]) -> str:
+    if "gres" in asked:
+        there = geometry_of(asked).processes
+        return "1 GPU each" if there == train["processes"] else f"{there} {_many(there, 'GPU')} a node"
+    if asked or train["device"] == "cpu":
+        return "no GPU"
+    return "1 GPU each" if train["device"] == "cuda" else "1 GPU each where there are any"
+
+
+def _room(train: dict[str, Any], asked: dict[str, Any]) -> str:
+    cpus = asked.get("cpus_per_task", train["processes"] * train["threads"])
+    memory = asked.get("mem_mb")
+    spoken = f"{memory / 1000:.3g} GB" if isinstance(memory, int) else "as much memory as its input needs"
+    return f"{cpus} {_many(cpus, 'CPU')} and {spoken}"
+
+
+def _way(nodes: Nodes, *, slurm: bool) -> str:
+    if nodes.most == 1:
+        return "one torchrun agent, without srun; rendezvous on the node itself"
+    start = "through srun" if slurm else "each started by the same line (docs/nodes.md)"
+    return f"one torchrun agent a node, {start}; rendezvous on the first node"
+
+
+def _many(count: object, word: str) -> str:
+    """The word for so many."""
+    return word if count == 1 else word + ("es" if word.endswith("s") else "s")

@@ -8,11 +8,10 @@ from eopipe.clusters.check_profile import of_retries, read_profile, with_config,
 from eopipe.clusters.dryrun import asked_by_rules
 from eopipe.clusters.filesystems import mounts, sharing
 from eopipe.clusters.find_profile import Resolved, resolve, user_folder
-from eopipe.clusters.geometry import Geometry
-from eopipe.clusters.profile import Wishes, text
+from eopipe.clusters.profile import Geometry, Wishes, text
 from eopipe.clusters.slurm import site
 from eopipe.clusters.tuning import explained, section, tuned
-from eopipe.clusters.usage_command import measured
+from eopipe.clusters.usage import measured
 from eopipe.clusters.usage_formulas import propose
 from eopipe.config import load
 from eopipe.errors import EopipeError, UsageError, no_space

@@ -12,7 +12,7 @@ from itertools import combinations
 from pathlib import Path
 from statistics import median
 
-from eopipe.clusters.usage_jobs import Job
+from eopipe.clusters.usage import Job
 from eopipe.run.rules import volume
 
 # Fewer jobs than this, or inputs that differ by less than this factor, tell no slope.

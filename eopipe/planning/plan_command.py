@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.clusters.check_profile import read_profile, with_config
-from eopipe.clusters.describe import shape
 from eopipe.clusters.find_profile import resolve
+from eopipe.clusters.profile import shape
 from eopipe.config import load
 from eopipe.errors import NoSpaceError, UsageError
 from eopipe.fetch.retry import FetchSession

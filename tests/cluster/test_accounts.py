@@ -10,8 +10,7 @@ from daemons import sh
 from projects import Project
 
 from eopipe.clusters.slurm import site
-from eopipe.clusters.usage_jobs import Asked, Job
-from eopipe.clusters.usage_scheduler import with_accounts
+from eopipe.clusters.usage import Asked, Job, with_accounts
 from slurm import Cluster
 
 pytestmark = pytest.mark.alone

@@ -72,7 +72,7 @@ def test_the_nodes_have_no_network_and_need_none(cluster: Cluster, fetched: Path
 
 
 def test_a_task_that_is_cancelled_takes_none_of_its_array_with_it(cluster: Cluster, tmp_path: Path) -> None:
-    asks = f"{sys.executable} -c 'from eopipe.clusters.cancelled import refuse_cancelled as ask; ask()'"
+    asks = f"{sys.executable} -c 'from eopipe.clusters.executor_patches import refuse_cancelled as ask; ask()'"
     alike = ("sbatch", "--parsable", "--job-name=run", "--comment=rule_of_the_first_scene", "--time=2")
     script = f"[ $SLURM_ARRAY_TASK_ID != 1 ] || sleep 60; {asks}; echo ended $?"
     array = sh(*alike, "--array=1-3%1", f"--output={tmp_path}/%a", f"--wrap={script}").strip()

@@ -8,9 +8,8 @@ from pathlib import Path
 import yaml
 
 from eopipe.clusters.tuning import tuned
+from eopipe.clusters.usage import read_jobs, with_accounts
 from eopipe.clusters.usage_formulas import Formula, Proposal
-from eopipe.clusters.usage_jobs import read_jobs
-from eopipe.clusters.usage_scheduler import with_accounts
 from slurm import Cluster
 
 SNAKEFILE = """\

@@ -85,7 +85,7 @@ def test_a_retry_asks_for_more_memory_and_time(rule: str) -> None:
 def test_what_a_rule_asks_is_doubled_by_the_second_attempt_and_knobs_know_wildcards_and_threads() -> None:
     config = {"preprocess": {"threads": 8}}
     found = resources_for(
-        config, "preprocess", "--parts", "state/{scene}", mem_mb=700, runtime=lambda _, input: input, disk_mb=5
+        config, "preprocess", "--parts", "state/{scene}", mem_mb=700, runtime=lambda _, size: size, disk_mb=5
     )
     assert [found["mem_mb"]({}, 3, attempt) for attempt in (1, 2)] == [700, 1400]
     assert [found["runtime"]({}, 3, attempt) for attempt in (1, 2)] == [3, 6]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from eopipe.clusters.endings import endings
+from eopipe.clusters.running import endings
 
 AGAIN = "run the same command again to go on from what is saved"
 

@@ -15,7 +15,7 @@ from PIL import Image
 from scenery import CRS, LEFT, STEP, TOP, Catalog, Run, cut_into, write_raster
 
 from eopipe.arrays import AnyArray
-from eopipe.clusters.geometry import Geometry
+from eopipe.clusters.profile import Geometry
 from eopipe.config import check, load
 from eopipe.contract import Option, stage, to_args
 from eopipe.fetch.retry import FetchSession

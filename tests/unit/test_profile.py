@@ -6,10 +6,8 @@ import pytest
 import yaml
 
 from eopipe.clusters.check_profile import with_config, with_site
-from eopipe.clusters.describe import shape
 from eopipe.clusters.find_profile import resolve
-from eopipe.clusters.geometry import Geometry
-from eopipe.clusters.profile import Wishes, text
+from eopipe.clusters.profile import Geometry, Wishes, shape, text
 from eopipe.clusters.slurm import Node, Partition, Site, gpus, minutes, records
 from eopipe.config import check
 from eopipe.errors import UsageError

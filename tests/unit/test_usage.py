@@ -15,10 +15,19 @@ from hypothesis import strategies as st
 
 from eopipe.cli import main
 from eopipe.clusters.tuning import tuned
+from eopipe.clusters.usage import (
+    Asked,
+    Job,
+    accounts,
+    lines,
+    notes,
+    page,
+    read_jobs,
+    rows_of,
+    seconds_of,
+    with_accounts,
+)
 from eopipe.clusters.usage_formulas import Formula, line, propose
-from eopipe.clusters.usage_jobs import Asked, Job, read_jobs
-from eopipe.clusters.usage_scheduler import accounts, seconds_of, with_accounts
-from eopipe.clusters.usage_table import lines, notes, page, rows_of
 from eopipe.errors import UsageError
 from eopipe.run.rules import volume
 

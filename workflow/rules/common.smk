@@ -2,8 +2,7 @@ from functools import partial
 from pathlib import Path
 from snakemake.exceptions import WorkflowError
 from eopipe.run import rules as eo
-from eopipe.clusters.arrays import refuse_lost_jobs
-from eopipe.clusters.executor_patches import be_patient
+from eopipe.clusters.executor_patches import be_patient, refuse_lost_jobs
 from eopipe.config import check
 from eopipe.errors import EopipeError
 from eopipe.run.project import summary
