@@ -16,7 +16,7 @@ from eopipe.errors import BadInputError, IntegrityError, UsageError
 from eopipe.provenance.crate_reader import Crate, crate_damages, read_crate
 from eopipe.provenance.jobs import Data
 from eopipe.provenance.record import commit
-from eopipe.provenance.rerun_jobs import Again
+from eopipe.provenance.rerun_jobs import FROZEN, Again
 from eopipe.publish import MANIFEST, damage_message, digest, verify
 
 
@@ -55,10 +55,6 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="jobs at a time [all cores]")
     made.add_argument("--other-code", action="store_true", help="compare another version of eopipe with the crate's")
     return made
-
-
-# A search of today may find other scenes; the list that it froze is in the crate.
-FROZEN = "search"
 
 
 def check_code(crate: Crate, *, other: bool) -> None:

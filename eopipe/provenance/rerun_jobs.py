@@ -15,10 +15,11 @@ from eopipe.provenance.crate_reader import Crate
 from eopipe.provenance.jobs import Data, Job
 from eopipe.provenance.record import record_path
 from eopipe.provenance.redact import redact_for_record
-from eopipe.provenance.rerun import FROZEN
 from eopipe.publish import MANIFEST, digest, publish, read_json, write_json
 
 TOLD = "rerun.json"
+# A search of today may find other scenes; the list that it froze is in the crate.
+FROZEN = "search"
 
 
 @dataclass(frozen=True)
