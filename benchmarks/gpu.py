@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,17 +99,18 @@ class Run:
 
         from eopipe.loader.loader import Feed
         from eopipe.models import Architecture
+        from eopipe.training.losses import loss_of
         from eopipe.training.memory_fit import Fit
         from eopipe.training.step import Engine
 
         ways = dict(WAYS[told.way])
         fit = Fit(1, ways.pop("recompute", False))
         job = job_of(Task(folder, corners_of(told.edge, "aligned"), told.workers, 1, 0), "blocks", 1024)
-        settings = replace(job.settings, batch=told.batch, **ways)
+        settings = job.settings.replace(batch=told.batch, **ways)
         self.world, self.at, self.batch = world, 0, told.batch
         model = Architecture("unet", len(NAMES), 3, told.width, told.depth).build()
-        self.feed = Feed(replace(job, settings=settings), world.device)
-        self.engine = Engine(model, settings, world, fit)
+        self.feed = Feed(job.replace(settings=settings), world.device)
+        self.engine = Engine(model, settings, loss_of(settings), world, fit)
 
     def same(self) -> Iterator[Any]:
         """One batch, again and again."""

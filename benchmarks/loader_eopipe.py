@@ -18,12 +18,14 @@ def job_of(task: Task, shuffle: str, cache_mb: int) -> Any:
     from eopipe.training_job import Job, Settings
 
     settings = Settings(
-        "unet", 8, 1, 1, BATCH, 1e-3, 0.0, 0.1, ("symmetries",), "fp32", 0, 1, 1, shuffle=shuffle, window=LIVE
-    )
+        width=8, depth=1, epochs=1, batch=BATCH, learning_rate=1e-3, weight_decay=0.0, warmup=0.1,
+        shuffle=shuffle, window=LIVE,
+    )  # fmt: skip
     torch.set_num_threads(1)
     return Job(
-        tiles=(str(task.folder / "tiles.zarr"),), labels=(str(task.folder / "labels.zarr"),),
-        chips=str(task.folder / f"{'aligned' if task.aligned else 'random'}.json"), state="", bands=NAMES, chip=CHIP,
+        tiles=(task.folder / "tiles.zarr",), labels=(task.folder / "labels.zarr",),
+        chips=task.folder / f"{'aligned' if task.aligned else 'random'}.json", bands=NAMES, chip=CHIP,
+        state=task.folder, views=task.folder,
         architecture=Architecture("unet", BANDS, 3, 8, 1), normaliser=Normaliser((0.2,) * BANDS, (0.1,) * BANDS),
         settings=settings, device="cpu", checkpoint_every=1, keep=2, cache_mb=cache_mb, timeout_s=60.0,
         workers=task.workers,
@@ -69,7 +71,7 @@ def eopipe(task: Task) -> Iterator[int]:
 
 def eopipe_chips(task: Task) -> Iterator[int]:
     """A permutation of all chips, each read from the store."""
-    yield from _stored(task, "chips", 1)
+    yield from _stored(task, "chips", 16)
 
 
 def eopipe_ready(task: Task) -> Iterator[int]:

@@ -83,15 +83,21 @@ class Run:
         from eopipe.loader.loader import Batch
         from eopipe.loader.prefetch import Wanted
         from eopipe.models import Architecture
+        from eopipe.training.losses import loss_of
         from eopipe.training.memory_fit import Fit
         from eopipe.training.step import Engine
         from eopipe.training_job import Settings
 
         fit = Fit(ways.get("accumulate", 1), ways.pop("recompute", False))
-        plain = ("unet", told.width, told.depth, 1, told.batch, 1e-3, 0.01, 0.1, (), "fp32", 0, world.size, 1)
-        settings = Settings(**dict(zip(Settings.__dataclass_fields__, plain, strict=False)) | ways)
+        plain = {"width": told.width, "depth": told.depth, "batch": told.batch, "processes": world.size}
+        settings = Settings(**plain | ways)
         model = Architecture("unet", 4, 2, told.width, told.depth).build()
-        self.world, self.engine, self.at, self.peak = world, Engine(model, settings, world, fit), 0, 0.0
+        self.world, self.engine, self.at, self.peak = (
+            world,
+            Engine(model, settings, loss_of(settings), world, fit),
+            0,
+            0.0,
+        )
         count = told.batch // world.size
         images = torch.randn(count, 4, told.chip, told.chip, device=world.device)
         self.batch = Batch(images, (images[:, 0] > 0).long(), Wanted("train", np.arange(count)))

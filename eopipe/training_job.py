@@ -1,153 +1,172 @@
-"""What the launcher tells its workers: one JSON file."""
+"""One training as the launcher hands it to the workers, in a JSON file: data, model, settings and knobs.
+
+Settings and knobs are derived from the signature of the stage `train`: a new option is written there and nowhere else.
+"""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model, model_validator
 
 from eopipe.chips.chips import Normaliser, pair_stores
+from eopipe.contract import Knob, Option, annotated, stage
+from eopipe.errors import UsageError
 from eopipe.launch.environment import nodes_of
 from eopipe.launch.scratch import copy_of
 from eopipe.models import Architecture
+from eopipe.models.model_folder import read_trained
 from eopipe.models.tasks import LOSSES, misfits
 from eopipe.publish import read_json, write_json
 from eopipe.tiles.store import Tiles
 
+if TYPE_CHECKING:
+    from torch import nn
+
 # Beside the checkpoints of a training.
 JOB = "job.json"
-# Knobs of the stage train that a job takes as they are.
-KNOBS = (
-    *("device", "checkpoint_every", "keep", "restarts", "cache_mb", "workers", "timeout_s", "recompute"),
-    *("track", "profile", "tell_every_s"),
-)
+Pairs = list[tuple[Tiles, Tiles]]
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What decides the weights, besides the data."""
+class PortValues(BaseModel):
+    """Values of ports of the stage `train`, with types and constraints checked."""
 
-    architecture: str
-    width: int
-    depth: int
-    epochs: int
-    batch: int
-    learning_rate: float
-    weight_decay: float
-    warmup: float
-    augment: tuple[str, ...]
-    precision: str
-    seed: int
-    processes: int
-    threads: int
-    deterministic: bool = False
-    shards: int = 4
-    strategy: str = "ddp"
-    accumulate: int = 1
-    clip: float | None = None
-    compile: bool = False
-    channels_last: bool = False
-    arguments: tuple[str, ...] = ()
-    freeze: tuple[str, ...] = ()
-    lora: int = 0
-    loss: str = "cross_entropy"
-    class_weights: str = "none"
-    weights: tuple[float, ...] = ()
-    schedule: str = "cosine"
-    ema: float = 0.0
-    patience: int = 0
-    shuffle: str = "chips"
-    window: int = 16
-    block: int = 1024
-    nodes: str = "1"
-    task: str = "segmentation"
-    target: tuple[float, ...] = ()
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    if TYPE_CHECKING:
+        # The ports are known only when the program runs.
+        def __getattr__(self, name: str) -> Any: ...
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> "Settings":
-        """Those among the values of the stage train; the loss that is not named is that of the task."""
-        told = {one.name: values[one.name] for one in fields(cls) if one.name in values}
-        return cls(**told | {"loss": told["loss"] or LOSSES[told["task"]][0]})
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """Select them from the values of a call of the stage. Raises UsageError for wrong ones."""
+        try:
+            return cls(**{name: values[name] for name in cls.model_fields if name in values})
+        except ValidationError as error:
+            mistakes = (f"train.{row['loc'][0]} is {row['input']!r}: {row['msg']}" for row in error.errors())
+            raise UsageError("; ".join(mistakes)) from error
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with other values, checked again."""
+        return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | changes)
+
+
+def _derived(name: str, mark: type[Option]) -> Any:
+    """A pydantic model with a field for each port of the stage `train` that has this mark."""
+    ports: dict[str, Any] = {port.name: (annotated(port), port.default) for port in stage("train").of(mark)}
+    return create_model(name, __base__=PortValues, **ports)
+
+
+if TYPE_CHECKING:
+    _Options = PortValues
+    _Knobs = PortValues
+else:
+    _Options, _Knobs = _derived("_Options", Option), _derived("_Knobs", Knob)
+
+
+class Settings(_Options):
+    """The options of the stage `train`: what decides the weights, besides the data."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_loss(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Where no loss is given, the task's own is used."""
+        losses = LOSSES.get(values.get("task", cls.model_fields["task"].default), (None,))
+        return values | {"loss": values.get("loss") or losses[0]}
 
     def conflicts(self) -> list[str]:
-        """Settings that cannot go together, a sentence each."""
-        wrong = misfits(self.task, self.loss, self.class_weights)
-        return wrong + (self._in_parts() if self.deterministic else [])
-
-    def _in_parts(self) -> list[str]:
-        """What deterministic mode does not go with."""
-        wrong, most = [], self.processes * nodes_of(self.nodes).most
-        if most > self.shards:
-            told = f"train.processes {self.processes}" + (
-                f" on {nodes_of(self.nodes).most} nodes" * (self.nodes != "1")
-            )
-            wrong.append(f"{told} is more than train.shards {self.shards}; raise that")
-        if self.batch < self.shards:
-            wrong.append(f"train.batch {self.batch} is less than train.shards {self.shards}; lower train.shards")
-        if self.strategy != "ddp":
-            wrong.append("train.deterministic sums whole gradients; it needs train.strategy ddp")
-        if self.accumulate > 1:
-            wrong.append("train.deterministic goes shard by shard; raise train.shards instead of train.accumulate")
-        return wrong
+        """Settings that exclude each other, a sentence each."""
+        sentences = misfits(self.task, self.loss, self.class_weights)
+        return sentences + (self._deterministic_conflicts() if self.deterministic else [])
 
     def deciding(self) -> dict[str, Any]:
-        """Those that decide the weights: not the number of processes where virtual shards stand for it."""
-        told = asdict(self)
-        for name in idle(self.deterministic):
-            del told[name]
-        return told
+        """Those that decide the weights: not the number of processes where virtual shards replace it."""
+        return {k: v for k, v in self.model_dump().items() if k not in idle(self.deterministic)}
+
+    def _deterministic_conflicts(self) -> list[str]:
+        nodes = nodes_of(self.nodes).most
+        sentences = []
+        if self.processes * nodes > self.shards:
+            workers = f"train.processes {self.processes}" + (f" on {nodes} nodes" if self.nodes != "1" else "")
+            sentences.append(f"{workers} is more than train.shards {self.shards}; raise that")
+        if self.batch < self.shards:
+            sentences.append(f"train.batch {self.batch} is less than train.shards {self.shards}; lower train.shards")
+        if self.strategy != "ddp":
+            sentences.append("train.deterministic sums whole gradients; it needs train.strategy ddp")
+        if self.accumulate > 1:
+            sentences.append("train.deterministic goes shard by shard; raise train.shards instead of train.accumulate")
+        return sentences
 
 
 def idle(deterministic: bool) -> tuple[str, ...]:
-    """Settings that change only speed: the world where a fixed number of shards stands for it, else shards."""
+    """Settings that change only speed: the world size where a fixed number of shards replaces it, else the shards."""
     return ("processes", "nodes") if deterministic else ("shards",)
 
 
-@dataclass(frozen=True)
-class Job:
-    """One training: its data, its model, its settings and its place. Paths are absolute; sizes in pixels."""
+class Knobs(_Knobs):
+    """The knobs of the stage `train`: what changes only speed or place."""
 
-    tiles: tuple[str, ...]
-    labels: tuple[str, ...]
-    chips: str
-    state: str
+
+class Job(Knobs):
+    """One training: its data, model, settings and state folder; its knobs are fields too. Paths are absolute.
+
+    `loss_weights` (one for each class, or none) and `target` (mean and standard deviation of the labels of a
+    regression) are computed from the training labels. `token` is the fencing token of the lease.
+    """
+
+    tiles: tuple[Path, ...]
+    labels: tuple[Path, ...]
+    chips: Path
+    init: Path | None = None
     architecture: Architecture
     bands: tuple[str, ...]
     normaliser: Normaliser
+    # Edge of a chip in pixels.
     chip: int
     settings: Settings
-    device: str
-    checkpoint_every: int
-    keep: int
-    cache_mb: int
-    timeout_s: float
+    loss_weights: tuple[float, ...] = ()
+    target: tuple[float, ...] = ()
+    state: Path
     token: int = 0
-    init: str | None = None
-    restarts: int = 3
-    recompute: bool = False
-    profile: bool = False
-    track: tuple[str, ...] = ()
-    tell_every_s: float = 30.0
-    views: str = ""
-    workers: int | None = None
 
-    def pairs(self) -> list[tuple[Tiles, Tiles]]:
-        """The opened tile store of each scene and its labels."""
-        tiles = tuple(copy_of("tiles", path) for path in self.tiles)
-        return pair_stores(tiles, tuple(copy_of("labels", path) for path in self.labels))
+    @cached_property
+    def pairs(self) -> Pairs:
+        """The tile store of each scene with its labels, opened once; this node's own copies where it has some."""
+        tiles, labels = (tuple(copy_of(kind, path) for path in getattr(self, kind)) for kind in ("tiles", "labels"))
+        return pair_stores(tiles, labels)
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """All settings, and what was computed from the labels."""
+        return self.settings.model_dump() | self._computed()
+
+    def deciding(self) -> dict[str, Any]:
+        """What decides the weights, besides the data and the code."""
+        return self.settings.deciding() | self._computed()
+
+    def _computed(self) -> dict[str, Any]:
+        return {"weights": self.loss_weights, "target": self.target}
+
+    def build_model(self) -> "nn.Module":
+        """The model before the first step: fresh or with the weights of `init`, parts frozen, LoRA adapters added.
+
+        Raises UsageError where it has nothing to learn.
+        """
+        from eopipe.models.build import freeze
+        from eopipe.models.lora import adapt
+
+        module = self.architecture.build()
+        if next(module.parameters(), None) is None:
+            raise UsageError(f"model {self.architecture.name} has no weights to learn")
+        if self.init:
+            module.load_state_dict(read_trained(self.init).build(self.init).state_dict())
+        return adapt(freeze(module, self.settings.freeze), self.settings.freeze, self.settings.lora)
 
     def write(self, path: Path) -> None:
         """Write the job for the workers."""
-        write_json(path, asdict(self))
+        write_json(path, self.model_dump(mode="json"))
 
 
 def read_job(path: Path) -> Job:
     """Read a job that the launcher wrote."""
-    told: dict[str, Any] = read_json(path)
-    told["architecture"] = Architecture(**_with_tuples(told["architecture"]))
-    told["settings"] = Settings(**_with_tuples(told["settings"]))
-    told["normaliser"] = Normaliser(**{k: tuple(v) for k, v in told["normaliser"].items()})
-    return Job(**told)
-
-
-def _with_tuples(told: dict[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
+    return Job(**read_json(path))

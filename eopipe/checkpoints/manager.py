@@ -27,7 +27,7 @@ class Keeper:
     """The checkpoints of a job: every worker reads them. The first one writes, with what others hold alone."""
 
     def __init__(self, job: "Job", world: "World") -> None:
-        self.folder, self.world, self.job = Path(job.state), world, job
+        self.folder, self.world, self.job = job.state, world, job
         self.identity: dict[str, Any] | None = None
         if (self.folder / IDENTITY).exists():
             self.identity = read_json(self.folder / IDENTITY)
@@ -57,7 +57,7 @@ class Keeper:
         )
 
     def _patient(self, started: float) -> bool:
-        return time.monotonic() < min(self._until, started + self.job.timeout_s)
+        return time.monotonic() < min(self._until, started + float(self.job.timeout_s))
 
     def restore(self) -> tuple[Progress, Parts] | None:
         """The newest whole checkpoint, which is the same for all workers; None at the beginning.

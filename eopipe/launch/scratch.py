@@ -18,7 +18,7 @@ log = logging.getLogger("eopipe")
 
 
 @contextmanager
-def copies(folder: str | None, stores: Mapping[str, Sequence[str]]) -> Iterator[dict[str, str]]:
+def copies(folder: str | None, stores: Mapping[str, Sequence[Path]]) -> Iterator[dict[str, str]]:
     """Copy stores of each kind; gives what leads the workers of this node to the copies, and removes them at the end.
 
     Where there is no place for them, the workers read the stores where they lie.
@@ -36,10 +36,10 @@ def copies(folder: str | None, stores: Mapping[str, Sequence[str]]) -> Iterator[
         yield where
 
 
-def copy_of(kind: str, store: str) -> Path:
+def copy_of(kind: str, store: Path) -> Path:
     """Where a worker reads a store: the copy on its node, or the store itself."""
     room = os.environ.get(COPIES)
-    return Path(room, kind, Path(store).name) if room else Path(store)
+    return Path(room, kind, store.name) if room else store
 
 
 def _place(folder: str) -> Path:
@@ -75,14 +75,14 @@ def _hold(handle: int) -> bool:
     return True
 
 
-def _fill(room: Path, stores: Mapping[str, Sequence[str]]) -> None:
-    rows = [row for paths in stores.values() for path in paths for row in read_json(Path(path, MANIFEST))["files"]]
+def _fill(room: Path, stores: Mapping[str, Sequence[Path]]) -> None:
+    rows = [row for paths in stores.values() for path in paths for row in read_json(path / MANIFEST)["files"]]
     need, free = sum(row["size"] for row in rows), shutil.disk_usage(room).free
     if need > free:
         raise NoSpaceError(f"{room.parent} has {free >> 20} MB free and {need >> 20} MB are needed")
     for kind, paths in stores.items():
         for path in paths:
-            copy = room / kind / Path(path).name
+            copy = room / kind / path.name
             shutil.copytree(path, copy)
             verify(copy)
     log.info("event=copies host=%s mb=%d files=%d", host_id(), need >> 20, len(rows))

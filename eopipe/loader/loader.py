@@ -47,7 +47,7 @@ class Feed:
     def __init__(self, job: "Job", device: torch.device) -> None:
         self.job, self.device = job, device
         self.samples: dict[str, Any] = read_split(Path(job.chips))["samples"]
-        pairs = job.pairs()
+        pairs = job.pairs
         self._scenes = [tiles.scene for tiles, _ in pairs]
         gpu = device.type == "cuda"
         workers = (2 if gpu else 0) if job.workers is None else job.workers

@@ -111,7 +111,7 @@ class Reader:
     _source: Iterator[Wanted] = field(default_factory=lambda: iter(()))
 
     def __post_init__(self) -> None:
-        pairs, settings = self.job.pairs(), self.job.settings
+        pairs, settings = self.job.pairs, self.job.settings
         self.sources = sources_of(pairs, self.job.bands)
         self.dtype = np.result_type(*{open_array(Path(source.tiles) / "image").dtype for source in self.sources})
         self.label = VALUES if is_continuous(pairs[0][1]) else CLASSES

@@ -133,14 +133,9 @@ def train(
     weights of an undisturbed run. Raises PreemptedError after a signal, DivergedError for a loss that is
     not finite.
     """
-    given = dict(locals())
+    values = dict(locals())
     from eopipe.launch.srun import spread
-    from eopipe.training.run import Sources, run
-    from eopipe.training_job import KNOBS, Settings
+    from eopipe.training.run import run
 
-    if spread(given):
-        return
-    seen = (views or model.parent / f"{model.name}.views").resolve()
-    room = state or model.parent / f".{model.name}.state"
-    knobs = {name: given[name] for name in KNOBS} | {"views": str(seen)}
-    run(Sources(tiles, labels, chips, statistics, init), model, Settings.of(given), room, knobs, scratch)
+    if not spread(values):
+        run(values)

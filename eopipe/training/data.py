@@ -1,35 +1,179 @@
-"""What the labels of a training ask of it: whether they fit its task, how classes weigh, how values are scaled."""
+"""The inputs of a training, opened and digested once; its state key, identity, job and extent are functions of them."""
 
+import hashlib
+import json
 import logging
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from eopipe.chips.chips import chip_classes, is_continuous
-from eopipe.chips.statistics import label_scaling
-from eopipe.errors import BadInputError
+from eopipe.chips.audit import check_statistics
+from eopipe.chips.chips import Normaliser, chip_classes, is_continuous, pair_stores
+from eopipe.chips.make_split import check_scenes
+from eopipe.chips.splits import read_split
+from eopipe.chips.statistics import band_normaliser, label_scaling, read_statistics
+from eopipe.contract import stage
+from eopipe.errors import BadInputError, UsageError
+from eopipe.loader.chip_reader import sources_of
+from eopipe.models import Architecture
+from eopipe.publish import digest
+from eopipe.stac.write import ItemExtent, extent_of
 from eopipe.tiles.store import NO_LABEL, Tiles
-from eopipe.training_job import Settings
+from eopipe.training.init_weights import check_initial, check_source, rehearse
+from eopipe.training_job import Job, Knobs, Pairs, Settings
 
 log = logging.getLogger("eopipe")
-Pairs = list[tuple[Tiles, Tiles]]
 
 
-def settled(
-    settings: Settings, split: dict[str, Any], pairs: Pairs, statistics: dict[str, Any], path: Path
-) -> Settings:
-    """The settings with what the training labels decide: weights of the classes, or mean and deviation of values.
+@dataclass(frozen=True)
+class TrainingInputs:
+    """The input files and folders of the stage `train`."""
 
-    Raises BadInputError where the labels are no labels of the task.
-    """
-    check_labels(settings.task, pairs[0][1])
-    if settings.task == "regression":
-        return replace(settings, target=label_scaling(statistics, path))
-    names = pairs[0][1].names
-    counts = chip_counts(split, pairs) if settings.task == "classification" else split["pixels"]["train"]
-    return replace(settings, weights=class_weights(settings, counts, names))
+    tiles: tuple[Path, ...]
+    labels: tuple[Path, ...]
+    chips: Path
+    statistics: Path
+    init: Path | None = None
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "TrainingInputs":
+        """Select them from the values of a call of the stage."""
+        return cls(*(values[field.name] for field in fields(cls)))
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """The opened inputs: stores paired with their labels and sorted by scene, the split, the band statistics."""
+
+    inputs: TrainingInputs
+    pairs: Pairs
+    split: dict[str, Any]
+    statistics: dict[str, Any]
+
+    @classmethod
+    def open(cls, inputs: TrainingInputs) -> "TrainingData":
+        """Open the inputs. Raises BadInputError or IntegrityError where they do not belong together."""
+        if inputs.init:
+            check_source(inputs.init)
+        pairs = pair_stores(inputs.tiles, inputs.labels)
+        split, statistics = read_split(inputs.chips), read_statistics(inputs.statistics)
+        check_scenes(split, pairs)
+        check_statistics(statistics, split, [image for image, _ in pairs])
+        return cls(inputs, pairs, split, statistics)
+
+    @property
+    def bands(self) -> tuple[str, ...]:
+        """Names of the bands, in the order of the first scene."""
+        return self.pairs[0][0].names
+
+    @property
+    def labels(self) -> Tiles:
+        """The labels of the first scene; all others have the same classes, or the same unit."""
+        return self.pairs[0][1]
+
+    @property
+    def normaliser(self) -> Normaliser:
+        """Mean and standard deviation of each band."""
+        return band_normaliser(self.statistics, self.bands)
+
+    @property
+    def extent(self) -> ItemExtent:
+        """The area and period that the pixels cover."""
+        return extent_of(self.pairs[0][0].grid, [image.attributes for image, _ in self.pairs])
+
+    @cached_property
+    def digests(self) -> dict[str, Any]:
+        """The sha256 of each input, by port; of stores in the order of the inputs."""
+        return {
+            "tiles": [digest(path) for path in self.inputs.tiles],
+            "labels": [digest(path) for path in self.inputs.labels],
+            "chips": digest(self.inputs.chips),
+            "statistics": digest(self.inputs.statistics),
+            "init": digest(self.inputs.init) if self.inputs.init else None,
+        }
+
+    def job(self, settings: Settings, knobs: Knobs, state_root: Path, views: Path) -> Job:
+        """The job of a training on these data. Raises UsageError or BadInputError for what cannot work."""
+        if conflicts := settings.conflicts():
+            raise UsageError("; ".join(conflicts))
+        computed = self._computed_from_labels(settings)
+        sizes = (len(self.bands), len(self.labels.names), settings.width, settings.depth)
+        paths = {
+            "tiles": tuple(path.resolve() for path in self.inputs.tiles),
+            "labels": tuple(path.resolve() for path in self.inputs.labels),
+            "chips": self.inputs.chips.resolve(),
+            "init": self.inputs.init.resolve() if self.inputs.init else None,
+            "state": state_root.resolve(),
+            "views": views.resolve(),
+        }
+        job = Job(
+            **dict(knobs) | paths | computed,
+            architecture=Architecture(settings.architecture, *sizes, self.bands, settings.arguments),
+            bands=self.bands,
+            normaliser=self.normaliser,
+            chip=self.split["chip"],
+            settings=settings,
+        )
+        self._check(job)
+        return job.replace(state=job.state / self.key(job.deciding()))
+
+    def _computed_from_labels(self, settings: Settings) -> dict[str, tuple[float, ...]]:
+        """Weights of the classes in the loss, or mean and deviation of the values of a regression."""
+        check_labels(settings.task, self.labels)
+        if settings.task == "regression":
+            return {"target": label_scaling(self.statistics, self.inputs.statistics)}
+        in_chips = settings.task == "classification"
+        counts = count_chips(self.split, self.pairs) if in_chips else self.split["pixels"]["train"]
+        return {"loss_weights": loss_weights(settings, counts, self.labels.names)}
+
+    def _check(self, job: Job) -> None:
+        """Check what can be checked before any worker starts."""
+        settings, chip = job.settings, job.chip
+        if self.inputs.init:
+            check_initial(self.inputs.init, job.architecture, job.bands)
+        module = job.build_model()
+        if settings.patience and not len(self.split["samples"]["val"]):
+            raise UsageError("train.patience waits for a better epoch, but the split has no val chips; set it to 0")
+        if chip % job.architecture.factor:
+            raise UsageError(
+                f"chips of {chip} pixels cannot be halved {settings.depth} times; "
+                f"choose split.chip as a multiple of {job.architecture.factor}, or a smaller train.depth"
+            )
+        rehearse(module, job.architecture, chip, settings.task)
+        # Reports which scene lacks a band.
+        sources_of(self.pairs, job.bands)
+
+    def key(self, deciding: Mapping[str, Any]) -> str:
+        """The name of the state folder of a job that decides this: other data or settings never resume it."""
+        digests = {
+            name: sorted(value) if isinstance(value, list) else value
+            for name, value in self.digests.items()
+            if value is not None
+        }
+        text = json.dumps(digests | {"settings": deciding}, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def identity(self, job: Job) -> dict[str, Any]:
+        """All that decides the weights, by name, so that a difference can be reported."""
+        tensors = job.architecture.build().state_dict()
+        names = {"tiles": self.inputs.tiles, "labels": self.inputs.labels}
+        stores = {
+            port: {path.name: value for path, value in zip(paths, self.digests[port], strict=True)}
+            for port, paths in names.items()
+        }
+        content = {
+            "data": self.digests | stores,
+            "settings": job.deciding(),
+            "tensors": {name: list(value.shape) for name, value in tensors.items()},
+            # The same settings give other weights with other code.
+            "revision": {"eopipe": stage("train").revision, "torch": version("torch")},
+        }
+        return cast(dict[str, Any], json.loads(json.dumps(content)))
 
 
 def check_labels(task: str, labels: Tiles) -> None:
@@ -46,26 +190,26 @@ def check_labels(task: str, labels: Tiles) -> None:
         )
 
 
-def chip_counts(split: dict[str, Any], pairs: Pairs) -> dict[str, int]:
+def count_chips(split: dict[str, Any], pairs: Pairs) -> dict[str, int]:
     """Training chips of each class, by most of their pixels; raises BadInputError for fewer than two classes."""
     samples, names = split["samples"]["train"], pairs[0][1].names
-    found = chip_classes(pairs, samples, split["chip"])
-    counts = np.bincount(found[found != NO_LABEL], minlength=len(names))
-    told = dict(zip(names, counts.tolist(), strict=True))
+    classes = chip_classes(pairs, samples, split["chip"])
+    counts = np.bincount(classes[classes != NO_LABEL], minlength=len(names))
     if not counts.any():
         raise BadInputError("no training chip has a label, so there is no class to learn; look at labels and masks")
     if np.count_nonzero(counts) < 2:
         only = names[int(counts.argmax())]
         raise BadInputError(
-            f"by the majority of its pixels every training chip is {only}, so there is nothing to tell apart; "
+            f"by the majority of its pixels every training chip is {only}, so there is nothing to distinguish; "
             "choose split.chip smaller, or other classes"
         )
-    log.info("event=chips %s", " ".join(f"{name!r}={count}" for name, count in told.items()))
-    return told
+    by_name = dict(zip(names, counts.tolist(), strict=True))
+    log.info("event=chips %s", " ".join(f"{name!r}={count}" for name, count in by_name.items()))
+    return by_name
 
 
-def class_weights(settings: Settings, counts: dict[str, int], classes: tuple[str, ...]) -> tuple[float, ...]:
-    """How much a pixel or chip of each class counts, if not all alike."""
+def loss_weights(settings: Settings, counts: dict[str, int], classes: tuple[str, ...]) -> tuple[float, ...]:
+    """The weight of a pixel or chip of each class in the loss; none where all count alike."""
     from eopipe.training.losses import balanced
 
     return balanced(counts, classes) if settings.class_weights == "balanced" else ()

@@ -13,7 +13,6 @@ from eopipe.publish import verify
 if TYPE_CHECKING:
     from torch import nn
 
-    from eopipe.training_job import Job, Settings
 
 # Formats that may run code when they are read: pickles, and the metadata of torch.distributed.checkpoint.
 PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle", ".distcp", ".metadata", ".joblib", ".npy")
@@ -93,21 +92,3 @@ def rehearse(module: "nn.Module", architecture: Architecture, chip: int, task: s
     if given != wanted:
         what = f"gives {found} instead of {wanted} (sample, class, row, column)"
         raise UsageError(f"model {architecture.name} {what}; see train.arguments")
-
-
-def prepare(module: "nn.Module", settings: "Settings") -> "nn.Module":
-    """Settle which parts of a model learn, and which of them by low-rank changes only."""
-    from eopipe.models.build import freeze
-    from eopipe.models.lora import adapt
-
-    if next(module.parameters(), None) is None:
-        raise UsageError(f"model {settings.architecture} has no weights to learn")
-    return adapt(freeze(module, settings.freeze), settings.freeze, settings.lora)
-
-
-def begin(job: "Job") -> "nn.Module":
-    """The model of a job as its first step finds it: fresh, or with the weights of `init`."""
-    module = job.architecture.build()
-    if job.init:
-        module.load_state_dict(read_trained(Path(job.init)).build(Path(job.init)).state_dict())
-    return module

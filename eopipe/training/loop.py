@@ -18,7 +18,7 @@ from eopipe.loader.loader import Batch, Feed
 from eopipe.loader.order import steps_per_epoch
 from eopipe.loader.prefetch import Wanted
 from eopipe.telemetry.timing import phase, waiting
-from eopipe.training.init_weights import begin, prepare
+from eopipe.training.losses import loss_of
 from eopipe.training.memory_fit import Fit
 from eopipe.training.monitor import Watch
 from eopipe.training.partition import cut, deal
@@ -73,7 +73,8 @@ class Loop:
         self.steps = self.settings.epochs * self.per_epoch
         torch.manual_seed(self.settings.seed)
         fit = Fit(self.settings.accumulate, self.job.recompute)
-        self.engine = Engine(prepare(begin(self.job), self.settings), self.settings, self.world, fit)
+        loss = loss_of(self.settings, self.job.loss_weights, self.job.target)
+        self.engine = Engine(self.job.build_model(), self.settings, loss, self.world, fit)
 
     def run(self) -> None:
         """Train to the end, from the newest checkpoint on; leave the last one for the launcher."""

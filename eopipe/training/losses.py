@@ -23,9 +23,8 @@ Loss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 GAMMA = 2.0
 
 
-def loss_of(settings: "Settings") -> Loss:
-    """The loss that the settings name, for their task, with the weights of the classes where they tell them."""
-    weights = tuple(settings.weights)
+def loss_of(settings: "Settings", weights: tuple[float, ...] = (), target: tuple[float, ...] = ()) -> Loss:
+    """The loss function of the settings for their task: with weights of the classes, or scaled by the target."""
     losses: dict[str, Loss] = {
         "cross_entropy": lambda logits, labels: cross_entropy(logits, labels, weights),
         "focal": lambda logits, labels: focal(logits, labels, weights),
@@ -34,15 +33,15 @@ def loss_of(settings: "Settings") -> Loss:
         "huber": huber,
         "mse": squared,
     }
-    return _of_task(losses[settings.loss], settings)
+    return _of_task(losses[settings.loss], settings.task, target)
 
 
-def _of_task(loss: Loss, settings: "Settings") -> Loss:
+def _of_task(loss: Loss, task: str, target: tuple[float, ...]) -> Loss:
     """The loss of chips by the majority of their pixels, of values in deviations from their mean, or of pixels."""
-    if settings.task == "classification":
+    if task == "classification":
         return lambda outputs, labels: loss(of_chips(outputs), majority(labels, outputs.shape[1])[:, None, None])
-    if settings.task == "regression":
-        mean, std = settings.target
+    if task == "regression":
+        mean, std = target
         return lambda outputs, labels: loss(_wide(of_pixels(outputs, labels)[:, 0]), (labels - mean) / std)
     return lambda outputs, labels: loss(of_pixels(outputs, labels), labels)
 

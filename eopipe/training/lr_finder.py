@@ -7,7 +7,7 @@ training itself; only the processes are one, and nothing is written.
 import math
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,8 @@ from eopipe.arrays import Float64Array
 from eopipe.contract import stage
 from eopipe.errors import BadInputError, UsageError
 from eopipe.launch.world import Stop, World, settle
-from eopipe.training.run import Sources, make_job, read_inputs
-from eopipe.training_job import Job, Settings
+from eopipe.training.data import TrainingData, TrainingInputs
+from eopipe.training_job import Job, Knobs, Settings
 
 if TYPE_CHECKING:
     from eopipe.loader.prefetch import Wanted
@@ -126,13 +126,10 @@ def try_rates(values: dict[str, Any], steps: int) -> Curve:
 
 def job_of(values: dict[str, Any]) -> Job:
     """The job that the values of the stage train describe, for one process."""
-    alone = replace(Settings.of(values), processes=1, nodes="1", strategy="ddp")
-    sources = Sources(*(values[one.name] for one in fields(Sources)))
-    settings, split, normalise = read_inputs(sources, alone)
-    names = ("device", "checkpoint_every", "keep", "cache_mb", "timeout_s", "recompute", "workers")
-    # No folder of this name is made: nothing is kept.
-    nowhere = Path(values["model"]).with_suffix(".rate")
-    return make_job(sources, nowhere, split, normalise, settings, {name: values[name] for name in names})
+    settings = Settings.of(values).replace(processes=1, nodes="1", strategy="ddp")
+    # No folder of this name is created: nothing is kept.
+    unused = Path(values["model"]).with_suffix(".rate")
+    return TrainingData.open(TrainingInputs.of(values)).job(settings, Knobs.of(values), unused, unused)
 
 
 def climb(loop: "Loop", rates: Float64Array) -> Curve:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,11 +78,11 @@ class Instruments:
 
     def __init__(self, job: Job, device: str, step: int, steps: int, batch: int, engine: "Engine") -> None:
         self.job, self.device, self.steps, self.batch, self.engine = job, device, steps, batch, engine
-        self.journal = Journal(Path(job.state), step)
+        self.journal = Journal(job.state, step)
         if step:
             self.journal.add("resume", step)
         folder = Path(job.views)
-        self.trackers = Trackers(tuple(job.track), folder, Path(job.state).name, step)
+        self.trackers = Trackers(tuple(job.track), folder, job.state.name, step)
         self.profiler = Profiler(folder, device) if job.profile else None
         self.line: LogLine | LiveLine = line(job.tell_every_s)
         # Sooner than the line, so that each line in a log comes with a flush.
@@ -161,7 +161,7 @@ class Instruments:
             return
         self._lap()
         self.clock.lap()
-        settings = rounded(asdict(self.job.settings))
+        settings = rounded(self.job.hyperparameters())
         self.trackers.each(lambda tracker: tracker.close(settings))
         # `eopipe usage` reads this line.
         log.info("event=device name=%s memory_mb=%.0f", self.device, memory(self.device) / 2**20)

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 def learning_rate(settings: "Settings", step: int, steps: int) -> float:
     """Linear warm-up, then the schedule from the highest rate on over the rest of the steps."""
-    warm = max(1, round(settings.warmup * steps))
+    warm: int = max(1, round(settings.warmup * steps))
     if step < warm:
-        return settings.learning_rate * (step + 1) / warm
-    return settings.learning_rate * share(settings.schedule, (step - warm) / max(1, steps - warm))
+        return float(settings.learning_rate) * (step + 1) / warm
+    return float(settings.learning_rate) * share(settings.schedule, (step - warm) / max(1, steps - warm))
 
 
 def share(schedule: str, done: float) -> float:

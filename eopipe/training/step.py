@@ -20,7 +20,7 @@ from eopipe.loader.loader import Batch
 from eopipe.telemetry.timing import phase
 from eopipe.training.amp import LossScale, autocast
 from eopipe.training.ema import Average
-from eopipe.training.losses import loss_of
+from eopipe.training.losses import Loss
 from eopipe.training.memory_fit import Fit, explained, trouble
 from eopipe.training.parallel import Averaged, Fixed, Together, gathered, like, place, recompute, whole
 from eopipe.training.partition import cut, even, seed_of, shards_of
@@ -51,7 +51,7 @@ class Told:
 class Engine:
     """A model and its optimiser in a world of workers. `fit` is where the search for what fits into memory begins."""
 
-    def __init__(self, model: nn.Module, settings: Settings, world: World, fit: Fit | None = None) -> None:
+    def __init__(self, model: nn.Module, settings: Settings, loss: Loss, world: World, fit: Fit | None = None) -> None:
         self.settings, self.world, self.fit = settings, world, fit or Fit(settings.accumulate)
         self.model = place(model, settings, world)
         self.weights = [p for p in self.model.parameters() if p.requires_grad]
@@ -60,7 +60,7 @@ class Engine:
         self.optimiser = AdamW(self.weights, settings.learning_rate, weight_decay=settings.weight_decay, fused=fused)
         self.scale = LossScale() if settings.precision == "fp16" else None
         self.autocast = partial(autocast, settings.precision, world.device)
-        self.loss = loss_of(settings)
+        self.loss = loss
         self.average = Average(self.model, settings.ema) if settings.ema else None
         self._together: Together | None = None
 
@@ -93,7 +93,8 @@ class Engine:
     def _factor(self, batch: Batch) -> float:
         """From a sum to about a mean, so that gradients keep within the range of fp16; the same for all parts."""
         scale, share = self.scale.value if self.scale else 1.0, self._together.share if self._together else 1
-        return scale * share / (self.settings.batch * math.prod(batch.labels_NHW.shape[1:]))
+        pixels: int = self.settings.batch * math.prod(batch.labels_NHW.shape[1:])
+        return scale * share / pixels
 
     def _learn(self, asked: Tensor, factor: float, module: nn.Module, part: Batch) -> Tensor:
         """Forward and backward; the sum of the loss, what it is the sum of, and the wish to stop."""

@@ -60,7 +60,7 @@ class Values:
     """Sums of errors, chip by chip: each chip's are whole on one worker, so no sum depends on who had which chip."""
 
     def __init__(self, job: Job, chips: int, device: torch.device) -> None:
-        self.mean, self.std = job.settings.target
+        self.mean, self.std = job.target
         self.sums = torch.zeros(chips, 6, dtype=torch.float64, device=device)
 
     def take(self, outputs_NCHW: Tensor, batch: "Batch") -> Tensor:

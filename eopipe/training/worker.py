@@ -31,7 +31,7 @@ def main() -> int:
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     log.setLevel(logging.INFO)
     job = read_job(Path(sys.argv[1]))
-    before = noted(Path(job.state) / STATUS)
+    before = noted(job.state / STATUS)
     if before and before.final and before.token == job.token:
         # Another node met what no new try can heal.
         return _give_up(before)
@@ -58,7 +58,7 @@ def _train(job: Job, stop: Stop, made: "list[Loop]") -> None:
 
 
 def _failed(error: Exception, job: Job, stop: Stop, loop: "Loop | None") -> int:
-    found = classify(error, Path(job.state))
+    found = classify(error, job.state)
     if loop:
         # What is being written is worth keeping; a second failure says nothing new, and a lost worker writes nothing.
         with suppress(Exception):
@@ -67,7 +67,7 @@ def _failed(error: Exception, job: Job, stop: Stop, loop: "Loop | None") -> int:
     told = replace(found, step=step, token=job.token, attempt=attempt(), signal=stop.number)
     if found.kind in {"bug", "memory", "reader"}:
         log.error("event=failed kind=%s step=%d", found.kind, step, exc_info=error)
-    told = note(Path(job.state) / STATUS, told)
+    told = note(job.state / STATUS, told)
     if told.kind == "lost" and job.settings.nodes != "1":
         stop.await_agent(REGROUP_S)
     if told.final:

@@ -4,12 +4,21 @@ import json
 import os
 import signal
 import time
+from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from trainings import Training, payload, workers
+import torch
+from trainings import Data, Training, payload, workers
 
+from eopipe import publish
+from eopipe.loader.loader import Feed
 from eopipe.models.model_folder import read_card
+from eopipe.tiles.store import Tiles
+from eopipe.training import data as training_data
+from eopipe.training.data import TrainingData, TrainingInputs
+from eopipe.training_job import Knobs, Settings, read_job
 
 
 def test_training_learns_and_writes_no_pickle(undisturbed: dict[str, bytes]) -> None:
@@ -18,6 +27,37 @@ def test_training_learns_and_writes_no_pickle(undisturbed: dict[str, bytes]) -> 
     assert [row["epoch"] for row in epochs] == [1, 2, 3]
     assert epochs[-1]["loss"] < 0.8 * epochs[0]["loss"]
     assert epochs[-1]["val"]["accuracy"] > 0.85
+
+
+def test_each_input_is_opened_and_digested_once_by_the_launcher_and_opened_once_by_a_worker(
+    data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, digested = Counter[str](), Counter[str]()
+
+    def open_store(store: Tiles, path: Path) -> None:
+        opened[path.name] += 1
+        original(store, path)
+
+    def digest(path: Path) -> str:
+        digested[path.name] += 1
+        return publish.digest(path)
+
+    original = Tiles.__init__
+    monkeypatch.setattr(Tiles, "__init__", open_store)
+    monkeypatch.setattr(training_data, "digest", digest)
+    tiles = tuple(map(Path, data.tiles))
+    inputs = TrainingInputs(tiles, (data.root / "all.zarr",), data.root / "split.json", data.root / "statistics.json")
+    stores = {path.name for path in (*inputs.tiles, *inputs.labels)}
+    training = TrainingData.open(inputs)
+    job = training.job(Settings(), Knobs(device="cpu"), tmp_path, tmp_path / "views")
+    assert training.identity(job)["data"]["tiles"].keys() == {path.name for path in tiles}
+    assert training.extent.bbox
+    assert opened == dict.fromkeys(stores, 1)
+    assert digested == dict.fromkeys({*stores, "split.json", "statistics.json"}, 1)
+    opened.clear()
+    job.write(tmp_path / "job.json")
+    with closing(Feed(read_job(tmp_path / "job.json"), torch.device("cpu"))):
+        assert opened == dict.fromkeys(stores, 1)
 
 
 def test_killed_with_everything_and_run_again_it_ends_with_the_same_bytes(

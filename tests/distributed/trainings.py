@@ -4,16 +4,14 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eopipe.chips.chips import pair_stores
-from eopipe.chips.splits import read_split
-from eopipe.chips.statistics import band_normaliser, read_statistics
 from eopipe.cli import main
-from eopipe.training.run import Sources, claim, make_job
-from eopipe.training_job import Settings
+from eopipe.training.data import TrainingData, TrainingInputs
+from eopipe.training.run import prepare_state
+from eopipe.training_job import JOB, Knobs, Settings
 
 
 @dataclass(frozen=True)
@@ -100,14 +98,12 @@ def ranks(folder: Path) -> list[int]:
 
 def prepare(data: Data, state: Path, **other: Any) -> Path:
     """The job file of a training of small steps, each with a checkpoint."""
-    tiles, labels = tuple(map(Path, data.tiles)), (data.root / "all.zarr",)
-    sources = Sources(tiles, labels, data.root / "split.json", data.root / "statistics.json")
-    settings = Settings("unet", 4, 2, 4, 8, 1e-3, 0.01, 0.1, ("symmetries",), "fp32", 0, 2, 1)
-    settings = replace(settings, **other)
-    normalise = band_normaliser(read_statistics(sources.statistics), pair_stores(tiles, labels)[0][0].names)
-    knobs = {"device": "cpu", "checkpoint_every": 1, "keep": 2, "cache_mb": 64, "timeout_s": 60.0}
-    state.mkdir(parents=True)
-    job = make_job(sources, state, read_split(sources.chips), normalise, settings, knobs)
-    claim(sources, job)
-    job.write(state / "job.json")
-    return state / "job.json"
+    inputs = TrainingInputs(
+        tuple(map(Path, data.tiles)), (data.root / "all.zarr",), data.root / "split.json", data.root / "statistics.json"
+    )
+    settings = Settings(width=4, epochs=4, batch=8, learning_rate=1e-3, warmup=0.1, processes=2)
+    knobs = Knobs(device="cpu", checkpoint_every=1, cache_mb=64, timeout_s=60.0)
+    opened = TrainingData.open(inputs)
+    job = opened.job(settings.replace(**other), knobs, state, state / "views")
+    prepare_state(opened, job)
+    return job.state / JOB

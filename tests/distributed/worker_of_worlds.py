@@ -19,6 +19,7 @@ from eopipe.launch.world import World, end, join
 from eopipe.loader.loader import Batch
 from eopipe.loader.prefetch import Wanted
 from eopipe.models import Architecture
+from eopipe.training.losses import loss_of
 from eopipe.training.memory_fit import Fit
 from eopipe.training.metrics import confusion, scores
 from eopipe.training.parallel import whole
@@ -26,21 +27,7 @@ from eopipe.training.partition import deal
 from eopipe.training.step import Engine
 from eopipe.training_job import Settings
 
-PLAIN = {
-    "architecture": "unet",
-    "width": 8,
-    "depth": 2,
-    "epochs": 1,
-    "batch": 8,
-    "learning_rate": 1e-3,
-    "weight_decay": 1e-2,
-    "warmup": 0.1,
-    "augment": (),
-    "precision": "fp32",
-    "seed": 0,
-    "processes": 1,
-    "threads": 1,
-}
+PLAIN = {"width": 8, "epochs": 1, "batch": 8, "learning_rate": 1e-3}
 BANDS, CHIP, COUNT, VAL = 3, 16, 43, 13
 
 
@@ -65,7 +52,7 @@ def train(world: World, told: dict[str, Any], out: Path) -> dict[str, Any]:
     torch.manual_seed(settings.seed)
     model = Architecture(settings.architecture, BANDS, 2, settings.width, settings.depth).build()
     fit = Fit(settings.accumulate, told.get("recompute", False))
-    engine = Engine(model, settings, world, fit)
+    engine = Engine(model, settings, loss_of(settings), world, fit)
     first = 0
     if "begin" in told:
         state: dict[str, dict[str, torch.Tensor]] = {}

@@ -1,7 +1,5 @@
 """Who computes what: parts of a batch, virtual shards, random streams, and what of it decides the weights."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,14 +11,14 @@ from eopipe.training.memory_fit import Fit
 from eopipe.training.partition import deal, even, seed_of
 from eopipe.training_job import Settings
 
-PLAIN = Settings("unet", 8, 2, 10, 16, 1e-3, 0.01, 0.1, (), "fp32", 0, 1, 1)
-ALIKE = replace(PLAIN, deterministic=True)
+PLAIN = Settings(width=8, depth=2, epochs=10, batch=16, learning_rate=1e-3, warmup=0.1, augment=("none",))
+ALIKE = PLAIN.replace(deterministic=True)
 
 
 @settings(deadline=None, max_examples=50)
 @given(st.integers(0, 50), st.integers(1, 6), st.booleans(), st.integers(1, 6))
 def test_all_workers_together_take_each_sample_once(count: int, size: int, alike: bool, shards: int) -> None:
-    told = replace(PLAIN, deterministic=alike, shards=shards)
+    told = PLAIN.replace(deterministic=alike, shards=shards)
     dealt = [part for rank in range(size) for part in deal(np.arange(count), told, rank, size)]
     assert sorted(np.concatenate([np.arange(0), *dealt])) == list(range(count))
 
@@ -30,7 +28,7 @@ def test_all_workers_together_take_each_sample_once(count: int, size: int, alike
 def test_shards_are_the_same_for_any_world_and_can_be_cut_from_what_is_loaded(
     count: int, size: int, shards: int
 ) -> None:
-    told, alone = replace(ALIKE, shards=shards), deal(np.arange(count), replace(ALIKE, shards=shards), 0, 1)
+    told, alone = ALIKE.replace(shards=shards), deal(np.arange(count), ALIKE.replace(shards=shards), 0, 1)
     for rank in range(min(size, shards)):
         mine = deal(np.arange(count), told, rank, size)
         assert [list(part) for part in mine] == [list(part) for part in alone[rank::size]]
@@ -38,9 +36,9 @@ def test_shards_are_the_same_for_any_world_and_can_be_cut_from_what_is_loaded(
 
 
 def test_processes_decide_the_weights_in_plain_mode_only() -> None:
-    assert replace(ALIKE, processes=4).deciding() == ALIKE.deciding()
-    assert replace(PLAIN, processes=4).deciding() != PLAIN.deciding()
-    assert replace(ALIKE, shards=8).deciding() != ALIKE.deciding()
+    assert ALIKE.replace(processes=4).deciding() == ALIKE.deciding()
+    assert PLAIN.replace(processes=4).deciding() != PLAIN.deciding()
+    assert ALIKE.replace(shards=8).deciding() != ALIKE.deciding()
 
 
 def test_steps_and_shards_have_random_streams_of_their_own() -> None:

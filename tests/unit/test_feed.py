@@ -32,7 +32,7 @@ from eopipe.tiles.store import NO_LABEL, Tiles
 from eopipe.training_job import Job, Settings
 
 CPU = torch.device("cpu")
-SETTINGS = Settings("unet", 8, 1, 1, 8, 1e-3, 0.0, 0.1, ("symmetries",), "fp32", 3, 1, 1)
+SETTINGS = Settings(width=8, depth=1, epochs=1, batch=8, learning_rate=1e-3, weight_decay=0.0, warmup=0.1, seed=3)
 NORMALISER = Normaliser((700.0, 9000.0), (311.0, 1234.5))
 
 
@@ -47,9 +47,9 @@ def make_job(place: Path) -> Job:
     corners = [[s, y, x] for s in range(2) for y in range(0, 49, 4) for x in range(0, 33, 4)]
     samples = {"train": corners[::2], "val": corners[1::7], "test": []}
     (place / "split.json").write_text(json.dumps({"samples": samples}))
-    tiles, labels = (tuple(str(scene[n]) for scene in scenes) for n in range(2))
+    tiles, labels = (tuple(Path(scene[n]) for scene in scenes) for n in range(2))
     return Job(
-        tiles=tiles, labels=labels, chips=str(place / "split.json"), state=str(place), chip=16, bands=("nir", "red"),
+        tiles=tiles, labels=labels, chips=place / "split.json", state=place, views=place, chip=16, bands=("nir", "red"),
         architecture=Architecture("unet", 2, 3, 8, 1), normaliser=NORMALISER, settings=SETTINGS, device="cpu",
         checkpoint_every=1, keep=2, cache_mb=16, timeout_s=60.0,
     )  # fmt: skip
@@ -57,7 +57,7 @@ def make_job(place: Path) -> Job:
 
 @contextmanager
 def feeding(job: Job, **knobs: Any) -> Iterator[Feed]:
-    with closing(Feed(replace(job, **knobs), CPU)) as feed:
+    with closing(Feed(job.replace(**knobs), CPU)) as feed:
         yield feed
 
 
@@ -119,7 +119,7 @@ def test_a_gpu_finishes_stored_numbers_as_a_cpu_does_bit_by_bit(job: Job) -> Non
         assert taken
         assert taken.rows.image.dtype == np.uint16
         stored = [torch.from_numpy(a.copy()) for a in (taken.rows.image, taken.rows.valid, taken.rows.label)]
-        scaling = [tiles.scaling for tiles, _ in job.pairs()]
+        scaling = [tiles.scaling for tiles, _ in job.pairs]
         scenes, ways = feed.samples["train"][numbers.numbers][:, 0], turns(numbers, job.settings)
         images, labels = Finish(NORMALISER, scaling, CPU)(*stored, scenes, ways)
         batch = next(feed.stream([numbers]))
@@ -186,7 +186,7 @@ def test_image_and_label_turn_together_and_another_way_in_another_epoch(job: Job
 def test_batches_are_the_same_whoever_reads_them_and_whatever_is_kept(
     job: Job, shuffle: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = replace(job, settings=replace(job.settings, shuffle=shuffle, window=3, block=16))
+    job = job.replace(settings=job.settings.replace(shuffle=shuffle, window=3, block=16))
     with feeding(job) as feed:
         known = told(feed.stream(wanted(feed)))
         assert len(known) == 2 * (feed.count("train") // 8) + 2 * -(-feed.count("val") // 8)
@@ -202,7 +202,7 @@ def test_a_store_larger_than_the_memory_that_is_allowed_stays_within_it(
 ) -> None:
     # 2 scenes of 64 x 48 pixels at 6 bytes: 37 KB.
     monkeypatch.setattr("eopipe.loader.prefetch.MB", 20_000 // 16)
-    job = replace(job, settings=replace(job.settings, shuffle=shuffle, window=3, block=16))
+    job = job.replace(settings=job.settings.replace(shuffle=shuffle, window=3, block=16))
     with feeding(job) as feed:
         held = []
         for _ in feed.stream(wanted(feed)):
@@ -213,7 +213,7 @@ def test_a_store_larger_than_the_memory_that_is_allowed_stays_within_it(
 
 
 def test_blocks_of_about_one_size_use_memory_again_and_never_more_than_allowed(job: Job) -> None:
-    sources, size = sources_of(job.pairs(), job.bands), 30 * 30 * 6
+    sources, size = sources_of(job.pairs, job.bands), 30 * 30 * 6
     cutter = Cutter(sources, 16, np.dtype("u2"), 2 * size)
     image, raster = np.zeros((1, 2, 16, 16), np.uint16), np.zeros((1, 16, 16), np.uint8)
     places = set()
@@ -335,7 +335,7 @@ time.sleep(60)
 
 
 def test_readers_die_with_a_worker_that_is_killed_and_heed_no_signal_to_its_group(job: Job, tmp_path: Path) -> None:
-    replace(job, workers=2).write(tmp_path / "job.json")
+    job.replace(workers=2).write(tmp_path / "job.json")
     worker = subprocess.Popen(
         [sys.executable, "-c", "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + PROGRAM,
          str(tmp_path / "job.json")], stdout=subprocess.PIPE, text=True, start_new_session=True,

@@ -1,6 +1,5 @@
 """Losses against formulas written down again in numpy, and what makes them fit for many workers."""
 
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -14,7 +13,7 @@ from eopipe.tiles.store import NO_LABEL
 from eopipe.training.losses import Loss, balanced, cross_entropy, dice, focal, huber, loss_of, lovasz
 from eopipe.training_job import Settings
 
-SETTINGS = Settings("unet", 8, 2, 10, 16, 1e-3, 0.01, 0.1, ("symmetries",), "fp32", 0, 1, 1)
+SETTINGS = Settings(width=8, depth=2, epochs=10, batch=16, learning_rate=1e-3, warmup=0.1)
 WEIGHTS = (0.5, 2.0, 1.5)
 LOSSES: dict[str, Loss] = {
     "cross_entropy": cross_entropy,
@@ -169,7 +168,7 @@ def test_balanced_weights_let_every_class_count_alike() -> None:
 def test_the_settings_name_the_loss_and_its_weights() -> None:
     logits, labels = drawn(2)
     for name in ("cross_entropy", "focal", "dice", "lovasz"):
-        loss = loss_of(replace(SETTINGS, loss=name, weights=WEIGHTS))
+        loss = loss_of(SETTINGS.replace(loss=name), WEIGHTS)
         want = LOSSES[{"cross_entropy": "weighted", "focal": "weighted focal"}.get(name, name)]
         assert torch.equal(loss(logits, labels)[0], want(logits, labels)[0])
 

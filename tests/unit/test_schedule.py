@@ -1,7 +1,6 @@
 """The learning rate, the average of the weights, the end of a training, and changes of light."""
 
 from contextlib import suppress
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,14 +16,14 @@ from eopipe.training.ema import Average
 from eopipe.training.schedule import best, learning_rate, stopped
 from eopipe.training_job import Settings
 
-SETTINGS = Settings("unet", 8, 2, 10, 16, 1e-3, 0.01, 0.1, ("symmetries",), "fp32", 0, 1, 1)
+SETTINGS = Settings(width=8, depth=2, epochs=10, batch=16, learning_rate=1e-3, warmup=0.1)
 SCHEDULES = ("cosine", "linear", "polynomial", "step", "constant")
 
 
 @given(st.sampled_from(SCHEDULES), st.integers(1, 200), st.floats(0, 1))
 @settings(max_examples=60, deadline=None)
 def test_the_rate_rises_to_its_height_and_never_again(schedule: str, steps: int, warmup: float) -> None:
-    asked = replace(SETTINGS, schedule=schedule, warmup=warmup)
+    asked = SETTINGS.replace(schedule=schedule, warmup=warmup)
     rates = [learning_rate(asked, step, steps) for step in range(steps)]
     top = int(np.argmax(rates))
     assert max(rates) == pytest.approx(1e-3)
@@ -45,7 +44,7 @@ def test_the_rate_rises_to_its_height_and_never_again(schedule: str, steps: int,
     ],
 )
 def test_each_schedule_has_its_own_shape(schedule: str, half: float, end: float) -> None:
-    asked = replace(SETTINGS, schedule=schedule, warmup=0, learning_rate=1.0)
+    asked = SETTINGS.replace(schedule=schedule, warmup=0, learning_rate=1.0)
     # One step of warm-up, a hundred after it.
     assert learning_rate(asked, 51, 101) == pytest.approx(half)
     assert learning_rate(asked, 100, 101) == pytest.approx(end, rel=0.02)
@@ -117,14 +116,14 @@ def chips(count: int = 6, bands: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("words", [("brightness",), ("haze",), ("bands",), ALL])
 def test_a_change_of_light_depends_on_seed_epoch_and_sample_alone(words: tuple[str, ...]) -> None:
     images, labels = chips()
-    asked, numbers = replace(SETTINGS, augment=words), np.array([7, 3, 900, 1, 0, 12])
+    asked, numbers = SETTINGS.replace(augment=words), np.array([7, 3, 900, 1, 0, 12])
     whole, same = augment(images, labels, numbers, 2, asked)
     assert torch.equal(same, labels)
     for at in range(6):
         part = slice(at, at + 1)
         alone, _ = augment(images[part], labels[part], numbers[part], 2, asked)
         assert torch.equal(alone, whole[part]), "bit by bit, whatever the other samples"
-    others = [(numbers, 3, asked), (numbers + 1, 2, asked), (numbers, 2, replace(asked, seed=1))]
+    others = [(numbers, 3, asked), (numbers + 1, 2, asked), (numbers, 2, asked.replace(seed=1))]
     for drawn, epoch, given_settings in others:
         assert not torch.equal(augment(images, labels, drawn, epoch, given_settings)[0], whole)
 
@@ -133,20 +132,20 @@ def test_a_change_of_light_depends_on_seed_epoch_and_sample_alone(words: tuple[s
 def test_pixels_that_were_not_measured_stay_so(words: tuple[str, ...]) -> None:
     images, labels = chips()
     before = images.clone()
-    changed, _ = augment(images, labels, np.arange(6), 0, replace(SETTINGS, augment=words))
+    changed, _ = augment(images, labels, np.arange(6), 0, SETTINGS.replace(augment=words))
     assert not changed[:, :, :2].any()
     assert torch.equal(images, before), "the input is not written to"
 
 
-@pytest.mark.parametrize("words", [("none",), ("symmetries",), ()])
+@pytest.mark.parametrize("words", [("none",), ("symmetries",)])
 def test_without_a_change_of_light_chips_come_as_they_are(words: tuple[str, ...]) -> None:
     images, labels = chips()
-    assert augment(images, labels, np.arange(6), 0, replace(SETTINGS, augment=words))[0] is images
+    assert augment(images, labels, np.arange(6), 0, SETTINGS.replace(augment=words))[0] is images
 
 
 def test_bands_are_dropped_as_often_as_said_and_never_all() -> None:
     images = torch.ones(2000, 3, 1, 1)
-    changed, _ = augment(images, images[:, 0].long(), np.arange(2000), 0, replace(SETTINGS, augment=("bands",)))
+    changed, _ = augment(images, images[:, 0].long(), np.arange(2000), 0, SETTINGS.replace(augment=("bands",)))
     kept = changed[:, :, 0, 0]
     assert kept.any(1).all()
     assert set(kept.flatten().tolist()) == {0.0, 1.0}
@@ -157,7 +156,7 @@ def test_bands_are_dropped_as_often_as_said_and_never_all() -> None:
 def test_haze_brightens_dark_pixels_smoothly_and_hides_contrast() -> None:
     dark = torch.full((50, 2, 32, 32), -1.0)
     dark[:, :, 16:] = -0.5
-    changed, _ = augment(dark, dark[:, 0].long(), np.arange(50), 0, replace(SETTINGS, augment=("haze",)))
+    changed, _ = augment(dark, dark[:, 0].long(), np.arange(50), 0, SETTINGS.replace(augment=("haze",)))
     assert bool((changed >= dark).all())
     top = changed[:, :, :16]
     assert float((top[..., 1:] - top[..., :-1]).abs().max()) < 3 * VEIL * 3 / 31

@@ -1,6 +1,5 @@
 """Tasks of a training: what a chip's class is, what values are scored by, and what does not fit."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +26,9 @@ from eopipe.training.schedule import best
 from eopipe.training_job import Settings
 
 ROOT = Path(__file__).parents[2]
-SETTINGS = Settings("unet", 8, 2, 10, 16, 1e-3, 0.01, 0.1, ("symmetries",), "fp32", 0, 1, 1)
-CHIPS, VALUES = replace(SETTINGS, task="classification"), replace(SETTINGS, task="regression", target=(50.0, 20.0))
+SETTINGS = Settings(width=8, depth=2, epochs=10, batch=16, learning_rate=1e-3, warmup=0.1)
+TARGET = (50.0, 20.0)
+CHIPS, VALUES = SETTINGS.replace(task="classification"), SETTINGS.replace(task="regression", loss="huber")
 
 
 def test_the_class_of_a_chip_is_that_of_most_labelled_pixels_and_the_least_of_equals() -> None:
@@ -64,10 +64,10 @@ def test_a_model_with_one_answer_a_chip_learns_as_one_of_pixels_that_all_say_so(
 def test_the_loss_of_values_is_of_labels_in_deviations_from_their_mean() -> None:
     outputs, labels = torch.randn(2, 1, 4, 4), torch.rand(2, 4, 4) * 100
     labels[0, :2] = float("nan")
-    total, weight = loss_of(replace(VALUES, loss="huber"))(outputs, labels)
+    total, weight = loss_of(VALUES, target=TARGET)(outputs, labels)
     want, _ = huber(outputs[:, 0], (labels - 50) / 20)
     assert (total.item(), weight.item()) == (want.item(), 24)
-    squared, _ = loss_of(replace(VALUES, loss="mse"))(outputs, labels)
+    squared, _ = loss_of(VALUES.replace(loss="mse"), target=TARGET)(outputs, labels)
     there = torch.isfinite(labels)
     assert squared.item() == pytest.approx((((labels - 50) / 20 - outputs[:, 0])[there] ** 2).sum().item(), rel=1e-5)
 
@@ -144,7 +144,7 @@ def test_losses_and_weights_that_do_not_fit_a_task_are_told() -> None:
         "train.loss lovasz is not for task classification; use cross_entropy or focal"
     ]
     assert len(misfits("regression", "focal", "balanced")) == 2
-    assert replace(SETTINGS, task="regression").conflicts() == [
+    assert SETTINGS.replace(task="regression").conflicts() == [
         "train.loss cross_entropy is not for task regression; use huber or mse"
     ]
 

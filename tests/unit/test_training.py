@@ -6,6 +6,7 @@ import os
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,12 +19,12 @@ from eopipe.errors import UsageError
 from eopipe.models import Architecture
 from eopipe.models.unet import UNet
 from eopipe.run import rules
-from eopipe.training.run import Sources, key
+from eopipe.training.data import TrainingData, TrainingInputs
 from eopipe.training.schedule import learning_rate
 from eopipe.training_job import Settings
 
 ROOT = Path(__file__).parents[2]
-SETTINGS = Settings("unet", 8, 2, 10, 16, 1e-3, 0.01, 0.1, "symmetries", "fp32", 0, 1, 1)
+SETTINGS = Settings(width=8, depth=2, epochs=10, batch=16, learning_rate=1e-3, warmup=0.1)
 
 
 def test_the_learning_rate_rises_then_falls_to_zero() -> None:
@@ -36,18 +37,22 @@ def test_the_learning_rate_rises_then_falls_to_zero() -> None:
     assert rates[-1] < 1e-6
 
 
+def key(inputs: TrainingInputs, **changes: Any) -> str:
+    return TrainingData(inputs, [], {}, {}).key(SETTINGS.replace(**changes).deciding())
+
+
 def test_the_state_of_a_training_is_keyed_by_its_data_and_settings(tmp_path: Path) -> None:
     for name in ("a", "b", "split", "statistics"):
         (tmp_path / name).write_text(name)
     a, b = tmp_path / "a", tmp_path / "b"
-    sources = Sources((a, b), (a,), tmp_path / "split", tmp_path / "statistics")
-    first = key(sources, SETTINGS)
-    assert key(replace(sources, tiles=(b, a)), SETTINGS) == first, "the order of the scenes does not matter"
-    assert key(sources, replace(SETTINGS, seed=1)) != first
-    assert key(replace(sources, labels=(b,)), SETTINGS) != first
-    assert key(replace(sources, statistics=b), SETTINGS) != first
+    inputs = TrainingInputs((a, b), (a,), tmp_path / "split", tmp_path / "statistics")
+    first = key(inputs)
+    assert key(replace(inputs, tiles=(b, a))) == first, "the order of the scenes does not matter"
+    assert key(inputs, seed=1) != first
+    assert key(replace(inputs, labels=(b,))) != first
+    assert key(replace(inputs, statistics=b)) != first
     b.write_text("other pixels")
-    assert key(sources, SETTINGS) != first
+    assert key(inputs) != first
 
 
 @pytest.mark.parametrize(
