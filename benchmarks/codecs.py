@@ -120,7 +120,7 @@ def _store(pixels: Any, path: Path, layout: Layout) -> Tiles:
         told = {"scale_factor": 1.0, "add_offset": 0.0}
         sink = ArrayWriter(add_array(group, "image", pixels.shape, pixels.dtype, layout, **told), layout)
         for part in shard_regions((height, width), layout):
-            sink.write(part, sink.code(pixels[(slice(None), *part.window)]))
+            sink.write(part, sink.encode(pixels[(slice(None), *part.window)]))
     return Tiles(path)
 
 

@@ -44,7 +44,7 @@ def write_composite(target: Path, seen: Observations, recipe: CompositeRecipe, b
             made, counts = _compose(seen, recipe.method, part.window, edge)
             usable = (counts > 0).view(np.uint8)
             for sink, values in zip(sinks, (made, usable, counts), strict=True):
-                sink.write(part, sink.code(values))
+                sink.write(part, sink.encode(values))
             there += int(usable.sum())
         group.attrs["valid_fraction"] = round(there / (shape[0] * shape[1]), 6)
 

@@ -18,7 +18,7 @@ from eopipe.loader.chip_reader import Cutter, Piece, Window
 from eopipe.loader.shared_memory import Ring
 from eopipe.loader.worker_main import Brief
 
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLOSC_NTHREADS"), "1")
 
 
 # Chips that an error names.

@@ -1,1 +1,1 @@
-"""The bytes of a tile: its grid, its store, and the shards of Zarr v3 that hold it."""
+"""The bytes of a tile: its grid, its Zarr v3 store, and the reader and writer of its shards."""

@@ -27,17 +27,17 @@ def read_grid(path: Path) -> "GeoBox":
     except (KeyError, TypeError, ValueError, CRSError) as error:
         raise BadInputError(f"{path} is not a grid: it needs crs, transform and shape") from error
     if grid.crs is None or 0 in grid.shape or not grid.axis_aligned:
-        raise BadInputError(f"{path} is no grid to work on: it is empty, turned, or has no CRS")
+        raise BadInputError(f"{path} is not a usable grid: it is empty, rotated, or has no CRS")
     return grid
 
 
 def grid_json(grid: "GeoBox") -> dict[str, Any]:
-    """What a grid file holds."""
+    """The content of a grid file."""
     return {"crs": str(grid.crs), "shape": list(grid.shape), "transform": list(grid.affine)[:6]}
 
 
 def make_grid(bounds: Bounds, crs: str, resolution: float, origin: tuple[float, float]) -> "GeoBox":
-    """The smallest grid over bounds whose pixel edges lie on `origin` plus multiples of the resolution.
+    """The smallest grid that covers bounds, its pixel edges at `origin` plus multiples of the resolution.
 
     Bounds are west, south, east, north in the units of the CRS.
     """
@@ -54,34 +54,34 @@ def make_grid(bounds: Bounds, crs: str, resolution: float, origin: tuple[float, 
     return GeoBox((top - bottom, right - left), affine, crs)
 
 
-def _snap(value: float, origin: float, step: float, side: Any) -> int:
-    """Index of the pixel edge at or beyond a coordinate; a thousandth of a pixel is forgiven."""
-    cells = (value - origin) / step
-    return round(cells) if abs(cells - round(cells)) < 1e-3 else int(side(cells))
+def _snap(value: float, origin: float, resolution: float, rounding: Any) -> int:
+    """Index of the pixel edge at or beyond a coordinate, with a tolerance of a thousandth of a pixel."""
+    index = (value - origin) / resolution
+    return round(index) if abs(index - round(index)) < 1e-3 else int(rounding(index))
 
 
 def utm_crs(longitude: float, latitude: float) -> str:
-    """The EPSG code of the UTM zone of a place, in degrees."""
+    """The EPSG code of the UTM zone of a point, in degrees."""
     zone = int((longitude + 180) // 6) % 60 + 1
     return f"EPSG:{(32600 if latitude >= 0 else 32700) + zone}"
 
 
-def same_grid(one: "GeoBox", other: "GeoBox") -> bool:
-    """Whether two grids are the same place, to a thousandth of a pixel."""
-    if one.crs != other.crs or one.shape != other.shape:
+def same_grid(first: "GeoBox", second: "GeoBox") -> bool:
+    """Whether two grids have the same CRS, shape and pixel positions, to a thousandth of a pixel."""
+    if first.crs != second.crs or first.shape != second.shape:
         return False
-    (height, width), a, b = one.shape, one.affine, other.affine
+    (height, width), a, b = first.shape, first.affine, second.affine
     # In pixels, since a fixed tolerance in units of the CRS can be a whole pixel in degrees.
-    across = abs(a.c - b.c) + abs(a.a - b.a) * width
-    down = abs(a.f - b.f) + abs(a.e - b.e) * height
-    return bool(across < 1e-3 * abs(a.a) and down < 1e-3 * abs(a.e))
+    shift_x = abs(a.c - b.c) + abs(a.a - b.a) * width
+    shift_y = abs(a.f - b.f) + abs(a.e - b.e) * height
+    return bool(shift_x < 1e-3 * abs(a.a) and shift_y < 1e-3 * abs(a.e))
 
 
 def windows(shape: tuple[int, int], edge: int | tuple[int, int]) -> list[PixelWindow]:
     """Cut a raster into windows of this edge, or height and width, row by row; the last ones are smaller."""
-    (height, width), (down, across) = shape, (edge, edge) if isinstance(edge, int) else edge
+    (height, width), (window_height, window_width) = shape, (edge, edge) if isinstance(edge, int) else edge
     return [
-        (slice(y, min(y + down, height)), slice(x, min(x + across, width)))
-        for y in range(0, height, down)
-        for x in range(0, width, across)
+        (slice(y, min(y + window_height, height)), slice(x, min(x + window_width, width)))
+        for y in range(0, height, window_height)
+        for x in range(0, width, window_width)
     ]

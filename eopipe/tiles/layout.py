@@ -1,4 +1,4 @@
-"""How a raster is cut into shards and chunks: files, parts that are written at a time, and their writer."""
+"""How an array is cut into shards (files) and inner chunks (read units), and the writer of its shards."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,78 +18,80 @@ LEVELS: dict[str, int] = {"lz4": 5, "zstd": 1}
 
 @dataclass(frozen=True)
 class Layout:
-    """How arrays are cut: edge of a chunk (read unit) and of a shard (file) in pixels, and the codec."""
+    """Sharding of an array: edge of an inner chunk (read unit) and of a shard (file) in pixels, and the codec."""
 
     chunk: int = 256
     shard: int = 4096
     codec: Codec = "lz4"
 
     def __post_init__(self) -> None:
-        """Check that a shard is whole chunks."""
+        """Check that a shard is a whole number of chunks."""
         if self.shard % self.chunk:
-            raise UsageError(f"a shard of {self.shard} pixels is no multiple of a chunk of {self.chunk}")
+            raise UsageError(
+                f"the shard edge of {self.shard} pixels is not a multiple of the chunk edge of {self.chunk}"
+            )
 
     def shards(self, shape: tuple[int, int]) -> tuple[int, int]:
-        """Shard of this raster: no larger than needed, always whole chunks."""
+        """Height and width of a shard of this raster: whole chunks, and no larger than the raster needs."""
         height, width = (min(self.shard, -(-edge // self.chunk) * self.chunk) for edge in shape)
         return height, width
 
     def files(self, shape: tuple[int, int]) -> int:
-        """Number of shards that a raster of this shape takes."""
+        """Number of shards of a raster of this shape."""
         height, width = self.shards(shape)
         return -(-shape[0] // height) * -(-shape[1] // width)
 
     @property
-    def coder(self) -> ChunkEncoder:
-        """What codes the chunks."""
+    def encoder(self) -> ChunkEncoder:
+        """The encoder of its chunks."""
         return ChunkEncoder(self.chunk, self.codec, LEVELS[self.codec])
 
 
 def store_files(shape: tuple[int, int], layout: Layout, arrays: int) -> int:
-    """Number of files of a published store whose raster arrays are so many.
+    """Number of files of a published store with so many raster arrays.
 
-    Shards and metadata of each array, those of two coordinates, place, group and manifest.
+    Shards and metadata of each array, those of two coordinates, the grid mapping, the group and the manifest.
     """
     return arrays * (layout.files(shape) + 1) + 2 * 2 + 1 + 2
 
 
-def check_file_budget(shape: tuple[int, int], layout: Layout, arrays: int, most: int | None) -> None:
-    """Raise NoSpaceError where a store would take more files than allowed."""
+def check_file_budget(shape: tuple[int, int], layout: Layout, arrays: int, max_files: int | None) -> None:
+    """Raise NoSpaceError where a store would need more files than allowed."""
     files = store_files(shape, layout, arrays)
-    if most is not None and files > most:
+    if max_files is not None and files > max_files:
         raise NoSpaceError(
-            f"a store of {shape[0]} x {shape[1]} pixels takes {files} files, more than the {most} allowed; "
-            f"choose shards larger than {layout.shard} pixels, or allow more"
+            f"a store of {shape[0]} x {shape[1]} pixels needs {files} files, but max_files is {max_files}; "
+            f"choose shards larger than {layout.shard} pixels, or raise max_files"
         )
 
 
 @dataclass(frozen=True)
 class ShardRegion:
-    """Rows of chunks of one shard: what is read, coded and written at a time."""
+    """Rows of chunks of one shard, which are read, encoded and written at a time; `last` completes the shard."""
 
     window: PixelWindow
     shard: tuple[int, int]
     last: bool
 
 
-def shard_regions(shape: tuple[int, int], layout: Layout, least: int = 1) -> list[ShardRegion]:
-    """Cut a raster into parts of at least so many rows (or a whole shard), from the top down over its full width.
+def shard_regions(shape: tuple[int, int], layout: Layout, min_rows: int = 1) -> list[ShardRegion]:
+    """Cut a raster into regions of at least so many rows (or a whole shard), from top to bottom over its full width.
 
-    So no more of a source than a few rows is needed at a time, however wide its blocks are.
+    So only a few rows of a source are needed at a time, however wide its blocks are.
     """
     height, width = layout.shards(shape)
-    rows = min(height, -(-max(least, 1) // layout.chunk) * layout.chunk)
-    found = []
+    rows = min(height, -(-max(min_rows, 1) // layout.chunk) * layout.chunk)
+    regions = []
     for top in range(0, shape[0], height):
         bottom = min(top + height, shape[0])
         for y, x in windows((bottom - top, shape[1]), (rows, width)):
             window = (slice(top + y.start, top + y.stop), x)
-            found.append(ShardRegion(window, (top // height, x.start // width), window[0].stop == bottom))
-    return found
+            regions.append(ShardRegion(window, (top // height, x.start // width), window[0].stop == bottom))
+    return regions
 
 
 class ArrayWriter:
-    """Writes an array of a new store, part by part in the order of `parts`: one writer, whole shards."""
+    """Writes an array of a new store, region by region in the order of `shard_regions`; each shard has one writer."""
 
     def __init__(self, array: "zarr.Array[Any]", layout: Layout) -> None:
         store: Any = array.store
@@ -99,18 +101,18 @@ class ArrayWriter:
         height, width = layout.shards(raster)
         self._chunks = (height // layout.chunk, width // layout.chunk)
         self._layout = layout
-        self._open: dict[tuple[int, int], ShardWriter] = {}
+        self._open_shards: dict[tuple[int, int], ShardWriter] = {}
 
-    def code(self, pixels: AnyArray) -> list[list[bytes]]:
-        """Code the pixels (…, y, x) of a part; any thread may."""
-        chunk, coder = self._layout.chunk, self._layout.coder
-        return [coder.row(pixels[..., y : y + chunk, :]) for y in range(0, pixels.shape[-2], chunk)]
+    def encode(self, pixels: AnyArray) -> list[list[bytes]]:
+        """Encode the pixels (…, y, x) of a region; may be called from any thread."""
+        chunk, encoder = self._layout.chunk, self._layout.encoder
+        return [encoder.row(pixels[..., y : y + chunk, :]) for y in range(0, pixels.shape[-2], chunk)]
 
-    def write(self, part: ShardRegion, rows: list[list[bytes]]) -> None:
-        """Write a coded part; the last one of a shard closes it."""
-        path = self._folder.joinpath(*self._bands, *map(str, part.shard))
-        shard = self._open.setdefault(part.shard, ShardWriter(path, *self._chunks))
+    def write(self, region: ShardRegion, rows: list[list[bytes]]) -> None:
+        """Write an encoded region; the last one of a shard adds its index."""
+        path = self._folder.joinpath(*self._bands, *map(str, region.shard))
+        shard = self._open_shards.setdefault(region.shard, ShardWriter(path, *self._chunks))
         for row in rows:
             shard.append(row)
-        if part.last:
-            self._open.pop(part.shard).finish()
+        if region.last:
+            self._open_shards.pop(region.shard).finish()

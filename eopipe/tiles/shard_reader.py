@@ -1,8 +1,8 @@
-"""Arrays of a store, read window by window into memory of the caller's: what zarr-python does, at the codec's speed.
+"""Read windows of a store's arrays into memory of the caller: what zarr-python does, at the speed of the codec.
 
-A chip costs zarr-python several times as long as its decoding does. Here the index of a shard is read once, a chunk
-is one `pread`, its crc32c is checked, and Blosc decodes it where it belongs. Arrays that were coded in another way
-go through zarr-python.
+zarr-python needs several times as long for a chip as its decoding takes. Here the index of a shard is read once, a
+chunk is one `pread`, its crc32c is checked, and Blosc decodes it where it is needed. Arrays with other codecs are read
+by zarr-python.
 """
 
 import json
@@ -11,7 +11,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -26,35 +26,21 @@ INNER_CODECS = ("bytes", "blosc", "crc32c")
 BandIndices = tuple[int, ...]
 
 
-class ArrayReader(Protocol):
-    """Numbers over (y, x) or (band, y, x), of a type."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The type of the numbers."""
-
-    def read(self, out: AnyArray, y: int, x: int, bands: BandIndices) -> None:
-        """Fill `out` (…, y, x) from these bands, at this row and column of the raster.
-
-        Raises IntegrityError for a file that is not what its checksum says.
-        """
-
-
-def open_array(path: Path) -> ArrayReader:
-    """An array of a store by its folder; raises BadInputError where there is none."""
+def open_array(path: Path) -> "ArrayReader":
+    """Open an array of a store by its folder; raises BadInputError for a folder without a readable array."""
     try:
-        told = json.loads((path / "zarr.json").read_bytes())
+        metadata = json.loads((path / "zarr.json").read_bytes())
     except (OSError, ValueError) as error:
-        raise BadInputError(f"{path} is not a Zarr array that can be read: {error}") from error
+        raise BadInputError(f"{path} is not a readable Zarr array: {error}") from error
     try:
-        return ShardedArrayReader(path, _parse_metadata(told))
+        return ShardedArrayReader(path, _parse_metadata(metadata))
     except (KeyError, TypeError, ValueError):
         return ZarrArrayReader(path)
 
 
 @dataclass(frozen=True)
 class ShardedArrayMetadata:
-    """How an array is cut: its shape, that of a shard and of a chunk, each (y, x) or (band, y, x), and its type."""
+    """Shape of an array, of its shards and of their inner chunks, each (y, x) or (band, y, x), and its data type."""
 
     shape: tuple[int, ...]
     shard: tuple[int, ...]
@@ -62,40 +48,35 @@ class ShardedArrayMetadata:
     dtype: np.dtype[Any]
 
     @property
-    def grid(self) -> tuple[int, int]:
+    def chunk_grid(self) -> tuple[int, int]:
         """Rows and columns of chunks in a shard."""
         return self.shard[-2] // self.chunk[-2], self.shard[-1] // self.chunk[-1]
 
 
-def _parse_metadata(told: dict[str, Any]) -> ShardedArrayMetadata:
-    """Read the metadata of an array that eopipe wrote; raises KeyError, TypeError or ValueError for another."""
-    (outer,), keys = told["codecs"], told["chunk_key_encoding"]
-    how = outer["configuration"]
-    known = (
+def _parse_metadata(document: dict[str, Any]) -> ShardedArrayMetadata:
+    """Parse the `zarr.json` of an array that eopipe wrote; raises KeyError, TypeError or ValueError for any other."""
+    (outer,), keys = document["codecs"], document["chunk_key_encoding"]
+    sharding = outer["configuration"]
+    inner, index = sharding["codecs"], sharding["index_codecs"]
+    supported = (
         outer["name"] == "sharding_indexed"
-        and tuple(codec["name"] for codec in how["codecs"]) == INNER_CODECS
-        and [codec["name"] for codec in how["index_codecs"]] == ["bytes", "crc32c"]
-        and all(codecs[0].get("configuration", {}).get("endian", "little") == "little" for codecs in _both(how))
-        and how.get("index_location", "end") == "end"
+        and tuple(codec["name"] for codec in inner) == INNER_CODECS
+        and [codec["name"] for codec in index] == ["bytes", "crc32c"]
+        and all(codecs[0].get("configuration", {}).get("endian", "little") == "little" for codecs in (inner, index))
+        and sharding.get("index_location", "end") == "end"
         and (keys["name"], keys.get("configuration", {}).get("separator", "/")) == ("default", "/")
     )
-    shard = told["chunk_grid"]["configuration"]["chunk_shape"]
-    cut = ShardedArrayMetadata(
-        tuple(told["shape"]), tuple(shard), tuple(how["chunk_shape"]), np.dtype(told["data_type"])
-    )
-    bands = {(edges[:-2]) for edges in (cut.shape, cut.shard, cut.chunk)}
-    if not known or len(bands) != 1 or len(cut.shape) not in (2, 3):
+    shape, chunk = tuple(document["shape"]), tuple(sharding["chunk_shape"])
+    shard = tuple(document["chunk_grid"]["configuration"]["chunk_shape"])
+    one_band_axis = shape[:-2] == shard[:-2] == chunk[:-2]
+    if not supported or not one_band_axis or len(shape) not in (2, 3):
         raise KeyError("codecs")
-    return cut
-
-
-def _both(how: dict[str, Any]) -> tuple[Any, Any]:
-    return how["codecs"], how["index_codecs"]
+    return ShardedArrayMetadata(shape, shard, chunk, np.dtype(document["data_type"]))
 
 
 @dataclass
 class OpenShard:
-    """An open shard: its file and where its chunks lie, (rows, columns, 2) of offset and length in bytes."""
+    """An open shard: its file, and offset and length in bytes of its chunks as an index (rows, columns, 2)."""
 
     path: Path
     file: int
@@ -110,36 +91,43 @@ class ShardedArrayReader:
     """An array in shards as eopipe writes them (`eopipe.tiles.shard_writer`)."""
 
     path: Path
-    cut: ShardedArrayMetadata
-    _open: "OrderedDict[tuple[int, int], OpenShard]" = field(default_factory=OrderedDict)
+    metadata: ShardedArrayMetadata
+    _shards: "OrderedDict[tuple[int, int], OpenShard]" = field(default_factory=OrderedDict)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of the numbers."""
-        return self.cut.dtype
+        """The data type of the array."""
+        return self.metadata.dtype
 
     def read(self, out: AnyArray, y: int, x: int, bands: BandIndices) -> None:
-        """Decode straight into `out` what is a whole chunk of it; the rest by way of a copy."""
-        high, wide = self.cut.chunk[-2:]
-        bottom, right = y + out.shape[-2], x + out.shape[-1]
-        if not (0 <= y <= bottom <= self.cut.shape[-2] and 0 <= x <= right <= self.cut.shape[-1]):
-            raise BadInputError(f"{self.path} has no window of rows {y} to {bottom}, columns {x} to {right}")
-        for top in range(y // high * high, bottom, high):
-            for left in range(x // wide * wide, right, wide):
-                rows, columns = (
-                    slice(max(top, y), min(top + high, bottom)),
-                    slice(max(left, x), min(left + wide, right)),
-                )
-                part = out[..., rows.start - y : rows.stop - y, columns.start - x : columns.stop - x]
-                self._chunk(part, top // high, left // wide, (rows.start - top, columns.start - left), bands)
+        """Fill `out` (…, y, x) from these bands, its first pixel being row `y` and column `x` of the raster.
 
-    def _chunk(self, part: AnyArray, row: int, column: int, at: tuple[int, int], bands: BandIndices) -> None:
-        whole = part.shape == self.cut.chunk and part.flags.c_contiguous and part.dtype == self.cut.dtype
+        Whole chunks are decoded into `out`, others are copied. Raises IntegrityError for a file that does not match
+        its checksum.
+        """
+        height, width = self.metadata.shape[-2:]
+        chunk_height, chunk_width = self.metadata.chunk[-2:]
+        bottom, right = y + out.shape[-2], x + out.shape[-1]
+        if not (0 <= y <= bottom <= height and 0 <= x <= right <= width):
+            raise BadInputError(f"{self.path} has no window of rows {y} to {bottom}, columns {x} to {right}")
+        for top in range(y // chunk_height * chunk_height, bottom, chunk_height):
+            rows = slice(max(top, y), min(top + chunk_height, bottom))
+            for left in range(x // chunk_width * chunk_width, right, chunk_width):
+                columns = slice(max(left, x), min(left + chunk_width, right))
+                part = out[..., rows.start - y : rows.stop - y, columns.start - x : columns.stop - x]
+                offset = rows.start - top, columns.start - left
+                self._read_chunk(part, top // chunk_height, left // chunk_width, offset, bands)
+
+    def _read_chunk(self, part: AnyArray, row: int, column: int, offset: tuple[int, int], bands: BandIndices) -> None:
+        """Fill `part` from the chunk at this row and column of chunks, from a pixel offset in the chunk on."""
+        metadata = self.metadata
+        whole = part.shape == metadata.chunk and part.flags.c_contiguous and part.dtype == metadata.dtype
         if whole and bands == tuple(range(len(bands))):
             self._decode(part, row, column)
             return
-        self._decode(self._spare, row, column)
-        crop = self._spare[..., at[0] : at[0] + part.shape[-2], at[1] : at[1] + part.shape[-1]]
+        self._decode(self._buffer, row, column)
+        y, x = offset
+        crop = self._buffer[..., y : y + part.shape[-2], x : x + part.shape[-1]]
         if crop.ndim == 2:
             part[...] = crop
             return
@@ -147,64 +135,63 @@ class ShardedArrayReader:
             target[...] = crop[band]
 
     @cached_property
-    def _spare(self) -> AnyArray:
-        """A chunk on its way, in memory that is used again."""
-        return np.empty(self.cut.chunk, self.cut.dtype)
+    def _buffer(self) -> AnyArray:
+        """Memory for one decoded chunk, used again and again."""
+        return np.empty(self.metadata.chunk, self.metadata.dtype)
 
     def _decode(self, chunk: AnyArray, row: int, column: int) -> None:
         from numcodecs import blosc
 
-        down, across = self.cut.grid
-        shard = self._shard(row // down, column // across)
-        start, length = map(int, shard.index[row % down, column % across])
-        told = f"chunk {row}, {column} of {shard.path}"
+        rows, columns = self.metadata.chunk_grid
+        shard = self._shard(row // rows, column // columns)
+        start, length = map(int, shard.index[row % rows, column % columns])
+        name = f"chunk {row}, {column} of {shard.path}"
         if start == EMPTY_CHUNK:
-            raise IntegrityError(f"{told} is missing; make the store again")
+            raise IntegrityError(f"{name} is missing; rebuild the store")
         data = os.pread(shard.file, length, start)
-        coded = _checked(data, length, told)
-        # Blosc believes its header, which tells the sizes of what it holds.
-        if [int(size) for size in coded[:16].view("<u4")[[1, 3]]] != [chunk.nbytes, len(coded)]:
-            raise IntegrityError(f"{told} holds another number of pixels than its array says; make the store again")
-        # One thread: chips are read side by side as it is.
-        blosc.use_threads = False
+        encoded = _checked(data, length, name)
+        # Blosc trusts its header, which holds the sizes of the decoded and of the encoded bytes.
+        if [int(size) for size in encoded[:16].view("<u4")[[1, 3]]] != [chunk.nbytes, len(encoded)]:
+            raise IntegrityError(f"{name} holds another number of pixels than its array declares; rebuild the store")
+        # How many threads Blosc uses is a setting of the process (`blosc.use_threads`), which stays as it is.
         try:
-            blosc.decompress(coded, chunk)
+            blosc.decompress(encoded, chunk)
         except RuntimeError as error:
-            raise IntegrityError(f"{told} cannot be decoded: {error}; make the store again") from error
+            raise IntegrityError(f"{name} cannot be decoded: {error}; rebuild the store") from error
 
     def _shard(self, row: int, column: int) -> OpenShard:
-        if (row, column) not in self._open:
-            self._open[row, column] = self._load(row, column)
-            if len(self._open) > MAX_OPEN_SHARDS:
-                self._open.popitem(last=False)
-        self._open.move_to_end((row, column))
-        return self._open[row, column]
+        if (row, column) not in self._shards:
+            self._shards[row, column] = self._open_shard(row, column)
+            if len(self._shards) > MAX_OPEN_SHARDS:
+                self._shards.popitem(last=False)
+        self._shards.move_to_end((row, column))
+        return self._shards[row, column]
 
-    def _load(self, row: int, column: int) -> OpenShard:
-        path = self.path.joinpath("c", *["0"] * (len(self.cut.shape) - 2), str(row), str(column))
-        down, across = self.cut.grid
-        size = 16 * down * across + CRC32C_BYTES
+    def _open_shard(self, row: int, column: int) -> OpenShard:
+        path = self.path.joinpath("c", *["0"] * (len(self.metadata.shape) - 2), str(row), str(column))
+        rows, columns = self.metadata.chunk_grid
+        size = 16 * rows * columns + CRC32C_BYTES
         try:
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise IntegrityError(f"shard {path} cannot be read: {error.strerror}; make the store again") from error
+            raise IntegrityError(f"shard {path} cannot be read: {error.strerror}; rebuild the store") from error
         shard = OpenShard(path, file, np.empty(0, np.uint64))
         start = os.fstat(file).st_size - size
         data = os.pread(file, size, start) if start >= 0 else b""
         index = _checked(data, size, f"the index of shard {path}")
-        shard.index = index.view("<u8").reshape(down, across, 2)
+        shard.index = index.view("<u8").reshape(rows, columns, 2)
         return shard
 
 
-def _checked(data: bytes, length: int, told: str) -> UInt8Array:
-    """The bytes without their checksum; never a copy."""
+def _checked(data: bytes, length: int, name: str) -> UInt8Array:
+    """The bytes without their crc32c, not copied; raises IntegrityError where they do not match it."""
     import google_crc32c
 
     body = np.frombuffer(data, np.uint8)[:-CRC32C_BYTES]
     if len(data) != length or length <= CRC32C_BYTES:
-        raise IntegrityError(f"{told} is cut short; make the store again")
+        raise IntegrityError(f"{name} is truncated; rebuild the store")
     if google_crc32c.value(body) != int.from_bytes(data[-CRC32C_BYTES:], "little"):
-        raise IntegrityError(f"{told} does not have its checksum; make the store again")
+        raise IntegrityError(f"{name} does not match its crc32c checksum; rebuild the store")
     return body
 
 
@@ -217,14 +204,17 @@ class ZarrArrayReader:
         try:
             self._array: Any = zarr.open_array(path, mode="r")
         except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
-            raise BadInputError(f"{path} is not a Zarr array that can be read: {error}") from error
+            raise BadInputError(f"{path} is not a readable Zarr array: {error}") from error
         self.path, self.dtype = path, np.dtype(self._array.dtype)
 
     def read(self, out: AnyArray, y: int, x: int, bands: BandIndices) -> None:
         """Read the window, then choose the bands."""
         window = (..., slice(y, y + out.shape[-2]), slice(x, x + out.shape[-1]))
         try:
-            found = np.asarray(self._array[window])
+            pixels = np.asarray(self._array[window])
         except (ValueError, RuntimeError) as error:
             raise IntegrityError(f"rows from {y}, columns from {x} of {self.path} cannot be read: {error}") from error
-        out[...] = found[list(bands)] if found.ndim == 3 else found
+        out[...] = pixels[list(bands)] if pixels.ndim == 3 else pixels
+
+
+ArrayReader = ShardedArrayReader | ZarrArrayReader

@@ -1,6 +1,6 @@
-"""Shards of a Zarr v3 array, as its text on `sharding_indexed` says: coded chunks, then an index with a checksum.
+"""Shards of a Zarr v3 array as specified for `sharding_indexed`: encoded inner chunks, then an index and its crc32c.
 
-zarr-python takes several times as long to write one as the codec does: it copies, and spends its time in Python.
+zarr-python needs several times as long to write a shard as the codec does: it copies, and spends its time in Python.
 """
 
 from collections.abc import Sequence
@@ -11,37 +11,37 @@ import numpy as np
 
 from eopipe.arrays import AnyArray
 
-# What the index says of a chunk that is not there.
+# Offset and length in the shard index of a chunk that is not stored.
 EMPTY_CHUNK = np.iinfo(np.uint64).max
 
 
 @dataclass(frozen=True)
 class ChunkEncoder:
-    """Codes chunks (band, y, x) of this edge: Blosc with shuffled bits, then crc32c."""
+    """Encodes chunks (band, y, x) of this edge: Blosc with bit shuffle, then crc32c."""
 
     chunk: int
-    cname: str
+    codec: str
     level: int
 
     def row(self, pixels: AnyArray) -> list[bytes]:
-        """Code pixels (…, y, x) of one row of chunks; the last chunk is filled up with zeros."""
-        return [self._code(pixels[..., x : x + self.chunk]) for x in range(0, pixels.shape[-1], self.chunk)]
+        """Encode pixels (…, y, x) of one row of chunks; the last chunk is padded with the fill value, zero."""
+        return [self._encode(pixels[..., x : x + self.chunk]) for x in range(0, pixels.shape[-1], self.chunk)]
 
-    def _code(self, pixels: AnyArray) -> bytes:
+    def _encode(self, pixels: AnyArray) -> bytes:
         from numcodecs import Blosc
 
-        blosc = Blosc(self.cname, self.level, Blosc.BITSHUFFLE, typesize=pixels.dtype.itemsize)
-        return with_crc32c(blosc.encode(self._whole(pixels)))
+        blosc = Blosc(self.codec, self.level, Blosc.BITSHUFFLE, typesize=pixels.dtype.itemsize)
+        return with_crc32c(blosc.encode(self._padded(pixels)))
 
-    def _whole(self, pixels: AnyArray) -> AnyArray:
+    def _padded(self, pixels: AnyArray) -> AnyArray:
         shape = (*pixels.shape[:-2], self.chunk, self.chunk)
-        # Zarr stores little-endian numbers unless told otherwise.
+        # The `bytes` codec of the stores is little-endian.
         dtype = pixels.dtype.newbyteorder("<")
         if pixels.shape == shape:
             return np.ascontiguousarray(pixels, dtype)
-        whole = np.zeros(shape, dtype)
-        whole[..., : pixels.shape[-2], : pixels.shape[-1]] = pixels
-        return whole
+        chunk = np.zeros(shape, dtype)
+        chunk[..., : pixels.shape[-2], : pixels.shape[-1]] = pixels
+        return chunk
 
 
 def with_crc32c(data: bytes) -> bytes:
@@ -53,27 +53,27 @@ def with_crc32c(data: bytes) -> bytes:
 
 @dataclass
 class ShardWriter:
-    """One shard in the making, at `path`: rows of chunks come in order, from one writer."""
+    """One shard that is being written at `path`: one writer appends its rows of chunks in order."""
 
     path: Path
     rows: int
     columns: int
-    places: list[tuple[int, int]] = field(default_factory=list)
+    index: list[tuple[int, int]] = field(default_factory=list)
     end: int = 0
 
     def append(self, row: Sequence[bytes]) -> None:
-        """Add the next row of coded chunks; columns beyond the raster may be missing."""
+        """Append the next row of encoded chunks; columns beyond the raster may be missing."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab") as file:
             for chunk in row:
-                self.places.append((self.end, len(chunk)))
+                self.index.append((self.end, len(chunk)))
                 self.end += len(chunk)
                 file.write(chunk)
-        self.places += [(EMPTY_CHUNK, EMPTY_CHUNK)] * (self.columns - len(row))
+        self.index += [(EMPTY_CHUNK, EMPTY_CHUNK)] * (self.columns - len(row))
 
     def finish(self) -> None:
-        """Add the index; rows beyond the raster may be missing."""
-        missing = self.rows * self.columns - len(self.places)
-        index = np.array(self.places + [(EMPTY_CHUNK, EMPTY_CHUNK)] * missing, "<u8")
+        """Append the shard index; rows beyond the raster may be missing."""
+        missing = self.rows * self.columns - len(self.index)
+        index = np.array(self.index + [(EMPTY_CHUNK, EMPTY_CHUNK)] * missing, "<u8")
         with self.path.open("ab") as file:
             file.write(with_crc32c(index.tobytes()))

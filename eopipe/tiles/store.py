@@ -1,7 +1,7 @@
-"""Tiles on disk: one sharded Zarr v3 store a scene, which opens in xarray with its place.
+"""Tile and label stores: one sharded Zarr v3 store per scene, georeferenced when it is opened in xarray.
 
-A tile store holds `image` (band, y, x), as stored in the scene with its scale and offset, and `valid`
-(y, x); a label store holds `label` and `valid`. The fill value never means data: `valid` tells.
+A tile store holds `image` (band, y, x), the scene's stored numbers with their scale and offset, and the mask `valid`
+(y, x); a label store holds `label` and `valid`. The fill value never means nodata: `valid` marks usable pixels.
 """
 
 import math
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 NO_LABEL = 255
 MAX_PIXELS = 2**40
-# What GeoZarr calls the attributes that tell the place; readers look for the identifiers.
+# The GeoZarr conventions of the georeferencing attributes; readers look for their identifiers.
 CONVENTIONS = [
     {
         "name": name,
@@ -41,7 +41,7 @@ IDENTITY = {"scene", "names", "proj:code", "spatial:shape", "spatial:transform"}
 
 
 class Tiles:
-    """A published store, opened for reading."""
+    """A published tile or label store, opened for reading."""
 
     def __init__(self, path: Path) -> None:
         import zarr
@@ -50,20 +50,20 @@ class Tiles:
         try:
             self.group = zarr.open_group(self.path, mode="r")
         except (FileNotFoundError, AttributeError, KeyError, TypeError, ValueError) as error:
-            raise BadInputError(f"{path} is not a Zarr store that can be read: {error}") from error
+            raise BadInputError(f"{path} is not a readable Zarr store: {error}") from error
         if not self.group.attrs.keys() >= IDENTITY:
-            raise BadInputError(f"{path} is a Zarr store, but not one of eopipe: it does not tell its scene and place")
+            raise BadInputError(f"{path} is a Zarr store that eopipe did not write: it has no scene, names and grid")
         if math.prod(self.shape) > MAX_PIXELS:
             raise RefusedError(f"{path} declares {self.shape[0]} x {self.shape[1]} pixels, more than any grid has")
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """What the store says of itself: scene, datetime, band or class names."""
+        """Attributes of the store: scene, datetime, band or class names, grid."""
         return dict(self.group.attrs)
 
     @property
     def scene(self) -> str:
-        """The scene that the store comes from; empty for labels that hold for every scene."""
+        """The scene that the store was made from; empty for labels that apply to every scene."""
         return str(self.attributes["scene"])
 
     @property
@@ -73,7 +73,7 @@ class Tiles:
 
     @property
     def grid(self) -> "GeoBox":
-        """Where the store lies."""
+        """The grid of the store: CRS, affine transform and shape."""
         from affine import Affine
         from odc.geo.geobox import GeoBox
 
@@ -101,16 +101,16 @@ class Tiles:
         try:
             array: zarr.Array[Any] = self.group[name]  # type: ignore[assignment]
         except KeyError as error:
-            have = ", ".join(sorted(self.group.array_keys()))
-            raise BadInputError(f"{self.path} has no {name}; it has {have}") from error
+            available = ", ".join(sorted(self.group.array_keys()))
+            raise BadInputError(f"{self.path} has no array {name}; it has {available}") from error
         except (TypeError, ValueError) as error:
             raise BadInputError(f"{name} of {self.path} cannot be read: {error}") from error
         if tuple(array.shape[-2:]) != self.shape:
-            raise BadInputError(f"{name} of {self.path} has shape {array.shape}, which is not that of its grid")
+            raise BadInputError(f"{name} of {self.path} has shape {array.shape}, but its grid has {self.shape}")
         return array
 
     def read(self, name: str, y: slice = slice(None), x: slice = slice(None)) -> AnyArray:
-        """Read a window of an array; the window is in the last two axes."""
+        """Read a window of an array, in its last two axes."""
         return np.asarray(self.array(name)[..., y, x])
 
     def physical(self, bands: tuple[str, ...], y: slice = slice(None), x: slice = slice(None)) -> FloatArray:
@@ -127,15 +127,15 @@ class Tiles:
 def new_store(
     target: Path, grid: "GeoBox", names: tuple[str, ...], scene: str, attributes: dict[str, Any]
 ) -> Iterator["zarr.Group"]:
-    """Publish a store: its place and names are written, the block adds the arrays."""
+    """Publish a store with its grid and names; the body of the `with` statement adds the arrays."""
     import zarr
 
     with publish(target, folder=True) as draft, zarr.config.set({"array.write_empty_chunks": True}):
         group = zarr.create_group(draft, attributes=_identity(grid, names, scene) | attributes)
-        _write_place(group, grid)
+        _write_coordinates(group, grid)
         yield group
         with warnings.catch_warnings():
-            # Not in the Zarr v3 text yet; xarray then opens a store with one read and lists no folder.
+            # Not in the Zarr v3 specification yet; with it xarray opens a store in one read and lists no folder.
             warnings.filterwarnings("ignore", message="Consolidated metadata")
             zarr.consolidate_metadata(draft)
 
@@ -154,28 +154,29 @@ def _identity(grid: "GeoBox", names: tuple[str, ...], scene: str) -> dict[str, A
     }
 
 
-def _write_place(group: "zarr.Group", grid: "GeoBox") -> None:
-    """CF coordinates of pixel centres and the grid mapping that rioxarray and GDAL read."""
+def _write_coordinates(group: "zarr.Group", grid: "GeoBox") -> None:
+    """Write CF coordinates of pixel centres and the grid mapping that rioxarray and GDAL read."""
     crs: Any = grid.crs
-    about = {told["axis"]: told for told in crs.proj.cs_to_cf()}
+    axis_attributes = {attributes["axis"]: attributes for attributes in crs.proj.cs_to_cf()}
     for name, axis in (("y", 0), ("x", 1)):
         values = grid.coordinates[grid.dimensions[axis]].values
         array = group.create_array(
             name, shape=values.shape, chunks=values.shape, dtype="float64", dimension_names=(name,), compressors=None
         )
         array[:] = values
-        array.attrs.update(about.get(name.upper(), {"axis": name.upper()}))
-    step = list(grid.affine)[:6]
-    transform = " ".join(map(repr, (step[2], step[0], step[1], step[5], step[3], step[4])))
-    place = group.create_array("spatial_ref", shape=(), dtype="int32", dimension_names=())
+        array.attrs.update(axis_attributes.get(name.upper(), {"axis": name.upper()}))
+    a, b, c, d, e, f = list(grid.affine)[:6]
+    # In the order of GDAL.
+    transform = " ".join(map(repr, (c, a, b, f, d, e)))
+    grid_mapping = group.create_array("spatial_ref", shape=(), dtype="int32", dimension_names=())
     wkt = crs.to_wkt()
-    place.attrs.update(crs.proj.to_cf() | {"crs_wkt": wkt, "spatial_ref": wkt, "GeoTransform": transform})
+    grid_mapping.attrs.update(crs.proj.to_cf() | {"crs_wkt": wkt, "spatial_ref": wkt, "GeoTransform": transform})
 
 
 def add_array(
     group: "zarr.Group", name: str, shape: tuple[int, ...], dtype: Any, layout: Layout, **attributes: Any
 ) -> "zarr.Array[Any]":
-    """Add a sharded array over (y, x) or (band, y, x); all bands lie in one chunk, as training reads them."""
+    """Add a sharded array over (y, x) or (band, y, x); a chunk holds all bands, as training reads them."""
     from zarr.codecs import BloscCodec, Crc32cCodec
 
     bands, raster = shape[:-2], (shape[-2], shape[-1])

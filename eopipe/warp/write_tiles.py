@@ -192,7 +192,7 @@ def _write(scene: OpenScene, image: ArrayWriter, valid: ArrayWriter, threads: in
         shape = [cut.stop - cut.start for cut in part.window]
         pixels = np.empty((len(scene.bands), *shape), scene.dtype)
         usable, tally = scene.read(part.window, pixels)
-        return EncodedRegion(image.code(pixels), valid.code(usable.view(np.uint8)), tally)
+        return EncodedRegion(image.encode(pixels), valid.encode(usable.view(np.uint8)), tally)
 
     total = PixelCounts()
     for turn, (part, made) in enumerate(zip(found, map_in_order(make, found, threads), strict=True)):

@@ -1,4 +1,4 @@
-"""The reader of shards gives the pixels that zarr-python gives, and tells what is damaged."""
+"""The reader of shards gives the pixels that zarr-python gives, and reports what is damaged."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +24,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Path:
+def damaged_image(tmp_path: Path) -> Path:
     """A store that a test may damage."""
     return make_scene(tmp_path, "a", ("red", "nir"))[0] / "image"
 
@@ -53,11 +53,11 @@ def test_every_layout_and_type_that_eopipe_writes_is_read_without_zarr(
     tmp_path: Path, layout: Layout, dtype: str
 ) -> None:
     tiles, labels = make_scene(tmp_path, "a", ("red",), layout, dtype)
-    found = open_array(tiles / "image")
-    assert isinstance(found, ShardedArrayReader)
-    assert found.dtype == dtype
+    image = open_array(tiles / "image")
+    assert isinstance(image, ShardedArrayReader)
+    assert image.dtype == dtype
     out = np.empty((1, 33, 20), dtype)
-    found.read(out, 20, 25, (0,))
+    image.read(out, 20, 25, (0,))
     np.testing.assert_array_equal(out[0], number("a", "red").astype(dtype)[20:53, 25:45])
     flat, array = np.empty((40, 40), np.uint8), open_array(labels / "label")
     array.read(flat, 24, 8, ())
@@ -65,22 +65,22 @@ def test_every_layout_and_type_that_eopipe_writes_is_read_without_zarr(
 
 
 def test_a_whole_chunk_is_decoded_where_it_belongs(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found, out = open_array(image), np.zeros((3, 2, 16, 16), np.uint16)
-    found.read(out[0], 0, 0, (0, 1))
+    array, out = open_array(image), np.zeros((3, 2, 16, 16), np.uint16)
+    array.read(out[0], 0, 0, (0, 1))
 
     def no_memory(*_: object) -> None:
         raise AssertionError("a copy was made")
 
     with monkeypatch.context() as poor:
         poor.setattr(np, "empty", no_memory)
-        found.read(out[1], 16, 16, (0, 1))
+        array.read(out[1], 16, 16, (0, 1))
         with pytest.raises(AssertionError, match="a copy was made"):
-            found.read(out[2], 16, 16, (1, 0))
+            array.read(out[2], 16, 16, (1, 0))
     np.testing.assert_array_equal(out[1, 1], number("a", "nir")[16:32, 16:32])
 
 
 @pytest.mark.parametrize(
-    "how",
+    "layout",
     [
         {"chunks": (2, 16, 16)},
         {"chunks": (2, 16, 16), "shards": (2, 32, 32), "compressors": None},
@@ -88,12 +88,12 @@ def test_a_whole_chunk_is_decoded_where_it_belongs(image: Path, monkeypatch: pyt
         {"chunks": (2, 16, 16), "shards": (2, 32, 32)},
     ],
 )
-def test_an_array_that_eopipe_did_not_write_goes_through_zarr(tmp_path: Path, how: dict[str, Any]) -> None:
-    made = zarr.create_array(tmp_path / "other", shape=(2, *SHAPE), dtype="uint16", **how)
-    made[:] = np.stack([number("a", "red"), number("a", "nir")])
-    found = open_array(tmp_path / "other")
-    assert isinstance(found, ZarrArrayReader)
-    assert found.dtype == np.uint16
+def test_an_array_that_eopipe_did_not_write_goes_through_zarr(tmp_path: Path, layout: dict[str, Any]) -> None:
+    foreign = zarr.create_array(tmp_path / "other", shape=(2, *SHAPE), dtype="uint16", **layout)
+    foreign[:] = np.stack([number("a", "red"), number("a", "nir")])
+    array = open_array(tmp_path / "other")
+    assert isinstance(array, ZarrArrayReader)
+    assert array.dtype == np.uint16
     np.testing.assert_array_equal(
         read(tmp_path / "other", slice(5, 40), slice(3, 48), (1,))[0], number("a", "nir")[5:40, 3:48]
     )
@@ -104,11 +104,11 @@ def test_a_window_beyond_the_raster_is_refused(image: Path) -> None:
         read(image, slice(60, 76), slice(0, 16))
 
 
-def test_what_is_no_array_is_told(tmp_path: Path) -> None:
-    with pytest.raises(BadInputError, match="is not a Zarr array"):
+def test_a_folder_without_an_array_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match="is not a readable Zarr array"):
         open_array(tmp_path / "nothing")
     (tmp_path / "zarr.json").write_text("{")
-    with pytest.raises(BadInputError, match="is not a Zarr array"):
+    with pytest.raises(BadInputError, match="is not a readable Zarr array"):
         open_array(tmp_path)
 
 
@@ -116,8 +116,8 @@ def flip(at: int) -> Callable[[bytes], bytes]:
     return lambda data: data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :] if at >= 0 else flip(len(data) + at)(data)
 
 
-def lose(data: bytes) -> bytes:
-    """Say in the index, with a good checksum, that the first chunk is not there."""
+def drop_first_chunk(data: bytes) -> bytes:
+    """Mark the first chunk as not stored, in an index with a good checksum."""
     from eopipe.tiles.shard_writer import with_crc32c
 
     index = np.frombuffer(data[-68:-4], "<u8").copy()
@@ -126,31 +126,31 @@ def lose(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "message"),
     [
-        (flip(40), "chunk 0, 0 of .*a.zarr/image/c/0/0/0 does not have its checksum"),
-        (flip(-2), "index of shard .*a.zarr/image/c/0/0/0 does not have its checksum"),
-        (flip(-30), "index of shard .*a.zarr/image/c/0/0/0 does not have its checksum"),
-        (lambda data: data[:30], "index of shard .*a.zarr/image/c/0/0/0 is cut short"),
-        (lambda data: data[200:], "chunk 0, 0 of .* does not have its checksum"),
-        (lose, "chunk 0, 0 of .*a.zarr/image/c/0/0/0 is missing"),
+        (flip(40), "chunk 0, 0 of .*a.zarr/image/c/0/0/0 does not match its crc32c checksum"),
+        (flip(-2), "index of shard .*a.zarr/image/c/0/0/0 does not match its crc32c checksum"),
+        (flip(-30), "index of shard .*a.zarr/image/c/0/0/0 does not match its crc32c checksum"),
+        (lambda data: data[:30], "index of shard .*a.zarr/image/c/0/0/0 is truncated"),
+        (lambda data: data[200:], "chunk 0, 0 of .* does not match its crc32c checksum"),
+        (drop_first_chunk, "chunk 0, 0 of .*a.zarr/image/c/0/0/0 is missing"),
     ],
 )
-def test_damage_is_told_with_its_place(own: Path, damage: Callable[[bytes], bytes], told: str) -> None:
-    shard = own / "c/0/0/0"
+def test_damage_is_reported_with_its_place(damaged_image: Path, damage: Callable[[bytes], bytes], message: str) -> None:
+    shard = damaged_image / "c/0/0/0"
     shard.write_bytes(damage(shard.read_bytes()))
-    with pytest.raises(IntegrityError, match=told):
-        read(own, slice(0, 64), slice(0, 48))
-    assert read(own, slice(32, 64), slice(0, 48)).any(), "the other shards can be read"
+    with pytest.raises(IntegrityError, match=message):
+        read(damaged_image, slice(0, 64), slice(0, 48))
+    assert read(damaged_image, slice(32, 64), slice(0, 48)).any(), "the other shards can be read"
 
 
-def test_a_shard_that_is_gone_is_no_fill_value(own: Path) -> None:
-    (own / "c/0/1/0").unlink()
+def test_a_missing_shard_is_not_read_as_fill_value(damaged_image: Path) -> None:
+    (damaged_image / "c/0/1/0").unlink()
     with pytest.raises(IntegrityError, match=r"shard .*a\.zarr/image/c/0/1/0 cannot be read: No such file"):
-        read(own, slice(40, 41), slice(0, 4))
+        read(damaged_image, slice(40, 41), slice(0, 4))
 
 
-def test_a_chunk_of_another_size_never_reaches_the_codec(own: Path) -> None:
+def test_a_chunk_of_another_size_never_reaches_the_codec(damaged_image: Path) -> None:
     # Blosc would write as much as the header of a chunk says.
     from numcodecs import Blosc
 
@@ -159,9 +159,21 @@ def test_a_chunk_of_another_size_never_reaches_the_codec(own: Path) -> None:
     huge = with_crc32c(Blosc("lz4").encode(np.zeros(10_000, np.uint16)))
     index = np.full(8, EMPTY_CHUNK, np.uint64)
     index[:2] = 0, len(huge)
-    (own / "c/0/0/0").write_bytes(huge + with_crc32c(index.tobytes()))
+    (damaged_image / "c/0/0/0").write_bytes(huge + with_crc32c(index.tobytes()))
     with pytest.raises(IntegrityError, match="holds another number of pixels"):
-        read(own, slice(0, 4), slice(0, 4))
+        read(damaged_image, slice(0, 4), slice(0, 4))
+
+
+@pytest.mark.parametrize("setting", [None, True, False])
+def test_a_program_that_reads_a_store_keeps_its_own_threads_of_blosc(
+    image: Path, monkeypatch: pytest.MonkeyPatch, setting: bool | None
+) -> None:
+    from numcodecs import blosc
+
+    monkeypatch.setattr(blosc, "use_threads", setting)
+    threads = blosc.get_nthreads()
+    read(image, slice(5, 40), slice(3, 48))
+    assert (blosc.use_threads, blosc.get_nthreads()) == (setting, threads)
 
 
 def test_no_more_shards_stay_open_than_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

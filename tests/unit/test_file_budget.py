@@ -46,13 +46,15 @@ def test_a_store_takes_as_many_files_as_predicted(
     bands: int,
     empty: bool,
 ) -> None:
-    place, layout = tmp_path_factory.mktemp("store") / "t.zarr", Layout(chunk, chunk * chunks)
-    with new_store(place, grid_of(shape), tuple(f"b{n}" for n in range(bands)), "s", {}) as group:
+    store, layout = tmp_path_factory.mktemp("store") / "t.zarr", Layout(chunk, chunk * chunks)
+    with new_store(store, grid_of(shape), tuple(f"b{n}" for n in range(bands)), "s", {}) as group:
         for name in ("image", "valid", "count")[:arrays]:
-            whole = (bands, *shape) if name == "image" else shape
-            # Nothing but the fill value is written too: a file that is not there would read as fill.
-            add_array(group, name, whole, "uint16", layout)[:] = np.full(whole, 0 if empty else 7, np.uint16)
-    assert count(place) == store_files(shape, layout, arrays)
+            array_shape = (bands, *shape) if name == "image" else shape
+            # Chunks of nothing but the fill value are written too: a missing file would read as fill.
+            add_array(group, name, array_shape, "uint16", layout)[:] = np.full(
+                array_shape, 0 if empty else 7, np.uint16
+            )
+    assert count(store) == store_files(shape, layout, arrays)
 
 
 @pytest.mark.parametrize("shape", [(64, 48), (100, 33), (16, 16)])
@@ -63,8 +65,8 @@ def test_preprocess_makes_as_many_files_as_predicted(
     item = catalog.add("scene")
     (catalog.root / "s0" / "scene.json").write_text(json.dumps(item))
     write_json(tmp_path / "grid.json", grid_json(grid_of(shape)))
-    words = ("--scene", catalog.root / "s0", "--grid", tmp_path / "grid.json", "--tiles", tmp_path / "tiles.zarr")
-    ended = run("preprocess", *words, "--bands", "blue", "red", "--chunk", 16, "--shard", shard)
+    arguments = ("--scene", catalog.root / "s0", "--grid", tmp_path / "grid.json", "--tiles", tmp_path / "tiles.zarr")
+    ended = run("preprocess", *arguments, "--bands", "blue", "red", "--chunk", 16, "--shard", shard)
     assert ended.code == 0, ended.said
     assert count(tmp_path / "tiles.zarr") == store_files(shape, Layout(16, shard), 2)
 

@@ -12,23 +12,23 @@ from eopipe.errors import BadInputError
 from eopipe.publish import write_json
 from eopipe.tiles.grid import grid_json, make_grid, read_grid, same_grid, utm_crs, windows
 
-PLACES = st.floats(-9e6, 9e6)
+COORDINATES = st.floats(-9e6, 9e6)
 SIZES = st.floats(1.0, 30000.0)
 STEPS = st.sampled_from([1.0, 1.5, 10.0, 20.0, 60.0, 30.0, 250.0])
 
 
-@given(west=PLACES, south=PLACES, wide=SIZES, high=SIZES, step=STEPS, x0=PLACES, y0=PLACES)
+@given(west=COORDINATES, south=COORDINATES, width=SIZES, height=SIZES, step=STEPS, x0=COORDINATES, y0=COORDINATES)
 def test_a_grid_covers_its_bounds_on_the_origin_and_no_more(
-    west: float, south: float, wide: float, high: float, step: float, x0: float, y0: float
+    west: float, south: float, width: float, height: float, step: float, x0: float, y0: float
 ) -> None:
-    east, north = west + wide, south + high
+    east, north = west + width, south + height
     grid = make_grid((west, south, east, north), "EPSG:32633", step, (x0, y0))
     left, bottom, right, top = grid.extent.boundingbox
-    forgiven = 2e-3 * step
-    assert left <= west + forgiven
-    assert bottom <= south + forgiven
-    assert right >= east - forgiven
-    assert top >= north - forgiven
+    tolerance = 2e-3 * step
+    assert left <= west + tolerance
+    assert bottom <= south + tolerance
+    assert right >= east - tolerance
+    assert top >= north - tolerance
     for edge, origin in ((left, x0), (right, x0), (bottom, y0), (top, y0)):
         assert math.isclose((edge - origin) / step, round((edge - origin) / step), abs_tol=1e-5)
     assert west - left < step
@@ -44,14 +44,14 @@ def test_bounds_on_pixel_edges_get_no_extra_pixel() -> None:
 
 @given(height=st.integers(1, 70), width=st.integers(1, 70), edge=st.integers(1, 80))
 def test_windows_tile_a_raster_exactly_once(height: int, width: int, edge: int) -> None:
-    seen = np.zeros((height, width), int)
+    counts = np.zeros((height, width), int)
     for y, x in windows((height, width), edge):
         assert 0 < y.stop - y.start <= edge
         assert 0 < x.stop - x.start <= edge
         assert y.stop <= height
         assert x.stop <= width
-        seen[y, x] += 1
-    assert (seen == 1).all()
+        counts[y, x] += 1
+    assert (counts == 1).all()
 
 
 def test_a_grid_file_gives_the_same_grid_back(tmp_path: Path) -> None:
@@ -79,13 +79,13 @@ BAD = {
     "no pixels": {"shape": [0, 5]},
     "words": {"shape": ["a", "b"]},
     "half a transform": {"transform": [10.0, 0.0]},
-    "turned": {"transform": [7.0, 7.0, 0.0, 7.0, -7.0, 0.0]},
+    "rotated": {"transform": [7.0, 7.0, 0.0, 7.0, -7.0, 0.0]},
 }
 
 
-@pytest.mark.parametrize("wrong", BAD)
-def test_a_grid_file_that_is_no_grid_is_bad_input(tmp_path: Path, wrong: str) -> None:
-    write_json(tmp_path / "grid.json", GOOD | BAD[wrong])
+@pytest.mark.parametrize("fault", BAD)
+def test_a_grid_file_without_a_usable_grid_is_bad_input(tmp_path: Path, fault: str) -> None:
+    write_json(tmp_path / "grid.json", GOOD | BAD[fault])
     with pytest.raises(BadInputError, match=r"grid\.json"):
         read_grid(tmp_path / "grid.json")
 
@@ -101,5 +101,5 @@ def test_a_grid_file_that_is_broken_is_bad_input(tmp_path: Path, text: str) -> N
     ("longitude", "latitude", "code"),
     [(15.5, 46.0, 32633), (-179.9, -17.0, 32701), (180.0, 0.0, 32601), (-180.0, -0.1, 32701), (0.0, 51.0, 32631)],
 )
-def test_a_place_has_its_utm_zone(longitude: float, latitude: float, code: int) -> None:
+def test_a_point_has_its_utm_zone(longitude: float, latitude: float, code: int) -> None:
     assert utm_crs(longitude, latitude) == f"EPSG:{code}"

@@ -1,4 +1,4 @@
-"""A store opens in xarray, rioxarray and GDAL with its pixels in their place."""
+"""A store opens in xarray, rioxarray and GDAL with its pixels georeferenced."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import rasterio
-import rioxarray  # noqa: F401 - gives arrays of xarray their place
+import rioxarray  # noqa: F401 - georeferences arrays of xarray
 import xarray
 import zarr
 from affine import Affine
@@ -20,21 +20,21 @@ from eopipe.tiles.store import Tiles, add_array, new_store
 GDALS = at_hand()
 # Zarr v3 as it was standardised, and shards, came with these.
 STANDARD, SHARDS = (3, 11), (3, 13)
-PLACES = {
+GRIDS = {
     "EPSG:32633": ((500000.0, 4999520.0, 500400.0, 5000000.0), 10.0),
     "EPSG:4326": ((15.0, 45.0, 15.4, 45.48), 0.01),
     "EPSG:3035": ((4321000.0, 3210000.0, 4329000.0, 3219600.0), 200.0),
 }
 
 
-@pytest.fixture(params=PLACES)
+@pytest.fixture(params=GRIDS)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return write(tmp_path / "t.zarr", request.param)
 
 
 def write(path: Path, crs: str, *, shards: bool = True) -> Path:
-    """Write a store of two bands whose numbers tell their place."""
-    bounds, step = PLACES[crs]
+    """Write a store of two bands whose numbers encode their position."""
+    bounds, step = GRIDS[crs]
     grid = make_grid(bounds, crs, step, (0, 0))
     pixels = np.arange(2 * 48 * 40, dtype="uint16").reshape(2, 48, 40)
     with new_store(path, grid, ("red", "nir"), "s", {"datetime": "2020-01-01T00:00:00Z"}) as group:
@@ -50,7 +50,7 @@ def write(path: Path, crs: str, *, shards: bool = True) -> Path:
     return path
 
 
-def test_xarray_and_rioxarray_see_place_and_physical_values_without_being_told(store: Path) -> None:
+def test_xarray_and_rioxarray_find_grid_and_physical_values_by_themselves(store: Path) -> None:
     grid = Tiles(store).grid
     with xarray.open_zarr(store, decode_coords="all") as opened:
         image = opened["image"]
@@ -66,25 +66,25 @@ def test_xarray_and_rioxarray_see_place_and_physical_values_without_being_told(s
         assert names == (geographic if grid.crs.geographic else {"projection_x_coordinate", "projection_y_coordinate"})
 
 
-def test_the_grid_mapping_is_whole_by_cf(store: Path) -> None:
-    told = dict(zarr.open_group(store, mode="r")["spatial_ref"].attrs)
-    assert CRS.from_cf(told) == CRS.from_user_input(str(Tiles(store).grid.crs))
-    assert told["grid_mapping_name"]
-    assert CRS.from_wkt(str(told["spatial_ref"])) == CRS.from_wkt(str(told["crs_wkt"]))
+def test_the_grid_mapping_is_complete_by_cf(store: Path) -> None:
+    attributes = dict(zarr.open_group(store, mode="r")["spatial_ref"].attrs)
+    assert CRS.from_cf(attributes) == CRS.from_user_input(str(Tiles(store).grid.crs))
+    assert attributes["grid_mapping_name"]
+    assert CRS.from_wkt(str(attributes["spatial_ref"])) == CRS.from_wkt(str(attributes["crs_wkt"]))
 
 
 def test_the_attributes_keep_the_conventions_of_geozarr(store: Path) -> None:
-    told = Tiles(store).attributes
-    by_name = {entry["name"]: entry for entry in told["zarr_conventions"]}
+    attributes = Tiles(store).attributes
+    by_name = {entry["name"]: entry for entry in attributes["zarr_conventions"]}
     # The identifiers of zarr-conventions/spatial and zarr-conventions/geo-proj, version 1.
     assert by_name["spatial"]["uuid"] == "689b58e2-cf7b-45e0-9fff-9cfc0883d6b4"
     assert by_name["proj"]["uuid"] == "f17cb550-5864-4468-aeb7-f3180cfb622f"
     assert all(set(entry) <= {"name", "uuid", "schema_url", "spec_url", "description"} for entry in by_name.values())
-    assert CRS.from_user_input(told["proj:code"]) == CRS.from_user_input(str(Tiles(store).grid.crs))
-    left, bottom, right, top = told["spatial:bbox"]
-    affine, (height, width) = Affine(*told["spatial:transform"]), told["spatial:shape"]
+    assert CRS.from_user_input(attributes["proj:code"]) == CRS.from_user_input(str(Tiles(store).grid.crs))
+    left, bottom, right, top = attributes["spatial:bbox"]
+    affine, (height, width) = Affine(*attributes["spatial:transform"]), attributes["spatial:shape"]
     assert (affine @ (0, 0), affine @ (width, height)) == (pytest.approx((left, top)), pytest.approx((right, bottom)))
-    assert told["spatial:dimensions"] == ["y", "x"]
+    assert attributes["spatial:dimensions"] == ["y", "x"]
 
 
 def test_two_lines_make_a_geotiff_for_every_program_that_reads_no_shards(store: Path, tmp_path: Path) -> None:
@@ -101,31 +101,31 @@ def test_gdal_shows_the_image_in_its_place_where_it_reads_shards_and_else_says_w
     gdal: Gdal, tmp_path: Path
 ) -> None:
     store = write(tmp_path / "t.zarr", "EPSG:32633")
-    found = gdal.see(f'ZARR:"{store}":/image')
+    dataset = gdal.see(f'ZARR:"{store}":/image')
     if "blosc" not in gdal.zarr:
-        assert "pixels" not in found, "built without the Zarr driver or Blosc"
+        assert "pixels" not in dataset, "built without the Zarr driver or Blosc"
     elif gdal.version >= SHARDS:
-        in_place(found, store)
+        in_place(dataset, store)
     elif gdal.version >= (3, 8):
         # https://github.com/OSGeo/gdal/pull/13708 added shards and crc32c.
-        assert found == {"error": "Unsupported codec: sharding_indexed"}
+        assert dataset == {"error": "Unsupported codec: sharding_indexed"}
     else:
-        assert found == {"error": ""}, "a driver that knows only drafts of Zarr v3 does not take it for its own"
+        assert dataset == {"error": ""}, "a driver that knows only drafts of Zarr v3 does not take it for its own"
 
 
 @pytest.mark.parametrize("gdal", GDALS, ids=lambda gdal: "GDAL " + ".".join(map(str, gdal.version)))
 def test_but_for_the_shards_every_gdal_since_3_11_finds_place_and_pixels(gdal: Gdal, tmp_path: Path) -> None:
     store = write(tmp_path / "t.zarr", "EPSG:32633", shards=False)
-    found = gdal.see(f'ZARR:"{store}":/image')
+    dataset = gdal.see(f'ZARR:"{store}":/image')
     if gdal.version >= STANDARD and "blosc" in gdal.zarr:
-        in_place(found, store)
+        in_place(dataset, store)
     else:
-        assert "pixels" not in found
+        assert "pixels" not in dataset
 
 
-def in_place(found: dict[str, Any], store: Path) -> None:
+def in_place(dataset: dict[str, Any], store: Path) -> None:
     tiles = Tiles(store)
-    assert found["error"] == ""
-    assert found["transform"] == pytest.approx(list(tiles.grid.affine.to_gdal()))
-    assert CRS.from_wkt(found["wkt"]) == CRS.from_user_input(str(tiles.grid.crs))
-    np.testing.assert_array_equal(np.array(found["pixels"]), tiles.read("image"))
+    assert dataset["error"] == ""
+    assert dataset["transform"] == pytest.approx(list(tiles.grid.affine.to_gdal()))
+    assert CRS.from_wkt(dataset["wkt"]) == CRS.from_user_input(str(tiles.grid.crs))
+    np.testing.assert_array_equal(np.array(dataset["pixels"]), tiles.read("image"))

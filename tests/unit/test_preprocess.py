@@ -164,7 +164,7 @@ def test_a_store_of_too_many_files_is_refused_before_anything_is_read(catalog: C
     (scene / "red.tif").write_bytes(b"")
     ended = preprocess(run, scene, "--max-files", count - 1)
     assert ended.code == 6
-    assert f"64 x 48 pixels takes {count} files, more than the {count - 1} allowed; choose shards larger" in ended.said
+    assert f"64 x 48 pixels needs {count} files, but max_files is {count - 1}; choose shards larger" in ended.said
     assert not store.exists()
 
 
@@ -540,7 +540,7 @@ def test_a_shard_of_half_chunks_is_a_mistake_of_the_user(catalog: Catalog, run: 
     catalog.add()
     ended = preprocess(run, ready(catalog), size=("--chunk", 96, "--shard", 256))
     assert ended.code == 2
-    assert "no multiple of a chunk" in ended.said
+    assert "not a multiple of the chunk edge" in ended.said
 
 
 def test_a_store_holds_no_clock_and_no_place_of_this_machine(catalog: Catalog, run: Run) -> None:

@@ -314,7 +314,7 @@ def test_stores_that_do_not_belong_together_are_told(tmp_path: Path, run: Run) -
         ([a, b], "different grids"),
         ([a, c], "c-label.zarr has the classes b, a"),
         ([(a[0], c[1])], "no labels of scene a; there are labels of c"),
-        ([(a[1], a[1])], "has no image; it has label"),
+        ([(a[1], a[1])], "has no array image; it has label"),
     ):
         ended = split(run, tmp_path, stores)
         assert ended.code == 3, ended.said

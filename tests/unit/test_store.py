@@ -1,4 +1,4 @@
-"""A store gives back what was put in, takes as many files as predicted, and says what it is."""
+"""A store gives back what was written, has as many files as predicted, and describes itself."""
 
 from pathlib import Path
 
@@ -71,7 +71,7 @@ def test_a_chunk_with_one_flipped_bit_does_not_read(tmp_path: Path) -> None:
         Tiles(tmp_path / "t.zarr").read("image")
 
 
-def test_empty_chunks_are_written_so_that_a_missing_one_is_seen(tmp_path: Path) -> None:
+def test_empty_chunks_are_written_so_that_a_missing_one_is_noticed(tmp_path: Path) -> None:
     grid = make_grid((0.0, 0.0, 320.0, 320.0), "EPSG:32633", 10.0, (0, 0))
     with new_store(tmp_path / "t.zarr", grid, ("red",), "s", {}) as group:
         add_array(group, "valid", (32, 32), "uint8", Layout(chunk=16, shard=16))[:] = 0
@@ -80,13 +80,13 @@ def test_empty_chunks_are_written_so_that_a_missing_one_is_seen(tmp_path: Path) 
 
 
 def test_a_shard_of_half_chunks_is_a_mistake_of_the_user() -> None:
-    with pytest.raises(UsageError, match="a shard of 256 pixels is no multiple of a chunk of 96"):
+    with pytest.raises(UsageError, match="the shard edge of 256 pixels is not a multiple of the chunk edge of 96"):
         Layout(chunk=96, shard=256)
     with pytest.raises(UsageError):
         Layout(chunk=256, shard=128)
 
 
-def test_what_is_no_store_of_eopipe_is_told(tmp_path: Path) -> None:
+def test_a_store_that_eopipe_did_not_write_is_refused(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     zarr.create_group(tmp_path / "foreign")
     for name in ("folder", "foreign", "nothing"):
@@ -94,7 +94,7 @@ def test_what_is_no_store_of_eopipe_is_told(tmp_path: Path) -> None:
             Tiles(tmp_path / name)
 
 
-def test_labels_given_as_tiles_are_told(tmp_path: Path) -> None:
+def test_tiles_in_place_of_labels_are_reported(tmp_path: Path) -> None:
     make_store(tmp_path / "t.zarr", (20, 30), Layout(chunk=16, shard=32))
-    with pytest.raises(BadInputError, match=r"has no label; it has image, .*valid"):
+    with pytest.raises(BadInputError, match=r"has no array label; it has image, .*valid"):
         Tiles(tmp_path / "t.zarr").read("label")

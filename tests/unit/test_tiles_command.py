@@ -190,7 +190,7 @@ def test_what_is_no_store_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert code == 3
     assert "there is no folder" in told
     zarr.create_group(tmp_path / "foreign")
-    assert "not one of eopipe" in command(capsys, "check", tmp_path / "foreign")[1]
+    assert "that eopipe did not write" in command(capsys, "check", tmp_path / "foreign")[1]
 
 
 def test_bytes_as_people_say_them() -> None:
