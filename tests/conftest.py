@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from loopback import Loopback
-from scenery import Catalog, Ended, Run
+from scenery import Catalog, Completed, Run
 
 from eopipe.cli import main
 
@@ -39,10 +39,10 @@ def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, py
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
     """Run one eopipe command in this process."""
 
-    def command(*words: object) -> Ended:
+    def command(*words: object) -> Completed:
         capsys.readouterr()
         code = main([str(word) for word in words])
-        return Ended(code, capsys.readouterr().err)
+        return Completed(code, capsys.readouterr().err)
 
     return command
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from loopback import Loopback
-from scenery import Ended, Run
+from scenery import Completed, Run
 
 from eopipe.publish import verify
 
@@ -39,7 +39,7 @@ def put(web: Loopback, content: dict[str, bytes], *, tell: bool = True) -> dict[
     return item_of(assets)
 
 
-def fetch(run: Run, place: Path, item: dict[str, Any], *words: object) -> Ended:
+def fetch(run: Run, place: Path, item: dict[str, Any], *words: object) -> Completed:
     (place / "item.geojson").write_text(json.dumps(item))
     return run("fetch", "--item", place / "item.geojson", "--scene", place / "scene", *words)
 

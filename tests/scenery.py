@@ -119,11 +119,11 @@ def cut_into(folder: Path) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Ended:
-    """How a command ended: exit code, and what it said on stderr."""
+class Completed:
+    """A finished command: exit code and stderr."""
 
     code: int
-    said: str
+    stderr: str
 
 
-Run = Callable[..., Ended]
+Run = Callable[..., Completed]

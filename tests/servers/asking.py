@@ -8,7 +8,7 @@ from typing import Any
 
 from catalogs import CATALOGS
 from nginx import Served
-from scenery import Ended, Run
+from scenery import Completed, Run
 from shapely.geometry import shape
 from stac_api import Api
 
@@ -18,7 +18,7 @@ SAMPLE = "sentinel-2-l2a-romania"
 BANDS = ("--assets", "blue", "red", "scl")
 
 
-def search(run: Run, place: Path, api: Api, *words: object, assets: tuple[str, ...] = BANDS) -> Ended:
+def search(run: Run, place: Path, api: Api, *words: object, assets: tuple[str, ...] = BANDS) -> Completed:
     outputs = ("--items", place / "items", "--grid", place / "grid.json", "--selection", place / "selection.json")
     return run("search", "--url", api.url, *outputs, *assets, *words)
 

@@ -8,7 +8,7 @@ import pytest
 import requests
 from deliveries import came, fetch, item_of, tif
 from processes import free_port, lacking, listens, running
-from scenery import Ended, Run
+from scenery import Completed, Run
 
 from eopipe.errors import BadInputError
 from eopipe.fetch.range_reader import open_remote
@@ -32,7 +32,7 @@ ME = "AWS4-HMAC-SHA256 Credential=me/20200101/eu-central-1/s3/aws4_request, Sign
 PLACE = "<CreateBucketConfiguration><LocationConstraint>eu-central-1</LocationConstraint></CreateBucketConfiguration>"
 
 
-def ask(tmp_path: Path, run: Run, content: dict[str, bytes]) -> Ended:
+def ask(tmp_path: Path, run: Run, content: dict[str, bytes]) -> Completed:
     told = {n: {"file:checksum": f"1220{hashlib.sha256(body).hexdigest()}"} for n, body in content.items()}
     assets = {n: asset | {"href": f"s3://my.scenes/a b/{n}?#.tif"} for n, asset in told.items()}
     return fetch(run, tmp_path, item_of(assets))
@@ -53,12 +53,12 @@ def test_a_server_of_its_own_make_gives_assets_and_parts(
 
     ended = ask(tmp_path, run, content)
     assert ended.code == 3
-    assert "the bucket my.scenes denies access" in ended.said
+    assert "the bucket my.scenes denies access" in ended.stderr
 
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "me")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "mine")
     ended = ask(tmp_path, run, content)
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     assert came(tmp_path, content)
     remote = open_remote("s3://my.scenes/a b/blue?#.tif", "blue")
     assert remote.read(100_000, 100_000) == content["blue"][100_000:200_000]

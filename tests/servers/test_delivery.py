@@ -52,11 +52,11 @@ def test_windows_come_with_range_requests_and_hold_the_pixels_of_the_original(
     name = "S2A_33TWL_20230815_0_L2A"
     words = ("--collections", "sentinel-2-l2a-33t", "--ids", name, "--bbox", 15.3, 45.5, 15.4, 45.6)
     ended = search(run, tmp_path, api, *words, assets=("--assets", "red"))
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     watch, item = Watch(assets), tmp_path / f"items/{name}.geojson"
     scene = ("--scene", tmp_path / "scene", "--grid", tmp_path / "grid.json", "--windows")
     ended = run("fetch", "--item", item, *scene)
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     assert {line.status for line in watch.lines()} == {206}
     part = next((tmp_path / "scene").glob("red*"))
     original = CATALOGS["shared"] / f"sentinel-2-l2a-33t/{name}/B04.tif"

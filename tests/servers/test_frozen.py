@@ -51,7 +51,7 @@ def test_the_clearest_of_each_window_stay(
     api: Api, year: str, tmp_path: Path, run: Run, words: tuple[object, ...], stay: list[str]
 ) -> None:
     ended = search(run, tmp_path, api, "--collections", year, *words)
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     assert names(tmp_path) == stay
     left = {row["id"] for row in dropped(tmp_path) if row["reason"] == "not best"}
     cloudy = {f"s{day}" for day, cloud in WEATHER.items() if "--max-cloud" in words and cloud > 79}
@@ -83,7 +83,7 @@ def test_a_scene_of_two_collections_comes_once_and_the_newer_copy_stays(
         told = {one: {"updated": f"202{number}-01-01T00:00:00Z"} for one in ("both", f"only-{number}")}
         filled(api, scene, told, name)
     ended = search(run, tmp_path, api, "--collections", "copies-a", "copies-b")
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     assert names(tmp_path) == ["both", "only-0", "only-1"]
     assert read_json(tmp_path / "items/both.geojson")["collection"] == "copies-b"
     assert dropped(tmp_path) == [{"id": "both", "reason": "duplicate", "updated": "2020-01-01T00:00:00Z"}]

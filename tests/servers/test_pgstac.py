@@ -20,7 +20,7 @@ from eopipe.stac.antimeridian import split
 
 def test_an_api_gives_what_the_folder_gives(api: Api, assets: Served, tmp_path: Path, run: Run) -> None:
     ended = search(run, tmp_path / "web", api, "--collections", SAMPLE)
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     words = (
         "--items",
         tmp_path / "disk/items",
@@ -46,7 +46,7 @@ def test_fetch_brings_the_scene_over_the_web(api: Api, tmp_path: Path, run: Run)
     assert search(run, tmp_path, api, "--ids", "S2_ROMANIA_20170412").code == 0
     item = tmp_path / "items/S2_ROMANIA_20170412.geojson"
     ended = run("fetch", "--item", item, "--scene", tmp_path / "scene", "--parts", tmp_path / "parts")
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     file = next((tmp_path / "scene").glob("*red*"))
     assert file.read_bytes() == (CATALOGS["sample"] / SAMPLE / "S2_ROMANIA_20170412/B04.tif").read_bytes()
 
@@ -74,7 +74,7 @@ def test_the_server_leaves_out_clouds_but_not_scenes_that_tell_none(
     }
     name = filled(api, scene, told, f"clouds-{most}")
     ended = search(run, tmp_path, api, "--collections", name, "--max-cloud", most)
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     assert names(tmp_path) == sorted([f"c{c}" for c in (0, 10, 10.5, 40, 41, 100) if c <= most] + ["radar"])
 
 
@@ -112,7 +112,7 @@ def test_the_tiles_across_180_degrees_are_those_of_anywhere_else(
             place = tmp_path / f"{shift}-{number}"
             words = ("--bbox", west, 0.2, east, 0.8, "--crs", "EPSG:32701", "--resolution", 1000)
             ended = search(run, place, api, *words, "--collections", name)
-            assert ended.code == 0, (sides, ended.said)
+            assert ended.code == 0, (sides, ended.stderr)
             assert names(place) == ["t0_0"], sides
 
 
@@ -144,15 +144,15 @@ def test_the_newest_baseline_of_a_scene_is_chosen(api: Api, scene: dict[str, Any
 def test_a_collection_that_the_server_does_not_have_is_told(api: Api, tmp_path: Path, run: Run) -> None:
     ended = search(run, tmp_path, api, "--collections", "sentinel-2-l2z", "--datetime", "2020")
     assert ended.code == 3
-    assert "sentinel-2-l2z" in ended.said
-    assert "2020" in ended.said
+    assert "sentinel-2-l2z" in ended.stderr
+    assert "2020" in ended.stderr
 
 
 @pytest.mark.skipif(not CATALOGS["shared"].is_dir(), reason="the shared catalog is not beside this checkout")
 def test_the_clearest_days_of_two_real_tiles_stay_whole(api: Api, tmp_path: Path, run: Run) -> None:
     words = ("--collections", "sentinel-2-l2a-33t", "--best", 2, "--group", "solar-day")
     ended = search(run, tmp_path, api, *words, "--bbox", 15, 45.2, 16.2, 46.8)
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     days = {row["solar_day"] for row in read_json(tmp_path / "selection.json")["scenes"]}
     assert len(days) == 2
     assert len(names(tmp_path)) == 4, "each day has both tiles"

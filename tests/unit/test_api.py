@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from loopback import Asked, Loopback, serve_api
-from scenery import Catalog, Ended, Run
+from scenery import Catalog, Completed, Run
 
 from eopipe.fetch.retry import ATTEMPTS
 from eopipe.publish import read_json
@@ -32,7 +32,7 @@ def elsewhere(tmp_path: Path) -> Any:
         yield server
 
 
-def search(run: Run, place: Path, url: str, *words: object) -> Ended:
+def search(run: Run, place: Path, url: str, *words: object) -> Completed:
     outputs = ("--items", place / "items", "--grid", place / "grid.json", "--selection", place / "selection.json")
     return run("search", "--url", url, *outputs, "--assets", "blue", "red", *words)
 
@@ -66,8 +66,8 @@ def test_a_page_on_another_host_is_refused_and_nothing_is_sent_there(
 
     web.routes["/api/search"] = lead_away
     ended = search(run, tmp_path / "out", url)
-    assert ended.code == 8, ended.said
-    assert "another host, 127.0.0.2" in ended.said
+    assert ended.code == 8, ended.stderr
+    assert "another host, 127.0.0.2" in ended.stderr
     assert elsewhere.asked == []
     assert not (tmp_path / "out/items").exists()
 
@@ -87,7 +87,7 @@ def test_a_redirect_to_another_host_is_refused(
     url = serve_api(web, items)
     web.fail(path, times=None, status=status, headers={"Location": f"{elsewhere.url}{path}"}, body=b"")
     ended = search(run, tmp_path / "out", url)
-    assert ended.code == 8, ended.said
+    assert ended.code == 8, ended.stderr
     assert elsewhere.asked == []
 
 
@@ -231,9 +231,9 @@ def test_retries_are_logged_and_page_two_is_named_when_it_never_comes(
     web.routes["/api/search"] = first_only
     with caplog.at_level(logging.WARNING, "eopipe"):
         ended = search(run, tmp_path / "out", url)
-    assert ended.code == 5, ended.said
-    assert "page 2 of /api/search" in ended.said
-    assert "127.0.0.1" in ended.said
+    assert ended.code == 5, ended.stderr
+    assert "page 2 of /api/search" in ended.stderr
+    assert "127.0.0.1" in ended.stderr
     assert len([line for line in caplog.messages if "event=retry" in line]) == ATTEMPTS - 1
     assert not (tmp_path / "out/items").exists()
 
@@ -249,8 +249,8 @@ def test_a_page_that_is_cut_in_the_middle_comes_whole_the_next_time(
     assert names(tmp_path / "out") == ["s0", "s1", "s2", "s3"]
     web.fail("/api/search", times=None, **fault)
     ended = search(run, tmp_path / "again", url)
-    assert ended.code == 5, ended.said
-    assert "page 1 of /api/search" in ended.said
+    assert ended.code == 5, ended.stderr
+    assert "page 1 of /api/search" in ended.stderr
 
 
 def test_a_second_page_that_stumbles_is_asked_again_and_each_try_is_logged(
@@ -275,7 +275,7 @@ def test_a_second_page_that_stumbles_is_asked_again_and_each_try_is_logged(
     web.routes["/api/search"] = stumble_after
     with caplog.at_level(logging.WARNING, "eopipe"):
         ended = search(run, tmp_path / "out", url)
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     assert names(tmp_path / "out") == ["s0", "s1", "s2", "s3"]
     told = [line for line in caplog.messages if "event=retry" in line]
     assert [line.partition("attempt=")[2][0] for line in told] == ["1", "2", "3"]
@@ -289,8 +289,8 @@ def test_the_last_status_is_told(items: list[dict[str, Any]], tmp_path: Path, ru
     web.fail("/api/search", times=None, status=503)
     ended = search(run, tmp_path / "out", url)
     assert ended.code == 5
-    assert f"status 503, {ATTEMPTS} tries" in ended.said
-    assert "127.0.0.1 did not deliver page 1 of /api/search" in ended.said
+    assert f"status 503, {ATTEMPTS} tries" in ended.stderr
+    assert "127.0.0.1 did not deliver page 1 of /api/search" in ended.stderr
     assert len(web.requests("/api/search")) == ATTEMPTS
     assert not (tmp_path / "out/items").exists()
 
@@ -301,8 +301,8 @@ def test_a_server_that_wants_more_time_than_there_is_is_given_up_at_once(
     url = serve_api(web, items)
     web.fail("/api/search", times=None, status=429, headers={"Retry-After": "100"})
     ended = search(run, tmp_path / "out", url, "--deadline", 20)
-    assert ended.code == 5, ended.said
-    assert "deadline" in ended.said
+    assert ended.code == 5, ended.stderr
+    assert "deadline" in ended.stderr
 
 
 def test_an_answer_that_never_ends_is_refused(
@@ -311,7 +311,7 @@ def test_an_answer_that_never_ends_is_refused(
     monkeypatch.setattr(reader, "MOST", 1000)
     ended = search(run, tmp_path / "out", serve_api(web, items))
     assert ended.code == 8
-    assert "in one piece" in ended.said
+    assert "in one piece" in ended.stderr
 
 
 def test_credits_come_from_the_collection_of_the_api(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scenery import Ended, Run, cut_into
+from scenery import Completed, Run, cut_into
 from stores import chips_by_split
 
 from eopipe.arrays import AnyArray, Float64Array, IntArray, UInt16Array
@@ -151,7 +151,7 @@ def make_stores(place: Path, name: str, image: AnyArray, date: str | None = None
     return place / f"{name}.zarr", place / "all.zarr"
 
 
-def split(run: Run, place: Path, images: dict[str, AnyArray], *words: object, **dates: str) -> Ended:
+def split(run: Run, place: Path, images: dict[str, AnyArray], *words: object, **dates: str) -> Completed:
     stores = [make_stores(place, name, image, dates.get(name)) for name, image in images.items()]
     tiles = [tiles for tiles, _ in stores]
     return run("split", "--tiles", *tiles, "--labels", place / "all.zarr", *cut_into(place), *words)
@@ -188,12 +188,12 @@ def test_a_copied_chip_is_refused_with_its_pair_and_passes_with_a_reason(
     tmp_path: Path, run: Run, how: str, kind: str
 ) -> None:
     ended = split(run, tmp_path, {"s": copied(how)}, *SHARES)
-    assert ended.code == 4, ended.said
-    assert f"leaks. {kind} (1 times): {PLACES}" in ended.said
+    assert ended.code == 4, ended.stderr
+    assert f"leaks. {kind} (1 times): {PLACES}" in ended.stderr
     assert not (tmp_path / "split.json").exists()
     tiles = tmp_path / "s.zarr", "--labels", tmp_path / "all.zarr"
     ended = run("split", "--tiles", *tiles, *cut_into(tmp_path), *SHARES, "--allow", f"{kind}: a test of ours")
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     (found,) = read_split(tmp_path / "split.json")["audit"]["allowed"]
     assert (found["kind"], found["reason"]) == (kind, "a test of ours")
     assert PLACES in found["example"]
@@ -204,7 +204,7 @@ def test_a_scene_that_was_copied_to_another_date_is_found(tmp_path: Path, run: R
     image = scene(1)
     ended = split(run, tmp_path, {"s": image, "t": image}, *words, s=days[0], t=days[1])
     assert ended.code == 4
-    assert "duplicate (24 times): train chip of scene s, row 0, column 0 and test chip of scene t" in ended.said
+    assert "duplicate (24 times): train chip of scene s, row 0, column 0 and test chip of scene t" in ended.stderr
 
 
 def test_one_place_on_two_days_is_no_duplicate_as_long_as_something_changed(tmp_path: Path, run: Run) -> None:
@@ -212,7 +212,7 @@ def test_one_place_on_two_days_is_no_duplicate_as_long_as_something_changed(tmp_
     image = scene(1)
     later = (image + np.random.default_rng(0).normal(0, 150, image.shape)).clip(0).astype(np.uint16)
     ended = split(run, tmp_path, {"s": image, "t": later}, *words, s=days[0], t=days[1])
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
 
 
 @pytest.mark.parametrize("value", [0, 7])
@@ -296,4 +296,4 @@ def test_train_refuses_statistics_of_another_split(tmp_path: Path, run: Run) -> 
     words = ("--chips", tmp_path / "split.json", "--statistics", other / "statistics.json", "--model", tmp_path / "m")
     ended = run("train", *tiles, *words)
     assert ended.code == 4
-    assert "measured on other chips than those that train" in ended.said
+    assert "measured on other chips than those that train" in ended.stderr

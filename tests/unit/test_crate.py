@@ -431,7 +431,7 @@ def test_different_files_that_no_job_tells_apart_are_refused(project: Project, t
         (folder / "note.md").write_text(str(folder))
     words = ["crate", "--records", *project.records, "--scenes", *project.results.glob("items/*.geojson")]
     ended = run(*words, "--workflow", project.root / "Snakefile", "--crate", tmp_path / "c", "--payload", *folders)
-    assert (ended.code, "give one another name" in ended.said) == (3, True)
+    assert (ended.code, "give one another name" in ended.stderr) == (3, True)
     assert not (tmp_path / "c").exists()
 
 
@@ -507,8 +507,8 @@ def test_every_file_that_is_no_run_record_is_named(project: Project, tmp_path: P
     where = ("--workflow", project.root / "Snakefile", "--crate", tmp_path / "crate")
     ended = run("crate", "--records", *records, *words, *where)
     assert ended.code == 3
-    assert "one.json" in ended.said
-    assert "two.json" in ended.said
+    assert "one.json" in ended.stderr
+    assert "two.json" in ended.stderr
     assert not (tmp_path / "crate").exists()
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from loopback import Loopback
-from scenery import CRS, LEFT, STEP, TOP, Catalog, Ended, Run
+from scenery import CRS, LEFT, STEP, TOP, Catalog, Completed, Run
 
 from eopipe.errors import BadInputError, IntegrityError, RefusedError, UpstreamError
 from eopipe.fetch.assets import all_of
@@ -56,7 +56,7 @@ def unsure(item: dict[str, Any]) -> dict[str, Any]:
     return item | {"assets": bare}
 
 
-def fetch(run: Run, place: Path, item: dict[str, Any], *words: object) -> Ended:
+def fetch(run: Run, place: Path, item: dict[str, Any], *words: object) -> Completed:
     (place / "item.geojson").write_text(json.dumps(item))
     catalog = ("--catalog", place / "catalog")
     return run("fetch", "--item", place / "item.geojson", "--scene", place / "scene", *catalog, *words)
@@ -67,7 +67,7 @@ def test_assets_come_whole_and_the_item_points_to_them(
     scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback, far: bool
 ) -> None:
     ended = fetch(run, tmp_path, remote(scene, web) if far else local(scene))
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     assert (tmp_path / "scene" / "red.tif").read_bytes() == red
     item = read_json(tmp_path / "scene" / "scene.json")
     assert {n: a["href"] for n, a in item["assets"].items()} == {n: f"{n}.tif" for n in ("blue", "red", "scl")}
@@ -101,7 +101,7 @@ def test_assets_that_came_are_not_asked_for_again(
 
     assert ended.code == 3
     for name in ("red", "scl"):
-        assert f"scene scene, asset {name} cannot be had: 127.0.0.1 answered 404" in ended.said, "both are listed"
+        assert f"scene scene, asset {name} cannot be had: 127.0.0.1 answered 404" in ended.stderr, "both are listed"
     assert not (tmp_path / "scene").exists()
     (catalog.root / "s0" / "red.tif").write_bytes(red)
     (catalog.root / "scl.tif").rename(catalog.root / "s0" / "scl.tif")
@@ -116,7 +116,7 @@ def test_a_local_asset_that_is_missing_is_named(
     (catalog.root / "s0" / "red.tif").unlink()
     ended = fetch(run, tmp_path, local(scene))
     assert ended.code == 3
-    assert "scene scene, asset red is missing: there is no s0/red.tif" in ended.said
+    assert "scene scene, asset red is missing: there is no s0/red.tif" in ended.stderr
     assert not (tmp_path / "scene").exists()
 
 
@@ -135,7 +135,7 @@ def test_a_relative_path_needs_a_catalog(scene: dict[str, Any], tmp_path: Path, 
     (tmp_path / "item.json").write_text(json.dumps(local(scene)))
     ended = run("fetch", "--item", tmp_path / "item.json", "--scene", tmp_path / "scene")
     assert ended.code == 3
-    assert "name its catalog folder" in ended.said
+    assert "name its catalog folder" in ended.stderr
 
 
 def truncated(content: bytes) -> bytes:
@@ -158,8 +158,8 @@ def test_a_damaged_asset_leaves_no_scene(
     (catalog.root / "s0" / "red.tif").write_bytes(damage(red))
     item = remote(scene, web) if far else local(scene)
     ended = fetch(run, tmp_path, item)
-    assert ended.code == 4, ended.said
-    assert "scene scene, asset red (red.tif)" in ended.said
+    assert ended.code == 4, ended.stderr
+    assert "scene scene, asset red (red.tif)" in ended.stderr
     assert not (tmp_path / "scene").exists()
     assert len(web.requests(RED)) == (2 if far else 0), "a damaged download is tried once more"
     (catalog.root / "s0" / "red.tif").write_bytes(red)
@@ -209,7 +209,7 @@ def test_a_short_body_goes_on_from_where_it_broke_off(
 ) -> None:
     web.fail(RED, cut=200_000)
     ended = fetch(run, tmp_path, remote(scene, web))
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     assert (tmp_path / "scene" / "red.tif").read_bytes() == red
     first, second = web.requests(RED)
     assert "Range" not in first.headers
@@ -272,7 +272,7 @@ def test_two_runs_that_fetch_the_same_scene_at_once_both_end_right(
     web.fail(RED, times=1, drip=0.02)
     with fetching(tmp_path, remote(unsure(scene), web)) as first:
         ended = fetch(run, tmp_path, remote(unsure(scene), web))
-        assert ended.code == 0, ended.said
+        assert ended.code == 0, ended.stderr
         assert first.wait() == 0
     assert (tmp_path / "scene" / "red.tif").read_bytes() == red
     verify(tmp_path / "scene")
@@ -287,7 +287,7 @@ def test_a_fetch_that_waits_too_long_for_another_is_sent_away(
     with fetching(tmp_path, remote(unsure(scene), web)) as first:
         ended = fetch(run, tmp_path, remote(unsure(scene), web), "--deadline", 0.1)
         assert ended.code == 2
-        assert "another eopipe is still fetching" in ended.said
+        assert "another eopipe is still fetching" in ended.stderr
         assert first.poll() is None
 
 
@@ -386,8 +386,8 @@ def test_a_web_page_instead_of_an_image_is_told(
 ) -> None:
     web.fail(RED, times=None, body=b"\n <!DOCTYPE html><html>please log in</html>")
     ended = fetch(run, tmp_path, remote(scene if know else unsure(scene), web))
-    assert ended.code == 3, ended.said
-    assert "asset red is no GeoTIFF or JPEG 2000 file: it looks like an HTML or XML page" in ended.said
+    assert ended.code == 3, ended.stderr
+    assert "asset red is no GeoTIFF or JPEG 2000 file: it looks like an HTML or XML page" in ended.stderr
     assert not (tmp_path / "scene").exists()
     web.heal()
     assert fetch(run, tmp_path, remote(scene if know else unsure(scene), web)).code == 0, "after the login it goes on"
@@ -411,7 +411,7 @@ def test_a_server_that_fails_for_ever_ends_with_code_5(
     web.fail(RED, times=None, status=503)
     ended = fetch(run, tmp_path, remote(scene, web))
     assert ended.code == 5
-    assert "127.0.0.1 did not deliver scene scene, asset red (last: status 503); try again later" in ended.said
+    assert "127.0.0.1 did not deliver scene scene, asset red (last: status 503); try again later" in ended.stderr
     assert not (tmp_path / "scene").exists()
     assert len(web.requests(RED)) == ATTEMPTS
 
@@ -424,8 +424,8 @@ def test_a_server_that_only_trickles_is_given_up(
     monkeypatch.setattr("eopipe.fetch.retry.BACKOFF", 0.0)
     monkeypatch.setattr("eopipe.fetch.retry.ATTEMPTS", 2)
     ended = fetch(run, tmp_path, remote(scene, web))
-    assert ended.code == 5, ended.said
-    assert "bytes a second" in ended.said
+    assert ended.code == 5, ended.stderr
+    assert "bytes a second" in ended.stderr
 
 
 def test_a_server_that_never_answers_is_given_up(
@@ -437,7 +437,7 @@ def test_a_server_that_never_answers_is_given_up(
     web.fail(RED, times=None, pause=0.3)
     ended = fetch(run, tmp_path, remote(scene, web))
     assert ended.code == 5
-    assert "ReadTimeout" in ended.said
+    assert "ReadTimeout" in ended.stderr
 
 
 def test_a_body_that_comes_compressed_is_refused(
@@ -446,7 +446,7 @@ def test_a_body_that_comes_compressed_is_refused(
     web.fail(RED, headers={"Content-Encoding": "gzip"})
     ended = fetch(run, tmp_path, remote(scene, web))
     assert ended.code == 8
-    assert "comes compressed as gzip" in ended.said
+    assert "comes compressed as gzip" in ended.stderr
     assert all(asked.headers["Accept-Encoding"] == "identity" for asked in web.asked)
 
 
@@ -457,8 +457,8 @@ def test_a_redirect_into_the_own_network_is_refused(
         web.fail(RED, times=None, status=302, headers={"Location": f"{inner.url}{RED}"})
         ended = fetch(run, tmp_path, remote(scene, web))
         assert inner.asked == []
-    assert ended.code == 8, ended.said
-    assert "127.0.0.1 redirects to http://127.0.0.2, which is not public" in ended.said
+    assert ended.code == 8, ended.stderr
+    assert "127.0.0.1 redirects to http://127.0.0.2, which is not public" in ended.stderr
 
 
 def test_a_redirect_to_a_file_is_refused(scene: dict[str, Any], tmp_path: Path, run: Run, web: Loopback) -> None:
@@ -484,7 +484,7 @@ def test_a_hostile_address_in_a_frozen_item_is_refused(
     item["assets"]["red"]["href"] = href
     ended = fetch(run, tmp_path, item)
     assert ended.code == 8
-    assert "asset red points to" in ended.said
+    assert "asset red points to" in ended.stderr
 
 
 def test_strange_asset_names_stay_in_the_scene(scene: dict[str, Any], tmp_path: Path, run: Run) -> None:
@@ -501,7 +501,7 @@ def test_an_item_that_is_no_item_is_told(tmp_path: Path, run: Run) -> None:
         (tmp_path / "item.geojson").write_text(json.dumps(value))
         ended = run("fetch", "--item", tmp_path / "item.geojson", "--scene", tmp_path / "scene")
         assert ended.code == 3
-        assert "is not a STAC Item" in ended.said
+        assert "is not a STAC Item" in ended.stderr
 
 
 def fail(error: Exception) -> Path:
@@ -541,7 +541,7 @@ def test_windows_bring_only_the_blocks_that_the_grid_needs(
 
     ended = fetch(run, tmp_path, remote(item, web) if far else local(item), "--grid", grid, "--windows")
 
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     told = read_json(tmp_path / "scene" / "scene.json")["assets"]["red"]
     with rasterio.open(tmp_path / "scene" / "red.tif") as part:
         column, row = ~part.transform * (LEFT, TOP)
@@ -568,8 +568,8 @@ def test_windows_of_another_version_than_the_catalog_tells_are_refused(
     grid = grid_over(tmp_path, slice(0, 50), slice(0, 50))
     ended = fetch(run, tmp_path, item, "--grid", grid, "--windows")
     assert ended.code == 4
-    assert "asset red has" in ended.said
-    assert "it is another version" in ended.said
+    assert "asset red has" in ended.stderr
+    assert "it is another version" in ended.stderr
 
 
 def test_windows_that_came_are_not_asked_for_again_but_those_of_another_grid_are(
@@ -594,7 +594,7 @@ def test_windows_need_a_grid_and_without_them_a_grid_changes_nothing(
 ) -> None:
     ended = fetch(run, tmp_path, local(scene), "--windows")
     assert ended.code == 2
-    assert "windows need a grid" in ended.said
+    assert "windows need a grid" in ended.stderr
     grid = grid_over(tmp_path, slice(0, 50), slice(0, 50))
     assert fetch(run, tmp_path, local(scene), "--grid", grid).code == 0
     assert (tmp_path / "scene" / "red.tif").read_bytes() == red

@@ -67,7 +67,7 @@ def test_preprocess_makes_as_many_files_as_predicted(
     write_json(tmp_path / "grid.json", grid_json(grid_of(shape)))
     arguments = ("--scene", catalog.root / "s0", "--grid", tmp_path / "grid.json", "--tiles", tmp_path / "tiles.zarr")
     ended = run("preprocess", *arguments, "--bands", "blue", "red", "--chunk", 16, "--shard", shard)
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     assert count(tmp_path / "tiles.zarr") == store_files(shape, Layout(16, shard), 2)
 
 

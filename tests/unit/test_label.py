@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scenery import CRS, LEFT, STEP, TOP, Catalog, Ended, Run, numbered, write_raster
+from scenery import CRS, LEFT, STEP, TOP, Catalog, Completed, Run, numbered, write_raster
 
 from eopipe.arrays import AnyArray
 from eopipe.errors import UsageError
@@ -20,7 +20,7 @@ from eopipe.tiles.store import NO_LABEL, Tiles
 SMALL = ("--chunk", 16, "--shard", 32)
 
 
-def label(run: Run, place: Path, *words: object, shape: tuple[int, int] = (64, 48), **grid: float) -> Ended:
+def label(run: Run, place: Path, *words: object, shape: tuple[int, int] = (64, 48), **grid: float) -> Completed:
     left, top, step = grid.get("left", LEFT), grid.get("top", TOP), grid.get("step", STEP)
     write_json(place / "grid.json", {"crs": CRS, "shape": shape, "transform": [step, 0.0, left, 0.0, -step, top]})
     return run("label", "--grid", place / "grid.json", "--labels", place / "labels.zarr", *SMALL, *words)
@@ -40,7 +40,7 @@ def test_bins_cut_a_continuous_raster_and_their_edges_belong_above(tmp_path: Pat
     source = write_raster(tmp_path / "height.tif", heights, nodata=-1)
     words = ("--classes", "low", "middle", "high", "--bins", "5.5", "20")
     ended = label(run, tmp_path, "--source", source, *words)
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     expected = np.where(heights < 5.5, 0, np.where(heights < 20, 1, 2))
     expected[0, 0] = NO_LABEL
     np.testing.assert_array_equal(stored(tmp_path), expected)
@@ -55,7 +55,7 @@ def test_codes_name_the_classes_and_ignored_or_unknown_codes_are_no_label(tmp_pa
     source = write_raster(tmp_path / "codes.tif", codes, nodata=None)
     words = ("--classes", "water", "wood", "town", "--codes", 30, 10, 20, "--ignore", 20)
     ended = label(run, tmp_path, "--source", source, *words)
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     expected = np.select([codes == 30, codes == 10], [0, 1], NO_LABEL)
     np.testing.assert_array_equal(stored(tmp_path), expected)
 
@@ -94,12 +94,12 @@ def test_an_asset_of_a_scene_gives_the_labels_of_that_scene(catalog: Catalog, tm
     (catalog.root / "s0" / "scene.json").write_text(json.dumps(item))
     words = ("--scene", catalog.root / "s0", "--asset", "cover", "--classes", "a", "b")
     ended = label(run, tmp_path, *words)
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     np.testing.assert_array_equal(stored(tmp_path), np.arange(64 * 48).reshape(64, 48) % 2)
     assert Tiles(tmp_path / "labels.zarr").scene.startswith("a_b-")
     ended = label(run, tmp_path, "--scene", catalog.root / "s0", "--asset", "truth")
     assert ended.code == 3
-    assert "no band truth; it has cover" in ended.said
+    assert "no band truth; it has cover" in ended.stderr
 
 
 def square(left: int, top: int, right: int, bottom: int) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def test_polygons_in_degrees_land_on_the_pixels_they_cover(tmp_path: Path, run: 
     features = (("wood", square(4, 6, 20, 30)), ("water", square(21, 20, 40, 50)), (None, square(0, 0, 2, 2)))
     source = write_vectors(tmp_path / "truth.geojson", *features, ("wood", None))
     ended = label(run, tmp_path, "--source", source, "--classes", "water", "wood")
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     expected = np.full((64, 48), NO_LABEL)
     expected[6:30, 4:20] = 1
     expected[20:50, 21:40] = 0
@@ -176,7 +176,7 @@ def test_a_ring_that_crosses_itself_is_mended(tmp_path: Path, run: Run) -> None:
     bow = {"type": "Polygon", "coordinates": [[one, two, four, three, one]]}
     source = write_vectors(tmp_path / "truth.geojson", ("wood", bow))
     ended = label(run, tmp_path, "--source", source, "--classes", "wood")
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     assert stored(tmp_path)[5, 8] == 0
     assert stored(tmp_path)[8, 5] == NO_LABEL
 
@@ -188,13 +188,13 @@ def test_many_values_mean_one_class_in_vectors(tmp_path: Path, run: Run) -> None
     )
     words = ("--classes", "town", "wood", "--values", "town=111", "town=112", "wood=311", "=999")
     ended = label(run, tmp_path, "--source", source, *words)
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     expected = np.full((64, 48), NO_LABEL)
     expected[0:9, 0:9], expected[0:9, 10:20], expected[20:30, 0:9] = 0, 0, 1
     np.testing.assert_array_equal(stored(tmp_path), expected)
     ended = label(run, tmp_path, "--source", source, "--classes", "town", "--values", "town=111", "town=112")
     assert ended.code == 3
-    assert "has features of class 311, 999; the classes are 111, 112" in ended.said
+    assert "has features of class 311, 999; the classes are 111, 112" in ended.stderr
 
 
 def test_words_of_another_language_mean_classes(tmp_path: Path, run: Run) -> None:
@@ -210,7 +210,7 @@ def test_many_and_negative_values_mean_one_class_in_rasters(tmp_path: Path, run:
     source = write_raster(tmp_path / "codes.tif", codes, nodata=-9999)
     words = ("--classes", "low", "high", "--values", "low=-2", "low=-1", "high=2", "high=1", "--ignore", "-1")
     ended = label(run, tmp_path, "--source", source, *words)
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     expected = np.select([codes == -2, np.isin(codes, (1, 2))], [0, 1], NO_LABEL)
     np.testing.assert_array_equal(stored(tmp_path), expected)
 
@@ -221,7 +221,7 @@ def test_codes_may_be_negative(tmp_path: Path, run: Run, dtype: str) -> None:
     source = write_raster(tmp_path / "codes.tif", codes, nodata=None)
     words = ("--classes", "a", "b", "--codes", -1, -3, "--ignore", -9999, 0)
     ended = label(run, tmp_path, "--source", source, *words)
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     np.testing.assert_array_equal(stored(tmp_path), np.select([codes == -1, codes == -3], [0, 1], NO_LABEL))
 
 
@@ -253,7 +253,7 @@ def test_bins_are_in_the_unit_that_the_item_gives_an_asset(catalog: Catalog, tmp
     (catalog.root / "s0" / "scene.json").write_text(json.dumps(item))
     words = ("--scene", catalog.root / "s0", "--asset", "height", "--classes", "low", "high", "--bins", "0.1")
     ended = label(run, tmp_path, *words)
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     np.testing.assert_array_equal(stored(tmp_path), numbered((64, 48)) >= 1000)
 
 
@@ -275,7 +275,7 @@ def test_a_layer_is_chosen_by_name(tmp_path: Path, run: Run) -> None:
     for more, said in (((), "has the layers north, south; choose one"), (("--layer", "x"), "no layer x; it has north")):
         ended = label(run, tmp_path, *words, *more)
         assert ended.code == 3
-        assert said in ended.said
+        assert said in ended.stderr
 
 
 def test_a_column_of_numbers_with_gaps_still_names_codes(tmp_path: Path, run: Run) -> None:
@@ -315,17 +315,17 @@ def test_geoparquet_is_read(tmp_path: Path, run: Run) -> None:
     source = write_parquet(tmp_path / "truth.parquet")
     words = ("--source", source, "--classes", "water", "wood")
     ended = label(run, tmp_path, *words)
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     expected = np.full((64, 48), NO_LABEL)
     expected[6:30, 4:20], expected[40:50, 30:40] = 1, 0
     np.testing.assert_array_equal(stored(tmp_path), expected)
     ended = label(run, tmp_path, *words, "--attribute", "kind")
     assert ended.code == 3
-    assert "has no attribute kind; it has class" in ended.said
+    assert "has no attribute kind; it has class" in ended.stderr
     for change, said in (({"crs": None}, "has no CRS"), ({"encoding": "point"}, "only WKB is read")):
         ended = label(run, tmp_path, "--source", write_parquet(tmp_path / "odd.parquet", **change), *words[2:])
         assert ended.code == 3
-        assert said in ended.said
+        assert said in ended.stderr
     (tmp_path / "no.parquet").write_bytes(b"PAR1 or not")
     assert label(run, tmp_path, "--source", tmp_path / "no.parquet", *words[2:]).code == 3
 
@@ -335,7 +335,7 @@ def test_geoparquet_without_pyarrow_tells_what_to_do(tmp_path: Path, run: Run, m
     (tmp_path / "truth.parquet").write_bytes(b"PAR1")
     ended = label(run, tmp_path, "--source", tmp_path / "truth.parquet", "--classes", "wood")
     assert ended.code == 2
-    assert "pip install 'eopipe[parquet]'" in ended.said
+    assert "pip install 'eopipe[parquet]'" in ended.stderr
 
 
 def test_a_raster_half_a_pixel_off_gives_each_pixel_the_class_at_its_centre(tmp_path: Path, run: Run) -> None:
@@ -448,7 +448,7 @@ def test_a_polygon_far_larger_than_the_grid_covers_it_all(tmp_path: Path, run: R
     ring = [[-170, -80], [170, -80], [170, 80], [-170, 80], [-170, -80]]
     source = write_vectors(tmp_path / "truth.geojson", ("earth", {"type": "Polygon", "coordinates": [ring]}))
     ended = label(run, tmp_path, "--source", source, "--classes", "earth")
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     assert (stored(tmp_path) == 0).all()
 
 
@@ -464,7 +464,7 @@ def test_other_attributes_and_formats_are_read(tmp_path: Path, run: Run) -> None
         pyogrio.raw.write(tmp_path / name, np.array([to_wkb(shape)], object), **fields, **place)
         words = ("--source", tmp_path / name, "--classes", "wood", "--attribute", "kind")
         ended = label(run, tmp_path, *words)
-        assert ended.code == 0, ended.said
+        assert ended.code == 0, ended.stderr
         expected = np.full((64, 48), NO_LABEL)
         expected[6:30, 4:20] = 0
         np.testing.assert_array_equal(stored(tmp_path), expected)
@@ -483,8 +483,8 @@ def test_vectors_are_refused_that_have(tmp_path: Path, run: Run, wrong: str) -> 
     feature, said = WRONG_VECTORS[wrong]
     source = write_vectors(tmp_path / "truth.geojson", feature)
     ended = label(run, tmp_path, "--source", source, "--classes", "water", "wood")
-    assert ended.code == 3, ended.said
-    assert said in ended.said
+    assert ended.code == 3, ended.stderr
+    assert said in ended.stderr
     assert not (tmp_path / "labels.zarr").exists()
 
 
@@ -492,7 +492,7 @@ def test_a_missing_attribute_is_told_with_those_that_are_there(tmp_path: Path, r
     source = write_vectors(tmp_path / "truth.geojson", ("wood", square(0, 0, 9, 9)))
     ended = label(run, tmp_path, "--source", source, "--classes", "wood", "--attribute", "kind")
     assert ended.code == 3
-    assert "has no attribute kind; it has class" in ended.said
+    assert "has no attribute kind; it has class" in ended.stderr
 
 
 @pytest.mark.parametrize(
@@ -501,8 +501,8 @@ def test_a_missing_attribute_is_told_with_those_that_are_there(tmp_path: Path, r
 def test_a_file_that_holds_no_vectors_is_told(tmp_path: Path, run: Run, text: str, code: int) -> None:
     (tmp_path / "truth.geojson").write_text(text)
     ended = label(run, tmp_path, "--source", tmp_path / "truth.geojson", "--classes", "wood")
-    assert ended.code == code, ended.said
-    assert "truth.geojson" in ended.said
+    assert ended.code == code, ended.stderr
+    assert "truth.geojson" in ended.stderr
 
 
 def test_vectors_without_a_crs_are_told(tmp_path: Path, run: Run) -> None:
@@ -517,14 +517,14 @@ def test_vectors_without_a_crs_are_told(tmp_path: Path, run: Run) -> None:
         )
     ended = label(run, tmp_path, "--source", tmp_path / "t.shp", "--classes", "wood")
     assert ended.code == 3
-    assert "has no CRS" in ended.said
+    assert "has no CRS" in ended.stderr
 
 
 def test_a_label_raster_outside_the_grid_is_told(tmp_path: Path, run: Run) -> None:
     source = write_raster(tmp_path / "far.tif", np.zeros((32, 32), np.uint8), left=LEFT + 90_000, nodata=None)
     ended = label(run, tmp_path, "--source", source, "--classes", "a")
     assert ended.code == 3
-    assert "far.tif lies at" in ended.said
+    assert "far.tif lies at" in ended.stderr
     assert not (tmp_path / "labels.zarr").exists()
 
 
@@ -532,7 +532,7 @@ def test_a_label_raster_without_any_class_of_the_legend_is_told(tmp_path: Path, 
     source = write_raster(tmp_path / "odd.tif", np.full((64, 48), 9, np.uint8), nodata=None)
     ended = label(run, tmp_path, "--source", source, "--classes", "a", "b")
     assert ended.code == 3
-    assert "odd.tif has no label on the grid" in ended.said
+    assert "odd.tif has no label on the grid" in ended.stderr
 
 
 @pytest.mark.parametrize(

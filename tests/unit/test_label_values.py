@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scenery import CRS, LEFT, STEP, TOP, Ended, Run, write_raster
+from scenery import CRS, LEFT, STEP, TOP, Completed, Run, write_raster
 
 from eopipe.arrays import AnyArray
 from eopipe.chips.chips import is_continuous, unit_of
@@ -16,7 +16,7 @@ from eopipe.tiles.store import Tiles
 SMALL = ("--chunk", 16, "--shard", 32)
 
 
-def label(run: Run, place: Path, *words: object, shape: tuple[int, int] = (64, 48), step: float = STEP) -> Ended:
+def label(run: Run, place: Path, *words: object, shape: tuple[int, int] = (64, 48), step: float = STEP) -> Completed:
     write_json(place / "grid.json", {"crs": CRS, "shape": shape, "transform": [step, 0.0, LEFT, 0.0, -step, TOP]})
     return run("label", "--grid", place / "grid.json", "--labels", place / "labels.zarr", *SMALL, *words)
 
@@ -39,7 +39,7 @@ def test_a_raster_keeps_its_numbers_and_tells_quantity_unit_and_range(tmp_path: 
     given[0, 0], given[5, 7] = np.nan, -1
     source = write_raster(tmp_path / "height.tif", given, nodata=-1)
     ended = label(run, tmp_path, "--source", source, "--measure", "canopy height", "--unit", "m")
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     given[5, 7] = np.nan
     np.testing.assert_array_equal(stored(tmp_path), given)
     store = Tiles(tmp_path / "labels.zarr")
@@ -56,7 +56,7 @@ def test_a_store_of_values_passes_the_check_and_is_drawn(tmp_path: Path, run: Ru
     assert label(run, tmp_path, "--source", source, "--measure", "canopy height", "--unit", "m").code == 0
     assert run("tiles", "check", tmp_path / "labels.zarr").code == 0
     ended = run("tiles", "plot", tmp_path / "labels.zarr", "--out", tmp_path / "labels.png")
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
 
 
 def test_the_average_of_whole_numbers_is_no_whole_number(tmp_path: Path, run: Run) -> None:
@@ -64,7 +64,7 @@ def test_the_average_of_whole_numbers_is_no_whole_number(tmp_path: Path, run: Ru
     source = write_raster(tmp_path / "cover.tif", fine, nodata=None)
     words = ("--source", source, "--measure", "cover", "--resampling", "average")
     ended = label(run, tmp_path, *words, shape=(32, 24), step=2 * STEP)
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     np.testing.assert_allclose(stored(tmp_path), 0.25)
 
 
@@ -98,7 +98,7 @@ def test_shapes_burn_their_number_and_where_they_disagree_is_no_label_or_one_of_
     source = shapes(tmp_path, square(0, 6, 7), square(4, 10, 2.5), square(8, 12, 2.5), square(14, 16, None))
     words = ("--source", source, "--measure", "height", "--attribute", "height", "--overlap", overlap)
     ended = label(run, tmp_path, *words)
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     row = stored(tmp_path)[3]
     np.testing.assert_array_equal(row[:12], [*[7.0] * 4, *[between] * 2, *[2.5] * 6])
     assert np.isnan(row[12:]).all()
@@ -109,17 +109,17 @@ def test_words_in_place_of_numbers_and_options_of_classes_are_told(tmp_path: Pat
     source = shapes(tmp_path, square(0, 4, "tall"))
     words = ("--source", source, "--attribute", "height")
     ended = label(run, tmp_path, *words, "--measure", "height")
-    assert (ended.code, "no numbers: tall" in ended.said) == (3, True)
+    assert (ended.code, "no numbers: tall" in ended.stderr) == (3, True)
     ended = label(run, tmp_path, *words, "--measure", "height", "--bins", 5)
-    assert (ended.code, "label.bins makes classes" in ended.said) == (2, True)
+    assert (ended.code, "label.bins makes classes" in ended.stderr) == (2, True)
     ended = label(run, tmp_path, *words, "--resampling", "bilinear")
-    assert (ended.code, "mixes class numbers" in ended.said) == (2, True)
+    assert (ended.code, "mixes class numbers" in ended.stderr) == (2, True)
 
 
 def test_a_file_without_a_value_on_the_grid_is_refused(tmp_path: Path, run: Run) -> None:
     source = write_raster(tmp_path / "height.tif", np.full((64, 48), -1, np.float32), nodata=-1)
     ended = label(run, tmp_path, "--source", source, "--measure", "height")
-    assert (ended.code, "no value on the grid" in ended.said) == (3, True)
+    assert (ended.code, "no value on the grid" in ended.stderr) == (3, True)
     assert not (tmp_path / "labels.zarr").exists()
 
 

@@ -68,12 +68,12 @@ def test_addresses_are_signed_when_they_are_asked_and_signatures_are_kept_nowher
 ) -> None:
     content = {f"b{n}": tif(9_000, n) for n in range(6)}
     ended = fetch(run, tmp_path, blobs(web, content), *SIGN)
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     assert came(tmp_path, content)
     assert azure.given == 1, "one signature opens a container"
     kept = [p for p in tmp_path.rglob("*") if p.is_file() and b"SECRET" in p.read_bytes()]
     assert kept == []
-    assert "SECRET" not in ended.said + caplog.text
+    assert "SECRET" not in ended.stderr + caplog.text
 
 
 @pytest.mark.usefixtures("impatient")
@@ -94,12 +94,12 @@ def test_f06_a_signature_that_expires_in_the_middle_is_renewed_and_the_download_
 
     web.luck = expire
     ended = fetch(run, tmp_path, item, *SIGN)
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     assert came(tmp_path, content)
     assert azure.given == 2
     assert [a.headers.get("Range") for a in web.requests("/blobs/red.tif")] == [None, "bytes=70000-", "bytes=70000-"]
     assert "the signature has expired" in caplog.text
-    assert "SECRET" not in ended.said + caplog.text
+    assert "SECRET" not in ended.stderr + caplog.text
 
 
 def test_an_address_that_no_signature_opens_is_told_after_one_renewal(
@@ -109,9 +109,9 @@ def test_an_address_that_no_signature_opens_is_told_after_one_renewal(
     web.fail("/blobs/red.tif", times=None, status=403, body=b"no")
     ended = fetch(run, tmp_path, item, *SIGN)
     assert ended.code == 3
-    assert "127.0.0.1 answered 403" in ended.said
+    assert "127.0.0.1 answered 403" in ended.stderr
     assert azure.given == 2
-    assert "SECRET" not in ended.said + (tmp_path / "scene.run.json").read_text()
+    assert "SECRET" not in ended.stderr + (tmp_path / "scene.run.json").read_text()
 
 
 def test_a_server_of_signatures_that_fails_is_told_without_its_address(
@@ -120,7 +120,7 @@ def test_a_server_of_signatures_that_fails_is_told_without_its_address(
     web.fail("/sas/127/blobs", times=None, status=404)
     ended = fetch(run, tmp_path, blobs(web, {"red": tif(9_000)}), *SIGN)
     assert ended.code == 5
-    assert "no signature for blobs: HTTPError" in ended.said
+    assert "no signature for blobs: HTTPError" in ended.stderr
 
 
 def test_a_server_of_signatures_that_never_answers_is_given_up(
@@ -130,7 +130,7 @@ def test_a_server_of_signatures_that_never_answers_is_given_up(
     web.fail("/sas/127/blobs", times=None, pause=1.0)
     ended = fetch(run, tmp_path, blobs(web, {"red": tif(9_000)}), *SIGN)
     assert ended.code == 5
-    assert "no signature for blobs: no answer" in ended.said
+    assert "no signature for blobs: no answer" in ended.stderr
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_without_the_package_for_signing_the_command_that_installs_it_is_told(
     monkeypatch.setitem(__import__("sys").modules, "planetary_computer.sas", None)
     ended = fetch(run, tmp_path, put(web, {"red": tif(9_000)}), *SIGN)
     assert ended.code == 2
-    assert "pip install 'eopipe[planetary]'" in ended.said
+    assert "pip install 'eopipe[planetary]'" in ended.stderr
 
 
 def netrc(place: Path, monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
@@ -204,7 +204,7 @@ def test_a_login_is_not_sent_on_to_the_host_of_a_redirect(
         item["assets"]["blue"]["href"] = f"{other.url}/blue.tif"
         web.fail("/red.tif", times=None, status=307, headers={"Location": f"{other.url}/red.tif"}, body=b"")
         ended = fetch(run, tmp_path, item, "--workers", 1)
-        assert ended.code == 0, ended.said
+        assert ended.code == 0, ended.stderr
         assert came(tmp_path, content)
         assert logins(other) == [None, None]
     assert logins(web) == ["Basic YWRhOnB3"]
@@ -229,7 +229,7 @@ def test_a_netrc_that_cannot_be_read_is_told(
     netrc(tmp_path, monkeypatch, "password before machine")
     ended = fetch(run, tmp_path, put(web, {"red": tif(9_000)}))
     assert ended.code == 2
-    assert "cannot read the logins in" in ended.said
+    assert "cannot read the logins in" in ended.stderr
     assert UsageError.code == 2
 
 
@@ -243,7 +243,7 @@ def test_a_host_that_wants_a_login_is_told_with_where_to_put_it(tmp_path: Path, 
     web.fail("/red.tif", times=None, status=401)
     ended = fetch(run, tmp_path, item)
     assert ended.code == 3
-    assert "if it wants a login, set EOPIPE_TOKEN_127_0_0_1 or name the host in ~/.netrc" in ended.said
+    assert "if it wants a login, set EOPIPE_TOKEN_127_0_0_1 or name the host in ~/.netrc" in ended.stderr
 
 
 def test_a_redirect_from_a_safe_to_an_open_line_is_refused() -> None:

@@ -152,7 +152,7 @@ def test_dilation_does_not_depend_on_how_the_scene_is_cut(catalog: Catalog, run:
     scl = np.where(np.random.default_rng(margin).random((64, 48)) < 0.004, 9, 4).astype(np.uint8)
     scene = clouded(catalog, scl)
     ended = preprocess(run, scene, "--dilate", margin, size=("--chunk", 16, "--shard", shard))
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     np.testing.assert_array_equal(stored(scene)[1], ~by_hand(scl == 9, margin))
 
 
@@ -174,7 +174,7 @@ def test_the_clearest_sky_is_a_measurement_even_where_the_item_calls_it_no_data(
     item["assets"]["cloud"]["raster:bands"][0]["nodata"] = stated
     scene = ready(catalog)
     ended = preprocess(run, scene, "--mask", "cloud", "--max-probability", 60)
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     np.testing.assert_array_equal(stored(scene)[1], cloud <= 60)
 
 
@@ -187,7 +187,7 @@ def test_a_mask_of_bits_comes_through_the_stage(catalog: Catalog, run: Run) -> N
         asset["raster:bands"] = []
     scene = ready(catalog)
     ended = preprocess(run, scene, "--mask", "Fmask", bands=("B04",))
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     np.testing.assert_array_equal(stored(scene)[1], (fmask & 0b11110) == 0)
 
 
@@ -201,7 +201,7 @@ def test_an_unknown_mask_ends_before_anything_is_read(catalog: Catalog, run: Run
     scene = clouded(catalog, np.full((64, 48), 4, np.uint8))
     ended = preprocess(run, scene, "--mask", "red")
     assert ended.code == 2
-    assert "mask red is none that eopipe knows" in ended.said
+    assert "mask red is none that eopipe knows" in ended.stderr
     assert not (scene.parent.parent / "tiles.zarr").exists()
 
 

@@ -120,7 +120,7 @@ def test_the_tiles_across_180_degrees_are_those_of_anywhere_else(
         place = tmp_path / str(shift)
         words += ("--items", place / "items", "--grid", place / "grid.json", "--selection", place / "selection.json")
         ended = run("search", "--catalog", catalog.write(), *words)
-        assert ended.code == 0, ended.said
+        assert ended.code == 0, ended.stderr
         found[shift] = sorted(p.stem.partition("_")[0] for p in (place / "items").glob("*.geojson"))
         assert read_json(place / "grid.json")["shape"][1] < 800
     assert found[0] == found[10] == ["t-1", "t0", "t1"]

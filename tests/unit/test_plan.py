@@ -85,7 +85,7 @@ def place(tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> 
 
 def planned(run: Run, place: Path, *words: object) -> dict[str, Any]:
     ended = run("plan", "config.yaml", *words)
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     told: dict[str, Any] = json.loads((place / "plan/plan.json").read_text())
     return told
 
@@ -176,7 +176,7 @@ def test_the_chips_of_each_class_and_split_are_those_that_split_makes_of_clear_s
     options = [word for port in stage("split").of(Option) for word in to_args(port, config["split"][port.name])]
     tiles = [f"tiles/{n}.zarr" for n in range(3)]
     ended = run("split", "--tiles", *tiles, "--labels", "l.zarr", *cut_into(stores), *options)
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     made = json.loads((stores / "split.json").read_text())
     for split, found in told.items():
         assert found["chips"] == len(made["samples"][split])
@@ -197,8 +197,8 @@ def test_a_plan_over_a_quota_is_refused_with_what_it_needs_and_what_there_is(
         if word == "--max-files"
         else format_bytes(sum(row["bytes"] for row in told["needs"]))
     )
-    assert f"it needs {need}" in ended.said
-    assert f"{word} allows {'10' if word == '--max-files' else '1.5 kB'}" in ended.said
+    assert f"it needs {need}" in ended.stderr
+    assert f"{word} allows {'10' if word == '--max-files' else '1.5 kB'}" in ended.stderr
     refused = json.loads((place / "plan/plan.json").read_text())["refused"]
     assert len(refused) == 1, "the plan is there to look at"
     assert told["refused"] == []
@@ -219,18 +219,18 @@ def test_labels_that_are_missing_or_elsewhere_are_told_before_anything_runs(plac
     (place / "labels.tif").unlink()
     ended = run("plan", "config.yaml")
     assert ended.code == 3
-    assert "label.source labels.tif is missing" in ended.said
+    assert "label.source labels.tif is missing" in ended.stderr
     write_raster(place / "labels.tif", np.zeros((9, 9), np.uint8), left=LEFT + 90_000)
     ended = run("plan", "config.yaml")
     assert ended.code == 3
-    assert "outside the grid" in ended.said
+    assert "outside the grid" in ended.stderr
 
 
 def test_a_folder_of_other_files_is_not_replaced(place: Path, run: Run) -> None:
     write(place)
     ended = run("plan", "config.yaml", "--out", "catalog")
     assert ended.code == 2
-    assert "catalog holds other files" in ended.said
+    assert "catalog holds other files" in ended.stderr
     assert (place / "catalog/catalog.json").is_file()
 
 
@@ -364,7 +364,7 @@ def test_a_size_that_is_none_is_told(place: Path, run: Run) -> None:
     for text in ("many", "5 parsecs", "1.2.3MB", "-1"):
         ended = run("plan", "config.yaml", f"--max-bytes={text}")
         assert ended.code == 2
-        assert f"{text!r} is no size; write 500MB or 2TiB" in ended.said
+        assert f"{text!r} is no size; write 500MB or 2TiB" in ended.stderr
 
 
 @given(st.integers(0, 10**16))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scenery import CRS, LEFT, STEP, TOP, Catalog, Ended, Run, numbered, write_raster
+from scenery import CRS, LEFT, STEP, TOP, Catalog, Completed, Run, numbered, write_raster
 
 from eopipe.arrays import AnyArray
 from eopipe.publish import digest, verify, write_json
@@ -38,7 +38,7 @@ def preprocess(
     bands: tuple[str, ...] = ("blue", "red"),
     crs: str = CRS,
     size: tuple[object, ...] = SMALL,
-) -> Ended:
+) -> Completed:
     place = scene.parent.parent
     write_json(place / "grid.json", {"crs": crs, "shape": shape, "transform": [step, 0.0, left, 0.0, -step, top]})
     out = ("--grid", place / "grid.json", "--tiles", place / "tiles.zarr", "--bands", *bands)
@@ -56,7 +56,7 @@ def test_every_pixel_keeps_its_place_on_its_own_grid(catalog: Catalog, run: Run,
     catalog.add()
     scene = ready(catalog)
     ended = preprocess(run, scene, "--resampling", how)
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     image, valid = stored(scene)
     np.testing.assert_array_equal(image, [numbered((64, 48)), numbered((64, 48), 101)])
     assert valid.all()
@@ -71,7 +71,7 @@ def test_a_grid_shifted_by_whole_pixels_shifts_the_scene(
     catalog.add(nodata=nodata)
     scene = ready(catalog)
     ended = preprocess(run, scene, "--resampling", how, left=LEFT + right * STEP, top=TOP - down * STEP)
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     image, valid = stored(scene)
     expected, there = np.zeros((64, 48), int), np.zeros((64, 48), bool)
     source = numbered((64, 48))
@@ -147,7 +147,7 @@ def test_the_number_of_threads_changes_no_byte(catalog: Catalog, run: Run, crs: 
     for threads in (0, 1, 2, 3):
         place = {"left": left, "top": top, "crs": crs, "shape": (400, 410)}
         ended = preprocess(run, scene, *size, "--threads", threads, size=(), **place)
-        assert ended.code == 0, ended.said
+        assert ended.code == 0, ended.stderr
         assert 0.1 < stored(scene)[1].mean() < 0.9
         digests.add(digest(scene.parent.parent / "tiles.zarr"))
     assert len(digests) == 1
@@ -164,7 +164,7 @@ def test_a_store_of_too_many_files_is_refused_before_anything_is_read(catalog: C
     (scene / "red.tif").write_bytes(b"")
     ended = preprocess(run, scene, "--max-files", count - 1)
     assert ended.code == 6
-    assert f"64 x 48 pixels needs {count} files, but max_files is {count - 1}; choose shards larger" in ended.said
+    assert f"64 x 48 pixels needs {count} files, but max_files is {count - 1}; choose shards larger" in ended.stderr
     assert not store.exists()
 
 
@@ -185,9 +185,9 @@ def test_damage_inside_a_block_is_told_with_its_row_and_column(catalog: Catalog,
     words = ("--mask", "none", "--resampling", how, "--threads", 2)
     where = {"left": left, "top": top, "crs": crs, "shape": (700, 700)}
     ended = preprocess(run, scene, *words, bands=("red",), size=("--chunk", 64, "--shard", 256), **where)
-    assert ended.code == 4, ended.said
-    told = re.search(r"scene scene, asset red is truncated or damaged near row (\d+), column (\d+)", ended.said)
-    assert told, ended.said
+    assert ended.code == 4, ended.stderr
+    told = re.search(r"scene scene, asset red is truncated or damaged near row (\d+), column (\d+)", ended.stderr)
+    assert told, ended.stderr
     # Where GDAL resamples, the place is that of the first window of the grid that the block reaches into.
     near = (512, 256) if how != "average" else (256, 0)
     assert (int(told[1]), int(told[2])) == near
@@ -206,7 +206,7 @@ def test_another_crs_puts_a_landmark_where_it_is(catalog: Catalog, run: Run) -> 
     ended = preprocess(
         run, scene, *words, crs="EPSG:3035", left=x - 105, top=y + 105, shape=(21, 21), bands=("red",), size=()
     )
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     image, _ = stored(scene)
     assert image[0, 10, 10] == 5000
     rows, cols = np.nonzero(image[0] == 5000)
@@ -277,10 +277,10 @@ def test_a_missing_band_is_told_with_those_that_are_there(catalog: Catalog, run:
     scene = ready(catalog)
     ended = preprocess(run, scene, bands=("blue", "swir", "coastal"))
     assert ended.code == 3
-    assert "scene scene has no band swir, coastal; it has blue, red, scl" in ended.said
+    assert "scene scene has no band swir, coastal; it has blue, red, scl" in ended.stderr
     ended = preprocess(run, scene, "--mask", "qa")
     assert ended.code == 3
-    assert "no band qa" in ended.said
+    assert "no band qa" in ended.stderr
 
 
 def test_a_missing_file_is_told(catalog: Catalog, run: Run) -> None:
@@ -289,7 +289,7 @@ def test_a_missing_file_is_told(catalog: Catalog, run: Run) -> None:
     (scene / "red.tif").unlink()
     ended = preprocess(run, scene)
     assert ended.code == 3
-    assert "asset red is missing" in ended.said
+    assert "asset red is missing" in ended.stderr
 
 
 def test_overviews_of_a_class_raster_do_not_invent_classes(catalog: Catalog, run: Run) -> None:
@@ -297,7 +297,7 @@ def test_overviews_of_a_class_raster_do_not_invent_classes(catalog: Catalog, run
     catalog.add(bands={"scl": scl}, overview_resampling="average", overview_count=3)
     words = ("--mask", "scl", "--masked", 8, "--resampling", "nearest")
     ended = preprocess(run, ready(catalog), *words, shape=(102, 102), step=50.0, bands=("scl",))
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     image, valid = stored(catalog.root / "s0")
     np.testing.assert_array_equal(image[0], scl[2:512:5, 2:512:5])
     np.testing.assert_array_equal(valid, image[0] == 4)
@@ -319,8 +319,8 @@ def test_a_truncated_raster_gives_no_store(catalog: Catalog, run: Run, kept: str
     os.truncate(file, {"half": file.stat().st_size // 2, "1 kB": 1000, "nothing": 0}[kept])
     words = ("--mask", "red", "--masked", 0)
     ended = preprocess(run, scene, *words, shape=(512, 512), bands=("red",), size=())
-    assert ended.code == 4, ended.said
-    assert "scene scene, asset red" in ended.said
+    assert ended.code == 4, ended.stderr
+    assert "scene scene, asset red" in ended.stderr
     assert not (scene.parent.parent / "tiles.zarr").exists()
 
 
@@ -334,8 +334,8 @@ def test_a_virtual_dataset_in_the_clothes_of_a_tiff_is_refused(catalog: Catalog,
         '<SourceFilename relativetoVRT="0">/etc/passwd</SourceFilename></VRTRasterBand></VRTDataset>'
     )
     ended = preprocess(run, scene)
-    assert ended.code == 8, ended.said
-    assert "asset red" in ended.said
+    assert ended.code == 8, ended.stderr
+    assert "asset red" in ended.stderr
     assert not (scene.parent.parent / "tiles.zarr").exists()
 
 
@@ -360,8 +360,8 @@ def test_a_raster_without_a_place_is_told(catalog: Catalog, run: Run) -> None:
         ) as file:
             file.write(numbered((64, 48)), 1)
     ended = preprocess(run, scene)
-    assert ended.code == 3, ended.said
-    assert "asset red (red.tif) has no CRS or no geotransform" in ended.said
+    assert ended.code == 3, ended.stderr
+    assert "asset red (red.tif) has no CRS or no geotransform" in ended.stderr
 
 
 @pytest.mark.parametrize(
@@ -374,9 +374,9 @@ def test_a_raster_that_lies_elsewhere_is_told_and_never_all_nodata(
     scene = ready(catalog)
     write_raster(scene / "red.tif", numbered((64, 48)), **wrong)
     ended = preprocess(run, scene)
-    assert ended.code == 3, ended.said
-    assert "asset red lies at" in ended.said
-    assert "outside the grid at" in ended.said
+    assert ended.code == 3, ended.stderr
+    assert "asset red lies at" in ended.stderr
+    assert "outside the grid at" in ended.stderr
 
 
 def test_a_scene_without_any_measurement_is_recorded_as_such(catalog: Catalog, run: Run) -> None:
@@ -400,8 +400,8 @@ def test_a_raster_that_claims_too_many_pixels_is_refused_before_it_is_read(catal
     with rasterio.open(scene / "red.tif", "w", driver="GTiff", sparse_ok=True, **size, **place):
         pass
     ended = preprocess(run, scene)
-    assert ended.code == 8, ended.said
-    assert "400000 x 400000" in ended.said
+    assert ended.code == 8, ended.stderr
+    assert "400000 x 400000" in ended.stderr
 
 
 APPLIED = [
@@ -434,7 +434,7 @@ def test_stored_numbers_mean_what_the_history_of_the_product_says(
         asset.update({key: [dict(band)]} if key else band)
     scene = ready(catalog)
     ended = preprocess(run, scene, shape=(16, 16))
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     tiles = Tiles(scene.parent.parent / "tiles.zarr")
     assert tiles.scaling == pytest.approx(expected)
     reflectance = tiles.physical(("red",))[0]
@@ -446,7 +446,7 @@ def test_bands_of_different_scales_are_told(catalog: Catalog, run: Run) -> None:
     item["assets"]["red"]["raster:bands"][0]["scale"] = 0.5
     ended = preprocess(run, ready(catalog))
     assert ended.code == 3
-    assert "different scales" in ended.said
+    assert "different scales" in ended.stderr
 
 
 @pytest.mark.parametrize("value", [-9999, 70000, "much"])
@@ -454,8 +454,8 @@ def test_nodata_that_the_pixels_cannot_hold_is_told(catalog: Catalog, run: Run, 
     item = catalog.add()
     item["assets"]["red"]["raster:bands"][0]["nodata"] = value
     ended = preprocess(run, ready(catalog))
-    assert ended.code == 3, ended.said
-    assert "asset red" in ended.said
+    assert ended.code == 3, ended.stderr
+    assert "asset red" in ended.stderr
 
 
 @pytest.mark.parametrize("nodata", [float("nan"), -9999.0, None])
@@ -470,7 +470,7 @@ def test_float_bands_with_gaps_are_valid_where_they_are_numbers(
     item["assets"]["vv"]["raster:bands"][0]["nodata"] = None if nodata is None else str(nodata)
     scene = ready(catalog)
     ended = preprocess(run, scene, "--resampling", how, bands=("vv",))
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     image, valid = stored(scene)
     gaps = [(4, 5), (6, 7), (8, 9)] if nodata == -9999.0 else [(4, 5), (6, 7)]
     assert sorted(map(tuple, np.argwhere(~valid).tolist())) == gaps
@@ -533,14 +533,14 @@ def test_a_shard_that_was_deleted_is_found(catalog: Catalog, run: Run) -> None:
     (place / "tiles.zarr" / "image" / "c" / "0" / "1" / "0").unlink()
     ended = run("verify", place)
     assert ended.code == 4
-    assert "image/c/0/1/0 is missing" in ended.said
+    assert "image/c/0/1/0 is missing" in ended.stderr
 
 
 def test_a_shard_of_half_chunks_is_a_mistake_of_the_user(catalog: Catalog, run: Run) -> None:
     catalog.add()
     ended = preprocess(run, ready(catalog), size=("--chunk", 96, "--shard", 256))
     assert ended.code == 2
-    assert "not a multiple of the chunk edge" in ended.said
+    assert "not a multiple of the chunk edge" in ended.stderr
 
 
 def test_a_store_holds_no_clock_and_no_place_of_this_machine(catalog: Catalog, run: Run) -> None:

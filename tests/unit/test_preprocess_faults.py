@@ -80,8 +80,8 @@ def test_a_raster_that_lost_its_last_hundredth_is_told_with_the_block(catalog: C
     scene, file = noisy(catalog, driver)
     os.truncate(file, file.stat().st_size * 99 // 100)
     ended = preprocess(run, scene, "--mask", "none", shape=(512, 512), bands=("red",), size=())
-    assert ended.code == 4, ended.said
-    assert "scene scene, asset red is truncated or damaged near row" in ended.said
+    assert ended.code == 4, ended.stderr
+    assert "scene scene, asset red is truncated or damaged near row" in ended.stderr
     assert not (scene.parent.parent / "tiles.zarr").exists()
 
 
@@ -93,8 +93,8 @@ def test_a_flipped_bit_that_still_decodes_is_found_by_the_manifest(catalog: Cata
     data[len(data) // 2] ^= 1
     file.write_bytes(data)
     ended = preprocess(run, scene, "--mask", "none", shape=(512, 512), bands=("red",), size=())
-    assert ended.code == 4, ended.said
-    assert f"{file.name} has other content than the manifest says" in ended.said
+    assert ended.code == 4, ended.stderr
+    assert f"{file.name} has other content than the manifest says" in ended.stderr
     assert not (scene.parent.parent / "tiles.zarr").exists()
 
 
@@ -135,8 +135,8 @@ def test_no_file_makes_gdal_ask_a_server(catalog: Catalog, run: Run, web: Loopba
     scene = ready(catalog)
     (scene / f"{asset}.tif").write_text(text.replace("URL", web.url))
     ended = preprocess(run, scene)
-    assert ended.code in (4, 8), ended.said
-    assert f"asset {asset}" in ended.said
+    assert ended.code in (4, 8), ended.stderr
+    assert f"asset {asset}" in ended.stderr
     assert web.asked == []
     assert not (scene.parent.parent / "tiles.zarr").exists()
 
@@ -183,10 +183,10 @@ def test_an_item_and_a_file_that_contradict_each_other_are_told_with_both(
     pixels = np.full((64, 48), 4, np.uint8) if asset == "scl" else numbered((64, 48))
     write_raster(scene / f"{asset}.tif", pixels, crs="EPSG:25833")
     ended = preprocess(run, scene)
-    assert ended.code == 3, ended.said
+    assert ended.code == 3, ended.stderr
     assert (
         f"scene scene, asset {asset} lies in EPSG:25833 as {asset}.tif says, but in EPSG:32633 as the item"
-        in ended.said
+        in ended.stderr
     )
     catalog.items[0]["properties"]["proj:code"] = "EPSG:25833"
     assert preprocess(run, ready(catalog)).code == 3, "now the other asset contradicts"
@@ -205,7 +205,7 @@ def test_bands_half_a_pixel_apart_are_aligned(catalog: Catalog, run: Run, shift:
     )
     scene = ready(catalog)
     ended = preprocess(run, scene, "--mask", "none", bands=("blue", "swir"))
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     image, valid = stored(scene)
     inside = np.zeros((64, 48), bool)
     inside[:, 4:44] = True
@@ -233,7 +233,7 @@ def test_what_is_no_measurement_is_counted(catalog: Catalog, run: Run, kind: str
     item["assets"]["red"]["raster:bands"] = [told]
     scene = ready(catalog)
     ended = preprocess(run, scene, "--mask", "none", bands=("red",))
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     image, valid = stored(scene)
     np.testing.assert_array_equal(valid, ~bad)
     assert np.isfinite(image).all()

@@ -223,9 +223,9 @@ def test_the_verify_command_names_every_damaged_folder(tmp_path: Path, run: Run)
     remove(tmp_path / "three")
     ended = run("verify", tmp_path)
     assert ended.code == 4
-    assert "one is damaged" in ended.said
-    assert "three is damaged" in ended.said
-    assert "two" not in ended.said
+    assert "one is damaged" in ended.stderr
+    assert "three is damaged" in ended.stderr
+    assert "two" not in ended.stderr
 
 
 def test_a_stage_refuses_a_damaged_input(catalog: Catalog, tmp_path: Path, run: Run) -> None:
@@ -234,7 +234,7 @@ def test_a_stage_refuses_a_damaged_input(catalog: Catalog, tmp_path: Path, run: 
     truncate(scene)
     ended = run("preprocess", "--scene", scene, "--grid", tmp_path / "grid.json", "--tiles", tmp_path / "tiles")
     assert ended.code == 4
-    assert "deep/a has 3 bytes instead of 6" in ended.said
+    assert "deep/a has 3 bytes instead of 6" in ended.stderr
 
 
 SMALL = {"bytes": "size=200k", "files": "size=10m,nr_inodes=12"}
@@ -255,17 +255,17 @@ def test_a_full_disk_ends_with_code_6_and_leaves_the_old_output(
             *("--grid", catalog.root / "grid.json", "--selection", catalog.root / "selection.json"),
             *("--assets", *(bands if name == "new" else ["b0"])),
         )
-        assert ended.code == 0, ended.said
+        assert ended.code == 0, ended.stderr
     fetch = ("fetch", "--catalog", catalog.root, "--parts", catalog.root / "parts", "--scene", disk / "scene")
     assert run(*fetch, "--item", catalog.root / "old" / "old.geojson").code == 0
     before = digest(disk / "scene")
 
     ended = run(*fetch, "--item", catalog.root / "new" / "new.geojson")
 
-    assert ended.code == 6, ended.said
-    assert "no space left while writing scene" in ended.said
-    assert "MB and" in ended.said
-    assert "files are free in" in ended.said
+    assert ended.code == 6, ended.stderr
+    assert "no space left while writing scene" in ended.stderr
+    assert "MB and" in ended.stderr
+    assert "files are free in" in ended.stderr
     verify(disk / "scene")
     assert digest(disk / "scene") == before
     assert sorted(p.name for p in disk.iterdir()) == ["scene", "scene.run.json"]
@@ -282,8 +282,8 @@ def test_a_disk_that_fills_up_while_a_store_is_written_leaves_no_store(
     write_json(catalog.root / "grid.json", {"crs": "EPSG:32633", "shape": [512, 512], "transform": TRANSFORM})
     words = ("preprocess", "--scene", catalog.root / "s0", "--grid", catalog.root / "grid.json", "--bands", "red")
     ended = run(*words, "--mask", "red", "--masked", 0, "--tiles", disk / "tiles.zarr", "--chunk", 64, "--shard", 128)
-    assert ended.code == 6, ended.said
-    assert "no space left while writing tiles.zarr" in ended.said
+    assert ended.code == 6, ended.stderr
+    assert "no space left while writing tiles.zarr" in ended.stderr
     assert [p.name for p in disk.iterdir() if "run.json" not in p.name] == []
 
 

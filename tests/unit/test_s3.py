@@ -36,7 +36,7 @@ def in_bucket(web: Loopback, content: dict[str, bytes], *, tell: bool = True) ->
 def test_assets_of_a_bucket_come_whole(tmp_path: Path, run: Run, bucket: Loopback) -> None:
     content = {"blue": tif(300_000, 1), "red": tif(9_000, 2)}
     ended = fetch(run, tmp_path, in_bucket(bucket, content))
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     assert came(tmp_path, content)
     assert all("Authorization" not in asked.headers for asked in bucket.asked), "nobody is logged in"
 
@@ -46,7 +46,7 @@ def test_an_asset_of_a_bucket_goes_on_where_it_broke_off(tmp_path: Path, run: Ru
     bucket.fail("/scenes/red.tif", cut=200_000)
     bucket.fail("/scenes/red.tif", times=2, status=503, body=b"<Error><Code>SlowDown</Code></Error>")
     ended = fetch(run, tmp_path, in_bucket(bucket, content))
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     assert came(tmp_path, content)
     resumed = bucket.asked[-1].headers
     assert int(resumed["Range"].removeprefix("bytes=").removesuffix("-")) > 100_000
@@ -69,7 +69,7 @@ def test_a_bucket_that_fails_for_ever_ends_with_code_5(tmp_path: Path, run: Run,
     bucket.fail("/scenes/red.tif", times=None, status=503)
     ended = fetch(run, tmp_path, in_bucket(bucket, {"red": tif(9_000)}))
     assert ended.code == 5
-    assert "scenes did not deliver scene scene, asset red (last: status 503)" in ended.said
+    assert "scenes did not deliver scene scene, asset red (last: status 503)" in ended.stderr
     assert len(bucket.asked) == ATTEMPTS
 
 
@@ -79,15 +79,15 @@ def test_an_object_that_is_missing_or_closed_is_told(tmp_path: Path, run: Run, b
     bucket.fail("/scenes/red.tif", times=None, status=403)
     ended = fetch(run, tmp_path, item)
     assert ended.code == 3
-    assert "asset blue cannot be had: there is no such file in the bucket scenes" in ended.said
-    assert "asset red cannot be had: the bucket scenes denies access; set AWS_ACCESS_KEY_ID" in ended.said
+    assert "asset blue cannot be had: there is no such file in the bucket scenes" in ended.stderr
+    assert "asset red cannot be had: the bucket scenes denies access; set AWS_ACCESS_KEY_ID" in ended.stderr
 
 
 def test_a_bucket_of_another_region_is_told(tmp_path: Path, run: Run, bucket: Loopback) -> None:
     bucket.fail("/scenes/red.tif", times=None, status=301)
     ended = fetch(run, tmp_path, in_bucket(bucket, {"red": tif(9_000)}))
     assert ended.code == 3
-    assert "is in another region; set AWS_REGION" in ended.said
+    assert "is in another region; set AWS_REGION" in ended.stderr
 
 
 def test_a_server_without_ranges_begins_anew(tmp_path: Path, run: Run, bucket: Loopback) -> None:
@@ -95,7 +95,7 @@ def test_a_server_without_ranges_begins_anew(tmp_path: Path, run: Run, bucket: L
     bucket.fail("/scenes/red.tif", cut=200_000)
     bucket.fail("/scenes/red.tif", times=None, deaf=True)
     ended = fetch(run, tmp_path, in_bucket(bucket, content))
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     assert came(tmp_path, content)
 
 
@@ -110,7 +110,7 @@ def test_a_damaged_object_is_fetched_twice_then_told(tmp_path: Path, run: Run, b
 def test_an_address_without_a_key_is_told(tmp_path: Path, run: Run, bucket: Loopback) -> None:
     ended = fetch(run, tmp_path, item_of({"red": {"href": "s3://scenes"}}))
     assert ended.code == 3
-    assert "points to the bucket scenes, not to a file in it" in ended.said
+    assert "points to the bucket scenes, not to a file in it" in ended.stderr
 
 
 def test_who_pays_and_who_asks_is_told_to_the_bucket_and_written_nowhere(
@@ -124,11 +124,11 @@ def test_who_pays_and_who_asks_is_told_to_the_bucket_and_written_nowhere(
     bucket.fail("/scenes/red.tif", status=400, body=b"<Error>T0KEN</Error>")
     ended = fetch(run, tmp_path, item)
     assert ended.code == 3
-    assert "the bucket scenes answered 400" in ended.said
+    assert "the bucket scenes answered 400" in ended.stderr
     assert fetch(run, tmp_path, item).code == 0
     assert bucket.asked[0].headers["X-Amz-Request-Payer"] == "requester"
     assert "AKIAME" in bucket.asked[0].headers["Authorization"]
-    kept = b"".join(p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()) + (ended.said + caplog.text).encode()
+    kept = b"".join(p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()) + (ended.stderr + caplog.text).encode()
     assert not {secret for secret in (b"AKIAME", b"SECRET", b"T0KEN") if secret in kept}
 
 
@@ -158,6 +158,6 @@ def test_what_asks_again_counts_against_a_bucket_too(
     bucket.luck = stall_once
     content = {"red": tif(9_000)}
     ended = fetch(run, tmp_path, in_bucket(bucket, content))
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     assert came(tmp_path, content)
     assert len(stalled) == 2

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from loopback import Loopback, serve_api
-from scenery import LEFT, STEP, TOP, Catalog, Ended, Run
+from scenery import LEFT, STEP, TOP, Catalog, Completed, Run
 
 from eopipe.errors import UsageError
 from eopipe.publish import digest, read_json, verify
@@ -27,7 +27,7 @@ def three(catalog: Catalog) -> Catalog:
     return catalog
 
 
-def search(run: Run, place: Path, source: Path | str, *words: object, assets: tuple[str, ...] = ASSETS) -> Ended:
+def search(run: Run, place: Path, source: Path | str, *words: object, assets: tuple[str, ...] = ASSETS) -> Completed:
     where = "--url" if isinstance(source, str) else "--catalog"
     return run(
         "search",
@@ -50,7 +50,7 @@ def names(place: Path) -> list[str]:
 
 def test_scenes_of_a_folder_are_frozen_with_the_grid(three: Catalog, tmp_path: Path, run: Run) -> None:
     ended = search(run, tmp_path, three.write())
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     assert names(tmp_path) == ["a", "b", "c"]
     item = read_json(tmp_path / "items" / "b.geojson")
     assert sorted(item["assets"]) == ["blue", "red", "scl"]
@@ -73,7 +73,7 @@ def test_the_order_of_the_catalog_does_not_matter(three: Catalog, tmp_path: Path
 def test_a_catalog_over_http_gives_the_same_scenes(three: Catalog, tmp_path: Path, run: Run, web: Loopback) -> None:
     three.write()
     ended = search(run, tmp_path / "out", f"{web.url}/catalog/catalog.json")
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     assert names(tmp_path / "out") == ["a", "b", "c"]
     item = read_json(tmp_path / "out" / "items" / "b.geojson")
     assert item["assets"]["red"]["href"] == f"{web.url}/catalog/s0/red.tif"
@@ -100,7 +100,7 @@ def test_an_api_is_read_page_by_page(three: Catalog, tmp_path: Path, run: Run, w
     three.write()
     url = serve_api(web, [absolute(item, web) for item in [*three.items, three.items[0]]], follow=follow)
     ended = search(run, tmp_path / "out", url, "--collections", "sentinel", "--datetime", "2023")
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     assert names(tmp_path / "out") == ["a", "b", "c"], "one each, although a scene came on two pages"
     first, second = web.requests("/api/search")
     assert first.method == "POST"
@@ -150,7 +150,7 @@ def test_a_query_narrows_the_list(
     three: Catalog, tmp_path: Path, run: Run, words: tuple[str, ...], expected: list[str]
 ) -> None:
     ended = search(run, tmp_path, three.write(), *words)
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     assert names(tmp_path) == expected
 
 
@@ -181,7 +181,7 @@ def test_an_empty_search_tells_the_query(three: Catalog, tmp_path: Path, run: Ru
     ended = search(run, tmp_path, three.write(), *words, "--bbox", "15", "46", "15.5", "46.5")
     assert ended.code == 3
     for word in ("sentinel", "1999", "12.5 %", "ids b", "the area 15 46 15.5 46.5"):
-        assert word in ended.said
+        assert word in ended.stderr
     assert not (tmp_path / "items").exists()
     assert not (tmp_path / "grid.json").exists()
 
@@ -189,8 +189,8 @@ def test_an_empty_search_tells_the_query(three: Catalog, tmp_path: Path, run: Ru
 def test_an_area_outside_the_scenes_is_told(three: Catalog, tmp_path: Path, run: Run) -> None:
     ended = search(run, tmp_path, three.write(), "--bbox", "-60", "-10", "-59", "-9")
     assert ended.code == 3
-    assert "no scene matches" in ended.said
-    assert "the area -60 -10 -59 -9" in ended.said
+    assert "no scene matches" in ended.stderr
+    assert "the area -60 -10 -59 -9" in ended.stderr
 
 
 def test_an_area_cuts_the_grid_on_the_pixels_of_the_scenes(three: Catalog, tmp_path: Path, run: Run) -> None:
@@ -200,7 +200,7 @@ def test_an_area_cuts_the_grid_on_the_pixels_of_the_scenes(three: Catalog, tmp_p
     }
     (tmp_path / "area.json").write_text(json.dumps({"type": "Feature", "properties": {}, "geometry": area}))
     ended = search(run, tmp_path, three.write(), "--area", tmp_path / "area.json")
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     grid = read_json(tmp_path / "grid.json")
     assert (grid["transform"][2] - LEFT) % STEP == 0
     assert (grid["transform"][5] - TOP) % STEP == 0
@@ -225,8 +225,8 @@ def test_the_grid_of_a_wide_area_covers_its_bulging_edges(three: Catalog, tmp_pa
 def test_an_area_that_is_no_area_in_degrees_is_told(three: Catalog, tmp_path: Path, run: Run, text: str) -> None:
     (tmp_path / "area.json").write_text(text)
     ended = search(run, tmp_path, three.write(), "--area", tmp_path / "area.json")
-    assert ended.code == 3, ended.said
-    assert "area.json" in ended.said
+    assert ended.code == 3, ended.stderr
+    assert "area.json" in ended.stderr
 
 
 @pytest.mark.parametrize(
@@ -251,10 +251,10 @@ def test_scenes_that_lack_an_asset_are_listed(three: Catalog, tmp_path: Path, ru
     del three.items[2]["assets"]["scl"], three.items[2]["assets"]["blue"]
     ended = search(run, tmp_path, three.write())
     assert ended.code == 3
-    assert "2 of 3 scenes lack assets" in ended.said
-    assert "b has no red" in ended.said
-    assert "c has no blue, scl" in ended.said
-    assert "there are blue, red, scl" in ended.said
+    assert "2 of 3 scenes lack assets" in ended.stderr
+    assert "b has no red" in ended.stderr
+    assert "c has no blue, scl" in ended.stderr
+    assert "there are blue, red, scl" in ended.stderr
 
 
 HOSTILE = [
@@ -278,8 +278,8 @@ HOSTILE = [
 def test_a_hostile_address_is_refused(three: Catalog, tmp_path: Path, run: Run, web: Loopback, href: str) -> None:
     three.items[1]["assets"]["red"]["href"] = href
     ended = search(run, tmp_path / "out", three.write())
-    assert ended.code == 8, ended.said
-    assert "scene a, asset red" in ended.said
+    assert ended.code == 8, ended.stderr
+    assert "scene a, asset red" in ended.stderr
     assert not (tmp_path / "out" / "items").exists()
 
 
@@ -291,7 +291,7 @@ def test_a_hostile_address_of_an_api_is_refused(
     items[0]["assets"]["red"]["href"] = href
     ended = search(run, tmp_path / "out", serve_api(web, items))
     assert ended.code == 8
-    assert "scene b, asset red" in ended.said
+    assert "scene b, asset red" in ended.stderr
     assert {asked.path for asked in web.asked} <= {"/api", "/api/search", "/api/collections/sentinel"}, "nothing else"
 
 
@@ -325,7 +325,7 @@ def test_strange_ids_become_safe_file_names(catalog: Catalog, tmp_path: Path, ru
         catalog.add(name, shape=(8, 8), driver="GTiff")
     place = tmp_path / "deep" / "er"
     ended = search(run, place, catalog.write())
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     assert len(names(place)) == len(STRANGE)
     for name in names(place):
         assert len(name) <= 120
@@ -352,7 +352,7 @@ def test_a_server_that_fails_twice_still_gives_all_scenes(
         web.fail(path, times=2, **fault)
     for url in (serve_api(web, [absolute(i, web) for i in three.items]), f"{web.url}/catalog/catalog.json"):
         ended = search(run, tmp_path / "out", url)
-        assert ended.code == 0, ended.said
+        assert ended.code == 0, ended.stderr
         assert names(tmp_path / "out") == ["a", "b", "c"]
 
 
@@ -365,9 +365,9 @@ def test_a_server_that_fails_for_ever_ends_with_code_5(
     url = serve_api(web, [absolute(i, web) for i in three.items])
     web.fail(path, times=None, **fault)
     ended = search(run, tmp_path / "out", url)
-    assert ended.code == 5, ended.said
-    assert "127.0.0.1" in ended.said
-    assert "try again later" in ended.said
+    assert ended.code == 5, ended.stderr
+    assert "127.0.0.1" in ended.stderr
+    assert "try again later" in ended.stderr
     assert not (tmp_path / "out" / "items").exists()
 
 
@@ -375,7 +375,7 @@ def test_a_server_that_fails_for_ever_ends_with_code_5(
 def test_a_server_that_nobody_runs_ends_with_code_5(tmp_path: Path, run: Run) -> None:
     ended = search(run, tmp_path, "http://127.0.0.1:9/api")
     assert ended.code == 5
-    assert "127.0.0.1" in ended.said
+    assert "127.0.0.1" in ended.stderr
 
 
 def test_a_server_that_never_answers_is_given_up(
@@ -409,7 +409,7 @@ def test_pages_in_a_circle_end(three: Catalog, tmp_path: Path, run: Run, web: Lo
     web.routes["/api/search"] = circle
     ended = search(run, tmp_path / "out", url)
     assert ended.code == 3
-    assert "pagination loop" in ended.said
+    assert "pagination loop" in ended.stderr
     assert len(web.requests("/api/search")) == 2, "stopped after the first repeat"
     assert not (tmp_path / "out" / "items").exists()
 
@@ -423,9 +423,9 @@ def test_an_answer_that_is_no_stac_is_told(
 ) -> None:
     web.fail("/api", times=None, body=body, status=status)
     ended = search(run, tmp_path / "out", f"{web.url}/api?token=secret")
-    assert ended.code == code, ended.said
-    assert urlsplit(web.url).hostname in ended.said
-    assert "secret" not in ended.said
+    assert ended.code == code, ended.stderr
+    assert urlsplit(web.url).hostname in ended.stderr
+    assert "secret" not in ended.stderr
 
 
 BROKEN_ITEMS = {
@@ -442,7 +442,7 @@ def test_an_item_that_is_no_item_is_told(three: Catalog, tmp_path: Path, run: Ru
     three.items[1] |= BROKEN_ITEMS[wrong]
     ended = search(run, tmp_path, three.write())
     assert ended.code == 3
-    assert "is not a STAC Item" in ended.said
+    assert "is not a STAC Item" in ended.stderr
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "5", '{"links": 5}', '{"links": [5]}', '{"links": [{}]}'])
@@ -450,7 +450,7 @@ def test_a_catalog_that_is_no_catalog_is_told(three: Catalog, tmp_path: Path, ru
     (three.write() / "catalog.json").write_text(text)
     ended = search(run, tmp_path, three.root)
     assert ended.code == 3
-    assert "catalog" in ended.said
+    assert "catalog" in ended.stderr
 
 
 def test_scenes_without_a_geometry_are_found_only_without_an_area(catalog: Catalog, tmp_path: Path, run: Run) -> None:
@@ -463,9 +463,9 @@ def test_scenes_of_two_zones_need_a_resolution_and_get_one_grid(catalog: Catalog
     catalog.add("east", crs="EPSG:32633", left=300000.0)
     catalog.add("west", crs="EPSG:32632", left=700000.0)
     ended = search(run, tmp_path, catalog.write())
-    assert ended.code in (0, 2), ended.said
+    assert ended.code in (0, 2), ended.stderr
     ended = search(run, tmp_path, catalog.root, "--crs", "EPSG:3035", "--resolution", "20")
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     grid = read_json(tmp_path / "grid.json")
     assert grid["crs"] == "EPSG:3035"
     assert grid["transform"][0] == 20

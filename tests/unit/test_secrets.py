@@ -91,8 +91,8 @@ def test_a_config_with_a_login_in_an_address_is_refused_and_not_repeated(run: Ru
     Path("config.yaml").write_text(json.dumps({"search": {"url": SIGNED}, "label": {"source": "a.tif"}}))
     ended = run("check", "config.yaml")
     assert ended.code == 2
-    assert "search.url holds a login or a token in its address; take it out" in ended.said
-    assert secretless(ended.said)
+    assert "search.url holds a login or a token in its address; take it out" in ended.stderr
+    assert secretless(ended.stderr)
 
 
 def test_signatures_anywhere_in_an_item_are_not_frozen(run: Run, catalog: Catalog) -> None:
@@ -125,10 +125,10 @@ def test_an_error_and_a_bug_leave_no_secret_behind(
     monkeypatch.setattr("rasterio.open", refuse)
     ended = run("label", "--grid", "results/grid.json", "--labels", "results/all.zarr", "--source", source.absolute())
     assert ended.code == 70
-    assert "RuntimeError: https://example.org/a.tif and (secret) at truth.tif" in ended.said
+    assert "RuntimeError: https://example.org/a.tif and (secret) at truth.tif" in ended.stderr
     record = read_json(Path("results/all.zarr.run.json"))
     assert record["error"].startswith("a bug in eopipe: RuntimeError: https://example.org/a.tif and (secret)")
-    assert secretless(ended.said), ended.said
+    assert secretless(ended.stderr), ended.stderr
     for path, text in leaves(Path("results")).items():
         assert secretless(text), path
         assert str(tmp_path) not in text, path

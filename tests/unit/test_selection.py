@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from loopback import Loopback, serve_api
-from scenery import Catalog, Ended, Run
+from scenery import Catalog, Completed, Run
 
 from eopipe.errors import BadInputError
 from eopipe.fetch.signing import redact_href
@@ -181,7 +181,7 @@ def test_scenes_that_overlap_on_a_day_count_once() -> None:
     assert ids(chosen([*twice, whole], Best(1, group="solar-day", geometry=SQUARE), geometry=SQUARE)) == ["whole"]
 
 
-def search(run: Run, place: Path, where: Path | str, *words: object) -> Ended:
+def search(run: Run, place: Path, where: Path | str, *words: object) -> Completed:
     source = "--url" if isinstance(where, str) else "--catalog"
     outputs = ("--items", place / "items", "--grid", place / "grid.json", "--selection", place / "selection.json")
     return run("search", source, where, *outputs, "--assets", "blue", "red", *words)
@@ -199,7 +199,7 @@ def test_scenes_that_lack_an_asset_can_be_left_out_and_are_told(three: Catalog, 
     for number, order in enumerate(itertools.permutations(three.items)):
         three.items = list(order)
         ended = search(run, tmp_path / str(number), three.write(), "--on-missing", "skip")
-        assert ended.code == 0, ended.said
+        assert ended.code == 0, ended.stderr
         told = read_json(tmp_path / str(number) / "selection.json")
         assert [row["id"] for row in told["scenes"]] == ["a", "c"]
         assert told["dropped"] == [{"id": "b", "reason": "missing asset", "assets": ["red"]}]
@@ -220,7 +220,7 @@ def test_when_all_scenes_lack_an_asset_there_is_nothing_to_skip(three: Catalog, 
         del item["assets"]["red"]
     ended = search(run, tmp_path, three.write(), "--on-missing", "skip")
     assert ended.code == 3
-    assert "3 of 3 scenes lack assets" in ended.said
+    assert "3 of 3 scenes lack assets" in ended.stderr
 
 
 def test_the_list_has_a_digest_that_only_its_scenes_change(three: Catalog, tmp_path: Path, run: Run) -> None:
@@ -261,7 +261,7 @@ def test_a_cloud_cover_that_is_no_number_is_told(three: Catalog, tmp_path: Path,
     three.items[1]["properties"]["eo:cloud_cover"] = "none"
     ended = search(run, tmp_path, three.write())
     assert ended.code == 3
-    assert "scene a has a cloud cover that is no number" in ended.said
+    assert "scene a has a cloud cover that is no number" in ended.stderr
 
 
 SIGNED = {

@@ -14,7 +14,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from scenery import Ended, Run, cut_into
+from scenery import Completed, Run, cut_into
 from stores import chips_by_split
 
 from eopipe.arrays import AnyArray, IntArray, UInt8Array
@@ -219,7 +219,7 @@ def make_stores(
     return place / f"{scene}.zarr", place / f"{scene}-label.zarr"
 
 
-def split(run: Run, place: Path, stores: list[tuple[Path, Path]], *words: object) -> Ended:
+def split(run: Run, place: Path, stores: list[tuple[Path, Path]], *words: object) -> Completed:
     tiles, labels = zip(*stores, strict=True)
     return run("split", "--tiles", *tiles, "--labels", *labels, *cut_into(place), "--chip", 16, "--block", 32, *words)
 
@@ -231,7 +231,7 @@ def test_samples_lie_where_pixels_are_usable_and_are_counted_by_class(tmp_path: 
     label[50:55] = NO_LABEL
     stores = [make_stores(tmp_path, "s", valid=valid, label=label)]
     ended = split(run, tmp_path, stores, *SHARES, "--min-valid", 0.7, "--stride", 4, "--buffer", 4)
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     made = read_split(tmp_path / "split.json")
     usable = (valid > 0) & (label != NO_LABEL)
     for name in SPLITS:
@@ -270,7 +270,7 @@ def test_a_class_that_a_split_lacks_is_told(tmp_path: Path, run: Run) -> None:
     label[:, :30] = 1
     ended = split(run, tmp_path, [make_stores(tmp_path, "s", label=label)], *SHARES)
     assert ended.code == 3
-    assert "the labels of the test split have no pixel of class b" in ended.said
+    assert "the labels of the test split have no pixel of class b" in ended.stderr
     assert not (tmp_path / "split.json").exists()
 
 
@@ -302,8 +302,8 @@ def test_a_split_that_cannot_be_is_told(
     tmp_path: Path, run: Run, words: tuple[object, ...], code: int, said: str
 ) -> None:
     ended = split(run, tmp_path, [make_stores(tmp_path, "s")], *words)
-    assert ended.code == code, ended.said
-    assert said in ended.said
+    assert ended.code == code, ended.stderr
+    assert said in ended.stderr
 
 
 def test_stores_that_do_not_belong_together_are_told(tmp_path: Path, run: Run) -> None:
@@ -317,8 +317,8 @@ def test_stores_that_do_not_belong_together_are_told(tmp_path: Path, run: Run) -
         ([(a[1], a[1])], "has no array image; it has label"),
     ):
         ended = split(run, tmp_path, stores)
-        assert ended.code == 3, ended.said
-        assert said in ended.said
+        assert ended.code == 3, ended.stderr
+        assert said in ended.stderr
 
 
 DAYS = {"a": "2020-01-05", "b": "2020-02-05T23:59:00Z", "c": "2020-03-01T00:30:00+02:00", "d": "2020-03-01"}
@@ -342,7 +342,7 @@ def test_scenes_are_split_by_the_day_in_utc(
 ) -> None:
     stores = [make_stores(tmp_path, scene, date=day) for scene, day in DAYS.items()]
     ended = split(run, tmp_path, stores, "--method", "temporal", "--dates", *dates)
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     assert sides(tmp_path) == expected
     made = read_split(tmp_path / "split.json")
     assert made["by_scene"] is True
@@ -376,7 +376,7 @@ def test_where_scenes_are_split_only_the_maps_of_test_scenes_are_scored(tmp_path
     assert (scored["model"]["accuracy"], scored["test_pixels"]) == (1.0, 96 * 96)
     ended = run("evaluate", *words, tmp_path / "a d.tif")
     assert ended.code == 3
-    assert "one mosaic mixes the scenes that train and test; give a map for each scene" in ended.said
+    assert "one mosaic mixes the scenes that train and test; give a map for each scene" in ended.stderr
 
 
 def test_groups_stay_whole_and_every_fold_tests_others(tmp_path: Path, run: Run) -> None:
@@ -411,7 +411,7 @@ def test_tiles_that_overlap_keep_the_buffer_in_their_overlap(tmp_path: Path, run
     stores.append(make_stores(tmp_path, "east", valid=half("east"), **east))
     words = ("--method", "group", "--by", "tile", "--test-groups", "33TWM", "--stride", 4, "--buffer", 6)
     ended = split(run, tmp_path, stores, *words, "--min-valid", 1.0)
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     assert sides(tmp_path) == {"train": set(west), "val": set(), "test": {"east"}}
     made = read_split(tmp_path / "split.json")
     distance = gap(made["samples"]["train"][:, 1:], made["samples"]["test"][:, 1:], 16)
@@ -423,7 +423,7 @@ def test_a_landsat_scene_has_a_path_and_row(tmp_path: Path, run: Run, scene: str
     stores = [make_stores(tmp_path, scene), make_stores(tmp_path, "LE07_L2SP_191028_20230801_02_T1")]
     ended = split(run, tmp_path, stores, "--method", "group", "--by", "tile", "--test-groups", "190028", "--buffer", 96)
     assert ended.code == 3
-    assert "the train split has no chip" in ended.said, "both see the same place"
+    assert "the train split has no chip" in ended.stderr, "both see the same place"
 
 
 def test_regions_stay_whole_and_keep_the_buffer(tmp_path: Path, run: Run) -> None:
@@ -437,13 +437,13 @@ def test_regions_stay_whole_and_keep_the_buffer(tmp_path: Path, run: Run) -> Non
     file.write_text(json.dumps({"type": "FeatureCollection", "crs": crs, "features": shapes}))
     words = ("--method", "group", "--by", "region", "--regions", file, "--attribute", "name")
     ended = split(run, tmp_path, [make_stores(tmp_path, "s")], *words, "--test-groups", "south", "--stride", 2)
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     made = read_split(tmp_path / "split.json")["samples"]
     assert made["train"][:, 1].max() + 16 == 44
     assert made["test"][:, 1].min() == 52
     wrong = split(run, tmp_path, [make_stores(tmp_path, "t")], *words[:-1], "id")
     assert wrong.code == 3
-    assert "id" in wrong.said
+    assert "id" in wrong.stderr
 
 
 def test_scenes_that_are_mostly_cloud_are_left_out_and_listed(tmp_path: Path, run: Run) -> None:
@@ -477,8 +477,8 @@ def test_random_chips_are_refused_until_a_reason_is_given_which_is_told(tmp_path
     stores = [make_stores(tmp_path, "s")]
     ended = split(run, tmp_path, stores, "--method", "random")
     assert ended.code == 4
-    assert "random" in ended.said
-    assert "train chip of scene s, row" in ended.said
+    assert "random" in ended.stderr
+    assert "train chip of scene s, row" in ended.stderr
     assert not any((tmp_path / name).exists() for name in ("split.json", "split.gpkg", "split.png", "statistics.json"))
     assert split(run, tmp_path, stores, "--method", "random", "--allow", "random: to compare with").code == 0
     (found,) = read_split(tmp_path / "split.json")["audit"]["allowed"]

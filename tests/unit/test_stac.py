@@ -57,7 +57,7 @@ def make(folder: Path, catalog: Catalog, run: Run, task: str = "segmentation") -
         assert run("preprocess", "--scene", scene, *words, "--mask", "scl", "--chunk", 16, "--shard", 64).code == 0
     write_model(folder / "model", task)
     ended = predict(run, folder, folder / "model")
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     return folder
 
 
@@ -166,7 +166,7 @@ def test_a_later_search_finds_the_maps_and_a_fetch_brings_them_verified(made: Pa
     frozen = made / "later"
     words = ["--items", frozen, "--grid", made / "g.json", "--selection", made / "s.json", "--collections", "maps"]
     ended = run("search", "--catalog", made / "stac", *words, "--assets", "classes")
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     item = frozen / "map.geojson"
     assert run("fetch", "--item", item, "--catalog", made / "stac", "--scene", made / "map").code == 0
     (found,) = (made / "map").glob("classes*")
@@ -178,7 +178,7 @@ def test_a_later_search_finds_the_maps_and_a_fetch_brings_them_verified(made: Pa
 def test_predict_needs_only_the_item_or_a_catalog_that_holds_it(made: Path, run: Run, given: str) -> None:
     assert tell(run, made).code == 0
     ended = predict(run, made, made / given, "again")
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     assert sha256(made / "classesagain.tif") == sha256(made / "classes.tif")
 
 
@@ -220,15 +220,15 @@ def test_a_bad_item_of_a_model_is_told_in_one_sentence(made: Path, run: Run, wha
     path = made / "model/model.json"
     write_json(path, bad(read_json(path), what))
     ended = predict(run, made, path, "again")
-    assert (ended.code, ended.said.count("\n")) == (code, 1)
-    assert words in ended.said
+    assert (ended.code, ended.stderr.count("\n")) == (code, 1)
+    assert words in ended.stderr
     assert not (made / "classesagain.tif").exists()
 
 
 def test_a_folder_without_a_model_or_with_two_is_refused(made: Path, run: Run) -> None:
     ended = predict(run, made, made / "items", "again")
     assert ended.code == 3
-    assert "no model.json and no STAC catalog of a model" in ended.said
+    assert "no model.json and no STAC catalog of a model" in ended.stderr
     assert tell(run, made).code == 0
     # A catalog by somebody else has no manifest that would tell the change.
     (made / "stac/manifest.json").unlink()
@@ -236,16 +236,16 @@ def test_a_folder_without_a_model_or_with_two_is_refused(made: Path, run: Run) -
     root["links"].append({"rel": "item", "href": "./second/model.json"})
     write_json(made / "stac/catalog.json", root)
     write_model(made / "stac/second")
-    assert "holds 2 models" in predict(run, made, made / "stac", "again").said
+    assert "holds 2 models" in predict(run, made, made / "stac", "again").stderr
 
 
 def test_maps_of_other_tiles_and_tiles_of_other_scenes_are_refused(made: Path, run: Run) -> None:
     words = ["--model", made / "model", "--classes", made / "classes.tif", "--catalog", made / "stac"]
     words += ["--probabilities", made / "probabilities.tif", "--scenes", made / "items/a.geojson"]
     ended = run("catalog", *words, "--tiles", made / "a.zarr")
-    assert (ended.code, "is made from b, whose tiles are not given" in ended.said) == (3, True)
+    assert (ended.code, "is made from b, whose tiles are not given" in ended.stderr) == (3, True)
     ended = run("catalog", *words, "--tiles", *tiles(made))
-    assert (ended.code, "is made from b, which is not among the scenes given" in ended.said) == (3, True)
+    assert (ended.code, "is made from b, which is not among the scenes given" in ended.stderr) == (3, True)
     assert not (made / "stac").exists()
 
 
@@ -255,8 +255,8 @@ def test_a_broken_link_of_a_catalog_is_told_with_the_document_that_has_it(made: 
     (made / "stac/manifest.json").unlink()
     words = ["--items", made / "i", "--grid", made / "g.json", "--selection", made / "s.json", "--assets", "classes"]
     ended = run("search", "--catalog", made / "stac", *words)
-    assert (ended.code, ended.said.count("\n")) == (3, 1)
-    assert "maps/collection.json links to './map/map.json', which is not there" in ended.said
+    assert (ended.code, ended.stderr.count("\n")) == (3, 1)
+    assert "maps/collection.json links to './map/map.json', which is not there" in ended.stderr
 
 
 @given(

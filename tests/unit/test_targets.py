@@ -22,7 +22,7 @@ def test_a_folder_of_somebody_is_left_as_it_is_and_told(words: list[object], run
     for _ in range(2):
         ended = run(*words)
         assert ended.code == 2
-        assert f"would replace what it did not make: --items {tmp_path}/items holds other files" in ended.said
+        assert f"would replace what it did not make: --items {tmp_path}/items holds other files" in ended.stderr
     assert [path.name for path in (tmp_path / "items").iterdir()] == ["thesis.txt"]
     assert not (tmp_path / "items.run.json").exists()
 
@@ -35,8 +35,8 @@ def test_a_folder_is_not_taken_for_a_file_nor_a_file_for_a_folder(
     (tmp_path / "grid.json/thesis.txt").write_text("years")
     ended = run(*words)
     assert ended.code == 2
-    assert "items is a file; --grid" in ended.said
-    assert "grid.json is a folder; choose another path" in ended.said
+    assert "items is a file; --grid" in ended.stderr
+    assert "grid.json is a folder; choose another path" in ended.stderr
     assert (tmp_path / "items").read_text() == (tmp_path / "grid.json/thesis.txt").read_text() == "years"
 
 
@@ -46,7 +46,7 @@ def test_what_another_stage_made_is_not_replaced(words: list[object], run: Run, 
     before = item.read_bytes()
     ended = run("fetch", "--item", item, "--scene", tmp_path / "items", "--catalog", words[2])
     assert ended.code == 2
-    assert "items holds what search made" in ended.said
+    assert "items holds what search made" in ended.stderr
     assert item.read_bytes() == before
 
 

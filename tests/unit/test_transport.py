@@ -50,7 +50,7 @@ def test_f01_200_assets_come_right_from_a_server_that_fails_a_third_of_requests(
     web.luck = luck
     content = {f"b{n:03}": tif(18_000, n) for n in range(200)}
     ended = fetch(run, tmp_path, put(web, content), "--workers", 16, "--per-host", 16)
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.stderr
     assert came(tmp_path, content)
     assert len(list((tmp_path / "scene").glob("*.tif"))) == 200
     ideal = sum(map(len, content.values()))
@@ -110,7 +110,7 @@ def test_f07_a_wrong_checksum_is_fetched_once_more_then_kept_apart(tmp_path: Pat
     (web.folder / "red.tif").write_bytes(tif(9_000, 2))
     ended = fetch(run, tmp_path, item)
     assert ended.code == 4
-    assert "asset red (red.tif) does not match its sha256 checksum" in ended.said
+    assert "asset red (red.tif) does not match its sha256 checksum" in ended.stderr
     assert len(web.asked) == 2
     assert not (tmp_path / "scene").exists()
     assert [p.read_bytes() for p in tmp_path.glob(".scene.parts/red-*.quarantine")] == [tif(9_000, 2)]
@@ -120,7 +120,7 @@ def test_f08_a_page_instead_of_a_raster_is_named(tmp_path: Path, run: Run, web: 
     item = put(web, {"red": b"<html>please log in</html>"}, tell=False)
     ended = fetch(run, tmp_path, item)
     assert ended.code == 3
-    assert "asset red is no GeoTIFF or JPEG 2000 file: it looks like an HTML or XML page" in ended.said
+    assert "asset red is no GeoTIFF or JPEG 2000 file: it looks like an HTML or XML page" in ended.stderr
 
 
 @pytest.mark.usefixtures("impatient")
@@ -133,7 +133,7 @@ def test_f09_a_trickle_is_cut_off_tried_again_and_given_up(
     monkeypatch.setattr("eopipe.fetch.retry.ATTEMPTS", 3)
     ended = fetch(run, tmp_path, item)
     assert ended.code == 5
-    assert "bytes a second" in ended.said
+    assert "bytes a second" in ended.stderr
     assert len(web.asked) == 3
 
 
@@ -146,8 +146,8 @@ def test_f10_a_redirect_into_this_network_is_not_followed(tmp_path: Path, run: R
         port = inner.server.server_address[1]
         web.fail("/red.tif", times=None, status=302, headers={"Location": where.format(port=port)})
         ended = fetch(run, tmp_path, item)
-        assert ended.code == 8, ended.said
-        assert "asset red: 127.0.0.1 redirects to" in ended.said
+        assert ended.code == 8, ended.stderr
+        assert "asset red: 127.0.0.1 redirects to" in ended.stderr
         assert inner.asked == []
 
 
@@ -170,14 +170,14 @@ def test_f10_a_name_that_means_another_address_a_moment_later_is_not_connected_t
         web.fail("/red.tif", times=None, status=302, headers={"Location": f"http://rebind.example:{port}/red.tif"})
         ended = fetch(run, tmp_path, item)
         assert inner.asked == []
-    assert ended.code == 8, ended.said
+    assert ended.code == 8, ended.stderr
     assert len(asked) == 2
 
 
 @pytest.mark.parametrize("href", ["http://169.254.169.254/latest/meta-data", "http://[fe80::1]/x", "http://a b/"])
 def test_f11_an_item_cannot_name_the_metadata_server_of_a_cloud(tmp_path: Path, run: Run, href: str) -> None:
     ended = fetch(run, tmp_path, item_of({"red": {"href": href}}))
-    assert ended.code == 8, ended.said
+    assert ended.code == 8, ended.stderr
 
 
 @pytest.mark.usefixtures("impatient")
@@ -256,10 +256,10 @@ def test_f13_a_full_disk_ends_with_code_6_and_a_rerun_finishes(
     content = {f"b{n}": tif(9_000 if small else 120_000, n) for n in range(4)}
     words = ("--parts", disk / "parts", "--workers", 1)
     ended = fetch(run, tmp_path, put(web, content, tell=tell), *words)
-    assert ended.code == 6, ended.said
-    assert "MB" in ended.said
-    assert "free" in ended.said
-    assert ("needs 0.5 MB more" in ended.said) == (tell and not small), "where sizes are known, nothing is begun"
+    assert ended.code == 6, ended.stderr
+    assert "MB" in ended.stderr
+    assert "free" in ended.stderr
+    assert ("needs 0.5 MB more" in ended.stderr) == (tell and not small), "where sizes are known, nothing is begun"
     assert not (tmp_path / "scene").exists()
     subprocess.run(["mount", "-o", "remount,size=9m,nr_inodes=99", disk], check=True)
     assert fetch(run, tmp_path, put(web, content, tell=tell), *words).code == 0
@@ -295,8 +295,8 @@ def test_f14_an_archive_is_refused_and_nothing_of_it_is_unpacked(
         item["assets"]["red"]["href"] = "red.tif"
     before = {p.name for p in tmp_path.parent.iterdir()}
     ended = fetch(run, tmp_path, item, "--catalog", tmp_path)
-    assert ended.code == 8, ended.said
-    assert f"asset red is a {kind} archive" in ended.said
+    assert ended.code == 8, ended.stderr
+    assert f"asset red is a {kind} archive" in ended.stderr
     assert {p.name for p in tmp_path.parent.iterdir()} == before
     assert not (tmp_path / "scene").exists()
 
@@ -323,7 +323,7 @@ def test_f15_a_body_without_an_end_is_refused(
     monkeypatch.setattr("eopipe.fetch.download.MOST", 100_000)
     ended = fetch(run, tmp_path, put(web, {"red": tif(1_000_000)}, tell=False))
     assert ended.code == 8
-    assert "does not end after 100000 bytes" in ended.said
+    assert "does not end after 100000 bytes" in ended.stderr
 
 
 def test_f16_three_of_200_that_are_missing_are_listed_and_only_they_are_asked_for_again(
@@ -336,7 +336,7 @@ def test_f16_three_of_200_that_are_missing_are_listed_and_only_they_are_asked_fo
         web.fail(f"/{name}.tif", status=404)
     ended = fetch(run, tmp_path, item, "--workers", 8)
     assert ended.code == 3
-    assert [name for name in content if f"asset {name} cannot be had" in ended.said] == gone
+    assert [name for name in content if f"asset {name} cannot be had" in ended.stderr] == gone
     assert not (tmp_path / "scene").exists()
     web.asked.clear()
     assert fetch(run, tmp_path, item, "--workers", 8).code == 0
@@ -379,7 +379,7 @@ def test_f18_what_a_server_wants_counts_against_the_deadline(tmp_path: Path, run
     web.fail("/red.tif", times=None, status=503, headers={"Retry-After": "99999"})
     ended = fetch(run, tmp_path, item, "--deadline", 60)
     assert ended.code == 5
-    assert "the next try in 120 s would be after the deadline" in ended.said
+    assert "the next try in 120 s would be after the deadline" in ended.stderr
     assert len(web.asked) == 1
 
 
@@ -387,7 +387,7 @@ def test_an_asset_that_takes_longer_than_the_deadline_is_given_up(tmp_path: Path
     web.luck = lambda _: Fault(drip=0.05)
     ended = fetch(run, tmp_path, put(web, {"red": tif(900_000)}), "--deadline", 0.3)
     assert ended.code == 5
-    assert "127.0.0.1 did not deliver scene scene, asset red (not within 0.3 s" in ended.said
+    assert "127.0.0.1 did not deliver scene scene, asset red (not within 0.3 s" in ended.stderr
 
 
 def test_no_more_connections_to_a_host_than_allowed(tmp_path: Path, run: Run, web: Loopback) -> None:

@@ -131,7 +131,7 @@ def test_a_folder_without_manifest_is_found_also_when_it_is_what_was_asked_for(r
     assert "has no manifest.json" in broken(results)["tiles/a.zarr"]
     ended = run("verify", results / "tiles/a.zarr")
     assert ended.code == 4
-    assert "a.zarr is damaged: it has no manifest.json" in ended.said
+    assert "a.zarr is damaged: it has no manifest.json" in ended.stderr
     assert run("verify", results / "tiles/b.zarr").code == 0
     assert run("verify", results / "grid.json").code == 3, "its record is beside the items"
     assert run("verify", "nowhere").code == 3
@@ -167,7 +167,7 @@ def hurt(results: Path) -> Path:
 def test_verify_prints_the_command_that_rebuilds_each(hurt: Path, run: Run) -> None:
     ended = run("verify", "results")
     assert ended.code == 4
-    lines = ended.said.splitlines()
+    lines = ended.stderr.splitlines()
     assert lines[0].startswith("error: results/scenes/a is damaged: red.tif is missing")
     assert lines[1].startswith("  eopipe fetch --item results/items/a.geojson")
     assert "image/c/0/1/1 has other content than the manifest says" in lines[2]
@@ -191,7 +191,7 @@ def test_repair_somewhere_else_than_the_run_touches_nothing(
     monkeypatch.chdir(tmp_path / "elsewhere")
     ended = run("verify", "../results", "--repair")
     assert ended.code == 3
-    assert "start this where the run was started" in ended.said
+    assert "start this where the run was started" in ended.stderr
     assert list(Path().iterdir()) == []
 
 
@@ -202,7 +202,7 @@ def test_what_cannot_be_rebuilt_is_reported_and_the_rest_is_repaired(hurt: Path,
     flip(hurt / "tiles/c.zarr/image/c/0/1/1", random.Random(0))
     ended = run("verify", "results", "--repair")
     assert ended.code == 4
-    assert "results/scenes/a: it could not be rebuilt: eopipe fetch exited with code 3" in ended.said
-    assert "results/tiles/b.zarr: there is no run record" in ended.said
+    assert "results/scenes/a: it could not be rebuilt: eopipe fetch exited with code 3" in ended.stderr
+    assert "results/tiles/b.zarr: there is no run record" in ended.stderr
     assert set(broken(hurt)) == {"scenes/a", "tiles/a.zarr", "tiles/b.zarr"}, "a needs its scene"
     assert digest(hurt / "tiles/c.zarr") == before

@@ -273,7 +273,7 @@ def test_preprocess_makes_the_same_of_a_window_as_of_the_whole(
     for folder, name in ((whole, "whole.zarr"), (part, "part.zarr")):
         words = ("--scene", folder, "--grid", tmp_path / "grid.json", "--tiles", tmp_path / name, "--bands", "red")
         ended = run("preprocess", *words, "blue", "--resampling", how, "--chunk", 16, "--shard", 32)
-        assert ended.code == 0, ended.said
+        assert ended.code == 0, ended.stderr
     assert digest(tmp_path / "whole.zarr") == digest(tmp_path / "part.zarr")
 
 

@@ -87,8 +87,8 @@ def test_a_changed_missing_or_extra_file_is_named_in_one_sentence(crate: Path, r
     damage(crate)
     ended = run("verify", crate)
     assert ended.code == 4
-    assert words in ended.said
-    assert ended.said.count("error: ") == 1
+    assert words in ended.stderr
+    assert ended.stderr.count("error: ") == 1
 
 
 def newer(graph: Graph) -> None:
@@ -122,8 +122,8 @@ def test_a_crate_of_a_newer_profile_or_of_others_is_told_in_one_sentence(
     rewrite(crate, change)
     ended = run(command, crate / "classes.tif" if command == "lineage" else crate)
     assert ended.code == 3
-    assert words in ended.said
-    assert ended.said.count("\n") == 1
+    assert words in ended.stderr
+    assert ended.stderr.count("\n") == 1
     assert not crate.with_name("crate-again").exists()
 
 
@@ -137,7 +137,7 @@ def test_a_broken_metadata_file_is_no_crate_and_no_bug(crate: Path, run: Run, te
 def test_a_checkout_is_the_crate_of_a_workflow_and_of_no_run(run: Run) -> None:
     ended = run("rerun", ROOT)
     assert ended.code == 3
-    assert "no crate of a run" in ended.said
+    assert "no crate of a run" in ended.stderr
 
 
 # Made again
@@ -233,11 +233,11 @@ def test_a_folder_that_is_there_is_left_alone(crate: Path, tmp_path: Path, run: 
     (tmp_path / "mine/thesis.txt").write_text("years")
     ended = run("rerun", crate, "--data", ROOT, "--to", tmp_path / "mine")
     assert ended.code == 2
-    assert "exists already" in ended.said
+    assert "exists already" in ended.stderr
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
     ended = run("rerun", crate, "--data", ROOT, "--to", crate / "again")
     assert ended.code == 2
-    assert "lies in the crate" in ended.said
+    assert "lies in the crate" in ended.stderr
     assert run("verify", crate).code == 0
 
 
@@ -253,8 +253,8 @@ def test_what_the_crate_only_names_and_is_not_there_is_listed(crate: Path, tmp_p
     (tmp_path / "empty/tree_cover_density_2018.tif").write_bytes(b"another file of this name")
     ended = run("rerun", crate, "--data", tmp_path / "empty")
     assert ended.code == 3
-    assert "tree_cover_density_2018.tif (sha256 " in ended.said
-    assert "sample (a folder of" in ended.said
+    assert "tree_cover_density_2018.tif (sha256 " in ended.stderr
+    assert "sample (a folder of" in ended.stderr
     assert not crate.with_name("crate-again").exists()
 
 
@@ -267,8 +267,8 @@ def test_another_version_of_the_code_is_refused_unless_it_is_meant(crate: Path, 
     rewrite(crate, older)
     ended = run("rerun", crate, "--data", ROOT)
     assert ended.code == 2
-    assert f"was made by eopipe 0.0.9, and this is {__version__}" in ended.said
-    assert "--other-code" in ended.said
+    assert f"was made by eopipe 0.0.9, and this is {__version__}" in ended.stderr
+    assert "--other-code" in ended.stderr
 
 
 def test_another_commit_is_refused_too_wherever_one_stands(crate: Path, run: Run) -> None:
@@ -277,14 +277,14 @@ def test_another_commit_is_refused_too_wherever_one_stands(crate: Path, run: Run
         pytest.skip("this is no git checkout")
     ended = run("rerun", crate)
     assert ended.code == 2
-    assert "check that one out" in ended.said
+    assert "check that one out" in ended.stderr
 
 
 def test_a_damaged_crate_is_not_made_again(crate: Path, run: Run) -> None:
     forge(crate)
     ended = run("rerun", crate, "--data", ROOT)
     assert ended.code == 4
-    assert "metrics.json has other content than the metadata say" in ended.said
+    assert "metrics.json has other content than the metadata say" in ended.stderr
 
 
 def test_a_crate_cannot_make_anything_outside_the_new_folder(crate: Path, run: Run) -> None:
@@ -296,7 +296,7 @@ def test_a_crate_cannot_make_anything_outside_the_new_folder(crate: Path, run: R
     rewrite(crate, lead_out)
     ended = run("rerun", crate, "--data", ROOT)
     assert ended.code == 3
-    assert "is no name of a file" in ended.said
+    assert "is no name of a file" in ended.stderr
 
 
 # Followed back
@@ -383,7 +383,7 @@ def test_what_cannot_be_followed_is_told_in_one_sentence(
     finished: Project, run: Run, path: str, code: int, words: str
 ) -> None:
     ended = run("lineage", f"{finished.results}/{path}")
-    assert (ended.code, words in ended.said, ended.said.count("\n")) == (code, True, 1), ended.said
+    assert (ended.code, words in ended.stderr, ended.stderr.count("\n")) == (code, True, 1), ended.stderr
 
 
 def test_a_result_without_records_is_told_to_have_none(finished: Project, tmp_path: Path, run: Run) -> None:
@@ -392,7 +392,7 @@ def test_a_result_without_records_is_told_to_have_none(finished: Project, tmp_pa
     path = shutil.copy(finished.results / "maps/mosaic/classes.tif", tmp_path / "out")
     ended = run("lineage", path)
     assert ended.code == 3
-    assert "no run record beside or above classes.tif" in ended.said
+    assert "no run record beside or above classes.tif" in ended.stderr
 
 
 def test_a_map_that_was_changed_since_is_not_followed(finished: Project, tmp_path: Path, run: Run) -> None:
@@ -403,4 +403,4 @@ def test_a_map_that_was_changed_since_is_not_followed(finished: Project, tmp_pat
     path.write_bytes(content[:-1] + b"x")
     ended = run("lineage", path)
     assert ended.code == 4
-    assert "is not what its record tells" in ended.said
+    assert "is not what its record tells" in ended.stderr
