@@ -1,4 +1,4 @@
-"""`eopipe profile`: write a Snakemake profile for a cluster, tell what one means, and fit it to what jobs used."""
+"""`eopipe profile`: write a Snakemake profile for a cluster, or check one."""
 
 import argparse
 import sys
@@ -10,9 +10,6 @@ from eopipe.clusters.filesystems import mounts, sharing
 from eopipe.clusters.find_profile import Resolved, resolve, user_folder
 from eopipe.clusters.profile import Geometry, Wishes, text
 from eopipe.clusters.slurm import site
-from eopipe.clusters.tuning import explained, section, tuned
-from eopipe.clusters.usage import measured
-from eopipe.clusters.usage_formulas import propose
 from eopipe.config import load
 from eopipe.errors import EopipeError, UsageError, no_space
 from eopipe.publish import publish
@@ -23,14 +20,14 @@ TEMPLATES = ("htcondor", "kubernetes", "lsf", "pbs")
 
 
 def profile(words: list[str]) -> int:
-    """Write a Snakemake profile for your cluster, check one, or fit it to what jobs used."""
+    """Write a Snakemake profile for your cluster, or check one."""
     given = _parser().parse_args(words)
     return int(given.work(given))
 
 
 def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="eopipe profile", description=profile.__doc__)
-    what = made.add_subparsers(required=True, metavar="slurm|htcondor|kubernetes|lsf|pbs|check|tune")
+    what = made.add_subparsers(required=True, metavar="slurm|htcondor|kubernetes|lsf|pbs|check")
     slurm = what.add_parser("slurm", help="ask the cluster and write a profile for it", description=write.__doc__)
     slurm.set_defaults(work=write)
     slurm.add_argument("--partition", help="of the ordinary jobs [the cluster's default]")
@@ -54,11 +51,6 @@ def _parser() -> argparse.ArgumentParser:
     check.set_defaults(work=check_it)
     check.add_argument("name", nargs="?", default="slurm")
     check.add_argument("--configfile", type=Path, help="config that will run with it")
-    tune = what.add_parser("tune", help="propose formulas from what jobs used", description=tune_it.__doc__)
-    tune.set_defaults(work=tune_it)
-    tune.add_argument("name", nargs="?", default="slurm", help="profile that the formulas go with [%(default)s]")
-    tune.add_argument("--results", type=Path, default=Path("results"), help="of the run [%(default)s]")
-    tune.add_argument("--write", metavar="NAME", help="write the profile with the formulas under a new name")
     return made
 
 
@@ -72,19 +64,6 @@ def write(given: argparse.Namespace) -> int:
     print(sharing(Path.cwd(), mounts()), file=sys.stderr)
     if not given.show:
         _install(given.name, made)
-    return 0
-
-
-def tune_it(given: argparse.Namespace) -> int:
-    """Propose memory and runtime of each rule from what its jobs used, and show them as part of a profile.
-
-    --write puts the whole profile with them under a new name; the profile itself is left as it is.
-    """
-    jobs, accounts = measured(given.results)
-    proposals = propose(jobs)
-    print("\n".join([*explained(accounts), *section({}, proposals)]))
-    if given.write:
-        _install(given.write, tuned(resolve(given.name).file, proposals, accounts))
     return 0
 
 

@@ -127,10 +127,10 @@ def _node(told: dict[str, str]) -> Node:
     state = told["State"].partition("+")[0].rstrip("*").upper()
     gone = {"DOWN", "DRAIN", "DRAINED", "FAIL", "FAILING", "UNKNOWN", "INVAL"}
     up = state not in gone and "DRAIN" not in told["State"]
-    return Node(told["NodeName"], int(told["CPUTot"]), int(told["RealMemory"]), gpus(told["Gres"]), up)
+    return Node(told["NodeName"], int(told["CPUTot"]), int(told["RealMemory"]), parse_gpus(told["Gres"]), up)
 
 
-def gpus(gres: str) -> tuple[tuple[str, int], ...]:
+def parse_gpus(gres: str) -> tuple[tuple[str, int], ...]:
     """GPUs by type from the words of Slurm: `gpu:a100:4(S:0-1),gpu:2` -> (("a100", 4), ("", 2))."""
     found = re.findall(r"(?:^|,)gpu(?::([^:,(]+))??(?::(\d+))?(?=[(,]|$)", gres)
     return tuple((kind, int(count or 1)) for kind, count in found)

@@ -1,4 +1,7 @@
-"""What each job of a run asked for and used, from Snakemake's benchmarks and eopipe's run records."""
+"""`eopipe usage`: resources that the jobs of a run requested and used, as a table.
+
+The figures come from Snakemake's benchmarks, eopipe's run records and, where Slurm keeps it, job accounting.
+"""
 
 import argparse
 import ast
@@ -8,21 +11,30 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from eopipe.clusters.slurm import gpus
+from eopipe.clusters.slurm import parse_gpus
 from eopipe.errors import UsageError
-from eopipe.publish import publish
 from eopipe.text_table import format_table
 
 BENCHMARKS, RECORD = "benchmarks", ".run.json"
+SACCT_TIMEOUT_S = 60
+# Job ids in one command line of sacct.
+JOBS_PER_CALL = 500
+SACCT_FIELDS = ("JobIDRaw", "ElapsedRaw", "TotalCPU", "MaxRSS", "TRESUsageInMax")
+# Slurm's M, and Snakemake's MB, are 2**20 bytes.
+MB_PER_UNIT = {"": 2**-20, "K": 2**-10, "M": 1.0, "G": 2.0**10, "T": 2.0**20}
+HEADER = (
+    *("rule", "jobs", "MB requested", "used", "", "minutes requested", "used", ""),
+    *("CPUs requested", "busy", "", "GPUs requested", "MB used"),
+)
+UNKNOWN = "-"
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a job asked for, on each of its nodes; None is what nobody told."""
+class Requested:
+    """What a job requested on each of its nodes; None is not known."""
 
     memory_mb: float | None = None
     minutes: float | None = None
@@ -32,22 +44,29 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Job:
-    """One job that ended well, the last of its attempts. `name` is empty for the only one of its rule."""
+class JobUsage:
+    """The last attempt of a job that succeeded: what it requested, and its peaks; None is not known."""
 
     rule: str
-    name: str
     seconds: float
     memory_mb: float | None
     cpu_s: float | None
-    asked: Asked
-    inputs: tuple[str, ...] = ()
-    slurm: str = ""
+    requested: Requested
+    slurm_job: str = ""
     gpu_mb: float | None = None
 
 
-def read_jobs(results: Path) -> list[Job]:
-    """Every job that left a benchmark in the results; raises UsageError where none did."""
+def usage(argv: list[str]) -> int:
+    """Show the memory, time, CPUs and GPUs that the jobs of each rule requested and used."""
+    parser = argparse.ArgumentParser(prog="eopipe usage", description=usage.__doc__)
+    parser.add_argument("results", type=Path, nargs="?", default=Path("results"), help="of the run [%(default)s]")
+    jobs, accounting = with_accounting(read_jobs(parser.parse_args(argv).results))
+    print("\n".join([*table(jobs), "", *notes(jobs, accounting)]))
+    return 0
+
+
+def read_jobs(results: Path) -> list[JobUsage]:
+    """Every job that wrote a benchmark in the results; raises UsageError where none did."""
     files = sorted((results / BENCHMARKS).rglob("*.tsv"))
     records = _records(results)
     jobs = [job for file in files if (job := _job(file, results, records))]
@@ -56,47 +75,38 @@ def read_jobs(results: Path) -> list[Job]:
     return jobs
 
 
-def _job(file: Path, results: Path, records: dict[str, list[tuple[Path, dict[str, Any]]]]) -> Job | None:
+def _job(file: Path, results: Path, records: dict[str, list[tuple[Path, dict[str, Any]]]]) -> JobUsage | None:
     lines = [line.split("\t") for line in file.read_text().splitlines()]
     if len(lines) < 2 or len(lines[-1]) != len(lines[0]):
         return None
-    told = dict(zip(lines[0], lines[-1], strict=True))
-    rule, *rest = file.relative_to(results / BENCHMARKS).with_suffix("").parts
-    name = "/".join(rest)
-    asked, record = _asked(told), _record(name, records.get(rule, []))
-    used, alone = record.get("usage", {}), asked.nodes == 1
-    return Job(
+    benchmark = dict(zip(lines[0], lines[-1], strict=True))
+    rule, *parts = file.relative_to(results / BENCHMARKS).with_suffix("").parts
+    requested, record = _requested(benchmark), _record("/".join(parts), records.get(rule, []))
+    measured, one_node = record.get("usage", {}), requested.nodes == 1
+    return JobUsage(
         rule,
-        name,
-        float(told["s"]),
-        # On many nodes both see only the command that starts the steps.
-        _most(told["max_rss"], used.get("max_rss_mb")) if alone else None,
-        _most(told["cpu_time"], used.get("cpu_s")) if alone else None,
-        asked,
-        tuple(_literal(told.get("input_size_mb", ""))),
-        _slurm(record),
+        float(benchmark["s"]),
+        # On many nodes both see only the command that starts the job steps.
+        _maximum(benchmark["max_rss"], measured.get("max_rss_mb")) if one_node else None,
+        _maximum(benchmark["cpu_time"], measured.get("cpu_s")) if one_node else None,
+        requested,
+        _slurm_job(record),
         _gpu_memory(results / "logs" / file.relative_to(results / BENCHMARKS).with_suffix(".log")),
     )
 
 
-def _slurm(record: dict[str, Any]) -> str:
-    """The number of a job in Slurm; empty for those of others."""
-    scheduler, _, job = str(record.get("place", {}).get("job", "")).partition(":")
-    return job if scheduler == "slurm" else ""
-
-
-def _asked(told: dict[str, str]) -> Asked:
-    """What Snakemake's longer benchmarks say of a job; nothing for its shorter ones."""
-    if "resources" not in told:
-        return Asked()
-    given = _literal(told["resources"])
-    count = int(given.get("gpu", 0)) or sum(many for _, many in gpus(str(given.get("gres", ""))))
-    cpus = int(given.get("cpus_per_task") or told["threads"])
-    return Asked(given.get("mem_mb"), given.get("runtime"), cpus, count, int(given.get("nodes", 1)))
+def _requested(benchmark: dict[str, str]) -> Requested:
+    """What Snakemake's extended benchmarks say of a job; nothing for its ordinary ones."""
+    if "resources" not in benchmark:
+        return Requested()
+    resources = _literal(benchmark["resources"])
+    gpus = int(resources.get("gpu", 0)) or sum(count for _, count in parse_gpus(str(resources.get("gres", ""))))
+    cpus = int(resources.get("cpus_per_task") or benchmark["threads"])
+    return Requested(resources.get("mem_mb"), resources.get("runtime"), cpus, gpus, int(resources.get("nodes", 1)))
 
 
 def _literal(text: str) -> dict[str, Any]:
-    """A dictionary that Snakemake wrote as Python does; empty for what is none."""
+    """A dictionary that Snakemake wrote as a Python literal; empty for anything else."""
     try:
         value = ast.literal_eval(text)
     except (SyntaxError, ValueError):
@@ -104,26 +114,22 @@ def _literal(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _most(*told: object) -> float | None:
-    """The larger of what two measured; Snakemake tells NA of a job that ended before it looked."""
-    known = [float(str(value)) for value in told if value not in (None, "NA", "-")]
-    return max(known, default=None)
+def _maximum(*measurements: object) -> float | None:
+    """The larger of two measurements; Snakemake writes NA for a job that ended before it looked."""
+    return max((float(str(value)) for value in measurements if value not in (None, "NA", "-")), default=None)
 
 
 def _records(results: Path) -> dict[str, list[tuple[Path, dict[str, Any]]]]:
-    found: dict[str, list[tuple[Path, dict[str, Any]]]] = {}
-    for path, record in _read(results):
-        if record.get("status") == "completed":
-            found.setdefault(record["stage"], []).append((path, record))
-    return found
-
-
-def _read(results: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Run records of jobs that succeeded, by stage."""
+    by_stage: dict[str, list[tuple[Path, dict[str, Any]]]] = {}
     for path in sorted(results.rglob(f"*{RECORD}")):
         try:
-            yield path, json.loads(path.read_text())
+            record = json.loads(path.read_text())
         except ValueError:
             continue
+        if record.get("status") == "completed":
+            by_stage.setdefault(record["stage"], []).append((path, record))
+    return by_stage
 
 
 def _record(name: str, records: list[tuple[Path, dict[str, Any]]]) -> dict[str, Any]:
@@ -131,252 +137,148 @@ def _record(name: str, records: list[tuple[Path, dict[str, Any]]]) -> dict[str, 
     if not name:
         return records[0][1] if len(records) == 1 else {}
     for path, record in records:
-        made = path.name.removesuffix(RECORD)
-        if name in (made, Path(made).stem, path.parent.name):
+        output = path.name.removesuffix(RECORD)
+        if name in (output, Path(output).stem, path.parent.name):
             return record
     return {}
 
 
+def _slurm_job(record: dict[str, Any]) -> str:
+    """The id of a Slurm job; empty for those of other schedulers."""
+    scheduler, _, job = str(record.get("place", {}).get("job", "")).partition(":")
+    return job if scheduler == "slurm" else ""
+
+
 def _gpu_memory(log: Path) -> float | None:
-    """The most memory of a GPU that a training told of."""
+    """The peak GPU memory that the log of a training gives."""
     if not log.is_file():
         return None
-    found = re.findall(r"^event=device name=cuda memory_mb=(\d+)", log.read_text(errors="replace"), re.MULTILINE)
-    return float(found[-1]) if found else None
+    peaks = re.findall(r"^event=device name=cuda memory_mb=(\d+)", log.read_text(errors="replace"), re.MULTILINE)
+    return float(peaks[-1]) if peaks else None
 
 
-PATIENCE_S = 60
-# A command line has its limits.
-AT_ONCE = 500
-FIELDS = (
-    *("JobIDRaw", "ElapsedRaw", "TotalCPU", "MaxRSS", "ReqMem"),
-    *("AllocCPUS", "AllocNodes", "TimelimitRaw", "AllocTRES", "TRESUsageInMax"),
-)
-# Slurm's M, and Snakemake's MB, are 2**20 bytes.
-MB = {"": 2**-20, "K": 2**-10, "M": 1.0, "G": 2.0**10, "T": 2.0**20}
-
-
-@dataclass(frozen=True)
-class Account:
-    """What a job asked for and used, on the node that used most; None is what Slurm did not tell."""
-
-    seconds: float
-    memory_mb: float | None
-    cpu_s: float
-    gpu_mb: float | None
-    asked: Asked
-
-
-def with_accounts(jobs: Sequence[Job]) -> tuple[list[Job], str]:
-    """The jobs with what Slurm knows of them, and a sentence on how much that is."""
-    ids = sorted({job.slurm for job in jobs if job.slurm}, key=int)
+def with_accounting(jobs: Sequence[JobUsage]) -> tuple[list[JobUsage], str]:
+    """The jobs with what Slurm's accounting measured, and a sentence on how many of them it knows."""
+    ids = sorted({job.slurm_job for job in jobs if job.slurm_job}, key=int)
     if not ids:
         return list(jobs), "no job ran in Slurm: measured by Snakemake and eopipe alone"
     try:
-        known = {job: told for job, told in _accounts(ids) if job in ids}
+        accounts = {job: account for job, account in _sacct(ids) if job in ids}
     except (OSError, subprocess.SubprocessError):
-        return list(jobs), "Slurm keeps no accounts here: measured by Snakemake and eopipe alone"
-    told = f"{len(known)} of {len(ids)} jobs of Slurm are in its accounts"
-    return [_joined(job, known[job.slurm]) if job.slurm in known else job for job in jobs], told
+        return list(jobs), "Slurm keeps no accounting here: measured by Snakemake and eopipe alone"
+    merged = [_merged(job, accounts[job.slurm_job]) if job.slurm_job in accounts else job for job in jobs]
+    return merged, f"{len(accounts)} of {len(ids)} Slurm jobs are in its accounting"
 
 
-def _accounts(ids: Sequence[str]) -> Iterator[tuple[str, Account]]:
+@dataclass(frozen=True)
+class SlurmAccount:
+    """What Slurm measured of a job, on the node that used most; None is not known."""
+
+    seconds: float
+    cpu_s: float
+    memory_mb: float | None
+    gpu_mb: float | None
+
+
+def _sacct(ids: Sequence[str]) -> Iterator[tuple[str, SlurmAccount]]:
     if not shutil.which("sacct"):
         raise FileNotFoundError("sacct")
-    for start in range(0, len(ids), AT_ONCE):
-        named = f"--jobs={','.join(ids[start : start + AT_ONCE])}"
-        line = ["sacct", "--parsable2", "--noheader", named, f"--format={','.join(FIELDS)}"]
-        told = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout
-        yield from accounts(told)
+    for start in range(0, len(ids), JOBS_PER_CALL):
+        jobs = f"--jobs={','.join(ids[start : start + JOBS_PER_CALL])}"
+        command = ["sacct", "--parsable2", "--noheader", jobs, f"--format={','.join(SACCT_FIELDS)}"]
+        text = subprocess.run(command, capture_output=True, text=True, timeout=SACCT_TIMEOUT_S, check=True).stdout
+        yield from parse_sacct(text)
 
 
-def accounts(told: str) -> Iterator[tuple[str, Account]]:
+def parse_sacct(text: str) -> Iterator[tuple[str, SlurmAccount]]:
     """Read the lines of sacct: a job, then its steps."""
     jobs: dict[str, list[dict[str, str]]] = {}
-    for line in told.splitlines():
-        row = dict(zip(FIELDS, line.split("|"), strict=True))
+    for line in text.splitlines():
+        row = dict(zip(SACCT_FIELDS, line.split("|"), strict=True))
         jobs.setdefault(row["JobIDRaw"].partition(".")[0], []).append(row)
     for job, rows in jobs.items():
         memory = [size for row in rows if (size := megabytes(row["MaxRSS"])) is not None]
-        gpu = [size for row in rows if (size := megabytes(_among(row["TRESUsageInMax"], "gres/gpumem"))) is not None]
+        gpu = [size for row in rows if (size := megabytes(_gpu_of_tres(row["TRESUsageInMax"]))) is not None]
         seconds, cpu = float(rows[0]["ElapsedRaw"] or 0), seconds_of(rows[0]["TotalCPU"])
-        yield job, Account(seconds, max(memory, default=None), cpu, max(gpu, default=None), _asked_of_account(rows[0]))
+        yield job, SlurmAccount(seconds, cpu, max(memory, default=None), max(gpu, default=None))
 
 
-def _asked_of_account(row: dict[str, str]) -> Asked:
-    nodes = max(1, int(row["AllocNodes"] or 1))
-    cpus = int(row["AllocCPUS"] or 0) // nodes or None
-    # Before 21.08 Slurm said whether it means each CPU or each node; since then it means all nodes together.
-    each = {"c": cpus or 1, "n": 1}.get(row["ReqMem"][-1:], 1 / nodes)
-    memory = (megabytes(row["ReqMem"].rstrip("cn")) or 0) * each or None
-    limit = row["TimelimitRaw"]
-    count = int(_among(row["AllocTRES"], "gres/gpu") or 0) // nodes
-    return Asked(memory, float(limit) if limit.isdigit() else None, cpus, count, nodes)
+def _gpu_of_tres(text: str) -> str:
+    """GPU memory in a list such as `cpu=4,mem=8G,gres/gpumem=3000M`."""
+    return dict(pair.partition("=")[::2] for pair in text.split(",")).get("gres/gpumem", "")
 
 
-def _joined(job: Job, told: Account) -> Job:
-    """A job with what Slurm saw too: the larger figure of both, since each may have missed a peak."""
-    asked = job.asked if job.asked.memory_mb is not None else told.asked
-    memory = [size for size in (job.memory_mb, told.memory_mb) if size is not None]
-    gpu = told.gpu_mb if told.gpu_mb is not None else job.gpu_mb
+def _merged(job: JobUsage, account: SlurmAccount) -> JobUsage:
+    """The larger figure of benchmark and accounting, since each may have missed a peak."""
     return replace(
         job,
-        seconds=max(job.seconds, told.seconds),
-        memory_mb=max(memory, default=None),
-        cpu_s=max(job.cpu_s or 0, told.cpu_s),
-        gpu_mb=gpu,
-        asked=asked,
+        seconds=max(job.seconds, account.seconds),
+        memory_mb=_maximum(job.memory_mb, account.memory_mb),
+        cpu_s=max(job.cpu_s or 0, account.cpu_s),
+        gpu_mb=account.gpu_mb if account.gpu_mb is not None else job.gpu_mb,
     )
 
 
 def megabytes(text: str) -> float | None:
     """Slurm's size, as 114532K, in MB."""
-    found = re.fullmatch(r"([\d.]+)([KMGT]?)", text)
-    return float(found[1]) * MB[found[2]] if found else None
+    size = re.fullmatch(r"([\d.]+)([KMGT]?)", text)
+    return float(size[1]) * MB_PER_UNIT[size[2]] if size else None
 
 
 def seconds_of(text: str) -> float:
     """Slurm's `[days-][hours:]minutes:seconds` in seconds."""
-    days, _, rest = text.rpartition("-")
+    days, _, clock = text.rpartition("-")
     seconds = 0.0
-    for part in rest.split(":"):
+    for part in clock.split(":"):
         seconds = 60 * seconds + float(part or 0)
     return int(days or 0) * 86400 + seconds
 
 
-def _among(text: str, name: str) -> str:
-    """The value of a name in Slurm's list `cpu=4,mem=8G`."""
-    return dict(pair.partition("=")[::2] for pair in text.split(",")).get(name, "")
-
-
-HEAD = (
-    "rule",
-    "jobs",
-    "MB asked",
-    "used",
-    "",
-    "minutes asked",
-    "used",
-    "",
-    "CPUs asked",
-    "busy",
-    "GPUs asked",
-    "MB used",
-)
-UNTOLD = "-"
-
-
-@dataclass(frozen=True)
-class Row:
-    """A rule: what its jobs asked for at most, and used at most; `busy` are the CPUs that worked on the average."""
-
-    rule: str
-    jobs: int
-    asked_mb: float | None
-    used_mb: float | None
-    asked_minutes: float | None
-    used_minutes: float
-    asked_cpus: float | None
-    busy: float | None
-    asked_gpus: float | None
-    gpu_mb: float | None
-
-    def cells(self) -> Sequence[str]:
-        """It as words, with shares of what was asked."""
-        return (
-            self.rule,
-            str(self.jobs),
-            *_pair(self.asked_mb, self.used_mb, "{:.0f}"),
-            *_pair(self.asked_minutes, self.used_minutes, "{:.1f}"),
-            _spoken(self.asked_cpus, "{:.0f}"),
-            _spoken(self.busy, "{:.1f}"),
-            _spoken(self.asked_gpus, "{:.0f}"),
-            _spoken(self.gpu_mb, "{:.0f}"),
-        )
-
-
-def rows_of(jobs: Iterable[Job]) -> list[Row]:
-    """A row for each rule; those that took the most time come first."""
-    by_rule: dict[str, list[Job]] = {}
+def table(jobs: Iterable[JobUsage]) -> list[str]:
+    """Lines with a row for each rule; those that took the most time come first."""
+    by_rule: dict[str, list[JobUsage]] = {}
     for job in jobs:
         by_rule.setdefault(job.rule, []).append(job)
-    time = {rule: sum(job.seconds for job in some) for rule, some in by_rule.items()}
-    return [_row(rule, by_rule[rule]) for rule in sorted(by_rule, key=lambda rule: (-time[rule], rule))]
+    seconds = {rule: sum(job.seconds for job in group) for rule, group in by_rule.items()}
+    rules = sorted(by_rule, key=lambda rule: (-seconds[rule], rule))
+    return format_table([HEADER, *(_cells(rule, by_rule[rule]) for rule in rules)], left=(0,))
 
 
-def _row(rule: str, jobs: list[Job]) -> Row:
-    def most(of: Callable[[Job], float | None]) -> float | None:
-        return max((value for job in jobs if (value := of(job)) is not None), default=None)
+def _cells(rule: str, jobs: list[JobUsage]) -> Sequence[str]:
+    """The largest request and the largest use of a rule's jobs, with the ratio; CPUs that are busy on average."""
+
+    def largest(value_of: Callable[[JobUsage], float | None]) -> float | None:
+        return max((value for job in jobs if (value := value_of(job)) is not None), default=None)
 
     measured = [job for job in jobs if job.cpu_s is not None]
     seconds = sum(job.seconds for job in measured)
-    return Row(
+    busy = sum(job.cpu_s or 0 for job in measured) / seconds if seconds else None
+    return (
         rule,
-        len(jobs),
-        most(lambda job: job.asked.memory_mb),
-        most(lambda job: job.memory_mb),
-        most(lambda job: job.asked.minutes),
-        max(job.seconds for job in jobs) / 60,
-        most(lambda job: job.asked.cpus),
-        sum(job.cpu_s or 0 for job in measured) / seconds if seconds else None,
-        most(lambda job: job.asked.gpus),
-        most(lambda job: job.gpu_mb),
+        str(len(jobs)),
+        *_pair(largest(lambda job: job.requested.memory_mb), largest(lambda job: job.memory_mb), "{:.0f}"),
+        *_pair(largest(lambda job: job.requested.minutes), max(job.seconds for job in jobs) / 60, "{:.1f}"),
+        *_pair(largest(lambda job: job.requested.cpus), busy, "{:.1f}"),
+        _cell(largest(lambda job: job.requested.gpus), "{:.0f}"),
+        _cell(largest(lambda job: job.gpu_mb), "{:.0f}"),
     )
 
 
-def _pair(asked: float | None, used: float | None, form: str) -> Sequence[str]:
-    share = f"{used / asked:.0%}" if asked and used is not None else ""
-    return _spoken(asked, "{:.0f}"), _spoken(used, form), share
+def _pair(requested: float | None, used: float | None, form: str) -> Sequence[str]:
+    efficiency = f"{used / requested:.0%}" if requested and used is not None else ""
+    return _cell(requested, "{:.0f}"), _cell(used, form), efficiency
 
 
-def _spoken(value: float | None, form: str) -> str:
-    return UNTOLD if value is None else form.format(value)
+def _cell(value: float | None, form: str) -> str:
+    return UNKNOWN if value is None else form.format(value)
 
 
-def notes(jobs: Sequence[Job], accounts: str) -> list[str]:
+def notes(jobs: Sequence[JobUsage], accounting: str) -> list[str]:
     """What a reader must know of the figures, a sentence each."""
-    told = [f"Each figure is the most of one job, its last attempt; {accounts}."]
-    if any(job.asked.memory_mb is None for job in jobs):
-        told.append("Snakemake wrote what jobs ask only with --benchmark-extended, which the profiles of eopipe set.")
-    blind = sorted({job.rule for job in jobs if job.asked.nodes > 1 and job.memory_mb is None})
-    if blind:
-        told.append(f"Memory and CPUs of {', '.join(blind)}, on many nodes, only Slurm's accounts could tell.")
-    return told
-
-
-def lines(rows: Sequence[Row], said: Sequence[str]) -> list[str]:
-    """What the terminal shows."""
-    return [*format_table([HEAD, *(row.cells() for row in rows)], left=(0,)), "", *said]
-
-
-def page(rows: Sequence[Row], said: Sequence[str]) -> str:
-    """The same as HTML that opens anywhere."""
-    from jinja2 import Environment, StrictUndefined
-
-    style = (files("eopipe.reporting") / "style.css").read_text(encoding="utf-8")
-    text = (files("eopipe.clusters") / "usage.html").read_text(encoding="utf-8")
-    template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(text)
-    return template.render(style=style, head=HEAD, rows=[row.cells() for row in rows], said=said)
-
-
-# Among the benchmarks, since it tells clocks and machines: it is no payload and in no crate.
-PAGE = Path(BENCHMARKS, "usage.html")
-
-
-def usage(words: list[str]) -> int:
-    """Show what the jobs of a run asked for and used."""
-    made = argparse.ArgumentParser(prog="eopipe usage", description=usage.__doc__)
-    made.add_argument("results", type=Path, nargs="?", default=Path("results"), help="[%(default)s]")
-    results = made.parse_args(words).results
-    jobs, accounts = measured(results)
-    rows, said = rows_of(jobs), notes(jobs, accounts)
-    print("\n".join(lines(rows, said)))
-    with publish(results / PAGE) as draft:
-        draft.write_text(page(rows, said), encoding="utf-8")
-    print(f"\nwrote {results / PAGE}; `eopipe profile tune` proposes formulas from this")
-    return 0
-
-
-def measured(results: Path) -> tuple[list[Job], str]:
-    """The jobs of a run with all that is known of them, and how much the scheduler told."""
-    return with_accounts(read_jobs(results))
+    sentences = [f"Each figure is the largest of one job, in its last attempt; {accounting}."]
+    if any(job.requested.memory_mb is None for job in jobs):
+        sentences.append("What jobs requested is only in benchmarks that Snakemake writes with --benchmark-extended.")
+    unmeasured = sorted({job.rule for job in jobs if job.requested.nodes > 1 and job.memory_mb is None})
+    if unmeasured:
+        sentences.append(f"On many nodes memory and CPUs of {', '.join(unmeasured)} need Slurm's accounting.")
+    return sentences

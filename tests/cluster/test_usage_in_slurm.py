@@ -1,4 +1,4 @@
-"""What jobs asked for, as a profile with fitted formulas says and their benchmarks tell."""
+"""What jobs of a real Slurm requested, as a profile says, is in their benchmarks."""
 
 import json
 import subprocess
@@ -7,41 +7,35 @@ from pathlib import Path
 
 import yaml
 
-from eopipe.clusters.tuning import tuned
-from eopipe.clusters.usage import read_jobs, with_accounts
-from eopipe.clusters.usage_formulas import Formula, Proposal
+from eopipe.clusters.usage import read_jobs, with_accounting
 from slurm import Cluster
 
 SNAKEFILE = """\
 rule label:
-    input: "store/manifest.json"
     output: "made"
     benchmark: "results/benchmarks/label.tsv"
     shell: "touch {output}"
 """
 
 
-def test_formulas_and_what_was_asked_go_through_slurm_without_accounts(cluster: Cluster, tmp_path: Path) -> None:
+def test_what_a_profile_requests_is_read_without_accounting(cluster: Cluster, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "eopipe", "profile", "slurm", "--show"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
-    quick = yaml.safe_load(shown.stdout) | {"slurm-init-seconds-before-status-checks": 1, "retries": 0}
-    del quick["slurm-array-jobs"]
-    quick["set-resources"] = {"label": {"slurm_extra": "--nodelist=node1"}}
-    (tmp_path / "first.yaml").write_text(yaml.safe_dump(quick))
-    formulas = {"mem_mb": Formula(600, 0.5), "runtime": Formula(7)}
-    (tmp_path / "fitted").mkdir()
-    made = tuned(tmp_path / "first.yaml", [Proposal("label", formulas, "why")], "no accounts")
-    (tmp_path / "fitted/config.yaml").write_text(made)
+    profile = yaml.safe_load(shown.stdout) | {"slurm-init-seconds-before-status-checks": 1, "retries": 0}
+    del profile["slurm-array-jobs"]
+    profile["set-resources"] = {
+        "label": {"slurm_extra": "--nodelist=node1", "mem_mb": "600 + 50 * attempt", "runtime": "7 * attempt"}
+    }
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/config.yaml").write_text(yaml.safe_dump(profile))
     (tmp_path / "Snakefile").write_text(SNAKEFILE)
-    (tmp_path / "store").mkdir()
-    (tmp_path / "store/manifest.json").write_text('{"files": [{"size": 100000000}]}')
-    command = [sys.executable, "-m", "snakemake", "--profile", "fitted"]
+    command = [sys.executable, "-m", "snakemake", "--profile", "site"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=150)
     assert done.returncode == 0, done.stdout + done.stderr
-    jobs, said = with_accounts(read_jobs(tmp_path / "results"))
-    assert [(job.rule, job.asked.memory_mb, job.asked.minutes) for job in jobs] == [("label", 650, 7)]
-    assert said == "no job ran in Slurm: measured by Snakemake and eopipe alone"
+    jobs, sentence = with_accounting(read_jobs(tmp_path / "results"))
+    assert [(job.rule, job.requested.memory_mb, job.requested.minutes) for job in jobs] == [("label", 650, 7)]
+    assert sentence == "no job ran in Slurm: measured by Snakemake and eopipe alone"
     record = {"stage": "label", "status": "completed", "usage": {}, "place": {"job": "slurm:1"}}
     (tmp_path / "results/label.run.json").write_text(json.dumps(record))
-    _, said = with_accounts(read_jobs(tmp_path / "results"))
-    assert said == "Slurm keeps no accounts here: measured by Snakemake and eopipe alone"
+    _, sentence = with_accounting(read_jobs(tmp_path / "results"))
+    assert sentence == "Slurm keeps no accounting here: measured by Snakemake and eopipe alone"

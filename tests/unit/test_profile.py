@@ -8,7 +8,7 @@ import yaml
 from eopipe.clusters.check_profile import with_config, with_site
 from eopipe.clusters.find_profile import resolve
 from eopipe.clusters.profile import Geometry, Wishes, shape, text
-from eopipe.clusters.slurm import Node, Partition, Site, gpus, minutes, records
+from eopipe.clusters.slurm import Node, Partition, Site, minutes, parse_gpus, records
 from eopipe.config import check
 from eopipe.errors import UsageError
 
@@ -36,7 +36,7 @@ SITE = Site("hpc", "23.11.4", True, True, 300, (BATCH, FAST, SPARE, LOST), ("geo
     ],
 )
 def test_gpus_are_read_from_what_slurm_calls_gres(gres: str, found: tuple[tuple[str, int], ...]) -> None:
-    assert gpus(gres) == found
+    assert parse_gpus(gres) == found
 
 
 def test_limits_are_minutes_that_are_never_too_short() -> None:
