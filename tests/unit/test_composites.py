@@ -332,12 +332,12 @@ def test_parts_must_be_shorter_than_their_period() -> None:
 
 def test_the_config_says_what_a_composite_cannot_go_with() -> None:
     asset = {"label": {"asset": "scl", "classes": ["a", "b"]}, "search": {"catalog": "c"}}
-    with pytest.raises(UsageError, match=r"composite.method median mixes scenes, so labels cannot be the asset scl"):
+    with pytest.raises(UsageError, match=r"composite.method median combines scenes, so label.asset scl of each scene"):
         check({**asset, "composite": {"method": "median"}})
     source = {"label": {"source": "l.tif", "classes": ["a", "b"]}, "search": {"catalog": "c"}}
     with pytest.raises(UsageError, match=r"composite.stack season is no part of composite.period season"):
         check({**source, "composite": {"method": "median", "period": "season", "stack": "season"}})
-    with pytest.raises(UsageError, match=r"composite.method greenest needs band red among preprocess.bands"):
+    with pytest.raises(UsageError, match=r"composite.method greenest needs red in preprocess.bands"):
         check({**source, "composite": {"method": "greenest"}, "preprocess": {"bands": ["nir"]}})
     check({**source, "composite": {"method": "greenest", "period": "year", "stack": "month"}})
     check(asset)

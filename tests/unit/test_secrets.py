@@ -91,7 +91,7 @@ def test_a_config_with_a_login_in_an_address_is_refused_and_not_repeated(run: Ru
     Path("config.yaml").write_text(json.dumps({"search": {"url": SIGNED}, "label": {"source": "a.tif"}}))
     ended = run("check", "config.yaml")
     assert ended.code == 2
-    assert "search.url holds a login or a token in its address; take it out" in ended.stderr
+    assert "search.url has a login or token in its URL; remove it" in ended.stderr
     assert secretless(ended.stderr)
 
 

@@ -45,5 +45,5 @@ def test_labels_of_each_scene_are_refused_before_any_job(project: Project) -> No
     project.write(composite={"method": "median"}, label={"source": None, "asset": "scl", "bins": []})
     done = project.run()
     assert done.returncode == 1
-    assert "composite.method median mixes scenes" in done.stdout
+    assert "composite.method median combines scenes" in done.stdout
     assert not project.results.exists()
