@@ -66,15 +66,15 @@ def python_texts(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def paragraphs(path: Path) -> Iterator[tuple[int, str]]:
-    """Every paragraph of a text file with its first line."""
+    """Every paragraph, row of a table and entry of a list of a text file, with its first line."""
     start, lines = 1, []
     for number, line in enumerate([*path.read_text().splitlines(), ""], 1):
+        if lines and (not line.strip("# ") or re.match(r"\s*(?:#|[-*|]|\d+\.)\s", line)):
+            yield start, " ".join(lines)
+            lines = []
         if line.strip("# "):
             start = start if lines else number
             lines.append(line.strip().lstrip("# "))
-        elif lines:
-            yield start, " ".join(lines)
-            lines = []
 
 
 def phrases(path: Path) -> list[str]:
