@@ -1,6 +1,6 @@
 """Time, memory and size of the crate of a run of many scenes: `python benchmarks/crate.py [SCENES]`.
 
-The records and the items are made up (tests/crowd.py); the crate is built as the stage builds it.
+The records and the items are made up (tests/synthetic_run.py); the crate is built as the stage builds it.
 """
 
 import resource
@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from crowd import crowd
+from synthetic_run import crowd
 
 
 def main(scenes: int) -> None:

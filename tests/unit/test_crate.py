@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from crowd import crowd
 from hypothesis import example, given
 from hypothesis import strategies as st
 from offline_rocrate import issues, seed
 from scenery import Catalog, Run, cut_into, write_raster
+from synthetic_run import crowd
 
 from eopipe.cli import main
 from eopipe.provenance.redact import redact_argument, redact_command, redact_paths

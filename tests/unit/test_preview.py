@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from crowd import crowd
+from synthetic_run import crowd
 
 from eopipe.provenance.graph import METADATA
 from eopipe.provenance.preview import MOST, PREVIEW, preview
