@@ -1,6 +1,6 @@
 """Time, memory and size of the crate of a run of many scenes: `python benchmarks/crate.py [SCENES]`.
 
-The records and the items are made up (tests/synthetic_run.py); the crate is built as the stage builds it.
+The records and items are synthetic (tests/synthetic_run.py); the crate is built as the stage builds it.
 """
 
 import resource
@@ -11,22 +11,22 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from synthetic_run import crowd
+from synthetic_run import synthetic_run
 
 
 def main(scenes: int) -> None:
-    """Build the crate and tell what it cost."""
-    with tempfile.TemporaryDirectory() as room:
-        made = crowd(Path(room, "run"), scenes)
+    """Build the crate and print its cost."""
+    with tempfile.TemporaryDirectory() as temporary:
+        run = synthetic_run(Path(temporary, "run"), scenes)
         start = time.monotonic()
-        crate = made.crate(Path(room, "crate"))
-        took = time.monotonic() - start
+        crate = run.crate(Path(temporary, "crate"))
+        seconds = time.monotonic() - start
         metadata = (crate / "ro-crate-metadata.json").stat().st_size
-        whole = sum(path.stat().st_size for path in crate.rglob("*") if path.is_file())
+        total = sum(path.stat().st_size for path in crate.rglob("*") if path.is_file())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(
-        f"{scenes} scenes, {len(made.records)} jobs: {took:.1f} s, {metadata / 1e6:.1f} MB of metadata, "
-        f"{whole / 1e6:.1f} MB in all, {peak >> 10} MB of memory"
+        f"{scenes} scenes, {len(run.records)} jobs: {seconds:.1f} s, {metadata / 1e6:.1f} MB of metadata, "
+        f"{total / 1e6:.1f} MB in all, {peak >> 10} MB of memory"
     )
 
 

@@ -6,7 +6,7 @@ $namespaces:
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe crate
-doc: Put a run into one folder as an RO-Crate that says how everything was made.
+doc: Package a run as an RO-Crate, with the provenance of every result.
 intent:
 - edam:operation_3431
 s:license: https://spdx.org/licenses/Apache-2.0
@@ -57,7 +57,7 @@ inputs:
       - File
       - Directory
     label: payload
-    doc: 'what the crate holds: model, maps, scores, report'
+    doc: 'files and folders that the crate contains: model, maps, metrics, report'
     inputBinding:
       prefix: --payload
   scenes:
@@ -96,21 +96,21 @@ inputs:
     - 'null'
     - File
     label: lock
-    doc: pinned versions of the software, as constraints.txt
+    doc: pinned versions of the software, such as constraints.txt
     format: iana:text/plain
     inputBinding:
       prefix: --lock
   engine:
     type: string
     label: engine
-    doc: what ran the jobs (snakemake or cwl)
+    doc: workflow engine that ran the jobs (snakemake or cwl)
     default: snakemake
     inputBinding:
       prefix: --engine
   engine_version:
     type: string
     label: engine version
-    doc: version of what ran the jobs
+    doc: version of the workflow engine
     default: ''
     inputBinding:
       prefix: --engine-version
@@ -124,14 +124,14 @@ inputs:
   description:
     type: string
     label: description
-    doc: what the crate is about
+    doc: description of the crate
     default: Satellite scenes to a trained, measured and mapped model, with the record of every job.
     inputBinding:
       prefix: --description
   license:
     type: string
     label: license
-    doc: 'licence of the crate: SPDX id, as CC-BY-4.0, or address'
+    doc: 'licence of the crate: SPDX id such as CC-BY-4.0, or URL'
     default: Apache-2.0
     inputBinding:
       prefix: --license
@@ -153,7 +153,7 @@ inputs:
   organization:
     type: string
     label: organization
-    doc: name of the organization of the author, and publisher
+    doc: name of the author's organization, which is also the publisher
     default: ''
     inputBinding:
       prefix: --organization
@@ -170,7 +170,7 @@ inputs:
       type: array
       items: string
     label: coauthors
-    doc: other authors, each as Name ORCID; Organization, the last two where known
+    doc: other authors, each as `Name ORCID; Organization`, the last two optional
     default: []
     inputBinding:
       prefix: --coauthors
@@ -179,7 +179,7 @@ inputs:
       type: array
       items: string
     label: funding
-    doc: who paid, each a name or ROR address, with the grant behind a colon and a space
+    doc: 'funders, each as `Name: grant` or `ROR URL: grant`, the grant optional'
     default: []
     inputBinding:
       prefix: --funding

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from eopipe import __version__
-from eopipe.provenance.contextual_entities import HOME, licence
+from eopipe.provenance.contextual_entities import REPOSITORY, licence
 from eopipe.provenance.crate import PROFILES, WORKFLOW_PROFILE, WORKFLOW_TYPES
 from eopipe.provenance.data_entities import media_type
-from eopipe.provenance.graph import METADATA, WORKFLOW_CRATE, Entity, Graph
+from eopipe.provenance.graph import METADATA, WORKFLOW_CRATE, CrateGraph, Entity
 
 CODEMETA, PYPROJECT = "codemeta.json", "pyproject.toml"
 LANGUAGES = "https://w3id.org/workflowhub/workflow-ro-crate#"
@@ -58,10 +58,10 @@ def _codemeta(project: dict[str, Any]) -> dict[str, Any]:
 
 def _crate(project: dict[str, Any]) -> Any:
     """The checkout as a Workflow RO-Crate: the Snakefile, and the same pipeline in CWL as its description."""
-    graph = Graph()
-    team = graph.add("#team", "Organization", name=project["authors"][0]["name"], url=HOME)
+    graph = CrateGraph()
+    team = graph.add("#team", "Organization", name=project["authors"][0]["name"], url=REPOSITORY)
     terms = licence(graph, project["license"])
-    told = {"author": team, "creator": team, "license": terms, "version": __version__, "url": HOME}
+    told = {"author": team, "creator": team, "license": terms, "version": __version__, "url": REPOSITORY}
     main = _workflow(graph, "Snakefile", "snakemake", WORKFLOW_TYPES, name=project["name"], **told)
     main["description"], main["keywords"] = project["description"], project["keywords"]
     main["conformsTo"] = graph.add(WORKFLOW_PROFILE, "CreativeWork", name="Bioschemas ComputationalWorkflow")
@@ -75,10 +75,10 @@ def _crate(project: dict[str, Any]) -> Any:
     root["conformsTo"] = graph.add(WORKFLOW_CRATE, "CreativeWork", name=PROFILES[WORKFLOW_CRATE], version="1.0")
     for key, value in root.items():
         graph.root[key] = value
-    return graph.value()
+    return graph.metadata()
 
 
-def _workflow(graph: Graph, path: str, engine: str, kind: list[str], /, **told: Any) -> Entity:
+def _workflow(graph: CrateGraph, path: str, engine: str, kind: list[str], /, **told: Any) -> Entity:
     name, home = ENGINES[engine]
     language = graph.add(f"{LANGUAGES}{engine}", "ComputerLanguage", name=name, url=home, identifier={"@id": home})
     return graph.add_file(path, kind, encodingFormat=media_type(path), programmingLanguage=language, **told)

@@ -105,11 +105,11 @@ def overview() -> str:
 def run_stage(definition: Stage, argv: Sequence[str]) -> int:
     """Run a stage and write its run record, also when it fails."""
     from eopipe.clusters.executor_patches import refuse_cancelled
-    from eopipe.provenance.record import now, refuse_others, write_record
+    from eopipe.provenance.record import now, refuse_foreign_outputs, write_record
 
     values = parse(definition, argv)
     refuse_cancelled()
-    refuse_others(definition, values)
+    refuse_foreign_outputs(definition, values)
     check_inputs(definition, values)
     start = now()
     try:

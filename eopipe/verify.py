@@ -142,7 +142,7 @@ def verify(argv: list[str]) -> int:
     if arguments.repair and result.damaged:
         return _repair_all(result)
     if crate and not result.damaged:
-        checksums = len(list(crate.held()))
+        checksums = len(list(crate.data_entities()))
         print(f"{checksums} checksums of the metadata are right; digest of the crate: {digest(crate.folder)}")
     total = len(result.checked)
     print(f"{total - len(result.damaged)} of {total} files and folders are intact")

@@ -1,6 +1,6 @@
-"""`snakemake --reporter eopipe`: the crate of the jobs that have run, also of a run that failed or goes on.
+"""`snakemake --reporter eopipe`: a crate of the jobs that have run, also of a run that failed or is not complete.
 
-Snakemake finds report plugins by this module's name.
+Snakemake finds report plugins by the name of this package.
 """
 
 from dataclasses import dataclass, field
@@ -15,14 +15,16 @@ from snakemake_interface_report_plugins.settings import ReportSettingsBase
 class ReportSettings(ReportSettingsBase):  # type: ignore[misc]
     """`--report-eopipe-path FOLDER`."""
 
-    path: Path = field(default=Path("crate"), metadata={"help": "Folder of the crate; it must not be another's."})
+    path: Path = field(
+        default=Path("crate"), metadata={"help": "Folder of the crate; only an existing crate is replaced."}
+    )
 
 
 class Reporter(ReporterBase):  # type: ignore[misc]
     """Makes the crate from the run records beside the outputs."""
 
     def render(self) -> None:
-        """Write the crate; raises WorkflowError with what is wrong."""
+        """Write the crate; raises WorkflowError with the message of an EopipeError."""
         from eopipe.errors import EopipeError
         from snakemake_report_plugin_eopipe.report import report
 

@@ -1,4 +1,4 @@
-"""The records and items of a run of many scenes that never ran, for the size and time of its crate."""
+"""Run records and items of a run with many scenes that never ran, to measure size and time of its crate."""
 
 import hashlib
 import json
@@ -12,15 +12,15 @@ from eopipe.contract import is_path, stage, to_args
 from eopipe.publish import read_json, write_json
 
 ROOT = Path(__file__).parents[1]
-# An item of the sample is as long as a usual one: five assets with checksum, bands and projection.
+# An item of the sample has a typical length: five assets with checksum, bands and projection.
 SAMPLE = next(iter(sorted(ROOT.glob("sample/*/S2_*/S2_*.json"))))
-# The jobs that read all stores.
-WHOLE = ("split", "train", "predict", "evaluate", "report", "catalog")
+# The stages that read all stores.
+READ_ALL = ("split", "train", "predict", "evaluate", "report", "catalog")
 
 
 @dataclass(frozen=True)
-class Crowd:
-    """Files that a crate is made from."""
+class SyntheticRun:
+    """The files that a crate is made from."""
 
     records: Sequence[Path]
     scenes: Sequence[Path]
@@ -34,26 +34,26 @@ class Crowd:
         return to
 
 
-def crowd(room: Path, scenes: int) -> Crowd:
-    """Write what fetch and preprocess leave of so many scenes, and the search before and the jobs after them."""
+def synthetic_run(folder: Path, scenes: int) -> SyntheticRun:
+    """Write the records of search, of fetch and preprocess for each scene, and of the jobs after them."""
     names = [f"S2B_MSIL2A_{number:06}_N0500_R065_T34TGS" for number in range(scenes)]
-    (room / "items").mkdir(parents=True)
-    (room / "records").mkdir()
-    (room / "Snakefile").write_text("rule all:\n    input: []\n")
-    items = [_item(room / f"items/{name}.geojson", name) for name in names]
-    data = {path.stem: _data("item", path.name, path.read_bytes()) for path in items}
+    (folder / "items").mkdir(parents=True)
+    (folder / "records").mkdir()
+    (folder / "Snakefile").write_text("rule all:\n    input: []\n")
+    items = [_item(folder / f"items/{name}.geojson", name) for name in names]
+    items_data = {path.stem: _data("item", path.name, path.read_bytes()) for path in items}
     frozen = _data("items", "items", b"items", scenes)
     grid = _data("grid", "grid.json", b"grid")
-    _record(room, "search", "search", [], [frozen, grid])
+    _record(folder, "search", "search", [], [frozen, grid])
     for name in names:
-        folder = _data("scene", name, f"scene {name}".encode(), 9)
+        scene = _data("scene", name, f"scene {name}".encode(), 9)
         store = _data("tiles", f"{name}.zarr", f"store {name}".encode(), 30)
-        _record(room, "fetch", name, [data[name]], [folder])
-        _record(room, "preprocess", name, [folder, grid], [store])
+        _record(folder, "fetch", name, [items_data[name]], [scene])
+        _record(folder, "preprocess", name, [scene, grid], [store])
     stores = [_data("tiles", f"{name}.zarr", f"store {name}".encode(), 30) for name in names]
-    for name in WHOLE:
-        _record(room, name, name, stores, [_data("made", f"{name}.out", name.encode())])
-    return Crowd(sorted((room / "records").iterdir()), items, room / "Snakefile")
+    for name in READ_ALL:
+        _record(folder, name, name, stores, [_data("output", f"{name}.out", name.encode())])
+    return SyntheticRun(sorted((folder / "records").iterdir()), items, folder / "Snakefile")
 
 
 def _data(port: str, name: str, content: bytes, files: int = 1) -> dict[str, Any]:
@@ -62,16 +62,18 @@ def _data(port: str, name: str, content: bytes, files: int = 1) -> dict[str, Any
 
 
 def _settings(stage_name: str) -> dict[str, Any]:
-    """What a job of the stage is told where nobody sets anything."""
+    """The default settings of a stage."""
     ports = [port for port in stage(stage_name).ports if not is_path(port) and port.default not in (None, (), "")]
     return {port.name: list(port.default) if port.is_list else port.default for port in ports}
 
 
-def _record(room: Path, name: str, label: str, inputs: list[Any], outputs: list[Any]) -> None:
+def _record(folder: Path, name: str, label: str, inputs: list[Any], outputs: list[Any]) -> None:
     settings = _settings(name)
-    files = groupby((*inputs, *outputs), key=lambda data: data["port"])
-    words = [word for port, given in files for word in (f"--{port}", *(f"results/tiles/{d['name']}" for d in given))]
-    words += [w for port in stage(name).ports if port.name in settings for w in to_args(port, settings[port.name])]
+    arguments = []
+    for port, rows in groupby((*inputs, *outputs), key=lambda data: data["port"]):
+        arguments += [f"--{port}", *(f"results/tiles/{row['name']}" for row in rows)]
+    for port in stage(name).ports:
+        arguments += to_args(port, settings[port.name]) if port.name in settings else []
     code = int(hashlib.sha256(f"{name} {label}".encode()).hexdigest()[:4], 16)
     record = {
         "stage": name,
@@ -80,16 +82,16 @@ def _record(room: Path, name: str, label: str, inputs: list[Any], outputs: list[
         "error": "",
         "start": "2026-01-01T00:00:00+00:00",
         "end": "2026-01-01T00:01:00+00:00",
-        "arguments": ["eopipe", name, *words],
+        "arguments": ["eopipe", name, *arguments],
         "settings": settings,
         "inputs": inputs,
         "outputs": outputs,
-        # Jobs of one stage use about the same.
+        # Jobs of one stage use similar resources.
         "usage": {"cpu_s": 20 + code % 100 / 10, "max_rss_mb": float(500 + code % 100)},
         "place": {"system": "Linux", "machine": "x86_64", "cores": 64, "job": f"slurm:{code}"},
         "software": {"python": "3.11.9", "git": "0" * 40, "numpy": "2.4.0", "zarr": "3.1.0"},
     }
-    (room / "records" / f"{name}-{label}.run.json").write_text(json.dumps(record))
+    (folder / "records" / f"{name}-{label}.run.json").write_text(json.dumps(record))
 
 
 def _item(path: Path, name: str) -> Path:

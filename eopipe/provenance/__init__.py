@@ -1,1 +1,1 @@
-"""What a run tells of itself: run records, crates."""
+"""Provenance of a run: run records, RO-Crates, lineage, rerun, redaction."""

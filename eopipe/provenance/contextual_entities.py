@@ -1,4 +1,4 @@
-"""The scenes of a run as remote entities: where they come from, under which licence, what they cover."""
+"""Contextual entities of a crate: its authors, organizations, funders and licence, and the scenes that it cites."""
 
 import re
 from collections.abc import Sequence
@@ -7,17 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.errors import BadInputError
-from eopipe.provenance.graph import Entity, Graph, local
+from eopipe.provenance.graph import CrateGraph, Entity, local_id
 from eopipe.provenance.redact import url_without_credentials
 from eopipe.scenes.item import Item, read_item, scene_name
 
 ORCID = r"\(?(?:https://orcid\.org/)?(\d{4}-\d{4}-\d{4}-\d{3}[\dX])\)?"
-HOME = "https://github.com/eopipe/eopipe"
+REPOSITORY = "https://github.com/eopipe/eopipe"
+UNNAMED = "The person or group that ran the pipeline; crate.author and crate.organization in the config name them."
 
 
 @dataclass(frozen=True)
-class About:
-    """What a person says of a crate; `license` is an SPDX id or an address, the ids of people may be bare."""
+class CrateDescription:
+    """What the user says about a crate; `license` is an SPDX id or a URL, ORCID and ROR ids may be bare."""
 
     title: str
     description: str
@@ -32,186 +33,192 @@ class About:
     @property
     def people(self) -> list[str]:
         """The names of all authors."""
-        return [*filter(None, [self.author]), *(_person(one)[0] for one in self.coauthors)]
+        return [*filter(None, [self.author]), *(_parse_person(person)[0] for person in self.coauthors)]
 
 
-def organization(graph: Graph, about: About) -> Entity | None:
-    """The organization, if one is named."""
-    if not about.organization:
+def organization(graph: CrateGraph, description: CrateDescription) -> Entity | None:
+    """The author's organization, if one is named."""
+    if not description.organization:
         return None
-    address = f"https://ror.org/{_last(about.ror)}" if about.ror else None
-    identifier = address or local("organization", about.organization)
-    return graph.add(identifier, "Organization", name=about.organization, url=address)
+    url = f"https://ror.org/{_last_segment(description.ror)}" if description.ror else None
+    return _organization(graph, description.organization, url)
 
 
-def author(graph: Graph, about: About) -> Entity:
-    """The person, or the organization where none is named, or a stand-in for somebody unnamed."""
-    group = organization(graph, about)
-    if about.author:
-        address = f"https://orcid.org/{_last(about.orcid)}" if about.orcid else None
-        return graph.add(address or local("author"), "Person", name=about.author, url=address, affiliation=group)
-    said = "Whoever ran the pipeline; crate.author and crate.organization in the config name them."
-    return group or graph.add(local("user"), "Organization", name="eopipe user", url=HOME, description=said)
+def _organization(graph: CrateGraph, name: str, url: str | None = None) -> Entity:
+    return graph.add(url or local_id("organization", name), "Organization", name=name, url=url)
 
 
-def coauthors(graph: Graph, about: About) -> list[Entity]:
-    """The other persons: each a name, maybe an ORCID, and behind a semicolon the organization."""
-    found = []
-    for one in about.coauthors:
-        name, orcid, of = _person(one)
-        address = f"https://orcid.org/{orcid}" if orcid else None
-        own = of == about.organization
-        group = organization(graph, about if own else About("", "", "", organization=of))
-        told = {"name": name, "url": address, "affiliation": group}
-        found.append(graph.add(address or local("author", name), "Person", **told))
-    return found
+def author(graph: CrateGraph, description: CrateDescription) -> Entity:
+    """The author, or the organization if no author is named, or a placeholder if neither is."""
+    affiliation = organization(graph, description)
+    if description.author:
+        url = f"https://orcid.org/{_last_segment(description.orcid)}" if description.orcid else None
+        identifier = url or local_id("author")
+        return graph.add(identifier, "Person", name=description.author, url=url, affiliation=affiliation)
+    return affiliation or graph.add(
+        local_id("user"), "Organization", name="eopipe user", url=REPOSITORY, description=UNNAMED
+    )
 
 
-def _person(text: str) -> tuple[str, str, str]:
+def coauthors(graph: CrateGraph, description: CrateDescription) -> list[Entity]:
+    """The other authors, each from `Name ORCID; Organization`, the last two optional."""
+    entities = []
+    for person in description.coauthors:
+        name, orcid, group = _parse_person(person)
+        url = f"https://orcid.org/{orcid}" if orcid else None
+        if group == description.organization:
+            affiliation = organization(graph, description)
+        else:
+            affiliation = _organization(graph, group) if group else None
+        identifier = url or local_id("author", name)
+        entities.append(graph.add(identifier, "Person", name=name, url=url, affiliation=affiliation))
+    return entities
+
+
+def _parse_person(text: str) -> tuple[str, str, str]:
     """Name, ORCID and organization."""
-    person, of = (part.strip() for part in (*text.split(";", 1), "")[:2])
+    person, group = (part.strip() for part in (*text.split(";", 1), "")[:2])
     name, _, last = person.rpartition(" ")
-    known = re.fullmatch(ORCID, last)
-    return (name.strip(" ,("), known[1], of) if known and name else (person, "", of)
+    orcid = re.fullmatch(ORCID, last)
+    return (name.strip(" ,("), orcid[1], group) if orcid and name else (person, "", group)
 
 
-def funders(graph: Graph, about: About) -> list[Entity]:
-    """Who paid, each with its grants; what stands behind a colon is the grant."""
+def funders(graph: CrateGraph, description: CrateDescription) -> list[Entity]:
+    """The funders, each with its grants, from `Name or ROR URL: grant`."""
     grants: dict[str, list[str]] = {}
-    for one in about.funding:
-        name, _, grant = one.partition(": ")
+    for entry in description.funding:
+        name, _, grant = entry.partition(": ")
         grants.setdefault(name.strip(), []).append(grant.strip())
-    found = []
-    for name, of in grants.items():
-        address = name if name.startswith("https://") else None
-        told = f"Grant {', '.join(filter(None, of))}." if any(of) else None
-        identifier = address or local("funder", name)
-        found.append(graph.add(identifier, "Organization", name=name, url=address, description=told))
-    return found
+    entities = []
+    for name, numbers in grants.items():
+        url = name if name.startswith("https://") else None
+        text = f"Grant {', '.join(filter(None, numbers))}." if any(numbers) else None
+        entities.append(
+            graph.add(url or local_id("funder", name), "Organization", name=name, url=url, description=text)
+        )
+    return entities
 
 
-def _last(identifier: str) -> str:
-    return identifier.rstrip("/").rpartition("/")[2]
+def _last_segment(url: str) -> str:
+    return url.rstrip("/").rpartition("/")[2]
 
 
-def licence(graph: Graph, name: str, title: str = "") -> Entity:
-    """A licence by its SPDX id or address."""
-    address = name if name.startswith(("http://", "https://")) else f"https://spdx.org/licenses/{name}"
-    last = _last(address)
-    return graph.add(address, "CreativeWork", name=title or last, url=address, description=f"Licence: {title or last}.")
+def licence(graph: CrateGraph, name: str, title: str = "") -> Entity:
+    """A licence by its SPDX id or URL."""
+    url = name if name.startswith(("http://", "https://")) else f"https://spdx.org/licenses/{name}"
+    title = title or _last_segment(url)
+    return graph.add(url, "CreativeWork", name=title, url=url, description=f"Licence: {title}.")
 
 
 @dataclass(frozen=True)
-class Source:
-    """A scene: the STAC Item, and the entity that stands for it."""
+class SceneEntity:
+    """A scene: its STAC Item and the contextual entity that cites it."""
 
     item: Item
     entity: Entity
 
 
-def read_sources(graph: Graph, items: Sequence[Path], folder: str) -> tuple[Source, ...]:
-    """Describe the scenes of STAC Item files, in the order of their names; the crate holds them in a folder."""
-    found = []
+def add_scenes(graph: CrateGraph, items: Sequence[Path], folder: str) -> tuple[SceneEntity, ...]:
+    """Cite the scenes of STAC Item files, in the order of their file names; the files are in a folder of the crate."""
+    scenes = []
     for path in sorted(items, key=lambda path: path.name):
         item = read_item(path)
         entity = _scene(graph, item)
-        graph.at(f"{folder}/{path.name}")["about"] = entity
-        found.append(Source(item, entity))
-    return tuple(found)
+        graph.data_entity(f"{folder}/{path.name}")["about"] = entity
+        scenes.append(SceneEntity(item, entity))
+    return tuple(scenes)
 
 
-def _scene(graph: Graph, item: Item) -> Entity:
-    own = _links(item, "self")
-    told = item["properties"]
+def _scene(graph: CrateGraph, item: Item) -> Entity:
+    self_links = _web_links(item, "self")
+    properties = item["properties"]
     entity = graph.add(
-        own[0][0] if own else local("scene", scene_name(item["id"])),
-        # No data entity, or a validator would try to download every scene.
+        self_links[0][0] if self_links else local_id("scene", scene_name(item["id"])),
+        # Not a data entity, or a validator would try to download every scene.
         "CreativeWork",
         name=item["id"],
         description=f"STAC Item of the collection {item.get('collection') or '(none)'}.",
-        temporalCoverage=_interval(told),
-        license=_licence(graph, item),
-        creditText=_credit(told),
-        citation=_citation(graph, told),
-        provider=[_provider(graph, one) for one in _providers(told) if _has_site(one)],
+        temporalCoverage=_interval(properties),
+        license=_scene_licence(graph, item),
+        creditText=_credit(properties),
+        citation=_citation(graph, properties),
+        provider=[_provider(graph, provider) for provider in _providers(properties) if _has_site(provider)],
     )
     for relation, key in (("derived_from", "isBasedOn"), ("via", "subjectOf")):
-        found = [graph.add(link, "CreativeWork", name=title, url=link) for link, title in _links(item, relation)]
-        if found:
-            entity[key] = found
+        links = _web_links(item, relation)
+        if links:
+            entity[key] = [graph.add(url, "CreativeWork", name=title, url=url) for url, title in links]
     return entity
 
 
-def _citation(graph: Graph, told: dict[str, Any]) -> Entity | None:
-    """How the data ask to be cited (STAC extension scientific)."""
-    words, doi = told.get("sci:citation"), told.get("sci:doi")
-    if not (words or doi):
+def _citation(graph: CrateGraph, properties: dict[str, Any]) -> Entity | None:
+    """The citation that the data ask for (STAC extension `scientific`)."""
+    text, doi = properties.get("sci:citation"), properties.get("sci:doi")
+    if not (text or doi):
         return None
-    link = f"https://doi.org/{str(doi).removeprefix('https://doi.org/')}" if doi else None
-    title = str(words or doi)
-    return graph.add(link or local("citation", title), "CreativeWork", name=title, url=link)
+    url = f"https://doi.org/{str(doi).removeprefix('https://doi.org/')}" if doi else None
+    title = str(text or doi)
+    return graph.add(url or local_id("citation", title), "CreativeWork", name=title, url=url)
 
 
-def _providers(told: dict[str, Any]) -> list[dict[str, Any]]:
-    return [one for one in told.get("providers") or [] if isinstance(one, dict) and one.get("name")]
+def _providers(properties: dict[str, Any]) -> list[dict[str, Any]]:
+    providers = properties.get("providers") or []
+    return [provider for provider in providers if isinstance(provider, dict) and provider.get("name")]
 
 
 def _has_site(provider: dict[str, Any]) -> bool:
     return str(provider.get("url")).startswith(("http://", "https://"))
 
 
-def _credit(told: dict[str, Any]) -> str:
+def _credit(properties: dict[str, Any]) -> str:
     """The credit line, and the providers without a site, which cannot be entities of their own."""
-    names = [str(one["name"]) for one in _providers(told) if not _has_site(one)]
-    return "; ".join(filter(None, [str(told.get("attribution") or ""), *names]))
+    names = [str(provider["name"]) for provider in _providers(properties) if not _has_site(provider)]
+    return "; ".join(filter(None, [str(properties.get("attribution") or ""), *names]))
 
 
-def _provider(graph: Graph, provider: dict[str, Any]) -> Entity:
-    name, home = str(provider["name"]), url_without_credentials(str(provider["url"]))
+def _provider(graph: CrateGraph, provider: dict[str, Any]) -> Entity:
+    name, url = str(provider["name"]), url_without_credentials(str(provider["url"]))
     roles = ", ".join(map(str, provider.get("roles") or []))
-    return graph.add(home, "Organization", name=name, url=home, description=roles and f"Role: {roles}.")
+    return graph.add(url, "Organization", name=name, url=url, description=roles and f"Role: {roles}.")
 
 
-def _links(item: Item, relation: str) -> list[tuple[str, str]]:
-    """Address and title of the links that lead into the web."""
+def _web_links(item: Item, relation: str) -> list[tuple[str, str]]:
+    """URL and title of the http links of one relation, without the queries, which may hold access tokens."""
     links = [link for link in item.get("links", []) if link.get("rel") == relation]
-    # Access tokens stand in the query.
-    web = [
-        (url_without_credentials(link["href"]), link)
-        for link in links
-        if str(link.get("href")).startswith(("http://", "https://"))
-    ]
-    return [(href, str(link.get("title") or href.rstrip("/").rpartition("/")[2])) for href, link in web]
+    web = [link for link in links if str(link.get("href")).startswith(("http://", "https://"))]
+    titles = [(url_without_credentials(link["href"]), link.get("title")) for link in web]
+    return [(url, str(title or _last_segment(url))) for url, title in titles]
 
 
-def _licence(graph: Graph, item: Item) -> Entity | None:
-    links = _links(item, "license")
+def _scene_licence(graph: CrateGraph, item: Item) -> Entity | None:
+    links = _web_links(item, "license")
     if links:
         return licence(graph, *links[0])
     name = item["properties"].get("license")
-    known = isinstance(name, str) and name not in ("other", "proprietary", "various")
-    return licence(graph, str(name)) if known else None
+    is_spdx = isinstance(name, str) and name not in ("other", "proprietary", "various")
+    return licence(graph, str(name)) if is_spdx else None
 
 
-def _interval(told: dict[str, Any]) -> str:
-    start, end = told.get("start_datetime"), told.get("end_datetime")
-    return f"{start}/{end}" if start and end else str(told.get("datetime") or "")
+def _interval(properties: dict[str, Any]) -> str:
+    start, end = properties.get("start_datetime"), properties.get("end_datetime")
+    return f"{start}/{end}" if start and end else str(properties.get("datetime") or "")
 
 
-def cover(graph: Graph, sources: Sequence[Source]) -> dict[str, Any]:
-    """Time and place that all scenes cover together, as properties of the crate."""
-    times = sorted(t for s in sources for t in str(s.entity.get("temporalCoverage", "")).split("/") if t)
-    found: dict[str, Any] = {"temporalCoverage": f"{times[0]}/{times[-1]}"} if times else {}
-    bounds = [_bounds(s.item) for s in sources if s.item["geometry"]]
+def coverage(graph: CrateGraph, scenes: Sequence[SceneEntity]) -> dict[str, Any]:
+    """Temporal and spatial coverage of all scenes together, as properties of the root entity."""
+    times = sorted(t for scene in scenes for t in str(scene.entity.get("temporalCoverage", "")).split("/") if t)
+    properties: dict[str, Any] = {"temporalCoverage": f"{times[0]}/{times[-1]}"} if times else {}
+    bounds = [_bounds(scene.item) for scene in scenes if scene.item["geometry"]]
     if bounds:
         west, south = (min(b[n] for b in bounds) for n in (0, 1))
         east, north = (max(b[n] for b in bounds) for n in (2, 3))
-        box = graph.add(local("area", "box"), "GeoShape", box=f"{south:.6f},{west:.6f} {north:.6f},{east:.6f}")
-        found["spatialCoverage"] = graph.add(local("area"), "Place", name="area of the scenes", geo=box)
-    return found
+        box = graph.add(local_id("area", "box"), "GeoShape", box=f"{south:.6f},{west:.6f} {north:.6f},{east:.6f}")
+        properties["spatialCoverage"] = graph.add(local_id("area"), "Place", name="area of the scenes", geo=box)
+    return properties
 
 
 def _bounds(item: Item) -> tuple[float, float, float, float]:
+    """West, south, east, north in degrees; raises BadInputError for a geometry that is not valid GeoJSON."""
     from shapely.errors import ShapelyError
     from shapely.geometry import shape
 

@@ -1,4 +1,4 @@
-"""A run as a Provenance Run Crate: RO-Crate 1.1 with the Workflow Run profiles 0.5, made from run records alone."""
+"""A run as a Provenance Run Crate: RO-Crate 1.1 with the Workflow Run profiles 0.5, built from run records alone."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,21 +6,21 @@ from pathlib import Path
 from typing import Any, Literal
 
 from eopipe.provenance.contextual_entities import (
-    HOME,
-    About,
-    Source,
+    REPOSITORY,
+    CrateDescription,
+    SceneEntity,
+    add_scenes,
     author,
     coauthors,
-    cover,
+    coverage,
     funders,
     licence,
     organization,
-    read_sources,
 )
-from eopipe.provenance.create_actions import COMPLETED, FAILED, Account, Parameters, commit_words, kind_of
-from eopipe.provenance.data_entities import Part, Things, bring_all, media_type, part, places
-from eopipe.provenance.graph import METADATA, WORKFLOW_CRATE, Entity, Graph, local
-from eopipe.provenance.jobs import Job, read_jobs
+from eopipe.provenance.create_actions import COMPLETED, FAILED, ActionBuilder, FormalParameters, commit_text, data_type
+from eopipe.provenance.data_entities import CratePart, DataEntities, add_files, crate_paths, media_type, read_part
+from eopipe.provenance.graph import METADATA, WORKFLOW_CRATE, CrateGraph, Entity, local_id
+from eopipe.provenance.jobs import RecordedJob, read_jobs
 from eopipe.provenance.preview import PREVIEW, preview, readme
 from eopipe.provenance.redact import redact_config
 from eopipe.publish import MANIFEST, link_or_copy
@@ -38,26 +38,26 @@ PROFILES = {
 
 
 @dataclass(frozen=True)
-class Engine:
-    """What ran the jobs: its name as WorkflowHub has it, its version, empty if unknown."""
+class WorkflowEngine:
+    """The engine that ran the jobs: its name in WorkflowHub, and its version, empty if unknown."""
 
     name: Literal["snakemake", "cwl"]
     version: str = ""
 
     @property
     def title(self) -> str:
-        """Its name for people."""
+        """Its display name."""
         return {"snakemake": "Snakemake", "cwl": "Common Workflow Language"}[self.name]
 
     @property
-    def home(self) -> str:
-        """Its site."""
+    def url(self) -> str:
+        """Its web site."""
         return {"snakemake": "https://snakemake.github.io/", "cwl": "https://www.commonwl.org/"}[self.name]
 
 
 @dataclass(frozen=True)
-class Sources:
-    """The files that a crate is made from."""
+class CrateInputs:
+    """The files that a crate is built from."""
 
     records: Sequence[Path]
     payload: Sequence[Path]
@@ -67,76 +67,78 @@ class Sources:
     lock: Path | None
 
 
-def build(draft: Path, sources: Sources, about: About, engine: Engine) -> None:
+def build_crate(draft: Path, inputs: CrateInputs, description: CrateDescription, engine: WorkflowEngine) -> None:
     """Fill a folder with the payload and the metadata of a crate.
 
-    Raises BadInputError for files that are no run records or no STAC Items.
+    Raises BadInputError for files that are not run records or not STAC Items.
     """
-    jobs = read_jobs(sources.records)
-    parts = _fill(draft, sources, jobs)
-    graph = Graph()
-    things = Things(graph, parts)
-    workflow = _workflow(graph, draft / sources.workflow.name, engine, jobs)
-    lock = _extra(graph, draft, sources.lock, "", conformsTo=_pip(graph)) if sources.lock else None
-    parameters = Parameters(graph, things, jobs)
-    account = Account(graph, things, parameters, author(graph, about), workflow, lock)
-    account.tell(jobs)
-    if sources.config:
-        config = _extra(graph, draft, sources.config, f"{CONFIG}/", version=_commits(jobs))
-        workflow.append_to("input", parameters.tie("workflow-in", "config", config, "File"))
-        account.given.append(config)
-    run = _run(account, parts, jobs)
-    _organize(account, run, engine, jobs)
-    scenes = read_sources(graph, sources.scenes, SCENES)
-    _root(graph, about, account, run, scenes)
+    jobs = read_jobs(inputs.records)
+    parts = _add_payload(draft, inputs, jobs)
+    graph = CrateGraph()
+    data_entities = DataEntities(graph, parts)
+    workflow = _workflow(graph, draft / inputs.workflow.name, engine, jobs)
+    lock = _add_extra(graph, draft, inputs.lock, "", conformsTo=_pip_format(graph)) if inputs.lock else None
+    parameters = FormalParameters(graph, data_entities, jobs)
+    builder = ActionBuilder(graph, data_entities, parameters, author(graph, description), workflow, lock)
+    builder.add_jobs(jobs)
+    if inputs.config:
+        config = _add_extra(graph, draft, inputs.config, f"{CONFIG}/", version=_project_commits(jobs))
+        workflow.append_to("input", parameters.link("workflow-in", "config", config, "File"))
+        builder.user_inputs.append(config)
+    run = _run_action(builder, parts, jobs)
+    _add_engine(builder, run, engine, jobs)
+    scenes = add_scenes(graph, inputs.scenes, SCENES)
+    _describe_root(graph, description, builder, run, scenes)
     graph.add_file(README, name="What this crate is", encodingFormat="text/markdown", about=graph.root)
-    (draft / README).write_text(readme(about, parts, jobs, scenes), encoding="utf-8", newline="\n")
-    graph.add(PREVIEW, "CreativeWork", name="What the metadata tell, for people", about=graph.root)
+    (draft / README).write_text(readme(description, parts, jobs, scenes), encoding="utf-8", newline="\n")
+    graph.add(PREVIEW, "CreativeWork", name="Preview of the metadata as a web page", about=graph.root)
     graph.write(draft)
-    (draft / PREVIEW).write_text(preview(graph.value()), encoding="utf-8", newline="\n")
+    (draft / PREVIEW).write_text(preview(graph.metadata()), encoding="utf-8", newline="\n")
 
 
-def _fill(draft: Path, sources: Sources, jobs: Sequence[Job]) -> list[Part]:
-    """Bring all files into the crate; give what its metadata lists as the run's data."""
-    fixed = {sources.workflow.name: sources.workflow}
-    fixed |= {sources.lock.name: sources.lock} if sources.lock else {}
-    fixed |= {f"{CONFIG}/{sources.config.name}": sources.config} if sources.config else {}
-    placed = places(sources.payload, jobs, {METADATA, README, PREVIEW, MANIFEST, SCENES, CONFIG, *fixed})
-    for path, source in fixed.items():
+def _add_payload(draft: Path, inputs: CrateInputs, jobs: Sequence[RecordedJob]) -> list[CratePart]:
+    """Put all files into the crate; return those that its metadata list as data of the run."""
+    copied = {inputs.workflow.name: inputs.workflow}
+    copied |= {inputs.lock.name: inputs.lock} if inputs.lock else {}
+    copied |= {f"{CONFIG}/{inputs.config.name}": inputs.config} if inputs.config else {}
+    reserved = {METADATA, README, PREVIEW, MANIFEST, SCENES, CONFIG, *copied}
+    linked = crate_paths(inputs.payload, jobs, reserved)
+    for path, source in copied.items():
         link_or_copy(source, draft / path, link=False)
-    if sources.config:
-        copy = draft / CONFIG / sources.config.name
+    if inputs.config:
+        copy = draft / CONFIG / inputs.config.name
         copy.write_text(redact_config(copy.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")
-    for path, source in placed.items():
+    for path, source in linked.items():
         link_or_copy(source, draft / path)
-    bring_all(sources.scenes, draft / SCENES)
-    return [*(part(draft, path) for path in placed), part(draft, SCENES, most=len(sources.scenes))]
+    add_files(inputs.scenes, draft / SCENES)
+    return [*(read_part(draft, path) for path in linked), read_part(draft, SCENES, maximum=len(inputs.scenes))]
 
 
-def _file_facts(path: Path, place: str) -> dict[str, Any]:
-    content = part(path.parent, path.name).content
-    return {"contentSize": str(content.bytes), "sha256": content.sha256, "encodingFormat": media_type(place)}
+def _file_properties(path: Path, crate_path: str) -> dict[str, Any]:
+    content = read_part(path.parent, path.name).content
+    return {"contentSize": str(content.bytes), "sha256": content.sha256, "encodingFormat": media_type(crate_path)}
 
 
-def _extra(graph: Graph, draft: Path, source: Path, folder: str, **told: Any) -> Entity:
+def _add_extra(graph: CrateGraph, draft: Path, source: Path, folder: str, **properties: Any) -> Entity:
+    """Describe the config or the lock file."""
     path = f"{folder}{source.name}"
-    name = "pinned software environment" if "conformsTo" in told else "configuration of the run"
-    return graph.add_file(path, name=name, **told, **_file_facts(draft / path, path))
+    name = "pinned software environment" if "conformsTo" in properties else "configuration of the run"
+    return graph.add_file(path, name=name, **properties, **_file_properties(draft / path, path))
 
 
-def _commits(jobs: Sequence[Job]) -> str:
-    """The commits of the project that the config lies in, where that is a checkout of its own."""
-    return ", ".join(sorted({commit_words(job.record.project) for job in jobs} - {""}))
+def _project_commits(jobs: Sequence[RecordedJob]) -> str:
+    """The commits of the project that contains the config, if it is a checkout of its own."""
+    return ", ".join(sorted({commit_text(job.record.project) for job in jobs} - {""}))
 
 
-def _pip(graph: Graph) -> Entity:
+def _pip_format(graph: CrateGraph) -> Entity:
     return graph.add(PIP_FORMAT, "CreativeWork", name="pip requirements file format", url=PIP_FORMAT)
 
 
-def _workflow(graph: Graph, file: Path, engine: Engine, jobs: Sequence[Job]) -> Entity:
-    """The workflow file, which the root calls the main entity."""
+def _workflow(graph: CrateGraph, file: Path, engine: WorkflowEngine, jobs: Sequence[RecordedJob]) -> Entity:
+    """The workflow file, the main entity of the crate."""
     language = f"https://w3id.org/workflowhub/workflow-ro-crate#{engine.name}"
-    versions = sorted({" ".join(filter(None, (j.record.version, j.record.software.get("git")))) for j in jobs})
+    versions = {" ".join(filter(None, (job.record.version, job.record.software.get("git")))) for job in jobs}
     profile = graph.add(
         WORKFLOW_PROFILE, "CreativeWork", name="Bioschemas ComputationalWorkflow", version="1.0-RELEASE"
     )
@@ -146,89 +148,95 @@ def _workflow(graph: Graph, file: Path, engine: Engine, jobs: Sequence[Job]) -> 
         name="eopipe",
         description="Satellite scenes to a trained, measured, mapped and citable model.",
         conformsTo=profile,
-        programmingLanguage=graph.add(language, "ComputerLanguage", name=engine.title, url=engine.home),
-        url=HOME,
-        version=", ".join(versions),
-        **_file_facts(file, file.name),
+        programmingLanguage=graph.add(language, "ComputerLanguage", name=engine.title, url=engine.url),
+        url=REPOSITORY,
+        version=", ".join(sorted(versions)),
+        **_file_properties(file, file.name),
     )
     graph.root["mainEntity"] = entity
     return entity
 
 
-def _run(account: Account, parts: Sequence[Part], jobs: Sequence[Job]) -> Entity:
-    """The run of the whole workflow: from what it was given to what the crate holds of what it made."""
+def _run_action(builder: ActionBuilder, parts: Sequence[CratePart], jobs: Sequence[RecordedJob]) -> Entity:
+    """The CreateAction of the whole workflow: from the user's inputs to the outputs that the crate contains."""
     results = []
-    for made in (p for p in parts if p.content.key in account.makers):
-        source = account.makers[made.content.key]
-        thing = account.things.of(made.content)
-        target = account.parameters.tie("workflow-out", ".".join(source), thing, kind_of(made.content))
-        account.workflow.append_to("output", target)
-        account.connect(account.workflow, local("parameter", *source), target.id)
-        results.append(thing)
+    for content in (part.content for part in parts if part.content.key in builder.sources):
+        source = builder.sources[content.key]
+        entity = builder.data_entities.of(content)
+        target = builder.parameters.link("workflow-out", ".".join(source), entity, data_type(content))
+        builder.workflow.append_to("output", target)
+        builder.connect(builder.workflow, local_id("parameter", *source), target.id)
+        results.append(entity)
     failed = [job.title for job in jobs if job.failed]
-    return account.graph.add(
-        local("run"),
+    return builder.graph.add(
+        local_id("run"),
         "CreateAction",
         name="Run of eopipe",
         description=f"{len(jobs)} jobs, {len(failed)} of them failed.",
-        instrument=account.workflow,
-        agent=account.agent,
-        object=account.given,
+        instrument=builder.workflow,
+        agent=builder.agent,
+        object=builder.user_inputs,
         result=results,
         error=f"failed: {', '.join(failed)}" if failed else None,
-        **_when(jobs),
+        **_times(jobs),
     )
 
 
-def _when(jobs: Sequence[Job]) -> dict[str, Any]:
+def _times(jobs: Sequence[RecordedJob]) -> dict[str, Any]:
     """First start, last end and status of the jobs together."""
     start, end = min(job.record.start for job in jobs), max(job.record.end for job in jobs)
     status = FAILED if any(job.failed for job in jobs) else COMPLETED
     return {"startTime": start, "endTime": end, "actionStatus": status}
 
 
-def _organize(account: Account, run: Entity, engine: Engine, jobs: Sequence[Job]) -> None:
-    """What the engine did: it started every job."""
-    graph = account.graph
-    seen = sorted({job.record.engine for job in jobs} - {""})
+def _add_engine(builder: ActionBuilder, run: Entity, engine: WorkflowEngine, jobs: Sequence[RecordedJob]) -> None:
+    """Add the OrganizeAction of the engine, which started every job."""
+    graph = builder.graph
+    recorded = sorted({job.record.engine for job in jobs} - {""})
     tool = graph.add(
-        engine.home,
+        engine.url,
         "SoftwareApplication",
         name=engine.title,
         description="Workflow engine",
-        softwareVersion=engine.version or ", ".join(seen) or "not recorded",
-        url=engine.home,
+        softwareVersion=engine.version or ", ".join(recorded) or "not recorded",
+        url=engine.url,
     )
     times = {key: run[key] for key in ("startTime", "endTime", "actionStatus")}
     action = graph.add(
-        local("engine"),
+        local_id("engine"),
         "OrganizeAction",
         name=f"Run of {engine.title}",
         instrument=tool,
-        agent=account.agent,
-        object=account.controls,
+        agent=builder.agent,
+        object=builder.controls,
         result=run,
         **times,
     )
-    # The engine's action leads to what it controlled.
-    graph.root["mentions"] = [run, *account.actions, action]
+    # The ControlActions are reached through the engine's action.
+    graph.root["mentions"] = [run, *builder.actions, action]
 
 
-def _root(graph: Graph, about: About, account: Account, run: Entity, scenes: Sequence[Source]) -> None:
+def _describe_root(
+    graph: CrateGraph,
+    description: CrateDescription,
+    builder: ActionBuilder,
+    run: Entity,
+    scenes: Sequence[SceneEntity],
+) -> None:
     profiles = [graph.add(i, "CreativeWork", name=n, version=i.rpartition("/")[2]) for i, n in PROFILES.items()]
-    told = {
-        "name": about.title,
-        "description": about.description,
-        "license": licence(graph, about.license),
-        "author": [account.agent, *coauthors(graph, about)],
-        "funder": funders(graph, about),
-        "publisher": organization(graph, about) or account.agent,
-        # The clock of this job would make two crates of one run differ.
+    properties = {
+        "name": description.title,
+        "description": description.description,
+        "license": licence(graph, description.license),
+        "author": [builder.agent, *coauthors(graph, description)],
+        "funder": funders(graph, description),
+        "publisher": organization(graph, description) or builder.agent,
+        # With the clock of this job two crates of one run would differ.
         "datePublished": run["endTime"],
         "conformsTo": profiles,
         "keywords": ["earth observation", "machine learning", "remote sensing"],
         "isBasedOn": [scene.entity for scene in scenes],
     }
-    for key, value in (told | cover(graph, scenes)).items():
+    for key, value in (properties | coverage(graph, scenes)).items():
         if value:
             graph.root[key] = value

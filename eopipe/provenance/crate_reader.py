@@ -1,4 +1,4 @@
-"""Read a crate back: what it holds, and the jobs that its metadata tell of."""
+"""Read a crate of eopipe: its data entities, and the jobs of its run; check its files against its metadata."""
 
 import json
 import re
@@ -10,99 +10,104 @@ from urllib.parse import unquote
 
 from eopipe.contract import STAGES, Input, Output, stage
 from eopipe.errors import BadInputError
-from eopipe.provenance.contextual_entities import HOME
-from eopipe.provenance.create_actions import FAILED, HOMES
+from eopipe.provenance.contextual_entities import REPOSITORY
+from eopipe.provenance.create_actions import FAILED, LIBRARY_SITES
 from eopipe.provenance.graph import CRATE_VERSION, METADATA
-from eopipe.provenance.jobs import Data, Job, Place, Record
+from eopipe.provenance.jobs import HostClass, RecordedData, RecordedJob, RunRecord
 from eopipe.publish import MANIFEST, Damage, read_json
 
 PROFILE_VERSION = "0.5"
-RUN = "https://w3id.org/ro/wfrun/"
-KNOWN = {
+RUN_PROFILES = "https://w3id.org/ro/wfrun/"
+# The pattern of each profile's identifier, and the version that this code reads.
+READABLE = {
     "RO-Crate": (r"https://w3id\.org/ro/crate/(\d+(?:\.\d+)*)", CRATE_VERSION),
     "Provenance Run Crate": (r"https://w3id\.org/ro/wfrun/provenance/(\d+(?:\.\d+)*)", PROFILE_VERSION),
 }
 Entities = dict[str, dict[str, Any]]
+Checksums = dict[str, str]
 
 
 @dataclass(frozen=True)
-class Crate:
+class RunCrate:
     """A crate on disk: its entities by id, and the jobs of its run in the order of the stages."""
 
     folder: Path
     entities: Entities
-    jobs: tuple[Job, ...]
+    jobs: tuple[RecordedJob, ...]
 
-    def held(self) -> Iterator[tuple[str, Data]]:
+    def data_entities(self) -> Iterator[tuple[str, RecordedData]]:
         """Path and content of every file and folder that is in the crate and has a checksum."""
         for identifier, entity in self.entities.items():
             if identifier.startswith(("#", "./")) or "://" in identifier or "sha256" not in entity:
                 continue
             if _types(entity) & {"File", "Dataset"}:
-                yield unquote(identifier).rstrip("/"), _data(entity, "")
+                yield unquote(identifier).rstrip("/"), _recorded_data(entity, "")
 
     @property
-    def places(self) -> dict[str, Path]:
-        """Where the crate holds what, by its content."""
-        return {data.key: self.folder / path for path, data in self.held()}
+    def paths(self) -> dict[str, Path]:
+        """The paths of the crate's files and folders on disk, by the key of their content."""
+        return {data.key: self.folder / path for path, data in self.data_entities()}
 
     @property
     def commits(self) -> set[str]:
-        """The commits that the jobs ran from, with + where files were changed; empty where none is told."""
+        """The commits that the jobs ran from, with `+` where files were changed; empty where none is recorded."""
         main = self.entities["./"].get("mainEntity", {}).get("@id", "")
-        told = str(self.entities.get(main, {}).get("version", ""))
-        return {words[1] for one in told.split(", ") if len(words := one.split()) == 2}
+        versions = str(self.entities.get(main, {}).get("version", "")).split(", ")
+        return {parts[1] for version in versions if len(parts := version.split()) == 2}
 
     @property
     def config(self) -> Path | None:
-        """The config file of the run, if the crate holds one."""
+        """The config file of the run, if the crate contains one."""
         return next(iter(sorted((self.folder / "config").glob("*.y*ml"))), None)
 
 
 def is_crate(path: Path) -> bool:
-    """Whether a folder calls itself the crate of a run; that of a workflow alone, as a checkout is, does not."""
-    return (path / METADATA).is_file() and RUN in (path / METADATA).read_text(encoding="utf-8", errors="replace")
+    """Whether a folder is the crate of a run by its own metadata; the crate of a workflow, as a checkout, is not."""
+    metadata = path / METADATA
+    return metadata.is_file() and RUN_PROFILES in metadata.read_text(encoding="utf-8", errors="replace")
 
 
-def read_crate(folder: Path) -> Crate:
+def read_crate(folder: Path) -> RunCrate:
     """Read a crate that `eopipe crate` made.
 
-    Raises BadInputError where there is none, where it is not of eopipe, or of a newer profile than is known here.
+    Raises BadInputError for a folder that is not a crate of eopipe, and for a profile version that is newer than
+    this code.
     """
     if not is_crate(folder):
         raise BadInputError(
-            f"{folder} is no crate of a run: it has no {METADATA} that says so; give the folder that eopipe crate made"
+            f"{folder} is not the crate of a run: it has no {METADATA} of one; give the folder that eopipe crate made"
         )
     try:
         entities = {str(entity["@id"]): entity for entity in read_json(folder / METADATA)["@graph"]}
-        _known(folder, entities)
+        _check_profiles(folder, entities)
         jobs = tuple(_job(i, e, entities) for i, e in entities.items() if i.startswith("#job/"))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise BadInputError(f"{folder / METADATA} is not as eopipe writes it: {error!r}") from error
     order = {name: number for number, name in enumerate(STAGES)}
-    return Crate(folder, entities, tuple(sorted(jobs, key=lambda j: (order.get(j.stage, len(order)), j.label))))
+    return RunCrate(folder, entities, tuple(sorted(jobs, key=lambda j: (order.get(j.stage, len(order)), j.label))))
 
 
-def _known(folder: Path, entities: Entities) -> None:
-    said = [*_ids(entities[METADATA].get("conformsTo")), *_ids(entities["./"].get("conformsTo"))]
-    for name, (pattern, known) in KNOWN.items():
-        versions = [found[1] for one in said if (found := re.fullmatch(pattern, one))]
+def _check_profiles(folder: Path, entities: Entities) -> None:
+    profiles = [*_ids(entities[METADATA].get("conformsTo")), *_ids(entities["./"].get("conformsTo"))]
+    for name, (pattern, readable) in READABLE.items():
+        versions = [match[1] for profile in profiles if (match := re.fullmatch(pattern, profile))]
         if not versions:
-            raise BadInputError(f"{folder} is no {name}, so no run of eopipe can be read from it")
-        if known not in versions:
+            raise BadInputError(f"{folder} is not a {name}, so no run of eopipe can be read from it")
+        if readable not in versions:
             raise BadInputError(
-                f"{folder} follows {name} {', '.join(versions)}, and this eopipe reads {known}; "
+                f"{folder} follows {name} {', '.join(versions)}, and this eopipe reads {readable}; "
                 "use the eopipe that made it, or a newer one"
             )
-    if not any(identifier.startswith(f"{HOME}/blob/") for identifier in entities):
+    if not any(identifier.startswith(f"{REPOSITORY}/blob/") for identifier in entities):
         raise BadInputError(f"{folder} is a {name}, but not one of an eopipe run")
 
 
-def _job(identifier: str, action: dict[str, Any], entities: Entities) -> Job:
-    _, name, *rest = identifier.split("/")
+def _job(identifier: str, action: dict[str, Any], entities: Entities) -> RecordedJob:
+    """The job of a CreateAction."""
+    _, name, *label = identifier.split("/")
     tool = entities[_ids(action["instrument"])[0]]
-    objects = [entities[one] for one in _ids(action.get("object"))]
-    record = Record(
+    objects = [entities[reference] for reference in _ids(action.get("object"))]
+    record = RunRecord(
         stage=name,
         version=tool["softwareVersion"],
         status="failed" if action["actionStatus"] == FAILED else "completed",
@@ -111,42 +116,41 @@ def _job(identifier: str, action: dict[str, Any], entities: Entities) -> Job:
         end=action["endTime"],
         arguments=(),
         settings={e["name"]: _setting(name, e) for e in objects if e["@id"].startswith("#value/")},
-        inputs=tuple(data for e in objects for data in _through(e, name, Input)),
-        outputs=tuple(data for i in _ids(action.get("result")) for data in _through(entities[i], name, Output)),
+        inputs=tuple(data for entity in objects for data in _data_of_ports(entity, name, Input)),
+        outputs=tuple(data for i in _ids(action.get("result")) for data in _data_of_ports(entities[i], name, Output)),
         usage={},
-        place=Place(system="", machine="", cores=None, job=str(action.get("identifier", ""))),
+        place=HostClass(system="", machine="", cores=None, job=str(action.get("identifier", ""))),
         software=_libraries(tool, entities),
     )
-    return Job(record, " ".join(_plain(unquote(one)) for one in rest))
+    return RecordedJob(record, " ".join(_safe_name(unquote(part)) for part in label))
 
 
-def _through(entity: dict[str, Any], name: str, kind: type[Input | Output]) -> Iterator[Data]:
-    """A thing once for each port of a stage that it went through, of one kind."""
+def _data_of_ports(entity: dict[str, Any], name: str, kind: type[Input | Output]) -> Iterator[RecordedData]:
+    """A file or folder, once for each port of a stage and of one kind that it was passed through."""
     ports = [port.name for port in stage(name).of(kind)] if name in STAGES else []
-    for one in _ids(entity.get("exampleOfWork")):
-        owner, _, port = one.removeprefix("#parameter/").partition("/")
+    for parameter in _ids(entity.get("exampleOfWork")):
+        owner, _, port = parameter.removeprefix("#parameter/").partition("/")
         if owner == name and port in ports:
-            yield _data(entity, port)
+            yield _recorded_data(entity, port)
 
 
-def _data(entity: dict[str, Any], port: str) -> Data:
-    """What an entity tells of a file or folder; one without a checksum is known by name, files and bytes."""
-    _plain(str(entity["name"]))
-    many = unquote(entity["@id"]).split("/")[2] if entity["@id"].startswith("#data/") else "1"
-    return Data(
+def _recorded_data(entity: dict[str, Any], port: str) -> RecordedData:
+    """The file or folder of an entity; without a checksum it is identified by name, number of files and bytes."""
+    files = unquote(entity["@id"]).split("/")[2] if entity["@id"].startswith("#data/") else "1"
+    return RecordedData(
         port=port,
-        name=str(entity["name"]),
+        name=_safe_name(str(entity["name"])),
         folder="Dataset" in _types(entity),
         bytes=int(entity.get("contentSize", 0)),
-        files=int(many),
+        files=int(files),
         sha256=str(entity.get("sha256", "")),
     )
 
 
-def _plain(name: str) -> str:
-    """A name that can be that of a new file: it leads nowhere else."""
+def _safe_name(name: str) -> str:
+    """A name that a new file may have; raises ValueError for one that leads into another folder."""
     if not name or name in (".", "..") or "/" in name or "\0" in name:
-        raise ValueError(f"{name!r} is no name of a file")
+        raise ValueError(f"{name!r} is not a file name")
     return name
 
 
@@ -158,61 +162,62 @@ def _setting(name: str, entity: dict[str, Any]) -> Any:
 
 
 def _libraries(tool: dict[str, Any], entities: Entities) -> dict[str, str]:
-    found = [entities[i] for i in _ids(tool.get("softwareRequirements"))]
-    return {e["name"]: e["softwareVersion"] for e in found if e["name"] in HOMES}
+    requirements = [entities[identifier] for identifier in _ids(tool.get("softwareRequirements"))]
+    return {e["name"]: e["softwareVersion"] for e in requirements if e["name"] in LIBRARY_SITES}
 
 
 def _types(entity: dict[str, Any]) -> set[str]:
-    kinds = entity["@type"]
-    return set(kinds) if isinstance(kinds, list) else {kinds}
+    types = entity["@type"]
+    return set(types) if isinstance(types, list) else {types}
 
 
 def _ids(value: Any) -> list[str]:
     """The ids that a property refers to."""
-    many = value if isinstance(value, list) else [value] if value else []
-    return [str(one["@id"]) for one in many if isinstance(one, dict)]
-
-
-Rows = dict[str, str]
+    references = value if isinstance(value, list) else [value] if value else []
+    return [str(reference["@id"]) for reference in references if isinstance(reference, dict)]
 
 
 def crate_damages(folder: Path) -> list[Damage]:
-    """Where metadata, folders and manifest of a crate say different things; its files are held against the manifest.
+    """Contradictions between the metadata of a crate, its manifest and the manifests of its folders.
 
-    So each file is read once, by whoever checks the manifest. Raises BadInputError for what is no crate of eopipe.
+    Checksums are compared, not files: the check of the manifest reads each file, once. Raises BadInputError for a
+    folder that is not a crate of eopipe.
     """
     crate = read_crate(folder)
     try:
-        rows = _checksums(folder)
+        checksums = _checksums(folder)
     except BadInputError:
-        # Whoever checks the manifest tells it.
+        # The check of the manifest reports it.
         return []
-    return [Damage(what) for path, data in crate.held() for what in _held(crate, rows, path, data.folder, data.sha256)]
+    contents = crate.data_entities()
+    return [Damage(text) for path, data in contents for text in _contradictions(folder, checksums, path, data)]
 
 
-def _held(crate: Crate, rows: Rows, path: str, folder: bool, sha256: str) -> Iterator[str]:
-    found = rows.get(f"{path}/{MANIFEST}" if folder else path)
-    if found is None:
+def _contradictions(folder: Path, checksums: Checksums, path: str, data: RecordedData) -> Iterator[str]:
+    checksum = checksums.get(f"{path}/{MANIFEST}" if data.folder else path)
+    if checksum is None:
         yield f"{path} is in the metadata, but not in {MANIFEST}"
-    elif found != sha256:
+    elif checksum != data.sha256:
         yield f"{path} has other content than the metadata say"
-    elif folder:
-        yield from _inside(crate.folder, rows, path)
+    elif data.folder:
+        yield from _contradictions_inside(folder, checksums, path)
 
 
-def _inside(root: Path, rows: Rows, path: str) -> Iterator[str]:
-    """A folder that keeps its own manifest was published before it came into the crate; both have to agree."""
+def _contradictions_inside(crate: Path, checksums: Checksums, path: str) -> Iterator[str]:
+    """A folder with a manifest of its own was published before it was added to the crate; both have to agree."""
     try:
-        known = _checksums(root / path)
+        listed = {f"{path}/{name}": sha256 for name, sha256 in _checksums(crate / path).items()}
     except BadInputError:
         return
-    listed = {f"{path}/{name}": sha256 for name, sha256 in known.items()}
-    here = {name: sha256 for name, sha256 in rows.items() if name.startswith(f"{path}/")}
-    for name in sorted((listed.items() ^ here.items()) - {(f"{path}/{MANIFEST}", here[f"{path}/{MANIFEST}"])}):
-        yield f"{name[0]} is not what the {MANIFEST} of {path} tells"
+    in_crate = {name: sha256 for name, sha256 in checksums.items() if name.startswith(f"{path}/")}
+    manifest = f"{path}/{MANIFEST}"
+    different = (listed.items() ^ in_crate.items()) - {(manifest, in_crate[manifest])}
+    for name in sorted({name for name, _ in different}):
+        yield f"{name} is not what the {MANIFEST} of {path} says"
 
 
-def _checksums(folder: Path) -> Rows:
+def _checksums(folder: Path) -> Checksums:
+    """The checksums of a manifest by path."""
     try:
         return {row["path"]: row["sha256"] for row in read_json(folder / MANIFEST)["files"]}
     except (KeyError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""The graph of an RO-Crate: entities by id, written so that the same entities give the same bytes."""
+"""The graph of an RO-Crate: entities by `@id`, serialised so that equal entities give equal bytes."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ METADATA = "ro-crate-metadata.json"
 CRATE_VERSION = "1.1"
 WORKFLOW_CRATE = "https://w3id.org/workflowhub/workflow-ro-crate/1.0"
 RUN_TERMS = "https://w3id.org/ro/terms/workflow-run#"
-# The context of RO-Crate 1.1 lacks these; spelled out here, a reader needs no second context.
+# Terms that the JSON-LD context of RO-Crate 1.1 lacks; defined here, a reader needs no second context.
 TERMS = {
     "ParameterConnection": f"{RUN_TERMS}ParameterConnection",
     "buildInstructions": "https://codemeta.github.io/terms/buildInstructions",
@@ -25,80 +25,77 @@ TERMS = {
 }
 
 
-class Graph:
-    """Entities of one crate; what is added twice under one id is one entity."""
+class CrateGraph:
+    """The entities of one crate; adding an id a second time returns the entity that exists."""
 
     def __init__(self) -> None:
         from rocrate.rocrate import ROCrate
 
-        # rocrate's own default is newer than what the run crate profiles are made for.
+        # rocrate's default is newer than the version that the run crate profiles are defined on.
         self.crate = ROCrate(version=CRATE_VERSION)
         self.crate.metadata.extra_terms.update(TERMS)
         self.crate.metadata.append_to("conformsTo", {"@id": WORKFLOW_CRATE})
 
     @property
     def root(self) -> Entity:
-        """The crate itself."""
+        """The root data entity: the crate itself."""
         return self.crate.root_dataset
 
-    def at(self, path: str) -> Entity:
+    def data_entity(self, path: str) -> Entity:
         """The file or folder at a path of the crate."""
         return self.crate.get(quote(path))
 
     def add(self, identifier: str, kind: str | list[str], /, **properties: Any) -> Entity:
-        """Describe something that the crate does not hold; None, empty text and empty lists are left out."""
+        """Add a contextual entity; properties that are None, empty text or an empty list are omitted."""
         from rocrate.model import ContextEntity
 
         if identifier not in self.crate:
-            self.crate.add(ContextEntity(self.crate, identifier, {"@type": kind} | _given(properties)))
+            self.crate.add(ContextEntity(self.crate, identifier, {"@type": kind} | _without_empty(properties)))
         return self.crate.get(identifier)
 
     def add_file(self, path: str, kind: str | list[str] = "File", /, **properties: Any) -> Entity:
-        """Describe a file of the crate by its path in it."""
-        return self.crate.add_file(None, path, properties={"@type": kind} | _given(properties))
+        """Add the data entity of a file of the crate, by its path in the crate."""
+        return self.crate.add_file(None, path, properties={"@type": kind} | _without_empty(properties))
 
     def add_folder(self, path: str, /, **properties: Any) -> Entity:
-        """Describe a folder of the crate by its path in it."""
-        return self.crate.add_dataset(None, path, properties=_given(properties))
+        """Add the data entity of a folder of the crate, by its path in the crate."""
+        return self.crate.add_dataset(None, path, properties=_without_empty(properties))
 
     def write(self, folder: Path) -> None:
-        """Write the metadata file; the files it tells of are there already."""
-        told = self.value()
-        # One entity a line: half the size of what rocrate writes, and a diff still tells which entity changed.
-        lines = ",\n".join(_text(entity) for entity in told["@graph"])
-        text = f'{{"@context":{_text(told["@context"])},\n"@graph":[\n{lines}\n]}}\n'
+        """Write the metadata file; the files that it describes exist already."""
+        metadata = self.metadata()
+        # One entity per line: half the size of what rocrate writes, and a diff still shows which entity changed.
+        lines = ",\n".join(_compact_json(entity) for entity in metadata["@graph"])
+        text = f'{{"@context":{_compact_json(metadata["@context"])},\n"@graph":[\n{lines}\n]}}\n'
         (folder / METADATA).write_text(text, encoding="utf-8", newline="\n")
 
-    def value(self) -> Any:
-        """The metadata themselves."""
-        self._settle()
+    def metadata(self) -> Any:
+        """The content of the metadata file, as JSON-LD."""
+        for entity in self.crate.get_entities():
+            _unwrap_lists(entity.properties())
         return self.crate.metadata.generate()
 
-    def _settle(self) -> None:
-        for entity in self.crate.get_entities():
-            _compact(entity.properties())
 
-
-def _text(value: Any) -> str:
+def _compact_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
-def _given(properties: dict[str, Any]) -> dict[str, Any]:
+def _without_empty(properties: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in properties.items() if v is not None and v not in ("", [])}
 
 
-def _compact(properties: dict[str, Any]) -> None:
-    """RO-Crate 1.1 wants a list of one as the one; a reference stands once."""
+def _unwrap_lists(properties: dict[str, Any]) -> None:
+    """RO-Crate 1.1 writes a list of one element as that element, and a reference only once."""
     for key, value in properties.items():
         if isinstance(value, list):
             unique = list({str(v): v for v in value}.values())
             properties[key] = unique[0] if len(unique) == 1 else unique
 
 
-def local(*parts: str) -> str:
-    """An id inside the crate's own metadata.
+def local_id(*parts: str) -> str:
+    """The `@id` of an entity that exists only in the crate's own metadata.
 
-    >>> local("job", "fetch", "a b")
+    >>> local_id("job", "fetch", "a b")
     '#job/fetch/a%20b'
     """
     return "#" + "/".join(quote(part, safe="") for part in parts if part)

@@ -1,4 +1,4 @@
-"""The jobs of a run, read from their run records: in the order of the stages, each with a name of its own."""
+"""The jobs of a run, read from their run records: in the order of the stages, each with a unique label."""
 
 import json
 from collections import Counter
@@ -15,15 +15,15 @@ from eopipe.errors import BadInputError
 from eopipe.provenance.redact import redact_argument, redact_command, redact_paths
 from eopipe.publish import read_json
 
-FROZEN = ConfigDict(frozen=True, extra="ignore")
-# A job that reads many files names these many of them in its command; all stand among what it read.
-SHOWN = 12
+IMMUTABLE = ConfigDict(frozen=True, extra="ignore")
+# The command of a job that reads many files lists this many of them per option; its inputs list them all.
+LISTED_ARGUMENTS = 12
 
 
-class Data(BaseModel):
-    """A file or folder that a job read or made; sha256 is empty for a folder that was not published."""
+class RecordedData(BaseModel):
+    """A file or folder that a job read or wrote; `sha256` is empty for a folder that was not published."""
 
-    model_config = FROZEN
+    model_config = IMMUTABLE
 
     port: str
     name: str
@@ -34,14 +34,14 @@ class Data(BaseModel):
 
     @property
     def key(self) -> str:
-        """What tells that two jobs mean the same thing: equal content."""
+        """The identity of the content: two jobs with the same key read or wrote equal data."""
         return self.sha256 or f"{self.name}/{self.files}/{self.bytes}"
 
 
-class Place(BaseModel):
-    """The class of machine a job ran on, and the scheduler's id of the job."""
+class HostClass(BaseModel):
+    """The class of machine that a job ran on, and the scheduler's id of the job."""
 
-    model_config = FROZEN
+    model_config = IMMUTABLE
 
     system: str
     machine: str
@@ -52,16 +52,16 @@ class Place(BaseModel):
 
     @property
     def name(self) -> str:
-        """The class of machine in words."""
-        cards = [f"{many} x {card}" for card, many in sorted(Counter(self.accelerators).items())]
-        words = [f"{self.system} {self.machine}", self.processor, f"{self.cores or 'unknown'} cores", *cards]
-        return ", ".join(filter(None, words))
+        """The class of machine as text."""
+        accelerators = [f"{count} x {model}" for model, count in sorted(Counter(self.accelerators).items())]
+        parts = [f"{self.system} {self.machine}", self.processor, f"{self.cores or 'unknown'} cores", *accelerators]
+        return ", ".join(filter(None, parts))
 
 
-class Record(BaseModel):
+class RunRecord(BaseModel):
     """A run record, as `eopipe.provenance.record` writes it."""
 
-    model_config = FROZEN
+    model_config = IMMUTABLE
 
     stage: str
     version: str
@@ -71,20 +71,20 @@ class Record(BaseModel):
     end: str
     arguments: tuple[str, ...]
     settings: dict[str, Any]
-    inputs: tuple[Data, ...]
-    outputs: tuple[Data, ...]
+    inputs: tuple[RecordedData, ...]
+    outputs: tuple[RecordedData, ...]
     usage: dict[str, float]
-    place: Place
+    place: HostClass
     software: dict[str, str]
     project: str = ""
     engine: str = ""
 
 
 @dataclass(frozen=True)
-class Job:
-    """One run of a stage; `label` tells it from the stage's other jobs and is empty where there are none."""
+class RecordedJob:
+    """One run of a stage; `label` distinguishes it from the stage's other jobs and is empty if it has none."""
 
-    record: Record
+    record: RunRecord
     label: str
 
     @property
@@ -109,63 +109,64 @@ class Job:
 
     @property
     def command(self) -> str:
-        """The command line, without paths of the machine and credentials; of many words in a row the first few."""
-        return redact_command(_first(self.record.arguments))
+        """The command line without paths of the machine and credentials; long lists of arguments are shortened."""
+        return redact_command(_shorten(self.record.arguments))
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings that have a value, without paths of the machine and without credentials."""
-        return {k: _shown(v) for k, v in sorted(self.record.settings.items()) if v not in (None, "", [])}
+        """The settings that have a value, without paths of the machine and credentials."""
+        return {k: _redact_setting(v) for k, v in sorted(self.record.settings.items()) if v not in (None, "", [])}
 
 
-def _first(words: Sequence[str]) -> list[str]:
-    """The words of a command, but of those behind one option no more than `SHOWN`, and how many there are."""
-    found: list[str] = []
-    for option, given in groupby(words, key=lambda word: word.startswith("--")):
-        many = list(given)
-        found += many if option or len(many) <= SHOWN else [*many[:SHOWN], f"(and {len(many) - SHOWN} more)"]
-    return found
+def _shorten(arguments: Sequence[str]) -> list[str]:
+    """A command line with at most `LISTED_ARGUMENTS` values per option, and the number of those omitted."""
+    shortened: list[str] = []
+    for is_option, group in groupby(arguments, key=lambda argument: argument.startswith("--")):
+        values = list(group)
+        omitted = len(values) - LISTED_ARGUMENTS
+        shortened += values if is_option or omitted <= 0 else [*values[:LISTED_ARGUMENTS], f"(and {omitted} more)"]
+    return shortened
 
 
-def _shown(value: Any) -> Any:
+def _redact_setting(value: Any) -> Any:
     if isinstance(value, list):
-        return [_shown(one) for one in value]
+        return [_redact_setting(element) for element in value]
     return redact_argument(value) if isinstance(value, str) else value
 
 
-def read_jobs(records: Sequence[Path]) -> tuple[Job, ...]:
-    """Read run records; the order in which they are given does not matter, nor that one comes twice.
+def read_jobs(records: Sequence[Path]) -> tuple[RecordedJob, ...]:
+    """Read run records; their order does not matter, and duplicates count once.
 
-    Raises BadInputError that lists every file that is no run record.
+    Raises BadInputError that lists every file that is not a run record.
     """
-    unique: dict[str, Record] = {}
-    wrong = []
+    unique: dict[str, RunRecord] = {}
+    invalid = []
     for path in records:
         value = read_json(path)
         try:
-            unique[json.dumps(value, sort_keys=True)] = Record.model_validate(value)
+            unique[json.dumps(value, sort_keys=True)] = RunRecord.model_validate(value)
         except ValidationError as error:
-            wrong.append(f"{path} ({'.'.join(map(str, error.errors()[0]['loc'])) or 'no object'})")
-    if wrong:
-        raise BadInputError(f"not run records as eopipe {', '.join(STAGES[:3])} … write them: {'; '.join(wrong)}")
-    return _named([unique[text] for text in sorted(unique)])
+            invalid.append(f"{path} ({'.'.join(map(str, error.errors()[0]['loc'])) or 'not a JSON object'})")
+    if invalid:
+        raise BadInputError(f"not run records as eopipe {', '.join(STAGES[:3])} … write them: {'; '.join(invalid)}")
+    return _label_jobs([unique[text] for text in sorted(unique)])
 
 
-def _named(records: list[Record]) -> tuple[Job, ...]:
+def _label_jobs(records: list[RunRecord]) -> tuple[RecordedJob, ...]:
     stages = sorted({r.stage for r in records}, key=lambda s: (STAGES.index(s) if s in STAGES else len(STAGES), s))
     jobs = []
     for stage in stages:
-        same = [r for r in records if r.stage == stage]
-        jobs += sorted(map(Job, same, _labels(same)), key=lambda job: (job.label, job.record.start))
+        of_stage = [record for record in records if record.stage == stage]
+        jobs += sorted(map(RecordedJob, of_stage, _labels(of_stage)), key=lambda job: (job.label, job.record.start))
     return tuple(jobs)
 
 
-def _labels(records: list[Record]) -> list[str]:
-    """What tells jobs of a stage apart: the first input whose name differs from job to job, else their number."""
+def _labels(records: list[RunRecord]) -> list[str]:
+    """Unique labels for the jobs of a stage: the first input whose name differs from job to job, else a number."""
     if len(records) == 1:
         return [""]
-    for port in dict.fromkeys(d.port for d in records[0].inputs):
-        names = [next((d.name for d in r.inputs if d.port == port), "") for r in records]
+    for port in dict.fromkeys(data.port for data in records[0].inputs):
+        names = [next((data.name for data in record.inputs if data.port == port), "") for record in records]
         if "" not in names and len(set(names)) == len(names):
             return [name.removesuffix(".zarr").removesuffix(".geojson") for name in names]
     order = sorted(range(len(records)), key=lambda number: (records[number].start, number))

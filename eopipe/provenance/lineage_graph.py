@@ -1,4 +1,4 @@
-"""How files came from files: the jobs of a run, linked by the content that went from one to the next."""
+"""The lineage of results: the jobs of a run, linked by the content that passed from one to the next."""
 
 import os
 from collections.abc import Iterator
@@ -8,116 +8,117 @@ from pathlib import Path
 
 from eopipe.errors import BadInputError, IntegrityError
 from eopipe.provenance.crate_reader import is_crate, read_crate
-from eopipe.provenance.jobs import Data, Job, read_jobs
+from eopipe.provenance.jobs import RecordedData, RecordedJob, read_jobs
 from eopipe.publish import MANIFEST, RECORD, digest, is_draft, read_json, size
 
-# A result lies in the folder of results or at most in a folder of a folder of it.
+# A result is in the folder of results, or at most two folders deeper.
 DEPTH = 3
-# Larger files are known by their size; eopipe verify reads them.
-QUICK = 1 << 26
+# Of a larger file only the size is compared; eopipe verify compares its digest.
+LARGEST_DIGESTED = 1 << 26
 
 
 @dataclass(frozen=True)
-class Trail:
-    """The jobs of a run, and where their outputs lie, by content, as far as they are there."""
+class LineageGraph:
+    """The jobs of a run, and the paths of their inputs and outputs by content, as far as they exist."""
 
-    jobs: tuple[Job, ...]
-    places: dict[str, Path]
+    jobs: tuple[RecordedJob, ...]
+    paths: dict[str, Path]
 
     @cached_property
-    def _makers(self) -> dict[str, Job]:
-        """Who made what; the files of the frozen list are parts of what the search made."""
-        made = {data.key: job for job in self.jobs for data in job.record.outputs}
+    def _makers(self) -> dict[str, RecordedJob]:
+        """The job that made each content; the items of the frozen list are files in the output of the search."""
+        makers = {data.key: job for job in self.jobs for data in job.record.outputs}
         for job in self.jobs:
             for data in job.record.outputs if job.stage == "search" else ():
-                listing = self.places.get(data.key, Path()) / MANIFEST
-                if data.folder and listing.is_file():
-                    made |= {row["sha256"]: job for row in read_json(listing)["files"]}
-        return made
+                manifest = self.paths.get(data.key, Path()) / MANIFEST
+                if data.folder and manifest.is_file():
+                    makers |= {row["sha256"]: job for row in read_json(manifest)["files"]}
+        return makers
 
-    def maker(self, data: Data) -> Job | None:
-        """The job that made something; None for what a person gave."""
+    def maker(self, data: RecordedData) -> RecordedJob | None:
+        """The job that made a file or folder; None for an input of the user."""
         return self._makers.get(data.key)
 
-    def behind(self, last: Job) -> tuple[Job, ...]:
-        """A job and all that it came from, the latest stage first."""
-        found, rest = {id(last)}, [last]
-        while rest:
-            for data in rest.pop().record.inputs:
+    def upstream(self, last: RecordedJob) -> tuple[RecordedJob, ...]:
+        """A job and all jobs that it depends on, the latest stage first."""
+        reached, pending = {id(last)}, [last]
+        while pending:
+            for data in pending.pop().record.inputs:
                 maker = self.maker(data)
-                if maker and id(maker) not in found:
-                    found.add(id(maker))
-                    rest.append(maker)
-        return tuple(job for job in reversed(self.jobs) if id(job) in found)
+                if maker and id(maker) not in reached:
+                    reached.add(id(maker))
+                    pending.append(maker)
+        return tuple(job for job in reversed(self.jobs) if id(job) in reached)
 
-    def place(self, job: Job, port: str) -> Path | None:
-        """Where an output of a job lies, if it is there."""
-        return next((self.places.get(data.key) for data in job.record.outputs if data.port == port), None)
+    def path(self, job: RecordedJob, port: str) -> Path | None:
+        """The path of an output of a job, if it exists."""
+        return next((self.paths.get(data.key) for data in job.record.outputs if data.port == port), None)
 
 
-def trail_of(path: Path) -> tuple[Trail, Job, Data]:
-    """The run that a file or folder comes from, the job that made it, and its content as that told it.
+def lineage_of(path: Path) -> tuple[LineageGraph, RecordedJob, RecordedData]:
+    """The run that a file or folder belongs to, the job that made it, and its recorded content.
 
-    Raises BadInputError where nobody told how it was made, IntegrityError where it is not what was made.
+    Raises BadInputError if no record or crate describes how it was made, IntegrityError if its content is not the
+    recorded one.
     """
     if not path.exists():
-        raise BadInputError(f"there is no {path}; give a file or folder that eopipe made")
-    here = path.resolve()
-    crate = next((folder for folder in (here, *here.parents) if is_crate(folder)), None)
-    trail = _of_crate(crate) if crate else _of_results(_root(here))
-    known = {place.resolve(): key for key, place in trail.places.items()}
-    # What lies in a published folder came with it.
-    place = next((p for p in (here, *here.parents) if p in known), here)
-    for job in trail.jobs:
+        raise BadInputError(f"{path} does not exist; give a file or folder that eopipe made")
+    absolute = path.resolve()
+    crate = next((folder for folder in (absolute, *absolute.parents) if is_crate(folder)), None)
+    graph = _read_crate(crate) if crate else _read_results(_results_folder(absolute))
+    keys = {recorded.resolve(): key for key, recorded in graph.paths.items()}
+    # A file inside of a published folder was made with the folder.
+    recorded = next((parent for parent in (absolute, *absolute.parents) if parent in keys), absolute)
+    for job in graph.jobs:
         for data in job.record.outputs:
-            if data.key == known.get(place):
-                _check(path, place, data)
-                return trail, job, data
-    raise BadInputError(f"no job that is known here made {path}; give something that a run record or crate tells of")
+            if data.key == keys.get(recorded):
+                _check_content(path, recorded, data)
+                return graph, job, data
+    raise BadInputError(f"no recorded job made {path}; give an output that a run record or crate describes")
 
 
-def _check(path: Path, place: Path, data: Data) -> None:
-    large = place.is_file() and place.stat().st_size > QUICK
-    if size(place)[0] != data.bytes if large else digest(place) != data.sha256:
-        raise IntegrityError(f"{path} is not what its record tells; eopipe verify says what changed")
+def _check_content(path: Path, recorded: Path, data: RecordedData) -> None:
+    is_large = recorded.is_file() and recorded.stat().st_size > LARGEST_DIGESTED
+    if size(recorded)[0] != data.bytes if is_large else digest(recorded) != data.sha256:
+        raise IntegrityError(f"{path} differs from its record; run eopipe verify to see what changed")
 
 
-def _of_crate(folder: Path) -> Trail:
+def _read_crate(folder: Path) -> LineageGraph:
     crate = read_crate(folder)
-    return Trail(crate.jobs, crate.places)
+    return LineageGraph(crate.jobs, crate.paths)
 
 
-def _root(here: Path) -> Path:
-    """The folder of results: the nearest with the record of a search, from which all came, else that of the path."""
-    for folder in here.parents[:DEPTH]:
-        if any(_searched(record) for record in folder.glob(f"*{RECORD}")):
+def _results_folder(path: Path) -> Path:
+    """The folder of results: the nearest with the run record of a search, the first stage, else that of the path."""
+    for folder in path.parents[:DEPTH]:
+        if any(_is_of_search(record) for record in folder.glob(f"*{RECORD}")):
             return folder
-    if any(here.parent.glob(f"*{RECORD}")):
-        return here.parent
+    if any(path.parent.glob(f"*{RECORD}")):
+        return path.parent
     raise BadInputError(
-        f"there is no run record beside or above {here.name}; give a result where it was made, or as it lies in a crate"
+        f"no run record in the folder of {path.name} or above it; give a result in its folder of results or in a crate"
     )
 
 
-def _searched(record: Path) -> bool:
+def _is_of_search(record: Path) -> bool:
     try:
         return bool(read_json(record)["stage"] == "search")
     except (BadInputError, KeyError, TypeError):
         return False
 
 
-def _of_results(root: Path) -> Trail:
-    records = sorted(_records(root))
+def _read_results(folder: Path) -> LineageGraph:
+    records = sorted(_records(folder))
     rows = [(record.parent / row["name"], row) for record in records for row in read_json(record)["outputs"]]
-    places = {row["sha256"]: place for place, row in rows if place.exists()}
-    return Trail(read_jobs(records), places)
+    paths = {row["sha256"]: path for path, row in rows if path.exists()}
+    return LineageGraph(read_jobs(records), paths)
 
 
 def _records(root: Path) -> Iterator[Path]:
-    """All run records below a folder, without looking into what was published."""
-    for place, inside, files in os.walk(root):
+    """All run records below a folder, without searching inside of published folders."""
+    for folder, subfolders, files in os.walk(root):
         if MANIFEST in files:
-            inside.clear()
+            subfolders.clear()
         else:
-            inside[:] = [name for name in inside if not is_draft(name)]
-            yield from (Path(place, name) for name in files if name.endswith(RECORD))
+            subfolders[:] = [name for name in subfolders if not is_draft(name)]
+            yield from (Path(folder, name) for name in files if name.endswith(RECORD))

@@ -1,4 +1,8 @@
-"""The page of a crate that RO-Crate foresees for people: what its metadata tell, and nothing else."""
+"""The pages of a crate for people: `ro-crate-preview.html`, which shows its metadata, and `README.md`.
+
+ro-crate-py has a preview of its own. It lists the names of the files and no more: neither jobs, commands and errors,
+nor digests, licences and scenes, without links, and it does not escape HTML in the metadata.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,63 +11,71 @@ from importlib.resources import files
 from typing import Any
 from urllib.parse import unquote
 
-from eopipe.provenance.contextual_entities import About, Source
-from eopipe.provenance.data_entities import Part
-from eopipe.provenance.jobs import Job
+from eopipe.provenance.contextual_entities import CrateDescription, SceneEntity
+from eopipe.provenance.data_entities import CratePart
+from eopipe.provenance.jobs import RecordedJob
 
 PREVIEW = "ro-crate-preview.html"
-# Of a stage with thousands of jobs, or of as many scenes, a page shows the first ones.
-MOST = 50
-Entities = Mapping[str, Mapping[str, Any]]
+# The page lists this many jobs of a stage, and this many scenes.
+LISTED = 50
+CHECK = """## Check it
+
+`eopipe verify .` compares every file with its checksum; `rocrate-validator validate -p provenance-run-crate .` checks
+the metadata. Data that the metadata name `#sha256/…` are not in the crate. They can be identified by their `sha256`, or
+recomputed: `eopipe rerun .` runs all jobs with their settings and compares every checksum. The `sha256` of a folder is
+that of its `manifest.json`, which lists its files.
+"""
+EntityMap = Mapping[str, Mapping[str, Any]]
 
 
 def preview(metadata: Mapping[str, Any]) -> str:
-    """The page, from the content of ro-crate-metadata.json; it asks for nothing but files of the crate."""
+    """The page for the content of ro-crate-metadata.json; it loads nothing but files of the crate."""
     from jinja2 import Environment, StrictUndefined
 
-    told = {entity["@id"]: entity for entity in metadata["@graph"]}
-    root = told["./"]
+    entities = {entity["@id"]: entity for entity in metadata["@graph"]}
+    root = entities["./"]
     style = (files("eopipe.reporting") / "style.css").read_text(encoding="utf-8")
     text = (files("eopipe.provenance") / "preview.html").read_text(encoding="utf-8")
     template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(text)
+    scenes = _as_list(root.get("isBasedOn"))
+    paths = _outermost([reference["@id"] for reference in _as_list(root.get("hasPart"))])
     return template.render(
         style=style,
         name=root["name"],
         description=root["description"],
-        about=list(_about(told, root)),
-        map="map.png" if "map.png" in told else "",
-        report="report.html" if "report.html" in told else "",
-        stages=_stages(told),
-        parts=[_part(told[path]) for path in _outermost([each["@id"] for each in _all(root.get("hasPart"))])],
-        scenes=[_scene(told, told[each["@id"]]) for each in _all(root.get("isBasedOn"))[:MOST]],
-        count=len(_all(root.get("isBasedOn"))),
-        most=MOST,
+        facts=list(_facts(entities, root)),
+        map="map.png" if "map.png" in entities else "",
+        report="report.html" if "report.html" in entities else "",
+        stages=_stages(entities),
+        parts=[_part(entities[path]) for path in paths],
+        scenes=[_scene(entities, entities[reference["@id"]]) for reference in scenes[:LISTED]],
+        count=len(scenes),
+        listed=LISTED,
     )
 
 
-def _about(told: Entities, root: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    """Who, when, what may be done with it, how it was made."""
-    words = {"author": "By", "publisher": "Published by", "funder": "Funded by", "license": "Licence"}
-    for key, word in words.items():
-        if names := [_name(told, each) for each in _all(root.get(key))]:
-            yield word, ", ".join(names)
-    run = told["#run"]
+def _facts(entities: EntityMap, root: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """Authors, licence, time and engine of the run, each with its title."""
+    titles = {"author": "By", "publisher": "Published by", "funder": "Funded by", "license": "Licence"}
+    for key, title in titles.items():
+        if names := [_name(entities, reference) for reference in _as_list(root.get(key))]:
+            yield title, ", ".join(names)
     yield "Ended", root["datePublished"]
-    yield "Jobs", run["description"]
-    tool = told[told["#engine"]["instrument"]["@id"]]
-    yield "Engine", f"{tool['name']} ({tool['softwareVersion']})"
+    yield "Jobs", entities["#run"]["description"]
+    engine = entities[entities["#engine"]["instrument"]["@id"]]
+    yield "Engine", f"{engine['name']} ({engine['softwareVersion']})"
 
 
-def _stages(told: Entities) -> dict[str, list[dict[str, Any]]]:
-    """The jobs of each stage, in the order in which they began."""
+def _stages(entities: EntityMap) -> dict[str, list[dict[str, Any]]]:
+    """The jobs of each stage, in the order of their start times."""
     stages: dict[str, list[dict[str, Any]]] = {}
-    jobs = [entity for key, entity in told.items() if key.startswith("#job/")]
+    jobs = [entity for key, entity in entities.items() if key.startswith("#job/")]
     for job in sorted(jobs, key=lambda job: str(job["startTime"])):
-        stages.setdefault(job["@id"].split("/")[1], []).append(_job(told, job))
+        stages.setdefault(job["@id"].split("/")[1], []).append(_job(entities, job))
     return stages
 
 
-def _job(told: Entities, job: Mapping[str, Any]) -> dict[str, Any]:
+def _job(entities: EntityMap, job: Mapping[str, Any]) -> dict[str, Any]:
     start, end = (datetime.fromisoformat(job[key]) for key in ("startTime", "endTime"))
     return {
         "name": unquote(job["@id"].removeprefix("#job/")),
@@ -71,75 +83,73 @@ def _job(told: Entities, job: Mapping[str, Any]) -> dict[str, Any]:
         "seconds": f"{(end - start).total_seconds():.0f}",
         "error": job.get("error", ""),
         "command": job["description"],
-        "results": [_part(told[each["@id"]]) for each in _all(job.get("result"))],
+        "results": [_part(entities[reference["@id"]]) for reference in _as_list(job.get("result"))],
     }
 
 
 def _part(entity: Mapping[str, Any]) -> dict[str, str]:
-    """A file or folder: its name, its place in the crate if it lies there, its digest."""
-    inside = not entity["@id"].startswith("#") and ":" not in entity["@id"]
+    """A file or folder: its name, its link if it is in the crate, its size and digest."""
+    is_inside = not entity["@id"].startswith("#") and ":" not in entity["@id"]
     return {
-        "name": unquote(entity["@id"]) if inside else str(entity.get("name", entity["@id"])),
-        "href": entity["@id"] if inside else "",
+        "name": unquote(entity["@id"]) if is_inside else str(entity.get("name", entity["@id"])),
+        "href": entity["@id"] if is_inside else "",
         "bytes": str(entity.get("contentSize", "")),
         "sha256": str(entity.get("sha256", "")),
     }
 
 
-def _scene(told: Entities, scene: Mapping[str, Any]) -> dict[str, str]:
-    credit = scene.get("creditText") or ", ".join(_name(told, each) for each in _all(scene.get("license")))
-    return {"name": str(scene["name"]), "date": str(scene.get("temporalCoverage", "")), "credit": str(credit)}
+def _scene(entities: EntityMap, scene: Mapping[str, Any]) -> dict[str, str]:
+    licences = ", ".join(_name(entities, reference) for reference in _as_list(scene.get("license")))
+    credit = str(scene.get("creditText") or licences)
+    return {"name": str(scene["name"]), "date": str(scene.get("temporalCoverage", "")), "credit": credit}
 
 
 def _outermost(paths: list[str]) -> list[str]:
-    """Those that lie in no folder of the list."""
+    """The paths that are not inside of a folder in the list."""
     folders = tuple(path for path in paths if path.endswith("/"))
     return [path for path in paths if not path.startswith(tuple(folder for folder in folders if folder != path))]
 
 
-def _name(told: Entities, value: Any) -> str:
-    """What a reference is called; text is its own name."""
+def _name(entities: EntityMap, value: Any) -> str:
+    """The name of a referenced entity; text is its own name."""
     if not isinstance(value, Mapping):
         return str(value)
-    return str(told.get(value["@id"], {}).get("name", value["@id"]))
+    return str(entities.get(value["@id"], {}).get("name", value["@id"]))
 
 
-def _all(value: Any) -> list[Any]:
-    """One, many or none, as a list."""
+def _as_list(value: Any) -> list[Any]:
+    """The values of a JSON-LD property, which is a list only where it has several values."""
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
-CHECK = """## Check it
-
-`eopipe verify .` compares every file with its checksum; `rocrate-validator validate -p provenance-run-crate .` checks
-the metadata. What the metadata name by `#sha256/…` is not in the crate. It can be recognised by its `sha256`, or made
-again: `eopipe rerun .` runs all jobs with their settings and compares every checksum. The `sha256` of a folder is that
-of its `manifest.json`, which lists its files.
-"""
-
-
-def readme(about: About, parts: Sequence[Part], jobs: Sequence[Job], sources: Sequence[Source]) -> str:
-    """What the crate holds, where it comes from and how to check it, as Markdown."""
-    people = ", ".join(filter(None, (*about.people, about.organization)))
-    lines = [f"# {about.title}", "", about.description, ""]
-    lines += [f"By {people}. Licence: {about.license}." if people else f"Licence: {about.license}.", ""]
-    lines += [f"Funded by {'; '.join(about.funding)}.", ""] if about.funding else []
-    lines += ["## What is inside", "", "| name | files | bytes |", "|---|---:|---:|"]
+def readme(
+    description: CrateDescription,
+    parts: Sequence[CratePart],
+    jobs: Sequence[RecordedJob],
+    scenes: Sequence[SceneEntity],
+) -> str:
+    """What the crate contains, how it was made and how to check it, as Markdown."""
+    people = ", ".join(filter(None, (*description.people, description.organization)))
+    lines = [f"# {description.title}", "", description.description, ""]
+    lines += [f"By {people}. Licence: {description.license}." if people else f"Licence: {description.license}.", ""]
+    lines += [f"Funded by {'; '.join(description.funding)}.", ""] if description.funding else []
+    lines += ["## Contents", "", "| name | files | bytes |", "|---|---:|---:|"]
     lines += [f"| `{part.path}` | {part.content.files} | {part.content.bytes} |" for part in parts]
-    lines += ["", "`ro-crate-metadata.json` tells what every job did, with which settings, from what to what.", ""]
+    lines += ["", "`ro-crate-metadata.json` describes every job with its settings, inputs and outputs.", ""]
     lines += ["## How it was made", "", "| stage | jobs | failed |", "|---|---:|---:|"]
     count, failed = Counter(job.stage for job in jobs), Counter(job.stage for job in jobs if job.failed)
     lines += [f"| {stage} | {number} | {failed[stage]} |" for stage, number in count.items()]
-    return "\n".join([*lines, "", *_credits(sources), CHECK])
+    return "\n".join([*lines, "", *_credits(scenes), CHECK])
 
 
-def _credits(sources: Sequence[Source]) -> list[str]:
-    """The credit lines and licences of the scenes, each once."""
-    if not sources:
+def _credits(scenes: Sequence[SceneEntity]) -> list[str]:
+    """The section on the scenes: their credit lines and licences, each once."""
+    if not scenes:
         return []
-    licences = {str(s.entity["license"].id) for s in sources if "license" in s.entity}
-    words = {str(s.entity["creditText"]) for s in sources if "creditText" in s.entity}
-    words |= {f"Cite: {s.entity['citation']['name']}" for s in sources if "citation" in s.entity}
-    words |= {f"Data by {one['name']}" for s in sources for one in s.entity.get("provider", [])}
-    lines = [f"{len(sources)} scenes; their STAC Items are in `scenes/`.", ""]
-    return ["## Scenes", "", *lines, *(f"- {word}" for word in sorted(words | licences)), ""]
+    entities = [scene.entity for scene in scenes]
+    licences = {str(entity["license"].id) for entity in entities if "license" in entity}
+    credit = {str(entity["creditText"]) for entity in entities if "creditText" in entity}
+    credit |= {f"Cite: {entity['citation']['name']}" for entity in entities if "citation" in entity}
+    credit |= {f"Data by {provider['name']}" for entity in entities for provider in entity.get("provider", [])}
+    lines = [f"{len(scenes)} scenes; their STAC Items are in `scenes/`.", ""]
+    return ["## Scenes", "", *lines, *(f"- {line}" for line in sorted(credit | licences)), ""]

@@ -1,6 +1,6 @@
 """Run records: what one job did, written beside its output, whichever engine started it.
 
-A record is no part of the payload: it may hold clocks and machines, the payload may not.
+A record is not part of the payload: it may name times and machines, the payload may not.
 """
 
 import os
@@ -21,142 +21,13 @@ from eopipe.errors import UsageError
 from eopipe.provenance.redact import redact_for_record, redact_message
 from eopipe.publish import ENGINE, MANIFEST, digest, publish, read_json, size, write_json
 
-# Where schedulers tell their id of the job; behind a dot PBS names its host.
+# The environment variables with a scheduler's job id; PBS appends its host behind a dot.
 SCHEDULERS = {"slurm": "SLURM_JOB_ID", "pbs": "PBS_JOBID", "lsf": "LSB_JOBID"}
 GPUS = Path("/proc/driver/nvidia/gpus")
 PACKAGES = ("numpy", "rasterio", "torch", "zarr")
 CODE = Path(__file__).resolve().parents[2]
-
-
-def record_path(output: Path) -> Path:
-    """Where the record of a stage lies: beside its first output."""
-    return output.parent / f"{output.name}.run.json"
-
-
-def now() -> str:
-    """The time with its zone, to the second."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def write_record(stage: Stage, values: dict[str, Any], words: list[str], start: str, error: str = "") -> None:
-    """Write the record of a job that has ended, with its command; `error` is empty for one that went well."""
-    outputs = stage.of(Output)
-    record = {
-        "stage": stage.name,
-        "version": __version__,
-        "status": "failed" if error else "completed",
-        "error": redact_message(error, words),
-        "start": start,
-        "end": now(),
-        "arguments": redact_for_record(["eopipe", *words]),
-        "settings": {p.name: redact_for_record(values[p.name]) for p in stage.ports if not is_path(p)},
-        "inputs": _entities(stage.of(Input), values),
-        "outputs": [] if error else _outputs(outputs, values),
-        "usage": _usage(),
-        "place": _place(),
-        "software": _software(),
-        "project": _project(),
-        "engine": engine(),
-    }
-    with publish(record_path(values[outputs[0].name])) as draft:
-        write_json(draft, record)
-
-
-def _entities(ports: Iterable[Port], values: dict[str, Any]) -> list[dict[str, Any]]:
-    rows = []
-    for port in ports:
-        value = values[port.name]
-        for path in value if isinstance(value, tuple) else (value,):
-            if path is not None and path.exists():
-                rows.append(_entity(port.name, path))
-    return rows
-
-
-def _outputs(ports: Sequence[Port], values: dict[str, Any]) -> list[dict[str, Any]]:
-    """What was made; `beside` tells what lies in the folder of the record, whatever the command calls it."""
-    home = values[ports[0].name].parent
-    beside = {port.name: values[port.name] is not None and values[port.name].parent == home for port in ports}
-    return [row | {"beside": beside[row["port"]]} for row in _entities(ports, values)]
-
-
-def _entity(port: str, path: Path) -> dict[str, Any]:
-    bytes_, count = size(path)
-    known = path.is_file() or (path / "manifest.json").is_file()
-    return {
-        "port": port,
-        "name": path.name,
-        "folder": path.is_dir(),
-        "bytes": bytes_,
-        "files": count,
-        "sha256": digest(path) if known else "",
-    }
-
-
-def _usage() -> dict[str, float]:
-    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    cpu = own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
-    peak = max(_own_peak(own.ru_maxrss), children.ru_maxrss) / 1024
-    # Nobody needs more digits, and jobs whose figures are alike share them in a crate.
-    return {"cpu_s": float(f"{cpu:.3g}"), "max_rss_mb": float(f"{peak:.3g}")}
-
-
-def _own_peak(otherwise: int) -> int:
-    """Most memory that this process held, in KiB; the mark of getrusage is inherited from whoever started it."""
-    status = Path("/proc/self/status")
-    told = re.search(r"VmHWM:\s+(\d+) kB", status.read_text()) if status.exists() else None
-    return int(told[1]) if told else otherwise
-
-
-def _place() -> dict[str, Any]:
-    """The class of machine and the scheduler's job, but no host or user name."""
-    jobs = [f"{name}:{os.environ[word].partition('.')[0]}" for name, word in SCHEDULERS.items() if word in os.environ]
-    return {
-        "system": platform.system(),
-        "machine": platform.machine(),
-        "processor": next(iter(_told(Path("/proc/cpuinfo"), "model name")), ""),
-        "cores": os.cpu_count(),
-        "accelerators": [one for path in sorted(GPUS.glob("*/information")) for one in _told(path, "Model")],
-        "job": next(iter(jobs), ""),
-    }
-
-
-def _told(path: Path, word: str) -> list[str]:
-    """What a file of the kernel says behind a word; nothing where there is no such file."""
-    try:
-        return re.findall(rf"^{word}\s*:\s*(\S.*?)\s*$", path.read_text(), re.MULTILINE)
-    except OSError:
-        return []
-
-
-def _software() -> dict[str, str]:
-    found = {"python": platform.python_version(), "git": commit()}
-    for name in PACKAGES:
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
-
-
-def _project() -> str:
-    """The commit of the checkout that the job ran in, unless it is the code's own."""
-    here = Path.cwd()
-    near = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), CODE)
-    return commit(near) if near != CODE else ""
-
-
-def commit(checkout: Path = CODE) -> str:
-    """The commit of a checkout, that of eopipe if not given, with + when files are changed; empty where it is none."""
-    if not (checkout / ".git").exists():
-        return ""
-    # Many jobs look at once, and none may wait for the index.
-    command = ["git", "--no-optional-locks", "describe", "--always", "--abbrev=40", "--dirty=+", "--exclude=*"]
-    with suppress(OSError, subprocess.TimeoutExpired):
-        done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=10, check=False)
-        return done.stdout.strip()
-    return ""
-
-
-# The commands of engines, and the packages that they come with.
-COMMANDS = {
+# The commands of workflow engines, and the packages that contain them.
+ENGINE_COMMANDS = {
     "snakemake": "snakemake",
     "cwltool": "cwltool",
     "toil-cwl-runner": "toil",
@@ -165,54 +36,188 @@ COMMANDS = {
 }
 
 
-def engine() -> str:
-    """Name and version of the nearest engine, as `cwltool 3.1`; empty for a job that a person or a container began."""
-    for words in _above(os.getppid()):
-        # Behind the interpreter, its option and the command come words of any kind.
-        for word in words[:3]:
-            if package := COMMANDS.get(Path(word).name):
-                return f"{package} {_version(package, words)}".strip()
+def record_path(output: Path) -> Path:
+    """The run record of a stage: beside its first output."""
+    return output.parent / f"{output.name}.run.json"
+
+
+def now() -> str:
+    """The time with its zone, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def write_record(stage: Stage, values: dict[str, Any], arguments: list[str], start: str, error: str = "") -> None:
+    """Write the record of a job that has ended, with its command; `error` is empty for one that succeeded."""
+    outputs = stage.of(Output)
+    record = {
+        "stage": stage.name,
+        "version": __version__,
+        "status": "failed" if error else "completed",
+        "error": redact_message(error, arguments),
+        "start": start,
+        "end": now(),
+        "arguments": redact_for_record(["eopipe", *arguments]),
+        "settings": {p.name: redact_for_record(values[p.name]) for p in stage.ports if not is_path(p)},
+        "inputs": _data(stage.of(Input), values),
+        "outputs": [] if error else _outputs(outputs, values),
+        "usage": _usage(),
+        "place": _host_class(),
+        "software": _software(),
+        "project": _project_commit(),
+        "engine": engine(),
+    }
+    with publish(record_path(values[outputs[0].name])) as draft:
+        write_json(draft, record)
+
+
+def _data(ports: Iterable[Port], values: dict[str, Any]) -> list[dict[str, Any]]:
+    rows = []
+    for port in ports:
+        value = values[port.name]
+        for path in value if isinstance(value, tuple) else (value,):
+            if path is not None and path.exists():
+                rows.append(_data_row(port.name, path))
+    return rows
+
+
+def _outputs(ports: Sequence[Port], values: dict[str, Any]) -> list[dict[str, Any]]:
+    """The outputs; `beside` is true for those in the folder of the record, wherever the command names them."""
+    home = values[ports[0].name].parent
+    beside = {port.name: values[port.name] is not None and values[port.name].parent == home for port in ports}
+    return [row | {"beside": beside[row["port"]]} for row in _data(ports, values)]
+
+
+def _data_row(port: str, path: Path) -> dict[str, Any]:
+    bytes_, count = size(path)
+    has_digest = path.is_file() or (path / MANIFEST).is_file()
+    return {
+        "port": port,
+        "name": path.name,
+        "folder": path.is_dir(),
+        "bytes": bytes_,
+        "files": count,
+        "sha256": digest(path) if has_digest else "",
+    }
+
+
+def _usage() -> dict[str, float]:
+    """Processor seconds of this process and its children, and the peak memory of one of them in MB."""
+    process, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = process.ru_utime + process.ru_stime + children.ru_utime + children.ru_stime
+    peak = max(_peak_memory(process.ru_maxrss), children.ru_maxrss) / 1024
+    # Three digits are enough, and jobs with the same values share an entity in a crate.
+    return {"cpu_s": float(f"{cpu:.3g}"), "max_rss_mb": float(f"{peak:.3g}")}
+
+
+def _peak_memory(default: int) -> int:
+    """Peak memory of this process in KiB; the value of getrusage is inherited from the parent process."""
+    status = Path("/proc/self/status")
+    peak = re.search(r"VmHWM:\s+(\d+) kB", status.read_text()) if status.exists() else None
+    return int(peak[1]) if peak else default
+
+
+def _host_class() -> dict[str, Any]:
+    """The class of machine and the scheduler's job id, but no host or user name."""
+    jobs = [f"{name}:{os.environ[key].partition('.')[0]}" for name, key in SCHEDULERS.items() if key in os.environ]
+    return {
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "processor": next(iter(_kernel_values(Path("/proc/cpuinfo"), "model name")), ""),
+        "cores": os.cpu_count(),
+        "accelerators": [gpu for path in sorted(GPUS.glob("*/information")) for gpu in _kernel_values(path, "Model")],
+        "job": next(iter(jobs), ""),
+    }
+
+
+def _kernel_values(path: Path, key: str) -> list[str]:
+    """The values of a key in a file of `/proc`; none if the file does not exist."""
+    try:
+        return re.findall(rf"^{key}\s*:\s*(\S.*?)\s*$", path.read_text(), re.MULTILINE)
+    except OSError:
+        return []
+
+
+def _software() -> dict[str, str]:
+    """Versions of Python and the main packages, and the commit of eopipe."""
+    versions = {"python": platform.python_version(), "git": commit()}
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions
+
+
+def _project_commit() -> str:
+    """The commit of the checkout that the job runs in, unless that is eopipe's own."""
+    folder = Path.cwd()
+    checkout = next((path for path in (folder, *folder.parents) if (path / ".git").exists()), CODE)
+    return commit(checkout) if checkout != CODE else ""
+
+
+def commit(checkout: Path = CODE) -> str:
+    """The commit of a checkout (default: eopipe's), with `+` if files are changed; empty if it is not a checkout."""
+    if not (checkout / ".git").exists():
+        return ""
+    # Many jobs ask at once, and none may wait for the lock of the index.
+    command = ["git", "--no-optional-locks", "describe", "--always", "--abbrev=40", "--dirty=+", "--exclude=*"]
+    with suppress(OSError, subprocess.TimeoutExpired):
+        result = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=10, check=False)
+        return result.stdout.strip()
     return ""
 
 
-def _above(pid: int) -> Iterator[list[str]]:
-    """The command lines of a process and of those above it; none where the system does not tell."""
+def engine() -> str:
+    """Name and version of the nearest workflow engine among the parent processes, such as `cwltool 3.1`.
+
+    Engines do not identify themselves to their jobs. Empty for a job that a person or a container started.
+    """
+    for arguments in _parent_commands(os.getppid()):
+        # The command follows the interpreter and its option; later arguments may be anything.
+        for argument in arguments[:3]:
+            if package := ENGINE_COMMANDS.get(Path(argument).name):
+                return f"{package} {_engine_version(package, arguments)}".strip()
+    return ""
+
+
+def _parent_commands(pid: int) -> Iterator[list[str]]:
+    """The command lines of a process and its parents; none where the system has no `/proc`."""
     with suppress(OSError, ValueError):
         while pid > 1:
             yield Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace").split("\0")
             pid = int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
 
 
-def _version(package: str, words: list[str]) -> str:
-    """The version that is installed beside the command or its interpreter."""
-    # Of both, the place of the command is the nearer one.
-    places = [Path(word).parent.parent for word in words[1::-1] if word.startswith("/")]
-    rooms = [room for place in places for room in place.glob("lib/python*/*-packages")]
-    return next((found.version for found in distributions(name=package, path=list(map(str, rooms)))), "")
+def _engine_version(package: str, arguments: list[str]) -> str:
+    """The version of the package that is installed beside the command or its interpreter."""
+    # Of the two, the folder of the command takes precedence.
+    prefixes = [Path(argument).parent.parent for argument in arguments[1::-1] if argument.startswith("/")]
+    folders = [str(folder) for prefix in prefixes for folder in prefix.glob("lib/python*/*-packages")]
+    return next((distribution.version for distribution in distributions(name=package, path=folders)), "")
 
 
-def refuse_others(stage: Stage, values: dict[str, Any]) -> None:
-    """Raise UsageError that lists every output in whose place lies a folder, or a file, that the stage did not make."""
-    places = {port: values[port.name] for port in stage.of(Output) if values[port.name] is not None}
-    maker = _maker(next(iter(places.values())))
-    wrong = []
-    for port, place in places.items():
-        folder = isinstance(port.mark, Output) and port.mark.folder
-        if place.is_file() if folder else place.is_dir():
-            wrong.append(f"{port.flag} {place} is a {'file' if folder else 'folder'}")
-        elif folder and maker != stage.name and _holds_others(place, maker):
-            wrong.append(f"{port.flag} {place} holds {f'what {maker} made' if maker else 'other files'}")
-    if wrong:
-        raise UsageError(f"{stage.name} would replace what it did not make: {'; '.join(wrong)}; choose another path")
+def refuse_foreign_outputs(stage: Stage, values: dict[str, Any]) -> None:
+    """Raise UsageError that lists every output path where there is a folder or file that the stage did not make."""
+    paths = {port: values[port.name] for port in stage.of(Output) if values[port.name] is not None}
+    maker = _recorded_stage(next(iter(paths.values())))
+    conflicts = []
+    for port, path in paths.items():
+        is_folder = isinstance(port.mark, Output) and port.mark.folder
+        if path.is_file() if is_folder else path.is_dir():
+            conflicts.append(f"{port.flag} {path} is a {'file' if is_folder else 'folder'}")
+        elif is_folder and maker != stage.name and _has_other_files(path, maker):
+            conflicts.append(f"{port.flag} {path} contains {f'outputs of {maker}' if maker else 'other files'}")
+    if conflicts:
+        raise UsageError(
+            f"{stage.name} would replace files that it did not make: {'; '.join(conflicts)}; choose another path"
+        )
 
 
-def _maker(first: Path) -> str:
-    """The stage whose run record lies beside its first output; empty if there is none."""
-    record = record_path(first)
+def _recorded_stage(output: Path) -> str:
+    """The stage of the run record beside a first output; empty if there is none."""
+    record = record_path(output)
     return str(read_json(record)["stage"]) if record.is_file() else ""
 
 
-def _holds_others(folder: Path, maker: str) -> bool:
-    """Whether a folder holds anything, and more than what was published without a record."""
+def _has_other_files(folder: Path, maker: str) -> bool:
+    """Whether a folder has content other than what was published without a record."""
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     return bool(names - ENGINE) and (bool(maker) or MANIFEST not in names)

@@ -16,8 +16,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 URL = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]+://[^\s'\"<>]+")
-# A path that leads out of the working folder. Neither a word character nor another slash stands before it, so that
-# 1/2, http://host and the date range ../2020-05-01 do not match.
+# A path that leads out of the working folder. It follows neither a word character nor another slash, so that 1/2,
+# http://host and the date range ../2020-05-01 do not match.
 OUTSIDE_PATH = re.compile(r"(?:(?<![\w./~:])|(?<=:)(?!//))(?:~[\w.-]*|\.\.(?!/\d))?/[^\s'\"<>(),;:]*")
 # Absolute paths only: relative ones reveal nothing about the machine.
 ABSOLUTE_PATH = re.compile(r"(?<![\w./~:])/[^\s'\"<>(),;:]+")

@@ -1,4 +1,4 @@
-"""`eopipe rerun`: make a crate's run again and compare every digest."""
+"""`eopipe rerun`: run the jobs of a crate again and compare every digest."""
 
 import argparse
 import os
@@ -13,84 +13,88 @@ import yaml
 
 from eopipe import __version__
 from eopipe.errors import BadInputError, IntegrityError, UsageError
-from eopipe.provenance.crate_reader import Crate, crate_damages, read_crate
-from eopipe.provenance.jobs import Data
+from eopipe.provenance.crate_reader import RunCrate, crate_damages, read_crate
+from eopipe.provenance.jobs import RecordedData
 from eopipe.provenance.record import commit
-from eopipe.provenance.rerun_jobs import FROZEN, Again
+from eopipe.provenance.rerun_jobs import FROZEN_STAGE, CrateRerun
 from eopipe.publish import MANIFEST, damage_message, digest, verify
 
 
-def rerun(words: list[str]) -> int:
-    """Make a crate's run again in a new folder and say whether every digest is the same.
+def rerun(arguments: list[str]) -> int:
+    """Rerun the jobs of a crate in a new folder and report whether every digest is identical.
 
-    Raises IntegrityError where a digest differs or the crate is damaged.
+    Raises IntegrityError if a digest differs or the crate is damaged.
     """
-    given = _parser().parse_args(words)
-    crate = read_crate(given.crate)
+    options = _parser().parse_args(arguments)
+    crate = read_crate(options.crate)
     verify(crate.folder)
-    if wrong := crate_damages(crate.folder):
-        raise IntegrityError(damage_message(crate.folder, wrong))
-    check_code(crate, other=given.other_code)
-    here = crate.folder.resolve()
-    again = Again(crate, given.to or here.with_name(f"{here.name}-again"))
-    again.have |= outside(crate, given.data, [need for job in again.jobs for need in job.record.inputs])
-    again.open()
-    for line in drift(crate):
+    if damages := crate_damages(crate.folder):
+        raise IntegrityError(damage_message(crate.folder, damages))
+    check_code(crate, allow_other=options.other_code)
+    folder = crate.folder.resolve()
+    jobs = CrateRerun(crate, options.to or folder.with_name(f"{folder.name}-again"))
+    jobs.available |= find_user_inputs(crate, options.data, [data for job in jobs.jobs for data in job.record.inputs])
+    jobs.open()
+    for line in environment_differences(crate):
         print(line)
-    again.run(max(1, given.cores))
-    return again.close()
+    jobs.run(max(1, options.cores))
+    return jobs.close()
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="eopipe rerun",
-        description="Make a crate's run again in a new folder, with the frozen scenes and settings that the crate "
-        "tells, and compare every digest. The crate decides what is downloaded and computed.",
+        description="Rerun the jobs of a crate in a new folder, with the frozen scenes and settings of the crate, and "
+        "compare every digest. The crate decides what is downloaded and computed.",
     )
-    made.add_argument("crate", type=Path, help="folder that eopipe crate made")
-    made.add_argument("--to", type=Path, help="new folder of what is made again; CRATE-again if not given")
-    made.add_argument(
-        "--data", type=Path, default=Path(), help="folder with what the crate only names: labels, catalogs [.]"
+    parser.add_argument("crate", type=Path, help="folder that eopipe crate made")
+    parser.add_argument("--to", type=Path, help="new folder for the outputs [CRATE-again]")
+    parser.add_argument(
+        "--data", type=Path, default=Path(), help="folder with inputs that are not in the crate: labels, catalogs [.]"
     )
-    made.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="jobs at a time [all cores]")
-    made.add_argument("--other-code", action="store_true", help="compare another version of eopipe with the crate's")
-    return made
+    parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="concurrent jobs [all cores]")
+    parser.add_argument(
+        "--other-code", action="store_true", help="allow another version or commit of eopipe than that of the crate"
+    )
+    return parser
 
 
-def check_code(crate: Crate, *, other: bool) -> None:
-    """Raise UsageError where the crate was made by another version of eopipe, or from another commit than is here."""
-    made, here = sorted({job.record.version for job in crate.jobs}), commit().rstrip("+")
-    known = sorted({one.rstrip("+") for one in crate.commits})
-    wrong = ""
-    if made != [__version__]:
-        wrong = f"eopipe {' and '.join(made)}, and this is {__version__}; install that one"
-    elif known and here and known != [here]:
-        wrong = f"the code of commit {' and '.join(known)}, and this is {here}; check that one out"
-    if wrong and not other:
-        raise UsageError(f"{crate.folder} was made by {wrong}, or compare with --other-code")
+def check_code(crate: RunCrate, *, allow_other: bool) -> None:
+    """Raise UsageError if the crate was made by another version of eopipe, or from another commit, than this one."""
+    versions, installed = sorted({job.record.version for job in crate.jobs}), commit().rstrip("+")
+    commits = sorted({name.rstrip("+") for name in crate.commits})
+    difference = ""
+    if versions != [__version__]:
+        difference = f"eopipe {' and '.join(versions)}, and this is {__version__}; install that one"
+    elif commits and installed and commits != [installed]:
+        difference = f"the code of commit {' and '.join(commits)}, and this is {installed}; check that one out"
+    if difference and not allow_other:
+        raise UsageError(f"{crate.folder} was made by {difference}, or compare with --other-code")
 
 
-def drift(crate: Crate) -> Iterator[str]:
-    """What is not as it was, a line each: it may be why a digest differs."""
-    for name, numbers in sorted(_libraries(crate).items()):
-        here = _installed(name)
-        if numbers != {here}:
-            yield f"note: {name} was {' and '.join(sorted(numbers))} and is {here or 'not installed'} here"
-    if any(one.endswith("+") for one in crate.commits):
-        yield "note: the run was made from changed files (+ behind its commit), which no commit holds"
+def environment_differences(crate: RunCrate) -> Iterator[str]:
+    """Differences of libraries and code that may explain a different digest, one per line."""
+    for name, recorded in sorted(_libraries(crate).items()):
+        installed = _installed(name)
+        if recorded != {installed}:
+            yield f"note: {name} was {' and '.join(sorted(recorded))} and is {installed or 'not installed'} here"
+    if any(name.endswith("+") for name in crate.commits):
+        yield "note: the run was made from changed files (+ behind its commit), which are not in any commit"
     if commit().endswith("+"):
         yield "note: files of this checkout are changed, so it is not the code of its commit"
 
 
-def _libraries(crate: Crate) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
+def _libraries(crate: RunCrate) -> dict[str, set[str]]:
+    """The recorded versions of each library."""
+    versions: dict[str, set[str]] = {}
     for job in crate.jobs:
         for name, number in job.record.software.items():
-            found.setdefault(name, set()).add(number)
-    return found
+            versions.setdefault(name, set()).add(number)
+    return versions
 
 
 def _installed(name: str) -> str:
+    """The installed version of a library, empty if it is not installed."""
     if name == "python":
         return platform.python_version()
     with suppress(PackageNotFoundError):
@@ -98,49 +102,51 @@ def _installed(name: str) -> str:
     return ""
 
 
-def outside(crate: Crate, data: Path, needed: Sequence[Data]) -> dict[str, Path]:
-    """Find what the run was given and the crate does not hold, by its content.
+def find_user_inputs(crate: RunCrate, folder: Path, inputs: Sequence[RecordedData]) -> dict[str, Path]:
+    """Find the inputs of the run that are not in the crate, by their content.
 
-    Looks at the paths that the crate's config names, then for the name in a folder and in the folders in it. Raises
-    BadInputError that lists all that is not found.
+    Searches at the paths that the crate's config names, then for the file name in a folder and in its subfolders.
+    Raises BadInputError that lists all that are not found.
     """
-    made = {output.key for job in crate.jobs if job.stage != FROZEN for output in job.record.outputs}
-    have = crate.places.keys() | made
-    wanted = {one.key: one for one in needed if one.key not in have}
-    named = [data / word for word in _words(crate)]
-    found = {key: _found(one, data, named) for key, one in wanted.items()}
-    gone = [wanted[key] for key, path in found.items() if path is None]
-    if gone:
-        told = "; ".join(f"{one.name} ({_known_by(one)})" for one in gone)
-        raise BadInputError(f"{crate.folder} names what it does not hold: {told}; put it into {data} or give --data")
-    return {key: path for key, path in found.items() if path}
+    outputs = {data.key for job in crate.jobs if job.stage != FROZEN_STAGE for data in job.record.outputs}
+    available = crate.paths.keys() | outputs
+    missing = {data.key: data for data in inputs if data.key not in available}
+    named = [folder / text for text in _config_strings(crate)]
+    paths = {key: _find(data, folder, named) for key, data in missing.items()}
+    not_found = [missing[key] for key, path in paths.items() if path is None]
+    if not_found:
+        names = "; ".join(f"{data.name} ({_identity(data)})" for data in not_found)
+        raise BadInputError(
+            f"{crate.folder} does not contain these inputs: {names}; put them into {folder} or give --data"
+        )
+    return {key: path for key, path in paths.items() if path}
 
 
-def _words(crate: Crate) -> Iterator[str]:
-    """Every word of the config."""
-    rest: list[Any] = [yaml.safe_load(crate.config.read_text(encoding="utf-8"))] if crate.config else []
-    while rest:
-        one = rest.pop()
-        if isinstance(one, str):
-            yield one
-        rest += one.values() if isinstance(one, dict) else one if isinstance(one, list) else []
+def _config_strings(crate: RunCrate) -> Iterator[str]:
+    """Every string of the crate's config."""
+    pending: list[Any] = [yaml.safe_load(crate.config.read_text(encoding="utf-8"))] if crate.config else []
+    while pending:
+        value = pending.pop()
+        if isinstance(value, str):
+            yield value
+        pending += value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
 
 
-def _found(wanted: Data, data: Path, named: Sequence[Path]) -> Path | None:
-    near = [path for path in named if path.name == wanted.name]
-    places = [*near, data / wanted.name, *sorted(data.glob(f"*/{wanted.name}"))]
-    return next((path for path in places if _is(path, wanted)), None)
+def _find(data: RecordedData, folder: Path, named: Sequence[Path]) -> Path | None:
+    candidates = [path for path in named if path.name == data.name]
+    candidates += [folder / data.name, *sorted(folder.glob(f"*/{data.name}"))]
+    return next((path for path in candidates if _has_content(path, data)), None)
 
 
-def _is(path: Path, wanted: Data) -> bool:
-    """Whether a path has the content that is wanted."""
+def _has_content(path: Path, data: RecordedData) -> bool:
+    """Whether the file or folder at a path has the recorded content."""
     if path.is_file():
-        return not wanted.folder and path.stat().st_size == wanted.bytes and digest(path) == wanted.sha256
-    if not (path.is_dir() and wanted.folder):
+        return not data.folder and path.stat().st_size == data.bytes and digest(path) == data.sha256
+    if not (path.is_dir() and data.folder):
         return False
-    # A catalog has no digest of its own; what is fetched from it has.
-    return not wanted.sha256 or ((path / MANIFEST).is_file() and digest(path) == wanted.sha256)
+    # A catalog has no digest of its own; the assets that are fetched from it do.
+    return not data.sha256 or ((path / MANIFEST).is_file() and digest(path) == data.sha256)
 
 
-def _known_by(one: Data) -> str:
-    return f"sha256 {one.sha256}" if one.sha256 else f"a folder of {one.files} files, {one.bytes} bytes"
+def _identity(data: RecordedData) -> str:
+    return f"sha256 {data.sha256}" if data.sha256 else f"a folder of {data.files} files, {data.bytes} bytes"

@@ -1,4 +1,4 @@
-"""The whole run -> one folder that tells how everything in it was made."""
+"""The whole run -> an RO-Crate: one folder that describes how everything in it was made."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,51 +11,53 @@ ROR = r"^(https://ror\.org/)?0[a-z0-9]{8}$"
 
 def crate(
     records: Annotated[tuple[Path, ...], Input("run records of all jobs", format="application/json")],
-    payload: Annotated[tuple[Path, ...], Input("what the crate holds: model, maps, scores, report", mixed=True)],
+    payload: Annotated[
+        tuple[Path, ...], Input("files and folders that the crate contains: model, maps, metrics, report", mixed=True)
+    ],
     scenes: Annotated[tuple[Path, ...], Input("frozen STAC Items of the run", format="application/geo+json")],
     workflow: Annotated[Path, Input("main workflow file: Snakefile or pipeline.cwl")],
     crate: Annotated[Path, Output("crate", "Provenance Run Crate", folder=True)],
     *,
     config: Annotated[Path | None, Input("config file of the run", format="application/yaml")] = None,
     lock: Annotated[
-        Path | None, Input("pinned versions of the software, as constraints.txt", format="text/plain")
+        Path | None, Input("pinned versions of the software, such as constraints.txt", format="text/plain")
     ] = None,
-    engine: Annotated[Literal["snakemake", "cwl"], Option("what ran the jobs")] = "snakemake",
-    engine_version: Annotated[str, Option("version of what ran the jobs")] = "",
+    engine: Annotated[Literal["snakemake", "cwl"], Option("workflow engine that ran the jobs")] = "snakemake",
+    engine_version: Annotated[str, Option("version of the workflow engine")] = "",
     title: Annotated[str, Option("name of the crate", min_length=1)] = "eopipe run",
-    description: Annotated[str, Option("what the crate is about", min_length=1)] = (
+    description: Annotated[str, Option("description of the crate", min_length=1)] = (
         "Satellite scenes to a trained, measured and mapped model, with the record of every job."
     ),
-    license: Annotated[  # noqa: A002 - the word of RO-Crate and of every catalogue
-        str, Option("licence of the crate: SPDX id, as CC-BY-4.0, or address", pattern=r"^(https?://\S+|[\w.+-]+)$")
+    license: Annotated[  # noqa: A002 - the term of RO-Crate and of every catalogue
+        str, Option("licence of the crate: SPDX id such as CC-BY-4.0, or URL", pattern=r"^(https?://\S+|[\w.+-]+)$")
     ] = "Apache-2.0",
     author: Annotated[str, Option("name of the person who made the run")] = "",
     orcid: Annotated[str | None, Option("ORCID of the author", pattern=ORCID)] = None,
-    organization: Annotated[str, Option("name of the organization of the author, and publisher")] = "",
+    organization: Annotated[str, Option("name of the author's organization, which is also the publisher")] = "",
     ror: Annotated[str | None, Option("ROR id of the organization", pattern=ROR)] = None,
     coauthors: Annotated[
-        tuple[str, ...], Option("other authors, each as Name ORCID; Organization, the last two where known")
+        tuple[str, ...], Option("other authors, each as `Name ORCID; Organization`, the last two optional")
     ] = (),
     funding: Annotated[
-        tuple[str, ...], Option("who paid, each a name or ROR address, with the grant behind a colon and a space")
+        tuple[str, ...], Option("funders, each as `Name: grant` or `ROR URL: grant`, the grant optional")
     ] = (),
 ) -> None:
-    """Put a run into one folder as an RO-Crate that says how everything was made.
+    """Package a run as an RO-Crate, with the provenance of every result.
 
-    The metadata follow the Provenance Run Crate profile 0.5 and come from the run records alone, whichever
-    engine ran the jobs; failed jobs are told too. Payload is hard-linked where the file system allows, so a
-    crate costs no space: treat its files as read-only. What is not in the payload is named by its checksum.
-    Commands, errors and the config are written without absolute paths and credentials; the payload goes in as it
-    is. Raises BadInputError for files that are no run records or no STAC Items.
+    The metadata follow the Provenance Run Crate profile 0.5 and are built from the run records alone, whichever
+    engine ran the jobs; failed jobs are included. Payload is hard-linked where the file system allows, so that a
+    crate needs no extra space: treat its files as read-only. Data that are not in the payload are identified by
+    their checksum. Commands, errors and the config are redacted (no absolute paths, no credentials); the payload is
+    not changed. Raises BadInputError for files that are not run records or not STAC Items.
     """
-    from eopipe.provenance.contextual_entities import About
-    from eopipe.provenance.crate import Engine, Sources, build
-    from eopipe.provenance.data_entities import refuse_foreign
+    from eopipe.provenance.contextual_entities import CrateDescription
+    from eopipe.provenance.crate import CrateInputs, WorkflowEngine, build_crate
+    from eopipe.provenance.data_entities import refuse_foreign_folder
     from eopipe.publish import publish
 
-    sources = Sources(records, payload, scenes, workflow, config, lock)
+    inputs = CrateInputs(records, payload, scenes, workflow, config, lock)
     people = (author, orcid, organization, ror, coauthors, funding)
-    about = About(title, description, license, *people)
-    refuse_foreign(crate)
+    about = CrateDescription(title, description, license, *people)
+    refuse_foreign_folder(crate)
     with publish(crate, folder=True) as draft:
-        build(draft, sources, about, Engine(engine, engine_version))
+        build_crate(draft, inputs, about, WorkflowEngine(engine, engine_version))

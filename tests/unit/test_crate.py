@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from offline_rocrate import issues, seed
 from scenery import Catalog, Run, cut_into, write_raster
-from synthetic_run import crowd
+from synthetic_run import synthetic_run
 
 from eopipe.cli import main
 from eopipe.provenance.redact import redact_argument, redact_command, redact_paths
@@ -36,7 +36,7 @@ CITED = {
 
 @dataclass
 class Project:
-    """A run on disk, in the home of somebody: scenes A and B up to the split, and a job that failed."""
+    """A run on disk, in the home of a user: scenes A and B up to the split, and a job that failed."""
 
     root: Path
     failed: Path = field(init=False)
@@ -53,23 +53,23 @@ class Project:
         (self.root / "Snakefile").write_text("rule all:\n    input: []\n")
         (self.root / "config.yaml").write_text("results: results\n")
         (self.root / "constraints.txt").write_text("numpy==2.4.0\n")
-        made, catalog = self.results, self.root / "catalog"
-        grid = ("--grid", made / "grid.json")
+        results, catalog = self.results, self.root / "catalog"
+        grid = ("--grid", results / "grid.json")
         small = ("--chunk", 32, "--shard", 64)
         bands = ("--bands", "blue", "red")
-        selection = ("--selection", made / "selection.json")
-        words = ("--items", made / "items", *grid, *selection, "--catalog", catalog)
-        self.run("search", *words, "--assets", "blue", "red", "scl")
+        selection = ("--selection", results / "selection.json")
+        arguments = ("--items", results / "items", *grid, *selection, "--catalog", catalog)
+        self.run("search", *arguments, "--assets", "blue", "red", "scl")
         for name in ("A", "B"):
-            item, scene = made / f"items/{name}.geojson", ("--scene", made / "scenes" / name)
+            item, scene = results / f"items/{name}.geojson", ("--scene", results / "scenes" / name)
             self.run("fetch", "--item", item, *scene, "--catalog", catalog)
-            self.run("preprocess", *scene, *grid, "--tiles", made / f"tiles/{name}.zarr", *bands, *small)
-        labels, tiles = ("--labels", made / "labels/all.zarr"), sorted(made.glob("tiles/?.zarr"))
+            self.run("preprocess", *scene, *grid, "--tiles", results / f"tiles/{name}.zarr", *bands, *small)
+        labels, tiles = ("--labels", results / "labels/all.zarr"), sorted(results.glob("tiles/?.zarr"))
         self.run("label", *grid, *labels, "--source", source, "--codes", 0, 1, *small)
         cut = ("--chip", 16, "--method", "west-east", "--fractions", 0.5, 0, 0.5)
-        self.run("split", "--tiles", *tiles, *labels, *cut_into(made), *cut)
-        lost = ("--tiles", made / "tiles/lost.zarr", "--bands", "swir", "--mask", made / "none")
-        assert self.run("preprocess", "--scene", made / "scenes/A", *grid, *lost, code=3)
+        self.run("split", "--tiles", *tiles, *labels, *cut_into(results), *cut)
+        lost = ("--tiles", results / "tiles/lost.zarr", "--bands", "swir", "--mask", results / "none")
+        assert self.run("preprocess", "--scene", results / "scenes/A", *grid, *lost, code=3)
 
     def _catalog(self) -> None:
         catalog = Catalog(self.root / "catalog")
@@ -79,20 +79,20 @@ class Project:
             item["links"] = [{"rel": "license", "href": LICENCE}, {"rel": "derived_from", "href": before}]
         catalog.write()
 
-    def run(self, *words: object, code: int = 0) -> bool:
+    def run(self, *arguments: object, code: int = 0) -> bool:
         """Run one command as a shell would."""
-        sys.argv = ["eopipe", *map(str, words)]
+        sys.argv = ["eopipe", *map(str, arguments)]
         assert main(sys.argv[1:]) == code
         return True
 
     @property
     def records(self) -> list[Path]:
-        """The records of the jobs that went well."""
+        """The records of the jobs that succeeded."""
         return sorted(set(self.results.rglob("*.run.json")) - {self.failed})
 
     def crate(self, to: Path, *extra: object, code: int = 0, **ports: list[Path]) -> Path:
-        """Make a crate; `ports` replace what it is usually made from."""
-        given = {
+        """Make a crate; `ports` replace its usual inputs."""
+        inputs = {
             "records": self.records,
             "payload": [self.results / n for n in ("split.json", "grid.json", "selection.json", "labels/all.zarr")],
             "scenes": sorted(self.results.glob("items/*.geojson")),
@@ -100,18 +100,18 @@ class Project:
             "config": [self.root / "config.yaml"],
             "lock": [self.root / "constraints.txt"],
         } | ports
-        words = [word for port, paths in given.items() if paths for word in (f"--{port}", *paths)]
-        self.run("crate", *words, "--crate", to, *extra, code=code)
+        arguments = [word for port, paths in inputs.items() if paths for word in (f"--{port}", *paths)]
+        self.run("crate", *arguments, "--crate", to, *extra, code=code)
         return to
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     argv = sys.argv
-    made = Project(tmp_path_factory.mktemp("run") / HOME / USER / "project")
-    made.make()
+    project = Project(tmp_path_factory.mktemp("run") / HOME / USER / "project")
+    project.make()
     sys.argv = argv
-    return made
+    return project
 
 
 @pytest.fixture(autouse=True)
@@ -135,8 +135,8 @@ def entities(crate: Path) -> Entities:
     return {entity["@id"]: entity for entity in read_json(crate / "ro-crate-metadata.json")["@graph"]}
 
 
-def of_type(found: Entities, kind: str) -> list[dict[str, Any]]:
-    return [e for e in found.values() if kind in (e["@type"] if isinstance(e["@type"], list) else [e["@type"]])]
+def of_type(graph: Entities, kind: str) -> list[dict[str, Any]]:
+    return [e for e in graph.values() if kind in (e["@type"] if isinstance(e["@type"], list) else [e["@type"]])]
 
 
 def ids(value: Any) -> list[str]:
@@ -153,96 +153,96 @@ def changed(crate: Path, to: Path, change: Callable[[Entities], None]) -> Path:
     return to
 
 
-# What the profile says
+# The profile
 
 
-def test_the_crate_passes_everything_the_profile_asks_for_and_recommends(crate: Path, cache: Path) -> None:
+def test_the_crate_passes_the_required_and_recommended_checks_of_the_profile(crate: Path, cache: Path) -> None:
     assert issues(crate, cache, "RECOMMENDED") == []
 
 
-def test_a_crate_with_people_passes_the_recommendations_too(project: Project, tmp_path: Path, cache: Path) -> None:
+def test_a_crate_with_people_passes_the_recommended_checks_too(project: Project, tmp_path: Path, cache: Path) -> None:
     people = ("--author", "Ada Lovelace", "--orcid", "0000-0002-1825-0097", "--organization", "Example Lab")
-    made = project.crate(tmp_path / "crate", *people, "--ror", "05xvt9f17", "--license", "CC-BY-4.0")
-    assert issues(made, cache, "RECOMMENDED") == []
-    found = entities(made)
-    author = found["https://orcid.org/0000-0002-1825-0097"]
+    crate = project.crate(tmp_path / "crate", *people, "--ror", "05xvt9f17", "--license", "CC-BY-4.0")
+    assert issues(crate, cache, "RECOMMENDED") == []
+    graph = entities(crate)
+    author = graph["https://orcid.org/0000-0002-1825-0097"]
     assert (author["@type"], author["name"]) == ("Person", "Ada Lovelace")
-    assert ids(author["affiliation"]) == ids(found["./"]["publisher"]) == ["https://ror.org/05xvt9f17"]
-    assert ids(found["./"]["license"]) == ["https://spdx.org/licenses/CC-BY-4.0"]
-    assert "Ada Lovelace, Example Lab" in (made / "README.md").read_text()
+    assert ids(author["affiliation"]) == ids(graph["./"]["publisher"]) == ["https://ror.org/05xvt9f17"]
+    assert ids(graph["./"]["license"]) == ["https://spdx.org/licenses/CC-BY-4.0"]
+    assert "Ada Lovelace, Example Lab" in (crate / "README.md").read_text()
 
 
 def test_the_validator_finds_a_step_that_controls_nothing(crate: Path, cache: Path, tmp_path: Path) -> None:
-    def cut(found: Entities) -> None:
-        del found["#control/split"]["object"]
+    def cut(graph: Entities) -> None:
+        del graph["#control/split"]["object"]
 
-    wrong = issues(changed(crate, tmp_path / "cut", cut), cache)
-    assert any("#control/split" in issue for issue in wrong)
+    found_issues = issues(changed(crate, tmp_path / "cut", cut), cache)
+    assert any("#control/split" in issue for issue in found_issues)
 
 
 def test_a_crate_of_a_cwl_run_needs_no_config_and_no_lock(project: Project, tmp_path: Path, cache: Path) -> None:
     pipeline = tmp_path / "pipeline.cwl"
     pipeline.write_text("cwlVersion: v1.2\n")
     ports: dict[str, list[Path]] = {"workflow": [pipeline], "config": [], "lock": []}
-    made = project.crate(tmp_path / "crate", "--engine", "cwl", **ports)
-    assert issues(made, cache) == []
-    found = entities(made)
-    assert ids(found["pipeline.cwl"]["programmingLanguage"]) == ["https://w3id.org/workflowhub/workflow-ro-crate#cwl"]
-    assert found["https://www.commonwl.org/"]["softwareVersion"] == "not recorded"
+    crate = project.crate(tmp_path / "crate", "--engine", "cwl", **ports)
+    assert issues(crate, cache) == []
+    graph = entities(crate)
+    assert ids(graph["pipeline.cwl"]["programmingLanguage"]) == ["https://w3id.org/workflowhub/workflow-ro-crate#cwl"]
+    assert graph["https://www.commonwl.org/"]["softwareVersion"] == "not recorded"
 
 
-# What it tells
+# Its content
 
 
 def test_every_job_is_an_action_with_tool_command_and_zoned_times(project: Project, crate: Path) -> None:
-    found = entities(crate)
-    jobs = {e["@id"] for e in of_type(found, "CreateAction")} - {"#run"}
+    graph = entities(crate)
+    jobs = {e["@id"] for e in of_type(graph, "CreateAction")} - {"#run"}
     both = {f"#job/{stage}/{name}" for stage in ("fetch", "preprocess") for name in "AB"}
     assert jobs == both | {"#job/search", "#job/label", "#job/split"}
-    job, record = found["#job/preprocess/B"], read_json(project.results / "tiles/B.zarr.run.json")
+    job, record = graph["#job/preprocess/B"], read_json(project.results / "tiles/B.zarr.run.json")
     assert ids(job["instrument"]) == [TOOL.format(record["version"], "preprocess")]
     assert (job["startTime"], job["endTime"]) == (record["start"], record["end"])
     assert job["startTime"].endswith("+00:00")
     assert job["actionStatus"] == "http://schema.org/CompletedActionStatus"
     assert job["description"].startswith("eopipe preprocess --scene B --grid grid.json --tiles B.zarr --bands blue red")
-    usage = {found[i]["name"]: found[i]["value"] for i in ids(job["resourceUsage"])}
+    usage = {graph[i]["name"]: graph[i]["value"] for i in ids(job["resourceUsage"])}
     assert usage == record["usage"]
-    assert ids(found["#control/preprocess/B"]["object"]) == ["#job/preprocess/B"]
-    assert set(ids(found["#engine"]["object"])) == {e["@id"] for e in of_type(found, "ControlAction")}
+    assert ids(graph["#control/preprocess/B"]["object"]) == ["#job/preprocess/B"]
+    assert set(ids(graph["#engine"]["object"])) == {e["@id"] for e in of_type(graph, "ControlAction")}
 
 
 def test_settings_are_values_of_the_stage_s_parameters(crate: Path) -> None:
-    found = entities(crate)
-    values = {found[i]["name"]: found[i] for i in ids(found["#job/preprocess/A"]["object"]) if i.startswith("#value/")}
+    graph = entities(crate)
+    values = {graph[i]["name"]: graph[i] for i in ids(graph["#job/preprocess/A"]["object"]) if i.startswith("#value/")}
     assert json.loads(values["bands"]["value"]) == ["blue", "red"]
     assert values["chunk"]["value"] == 32
-    parameter = found[ids(values["chunk"]["exampleOfWork"])[0]]
+    parameter = graph[ids(values["chunk"]["exampleOfWork"])[0]]
     assert (parameter["@id"], parameter["additionalType"]) == ("#parameter/preprocess/chunk", "Integer")
     assert parameter["defaultValue"] == 256
     assert parameter["description"].startswith("edge of a chunk")
-    assert "#parameter/preprocess/chunk" in ids(found[ids(found["#job/preprocess/A"]["instrument"])[0]]["input"])
-    assert "#parameter/search/url" not in found, "a setting that was not given is not told"
+    assert "#parameter/preprocess/chunk" in ids(graph[ids(graph["#job/preprocess/A"]["instrument"])[0]]["input"])
+    assert "#parameter/search/url" not in graph, "a setting without a value is not in the crate"
 
 
-def test_what_one_job_makes_and_others_use_is_one_entity(project: Project, crate: Path) -> None:
-    found = entities(crate)
+def test_an_output_that_other_jobs_read_is_one_entity(project: Project, crate: Path) -> None:
+    graph = entities(crate)
     tiles = f"#sha256/{digest(project.results / 'tiles/A.zarr')[:16]}"
-    assert ids(found["#job/preprocess/A"]["result"]) == [tiles]
-    assert tiles in ids(found["#job/split"]["object"])
-    assert "all.zarr/" in ids(found["#job/split"]["object"])
-    assert ids(found["#job/label"]["result"]) == ["all.zarr/"]
-    assert ids(found["#job/search"]["result"]) == ["scenes/", "grid.json", "selection.json"]
-    assert "scenes/A.geojson" in ids(found["#job/fetch/A"]["object"])
-    assert ids(found["scenes/"]["hasPart"]) == ["scenes/A.geojson", "scenes/B.geojson"]
+    assert ids(graph["#job/preprocess/A"]["result"]) == [tiles]
+    assert tiles in ids(graph["#job/split"]["object"])
+    assert "all.zarr/" in ids(graph["#job/split"]["object"])
+    assert ids(graph["#job/label"]["result"]) == ["all.zarr/"]
+    assert ids(graph["#job/search"]["result"]) == ["scenes/", "grid.json", "selection.json"]
+    assert "scenes/A.geojson" in ids(graph["#job/fetch/A"]["object"])
+    assert ids(graph["scenes/"]["hasPart"]) == ["scenes/A.geojson", "scenes/B.geojson"]
 
 
-def test_what_is_not_in_the_crate_is_named_by_its_checksum_and_size(project: Project, crate: Path) -> None:
+def test_data_outside_of_the_crate_are_identified_by_checksum_and_size(project: Project, crate: Path) -> None:
     store = project.results / "tiles/A.zarr"
-    told = entities(crate)[f"#sha256/{digest(store)[:16]}"]
+    entity = entities(crate)[f"#sha256/{digest(store)[:16]}"]
     rows = read_json(store / "manifest.json")["files"]
-    assert (told["@type"], told["name"], told["sha256"]) == ("Dataset", "A.zarr", digest(store))
-    assert told["contentSize"] == str(sum(row["size"] for row in rows))
-    assert told["description"] == f"{len(rows)} files"
+    assert (entity["@type"], entity["name"], entity["sha256"]) == ("Dataset", "A.zarr", digest(store))
+    assert entity["contentSize"] == str(sum(row["size"] for row in rows))
+    assert entity["description"] == f"{len(rows)} files"
 
 
 def test_a_store_is_one_entity_and_never_its_chunks(crate: Path) -> None:
@@ -251,80 +251,80 @@ def test_a_store_is_one_entity_and_never_its_chunks(crate: Path) -> None:
 
 
 def test_data_flow_from_stage_to_stage_and_from_the_user(crate: Path) -> None:
-    found = entities(crate)
+    graph = entities(crate)
     flows = {
-        (ids(c["sourceParameter"])[0], ids(c["targetParameter"])[0]) for c in of_type(found, "ParameterConnection")
+        (ids(c["sourceParameter"])[0], ids(c["targetParameter"])[0]) for c in of_type(graph, "ParameterConnection")
     }
     parameter = "#parameter/"
     assert (f"{parameter}preprocess/tiles", f"{parameter}split/tiles") in flows
     assert (f"{parameter}search/items", f"{parameter}fetch/item") in flows
     assert (f"{parameter}workflow-in/source", f"{parameter}label/source") in flows
     assert (f"{parameter}split/chips", f"{parameter}workflow-out/split.chips") in flows
-    given = {found[i]["name"] for i in ids(found["#run"]["object"])}
-    assert given == {"catalog", "truth.tif", "configuration of the run"}
-    assert set(ids(found["#run"]["result"])) == {"all.zarr/", "grid.json", "selection.json", "split.json", "scenes/"}
+    inputs = {graph[i]["name"] for i in ids(graph["#run"]["object"])}
+    assert inputs == {"catalog", "truth.tif", "configuration of the run"}
+    assert set(ids(graph["#run"]["result"])) == {"all.zarr/", "grid.json", "selection.json", "split.json", "scenes/"}
 
 
 def test_scenes_are_cited_with_licence_origin_and_credit(crate: Path) -> None:
-    found = entities(crate)
-    assert ids(found["./"]["isBasedOn"]) == ["#scene/A", "#scene/B"]
-    scene = found["#scene/A"]
+    graph = entities(crate)
+    assert ids(graph["./"]["isBasedOn"]) == ["#scene/A", "#scene/B"]
+    scene = graph["#scene/A"]
     assert ids(scene["license"]) == [LICENCE]
     assert ids(scene["isBasedOn"]) == ["https://example.org/items/A"]
     assert scene["creditText"] == "Contains Copernicus data; A mirror"
-    assert found[ids(scene["citation"])[0]] == {
+    assert graph[ids(scene["citation"])[0]] == {
         "@id": "https://doi.org/10.5270/S2_-znk9xsj",
         "@type": "CreativeWork",
         "name": "Copernicus Sentinel-2 (2021). Level 2A.",
         "url": "https://doi.org/10.5270/S2_-znk9xsj",
     }
-    assert [found[one]["name"] for one in ids(scene["provider"])] == ["ESA"]
+    assert [graph[provider]["name"] for provider in ids(scene["provider"])] == ["ESA"]
     readme = (crate / "README.md").read_text()
     assert "Cite: Copernicus Sentinel-2 (2021). Level 2A." in readme
     assert "Data by ESA" in readme
-    assert ids(found["scenes/A.geojson"]["about"]) == ["#scene/A"]
-    assert found["./"]["temporalCoverage"] == "2023-08-01T10:00:00Z/2023-08-01T10:00:00Z"
-    south_west, north_east = (tuple(map(float, c.split(","))) for c in found["#area/box"]["box"].split())
+    assert ids(graph["scenes/A.geojson"]["about"]) == ["#scene/A"]
+    assert graph["./"]["temporalCoverage"] == "2023-08-01T10:00:00Z/2023-08-01T10:00:00Z"
+    south_west, north_east = (tuple(map(float, c.split(","))) for c in graph["#area/box"]["box"].split())
     assert south_west < north_east
     assert 46 < south_west[0] < 46.1
     assert 15 <= south_west[1] < 15.1
 
 
-def test_a_scene_of_the_web_is_known_by_its_address_without_secrets(project: Project, tmp_path: Path) -> None:
+def test_a_scene_of_the_web_is_identified_by_its_url_without_credentials(project: Project, tmp_path: Path) -> None:
     item = read_json(project.results / "items/A.geojson")
     item["links"].append({"rel": "self", "href": f"https://example.org/stac/A?{TOKEN}"})
     write_json(tmp_path / "A.geojson", item)
-    made = project.crate(tmp_path / "crate", scenes=[tmp_path / "A.geojson"])
-    assert ids(entities(made)["./"]["isBasedOn"]) == ["https://example.org/stac/A"]
+    crate = project.crate(tmp_path / "crate", scenes=[tmp_path / "A.geojson"])
+    assert ids(entities(crate)["./"]["isBasedOn"]) == ["https://example.org/stac/A"]
 
 
 def test_a_failed_job_is_a_failed_action_with_its_error(project: Project, tmp_path: Path, cache: Path) -> None:
     records = [*project.records, project.failed]
-    made = project.crate(tmp_path / "crate", records=records)
-    found = entities(made)
-    failed = [e for e in of_type(found, "CreateAction") if e["actionStatus"].endswith("FailedActionStatus")]
+    crate = project.crate(tmp_path / "crate", records=records)
+    graph = entities(crate)
+    failed = [e for e in of_type(graph, "CreateAction") if e["actionStatus"].endswith("FailedActionStatus")]
     assert len(failed) == 2, "the job, and with it the run"
     job = next(e for e in failed if e["@id"] != "#run")
     assert "scene A has no band swir" in job["error"]
     assert "result" not in job
-    assert "| preprocess | 3 | 1 |" in (made / "README.md").read_text()
-    assert issues(made, cache) == []
+    assert "| preprocess | 3 | 1 |" in (crate / "README.md").read_text()
+    assert issues(crate, cache) == []
 
 
-def test_the_run_ends_when_its_last_job_ends_whatever_the_clock_says(project: Project, crate: Path) -> None:
+def test_the_run_ends_when_its_last_job_ends_and_not_when_the_crate_is_made(project: Project, crate: Path) -> None:
     last = max(read_json(path)["end"] for path in project.records)
-    found = entities(crate)
-    assert found["./"]["datePublished"] == found["#run"]["endTime"] == last
+    graph = entities(crate)
+    assert graph["./"]["datePublished"] == graph["#run"]["endTime"] == last
 
 
-# What it must not tell
+# Redaction
 
 
 def test_no_path_user_or_secret_leaves_the_machine(project: Project, crate: Path, tmp_path: Path) -> None:
     failing = project.crate(tmp_path / "crate", records=[*project.records, project.failed])
-    for made in (crate, failing):
+    for folder in (crate, failing):
         for name in ("ro-crate-metadata.json", "README.md"):
-            text = (made / name).read_text()
+            text = (folder / name).read_text()
             for word in (str(project.root.parents[3]), f"/{HOME}", *USER.split(), "/tmp", TOKEN, "grace:pw"):
                 assert word not in text, (name, word)
 
@@ -335,17 +335,16 @@ PART = st.text(st.characters(codec="utf-8", exclude_characters="/\0", exclude_ca
 @example(["?", "0"], False)
 @example(["home", "?"], True)
 @given(st.lists(PART.filter(lambda part: part not in (".", "..")), min_size=2, max_size=5), st.booleans())
-def test_of_an_absolute_path_only_the_last_name_is_told(parts: list[str], glued: bool) -> None:
+def test_of_an_absolute_path_only_the_last_name_is_shown(parts: list[str], is_joined: bool) -> None:
     path = "/secret-home/" + "/".join(parts)
-    words = [f"--item={path}"] if glued else ["--item", path]
-    shown = redact_command(["eopipe", "fetch", *words])
-    assert "secret-home" not in shown
+    arguments = [f"--item={path}"] if is_joined else ["--item", path]
+    assert "secret-home" not in redact_command(["eopipe", "fetch", *arguments])
     assert "secret-home" not in redact_argument(path)
-    assert "secret-home" not in redact_paths(f"cannot read {path}: no such file", words)
+    assert "secret-home" not in redact_paths(f"cannot read {path}: no such file", arguments)
 
 
 @pytest.mark.parametrize(
-    ("said", "shown"),
+    ("message", "redacted"),
     [
         ("cannot read /home/ada/x.json, gone", "cannot read x.json, gone"),
         ("see https://ada:pw@host:8/a?token=1#x", "see https://host:8/a"),
@@ -356,18 +355,18 @@ def test_of_an_absolute_path_only_the_last_name_is_told(parts: list[str], glued:
         ("dates ../2020-05-01, 2020-05-01/..", "dates ../2020-05-01, 2020-05-01/.."),
     ],
 )
-def test_messages_keep_what_harms_nobody(said: str, shown: str) -> None:
-    assert redact_paths(said) == shown
+def test_redaction_keeps_the_rest_of_a_message(message: str, redacted: str) -> None:
+    assert redact_paths(message) == redacted
 
 
-# What it holds
+# Its files
 
 
 def test_two_crates_of_one_run_are_the_same_bytes(project: Project, crate: Path, tmp_path: Path) -> None:
     ports = {"records": [*reversed(project.records), project.records[0]]}
     ports["scenes"] = sorted(project.results.glob("items/*.geojson"), reverse=True)
-    again = project.crate(tmp_path / "crate", "--engine-version", "9.27.1", **ports)
-    assert digest(again) == digest(crate)
+    second = project.crate(tmp_path / "crate", "--engine-version", "9.27.1", **ports)
+    assert digest(second) == digest(crate)
 
 
 def test_the_payload_takes_no_space_and_is_whole(project: Project, crate: Path, run: Run) -> None:
@@ -383,13 +382,13 @@ def test_the_payload_takes_no_space_and_is_whole(project: Project, crate: Path, 
 def test_a_new_run_leaves_the_crate_as_it_was(project: Project, tmp_path: Path) -> None:
     results = tmp_path / "results"
     shutil.copytree(project.results, results)
-    made = project.crate(tmp_path / "crate", payload=[results / "split.json"])
-    before = sha256(made / "split.json")
+    crate = project.crate(tmp_path / "crate", payload=[results / "split.json"])
+    before = sha256(crate / "split.json")
     tiles = sorted(results.glob("tiles/?.zarr"))
-    words = ("--tiles", *tiles, "--labels", results / "labels/all.zarr", *cut_into(results))
-    project.run("split", *words, "--chip", 32, "--method", "west-east", "--fractions", 0.5, 0, 0.5)
+    arguments = ("--tiles", *tiles, "--labels", results / "labels/all.zarr", *cut_into(results))
+    project.run("split", *arguments, "--chip", 32, "--method", "west-east", "--fractions", 0.5, 0, 0.5)
     assert sha256(results / "split.json") != before
-    assert sha256(made / "split.json") == before
+    assert sha256(crate / "split.json") == before
 
 
 def test_where_nothing_can_be_linked_the_payload_is_copied(
@@ -406,48 +405,48 @@ def test_links_of_an_engine_do_not_lead_out_of_the_crate(project: Project, tmp_p
     staged = tmp_path / "staged/grid.json"
     staged.parent.mkdir()
     staged.symlink_to(project.results / "grid.json")
-    made = project.crate(tmp_path / "crate", payload=[staged])
-    assert not (made / "grid.json").is_symlink()
-    assert sha256(made / "grid.json") == sha256(project.results / "grid.json")
+    crate = project.crate(tmp_path / "crate", payload=[staged])
+    assert not (crate / "grid.json").is_symlink()
+    assert sha256(crate / "grid.json") == sha256(project.results / "grid.json")
 
 
-def test_alike_names_are_told_apart_by_the_job_and_not_by_the_folder(project: Project, tmp_path: Path) -> None:
-    # As an engine stages outputs of two jobs that bear one name: in folders that mean nothing.
+def test_equal_names_are_distinguished_by_the_job_and_not_by_the_folder(project: Project, tmp_path: Path) -> None:
+    # An engine stages outputs of two jobs with the same name in folders with arbitrary names.
     staged = []
-    for room, scene in (("x1", "B"), ("x2", "A")):
-        folder = tmp_path / room / "tiles.zarr"
+    for parent, scene in (("x1", "B"), ("x2", "A")):
+        folder = tmp_path / parent / "tiles.zarr"
         shutil.copytree(project.results / f"tiles/{scene}.zarr", folder)
         staged.append(folder)
-    made = project.crate(tmp_path / "crate", payload=staged)
+    crate = project.crate(tmp_path / "crate", payload=staged)
     for scene in "AB":
-        assert digest(made / f"preprocess/{scene}/tiles.zarr") == digest(project.results / f"tiles/{scene}.zarr")
-    assert ids(entities(made)["#job/preprocess/A"]["result"]) == ["preprocess/A/tiles.zarr/"]
+        assert digest(crate / f"preprocess/{scene}/tiles.zarr") == digest(project.results / f"tiles/{scene}.zarr")
+    assert ids(entities(crate)["#job/preprocess/A"]["result"]) == ["preprocess/A/tiles.zarr/"]
 
 
-def test_different_files_that_no_job_tells_apart_are_refused(project: Project, tmp_path: Path, run: Run) -> None:
-    folders = [tmp_path / room / "notes" for room in "ab"]
+def test_different_files_that_no_job_distinguishes_are_refused(project: Project, tmp_path: Path, run: Run) -> None:
+    folders = [tmp_path / parent / "notes" for parent in "ab"]
     for folder in folders:
         folder.mkdir(parents=True)
         (folder / "note.md").write_text(str(folder))
-    words = ["crate", "--records", *project.records, "--scenes", *project.results.glob("items/*.geojson")]
-    ended = run(*words, "--workflow", project.root / "Snakefile", "--crate", tmp_path / "c", "--payload", *folders)
-    assert (ended.code, "give one another name" in ended.stderr) == (3, True)
+    arguments = ["crate", "--records", *project.records, "--scenes", *project.results.glob("items/*.geojson")]
+    ended = run(*arguments, "--workflow", project.root / "Snakefile", "--crate", tmp_path / "c", "--payload", *folders)
+    assert (ended.code, "would be the same file of the crate; rename one" in ended.stderr) == (3, True)
     assert not (tmp_path / "c").exists()
 
 
 def test_a_folder_that_no_stage_published_comes_with_a_manifest(project: Project, tmp_path: Path, run: Run) -> None:
     (tmp_path / "rules").mkdir()
     (tmp_path / "rules/one.smk").write_text("rule one:\n")
-    made = project.crate(tmp_path / "crate", payload=[tmp_path / "rules"])
-    assert ids(entities(made)["rules/"]["hasPart"]) == ["rules/one.smk"]
-    assert run("verify", made / "rules").code == 0
+    crate = project.crate(tmp_path / "crate", payload=[tmp_path / "rules"])
+    assert ids(entities(crate)["rules/"]["hasPart"]) == ["rules/one.smk"]
+    assert run("verify", crate / "rules").code == 0
     assert not (tmp_path / "rules/manifest.json").exists()
 
 
 def test_a_thousand_scenes_stay_below_ten_megabytes(tmp_path: Path) -> None:
     sizes = []
     for scenes in (50, 100):
-        crate = crowd(tmp_path / f"run-{scenes}", scenes).crate(tmp_path / f"crate-{scenes}")
+        crate = synthetic_run(tmp_path / f"run-{scenes}", scenes).crate(tmp_path / f"crate-{scenes}")
         assert len(of_type(entities(crate), "ControlAction")) == 2 * scenes + 7
         sizes.append(sum(path.stat().st_size for path in crate.rglob("*") if path.is_file()))
     # Every scene adds the same.
@@ -463,49 +462,47 @@ def test_jobs_that_ran_with_other_code_or_packages_have_tools_of_their_own(proje
         record["project"] = "b" * 40 + ("+" if changed else "")
         record["place"] |= {"job": "pbs:12", "processor": "EPYC", "accelerators": ["H200", "H200"], "cores": 64}
         write_json(path, record)
-    found = entities(project.crate(tmp_path / "crate", records=paths))
-    tools = {name: found[ids(found[f"#job/preprocess/{name}"]["instrument"])[0]] for name in "AB"}
+    graph = entities(project.crate(tmp_path / "crate", records=paths))
+    tools = {name: graph[ids(graph[f"#job/preprocess/{name}"]["instrument"])[0]] for name in "AB"}
     assert tools["A"]["identifier"] == f"commit {'a' * 40}, with changed files"
     assert tools["B"]["identifier"] == f"commit {'a' * 40}"
     projects = f"commit {'b' * 40}, commit {'b' * 40}, with changed files"
-    assert found["config/config.yaml"]["version"] == projects
+    assert graph["config/config.yaml"]["version"] == projects
     numpy = {name: [i for i in ids(tool["softwareRequirements"]) if "numpy" in i] for name, tool in tools.items()}
     assert numpy == {"A": ["https://numpy.org/#1.0"], "B": ["https://numpy.org/#2.0"]}
-    place = found[ids(found["#job/preprocess/A"]["location"])[0]]
-    assert (place["name"].split(", ", 1)[1], found["#job/preprocess/A"]["identifier"]) == (
+    place = graph[ids(graph["#job/preprocess/A"]["location"])[0]]
+    assert (place["name"].split(", ", 1)[1], graph["#job/preprocess/A"]["identifier"]) == (
         "EPYC, 64 cores, 2 x H200",
         "pbs:12",
     )
 
 
-def test_all_authors_and_who_paid_are_told(project: Project, tmp_path: Path, cache: Path) -> None:
+def test_all_authors_and_funders_are_in_the_crate(project: Project, tmp_path: Path, cache: Path) -> None:
     others = ("--coauthors", "Mary Ward; Lab", "Grace Hopper 0000-0002-1694-233X; Navy", "--organization", "Lab")
-    paid = ("--funding", "https://ror.org/03wd9za21: 4000/26", "A foundation", "https://ror.org/03wd9za21: 77")
-    made = project.crate(tmp_path / "crate", "--author", "Ada Lovelace", *others, *paid)
-    found = entities(made)
-    names = [found[one]["name"] for one in ids(found["./"]["author"])]
+    funding = ("--funding", "https://ror.org/03wd9za21: 4000/26", "A foundation", "https://ror.org/03wd9za21: 77")
+    crate = project.crate(tmp_path / "crate", "--author", "Ada Lovelace", *others, *funding)
+    graph = entities(crate)
+    names = [graph[author]["name"] for author in ids(graph["./"]["author"])]
     assert names == ["Ada Lovelace", "Mary Ward", "Grace Hopper"]
-    assert ids(found["./"]["author"])[2] == "https://orcid.org/0000-0002-1694-233X"
-    assert ids(found["./"]["funder"]) == ["https://ror.org/03wd9za21", "#funder/A%20foundation"]
-    assert found["https://ror.org/03wd9za21"]["description"] == "Grant 4000/26, 77."
-    assert "By Ada Lovelace, Mary Ward, Grace Hopper, Lab." in (made / "README.md").read_text()
-    assert found[ids(found["https://orcid.org/0000-0002-1694-233X"]["affiliation"])[0]]["name"] == "Navy"
-    wrong = issues(made, cache, "RECOMMENDED")
-    assert {one.split(maxsplit=2)[2] for one in wrong} == {"The organization SHOULD have a URL."}, (
-        "names alone have none"
-    )
+    assert ids(graph["./"]["author"])[2] == "https://orcid.org/0000-0002-1694-233X"
+    assert ids(graph["./"]["funder"]) == ["https://ror.org/03wd9za21", "#funder/A%20foundation"]
+    assert graph["https://ror.org/03wd9za21"]["description"] == "Grant 4000/26, 77."
+    assert "By Ada Lovelace, Mary Ward, Grace Hopper, Lab." in (crate / "README.md").read_text()
+    assert graph[ids(graph["https://orcid.org/0000-0002-1694-233X"]["affiliation"])[0]]["name"] == "Navy"
+    messages = {issue.split(maxsplit=2)[2] for issue in issues(crate, cache, "RECOMMENDED")}
+    assert messages == {"The organization SHOULD have a URL."}, "names alone have none"
 
 
-# What is wrong
+# Invalid inputs
 
 
-def test_every_file_that_is_no_run_record_is_named(project: Project, tmp_path: Path, run: Run) -> None:
+def test_every_file_that_is_not_a_run_record_is_named(project: Project, tmp_path: Path, run: Run) -> None:
     for name in ("one.json", "two.json"):
         write_json(tmp_path / name, {"stage": "search"})
     records = [tmp_path / "one.json", project.records[0], tmp_path / "two.json"]
-    words = ("--payload", project.results / "grid.json", "--scenes", *project.results.glob("items/*.geojson"))
-    where = ("--workflow", project.root / "Snakefile", "--crate", tmp_path / "crate")
-    ended = run("crate", "--records", *records, *words, *where)
+    payload = ("--payload", project.results / "grid.json", "--scenes", *project.results.glob("items/*.geojson"))
+    workflow = ("--workflow", project.root / "Snakefile", "--crate", tmp_path / "crate")
+    ended = run("crate", "--records", *records, *payload, *workflow)
     assert ended.code == 3
     assert "one.json" in ended.stderr
     assert "two.json" in ended.stderr
@@ -515,14 +512,14 @@ def test_every_file_that_is_no_run_record_is_named(project: Project, tmp_path: P
 @pytest.mark.parametrize(
     ("flag", "word"), [("--orcid", "1234"), ("--ror", "lab"), ("--license", "my own"), ("--title", "")]
 )
-def test_a_wrong_name_is_refused_before_anything_is_written(
+def test_an_invalid_option_is_refused_before_anything_is_written(
     project: Project, tmp_path: Path, flag: str, word: str
 ) -> None:
     assert not project.crate(tmp_path / "crate", flag, word, code=2).exists()
 
 
-def test_a_folder_of_somebody_is_never_replaced_by_a_crate(project: Project, tmp_path: Path, run: Run) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine/thesis.txt").write_text("years")
-    project.crate(tmp_path / "mine", code=2)
-    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+def test_a_foreign_folder_is_never_replaced_by_a_crate(project: Project, tmp_path: Path, run: Run) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis/thesis.txt").write_text("years")
+    project.crate(tmp_path / "thesis", code=2)
+    assert [path.name for path in (tmp_path / "thesis").iterdir()] == ["thesis.txt"]

@@ -1,4 +1,4 @@
-"""What nobody else may read reaches no record, no message, no config of a crate: planted, and looked for."""
+"""Credentials, paths and names are planted and searched for in records, messages and the config of a crate."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ SIGNED = f"https://grace:{PASSWORD}@example.org/a.tif?se=2030-01-01&sig={SIGNATU
 
 @pytest.fixture(autouse=True)
 def planted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Somebody's home, name and credentials, as a shell has them."""
+    """A home folder, a user name and credentials in the environment, as in a shell."""
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", KEY)
     monkeypatch.setenv("EOPIPE_TOKEN_EXAMPLE_ORG", TOKEN)
     monkeypatch.setenv("HOME", "/srv/people/grace-hopper")
@@ -28,17 +28,17 @@ def planted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(project)
 
 
-def leaves(root: Path) -> dict[str, str]:
+def file_texts(root: Path) -> dict[str, str]:
     """Every file below a folder, as text."""
     return {str(p): p.read_bytes().decode(errors="replace") for p in root.rglob("*") if p.is_file()}
 
 
-def secretless(text: str) -> bool:
+def is_redacted(text: str) -> bool:
     return not [secret for secret in SECRETS if secret in text]
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         f"no answer from {SIGNED}: 403",
         f"Max retries exceeded with url: /a.tif?sig={SIGNATURE} (Caused by nothing)",
@@ -47,11 +47,11 @@ def secretless(text: str) -> bool:
         "grace-hopper may not read it",
     ],
 )
-def test_a_message_that_goes_out_holds_no_secret(said: str) -> None:
-    assert secretless(redact_message(said)), redact_message(said)
+def test_a_message_that_goes_out_holds_no_secret(message: str) -> None:
+    assert is_redacted(redact_message(message)), redact_message(message)
 
 
-def test_a_message_for_the_person_who_sits_here_keeps_its_paths(tmp_path: Path) -> None:
+def test_a_message_for_the_terminal_keeps_its_paths(tmp_path: Path) -> None:
     assert (
         redact_for_terminal(f"cannot read {tmp_path}/a.tif of {SIGNED}")
         == f"cannot read {tmp_path}/a.tif of https://example.org/a.tif"
@@ -59,15 +59,15 @@ def test_a_message_for_the_person_who_sits_here_keeps_its_paths(tmp_path: Path) 
     assert redact_for_terminal("no /srv/people/grace-hopper/x.tif") == "no ~/x.tif"
 
 
-def test_a_record_tells_paths_from_where_the_job_ran(tmp_path: Path) -> None:
-    here = Path.cwd()
-    words = ["--tiles", str(here / "results/a.zarr"), "--source", str(tmp_path / "labels.tif"), f"--url={SIGNED}"]
-    assert redact_for_record(words) == [
+def test_a_record_has_paths_relative_to_the_folder_of_the_job(tmp_path: Path) -> None:
+    folder = Path.cwd()
+    arguments = ["--tiles", str(folder / "results/a.zarr"), "--source", str(tmp_path / "labels.tif"), f"--url={SIGNED}"]
+    assert redact_for_record(arguments) == [
         *("--tiles", "results/a.zarr", "--source", "../../labels.tif"),
         "--url=https://example.org/a.tif",
     ]
     assert redact_for_record("/srv/people/grace-hopper/x.tif") == "x.tif"
-    up = "../" * (len(here.parts) - 1)
+    up = "../" * (len(folder.parts) - 1)
     assert redact_for_record([f"{up}srv/people/ada/x.tif", f"--source={up}srv/y.tif"]) == ["x.tif", "--source=y.tif"]
     assert redact_for_record("../area.geojson") == "../area.geojson"
     assert redact_for_record(["name=/opt/w.pt", 3, None, "1/2"]) == ["name=w.pt", 3, None, "1/2"]
@@ -81,7 +81,7 @@ search: {{url: "{SIGNED}", area: ../area.geojson, catalog: ~/stac}}
 crate: {{title: "{TOKEN}"}}
 """
     clean = redact_config(text)
-    assert secretless(clean), clean
+    assert is_redacted(clean), clean
     assert "source: tree cover.tif\n" in clean
     assert "area: ../area.geojson" in clean
     assert 'url: "https://example.org/a.tif"' in clean
@@ -92,7 +92,7 @@ def test_a_config_with_a_login_in_an_address_is_refused_and_not_repeated(run: Ru
     ended = run("check", "config.yaml")
     assert ended.code == 2
     assert "search.url has a login or token in its URL; remove it" in ended.stderr
-    assert secretless(ended.stderr)
+    assert is_redacted(ended.stderr)
 
 
 def test_signatures_anywhere_in_an_item_are_not_frozen(run: Run, catalog: Catalog) -> None:
@@ -103,20 +103,20 @@ def test_signatures_anywhere_in_an_item_are_not_frozen(run: Run, catalog: Catalo
         {"rel": "license", "href": f"https://example.org/l?token={TOKEN}"},
     ]
     item["properties"]["thumbnail"] = SIGNED
-    words = ("--items", "results/items", "--grid", "results/grid.json", "--selection", "results/selection.json")
-    assert run("search", "--catalog", catalog.write(), *words, "--assets", "red").code == 0
+    outputs = ("--items", "results/items", "--grid", "results/grid.json", "--selection", "results/selection.json")
+    assert run("search", "--catalog", catalog.write(), *outputs, "--assets", "red").code == 0
     frozen = read_json(Path("results/items/A.geojson"))
     assert frozen["assets"]["red"]["alternate"]["mirror"]["href"] == "https://example.org/a.tif"
-    for path, text in leaves(Path("results")).items():
-        assert secretless(text), path
+    for path, text in file_texts(Path("results")).items():
+        assert is_redacted(text), path
 
 
 def test_an_error_and_a_bug_leave_no_secret_behind(
     run: Run, catalog: Catalog, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     catalog.add("A")
-    words = ("--items", "results/items", "--grid", "results/grid.json", "--selection", "results/selection.json")
-    assert run("search", "--catalog", catalog.write(), *words, "--assets", "red").code == 0
+    outputs = ("--items", "results/items", "--grid", "results/grid.json", "--selection", "results/selection.json")
+    assert run("search", "--catalog", catalog.write(), *outputs, "--assets", "red").code == 0
     source = write_raster(Path.cwd() / "truth.tif", np.zeros((32, 32), np.uint8), nodata=255)
 
     def refuse(*_: object, **__: object) -> None:
@@ -128,7 +128,7 @@ def test_an_error_and_a_bug_leave_no_secret_behind(
     assert "RuntimeError: https://example.org/a.tif and (secret) at truth.tif" in ended.stderr
     record = read_json(Path("results/all.zarr.run.json"))
     assert record["error"].startswith("a bug in eopipe: RuntimeError: https://example.org/a.tif and (secret)")
-    assert secretless(ended.stderr), ended.stderr
-    for path, text in leaves(Path("results")).items():
-        assert secretless(text), path
+    assert is_redacted(ended.stderr), ended.stderr
+    for path, text in file_texts(Path("results")).items():
+        assert is_redacted(text), path
         assert str(tmp_path) not in text, path

@@ -1,4 +1,4 @@
-"""What the rule of the crate hears of the workflow: its content, and its pinned packages, but not where it lies."""
+"""The rule of the crate depends on the content of the workflow and its pinned packages, but not on its path."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from eopipe.run.rules import about_run, digest_of
 
 @pytest.fixture
 def workflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A workflow beside the project that is worked in."""
+    """A workflow beside the project folder, which is the working folder."""
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")
     (tmp_path / "home/workflow/rules").mkdir(parents=True)
@@ -26,10 +26,10 @@ def test_a_change_of_any_rule_is_another_digest(workflow: Path, name: str) -> No
     assert digest_of(workflow) != before
 
 
-def test_pinned_packages_are_those_of_the_project_or_else_those_of_the_workflow(workflow: Path) -> None:
-    told = about_run([], workflow)
-    assert told.endswith(' --lock "$EOPIPE_WORKFLOW"/constraints.txt')
-    assert str(workflow) not in told
+def test_pinned_packages_are_those_of_the_project_or_else_of_the_workflow(workflow: Path) -> None:
+    options = about_run([], workflow)
+    assert options.endswith(' --lock "$EOPIPE_WORKFLOW"/constraints.txt')
+    assert str(workflow) not in options
     Path("constraints.txt").write_text("torch==2.13.0\n")
     assert about_run([], workflow).endswith(" --lock constraints.txt")
     Path("constraints.txt").unlink()

@@ -1,4 +1,4 @@
-"""The crates of whole runs, from either engine, before the validator of the RO-Crate community."""
+"""The crates of whole runs, from Snakemake and CWL, pass the validator of the RO-Crate community."""
 
 import os
 import re
@@ -17,8 +17,8 @@ from eopipe.publish import read_json, write_json
 
 Entities = dict[str, dict[str, Any]]
 METADATA = "ro-crate-metadata.json"
-# What must not be taken from a crate: an entity, a property, and what the profile says then.
-NEEDED = {
+# What a crate must have: an entity, a property, and the message of the profile if it is missing.
+REQUIRED = {
     "provenance-run-crate": ("#control/split", "object", "ControlAction must reference"),
     "workflow-run-crate": ("#run", "instrument", "MUST have an instrument"),
     "workflow-ro-crate": ("./", "mainEntity", "Main Workflow must be specified"),
@@ -46,40 +46,40 @@ def entities(crate: Path) -> Entities:
 def changed(crate: Path, to: Path, change: Callable[[Entities], object]) -> Path:
     """A copy of a crate with other metadata."""
     shutil.copytree(crate, to)
-    told = read_json(to / METADATA)
-    change({entity["@id"]: entity for entity in told["@graph"]})
-    write_json(to / METADATA, told)
+    metadata = read_json(to / METADATA)
+    change({entity["@id"]: entity for entity in metadata["@graph"]})
+    write_json(to / METADATA, metadata)
     return to
 
 
-@pytest.mark.parametrize("profile", NEEDED)
+@pytest.mark.parametrize("profile", REQUIRED)
 def test_the_crate_of_a_run_has_what_a_profile_requires_and_recommends(crate: Path, cache: Path, profile: str) -> None:
-    # Who asks for the recommended is told of the required too, as the next test shows.
+    # The recommended checks include the required ones, as the next test shows.
     assert issues(crate, cache, "RECOMMENDED", profile) == []
 
 
-@pytest.mark.parametrize("profile", NEEDED)
-def test_the_validator_misses_what_is_taken_from_a_crate(
+@pytest.mark.parametrize("profile", REQUIRED)
+def test_the_validator_reports_what_is_missing_from_a_crate(
     finished: Project, cache: Path, tmp_path: Path, profile: str
 ) -> None:
-    entity, word, why = NEEDED[profile]
-    whole = finished.results / "crate"
-    lame = changed(whole, tmp_path / "lame", lambda found: found[entity].pop(word))
-    # It lacks something required, which who asks for the recommended is told too.
-    assert any(why in issue for issue in issues(lame, cache, "RECOMMENDED", profile))
-    vague = changed(whole, tmp_path / "vague", lambda found: found["metrics.json"].pop("encodingFormat"))
-    assert issues(vague, cache, "REQUIRED", profile) == [], "it is only recommended"
-    assert any("encodingFormat" in issue for issue in issues(vague, cache, "RECOMMENDED", profile))
+    entity, key, message = REQUIRED[profile]
+    complete = finished.results / "crate"
+    invalid = changed(complete, tmp_path / "invalid", lambda graph: graph[entity].pop(key))
+    # A missing required property is reported by the recommended checks too.
+    assert any(message in issue for issue in issues(invalid, cache, "RECOMMENDED", profile))
+    valid = changed(complete, tmp_path / "valid", lambda graph: graph["metrics.json"].pop("encodingFormat"))
+    assert issues(valid, cache, "REQUIRED", profile) == [], "it is only recommended"
+    assert any("encodingFormat" in issue for issue in issues(valid, cache, "RECOMMENDED", profile))
 
 
 # snakemake --reporter eopipe
 
 
-def reported(project: Project, *words: str) -> "subprocess.CompletedProcess[str]":
-    """Run the reporter as a person does; it is found as an installed package, which a checkout on the path is too."""
+def run_reporter(project: Project, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run the reporter as a user does; a checkout on the Python path is found like an installed package."""
     command = ["snakemake", "--snakefile", str(ROOT / "Snakefile"), "--configfile", "config.yaml", "--cores", "1"]
     return subprocess.run(
-        [*command, "--reporter", "eopipe", *words],
+        [*command, "--reporter", "eopipe", *arguments],
         cwd=project.folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -91,42 +91,46 @@ def reported(project: Project, *words: str) -> "subprocess.CompletedProcess[str]
 
 
 def actions(crate: Path) -> dict[str, str]:
-    """The jobs that a crate tells of, with how they ended."""
-    told = {name: e["actionStatus"].rpartition("/")[2] for name, e in entities(crate).items() if "actionStatus" in e}
-    return {name: status for name, status in told.items() if name.startswith("#job/") and "#job/catalog" not in name}
+    """The jobs in a crate with their status."""
+    statuses = {
+        name: e["actionStatus"].rpartition("/")[2] for name, e in entities(crate).items() if "actionStatus" in e
+    }
+    return {
+        name: status for name, status in statuses.items() if name.startswith("#job/") and "#job/catalog" not in name
+    }
 
 
 def test_the_reporter_makes_the_crate_that_the_rule_makes(finished: Project, cache: Path, tmp_path: Path) -> None:
-    done = reported(finished, "--report-eopipe-path", str(tmp_path / "crate"))
-    assert done.returncode == 0, done.stdout
+    result = run_reporter(finished, "--report-eopipe-path", str(tmp_path / "crate"))
+    assert result.returncode == 0, result.stdout
     assert actions(tmp_path / "crate") == actions(finished.results / "crate")
     assert issues(tmp_path / "crate", cache, "RECOMMENDED") == []
     command = [sys.executable, "-m", "eopipe", "verify", str(tmp_path / "crate")]
     assert subprocess.run(command, check=False, env=environment(), capture_output=True).returncode == 0
 
 
-def test_the_reporter_tells_of_a_run_that_failed(project: Project, cache: Path) -> None:
-    before = reported(project)
+def test_the_reporter_makes_the_crate_of_a_failed_run(project: Project, cache: Path) -> None:
+    before = run_reporter(project)
     assert before.returncode == 1
     assert "no job of this workflow has left a run record yet" in before.stdout
-    (project.folder / "labels.tif").write_text("this is no raster")
+    (project.folder / "labels.tif").write_text("this is not a raster")
     project.write(label={"source": "labels.tif"})
     assert project.run("--", "results/labels/all.zarr/manifest.json").returncode == 1
-    done = reported(project)
-    assert done.returncode == 0, done.stdout
+    result = run_reporter(project)
+    assert result.returncode == 0, result.stdout
     crate = project.folder / "crate"
-    told = actions(crate)
-    assert (told["#job/search"], told["#job/label"]) == ("CompletedActionStatus", "FailedActionStatus")
-    found = entities(crate)
-    assert re.search(r"labels\.tif", found["#job/label"]["error"])
-    assert found["#run"]["error"] == "failed: label"
-    wrong = issues(crate, cache, "RECOMMENDED")
-    assert [one.split(maxsplit=1)[1] for one in wrong] == ["./#job/label The Action SHOULD have a result"], (
-        "it has none"
+    statuses = actions(crate)
+    assert (statuses["#job/search"], statuses["#job/label"]) == ("CompletedActionStatus", "FailedActionStatus")
+    graph = entities(crate)
+    assert re.search(r"labels\.tif", graph["#job/label"]["error"])
+    assert graph["#run"]["error"] == "failed: label"
+    messages = issues(crate, cache, "RECOMMENDED")
+    assert [message.split(maxsplit=1)[1] for message in messages] == ["./#job/label The Action SHOULD have a result"], (
+        "it has no result"
     )
-    (project.folder / "mine").mkdir()
-    (project.folder / "mine/thesis.txt").write_text("years")
-    again = reported(project, "--report-eopipe-path", "mine")
-    assert again.returncode == 1
-    assert "mine exists and is no crate; choose a folder that is not there yet" in again.stdout
-    assert (project.folder / "mine/thesis.txt").read_text() == "years"
+    (project.folder / "thesis").mkdir()
+    (project.folder / "thesis/thesis.txt").write_text("years")
+    second = run_reporter(project, "--report-eopipe-path", "thesis")
+    assert second.returncode == 1
+    assert "thesis exists and is not a crate; choose a folder that does not exist yet" in second.stdout
+    assert (project.folder / "thesis/thesis.txt").read_text() == "years"
