@@ -57,12 +57,12 @@ $graph:
     ids:
       type: string[]
       label: scenes
-      doc: only these scenes, by id
+      doc: 'ids of the scenes to use; empty: all'
       default: []
     datetime:
       type: string?
       label: dates
-      doc: date or interval
+      doc: date or interval of dates, as in STAC API
     assets:
       type: string[]
       label: assets
@@ -74,7 +74,7 @@ $graph:
     mask:
       type: string
       label: mask
-      doc: asset that classifies pixels
+      doc: asset of the pixel quality mask (scene classification)
     chunk:
       type: int
       label: chunk
@@ -90,20 +90,20 @@ $graph:
     label_classes:
       type: string[]
       label: class names
-      doc: their order gives the class numbers
+      doc: class names, in the order of the class numbers
     bins:
       type: double[]
       label: bins
-      doc: edges that cut a continuous raster into the classes
+      doc: bin edges that divide a continuous raster into the classes
       default: []
     measure:
       type: string?
       label: measure
-      doc: what the labels measure; they are numbers then
+      doc: quantity that the labels measure, for regression
     unit:
       type: string
       label: unit
-      doc: unit of what the labels measure
+      doc: unit of the measured quantity
       default: ''
     task:
       type: string
@@ -113,11 +113,11 @@ $graph:
     method:
       type: string
       label: split method
-      doc: how places are dealt out
+      doc: 'split method: how chips are assigned to train, val and test'
     fractions:
       type: double[]
       label: fractions
-      doc: share of train, val, test
+      doc: fractions of train, val, test
     chip:
       type: int
       label: chip
@@ -139,19 +139,19 @@ $graph:
     epochs:
       type: int
       label: epochs
-      doc: passes over the training chips
+      doc: passes over the training chips (epochs)
     batch:
       type: int
       label: batch
-      doc: chips of a step
+      doc: batch size in chips
     learning_rate:
       type: double
       label: learning rate
-      doc: highest learning rate
+      doc: maximum learning rate
     title:
       type: string
       label: title
-      doc: headline of the report and name of the crate
+      doc: title of the report and of the crate
   outputs:
     stac:
       type: Directory
@@ -161,7 +161,7 @@ $graph:
   steps:
     search:
       label: search
-      doc: Find scenes and freeze their list and the grid.
+      doc: Search for scenes; freeze their list and the grid.
       run: '#stage-search'
       in:
         catalog: catalog
@@ -176,7 +176,7 @@ $graph:
       - record
     fetch:
       label: fetch
-      doc: Bring the assets of each scene to disk.
+      doc: Download and verify the assets of each scene; scatter over the scenes.
       run: '#stage-fetch'
       scatter: item
       in:
@@ -189,7 +189,7 @@ $graph:
       - record
     preprocess:
       label: preprocess
-      doc: Each scene onto the grid.
+      doc: Warp each scene onto the grid; scatter over the scenes.
       run: '#stage-preprocess'
       scatter: scene
       in:
@@ -206,7 +206,7 @@ $graph:
       - record
     label:
       label: label
-      doc: Labels onto the grid.
+      doc: Rasterize or resample the labels onto the grid.
       run: '#stage-label'
       in:
         grid: search/grid
@@ -224,7 +224,7 @@ $graph:
       - record
     split:
       label: split
-      doc: Chips to train, val and test by place.
+      doc: Split the chips into train, val and test by location.
       run: '#stage-split'
       in:
         tiles: preprocess/tiles
@@ -265,7 +265,7 @@ $graph:
       - record
     predict:
       label: predict
-      doc: A map of classes and one of their probabilities.
+      doc: Map of classes, and map of their probabilities.
       run: '#stage-predict'
       in:
         model: train/model
@@ -276,7 +276,7 @@ $graph:
       - record
     evaluate:
       label: evaluate
-      doc: Scores where the model was never trained.
+      doc: Metrics on the test chips.
       run: '#stage-evaluate'
       in:
         classes:
@@ -294,7 +294,7 @@ $graph:
       - record
     publish:
       label: catalog
-      doc: Model, maps and tiles as a STAC catalog.
+      doc: STAC catalog of model, maps and tiles.
       run: '#stage-catalog'
       in:
         model: train/model
@@ -334,12 +334,12 @@ $graph:
     ids:
       type: string[]
       label: scenes
-      doc: only these scenes, by id
+      doc: 'ids of the scenes to use; empty: all'
       default: []
     datetime:
       type: string?
       label: dates
-      doc: date or interval
+      doc: date or interval of dates, as in STAC API
     assets:
       type: string[]
       label: assets
@@ -351,7 +351,7 @@ $graph:
     mask:
       type: string
       label: mask
-      doc: asset that classifies pixels
+      doc: asset of the pixel quality mask (scene classification)
     chunk:
       type: int
       label: chunk
@@ -363,7 +363,7 @@ $graph:
     title:
       type: string
       label: title
-      doc: headline of the report and name of the crate
+      doc: title of the report and of the crate
     model:
       type: Directory
       label: model
@@ -377,7 +377,7 @@ $graph:
   steps:
     search:
       label: search
-      doc: Find scenes and freeze their list and the grid.
+      doc: Search for scenes; freeze their list and the grid.
       run: '#stage-search'
       in:
         catalog: catalog
@@ -392,7 +392,7 @@ $graph:
       - record
     fetch:
       label: fetch
-      doc: Bring the assets of each scene to disk.
+      doc: Download and verify the assets of each scene; scatter over the scenes.
       run: '#stage-fetch'
       scatter: item
       in:
@@ -405,7 +405,7 @@ $graph:
       - record
     preprocess:
       label: preprocess
-      doc: Each scene onto the grid.
+      doc: Warp each scene onto the grid; scatter over the scenes.
       run: '#stage-preprocess'
       scatter: scene
       in:
@@ -422,7 +422,7 @@ $graph:
       - record
     predict:
       label: predict
-      doc: A map of classes and one of their probabilities.
+      doc: Map of classes, and map of their probabilities.
       run: '#stage-predict'
       in:
         model: model
@@ -433,7 +433,7 @@ $graph:
       - record
     publish:
       label: catalog
-      doc: Model, maps and tiles as a STAC catalog.
+      doc: STAC catalog of model, maps and tiles.
       run: '#stage-catalog'
       in:
         model: model

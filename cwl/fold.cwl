@@ -5,7 +5,7 @@ $namespaces:
   s: https://schema.org/
   iana: https://www.iana.org/assignments/media-types/
 label: eopipe fold
-doc: One fold of a cross-validation, split, trained, mapped and measured; every output carries the fold's number.
+doc: One fold of a cross-validation, split, trained, mapped and evaluated; the name of every output contains the fold's number.
 intent: [edam:operation_2426, edam:operation_2428]
 s:license: https://spdx.org/licenses/Apache-2.0
 s:author:
@@ -16,24 +16,24 @@ requirements:
   StepInputExpressionRequirement: {}
 
 inputs:
-  fold: {type: int, label: fold, doc: "part that tests, from 0"}
-  folds: {type: int, label: folds, doc: "parts of the places, at least 3"}
+  fold: {type: int, label: fold, doc: "fold used for testing, from 0"}
+  folds: {type: int, label: folds, doc: "number of folds, at least 3"}
   tiles: {type: "Directory[]", label: tiles, doc: tile stores of all scenes}
   labels: {type: "Directory[]", label: labels, doc: "label store of all scenes, or one for each"}
-  method: {type: string, label: split method, doc: how places are dealt out}
+  method: {type: string, label: split method, doc: "split method: how chips are assigned to train, val and test"}
   chip: {type: int, label: chip, doc: edge of a chip in pixels}
   stride: {type: "int?", label: stride, doc: step between chips in pixels}
   task: {type: string, label: task, doc: "segmentation, classification or regression", default: segmentation}
   processes: {type: int, label: processes, doc: torchrun workers, default: 1}
   width: {type: int, label: width, doc: channels of the first level of the model, default: 16}
-  epochs: {type: int, label: epochs, doc: passes over the training chips}
-  batch: {type: int, label: batch, doc: chips of a step}
-  learning_rate: {type: double, label: learning rate, doc: highest learning rate}
+  epochs: {type: int, label: epochs, doc: passes over the training chips (epochs)}
+  batch: {type: int, label: batch, doc: batch size in chips}
+  learning_rate: {type: double, label: learning rate, doc: maximum learning rate}
 
 steps:
   split:
     label: split
-    doc: Chips of this fold to test, of the next to val, the others to train.
+    doc: Chips of this fold are test, of the next fold val, all others train.
     run: split.cwl
     in:
       fold: fold
@@ -70,7 +70,7 @@ steps:
 
   predict:
     label: predict
-    doc: A map of classes and one of their probabilities.
+    doc: Map of classes, and map of their probabilities.
     run: predict.cwl
     in:
       fold: fold
@@ -82,7 +82,7 @@ steps:
 
   evaluate:
     label: evaluate
-    doc: Scores where the model of this fold was never trained.
+    doc: Metrics on the test chips of this fold.
     run: evaluate.cwl
     in:
       fold: fold
@@ -94,9 +94,9 @@ steps:
     out: [metrics, record]
 
 outputs:
-  metrics: {type: File, label: metrics, doc: scores of the fold, format: iana:application/json, outputSource: evaluate/metrics}
+  metrics: {type: File, label: metrics, doc: metrics of the fold, format: iana:application/json, outputSource: evaluate/metrics}
   model: {type: Directory, label: model, doc: trained model of the fold, outputSource: train/model}
-  split_record: {type: File, label: record of split, doc: what the job did, format: iana:application/json, outputSource: split/record}
-  train_record: {type: File, label: record of train, doc: what the job did, format: iana:application/json, outputSource: train/record}
-  predict_record: {type: File, label: record of predict, doc: what the job did, format: iana:application/json, outputSource: predict/record}
-  evaluate_record: {type: File, label: record of evaluate, doc: what the job did, format: iana:application/json, outputSource: evaluate/record}
+  split_record: {type: File, label: record of split, doc: run record of the job, format: iana:application/json, outputSource: split/record}
+  train_record: {type: File, label: record of train, doc: run record of the job, format: iana:application/json, outputSource: train/record}
+  predict_record: {type: File, label: record of predict, doc: run record of the job, format: iana:application/json, outputSource: predict/record}
+  evaluate_record: {type: File, label: record of evaluate, doc: run record of the job, format: iana:application/json, outputSource: evaluate/record}

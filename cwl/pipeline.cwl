@@ -5,7 +5,7 @@ $namespaces:
   s: https://schema.org/
   iana: https://www.iana.org/assignments/media-types/
 label: eopipe
-doc: Satellite scenes to a trained, measured, mapped and citable model; labels are one file for all scenes.
+doc: Satellite scenes to a trained, evaluated, mapped and citable model; one label file for all scenes.
 intent: [edam:operation_2426, edam:operation_2423]
 s:license: https://spdx.org/licenses/Apache-2.0
 s:author:
@@ -20,57 +20,57 @@ requirements:
 inputs:
   catalog: {type: Directory, label: catalog, doc: folder of a static STAC catalog}
   area: {type: "File?", label: area, doc: "GeoJSON of the area of interest, in degrees"}
-  ids: {type: "string[]", label: scenes, doc: "only these scenes, by id", default: []}
-  datetime: {type: "string?", label: dates, doc: date or interval}
+  ids: {type: "string[]", label: scenes, doc: "ids of the scenes to use; empty: all", default: []}
+  datetime: {type: "string?", label: dates, doc: "date or interval of dates, as in STAC API"}
   assets: {type: "string[]", label: assets, doc: assets that every scene must have}
   bands: {type: "string[]", label: bands, doc: "band names, in channel order"}
-  mask: {type: string, label: mask, doc: asset that classifies pixels}
+  mask: {type: string, label: mask, doc: asset of the pixel quality mask (scene classification)}
   chunk: {type: int, label: chunk, doc: edge of a chunk in pixels}
   shard: {type: int, label: shard, doc: edge of a shard in pixels}
   source: {type: File, label: labels, doc: raster or vector file of the labels}
-  label_classes: {type: "string[]", label: class names, doc: their order gives the class numbers}
-  bins: {type: "double[]", label: bins, doc: edges that cut a continuous raster into the classes, default: []}
-  measure: {type: "string?", label: measure, doc: what the labels measure; they are numbers then}
-  unit: {type: string, label: unit, doc: unit of what the labels measure, default: ""}
+  label_classes: {type: "string[]", label: class names, doc: "class names, in the order of the class numbers"}
+  bins: {type: "double[]", label: bins, doc: bin edges that divide a continuous raster into the classes, default: []}
+  measure: {type: "string?", label: measure, doc: "quantity that the labels measure, for regression"}
+  unit: {type: string, label: unit, doc: unit of the measured quantity, default: ""}
   task: {type: string, label: task, doc: "segmentation, classification or regression", default: segmentation}
-  method: {type: string, label: split method, doc: how places are dealt out}
-  fractions: {type: "double[]", label: fractions, doc: "share of train, val, test"}
+  method: {type: string, label: split method, doc: "split method: how chips are assigned to train, val and test"}
+  fractions: {type: "double[]", label: fractions, doc: "fractions of train, val, test"}
   chip: {type: int, label: chip, doc: edge of a chip in pixels}
   stride: {type: "int?", label: stride, doc: step between chips in pixels}
-  folds: {type: int, label: folds, doc: "parts of the places for a cross-validation; 0: none", default: 0}
-  fold: {type: "int[]", label: fold numbers, doc: "parts that test in turn, as [0, 1, 2] of 3 folds", default: []}
+  folds: {type: int, label: folds, doc: "number of folds of a cross-validation; 0: none", default: 0}
+  fold: {type: "int[]", label: fold numbers, doc: "folds to run, such as [0, 1, 2] of 3 folds", default: []}
   processes: {type: int, label: processes, doc: torchrun workers, default: 1}
   width: {type: int, label: width, doc: channels of the first level of the model, default: 16}
-  epochs: {type: int, label: epochs, doc: passes over the training chips}
-  batch: {type: int, label: batch, doc: chips of a step}
-  learning_rate: {type: double, label: learning rate, doc: highest learning rate}
-  title: {type: string, label: title, doc: headline of the report and name of the crate}
+  epochs: {type: int, label: epochs, doc: passes over the training chips (epochs)}
+  batch: {type: int, label: batch, doc: batch size in chips}
+  learning_rate: {type: double, label: learning rate, doc: maximum learning rate}
+  title: {type: string, label: title, doc: title of the report and of the crate}
   attribution: {type: string, label: attribution, doc: credit line of the data, default: ""}
-  use: {type: string, label: intended use, doc: what the model is meant for, default: ""}
-  limits: {type: "string[]", label: limits, doc: what the model must not be used for, default: []}
-  author: {type: string, label: author, doc: who is to be cited for the model, default: ""}
+  use: {type: string, label: intended use, doc: intended use of the model, default: ""}
+  limits: {type: "string[]", label: limits, doc: uses that the model is not suitable for, default: []}
+  author: {type: string, label: author, doc: author to cite for the model, default: ""}
   license: {type: string, label: licence, doc: licence of model and stores, default: ""}
-  with_onnx: {type: boolean, label: with ONNX, doc: make the model as ONNX too, default: true}
-  with_report: {type: boolean, label: with report, doc: make the page and the cards too, default: true}
-  with_crate: {type: boolean, label: with crate, doc: make the Provenance Run Crate too, default: true}
+  with_onnx: {type: boolean, label: with ONNX, doc: export the model to ONNX, default: true}
+  with_report: {type: boolean, label: with report, doc: make the report and the cards, default: true}
+  with_crate: {type: boolean, label: with crate, doc: make the Provenance Run Crate, default: true}
   lock: {type: "File?", label: lock, doc: "pinned versions of the software, for the crate", format: iana:text/plain}
   workflow:
     type: File
     label: workflow
-    doc: this file, for the crate
+    doc: "this file, which the crate contains"
     default: {class: File, location: pipeline.cwl}
 
 steps:
   search:
     label: search
-    doc: Find scenes and freeze their list and the grid.
+    doc: Search for scenes; freeze their list and the grid.
     run: search.cwl
     in: {catalog: catalog, area: area, ids: ids, datetime: datetime, assets: assets}
     out: [items_each, grid, selection, record]
 
   fetch:
     label: fetch
-    doc: Bring the assets of each scene to disk.
+    doc: Download and verify the assets of each scene; scatter over the scenes.
     run: fetch.cwl
     scatter: item
     in:
@@ -81,7 +81,7 @@ steps:
 
   preprocess:
     label: preprocess
-    doc: Each scene onto the grid.
+    doc: Warp each scene onto the grid; scatter over the scenes.
     run: preprocess.cwl
     scatter: scene
     in:
@@ -96,7 +96,7 @@ steps:
 
   label:
     label: label
-    doc: Labels onto the grid.
+    doc: Rasterize or resample the labels onto the grid.
     run: label.cwl
     in:
       grid: search/grid
@@ -112,7 +112,7 @@ steps:
 
   split:
     label: split
-    doc: Chips to train, val and test by place.
+    doc: Split the chips into train, val and test by location.
     run: split.cwl
     in:
       tiles: preprocess/tiles
@@ -142,14 +142,14 @@ steps:
 
   predict:
     label: predict
-    doc: A map of classes and one of their probabilities.
+    doc: Map of classes, and map of their probabilities.
     run: predict.cwl
     in: {model: train/model, tiles: preprocess/tiles}
     out: [classes, probabilities, record]
 
   evaluate:
     label: evaluate
-    doc: Scores where the model was never trained.
+    doc: Metrics on the test chips.
     run: evaluate.cwl
     in:
       classes: {source: [predict/classes], linkMerge: merge_nested}
@@ -160,7 +160,7 @@ steps:
 
   cross_validate:
     label: cross-validate
-    doc: The same training on each fold of a cross-validation.
+    doc: Cross-validation; scatter over the folds.
     run: fold.cwl
     scatter: fold
     in:
@@ -181,7 +181,7 @@ steps:
 
   export:
     label: export
-    doc: The model as ONNX, compared with the model.
+    doc: Export the model to ONNX and compare the outputs of both.
     run: export.cwl
     when: $(inputs.wanted)
     in:
@@ -192,7 +192,7 @@ steps:
 
   report:
     label: report
-    doc: One page to read.
+    doc: Report as one HTML page.
     run: report.cwl
     when: $(inputs.wanted)
     in:
@@ -215,7 +215,7 @@ steps:
 
   publish:
     label: catalog
-    doc: Model, maps and tiles as a STAC catalog.
+    doc: STAC catalog of model, maps and tiles.
     run: catalog.cwl
     in:
       model: train/model
@@ -229,7 +229,7 @@ steps:
 
   crate:
     label: crate
-    doc: The run as a Provenance Run Crate.
+    doc: RO-Crate of the run (Provenance Run Crate).
     run: crate.cwl
     when: $(inputs.wanted)
     in:
@@ -284,23 +284,23 @@ steps:
 
 outputs:
   grid: {type: File, label: grid, doc: grid of the run, format: iana:application/json, outputSource: search/grid}
-  selection: {type: File, label: selection, doc: scenes and what was left out, format: iana:application/json, outputSource: search/selection}
-  tiles: {type: "Directory[]", label: tiles, doc: one Zarr store a scene, outputSource: preprocess/tiles}
+  selection: {type: File, label: selection, doc: "selected scenes, and the excluded ones with the reason", format: iana:application/json, outputSource: search/selection}
+  tiles: {type: "Directory[]", label: tiles, doc: one Zarr store per scene, outputSource: preprocess/tiles}
   labels: {type: Directory, label: labels, doc: label store, outputSource: label/labels}
   chips: {type: File, label: split, doc: samples of each split, format: iana:application/json, outputSource: split/chips}
-  statistics: {type: File, label: statistics, doc: bands of the training chips, format: iana:application/json, outputSource: split/statistics}
+  statistics: {type: File, label: statistics, doc: band statistics of the training chips, format: iana:application/json, outputSource: split/statistics}
   split_map: {type: File, label: split map, doc: map of the splits, format: iana:image/png, outputSource: split/map}
   split_places: {type: File, label: split places, doc: chips as polygons, format: iana:application/geopackage+sqlite3, outputSource: split/places}
   model: {type: Directory, label: model, doc: trained model, outputSource: train/model}
-  onnx: {type: "File?", label: ONNX model, doc: the model as ONNX, format: edam:format_2333, outputSource: export/onnx}
+  onnx: {type: "File?", label: ONNX model, doc: the model in ONNX format, format: edam:format_2333, outputSource: export/onnx}
   classes: {type: File, label: map, doc: map of classes, format: iana:image/tiff, outputSource: predict/classes}
   probabilities: {type: File, label: probabilities, doc: map of probabilities, format: iana:image/tiff, outputSource: predict/probabilities}
-  metrics: {type: File, label: metrics, doc: scores, format: iana:application/json, outputSource: evaluate/metrics}
-  page: {type: "File?", label: report, doc: the page to read, format: iana:text/html, outputSource: report/page}
-  picture: {type: "File?", label: map picture, doc: the map as PNG, format: iana:image/png, outputSource: report/picture}
-  model_card: {type: "File?", label: model card, doc: what the model is, format: iana:text/markdown, outputSource: report/model_card}
-  data_card: {type: "File?", label: data card, doc: what the data are, format: iana:text/markdown, outputSource: report/data_card}
+  metrics: {type: File, label: metrics, doc: metrics of the test chips, format: iana:application/json, outputSource: evaluate/metrics}
+  page: {type: "File?", label: report, doc: the report as one HTML page, format: iana:text/html, outputSource: report/page}
+  picture: {type: "File?", label: map picture, doc: the map as a PNG image, format: iana:image/png, outputSource: report/picture}
+  model_card: {type: "File?", label: model card, doc: model card in Markdown, format: iana:text/markdown, outputSource: report/model_card}
+  data_card: {type: "File?", label: data card, doc: data card in Markdown, format: iana:text/markdown, outputSource: report/data_card}
   stac: {type: Directory, label: STAC catalog, doc: "model, maps and tiles", outputSource: publish/catalog}
   run_crate: {type: "Directory?", label: crate, doc: Provenance Run Crate, outputSource: crate/crate}
-  fold_metrics: {type: "File[]", label: fold metrics, doc: scores of each fold, format: iana:application/json, outputSource: cross_validate/metrics}
+  fold_metrics: {type: "File[]", label: fold metrics, doc: metrics of each fold, format: iana:application/json, outputSource: cross_validate/metrics}
   fold_models: {type: "Directory[]", label: fold models, doc: trained model of each fold, outputSource: cross_validate/model}
