@@ -10,7 +10,6 @@ nvidia-smi tells it once a second. The table is Markdown.
 """
 
 import argparse
-import json
 import shutil
 import statistics
 import subprocess
@@ -19,12 +18,14 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 from eopipe.models.model_folder import read_card
+from eopipe.telemetry.journal import METRICS, JournalTail
 
 POWERCAP = Path("/sys/class/powercap")
 POWER = ("nvidia-smi", "--query-gpu=power.draw", "--format=csv,noheader,nounits")
@@ -100,24 +101,34 @@ class Measured:
     joules: float | None
 
 
-def train(processes: int, words: list[str]) -> Measured:
+def train(processes: int, arguments: list[str]) -> Measured:
     """Train once."""
-    with tempfile.TemporaryDirectory() as room:
-        model, meter, began = Path(room) / "model", Meter(), time.monotonic()
-        line = [sys.executable, "-m", "eopipe", "train", *words, "--processes", str(processes)]
-        with meter.on():
-            told = [*line, "--model", str(model), "--track", "mlflow"]
-            done = subprocess.run(told, stderr=subprocess.PIPE, text=True, check=False)
+    with tempfile.TemporaryDirectory() as folder:
+        model, state, meter, began = Path(folder) / "model", Path(folder) / "state", Meter(), time.monotonic()
+        command = [sys.executable, "-m", "eopipe", "train", *arguments, "--processes", str(processes)]
+        with meter.on(), (Path(folder) / "log").open("w+") as errors:
+            process = subprocess.Popen([*command, "--model", str(model), "--state", str(state)], stderr=errors)
+            events = list(read_until_end(process, state))
+            if process.returncode:
+                errors.seek(0)
+                raise SystemExit(errors.read())
         seconds = time.monotonic() - began
-        if done.returncode:
-            raise SystemExit(done.stderr)
-        events = [json.loads(text) for text in (model / "metrics.jsonl").read_text().splitlines()]
-        long = next(event["step"] // event["epoch"] for event in events if event["event"] == "epoch")
-        settings = read_card(model)["settings"]
-        stamps = next(Path(room).glob("model.views/mlruns/0/*/metrics/loss")).read_text().splitlines()
-        steps = [(int(step), int(stamp) / 1e3) for stamp, _, step in map(str.split, stamps)]
-        speed = settings["batch"] * pace(steps, long)
-        return Measured(processes, speed, len(steps) * settings["batch"], seconds, meter.joules)
+        steps_per_epoch = next(event["step"] // event["epoch"] for event in events if event["event"] == "epoch")
+        batch = read_card(model)["settings"]["batch"]
+        steps = [(event["step"], event["time"]) for event in events if event["event"] == "step"]
+        speed = batch * pace(steps, steps_per_epoch)
+        return Measured(processes, speed, len(steps) * batch, seconds, meter.joules)
+
+
+def read_until_end(process: "subprocess.Popen[bytes]", state: Path) -> Iterator[dict[str, Any]]:
+    """The events of a training's journal with their time, which is removed with the state folder at its end."""
+    while process.poll() is None and not list(state.glob(f"*/{METRICS}")):
+        time.sleep(0.05)
+    with closing(JournalTail(next(state.glob(f"*/{METRICS}"), state / METRICS))) as tail:
+        while process.poll() is None:
+            yield from tail.poll()[0]
+            time.sleep(0.2)
+        yield from tail.poll()[0]
 
 
 def pace(steps: list[tuple[int, float]], long: int) -> float:

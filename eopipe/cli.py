@@ -25,6 +25,7 @@ COMMANDS = {
         "usage": ("eopipe.clusters.usage:usage", "Show the memory, time and CPU that jobs used."),
     },
     "training": {
+        "follow": ("eopipe.telemetry.follow:follow", "Show a training in TensorBoard, MLflow or Prometheus."),
         "rate": ("eopipe.training.lr_finder:rate", "Suggest a learning rate for a training (range test)."),
     },
     "results": {

@@ -4,15 +4,15 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eopipe.launch.world import World
-from eopipe.telemetry.journal import Journal, rounded
+from eopipe.publish import publish
+from eopipe.telemetry.follow import PICTURES
+from eopipe.telemetry.journal import Journal
 from eopipe.telemetry.progress import Every, LiveLine, LogLine, Meter, line, memory
 from eopipe.telemetry.timing import Clock, Profiler, phase, table
-from eopipe.telemetry.trackers import Trackers
 from eopipe.tiles.store import NO_LABEL
 from eopipe.training_job import Job
 
@@ -74,32 +74,29 @@ class Watch:
 
 
 class Instruments:
-    """Journal, clock, progress, profiler and trackers of a training that stands at a step."""
+    """Journal, clock, progress, profiler and pictures of a training that stands at a step."""
 
     def __init__(self, job: Job, device: str, step: int, steps: int, batch: int, engine: "Engine") -> None:
         self.job, self.device, self.steps, self.batch, self.engine = job, device, steps, batch, engine
+        # Before the journal, so that a follower that sees a new journal sees no pictures of steps that are repeated.
+        self.previews = Previews(job.state / PICTURES, job, step)
         self.journal = Journal(job.state, step)
         if step:
             self.journal.add("resume", step)
-        folder = Path(job.views)
-        self.trackers = Trackers(tuple(job.track), folder, job.state.name, step)
-        self.profiler = Profiler(folder, device) if job.profile else None
+        self.profiler = Profiler(Path(job.views), device) if job.profile else None
         self.line: LogLine | LiveLine = line(job.tell_every_s)
-        # Sooner than the line, so that each line in a log comes with a flush.
-        self.meter, self.flushing = Meter(step), Every(0.9 * job.tell_every_s)
-        self.now, self.lapped, self.pictured = step, step, False
+        # Sooner than the line, so that each line in a log comes with one in the journal.
+        self.meter, self.noting = Meter(step), Every(0.9 * job.tell_every_s)
+        self.now, self.lapped = step, step
         self.clock = Clock(device)
         self.clock.start()
 
     def step(self, step: int, told: "Told", rate: float) -> None:
         """Note a step; tell how it goes when it is time."""
-        self.now, self.pictured = step, False
-        values = {"loss": told.loss, "learning_rate": rate, "gradient_norm": told.steepness}
-        self.journal.add("step", step, **values)
+        self.now, self.previews.is_due = step, True
+        self.journal.add("step", step, loss=told.loss, learning_rate=rate, gradient_norm=told.steepness)
         if self.profiler:
             self.profiler.step()
-        if self.trackers:
-            self.trackers.each(lambda tracker: tracker.scalars(step, values))
         if self.line.every.due():
             self._tell(told.loss)
 
@@ -107,31 +104,17 @@ class Instruments:
         waited = self.clock.total.get("data", 0.0) + self.clock.seconds.get("data", 0.0)
         pace = self.meter.pace(self.now, self.steps, loss, self.batch, waited, memory(self.device))
         self.line.tell(pace)
-        if self.trackers and self.flushing.due():
-            seen = {"samples_per_second": pace.samples_s, "data_wait_ratio": pace.data_wait}
-            self._scalars(seen | {"memory_bytes": float(pace.memory)})
-
-    def _scalars(self, values: dict[str, float]) -> None:
-        self.trackers.each(lambda tracker: tracker.scalars(self.now, values))
-        self.trackers.each(lambda tracker: tracker.flush())
+        if self.noting.due():
+            rates = {"samples_per_second": pace.samples_s, "data_wait_ratio": pace.data_wait}
+            self.journal.add("progress", self.now, memory_bytes=pace.memory, **rates)
 
     def judged(self, batch: "Batch", found_NHW: "Tensor") -> None:
         """Draw the first validation chips, which are the same in every epoch."""
-        if not self.trackers or self.pictured:
-            return
-        from eopipe.telemetry.previews import png
-
-        self.pictured = True
-        images, truth, found = (v.cpu().numpy() for v in (batch.images_NCHW.float(), batch.labels_NHW, found_NHW))
-        draw = cache(partial(png, images, truth, found, self.job.bands, NO_LABEL))
-        self.trackers.each(lambda tracker: tracker.picture(self.now, "predictions", draw))
+        self.previews.take(self.now, batch, found_NHW)
 
     def epoch(self, step: int, row: dict[str, Any]) -> None:
         """Note the scores of an epoch and where its time went."""
         self.journal.add("epoch", step, **row)
-        scores = {f"val_{k}": float(v) for k, v in (row["val"] or {}).items() if v is not None}
-        if self.trackers:
-            self._scalars(scores)
         self._lap()
         told = "".join(f" {name}={value:.1%}" for name, value in shares(self.clock.lap()).items())
         log.info("event=time epoch=%d%s", row["epoch"], told)
@@ -153,19 +136,44 @@ class Instruments:
         """
         self.clock.stop()
         self.line.close()
+        if done:
+            self.journal.add("end", self.now)
         self.journal.close()
         if self.profiler:
             self.profiler.close()
         if not done:
-            self.trackers.each(lambda tracker: tracker.flush())
             return
         self._lap()
         self.clock.lap()
-        settings = rounded(self.job.hyperparameters())
-        self.trackers.each(lambda tracker: tracker.close(settings))
         # `eopipe usage` reads this line.
         log.info("event=device name=%s memory_mb=%.0f", self.device, memory(self.device) / 2**20)
         log.info("where the time of the first worker went:\n%s", table(self.clock.total))
+
+
+class Previews:
+    """Pictures of the first validation chips of each epoch, for the trackers that show them."""
+
+    def __init__(self, folder: Path, job: Job, step: int) -> None:
+        self.folder, self.job = folder, job
+        self.is_due, self.is_on = True, bool({"tensorboard", "mlflow"} & set(job.track))
+        for path in folder.glob("step-*.png"):
+            if int(path.stem[5:]) > step:
+                path.unlink()
+
+    def take(self, step: int, batch: "Batch", found_NHW: "Tensor") -> None:
+        """Draw the first batch of a validation; a picture that fails ends no training."""
+        if not self.is_due or not self.is_on:
+            return
+        from eopipe.telemetry.previews import png
+
+        self.is_due = False
+        images, truth, found = (v.cpu().numpy() for v in (batch.images_NCHW.float(), batch.labels_NHW, found_NHW))
+        try:
+            with publish(self.folder / f"step-{step:09d}.png") as draft:
+                draft.write_bytes(png(images, truth, found, self.job.bands, NO_LABEL))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the training is worth more
+            self.is_on = False
+            log.warning("event=previews-off reason=%r", f"{type(error).__name__}: {error}")
 
 
 def shares(seconds: dict[str, float]) -> dict[str, float]:

@@ -20,6 +20,7 @@ from eopipe.launch.membership import Seat, seat
 from eopipe.launch.scratch import copies
 from eopipe.models.model_folder import Trained, write_trained
 from eopipe.publish import publish, read_json, write_json
+from eopipe.telemetry.follow import follower
 from eopipe.telemetry.journal import METRICS, payload
 from eopipe.training.data import TrainingData, TrainingInputs
 from eopipe.training_job import JOB, Job, Knobs, Settings
@@ -43,7 +44,8 @@ def run(values: Mapping[str, Any]) -> None:
         if mine.first:
             _invite(data, job.replace(token=mine.meeting.token), mine)
         geometry = mine.geometry(settings.processes, job.restarts, job.timeout_s)
-        launch(state / JOB, mine, geometry, settings.threads, where)
+        with follower(job.track if mine.first else (), state, job.views):
+            launch(state / JOB, mine, geometry, settings.threads, where)
         if not mine.first:
             return
         fence(state, mine.meeting.token)

@@ -3,15 +3,18 @@
 import json
 import os
 import re
+import shutil
 import signal
-from importlib.util import find_spec
+import time
 from pathlib import Path
 
 import pytest
+from mlflow import MlflowClient
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from trainings import Training, payload, workers
 
+from eopipe.telemetry.follow import GAUGES
 from eopipe.telemetry.journal import missing, read
-from eopipe.telemetry.prometheus import GAUGES
 
 
 def steps_of(history: dict[str, bytes]) -> int:
@@ -30,11 +33,16 @@ def test_the_payload_has_every_step_once_and_no_clock(undisturbed: dict[str, byt
     assert sum(first) / len(first) == pytest.approx(epochs[0]["loss"], abs=1e-5)
 
 
-def test_killed_between_checkpoints_and_watched_by_all_trackers_it_ends_with_the_same_lines(
-    training: Training, undisturbed: dict[str, bytes]
+def followers(folder: Path) -> list[int]:
+    """The processes that follow a training."""
+    line = b"-m\0eopipe\0follow"
+    return [pid for pid in workers(folder) if line in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def test_killed_between_checkpoints_and_followed_by_all_trackers_it_ends_with_the_same_lines(
+    training: Training, undisturbed: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    more = ["tensorboard"] if find_spec("tensorboard") else []
-    watched = ("--track", "prometheus", "mlflow", *more, "--tell-every-s", "0.05", "--profile")
+    watched = ("--track", "prometheus", "mlflow", "tensorboard", "--tell-every-s", "0.05", "--profile")
     process = training.start(*watched)
     training.wait_for_step(6, process)
     for pid in workers(training.folder):
@@ -44,33 +52,67 @@ def test_killed_between_checkpoints_and_watched_by_all_trackers_it_ends_with_the
     assert again.returncode == 0, again.stderr
     # Neither looking at it nor killing it changes the model by a bit.
     assert payload(training.model) == undisturbed
+    assert not followers(training.folder)
     assert "event=progress step=" in again.stderr
     assert "data_wait=" in again.stderr
     assert re.search(r"^event=device name=(cpu|cuda) memory_mb=[1-9]\d*$", again.stderr, re.MULTILINE)
     for word in ("data", "forward", "backward", "communication", "optimiser", "validation", "checkpoint", "all"):
         assert f"\n{word} " in again.stderr.partition("where the time")[2], word
-    steps, views = steps_of(undisturbed), training.folder / "model.views"
-    losses = next(views.glob("mlruns/0/*/metrics/loss")).read_text().splitlines()
-    assert [int(line.split()[2]) for line in losses] == list(range(1, steps + 1))
-    scraped = dict(line.split() for line in (views / "eopipe.prom").read_text().splitlines() if line[0] != "#")
-    assert {name.partition("{")[0].removeprefix("eopipe_train_") for name in scraped} <= set(GAUGES)
-    assert [float(v) for k, v in scraped.items() if k.startswith("eopipe_train_step{")] == [steps]
-    if more:
-        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-        board = EventAccumulator(str(views / "tensorboard"))
-        board.Reload()
-        assert [event.step for event in board.Scalars("loss")] == list(range(1, steps + 1))
-        assert len(board.Images("predictions")) == 3
     assert "tracker-off" not in again.stderr
+    assert "previews-off" not in again.stderr
+    steps, views = steps_of(undisturbed), training.folder / "model.views"
+
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    client = MlflowClient((views / "mlruns").as_uri())
+    (recorded,) = client.search_runs([client.get_experiment_by_name("eopipe train").experiment_id])
+    history = client.get_metric_history(recorded.info.run_id, "loss")
+    assert [metric.step for metric in history] == list(range(1, steps + 1))
+    assert (recorded.info.status, recorded.data.params["width"]) == ("FINISHED", "8")
+    assert len(client.list_artifacts(recorded.info.run_id, "predictions")) == 3
+
+    scraped = dict(line.split() for line in (views / "eopipe.prom").read_text().splitlines() if line[0] != "#")
+    assert {name.partition("{")[0].removeprefix("eopipe_train_") for name in scraped} == set(GAUGES)
+    assert [float(v) for k, v in scraped.items() if k.startswith("eopipe_train_step{")] == [steps]
+
+    board = EventAccumulator(str(next((views / "tensorboard").iterdir())))
+    board.Reload()
+    assert [event.step for event in board.Scalars("loss")] == list(range(1, steps + 1))
+    assert len(board.Images("predictions")) == 3
     trace = json.loads((views / "trace.json").read_text())["traceEvents"]
     assert any("convolution" in str(event.get("name")) for event in trace)
     assert "collectives: " in (views / "operators.txt").read_text()
 
 
-def test_a_tracker_that_cannot_write_ends_no_training(training: Training, undisturbed: dict[str, bytes]) -> None:
-    (training.folder / "model.views").write_text("a file where a folder is wanted")
+def test_a_follower_that_is_killed_or_cannot_write_ends_no_training(
+    training: Training, undisturbed: dict[str, bytes]
+) -> None:
+    process = training.start("--track", "prometheus")
+    until = time.monotonic() + 60
+    while not (found := followers(training.folder)):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    os.kill(found[0], signal.SIGKILL)
+    said = process.communicate()[1]
+    assert process.returncode == 0, said
+    assert payload(training.model) == undisturbed
+    assert said.count("event=tracker-off tracker=all reason='killed by signal 9'") == 1
+    # As on a disk that is full: a folder cannot be made where a file is.
+    shutil.rmtree(training.model)
+    shutil.rmtree(training.folder / "model.views", ignore_errors=True)
+    (training.folder / "model.views").write_text("a file in place of the folder")
     done = training.run("--track", "prometheus", "mlflow")
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("event=tracker-off") == 2
+    assert payload(training.model) == undisturbed
+
+
+def test_a_tracker_whose_library_is_missing_costs_one_warning_that_names_the_extra(
+    training: Training, undisturbed: dict[str, bytes]
+) -> None:
+    (training.folder / "mlflow.py").write_text("raise ModuleNotFoundError(\"No module named 'mlflow'\")\n")
+    done = training.run("--track", "mlflow", "prometheus", PYTHONPATH=str(training.folder))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("tracker-off") == 1
+    assert "pip install 'eopipe[mlflow]'" in done.stderr
+    assert (training.folder / "model.views/eopipe.prom").is_file()
     assert payload(training.model) == undisturbed

@@ -23,9 +23,7 @@ from PIL import Image
 from eopipe.telemetry.journal import Journal, missing, payload, read, rounded
 from eopipe.telemetry.previews import COLORS, NOTHING, natural, paint, png
 from eopipe.telemetry.progress import Every, LiveLine, LogLine, Meter, Pace, clock, line, memory
-from eopipe.telemetry.prometheus import text
 from eopipe.telemetry.timing import Clock, Profiler, busy, phase, table, waiting
-from eopipe.telemetry.trackers import Trackers
 from eopipe.training.monitor import exposed
 
 NOW = Pace(step=7, steps=20, loss=0.5, samples_s=123.4, data_wait=0.015, memory=2_000_000, left=3725.0)
@@ -278,78 +276,6 @@ def test_the_profiler_writes_a_trace_of_a_few_steps_even_of_a_short_training(tmp
         assert "aten::cos" in (tmp_path / name / "operators.txt").read_text()
     assert counts == {"long": 3, "short": 1}
     assert not (tmp_path / "none").exists()
-
-
-def test_a_tracker_that_fails_is_left_out_with_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    trackers = Trackers(("prometheus", "mlflow"), tmp_path, "abc", 0)
-    assert trackers
-    folder = next((tmp_path / "mlruns/0").glob("abc*"))
-    (folder / "metrics").rename(folder / "gone")
-    for step in (1, 2):
-        trackers.each(lambda tracker, step=step: tracker.scalars(step, {"loss": 0.5}))
-        trackers.each(lambda tracker: tracker.flush())
-    assert [r.message.split()[:2] for r in caplog.records] == [["event=tracker-off", "tracker=mlflow"]]
-    assert "eopipe_train_step" in (tmp_path / "eopipe.prom").read_text()
-
-
-def test_the_text_for_prometheus_has_a_type_a_help_and_a_quoted_name() -> None:
-    assert text('a"b', {"loss": 0.25}).splitlines() == [
-        "# HELP eopipe_train_loss mean loss of the last step",
-        "# TYPE eopipe_train_loss gauge",
-        'eopipe_train_loss{run="a\\"b"} 0.25',
-    ]
-
-
-def test_mlflow_lines_behind_the_restored_step_are_cut_and_the_start_stays(tmp_path: Path) -> None:
-    first = Trackers(("mlflow",), tmp_path, "f00", 0)
-    for step in (1, 2, 3):
-        first.each(lambda tracker, step=step: tracker.scalars(step, {"loss": 1 / step}))
-    run_folder = next((tmp_path / "mlruns/0").glob("f00*"))
-    began = (run_folder / "meta.yaml").read_text()
-    second = Trackers(("mlflow",), tmp_path, "f00", 2)
-    second.each(lambda tracker: tracker.scalars(3, {"loss": 0.25}))
-    second.each(lambda tracker: tracker.close({"epochs": 3}))
-    lines = [line.split()[1:] for line in (run_folder / "metrics/loss").read_text().splitlines()]
-    assert lines == [["1.0", "1"], ["0.5", "2"], ["0.25", "3"]]
-    assert (run_folder / "params/epochs").read_text() == "3"
-    assert began.partition("start_time: ")[2].split()[0] in (run_folder / "meta.yaml").read_text()
-
-
-def test_tensorboard_reads_scalars_pictures_and_hides_what_is_told_again(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard", reason="the extra tensorboard is not installed")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    for restored, steps in ((0, (1, 2, 3)), (2, (3, 4))):
-        trackers = Trackers(("tensorboard",), tmp_path, "f00", restored)
-        assert trackers, "the extra does not load"
-        for step in steps:
-            trackers.each(lambda tracker, step=step: tracker.scalars(step, {"loss": 1 / step, "val_miou": 0.5}))
-        trackers.each(lambda tracker: tracker.picture(4, "predictions", drawn))
-        trackers.each(lambda tracker: tracker.close({"epochs": 3, "augment": ("none",)}))
-    found = EventAccumulator(str(tmp_path / "tensorboard"))
-    found.Reload()
-    assert [(event.step, round(event.value, 3)) for event in found.Scalars("loss")] == [
-        (1, 1.0),
-        (2, 0.5),
-        (3, 0.333),
-        (4, 0.25),
-    ]
-    assert found.Tags()["images"] == ["predictions"]
-    assert "hparam/val_miou" in found.Tags()["scalars"]
-
-
-def test_a_picture_that_cannot_be_drawn_leaves_out_only_who_wants_it(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    def draw() -> bytes:
-        raise ValueError("three axes are wanted")
-
-    trackers = Trackers(("mlflow", "prometheus"), tmp_path, "f00", 0)
-    trackers.each(lambda tracker: tracker.picture(1, "predictions", draw))
-    assert [r.message for r in caplog.records] == [
-        "event=tracker-off tracker=mlflow reason='ValueError: three axes are wanted'"
-    ]
-    assert trackers
 
 
 def drawn() -> bytes:
