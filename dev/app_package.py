@@ -1,7 +1,7 @@
 """EO Application Packages (OGC 20-089): parts of the pipeline with their tools, in one CWL document.
 
-A platform stages a STAC catalog in and a STAC catalog out, so a package begins at the search in a staged folder and
-ends with the catalog of what was made. The wiring is that of `cwl/pipeline.cwl`, cut back to what that end needs.
+A platform stages a STAC catalog in and a STAC catalog out, so a package begins with the search in a staged folder and
+ends with the catalog of the results. Its steps are those of `cwl/pipeline.cwl` that the last one needs.
 """
 
 from collections.abc import Iterator
@@ -40,8 +40,8 @@ ABOUT = {
         }
     ],
 }
-# What a document tells once for all its parts.
-WHOLE = ("cwlVersion", "$namespaces", "s:license", "s:author")
+# Keys that a document has once for all its parts.
+SHARED_KEYS = ("cwlVersion", "$namespaces", "s:license", "s:author")
 STAC = {
     "type": "Directory",
     "label": "STAC catalog",
@@ -57,13 +57,17 @@ MODEL = {
 
 @dataclass(frozen=True)
 class Package:
-    """What a package is cut down to: sources that it is given instead, and inputs of steps that it does without."""
+    """A part of the pipeline.
+
+    `replaced`: sources that become inputs of the package, as (source, name, port); `omitted`: inputs of steps, as
+    (step, port).
+    """
 
     name: str
     label: str
     doc: str
-    given: tuple[tuple[str, str, Cwl], ...] = ()
-    without: tuple[tuple[str, str], ...] = ()
+    replaced: tuple[tuple[str, str, Cwl], ...] = ()
+    omitted: tuple[tuple[str, str], ...] = ()
 
 
 PACKAGES = (
@@ -77,82 +81,83 @@ PACKAGES = (
         "eopipe-predict",
         "Map with a trained model",
         "Scenes of a staged STAC catalog and a trained model to a map and its tiles, as a STAC catalog.",
-        given=(("train/model", "model", MODEL),),
-        without=((END, "metrics"),),
+        replaced=(("train/model", "model", MODEL),),
+        omitted=((END, "metrics"),),
     ),
 )
 
 
 def document(pipeline: Cwl, tools: dict[str, Cwl]) -> Cwl:
-    """All packages in one document; `tools` are by the file name that the pipeline runs."""
+    """All packages in one document; the keys of `tools` are the file names that the pipeline runs."""
     workflows = [_workflow(pipeline, package) for package in PACKAGES]
     used = {step["run"] for workflow in workflows for step in workflow["steps"].values()}
     return {
         "cwlVersion": pipeline["cwlVersion"],
         "$namespaces": pipeline["$namespaces"],
         **ABOUT,
-        "$graph": [*workflows, *(_tool(file, tool) for file, tool in tools.items() if _place(file) in used)],
+        "$graph": [*workflows, *(_tool(file, tool) for file, tool in tools.items() if _reference(file) in used)],
     }
 
 
 def _workflow(pipeline: Cwl, package: Package) -> Cwl:
-    """The pipeline cut back to the steps that its end needs."""
-    instead = {source: name for source, name, _ in package.given}
-    steps = {name: _step(pipeline, name, package, instead) for name in pipeline["steps"]}
-    needed, todo = set(), [END]
-    while todo:
-        name = todo.pop()
-        if name not in needed:
-            needed.add(name)
-            todo += [source.partition("/")[0] for source in _sources(steps[name]) if "/" in source]
-    kept = {name: step for name, step in steps.items() if name in needed}
-    asked = {source for step in kept.values() for source in _sources(step)}
-    known = pipeline["inputs"] | {name: port for _, name, port in package.given}
+    """The pipeline, reduced to the steps that its last step needs."""
+    replaced = {source: name for source, name, _ in package.replaced}
+    steps = {name: _step(pipeline, name, package, replaced) for name in pipeline["steps"]}
+    names, queue = set(), [END]
+    while queue:
+        name = queue.pop()
+        if name not in names:
+            names.add(name)
+            queue += [source.partition("/")[0] for source in _sources(steps[name]) if "/" in source]
+    needed = {name: step for name, step in steps.items() if name in names}
+    sources = {source for step in needed.values() for source in _sources(step)}
+    inputs = pipeline["inputs"] | {name: port for _, name, port in package.replaced}
     return {
         "class": "Workflow",
         "id": package.name,
         "label": package.label,
         "doc": package.doc,
         "requirements": pipeline["requirements"],
-        "inputs": {name: port for name, port in known.items() if name in asked},
+        "inputs": {name: port for name, port in inputs.items() if name in sources},
         "outputs": {"stac": STAC},
-        "steps": kept,
+        "steps": needed,
     }
 
 
-def _step(pipeline: Cwl, name: str, package: Package, instead: dict[str, str]) -> Cwl:
+def _step(pipeline: Cwl, name: str, package: Package, replaced: dict[str, str]) -> Cwl:
     step: Cwl = pipeline["steps"][name]
-    kept = {port: value for port, value in step["in"].items() if (name, port) not in package.without}
-    return step | {"run": _place(step["run"]), "in": {port: _given(value, instead) for port, value in kept.items()}}
+    inputs = {port: value for port, value in step["in"].items() if (name, port) not in package.omitted}
+    inputs = {port: _with_sources(value, replaced) for port, value in inputs.items()}
+    return step | {"run": _reference(step["run"]), "in": inputs}
 
 
-def _given(value: Any, instead: dict[str, str]) -> Any:
-    """An input of a step, with other sources where the package is given what a step would have made."""
+def _with_sources(value: Any, replaced: dict[str, str]) -> Any:
+    """An input of a step whose sources are replaced by inputs of the package."""
     if isinstance(value, str):
-        return instead.get(value, value)
+        return replaced.get(value, value)
     if isinstance(value, list):
-        return [_given(one, instead) for one in value]
-    return value | {"source": _given(value["source"], instead)} if "source" in value else value
+        return [_with_sources(source, replaced) for source in value]
+    return value | {"source": _with_sources(value["source"], replaced)} if "source" in value else value
 
 
 def _sources(step: Cwl) -> Iterator[str]:
     for value in step["in"].values():
-        found = value.get("source", []) if isinstance(value, dict) else value
-        yield from [found] if isinstance(found, str) else found
+        sources = value.get("source", []) if isinstance(value, dict) else value
+        yield from [sources] if isinstance(sources, str) else sources
 
 
-def _place(file: str) -> str:
-    """Where the tool of a file lies in the document; a step of the same name would look like a circle."""
+def _reference(file: str) -> str:
+    """The reference to a tool in the document; a step of the same name would look like a cycle."""
     return f"#stage-{file.removesuffix('.cwl')}"
 
 
 def _tool(file: str, tool: Cwl) -> Cwl:
-    """A tool as a part of a document: it has an id, a container as a hint, and a platform has staged what it reads."""
-    kept = {key: value for key, value in tool.items() if key not in WHOLE}
+    """A tool as a part of a document: with an id, a container as a hint, and without network, as inputs are staged."""
+    entries = {key: value for key, value in tool.items() if key not in SHARED_KEYS}
     return {
-        "class": kept.pop("class"),
-        "id": _place(file).removeprefix("#"),
-        **kept,
+        "class": entries.pop("class"),
+        "id": _reference(file).removeprefix("#"),
+        **entries,
         "requirements": tool["requirements"] | {"NetworkAccess": {"networkAccess": False}},
         "hints": tool["hints"] | {"DockerRequirement": {"dockerPull": IMAGE}},
     }

@@ -19,7 +19,7 @@ NAMESPACES = {
     "iana": "https://www.iana.org/assignments/media-types/",
     "s": "https://schema.org/",
 }
-# What a stage does in the words of EDAM: query, retrieval, standardisation, aggregation, annotation, splitting,
+# The operation of each stage in EDAM: query, retrieval, standardisation, aggregation, annotation, splitting,
 # modelling, prediction, statistics, conversion, visualisation, deposition.
 INTENTS = {
     "search": "operation_0224",
@@ -36,43 +36,44 @@ INTENTS = {
     "catalog": "operation_3431",
     "crate": "operation_3431",
 }
-# The size that the formulas are reckoned for: MB of inputs, scenes; and tries, of which the last asks for most.
-MEGABYTES, SCENES, TRIES = 1000, 100, 3
+# The size at which the formulas are evaluated: MB of inputs and scenes; and the number of attempts, whose last one
+# requests the most.
+MEGABYTES, SCENES, ATTEMPTS = 1000, 100, 3
 
 
 @dataclass(frozen=True)
-class Needs:
-    """MB of memory and minutes at the first try; cores (a number, or the input that tells it), and cores that help."""
+class JobNeeds:
+    """MB of memory and minutes of the first attempt; minimum and maximum cores, a number or a CWL expression."""
 
     memory: int
     minutes: int
     cores: int | str = 1
-    most_cores: int | str = 1
-    # A training goes on where it was stopped: no try needs more time.
-    grows: bool = True
+    max_cores: int | str = 1
+    # False for a training, which resumes where it was stopped.
+    needs_more_time_on_retry: bool = True
 
     @property
     def limit_s(self) -> int:
-        """Seconds that the last try has."""
-        return 60 * self.minutes * (TRIES if self.grows else 1)
+        """Seconds of the last attempt."""
+        return 60 * self.minutes * (ATTEMPTS if self.needs_more_time_on_retry else 1)
 
 
 PROCESSES, THREADS = "$(inputs.processes)", "$(inputs.threads)"
 NEEDS = {
-    "search": Needs(1000, 10),
-    "fetch": Needs(1000, 60),
-    "preprocess": Needs(1500, 20, most_cores=4),
-    "composite": Needs(1512, 11),
-    "label": Needs(1500, 20),
-    "split": Needs(2000, 110),
+    "search": JobNeeds(1000, 10),
+    "fetch": JobNeeds(1000, 60),
+    "preprocess": JobNeeds(1500, 20, max_cores=4),
+    "composite": JobNeeds(1512, 11),
+    "label": JobNeeds(1500, 20),
+    "split": JobNeeds(2000, 110),
     # The memory of two processes, as in the demo.
-    "train": Needs(5048, 160, cores=PROCESSES, most_cores=PROCESSES, grows=False),
-    "predict": Needs(3000, 120, cores=THREADS, most_cores=THREADS),
-    "evaluate": Needs(3000, 40),
-    "export": Needs(2500, 20),
-    "report": Needs(2000, 30),
-    "catalog": Needs(1000, 30),
-    "crate": Needs(1000, 21),
+    "train": JobNeeds(5048, 160, cores=PROCESSES, max_cores=PROCESSES, needs_more_time_on_retry=False),
+    "predict": JobNeeds(3000, 120, cores=THREADS, max_cores=THREADS),
+    "evaluate": JobNeeds(3000, 40),
+    "export": JobNeeds(2500, 20),
+    "report": JobNeeds(2000, 30),
+    "catalog": JobNeeds(1000, 30),
+    "crate": JobNeeds(1000, 21),
 }
 
 
@@ -87,7 +88,7 @@ def tool(definition: Stage) -> dict[str, Any]:
         "doc": definition.summary,
         "intent": [f"edam:{INTENTS[definition.name]}"],
         "s:license": ABOUT["s:license"],
-        # Without a class: a reader of CWL looks for one among its own.
+        # Without a class: a CWL parser accepts only its own.
         "s:author": [{key: value for key, value in TEAM.items() if key != "class"}],
         "requirements": _requirements(definition.name),
         "hints": {"SoftwareRequirement": {"packages": {"eopipe": {"version": [__version__], "specs": [HOME]}}}},
@@ -108,7 +109,7 @@ def overrides() -> dict[str, Any]:
 
 
 def _override(stages: tuple[str, ...], requirements: dict[str, Any]) -> dict[str, Any]:
-    # Engines read the names as beside the workflow or tool that they run.
+    # Engines resolve these names relative to the workflow or tool that they run.
     return {
         "$namespaces": {"cwltool": "http://commonwl.org/cwltool#"},
         "cwltool:overrides": {f"{name}.cwl": {"requirements": requirements} for name in stages},
@@ -117,13 +118,13 @@ def _override(stages: tuple[str, ...], requirements: dict[str, Any]) -> dict[str
 
 def _requirements(name: str) -> dict[str, Any]:
     needs = NEEDS[name]
-    cores = {"coresMin": needs.cores, "coresMax": needs.most_cores}
+    cores = {"coresMin": needs.cores, "coresMax": needs.max_cores}
     return {
         "NetworkAccess": {"networkAccess": name in NETWORK},
-        "ResourceRequirement": cores | {"ramMin": needs.memory, "ramMax": TRIES * needs.memory},
+        "ResourceRequirement": cores | {"ramMin": needs.memory, "ramMax": ATTEMPTS * needs.memory},
         "ToolTimeLimit": {"timelimit": needs.limit_s},
         "LoadListingRequirement": {"loadListing": "no_listing"},
-        # An engine's cache looks at the command, not at the program behind it.
+        # The cache of an engine compares the command, not the program.
         "EnvVarRequirement": {"envDef": {"EOPIPE_VERSION": __version__}},
     }
 
@@ -136,7 +137,7 @@ def _type(port: Port) -> Any:
     if isinstance(port.mark, Input):
         kind: Any = ["File", "Directory"] if port.mark.mixed else "Directory" if port.mark.folder else "File"
     else:
-        # Two enums of two documents are never the same type in CWL, so words are strings.
+        # Two enums of two documents are never the same type in CWL, so choices are strings.
         kind = "string" if is_path(port) or port.choices else KINDS[port.base]
     kind = {"type": "array", "items": kind} if port.is_list else kind
     if port.optional:
@@ -145,22 +146,22 @@ def _type(port: Port) -> Any:
 
 
 def _format(mark: Input | Output) -> dict[str, str]:
-    """The format of a file as CWL wants it: an address, so without the parameters of a media type."""
+    """The format of a file as CWL needs it: an IRI, so without the parameters of a media type."""
     named = mark.format.partition(";")[0]
     return {"format": named if named.startswith("edam:") else f"iana:{named}"} if named else {}
 
 
 def _input(port: Port) -> dict[str, Any]:
     doc = port.mark.doc + (f" ({' or '.join(port.choices)})" if port.choices else "")
-    made: dict[str, Any] = {"type": _type(port), "label": port.name.replace("_", " "), "doc": doc}
+    value: dict[str, Any] = {"type": _type(port), "label": port.name.replace("_", " "), "doc": doc}
     if isinstance(port.mark, Input):
-        made |= _format(port.mark)
+        value |= _format(port.mark)
     if isinstance(port.mark, Output):
-        made["default"] = port.mark.name
+        value["default"] = port.mark.name
     elif not port.required and port.default is not None:
-        made["default"] = list(port.default) if port.is_list else port.default
-    made["inputBinding"] = {"prefix": port.flag}
-    return made
+        value["default"] = list(port.default) if port.is_list else port.default
+    value["inputBinding"] = {"prefix": port.flag}
+    return value
 
 
 def _outputs(port: Port) -> dict[str, Any]:
@@ -168,13 +169,13 @@ def _outputs(port: Port) -> dict[str, Any]:
     assert isinstance(mark, Output)
     glob = f"$(inputs.{port.name}_name)"
     kind = {"type": "Directory"} if mark.folder else {"type": "File"} | _format(mark)
-    found = {port.name: kind | {"label": port.name, "doc": mark.doc, "outputBinding": {"glob": glob}}}
+    outputs = {port.name: kind | {"label": port.name, "doc": mark.doc, "outputBinding": {"glob": glob}}}
     if mark.each:
         each = {"type": "File[]", "label": f"{port.name}, one by one", "doc": "for a scatter"} | _format(mark)
-        found[f"{port.name}_each"] = each | {"outputBinding": {"glob": f"{glob}/{mark.each}"}}
-    return found
+        outputs[f"{port.name}_each"] = each | {"outputBinding": {"glob": f"{glob}/{mark.each}"}}
+    return outputs
 
 
 def _record(first: Port) -> dict[str, Any]:
-    told = {"type": "File", "format": "iana:application/json", "label": "run record", "doc": "what the job did"}
-    return {"record": told | {"outputBinding": {"glob": f"$(inputs.{first.name}_name).run.json"}}}
+    record = {"type": "File", "format": "iana:application/json", "label": "run record", "doc": "what the job did"}
+    return {"record": record | {"outputBinding": {"glob": f"$(inputs.{first.name}_name).run.json"}}}

@@ -1,4 +1,4 @@
-"""What registries read of the checkout itself, from pyproject.toml: CodeMeta 3.0 and a Workflow RO-Crate 1.0."""
+"""Metadata of the checkout for registries, from pyproject.toml: CodeMeta 3.0 and a Workflow RO-Crate 1.0."""
 
 import json
 import tomllib
@@ -17,14 +17,14 @@ ENGINES = {
     "snakemake": ("Snakemake", "https://snakemake.github.io/"),
     "cwl": ("Common Workflow Language", "https://www.commonwl.org/"),
 }
-# What a person reads first in a registry.
+# The pages that registries show.
 PAGES = ("README.md", "CITATION.cff", "LICENSE", "config/README.md")
-# A registry wants to know when; that of the first release, which does not change with each commit.
+# Registries require a date: that of the first release, which does not change with each commit.
 PUBLISHED = "2026-11-21"
 
 
 def registered(root: Path) -> dict[Path, str]:
-    """The files for registries and what they must hold; none outside a checkout."""
+    """The files for registries with their text; empty outside a checkout."""
     if not (root / PYPROJECT).is_file():
         return {}
     project: dict[str, Any] = tomllib.loads((root / PYPROJECT).read_text(encoding="utf-8"))["project"]
@@ -44,7 +44,7 @@ def _codemeta(project: dict[str, Any]) -> dict[str, Any]:
         "description": project["description"],
         "version": __version__,
         "license": f"https://spdx.org/licenses/{project['license']}",
-        "author": [{"@type": "Organization", "name": one["name"]} for one in project["authors"]],
+        "author": [{"@type": "Organization", "name": author["name"]} for author in project["authors"]],
         "codeRepository": project["urls"]["Source"],
         "issueTracker": f"{project['urls']['Source']}/issues",
         "keywords": project["keywords"],
@@ -61,12 +61,12 @@ def _crate(project: dict[str, Any]) -> Any:
     graph = CrateGraph()
     team = graph.add("#team", "Organization", name=project["authors"][0]["name"], url=REPOSITORY)
     terms = licence(graph, project["license"])
-    told = {"author": team, "creator": team, "license": terms, "version": __version__, "url": REPOSITORY}
-    main = _workflow(graph, "Snakefile", "snakemake", WORKFLOW_TYPES, name=project["name"], **told)
+    entries = {"author": team, "creator": team, "license": terms, "version": __version__, "url": REPOSITORY}
+    main = _workflow(graph, "Snakefile", "snakemake", WORKFLOW_TYPES, name=project["name"], **entries)
     main["description"], main["keywords"] = project["description"], project["keywords"]
     main["conformsTo"] = graph.add(WORKFLOW_PROFILE, "CreativeWork", name="Bioschemas ComputationalWorkflow")
     kind = ["File", "SoftwareSourceCode", "HowTo"]
-    main["subjectOf"] = _workflow(graph, "cwl/pipeline.cwl", "cwl", kind, name="eopipe in CWL", **told)
+    main["subjectOf"] = _workflow(graph, "cwl/pipeline.cwl", "cwl", kind, name="eopipe in CWL", **entries)
     for page in PAGES:
         form = "text/plain" if page == "LICENSE" else media_type(page)
         graph.add_file(page, name=page, encodingFormat=form, about=graph.root)
@@ -78,7 +78,7 @@ def _crate(project: dict[str, Any]) -> Any:
     return graph.metadata()
 
 
-def _workflow(graph: CrateGraph, path: str, engine: str, kind: list[str], /, **told: Any) -> Entity:
+def _workflow(graph: CrateGraph, path: str, engine: str, kind: list[str], /, **entries: Any) -> Entity:
     name, home = ENGINES[engine]
     language = graph.add(f"{LANGUAGES}{engine}", "ComputerLanguage", name=name, url=home, identifier={"@id": home})
-    return graph.add_file(path, kind, encodingFormat=media_type(path), programmingLanguage=language, **told)
+    return graph.add_file(path, kind, encodingFormat=media_type(path), programmingLanguage=language, **entries)

@@ -21,7 +21,7 @@ HEAD = "# Derived from eopipe/stages by `make sync`; do not edit.\n"
 
 
 def derived(root: Path) -> dict[Path, str]:
-    """Every derived file of a checkout and what it must hold."""
+    """Every derived file of a checkout with its text."""
     files = {root / "config/schema.json": schema(), root / "docs/stages.md": reference()}
     files |= {root / f"cwl/{name}.cwl": cwl(stage(name)) for name in STAGES} | registered(root)
     files |= {root / f"cwl/overrides/{name}.yml": HEAD + _yaml(value) for name, value in overrides().items()}
@@ -60,13 +60,13 @@ def cwl(definition: Stage) -> str:
 
 
 def packages(pipeline: dict[str, Any]) -> str:
-    """The EO Application Packages that are cut out of a pipeline, as a file."""
+    """The EO Application Packages of a pipeline, as a file."""
     head = HEAD.replace("eopipe/stages", "eopipe/stages and cwl/pipeline.cwl")
     return head + _yaml(document(pipeline, {f"{name}.cwl": tool(stage(name)) for name in STAGES}))
 
 
 def _yaml(value: Any) -> str:
-    # Through JSON, so that nothing is written once and pointed to, which not every reader of CWL follows.
+    # Through JSON, so that YAML has no anchors, which not every CWL parser resolves.
     return yaml.safe_dump(json.loads(json.dumps(value)), sort_keys=False, width=110, allow_unicode=True)
 
 
@@ -74,7 +74,7 @@ def reference() -> str:
     """The page that lists every stage and its ports."""
     parts = ["<!-- Derived from eopipe/stages by `make sync`; do not edit. -->", "# Stages", ""]
     parts += [
-        "A stage is one function: `eopipe STAGE`, its section in the config, its CWL tool and its rule are one thing.",
+        "A stage is one typed function: `eopipe STAGE`, its config section, CWL tool and rule all follow from it.",
         "An **option** changes the result, so a change reruns the stage; a **knob** changes only speed or place.",
         "",
     ]

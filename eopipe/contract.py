@@ -1,7 +1,7 @@
-"""What a stage is: one typed function from files to files, and the marks that its ports carry.
+"""What a stage is: one typed function from files to files, with marks on its parameters (ports).
 
-The signature is the only definition. The command line (`cli`), the config schema, the CWL tools and the
-reference page (`dev/`) are views of it.
+The signature is the only definition. The command line (`arguments`), the config (`config`), its schema, the CWL tools
+and the reference page (`dev/`) are views of it.
 """
 
 import importlib
@@ -34,7 +34,7 @@ STAGES = (
 class Input:
     """A file or folder that the stage reads.
 
-    `user` marks one that the config names, not another stage; `mixed` one that takes files and folders.
+    `user`: the config names it, no other stage writes it; `mixed`: it can be a file or a folder.
     """
 
     doc: str
@@ -46,7 +46,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Output:
-    """A file or folder that the stage makes; `each` is the pattern of the parts that a scatter runs over."""
+    """A file or folder that the stage writes; `each` is the glob pattern of its parts, for a scatter."""
 
     name: str
     doc: str
@@ -73,7 +73,7 @@ class Option:
 
 
 class Knob(Option):
-    """A setting that changes only speed or place; a change reruns nothing."""
+    """A setting that changes only speed or place (workers, device, folders); a change reruns nothing."""
 
 
 Mark = Input | Output | Option
@@ -81,7 +81,7 @@ Mark = Input | Output | Option
 
 @dataclass(frozen=True)
 class Port:
-    """One parameter of a stage: `base` is its type without None and without the tuple of a list."""
+    """One parameter of a stage; `base` is its type without None and without the tuple of a list."""
 
     name: str
     mark: Mark
@@ -98,18 +98,18 @@ class Port:
 
     @property
     def required(self) -> bool:
-        """Whether a caller must give it."""
+        """Whether it has no default."""
         return self.default is inspect.Parameter.empty
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The allowed words of a Literal, or nothing."""
+        """The allowed values of a Literal; empty for other types."""
         return get_args(self.base) if get_origin(self.base) is Literal else ()
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage as its function's signature tells it."""
+    """A stage, read from the signature of its function."""
 
     name: str
     function: Callable[..., None]
@@ -126,7 +126,7 @@ class Stage:
 
     @property
     def revision(self) -> int:
-        """Counts the times that the same inputs and options began to give other results; see docs/adr/0007."""
+        """The number of times that the results for the same inputs and options changed; see docs/adr/0007."""
         return int(getattr(importlib.import_module(self.function.__module__), "REVISION", 1))
 
     @property
@@ -138,19 +138,19 @@ class Stage:
 def _in_config(port: Port) -> bool:
     if isinstance(port.mark, Input):
         return port.mark.user
-    # Folders of unfinished work are the workflow's business.
+    # The workflow sets the folders of unfinished work.
     return isinstance(port.mark, Option) and not is_path(port)
 
 
 def summary(name: str) -> str:
-    """The sentence that says what a stage does, read without importing what it needs."""
+    """The first sentence of a stage's docstring; imports none of its dependencies."""
     module = importlib.import_module(f"eopipe.stages.{name}")
     return (inspect.getdoc(getattr(module, name)) or "").splitlines()[0]
 
 
 @cache
 def stage(name: str) -> Stage:
-    """Read a stage's definition off its function."""
+    """Read the definition of a stage from its function."""
     function = getattr(importlib.import_module(f"eopipe.stages.{name}"), name)
     hints = get_type_hints(function, include_extras=True)
     parameters = inspect.signature(function).parameters.values()
@@ -168,20 +168,20 @@ def _port(name: str, hint: Any, default: Any) -> Port:
         # A CWL boolean with a prefix can only switch something on.
         raise TypeError(f"switch {name} must be off by default")
     if optional and default is not None:
-        # A command line can leave an option away, it cannot say None.
+        # A command line can omit an option; it cannot pass None.
         raise TypeError(f"port {name} may be None, so None must be its default")
     return Port(name, marks[0], kind, inner, is_list, optional, default)
 
 
 def _without_none(kind: Any) -> tuple[Any, bool]:
     if get_origin(kind) in (Union, types.UnionType):
-        rest = [arg for arg in get_args(kind) if arg is not type(None)]
-        return rest[0], len(rest) < len(get_args(kind))
+        types_left = [arg for arg in get_args(kind) if arg is not type(None)]
+        return types_left[0], len(types_left) < len(get_args(kind))
     return kind, False
 
 
 def to_args(port: Port, value: Any) -> list[str]:
-    """The words of a command line that give a port this value: the inverse of the parser.
+    """The command-line arguments that set a port to this value: the inverse of the parser.
 
     >>> to_args(stage("preprocess").of(Option)[0], ("red", "nir"))
     ['--bands', 'red', 'nir']
@@ -194,14 +194,14 @@ def to_args(port: Port, value: Any) -> list[str]:
 
 
 def annotated(port: Port) -> Any:
-    """The port's type with the constraints that hold for each of its values."""
-    # Lazily, so that `eopipe --help` need not wait for it.
+    """The type of a port with its constraints, for pydantic."""
+    # Imported here, as `eopipe --help` does not need it.
     from pydantic import Field
 
     constraints = port.mark.constraints if isinstance(port.mark, Option) else {}
     base: Any = Annotated[port.base, Field(**constraints)] if constraints else port.base
     if port.is_list:
-        # An empty list on a command line is the same as none, and that means the default.
+        # An empty list cannot be given on a command line: omitting the option means the default.
         minimum = 0 if port.default == () else 1
         base = Annotated[tuple[base, ...], Field(min_length=minimum)]
     return base | None if port.optional else base

@@ -1,4 +1,4 @@
-"""Every error a user can meet, each with the exit code that tells a scheduler what to do next."""
+"""Every error a user can meet, each with the exit code from which a scheduler knows what to do next."""
 
 import errno
 import os

@@ -1,9 +1,10 @@
-"""What every CWL document says of itself, sentence by sentence, and that it asks for what its rule asks for."""
+"""The metadata of every CWL document, and that a tool requests the resources of its rule."""
 
 import inspect
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,10 +13,11 @@ import pytest
 import yaml
 from cwltool.load_tool import load_overrides
 
-from dev.cwl import MEGABYTES, SCENES, TRIES
+from dev.cwl import ATTEMPTS, MEGABYTES, SCENES
 from eopipe import __version__
 from eopipe.config import check
 from eopipe.contract import STAGES, Input, stage
+from eopipe.run import rules
 
 ROOT = Path(__file__).parents[2]
 CWL = ROOT / "cwl"
@@ -37,8 +39,8 @@ def is_file(port: dict[str, Any]) -> bool:
 
 @pytest.mark.parametrize("name", ALL)
 def test_every_port_has_a_label_a_sentence_and_a_type(name: str) -> None:
-    for port, told in ports(ALL[name]).items():
-        assert all(told.get(word) for word in ("label", "doc", "type")), port
+    for port, definition in ports(ALL[name]).items():
+        assert all(definition.get(key) for key in ("label", "doc", "type")), port
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -54,16 +56,16 @@ def test_every_document_has_label_sentence_intent_licence_and_authors_but_no_id(
 
 @pytest.mark.parametrize("name", ALL)
 def test_every_file_that_is_made_has_a_format_of_iana_or_edam(name: str) -> None:
-    files = {port: told for port, told in ALL[name]["outputs"].items() if is_file(told)}
-    assert [port for port, told in files.items() if not IRI.fullmatch(told.get("format", ""))] == []
+    files = {port: output for port, output in ALL[name]["outputs"].items() if is_file(output)}
+    assert [port for port, output in files.items() if not IRI.fullmatch(output.get("format", ""))] == []
 
 
 @pytest.mark.parametrize("name", STAGES)
 def test_every_file_that_comes_from_another_stage_has_the_format_that_it_was_made_in(name: str) -> None:
     # A user's own file may have one of several formats, and so may the two kinds of main workflow file.
-    mine = [p for p in stage(name).of(Input) if not p.mark.user and not p.mark.folder and not p.mark.mixed]
-    wanted = {p.name for p in mine} - {"workflow"}
-    assert {n for n in wanted if not IRI.fullmatch(TOOLS[name]["inputs"][n].get("format", ""))} == set()
+    inputs = [p for p in stage(name).of(Input) if not p.mark.user and not p.mark.folder and not p.mark.mixed]
+    names = {p.name for p in inputs} - {"workflow"}
+    assert {n for n in names if not IRI.fullmatch(TOOLS[name]["inputs"][n].get("format", ""))} == set()
 
 
 @pytest.mark.parametrize("name", STAGES)
@@ -87,53 +89,56 @@ def test_a_new_version_is_another_environment_so_that_caches_miss(name: str) -> 
 @pytest.mark.parametrize("name", STAGES)
 def test_every_output_has_a_name_that_the_caller_can_give(name: str) -> None:
     document = TOOLS[name]
-    for told in document["outputs"].values():
-        asked = re.match(r"\$\(inputs\.(\w+_name)\)", told["outputBinding"]["glob"])
-        assert asked
-        assert document["inputs"][asked[1]]["type"] == "string"
+    for output in document["outputs"].values():
+        name_input = re.match(r"\$\(inputs\.(\w+_name)\)", output["outputBinding"]["glob"])
+        assert name_input
+        assert document["inputs"][name_input[1]]["type"] == "string"
 
 
-def rule(name: str) -> dict[str, Any]:
-    """The resources of a rule as Snakemake evaluates them: sizes of inputs are those of `dev.cwl`."""
+def resources_of_rule(name: str, patch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The resources of a rule as Snakemake evaluates them; inputs have the size for which `dev.cwl` requests them."""
+    patch.setattr(rules, "volume", lambda files: MEGABYTES)
+    patch.setattr(rules, "folders", lambda files: [""] * SCENES)
     text = "\n".join(path.read_text() for path in sorted((ROOT / "workflow/rules").glob("*.smk")))
-    found = re.search(rf"^(?:rule|checkpoint) {name}:\n((?:    .*\n|\n)+)", text, re.MULTILINE)
-    assert found
-    block = re.search(r"^    resources:\n((?:        .*\n)+)", found[1], re.MULTILINE)
-    threads = re.search(r"^    threads: (.+)$", found[1], re.MULTILINE)
-    assert block
-    eo = SimpleNamespace(volume=lambda files: MEGABYTES, folders=lambda files: [""] * SCENES)
-    names = {"eo": eo, "config": DEMO, "STATE": "", "knobs": lambda *words, **more: ""}
-    made: dict[str, Any] = eval(f"dict({block[1]})", names)
-    return made | {"threads": eval(threads[1], names) if threads else 1}
+    body = re.search(rf"^(?:rule|checkpoint) {name}:\n((?:    .*\n|\n)+)", text, re.MULTILINE)
+    assert body
+    resources = re.search(r"^    resources:\n((?:        .*\n)+)", body[1], re.MULTILINE)
+    threads = re.search(r"^    threads: (.+)$", body[1], re.MULTILINE)
+    assert resources
+    names: dict[str, Any] = {"eo": rules, "config": DEMO, "STATE": "", "machine": partial(rules.resources_for, DEMO)}
+    exec("\n".join(re.findall(r"^[A-Z]+_MB = .+$", text, re.MULTILINE)), names)
+    values: dict[str, Any] = eval(f"dict({resources[1]})", names)
+    return values | {"threads": eval(threads[1], names) if threads else 1}
 
 
 def at(formula: Any, attempt: int) -> int:
-    given = {"wildcards": None, "input": SimpleNamespace(tiles=[], scene=""), "attempt": attempt}
-    return int(formula(**{word: given[word] for word in inspect.signature(formula).parameters}))
+    """The value of a resource at an attempt."""
+    values = {"wildcards": None, "input": SimpleNamespace(tiles=[], stores=[], scene=""), "attempt": attempt}
+    return int(formula(**{name: values[name] for name in inspect.signature(formula).parameters}))
 
 
 @pytest.mark.parametrize("name", STAGES)
-def test_a_tool_asks_for_the_memory_and_the_time_of_its_rule(name: str) -> None:
-    asked, requirements = rule(name), TOOLS[name]["requirements"]
-    resources = requirements["ResourceRequirement"]
-    assert resources["ramMin"] == at(asked["mem_mb"], 1)
-    assert resources["ramMax"] == at(asked["mem_mb"], TRIES)
-    assert requirements["ToolTimeLimit"]["timelimit"] == 60 * at(asked["runtime"], TRIES)
+def test_a_tool_requests_the_memory_and_the_time_of_its_rule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    resources, requirements = resources_of_rule(name, monkeypatch), TOOLS[name]["requirements"]
+    assert requirements["ResourceRequirement"]["ramMin"] == at(resources["mem_mb"], 1)
+    assert requirements["ResourceRequirement"]["ramMax"] == at(resources["mem_mb"], ATTEMPTS)
+    assert requirements["ToolTimeLimit"]["timelimit"] == 60 * at(resources["runtime"], ATTEMPTS)
 
 
 @pytest.mark.parametrize("name", STAGES)
-def test_a_tool_asks_for_the_cores_of_its_rule(name: str) -> None:
-    resources, threads = TOOLS[name]["requirements"]["ResourceRequirement"], rule(name)["threads"]
-    assert set(resources) == {"coresMin", "coresMax", "ramMin", "ramMax"}
-    if isinstance(resources["coresMax"], int):
-        # Snakemake gives a rule fewer threads where there are fewer cores; a minimum in CWL would stop it.
-        assert (resources["coresMin"], resources["coresMax"]) == (1, threads)
+def test_a_tool_requests_the_cores_of_its_rule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    requirement = TOOLS[name]["requirements"]["ResourceRequirement"]
+    threads = resources_of_rule(name, monkeypatch)["threads"]
+    assert set(requirement) == {"coresMin", "coresMax", "ramMin", "ramMax"}
+    if isinstance(requirement["coresMax"], int):
+        # Snakemake gives a rule fewer threads if there are fewer cores; a minimum in CWL would stop the job.
+        assert (requirement["coresMin"], requirement["coresMax"]) == (1, threads)
     else:
-        # The input of that name is the setting that the rule's threads follow.
-        word = re.fullmatch(r"\$\(inputs\.(\w+)\)", resources["coresMin"])
-        assert word
-        assert resources["coresMin"] == resources["coresMax"]
-        assert DEMO[name][word[1]] == threads
+        # The CWL input has the name of the setting that the threads of the rule follow.
+        setting = re.fullmatch(r"\$\(inputs\.(\w+)\)", requirement["coresMin"])
+        assert setting
+        assert requirement["coresMin"] == requirement["coresMax"]
+        assert DEMO[name][setting[1]] == threads
 
 
 def test_the_pipeline_scatters_over_scenes_and_over_folds() -> None:
@@ -146,24 +151,31 @@ def test_what_is_optional_is_left_out_when_its_input_says_so() -> None:
     steps = WORKFLOWS["pipeline"]["steps"]
     optional = {name: step["in"]["wanted"] for name, step in steps.items() if step.get("when") == "$(inputs.wanted)"}
     assert optional == {"export": "with_onnx", "report": "with_report", "crate": "with_crate"}
-    made = WORKFLOWS["pipeline"]["outputs"]
-    assert all(port["type"].endswith("?") == (port["outputSource"].split("/")[0] in optional) for port in made.values())
+    outputs = WORKFLOWS["pipeline"]["outputs"].values()
+    assert all(port["type"].endswith("?") == (port["outputSource"].split("/")[0] in optional) for port in outputs)
 
 
 @pytest.mark.parametrize(("file", "stages"), [("docker", STAGES), ("gpu", ("train", "predict"))])
 def test_the_keys_of_an_override_file_are_tools(file: str, stages: tuple[str, ...]) -> None:
-    # As cwltool and Toil read them: beside the document that they run.
-    told = load_overrides((CWL / f"overrides/{file}.yml").as_uri(), (CWL / "pipeline.cwl").as_uri())
-    assert {one["overrideTarget"] for one in told} == {(CWL / f"{name}.cwl").as_uri() for name in stages}
+    # As cwltool and Toil resolve them: relative to the document that they run.
+    overrides = load_overrides((CWL / f"overrides/{file}.yml").as_uri(), (CWL / "pipeline.cwl").as_uri())
+    assert {override["overrideTarget"] for override in overrides} == {(CWL / f"{name}.cwl").as_uri() for name in stages}
 
 
-@pytest.mark.parametrize(("file", "said"), [("docker", "Docker"), ("gpu", "CUDARequirement")])
-def test_an_override_file_reaches_the_tool(file: str, said: str, tmp_path: Path) -> None:
-    # This machine is told to have neither containers nor a GPU, and cwltool's word for that is looked for.
+@pytest.mark.parametrize(("file", "message"), [("docker", "Docker"), ("gpu", "CUDARequirement")])
+def test_an_override_file_reaches_the_tool(file: str, message: str, tmp_path: Path) -> None:
+    # With an empty PATH there are neither containers nor a GPU, and cwltool's message for that is expected.
     (tmp_path / "model").mkdir()
     (tmp_path / "job.yml").write_text("model: {class: Directory, path: model}\ntiles: []\n")
-    words = [Path(sys.executable).with_name("cwltool"), "--quiet", "--overrides", CWL / f"overrides/{file}.yml"]
-    words, none = [str(word) for word in (*words, CWL / "predict.cwl", "job.yml")], {"PATH": str(tmp_path)}
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, env=none)
+    cwltool = Path(sys.executable).with_name("cwltool")
+    command = [cwltool, "--quiet", "--overrides", CWL / f"overrides/{file}.yml", CWL / "predict.cwl", "job.yml"]
+    done = subprocess.run(
+        [str(argument) for argument in command],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": str(tmp_path)},
+    )
     assert done.returncode != 0
-    assert said in done.stderr
+    assert message in done.stderr
