@@ -1,14 +1,16 @@
 """eopipe: satellite scenes to a trained, measured, mapped and citable model.
 
-`snakemake --cores all` runs the demo, with `--configfile my.yaml` another area; `--list` tells the rules.
+`snakemake --cores all` runs the demo, with `--configfile my.yaml` another area; `--list` shows the rules.
 """
 
 from snakemake.utils import min_version
+from eopipe.clusters.executor_patches import config_files, prepare_executor
+from eopipe.run.project import summary
 
 min_version("9.14")
 
-# A config of your own replaces the demo's instead of being laid over it.
-if not (workflow.config_settings.configfiles or workflow.configfiles):
+# Your own config replaces the demo's instead of being merged with it.
+if not config_files(workflow):
 
     configfile: "config/config.yaml"
 
@@ -42,8 +44,7 @@ rule all:
 
 
 onstart:
-    refuse_lost_jobs(workflow)
-    be_patient()
+    prepare_executor(workflow)
     print(eo.settle(config), end="")
 
 

@@ -1,123 +1,214 @@
-"""A Slurm that does not answer for a while must not stop a run that watches it."""
+"""Internals of Snakemake and of its Slurm executor plugin that eopipe replaces or uses.
 
-import asyncio
+| internal | use | why | versions |
+|---|---|---|---|
+| `snakemake_executor_plugin_slurm.query_job_status` | replaced: repeats the query until Slurm answers | after five \
+queries without an answer the executor drops its jobs and waits forever | 2.6.0 to 2.8.0 |
+| `snakemake_executor_plugin_slurm.get_min_job_age` | replaced: keeps the last known answer | without one the executor \
+queries accounting, which may not exist | 2.6.0 to 2.8.0 |
+| `ExecutorSettings.array_jobs` of the plugin | read | array jobs need all ready jobs of a rule at once \
+(issue 473) | 2.6.0 to 2.8.0 |
+| name and comment of a submitted job | read from squeue | the executor submits a cancelled job again | 2.6.0 to 2.8.0 |
+| `Workflow.configfiles` | read | the demo's config is only for runs without another | 9.14.0 to 9.27.1 |
+| `Workflow.current_basedir` | read | the folder of the rules, which a project may include | 9.14.0 to 9.27.1 |
+| `Workflow.executor_settings`, `.resource_settings.nodes`, `.scheduling_settings.max_jobs_per_timespan` | read \
+| limits that would split array jobs | 9.14.0 to 9.27.1 |
+| `snakemake.cli.get_profile_dir`, `snakemake.common.get_appdirs` | called | which file a profile's name means \
+| 9.14.0 to 9.27.1 |
+
+An internal that is missing is reported in one sentence with the versions that eopipe was tested with. Every job imports
+this module, so it imports nothing heavy.
+"""
+
 import os
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
-from eopipe.errors import PreemptedError
+from eopipe.errors import EopipeError, PreemptedError, UsageError
 
-AGAIN_S = 10.0
-Status = tuple[dict[str, str] | None, float | None]
 PLUGIN = "snakemake_executor_plugin_slurm"
-
-
-def be_patient() -> None:
-    """Let Snakemake's executor ask until it is answered.
-
-    By itself (2.8.0) it forgets its jobs after five questions in a row without an answer, and waits for ever for none;
-    where it cannot learn how long jobs are remembered, it also turns to accounts that may not be kept.
-    """
-    plugin: Any = sys.modules.get(PLUGIN)
-    if plugin and plugin.query_job_status.__module__ != __name__:
-        plugin.query_job_status = patient(plugin.query_job_status)
-        plugin.get_min_job_age = remembering(plugin.get_min_job_age)
-
-
-def patient(ask: Callable[..., Awaitable[Status]]) -> Callable[..., Awaitable[Status]]:
-    """The same question, repeated until there is an answer."""
-
-    async def asked(command: str, logger: Any) -> Status:
-        answer, silent = await ask(command, logger), False
-        while answer[0] is None:
-            if not silent:
-                logger.warning("Slurm does not answer; jobs go on, and it is asked again until it does.")
-            silent = True
-            await asyncio.sleep(AGAIN_S)
-            answer = await ask(command, logger)
-        return answer
-
-    return asked
-
-
-def remembering(ask: Callable[[], int | None]) -> Callable[[], int | None]:
-    """The newest answer that there was."""
-    known: list[int] = []
-
-    def asked() -> int | None:
-        now = ask()
-        known[:] = known if now is None else [now]
-        return known[0] if known else None
-
-    return asked
-
-
+TESTED = {"snakemake": "9.14 to 9.27", "snakemake-executor-plugin-slurm": "2.6 to 2.8"}
+# Seconds between two queries of a Slurm that does not answer.
+RETRY_INTERVAL_S = 10.0
+SQUEUE_TIMEOUT_S = 20
 # More jobs than any project has ready at a time.
-MANY = 10000
+UNLIMITED_JOBS = 10000
+Status = tuple[dict[str, str] | None, float | None]
 
 
-def lost_jobs(told: dict[str, Any]) -> str | None:
-    """Why jobs of a profile would never be submitted, in one sentence.
+def internal(owner: Any, path: str, package: str) -> Any:
+    """An attribute of a package's internals, by its dotted path. Raises UsageError where this version has none."""
+    from importlib.metadata import version
+
+    value = owner
+    for name in path.split("."):
+        if not hasattr(value, name):
+            raise UsageError(
+                f"{package} {version(package)} has no {path}; eopipe was tested with {package} {TESTED[package]}"
+            )
+        value = getattr(value, name)
+    return value
+
+
+def _of_workflow(workflow: Any, path: str) -> Any:
+    """An attribute of a workflow. Raises Snakemake's WorkflowError, which is printed without a traceback."""
+    from snakemake.exceptions import WorkflowError
+
+    try:
+        return internal(workflow, path, "snakemake")
+    except EopipeError as error:
+        raise WorkflowError(str(error)) from error
+
+
+def config_files(workflow: Any) -> list[str]:
+    """The config files of a run so far: those of the command line, then those that a Snakefile names."""
+    return [str(path) for path in _of_workflow(workflow, "configfiles")]
+
+
+def workflow_folder(workflow: Any) -> Path:
+    """The folder above `workflow/rules`, from the file of rules that is being read."""
+    return Path(_of_workflow(workflow, "current_basedir")).parents[1]
+
+
+def user_profiles() -> Path:
+    """The folder of the user's own profiles."""
+    return Path(_appdirs().user_config_dir)
+
+
+def site_profiles() -> Path:
+    """The folder of the profiles for all users of a machine."""
+    return Path(_appdirs().site_config_dir)
+
+
+def _appdirs() -> Any:
+    from snakemake import common
+
+    return internal(common, "get_appdirs", "snakemake")()
+
+
+def profile_file(path: Path) -> Path | None:
+    """The file of a profile, by Snakemake's own rule, since it knows the versions in file names; None without one."""
+    from snakemake import cli
+
+    if path.is_file():
+        return path
+    found = internal(cli, "get_profile_dir", "snakemake")(str(path)) if path.is_dir() else None
+    return found[1] if found else None
+
+
+def prepare_executor(workflow: Any) -> None:
+    """Check what a run uses of internals, refuse one that would lose jobs, and let the Slurm executor wait for Slurm.
+
+    Raises Snakemake's WorkflowError.
+    """
+    from snakemake.exceptions import WorkflowError
+
+    settings = _of_workflow(workflow, "executor_settings")
+    plugin = sys.modules.get(PLUGIN)
+    try:
+        if plugin is None or not isinstance(settings, internal(plugin, "ExecutorSettings", _package(PLUGIN))):
+            return
+        patch_plugin(plugin)
+        rate = _of_workflow(workflow, "scheduling_settings.max_jobs_per_timespan")
+        profile = {
+            "jobs": _of_workflow(workflow, "resource_settings.nodes"),
+            "max-jobs-per-timespan": f"{rate.max_jobs}/1s" if rate else "",
+            "slurm-array-jobs": internal(settings, "array_jobs", _package(PLUGIN)),
+        }
+    except EopipeError as error:
+        raise WorkflowError(str(error)) from error
+    if sentence := lost_jobs(profile):
+        raise WorkflowError(sentence)
+
+
+def _package(module: str) -> str:
+    return module.replace("_", "-")
+
+
+def lost_jobs(profile: dict[str, Any]) -> str | None:
+    """Why jobs of a profile would never be submitted, in one sentence; None where all would.
 
     The executor waits until all ready jobs of a rule are given to it, and forgets those that it was given before
-    (snakemake-executor-plugin-slurm, issue 473): a run over more scenes than `jobs` would wait for ever.
+    (snakemake-executor-plugin-slurm, issue 473): a run over more scenes than `jobs` would wait forever.
     """
-    jobs, rate = told.get("jobs"), str(told.get("max-jobs-per-timespan", "100/1s"))
+    jobs, rate = profile.get("jobs"), str(profile.get("max-jobs-per-timespan", "100/1s"))
     count = rate.partition("/")[0]
-    wrong = [f"jobs: {jobs}"] if isinstance(jobs, int) and jobs < MANY else []
-    wrong += [f"max-jobs-per-timespan: {rate}"] if count.isdigit() and int(count) < MANY else []
-    if not told.get("slurm-array-jobs") or not wrong:
+    limits = [f"jobs: {jobs}"] if isinstance(jobs, int) and jobs < UNLIMITED_JOBS else []
+    limits += [f"max-jobs-per-timespan: {rate}"] if count.isdigit() and int(count) < UNLIMITED_JOBS else []
+    if not profile.get("slurm-array-jobs") or not limits:
         return None
     return (
-        f"{' and '.join(wrong)} with slurm-array-jobs leaves scenes waiting for ever; allow {MANY}, or take arrays "
-        "away (--slurm-array-jobs '')"
+        f"{' and '.join(limits)} with slurm-array-jobs leaves scenes waiting forever; allow {UNLIMITED_JOBS}, or run "
+        "without job arrays (--slurm-array-jobs '')"
     )
 
 
-def refuse_lost_jobs(workflow: Any) -> None:
-    """Raise Snakemake's WorkflowError where a run that starts would leave jobs behind."""
-    from snakemake.exceptions import WorkflowError
-
-    rate = workflow.scheduling_settings.max_jobs_per_timespan
-    told = {
-        "jobs": workflow.resource_settings.nodes,
-        "max-jobs-per-timespan": f"{rate.max_jobs}/1s" if rate else "",
-        "slurm-array-jobs": getattr(workflow.executor_settings, "array_jobs", None),
-    }
-    if wrong := lost_jobs(told):
-        raise WorkflowError(wrong)
+def patch_plugin(plugin: Any) -> None:
+    """Replace the queries of the Slurm executor plugin, once. Raises UsageError where this version has others."""
+    query, min_job_age = (internal(plugin, name, _package(PLUGIN)) for name in ("query_job_status", "get_min_job_age"))
+    if query.__module__ != __name__:
+        plugin.query_job_status = repeat_until_answered(query)
+        plugin.get_min_job_age = keep_last_answer(min_job_age)
 
 
-PATIENCE_S = 20
+def repeat_until_answered(query: Callable[..., Awaitable[Status]]) -> Callable[..., Awaitable[Status]]:
+    """The same query, repeated until there is an answer."""
+
+    async def repeated(command: str, logger: Any) -> Status:
+        from asyncio import sleep
+
+        answer, warned = await query(command, logger), False
+        while answer[0] is None:
+            if not warned:
+                logger.warning("Slurm does not answer; jobs continue, and the query is repeated until it does.")
+            warned = True
+            await sleep(RETRY_INTERVAL_S)
+            answer = await query(command, logger)
+        return answer
+
+    return repeated
+
+
+def keep_last_answer(query: Callable[[], int | None]) -> Callable[[], int | None]:
+    """The same query, with the last known answer where there is none now."""
+    last: list[int] = []
+
+    def answered() -> int | None:
+        answer = query()
+        last[:] = last if answer is None else [answer]
+        return last[0] if last else None
+
+    return answered
 
 
 def refuse_cancelled() -> None:
-    """Raise PreemptedError where this job of Slurm stands for one of the same run that was cancelled.
+    """Raise PreemptedError where this Slurm job repeats one of the same run that was cancelled.
 
     Snakemake's executor takes a cancelled job for a failed one and submits it again. Jobs of one run have one name,
-    and those of one rule and its wildcards one comment; all of an array have that of its first, so they tell nothing
-    about each other. A later run, with another name, goes on as ever.
+    and those of one rule and its wildcards one comment; all tasks of an array have that of its first, so they do not
+    count among each other. A later run, with another name, starts the job.
     """
-    job = os.environ.get("SLURM_JOB_ID")
-    told = _jobs() if job else []
-    mine = next((one for one in told if one[0] == job), None)
-    if not mine or mine[4] == "(null)":
+    job_id = os.environ.get("SLURM_JOB_ID")
+    jobs = _jobs_of_user() if job_id else []
+    this_job = next((job for job in jobs if job[0] == job_id), None)
+    if not this_job or this_job[4] == "(null)":
         return
-    _, array, _, name, comment = mine
-    gone = [n for n, other, *end in told if end == ["CANCELLED", name, comment] and other != array]
-    if gone:
+    _, array, _, name, comment = this_job
+    cancelled = [number for number, other, *end in jobs if end == ["CANCELLED", name, comment] and other != array]
+    if cancelled:
         raise PreemptedError(
-            f"job {gone[-1]} was cancelled, so this run does not begin it again; run the same command again to go on"
+            f"job {cancelled[-1]} was cancelled, so this run does not start it again; run the same command to resume"
         )
 
 
-def _jobs() -> list[list[str]]:
-    """Number, array, state, name and comment of the user's jobs, by one question; none where squeue does not answer."""
-    line = ["squeue", "--noheader", f"--user={os.geteuid()}", "--states=all", "--format=%A|%F|%T|%j|%k"]
+def _jobs_of_user() -> list[list[str]]:
+    """Number, array, state, name and comment of the user's jobs, by one query; none where squeue does not answer."""
+    command = ["squeue", "--noheader", f"--user={os.geteuid()}", "--states=all", "--format=%A|%F|%T|%j|%k"]
     try:
-        done = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SQUEUE_TIMEOUT_S, check=True)
     except (OSError, subprocess.SubprocessError):
         return []
     return [row for line in done.stdout.splitlines() if len(row := line.strip().split("|", 4)) == 5]

@@ -1,49 +1,33 @@
-"""Which file Snakemake takes for the name of a profile."""
+"""Which file Snakemake uses for the name of a profile."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
+from eopipe.clusters.executor_patches import profile_file, site_profiles, user_profiles
 from eopipe.errors import UsageError
 
 
 @dataclass(frozen=True)
-class Resolved:
-    """The file that a name means, and those of the same name that it hides."""
+class ProfileFile:
+    """The file that a profile's name means, and those of the same name that it hides."""
 
     file: Path
-    shadowed: tuple[Path, ...]
+    hidden: tuple[Path, ...]
 
 
-def user_folder() -> Path:
-    """Where a user's own profiles lie."""
-    from snakemake.common import get_appdirs
+def find_profile(name: str) -> ProfileFile:
+    """Search where Snakemake does, in its order: a path, the working folder, the user's profiles, the site's.
 
-    return Path(get_appdirs().user_config_dir)
-
-
-def resolve(name: str) -> Resolved:
-    """Look where Snakemake looks, in its order: a path, the working folder, the user's, the site's.
-
-    Raises UsageError, with all places, where there is none.
+    Raises UsageError, with all folders, where there is none.
     """
-    from snakemake.common import get_appdirs
-
-    places = [Path.cwd(), user_folder(), Path(get_appdirs().site_config_dir)]
+    folders = [Path.cwd(), user_profiles(), site_profiles()]
     if Path(name).exists():
-        places.insert(0, Path(name).parent)
-    found = [file for place in places if (file := _file(place / Path(name).name))]
-    unique = list(dict.fromkeys(file.resolve() for file in found))
+        folders.insert(0, Path(name).parent)
+    files = [file for folder in folders if (file := profile_file(folder / Path(name).name))]
+    unique = list(dict.fromkeys(file.resolve() for file in files))
     if not unique:
-        there = ", ".join(str(place) for place in places)
-        raise UsageError(f"there is no profile {name} in {there}; `eopipe profile slurm` writes one for your cluster")
-    return Resolved(found[0], tuple(file for file in found[1:] if file.resolve() != unique[0]))
-
-
-def _file(path: Path) -> Path | None:
-    """The file of a profile: by Snakemake's own rule for a path, since it knows the versions in their names."""
-    from snakemake.cli import get_profile_dir
-
-    if path.is_file():
-        return path
-    told = get_profile_dir(str(path)) if path.is_dir() else None
-    return told[1] if told else None
+        searched = ", ".join(map(str, folders))
+        raise UsageError(
+            f"there is no profile {name} in {searched}; `eopipe profile slurm` writes one for your cluster"
+        )
+    return ProfileFile(files[0], tuple(file for file in files[1:] if file.resolve() != unique[0]))

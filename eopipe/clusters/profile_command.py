@@ -6,8 +6,9 @@ from pathlib import Path
 
 from eopipe.clusters.check_profile import of_retries, read_profile, with_config, with_site
 from eopipe.clusters.dryrun import asked_by_rules
+from eopipe.clusters.executor_patches import user_profiles
 from eopipe.clusters.filesystems import mounts, sharing
-from eopipe.clusters.find_profile import Resolved, resolve, user_folder
+from eopipe.clusters.find_profile import ProfileFile, find_profile
 from eopipe.clusters.profile import Geometry, Wishes, text
 from eopipe.clusters.slurm import site
 from eopipe.config import load
@@ -92,7 +93,7 @@ def copy(given: argparse.Namespace) -> int:
 
 
 def _free(name: str) -> Path:
-    target = user_folder() / name
+    target = user_profiles() / name
     if target.exists():
         raise UsageError(f"{target} exists already and is left as it is; remove it, or choose another name")
     return target
@@ -111,11 +112,11 @@ def _publish(target: Path, made: str) -> None:
         raise EopipeError(str(no_space(target))) from error
 
 
-def tell(name: str) -> Resolved:
+def tell(name: str) -> ProfileFile:
     """Say which file a name resolves to, and which ones of the same name it hides."""
-    found = resolve(name)
+    found = find_profile(name)
     print(f"--profile {name} means {found.file}")
-    for hidden in found.shadowed:
+    for hidden in found.hidden:
         print(f"it hides {hidden}")
     return found
 

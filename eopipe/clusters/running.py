@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.clusters.check_profile import read_profile, with_site
-from eopipe.clusters.find_profile import resolve
+from eopipe.clusters.find_profile import find_profile
 from eopipe.clusters.slurm import site
 from eopipe.errors import UsageError
 from eopipe.run import project
@@ -23,7 +23,7 @@ def run(words: list[str]) -> int:
     asked = profile_of(words)
     if not asked or HARMLESS & {word.partition("=")[0] for word in words}:
         return project.run(words)
-    told = read_profile(resolve(asked).file)
+    told = read_profile(find_profile(asked).file)
     if told.get("executor") != "slurm":
         return project.run(words)
     refuse(told)

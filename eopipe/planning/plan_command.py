@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.clusters.check_profile import read_profile, with_config
-from eopipe.clusters.find_profile import resolve
+from eopipe.clusters.find_profile import find_profile
 from eopipe.clusters.profile import shape
 from eopipe.config import load
 from eopipe.errors import NoSpaceError, UsageError
@@ -78,7 +78,7 @@ def plan(words: list[str]) -> int:
 
 def training_of(config: Config, profile: str | None) -> list[str]:
     """How the training will be started, and what of that the profile and the config tell differently."""
-    told = read_profile(resolve(profile).file) if profile else None
+    told = read_profile(find_profile(profile).file) if profile else None
     return [shape(config["train"], told), *(with_config(told, config["train"]) if told else ())]
 
 

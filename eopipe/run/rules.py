@@ -179,7 +179,7 @@ def records(outputs: Iterable[str]) -> list[str]:
     return sorted({str(path) for path in found if path.is_file()})
 
 
-def told_to_jobs(workflow: Path) -> Path:
+def share_with_jobs(workflow: Path) -> Path:
     """Tell jobs where the workflow lies, in their environment.
 
     Snakemake writes down all that it hands to jobs, and a path that leads out of a project tells whose home it is in.
@@ -188,7 +188,7 @@ def told_to_jobs(workflow: Path) -> Path:
     return workflow
 
 
-def about_run(configs: Iterable[Path], workflow: Path) -> str:
+def about_run(configs: Iterable[str], workflow: Path) -> str:
     """Options that tell the crate what ran the jobs: the engine's version, the config, the pinned packages."""
     from importlib.metadata import version
 
@@ -200,7 +200,7 @@ def about_run(configs: Iterable[Path], workflow: Path) -> str:
     return shlex.join(words) + (f" --lock {where}{PINNED}" if lock else "")
 
 
-def workflow_params(configs: Iterable[Path], workflow: Path) -> dict[str, str]:
+def workflow_params(configs: Iterable[str], workflow: Path) -> dict[str, str]:
     """The `params` of the crate's rule that say what ran the jobs."""
     return {"more": about_run(configs, workflow), "workflow": digest_of(workflow)}
 

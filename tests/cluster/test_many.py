@@ -59,7 +59,7 @@ def test_many_scenes_take_few_submissions_questions_and_files(cluster: Cluster, 
 def test_a_run_that_would_leave_jobs_behind_is_refused(cluster: Cluster, fetched: Path) -> None:
     done = snakemake(fetched, "--profile", "slurm", "--jobs", "4", "--forcerun", "preprocess", "--", *tiles(fetched))
     assert done.returncode != 0
-    assert "jobs: 4 with slurm-array-jobs leaves scenes waiting for ever" in done.stderr
+    assert "jobs: 4 with slurm-array-jobs leaves scenes waiting forever" in done.stderr
     assert not re.search(r"^JobId", sh("squeue", "--states=running,pending", "--format=JobId%i", "--noheader"), re.M)
 
 
@@ -82,4 +82,4 @@ def test_a_task_that_is_cancelled_takes_none_of_its_array_with_it(cluster: Clust
     assert [(tmp_path / name).read_text() for name in "23"] == ["ended 0\n"] * 2
     again = sh(*alike, f"--output={tmp_path}/again", f"--wrap={asks}").strip()
     wait(60, lambda: not sh("squeue", "-h", "-t", "PD,R,CG", "-j", again).strip(), "the same job again")
-    assert re.search(r"job \d+ was cancelled, so this run does not begin it again", (tmp_path / "again").read_text())
+    assert re.search(r"job \d+ was cancelled, so this run does not start it again", (tmp_path / "again").read_text())

@@ -67,5 +67,5 @@ def test_a_full_scratch_is_told_and_the_same_command_goes_on_when_there_is_room(
 
 def test_a_job_that_its_user_cancels_is_not_begun_again_and_a_new_run_goes_on(journeys: Journeys) -> None:
     travelled = journeys["cancelled"].result()
-    assert f"job {travelled.jobs[0]} was cancelled, so this run does not begin it again" in travelled.told
+    assert f"job {travelled.jobs[0]} was cancelled, so this run does not start it again" in travelled.told
     assert "event=resume step=" in travelled.log()

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from eopipe.clusters.find_profile import resolve
+from eopipe.clusters.find_profile import find_profile
 from eopipe.clusters.profile import Wishes, text
 from eopipe.clusters.slurm import Node, Partition, Site
 from eopipe.contract import STAGES
@@ -146,7 +146,7 @@ def test_in_a_checkout_the_name_slurm_means_the_template(monkeypatch: pytest.Mon
     assert (ROOT / "slurm").readlink() == Path("profiles/slurm")
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    assert resolve("slurm").file.resolve() == ROOT / "profiles/slurm/config.yaml"
+    assert find_profile("slurm").file.resolve() == ROOT / "profiles/slurm/config.yaml"
 
 
 def test_in_a_checkout_the_literal_command_plans_the_demo(tmp_path: Path) -> None:

@@ -1,46 +1,163 @@
-"""A Slurm that does not answer is asked again; nothing is concluded from its silence."""
+"""Internals of Snakemake and its Slurm executor: a Slurm that does not answer, and versions without an internal."""
 
 import asyncio
 import logging
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import snakemake_executor_plugin_slurm as plugin
+from snakemake.api import Workflow
+from snakemake.exceptions import WorkflowError
 
-from eopipe.clusters import executor_patches as patience
-from eopipe.clusters.executor_patches import Status, be_patient, patient, remembering
+from eopipe.clusters import executor_patches
+from eopipe.clusters.executor_patches import (
+    Status,
+    config_files,
+    internal,
+    keep_last_answer,
+    prepare_executor,
+    repeat_until_answered,
+    workflow_folder,
+)
+from eopipe.errors import UsageError
 
 
-def test_a_question_is_repeated_until_it_is_answered_and_the_silence_told_once(
+def test_a_query_is_repeated_until_it_is_answered_with_one_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(patience, "AGAIN_S", 0.0)
+    monkeypatch.setattr(executor_patches, "RETRY_INTERVAL_S", 0.0)
     answers: list[Status] = [(None, None), (None, None), ({"7": "RUNNING"}, 0.1)]
 
-    async def ask(_command: str, _logger: logging.Logger) -> Status:
+    async def query(_command: str, _logger: logging.Logger) -> Status:
         return answers.pop(0)
 
-    assert asyncio.run(patient(ask)("squeue", logging.getLogger())) == ({"7": "RUNNING"}, 0.1)
-    assert len(caplog.records) == 1
+    answer = asyncio.run(repeat_until_answered(query)("squeue", logging.getLogger()))
+    assert answer == ({"7": "RUNNING"}, 0.1)
+    assert [record.message for record in caplog.records] == [
+        "Slurm does not answer; jobs continue, and the query is repeated until it does."
+    ]
 
 
-def test_no_answer_is_an_answer_too() -> None:
-    async def ask(_command: str, _logger: logging.Logger) -> Status:
+def test_an_empty_answer_is_an_answer_too() -> None:
+    async def query(_command: str, _logger: logging.Logger) -> Status:
         return {}, 0.1
 
-    assert asyncio.run(patient(ask)("squeue", logging.getLogger())) == ({}, 0.1)
+    assert asyncio.run(repeat_until_answered(query)("squeue", logging.getLogger())) == ({}, 0.1)
 
 
-def test_what_was_known_is_known_while_there_is_no_answer() -> None:
+def test_the_last_known_answer_holds_while_there_is_none() -> None:
     answers = [None, 600, None, 300]
-    ask = remembering(lambda: answers.pop(0))
-    assert [ask() for _ in range(4)] == [None, 600, 600, 300]
+    query = keep_last_answer(lambda: answers.pop(0))
+    assert [query() for _ in range(4)] == [None, 600, 600, 300]
 
 
-def test_the_executor_asks_through_what_is_put_in_its_place_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plugin is as it was after the test."""
     for name in ("query_job_status", "get_min_job_age"):
         monkeypatch.setattr(plugin, name, getattr(plugin, name))
-    be_patient()
+
+
+def run_on(executor_settings: object, jobs: int = 10000, **more: object) -> SimpleNamespace:
+    """What Snakemake knows of a run."""
+    rate = SimpleNamespace(max_jobs=10000)
+    return SimpleNamespace(
+        executor_settings=executor_settings,
+        resource_settings=SimpleNamespace(nodes=jobs),
+        scheduling_settings=SimpleNamespace(max_jobs_per_timespan=rate),
+        **more,
+    )
+
+
+@pytest.mark.usefixtures("restored")
+def test_the_queries_of_the_executor_are_replaced_once() -> None:
+    workflow = run_on(plugin.ExecutorSettings())
+    prepare_executor(workflow)
     first = plugin.query_job_status
-    be_patient()
+    prepare_executor(workflow)
     assert plugin.query_job_status is first
-    assert first.__module__ == patience.__name__ == plugin.get_min_job_age.__module__
+    assert first.__module__ == executor_patches.__name__ == plugin.get_min_job_age.__module__
+
+
+@pytest.mark.usefixtures("restored")
+def test_a_run_on_this_machine_leaves_the_executor_as_it_is() -> None:
+    query = plugin.query_job_status
+    prepare_executor(run_on(None))
+    assert plugin.query_job_status is query
+
+
+@pytest.mark.usefixtures("restored")
+def test_a_run_that_would_split_its_job_arrays_is_refused() -> None:
+    settings = plugin.ExecutorSettings(array_jobs="fetch")
+    prepare_executor(run_on(settings))
+    with pytest.raises(WorkflowError, match="jobs: 50 with slurm-array-jobs leaves scenes waiting forever"):
+        prepare_executor(run_on(settings, jobs=50))
+
+
+@pytest.mark.usefixtures("restored")
+@pytest.mark.parametrize("name", ["query_job_status", "get_min_job_age", "ExecutorSettings"])
+def test_a_version_of_the_plugin_without_an_internal_is_refused_in_one_sentence(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workflow = run_on(plugin.ExecutorSettings())
+    monkeypatch.delattr(plugin, name)
+    sentence = rf"^snakemake-executor-plugin-slurm [\d.]+ has no {name}; eopipe was tested with .* 2\.6 to 2\.8$"
+    with pytest.raises(WorkflowError, match=sentence):
+        prepare_executor(workflow)
+
+
+@pytest.mark.usefixtures("restored")
+def test_a_setting_that_the_plugin_renamed_is_named() -> None:
+    class Renamed(plugin.ExecutorSettings):  # type: ignore[misc]
+        def __getattribute__(self, name: str) -> Any:
+            if name == "array_jobs":
+                raise AttributeError(name)
+            return super().__getattribute__(name)
+
+    with pytest.raises(WorkflowError, match="has no array_jobs; eopipe was tested with"):
+        prepare_executor(run_on(Renamed()))
+
+
+@pytest.mark.parametrize("read", [config_files, workflow_folder, prepare_executor])
+def test_a_version_of_snakemake_without_an_internal_is_refused_in_one_sentence(read: Any) -> None:
+    sentence = r"^snakemake [\d.]+ has no \w+; eopipe was tested with snakemake 9\.14 to 9\.27$"
+    with pytest.raises(WorkflowError, match=sentence):
+        read(SimpleNamespace())
+
+
+def test_the_installed_versions_have_every_internal_of_the_table() -> None:
+    import snakemake.cli
+    import snakemake.common
+
+    for name in ("query_job_status", "get_min_job_age", "ExecutorSettings.array_jobs"):
+        internal(plugin, name, "snakemake-executor-plugin-slurm")
+    internal(snakemake.cli, "get_profile_dir", "snakemake")
+    internal(snakemake.common, "get_appdirs", "snakemake")
+    with pytest.raises(UsageError, match=r"snakemake [\d.]+ has no get_profiles; eopipe was tested"):
+        internal(snakemake.cli, "get_profiles", "snakemake")
+    for name in ("current_basedir", "executor_settings", "scheduling_settings", "resource_settings"):
+        assert hasattr(Workflow, name) or name in Workflow.__annotations__, name
+
+
+def test_the_table_names_every_internal_that_the_module_uses() -> None:
+    text = Path(executor_patches.__file__).read_text()
+    table, _, code = text.partition("\nAn internal that is missing")
+    used = set(re.findall(r'(?:internal\(\w+, |_of_workflow\(workflow, )"([\w.]+)"', code))
+    used |= set(re.findall(r'"(query_job_status|get_min_job_age)"', code))
+    assert len(used) >= 9
+    assert [name for name in used if name not in table] == []
+
+
+def test_a_job_does_not_load_snakemake_or_asyncio_to_learn_whether_it_was_cancelled() -> None:
+
+    code = (
+        "import sys, eopipe.clusters.executor_patches; print(sorted({'snakemake', 'asyncio', PLUGIN} & {*sys.modules}))"
+    )
+    code = code.replace("PLUGIN", repr(executor_patches.PLUGIN))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from eopipe.clusters.check_profile import with_config, with_site
-from eopipe.clusters.find_profile import resolve
+from eopipe.clusters.find_profile import find_profile
 from eopipe.clusters.profile import Geometry, Wishes, shape, text
 from eopipe.clusters.slurm import Node, Partition, Site, minutes, parse_gpus, records
 from eopipe.config import check
@@ -110,15 +110,15 @@ def test_a_name_means_the_nearest_file_and_what_it_hides_is_told(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="there is no profile slurm in "):
-        resolve("slurm")
+        find_profile("slurm")
     mine = tmp_path / "home" / "snakemake" / "slurm" / "config.v8+.yaml"
     mine.parent.mkdir(parents=True)
     mine.write_text("jobs: 1\n")
-    assert (resolve("slurm").file, resolve("slurm").shadowed) == (mine, ())
+    assert (find_profile("slurm").file, find_profile("slurm").hidden) == (mine, ())
     here = tmp_path / "slurm" / "config.yaml"
     here.parent.mkdir()
     here.write_text("jobs: 2\n")
-    assert (resolve("slurm").file.resolve(), resolve("slurm").shadowed) == (here, (mine,))
+    assert (find_profile("slurm").file.resolve(), find_profile("slurm").hidden) == (here, (mine,))
 
 
 def test_a_profile_that_eopipe_writes_passes_its_own_check() -> None:
@@ -201,7 +201,7 @@ def test_arrays_are_never_torn_apart() -> None:
     assert "preprocess" in made["slurm-array-jobs"]
     for key, value in (("jobs", 50), ("max-jobs-per-timespan", "60/1m")):
         [told] = with_site(made | {key: value}, SITE)
-        assert told.startswith(f"{key}: {value} with slurm-array-jobs leaves scenes waiting for ever")
+        assert told.startswith(f"{key}: {value} with slurm-array-jobs leaves scenes waiting forever")
     limited = yaml.safe_load(text(SITE, Wishes(jobs=50)))
     assert limited["jobs"] == 50
     assert "slurm-array-jobs" not in limited

@@ -2,19 +2,18 @@ from functools import partial
 from pathlib import Path
 from snakemake.exceptions import WorkflowError
 from eopipe.run import rules as eo
-from eopipe.clusters.executor_patches import be_patient, refuse_lost_jobs
+from eopipe.clusters.executor_patches import config_files, workflow_folder
 from eopipe.config import check
 from eopipe.errors import EopipeError
-from eopipe.run.project import summary
 
 try:
-    config = check(config, *map(str, workflow.configfiles[:1]))
+    config = check(config, *config_files(workflow)[:1])
 except EopipeError as error:
     raise WorkflowError(str(error))
 
 RESULTS, STATE = config["results"], config["state"]
-# The source folder of eopipe: a project may include these rules from a Snakefile of its own.
-WORKFLOW = eo.told_to_jobs(Path(workflow.current_basedir).parents[1])
+# The folder of eopipe's workflow: a project may include these rules from a Snakefile of its own.
+WORKFLOW = eo.share_with_jobs(workflow_folder(workflow))
 # Labels that are an asset of each scene differ from scene to scene; a file holds for all.
 PER_SCENE = config["label"]["asset"] is not None
 # The model sees scenes, or composites of them.

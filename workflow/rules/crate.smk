@@ -22,7 +22,7 @@ rule crate:
         **machine("crate", mem_mb=1000, runtime=lambda wildcards, input: 20 + eo.volume(input.stores) // 1000),
     params:
         **params_for("crate"),
-        **eo.workflow_params(workflow.configfiles, WORKFLOW),
+        **eo.workflow_params(config_files(workflow), WORKFLOW),
         records=lambda wildcards, input: eo.records(input),
         payload=lambda wildcards, input: [*input.single, *input.maps, *eo.folders(input.model)],
         crate=subpath(output.root, parent=True),
