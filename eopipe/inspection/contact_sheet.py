@@ -1,97 +1,184 @@
-"""A contact sheet: a picture of each store, what is not valid tinted, with its date and share of valid pixels."""
+"""A contact sheet: an image of each store with its date, its share of valid pixels, and invalid pixels tinted."""
 
 import math
-from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from eopipe.inspection.pictures import MASKED, legend_of, picture_of, whole
+from eopipe.arrays import BoolArray, UInt8Array
+from eopipe.chips.chips import is_continuous, unit_of
 from eopipe.reporting.distances import length, pixel_metres
-from eopipe.reporting.ink import FAINT, INK, LINE, PAPER, font, rows, text
-from eopipe.tiles.store import Tiles
+from eopipe.reporting.figures import (
+    DPI,
+    FAINT,
+    INK,
+    LINE,
+    Box,
+    add_text,
+    axes_at,
+    figure_style,
+    fitted,
+    from_corner,
+    new_figure,
+    save_png,
+)
+from eopipe.reporting.palette import VALUE_COLORS, ValueScale, class_colors, rgb
+from eopipe.reporting.panels import stretch_contrast
+from eopipe.reporting.rasters import Thin, pick, thin
+from eopipe.reporting.wording import TIMES
+from eopipe.tiles.store import NO_LABEL, Tiles
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
-    from PIL.ImageDraw import ImageDraw
+    from matplotlib.figure import Figure
 
-WIDTH, MARGIN, GAP, CAPTION, MOST = 1400, 48, 20, 52, 60
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How the sheet is laid out: columns, and the box in pixels that every picture fits into."""
-
-    columns: int
-    wide: int
-    high: int
+# In inches.
+WIDTH, MARGIN, GAP, CAPTION, TALLEST = 7.0, 0.24, 0.1, 0.27, 5.0
+LEGEND_ROW, LEGEND_COLUMNS, MOST_COLUMNS = 0.18, 4, 5
+MOST_STORES = 60
+INVALID, TINT, NO_DATA = "#d1490c", 0.55, "#c6cbc8"
+TRUE_COLOUR = ("red", "green", "blue")
 
 
-def draw(stores: list[Tiles], name: str) -> "Image":
-    """Draw a sheet of the stores, of more than sixty those spread evenly; the same stores give the same pixels."""
-    from PIL import Image, ImageDraw
+def write_contact_sheet(path: Path, stores: list[Tiles], name: str) -> tuple[int, int]:
+    """Draw the stores, of more than sixty those spread evenly, as PNG; returns its width and height in pixels.
 
-    at = sorted({round(n) for n in np.linspace(0, len(stores) - 1, min(len(stores), MOST))})
-    shown = [stores[n] for n in at]
-    # One store has room to show its pixels beside what its mask leaves of them.
-    alone = len(shown) == 1 and "image" in shown[0].group
-    panels = [(shown[0], False)] * alone + [(store, True) for store in shown]
-    plan, top = _plan(shown, len(panels)), MARGIN + 100
-    down = -(-len(panels) // plan.columns) * (plan.high + CAPTION + GAP)
-    legend = legend_of(shown)
-    image = Image.new("RGB", (WIDTH, top + down + 40 * bool(legend) + MARGIN // 2), PAPER)
-    pen = ImageDraw.Draw(image)
-    rows(pen, (MARGIN, MARGIN - 10), [(name, 36, INK), (_head(stores, len(shown)), 19, FAINT)])
-    for number, (store, masked) in enumerate(panels):
-        across, below = number % plan.columns, number // plan.columns
-        place = MARGIN + across * (plan.wide + GAP), top + below * (plan.high + CAPTION + GAP)
-        _panel(image, pen, store, place, plan, masked)
-    _explain(pen, legend, top + down)
-    return image
-
-
-def _plan(stores: list[Tiles], panels: int) -> Plan:
-    """As few columns as fill the sheet, pictures at most as wide as they are useful."""
-    columns = min(6, math.ceil(math.sqrt(panels * 1.5))) if panels > 1 else 1
-    wide = (WIDTH - 2 * MARGIN - (columns - 1) * GAP) // columns
-    high = max(round(whole(wide / store.shape[1]) * store.shape[0]) for store in stores)
-    return Plan(columns, wide, min(high, 1000))
+    The same stores give the same bytes.
+    """
+    chosen = sorted({round(n) for n in np.linspace(0, len(stores) - 1, min(len(stores), MOST_STORES))})
+    sample = [stores[n] for n in chosen]
+    # A single store has space for its pixels as stored beside those that its mask leaves.
+    is_single = len(sample) == 1 and "image" in sample[0].group
+    panels = [(sample[0], False)] * is_single + [(store, True) for store in sample]
+    legend = legend_of(sample)
+    texts = (name, *(text for store in sample for text in (store.path.stem, store.scene, *store.names)))
+    with figure_style(*texts, *(meaning for _, meaning in legend)):
+        figure = new_figure(WIDTH, WIDTH)
+        top = add_text(figure, name, (MARGIN, MARGIN), WIDTH - 2 * MARGIN, 14)
+        top = add_text(figure, _subtitle(stores, len(sample)), (MARGIN, top), WIDTH - 2 * MARGIN, 8, FAINT) + 0.1
+        boxes = _panel_boxes(sample, len(panels), top)
+        bottom = boxes[-1][1] + boxes[-1][3] + 0.12
+        figure.set_figheight(bottom + LEGEND_ROW * -(-len(legend) // LEGEND_COLUMNS) + MARGIN / 2)
+        for (store, masked), box in zip(panels, boxes, strict=True):
+            _draw_store(figure, store, box, masked)
+        _add_legend(figure, legend, bottom)
+        save_png(figure, path)
+        return figure.canvas.get_width_height()
 
 
-def _head(stores: list[Tiles], shown: int) -> str:
+def _subtitle(stores: list[Tiles], count: int) -> str:
     first = stores[0]
-    (height, width), (wide, _) = first.shape, pixel_metres(first.grid)
-    many = "one store" if len(stores) == 1 else f"{len(stores)} stores" + f", {shown} shown" * (shown < len(stores))
+    (height, width), (pixel, _) = first.shape, pixel_metres(first.grid)
+    number = "one store" if len(stores) == 1 else f"{len(stores)} stores" + f", {count} shown" * (count < len(stores))
     names = " ".join(first.names) if len(first.names) <= 8 else f"{len(first.names)} bands"
-    return f"{many}  ·  {names}  ·  {height} x {width} pixels of {length(wide)}  ·  {first.grid.crs}"
+    return f"{number}  ·  {names}  ·  {height}{TIMES}{width} pixels of {length(pixel)}  ·  {first.grid.crs}"
 
 
-def _panel(image: "Image", pen: "ImageDraw", store: Tiles, place: tuple[int, int], plan: Plan, masked: bool) -> None:
-    picture, share = picture_of(store, (plan.wide, plan.high), masked)
-    left, top = place[0], place[1] + CAPTION
-    told = store.attributes
-    date = str(told.get("datetime") or told.get("start_datetime") or "")[:10]
-    text(pen, (place[0], place[1]), _fitted(date or store.scene or "labels", 19, plan.wide), 19)
-    valid = f"{100 * share:.0f} % valid" if masked else "as stored"
-    text(pen, (left + picture.width, place[1] + 2), valid, 16, MASKED if share < 0.5 else FAINT, "ra")
-    text(pen, (place[0], place[1] + 25), _fitted(store.path.stem, 15, picture.width), 15, FAINT)
-    image.paste(picture, (left, top))
-    pen.rectangle((left - 1, top - 1, left + picture.width, top + picture.height), outline=LINE)
+def _panel_boxes(stores: list[Tiles], count: int, top: float) -> list[Box]:
+    """As few columns as fill the sheet; every box has the shape of the first store."""
+    columns = min(MOST_COLUMNS, math.ceil(math.sqrt(count * 1.5))) if count > 1 else 1
+    width = (WIDTH - 2 * MARGIN - (columns - 1) * GAP) / columns
+    shape = max((store.shape for store in stores), key=lambda shape: shape[0] / shape[1])
+    height = min(width * shape[0] / shape[1], TALLEST)
+    down = CAPTION + height + GAP
+    return [
+        (MARGIN + n % columns * (width + GAP), top + CAPTION + n // columns * down, width, height) for n in range(count)
+    ]
 
 
-def _fitted(words: str, size: int, room: float) -> str:
-    """Cut words in the middle to a width in pixels, since names differ at their ends."""
-    kept = len(words)
-    cut = words
-    while kept > 4 and font(size).getlength(cut) > room:
-        kept -= 1
-        cut = f"{words[: kept // 3]}...{words[len(words) - (kept - kept // 3) :]}"
-    return cut
+def _draw_store(figure: "Figure", store: Tiles, box: Box, masked: bool) -> None:
+    left, top, width, height = box
+    rows, cols = store.shape
+    scale = min(width / cols, height / rows)
+    if scale * DPI >= 3:
+        # Pixels of whole dots are all of one size.
+        scale = int(scale * DPI) / DPI
+    pixels, valid = store_image(store, max(1, round(max(width, height) * DPI)), masked)
+    axes = axes_at(figure, (left, top, cols * scale, rows * scale))
+    axes.imshow(pixels, aspect="auto", interpolation="nearest" if scale * DPI >= 1 else "antialiased")
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set_color(LINE)
+    properties = store.attributes
+    date = str(properties.get("datetime") or properties.get("start_datetime") or "")[:10]
+    corner = partial(figure.text, va="bottom", transform=from_corner(figure))
+    corner(left, 0.145 - top, fitted(date or store.scene or "labels", 7, width * 0.6), size=7, color=INK)
+    share = f"{100 * valid:.0f} % valid" if masked else "as stored"
+    corner(left + cols * scale, 0.15 - top, share, size=6, ha="right", color=INVALID if valid < 0.5 else FAINT)
+    corner(left, 0.03 - top, fitted(store.path.stem, 6, width), size=6, color=FAINT)
 
 
-def _explain(pen: "ImageDraw", legend: list[tuple[str, str]], top: int) -> None:
-    left = MARGIN
-    for color, meaning in legend:
-        pen.rectangle((left, top, left + 26, top + 20), fill=color, outline=LINE)
-        text(pen, (left + 36, top), meaning, 17, FAINT)
-        left += 36 + round(font(17).getlength(meaning)) + 34
+def _add_legend(figure: "Figure", entries: list[tuple[str, str]], top: float) -> None:
+    from matplotlib.patches import Patch
+
+    figure.legend(
+        handles=[Patch(facecolor=color, edgecolor=FAINT, linewidth=0.4, label=name) for color, name in entries],
+        loc="upper left",
+        bbox_to_anchor=(MARGIN, -top),
+        bbox_transform=from_corner(figure),
+        ncols=LEGEND_COLUMNS,
+        fontsize=7.5,
+        borderpad=0,
+        handlelength=1.6,
+        handleheight=1.1,
+    )
+
+
+def store_image(store: Tiles, longest: int, masked: bool) -> tuple[UInt8Array, float]:
+    """The pixels (y, x, 3) of a store, decimated to a longest edge, its mask shown or not; and its valid share."""
+    cells = thin(store.shape, longest)
+    valid = pick(partial(store.read, "valid"), cells) > 0
+    pixels = _label_image(store, cells) if "label" in store.group else _band_image(store, valid, cells, masked)
+    share = store.attributes.get("valid_fraction")
+    return pixels, float(valid.mean() if share is None else share)
+
+
+def _band_image(store: Tiles, valid: BoolArray, cells: Thin, masked: bool) -> UInt8Array:
+    """True colour or the first band, invalid pixels tinted; grey where nothing is stored."""
+    stored = pick(partial(store.read, "image"), cells)[rgb_bands(store.names)]
+    bands = np.nan_to_num(stored.astype(np.float32), posinf=0, neginf=0)
+    has_data = valid | (bands != 0).any(0)
+    pixels = stretch_contrast(bands, has_data).astype(np.float32)
+    if masked:
+        # Clouds would leave no contrast to the land beside them.
+        land = stretch_contrast(bands, valid)
+        pixels = np.where(valid[..., None], land, pixels * (1 - TINT) + np.array(rgb(INVALID)) * TINT)
+    return np.where(has_data[..., None], pixels, rgb(NO_DATA)).round().astype(np.uint8)
+
+
+def rgb_bands(names: tuple[str, ...]) -> list[int]:
+    """Indices of red, green and blue, of one season where seasons are stacked; else of the first band."""
+    for suffix in dict.fromkeys(name.removeprefix("red") for name in names if name.startswith("red")):
+        bands = [colour + suffix for colour in TRUE_COLOUR]
+        if all(band in names for band in bands):
+            return [names.index(band) for band in bands]
+    return [0]
+
+
+def _label_image(store: Tiles, cells: Thin) -> UInt8Array:
+    numbers, scale = pick(partial(store.read, "label"), cells), _scale_of(store)
+    numbers = scale.numbers(numbers) if scale else numbers
+    table = np.full((256, 3), rgb(NO_DATA), np.uint8)
+    colors = VALUE_COLORS if scale else class_colors(store.names, ())
+    table[: len(colors)] = [rgb(color) for color in colors]
+    table[NO_LABEL] = rgb(NO_DATA)
+    return np.asarray(table[numbers])
+
+
+def _scale_of(store: Tiles) -> ValueScale | None:
+    """The colours of labels that are values; None for classes."""
+    if not is_continuous(store):
+        return None
+    low, high = store.attributes["range"]
+    return ValueScale(low, high, unit_of(store))
+
+
+def legend_of(stores: list[Tiles]) -> list[tuple[str, str]]:
+    """Colours and their meaning."""
+    labels = next((store for store in stores if "label" in store.group), None)
+    scale = _scale_of(labels) if labels else None
+    classes = scale.names if scale else labels.names if labels else ()
+    named = [*zip(VALUE_COLORS if scale else class_colors(classes, ()), classes, strict=True)] if classes else []
+    has_images = any("image" in store.group for store in stores)
+    invalid = [(INVALID, "not valid: masked, or a band without data")] * has_images
+    return [*invalid, *named, (NO_DATA, "no data" if has_images else "no label")]

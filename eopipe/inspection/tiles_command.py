@@ -6,7 +6,7 @@ from pathlib import Path
 
 from eopipe.errors import BadInputError, IntegrityError
 from eopipe.inspection.check_store import faults
-from eopipe.inspection.contact_sheet import draw
+from eopipe.inspection.contact_sheet import write_contact_sheet
 from eopipe.inspection.describe_store import about, table
 from eopipe.publish import is_draft, publish
 from eopipe.tiles.store import Tiles
@@ -63,8 +63,7 @@ def _check(found: list[Tiles]) -> int:
 def _plot(found: list[Tiles], path: Path, out: Path | None) -> int:
     place = path.resolve()
     target = out or place.with_name(f"{place.name.removesuffix('.zarr')}.png")
-    picture = draw(found, place.name)
     with publish(target) as draft:
-        picture.save(draft, "PNG", optimize=True)
-    print(f"wrote {out or target.name}: {picture.width} x {picture.height} pixels")
+        width, height = write_contact_sheet(draft, found, place.name)
+    print(f"wrote {out or target.name}: {width} x {height} pixels")
     return 0

@@ -21,7 +21,7 @@ from eopipe.planning.disk_forecast import Need, free, needs
 from eopipe.planning.footprints import covered
 from eopipe.planning.frozen_scenes import Config, Frozen, frozen
 from eopipe.planning.outline import Row, clipped, geojson, rows_of, told
-from eopipe.planning.plan_figure import draw
+from eopipe.planning.plan_figure import write_plan_figure
 from eopipe.publish import publish, write_json
 from eopipe.text_table import format_bytes
 from eopipe.tiles.grid import grid_json
@@ -69,7 +69,7 @@ def plan(words: list[str]) -> int:
     with publish(target, folder=True) as draft:
         write_json(draft / "plan.json", summary(found, over) | {"training": training})
         write_json(draft / "plan.geojson", geojson(found.seen, found.rows))
-        draw(found.seen, found.rows, found.chips, config["report"]["title"]).save(draft / "plan.png", optimize=True)
+        write_plan_figure(draft / "plan.png", found.seen, found.rows, found.chips, config["report"]["title"])
     print(f"\nwrote {', '.join(str(target / name) for name in ('plan.png', 'plan.geojson', 'plan.json'))}")
     if over:
         raise NoSpaceError(f"this run does not fit: {'; '.join(over)}")

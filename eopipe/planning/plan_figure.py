@@ -1,6 +1,6 @@
-"""A plan on one picture: the grid, the scenes that cover it, where chips will lie, and when scenes were taken."""
+"""A plan as one figure: the grid, the scenes that cover it, the chips of each split, and the scenes by date."""
 
-from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,124 +11,115 @@ from eopipe.planning.chip_forecast import Chips
 from eopipe.planning.footprints import footprint, grid_extent, rings
 from eopipe.planning.frozen_scenes import Frozen
 from eopipe.planning.outline import Row
-from eopipe.planning.timeline import timeline
-from eopipe.planning.view import View, view_of
-from eopipe.reporting.distances import length, pixel_metres, round_length
-from eopipe.reporting.ink import FAINT, FAR, INK, LINE, PAPER, font, rows, text
-from eopipe.reporting.palette import rgb
-from eopipe.reporting.pictures import ROLES
+from eopipe.reporting.distances import pixel_metres
+from eopipe.reporting.figures import FAINT, INK, Box, add_text, axes_at, figure_style, new_figure, save_png
+from eopipe.reporting.maps import (
+    GAP,
+    LEGEND_WIDTH,
+    MARGIN,
+    SCALE_HEIGHT,
+    TALLEST,
+    TICKS,
+    WIDTH,
+    add_legend,
+    add_scale_bar,
+    label_degrees,
+)
+from eopipe.reporting.palette import SPLIT_COLORS
+from eopipe.tiles.grid import Bounds
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
-    from PIL.ImageDraw import ImageDraw
+    from matplotlib.axes import Axes
+    from odc.geo.geobox import GeoBox
 
-WIDTH, MARGIN, SIDE, TALLEST, STRIP = 1400, 56, 320, 860, 170
-COVER = "#7c97a6"
+COVERAGE, TIMELINE = "#7c97a6", "#4d7386"
+TIMELINE_HEIGHT, TIMELINE_LABEL = 0.9, 0.42
+# Footprints may reach far beyond the grid: at most so much of its size is drawn around it, at least so little.
+MAX_AROUND, MIN_AROUND = 0.6, 0.06
 
 
-def draw(seen: Frozen, scenes: list[Row], chips: Chips, title: str) -> "Image":
-    """Draw the plan; the same plan gives the same pixels."""
-    from PIL import Image, ImageDraw
-
+def write_plan_figure(path: Path, seen: Frozen, scenes: list[Row], chips: Chips, title: str) -> None:
+    """Draw the plan as PNG; the same plan gives the same bytes."""
     shapes = (footprint(item, str(seen.grid.crs)) for item in seen.items.values())
-    outlines = [rings(shape) for shape in shapes if shape is not None]
-    wide = WIDTH - 2 * MARGIN - SIDE - 48
-    view = view_of(seen.grid, [ring for own in outlines for ring in own], (wide, TALLEST))
-    top = MARGIN + 104
-    body = top + max(view.size[1], 430)
-    sheet = Image.new("RGB", (WIDTH, body + 110 + STRIP + 70), PAPER)
-    pen = ImageDraw.Draw(sheet)
+    outlines = [ring for shape in shapes if shape is not None for ring in rings(shape)]
+    left, lower, right, upper = figure_bounds(seen.grid, outlines)
     days = sorted(row.day for row in scenes if row.day)
     span = f", {days[0]} to {days[-1]}" if days else ""
-    rows(pen, (MARGIN, MARGIN), [(f"Plan: {title}", 38, INK), (f"{len(scenes)} scenes{span}", 21, FAINT)])
-    sheet.paste(_map(seen, chips, view, outlines), (MARGIN, top))
-    _frame(pen, view, (MARGIN, top))
-    _side(pen, seen, chips, view, (MARGIN + view.size[0] + 48, top))
-    timeline(pen, scenes, chips, (MARGIN, body + 110, WIDTH - MARGIN, body + 110 + STRIP))
-    return sheet
+    legend = [(f"{name}, {chips.count(name):,} chips", color) for name, color in zip(SPLITS, SPLIT_COLORS, strict=True)]
+    with figure_style(title):
+        figure = new_figure(WIDTH, WIDTH)
+        top = add_text(figure, f"Plan: {title}", (MARGIN, MARGIN), WIDTH - 2 * MARGIN, 15)
+        top = add_text(figure, f"{len(scenes)} scenes{span}", (MARGIN, top), WIDTH - 2 * MARGIN, 9, FAINT) + 0.12
+        across, down = np.array(pixel_metres(seen.grid)) / np.abs([seen.grid.affine.a, seen.grid.affine.e])
+        aspect = (upper - lower) * down / ((right - left) * across)
+        width = min(WIDTH - 2 * MARGIN - LEGEND_WIDTH - GAP - TICKS, TALLEST / aspect)
+        box: Box = (MARGIN + TICKS, top, width, width * aspect)
+        corner = (box[0] + width + GAP + 0.1, top)
+        end = add_legend(figure, corner, [*legend, ("scene coverage", COVERAGE), ("grid", "none")])
+        bottom = max(box[1] + box[3], end + SCALE_HEIGHT)
+        figure.set_figheight(bottom + 0.75 + TIMELINE_HEIGHT + TIMELINE_LABEL)
+        axes = axes_at(figure, box)
+        axes.set(xlim=(left, right), ylim=(lower, upper))
+        _draw_map(axes, seen, chips, outlines)
+        label_degrees(axes, str(seen.grid.crs))
+        add_scale_bar(figure, (corner[0], bottom), (right - left) * across / width, seen.grid)
+        timeline = axes_at(figure, (MARGIN + 0.4, bottom + 0.75, WIDTH - 2 * MARGIN - 0.4, TIMELINE_HEIGHT))
+        _draw_timeline(timeline, scenes, chips)
+        save_png(figure, path)
 
 
-def _map(seen: Frozen, chips: Chips, view: View, outlines: list[list[Float64Array]]) -> "Image":
-    from PIL import Image, ImageDraw
-
-    cover = np.zeros(view.size[::-1], np.float32)
-    for own in outlines:
-        layer = Image.new("L", view.size)
-        for ring in own:
-            ImageDraw.Draw(layer).polygon(view.pixels(ring), fill=1)
-        cover += np.asarray(layer)
-    # Deeper where more scenes lie; a single one already shows.
-    share = np.where(cover > 0, 0.25 + 0.5 * cover / max(1.0, float(cover.max())), 0)[..., None]
-    pixels = np.array(rgb(FAR)) * (1 - share) + np.array(rgb(COVER)) * share
-    image = Image.fromarray(pixels.round().astype(np.uint8))
-    pen = ImageDraw.Draw(image, "RGBA")
-    for ring in (ring for own in outlines for ring in own):
-        pen.line(view.pixels(ring), fill=(255, 255, 255, 120), width=1)
-    _chips(pen, seen, chips, view)
-    for ring in rings(grid_extent(seen.grid)):
-        pen.line(view.pixels(ring), fill=INK, width=3)
-    for _, _, line in view.graticule():
-        pen.line(line, fill=(31, 38, 41, 70), width=1)
-    return image
+def figure_bounds(grid: "GeoBox", outlines: list[Float64Array]) -> Bounds:
+    """The grid with its surroundings (left, lower, right, upper): all of the footprints that are near."""
+    left, lower, right, upper = grid.extent.boundingbox
+    size = max(right - left, upper - lower)
+    low, high = np.array([left, lower]), np.array([right, upper])
+    for points in outlines:
+        if len(points):
+            low, high = np.minimum(low, points.min(0)), np.maximum(high, points.max(0))
+    low = np.maximum(low, np.array([left, lower]) - MAX_AROUND * size) - MIN_AROUND * size
+    high = np.minimum(high, np.array([right, upper]) + MAX_AROUND * size) + MIN_AROUND * size
+    return float(low[0]), float(low[1]), float(high[0]), float(high[1])
 
 
-def _chips(pen: "ImageDraw", seen: Frozen, chips: Chips, view: View) -> None:
-    """Every place of a chip in the colour of its split, where places are split."""
-    affine = seen.grid.affine
-    for color, split in zip(ROLES, SPLITS, strict=True):
-        if not chips.plan.by_place:
-            return
-        corners = chips.places[split].astype(float)
-        both = np.stack([corners, corners + chips.plan.chip], 1).reshape(-1, 2)
-        flat = np.column_stack([affine.c + affine.a * both[:, 1], affine.f + affine.e * both[:, 0]])
-        drawn = view.pixels(flat)
-        # Neighbours show as such where there is room; chips that overlap do not.
-        gap = 2 if chips.plan.stride >= chips.plan.chip and drawn and drawn[1][0] - drawn[0][0] > 12 else 1
-        for one, other in zip(drawn[::2], drawn[1::2], strict=True):
-            pen.rectangle((*one, other[0] - gap, other[1] - gap), fill=color)
+def _draw_map(axes: "Axes", seen: Frozen, chips: Chips, outlines: list[Float64Array]) -> None:
+    """Coverage, darker where more scenes overlap; the chips in the colour of their split; the outline of the grid."""
+    from matplotlib.collections import PolyCollection
+
+    axes.set_facecolor("#eef1ef")
+    alpha = max(0.04, 0.75 / max(1, len(outlines)))
+    axes.add_collection(PolyCollection(outlines, facecolors=COVERAGE, edgecolors="none", alpha=alpha))
+    axes.add_collection(PolyCollection(outlines, facecolors="none", edgecolors="white", linewidths=0.4))
+    if chips.plan.by_place:
+        for color, split in zip(SPLIT_COLORS, SPLITS, strict=True):
+            # Chips that overlap show as one area.
+            edge = "white" if chips.plan.stride >= chips.plan.chip else color
+            squares = PolyCollection(list(_squares(seen.grid, chips, split)), facecolors=color, edgecolors=edge)
+            squares.set(linewidths=0.2, antialiaseds=False)
+            axes.add_collection(squares)
+    grid = PolyCollection(rings(grid_extent(seen.grid)), facecolors="none", edgecolors=INK, linewidths=1)
+    axes.add_collection(grid)
 
 
-def _frame(pen: "ImageDraw", view: View, at: tuple[int, int]) -> None:
-    """The map's border with the labels of the graticule: longitudes below, latitudes within on the left."""
-    (x, y), (width, height) = at, view.size
-    pen.rectangle((x - 1, y - 1, x + width, y + height), outline=LINE)
-    for axis, name, line in view.graticule():
-        for (x0, y0), (x1, y1) in pairwise(line):
-            if axis == "x" and (y0 - height) * (y1 - height) <= 0 and 20 < x0 < width - 20:
-                text(pen, (x + x0, y + height + 8), name, 17, FAINT, "ma")
-                break
-            if axis == "y" and x0 * x1 <= 0 and 12 < y0 < height - 12:
-                _tag(pen, (x + 6, y + y0), name)
-                break
+def _squares(grid: "GeoBox", chips: Chips, split: str) -> Float64Array:
+    """Corners (n, 4, 2) of the chips of a split in the CRS of the grid."""
+    affine, corners = grid.affine, chips.places[split].astype(float)
+    steps = np.array([(0, 0), (0, 1), (1, 1), (1, 0)]) * chips.plan.chip
+    rows, cols = np.moveaxis(corners[:, None] + steps, -1, 0)
+    return np.stack([affine.c + affine.a * cols, affine.f + affine.e * rows], -1)
 
 
-def _tag(pen: "ImageDraw", at: tuple[float, float], name: str) -> None:
-    left, top, right, bottom = font(17).getbbox(name, anchor="lm")
-    pen.rectangle((at[0] + left - 4, at[1] + top - 4, at[0] + right + 4, at[1] + bottom + 4), fill=PAPER)
-    text(pen, at, name, 17, FAINT, "lm")
-
-
-def _side(pen: "ImageDraw", seen: Frozen, chips: Chips, view: View, at: tuple[int, int]) -> None:
-    """Legend, scale bar, and the grid in words."""
-    x, y = at
-    for color, split in zip(ROLES, SPLITS, strict=True):
-        pen.rectangle((x, y, x + 34, y + 26), fill=color)
-        count = chips.count(split)
-        text(pen, (x + 48, y + 1), split, 21)
-        text(pen, (x + SIDE, y + 1), f"{count:,} chips", 21, FAINT, "ra")
-        y += 40
-    pen.rectangle((x, y, x + 34, y + 26), fill=COVER)
-    text(pen, (x + 48, y + 1), "covered by scenes", 21)
-    pen.rectangle((x + 1, y + 41, x + 33, y + 65), outline=INK, width=3)
-    text(pen, (x + 48, y + 41), "grid", 21)
-    wide, high = pixel_metres(seen.grid)
-    metres = wide / seen.grid.resolution.x * (view.bounds[2] - view.bounds[0]) / view.size[0]
-    bar = round_length(metres * SIDE * 0.8)
-    end, y = x + bar / metres, y + 110
-    pen.line((x, y, end, y), fill=INK, width=4)
-    for edge in (x, end):
-        pen.line((edge, y - 10, edge, y + 10), fill=INK, width=2)
-    height, width = seen.grid.shape
-    facts = [f"{length(width * wide)} x {length(height * high)}", f"{width} x {height} pixels of {length(wide)}"]
-    facts += [str(seen.grid.crs), f"chips of {chips.plan.chip} pixels"]
-    rows(pen, (x, y + 20), [(length(bar), 19, INK), *((line, 17, FAINT) for line in facts)])
+def _draw_timeline(axes: "Axes", scenes: list[Row], chips: Chips) -> None:
+    """Cloud cover of each scene by date; a hollow mark where it is unknown. Scenes without a date are missing."""
+    dated = [row for row in scenes if row.day]
+    if dated:
+        days = np.array([row.day for row in dated], "datetime64[D]")
+        cloud = np.array([row.cloud or 0 for row in dated])
+        colors = [TIMELINE if chips.plan.by_place else SPLIT_COLORS[SPLITS.index(chips.role_of(r.name))] for r in dated]
+        faces = [color if row.cloud is not None else "white" for row, color in zip(dated, colors, strict=True)]
+        axes.vlines(days, 0, cloud, colors=colors, linewidths=1.2)
+        axes.scatter(days, cloud, s=12, c=faces, edgecolors=colors, linewidths=0.8, clip_on=False, zorder=3)
+    axes.set(ylim=(0, 100), yticks=(0, 50, 100), ylabel="cloud (%)")
+    axes.set_title("Cloud cover of the scenes by date", loc="left")
+    axes.grid(axis="y")
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)

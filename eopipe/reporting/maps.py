@@ -1,29 +1,59 @@
-"""The map to hand around: title, map, legend, scale bar and credit on one PNG."""
+"""Maps as figures: title, axes in degrees, legend, scale bar and credit, as one PNG to hand around."""
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from eopipe.arrays import UInt8Array
+from eopipe.arrays import Float64Array, UInt8Array
 from eopipe.reporting.distances import length, pixel_metres, round_length
-from eopipe.reporting.ink import FAINT, INK, LINE, PAPER, font, plain, text
+from eopipe.reporting.figures import (
+    DPI,
+    FAINT,
+    INK,
+    LINE_HEIGHT,
+    Box,
+    add_text,
+    axes_at,
+    figure_style,
+    fitted,
+    from_corner,
+    new_figure,
+    save_png,
+    text_width,
+    wrapped,
+)
 from eopipe.reporting.palette import rgb
+from eopipe.reporting.wording import TIMES
 from eopipe.tiles.store import NO_LABEL
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from odc.geo.geobox import GeoBox
-    from PIL.Image import Image
-    from PIL.ImageDraw import ImageDraw
 
-WIDTH, MARGIN, LEGEND, GAP = 1400, 56, 300, 44
-TALLEST, ROW = 1000, 40
+# In inches.
+WIDTH, MARGIN, LEGEND_WIDTH, GAP = 7.0, 0.28, 1.6, 0.2
+TALLEST, TICKS, PANEL_TITLE = 5.0, 0.24, 0.2
+LEGEND_ROW, SCALE_HEIGHT = 0.21, 0.85
 NO_DATA = "#c6cbc8"
 
 
 @dataclass(frozen=True)
-class Sheet:
-    """What stands on the map: panels are names with class numbers (y, x), `step` the pixels of a cell."""
+class MapPanel:
+    """One map: a name, the class numbers of its cells (y, x), and the window of the run's cells that it shows."""
+
+    name: str
+    numbers: UInt8Array
+    window: tuple[slice, slice]
+
+
+@dataclass(frozen=True)
+class MapContent:
+    """What a map figure shows; a cell is `step` pixels of the grid wide and high."""
 
     title: str
     subtitle: str
@@ -32,116 +62,154 @@ class Sheet:
     colors: tuple[str, ...]
     grid: "GeoBox"
     step: int
-    panels: list[tuple[str, UInt8Array]]
+    panels: list[MapPanel]
+
+    @property
+    def legend(self) -> list[tuple[str, str]]:
+        """Names and colours; also of cells without data where there are any."""
+        known = list(zip(self.classes, self.colors, strict=True))
+        return [*known, *[("no data", NO_DATA)] * any((p.numbers == NO_LABEL).any() for p in self.panels)]
 
 
-def draw(sheet: Sheet) -> "Image":
-    """Draw the map; the same content gives the same pixels."""
-    from PIL import Image, ImageDraw
-
-    head = [(line, 38, INK) for line in _wrapped(sheet.title, 38, WIDTH - 2 * MARGIN)]
-    head += [(line, 21, FAINT) for line in _wrapped(sheet.subtitle, 21, WIDTH - 2 * MARGIN)]
-    foot = [(line, 17, FAINT) for line in _wrapped(sheet.credit, 17, WIDTH - 2 * MARGIN)]
-    top = MARGIN + _height(head) + 24
-    scale, places, bottom = _layout(sheet, top)
-    body = max(bottom, top + ROW * (len(sheet.classes) + 1) + 150)
-    image = Image.new("RGB", (WIDTH, body + 28 + _height(foot) + MARGIN // 2), PAPER)
-    pen = ImageDraw.Draw(image)
-    _lines(pen, MARGIN, MARGIN, head)
-    for (name, numbers), place in zip(sheet.panels, places, strict=True):
-        _panel(image, pen, name, _colored(numbers, sheet.colors, scale), place)
-    _legend(pen, sheet, top, scale)
-    _lines(pen, MARGIN, body + 28, foot)
-    return image
-
-
-def _layout(sheet: Sheet, top: int) -> tuple[float, list[tuple[int, int]], int]:
-    """One scale for all panels, where each starts, and where the last row ends."""
-    columns = min(len(sheet.panels), 2)
-    caption = 34 if any(name for name, _ in sheet.panels) else 0
-    room = (WIDTH - 2 * MARGIN - LEGEND - columns * GAP) // columns
-    tall = max(numbers.shape[0] for _, numbers in sheet.panels)
-    wide = max(numbers.shape[1] for _, numbers in sheet.panels)
-    scale: float = min(room / wide, TALLEST / tall)
-    # Below three the pixels of a cell may differ by one; above, that would show.
-    scale = int(scale) if scale >= 3 else scale
-    across, down = int(wide * scale) + GAP, int(tall * scale) + caption + 20
-    places = [(MARGIN + n % columns * across, top + n // columns * down) for n in range(len(sheet.panels))]
-    return scale, places, places[-1][1] + down - 20
+def write_map(path: Path, content: MapContent) -> None:
+    """Draw maps with one legend and write them as PNG; the same content gives the same bytes."""
+    texts = (content.title, content.subtitle, content.credit, *content.classes, *(p.name for p in content.panels))
+    with figure_style(*texts):
+        figure, width = new_figure(WIDTH, WIDTH), WIDTH - 2 * MARGIN
+        top = add_text(figure, content.title, (MARGIN, MARGIN), width, 15)
+        top = add_text(figure, content.subtitle, (MARGIN, top), width, 9, FAINT) + 0.12
+        boxes = _panel_boxes(content, top)
+        left = max(box[0] + box[2] for box in boxes) + GAP + 0.1
+        end = add_legend(figure, (left, boxes[0][1]), content.legend)
+        bottom = max(boxes[-1][1] + boxes[-1][3], end + SCALE_HEIGHT)
+        end = add_text(figure, content.credit, (MARGIN, bottom + TICKS + 0.08), width, 7.5, FAINT)
+        figure.set_figheight(end + MARGIN / 2)
+        for panel, box in zip(content.panels, boxes, strict=True):
+            _draw_panel(figure, content, panel, box)
+        metres = pixel_metres(content.grid)[0] * content.step * content.panels[0].numbers.shape[1] / boxes[0][2]
+        add_scale_bar(figure, (left, bottom), metres, content.grid)
+        save_png(figure, path)
 
 
-def _colored(numbers: UInt8Array, colors: tuple[str, ...], scale: float) -> "Image":
-    from PIL import Image
-
-    table = np.empty((256, 3), np.uint8)
-    table[:] = rgb(NO_DATA)
-    table[: len(colors)] = [rgb(color) for color in colors]
-    size = max(1, int(numbers.shape[1] * scale)), max(1, int(numbers.shape[0] * scale))
-    return Image.fromarray(table[numbers]).resize(size, Image.Resampling.NEAREST)
-
-
-def _panel(image: "Image", pen: "ImageDraw", name: str, picture: "Image", place: tuple[int, int]) -> None:
-    x, y = place
-    if name:
-        text(pen, (x, y), _short(name, 19, picture.width), 19, INK)
-        y += 34
-    image.paste(picture, (x, y))
-    pen.rectangle((x - 1, y - 1, x + picture.width, y + picture.height), outline=LINE)
-
-
-def _legend(pen: "ImageDraw", sheet: Sheet, top: int, scale: float) -> None:
-    """Classes, scale bar, and the place in words, in the right column."""
-    left = WIDTH - MARGIN - LEGEND
-    rows = list(zip(sheet.classes, sheet.colors, strict=True))
-    if any((numbers == NO_LABEL).any() for _, numbers in sheet.panels):
-        rows.append(("no data", NO_DATA))
-    for number, (name, color) in enumerate(rows):
-        y = top + ROW * number
-        pen.rectangle((left, y, left + 34, y + 26), fill=color, outline=LINE)
-        text(pen, (left + 48, y + 2), _short(name, 21, LEGEND - 48), 21, INK)
-    _place(pen, sheet, left, top + ROW * len(rows) + 28, scale)
+def _panel_boxes(content: MapContent, top: float) -> list[Box]:
+    """Where each map stands; all have one scale."""
+    columns, panels = min(len(content.panels), 2), content.panels
+    title = PANEL_TITLE if any(panel.name for panel in panels) else 0
+    room = (WIDTH - 2 * MARGIN - LEGEND_WIDTH - columns * (GAP + TICKS)) / columns
+    wide, high = pixel_metres(content.grid)
+    rows, cols = (max(panel.numbers.shape[axis] for panel in panels) for axis in (0, 1))
+    scale = min(room / cols, TALLEST / (rows * high / wide))
+    # Cells of whole dots are all of one size; below three dots the difference would cost too much of the room.
+    scale = int(scale * DPI) / DPI if scale * DPI >= 3 and math.isclose(wide, high) else scale
+    across, down = cols * scale + GAP + TICKS, rows * scale * high / wide + TICKS + title + 0.06
+    return [
+        (
+            MARGIN + TICKS + n % columns * across,
+            top + title + n // columns * down,
+            panel.numbers.shape[1] * scale,
+            panel.numbers.shape[0] * scale * high / wide,
+        )
+        for n, panel in enumerate(panels)
+    ]
 
 
-def _place(pen: "ImageDraw", sheet: Sheet, left: int, top: int, scale: float) -> None:
-    wide, high = pixel_metres(sheet.grid)
-    drawn = wide * sheet.step / scale
-    bar = round_length(drawn * LEGEND * 0.8)
-    end = left + round(bar / drawn)
-    pen.line((left, top + 10, end, top + 10), fill=INK, width=4)
-    for x in (left, end):
-        pen.line((x, top, x, top + 20), fill=INK, width=2)
-    rows, cols = sheet.grid.shape
-    told = (length(bar), f"{length(cols * wide)} x {length(rows * high)}", f"pixel {length(wide)}", str(sheet.grid.crs))
-    _lines(pen, left, top + 30, [(told[0], 19, INK), *((line, 17, FAINT) for line in told[1:])])
+def _draw_panel(figure: "Figure", content: MapContent, panel: MapPanel, box: Box) -> None:
+    colors = np.full((256, 3), rgb(NO_DATA), np.uint8)
+    colors[: len(content.colors)] = [rgb(color) for color in content.colors]
+    rows, cols = ([part.start * content.step, part.stop * content.step] for part in panel.window)
+    affine = content.grid.affine
+    left, right = (affine.c + affine.a * col for col in cols)
+    upper, lower = (affine.f + affine.e * row for row in rows)
+    axes = axes_at(figure, box)
+    axes.imshow(colors[panel.numbers], extent=(left, right, lower, upper), interpolation="nearest", aspect="auto")
+    axes.set_title(fitted(panel.name, 7.5, box[2]), loc="left", size=7.5)
+    label_degrees(axes, str(content.grid.crs))
 
 
-def _lines(pen: "ImageDraw", x: int, y: int, lines: list[tuple[str, int, str]]) -> None:
-    for line, size, color in lines:
-        text(pen, (x, y), line, size, color)
-        y += round(size * 1.4)
+def label_degrees(axes: "Axes", crs: str) -> None:
+    """Ticks where round longitudes cross the lower edge of a map and round latitudes the left one.
+
+    Where an edge does not cross each of them once, as at a pole, ticks are at round coordinates of the CRS.
+    """
+    from pyproj import Transformer
+
+    to_degrees = Transformer.from_crs(crs, "EPSG:4326", always_xy=True)
+    (left, right), (lower, upper) = axes.get_xlim(), axes.get_ylim()
+    x, y = np.linspace(left, right, 101), np.linspace(lower, upper, 101)
+    longitudes = np.unwrap(to_degrees.transform(x, np.full_like(y, lower))[0], period=360)
+    latitudes = to_degrees.transform(np.full_like(x, left), y)[1]
+    if all(np.isfinite(edge).all() and (np.diff(edge) > 0).all() for edge in (longitudes, latitudes)):
+        _set_ticks(axes, "x", x, longitudes, lambda value, step: degrees((value + 180) % 360 - 180, step, "WE"))
+        _set_ticks(axes, "y", y, latitudes, lambda value, step: degrees(value, step, "SN"))
+    else:
+        _set_ticks(axes, "x", x, x, _coordinate)
+        _set_ticks(axes, "y", y, y, _coordinate)
 
 
-def _height(lines: list[tuple[str, int, str]]) -> int:
-    return sum(round(size * 1.4) for _, size, _ in lines)
+def _set_ticks(
+    axes: "Axes", name: str, along: Float64Array, values: Float64Array, label: Callable[[float, float], str]
+) -> None:
+    """Ticks at round values of an edge whose points `along` have increasing `values`; as many as there is room for."""
+    from matplotlib.ticker import MaxNLocator
+
+    box = axes.get_window_extent()
+    inches = (box.width if name == "x" else box.height) / axes.figure.dpi
+    locator = MaxNLocator(max(1, int(inches / 0.8)), steps=[1, 2, 5, 10])
+    ticks = np.asarray(locator.tick_values(values[0], values[-1]))
+    step = float(np.diff(ticks).min())
+    places = np.interp(ticks, values, (along - along[0]) / (along[-1] - along[0]), left=np.nan, right=np.nan)
+    labels = [label(float(tick), step) for tick in ticks]
+    # Labels of latitudes stay beside their edge, so that they do not reach those of longitudes.
+    margin = [text_width(text, 7.5) / 2 / inches if name == "y" else 0.0 for text in labels]
+    shown = [n for n, place in enumerate(places) if margin[n] <= place <= 1 - margin[n]]
+    axis = axes.xaxis if name == "x" else axes.yaxis
+    axis.set_ticks(np.interp(ticks[shown], values, along), labels=[labels[n] for n in shown])
+    if name == "y":
+        axes.tick_params(axis="y", labelrotation=90)
+        for text in axes.get_yticklabels():
+            text.set_verticalalignment("center")
 
 
-def _wrapped(told: str, size: int, room: int) -> list[str]:
-    """Break a text into lines that fit a width in pixels."""
-    lines: list[str] = []
-    for word in plain(told).split():
-        longer = f"{lines[-1]} {word}" if lines else word
-        if lines and font(size).getlength(longer) <= room:
-            lines[-1] = longer
-        else:
-            lines.append(_short(word, size, room))
-    return lines
+def _coordinate(value: float, step: float) -> str:
+    return f"{value:,.0f}" if step >= 1 else f"{value:g}"
 
 
-def _short(told: str, size: int, room: int) -> str:
-    """Cut a text to a width in pixels."""
-    words = plain(told)
-    if font(size).getlength(words) <= room:
-        return words
-    while words and font(size).getlength(words + "...") > room:
-        words = words[:-1]
-    return words + "..."
+def degrees(value: float, step: float, sides: str) -> str:
+    """A longitude or latitude as text, with as many digits as the step needs: 22.15° E."""
+    digits = max(0, -math.floor(math.log10(step) + 1e-9))
+    return f"{abs(value):.{digits}f}° {sides[int(value > 0)] if round(value, digits) else ''}".strip()
+
+
+def add_legend(figure: "Figure", corner: tuple[float, float], entries: list[tuple[str, str]]) -> float:
+    """A legend of names and colours below (left, top) in inches; returns about where it ends."""
+    from matplotlib.patches import Patch
+
+    labels = [wrapped(name, 9, WIDTH - MARGIN - corner[0] - 0.35) for name, _ in entries]
+    figure.legend(
+        handles=[Patch(facecolor=color, edgecolor=FAINT, linewidth=0.4) for _, color in entries],
+        labels=["\n".join(lines) for lines in labels],
+        loc="upper left",
+        bbox_to_anchor=(corner[0], -corner[1]),
+        bbox_transform=from_corner(figure),
+        borderpad=0,
+        handlelength=1.6,
+        handleheight=1.1,
+        labelspacing=0.6,
+    )
+    return corner[1] + sum(LEGEND_ROW + 9 * LINE_HEIGHT * (len(lines) - 1) for lines in labels)
+
+
+def add_scale_bar(figure: "Figure", corner: tuple[float, float], metres_per_inch: float, grid: "GeoBox") -> None:
+    """A scale bar with the size of the grid below it; (left, bottom) is the corner of both in inches."""
+    from matplotlib.lines import Line2D
+
+    left, bottom = corner
+    bar = round_length(metres_per_inch * LEGEND_WIDTH * 0.8)
+    right, height = left + bar / metres_per_inch, bottom - SCALE_HEIGHT + 0.25
+    edges = ([left, left, left, right, right, right], [0.04, -0.04, 0, 0, 0.04, -0.04])
+    points = (edges[0], [edge - height for edge in edges[1]])
+    figure.add_artist(Line2D(*points, color=INK, linewidth=1.2, solid_joinstyle="miter", transform=from_corner(figure)))
+    (wide, high), (rows, cols) = pixel_metres(grid), grid.shape
+    top = add_text(figure, length(bar), (left, height + 0.07), LEGEND_WIDTH, 8)
+    for line in (f"{length(cols * wide)}{TIMES}{length(rows * high)}", f"pixels of {length(wide)}", str(grid.crs)):
+        top = add_text(figure, line, (left, top), LEGEND_WIDTH, 7.5, FAINT)

@@ -10,9 +10,9 @@ from eopipe.reporting import data_tables as facts
 from eopipe.reporting import scores as tables
 from eopipe.reporting import values
 from eopipe.reporting.cards import Card
-from eopipe.reporting.palette import RAMP
-from eopipe.reporting.pictures import RIGHT, ROLES, UNTESTED, WRONG
-from eopipe.reporting.ridges import ridges
+from eopipe.reporting.charts import ridge_chart
+from eopipe.reporting.palette import CONFIDENCE_COLORS, SPLIT_COLORS
+from eopipe.reporting.panels import CORRECT, INCORRECT, UNTESTED
 from eopipe.reporting.run_data import Story, ground_words
 from eopipe.reporting.wording import count, counted, plural, score, tested, verdict
 
@@ -41,10 +41,10 @@ def _context(story: Story) -> dict[str, Any]:
         "tested": tested(story.metrics),
         "counted": counted(story.metrics),
         "swatches_of_classes": dict(zip(story.legend, story.colors, strict=True)),
-        "ramp": ", ".join(RAMP),
-        "roles": dict(zip(("train", "validation", "test"), ROLES, strict=True)),
+        "ramp": ", ".join(CONFIDENCE_COLORS),
+        "roles": dict(zip(("train", "validation", "test"), SPLIT_COLORS, strict=True)),
         "ground": ground_words(story),
-        "ridges": [ridges(band, story.quality.looks, set(story.quality.drifted)) for band in story.quality.bands],
+        "ridges": [ridge_chart(band, story.quality.looks, set(story.quality.drifted)) for band in story.quality.bands],
         "facts": _tables(story),
     }
 
@@ -70,7 +70,7 @@ def _scores(story: Story) -> dict[str, Any]:
         "confusion": tables.confusion_lines(story.metrics),
         "per_class": tables.class_lines(story.metrics),
         "chance": score(1 / max(len(story.classes), 2)),
-        "marks": {"right": RIGHT, "wrong": WRONG, "other places": UNTESTED},
+        "marks": {"correct": CORRECT, "incorrect": INCORRECT, "outside the test area": UNTESTED},
         "balance": tables.balance(story.split, story.colors),
     }
 

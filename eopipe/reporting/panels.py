@@ -1,98 +1,131 @@
-"""The pictures of a map side by side, each with words for those who cannot see it."""
+"""The pictures of a map side by side as PNG or WebP, each with a text for readers who cannot see it."""
 
+import base64
 from dataclasses import dataclass
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from eopipe.arrays import BoolArray, FloatArray, UInt8Array
 from eopipe.chips.splits import SPLITS
-from eopipe.reporting.charts import outline
-from eopipe.reporting.pictures import Picture, confidence, errors, indexed, photo, stretched, tinted
+from eopipe.reporting.palette import RAMP_LEVELS, SPLIT_COLORS, confidence_ramp, rgb
 from eopipe.reporting.views import Colour, View
 from eopipe.reporting.wording import listed, percent
 from eopipe.tiles.store import NO_LABEL
 
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+# Smaller images are stored without loss and enlarged without smoothing, so that their pixels show.
+CRISP_EDGE = 400
+# Brightness to which the tone curve lifts the median pixel.
+MEDIAN_TONE = 0.3
+CORRECT, INCORRECT, UNTESTED = "#a9c7dc", "#d1490c", "#e9e9e6"
+
 
 @dataclass(frozen=True)
-class Panel:
-    """One picture with its title and its words."""
+class EncodedImage:
+    """An image file in memory, of (width, height) pixels; `kind` is its format, png or webp."""
+
+    data: bytes
+    kind: str
+    width: int
+    height: int
+
+    @property
+    def is_crisp(self) -> bool:
+        """Whether it is so small that its pixels should show."""
+        return max(self.width, self.height) < CRISP_EDGE
+
+    @property
+    def uri(self) -> str:
+        """The image as a data URI."""
+        return f"data:image/{self.kind};base64,{base64.b64encode(self.data).decode()}"
+
+
+@dataclass(frozen=True)
+class ImagePanel:
+    """One image with its title and a description."""
 
     title: str
     alt: str
-    picture: Picture
+    image: EncodedImage
 
 
 @dataclass(frozen=True)
-class Block:
-    """The panels of one map; `test` is the outline of the test area in cells of `width` x `height`."""
+class PanelGroup:
+    """The panels of one map; `test_outline` is the SVG path around the test area, in pixels of width x height."""
 
     heading: str
-    panels: list[Panel]
-    test: str
+    panels: list[ImagePanel]
+    test_outline: str
     width: int
     height: int
 
 
-def block(view: View, heading: str, classes: tuple[str, ...], colors: tuple[str, ...]) -> Block:
-    """Quicklook, label, map, confidence and errors of one map, cut to where it has data."""
-    cut = view.window
-    label, mapped = view.label[cut], view.classes[cut]
-    tested, shares = view.tested[cut], view.confidence[cut]
+def map_panels(view: View, heading: str, classes: tuple[str, ...], colors: tuple[str, ...]) -> PanelGroup:
+    """Quicklook, label, map, confidence and errors of one map, cropped to where it has data."""
+    crop = view.window
+    label, mapped = view.label[crop], view.classes[crop]
+    tested, confidence = view.tested[crop], view.confidence[crop]
     kind = "classes" if view.error is None else "values"
     panels = [
-        _photo(view),
-        Panel("Label", f"Labels: {_shares(label, classes)}.", indexed(label, colors)),
-        Panel(f"Predicted {kind}", f"Predicted {kind}: {_shares(mapped, classes)}.", indexed(mapped, colors)),
+        _quicklook_panel(view),
+        ImagePanel("Label", f"Labels: {_class_shares(label, classes)}.", encode_classes(label, colors)),
+        ImagePanel(
+            f"Predicted {kind}", f"Predicted {kind}: {_class_shares(mapped, classes)}.", encode_classes(mapped, colors)
+        ),
     ]
     if view.error is not None:
-        panels += _of_values(shares, np.where(tested, view.error[cut], np.float32(np.nan)))
+        panels += _value_panels(confidence, np.where(tested, view.error[crop], np.float32(np.nan)))
     else:
-        panels.append(Panel("Confidence", _confidence_words(shares), confidence(shares, 1 / max(len(classes), 2))))
+        chance = 1 / max(len(classes), 2)
+        panels.append(ImagePanel("Confidence", _confidence_text(confidence), encode_ramp(confidence, chance)))
     if tested.any() and view.error is None:
-        wrong = percent(float((label != mapped)[tested].mean()))
-        words = f"Test pixels where map and label differ: {wrong} of those drawn."
-        panels.append(Panel("Errors in the test area", words, errors(label, mapped, tested)))
-    test = view.role[cut] == SPLITS.index("test")
-    return Block(heading, panels, outline(test), test.shape[1], test.shape[0])
+        share = percent(float((label != mapped)[tested].mean()))
+        alt = f"Test pixels where map and label differ: {share} of the pixels in this image."
+        panels.append(ImagePanel("Errors in the test area", alt, encode_errors(label, mapped, tested)))
+    test = view.role[crop] == SPLITS.index("test")
+    return PanelGroup(heading, panels, outline(test), test.shape[1], test.shape[0])
 
 
-def _of_values(spread: FloatArray, error: FloatArray) -> list[Panel]:
-    """How much the scenes of each pixel differ, and how far the map is off in the test places; dark is much."""
-    named = {"Standard deviation among the scenes": spread, "Size of the error in the test area": error}
+def _value_panels(spread: FloatArray, error: FloatArray) -> list[ImagePanel]:
+    """How much the scenes of each pixel differ, and the error of the map in the test areas; dark is large."""
+    named = {"Standard deviation among the scenes": spread, "Absolute error in the test area": error}
     panels = []
     for name, values in named.items():
-        there = values[np.isfinite(values)]
-        middle, high = np.percentile(there, (50, 98)) if there.size else (0.0, 0.0)
-        picture = confidence(1 - values / np.float32(max(high, 1e-12)), 0.0)
-        panels.append(
-            Panel(f"{name}, dark {high:.3g}", f"{name}: median {middle:.3g}, 98 % below {high:.3g}.", picture)
-        )
+        known = values[np.isfinite(values)]
+        median, high = np.percentile(known, (50, 98)) if known.size else (0.0, 0.0)
+        image = encode_ramp(1 - values / np.float32(max(high, 1e-12)), 0.0)
+        alt = f"{name}: median {median:.3g}, 98th percentile {high:.3g}."
+        panels.append(ImagePanel(f"{name}, darkest {high:.3g}", alt, image))
     return panels
 
 
-def places(colour: Colour, role: UInt8Array) -> Block:
-    """Where the model learned, chose and was tested, over a grey quicklook."""
-    seen = colour.seen | (role < len(SPLITS))
-    pixels = tinted(stretched(colour.bands, colour.seen), role)
-    told = [f"{name} {percent(float((role == number).mean()))}" for number, name in enumerate(SPLITS)]
-    alt = f"Places of the splits: {listed(told)} of the grid."
-    panel = Panel("Where it learned and where it was tested", alt, photo(pixels, seen))
-    return Block("", [panel], outline(role == SPLITS.index("test")), role.shape[1], role.shape[0])
+def split_panel(quicklook: Colour, role: UInt8Array) -> PanelGroup:
+    """Training, validation and test areas over a grey quicklook."""
+    has_data = quicklook.seen | (role < len(SPLITS))
+    pixels = tint_splits(stretch_contrast(quicklook.bands, quicklook.seen), role)
+    shares = [f"{name} {percent(float((role == number).mean()))}" for number, name in enumerate(SPLITS)]
+    panel = ImagePanel(
+        "Training, validation and test areas",
+        f"Areas of the splits: {listed(shares)} of the grid.",
+        encode_photo(pixels, has_data),
+    )
+    return PanelGroup("", [panel], outline(role == SPLITS.index("test")), role.shape[1], role.shape[0])
 
 
-def _photo(view: View) -> Panel:
-    cut = view.window
-    seen = view.colour.seen[cut]
-    pixels = stretched(view.colour.bands[:, *cut], seen)
+def _quicklook_panel(view: View) -> ImagePanel:
+    crop = view.window
+    has_data = view.colour.seen[crop]
+    pixels = stretch_contrast(view.colour.bands[:, *crop], has_data)
     title = "True colour" if view.colour.true else "First band"
-    return Panel(title, f"{title} quicklook of the place, {_size(seen)}.", photo(pixels, seen))
+    alt = f"{title} quicklook of the area, {has_data.shape[1]} by {has_data.shape[0]} pixels."
+    return ImagePanel(title, alt, encode_photo(pixels, has_data))
 
 
-def _size(array: BoolArray) -> str:
-    return f"{array.shape[1]} by {array.shape[0]} cells"
-
-
-def _shares(numbers: UInt8Array, classes: tuple[str, ...]) -> str:
+def _class_shares(numbers: UInt8Array, classes: tuple[str, ...]) -> str:
     known = numbers[numbers != NO_LABEL]
     if not known.size:
         return "none here"
@@ -100,9 +133,89 @@ def _shares(numbers: UInt8Array, classes: tuple[str, ...]) -> str:
     return listed([f"{name} {percent(float(n / known.size))}" for name, n in zip(classes, counts, strict=False)])
 
 
-def _confidence_words(shares: FloatArray) -> str:
-    there = shares[np.isfinite(shares)]
-    if not there.size:
+def _confidence_text(confidence: FloatArray) -> str:
+    known = confidence[np.isfinite(confidence)]
+    if not known.size:
         return "Highest probability: none here."
-    low, middle, high = np.percentile(there, (5, 50, 95))
-    return f"Highest probability: median {middle:.2f}, 90 % of the pixels between {low:.2f} and {high:.2f}."
+    low, median, high = np.percentile(known, (5, 50, 95))
+    return f"Highest probability: median {median:.2f}, 90 % of the pixels between {low:.2f} and {high:.2f}."
+
+
+def encode_classes(numbers: UInt8Array, colors: tuple[str, ...]) -> EncodedImage:
+    """Class numbers (y, x) as a palette PNG; 255 is transparent."""
+    from PIL import Image
+
+    image = Image.fromarray(numbers)
+    palette = np.zeros((256, 3), np.uint8)
+    palette[: len(colors)] = [rgb(color) for color in colors]
+    image.putpalette(palette.tobytes())
+    return _encode(image, "png", transparency=NO_LABEL, optimize=True)
+
+
+def encode_ramp(values: FloatArray, low: float) -> EncodedImage:
+    """Values (y, x) on the confidence ramp, which spans from `low` to 1; NaN is transparent."""
+    known = np.isfinite(values)
+    level = (np.where(known, values, 0) - low) / (1 - low) * RAMP_LEVELS
+    level = np.clip(level, 0, RAMP_LEVELS - 1).astype(np.uint8)
+    return encode_classes(np.where(known, level, NO_LABEL).astype(np.uint8), confidence_ramp())
+
+
+def encode_errors(label: UInt8Array, classes: UInt8Array, tested: BoolArray) -> EncodedImage:
+    """Where the map is correct (0), incorrect (1) and outside the test areas (2)."""
+    outcome = np.where(tested, (label != classes).astype(np.uint8), 2)
+    outcome = np.where(classes == NO_LABEL, NO_LABEL, outcome).astype(np.uint8)
+    return encode_classes(outcome, (CORRECT, INCORRECT, UNTESTED))
+
+
+def stretch_contrast(bands: FloatArray, has_data: BoolArray) -> UInt8Array:
+    """Bands (1 or 3, y, x) to red, green and blue (y, x, 3): from the 2nd to the 98th percentile.
+
+    All bands get the same contrast, so colours stay natural; a tone curve lifts land that is dark beside clouds.
+    """
+    if not has_data.any():
+        return np.zeros((*has_data.shape, 3), np.uint8)
+    low, high = np.percentile(bands[:, has_data], (2, 98), axis=1).astype(np.float32)[:, :, None, None]
+    shares = np.clip((bands - low) / max(float((high - low).max()), 1e-9), 0, 1)
+    median = float(np.clip(np.median(shares[:, has_data]), 1e-3, 0.99))
+    exponent = float(np.clip(np.log(MEDIAN_TONE) / np.log(median), 0.5, 1))
+    pixels = np.where(has_data, shares**exponent * 255, 0).round().astype(np.uint8)
+    return np.ascontiguousarray(np.moveaxis(np.broadcast_to(pixels, (3, *has_data.shape)), 0, -1))
+
+
+def tint_splits(pixels: UInt8Array, role: UInt8Array) -> UInt8Array:
+    """An image (y, x, 3) in grey, with the areas of train, val and test (0, 1, 2) in their colours."""
+    grey = pixels.mean(-1, keepdims=True) * 0.6 + 90
+    colors = np.array([rgb(color) for color in SPLIT_COLORS], float)
+    mixed = np.where((role < len(SPLIT_COLORS))[..., None], grey * 0.5 + colors[np.minimum(role, 2)] * 0.5, grey)
+    return np.asarray(mixed.round(), np.uint8)
+
+
+def encode_photo(pixels: UInt8Array, has_data: BoolArray) -> EncodedImage:
+    """An image (y, x, 3), transparent where there is no data; small ones without loss."""
+    from PIL import Image
+
+    alpha = np.where(has_data, 255, 0).astype(np.uint8)[..., None]
+    image = Image.fromarray(np.concatenate([pixels, alpha], -1))
+    if max(has_data.shape) < CRISP_EDGE:
+        return _encode(image, "png", optimize=True)
+    return _encode(image, "webp", quality=82)
+
+
+def _encode(image: "Image", kind: str, **options: Any) -> EncodedImage:
+    buffer = BytesIO()
+    image.save(buffer, kind.upper(), **options)
+    return EncodedImage(buffer.getvalue(), kind, image.width, image.height)
+
+
+def outline(mask: BoolArray) -> str:
+    """The boundary of a mask (y, x) as an SVG path in pixels; empty for an empty mask."""
+    return _edges(mask, "M{1} {0}H{2}") + _edges(mask.T, "M{0} {1}V{2}")
+
+
+def _edges(mask: BoolArray, form: str) -> str:
+    """Edges between rows as runs: (row, first column, column after the last)."""
+    changes = np.diff(np.pad(mask, ((1, 1), (1, 1))).astype(np.int8), axis=0) != 0
+    starts = np.diff(changes.astype(np.int8), axis=1)
+    rows, first = np.nonzero(starts == 1)
+    _, after = np.nonzero(starts == -1)
+    return "".join(form.format(*run) for run in zip(rows.tolist(), first.tolist(), after.tolist(), strict=True))

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array
-from eopipe.reporting.pictures import Picture, photo, stretched
+from eopipe.reporting.panels import EncodedImage, encode_photo, stretch_contrast
 from eopipe.reporting.rasters import Thin, pick, thin
 from eopipe.reporting.views import Pairs
 from eopipe.tiles.store import Tiles
@@ -29,7 +29,7 @@ class Look:
     scene: str
     date: str
     values: dict[str, Float64Array]
-    picture: Picture
+    picture: EncodedImage
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,13 @@ def _look(store: Tiles, date: str) -> Look:
     return Look(store.scene, date, values, _thumbnail(store, stored, valid, cells))
 
 
-def _thumbnail(store: Tiles, stored: AnyArray, valid: BoolArray, cells: Thin) -> Picture:
+def _thumbnail(store: Tiles, stored: AnyArray, valid: BoolArray, cells: Thin) -> EncodedImage:
     true = {"red", "green", "blue"} <= set(store.names)
     order = [store.names.index(name) for name in ("red", "green", "blue")] if true else [0]
     bands = np.nan_to_num(stored[order].astype(np.float32), posinf=0, neginf=0)
     # What the mask leaves out is shown as well, since a reader wants to judge the mask.
     seen = valid | (bands != 0).any(0)
-    return photo(stretched(bands, seen), seen.reshape(cells.cells))
+    return encode_photo(stretch_contrast(bands, seen), seen.reshape(cells.cells))
 
 
 def _band(name: str, looks: list[Look]) -> Band | None:

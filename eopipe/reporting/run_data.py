@@ -14,12 +14,12 @@ from eopipe.publish import read_json
 from eopipe.reporting import data_tables as facts
 from eopipe.reporting.cards import Said
 from eopipe.reporting.distances import length, pixel_metres
-from eopipe.reporting.maps import Sheet
-from eopipe.reporting.palette import class_colors
-from eopipe.reporting.panels import Block, block, places
+from eopipe.reporting.maps import MapContent, MapPanel
+from eopipe.reporting.palette import VALUE_COLORS, ValueScale, class_colors
+from eopipe.reporting.panels import PanelGroup, map_panels, split_panel
 from eopipe.reporting.quality import Quality, read_quality
 from eopipe.reporting.rasters import Thin
-from eopipe.reporting.values import COLORS, Scale, headline, scale_of
+from eopipe.reporting.values import headline, scale_of
 from eopipe.reporting.views import MapFile, Pairs, View, cells_for, chosen, map_files, quicklook, roles, view
 from eopipe.reporting.wording import TIMES, counted, percent, score
 from eopipe.telemetry.journal import METRICS, read
@@ -55,13 +55,13 @@ class Story:
     pairs: Pairs
     quality: Quality
     views: list[View]
-    blocks: list[Block]
-    places: Block
+    blocks: list[PanelGroup]
+    places: PanelGroup
     left_out: int
     step: int
     digests: list[facts.Row]
     said: Said
-    scale: Scale | None = None
+    scale: ValueScale | None = None
 
     @property
     def legend(self) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ def read_story(sources: Sources, title: str, attribution: str, colors: tuple[str
     files = map_files(sources.classes, sources.probabilities, pairs, bands)
     files.sort(key=lambda file: (facts.dates(items).get(file.scene, ""), file.scene))
     shown, cells = chosen(files, split), cells_for(files, pairs)
-    palette, legend = (COLORS, scale.names) if scale else (class_colors(classes, colors), classes)
+    palette, legend = (VALUE_COLORS, scale.names) if scale else (class_colors(classes, colors), classes)
     role = roles(split, cells)
     views = [view(file, pairs, role, cells, scale) for file in shown]
     return Story(
@@ -97,7 +97,7 @@ def read_story(sources: Sources, title: str, attribution: str, colors: tuple[str
         pairs=pairs,
         quality=read_quality(pairs, facts.dates(items)),
         views=views,
-        blocks=[block(one, heading(one.scene, items), legend, palette) for one in views],
+        blocks=[map_panels(one, heading(one.scene, items), legend, palette) for one in views],
         places=_places(views, pairs, role, cells),
         left_out=len(files) - len(shown),
         step=cells.step,
@@ -118,9 +118,9 @@ def _one_legend(sources: dict[str, dict[str, Any]]) -> tuple[str, ...]:
     return tuple(found["split"])
 
 
-def _places(views: list[View], pairs: Pairs, role: UInt8Array, cells: Thin) -> Block:
+def _places(views: list[View], pairs: Pairs, role: UInt8Array, cells: Thin) -> PanelGroup:
     whole = [one.colour for one in views if not one.scene]
-    return places(whole[0] if whole else quicklook([tiles for tiles, _ in pairs], cells), role)
+    return split_panel(whole[0] if whole else quicklook([tiles for tiles, _ in pairs], cells), role)
 
 
 def heading(scene: str, items: list[facts.Item]) -> str:
@@ -134,9 +134,9 @@ def _digests(sources: Sources, files: list[MapFile], pairs: Pairs) -> list[facts
     return facts.digest_rows(single, files, pairs)
 
 
-def sheet_of(story: Story) -> Sheet:
-    """Lay out the map of a story."""
-    return Sheet(
+def map_content(story: Story) -> MapContent:
+    """What the map figure of a run shows."""
+    return MapContent(
         title=story.title,
         subtitle=headline(story.metrics) if story.scale else _scores(story.metrics),
         credit=story.attribution,
@@ -144,7 +144,7 @@ def sheet_of(story: Story) -> Sheet:
         colors=story.colors,
         grid=story.pairs[0][0].grid,
         step=story.step,
-        panels=[(heading(one.scene, story.items), one.classes[one.window]) for one in story.views],
+        panels=[MapPanel(heading(v.scene, story.items), v.classes[v.window], v.window) for v in story.views],
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from markupsafe import Markup
 
 from eopipe.reporting.charts import Series, line_chart
+from eopipe.reporting.figures import FAINT, ONE, TWO
 from eopipe.reporting.wording import count, counted, percent, plural, score
 
 MOST_POINTS = 200
@@ -92,8 +93,8 @@ def training_charts(history: dict[str, Any]) -> list[Markup]:
     """Loss, and the scores on the validation places, over the epochs; the loss of single steps where it is known."""
     epochs = history["epochs"]
     scores = [
-        Series(title, style, points(epochs, lambda row, key=key: (row["val"] or {}).get(key)))
-        for (key, title), style in zip([MEASURES[0], _goal(epochs)], ("one", "two"), strict=True)
+        Series(title, color, points(epochs, lambda row, key=key: (row["val"] or {}).get(key)))
+        for (key, title), color in zip([MEASURES[0], _goal(epochs)], (ONE, TWO), strict=True)
     ]
     words = said("Validation", scores)
     charts = [loss_chart(history), line_chart(words, ("epoch", "validation score"), span(epochs), scores)]
@@ -110,9 +111,9 @@ def loss_chart(history: dict[str, Any]) -> Markup:
     """Loss over the epochs, behind it that of single steps where it is known; empty without epochs."""
     epochs = history["epochs"]
     single = step_losses(history["steps"])
-    loss = [Series("loss", "one", points(epochs, lambda row: row["loss"]))]
+    loss = [Series("mean of the epoch", ONE, points(epochs, lambda row: row["loss"]))]
     begin, end = span(epochs)
-    steps, begin = ([Series("steps", "faint", single)], 0) if single and epochs else ([], begin)
+    steps, begin = ([Series("steps", FAINT, single, is_background=True)], 0) if single and epochs else ([], begin)
     return line_chart(said("Training loss", loss), ("epoch", "training loss"), (begin, end), [*steps, *loss], 0.0)
 
 

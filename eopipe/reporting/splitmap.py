@@ -8,8 +8,8 @@ import numpy as np
 from eopipe.arrays import IntArray, ObjectArray, UInt8Array
 from eopipe.chips.make_split import SplitResult
 from eopipe.chips.splits import SPLITS
-from eopipe.reporting.maps import Sheet, draw
-from eopipe.reporting.pictures import ROLES
+from eopipe.reporting.maps import MapContent, MapPanel, write_map
+from eopipe.reporting.palette import SPLIT_COLORS
 from eopipe.reporting.wording import count, listed, percent, plural
 
 if TYPE_CHECKING:
@@ -29,21 +29,21 @@ def draw_split(path: Path, made: SplitResult) -> None:
         panels = [(_caption(made, name), _painted(made, [name], step)) for name in names]
     else:
         panels = [("", _painted(made, names, step))]
-    rows = [(f"{TITLES[name]}, {plural(len(made.samples[name]), 'chip')}", ROLES[SPLITS.index(name)]) for name in names]
-    words, colors = zip(*rows, ("in no split", NO_SPLIT), strict=True)
+    words = [f"{TITLES[name]}, {plural(len(made.samples[name]), 'chip')}" for name in names]
+    colors = [SPLIT_COLORS[SPLITS.index(name)] for name in names]
     order = np.full(256, len(names), np.uint8)
     order[[SPLITS.index(name) for name in names]] = np.arange(len(names))
-    sheet = Sheet(
-        title="Where the model learns, and where it is tested",
+    content = MapContent(
+        title="Training, validation and test areas",
         subtitle=_how(made.told),
         credit="   ".join(_balance(made.told, name) for name in names),
-        classes=words,
-        colors=colors,
+        classes=(*words, "in no split"),
+        colors=(*colors, NO_SPLIT),
         grid=made.grid,
         step=step,
-        panels=[(name, order[numbers]) for name, numbers in panels],
+        panels=[MapPanel(name, order[n], (slice(0, n.shape[0]), slice(0, n.shape[1]))) for name, n in panels],
     )
-    draw(sheet).save(path, "PNG", optimize=True)
+    write_map(path, content)
 
 
 def _caption(made: SplitResult, name: str) -> str:

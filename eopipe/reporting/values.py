@@ -1,53 +1,25 @@
 """A run that maps values: their colours, and their scores in words, rows and curves."""
 
-from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
-import numpy as np
 from markupsafe import Markup
 
-from eopipe.arrays import AnyArray, UInt8Array
 from eopipe.reporting.charts import Series, line_chart
+from eopipe.reporting.figures import ONE
+from eopipe.reporting.palette import ValueScale
 from eopipe.reporting.scores import Cell, Line, loss_chart, points, said, span
 from eopipe.reporting.wording import DASH, Verdict, listed, tested
-from eopipe.tiles.store import NO_LABEL
 
-# Viridis (van der Walt and Smith 2015), which colour-blind readers can order too.
-COLORS = ("#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725")
 MEASURES = (("rmse", "RMSE"), ("mae", "MAE"), ("bias", "Bias"), ("r2", "R²"))
 
 
-@dataclass(frozen=True)
-class Scale:
-    """Eight intervals of equal width, from the lowest to the highest training label, in which values are drawn."""
-
-    low: float
-    high: float
-    unit: str
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The intervals in words."""
-        edges = np.linspace(self.low, self.high, len(COLORS) + 1)
-        tail = f" {self.unit}" if self.unit else ""
-        return tuple(f"{low:.4g} to {high:.4g}{tail}" for low, high in pairwise(edges))
-
-    def numbers(self, values: AnyArray) -> UInt8Array:
-        """The interval of each value, the outer ones for what lies beyond; 255 for NaN."""
-        there = np.isfinite(values)
-        share = (np.where(there, values, self.low) - self.low) / max(self.high - self.low, 1e-12)
-        level = np.clip(share * len(COLORS), 0, len(COLORS) - 1)
-        return np.where(there, level, NO_LABEL).astype(np.uint8)
-
-
-def scale_of(metrics: dict[str, Any]) -> Scale | None:
+def scale_of(metrics: dict[str, Any]) -> ValueScale | None:
     """The scale of a run that maps values; None for one of classes."""
     if metrics.get("task") != "regression":
         return None
     low, high = metrics["range"]
-    return Scale(low, high, metrics["unit"])
+    return ValueScale(low, high, metrics["unit"])
 
 
 def amount(value: float | None, unit: str) -> str:
@@ -106,7 +78,7 @@ def verdict(metrics: dict[str, Any]) -> Verdict:
 def training_charts(history: dict[str, Any]) -> list[Markup]:
     """Loss, and the RMSE on the validation places, over the epochs."""
     epochs = history["epochs"]
-    rmse = [Series("RMSE", "one", points(epochs, partial(_of_val, "rmse")))]
+    rmse = [Series("RMSE", ONE, points(epochs, partial(_of_val, "rmse")))]
     words = said("Validation", rmse)
     charts = [loss_chart(history), line_chart(words, ("epoch", "validation RMSE"), span(epochs), rmse, 0.0)]
     return [chart for chart in charts if chart]

@@ -10,6 +10,7 @@ import numpy as np
 from eopipe.arrays import BoolArray, FloatArray, UInt8Array
 from eopipe.chips.splits import NO_SPLIT, SPLITS
 from eopipe.errors import BadInputError
+from eopipe.reporting.palette import ValueScale
 from eopipe.reporting.rasters import (
     Thin,
     grid_of,
@@ -21,7 +22,6 @@ from eopipe.reporting.rasters import (
     pick_values,
     thin,
 )
-from eopipe.reporting.values import Scale
 from eopipe.tiles.grid import same_grid
 from eopipe.tiles.store import NO_LABEL, Tiles
 
@@ -112,7 +112,7 @@ def cells_for(files: list[MapFile], pairs: Pairs) -> Thin:
     return thin(pairs[0][0].shape, LONGEST[len(files) > 1])
 
 
-def view(file: MapFile, pairs: Pairs, role: UInt8Array, cells: Thin, scale: Scale | None = None) -> View:
+def view(file: MapFile, pairs: Pairs, role: UInt8Array, cells: Thin, scale: ValueScale | None = None) -> View:
     """Read one map and its surroundings; values are drawn on their scale."""
     mine = [(tiles, label) for tiles, label in pairs if file.scene in {"", tiles.scene}]
     label, error = pick(partial(mine[0][1].read, "label"), cells), None

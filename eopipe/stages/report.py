@@ -5,8 +5,8 @@ from typing import Annotated
 
 from eopipe.contract import Input, Option, Output
 
-# The page holds the cards.
-REVISION = 2
+# Maps have axes in degrees, and figures are drawn by matplotlib.
+REVISION = 3
 
 
 def report(
@@ -52,10 +52,10 @@ def report(
     from eopipe.publish import publish
     from eopipe.reporting.cards import Said, markdown
     from eopipe.reporting.datacard import data_card as card_of_data
-    from eopipe.reporting.maps import draw
+    from eopipe.reporting.maps import write_map
     from eopipe.reporting.model_card import model_card as card_of_model
     from eopipe.reporting.page import render
-    from eopipe.reporting.run_data import Sources, read_story, sheet_of
+    from eopipe.reporting.run_data import Sources, map_content, read_story
 
     sources = Sources(metrics, model, chips, classes, probabilities, tiles, labels, scenes)
     story = read_story(sources, title, attribution, colors, Said(use, limits, author, license))
@@ -67,6 +67,6 @@ def report(
         publish(data_card) as data_draft,
     ):
         page_draft.write_text(render(story, cards), encoding="utf-8")
-        draw(sheet_of(story)).save(picture_draft, "PNG", optimize=True)
+        write_map(picture_draft, map_content(story))
         for card, draft in zip(cards, (model_draft, data_draft), strict=True):
             draft.write_text(markdown(card), encoding="utf-8", newline="\n")

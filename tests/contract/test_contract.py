@@ -174,7 +174,7 @@ def test_a_switch_that_is_on_by_default_is_refused() -> None:
 
 def test_help_loads_nothing_heavy() -> None:
     # That is why it answers in a twentieth of a second.
-    heavy = "{'numpy', 'torch', 'rasterio', 'zarr', 'pydantic', 'xarray', 'yaml', 'requests', 'sklearn'}"
+    heavy = "{'numpy', 'torch', 'rasterio', 'zarr', 'pydantic', 'xarray', 'yaml', 'requests', 'sklearn', 'matplotlib'}"
     code = f"import sys; from eopipe.cli import main; main(['--help']); print({heavy} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "set()"

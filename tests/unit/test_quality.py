@@ -1,5 +1,6 @@
 """What the page says of the data: scenes unlike the rest, histograms by date, thumbnails, citations."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ from hypothesis import strategies as st
 from odc.geo.geobox import GeoBox
 
 from eopipe.reporting import data_tables as facts
+from eopipe.reporting.charts import ridge_chart
+from eopipe.reporting.figures import CSS_COLORS, TWO
 from eopipe.reporting.quality import MOST_SCENES, Quality, distance, read_quality
-from eopipe.reporting.ridges import ridges
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import Tiles, add_array, new_store
 
@@ -74,12 +76,14 @@ def test_the_distance_of_a_shifted_copy_is_its_shift(values: list[float], shift:
 
 def test_hills_stand_in_the_order_of_dates_and_the_odd_one_is_marked(alike: list[Tiles], tmp_path: Path) -> None:
     found = look([*alike, write_scene(tmp_path / "odd.zarr", shift=1000)])
-    drawn = str(ridges(found.bands[0], found.looks, set(found.drifted)))
+    drawn = str(ridge_chart(found.bands[0], found.looks, set(found.drifted)))
     assert [drawn.index(f">2023-08-{day:02}<") for day in range(1, 10)] == sorted(
         drawn.index(f">2023-08-{day:02}<") for day in range(1, 10)
     )
-    assert drawn.count('class="two"') == 1
-    assert '<g class="two"><title>odd</title>' in drawn
+    marked = CSS_COLORS[TWO]
+    assert re.findall(rf"<text[^>]*fill: {re.escape(marked)}[^>]*>([^<]*)", drawn) == ["2023-08-09"]
+    hills = re.findall(r'<path d="[^"]*z " style="fill: (var[^;]*); fill-opacity', drawn)
+    assert [color == marked for color in hills] == [False] * 8 + [True], "one hill stands out"
 
 
 def test_of_many_scenes_sixty_are_looked_at_and_the_rest_is_counted(alike: list[Tiles]) -> None:

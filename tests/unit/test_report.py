@@ -350,13 +350,13 @@ def test_the_losses_of_single_steps_lie_behind_those_of_the_epochs(tmp_path: Pat
     rows.insert(50, {"event": "epoch", "step": 50, "epoch": 1})
     (run.ports["model"][0] / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     _, after, _ = run.report()
-    assert 'class="faint"' not in before
-    (path,) = re.findall(r'<g class="faint"><path d="M([^"]*)"', after)
-    places = [tuple(map(float, point.split())) for point in path.split("L")]
-    assert len(places) == 200
+    assert "curve-steps" not in before
+    (path,) = re.findall(r'<g id="curve-steps"> <path d="M ([^"]*) "', after)
+    points = [tuple(map(float, point.split())) for point in path.split("L")]
+    assert len(points) == 200
     # As wide as the epochs, and falling: the vertical of an SVG points down.
-    assert places[-1][0] - places[0][0] > 250
-    assert [y for _, y in places] == sorted(y for _, y in places)
+    assert points[-1][0] - points[0][0] > 250
+    assert [y for _, y in points] == sorted(y for _, y in points)
     assert run.report()[1] == after
 
 

@@ -8,10 +8,9 @@ from affine import Affine
 from odc.geo.geobox import GeoBox
 
 from eopipe.errors import UsageError
-from eopipe.reporting.charts import nice_ticks, outline
 from eopipe.reporting.distances import length, pixel_metres, round_length
-from eopipe.reporting.ink import plain
 from eopipe.reporting.palette import class_colors
+from eopipe.reporting.panels import outline
 from eopipe.reporting.rasters import mean, pick, thin
 from eopipe.reporting.wording import listed, verdict
 
@@ -75,8 +74,5 @@ def test_lengths_are_metres_also_where_the_grid_counts_degrees_or_feet() -> None
     assert [round_length(most) for most in (99, 100, 0.6)] == [50, 100, 0.5]
 
 
-def test_ticks_enclose_the_data_and_words_read_well() -> None:
-    assert nice_ticks(0, 0.9) == [0, 0.2, 0.4, 0.6, 0.8, 1]
-    assert nice_ticks(3, 3)[0] < 3 < nice_ticks(3, 3)[-1]
+def test_words_are_joined_as_in_a_sentence() -> None:
     assert (listed(["a"]), listed(["a", "b", "c"])) == ("a", "a, b and c")
-    assert plain("Łódź \u2013 Forêt 中") == "Lodz - Foret ?"

@@ -29,8 +29,7 @@ from eopipe.chips.splits import (
 )
 from eopipe.errors import BadInputError, UsageError
 from eopipe.publish import digest, read_json
-from eopipe.reporting.palette import rgb
-from eopipe.reporting.pictures import ROLES
+from eopipe.reporting.palette import SPLIT_COLORS, rgb
 from eopipe.tiles.grid import make_grid
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import NO_LABEL, Tiles, add_array, new_store
@@ -541,10 +540,10 @@ def test_the_map_shows_each_place_in_the_colour_of_its_split(tmp_path: Path, run
     with Image.open(tmp_path / "split.png") as picture:
         pixels = np.asarray(picture.convert("RGB"))
     row = pixels[len(pixels) // 2]
-    for color, share in zip(ROLES, (0.5, 0.5 / 3, 1 / 6), strict=True):
+    for color, share in zip(SPLIT_COLORS, (0.5, 0.5 / 3, 1 / 6), strict=True):
         mine = (row == rgb(color)).all(-1)
         assert mine.any(), share
-    starts = [int((row == rgb(color)).all(-1).argmax()) for color in ROLES]
+    starts = [int((row == rgb(color)).all(-1).argmax()) for color in SPLIT_COLORS]
     assert starts == sorted(starts), "from west to east: train, val, test"
 
 

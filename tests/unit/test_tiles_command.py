@@ -10,7 +10,7 @@ import zarr
 from PIL import Image
 
 from eopipe.cli import main
-from eopipe.inspection.pictures import channels
+from eopipe.inspection.contact_sheet import rgb_bands
 from eopipe.publish import write_manifest
 from eopipe.text_table import format_bytes
 from eopipe.tiles.grid import make_grid
@@ -177,10 +177,10 @@ def test_a_sheet_of_nothing_but_clouds_or_of_floats_is_drawn(
 
 
 def test_natural_colours_are_found_by_name_also_in_one_season_of_a_stack() -> None:
-    assert channels(NAMES) == [2, 1, 0]
-    assert channels(("nir_DJF", *(f"{name}_JJA" for name in NAMES))) == [3, 2, 1]
-    assert channels(("vv", "vh")) == [0]
-    assert channels(("red", "nir")) == [0]
+    assert rgb_bands(NAMES) == [2, 1, 0]
+    assert rgb_bands(("nir_DJF", *(f"{name}_JJA" for name in NAMES))) == [3, 2, 1]
+    assert rgb_bands(("vv", "vh")) == [0]
+    assert rgb_bands(("red", "nir")) == [0]
 
 
 def test_what_is_no_store_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
