@@ -1,4 +1,4 @@
-"""A raster on disk, decoded block by block: each block once, by whichever thread needs it first."""
+"""A raster file, decoded block by block: each block once, by the first thread that needs it."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -15,149 +15,152 @@ from eopipe.arrays import AnyArray, BoolArray
 from eopipe.errors import IntegrityError
 from eopipe.tiles.grid import PixelWindow
 
-# Decoding blocks one by one costs more than it saves below this edge; strips are taken together up to it.
-LEAST = 256
-MOST = 4096
+# Smaller blocks are decoded together up to this edge, since each call costs more than it decodes.
+MIN_EDGE = 256
+# Larger ones are decoded in pieces, since one of them alone could fill the memory.
+MAX_EDGE = 4096
+BlockKey = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class DecodedBlock:
-    """Values of a block (y, x), and where they are measurements; None where all of them are."""
+    """Pixels of a block (y, x), their valid mask (None: all valid), and the number of undeclared NaN and infinities."""
 
     values: AnyArray
-    there: BoolArray | None
-    odd: int
+    valid: BoolArray | None
+    non_finite: int
 
 
 class BlockCache:
-    """The first band of a raster. `read` may be called from any thread."""
+    """The first band of a raster. `read` may be called from any thread; `name` is the band's in errors."""
 
-    def __init__(self, open_: Callable[[], Any], nodata: float | None, where: str) -> None:
-        self._open, self.where = open_, where
-        self._handles: SimpleQueue[Any] = SimpleQueue()
+    def __init__(self, open_dataset: Callable[[], Any], nodata: float | None, name: str) -> None:
+        self._open_dataset, self.name = open_dataset, name
+        self._datasets: SimpleQueue[Any] = SimpleQueue()
         self._lock = Lock()
-        self._found: dict[tuple[int, int], Future[DecodedBlock]] = {}
-        self._last: dict[tuple[int, int], int] = {}
-        with self._handle() as source:
+        self._blocks: dict[BlockKey, Future[DecodedBlock]] = {}
+        self._last_use: dict[BlockKey, int] = {}
+        with self._dataset() as source:
             self.shape: tuple[int, int] = source.shape
             self.dtype: np.dtype[Any] = np.dtype(source.dtypes[0])
             self.edges = _edges(source.block_shapes[0], self.shape)
-            self._masked = nodata is None and _has_mask(source)
-        self._nodata = None if nodata is None else _as(nodata, self.dtype)
-        self.odd = 0
+            self._has_mask_band = nodata is None and _has_mask(source)
+        self._nodata = None if nodata is None else _as_dtype(nodata, self.dtype)
+        self.non_finite = 0
 
     def plan(self, windows: list[PixelWindow]) -> None:
-        """Tell the windows that will be read, in order, so that a block is forgotten after its last use."""
-        for turn, window in enumerate(windows):
-            self._last.update(dict.fromkeys(self._keys(window), turn))
+        """Announce the windows that will be read, in order, so that a block is dropped after its last use."""
+        for number, window in enumerate(windows):
+            self._last_use.update(dict.fromkeys(self._keys(window), number))
 
-    def release(self, turn: int) -> None:
-        """Forget the blocks that no window after this one needs."""
+    def release(self, number: int) -> None:
+        """Drop the blocks that no window after this one needs."""
         with self._lock:
-            for key in [key for key in self._found if self._last.get(key, turn) <= turn]:
-                del self._found[key]
+            for key in [key for key in self._blocks if self._last_use.get(key, number) <= number]:
+                del self._blocks[key]
 
     def read(self, window: PixelWindow) -> tuple[AnyArray, BoolArray | None]:
-        """Pixels of a window that lies in the raster, and where they are measurements; None: everywhere.
+        """Pixels of a window of the raster, and their valid mask (None: all valid).
 
         Raises IntegrityError for a block that cannot be decoded.
         """
-        found = self._blocks(window)
-        if len(found) == 1:
-            ((at, block),) = found.items()
-            _, cut = _overlap(window, self._corner(at), block.values.shape)
-            return block.values[cut], None if block.there is None else block.there[cut]
-        values = np.empty([cut.stop - cut.start for cut in window], self.dtype)
-        there = None if all(block.there is None for block in found.values()) else np.ones(values.shape, bool)
-        for at, block in found.items():
-            corner = self._corner(at)
-            into, cut = _overlap(window, corner, block.values.shape)
-            values[into] = block.values[cut]
-            if there is not None and block.there is not None:
-                there[into] = block.there[cut]
-        return values, there
+        blocks = self._decoded(window)
+        if len(blocks) == 1:
+            ((key, block),) = blocks.items()
+            _, crop = _overlap(window, self._corner(key), block.values.shape)
+            return block.values[crop], None if block.valid is None else block.valid[crop]
+        values = np.empty([axis.stop - axis.start for axis in window], self.dtype)
+        valid = None if all(block.valid is None for block in blocks.values()) else np.ones(values.shape, bool)
+        for key, block in blocks.items():
+            target, crop = _overlap(window, self._corner(key), block.values.shape)
+            values[target] = block.values[crop]
+            if valid is not None and block.valid is not None:
+                valid[target] = block.valid[crop]
+        return values, valid
 
     def close(self) -> None:
-        """Close the datasets; nothing may be reading any more."""
-        while not self._handles.empty():
-            self._handles.get().close()
+        """Close the datasets; no thread may be reading any more."""
+        while not self._datasets.empty():
+            self._datasets.get().close()
 
-    def _corner(self, key: tuple[int, int]) -> tuple[int, int]:
+    def _corner(self, key: BlockKey) -> tuple[int, int]:
         return key[0] * self.edges[0], key[1] * self.edges[1]
 
-    def _keys(self, window: PixelWindow) -> list[tuple[int, int]]:
+    def _keys(self, window: PixelWindow) -> list[BlockKey]:
         rows, columns = (
-            range(cut.start // edge, -(-cut.stop // edge)) if cut.stop > cut.start else range(0)
-            for cut, edge in zip(window, self.edges, strict=True)
+            range(axis.start // edge, -(-axis.stop // edge)) if axis.stop > axis.start else range(0)
+            for axis, edge in zip(window, self.edges, strict=True)
         )
         return [(row, column) for row in rows for column in columns]
 
-    def _blocks(self, window: PixelWindow) -> dict[tuple[int, int], DecodedBlock]:
-        """Decode what nobody has begun yet, then wait for what others have."""
+    def _decoded(self, window: PixelWindow) -> dict[BlockKey, DecodedBlock]:
+        """Decode the blocks that no thread has begun, then wait for the others."""
         futures = {}
         for key in self._keys(window):
             with self._lock:
-                mine = key not in self._found
-                futures[key] = self._found.setdefault(key, Future())
-            if mine:
+                is_first = key not in self._blocks
+                futures[key] = self._blocks.setdefault(key, Future())
+            if is_first:
                 self._decode(key, futures[key])
         return {key: future.result() for key, future in futures.items()}
 
-    def _decode(self, key: tuple[int, int], future: "Future[DecodedBlock]") -> None:
+    def _decode(self, key: BlockKey, future: "Future[DecodedBlock]") -> None:
         try:
             block = self._read_block(key)
         except BaseException as error:
             future.set_exception(error)
             raise
         with self._lock:
-            self.odd += block.odd
+            self.non_finite += block.non_finite
         future.set_result(block)
 
-    def _read_block(self, key: tuple[int, int]) -> DecodedBlock:
+    def _read_block(self, key: BlockKey) -> DecodedBlock:
         from rasterio.errors import RasterioIOError
-        from rasterio.windows import Window as Box
+        from rasterio.windows import Window
 
         (row, column), (height, width) = self._corner(key), self.shape
-        box = Box(column, row, min(self.edges[1], width - column), min(self.edges[0], height - row))
-        with self._handle() as source:
+        window = Window(column, row, min(self.edges[1], width - column), min(self.edges[0], height - row))
+        with self._dataset() as source:
             try:
-                values = source.read(1, window=box)
-                there = source.read_masks(1, window=box) > 0 if self._masked else None
+                values = source.read(1, window=window)
+                valid = source.read_masks(1, window=window) > 0 if self._has_mask_band else None
             except RasterioIOError as error:
                 raise IntegrityError(
-                    f"{self.where} is truncated or damaged near row {row}, column {column} "
+                    f"{self.name} is truncated or damaged near row {row}, column {column} "
                     f"(block {key[0]}, {key[1]} of {Path(source.name).name}): {error}"
                 ) from error
-        return self._judged(values, there)
+        return self._masked(values, valid)
 
-    def _judged(self, values: AnyArray, there: BoolArray | None) -> DecodedBlock:
-        odd = 0
+    def _masked(self, values: AnyArray, valid: BoolArray | None) -> DecodedBlock:
+        non_finite = 0
         if self._nodata is not None and not np.isnan(self._nodata):
-            there = values != self._nodata
+            valid = values != self._nodata
         if values.dtype.kind == "f":
             finite = np.isfinite(values)
-            odd = int((~finite & ~np.isnan(values)).sum()) if _is_nan(self._nodata) else int((~finite).sum())
-            there = finite if there is None else there & finite
-        return DecodedBlock(values, None if there is None or there.all() else there, odd)
+            # NaN that is declared as nodata is not counted.
+            undeclared = ~finite & ~np.isnan(values) if _is_nan(self._nodata) else ~finite
+            non_finite = int(undeclared.sum())
+            valid = finite if valid is None else valid & finite
+        return DecodedBlock(values, None if valid is None or valid.all() else valid, non_finite)
 
     @contextmanager
-    def _handle(self) -> Iterator[Any]:
-        """A dataset that no other thread uses now; GDAL's own may not be shared."""
+    def _dataset(self) -> Iterator[Any]:
+        """A dataset that no other thread uses meanwhile; GDAL's datasets may not be shared."""
         try:
-            source = self._handles.get_nowait()
+            source = self._datasets.get_nowait()
         except Empty:
-            source = self._open()
+            source = self._open_dataset()
         try:
             yield source
         finally:
-            self._handles.put(source)
+            self._datasets.put(source)
 
 
 def _edges(block: tuple[int, int], shape: tuple[int, int]) -> tuple[int, int]:
-    """Rows and columns that are decoded at a time: whole blocks, unless one alone would fill the memory."""
-    rows, columns = (max(1, -(-LEAST // edge)) * edge for edge in block)
+    """Rows and columns to decode at a time: whole blocks, unless one block alone could fill the memory."""
+    rows, columns = (max(1, -(-MIN_EDGE // edge)) * edge for edge in block)
     rows, columns = min(rows, shape[0]), min(columns, shape[1])
-    return (rows, columns) if rows * columns <= MOST**2 else (min(rows, MOST // 2), min(columns, MOST // 2))
+    return (rows, columns) if rows * columns <= MAX_EDGE**2 else (min(rows, MAX_EDGE // 2), min(columns, MAX_EDGE // 2))
 
 
 def _has_mask(source: Any) -> bool:
@@ -166,8 +169,8 @@ def _has_mask(source: Any) -> bool:
     return MaskFlags.per_dataset in source.mask_flag_enums[0]
 
 
-def _as(nodata: float, dtype: np.dtype[Any]) -> Any:
-    # A number that float32 cannot hold becomes infinite, which is no measurement either.
+def _as_dtype(nodata: float, dtype: np.dtype[Any]) -> Any:
+    # A number that float32 cannot hold becomes infinite, which is not valid either.
     with np.errstate(over="ignore"):
         return np.asarray(nodata).astype(dtype)[()]
 
@@ -177,11 +180,11 @@ def _is_nan(nodata: Any) -> bool:
 
 
 def _overlap(window: PixelWindow, corner: tuple[int, int], shape: tuple[int, ...]) -> tuple[PixelWindow, PixelWindow]:
-    """What a block and a window share: as seen from the window, and from the block."""
-    begin = [max(cut.start, at) for cut, at in zip(window, corner, strict=True)]
-    end = [min(cut.stop, at + edge) for cut, at, edge in zip(window, corner, shape, strict=True)]
-    seen = [
+    """The intersection of a block and a window, in pixels of the window and in pixels of the block."""
+    begin = [max(axis.start, first) for axis, first in zip(window, corner, strict=True)]
+    end = [min(axis.stop, first + edge) for axis, first, edge in zip(window, corner, shape, strict=True)]
+    in_window, in_block = (
         tuple(slice(a - o, b - o) for a, b, o in zip(begin, end, origin, strict=True))
-        for origin in ([cut.start for cut in window], corner)
-    ]
-    return (seen[0][0], seen[0][1]), (seen[1][0], seen[1][1])
+        for origin in ([axis.start for axis in window], corner)
+    )
+    return (in_window[0], in_window[1]), (in_block[0], in_block[1])

@@ -1,4 +1,4 @@
-"""Read bands of a scene onto a grid, window by window."""
+"""Open rasters of allowed formats safely, check their location, and warp them to a grid with GDAL."""
 
 import warnings
 from collections.abc import Iterator
@@ -17,10 +17,10 @@ from eopipe.warp.separable import Resampling
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
-# Only these formats are opened: a text file that GDAL takes for a raster (VRT, WMS) can read other files.
+# Only GeoTIFF and these formats are opened: a text file that GDAL takes for a raster (VRT, WMS) can read other files.
 DRIVERS = {".jp2": "JP2OpenJPEG"}
-MOST_PIXELS = 2**33
-# One thread: with more, a truncated JPEG 2000 file reads as zeros without an error. Of blocks we keep our own.
+MAX_PIXELS = 2**33
+# One thread: with more, a truncated JPEG 2000 file reads as zeros without an error. `BlockCache` keeps the blocks.
 SETTINGS: dict[str, Any] = {
     "GDAL_NUM_THREADS": "1",
     "GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR",
@@ -31,12 +31,12 @@ SETTINGS: dict[str, Any] = {
 
 @contextmanager
 def warped(
-    band: SceneBand, grid: "GeoBox", resampling: Resampling, where: str, dtype: str | None = None
+    band: SceneBand, grid: "GeoBox", resampling: Resampling, name: str, dtype: str | None = None
 ) -> Iterator[Any]:
-    """Open a band as it would look on the grid, in the file's type or another; a window decodes only what it needs.
+    """Open a band as GDAL warps it to the grid, in the file's data type or another; reading a window decodes its part.
 
-    GDAL takes the direct path without interpolation where the pixels coincide.
-    Raises IntegrityError for a file that cannot be read, BadInputError for one without a place.
+    GDAL copies without interpolation where the pixels coincide. Raises IntegrityError for a file that cannot be read,
+    BadInputError for a file without georeference.
     """
     import rasterio
     from rasterio.enums import Resampling as Method
@@ -44,10 +44,10 @@ def warped(
 
     with ExitStack() as stack:
         stack.enter_context(rasterio.Env(**SETTINGS))
-        source = stack.enter_context(open_raster(band, where))
-        check_place(source, grid, band, where)
+        source = stack.enter_context(open_raster(band, name))
+        check_location(source, grid, band, name)
         height, width = grid.shape
-        nodata = band.nodata_value(source.nodata, np.dtype(source.dtypes[0]), where)
+        nodata = band.nodata_value(source.nodata, np.dtype(source.dtypes[0]), name)
         yield stack.enter_context(
             WarpedVRT(
                 source,
@@ -57,83 +57,81 @@ def warped(
                 height=height,
                 resampling=Method[resampling],
                 src_nodata=nodata,
-                # Without a nodata value only an alpha band tells what lies beyond the file.
+                # Without a nodata value only an alpha band marks pixels outside of the file.
                 add_alpha=nodata is None,
                 dtype=dtype,
-                # The approximation of GDAL may be an eighth of a pixel off.
+                # By default the positions of GDAL may be wrong by an eighth of a pixel.
                 tolerance=1e-6,
             )
         )
 
 
-def open_raster(band: SceneBand, where: str) -> Any:
-    """Open the file of a band, if it is a raster of an allowed format with a place.
+def open_raster(band: SceneBand, name: str) -> Any:
+    """Open the file of a band, a georeferenced raster of an allowed format; `name` is the band's in errors.
 
-    Raises BadInputError for a missing file or place, RefusedError for XML and for sizes that no scene has,
+    Raises BadInputError for a missing file or georeference, RefusedError for XML and for sizes that no scene has,
     IntegrityError for a file that cannot be read.
     """
     import rasterio
     from rasterio.errors import NotGeoreferencedWarning, RasterioIOError
 
     if not band.path.is_file():
-        raise BadInputError(f"{where} is missing: there is no {band.path}")
+        raise BadInputError(f"{name} is missing: {band.path} does not exist")
     with band.path.open("rb") as file:
         if file.read(64).lstrip()[:1] == b"<":
-            raise RefusedError(
-                f"{where} ({band.path.name}) is XML, which can read other files; only rasters are opened"
-            )
+            raise RefusedError(f"{name} ({band.path.name}) is XML, which can read other files; only rasters are opened")
     try:
         with warnings.catch_warnings():
-            # A file without a place is refused below.
+            # A file without georeference is refused below.
             warnings.simplefilter("ignore", NotGeoreferencedWarning)
             source = rasterio.open(band.path, driver=DRIVERS.get(band.path.suffix.lower(), "GTiff"))
     except RasterioIOError as error:
-        raise IntegrityError(f"{where} ({band.path.name}) cannot be read: {error}") from error
+        raise IntegrityError(f"{name} ({band.path.name}) cannot be read: {error}") from error
     if source.crs is None or source.transform.is_identity:
-        raise BadInputError(f"{where} ({band.path.name}) has no CRS or no geotransform, so it has no place")
-    if source.width * source.height > MOST_PIXELS:
-        raise RefusedError(f"{where} declares {source.width} x {source.height} pixels, more than any scene has")
+        raise BadInputError(f"{name} ({band.path.name}) is not georeferenced: it has no CRS or no geotransform")
+    if source.width * source.height > MAX_PIXELS:
+        raise RefusedError(f"{name} declares {source.width} x {source.height} pixels, more than any scene has")
     return source
 
 
-def check_place(source: Any, grid: "GeoBox", band: SceneBand, where: str) -> None:
-    """Refuse a raster that lies elsewhere (it would read as nothing but nodata), or where its item says it does not."""
+def check_location(source: Any, grid: "GeoBox", band: SceneBand, name: str) -> None:
+    """Refuse a raster outside of the grid, which would read as nodata only, or in another CRS than its item says."""
     from rasterio.errors import RasterioError
 
     box = grid.extent.boundingbox
     try:
         west, south, east, north = _bounds(source.crs.to_wkt(), str(grid.crs), tuple(source.bounds))
-        apart = west > box.right or east < box.left or south > box.top or north < box.bottom
+        is_outside = west > box.right or east < box.left or south > box.top or north < box.bottom
     except RasterioError:
-        apart = True
-    if apart:
+        is_outside = True
+    if is_outside:
         raise BadInputError(
-            f"{where} lies at {', '.join(f'{edge:g}' for edge in source.bounds)} in {source.crs}, "
-            f"outside the grid at {', '.join(f'{edge:g}' for edge in box)} in {grid.crs}"
+            f"{name} covers {', '.join(f'{edge:g}' for edge in source.bounds)} in {source.crs}, "
+            f"which is outside the grid at {', '.join(f'{edge:g}' for edge in box)} in {grid.crs}"
         )
-    band.check_crs(source.crs.to_epsg(), where)
+    band.check_crs(source.crs.to_epsg(), name)
 
 
 @lru_cache(maxsize=64)
-def _bounds(crs: str, other: str, bounds: Bounds) -> Bounds:
-    """Bounds in another CRS; the bands of a scene share them, and they take a while."""
+def _bounds(crs: str, target_crs: str, bounds: Bounds) -> Bounds:
+    """Bounds in another CRS, cached since the bands of a scene share them and they are slow to compute."""
     from rasterio.warp import transform_bounds
 
-    west, south, east, north = transform_bounds(crs, other, *bounds)
+    west, south, east, north = transform_bounds(crs, target_crs, *bounds)
     return west, south, east, north
 
 
-def read_window(source: Any, window: PixelWindow, where: str) -> tuple[AnyArray, BoolArray]:
-    """Read pixels of an opened band and where they are measurements; a broken block is an error, never zeros."""
+def read_window(source: Any, window: PixelWindow, name: str) -> tuple[AnyArray, BoolArray]:
+    """Read pixels of an opened band and their valid mask; raises IntegrityError for a damaged block."""
     from rasterio.errors import RasterioIOError
     from rasterio.windows import Window
 
     box = Window.from_slices(*window)
     try:
-        pixels, there = source.read(1, window=box), source.read_masks(1, window=box) > 0
+        pixels, valid = source.read(1, window=box), source.read_masks(1, window=box) > 0
     except RasterioIOError as error:
         row, column = window[0].start, window[1].start
-        raise IntegrityError(f"{where} is truncated or damaged near row {row}, column {column}: {error}") from error
+        raise IntegrityError(f"{name} is truncated or damaged near row {row}, column {column}: {error}") from error
     if pixels.dtype.kind == "f":
-        there &= np.isfinite(pixels)
-    return pixels, there
+        valid &= np.isfinite(pixels)
+    return pixels, valid

@@ -1,9 +1,9 @@
-"""Bands of a scene on a grid: read with no more work than their places ask for."""
+"""Readers of a scene's bands on a grid: copied, resampled or reprojected by eopipe, or warped by GDAL."""
 
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,186 +13,172 @@ from eopipe.tiles.grid import PixelWindow
 from eopipe.warp.aligned import AlignedResampling
 from eopipe.warp.block_cache import BlockCache
 from eopipe.warp.coordinates import PixelTransform
-from eopipe.warp.open_raster import check_place, open_raster, read_window, warped
+from eopipe.warp.open_raster import check_location, open_raster, read_window, warped
 from eopipe.warp.reproject import Reprojection
-from eopipe.warp.separable import EDGE, WIDE, AxisMapping, Resampling, axis_mapping
+from eopipe.warp.separable import EDGE_TOLERANCE, WIDENING_RATIO, AxisMapping, Resampling, axis_mapping
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
 Resampler = AlignedResampling | Reprojection
-Cuts = dict[Any, Any]
-
-
-class BandReader(Protocol):
-    """A band on a grid. `read` may be called from any thread; windows may reach beyond the grid."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The type of its pixels."""
-
-    @property
-    def odd(self) -> int:
-        """Numbers met so far that are not finite though nothing declares them to be no data."""
-
-    def plan(self, windows: list[PixelWindow]) -> None:
-        """Tell the windows that will be read, in this order."""
-
-    def read(self, window: PixelWindow, cuts: Cuts, out: AnyArray) -> BoolArray | None:
-        """Fill `out` with the pixels of a window; tell where they are measurements (None: everywhere).
-
-        `cuts` holds what bands of one place share on this window. Raises IntegrityError for a broken block.
-        """
-
-    def release(self, turn: int) -> None:
-        """Forget what only windows up to this one need."""
+# What bands with the same resampler share on one window.
+SharedByBands = dict[Any, Any]
 
 
 @dataclass
 class BlockBandReader:
-    """A band that is decoded block by block and placed by us."""
+    """A band that is decoded block by block and resampled by eopipe. `read` may be called from any thread."""
 
     blocks: BlockCache
-    place: Resampler
+    resampler: Resampler
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of its pixels."""
+        """The data type of the pixels."""
         return self.blocks.dtype
 
     @property
-    def odd(self) -> int:
-        """Numbers met so far that are not finite though nothing declares them to be no data."""
-        return self.blocks.odd
+    def non_finite(self) -> int:
+        """Number of NaN and infinite pixels so far that are not declared as nodata."""
+        return self.blocks.non_finite
 
     def plan(self, windows: list[PixelWindow]) -> None:
-        """Tell the windows that will be read, in this order."""
-        self.blocks.plan([self.place.source(window) for window in windows])
+        """Announce the windows that will be read, in this order."""
+        self.blocks.plan([self.resampler.source_window(window) for window in windows])
 
-    def read(self, window: PixelWindow, cuts: Cuts, out: AnyArray) -> BoolArray | None:
-        """Fill `out` with the pixels of a window; tell where they are measurements (None: everywhere)."""
-        cut = cuts.get(id(self.place))
-        if cut is None:
-            cut = cuts[id(self.place)] = self.place.cut(window, cuts)
-        there: BoolArray | None = cut.apply(*self.blocks.read(cut.source), out)
-        return there
+    def read(self, window: PixelWindow, shared: SharedByBands, out: AnyArray) -> BoolArray | None:
+        """Fill `out` with the pixels of a window, which may reach beyond the grid; return its valid mask (None: all).
 
-    def release(self, turn: int) -> None:
-        """Forget what only windows up to this one need."""
-        self.blocks.release(turn)
+        Raises IntegrityError for a damaged block.
+        """
+        resampled = shared.get(id(self.resampler))
+        if resampled is None:
+            resampled = shared[id(self.resampler)] = self.resampler.resample(window, shared)
+        valid: BoolArray | None = resampled.apply(*self.blocks.read(resampled.source), out)
+        return valid
+
+    def release(self, number: int) -> None:
+        """Drop what only windows up to this one need."""
+        self.blocks.release(number)
 
 
 @dataclass
 class GdalBandReader:
-    """A band that GDAL warps: kernels that widen with the ratio of pixels, and those that count pixels."""
+    """A band that GDAL warps: kernels that widen with the ratio of pixel sizes, `average` and `mode`."""
 
     source: Any
-    where: str
+    name: str
     lock: Lock = field(default_factory=Lock)
-    odd: int = 0
+    non_finite: int = 0
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of its pixels."""
-        kind: np.dtype[Any] = np.dtype(self.source.dtypes[0])
-        return kind
+        """The data type of the pixels."""
+        dtype: np.dtype[Any] = np.dtype(self.source.dtypes[0])
+        return dtype
 
     def plan(self, windows: list[PixelWindow]) -> None:
-        """GDAL keeps what it decoded as it sees fit."""
+        """Nothing to plan: GDAL has its own cache."""
 
-    def read(self, window: PixelWindow, _: Cuts, out: AnyArray) -> BoolArray | None:
-        """Fill `out` with the pixels of a window of the grid; tell where they are measurements."""
+    def read(self, window: PixelWindow, _: SharedByBands, out: AnyArray) -> BoolArray | None:
+        """Fill `out` with the pixels of a window of the grid; return its valid mask."""
         with self.lock:
-            out[...], there = read_window(self.source, window, self.where)
-        return there
+            out[...], valid = read_window(self.source, window, self.name)
+        return valid
 
-    def release(self, turn: int) -> None:
-        """GDAL keeps what it decoded as it sees fit."""
+    def release(self, number: int) -> None:
+        """Nothing to drop: GDAL has its own cache."""
+
+
+BandReader = BlockBandReader | GdalBandReader
 
 
 @dataclass
 class BandOpener:
-    """Opens bands on a grid; those that lie alike share their place. Closed with the stack."""
+    """Opens bands on a grid; bands with the same georeference share their resampler. Closed with the stack."""
 
     grid: "GeoBox"
     stack: ExitStack
-    places: dict[tuple[Any, ...], Resampler | None] = field(default_factory=dict)
-    projections: dict[str, PixelTransform] = field(default_factory=dict)
+    resamplers: dict[tuple[Any, ...], Resampler | None] = field(default_factory=dict)
+    transforms: dict[str, PixelTransform] = field(default_factory=dict)
 
-    def reader(self, band: SceneBand, resampling: Resampling, where: str) -> BandReader:
-        """Open a band. Raises what `open_raster` and `check_place` raise."""
-        with open_raster(band, where) as source:
-            check_place(source, self.grid, band, where)
-            nodata = band.nodata_value(source.nodata, np.dtype(source.dtypes[0]), where)
+    def open(self, band: SceneBand, resampling: Resampling, name: str) -> BandReader:
+        """Open a band, called `name` in errors. Raises the errors of `open_raster` and `check_location`."""
+        with open_raster(band, name) as source:
+            check_location(source, self.grid, band, name)
+            nodata = band.nodata_value(source.nodata, np.dtype(source.dtypes[0]), name)
             key = (source.crs.to_wkt(), tuple(source.transform), source.shape, resampling)
-            if key not in self.places:
-                self.places[key] = place_of(source, self.grid, resampling, self.projections)
-        place = self.places[key]
-        if place is None:
-            return GdalBandReader(self.stack.enter_context(warped(band, self.grid, resampling, where)), where)
-        blocks = BlockCache(lambda: open_raster(band, where), nodata, where)
+            if key not in self.resamplers:
+                self.resamplers[key] = resampler_for(source, self.grid, resampling, self.transforms)
+        resampler = self.resamplers[key]
+        if resampler is None:
+            return GdalBandReader(self.stack.enter_context(warped(band, self.grid, resampling, name)), name)
+        blocks = BlockCache(lambda: open_raster(band, name), nodata, name)
         self.stack.callback(blocks.close)
-        return BlockBandReader(blocks, place)
+        return BlockBandReader(blocks, resampler)
 
 
-def place_of(
-    source: Any, grid: "GeoBox", resampling: Resampling, projections: dict[str, PixelTransform]
+def resampler_for(
+    source: Any, grid: "GeoBox", resampling: Resampling, transforms: dict[str, PixelTransform]
 ) -> Resampler | None:
-    """How an opened raster lies on a grid; None where only GDAL resamples as wanted."""
+    """The resampler from an opened raster to a grid; None where only GDAL implements this resampling."""
     from rasterio.crs import CRS
 
     step = ~source.transform * grid.affine
-    turned = abs(step.b) * grid.shape[1] + abs(step.d) * grid.shape[0] > EDGE
-    if not turned and source.crs == CRS.from_user_input(str(grid.crs)):
-        return _parallel(source, grid, step, resampling)
-    bent = _bent(source, grid, resampling, projections)
-    wide = resampling != "nearest" and _ratio(bent, grid) > WIDE
-    return None if wide or resampling in ("average", "mode") else bent
+    is_rotated = abs(step.b) * grid.shape[1] + abs(step.d) * grid.shape[0] > EDGE_TOLERANCE
+    if not is_rotated and source.crs == CRS.from_user_input(str(grid.crs)):
+        return _aligned(source, grid, step, resampling)
+    reprojection = _reprojection(source, grid, resampling, transforms)
+    is_widened = resampling != "nearest" and _pixel_ratio(reprojection, grid) > WIDENING_RATIO
+    return None if is_widened or resampling in ("average", "mode") else reprojection
 
 
-def _bent(source: Any, grid: "GeoBox", resampling: Resampling, projections: dict[str, PixelTransform]) -> Reprojection:
+def _reprojection(
+    source: Any, grid: "GeoBox", resampling: Resampling, transforms: dict[str, PixelTransform]
+) -> Reprojection:
     crs = source.crs.to_wkt()
-    projection = projections.setdefault(crs, PixelTransform(grid, crs, source.transform))
-    step = ~source.transform * projection.transform
+    transform = transforms.setdefault(crs, PixelTransform(grid, crs, source.transform))
+    step = ~source.transform * transform.transform
     if step.b or step.d:
-        # Turned against the first, so it needs places of its own.
-        projection, step = PixelTransform(grid, crs, source.transform), ~source.transform * source.transform
-    return Reprojection(projection, (step.e, step.a), (step.f, step.c), source.shape, resampling)
+        # Rotated against the first raster, so it needs positions of its own.
+        transform, step = PixelTransform(grid, crs, source.transform), ~source.transform * source.transform
+    return Reprojection(transform, (step.e, step.a), (step.f, step.c), source.shape, resampling)
 
 
-def _parallel(source: Any, grid: "GeoBox", step: Any, resampling: Resampling) -> AlignedResampling | None:
+def _aligned(source: Any, grid: "GeoBox", step: Any, resampling: Resampling) -> AlignedResampling | None:
     height, width = grid.shape
     rows = axis_mapping(step.f, step.e, source.height, height)
     columns = axis_mapping(step.c, step.a, source.width, width)
     if _coincides(rows) and _coincides(columns):
-        # Every kernel takes the one pixel as it is.
+        # Every kernel copies the one pixel.
         return AlignedResampling(rows, columns, "nearest")
     if resampling in ("average", "mode"):
         if not (_divides(rows) and _divides(columns)):
             return None
         if max(rows.step, columns.step) <= 1:
-            # Each target pixel lies within one pixel of the source.
+            # Each target pixel is within one source pixel.
             resampling = "nearest"
         elif resampling == "mode":
             return None
     return AlignedResampling(rows, columns, resampling)
 
 
-def _coincides(line: AxisMapping) -> bool:
+def _coincides(axis: AxisMapping) -> bool:
     """Whether pixels of the target are pixels of the source."""
-    return abs(line.step) == 1 and line.start == round(line.start)
+    return abs(axis.step) == 1 and axis.start == round(axis.start)
 
 
-def _divides(line: AxisMapping) -> bool:
+def _divides(axis: AxisMapping) -> bool:
     """Whether edges of the coarser pixels are edges of the finer ones."""
-    fine = min(abs(line.step), 1.0)
-    ratio = max(abs(line.step), 1 / abs(line.step))
-    return ratio == round(ratio) and line.start / fine == round(line.start / fine)
+    finer = min(abs(axis.step), 1.0)
+    ratio = max(abs(axis.step), 1 / abs(axis.step))
+    return ratio == round(ratio) and axis.start / finer == round(axis.start / finer)
 
 
-def _ratio(bent: Reprojection, grid: "GeoBox") -> float:
-    """How many source pixels a target pixel spans in the middle of the grid, along the longer of its axes."""
+def _pixel_ratio(reprojection: Reprojection, grid: "GeoBox") -> float:
+    """Source pixels per target pixel in the middle of the grid, along the longer of its axes."""
     row, column = (edge / 2 for edge in grid.shape)
-    places = bent.own(bent.projection.exact(np.array([row, row + 1.0]), np.array([column, column + 1.0])))
-    spans = [np.hypot(*(places[:, 0, 1] - places[:, 0, 0])), np.hypot(*(places[:, 1, 0] - places[:, 0, 0]))]
-    return float(max(spans))
+    exact = reprojection.transform.exact(np.array([row, row + 1.0]), np.array([column, column + 1.0]))
+    positions = reprojection.in_source(exact)
+    right, down = positions[:, 0, 1] - positions[:, 0, 0], positions[:, 1, 0] - positions[:, 0, 0]
+    return float(max(np.hypot(*right), np.hypot(*down)))

@@ -1,6 +1,6 @@
-"""Scenes on grids of another CRS: each pixel is mixed from the source pixels around its place.
+"""Resampling of a source in another CRS: each pixel from the source pixels around its position.
 
-Places are found once for all bands, and which pixels count once for those of one resolution.
+Positions are calculated once for all bands, and kernels once for the bands of one resolution.
 """
 
 from dataclasses import dataclass
@@ -13,119 +13,129 @@ import numpy as np
 from eopipe.arrays import AnyArray, AnyFloatArray, BoolArray, IndexArray
 from eopipe.tiles.grid import PixelWindow
 from eopipe.warp.coordinates import PixelTransform
-from eopipe.warp.separable import EDGE, RADIUS, Resampling, float_of, joined, put, strips, weights
+from eopipe.warp.separable import (
+    EDGE_TOLERANCE,
+    RADIUS,
+    ResampledWindow,
+    Resampling,
+    kernel,
+    round_into,
+    row_strips,
+    working_dtype,
+)
 
 
 @dataclass(frozen=True)
 class Reprojection:
-    """A source in another CRS than the target.
+    """Resampling of a source in another CRS than the target.
 
-    Its row and column are `scale` times those of the raster that the projection is of, plus `shift`.
+    Row and column of the source are `scale` times those of the raster that `transform` leads to, plus `shift`.
     """
 
-    projection: PixelTransform
+    transform: PixelTransform
     scale: tuple[float, float]
     shift: tuple[float, float]
     shape: tuple[int, int]
     resampling: Resampling
 
-    def own(self, places: AnyFloatArray) -> AnyFloatArray:
-        """Places (2, n, m) in pixels of this source."""
+    def in_source(self, positions: AnyFloatArray) -> AnyFloatArray:
+        """Positions (2, n, m) of the transform's raster, in pixels of this source."""
         if self.scale == (1, 1) and self.shift == (0, 0):
-            return places
-        own: AnyFloatArray = places * np.reshape(self.scale, (2, 1, 1)) + np.reshape(self.shift, (2, 1, 1))
-        return own
+            return positions
+        scaled: AnyFloatArray = positions * np.reshape(self.scale, (2, 1, 1)) + np.reshape(self.shift, (2, 1, 1))
+        return scaled
 
-    def source(self, window: PixelWindow) -> PixelWindow:
-        """The pixels of the source that a window of the target needs; none where the source does not reach."""
-        reach, cuts = RADIUS[self.resampling] + 0.5, []
-        for line, size in zip(self.own(self.projection.corners(window)), self.shape, strict=True):
+    def source_window(self, window: PixelWindow) -> PixelWindow:
+        """The source pixels that a window of the target needs; empty outside of the source."""
+        reach, ranges = RADIUS[self.resampling] + 0.5, []
+        for line, size in zip(self.in_source(self.transform.bounding_positions(window)), self.shape, strict=True):
             first, last = max(line.min(), -9.0), min(line.max(), size + 9.0)
             begin, end = max(0, floor(first - reach)), min(size, ceil(last + reach))
-            cuts.append(slice(begin, max(begin, end)))
-        return cuts[0], cuts[1]
+            ranges.append(slice(begin, max(begin, end)))
+        return ranges[0], ranges[1]
 
-    def cut(self, window: PixelWindow, shared: dict[Any, Any]) -> "ReprojectedWindow":
-        """How this window comes from its source pixels; `shared` keeps the places for other sources."""
-        rows = strips(window)
-        places = shared.get(id(self.projection))
-        if places is None:
+    def resample(self, window: PixelWindow, shared: dict[Any, Any]) -> "ReprojectedWindow":
+        """How this window is made from its source pixels; `shared` keeps the positions for other sources."""
+        strips = row_strips(window)
+        positions = shared.get(id(self.transform))
+        if positions is None:
             top = window[0].start
-            cuts = [(slice(top + cut.start, top + cut.stop), window[1]) for cut in rows]
-            places = shared[id(self.projection)] = [self.projection.places(cut) for cut in cuts]
-        key = (id(self.projection), self.scale, self.shift)
-        own = shared.get(key)
-        if own is None:
-            own = shared[key] = [self.own(part) for part in places]
-        source = self.source(window)
+            strip_windows = [(slice(top + rows.start, top + rows.stop), window[1]) for rows in strips]
+            positions = shared[id(self.transform)] = [self.transform.positions(strip) for strip in strip_windows]
+        key = (id(self.transform), self.scale, self.shift)
+        in_source = shared.get(key)
+        if in_source is None:
+            in_source = shared[key] = [self.in_source(part) for part in positions]
+        source, every_row = self.source_window(window), slice(None)
         return ReprojectedWindow(
-            source, [(cut, ReprojectedStrip(self, source, part)) for cut, part in zip(rows, own, strict=True)]
+            source,
+            [
+                (rows, every_row, ReprojectedStrip(self, source, part))
+                for rows, part in zip(strips, in_source, strict=True)
+            ],
         )
 
 
-@dataclass(frozen=True)
-class ReprojectedWindow:
-    """A window of the target, made strip by strip, so that what is in between stays in the cache of a core."""
+class ReprojectedWindow(ResampledWindow):
+    """A window of the target whose strips may need any row of the source window."""
 
-    source: PixelWindow
-    strips: "list[tuple[slice, ReprojectedStrip]]"
-
-    def apply(self, values: AnyArray, there: BoolArray | None, out: AnyArray) -> BoolArray | None:
-        """Fill a window from the pixels of `source`; tell where they are measurements, None: everywhere."""
+    def apply(self, values: AnyArray, valid: BoolArray | None, out: AnyArray) -> BoolArray | None:
+        """Fill a window, as `ResampledWindow.apply`; pixels that are not valid are zero for the strips."""
         if not values.size:
             out[...] = 0
             return np.zeros(out.shape, bool)
-        # Four pixels are around each place, also in a raster of one row or column.
-        more = [(0, edge == 1) for edge in values.shape]
-        values = np.pad(values, more, "edge") if any(one for _, one in more) else np.ascontiguousarray(values)
-        if there is not None:
-            there = np.pad(there, more, "edge")
-            values = np.where(there, values, values.dtype.type(0))
-        seen = [mix.apply(values, there, out[rows]) for rows, mix in self.strips]
-        return joined(seen, [rows for rows, _ in self.strips], out.shape)
+        # Four pixels are around each position, also in a raster of one row or column.
+        padding = [(0, edge == 1) for edge in values.shape]
+        is_padded = any(after for _, after in padding)
+        values = np.pad(values, padding, "edge") if is_padded else np.ascontiguousarray(values)
+        if valid is not None:
+            valid = np.pad(valid, padding, "edge")
+            values = np.where(valid, values, values.dtype.type(0))
+        return super().apply(values, valid, out)
 
 
 @dataclass(frozen=True)
 class ReprojectedStrip:
-    """Some rows of the target: the places of their pixels in the source, as (2, n, m)."""
+    """Some rows of the target: the positions (2, n, m) of their pixels in the source."""
 
-    place: Reprojection
+    mapping: Reprojection
     source: PixelWindow
-    places: AnyFloatArray
+    positions: AnyFloatArray
 
-    def apply(self, values: AnyArray, there: BoolArray | None, out: AnyArray) -> BoolArray | None:
-        """Fill the strip, as `Bend.apply`; the pixels without data are zero."""
-        if self.place.resampling == "nearest":
+    def apply(self, values: AnyArray, valid: BoolArray | None, out: AnyArray) -> BoolArray | None:
+        """Fill the strip, as `ResampledWindow.apply`; the pixels that are not valid are zero."""
+        if self.mapping.resampling == "nearest":
             out[...] = values.ravel().take(self._nearest)
-            return self._seen(there)
-        kind = float_of(values.dtype)
-        mixed, share = self._lerp(values.ravel(), kind), None
-        if there is not None:
-            share = self._lerp(there.ravel(), kind)
-            mixed = np.divide(mixed, share, out=np.zeros_like(mixed), where=share > 1e-5)
-        if self.place.resampling == "cubic":
-            mixed = self._cubic(values, there, mixed)
-        put(mixed, out, convex=self.place.resampling == "bilinear")
-        return self._seen(there)
+            return self._valid(valid)
+        dtype = working_dtype(values.dtype)
+        mean = self._bilinear(values.ravel(), dtype)
+        if valid is not None:
+            valid_weight = self._bilinear(valid.ravel(), dtype)
+            mean = np.divide(mean, valid_weight, out=np.zeros_like(mean), where=valid_weight > 1e-5)
+        if self.mapping.resampling == "cubic":
+            mean = self._cubic(values, valid, mean)
+        round_into(mean, out, convex=self.mapping.resampling == "bilinear")
+        return self._valid(valid)
 
-    def _seen(self, there: BoolArray | None) -> BoolArray | None:
-        """A pixel is a measurement where the one that its centre lies in is."""
-        if there is None:
+    def _valid(self, valid: BoolArray | None) -> BoolArray | None:
+        """A target pixel is valid where the source pixel that contains its centre is."""
+        if valid is None:
             return self._inside
-        seen: BoolArray = there.ravel().take(self._nearest)
-        return seen if self._inside is None else seen & self._inside
+        nearest: BoolArray = valid.ravel().take(self._nearest)
+        return nearest if self._inside is None else nearest & self._inside
 
     @cached_property
-    def _inner(self) -> bool:
-        """Whether all that counts lies within the source, with a pixel to spare."""
-        return all(cut.start > 0 and cut.stop < edge for cut, edge in zip(self.source, self.place.shape, strict=True))
+    def _is_interior(self) -> bool:
+        """Whether all kernels are within the source, with a pixel to spare."""
+        pairs = zip(self.source, self.mapping.shape, strict=True)
+        return all(axis.start > 0 and axis.stop < edge for axis, edge in pairs)
 
     @cached_property
     def _inside(self) -> BoolArray | None:
-        if self._inner:
+        if self._is_interior:
             return None
-        pairs = zip(self.places, self.place.shape, strict=True)
-        rows, columns = ((line >= -EDGE) & (line < edge - EDGE) for line, edge in pairs)
+        pairs = zip(self.positions, self.mapping.shape, strict=True)
+        rows, columns = ((line >= -EDGE_TOLERANCE) & (line < edge - EDGE_TOLERANCE) for line, edge in pairs)
         inside: BoolArray = rows & columns
         return None if inside.all() else inside
 
@@ -136,9 +146,10 @@ class ReprojectedStrip:
 
     @cached_property
     def _nearest(self) -> IndexArray:
+        """Flat index of the source pixel that contains each position."""
         rows, columns = (
-            np.clip((line + (EDGE - cut.start)).astype(np.intp), 0, cut.stop - cut.start - 1)
-            for line, cut in zip(self.places, self.source, strict=True)
+            np.clip((line + (EDGE_TOLERANCE - axis.start)).astype(np.intp), 0, axis.stop - axis.start - 1)
+            for line, axis in zip(self.positions, self.source, strict=True)
         )
         index: IndexArray = rows
         index *= self._width
@@ -147,49 +158,55 @@ class ReprojectedStrip:
 
     @cached_property
     def _corner(self) -> tuple[IndexArray, AnyFloatArray, AnyFloatArray]:
-        """The first of the four pixels around each place, and how far the place lies from it, down and right."""
-        low, share = [], []
-        for line, cut in zip(self.places, self.source, strict=True):
-            size = cut.stop - cut.start
-            # At the border the outermost pixel counts alone, as no other is there.
-            at = line - (cut.start + 0.5)
-            if not self._inner:
-                np.clip(at, 0, size - 1, out=at)
-            first = at.astype(np.intp)
-            if not self._inner:
-                np.minimum(first, max(0, size - 2), out=first)
-            at -= first
-            low.append(first)
-            share.append(at.astype(np.float32))
-        low[0] *= self._width
-        low[0] += low[1]
-        return low[0], share[0], share[1]
+        """Flat index of the upper left of the four pixels around each position, and the offsets from its centre.
 
-    def _lerp(self, flat: AnyArray, kind: Any) -> AnyArray:
+        Offsets are in pixels, down and right.
+        """
+        corners, offsets = [], []
+        for line, axis in zip(self.positions, self.source, strict=True):
+            size = axis.stop - axis.start
+            # At the border the outermost pixel counts alone.
+            offset = line - (axis.start + 0.5)
+            if not self._is_interior:
+                np.clip(offset, 0, size - 1, out=offset)
+            first = offset.astype(np.intp)
+            if not self._is_interior:
+                np.minimum(first, max(0, size - 2), out=first)
+            offset -= first
+            corners.append(first)
+            offsets.append(offset.astype(np.float32))
+        rows, columns = corners
+        rows *= self._width
+        rows += columns
+        return rows, offsets[0], offsets[1]
+
+    def _bilinear(self, flat: AnyArray, dtype: Any) -> AnyArray:
         index, down, right = self._corner
         width = self._width
-        a, b, c, d = (flat[at:].take(index, mode="clip").astype(kind, copy=False) for at in (0, 1, width, width + 1))
-        for begin, end, share in ((a, b, right), (c, d, right), (a, c, down)):
+        a, b, c, d = (
+            flat[shift:].take(index, mode="clip").astype(dtype, copy=False) for shift in (0, 1, width, width + 1)
+        )
+        for begin, end, offset in ((a, b, right), (c, d, right), (a, c, down)):
             np.subtract(end, begin, out=end)
-            np.multiply(end, share, out=end)
+            np.multiply(end, offset, out=end)
             np.add(begin, end, out=begin)
         return a
 
-    def _cubic(self, values: AnyArray, there: BoolArray | None, mixed: AnyArray) -> AnyArray:
-        """A cubic kernel that misses a pixel gives way to the bilinear one, as in GDAL."""
+    def _cubic(self, values: AnyArray, valid: BoolArray | None, bilinear: AnyArray) -> AnyArray:
+        """The cubic mean, or the bilinear one where the cubic kernel lacks a pixel, as in GDAL."""
         (index, down, right), width = self._corner, self._width
         row, column = np.divmod(index, width)
-        full = (row > 0) & (row < values.shape[0] - 2) & (column > 0) & (column < width - 2)
-        if not full.any():
-            return mixed
-        index, flat, kind = np.where(full, index - width - 1, 0), values.ravel(), mixed.dtype
-        total = np.zeros(index.shape, kind)
+        complete = (row > 0) & (row < values.shape[0] - 2) & (column > 0) & (column < width - 2)
+        if not complete.any():
+            return bilinear
+        index, flat, dtype = np.where(complete, index - width - 1, 0), values.ravel(), bilinear.dtype
+        total = np.zeros(index.shape, dtype)
         for y in range(4):
-            line = np.zeros(index.shape, kind)
+            line = np.zeros(index.shape, dtype)
             for x in range(4):
-                at = y * width + x
-                line += flat[at:].take(index, mode="clip") * weights("cubic", x - 1 - right).astype(kind)
-                if there is not None:
-                    full &= there.ravel()[at:].take(index, mode="clip")
-            total += line * weights("cubic", y - 1 - down).astype(kind)
-        return np.where(full, total, mixed)
+                shift = y * width + x
+                line += flat[shift:].take(index, mode="clip") * kernel("cubic", x - 1 - right).astype(dtype)
+                if valid is not None:
+                    complete &= valid.ravel()[shift:].take(index, mode="clip")
+            total += line * kernel("cubic", y - 1 - down).astype(dtype)
+        return np.where(complete, total, bilinear)

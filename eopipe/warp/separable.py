@@ -1,13 +1,14 @@
-"""Resampling along the axes: for grids that are parallel, whatever their pixel sizes and offsets.
+"""Resampling along rows and columns, for a source whose axes are parallel to those of the grid.
 
-Kernels as GDAL defines them: weights over source pixels by their distance from a place.
+Kernels as GDAL defines them: weights over source pixels by their distance from a position.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from math import ceil
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -15,68 +16,90 @@ from eopipe.arrays import AnyArray, AnyFloatArray, BoolArray, Float64Array, Inde
 from eopipe.tiles.grid import PixelWindow
 
 Resampling = Literal["nearest", "bilinear", "cubic", "average", "mode"]
-PIECE = 1 << 16
-# Source pixels on either side that count, where a target pixel is no larger than one of the source.
+# Pixels of a strip, so few that intermediate arrays stay in the cache of a core.
+STRIP_PIXELS = 1 << 16
+# Source pixels with a weight on either side, where a target pixel is not larger than a source pixel.
 RADIUS = {"nearest": 0.5, "bilinear": 1.0, "cubic": 2.0}
-# Beyond this ratio of pixel sizes GDAL widens its kernels, so that no source pixel is passed over.
-WIDE = 1 / 0.95
-# Places closer to the edge of two pixels than this lie on it, whatever the last bit says.
-EDGE = 1e-6
+# Above this ratio of pixel sizes GDAL widens its kernels, so that every source pixel gets a weight.
+WIDENING_RATIO = 1 / 0.95
+# A position closer than this to the edge between two pixels counts as on the edge, in spite of rounding.
+EDGE_TOLERANCE = 1e-6
 
 
-def weights(resampling: Resampling, distance: AnyArray) -> AnyArray:
-    """Weight of a source pixel whose centre is so many pixels away."""
+def kernel(resampling: Resampling, distance: AnyArray) -> AnyArray:
+    """Weight of a source pixel by the distance of its centre in pixels: bilinear or cubic."""
     x = np.abs(distance)
     if resampling == "bilinear":
         linear: AnyArray = np.maximum(0, 1 - x)
         return linear
-    # Convolution with a = -0.5 (Catmull and Rom).
-    near = (1.5 * x - 2.5) * x * x + 1
-    far = ((-0.5 * x + 2.5) * x - 4) * x + 2
-    return np.where(x < 1, near, np.where(x < 2, far, 0))
+    # Cubic convolution with a = -0.5 (Catmull and Rom).
+    inner = (1.5 * x - 2.5) * x * x + 1
+    outer = ((-0.5 * x + 2.5) * x - 4) * x + 2
+    return np.where(x < 1, inner, np.where(x < 2, outer, 0))
 
 
-def put(values: AnyArray, out: AnyArray, *, convex: bool) -> None:
-    """Write mixed pixels as a type holds them: halves go up, as in GDAL; what is too large is the largest.
+def round_into(values: AnyArray, out: AnyArray, *, convex: bool) -> None:
+    """Convert weighted sums to the data type of `out`: halves round up, as in GDAL, and values are clipped.
 
-    `convex` mixes lie between the pixels that they are made of. The values are spoilt.
+    `convex` says that no kernel weight was negative, so nothing has to be clipped. Overwrites `values`.
     """
     if out.dtype.kind in "iu":
         values += values.dtype.type(0.5)
         if out.dtype.kind == "i" or not convex:
             np.floor(values, out=values)
         if not convex:
-            most = np.iinfo(out.dtype)
-            np.clip(values, most.min, most.max, out=values)
+            limits = np.iinfo(out.dtype)
+            np.clip(values, limits.min, limits.max, out=values)
     np.copyto(out, values, casting="unsafe")
 
 
-def strips(window: PixelWindow) -> list[slice]:
-    """Cut a window into rows of so few pixels that work on them stays in the cache of a core."""
-    height, width = (cut.stop - cut.start for cut in window)
-    rows = max(8, PIECE // max(1, width))
+def row_strips(window: PixelWindow) -> list[slice]:
+    """Cut a window into strips of rows whose intermediate arrays fit into the cache of a core."""
+    height, width = (axis.stop - axis.start for axis in window)
+    rows = max(8, STRIP_PIXELS // max(1, width))
     return [slice(top, min(top + rows, height)) for top in range(0, height, rows)]
 
 
-def joined(seen: list[BoolArray | None], rows: list[slice], shape: tuple[int, ...]) -> BoolArray | None:
-    """Put together what strips tell of where measurements are; None: everywhere."""
-    if all(part is None for part in seen):
-        return None
-    whole = np.ones(shape, bool)
-    for cut, part in zip(rows, seen, strict=True):
-        if part is not None:
-            whole[cut] = part
-    return whole
-
-
-def float_of(dtype: np.dtype[Any]) -> type[np.floating[Any]]:
-    """The type to mix pixels in: single precision is exact for two bytes."""
+def working_dtype(dtype: np.dtype[Any]) -> type[np.floating[Any]]:
+    """The data type for weighted sums: single precision is exact for pixels of two bytes."""
     return np.float32 if dtype.itemsize <= 2 or dtype == np.float32 else np.float64
+
+
+class ResampledStrip(Protocol):
+    """Some rows of a window of the target."""
+
+    def apply(self, values: AnyArray, valid: BoolArray | None, out: AnyArray) -> BoolArray | None:
+        """Fill the strip from its source pixels; return its valid mask, None: all valid."""
+
+
+@dataclass(frozen=True)
+class ResampledWindow:
+    """A window of the target with the source window that it needs, resampled strip by strip.
+
+    Each strip comes with its rows in the window and the rows that it needs of the source window.
+    """
+
+    source: PixelWindow
+    strips: Sequence[tuple[slice, slice, ResampledStrip]]
+
+    def apply(self, values: AnyArray, valid: BoolArray | None, out: AnyArray) -> BoolArray | None:
+        """Fill `out` from the pixels of `source` and their valid mask; return its valid mask, None: all valid."""
+        masks = [
+            strip.apply(values[source_rows], None if valid is None else valid[source_rows], out[rows])
+            for rows, source_rows, strip in self.strips
+        ]
+        if all(mask is None for mask in masks):
+            return None
+        joined = np.ones(out.shape, bool)
+        for (rows, _, _), mask in zip(self.strips, masks, strict=True):
+            if mask is not None:
+                joined[rows] = mask
+        return joined
 
 
 @dataclass(frozen=True)
 class AxisMapping:
-    """Rows or columns: the centre of target pixel t lies at source pixel `start + step * (t + 0.5)`."""
+    """Rows or columns: the centre of target pixel t is at source position `start + step * (t + 0.5)`, in pixels."""
 
     start: float
     step: float
@@ -84,37 +107,37 @@ class AxisMapping:
 
     @property
     def ratio(self) -> float:
-        """Source pixels in a target pixel."""
+        """Source pixels per target pixel."""
         return abs(self.step)
 
-    def source(self, cut: slice, resampling: Resampling) -> slice:
-        """The source pixels that these target pixels need; none where the source does not reach."""
-        ends = np.array([cut.start + 0.5, cut.stop - 0.5])
-        index, _ = _kernel(self, self.start + self.step * ends, resampling)
+    def source_range(self, target: slice, resampling: Resampling) -> slice:
+        """The source pixels that these target pixels need; empty outside of the source."""
+        ends = np.array([target.start + 0.5, target.stop - 0.5])
+        index, _ = _indices_and_weights(self, self.start + self.step * ends, resampling)
         first, last = max(0, int(index.min())), min(self.size, int(index.max()) + 1)
         return slice(first, max(first, last))
 
 
 def axis_mapping(start: float, step: float, size: int, length: int) -> AxisMapping:
-    """An axis whose offset and ratio are freed of what arithmetic added: a millionth of a pixel."""
+    """An axis whose offset and ratio are cleaned of rounding errors below a millionth of a pixel."""
     ratio = 1 / round(1 / step) if abs(step) < 1 else float(round(step))
     if abs(ratio - step) * length < 1e-6:
         step = ratio
-        # Edges of source pixels fall on edges of target pixels.
+        # Edges of source pixels coincide with edges of target pixels.
         unit = min(abs(step), 1.0)
-        if abs(start / unit - round(start / unit)) * unit < EDGE:
+        if abs(start / unit - round(start / unit)) * unit < EDGE_TOLERANCE:
             start = round(start / unit) * unit
     return AxisMapping(start, step, size)
 
 
 @dataclass(frozen=True)
 class WeightRun:
-    """Target pixels that take the same weights from source pixels that follow each other."""
+    """Target pixels with the same weights over evenly spaced source pixels."""
 
     target: slice
     first: tuple[int, ...]
     stride: int
-    weight: tuple[float, ...]
+    weights: tuple[float, ...]
 
     @property
     def sources(self) -> list[slice]:
@@ -125,27 +148,27 @@ class WeightRun:
 
 @dataclass(frozen=True)
 class KernelWeights:
-    """What each of n target pixels of a line takes: source pixels (n, k) counted from an origin, weights (n, k).
+    """For each of n target pixels of an axis: source pixels (n, k) counted from an origin, and weights (n, k).
 
-    `inside` (n) tells where the source reaches, `whole` (n) where nothing that counts lies beyond it.
+    `inside` (n) is True where the centre is within the source, `complete` (n) where all weighted pixels are.
     """
 
     index: IndexArray
     weight: Float64Array
     inside: BoolArray
-    whole: BoolArray
+    complete: BoolArray
     period: int
 
     @cached_property
-    def flat(self) -> "KernelWeights":
-        """The same source pixels, all of one weight."""
+    def uniform(self) -> "KernelWeights":
+        """The same source pixels, each with weight 1."""
         return replace(self, weight=np.ones_like(self.weight))
 
     @cached_property
     def runs(self) -> list[WeightRun] | None:
-        """The line as runs; None where there are too many for slices to be faster than to pick pixel by pixel."""
-        found = [run for phase in range(self.period) for run in self._runs(phase)]
-        return found if len(found) <= max(8, 4 * self.period) else None
+        """The axis as runs; None where there are too many for slices to be faster than indexing pixel by pixel."""
+        runs = [run for phase in range(self.period) for run in self._runs(phase)]
+        return runs if len(runs) <= max(8, 4 * self.period) else None
 
     def _runs(self, phase: int) -> list[WeightRun]:
         index, weight, period = self.index[phase :: self.period], self.weight[phase :: self.period], self.period
@@ -153,8 +176,8 @@ class KernelWeights:
             return []
         step = np.diff(index, axis=0)
         stride = max(1, int(np.median(step))) if len(step) else 1
-        same = (step == stride).all(1) & (np.abs(np.diff(weight, axis=0)) < 1e-9).all(1)
-        edges = [0, *(np.flatnonzero(~same) + 1).tolist(), len(index)]
+        continues = (step == stride).all(1) & (np.abs(np.diff(weight, axis=0)) < 1e-9).all(1)
+        edges = [0, *(np.flatnonzero(~continues) + 1).tolist(), len(index)]
         return [
             WeightRun(
                 slice(begin * period + phase, (end - 1) * period + phase + 1, period),
@@ -166,78 +189,82 @@ class KernelWeights:
         ]
 
     @property
-    def _same(self) -> bool:
-        """Whether these are source pixels as they follow each other, from the first on."""
+    def _is_identity(self) -> bool:
+        """Whether the target pixels are consecutive source pixels from the first one on."""
         runs = self.runs or []
         return len(runs) == 1 and len(runs[0].first) == 1 and runs[0].first[0] == 0 and runs[0].stride == 1
 
-    def along(self, values: AnyArray, dim: int, out: AnyArray | None = None) -> AnyArray:
-        """Weighted sums of source pixels along an axis of (y, x); of one source pixel each, those as they are."""
-        if out is None and self._same:
-            return values[: len(self.index)] if dim == 0 else values[:, : len(self.index)]
+    def apply(self, values: AnyArray, axis: int, out: AnyArray | None = None) -> AnyArray:
+        """Weighted sums of source pixels along an axis of (y, x); a single source pixel is copied unweighted."""
+        if out is None and self._is_identity:
+            return values[: len(self.index)] if axis == 0 else values[:, : len(self.index)]
         if out is None:
             height, width = values.shape
-            out = np.empty((len(self.index), width) if dim == 0 else (height, len(self.index)), values.dtype)
-        lines, into = (values, out) if dim == 0 else (values.T, out.T)
+            out = np.empty((len(self.index), width) if axis == 0 else (height, len(self.index)), values.dtype)
+        lines, target = (values, out) if axis == 0 else (values.T, out.T)
         if self.runs is None:
-            self._pick(lines, into)
+            self._apply_indices(lines, target)
         scaled: dict[float, AnyArray] = {}
         for run in self.runs or []:
-            _sum(run, lines, into[run.target], scaled)
+            _apply_run(run, lines, target[run.target], scaled)
         return out
 
-    def _pick(self, lines: AnyArray, into: AnyArray) -> None:
+    def _apply_indices(self, lines: AnyArray, target: AnyArray) -> None:
         parts = [lines.take(index, 0) for index in self.index.T]
         if len(parts) > 1:
             parts = [part * w[:, None].astype(part.dtype) for part, w in zip(parts, self.weight.T, strict=True)]
-        np.copyto(into, parts[0])
+        np.copyto(target, parts[0])
         for part in parts[1:]:
-            into += part
+            target += part
 
 
-def _sum(run: WeightRun, lines: AnyArray, into: AnyArray, scaled: dict[float, AnyArray]) -> None:
-    """Add up weighted lines; each weight is multiplied with all of them but once, for the runs that share it."""
+def _apply_run(run: WeightRun, lines: AnyArray, target: AnyArray, scaled: dict[float, AnyArray]) -> None:
+    """Add up weighted lines; `scaled` keeps the lines times each weight for other runs with the same weight."""
     if len(run.first) == 1:
-        into[...] = lines[run.sources[0]]
+        target[...] = lines[run.sources[0]]
         return
     parts = []
-    for cut, weight in zip(run.sources, run.weight, strict=True):
+    for source, weight in zip(run.sources, run.weights, strict=True):
         key = round(weight, 9)
         if key and key not in scaled:
             scaled[key] = lines * lines.dtype.type(weight)
         if key:
-            parts.append(scaled[key][cut])
+            parts.append(scaled[key][source])
     if len(parts) < 2:
-        into[...] = parts[0] if parts else 0
+        target[...] = parts[0] if parts else 0
         return
-    np.add(parts[0], parts[1], out=into)
+    np.add(parts[0], parts[1], out=target)
     for part in parts[2:]:
-        into += part
+        target += part
 
 
 @lru_cache(maxsize=256)
-def kernel_weights(line: AxisMapping, cut: tuple[int, int], origin: int, resampling: Resampling) -> KernelWeights:
-    """What the target pixels of a line take. Source pixels beyond the source weigh nothing."""
-    centres = line.start + line.step * (np.arange(*cut) + 0.5)
-    index, weight = _kernel(line, centres, resampling)
-    at = np.floor(centres + EDGE)
-    there: BoolArray = (index >= 0) & (index < line.size)
-    weight = np.where(there, weight, 0)
+def kernel_weights(axis: AxisMapping, target: tuple[int, int], origin: int, resampling: Resampling) -> KernelWeights:
+    """Kernel weights of the target pixels from `target[0]` to `target[1]`; pixels outside of the source weigh 0."""
+    centres = axis.start + axis.step * (np.arange(*target) + 0.5)
+    index, weight = _indices_and_weights(axis, centres, resampling)
+    nearest = np.floor(centres + EDGE_TOLERANCE)
+    exists: BoolArray = (index >= 0) & (index < axis.size)
+    weight = np.where(exists, weight, 0)
     total = weight.sum(1, keepdims=True)
     weight = np.divide(weight, total, out=np.zeros_like(weight), where=np.abs(total) > 1e-9)
-    inside: BoolArray = np.any(there, 1) if resampling == "average" else (at >= 0) & (at < line.size)
-    period = max(1, round(1 / abs(line.step)))
-    return KernelWeights(np.clip(index, 0, line.size - 1) - origin, weight, inside, np.all(there, 1), period)
+    within: BoolArray = (nearest >= 0) & (nearest < axis.size)
+    inside = np.any(exists, 1) if resampling == "average" else within
+    period = max(1, round(1 / abs(axis.step)))
+    return KernelWeights(np.clip(index, 0, axis.size - 1) - origin, weight, inside, np.all(exists, 1), period)
 
 
-def _kernel(line: AxisMapping, centres: AnyFloatArray, resampling: Resampling) -> tuple[IndexArray, Float64Array]:
-    step = abs(line.step)
+def _indices_and_weights(
+    axis: AxisMapping, centres: AnyFloatArray, resampling: Resampling
+) -> tuple[IndexArray, Float64Array]:
+    """Source pixels (n, k) of the kernels at these source positions, and their weights (n, k), not normalised."""
+    step = abs(axis.step)
     if resampling in ("nearest", "average"):
         count = max(1, round(step)) if resampling == "average" else 1
-        first = np.floor(centres - (count - 1) / 2 + EDGE).astype(np.intp)
+        first = np.floor(centres - (count - 1) / 2 + EDGE_TOLERANCE).astype(np.intp)
         index = first[:, None] + np.arange(count)
         return index, np.ones(index.shape)
-    wide = step if step > WIDE else 1.0
-    reach = ceil(RADIUS[resampling] * wide)
-    index = np.floor(centres - 0.5 + EDGE).astype(np.intp)[:, None] + np.arange(1 - reach, reach + 1)
-    return index, weights(resampling, (index + 0.5 - centres[:, None]) / wide)
+    widening = step if step > WIDENING_RATIO else 1.0
+    reach = ceil(RADIUS[resampling] * widening)
+    index = np.floor(centres - 0.5 + EDGE_TOLERANCE).astype(np.intp)[:, None] + np.arange(1 - reach, reach + 1)
+    return index, kernel(resampling, (index + 0.5 - centres[:, None]) / widening)

@@ -1,4 +1,4 @@
-"""Write one scene as tiles: part by part on all cores, so that memory does not grow with the scene."""
+"""Write one scene as tiles: region by region on all cores, so that memory does not grow with the scene."""
 
 import os
 from collections import deque
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
-# Rows that are read at a time, and how many times the margin of a mask, so that it is not read over and over.
-ROWS, MARGINS = 256, 4
+# Rows of a region: at least so many, and so many times the margin of a mask, which is read again for each region.
+MIN_ROWS, MIN_MARGINS = 256, 4
 
 
 @dataclass(frozen=True)
 class TileRecipe:
-    """How a scene becomes tiles."""
+    """How a scene becomes tiles; `saturated` is the stored number from which on a pixel is saturated."""
 
     bands: list[SceneBand]
     mask: Mask | None
@@ -45,7 +45,7 @@ class TileRecipe:
 
 @dataclass
 class PixelCounts:
-    """Pixels of a scene by what becomes of them: each is counted once."""
+    """Pixels of a scene, each counted once: as usable, or by the reason why not."""
 
     usable: int = 0
     nodata: int = 0
@@ -53,15 +53,15 @@ class PixelCounts:
     saturated: int = 0
 
     def add(self, other: "PixelCounts") -> None:
-        """Add the pixels of a part."""
+        """Add the pixels of another region."""
         for name, count in vars(other).items():
             setattr(self, name, getattr(self, name) + count)
 
-    def attributes(self, odd: int) -> dict[str, Any]:
-        """What a store tells of its pixels: shares, and how many numbers of the assets are not finite."""
+    def attributes(self, non_finite: int) -> dict[str, Any]:
+        """Attributes of the store: fractions of all pixels, and the number of NaN and infinite pixels in the assets."""
         count = self.usable + self.nodata + self.masked + self.saturated
-        shares = {name: round(number / count, 6) for name, number in vars(self).items()}
-        return {"valid_fraction": shares.pop("usable"), "quality": shares | {"not_finite": odd}}
+        fractions = {name: round(number / count, 6) for name, number in vars(self).items()}
+        return {"valid_fraction": fractions.pop("usable"), "quality": fractions | {"not_finite": non_finite}}
 
 
 @dataclass(frozen=True)
@@ -76,76 +76,80 @@ class OpenScene:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type that holds the pixels of every band."""
+        """The data type that holds the pixels of every band."""
         return np.result_type(*(band.dtype for band in self.bands))
 
     @property
-    def odd(self) -> int:
-        """Numbers of the bands that are not finite though nothing declares them to be no data."""
-        return sum(band.odd for band in self.bands)
+    def non_finite(self) -> int:
+        """Number of NaN and infinite pixels of the bands that are not declared as nodata."""
+        return sum(band.non_finite for band in self.bands)
 
-    def plan(self, found: list[ShardRegion]) -> None:
-        """Tell the readers what will be read, in order."""
+    def plan(self, regions: list[ShardRegion]) -> None:
+        """Announce to the readers what will be read, in order."""
         for band in self.bands:
-            band.plan([part.window for part in found])
+            band.plan([region.window for region in regions])
         if self.mask:
-            self.mask.plan([self.wide(part.window) for part in found])
+            self.mask.plan([self.with_margin(region.window) for region in regions])
 
-    def release(self, turn: int) -> None:
-        """Forget what only the parts up to this one needed."""
+    def release(self, number: int) -> None:
+        """Drop what only the regions up to this one needed."""
         for reader in (*self.bands, *([self.mask] if self.mask else [])):
-            reader.release(turn)
+            reader.release(number)
 
-    def wide(self, window: PixelWindow) -> PixelWindow:
-        """A window with the margin that its mask depends on."""
+    def with_margin(self, window: PixelWindow) -> PixelWindow:
+        """A window with the margin of pixels that dilation of the mask depends on."""
         margin = self.recipe.mask.margin if self.recipe.mask else 0
         rows, columns = (
-            slice(max(cut.start - margin, 0), min(cut.stop + margin, edge))
-            for cut, edge in zip(window, self.shape, strict=True)
+            slice(max(axis.start - margin, 0), min(axis.stop + margin, edge))
+            for axis, edge in zip(window, self.shape, strict=True)
         )
         return rows, columns
 
     def read(self, window: PixelWindow, image: AnyArray) -> tuple[BoolArray, PixelCounts]:
-        """Fill `image` (band, y, x) with a window, zero for no data; where pixels are usable, and the count of all."""
-        cuts: dict[Any, Any] = {}
-        measured = np.ones(image.shape[1:], bool)
+        """Fill `image` (band, y, x) with a window, zero for nodata; return the valid mask (y, x) and the counts."""
+        shared: dict[Any, Any] = {}
+        has_data = np.ones(image.shape[1:], bool)
         for number, (reader, band) in enumerate(zip(self.bands, self.recipe.bands, strict=True)):
             out = image[number]
-            there = reader.read(window, cuts, out)
+            valid = reader.read(window, shared, out)
             if self.recipe.decibel:
-                there = _decibel(out, band, there)
-            if there is not None:
-                np.copyto(out, 0, where=~there)
-                measured &= there
-        return self._judge(image, measured, self._allowed(window))
+                valid = _to_decibel(out, band, valid)
+            if valid is not None:
+                np.copyto(out, 0, where=~valid)
+                has_data &= valid
+        return self._classify(image, has_data, self._unmasked(window))
 
-    def _judge(self, image: AnyArray, measured: BoolArray, allowed: BoolArray | None) -> tuple[BoolArray, PixelCounts]:
-        good = measured if allowed is None else measured & allowed
-        usable = good
+    def _classify(
+        self, image: AnyArray, has_data: BoolArray, unmasked: BoolArray | None
+    ) -> tuple[BoolArray, PixelCounts]:
+        clear = has_data if unmasked is None else has_data & unmasked
+        usable = clear
         if self.recipe.saturated is not None:
-            usable = good & ~np.any(image >= self.recipe.saturated, axis=0)
-        counts = [int(np.count_nonzero(mask)) for mask in (measured, good, usable)]
-        return usable, PixelCounts(counts[2], usable.size - counts[0], counts[0] - counts[1], counts[1] - counts[2])
+            usable = clear & ~np.any(image >= self.recipe.saturated, axis=0)
+        data, clear_data, used = (int(np.count_nonzero(mask)) for mask in (has_data, clear, usable))
+        return usable, PixelCounts(used, usable.size - data, data - clear_data, clear_data - used)
 
-    def _allowed(self, window: PixelWindow) -> BoolArray | None:
-        """What the mask asset allows on a window; the margin around it tells what reaches in from beyond."""
+    def _unmasked(self, window: PixelWindow) -> BoolArray | None:
+        """The pixels of a window that the mask asset does not exclude, with dilation from outside of the window."""
         if self.mask is None or self.recipe.mask is None:
             return None
-        wide = self.wide(window)
-        values = np.empty([cut.stop - cut.start for cut in wide], self.mask.dtype)
-        there = self.mask.read(wide, {}, values)
-        good = self.recipe.mask.usable(values, np.ones(values.shape, bool) if there is None else there)
-        y, x = (slice(cut.start - far.start, cut.stop - far.start) for cut, far in zip(window, wide, strict=True))
-        return good[y, x]
+        padded = self.with_margin(window)
+        values = np.empty([axis.stop - axis.start for axis in padded], self.mask.dtype)
+        valid = self.mask.read(padded, {}, values)
+        usable = self.recipe.mask.usable(values, np.ones(values.shape, bool) if valid is None else valid)
+        y, x = (
+            slice(axis.start - outer.start, axis.stop - outer.start) for axis, outer in zip(window, padded, strict=True)
+        )
+        return usable[y, x]
 
 
 @dataclass(frozen=True)
 class EncodedRegion:
-    """A part of the store, coded."""
+    """A region of the store as rows of encoded chunks."""
 
     image: list[list[bytes]]
     valid: list[list[bytes]]
-    tally: PixelCounts = field(default_factory=PixelCounts)
+    counts: PixelCounts = field(default_factory=PixelCounts)
 
 
 def write_tiles(
@@ -153,21 +157,21 @@ def write_tiles(
 ) -> None:
     """Publish `image` (band, y, x) and `valid` (y, x) of a scene on the grid; the bytes do not depend on `threads`.
 
-    0 threads are as many as there are cores. Raises NoSpaceError where the store would take more than `max_files`.
+    0 threads means one per core. Raises NoSpaceError where the store would need more than `max_files`.
     """
     shape = (int(grid.shape[0]), int(grid.shape[1]))
     check_file_budget(shape, recipe.layout, 2, max_files)
     scale, offset = (1.0, 0.0) if recipe.decibel else _scaling(item, recipe.bands)
     names = tuple(band.name for band in recipe.bands)
-    told = {"datetime": item["properties"].get("datetime"), "collection": item.get("collection")}
+    attributes = {"datetime": item["properties"].get("datetime"), "collection": item.get("collection")}
     with ExitStack() as stack:
         scene = open_scene(stack, item, grid, recipe)
-        group = stack.enter_context(new_store(target, grid, names, scene_name(item["id"]), told))
-        stored = {"scale_factor": scale, "add_offset": offset}
-        image = add_array(group, "image", (len(names), *shape), scene.dtype, recipe.layout, **stored)
+        group = stack.enter_context(new_store(target, grid, names, scene_name(item["id"]), attributes))
+        scaling = {"scale_factor": scale, "add_offset": offset}
+        image = add_array(group, "image", (len(names), *shape), scene.dtype, recipe.layout, **scaling)
         valid = add_array(group, "valid", shape, "uint8", recipe.layout)
-        tally = _write(scene, ArrayWriter(image, recipe.layout), ArrayWriter(valid, recipe.layout), threads)
-        group.attrs.update(tally.attributes(scene.odd))
+        counts = _write(scene, ArrayWriter(image, recipe.layout), ArrayWriter(valid, recipe.layout), threads)
+        group.attrs.update(counts.attributes(scene.non_finite))
 
 
 def open_scene(stack: ExitStack, item: Item, grid: "GeoBox", recipe: TileRecipe) -> OpenScene:
@@ -175,75 +179,77 @@ def open_scene(stack: ExitStack, item: Item, grid: "GeoBox", recipe: TileRecipe)
     import rasterio
 
     stack.enter_context(rasterio.Env(**SETTINGS))
-    placer = BandOpener(grid, stack)
-    bands = [placer.reader(band, recipe.resampling, _where(item, band)) for band in recipe.bands]
+    opener = BandOpener(grid, stack)
+    bands = [opener.open(band, recipe.resampling, _asset_name(item, band)) for band in recipe.bands]
     if recipe.decibel:
         _check_power(item, recipe.bands, bands)
-    mask = placer.reader(recipe.mask.band, "nearest", _where(item, recipe.mask.band)) if recipe.mask else None
+    mask = opener.open(recipe.mask.band, "nearest", _asset_name(item, recipe.mask.band)) if recipe.mask else None
     return OpenScene(item, (int(grid.shape[0]), int(grid.shape[1])), recipe, bands, mask)
 
 
 def _write(scene: OpenScene, image: ArrayWriter, valid: ArrayWriter, threads: int) -> PixelCounts:
     margin = scene.recipe.mask.margin if scene.recipe.mask else 0
-    found = shard_regions(scene.shape, scene.recipe.layout, max(ROWS, MARGINS * margin))
-    scene.plan(found)
+    regions = shard_regions(scene.shape, scene.recipe.layout, max(MIN_ROWS, MIN_MARGINS * margin))
+    scene.plan(regions)
 
-    def make(part: ShardRegion) -> EncodedRegion:
-        shape = [cut.stop - cut.start for cut in part.window]
+    def encode(region: ShardRegion) -> EncodedRegion:
+        shape = [axis.stop - axis.start for axis in region.window]
         pixels = np.empty((len(scene.bands), *shape), scene.dtype)
-        usable, tally = scene.read(part.window, pixels)
-        return EncodedRegion(image.encode(pixels), valid.encode(usable.view(np.uint8)), tally)
+        usable, counts = scene.read(region.window, pixels)
+        return EncodedRegion(image.encode(pixels), valid.encode(usable.view(np.uint8)), counts)
 
     total = PixelCounts()
-    for turn, (part, made) in enumerate(zip(found, map_in_order(make, found, threads), strict=True)):
-        image.write(part, made.image)
-        valid.write(part, made.valid)
-        total.add(made.tally)
-        scene.release(turn)
+    encoded_regions = map_in_order(encode, regions, threads)
+    for number, (region, encoded) in enumerate(zip(regions, encoded_regions, strict=True)):
+        image.write(region, encoded.image)
+        valid.write(region, encoded.valid)
+        total.add(encoded.counts)
+        scene.release(number)
     return total
 
 
-def map_in_order(make: Callable[[T], R], items: Iterable[T], threads: int) -> Iterator[R]:
-    """Results in the order of the items, made by threads (0: as many as cores) that run only little ahead."""
+def map_in_order(function: Callable[[T], R], items: Iterable[T], threads: int) -> Iterator[R]:
+    """Results in the order of the items, computed by threads (0: one per core) that run only a little ahead."""
     count = threads or len(os.sched_getaffinity(0))
-    pool, ahead = ThreadPoolExecutor(count), deque[Future[R]]()
+    pool, futures = ThreadPoolExecutor(count), deque[Future[R]]()
     try:
         for item in items:
-            ahead.append(pool.submit(make, item))
-            if len(ahead) > count + 1:
-                yield ahead.popleft().result()
-        while ahead:
-            yield ahead.popleft().result()
+            futures.append(pool.submit(function, item))
+            if len(futures) > count + 1:
+                yield futures.popleft().result()
+        while futures:
+            yield futures.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
 
 
 def _check_power(item: Item, bands: list[SceneBand], readers: list[BandReader]) -> None:
-    wrong = [band.name for band, reader in zip(bands, readers, strict=True) if reader.dtype.kind != "f"]
-    if wrong:
+    integers = [band.name for band, reader in zip(bands, readers, strict=True) if reader.dtype.kind != "f"]
+    if integers:
         raise BadInputError(
-            f"scene {item['id']}, asset {', '.join(wrong)} holds whole numbers, which are no linear power: "
-            "they cannot become dB"
+            f"scene {item['id']}, asset {', '.join(integers)} holds integers, not linear power: "
+            "preprocess.decibel converts floating-point power only"
         )
 
 
 def _scaling(item: Item, bands: list[SceneBand]) -> tuple[float, float]:
-    """One scale and offset for the whole image; the bands of a sensor share them."""
-    found = sorted({(band.scale, band.offset) for band in bands})
-    if len(found) > 1:
+    """The scale and offset of the whole image, which all bands share."""
+    scalings = sorted({(band.scale, band.offset) for band in bands})
+    if len(scalings) > 1:
         raise BadInputError(
-            f"bands of scene {item['id']} have different scales and offsets {found}; choose bands of one kind"
+            f"bands of scene {item['id']} have different scales and offsets {scalings}; "
+            "choose bands with the same scale and offset"
         )
-    return found[0]
+    return scalings[0]
 
 
-def _where(item: Item, band: SceneBand) -> str:
+def _asset_name(item: Item, band: SceneBand) -> str:
     return f"scene {item['id']}, asset {band.name}"
 
 
-def _decibel(values: AnyArray, band: SceneBand, there: BoolArray | None) -> BoolArray:
-    """Turn stored power into dB, in place; there is none of what is not above zero."""
+def _to_decibel(values: AnyArray, band: SceneBand, valid: BoolArray | None) -> BoolArray:
+    """Convert stored power to dB, in place; pixels that are not above zero are not valid."""
     power = values * band.scale + band.offset
-    seen: BoolArray = power > 0 if there is None else there & (power > 0)
-    values[...] = 10 * np.log10(np.where(seen, power, 1))
-    return seen
+    positive: BoolArray = power > 0 if valid is None else valid & (power > 0)
+    values[...] = 10 * np.log10(np.where(positive, power, 1))
+    return positive

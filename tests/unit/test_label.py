@@ -524,7 +524,7 @@ def test_a_label_raster_outside_the_grid_is_told(tmp_path: Path, run: Run) -> No
     source = write_raster(tmp_path / "far.tif", np.zeros((32, 32), np.uint8), left=LEFT + 90_000, nodata=None)
     ended = label(run, tmp_path, "--source", source, "--classes", "a")
     assert ended.code == 3
-    assert "far.tif lies at" in ended.stderr
+    assert "far.tif covers" in ended.stderr
     assert not (tmp_path / "labels.zarr").exists()
 
 

@@ -361,7 +361,7 @@ def test_a_raster_without_a_place_is_told(catalog: Catalog, run: Run) -> None:
             file.write(numbered((64, 48)), 1)
     ended = preprocess(run, scene)
     assert ended.code == 3, ended.stderr
-    assert "asset red (red.tif) has no CRS or no geotransform" in ended.stderr
+    assert "asset red (red.tif) is not georeferenced: it has no CRS or no geotransform" in ended.stderr
 
 
 @pytest.mark.parametrize(
@@ -375,7 +375,7 @@ def test_a_raster_that_lies_elsewhere_is_told_and_never_all_nodata(
     write_raster(scene / "red.tif", numbered((64, 48)), **wrong)
     ended = preprocess(run, scene)
     assert ended.code == 3, ended.stderr
-    assert "asset red lies at" in ended.stderr
+    assert "asset red covers" in ended.stderr
     assert "outside the grid at" in ended.stderr
 
 
