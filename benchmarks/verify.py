@@ -1,6 +1,6 @@
-"""How fast `eopipe verify` reads: MB/s per core, beside hashlib and sha256sum on the same files.
+"""Throughput of `eopipe verify` in MB/s per core, compared with hashlib and sha256sum on the same files.
 
-The runs are interleaved, so that a busy machine slows all of them, and the medians are told.
+The runs are interleaved, so that other load slows all of them; prints the medians.
 Run: python benchmarks/verify.py [--gigabytes 1] [--files 64] [--rounds 5] [--folder DIR]
 """
 
@@ -28,28 +28,28 @@ HASHLIB = (
 
 def main() -> None:
     """Measure and print a table in Markdown."""
-    given = _arguments()
-    with tempfile.TemporaryDirectory(dir=given.folder) as room:
-        store = Path(room, "store")
-        _fill(store, round(given.gigabytes * 1e9 / given.files), given.files)
+    options = _arguments()
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        store = Path(folder, "store")
+        _fill(store, round(options.gigabytes * 1e9 / options.files), options.files)
         commands = _commands(store)
-        seen: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
-        # The first round brings the files into memory; a disk would be measured otherwise.
-        for turn in range(given.rounds + 1):
-            for name, words in commands.items():
-                taken = _run(words)
-                if turn:
-                    seen[name].append(taken)
-    print(_table(seen, given))
+        times: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
+        # The first round loads the files into the page cache; else the disk would be measured.
+        for round_number in range(options.rounds + 1):
+            for name, command in commands.items():
+                seconds = _run(command)
+                if round_number:
+                    times[name].append(seconds)
+    print(_table(times, options))
 
 
 def _arguments() -> argparse.Namespace:
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--gigabytes", type=float, default=1.0)
-    made.add_argument("--files", type=int, default=64)
-    made.add_argument("--rounds", type=int, default=5)
-    made.add_argument("--folder", type=Path, help="where to put the files for a while")
-    return made.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gigabytes", type=float, default=1.0)
+    parser.add_argument("--files", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--folder", type=Path, help="folder for the temporary files")
+    return parser.parse_args()
 
 
 def _fill(store: Path, length: int, count: int) -> None:
@@ -72,25 +72,25 @@ def _commands(store: Path) -> dict[str, list[str]]:
     }
 
 
-def _run(words: list[str]) -> tuple[float, float]:
-    """Seconds that a command takes by the clock and of the processors, its start included."""
-    began, before = time.perf_counter(), os.times()
-    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+def _run(command: list[str]) -> tuple[float, float]:
+    """Wall-clock and processor seconds of a command, including its start."""
+    start, before = time.perf_counter(), os.times()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     after = os.times()
     used = after.children_user + after.children_system - before.children_user - before.children_system
-    return time.perf_counter() - began, used
+    return time.perf_counter() - start, used
 
 
-def _table(seen: dict[str, list[tuple[float, float]]], given: argparse.Namespace) -> str:
-    size = given.gigabytes * 1e3
+def _table(times: dict[str, list[tuple[float, float]]], options: argparse.Namespace) -> str:
+    size = options.gigabytes * 1e3
     rows = [
-        f"`{shlex.join(['python', *sys.argv])}`: {size:.0f} MB of random bytes in {given.files} files, in memory; "
-        f"median of {given.rounds} interleaved runs, start of the process included",
+        f"`{shlex.join(['python', *sys.argv])}`: {size:.0f} MB of random bytes in {options.files} files, in memory; "
+        f"median of {options.rounds} interleaved runs, start of the process included",
         "",
         "| command | s | MB/s | MB per second of processor time | slowest to fastest MB/s |",
         "|---|---:|---:|---:|---:|",
     ]
-    for name, runs in seen.items():
+    for name, runs in times.items():
         wall, used = (statistics.median(column) for column in zip(*runs, strict=True))
         rates = sorted(size / seconds for seconds, _ in runs)
         rows.append(

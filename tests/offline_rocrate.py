@@ -1,7 +1,7 @@
 """rocrate-validator without a network: `python tests/offline_rocrate.py CRATE [required|recommended]`.
 
-The validator wants the JSON-LD context of RO-Crate 1.1 from the web. It is put into the validator's cache
-beforehand, made from the context that the package rocrate brings (CC0) with what 1.1 says otherwise.
+The validator loads the JSON-LD context of RO-Crate 1.1 from the web. It is put into the validator's cache before,
+built from the context in the package rocrate (CC0) with the differences of 1.1.
 """
 
 import io
@@ -23,7 +23,7 @@ EARLIER = {
     "input": f"{BIOSCHEMAS}ComputationalWorkflow#input",
     "output": f"{BIOSCHEMAS}ComputationalWorkflow#output",
 }
-# Wants an http address as id of the workflow, which a file of the crate cannot have.
+# Requires an http URL as id of the workflow, which a file of the crate cannot have.
 SKIPPED = ["process-run-crate-0.5_5.1"]
 PROFILE = "provenance-run-crate"
 
@@ -46,8 +46,8 @@ def seed(cache: Path) -> Path:
         def send(self, request: Any, *args: Any, **kwargs: Any) -> Any:
             body = io.BytesIO(json.dumps(context()).encode())
             headers = {"Content-Type": "application/ld+json"}
-            answer = HTTPResponse(body, status=200, headers=headers, preload_content=False)
-            return requests.adapters.HTTPAdapter().build_response(request, answer)
+            response = HTTPResponse(body, status=200, headers=headers, preload_content=False)
+            return requests.adapters.HTTPAdapter().build_response(request, response)
 
         def close(self) -> None:
             """Nothing is open."""
@@ -59,7 +59,7 @@ def seed(cache: Path) -> Path:
 
 
 def issues(crate: Path, cache: Path, severity: str = "REQUIRED", profile: str = PROFILE) -> list[str]:
-    """What the validator finds wrong in a crate, each with the id of the check; nothing leaves the machine."""
+    """The issues that the validator finds in a crate, each with the id of its check; no network is used."""
     from rocrate_validator import services
     from rocrate_validator.models import Severity, ValidationSettings
 
@@ -72,14 +72,16 @@ def issues(crate: Path, cache: Path, severity: str = "REQUIRED", profile: str = 
         skip_checks=SKIPPED,
     )
     with warnings.catch_warnings():
-        # The validator's own libraries.
+        # Warnings inside of the validator's libraries.
         warnings.simplefilter("ignore", DeprecationWarning)
-        found = services.validate(settings).get_issues()
-    return [f"{i.check.identifier} {i.violatingEntity or ''} {i.message}" for i in found]
+        issues_found = services.validate(settings).get_issues()
+    return [f"{i.check.identifier} {i.violatingEntity or ''} {i.message}" for i in issues_found]
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as room:
-        wrong = issues(Path(sys.argv[1]), seed(Path(room) / "cache"), *(word.upper() for word in sys.argv[2:3]))
-    print("\n".join(wrong) or "valid")
-    sys.exit(bool(wrong))
+    with tempfile.TemporaryDirectory() as folder:
+        messages = issues(
+            Path(sys.argv[1]), seed(Path(folder) / "cache"), *(severity.upper() for severity in sys.argv[2:3])
+        )
+    print("\n".join(messages) or "valid")
+    sys.exit(bool(messages))

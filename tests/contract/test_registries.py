@@ -1,4 +1,4 @@
-"""What registries and citation tools read of the checkout, before their own schemas and rules."""
+"""The files that registries and citation tools read pass the schemas and rules of these."""
 
 import json
 import re
@@ -18,7 +18,7 @@ from eopipe import __version__
 
 ROOT = Path(__file__).parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-# The terms of CodeMeta 3.0 for software (codemeta.github.io/terms), as far as a project like this can have them.
+# The terms of CodeMeta 3.0 for software (codemeta.github.io/terms) that apply to this project.
 CODEMETA = {
     "@context @type author codeRepository contributor description developmentStatus issueTracker keywords license",
     "name operatingSystem programmingLanguage readme runtimePlatform softwareRequirements version identifier funding",
@@ -33,24 +33,24 @@ def read(name: str) -> Any:
     return yaml.safe_load((ROOT / name).read_text())
 
 
-def test_the_citation_file_says_what_the_package_says() -> None:
+def test_the_citation_file_agrees_with_the_package() -> None:
     cff = read("CITATION.cff")
     assert (cff["title"], str(cff["version"]), cff["license"]) == (PROJECT["name"], __version__, PROJECT["license"])
     assert cff["keywords"] == PROJECT["keywords"]
-    assert [one["name"] for one in cff["authors"]] == [one["name"] for one in PROJECT["authors"]]
+    assert [author["name"] for author in cff["authors"]] == [author["name"] for author in PROJECT["authors"]]
     assert cff["repository-code"] == PROJECT["urls"]["Source"]
     assert cff["abstract"] == PROJECT["description"]
 
 
 @pytest.fixture(scope="module")
 def cff_schema(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The schema of CFF 1.2.0 as cffconvert brings it; its own pins do not go together with ours."""
-    room = tmp_path_factory.mktemp("cff")
+    """The schema of CFF 1.2.0 from cffconvert, whose pinned requirements conflict with ours."""
+    folder = tmp_path_factory.mktemp("cff")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    done = subprocess.run([*pip, "--target", str(room), "cffconvert==2.0.0"], capture_output=True, check=False)
-    if done.returncode:
-        pytest.skip("the schema of CFF comes from the package index, which does not answer")
-    return json.loads((room / "cffconvert/schemas/1.2.0/schema.json").read_text())
+    result = subprocess.run([*pip, "--target", str(folder), "cffconvert==2.0.0"], capture_output=True, check=False)
+    if result.returncode:
+        pytest.skip("the schema of CFF comes from the package index, which is not reachable")
+    return json.loads((folder / "cffconvert/schemas/1.2.0/schema.json").read_text())
 
 
 def test_the_citation_file_is_valid_by_the_schema_of_its_format(cff_schema: Any) -> None:
@@ -61,46 +61,46 @@ def test_the_citation_file_is_valid_by_the_schema_of_its_format(cff_schema: Any)
         jsonschema.validate(cff | {"license": "not a licence"}, cff_schema)
 
 
-def test_codemeta_says_what_the_package_says_in_words_of_codemeta() -> None:
-    found = read("codemeta.json")
-    assert set(found) <= set(" ".join(CODEMETA).split())
-    assert (found["name"], found["version"], found["description"]) == (
+def test_codemeta_agrees_with_the_package_and_uses_terms_of_codemeta() -> None:
+    codemeta = read("codemeta.json")
+    assert set(codemeta) <= set(" ".join(CODEMETA).split())
+    assert (codemeta["name"], codemeta["version"], codemeta["description"]) == (
         PROJECT["name"],
         __version__,
         PROJECT["description"],
     )
-    assert found["license"] == f"https://spdx.org/licenses/{PROJECT['license']}"
-    assert found["softwareRequirements"] == PROJECT["dependencies"]
-    assert [one["name"] for one in found["author"]] == [one["name"] for one in PROJECT["authors"]]
+    assert codemeta["license"] == f"https://spdx.org/licenses/{PROJECT['license']}"
+    assert codemeta["softwareRequirements"] == PROJECT["dependencies"]
+    assert [author["name"] for author in codemeta["author"]] == [author["name"] for author in PROJECT["authors"]]
 
 
 @pytest.fixture(scope="module")
-def listed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The checkout as its crate tells of it: just the files that it lists."""
-    room = tmp_path_factory.mktemp("checkout") / "eopipe"
+def listed_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the files that the crate of the checkout lists."""
+    folder = tmp_path_factory.mktemp("checkout") / "eopipe"
     entities = {entity["@id"]: entity for entity in read("ro-crate-metadata.json")["@graph"]}
     parts = [part["@id"] for part in entities["./"]["hasPart"]]
     for name in ("ro-crate-metadata.json", *parts):
-        (room / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, room / name)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
     assert {"Snakefile", "cwl/pipeline.cwl", "README.md", "LICENSE"} <= set(parts)
-    return room
+    return folder
 
 
-def test_workflowhub_can_take_the_checkout_as_a_workflow_ro_crate(listed: Path, tmp_path: Path) -> None:
+def test_workflowhub_can_take_the_checkout_as_a_workflow_ro_crate(listed_files: Path, tmp_path: Path) -> None:
     cache = seed(tmp_path / "cache")
-    assert issues(listed, cache, "RECOMMENDED", "workflow-ro-crate") == []
-    (listed / "Snakefile").unlink()
-    assert issues(listed, cache, "REQUIRED", "workflow-ro-crate"), "a workflow that is not there is found"
+    assert issues(listed_files, cache, "RECOMMENDED", "workflow-ro-crate") == []
+    (listed_files / "Snakefile").unlink()
+    assert issues(listed_files, cache, "REQUIRED", "workflow-ro-crate"), "a missing workflow is reported"
 
 
 def test_dockstore_finds_a_workflow_behind_every_entry() -> None:
-    found = read(".dockstore.yml")
+    dockstore = read(".dockstore.yml")
     assert re.fullmatch(r"version: 1\.2", (ROOT / ".dockstore.yml").read_text().splitlines()[1])
-    assert set(found) == {"version", "workflows"}
-    names = [entry["name"] for entry in found["workflows"]]
+    assert set(dockstore) == {"version", "workflows"}
+    names = [entry["name"] for entry in dockstore["workflows"]]
     assert len(set(names)) == len(names)
-    for entry in found["workflows"]:
+    for entry in dockstore["workflows"]:
         assert set(entry) <= FIELDS
         assert re.fullmatch(ENTRY_NAME, entry["name"])
         assert len(entry["name"]) <= 256
@@ -111,8 +111,8 @@ def test_dockstore_finds_a_workflow_behind_every_entry() -> None:
             assert (ROOT / path[1:]).is_file(), path
         for author in entry["authors"]:
             assert author.get("name") or re.fullmatch(ORCID, author["orcid"])
-    # Dockstore takes a Snakemake workflow only from there, and only beside the catalogue's file.
-    smk = next(entry for entry in found["workflows"] if entry["subclass"] == "SMK")
+    # Dockstore accepts a Snakemake workflow only at this path, and only with the catalogue's file.
+    smk = next(entry for entry in dockstore["workflows"] if entry["subclass"] == "SMK")
     assert smk["primaryDescriptorPath"] == "/workflow/Snakefile"
     assert (ROOT / ".snakemake-workflow-catalog.yml").is_file()
 
@@ -135,6 +135,6 @@ def test_the_snakemake_catalogue_can_list_the_workflow_for_standardized_usage() 
 
 
 def test_the_workflow_of_the_catalogue_is_the_snakefile_of_the_checkout() -> None:
-    words = ["snakemake", "--snakefile", "workflow/Snakefile", "--dry-run", "--quiet", "rules", "--cores", "1"]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    command = ["snakemake", "--snakefile", "workflow/Snakefile", "--dry-run", "--quiet", "rules", "--cores", "1"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
