@@ -1,4 +1,4 @@
-"""What many tests need: scenes, a web server, the command line."""
+"""Fixtures of many tests: scenes, a web server, the command line."""
 
 import os
 import shutil
@@ -20,14 +20,14 @@ settings.load_profile("eopipe")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Forgive other packages their old ways: rasterio and odc-geo (affine), planetary-computer (pydantic)."""
+    """Ignore deprecations of other packages: rasterio and odc-geo (affine), planetary-computer (pydantic)."""
     config.addinivalue_line("filterwarnings", "ignore:Use .@. matmul:PendingDeprecationWarning")
     config.addinivalue_line("filterwarnings", "ignore:Support for class-based .config. is deprecated")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Where EOPIPE_NO_SKIP is set, a skip is a failure: only the shared data may be absent."""
+    """With EOPIPE_NO_SKIP a skip is a failure; only the shared data may be absent."""
     report = yield
     reason = str(call.excinfo.value) if report.skipped and call.excinfo else ""
     if reason and os.environ.get("EOPIPE_NO_SKIP") and "shared" not in reason:
@@ -39,9 +39,9 @@ def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, py
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
     """Run one eopipe command in this process."""
 
-    def command(*words: object) -> Completed:
+    def command(*arguments: object) -> Completed:
         capsys.readouterr()
-        code = main([str(word) for word in words])
+        code = main([str(argument) for argument in arguments])
         return Completed(code, capsys.readouterr().err)
 
     return command
@@ -68,18 +68,18 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """Mount file systems with next to no room."""
+    """Mount file systems with very little space."""
     mounted = []
 
     def mount(options: str) -> Path:
-        place = tmp_path / f"disk{len(mounted)}"
-        place.mkdir()
-        words = ["mount", "-t", "tmpfs", "-o", options, "none", place]
-        if not shutil.which("mount") or subprocess.run(words, capture_output=True, check=False).returncode:
+        folder = tmp_path / f"disk{len(mounted)}"
+        folder.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", options, "none", folder]
+        if not shutil.which("mount") or subprocess.run(command, capture_output=True, check=False).returncode:
             pytest.skip("mounting a small disk needs root")
-        mounted.append(place)
-        return place
+        mounted.append(folder)
+        return folder
 
     yield mount
-    for place in mounted:
-        subprocess.run(["umount", "-l", place], check=True)
+    for folder in mounted:
+        subprocess.run(["umount", "-l", folder], check=True)

@@ -1,4 +1,4 @@
-"""A project folder in which the pipeline runs, as a person has one."""
+"""A project folder in which the pipeline runs, as a user has one."""
 
 import hashlib
 import json
@@ -39,13 +39,13 @@ class Project:
                 config[name] = {**config.get(name, {}), **values}
         (self.folder / "config.yaml").write_text(yaml.safe_dump(config))
 
-    def command(self, *words: str) -> list[str]:
-        return [sys.executable, "-m", "eopipe", "run", "--configfile", "config.yaml", "--cores", "2", *words]
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "eopipe", "run", "--configfile", "config.yaml", "--cores", "2", *arguments]
 
-    def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        """Run to the end; what was told on either stream stands in `stdout`."""
+    def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """Run to the end; `stdout` has both streams."""
         return subprocess.run(
-            self.command(*words),
+            self.command(*arguments),
             cwd=self.folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -55,40 +55,40 @@ class Project:
             env=environment(),
         )
 
-    def planned(self, *words: str) -> list[str]:
-        """The rules that a dry run would run, each as often as it would."""
-        done = self.run("--dry-run", *words)
+    def planned(self, *arguments: str) -> list[str]:
+        """The rules that a dry run lists, once for each job."""
+        done = self.run("--dry-run", *arguments)
         assert done.returncode == 0, done.stdout
         return re.findall(r"^(?:local)?(?:rule|checkpoint) (\w+):", done.stdout, re.MULTILINE)
 
     def digests(self) -> dict[str, str]:
-        """The sha256 of every payload: no records, logs, benchmarks, and not the crate, which tells times."""
-        kept = [
+        """The sha256 of every payload: no records, logs, benchmarks, and no crate, which has times."""
+        payload = [
             p
             for p in self.results.rglob("*")
             if p.is_file()
             and not p.name.endswith(".run.json")
             and p.relative_to(self.results).parts[0] not in ("logs", "benchmarks", "crate")
         ]
-        return {str(p.relative_to(self.results)): hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(kept)}
+        return {str(p.relative_to(self.results)): hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(payload)}
 
 
 def environment() -> dict[str, str]:
-    """The environment with this Python's commands first, as an activated virtual environment has it."""
+    """The environment with this Python's commands first, as in an activated virtual environment."""
     return os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
 def commands(log: str) -> list[list[str]]:
-    """The words of every eopipe command that a dry run printed, without what redirects its output."""
+    """The arguments of every eopipe command that a dry run printed, without its redirections."""
     lines = [line[line.index("eopipe ") :] for line in log.splitlines() if "eopipe " in line]
     return [shlex.split(line.partition(" > ")[0])[1:] for line in lines]
 
 
-def cwltool(*words: object, cwd: Path) -> dict[str, Any]:
-    # Tools see no variable that is not named; with this one they are those of the checkout under test.
-    known = ["--preserve-environment", "PYTHONPATH"] if "PYTHONPATH" in os.environ else []
+def cwltool(*arguments: object, cwd: Path) -> dict[str, Any]:
+    # Tools see only the variables that are named; with PYTHONPATH they run the checkout under test.
+    preserved = ["--preserve-environment", "PYTHONPATH"] if "PYTHONPATH" in os.environ else []
     done = subprocess.run(
-        ["cwltool", "--quiet", *known, *map(str, words)],
+        ["cwltool", "--quiet", *preserved, *map(str, arguments)],
         cwd=cwd,
         capture_output=True,
         text=True,
@@ -97,5 +97,5 @@ def cwltool(*words: object, cwd: Path) -> dict[str, Any]:
         env=environment(),
     )
     assert done.returncode == 0, done.stderr
-    made: dict[str, Any] = json.loads(done.stdout)
-    return made
+    outputs: dict[str, Any] = json.loads(done.stdout)
+    return outputs

@@ -49,7 +49,7 @@ def test_a_stage_is_one_function_with_its_own_name_and_a_sentence(name: str) -> 
     functions = [n for n, f in inspect.getmembers(module, inspect.isfunction) if f.__module__ == module.__name__]
     assert functions == [name]
     assert definition.summary.endswith(".")
-    assert definition.of(Output), "a stage makes something"
+    assert definition.of(Output), "a stage has an output"
 
 
 @pytest.mark.parametrize("name", STAGES)
@@ -60,13 +60,13 @@ def test_the_cwl_tool_has_the_ports_of_the_stage(name: str) -> None:
     inputs = {i.id.rpartition("#")[2]: i for i in tool.inputs}
     assert len(inputs) == len(definition.ports)
     for port in definition.ports:
-        made = inputs[f"{port.name}_name" if isinstance(port.mark, Output) else port.name]
-        assert made.inputBinding.prefix == port.flag
-        nullable = isinstance(made.type_, list) and "null" in made.type_
+        entry = inputs[f"{port.name}_name" if isinstance(port.mark, Output) else port.name]
+        assert entry.inputBinding.prefix == port.flag
+        nullable = isinstance(entry.type_, list) and "null" in entry.type_
         assert nullable == port.optional
         if isinstance(port.mark, Option) and not port.required and port.default is not None:
-            want = list(port.default) if port.is_list else port.default
-            assert made.default == want
+            expected = list(port.default) if port.is_list else port.default
+            assert entry.default == expected
     outputs = {o.id.rpartition("#")[2] for o in tool.outputs}
     assert outputs >= {p.name for p in definition.of(Output)} | {"record"}
 
@@ -75,7 +75,7 @@ def test_no_cwl_tool_can_run_a_shell_or_a_script() -> None:
     texts = {p.name: p.read_text() for p in (ROOT / "cwl").glob("*.cwl")}
     for word in ("ShellCommandRequirement", "InlineJavascriptRequirement", "${"):
         assert word not in "".join(texts.values())
-    # A platform wants a container named; there it is a hint, which tests/workflow/test_app_package.py looks at.
+    # A platform needs the name of a container; there it is a hint, which tests/workflow/test_app_package.py checks.
     assert {name for name, text in texts.items() if "DockerRequirement" in text} == {"app-package.cwl"}
 
 
@@ -128,13 +128,13 @@ def test_a_mistake_in_the_config_is_one_clear_sentence(config: dict[str, Any], s
     assert "\n" not in str(caught.value)
 
 
-def test_all_mistakes_of_a_config_are_told_at_once() -> None:
-    wrong = changed("train", epocs=3) | {"split": DEMO["split"] | {"chipp": 8}}
+def test_all_mistakes_of_a_config_are_reported_at_once() -> None:
+    config = changed("train", epocs=3) | {"split": DEMO["split"] | {"chipp": 8}}
     with pytest.raises(UsageError, match=r"epocs.*chipp|chipp.*epocs"):
-        check(wrong)
+        check(config)
 
 
-def test_a_config_file_that_is_no_yaml_is_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_config_file_that_is_not_yaml_is_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("a: [")
     assert cli.main(["check", str(path)]) == 2
@@ -147,8 +147,8 @@ SETTINGS = [(name, port) for name in STAGES for port in stage(name).settings if 
 
 
 @given(st.sampled_from(SETTINGS), st.data())
-def test_the_command_line_gives_back_every_value(where: tuple[str, Port], data: st.DataObject) -> None:
-    name, port = where
+def test_the_command_line_gives_back_every_value(setting: tuple[str, Port], data: st.DataObject) -> None:
+    name, port = setting
     plain = st.text("abcXYZ09_.:/ ;$'\"", min_size=1).filter(lambda t: not t.startswith("-"))
     kinds: dict[Any, st.SearchStrategy[Any]] = {
         int: st.integers(0, 10**6),
@@ -156,10 +156,10 @@ def test_the_command_line_gives_back_every_value(where: tuple[str, Port], data: 
         str: plain,
         bool: st.booleans(),
     }
-    one = st.sampled_from(port.choices) if port.choices else kinds[port.base]
-    value = data.draw(st.lists(one, min_size=1, max_size=3).map(tuple) if port.is_list else one)
-    words = [word for p in stage(name).ports if p.required for word in (p.flag, "x")]
-    parsed = vars(stage_parser(stage(name)).parse_args([*words, *to_args(port, value)]))[port.name]
+    values = st.sampled_from(port.choices) if port.choices else kinds[port.base]
+    value = data.draw(st.lists(values, min_size=1, max_size=3).map(tuple) if port.is_list else values)
+    required = [argument for p in stage(name).ports if p.required for argument in (p.flag, "x")]
+    parsed = vars(stage_parser(stage(name)).parse_args([*required, *to_args(port, value)]))[port.name]
     if port.base is bool:
         assert parsed == value
     else:
@@ -180,25 +180,25 @@ def test_help_loads_nothing_heavy() -> None:
     assert done.stdout.splitlines()[-1] == "set()"
 
 
-def test_a_reader_that_has_seen_enough_of_the_help_ends_it_without_a_word() -> None:
-    words = f"{sys.executable} -m eopipe --help | true; exit ${{PIPESTATUS[0]}}"
+def test_a_reader_that_closes_the_pipe_ends_the_help_silently() -> None:
+    command = f"{sys.executable} -m eopipe --help | true; exit ${{PIPESTATUS[0]}}"
     for _ in range(5):
-        done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=False)
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
         assert (done.returncode in (0, 141), done.stderr) == (True, "")
 
 
 def test_help_names_every_stage_with_its_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--help"]) == 0
-    told = capsys.readouterr().out
-    assert all(stage(name).summary in told for name in STAGES)
+    text = capsys.readouterr().out
+    assert all(stage(name).summary in text for name in STAGES)
 
 
 @pytest.mark.parametrize("name", STAGES)
 def test_the_help_of_a_stage_explains_every_port(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main([name, "--help"])
-    told = capsys.readouterr().out
-    assert all(port.flag in told for port in stage(name).ports)
+    text = capsys.readouterr().out
+    assert all(port.flag in text for port in stage(name).ports)
 
 
 def help_groups(name: str, columns: int, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
@@ -256,11 +256,11 @@ def test_a_misspelt_command_gets_a_hint(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_all_missing_inputs_are_named_at_once(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    words = ["preprocess", "--scene", tmp_path / "a", "--grid", tmp_path / "b", "--tiles", tmp_path / "t.zarr"]
-    assert cli.main([str(w) for w in words]) == 3
-    told = capsys.readouterr().err
-    assert "--scene" in told
-    assert "--grid" in told
+    arguments = ["preprocess", "--scene", tmp_path / "a", "--grid", tmp_path / "b", "--tiles", tmp_path / "t.zarr"]
+    assert cli.main([str(argument) for argument in arguments]) == 3
+    message = capsys.readouterr().err
+    assert "--scene" in message
+    assert "--grid" in message
 
 
 def test_user_inputs_are_settings_and_the_rest_is_not() -> None:
@@ -271,7 +271,7 @@ def test_user_inputs_are_settings_and_the_rest_is_not() -> None:
 
 
 def test_a_port_that_may_be_none_is_none_by_default() -> None:
-    # A command line can leave an option away, it cannot say None.
+    # A command line can omit an option; it cannot pass None.
     with pytest.raises(TypeError, match="None must be its default"):
         _port("mask", Annotated[str | None, Option("asset")], "scl")
 

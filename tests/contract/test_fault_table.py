@@ -1,4 +1,4 @@
-"""The table of faults names tests that exist, for every row of the part Train."""
+"""The table of faults names tests that exist, in every row about training."""
 
 import ast
 import re
@@ -11,12 +11,12 @@ ROWS = [f"T{number:02}" for number in (1, 2, 4, 5, 6, 7, 8, *range(11, 22))]
 
 
 def table() -> dict[str, list[str]]:
-    """What the last column of each row names."""
+    """The tests that the last column of each row names."""
     rows = [line.split("|")[1:-1] for line in TEXT.splitlines() if line.startswith("| T")]
     return {row[0].strip(): re.findall(r"`(tests/[^`]+)`", row[-1]) for row in rows}
 
 
-def found_in(path: str) -> set[str]:
+def names_of_tests(path: str) -> set[str]:
     nodes = ast.parse((ROOT / path).read_text()).body
     return {node.name for node in nodes if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
 
@@ -30,4 +30,4 @@ def test_every_row_is_there_with_tests() -> None:
 def test_every_test_that_is_named_exists() -> None:
     named = [name.split("::") for name in re.findall(r"`(tests/\w+/test_\w+\.py::\w+)`", TEXT)]
     assert len(named) > len(ROWS)
-    assert [f"{path}::{test}" for path, test in named if test not in found_in(path)] == []
+    assert [f"{path}::{test}" for path, test in named if test not in names_of_tests(path)] == []

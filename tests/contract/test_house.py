@@ -1,4 +1,4 @@
-"""The house keeps its order: sizes, names, layers, rooms, rules."""
+"""The structure of the package: sizes, names, imports, layers, who may open sockets, rules."""
 
 import ast
 import re
@@ -21,16 +21,16 @@ LARGEST_FUNCTION, LARGEST_FILE = 50, 400
 # Rises only with a new capability, which the commit names; falls whenever it can.
 MODULES = 215
 LARGEST_RULE, LAMBDAS_PER_RULE, LARGEST_RULE_FILE_PYTHON = 24, 1.2, 80
-# Rules that only name what there is to make.
+# Rules that only name targets.
 TARGETS = {"all", "fetched"}
 TESTS_PER_CODE = 0.8
-# Names that only their right-hand side explains: a reader of a later line learns nothing from them.
+# Names that only their right-hand side explains: on a later line they say nothing.
 UNTELLING = {
     *("told", "found", "made", "seen", "there", "mine", "one", "wrong", "room", "given", "kept", "wanted", "asked"),
     *("said", "have", "had", "held", "gone", "taken", "got", "what", "where", "here", "how", "who", "whose", "many"),
     *("much", "odd", "theirs", "ours", "own", "lies", "thing", "things", "stuff", "dealt", "shown"),
 }
-# Who may talk to whom: the only packages that import these modules, or that read these variables.
+# The only packages that open sockets, and the only ones that read the variables of a scheduler.
 SOCKETS = {"fetch", "stac", "launch"}
 SCHEDULER_VARIABLES = {"launch", "clusters", "provenance"}
 
@@ -67,7 +67,7 @@ def test_folders_stay_flat_and_names_say_something() -> None:
     assert not {path.stem for path in PACKAGE} & {"utils", "util", "helpers", "common", "misc", "base", "room"}
 
 
-def test_a_class_name_stands_for_one_class() -> None:
+def test_a_class_name_belongs_to_one_class() -> None:
     names = Counter(node.name for path in PACKAGE for node in tree(path).body if isinstance(node, ast.ClassDef))
     assert [name for name, count in names.items() if count > 1] == []
 
@@ -94,7 +94,7 @@ def test_a_name_says_what_its_value_is() -> None:
     assert counts == {}
 
 
-def test_neither_modules_nor_packages_import_in_a_circle() -> None:
+def test_neither_modules_nor_packages_import_in_a_cycle() -> None:
     # Imports inside of functions count too.
     graph = grimp.build_graph("eopipe", cache_dir=None)
     modules = {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
@@ -113,7 +113,7 @@ def test_neither_modules_nor_packages_import_in_a_circle() -> None:
 
 def rules() -> dict[str, list[str]]:
     """The lines of every rule that are not blank."""
-    found: dict[str, list[str]] = {}
+    lines: dict[str, list[str]] = {}
     for path in RULES:
         name = ""
         for line in path.read_text().splitlines():
@@ -122,8 +122,8 @@ def rules() -> dict[str, list[str]]:
             elif line and not line[0].isspace():
                 name = ""
             if name and line.strip():
-                found.setdefault(name, []).append(line)
-    return found
+                lines.setdefault(name, []).append(line)
+    return lines
 
 
 @pytest.mark.parametrize("name", sorted(set(rules()) - TARGETS))
@@ -181,7 +181,7 @@ def environment_names(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("path", PACKAGE, ids=lambda path: str(path.relative_to(ROOT / "eopipe")))
-def test_sockets_scheduler_and_rank_are_read_in_their_rooms_only(path: Path) -> None:
+def test_sockets_scheduler_and_rank_are_used_in_their_packages_only(path: Path) -> None:
     package = path.parent.name
     if package not in SOCKETS:
         assert not names_imported(path) & {"requests", "urllib3", "socket", "socketserver", "http", "obstore"}
@@ -210,8 +210,8 @@ def test_no_committed_text_names_a_path_of_this_machine() -> None:
     )
     texts = [ROOT / name for name in listed if not name.endswith((".tif", ".png"))]
     home = re.compile(r"(?<![\w.])(?:" + "|".join(map(re.escape, {str(ROOT.parent), str(Path.home())})) + r")/")
-    wrong = [path.name for path in texts if path.is_file() and home.search(path.read_text(errors="ignore"))]
-    assert wrong == []
+    names = [path.name for path in texts if path.is_file() and home.search(path.read_text(errors="ignore"))]
+    assert names == []
 
 
 def test_the_architecture_page_names_every_package_and_root_module() -> None:

@@ -1,4 +1,4 @@
-"""The wheel and the source archive hold what a user needs, and nothing else."""
+"""The wheel and the source archive contain what a user needs, and nothing else."""
 
 import subprocess
 import sys
@@ -54,13 +54,13 @@ def test_make_has_what_it_needs_in_the_unpacked_source_archive(built: Path, tmp_
 
 def test_an_installed_wheel_runs_without_the_checkout(built: Path, tmp_path: Path) -> None:
     (wheel,) = built.glob("*.whl")
-    # The packages it needs are those of this environment; only eopipe itself is installed again.
+    # Its dependencies are those of this environment; only eopipe is installed.
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--prefix", str(tmp_path / "prefix")]
     subprocess.run([*pip, "--ignore-installed", str(wheel)], check=True, capture_output=True)
     site = next((tmp_path / "prefix").glob("lib/python*/site-packages"))
     code = "import sys; sys.prefix = sys.argv[1]; from eopipe.run.project import snakefile; print(snakefile())"
-    words = [sys.executable, "-c", code, str(tmp_path / "prefix")]
+    command = [sys.executable, "-c", code, str(tmp_path / "prefix")]
     done = subprocess.run(
-        words, cwd=tmp_path, env={"PYTHONPATH": str(site)}, capture_output=True, text=True, check=True
+        command, cwd=tmp_path, env={"PYTHONPATH": str(site)}, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == str(tmp_path / "prefix/share/eopipe/Snakefile")

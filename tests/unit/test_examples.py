@@ -1,4 +1,4 @@
-"""The examples of providers ask for assets that these have, and their numbers and masks are read as documented."""
+"""The examples of providers name assets that these have, and their values and masks are read as documented."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ LOCAL = {"clouds-33t", "tree-cover-values", "forest-chips"}
 EXAMPLES = Path(__file__).parents[2] / "config/examples"
 S2 = {"s2:processing_baseline": "05.09", "eo:cloud_cover": 3.0}
 REFLECTANCE, HLS = BandScaling(1e-4, -0.1, 0.0), BandScaling(1e-4, 0.0, -9999.0)
-# Of each example: a scene's id and properties as its provider tells them, assets of its collection, what a band means.
+# Of each example: id and properties of a scene of the provider, assets of its collection, scaling of a band.
 # Sources: earth-search.aws.element84.com/v1; the item_assets of planetarycomputer.microsoft.com/api/stac/v1 (their
 # templates: github.com/microsoft/planetary-computer-tasks); stac.dataspace.copernicus.eu/v1.
 PROVIDERS: dict[str, tuple[str, dict[str, Any], str, BandScaling]] = {
@@ -70,17 +70,17 @@ BOX = [[[13, 45], [16, 45], [16, 47], [13, 47], [13, 45]]]
 
 def a_scene(name: str, config: dict[str, Any]) -> dict[str, Any]:
     """A scene of a provider over the area of its example, in its season."""
-    identity, told, assets, _ = PROVIDERS[name]
-    place = {"proj:code": "EPSG:32633", "proj:shape": [1000, 1000], "proj:transform": [10, 0, 4e5, 0, -10, 52e5]}
+    identity, properties, assets, _ = PROVIDERS[name]
+    projection = {"proj:code": "EPSG:32633", "proj:shape": [1000, 1000], "proj:transform": [10, 0, 4e5, 0, -10, 52e5]}
     return {
         "type": "Feature",
         "stac_version": "1.1.0",
         "id": identity,
         "collection": config["search"]["collections"][0],
         "geometry": {"type": "Polygon", "coordinates": BOX},
-        "properties": {"datetime": "2023-06-15T10:00:00Z"} | told,
+        "properties": {"datetime": "2023-06-15T10:00:00Z"} | properties,
         "links": [],
-        "assets": {asset: {"href": f"https://assets.example/{asset}.tif"} | place for asset in assets.split()},
+        "assets": {asset: {"href": f"https://assets.example/{asset}.tif"} | projection for asset in assets.split()},
     }
 
 
@@ -92,25 +92,27 @@ def test_every_provider_has_an_example() -> None:
 def test_the_search_of_an_example_finds_scenes_of_its_provider(name: str, tmp_path: Path, web: Loopback) -> None:
     config = load(EXAMPLES / f"{name}.yaml")
     url = serve_api(web, [a_scene(name, config)], knows=("filter",))
-    made = {port: tmp_path / file for port, file in (("items", "items"), ("grid", "g.json"), ("selection", "s.json"))}
-    stage("search").function(**made, **config["search"] | {"url": url})
-    asked = web.requests("/api/search")[0].value
-    assert asked["collections"] == list(config["search"]["collections"])
-    assert ("filter" in asked) == (config["search"]["max_cloud"] < 100)
-    assert [row["id"] for row in read_json(made["selection"])["scenes"]] == [PROVIDERS[name][0]]
-    grid = read_grid(made["grid"])
+    outputs = {
+        port: tmp_path / file for port, file in (("items", "items"), ("grid", "g.json"), ("selection", "s.json"))
+    }
+    stage("search").function(**outputs, **config["search"] | {"url": url})
+    query = web.requests("/api/search")[0].value
+    assert query["collections"] == list(config["search"]["collections"])
+    assert ("filter" in query) == (config["search"]["max_cloud"] < 100)
+    assert [row["id"] for row in read_json(outputs["selection"])["scenes"]] == [PROVIDERS[name][0]]
+    grid = read_grid(outputs["grid"])
     assert str(grid.crs) == "EPSG:32633"
     assert grid.resolution.x == (config["search"]["resolution"] or 10)
-    assert min(grid.shape) >= 2 * config["split"]["block"], "there are blocks to deal out"
+    assert min(grid.shape) >= 2 * config["split"]["block"], "several blocks to split"
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
-def test_the_numbers_and_the_mask_of_an_example_are_known(name: str) -> None:
+def test_the_values_and_the_mask_of_an_example_are_known(name: str) -> None:
     config = load(EXAMPLES / f"{name}.yaml")
-    scene, told = a_scene(name, config), config["preprocess"]
-    for band in told["bands"]:
+    scene, options = a_scene(name, config), config["preprocess"]
+    for band in options["bands"]:
         assert product_scaling(scene, band) == PROVIDERS[name][3], band
     assert config["search"]["url"].startswith("https://")
-    if told["mask"] != "none":
-        rule = mask_of(SceneBand(told["mask"], Path(), 1.0, 0.0, None), told["mask_as"], told["masked"])
+    if options["mask"] != "none":
+        rule = mask_of(SceneBand(options["mask"], Path(), 1.0, 0.0, None), options["mask_as"], options["masked"])
         assert rule.masked
