@@ -45,7 +45,7 @@ rule all:
 
 onstart:
     prepare_executor(workflow)
-    print(eo.settle(config), end="")
+    print(eo.reset_future_times(config), end="")
 
 
 onsuccess:

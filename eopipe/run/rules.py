@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.composites.periods import day_of, part_of, period_of
-from eopipe.contract import Input, Knob, Mark, Option, is_path, stage, to_args
+from eopipe.contract import STAGES, Input, Knob, Mark, Option, is_path, stage, to_args
 from eopipe.publish import MANIFEST, read_json
 
 Config = dict[str, Any]
@@ -122,19 +122,26 @@ def named_files(config: Config, name: str) -> dict[str, str]:
     return {k: str(Path(v, "catalog.json") if Path(v).is_dir() else v) for k, v in given.items() if v}
 
 
-def settle(config: Config) -> str:
-    """Set files whose time has not come yet to now, in their order, and say so; else jobs on them never count as done.
+def reset_future_times(config: Config) -> str:
+    """Set modification times of results that are in the future to now, in their order; what to print about it.
 
-    They come from a clock that goes wrong, here or where they were written, or that was set back.
+    They come from clocks that differ or were set back; Snakemake takes what is made of such a file for outdated, and
+    fails the job. The user's own files are not touched, only named.
     """
     now = time.time_ns()
-    named = [Path(path) for name in ("search", "label", "split") for path in named_files(config, name).values()]
-    files = {path for path in (*named, *Path(config["results"]).rglob("*")) if path.is_file()}
-    late = sorted((path.stat().st_mtime_ns, path) for path in files if path.stat().st_mtime_ns > now)
-    for turn, (_, path) in enumerate(late):
+    inputs = {Path(path) for name in STAGES for path in named_files(config, name).values()}
+    results = {path for path in Path(config["results"]).rglob("*") if path.is_file()} - inputs
+    late = sorted((path.stat().st_mtime_ns, path) for path in results if path.stat().st_mtime_ns > now)
+    for number, (_, path) in enumerate(late):
         with suppress(PermissionError):
-            os.utime(path, ns=(now - len(late) + turn,) * 2)
-    return f"{len(late)} files had times that have not come yet, as {late[0][1]}; they are set to now\n" if late else ""
+            os.utime(path, ns=(now - len(late) + number,) * 2)
+    lines = [f"{len(late)} results had modification times in the future, as {late[0][1]}; set to now"] if late else []
+    lines += [
+        f"warning: {path} has a modification time in the future; Snakemake refuses what jobs make of it before: touch it"
+        for path in sorted(inputs)
+        if path.is_file() and path.stat().st_mtime_ns > now
+    ]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def periods(config: Config, items: Path) -> dict[str, list[str]]:

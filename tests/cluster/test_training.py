@@ -48,7 +48,7 @@ def test_two_processes_on_each_of_two_nodes_are_one_world_of_four(journeys: Jour
 
 def test_files_of_nodes_whose_clocks_are_ahead_make_nothing_run_again(journeys: Journeys) -> None:
     told = journeys["cancelled"].result().told
-    assert "files had times that have not come yet" in told
+    assert "results had modification times in the future" in told
     assert set(re.findall(r"^(?:local)?(?:rule|checkpoint) (\w+):", told, re.MULTILINE)) == {"train"}
 
 
