@@ -15,7 +15,7 @@ from typing import Any
 
 CONTEXT = "https://w3id.org/ro/crate/1.1/context"
 BIOSCHEMAS = "https://bioschemas.org/"
-# FetchSession that came later, or that lead elsewhere in 1.1.
+# Terms that are newer than 1.1, or have another meaning there.
 LATER = ("buildInstructions", "creditText", "sha256")
 EARLIER = {
     "ComputationalWorkflow": f"{BIOSCHEMAS}ComputationalWorkflow",
