@@ -1,4 +1,4 @@
-"""The sample by each engine, once, and a Slurm for the one that wants it."""
+"""One run of the sample by each engine, and a Slurm for the engine that needs it."""
 
 import os
 import sys
@@ -9,12 +9,12 @@ from pathlib import Path
 import platforms
 import pytest
 
-Made = Callable[[platforms.Engine], platforms.Run]
+RunBy = Callable[[platforms.Engine], platforms.Run]
 
 
 @pytest.fixture(scope="session")
 def slurm() -> Iterator[None]:
-    """The throwaway cluster of the other tests; there can be one at a time."""
+    """The temporary cluster of the other tests; only one can exist at a time."""
     sys.path.append(str(Path(__file__).parents[1] / "cluster"))
     from slurm import Cluster, lacking
 
@@ -27,17 +27,17 @@ def slurm() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def by(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """What an engine made, which begins when it is first asked for; if it can go on, it is killed in the middle."""
+def by(tmp_path_factory: pytest.TempPathFactory) -> RunBy:
+    """The run of an engine, started when it is first needed; an engine that can resume is killed during training."""
     runs: dict[str, platforms.Run] = {}
 
-    def made(engine: platforms.Engine) -> platforms.Run:
+    def run_by(engine: platforms.Engine) -> platforms.Run:
         if engine.name not in runs:
             folder = tmp_path_factory.mktemp("engine")
-            if engine.again and not platforms.TIMED:
-                engine.killed(folder)
-                engine = replace(engine, command=engine.again)
+            if engine.resume and not platforms.TIMED:
+                engine.kill_during_training(folder)
+                engine = replace(engine, command=engine.resume)
             runs[engine.name] = engine.run(folder)
         return runs[engine.name]
 
-    return made
+    return run_by

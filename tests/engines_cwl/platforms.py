@@ -1,4 +1,4 @@
-"""The engines that run the sample: each a command line of its own, in its own environment and folder."""
+"""The engines that run the sample: each with its own command line, environment and folder."""
 
 import hashlib
 import os
@@ -17,15 +17,15 @@ from projects import DAYS, ROOT, Project, environment
 
 from eopipe.contract import STAGES
 
-ROOMS = ROOT / ".venv/engines"
-# The table of docs/cwl.md tells times, so then no engine is killed.
+ENVIRONMENTS = ROOT / ".venv/engines"
+# The table of docs/cwl.md has times, so no engine is killed when it is written.
 TIMED = "EOPIPE_WRITE_TABLE" in os.environ
 SCENES = [f"S2_ROMANIA_{day}" for day in (DAYS[0], DAYS[3])]
 SMALL = {"epochs": 2, "batch": 8, "width": 4}
-# What no digest is compared of, and no plain run leaves out.
-BARE = {"with_onnx": False, "with_report": False, "with_crate": False}
+# Without the outputs whose digests are not compared.
+MINIMAL = {"with_onnx": False, "with_report": False, "with_crate": False}
 CWL = ROOT / "cwl/pipeline.cwl"
-# What is compared: of Snakemake's folder, of a folder of CWL outputs.
+# What is compared: paths in Snakemake's folder of results, and in a folder of CWL outputs.
 PAYLOAD = {
     "tiles": [(f"tiles/{scene}.zarr", f"{scene}.zarr") for scene in SCENES],
     "weights": [("model", "model")],
@@ -36,7 +36,7 @@ PAYLOAD = {
 
 @dataclass(frozen=True)
 class Run:
-    """What an engine made of the sample in a folder, and how long it took."""
+    """A run of the sample by an engine: its folder, duration and digests."""
 
     engine: str
     folder: Path
@@ -47,39 +47,39 @@ class Run:
 
 @dataclass(frozen=True)
 class Engine:
-    """How an engine is called in a folder, where its commands lie, where it leaves what it made, how it goes on."""
+    """An engine: its command line for a folder, its environment, its folder of outputs, and how it resumes."""
 
     name: str
     command: Callable[[Path], list[str]]
-    told: tuple[str, ...]
-    room: str = ""
-    made: str = "out"
-    # What it tells when it begins to train, and how it goes on after it was killed then.
-    trains: str = ""
-    again: Callable[[Path], list[str]] | None = None
+    version_command: tuple[str, ...]
+    environment: str = ""
+    outputs: str = "out"
+    # The pattern in its log when training starts, and the command that resumes it after it was killed then.
+    training_pattern: str = ""
+    resume: Callable[[Path], list[str]] | None = None
 
     def path(self, folder: Path) -> str:
-        """Eopipe of the checkout under test, since engines hand down a PATH and little else; then its own commands."""
-        own = [str(ROOMS / self.room / "bin")] if self.room else []
-        return ":".join([str(folder / "bin"), *own, environment()["PATH"]])
+        """The PATH, which engines pass on with little else: eopipe of the checkout under test, then the engine."""
+        commands = [str(ENVIRONMENTS / self.environment / "bin")] if self.environment else []
+        return ":".join([str(folder / "bin"), *commands, environment()["PATH"]])
 
     def start(self, folder: Path) -> "subprocess.Popen[str]":
-        """Begin in this folder, as the leader of a group of processes."""
-        if self.room and not (ROOMS / self.room).is_dir():
-            pytest.skip(f"there is no {self.name}; `make .venv/engines` gets it")
+        """Start the engine in a folder, as leader of a process group."""
+        if self.environment and not (ENVIRONMENTS / self.environment).is_dir():
+            pytest.skip(f"{self.name} is not installed; run `make .venv/engines`")
         _eopipe(folder / "bin")
-        place = environment() | {"PATH": self.path(folder), "HOME": str(folder)}
-        words = ["env", *self.command(folder)]
+        variables = environment() | {"PATH": self.path(folder), "HOME": str(folder)}
+        command = ["env", *self.command(folder)]
         with (folder / "engine.log").open("a") as log:
             return subprocess.Popen(
-                words, cwd=folder, env=place, stdout=log, stderr=log, text=True, start_new_session=True
+                command, cwd=folder, env=variables, stdout=log, stderr=log, text=True, start_new_session=True
             )
 
-    def killed(self, folder: Path) -> None:
-        """Begin, and end it with all that it started when it begins to train."""
+    def kill_during_training(self, folder: Path) -> None:
+        """Start the engine; kill it and all its processes when training starts."""
         process = self.start(folder)
         until = time.monotonic() + 300
-        while not re.search(self.trains, (folder / "engine.log").read_text()):
+        while not re.search(self.training_pattern, (folder / "engine.log").read_text()):
             assert process.poll() is None, (folder / "engine.log").read_text()[-4000:]
             assert time.monotonic() < until
             time.sleep(0.1)
@@ -88,25 +88,27 @@ class Engine:
 
     def run(self, folder: Path) -> Run:
         """Run the sample to its end."""
-        began = time.monotonic()
+        start = time.monotonic()
         code = self.start(folder).wait(400)
-        seconds = time.monotonic() - began
+        seconds = time.monotonic() - start
         assert code == 0, (folder / "engine.log").read_text()[-4000:]
         return Run(self.name, folder, self.version(), seconds, self.digests(folder))
 
     def version(self) -> str:
-        """What it says of itself."""
-        place = environment() | {"PATH": self.path(Path())}
-        done = subprocess.run(["env", *self.told], capture_output=True, text=True, check=True, env=place)
-        found = re.search(r"\d+\.\d+[\w.]*", done.stdout + done.stderr)
-        assert found
-        return found[0]
+        """The version that its command prints."""
+        variables = environment() | {"PATH": self.path(Path())}
+        result = subprocess.run(
+            ["env", *self.version_command], capture_output=True, text=True, check=True, env=variables
+        )
+        version = re.search(r"\d+\.\d+[\w.]*", result.stdout + result.stderr)
+        assert version
+        return version[0]
 
     def digests(self, folder: Path) -> dict[str, str]:
-        """A digest of the bytes of all files, for each thing that is compared."""
+        """The digest of all files of each part of the payload."""
         column = 0 if self.name == "Snakemake" else 1
         return {
-            thing: _digest([folder / self.made / names[column] for names in pairs]) for thing, pairs in PAYLOAD.items()
+            name: _digest([folder / self.outputs / paths[column] for paths in pairs]) for name, pairs in PAYLOAD.items()
         }
 
 
@@ -127,12 +129,12 @@ def _digest(paths: list[Path]) -> str:
 
 
 def job(folder: Path, **changes: object) -> Path:
-    """The job file of the sample: three scenes, a small model."""
-    told = yaml.safe_load((ROOT / "cwl/pipeline.yml").read_text())
-    told["catalog"] = {"class": "Directory", "path": str(ROOT / "sample")}
-    told["source"] = {"class": "File", "path": str(ROOT / "sample/tree_cover_density_2018.tif")}
-    told["lock"]["path"] = str(ROOT / "constraints.txt")
-    (folder / "job.yml").write_text(yaml.safe_dump(told | SMALL | {"ids": SCENES} | changes))
+    """The job file of the sample: two scenes, a small model."""
+    inputs = yaml.safe_load((ROOT / "cwl/pipeline.yml").read_text())
+    inputs["catalog"] = {"class": "Directory", "path": str(ROOT / "sample")}
+    inputs["source"] = {"class": "File", "path": str(ROOT / "sample/tree_cover_density_2018.tif")}
+    inputs["lock"]["path"] = str(ROOT / "constraints.txt")
+    (folder / "job.yml").write_text(yaml.safe_dump(inputs | SMALL | {"ids": SCENES} | changes))
     return folder / "job.yml"
 
 
@@ -144,46 +146,46 @@ def _snakemake(folder: Path) -> list[str]:
 
 
 def cwltool(folder: Path, **changes: object) -> list[str]:
-    """Cwltool that keeps what each step made."""
+    """Cwltool with a cache of the outputs of each step."""
     return ["cwltool", "--cachedir", "cache", "--outdir", "out", str(CWL), str(job(folder, **changes))]
 
 
-def toil(folder: Path, *more: str, **changes: object) -> list[str]:
+def toil(folder: Path, *options: str, **changes: object) -> list[str]:
     """Toil with its job store in the folder."""
-    places = ["--jobStore", str(folder / "jobs"), "--workDir", str(folder), "--coordinationDir", str(folder)]
-    return ["toil-cwl-runner", *places, *more, "--outdir", "out", str(CWL), str(job(folder, **changes))]
+    folders = ["--jobStore", str(folder / "jobs"), "--workDir", str(folder), "--coordinationDir", str(folder)]
+    return ["toil-cwl-runner", *folders, *options, "--outdir", "out", str(CWL), str(job(folder, **changes))]
 
 
 def streamflow(folder: Path, **changes: object) -> list[str]:
     """StreamFlow without containers."""
     plain = {"step": "/", "deployment": {"type": "none", "config": {}}}
     config = {"file": str(CWL), "settings": str(job(folder, **changes)), "docker": [plain]}
-    told = {"version": "v1.0", "workflows": {"eopipe": {"type": "cwl", "config": config}}}
-    (folder / "streamflow.yml").write_text(yaml.safe_dump(told))
+    document = {"version": "v1.0", "workflows": {"eopipe": {"type": "cwl", "config": config}}}
+    (folder / "streamflow.yml").write_text(yaml.safe_dump(document))
     return ["streamflow", "run", "--name", "eopipe", "--outdir", "out", "streamflow.yml"]
 
 
-# No partition of the throwaway cluster lets a job run for hours.
+# No partition of the temporary cluster lets a job run for hours.
 BRIEF = {"ToolTimeLimit": {"timelimit": 1800}}
 
 
 def _toil_slurm(folder: Path) -> list[str]:
-    told = {f"{name}.cwl": {"requirements": BRIEF} for name in STAGES}
-    space = {"cwltool": "http://commonwl.org/cwltool#"}
-    (folder / "brief.yml").write_text(yaml.safe_dump({"$namespaces": space, "cwltool:overrides": told}))
-    return toil(folder, "--overrides", str(folder / "brief.yml"), *SLURM, **BARE)
+    overrides = {f"{name}.cwl": {"requirements": BRIEF} for name in STAGES}
+    namespaces = {"cwltool": "http://commonwl.org/cwltool#"}
+    (folder / "brief.yml").write_text(yaml.safe_dump({"$namespaces": namespaces, "cwltool:overrides": overrides}))
+    return toil(folder, "--overrides", str(folder / "brief.yml"), *SLURM, **MINIMAL)
 
 
 SLURM = ("--batchSystem", "slurm", "--statePollingWait", "1", "--slurmTime", "00:30:00")
-SNAKEMAKE = Engine("Snakemake", _snakemake, (sys.executable, "-m", "snakemake", "--version"), made="results")
-CWLTOOL = Engine("cwltool", cwltool, ("cwltool", "--version"), trains=r"\[job train\]", again=cwltool)
+SNAKEMAKE = Engine("Snakemake", _snakemake, (sys.executable, "-m", "snakemake", "--version"), outputs="results")
+CWLTOOL = Engine("cwltool", cwltool, ("cwltool", "--version"), training_pattern=r"\[job train\]", resume=cwltool)
 TOIL = Engine(
     "Toil",
     toil,
     ("toil-cwl-runner", "--version"),
     "toil",
-    trains=r"Issued job .*train\.cwl",
-    again=lambda folder: toil(folder, "--restart"),
+    training_pattern=r"Issued job .*train\.cwl",
+    resume=lambda folder: toil(folder, "--restart"),
 )
 TOIL_SLURM = Engine("Toil on Slurm", _toil_slurm, ("toil-cwl-runner", "--version"), "toil")
 STREAMFLOW = Engine(
@@ -191,6 +193,6 @@ STREAMFLOW = Engine(
     streamflow,
     ("streamflow", "version"),
     "streamflow",
-    trains=r"EXECUTING.*/train",
-    again=streamflow,
+    training_pattern=r"EXECUTING.*/train",
+    resume=streamflow,
 )

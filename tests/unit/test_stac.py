@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from odc.geo.geobox import GeoBox
 from scenery import Catalog, Run
-from stac_schemas import wrong
+from stac_schemas import schema_errors
 
 from eopipe.chips.chips import Normaliser
 from eopipe.models import Architecture
@@ -95,21 +95,21 @@ def test_every_document_is_valid_stac_with_the_versions_of_its_extensions(made: 
         "tiles/b/b.json",
     }
     for name, document in told.items():
-        assert wrong(document) == [], name
+        assert schema_errors(document) == [], name
     verify(made / "stac")
 
 
 def test_the_validation_finds_what_is_wrong(made: Path) -> None:
     item = read_json(made / "model/model.json")
     del item["properties"]["mlm:input"][0]["bands"]
-    assert any("mlm" in one and "'bands' is a required property" in one for one in wrong(item))
+    assert any("mlm" in error and "'bands' is a required property" in error for error in schema_errors(item))
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
 def test_models_and_maps_of_other_tasks_are_valid_stac(tmp_path: Path, catalog: Catalog, run: Run, task: str) -> None:
     folder = make(tmp_path, catalog, run, task)
     assert tell(run, folder).code == 0
-    assert [one for document in documents(folder / "stac").values() for one in wrong(document)] == []
+    assert [error for document in documents(folder / "stac").values() for error in schema_errors(document)] == []
     item = read_json(folder / "stac/maps/map/map.json")
     if task == "regression":
         (band,) = item["assets"]["values"]["raster:bands"]
@@ -287,7 +287,7 @@ def test_an_item_keeps_all_of_a_card(
         card |= {"target": [1.0, 2.0], "unit": "m"}
     item = to_item(card, folder, "w.safetensors", ItemExtent())
     assert to_card(json.loads(json.dumps(item)), folder) == card
-    assert wrong(item) == []
+    assert schema_errors(item) == []
 
 
 def test_a_grid_across_180_degrees_has_two_polygons_and_its_west_in_the_east() -> None:

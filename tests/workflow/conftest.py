@@ -1,4 +1,4 @@
-"""One small run of the whole pipeline, shared by the tests that look at it."""
+"""Small runs of the whole pipeline, shared by the tests that read them."""
 
 from pathlib import Path
 
@@ -15,28 +15,28 @@ def project(tmp_path: Path) -> Project:
 
 def make(folder: Path) -> Project:
     (folder / "sample").symlink_to(ROOT / "sample")
-    made = Project(folder)
-    made.write()
-    return made
+    project = Project(folder)
+    project.write()
+    return project
 
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    made = make(tmp_path_factory.mktemp("finished"))
-    done = made.run()
-    assert done.returncode == 0, done.stdout
-    return made
+    project = make(tmp_path_factory.mktemp("finished"))
+    result = project.run()
+    assert result.returncode == 0, result.stdout
+    return project
 
 
 @pytest.fixture(scope="session")
 def composed(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A run on seasonal medians, with secrets wherever there may be some."""
+    """A run on seasonal medians, with secrets in environment, paths and catalog."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        made = plant(tmp_path_factory.mktemp("composed"), monkeypatch)
-        made.write(composite={"method": "median", "period": "season"}, train={"epochs": 1, "batch": 8, "width": 8})
-        done = made.run("--show-failed-logs")
-    assert done.returncode == 0, done.stdout
-    return made
+        project = plant(tmp_path_factory.mktemp("composed"), monkeypatch)
+        project.write(composite={"method": "median", "period": "season"}, train={"epochs": 1, "batch": 8, "width": 8})
+        result = project.run("--show-failed-logs")
+    assert result.returncode == 0, result.stdout
+    return project
 
 
 @pytest.fixture(scope="session")

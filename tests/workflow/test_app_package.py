@@ -12,7 +12,7 @@ import pystac
 import pytest
 import yaml
 from projects import DAYS, ROOT, cwltool
-from stac_schemas import wrong
+from stac_schemas import schema_errors
 
 PACKAGE = ROOT / "cwl/app-package.cwl"
 BIN = ROOT / ".venv/validators/bin"
@@ -23,27 +23,33 @@ PIPELINE = yaml.safe_load((ROOT / "cwl/pipeline.yml").read_text())
 SHARED = {key: PIPELINE[key] for key in ("assets", "bands", "mask", "chunk", "shard", "title")}
 
 
-def command(*words: object) -> "subprocess.CompletedProcess[str]":
+def command(*arguments: object) -> "subprocess.CompletedProcess[str]":
     """Run a validator; both start a cwltool of their own."""
     if not BIN.is_dir():
-        pytest.skip("there are no validators of EO Application Packages; `make .venv/validators` gets them")
+        pytest.skip("the validators of EO Application Packages are not installed; run `make .venv/validators`")
     path = {"PATH": f"{BIN}:{os.environ['PATH']}", "HOME": os.environ.get("HOME", "/")}
-    return subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False, env=path)
+    return subprocess.run(
+        [str(argument) for argument in arguments], capture_output=True, text=True, check=False, env=path
+    )
 
 
 def eoap(package: Path, name: str, folder: Path) -> dict[str, Any]:
     """The report of eoap-validator."""
-    staging, told = folder / "staging.json", folder / "report.json"
+    staging, report_file = folder / "staging.json", folder / "report.json"
     staging.write_text(json.dumps({"inputs": {name: STAGED[name]}, "outputs": {name: ["stac"]}}))
-    profiles = [word for one in ("eoap-package", "metadata", "eoap-staging") for word in ("--profile", one)]
-    done = command(BIN / "eoap-validator", f"{package}#{name}", *profiles, "--staging", staging, "--output", told)
-    report: dict[str, Any] = json.loads(told.read_text()) if told.is_file() else {"said": done.stdout + done.stderr}
-    return report | {"code": done.returncode}
+    profiles = [word for profile in ("eoap-package", "metadata", "eoap-staging") for word in ("--profile", profile)]
+    result = command(
+        BIN / "eoap-validator", f"{package}#{name}", *profiles, "--staging", staging, "--output", report_file
+    )
+    report: dict[str, Any] = (
+        json.loads(report_file.read_text()) if report_file.is_file() else {"output": result.stdout + result.stderr}
+    )
+    return report | {"code": result.returncode}
 
 
 def failures(report: dict[str, Any]) -> list[str]:
-    found = [one for one in report["findings"] if one["status"] in ("failed", "blocked")]
-    return [f"{one['rule_id']}: {one['message']}" for one in found]
+    failed = [finding for finding in report["findings"] if finding["status"] in ("failed", "blocked")]
+    return [f"{finding['rule_id']}: {finding['message']}" for finding in failed]
 
 
 @pytest.mark.parametrize("name", STAGED)
@@ -51,31 +57,31 @@ def test_eoap_validator_finds_no_failure(name: str, tmp_path: Path) -> None:
     report = eoap(PACKAGE, name, tmp_path)
     assert failures(report) == []
     assert report["code"] == 0
-    reviewed = {one["rule_id"] for one in report["findings"] if one["status"] == "needs-review"}
+    reviewed = {finding["rule_id"] for finding in report["findings"] if finding["status"] == "needs-review"}
     assert reviewed == {"EOAP.CONTAINER.HINT", "EOAP.REQ14.COVERAGE"}
 
 
 @pytest.mark.parametrize("name", STAGED)
 def test_ap_validator_finds_no_failure(name: str) -> None:
-    done = command(BIN / "ap-validator", "--detail", "errors", "--entry-point", name, PACKAGE)
-    assert (done.returncode, "CWL is compliant" in done.stdout) == (0, True), done.stdout + done.stderr
+    result = command(BIN / "ap-validator", "--detail", "errors", "--entry-point", name, PACKAGE)
+    assert (result.returncode, "CWL is compliant" in result.stdout) == (0, True), result.stdout + result.stderr
 
 
-def test_both_validators_find_a_missing_container_and_a_missing_sentence(tmp_path: Path) -> None:
+def test_both_validators_find_a_missing_container_and_a_missing_description(tmp_path: Path) -> None:
     document = yaml.safe_load(PACKAGE.read_text())
-    tools = [one for one in document["$graph"] if one["class"] == "CommandLineTool"]
+    tools = [process for process in document["$graph"] if process["class"] == "CommandLineTool"]
     del tools[0]["hints"]["DockerRequirement"], document["$graph"][0]["doc"]
     (tmp_path / "broken.cwl").write_text(yaml.safe_dump(document))
-    found = " ".join(failures(eoap(tmp_path / "broken.cwl", "eopipe-train", tmp_path)))
-    assert "EOAP.REQ8.DOCKER" in found
-    assert "EOAP.REQ9.DOC" in found
+    messages = " ".join(failures(eoap(tmp_path / "broken.cwl", "eopipe-train", tmp_path)))
+    assert "EOAP.REQ8.DOCKER" in messages
+    assert "EOAP.REQ9.DOC" in messages
     assert command(BIN / "ap-validator", "--entry-point", "eopipe-train", tmp_path / "broken.cwl").returncode == 1
 
 
-def test_a_container_is_a_hint_everywhere_and_every_tool_tells_all_it_needs() -> None:
+def test_a_container_is_a_hint_everywhere_and_every_tool_has_all_its_requirements() -> None:
     graph = yaml.safe_load(PACKAGE.read_text())["$graph"]
-    tools = [one for one in graph if one["class"] == "CommandLineTool"]
-    assert [one["id"] for one in graph if one["class"] == "Workflow"] == list(STAGED)
+    tools = [process for process in graph if process["class"] == "CommandLineTool"]
+    assert [process["id"] for process in graph if process["class"] == "Workflow"] == list(STAGED)
     for tool in tools:
         assert "DockerRequirement" not in tool["requirements"]
         assert set(tool["requirements"]["ResourceRequirement"]) == {"coresMin", "coresMax", "ramMin", "ramMax"}
@@ -84,51 +90,51 @@ def test_a_container_is_a_hint_everywhere_and_every_tool_tells_all_it_needs() ->
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the first package made of two scenes."""
-    words = ("label_classes", "bins", "method", "fractions", "learning_rate", "batch", "chip")
-    job = SHARED | {key: PIPELINE[key] for key in words} | {"catalog": SAMPLE, "ids": IDS}
+    """The output of the first package for two scenes."""
+    keys = ("label_classes", "bins", "method", "fractions", "learning_rate", "batch", "chip")
+    job = SHARED | {key: PIPELINE[key] for key in keys} | {"catalog": SAMPLE, "ids": IDS}
     job["source"] = {"class": "File", "path": str(ROOT / "sample/tree_cover_density_2018.tif")}
     return package("eopipe-train", job | {"stride": 16, "width": 4, "epochs": 1}, tmp_path_factory.mktemp("train"))
 
 
 @pytest.fixture(scope="module")
 def predicted(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the second package made of the same scenes and the model."""
+    """The output of the second package for the same scenes and the model."""
     job = SHARED | {"catalog": SAMPLE, "ids": IDS, "model": {"class": "Directory", "path": str(trained)}}
     return package("eopipe-predict", job, tmp_path_factory.mktemp("predict"))
 
 
 def package(name: str, job: dict[str, Any], folder: Path) -> Path:
     (folder / "job.yml").write_text(yaml.safe_dump(job))
-    made = cwltool("--no-container", "--outdir", "out", f"{PACKAGE}#{name}", "job.yml", cwd=folder)
-    assert list(made) == ["stac"]
-    return Path(made["stac"]["path"])
+    outputs = cwltool("--no-container", "--outdir", "out", f"{PACKAGE}#{name}", "job.yml", cwd=folder)
+    assert list(outputs) == ["stac"]
+    return Path(outputs["stac"]["path"])
 
 
 def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_a_package_gives_a_stac_catalog_that_stands_alone(trained: Path, predicted: Path) -> None:
+def test_a_package_returns_a_self_contained_stac_catalog(trained: Path, predicted: Path) -> None:
     for folder in (trained, predicted):
         documents = [read for p in folder.rglob("*.json") if "stac_version" in (read := json.loads(p.read_text()))]
-        assert [told for document in documents for told in wrong(document)] == []
+        assert [message for document in documents for message in schema_errors(document)] == []
         items = {
             item.id: item for item in pystac.Catalog.from_file(str(folder / "catalog.json")).get_items(recursive=True)
         }
         assert {"map", *IDS} < set(items)
 
 
-def test_the_model_out_of_one_package_maps_the_same_in_the_other(trained: Path, predicted: Path) -> None:
+def test_the_model_of_one_package_makes_the_same_map_in_the_other(trained: Path, predicted: Path) -> None:
     for name in ("maps/map/classes.tif", "maps/map/probabilities.tif", "model/manifest.json"):
         assert sha256(trained / name) == sha256(predicted / name)
     assert (trained / "maps/metrics.json").is_file()
     assert not (predicted / "maps/metrics.json").exists()
 
 
-def test_a_later_run_searches_what_a_package_gave(predicted: Path, tmp_path: Path) -> None:
-    words = ["--items", tmp_path / "items", "--grid", tmp_path / "grid.json", "--selection", tmp_path / "s.json"]
-    words += ["--catalog", predicted, "--collections", "maps", "--assets", "classes"]
-    done = subprocess.run([sys.executable, "-m", "eopipe", "search", *map(str, words)], check=False)
-    assert done.returncode == 0
+def test_a_later_run_searches_the_output_of_a_package(predicted: Path, tmp_path: Path) -> None:
+    arguments = ["--items", tmp_path / "items", "--grid", tmp_path / "grid.json", "--selection", tmp_path / "s.json"]
+    arguments += ["--catalog", predicted, "--collections", "maps", "--assets", "classes"]
+    result = subprocess.run([sys.executable, "-m", "eopipe", "search", *map(str, arguments)], check=False)
+    assert result.returncode == 0
     assert [path.name for path in (tmp_path / "items").glob("*.geojson")] == ["map.geojson"]

@@ -1,4 +1,4 @@
-"""Clocks go wrong and are set back; a run ends all the same, once, and spoils nothing."""
+"""A run completes, once, although clocks are wrong or set back, and loses nothing."""
 
 import os
 import shutil
@@ -14,10 +14,10 @@ HOUR = 3600
 
 
 def shift(folder: Path, seconds: int) -> dict[Path, float]:
-    """Let all files below a folder look younger; return their new times."""
+    """Shift the modification times of all files below a folder; return the new times."""
     times = {path: path.stat().st_mtime + seconds for path in folder.rglob("*") if path.is_file()}
-    for path, when in times.items():
-        os.utime(path, (when, when))
+    for path, time_s in times.items():
+        os.utime(path, (time_s, time_s))
     return times
 
 
@@ -29,33 +29,35 @@ def test_a_source_from_the_future_is_named_and_left_as_it_is(project: Project) -
     for path, seconds in times.items():
         os.utime(path, (seconds, seconds))
     targets = ("--", TILES, "results/labels/all.zarr/manifest.json")
-    done = project.run(*targets)
-    assert done.returncode == 1
+    result = project.run(*targets)
+    assert result.returncode == 1
     for path in times:
         name = path.relative_to(project.folder)
-        assert f"warning: {name} has a modification time in the future; Snakemake refuses what jobs make" in done.stdout
-    assert "has older modification time" in done.stdout
-    assert "results had modification times" not in done.stdout
+        assert (
+            f"warning: {name} has a modification time in the future; Snakemake refuses what jobs make" in result.stdout
+        )
+    assert "has older modification time" in result.stdout
+    assert "results had modification times" not in result.stdout
     assert {path: path.stat().st_mtime for path in times} == pytest.approx(times)
     for path in times:
         path.touch()
-    done = project.run(*targets)
-    assert done.returncode == 0, done.stdout
-    assert "in the future" not in done.stdout
+    result = project.run(*targets)
+    assert result.returncode == 0, result.stdout
+    assert "in the future" not in result.stdout
     assert project.planned(*targets) == []
 
 
-def test_a_clock_that_is_set_back_between_stages_ends_the_run_all_the_same(project: Project) -> None:
-    done = project.run("--", FETCHED)
-    assert done.returncode == 0, done.stdout
+def test_a_run_completes_after_the_clock_was_set_back_between_stages(project: Project) -> None:
+    result = project.run("--", FETCHED)
+    assert result.returncode == 0, result.stdout
     digests = project.digests()
     before = shift(project.results, HOUR)
-    done = project.run("--", TILES)
-    assert done.returncode == 0, done.stdout
+    result = project.run("--", TILES)
+    assert result.returncode == 0, result.stdout
     now = {path: path.stat().st_mtime_ns for path in before}
     assert max(now.values()) <= time.time_ns()
-    kept = [path for path in before if {"items", "scenes"} & set(path.parts)]
-    in_order = sorted(now[path] for path in kept)
-    assert [now[path] for path in sorted(kept, key=lambda path: (before[path], path))] == in_order
-    assert digests.items() <= project.digests().items(), "what was made before is what it was"
+    outputs = [path for path in before if {"items", "scenes"} & set(path.parts)]
+    in_order = sorted(now[path] for path in outputs)
+    assert [now[path] for path in sorted(outputs, key=lambda path: (before[path], path))] == in_order
+    assert digests.items() <= project.digests().items(), "earlier outputs are unchanged"
     assert project.planned("--", TILES) == []

@@ -1,4 +1,4 @@
-"""The second real input: clouds and shadows from the shared catalog, labels of each scene, and a plan that is right."""
+"""The second real input: clouds and shadows from the shared catalog, labels of each scene, and a correct plan."""
 
 import json
 from pathlib import Path
@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 import yaml
 from projects import ROOT, Project
-from test_planned_run import foretold
+from test_planned_run import check_plan
 
 CATALOG = ROOT.parent / "shared/data"
 SCENES = ("S2A_33TWL_20230818_0_L2A", "S2A_33TWM_20230818_0_L2A")
 
 
 @pytest.mark.skipif(not CATALOG.is_dir(), reason="the shared catalog is not beside the checkout")
-def test_two_scenes_of_the_cloud_example_come_as_foretold_and_are_mapped_one_by_one(
+def test_two_scenes_of_the_cloud_example_are_planned_correctly_and_mapped_one_by_one(
     tmp_path: Path,
 ) -> None:
     config = yaml.safe_load((ROOT / "config/examples/clouds-33t.yaml").read_text())
@@ -21,9 +21,9 @@ def test_two_scenes_of_the_cloud_example_come_as_foretold_and_are_mapped_one_by_
     config["train"] |= {"epochs": 4, "width": 8}
     config |= {"results": "results", "state": "state"}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
-    foretold(Project(tmp_path))
-    done = Project(tmp_path).run("--show-failed-logs")
-    assert done.returncode == 0, done.stdout
+    check_plan(Project(tmp_path))
+    result = Project(tmp_path).run("--show-failed-logs")
+    assert result.returncode == 0, result.stdout
     metrics = json.loads((tmp_path / "results/metrics.json").read_text())
     assert (metrics["maps"], metrics["classes"]) == (2, ["clear", "shadow", "cloud"])
     assert metrics["model"]["accuracy"] > metrics["majority"]["accuracy"] + 0.1

@@ -7,9 +7,11 @@ from projects import Project
 from eopipe.tiles.store import Tiles
 
 
-def test_a_run_on_seasonal_medians_ends_with_a_crate_that_knows_them(composed: Project) -> None:
-    made = {path.name: Tiles(path).attributes["scenes"] for path in (composed.results / "composites").glob("*.zarr")}
-    assert made == {
+def test_a_run_on_seasonal_medians_ends_with_a_crate_that_describes_them(composed: Project) -> None:
+    composites = {
+        path.name: Tiles(path).attributes["scenes"] for path in (composed.results / "composites").glob("*.zarr")
+    }
+    assert composites == {
         "2017-MAM.zarr": ["S2_ROMANIA_20170412"],
         "2017-JJA.zarr": ["S2_ROMANIA_20170621"],
         "2018-MAM.zarr": ["S2_ROMANIA_20180422"],
@@ -18,7 +20,7 @@ def test_a_run_on_seasonal_medians_ends_with_a_crate_that_knows_them(composed: P
         "2019-JJA.zarr": ["S2_ROMANIA_20190616"],
     }
     split = json.loads((composed.results / "split.json").read_text())
-    assert split["scenes"] == sorted(name.removesuffix(".zarr") for name in made)
+    assert split["scenes"] == sorted(name.removesuffix(".zarr") for name in composites)
     assert json.loads((composed.results / "metrics.json").read_text())["test_pixels"] > 0
     crate = (composed.results / "crate/ro-crate-metadata.json").read_text()
     assert crate.count('"eopipe composite"') >= 1
@@ -28,8 +30,8 @@ def test_a_run_on_seasonal_medians_ends_with_a_crate_that_knows_them(composed: P
 def test_seasons_as_bands_come_with_a_change_of_the_config_and_keep_the_tiles(project: Project) -> None:
     stack = {"method": "clearest", "period": "all", "stack": "season", "parts": ["MAM", "JJA"]}
     project.write(composite=stack)
-    done = project.run("--", "results/split.json")
-    assert done.returncode == 0, done.stdout
+    result = project.run("--", "results/split.json")
+    assert result.returncode == 0, result.stdout
     store = Tiles(project.results / "composites/all.zarr")
     assert store.names[0] == "blue_MAM"
     assert store.names[-1] == "nir_JJA"
@@ -43,7 +45,7 @@ def test_seasons_as_bands_come_with_a_change_of_the_config_and_keep_the_tiles(pr
 
 def test_labels_of_each_scene_are_refused_before_any_job(project: Project) -> None:
     project.write(composite={"method": "median"}, label={"source": None, "asset": "scl", "bins": []})
-    done = project.run()
-    assert done.returncode == 1
-    assert "composite.method median combines scenes" in done.stdout
+    result = project.run()
+    assert result.returncode == 1
+    assert "composite.method median combines scenes" in result.stdout
     assert not project.results.exists()

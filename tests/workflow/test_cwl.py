@@ -48,7 +48,7 @@ def test_cwl_and_snakemake_make_the_same_tiles_and_maps(finished: Project, by_cw
         assert sha256(by_cwl / name) == sha256(finished.results / "maps/mosaic" / name)
 
 
-def test_the_crate_of_a_cwl_run_holds_every_job_and_tells_its_engine_and_packages(by_cwl: Path) -> None:
+def test_the_crate_of_a_cwl_run_has_every_job_its_engine_and_its_packages(by_cwl: Path) -> None:
     graph = json.loads((by_cwl / "crate/ro-crate-metadata.json").read_text())["@graph"]
     actions = [e for e in graph if e["@type"] == "CreateAction"]
     assert len(actions) == 1 + 1 + 2 * len(DAYS) + 8
@@ -60,13 +60,11 @@ def test_the_crate_of_a_cwl_run_holds_every_job_and_tells_its_engine_and_package
 
 
 @pytest.mark.parametrize("engine", ["snakemake", "cwl"])
-def test_the_crate_holds_the_list_of_scenes_and_the_digest_that_fits_it(
-    finished: Project, by_cwl: Path, engine: str
-) -> None:
+def test_the_crate_has_the_list_of_scenes_and_its_digest(finished: Project, by_cwl: Path, engine: str) -> None:
     crate = {"snakemake": finished.results, "cwl": by_cwl}[engine] / "crate"
-    told = json.loads((crate / "selection.json").read_text())
+    selection = json.loads((crate / "selection.json").read_text())
     lines = "".join(f"{sha256(path)}  {path.stem}\n" for path in sorted((crate / "scenes").glob("*.geojson")))
-    assert told["digest"] == hashlib.sha256(lines.encode()).hexdigest()
+    assert selection["digest"] == hashlib.sha256(lines.encode()).hexdigest()
     graph = {e["@id"]: e for e in json.loads((crate / "ro-crate-metadata.json").read_text())["@graph"]}
     assert graph["selection.json"]["sha256"] == sha256(crate / "selection.json")
     assert {"@id": "selection.json"} in graph["#job/search"]["result"]
@@ -74,7 +72,7 @@ def test_the_crate_holds_the_list_of_scenes_and_the_digest_that_fits_it(
 
 @pytest.fixture(scope="module")
 def checkout(finished: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkout in which the demo has run, as far as the CWL folder can tell."""
+    """A checkout in which the demo has run, as far as the files in cwl/ need it."""
     folder = tmp_path_factory.mktemp("checkout")
     shutil.copytree(ROOT / "cwl", folder / "cwl")
     (folder / "sample").symlink_to(ROOT / "sample")
@@ -90,13 +88,13 @@ def checkout(finished: Project, tmp_path_factory: pytest.TempPathFactory) -> Pat
 def test_cwltool_train_inputs_works_literally_with_a_long_name_of_the_temporary_folder(
     checkout: Path, finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Longer than the name of a socket may be.
+    # Longer than the path of a socket may be.
     (tmp_path / ("t" * 150)).mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / ("t" * 150)))
     job = checkout / "cwl/inputs.yml"
     job.write_text(job.read_text().replace("epochs: 10", "epochs: 12\nwidth: 8").replace("batch: 32", "batch: 8"))
-    made = cwltool("train.cwl", "inputs.yml", cwd=checkout / "cwl")
-    assert made["model"]["class"] == "Directory"
+    outputs = cwltool("train.cwl", "inputs.yml", cwd=checkout / "cwl")
+    assert outputs["model"]["class"] == "Directory"
     assert sha256(checkout / "cwl/model/manifest.json") == sha256(finished.results / "model/manifest.json")
 
 
@@ -107,7 +105,7 @@ def test_the_job_file_beside_a_tool_works(checkout: Path, name: str, tmp_path: P
 
 
 @pytest.mark.parametrize("name", sorted(TOOLS))
-def test_a_job_file_names_only_inputs_that_there_are(name: str) -> None:
+def test_a_job_file_names_only_existing_inputs(name: str) -> None:
     tool = load_document_by_uri(ROOT / f"cwl/{'train' if name == 'inputs' else name}.cwl")
     known = {entry.id.rpartition("#")[2].rpartition("/")[2] for entry in tool.inputs}
     assert set(yaml.safe_load(TOOLS[name].read_text())) <= known

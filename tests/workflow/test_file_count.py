@@ -1,4 +1,4 @@
-"""Clusters count files: a run of ten thousand chips stays far below a quota, Snakemake's own files included."""
+"""Clusters limit the number of files: a run of ten thousand chips needs few, Snakemake's own files included."""
 
 from pathlib import Path
 
@@ -33,16 +33,16 @@ def large(folder: Path) -> Project:
     return Project(folder)
 
 
-def test_ten_thousand_chips_take_less_than_500_files(tmp_path: Path) -> None:
+def test_ten_thousand_chips_need_less_than_500_files(tmp_path: Path) -> None:
     project = large(tmp_path / "run")
-    done = project.run("results/split.json")
-    assert done.returncode == 0, done.stdout
+    result = project.run("results/split.json")
+    assert result.returncode == 0, result.stdout
     chips = sum(len(rows) for rows in read_json(project.results / "split.json")["samples"].values())
-    given = {project.folder / name for name in ("config.yaml", "truth.tif")}
-    made = [
+    inputs = {project.folder / name for name in ("config.yaml", "truth.tif")}
+    files = [
         path
         for path in project.folder.rglob("*")
-        if path.is_file() and path not in given and "catalog" not in path.relative_to(project.folder).parts[0]
+        if path.is_file() and path not in inputs and "catalog" not in path.relative_to(project.folder).parts[0]
     ]
     assert chips >= 10_000
-    assert len(made) <= 500
+    assert len(files) <= 500

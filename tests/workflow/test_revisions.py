@@ -13,7 +13,7 @@ from eopipe.contract import STAGES, stage
 FOLLOWS = {"split", "train", "predict", "evaluate", "export", "report", "catalog", "crate", "all"}
 
 
-class Other:
+class OtherVersion:
     """Another version of eopipe, in a folder of its own."""
 
     def __init__(self, folder: Path) -> None:
@@ -29,8 +29,8 @@ class Other:
         file.write_text(text.replace(old, new, 1))
 
     def plan(self, project: Project) -> str:
-        """What it would run in a project, with its reasons."""
-        done = subprocess.run(
+        """The dry run of a project with this version, with its reasons."""
+        result = subprocess.run(
             project.command("--dry-run"),
             cwd=project.folder,
             capture_output=True,
@@ -39,8 +39,8 @@ class Other:
             timeout=200,
             env=environment() | {"PYTHONPATH": str(self.folder)},
         )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout + done.stderr
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout + result.stderr
 
 
 def rules(plan: str) -> list[str]:
@@ -48,27 +48,27 @@ def rules(plan: str) -> list[str]:
 
 
 @pytest.fixture
-def other(tmp_path: Path) -> Other:
-    return Other(tmp_path / "other")
+def other(tmp_path: Path) -> OtherVersion:
+    return OtherVersion(tmp_path / "other")
 
 
-def test_another_version_with_the_same_results_reruns_nothing(finished: Project, other: Other) -> None:
+def test_another_version_with_the_same_results_reruns_nothing(finished: Project, other: OtherVersion) -> None:
     other.change("__init__.py", '__version__ = "', '__version__ = "9.')
-    # The crate packs the workflow, and that of the other version lies in another folder.
+    # The crate contains the workflow, and that of the other version is in another folder.
     assert set(rules(other.plan(finished))) <= {"crate", "all"}
 
 
-def test_a_stage_whose_results_are_others_now_runs_again_with_what_follows(finished: Project, other: Other) -> None:
+def test_a_stage_with_a_new_revision_runs_again_with_all_that_follows(finished: Project, other: OtherVersion) -> None:
     other.change("stages/preprocess.py", "\n\ndef preprocess(", "\nREVISION = 1000\n\n\ndef preprocess(")
     plan = other.plan(finished)
     planned = rules(plan)
     assert planned.count("preprocess") == len(DAYS)
     assert set(planned) == {"preprocess"} | FOLLOWS
     assert "Params have changed since last execution" in plan
-    assert "1000" in plan, "the reason tells the number"
+    assert "1000" in plan, "the reason contains the number"
 
 
-def test_other_numbers_from_the_same_files_keep_the_downloads(finished: Project) -> None:
+def test_a_change_of_preprocessing_keeps_the_downloads(finished: Project) -> None:
     finished.write(preprocess={"saturated": 9000.0})
     try:
         planned = finished.planned()
@@ -78,7 +78,7 @@ def test_other_numbers_from_the_same_files_keep_the_downloads(finished: Project)
     assert set(planned) == {"preprocess"} | FOLLOWS
 
 
-def test_every_rule_tells_its_revision() -> None:
+def test_every_rule_has_its_revision() -> None:
     text = "\n".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
     assert set(re.findall(r'^        revision=eo\.revision\("(\w+)"\),$', text, re.MULTILINE)) == set(STAGES)
     assert all(stage(name).revision >= 1 for name in STAGES)

@@ -1,4 +1,4 @@
-"""A search that finds more has only the new scenes fetched; a search that ran is not asked again."""
+"""After a search that finds more scenes only the new ones are fetched; a completed search is not repeated."""
 
 from pathlib import Path
 
@@ -9,13 +9,13 @@ from eopipe.publish import digest
 
 
 def fetched(project: Project) -> dict[str, int]:
-    """When each fetched scene was made."""
+    """The time of each fetched scene."""
     return {p.parent.name: p.stat().st_mtime_ns for p in project.results.glob("scenes/*/manifest.json")}
 
 
-def make(project: Project, *words: str) -> None:
-    done = project.run(*words)
-    assert done.returncode == 0, done.stdout
+def make(project: Project, *arguments: str) -> None:
+    result = project.run(*arguments)
+    assert result.returncode == 0, result.stdout
 
 
 def scenes(*days: str) -> list[str]:
@@ -37,7 +37,7 @@ def test_wider_dates_fetch_only_what_is_new(project: Project) -> None:
     assert {name: after[name] for name in before} == before
 
 
-def test_a_catalog_that_is_gone_does_not_change_the_frozen_list(project: Project, tmp_path: Path) -> None:
+def test_a_catalog_that_is_not_reachable_does_not_change_the_frozen_list(project: Project, tmp_path: Path) -> None:
     with Loopback(ROOT) as web:
         project.write(search={"catalog": None, "url": f"{web.url}/sample/catalog.json"})
         make(project, "--until", "search")

@@ -1,4 +1,4 @@
-"""What a site needs before each command, and a container around it, come from the profile; rules know nothing of it."""
+"""The setup of a site before each command, and its container, are set in the profile and not in the rules."""
 
 import os
 import subprocess
@@ -9,50 +9,50 @@ import pytest
 import yaml
 from projects import ROOT, Project, environment
 
-# As `module` often is: it reads variables that nobody has set.
-MODULES = 'module() { echo "$NOBODY_HAS_SET_THIS$*" >> "$SITE/loaded"; PATH="$SITE/module:$PATH"; }\n'
+# As `module` often does, it reads variables that are not set.
+MODULES = 'module() { echo "$UNSET_VARIABLE$*" >> "$SITE/loaded"; PATH="$SITE/module:$PATH"; }\n'
 EOPIPE = '#!/bin/sh\necho "$@" >> "$SITE/ran"\nexec {python} -m eopipe "$@"\n'
 APPTAINER = """#!/bin/sh
 [ "$1" = --version ] && { echo "apptainer version 1.3.4"; exit; }
 echo "$@" >> "$SITE/contained"
-while [ "$1" != bash ]; do shift; done
+while [ "$1" != bash ]; do shift; result
 exec "$@"
 """
 
 
 @pytest.fixture
 def site(tmp_path: Path, project: Project) -> Path:
-    """A folder with what a site has: modules, containers, a queue."""
-    made = tmp_path / "site"
+    """A folder with the modules, containers and queue of a site."""
+    folder = tmp_path / "site"
     programs = {"module/eopipe": EOPIPE.format(python=sys.executable), "bin/apptainer": APPTAINER}
     for name, text in programs.items():
-        (made / name).parent.mkdir(parents=True)
-        (made / name).write_text(text)
-        (made / name).chmod(0o755)
-    (made / "modules.sh").write_text(MODULES)
-    (made / "pool").mkdir()
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    (folder / "modules.sh").write_text(MODULES)
+    (folder / "pool").mkdir()
     config = yaml.safe_load((project.folder / "config.yaml").read_text())
     (project.folder / "config.yaml").write_text(yaml.safe_dump(config | {"online_nodes": True}))
-    return made
+    return folder
 
 
-def search(project: Project, site: Path, profile: dict[str, object], *words: str) -> None:
+def search(project: Project, site: Path, profile: dict[str, object], *arguments: str) -> None:
     """Run the first rule of the pipeline with a profile."""
     (site / "profile").mkdir()
     (site / "profile/config.yaml").write_text(yaml.safe_dump(profile))
-    own = environment() | {"SITE": str(site), "POOL": str(site / "pool")}
-    own["PATH"] = f"{site / 'bin'}:{ROOT / 'tests/engines'}:{own['PATH']}"
-    line = [sys.executable, "-m", "snakemake", "--profile", site / "profile", "--snakefile", ROOT / "Snakefile"]
-    done = subprocess.run(
-        [*line, "--configfile", "config.yaml", "--until", "search", *words],
+    variables = environment() | {"SITE": str(site), "POOL": str(site / "pool")}
+    variables["PATH"] = f"{site / 'bin'}:{ROOT / 'tests/engines'}:{variables['PATH']}"
+    command = [sys.executable, "-m", "snakemake", "--profile", site / "profile", "--snakefile", ROOT / "Snakefile"]
+    result = subprocess.run(
+        [*command, "--configfile", "config.yaml", "--until", "search", *arguments],
         cwd=project.folder,
-        env=own,
+        env=variables,
         capture_output=True,
         text=True,
         timeout=180,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
     assert (project.results / "items/manifest.json").is_file()
 
 

@@ -1,4 +1,4 @@
-"""The pipeline under Snakemake: what runs, what runs again, and what a crash costs."""
+"""The pipeline under Snakemake: what runs, what is rerun, and what survives a crash."""
 
 import json
 import os
@@ -34,33 +34,35 @@ def test_a_run_ends_with_map_scores_report_model_and_crate(finished: Project) ->
 
 def test_a_second_run_has_nothing_to_do_and_says_so(finished: Project) -> None:
     before = finished.digests()
-    done = finished.run()
-    assert done.returncode == 0
-    assert "Nothing to be done" in done.stdout
+    result = finished.run()
+    assert result.returncode == 0
+    assert "Nothing to be done" in result.stdout
     assert finished.digests() == before
 
 
-def test_every_job_line_is_understood_by_the_parser_of_its_stage(finished: Project) -> None:
-    # Forcing the search would leave every later input open, so it is looked at by itself.
+def test_every_job_line_is_accepted_by_the_parser_of_its_stage(finished: Project) -> None:
+    # If the search is forced, all later inputs are unknown, so it is planned separately.
     lines = []
     for forced in (["search"], ["fetch", "label"]):
-        done = finished.run("--dry-run", "--printshellcmds", "--forcerun", *forced)
-        lines += [words for words in commands(done.stdout) if (words[0] == "search") == (forced == ["search"])]
-    assert {words[0] for words in lines} == set(STAGES) - {"composite"}
-    per_scene = [words for words in lines if words[0] in ("fetch", "preprocess")]
+        result = finished.run("--dry-run", "--printshellcmds", "--forcerun", *forced)
+        lines += [
+            arguments for arguments in commands(result.stdout) if (arguments[0] == "search") == (forced == ["search"])
+        ]
+    assert {arguments[0] for arguments in lines} == set(STAGES) - {"composite"}
+    per_scene = [arguments for arguments in lines if arguments[0] in ("fetch", "preprocess")]
     assert len(per_scene) == 2 * len(DAYS)
-    for words in lines:
-        parse(stage(words[0]), words[1:])
+    for arguments in lines:
+        parse(stage(arguments[0]), arguments[1:])
 
 
-def test_a_dry_run_of_a_new_project_tells_what_is_known_before_the_search(project: Project) -> None:
+def test_a_dry_run_of_a_new_project_shows_the_jobs_known_before_the_search(project: Project) -> None:
     planned = project.planned()
     assert set(STAGES) - set(planned) == {"fetch", "preprocess", "composite"}, "the scenes are not known yet"
 
 
-def test_a_job_line_carries_the_settings_of_the_config(finished: Project) -> None:
-    done = finished.run("--dry-run", "--printshellcmds", "--forcerun", "fetch", "label")
-    lines = {words[0]: words for words in commands(done.stdout)}
+def test_a_job_line_has_the_settings_of_the_config(finished: Project) -> None:
+    result = finished.run("--dry-run", "--printshellcmds", "--forcerun", "fetch", "label")
+    lines = {arguments[0]: arguments for arguments in commands(result.stdout)}
     train = parse(stage("train"), lines["train"][1:])
     assert (train["epochs"], train["processes"], train["checkpoint_every"]) == (12, 2, 10)
     label = parse(stage("label"), lines["label"][1:])
@@ -104,8 +106,8 @@ def test_forcerun_train_trains_again_and_what_follows(finished: Project) -> None
 def test_any_file_is_a_target(finished: Project, project: Project) -> None:
     store = f"results/tiles/S2_ROMANIA_{DAYS[0]}.zarr/manifest.json"
     assert finished.planned("--", store) == []
-    done = project.run("--", store)
-    assert done.returncode == 0, done.stdout
+    result = project.run("--", store)
+    assert result.returncode == 0, result.stdout
     assert sorted(p.name for p in (project.results / "tiles").glob("*.zarr")) == [f"S2_ROMANIA_{DAYS[0]}.zarr"]
 
 
@@ -114,7 +116,7 @@ def test_a_map_of_one_scene_is_a_target_too(finished: Project) -> None:
     assert planned == ["predict"]
 
 
-def test_deleted_results_come_back_identical_though_everything_is_killed_in_the_middle_of_train(
+def test_deleted_results_are_rebuilt_identically_although_everything_is_killed_during_training(
     finished: Project,
 ) -> None:
     before = finished.digests()
@@ -133,16 +135,16 @@ def test_deleted_results_come_back_identical_though_everything_is_killed_in_the_
     process.wait()
     # Snakemake makes the folder itself before the job starts.
     assert not list((finished.results / "model").glob("*"))
-    again = finished.run()
-    assert again.returncode == 0, again.stdout
+    resumed = finished.run()
+    assert resumed.returncode == 0, resumed.stdout
     assert "event=resume" in (finished.results / "logs/train.log").read_text()
     assert finished.digests() == before
 
 
 def kill_tree(pid: int) -> None:
-    """Kill a process and all its descendants, the youngest too, wherever their group."""
+    """Kill a process and all its descendants, in whichever process group."""
     os.kill(pid, signal.SIGSTOP)
-    # A thread may have children of its own, as Snakemake's do.
+    # Threads may have children, as Snakemake's do.
     for task in Path(f"/proc/{pid}/task").iterdir():
         for child in (task / "children").read_text().split():
             kill_tree(int(child))
@@ -164,16 +166,16 @@ def test_a_second_run_in_the_same_folder_is_refused_while_the_first_is_alive(pro
     assert re.search(f"a run is going on in this folder: {holder}", second.stdout)
 
 
-def test_a_truncated_asset_stops_the_run_and_what_was_finished_stays(project: Project) -> None:
+def test_a_truncated_asset_stops_the_run_and_completed_results_stay(project: Project) -> None:
     (project.folder / "sample").unlink()
     shutil.copytree(ROOT / "sample", project.folder / "sample")
     broken = project.folder / f"sample/sentinel-2-l2a-romania/S2_ROMANIA_{DAYS[3]}/B04.tif"
     whole = broken.read_bytes()
     broken.write_bytes(whole[:3000])
-    done = project.run("--keep-going", "--show-failed-logs")
-    assert done.returncode == 1
-    told = done.stdout
-    assert f"scene S2_ROMANIA_{DAYS[3]}, asset red (B04.tif) has 3000 bytes, the catalog says {len(whole)}" in told
+    result = project.run("--keep-going", "--show-failed-logs")
+    assert result.returncode == 1
+    output = result.stdout
+    assert f"scene S2_ROMANIA_{DAYS[3]}, asset red (B04.tif) has 3000 bytes, the catalog says {len(whole)}" in output
     scenes = sorted(p.name for p in (project.results / "scenes").iterdir() if p.is_dir() and p.name[0] != ".")
     assert scenes == [f"S2_ROMANIA_{day}" for day in DAYS if day != DAYS[3]]
     broken.write_bytes(whole)
@@ -184,21 +186,21 @@ def test_a_truncated_asset_stops_the_run_and_what_was_finished_stays(project: Pr
 
 def test_a_misspelt_setting_is_one_sentence_before_any_job(project: Project) -> None:
     project.write(train={"epocs": 3})
-    done = project.run()
-    assert done.returncode == 1
-    assert "config.yaml: train has no setting epocs; did you mean epochs?" in done.stdout
+    result = project.run()
+    assert result.returncode == 1
+    assert "config.yaml: train has no setting epocs; did you mean epochs?" in result.stdout
     assert not project.results.exists()
 
 
 def test_a_setting_on_the_command_line_is_checked_too(project: Project) -> None:
-    done = project.run("--dry-run", "--config", "train={epochs: none}")
-    assert "train.epochs is 'none'" in done.stdout
+    result = project.run("--dry-run", "--config", "train={epochs: none}")
+    assert "train.epochs is 'none'" in result.stdout
 
 
 def test_values_of_the_config_never_run_in_the_shell(project: Project) -> None:
     project.write(report={"title": "x; touch PWNED; $(touch PWNED) `touch PWNED` ' \" \n y"})
-    done = project.run("--dry-run", "--forceall", "--printshellcmds")
-    assert done.returncode == 0, done.stdout
+    result = project.run("--dry-run", "--forceall", "--printshellcmds")
+    assert result.returncode == 0, result.stdout
     project.write(search={"ids": ["x; touch PWNED #", "$(touch PWNED)"]})
     assert project.run("--", "results/grid.json").returncode == 1
     assert not (project.folder / "PWNED").exists()
@@ -206,21 +208,21 @@ def test_values_of_the_config_never_run_in_the_shell(project: Project) -> None:
 
 
 def test_the_list_of_rules_has_a_sentence_for_each() -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         ["snakemake", "--list"], cwd=ROOT, capture_output=True, text=True, check=True, env=environment()
     )
-    told = dict(re.findall(r"^(\w+) \((.+)\)$", done.stdout, re.MULTILINE))
-    assert set(told) == {*STAGES, "all", "fetched"}
-    assert all(text.endswith(".") for text in told.values())
+    descriptions = dict(re.findall(r"^(\w+) \((.+)\)$", result.stdout, re.MULTILINE))
+    assert set(descriptions) == {*STAGES, "all", "fetched"}
+    assert all(text.endswith(".") for text in descriptions.values())
 
 
 def test_init_writes_a_config_that_check_accepts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     area = ROOT / "sample/area.geojson"
-    assert cli.main(["init", str(tmp_path / "mine"), "--area", str(area), "--classes", "water", "land"]) == 0
-    told = capsys.readouterr().out
-    assert "eopipe run --configfile config.yaml" in told
-    assert cli.main(["check", str(tmp_path / "mine/config.yaml")]) == 0
-    assert cli.main(["init", str(tmp_path / "mine"), "--area", str(area)]) == 2
+    assert cli.main(["init", str(tmp_path / "project"), "--area", str(area), "--classes", "water", "land"]) == 0
+    output = capsys.readouterr().out
+    assert "eopipe run --configfile config.yaml" in output
+    assert cli.main(["check", str(tmp_path / "project/config.yaml")]) == 0
+    assert cli.main(["init", str(tmp_path / "project"), "--area", str(area)]) == 2
     assert cli.main(["init", str(tmp_path / "other")]) == 2
     assert cli.main(["init", str(tmp_path / "other"), "--bbox", "26", "45", "26.5", "45.5"]) == 0
     assert "bbox: [26.0, 45.0, 26.5, 45.5]" in (tmp_path / "other/config.yaml").read_text()

@@ -1,4 +1,4 @@
-"""The whole pipeline for values and for chips, as the example configs ask for it, with fewer scenes."""
+"""The whole pipeline for regression and for chip classification, with the example configs and fewer scenes."""
 
 import json
 from pathlib import Path
@@ -10,22 +10,22 @@ import yaml
 from projects import DAYS, ROOT, Project
 
 
-def ran(folder: Path, example: str, **train: Any) -> dict[str, Any]:
-    """Run an example on six scenes; its metrics."""
+def run_example(folder: Path, example: str, **train: Any) -> dict[str, Any]:
+    """Run an example on six scenes; return its metrics."""
     (folder / "sample").symlink_to(ROOT / "sample")
     config = yaml.safe_load((ROOT / f"config/examples/{example}.yaml").read_text())
     config["search"] |= {"ids": [f"S2_ROMANIA_{day}" for day in DAYS]}
     config["train"] |= train
     config |= {"results": "results", "state": "state"}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    done = Project(folder).run("--show-failed-logs")
-    assert done.returncode == 0, done.stdout
-    told: dict[str, Any] = json.loads((folder / "results/metrics.json").read_text())
-    return told
+    result = Project(folder).run("--show-failed-logs")
+    assert result.returncode == 0, result.stdout
+    metrics: dict[str, Any] = json.loads((folder / "results/metrics.json").read_text())
+    return metrics
 
 
-def test_values_of_tree_cover_are_mapped_better_than_by_their_mean(tmp_path: Path) -> None:
-    metrics = ran(tmp_path, "tree-cover-values", epochs=6, batch=16, width=8, processes=1)
+def test_the_regression_of_tree_cover_is_better_than_its_mean(tmp_path: Path) -> None:
+    metrics = run_example(tmp_path, "tree-cover-values", epochs=6, batch=16, width=8, processes=1)
     assert (metrics["task"], metrics["unit"], metrics["classes"]) == ("regression", "%", ["tree cover density"])
     assert metrics["model"]["rmse"] < 0.9 * metrics["mean"]["rmse"]
     assert metrics["model"]["r2"] > 0.2
@@ -42,12 +42,12 @@ def test_values_of_tree_cover_are_mapped_better_than_by_their_mean(tmp_path: Pat
     assert json.loads((tmp_path / "results/export.json").read_text())["largest_difference"] <= 1e-4
 
 
-def test_chips_are_mapped_better_than_by_their_commonest_class(tmp_path: Path) -> None:
-    metrics = ran(tmp_path, "forest-chips", epochs=6, batch=32, width=8, processes=1)
+def test_the_classification_of_chips_is_better_than_the_majority_class(tmp_path: Path) -> None:
+    metrics = run_example(tmp_path, "forest-chips", epochs=6, batch=32, width=8, processes=1)
     assert metrics["task"] == "classification"
     assert metrics["test_chips"] > 20
     assert metrics["model"]["f1_macro"] > metrics["majority"]["f1_macro"] + 0.1
     with rasterio.open(tmp_path / "results/maps/mosaic/classes.tif") as file:
-        found = file.read(1)[:96, :96].reshape(12, 8, 12, 8)
-    assert (found == found[:, :1, :, :1]).all()
+        classes = file.read(1)[:96, :96].reshape(12, 8, 12, 8)
+    assert (classes == classes[:, :1, :, :1]).all()
     assert "test chips" in (tmp_path / "results/report.html").read_text()
