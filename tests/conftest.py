@@ -61,9 +61,11 @@ def web(tmp_path: Path) -> Iterator[Loopback]:
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retry without waiting."""
-    monkeypatch.setattr("eopipe.fetch.retry.BACKOFF", 0.0)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Let retries not wait; return the seconds that they would have waited."""
+    waits: list[float] = []
+    monkeypatch.setattr("eopipe.fetch.retry.Clock.wait", lambda clock, seconds, stop: waits.append(seconds))
+    return waits
 
 
 @pytest.fixture

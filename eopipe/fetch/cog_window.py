@@ -10,8 +10,8 @@ import numpy as np
 
 from eopipe.arrays import Float64Array, IntArray
 from eopipe.errors import BadInputError, IntegrityError, RefusedError
-from eopipe.fetch.download import finish
-from eopipe.fetch.range_reader import Remote, open_remote
+from eopipe.fetch.download import mark_complete
+from eopipe.fetch.range_reader import RangeReader, open_range_reader
 from eopipe.fetch.retry import FetchSession
 from eopipe.fetch.tiff import (
     BITS,
@@ -42,7 +42,7 @@ LATTICE = 65
 class Head:
     """The first bytes of a remote file and its other scattered values, fetched in pages and kept."""
 
-    def __init__(self, remote: Remote, where: str) -> None:
+    def __init__(self, remote: RangeReader, where: str) -> None:
         self.remote, self.where = remote, where
         self.pages: dict[int, bytes] = {}
 
@@ -65,7 +65,7 @@ class Head:
         return self.read(start, length) if kept else self.remote.read(start, length)
 
 
-def window_of(remote: Remote, grid: "GeoBox", target: Path, where: str) -> None:
+def write_window(remote: RangeReader, grid: "GeoBox", target: Path, where: str) -> None:
     """Keep the part of a remote GeoTIFF that a grid in any CRS needs, as the GeoTIFF `target`.
 
     The part is made of whole blocks, copied as they are: every pixel, tag and mask is the original's, in its place.
@@ -242,7 +242,7 @@ def _check_blocks(draft: Path, edge: tuple[int, int], first: tuple[int, int], wh
 OF_THE_WHOLE = ("proj:bbox", "proj:centroid", "proj:geometry", "proj:projjson", "proj:wkt2")
 
 
-def clip(
+def fetch_window(
     asset: dict[str, Any], where: str, catalog: Path | None, part: Path, grid: "GeoBox", terms: FetchSession
 ) -> Path:
     """Keep the blocks of a cloud-optimised GeoTIFF that a grid needs, as the file `part`; return it.
@@ -252,15 +252,15 @@ def clip(
     """
     if part.with_suffix(".whole").exists():
         return part
-    remote = open_remote(asset["href"], where, terms, catalog)
+    remote = open_range_reader(asset["href"], where, terms, catalog)
     want = asset.get("file:size")
     if want is not None and want != remote.size:
         raise IntegrityError(f"{where} has {remote.size} bytes, the catalog says {want}: it is another version")
-    window_of(remote, grid, part, where)
-    return finish(part)
+    write_window(remote, grid, part, where)
+    return mark_complete(part)
 
 
-def describe(asset: dict[str, Any], file: Path) -> dict[str, Any]:
+def describe_window(asset: dict[str, Any], file: Path) -> dict[str, Any]:
     """The asset of the item for a part of its file: its own size, checksum and place."""
     import rasterio
 

@@ -1,4 +1,4 @@
-"""Bring one asset to disk: whole, checked, resumed where it broke off."""
+"""Downloads one whole asset: resumed where it broke off, and verified against size and checksum of its item."""
 
 import hashlib
 import json
@@ -11,11 +11,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from eopipe.errors import BadInputError, IntegrityError, RefusedError, is_full
-from eopipe.fetch.range_reader import inside
-from eopipe.fetch.retry import Again, Changed, FetchSession, Patience, insist
-from eopipe.fetch.sources import Source, source_of
+from eopipe.fetch.range_reader import catalog_file
+from eopipe.fetch.remote_file import RemoteFile, remote_file
+from eopipe.fetch.retry import ChangedError, FetchSession, RetryBudget, TransientError, retry
 from eopipe.scenes.item import safe_href, scene_name, scheme
 
+log = logging.getLogger("eopipe")
+# No asset of a scene is larger; a body without an end would fill the disk.
+MAX_BYTES = 1 << 36
 # Multihash codes (https://github.com/multiformats/multicodec) of the hashes that STAC catalogs use.
 MULTIHASH = {
     "1220": "sha256",
@@ -28,7 +31,7 @@ MULTIHASH = {
     "e0e40220": "blake2s",
 }
 RASTER = {b"II*\0": ".tif", b"MM\0*": ".tif", b"II+\0": ".tif", b"MM\0+": ".tif", b"\0\0\0\x0c": ".jp2"}
-# How archives begin, and at which byte.
+# The first bytes of archives, and at which byte they are.
 ARCHIVE = {
     b"PK": (0, "zip"),
     b"\x1f\x8b": (0, "gzip"),
@@ -40,113 +43,69 @@ ARCHIVE = {
 }
 
 
-def suffix(part: Path, where: str) -> str:
-    """The file ending that the first bytes tell; refuse what is no GeoTIFF or JPEG 2000."""
-    with part.open("rb") as file:
-        head = file.read(512)
-    found = RASTER.get(head[:4])
-    kind = next((kind for start, (place, kind) in ARCHIVE.items() if head[place:].startswith(start)), "")
-    if kind:
-        raise RefusedError(f"{where} is a {kind} archive; none is unpacked here, so choose an asset that is an image")
-    if found is None:
-        raise no_raster(part, where)
-    return found
-
-
-def no_raster(part: Path, where: str) -> BadInputError:
-    """Make the error for a file that is no raster, which says what it looks like."""
-    looks = "an HTML or XML page" if is_page(part) else "something else"
-    return BadInputError(f"{where} is no GeoTIFF or JPEG 2000 file: it looks like {looks}")
-
-
-def is_page(part: Path) -> bool:
-    """Tell whether a file is a web page, as servers send in place of a file."""
-    with part.open("rb") as file:
-        return file.read(64).lstrip()[:1] == b"<"
-
-
-def damage(asset: dict[str, Any], part: Path) -> str:
-    """What is wrong with a file in the light of the item, or nothing."""
-    want, have = asset.get("file:size"), part.stat().st_size
-    if want is not None and want != have:
-        return f"has {have} bytes, the catalog says {want}: the copy is truncated or another version"
-    if not have:
-        return "is empty"
-    code = str(asset.get("file:checksum") or "").lower()
-    for prefix, name in MULTIHASH.items():
-        if code.startswith(prefix):
-            with part.open("rb") as file:
-                found = hashlib.file_digest(file, name).hexdigest()
-            return "" if found == code.removeprefix(prefix) else f"does not match its {name} checksum in the catalog"
-    return f"has a checksum of unknown kind ({code[:8]}…)" if code else ""
-
-
-log = logging.getLogger("eopipe")
-# No asset of a scene is larger; a body without an end would fill the disk.
-MOST = 1 << 36
-
-
 def part_name(name: str, asset: dict[str, Any], *more: str) -> str:
-    """Where an asset is brought: another address, checksum or `more` gets another part, never a mixture."""
-    told = json.dumps([*(asset.get(key) for key in ("href", "file:size", "file:checksum")), *more])
-    return f"{scene_name(name)}-{hashlib.sha256(told.encode()).hexdigest()[:12]}.part"
+    """The file name of an unfinished download: another address, checksum or `more` gives another name."""
+    key = json.dumps([*(asset.get(field) for field in ("href", "file:size", "file:checksum")), *more])
+    return f"{scene_name(name)}-{hashlib.sha256(key.encode()).hexdigest()[:12]}.part"
 
 
-def bring(
-    asset: dict[str, Any], where: str, catalog: Path | None, part: Path, terms: FetchSession | None = None
+def download_asset(
+    asset: dict[str, Any], label: str, catalog: Path | None, part: Path, session: FetchSession | None = None
 ) -> Path:
-    """Fetch an asset into the file `part` and check it; return the part.
+    """Fetch an asset into the file `part` and verify it; return the part.
 
-    Raises BadInputError (missing, no raster), IntegrityError (size, checksum), UpstreamError (server).
+    Raises BadInputError (missing, not a raster), IntegrityError (size, checksum), UpstreamError (server).
     """
-    href = safe_href(asset["href"], where)
+    href = safe_href(asset["href"], label)
     if not scheme(href):
-        return _copy(asset, where, inside(href, where, catalog), part)
-    patience = Patience(where, urlsplit(href).hostname or "", terms or FetchSession())
+        return _copy(asset, label, catalog_file(href, label, catalog), part)
+    budget = RetryBudget(label, urlsplit(href).hostname or "", session or FetchSession())
     for attempt in (1, 2):
-        if not _is_done(asset, part):
-            _download(source_of(href, where, patience.terms), asset, part, patience)
-        wrong = damage(asset, part)
-        if not wrong:
+        if not _is_complete(asset, part):
+            _download(remote_file(href, label, budget.session), asset, part, budget)
+        damage = find_damage(asset, part)
+        if not damage:
             break
-        kept = _quarantine(part)
-        if is_page(kept) or attempt == 2:
-            raise no_raster(kept, where) if is_page(kept) else _damaged(where, href, wrong)
-        log.warning("event=refetch asset=%s reason=%r", where, wrong)
-    suffix(part, where)
-    return finish(part)
+        quarantined = _quarantine(part)
+        if is_page(quarantined) or attempt == 2:
+            raise _damaged(asset, label, quarantined, damage)
+        log.warning("event=refetch asset=%s reason=%r", label, damage)
+    raster_suffix(part, label)
+    return mark_complete(part)
 
 
-def _copy(asset: dict[str, Any], where: str, source: Path, part: Path) -> Path:
-    """Bring an asset of a catalog on this disk; it is copied anew each time, since it may have changed."""
+def _copy(asset: dict[str, Any], label: str, source: Path, part: Path) -> Path:
+    """Copy an asset of a catalog on this disk; always again, since it may have changed."""
     part.unlink(missing_ok=True)
     shutil.copyfile(source, part)
-    if wrong := damage(asset, part):
-        kept = _quarantine(part)
-        raise no_raster(kept, where) if is_page(kept) else _damaged(where, asset["href"], wrong)
-    suffix(part, where)
-    return finish(part)
+    if damage := find_damage(asset, part):
+        raise _damaged(asset, label, _quarantine(part), damage)
+    raster_suffix(part, label)
+    return mark_complete(part)
 
 
-def _damaged(where: str, href: str, wrong: str) -> IntegrityError:
-    return IntegrityError(f"{where} ({Path(urlsplit(href).path).name}) {wrong}")
+def _damaged(asset: dict[str, Any], label: str, quarantined: Path, damage: str) -> BadInputError | IntegrityError:
+    """The error for a file that is not what its item says; a web page in its place is another matter."""
+    if is_page(quarantined):
+        return not_a_raster(quarantined, label)
+    return IntegrityError(f"{label} ({Path(urlsplit(asset['href']).path).name}) {damage}")
 
 
-def _is_done(asset: dict[str, Any], part: Path) -> bool:
-    """Whether an earlier run brought the whole file: it says so, or its checksum does."""
+def _is_complete(asset: dict[str, Any], part: Path) -> bool:
+    """Whether an earlier run fetched the whole file: its mark or the checksum of the item proves it."""
     if not part.exists():
         return False
-    whole = part.with_suffix(".whole").exists() or bool(asset.get("file:checksum"))
-    return whole and not damage(asset, part)
+    is_marked = part.with_suffix(".whole").exists() or bool(asset.get("file:checksum"))
+    return is_marked and not find_damage(asset, part)
 
 
-def missing(asset: dict[str, Any], part: Path) -> int:
-    """Bytes of an asset that are not here yet; 0 where the catalog does not tell its size."""
+def missing_bytes(asset: dict[str, Any], part: Path) -> int:
+    """Bytes of an asset that are still to be fetched; 0 where the item does not state its size."""
     size = asset.get("file:size")
-    return max(0, size - _bytes(part)) if isinstance(size, int) else 0
+    return max(0, size - _size(part)) if isinstance(size, int) else 0
 
 
-def finish(part: Path) -> Path:
+def mark_complete(part: Path) -> Path:
     """Note that a part is whole, for the next run."""
     with part.open("rb") as file:
         os.fsync(file.fileno())
@@ -155,72 +114,109 @@ def finish(part: Path) -> Path:
 
 
 def _quarantine(part: Path) -> Path:
-    """Keep what arrived for inspection, where nothing resumes from it."""
-    for ending in (".whole", ".etag"):
-        part.with_suffix(ending).unlink(missing_ok=True)
+    """Keep a damaged download for inspection, under a name that no run resumes."""
+    for suffix in (".whole", ".etag"):
+        part.with_suffix(suffix).unlink(missing_ok=True)
     return part.replace(part.with_suffix(".quarantine"))
 
 
-def _download(source: Source, asset: dict[str, Any], part: Path, patience: Patience) -> None:
-    most = asset.get("file:size") or MOST
+def _download(file: RemoteFile, asset: dict[str, Any], part: Path, budget: RetryBudget) -> None:
+    max_bytes = asset.get("file:size") or MAX_BYTES
     try:
-        insist(lambda: _attempt(source, part, most, patience), lambda: _bytes(part), patience)
+        retry(lambda: _attempt(file, part, max_bytes, budget), lambda: _size(part), budget)
     except OSError as error:
         if is_full(error):
-            # What is not whole makes room for what can be.
+            # An unfinished part yields to those that still fit.
             part.unlink(missing_ok=True)
         raise
 
 
-def _bytes(part: Path) -> int:
+def _size(part: Path) -> int:
     return part.stat().st_size if part.exists() else 0
 
 
-def _attempt(source: Source, part: Path, most: int, patience: Patience) -> None:
-    """One request for what is missing of a part."""
-    note, have = part.with_suffix(".etag"), _bytes(part)
-    tag = note.read_text() if have and note.exists() else ""
+def _attempt(file: RemoteFile, part: Path, max_bytes: int, budget: RetryBudget) -> None:
+    """One request for the missing bytes of a part."""
+    tag_file, size = part.with_suffix(".etag"), _size(part)
+    tag = tag_file.read_text() if size and tag_file.exists() else ""
     try:
-        with source.ask(have if tag else 0, None, tag, patience) as reply:
-            if not reply.start:
-                # The old bytes go before the tag comes: a tag must never stand beside bytes of another version.
-                _begin(part, note, reply.tag)
-            have = _append(part, reply.start, reply.body, most)
-    except Changed:
+        with file.request(size if tag else 0, None, tag, budget) as response:
+            if not response.start:
+                # The old bytes are removed before the tag is written: it never accompanies bytes of another version.
+                _begin(part, tag_file, response.tag)
+            size = _append(part, response.start, response.body, max_bytes)
+    except ChangedError:
         part.unlink(missing_ok=True)
-        raise Again("the file on the server has changed") from None
-    if have > most:
-        if most == MOST:
-            raise RefusedError(f"{patience.where} does not end after {most} bytes")
+        raise TransientError("the file on the server has changed") from None
+    if size > max_bytes:
+        if max_bytes == MAX_BYTES:
+            raise RefusedError(f"{budget.label} does not end after {max_bytes} bytes")
         return
-    if reply.total is not None and have != reply.total:
-        raise Again(f"{have} of {reply.total} bytes came")
+    if response.total is not None and size != response.total:
+        raise TransientError(f"{size} of {response.total} bytes arrived")
 
 
-def _begin(part: Path, note: Path, tag: str) -> None:
-    # A new file, since the old one can be a published one's second name.
+def _begin(part: Path, tag_file: Path, tag: str) -> None:
+    # A new file, since the old one can be the second name of a published one.
     part.unlink(missing_ok=True)
     part.touch()
     if tag:
-        note.write_text(tag)
+        tag_file.write_text(tag)
     else:
-        note.unlink(missing_ok=True)
+        tag_file.unlink(missing_ok=True)
 
 
-def _append(part: Path, start: int, body: Iterable[bytes], most: int) -> int:
-    """Write the pieces of a body from `start` on, up to just over `most` bytes; return where the file ends."""
+def _append(part: Path, start: int, body: Iterable[bytes], max_bytes: int) -> int:
+    """Write the chunks of a body from `start` on, up to just over `max_bytes`; return where the file ends."""
     with part.open("r+b") as file:
         file.seek(start)
-        for block in body:
-            file.write(block)
-            if file.tell() > most:
+        for chunk in body:
+            file.write(chunk)
+            if file.tell() > max_bytes:
                 break
         return file.tell()
 
 
-def place(part: Path, target: Path) -> None:
-    """Put a part that is whole into a folder, without a second copy of its bytes where the disk is the same."""
-    try:
-        target.hardlink_to(part)
-    except OSError:
-        shutil.copyfile(part, target)
+def raster_suffix(part: Path, label: str) -> str:
+    """The file name suffix for the first bytes of a file.
+
+    Raises BadInputError for what is not a GeoTIFF or JPEG 2000 file, RefusedError for an archive.
+    """
+    with part.open("rb") as file:
+        head = file.read(512)
+    archives = (kind for magic, (offset, kind) in ARCHIVE.items() if head[offset:].startswith(magic))
+    if kind := next(archives, ""):
+        raise RefusedError(f"{label} is a {kind} archive, which is never unpacked; choose an asset that is an image")
+    suffix = RASTER.get(head[:4])
+    if suffix is None:
+        raise not_a_raster(part, label)
+    return suffix
+
+
+def not_a_raster(part: Path, label: str) -> BadInputError:
+    """The error for a file that is not a raster, with what it looks like."""
+    looks = "an HTML or XML page" if is_page(part) else "something else"
+    return BadInputError(f"{label} is not a GeoTIFF or JPEG 2000 file: it looks like {looks}")
+
+
+def is_page(part: Path) -> bool:
+    """Whether a file is a web page, which some servers send in place of a file."""
+    with part.open("rb") as file:
+        return file.read(64).lstrip()[:1] == b"<"
+
+
+def find_damage(asset: dict[str, Any], part: Path) -> str:
+    """How a file differs from size and checksum of its item; empty where it does not."""
+    stated, size = asset.get("file:size"), part.stat().st_size
+    if stated is not None and stated != size:
+        return f"has {size} bytes, the catalog says {stated}: the copy is truncated or another version"
+    if not size:
+        return "is empty"
+    code = str(asset.get("file:checksum") or "").lower()
+    for prefix, name in MULTIHASH.items():
+        if code.startswith(prefix):
+            with part.open("rb") as file:
+                checksum = hashlib.file_digest(file, name).hexdigest()
+            is_equal = checksum == code.removeprefix(prefix)
+            return "" if is_equal else f"does not match its {name} checksum in the catalog"
+    return f"has a checksum of unknown kind ({code[:8]}…)" if code else ""

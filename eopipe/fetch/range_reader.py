@@ -1,20 +1,20 @@
-"""A file that lies elsewhere, read in parts that are surely of one version."""
+"""Reads byte ranges of a file on a server or in a catalog on disk; all of them are of one version."""
 
 import os
 from pathlib import Path
 from typing import Protocol
 
 from eopipe.errors import BadInputError, RefusedError
-from eopipe.fetch.retry import Again, Changed, FetchSession, Patience, Reply, insist
-from eopipe.fetch.sources import source_of
+from eopipe.fetch.remote_file import remote_file
+from eopipe.fetch.retry import ChangedError, FetchSession, RangeResponse, RetryBudget, TransientError, retry
 from eopipe.scenes.item import safe_href, scheme
 
-# The directory of a cloud-optimised GeoTIFF mostly fits into the first answer.
-HEAD = 1 << 16
+# The directory of a cloud-optimised GeoTIFF mostly fits into the first response.
+FIRST_READ = 1 << 16
 
 
-class Remote(Protocol):
-    """A file elsewhere: its length in bytes, its version (a strong ETag, or nothing), and any part of it."""
+class RangeReader(Protocol):
+    """Reads any range of a file of `size` bytes; `version` is its strong ETag, or nothing where it has none."""
 
     @property
     def size(self) -> int:
@@ -22,7 +22,7 @@ class Remote(Protocol):
 
     @property
     def version(self) -> str:
-        """The strong ETag of the version that is read, or nothing where the server tells none."""
+        """The strong ETag of the version that is read, or nothing where the server has none."""
 
     def read(self, start: int, length: int) -> bytes:
         """The bytes from `start`; fewer than `length` only at the end of the file. Safe in many threads.
@@ -31,28 +31,31 @@ class Remote(Protocol):
         """
 
 
-def open_remote(href: str, where: str, terms: FetchSession | None = None, catalog: Path | None = None) -> Remote:
-    """Open the file of an http(s) or s3 address, or of a path inside the catalog, to read parts of it.
+def open_range_reader(
+    href: str, label: str, session: FetchSession | None = None, catalog: Path | None = None
+) -> RangeReader:
+    """Open the file of an http(s) or s3 address, or of a path inside the catalog, to read ranges of it.
 
     Raises RefusedError (address), BadInputError (missing, no ranges), UpstreamError (server).
     """
-    kind = scheme(safe_href(href, where))
-    return ServerRemote(href, where, terms or FetchSession()) if kind else FileRemote(inside(href, where, catalog))
+    if scheme(safe_href(href, label)):
+        return ServerRangeReader(href, label, session or FetchSession())
+    return LocalRangeReader(catalog_file(href, label, catalog))
 
 
-def inside(href: str, where: str, catalog: Path | None) -> Path:
+def catalog_file(href: str, label: str, catalog: Path | None) -> Path:
     """The file of a relative path. Raises BadInputError when it is missing, RefusedError outside the catalog."""
     if catalog is None:
-        raise BadInputError(f"{where} has the relative path {href}; name its catalog folder")
-    source = (catalog / href).resolve()
-    if not source.is_relative_to(catalog.resolve()):
-        raise RefusedError(f"{where} points to {href!r}, outside the catalog")
-    if not source.is_file():
-        raise BadInputError(f"{where} is missing: there is no {href} in {catalog}")
-    return source
+        raise BadInputError(f"{label} has the relative path {href}; name its catalog folder")
+    file = (catalog / href).resolve()
+    if not file.is_relative_to(catalog.resolve()):
+        raise RefusedError(f"{label} points to {href!r}, outside the catalog")
+    if not file.is_file():
+        raise BadInputError(f"{label} is missing: there is no {href} in {catalog}")
+    return file
 
 
-class FileRemote:
+class LocalRangeReader:
     """A file on this disk."""
 
     version = ""
@@ -66,50 +69,50 @@ class FileRemote:
             return os.pread(file.fileno(), length, start)
 
 
-class ServerRemote:
+class ServerRangeReader:
     """A file on a server that serves ranges."""
 
-    def __init__(self, href: str, where: str, terms: FetchSession) -> None:
-        self.where, self.terms = where, terms
-        self.source = source_of(href, where, terms)
-        self.size, self.version, self.changed = 0, "", ""
-        self.ends = self._patience().ends
-        self.head = self._read(0, HEAD)
+    def __init__(self, href: str, label: str, session: FetchSession) -> None:
+        self.label, self.session = label, session
+        self.file = remote_file(href, label, session)
+        self.size, self.version, self.modified = 0, "", ""
+        self.deadline = self._budget().deadline
+        self.first_bytes = self._read(0, FIRST_READ)
 
     def read(self, start: int, length: int) -> bytes:
         """The bytes from `start`, fewer than `length` at the end."""
         stop = min(start + length, self.size)
-        if stop <= len(self.head):
-            return self.head[start:stop]
+        if stop <= len(self.first_bytes):
+            return self.first_bytes[start:stop]
         return self._read(start, stop) if start < stop else b""
 
-    def _patience(self, ends: float = 0.0) -> Patience:
-        return Patience(self.where, self.source.host, self.terms, ends)
+    def _budget(self, deadline: float = 0.0) -> RetryBudget:
+        return RetryBudget(self.label, self.file.host, self.session, deadline)
 
     def _read(self, start: int, stop: int) -> bytes:
-        got, patience = bytearray(), self._patience(self.ends)
+        data, budget = bytearray(), self._budget(self.deadline)
         try:
-            insist(lambda: self._attempt(got, start, stop, patience), lambda: len(got), patience)
-        except Changed:
-            raise patience.lost("the file changed while parts of it were read") from None
-        return bytes(got)
+            retry(lambda: self._attempt(data, start, stop, budget), lambda: len(data), budget)
+        except ChangedError:
+            raise budget.exhausted("the file changed while ranges of it were read") from None
+        return bytes(data)
 
-    def _attempt(self, got: bytearray, start: int, stop: int, patience: Patience) -> None:
-        with self.source.ask(start + len(got), stop, self.version, patience) as reply:
-            self._check(reply, start + len(got))
+    def _attempt(self, data: bytearray, start: int, stop: int, budget: RetryBudget) -> None:
+        with self.file.request(start + len(data), stop, self.version, budget) as response:
+            self._check_version(response, start + len(data))
             stop = min(stop, self.size)
-            for block in reply.body:
-                got += block[: stop - start - len(got)]
-                if start + len(got) == stop:
+            for chunk in response.body:
+                data += chunk[: stop - start - len(data)]
+                if start + len(data) == stop:
                     return
-        # An answer may be shorter than the range that was asked for.
-        raise Again(f"{len(got)} of {stop - start} bytes came")
+        # A response may be shorter than the requested range.
+        raise TransientError(f"{len(data)} of {stop - start} bytes arrived")
 
-    def _check(self, reply: Reply, first: int) -> None:
-        """Note the version of the first answer; all others have to be of the same."""
-        if reply.start != first or reply.total is None:
-            raise BadInputError(f"{self.where} cannot be read in parts: {self.source.host} serves whole files only")
+    def _check_version(self, response: RangeResponse, first: int) -> None:
+        """Note the version of the first response; all later ones have to be of the same."""
+        if response.start != first or response.total is None:
+            raise BadInputError(f"{self.label} cannot be read in ranges: {self.file.host} serves whole files only")
         if not self.size:
-            self.size, self.version, self.changed = reply.total, reply.tag, reply.changed
-        elif (reply.total, reply.tag, reply.changed) != (self.size, self.version, self.changed):
-            raise Changed
+            self.size, self.version, self.modified = response.total, response.tag, response.modified
+        elif (response.total, response.tag, response.modified) != (self.size, self.version, self.modified):
+            raise ChangedError

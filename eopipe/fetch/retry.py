@@ -1,4 +1,4 @@
-"""How servers are asked: so many at a time, so often again, so long, and not a moment after the user says stop."""
+"""Retries of requests: back-off, Retry-After, deadlines, connections to one host, and the stop signal."""
 
 import logging
 import random
@@ -7,138 +7,176 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from typing import Literal
+from types import TracebackType
+from typing import Any, Literal, TypeVar
 
 from eopipe.errors import PreemptedError, UpstreamError
 
 log = logging.getLogger("eopipe")
-# One answer in three may be a fault, and still each of a thousand assets comes.
-ATTEMPTS = 10
-# Seconds: what the first wait is twice of, how long waits become by themselves, and at a server's wish.
-BACKOFF, LONGEST, MAX_WAIT = 0.5, 30.0, 120.0
-# Seconds to connect, and between two pieces of an answer.
+# With one response in three a fault, each of a thousand assets still arrives.
+MAX_ATTEMPTS = 10
+# Seconds: half of the first wait, the longest wait of the back-off, the longest that a Retry-After can ask for.
+BACKOFF, MAX_BACKOFF, MAX_RETRY_AFTER = 0.5, 30.0, 120.0
+# Seconds to connect, and between two chunks of a response.
 TIMEOUT = (10.0, 60.0)
-# Slower than this (bytes a second, after so many seconds) is a server that hangs.
-SLOWEST, GRACE = 1000.0, 60.0
-# What is handed on at once of a body.
-BLOCK = 1 << 16
+# A server that is slower than this (bytes per second, after so many seconds) hangs.
+MIN_RATE, GRACE = 1000.0, 60.0
+# Bytes of a response body that are passed on at once.
+CHUNK = 1 << 16
 
 Sign = Literal["auto", "none", "planetary-computer"]
+Resource = TypeVar("Resource")
 
 
-class Again(Exception):  # noqa: N818 - an event, no error that a user meets
-    """A request has to be made again: why, and how many seconds the server wants us to wait."""
+class TransientError(Exception):
+    """A request failed and is worth another attempt: the reason, and the seconds that the server asks to wait."""
 
     def __init__(self, reason: str, wait: float = 0.0, *, slow: bool = False) -> None:
         super().__init__(reason)
         self.reason, self.wait, self.slow = reason, wait, slow
 
 
-class Changed(Exception):  # noqa: N818 - an event, no error that a user meets
-    """The server has another version of the file than the one that was begun, or answered with another part."""
+class ChangedError(Exception):
+    """The server has another version of the file than before, or answered with another range."""
 
 
 @dataclass(frozen=True)
-class Reply:
-    """Bytes of a file from `start` on; its length in bytes and strong ETag, each empty where it is not told."""
+class RangeResponse:
+    """Bytes of a file from `start` on; its length in bytes, strong ETag and Last-Modified, empty where not given."""
 
     start: int
     total: int | None
     tag: str
-    changed: str
+    modified: str
     body: Iterator[bytes]
+
+
+class Clock:
+    """The time as retries see it; a test replaces it by one that does not wait."""
+
+    def now(self) -> float:
+        """Seconds since some fixed moment."""
+        return time.monotonic()
+
+    def wait(self, seconds: float, stop: threading.Event) -> None:
+        """Wait so many seconds, or until `stop` is set."""
+        stop.wait(seconds)
 
 
 @dataclass(frozen=True)
 class FetchSession:
-    """What the assets of one job share: seconds for each asset, connections to a host, signing, the stop signal."""
+    """What the requests of one job share: the deadline of each asset in seconds, limits, signing, connections."""
 
     deadline: float = 3600.0
     per_host: int = 8
     sign: Sign = "auto"
     stop: threading.Event = field(default_factory=threading.Event)
-    _hosts: dict[str, threading.BoundedSemaphore] = field(default_factory=dict)
+    clock: Clock = field(default_factory=Clock)
+    _slots: dict[str, threading.BoundedSemaphore] = field(default_factory=dict)
+    _resources: dict[Callable[[], Any], Any] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def turn(self, host: str) -> threading.BoundedSemaphore:
-        """What a request holds while its host is at work for it."""
+    def connection_slot(self, host: str) -> threading.BoundedSemaphore:
+        """What a request to this host holds; there are `per_host` of them."""
         with self._lock:
-            return self._hosts.setdefault(host, threading.BoundedSemaphore(self.per_host))
+            return self._slots.setdefault(host, threading.BoundedSemaphore(self.per_host))
+
+    def resource(self, create: Callable[[], Resource]) -> Resource:
+        """What `create` returns, created at the first use and shared by the whole session: a connection pool."""
+        with self._lock:
+            if create not in self._resources:
+                self._resources[create] = create()
+            resource: Resource = self._resources[create]
+            return resource
+
+    def __enter__(self) -> "FetchSession":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for resource in self._resources.values():
+            resource.close()
+        self._resources.clear()
 
 
-class Patience:
-    """The tries of one asset: those in a row that bring nothing are counted, and the deadline ends them all."""
+class RetryBudget:
+    """The retries of one asset: failures in a row without progress are counted, and the deadline ends them all."""
 
-    def __init__(self, where: str, host: str, terms: FetchSession, ends: float = 0.0) -> None:
-        self.where, self.host, self.terms, self.failed = where, host, terms, 0
-        self.ends = ends or time.monotonic() + terms.deadline
-        self.reason = "no answer"
+    def __init__(self, label: str, host: str, session: FetchSession, deadline: float = 0.0) -> None:
+        self.label, self.host, self.session, self.failures = label, host, session, 0
+        self.deadline = deadline or session.clock.now() + session.deadline
+        self.last_reason = "no response"
 
-    def left(self) -> float:
+    def remaining(self) -> float:
         """Seconds until the deadline. Raises UpstreamError when there are none, PreemptedError after a stop."""
-        if self.terms.stop.is_set():
-            raise PreemptedError(f"{self.where} was stopped; what came is kept for the next run")
-        left = self.ends - time.monotonic()
-        if left <= 0:
-            raise self.lost(f"not within {self.terms.deadline:g} s, last: {self.reason}")
-        return left
+        if self.session.stop.is_set():
+            raise PreemptedError(f"the download of {self.label} was stopped; the next run continues it")
+        remaining = self.deadline - self.session.clock.now()
+        if remaining <= 0:
+            raise self.exhausted(f"not within {self.session.deadline:g} s, last: {self.last_reason}")
+        return remaining
 
     def timeout(self) -> tuple[float, float]:
-        """Seconds to connect, and between two pieces of an answer."""
-        left = self.left()
-        return min(TIMEOUT[0], left), min(TIMEOUT[1], left)
+        """Seconds to connect, and between two chunks of a response."""
+        remaining = self.remaining()
+        return min(TIMEOUT[0], remaining), min(TIMEOUT[1], remaining)
 
-    def lost(self, why: str) -> UpstreamError:
-        """Make the error of an asset that does not come."""
-        return UpstreamError(f"{self.host} did not deliver {self.where} ({why}); try again later")
+    def exhausted(self, reason: str) -> UpstreamError:
+        """The error for an asset that the server does not deliver."""
+        return UpstreamError(f"{self.host} did not deliver {self.label} ({reason}); try again later")
 
-    def pause(self, again: Again, *, moved: bool) -> None:
-        """Wait for the next try; `moved` tells that this one brought something. Raises UpstreamError at the last."""
-        # An attempt that brought something is no failure, or a large file over a bad line never arrives.
-        self.failed = 1 if moved and not again.slow else self.failed + 1
-        self.reason = again.reason
-        if self.failed >= ATTEMPTS:
-            raise self.lost(f"last: {again.reason}")
-        wait = min(again.wait, MAX_WAIT) or min(BACKOFF * 2**self.failed, LONGEST)
-        if wait > self.left():
-            raise self.lost(f"last: {again.reason}; the next try in {wait:.0f} s would be after the deadline")
+    def back_off(self, error: TransientError, *, progressed: bool) -> None:
+        """Wait for the next attempt; `progressed` says that the last one received bytes.
+
+        Raises UpstreamError after the last attempt.
+        """
+        # An attempt that received bytes does not count, or a large file over a bad connection never arrives.
+        self.failures = 1 if progressed and not error.slow else self.failures + 1
+        self.last_reason = error.reason
+        if self.failures >= MAX_ATTEMPTS:
+            raise self.exhausted(f"last: {error.reason}")
+        wait = min(error.wait, MAX_RETRY_AFTER) or min(BACKOFF * 2**self.failures, MAX_BACKOFF)
+        if wait > self.remaining():
+            raise self.exhausted(f"last: {error.reason}; the next attempt in {wait:.0f} s would be after the deadline")
         log.warning(
-            "event=retry asset=%s attempt=%d reason=%r wait_s=%.1f", self.where, self.failed, again.reason, wait
+            "event=retry asset=%s attempt=%d reason=%r wait_s=%.1f", self.label, self.failures, error.reason, wait
         )
-        self.terms.stop.wait(wait * (1 + random.random() / 10))  # noqa: S311
-        self.left()
+        self.session.clock.wait(wait * (1 + random.random() / 10), self.session.stop)  # noqa: S311
+        self.remaining()
 
 
-def insist(attempt: Callable[[], None], have: Callable[[], int], patience: Patience) -> None:
-    """Try until an attempt raises Again no more; `have` tells how many bytes have come so far.
+def retry(attempt: Callable[[], None], received: Callable[[], int], budget: RetryBudget) -> None:
+    """Repeat an attempt until it no longer raises TransientError; `received` counts the bytes so far.
 
-    Raises UpstreamError when the tries or the time are used up.
+    Raises UpstreamError when the attempts or the time are used up.
     """
     while True:
-        before = have()
+        before = received()
         try:
             return attempt()
-        except Again as again:
-            patience.pause(again, moved=have() > before)
+        except TransientError as error:
+            budget.back_off(error, progressed=received() > before)
 
 
-def paced(body: Iterable[bytes], patience: Patience) -> Iterator[bytes]:
-    """Hand a body on as it comes in. Raises Again when it trickles, UpstreamError at the deadline."""
-    began, came = time.monotonic(), 0
-    for block in body:
-        patience.left()
-        yield block
-        came += len(block)
-        taken = time.monotonic() - began
-        if taken > GRACE and came < SLOWEST * taken:
-            raise Again(f"less than {SLOWEST:.0f} bytes a second", slow=True)
+def guard_rate(body: Iterable[bytes], budget: RetryBudget) -> Iterator[bytes]:
+    """Pass on the chunks of a body. Raises TransientError when it trickles, UpstreamError at the deadline."""
+    clock = budget.session.clock
+    start, received = clock.now(), 0
+    for chunk in body:
+        budget.remaining()
+        yield chunk
+        received += len(chunk)
+        elapsed = clock.now() - start
+        if elapsed > GRACE and received < MIN_RATE * elapsed:
+            raise TransientError(f"slower than {MIN_RATE:.0f} bytes per second", slow=True)
 
 
-def retry_after(told: str) -> float:
-    """Seconds that a Retry-After header asks for, which states seconds or a date; 0 when it says neither."""
-    if told.isdigit():
-        return float(told)
+def retry_after(header: str) -> float:
+    """Seconds that a Retry-After header asks for, as a number or a date; 0 when it has neither."""
+    if header.isdigit():
+        return float(header)
     try:
-        return max(0.0, parsedate_to_datetime(told).timestamp() - time.time())
+        return max(0.0, parsedate_to_datetime(header).timestamp() - time.time())
     except (TypeError, ValueError):
         return 0.0

@@ -1,4 +1,4 @@
-"""Files in S3 buckets; credentials, region and endpoint come from the usual AWS_* variables."""
+"""Files in S3 buckets; credentials, region and endpoint are read from the usual AWS_* variables."""
 
 import os
 import re
@@ -12,11 +12,11 @@ from obstore.exceptions import BaseError, PermissionDeniedError, PreconditionErr
 from obstore.store import S3Store
 
 from eopipe.errors import BadInputError, EopipeError, UsageError
-from eopipe.fetch.retry import BLOCK, TIMEOUT, Again, Changed, Patience, Reply, paced
+from eopipe.fetch.retry import CHUNK, TIMEOUT, ChangedError, RangeResponse, RetryBudget, TransientError, guard_rate
 
 STATUS = re.compile(r"status code: (\d{3})")
 TRANSIENT = (408, 425, 429)
-# Any of these tells obstore who the user is; without one, buckets are asked as anybody may.
+# Any of these gives obstore credentials; without one, requests are anonymous.
 CREDENTIALS = (
     "AWS_ACCESS_KEY_ID",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
@@ -26,30 +26,30 @@ CREDENTIALS = (
 )
 
 
-class S3Source:
+class S3File:
     """An object in a bucket."""
 
-    def __init__(self, href: str, where: str) -> None:
+    def __init__(self, href: str, label: str) -> None:
         parts = urlsplit(href)
-        # A key may hold ? and #, which mean nothing in an s3 address.
-        self.host, self.key, self.where = parts.netloc, href.partition("://")[2].partition("/")[2], where
+        # A key may contain ? and #, which mean nothing in an s3 address.
+        self.host, self.key, self.label = parts.netloc, href.partition("://")[2].partition("/")[2], label
         if not self.key:
-            raise BadInputError(f"{where} points to the bucket {self.host}, not to a file in it")
+            raise BadInputError(f"{label} points to the bucket {self.host}, not to a file in it")
         self.store = _store(self.host)
 
     @contextmanager
-    def ask(self, first: int, stop: int | None, tag: str, patience: Patience) -> Iterator[Reply]:
-        """Ask for the bytes from `first` up to `stop`, or up to the end, of the version with this tag."""
+    def request(self, first: int, stop: int | None, tag: str, budget: RetryBudget) -> Iterator[RangeResponse]:
+        """Request the bytes from `first` up to `stop`, or up to the end, of the version with this ETag."""
         options: dict[str, Any] = {"if_match": tag} if tag else {}
         if stop is not None:
             options["range"] = (first, stop)
         elif first:
             options["range"] = {"offset": first}
-        with patience.terms.turn(self.host), _errors(self.where, self.host):
-            patience.left()
-            found = obstore.get(self.store, self.key, options=options)  # type: ignore[arg-type]
-            body = paced(iter(found.stream(min_chunk_size=BLOCK)), patience)
-            yield Reply(found.range[0], found.meta["size"], found.meta["e_tag"] or "", "", body)
+        with budget.session.connection_slot(self.host), _translated_errors(self.label, self.host):
+            budget.remaining()
+            result = obstore.get(self.store, self.key, options=options)  # type: ignore[arg-type]
+            body = guard_rate(iter(result.stream(min_chunk_size=CHUNK)), budget)
+            yield RangeResponse(result.range[0], result.meta["size"], result.meta["e_tag"] or "", "", body)
 
 
 def _store(bucket: str) -> S3Store:
@@ -58,7 +58,7 @@ def _store(bucket: str) -> S3Store:
     try:
         return S3Store(
             bucket,
-            # The pace and the deadline are ours: a large file may take longer than any time for one request.
+            # Rate and deadline are checked here: a large file may take longer than any timeout of one request.
             client_options={
                 "allow_http": endpoint.startswith("http://"),
                 "connect_timeout": f"{TIMEOUT[0]:g}s",
@@ -73,31 +73,34 @@ def _store(bucket: str) -> S3Store:
 
 
 @contextmanager
-def _errors(where: str, bucket: str) -> Iterator[None]:
-    """Say in our words what obstore's long errors mean; none of their text is shown, it can hold signatures."""
+def _translated_errors(label: str, bucket: str) -> Iterator[None]:
+    """Translate obstore's errors; none of their text is shown, since it can contain signatures."""
     try:
         yield
     except EopipeError:
         raise
     except FileNotFoundError:
-        raise BadInputError(f"{where} cannot be had: there is no such file in the bucket {bucket}") from None
+        raise BadInputError(f"{label} could not be fetched: there is no such file in the bucket {bucket}") from None
     except (PermissionDeniedError, UnauthenticatedError):
         hint = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_REQUEST_PAYER=requester where readers pay"
-        raise BadInputError(f"{where} cannot be had: the bucket {bucket} denies access; {hint}") from None
+        raise BadInputError(f"{label} could not be fetched: the bucket {bucket} denies access; {hint}") from None
     except PreconditionError:
-        raise Changed from None
+        raise ChangedError from None
     except BaseError as error:
-        raise _meaning(str(error), where, bucket) from None
+        raise _by_status(str(error), label, bucket) from None
 
 
-def _meaning(text: str, where: str, bucket: str) -> Exception:
-    found = STATUS.search(text)
-    code = int(found[1]) if found else 0
-    # A server that has no ranges gives the whole file when it is not asked for a part.
+def _by_status(text: str, label: str, bucket: str) -> Exception:
+    """The error that the HTTP status in a text of obstore means."""
+    match = STATUS.search(text)
+    code = int(match[1]) if match else 0
+    # A server without ranges gives the whole file when it is not asked for a range.
     if code == 416 or "non-partial response" in text:
-        return Changed()
+        return ChangedError()
     if "incorrectly configured region" in text or code == 301:
-        return BadInputError(f"{where} cannot be had: the bucket {bucket} is in another region; set AWS_REGION to it")
+        return BadInputError(
+            f"{label} could not be fetched: the bucket {bucket} is in another region; set AWS_REGION to it"
+        )
     if code >= 500 or code in TRANSIENT or not code:
-        return Again(f"status {code}" if code else "the line broke")
-    return BadInputError(f"{where} cannot be had: the bucket {bucket} answered {code}")
+        return TransientError(f"status {code}" if code else "the connection broke")
+    return BadInputError(f"{label} could not be fetched: the bucket {bucket} answered {code}")

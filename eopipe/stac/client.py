@@ -10,8 +10,8 @@ import requests
 from pystac_client.stac_api_io import StacApiIO
 
 from eopipe.errors import BadInputError, RefusedError
-from eopipe.fetch.http import Login
-from eopipe.fetch.retry import Again, FetchSession, Patience, paced, retry_after
+from eopipe.fetch.http import HostAuth
+from eopipe.fetch.retry import FetchSession, RetryBudget, TransientError, guard_rate, retry_after
 
 RETRY_CODES = (408, 425, 429, 500, 502, 503, 504)
 # One answer, unpacked; a compressed bomb ends here.
@@ -33,7 +33,7 @@ class Faithful(requests.Session):
 
     def __init__(self, home: str) -> None:
         super().__init__()
-        self.home, self.auth = home, Login()
+        self.home, self.auth = home, HostAuth()
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
         """Where an answer leads. Raises RefusedError when that is another host."""
@@ -69,51 +69,51 @@ class Reader(StacApiIO):
         path = urlsplit(href).path
         self.pages[path] += 1
         where = f"page {self.pages[path]} of {path}"
-        patience = Patience(where, urlsplit(href).hostname or "", self.terms, self.ends)
+        budget = RetryBudget(where, urlsplit(href).hostname or "", self.terms, self.ends)
         verb = (method or "GET").upper()
         told = {"json" if verb == "POST" else "params": parameters, "headers": headers}
         while True:
             try:
-                return _attempt(self.session, patience, verb, href, **told)
-            except Again as again:
-                patience.pause(again, moved=False)
+                return _attempt(self.session, budget, verb, href, **told)
+            except TransientError as error:
+                budget.back_off(error, progressed=False)
 
 
-def _attempt(session: requests.Session, patience: Patience, verb: str, href: str, **told: Any) -> str:
-    """The text of an answer. Raises Again where the next try may be better."""
-    tries = f"{patience.failed + 1} tries"
+def _attempt(session: requests.Session, budget: RetryBudget, verb: str, href: str, **told: Any) -> str:
+    """The text of an answer. Raises TransientError where the next try may be better."""
+    tries = f"{budget.failures + 1} tries"
     try:
-        with session.request(verb, href, stream=True, timeout=patience.timeout(), **told) as response:
+        with session.request(verb, href, stream=True, timeout=budget.timeout(), **told) as response:
             code = response.status_code
             if code in RETRY_CODES:
-                raise Again(f"status {code}, {tries}", retry_after(response.headers.get("Retry-After", "")))
-            body = _body(response, patience)
+                raise TransientError(f"status {code}, {tries}", retry_after(response.headers.get("Retry-After", "")))
+            body = _body(response, budget)
     except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema, requests.TooManyRedirects) as error:
-        raise BadInputError(f"{patience.host} cannot be asked: {type(error).__name__}") from error
+        raise BadInputError(f"{budget.host} cannot be asked: {type(error).__name__}") from error
     except requests.RequestException as error:
-        raise Again(f"{_reason(error)}, {tries}") from error
+        raise TransientError(f"{_reason(error)}, {tries}") from error
     if code >= 400:
-        raise BadInputError(f"{patience.host} refused the search with status {code}: {body[:200]}")
+        raise BadInputError(f"{budget.host} refused the search with status {code}: {body[:200]}")
     return _whole(body, tries)
 
 
 def _whole(body: str, tries: str) -> str:
-    """An answer as it is. Raises Again for JSON that ends in the middle: without a length nothing else tells."""
+    """A response as it is. Raises TransientError for JSON that is cut: without a length nothing else shows it."""
     if body.lstrip()[:1] in ("{", "["):
         try:
             json.loads(body)
         except ValueError as error:
-            raise Again(f"the answer is cut in the middle of JSON, {tries}") from error
+            raise TransientError(f"the answer is cut in the middle of JSON, {tries}") from error
     return body
 
 
-def _body(response: requests.Response, patience: Patience) -> str:
+def _body(response: requests.Response, budget: RetryBudget) -> str:
     """The text of an answer of bearable size."""
     body = bytearray()
-    for block in paced(response.iter_content(BLOCK), patience):
+    for block in guard_rate(response.iter_content(BLOCK), budget):
         body += block
         if len(body) > MOST:
-            raise RefusedError(f"{patience.host} answers the search with more than {MOST >> 20} MiB in one piece")
+            raise RefusedError(f"{budget.host} answers the search with more than {MOST >> 20} MiB in one piece")
     return body.decode("utf-8", "replace")
 
 

@@ -36,7 +36,7 @@ def fetch(
     import shutil
 
     from eopipe.errors import UsageError
-    from eopipe.fetch.assets import alone_in, gather, lay_out
+    from eopipe.fetch.assets import fetch_assets, lock_folder, write_scene
     from eopipe.fetch.retry import FetchSession
     from eopipe.publish import publish
     from eopipe.scenes.item import read_item, scene_name
@@ -44,11 +44,11 @@ def fetch(
 
     if windows and grid is None:
         raise UsageError("windows need a grid: give --grid, or fetch whole assets")
-    frozen, terms = read_item(item), FetchSession(deadline, per_host, sign)
-    room = parts / scene_name(frozen["id"]) if parts else scene.parent / f".{scene.name}.parts"
-    needed = read_grid(grid) if windows and grid else None
-    with alone_in(room, terms):
-        come = gather(frozen, catalog, room, terms, workers, needed)
+    frozen = read_item(item)
+    folder = parts / scene_name(frozen["id"]) if parts else scene.parent / f".{scene.name}.parts"
+    area = read_grid(grid) if windows and grid else None
+    with FetchSession(deadline, per_host, sign) as session, lock_folder(folder, session):
+        fetched = fetch_assets(frozen, catalog, folder, session, workers, area)
         with publish(scene, folder=True) as draft:
-            lay_out(frozen, come, draft, clipped=windows)
-        shutil.rmtree(room)
+            write_scene(frozen, fetched, draft, is_window=windows)
+        shutil.rmtree(folder)

@@ -11,7 +11,7 @@ from processes import free_port, lacking, listens, running
 from scenery import Completed, Run
 
 from eopipe.errors import BadInputError
-from eopipe.fetch.range_reader import open_remote
+from eopipe.fetch.range_reader import open_range_reader
 
 SERVER = Path(__file__).parents[2] / ".venv/servers/bin/moto_server"
 KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REQUEST_PAYER", "AWS_SESSION_TOKEN", "AWS_PROFILE")
@@ -60,7 +60,7 @@ def test_a_server_of_its_own_make_gives_assets_and_parts(
     ended = ask(tmp_path, run, content)
     assert ended.code == 0, ended.stderr
     assert came(tmp_path, content)
-    remote = open_remote("s3://my.scenes/a b/blue?#.tif", "blue")
+    remote = open_range_reader("s3://my.scenes/a b/blue?#.tif", "blue")
     assert remote.read(100_000, 100_000) == content["blue"][100_000:200_000]
     with pytest.raises(BadInputError, match="no such file"):
-        open_remote("s3://my.scenes/nothing.tif", "nothing")
+        open_range_reader("s3://my.scenes/nothing.tif", "nothing")

@@ -17,7 +17,7 @@ from nginx import Served, nginx
 from scenery import Run
 from stac_api import Api
 
-from eopipe.fetch.download import bring
+from eopipe.fetch.download import download_asset
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,7 +29,7 @@ def test_a_download_goes_on_where_it_broke_off_unless_the_file_has_changed(tmp_p
     (tmp_path / "files/red.tif").write_bytes(body)
     with nginx({"files": tmp_path / "files"}, tmp_path / "work") as server:
         asset: dict[str, Any] = {"href": f"{server.url}/files/red.tif"}
-        bring(asset, "red", None, part)
+        download_asset(asset, "red", None, part)
         # As a kill leaves it.
         os.truncate(part, 150_000)
         part.with_suffix(".whole").unlink()
@@ -37,7 +37,7 @@ def test_a_download_goes_on_where_it_broke_off_unless_the_file_has_changed(tmp_p
             body = tif(500_000, 2)
             (tmp_path / "files/red.tif").write_bytes(body)
         watch = Watch(server)
-        bring(asset | {"file:checksum": f"1220{sha256(body).hexdigest()}"}, "red", None, part)
+        download_asset(asset | {"file:checksum": f"1220{sha256(body).hexdigest()}"}, "red", None, part)
         assert [line.status for line in watch.lines()] == [200 if changed else 206]
     assert part.read_bytes() == body
 

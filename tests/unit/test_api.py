@@ -10,7 +10,7 @@ import pytest
 from loopback import Asked, Loopback, serve_api
 from scenery import Catalog, Completed, Run
 
-from eopipe.fetch.retry import ATTEMPTS
+from eopipe.fetch.retry import MAX_ATTEMPTS
 from eopipe.publish import read_json
 from eopipe.stac import client as reader
 
@@ -234,7 +234,7 @@ def test_retries_are_logged_and_page_two_is_named_when_it_never_comes(
     assert ended.code == 5, ended.stderr
     assert "page 2 of /api/search" in ended.stderr
     assert "127.0.0.1" in ended.stderr
-    assert len([line for line in caplog.messages if "event=retry" in line]) == ATTEMPTS - 1
+    assert len([line for line in caplog.messages if "event=retry" in line]) == MAX_ATTEMPTS - 1
     assert not (tmp_path / "out/items").exists()
 
 
@@ -253,16 +253,15 @@ def test_a_page_that_is_cut_in_the_middle_comes_whole_the_next_time(
     assert "page 1 of /api/search" in ended.stderr
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_second_page_that_stumbles_is_asked_again_and_each_try_is_logged(
     items: list[dict[str, Any]],
     tmp_path: Path,
     run: Run,
     web: Loopback,
     caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """503 twice on page 2, then 429 with a wish."""
-    monkeypatch.setattr("eopipe.fetch.retry.BACKOFF", 0.0)
     url = serve_api(web, items)
     inner = web.routes["/api/search"]
 
@@ -289,9 +288,9 @@ def test_the_last_status_is_told(items: list[dict[str, Any]], tmp_path: Path, ru
     web.fail("/api/search", times=None, status=503)
     ended = search(run, tmp_path / "out", url)
     assert ended.code == 5
-    assert f"status 503, {ATTEMPTS} tries" in ended.stderr
+    assert f"status 503, {MAX_ATTEMPTS} tries" in ended.stderr
     assert "127.0.0.1 did not deliver page 1 of /api/search" in ended.stderr
-    assert len(web.requests("/api/search")) == ATTEMPTS
+    assert len(web.requests("/api/search")) == MAX_ATTEMPTS
     assert not (tmp_path / "out/items").exists()
 
 

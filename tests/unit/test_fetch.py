@@ -18,9 +18,9 @@ from loopback import Loopback
 from scenery import CRS, LEFT, STEP, TOP, Catalog, Completed, Run
 
 from eopipe.errors import BadInputError, IntegrityError, RefusedError, UpstreamError
-from eopipe.fetch.assets import all_of
-from eopipe.fetch.download import bring
-from eopipe.fetch.retry import ATTEMPTS
+from eopipe.fetch.assets import run_parallel
+from eopipe.fetch.download import download_asset
+from eopipe.fetch.retry import MAX_ATTEMPTS
 from eopipe.publish import digest, read_json, verify, write_json
 
 RED = "/catalog/s0/red.tif"
@@ -101,7 +101,9 @@ def test_assets_that_came_are_not_asked_for_again(
 
     assert ended.code == 3
     for name in ("red", "scl"):
-        assert f"scene scene, asset {name} cannot be had: 127.0.0.1 answered 404" in ended.stderr, "both are listed"
+        assert f"scene scene, asset {name} could not be fetched: 127.0.0.1 answered 404" in ended.stderr, (
+            "both are listed"
+        )
     assert not (tmp_path / "scene").exists()
     (catalog.root / "s0" / "red.tif").write_bytes(red)
     (catalog.root / "scl.tif").rename(catalog.root / "s0" / "scl.tif")
@@ -191,16 +193,16 @@ def test_a_damaged_download_that_comes_right_the_second_time_is_used(
 def test_checksums_of_many_kinds_are_checked(tmp_path: Path, prefix: str, name: str) -> None:
     (tmp_path / "a.tif").write_bytes(b"II*\0 and so on")
     code = hashlib.new(name, b"II*\0 and so on").hexdigest()
-    bring({"href": "a.tif", "file:checksum": prefix + code.upper()}, "a", tmp_path, tmp_path / "a.part")
+    download_asset({"href": "a.tif", "file:checksum": prefix + code.upper()}, "a", tmp_path, tmp_path / "a.part")
     wrong = prefix + code[:-1] + ("0" if code[-1] != "0" else "1")
     with pytest.raises(IntegrityError, match=f"{name} checksum"):
-        bring({"href": "a.tif", "file:checksum": wrong}, "a", tmp_path, tmp_path / "b.part")
+        download_asset({"href": "a.tif", "file:checksum": wrong}, "a", tmp_path, tmp_path / "b.part")
 
 
 def test_a_checksum_of_unknown_kind_is_not_taken_for_good(tmp_path: Path) -> None:
     (tmp_path / "a.tif").write_bytes(b"II*\0 and so on")
     with pytest.raises(IntegrityError, match="unknown kind"):
-        bring({"href": "a.tif", "file:checksum": "abcdef"}, "a", tmp_path, tmp_path / "a.part")
+        download_asset({"href": "a.tif", "file:checksum": "abcdef"}, "a", tmp_path, tmp_path / "a.part")
 
 
 @pytest.mark.usefixtures("impatient")
@@ -295,8 +297,8 @@ def test_a_fetch_that_waits_too_long_for_another_is_sent_away(
 def test_a_line_that_breaks_often_but_moves_on_is_not_given_up(
     scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eopipe.fetch.retry.ATTEMPTS", 2)
-    monkeypatch.setattr("eopipe.fetch.http.BLOCK", 4096)
+    monkeypatch.setattr("eopipe.fetch.retry.MAX_ATTEMPTS", 2)
+    monkeypatch.setattr("eopipe.fetch.http.CHUNK", 4096)
     web.fail(RED, times=8, cut=30_000)
     assert fetch(run, tmp_path, remote(unsure(scene), web)).code == 0
     assert (tmp_path / "scene" / "red.tif").read_bytes() == red
@@ -387,7 +389,7 @@ def test_a_web_page_instead_of_an_image_is_told(
     web.fail(RED, times=None, body=b"\n <!DOCTYPE html><html>please log in</html>")
     ended = fetch(run, tmp_path, remote(scene if know else unsure(scene), web))
     assert ended.code == 3, ended.stderr
-    assert "asset red is no GeoTIFF or JPEG 2000 file: it looks like an HTML or XML page" in ended.stderr
+    assert "asset red is not a GeoTIFF or JPEG 2000 file: it looks like an HTML or XML page" in ended.stderr
     assert not (tmp_path / "scene").exists()
     web.heal()
     assert fetch(run, tmp_path, remote(scene if know else unsure(scene), web)).code == 0, "after the login it goes on"
@@ -413,27 +415,27 @@ def test_a_server_that_fails_for_ever_ends_with_code_5(
     assert ended.code == 5
     assert "127.0.0.1 did not deliver scene scene, asset red (last: status 503); try again later" in ended.stderr
     assert not (tmp_path / "scene").exists()
-    assert len(web.requests(RED)) == ATTEMPTS
+    assert len(web.requests(RED)) == MAX_ATTEMPTS
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_server_that_only_trickles_is_given_up(
     scene: dict[str, Any], tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eopipe.fetch.retry.GRACE", -1.0)
-    monkeypatch.setattr("eopipe.fetch.retry.SLOWEST", 1e12)
-    monkeypatch.setattr("eopipe.fetch.retry.BACKOFF", 0.0)
-    monkeypatch.setattr("eopipe.fetch.retry.ATTEMPTS", 2)
+    monkeypatch.setattr("eopipe.fetch.retry.MIN_RATE", 1e12)
+    monkeypatch.setattr("eopipe.fetch.retry.MAX_ATTEMPTS", 2)
     ended = fetch(run, tmp_path, remote(scene, web))
     assert ended.code == 5, ended.stderr
-    assert "bytes a second" in ended.stderr
+    assert "bytes per second" in ended.stderr
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_server_that_never_answers_is_given_up(
     scene: dict[str, Any], tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eopipe.fetch.retry.TIMEOUT", (0.1, 0.1))
-    monkeypatch.setattr("eopipe.fetch.retry.BACKOFF", 0.0)
-    monkeypatch.setattr("eopipe.fetch.retry.ATTEMPTS", 2)
+    monkeypatch.setattr("eopipe.fetch.retry.MAX_ATTEMPTS", 2)
     web.fail(RED, times=None, pause=0.3)
     ended = fetch(run, tmp_path, remote(scene, web))
     assert ended.code == 5
@@ -446,7 +448,7 @@ def test_a_body_that_comes_compressed_is_refused(
     web.fail(RED, headers={"Content-Encoding": "gzip"})
     ended = fetch(run, tmp_path, remote(scene, web))
     assert ended.code == 8
-    assert "comes compressed as gzip" in ended.stderr
+    assert "arrives compressed as gzip" in ended.stderr
     assert all(asked.headers["Accept-Encoding"] == "identity" for asked in web.asked)
 
 
@@ -511,14 +513,14 @@ def fail(error: Exception) -> Path:
 def test_of_many_failures_the_gravest_gives_the_code_and_all_are_told() -> None:
     tasks = [UpstreamError("later"), BadInputError("missing"), RefusedError("unsafe"), IntegrityError("cut")]
     with pytest.raises(RefusedError, match="later; missing; unsafe; cut"):
-        all_of([lambda error=error: fail(error) for error in tasks], 2, Event())
+        run_parallel([lambda error=error: fail(error) for error in tasks], 2, Event())
     with pytest.raises(IntegrityError):
-        all_of([lambda error=error: fail(error) for error in (*tasks[:2], tasks[3])], 2, Event())
+        run_parallel([lambda error=error: fail(error) for error in (*tasks[:2], tasks[3])], 2, Event())
 
 
 def test_an_error_that_is_not_ours_is_not_hidden_behind_one_that_is() -> None:
     with pytest.raises(OSError, match="full"):
-        all_of([lambda: fail(BadInputError("missing")), lambda: fail(OSError(28, "full"))], 1, Event())
+        run_parallel([lambda: fail(BadInputError("missing")), lambda: fail(OSError(28, "full"))], 1, Event())
 
 
 def grid_over(place: Path, rows: slice, columns: slice) -> Path:

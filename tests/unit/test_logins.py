@@ -13,9 +13,9 @@ from loopback import Asked, Fault, Loopback
 from scenery import Run
 
 from eopipe.errors import RefusedError, UsageError
-from eopipe.fetch.http import token_name
-from eopipe.fetch.retry import FetchSession, Patience
-from eopipe.fetch.signing import Address
+from eopipe.fetch.http import token_variable
+from eopipe.fetch.retry import FetchSession, RetryBudget
+from eopipe.fetch.signing import SignedUrl
 
 
 class Azure:
@@ -130,7 +130,7 @@ def test_a_server_of_signatures_that_never_answers_is_given_up(
     web.fail("/sas/127/blobs", times=None, pause=1.0)
     ended = fetch(run, tmp_path, blobs(web, {"red": tif(9_000)}), *SIGN)
     assert ended.code == 5
-    assert "no signature for blobs: no answer" in ended.stderr
+    assert "no signature for blobs: no response" in ended.stderr
 
 
 @pytest.mark.parametrize(
@@ -145,12 +145,12 @@ def test_a_server_of_signatures_that_never_answers_is_given_up(
     ],
 )
 def test_who_is_signed_for(href: str, sign: Any, signed: bool) -> None:
-    assert Address(href, FetchSession(sign=sign)).signed == signed
+    assert SignedUrl(href, FetchSession(sign=sign)).needs_signature == signed
 
 
 def test_an_address_that_brings_its_own_signature_is_left_as_it_is() -> None:
     href = "https://a.blob.core.windows.net/c/a.tif?sig=mine"
-    assert Address(href, FetchSession()).url(Patience("red", "a", FetchSession())) == href
+    assert SignedUrl(href, FetchSession()).signed(RetryBudget("red", "a", FetchSession())) == href
 
 
 def test_without_the_package_for_signing_the_command_that_installs_it_is_told(
@@ -213,11 +213,11 @@ def test_a_login_is_not_sent_on_to_the_host_of_a_redirect(
 def test_a_login_goes_over_an_open_line_to_this_machine_only(monkeypatch: pytest.MonkeyPatch) -> None:
     import requests
 
-    from eopipe.fetch.http import Login
+    from eopipe.fetch.http import HostAuth
 
     monkeypatch.setenv("EOPIPE_TOKEN_DATA_ORG", "T0KEN")
     sent = {
-        kind: Login()(requests.Request("GET", f"{kind}://data.org/x").prepare()).headers.get("Authorization")
+        kind: HostAuth()(requests.Request("GET", f"{kind}://data.org/x").prepare()).headers.get("Authorization")
         for kind in ("http", "https")
     }
     assert sent == {"http": None, "https": "Bearer T0KEN"}
@@ -235,7 +235,7 @@ def test_a_netrc_that_cannot_be_read_is_told(
 
 def test_names_of_tokens_of_different_hosts_differ() -> None:
     hosts = ("a-b.org", "a.b.org", "ab.org")
-    assert len({token_name(host) for host in hosts}) == 3
+    assert len({token_variable(host) for host in hosts}) == 3
 
 
 def test_a_host_that_wants_a_login_is_told_with_where_to_put_it(tmp_path: Path, run: Run, web: Loopback) -> None:
@@ -243,14 +243,14 @@ def test_a_host_that_wants_a_login_is_told_with_where_to_put_it(tmp_path: Path, 
     web.fail("/red.tif", times=None, status=401)
     ended = fetch(run, tmp_path, item)
     assert ended.code == 3
-    assert "if it wants a login, set EOPIPE_TOKEN_127_0_0_1 or name the host in ~/.netrc" in ended.stderr
+    assert "if it needs a login, set EOPIPE_TOKEN_127_0_0_1 or name the host in ~/.netrc" in ended.stderr
 
 
 def test_a_redirect_from_a_safe_to_an_open_line_is_refused() -> None:
-    from eopipe.fetch.http import _check_redirect
+    from eopipe.fetch.http import AddressGuard
 
     with pytest.raises(RefusedError, match="where others can listen"):
-        _check_redirect("https://a.org/x", "http://a.org/x", "red")
+        AddressGuard().check_redirect("https://a.org/x", "http://a.org/x", "red")
 
 
 def test_items_stay_unsigned(tmp_path: Path, run: Run, web: Loopback, azure: Azure) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from loopback import Loopback
 
 from eopipe.errors import BadInputError, RefusedError, UpstreamError
-from eopipe.fetch.range_reader import HEAD, open_remote
+from eopipe.fetch.range_reader import FIRST_READ, open_range_reader
 from eopipe.fetch.retry import FetchSession
 
 CONTENT = tif(200_000)
@@ -27,10 +27,13 @@ def far(web: Loopback) -> str:
 @settings(max_examples=20)
 def test_every_part_is_the_right_one(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     folder = tmp_path_factory.mktemp("web")
-    size = data.draw(st.integers(1, 3 * HEAD))
+    size = data.draw(st.integers(1, 3 * FIRST_READ))
     (folder / "red.tif").write_bytes(CONTENT[:size])
     with Loopback(folder) as web:
-        for remote in (open_remote(f"{web.url}/red.tif", "red"), open_remote("red.tif", "red", None, folder)):
+        for remote in (
+            open_range_reader(f"{web.url}/red.tif", "red"),
+            open_range_reader("red.tif", "red", None, folder),
+        ):
             assert remote.size == size
             for _ in range(5):
                 start, length = data.draw(st.integers(0, size + 9)), data.draw(st.integers(0, size + 9))
@@ -38,14 +41,16 @@ def test_every_part_is_the_right_one(tmp_path_factory: pytest.TempPathFactory, d
 
 
 def test_the_beginning_is_asked_for_once(web: Loopback, far: str) -> None:
-    remote = open_remote(far, "red")
-    assert remote.read(0, 16) + remote.read(HEAD - 100, 100) == CONTENT[:16] + CONTENT[HEAD - 100 : HEAD]
+    remote = open_range_reader(far, "red")
+    assert (
+        remote.read(0, 16) + remote.read(FIRST_READ - 100, 100) == CONTENT[:16] + CONTENT[FIRST_READ - 100 : FIRST_READ]
+    )
     assert len(web.asked) == 1
     assert remote.version.startswith('"')
 
 
 def test_a_part_that_breaks_off_is_completed_from_there(web: Loopback, far: str) -> None:
-    remote = open_remote(far, "red")
+    remote = open_range_reader(far, "red")
     web.fail("/red.tif", cut=30_000)
     web.fail("/red.tif", status=503)
     web.fail("/red.tif", reset=True)
@@ -58,16 +63,16 @@ def test_a_part_that_breaks_off_is_completed_from_there(web: Loopback, far: str)
 def test_parts_of_two_versions_are_never_joined(web: Loopback, far: str, tag: bool) -> None:
     if not tag:
         web.fail("/red.tif", drop=("ETag",), headers={"Last-Modified": "Mon, 01 Jan 2024 00:00:00 GMT"})
-    remote = open_remote(far, "red")
+    remote = open_range_reader(far, "red")
     (web.folder / "red.tif").write_bytes(CONTENT[::-1])
     if not tag:
         web.fail("/red.tif", drop=("ETag",), headers={"Last-Modified": "Tue, 02 Jan 2024 00:00:00 GMT"})
-    with pytest.raises(UpstreamError, match="the file changed while parts of it were read"):
+    with pytest.raises(UpstreamError, match="the file changed while ranges of it were read"):
         remote.read(100_000, 10)
 
 
 def test_a_server_that_ignores_if_match_does_not_join_two_versions(web: Loopback, far: str) -> None:
-    remote = open_remote(far, "red")
+    remote = open_range_reader(far, "red")
     web.fail("/red.tif", status=206, headers={"Content-Range": "bytes 100000-100009/200000", "ETag": '"new"'})
     with pytest.raises(UpstreamError, match="changed"):
         remote.read(100_000, 10)
@@ -75,7 +80,7 @@ def test_a_server_that_ignores_if_match_does_not_join_two_versions(web: Loopback
 
 @pytest.mark.parametrize("told", ["bytes 0-9/200000", "nonsense"])
 def test_another_part_than_the_one_asked_for_is_not_taken(web: Loopback, far: str, told: str) -> None:
-    remote = open_remote(far, "red")
+    remote = open_range_reader(far, "red")
     web.fail("/red.tif", headers={"Content-Range": told})
     with pytest.raises(UpstreamError):
         remote.read(100_000, 10)
@@ -83,19 +88,19 @@ def test_another_part_than_the_one_asked_for_is_not_taken(web: Loopback, far: st
 
 def test_a_server_without_ranges_is_told(web: Loopback, far: str) -> None:
     web.fail("/red.tif", deaf=True, drop=("Content-Length",))
-    with pytest.raises(BadInputError, match=r"red cannot be read in parts: 127.0.0.1 serves whole files only"):
-        open_remote(far, "red")
+    with pytest.raises(BadInputError, match=r"red cannot be read in ranges: 127.0.0.1 serves whole files only"):
+        open_range_reader(far, "red")
 
 
 def test_a_server_that_fails_for_ever_is_given_up(web: Loopback, far: str) -> None:
     web.fail("/red.tif", times=None, status=503)
     with pytest.raises(UpstreamError, match=r"127.0.0.1 did not deliver red"):
-        open_remote(far, "red")
+        open_range_reader(far, "red")
 
 
 def test_the_deadline_holds_for_all_parts_together(web: Loopback, far: str) -> None:
-    remote = open_remote(far, "red", FetchSession(deadline=1e-9 + 60))
-    remote.ends = 1.0  # type: ignore[attr-defined]
+    remote = open_range_reader(far, "red", FetchSession(deadline=1e-9 + 60))
+    remote.deadline = 1.0  # type: ignore[attr-defined]
     with pytest.raises(UpstreamError, match="not within 60 s"):
         remote.read(100_000, 10)
 
@@ -103,11 +108,11 @@ def test_the_deadline_holds_for_all_parts_together(web: Loopback, far: str) -> N
 @pytest.mark.parametrize("href", ["file:///etc/passwd", "/vsicurl/http://x", "../x"])
 def test_a_hostile_address_is_refused(tmp_path: Path, href: str) -> None:
     with pytest.raises(RefusedError):
-        open_remote(href, "red", None, tmp_path)
+        open_range_reader(href, "red", None, tmp_path)
 
 
 def test_a_file_that_is_missing_is_told(tmp_path: Path, far: str) -> None:
     with pytest.raises(BadInputError, match=r"red is missing: there is no none.tif"):
-        open_remote("none.tif", "red", None, tmp_path)
-    with pytest.raises(BadInputError, match=r"red cannot be had: 127.0.0.1 answered 404"):
-        open_remote(far.replace("red", "none"), "red")
+        open_range_reader("none.tif", "red", None, tmp_path)
+    with pytest.raises(BadInputError, match=r"red could not be fetched: 127.0.0.1 answered 404"):
+        open_range_reader(far.replace("red", "none"), "red")

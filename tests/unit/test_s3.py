@@ -9,8 +9,8 @@ from loopback import Asked, Fault, Loopback
 from scenery import Run
 
 from eopipe.errors import UpstreamError
-from eopipe.fetch.range_reader import open_remote
-from eopipe.fetch.retry import ATTEMPTS
+from eopipe.fetch.range_reader import open_range_reader
+from eopipe.fetch.retry import MAX_ATTEMPTS
 
 KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REQUEST_PAYER", "AWS_SESSION_TOKEN", "AWS_PROFILE")
 
@@ -70,7 +70,7 @@ def test_a_bucket_that_fails_for_ever_ends_with_code_5(tmp_path: Path, run: Run,
     ended = fetch(run, tmp_path, in_bucket(bucket, {"red": tif(9_000)}))
     assert ended.code == 5
     assert "scenes did not deliver scene scene, asset red (last: status 503)" in ended.stderr
-    assert len(bucket.asked) == ATTEMPTS
+    assert len(bucket.asked) == MAX_ATTEMPTS
 
 
 def test_an_object_that_is_missing_or_closed_is_told(tmp_path: Path, run: Run, bucket: Loopback) -> None:
@@ -79,8 +79,8 @@ def test_an_object_that_is_missing_or_closed_is_told(tmp_path: Path, run: Run, b
     bucket.fail("/scenes/red.tif", times=None, status=403)
     ended = fetch(run, tmp_path, item)
     assert ended.code == 3
-    assert "asset blue cannot be had: there is no such file in the bucket scenes" in ended.stderr
-    assert "asset red cannot be had: the bucket scenes denies access; set AWS_ACCESS_KEY_ID" in ended.stderr
+    assert "asset blue could not be fetched: there is no such file in the bucket scenes" in ended.stderr
+    assert "asset red could not be fetched: the bucket scenes denies access; set AWS_ACCESS_KEY_ID" in ended.stderr
 
 
 def test_a_bucket_of_another_region_is_told(tmp_path: Path, run: Run, bucket: Loopback) -> None:
@@ -135,12 +135,12 @@ def test_who_pays_and_who_asks_is_told_to_the_bucket_and_written_nowhere(
 def test_parts_of_an_object_are_of_one_version(bucket: Loopback, tmp_path: Path) -> None:
     content = tif(300_000, 1)
     in_bucket(bucket, {"red": content})
-    remote = open_remote("s3://scenes/red.tif", "red")
+    remote = open_range_reader("s3://scenes/red.tif", "red")
     assert remote.size == 300_000
     assert remote.version.startswith('"')
     assert remote.read(250_000, 99_000) == content[250_000:]
     (tmp_path / "scenes" / "red.tif").write_bytes(tif(300_000, 2))
-    with pytest.raises(UpstreamError, match="changed while parts of it were read"):
+    with pytest.raises(UpstreamError, match="changed while ranges of it were read"):
         remote.read(250_000, 10)
 
 
@@ -148,7 +148,6 @@ def test_what_asks_again_counts_against_a_bucket_too(
     tmp_path: Path, run: Run, bucket: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eopipe.fetch.s3.TIMEOUT", (1.0, 0.3))
-    monkeypatch.setattr("eopipe.fetch.retry.BACKOFF", 0.0)
     stalled: list[Asked] = []
 
     def stall_once(asked: Asked) -> Fault:

@@ -378,11 +378,11 @@ def test_a_server_that_nobody_runs_ends_with_code_5(tmp_path: Path, run: Run) ->
     assert "127.0.0.1" in ended.stderr
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_server_that_never_answers_is_given_up(
     three: Catalog, tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eopipe.fetch.retry.TIMEOUT", (0.1, 0.1))
-    monkeypatch.setattr("eopipe.fetch.retry.BACKOFF", 0.0)
     url = serve_api(web, [absolute(i, web) for i in three.items])
     web.fail("/api/search", times=None, pause=0.3)
     assert search(run, tmp_path / "out", url).code == 5
@@ -392,7 +392,7 @@ def test_a_server_that_never_answers_is_given_up(
 def test_a_long_retry_after_is_capped(
     three: Catalog, tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eopipe.fetch.retry.MAX_WAIT", 0.01)
+    monkeypatch.setattr("eopipe.fetch.retry.MAX_RETRY_AFTER", 0.01)
     web.fail("/api", headers={"Retry-After": "99999"}, status=429)
     assert search(run, tmp_path / "out", serve_api(web, [absolute(i, web) for i in three.items])).code == 0
 

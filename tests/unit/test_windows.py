@@ -18,8 +18,8 @@ from scenery import CRS, LEFT, STEP, TOP, Catalog, Run, numbered
 
 from eopipe.arrays import AnyArray
 from eopipe.errors import BadInputError, EopipeError, IntegrityError, RefusedError, UpstreamError
-from eopipe.fetch.cog_window import window_of
-from eopipe.fetch.range_reader import FileRemote, open_remote
+from eopipe.fetch.cog_window import write_window
+from eopipe.fetch.range_reader import LocalRangeReader, open_range_reader
 from eopipe.publish import digest, write_json
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "sentinel-2-l2a-33t"
@@ -27,7 +27,7 @@ WHERE = "scene S, asset red"
 TARGET_CRS = ("EPSG:32633", "EPSG:32634", "EPSG:3035", "EPSG:4326", "EPSG:3857")
 
 
-class Counting(FileRemote):
+class Counting(LocalRangeReader):
     """A file that notes what is read of it."""
 
     def __init__(self, path: Path) -> None:
@@ -152,9 +152,9 @@ def test_a_window_holds_the_pixels_of_the_original_in_their_place(
     first, last, left, right = needed(whole, grid)
     if first == last or left == right:
         with pytest.raises(BadInputError, match="outside the grid"):
-            window_of(FileRemote(whole), grid, place / "part.tif", WHERE)
+            write_window(LocalRangeReader(whole), grid, place / "part.tif", WHERE)
         return
-    window_of(FileRemote(whole), grid, place / "part.tif", WHERE)
+    write_window(LocalRangeReader(whole), grid, place / "part.tif", WHERE)
     got, want, (row, column) = same_place(whole, place / "part.tif")
     np.testing.assert_array_equal(got, want)
     height, width = got.shape[1:]
@@ -173,7 +173,7 @@ def test_what_a_file_says_of_its_bands_stays(tmp_path: Path) -> None:
         file.descriptions = ("red", "nir")
         file.scales, file.offsets = (1e-4, 1e-4), (-0.1, 0.0)
         file.update_tags(AREA_OR_POINT="Point", MAKER="somebody")
-    window_of(FileRemote(whole), grid_at(150, 200, 20), tmp_path / "part.tif", WHERE)
+    write_window(LocalRangeReader(whole), grid_at(150, 200, 20), tmp_path / "part.tif", WHERE)
     got, want, _ = same_place(whole, tmp_path / "part.tif")
     np.testing.assert_array_equal(got, want)
 
@@ -188,7 +188,7 @@ def test_a_mask_inside_the_file_comes_along(tmp_path: Path, size: dict[str, str]
         with rasterio.open(plain, "r+") as file:
             file.write_mask(noise(200, 300) % 3 > 0)
     copy(plain, tmp_path / "whole.tif", driver="COG", BLOCKSIZE="64", **size)
-    window_of(FileRemote(tmp_path / "whole.tif"), grid_at(150, 200, 20), tmp_path / "part.tif", WHERE)
+    write_window(LocalRangeReader(tmp_path / "whole.tif"), grid_at(150, 200, 20), tmp_path / "part.tif", WHERE)
     got, want, _ = same_place(tmp_path / "whole.tif", tmp_path / "part.tif")
     np.testing.assert_array_equal(got, want)
     with rasterio.open(tmp_path / "part.tif") as part:
@@ -200,7 +200,7 @@ def test_a_turned_raster_keeps_its_place(tmp_path: Path) -> None:
 
     turned = Affine(STEP, 1, LEFT, 1, -STEP, TOP)
     whole = raster(tmp_path / "whole.tif", noise(1, 200, 300), transform=turned)
-    window_of(FileRemote(whole), grid_at(150, 200, 20), tmp_path / "part.tif", WHERE)
+    write_window(LocalRangeReader(whole), grid_at(150, 200, 20), tmp_path / "part.tif", WHERE)
     with rasterio.open(tmp_path / "part.tif") as part, rasterio.open(whole) as original:
         row, column = original.index(*part.xy(0, 0))
         assert (row, column) != (0, 0)
@@ -216,7 +216,7 @@ def test_blocks_that_were_never_written_stay_nodata(tmp_path: Path) -> None:
     with rasterio.open(whole, "w", **raster_profile(whole), SPARSE_OK="TRUE") as file:
         file.write(noise(64, 64), 1, window=Window(64, 64, 64, 64))
     remote = Counting(whole)
-    window_of(remote, grid_at(96, 96, 120), tmp_path / "part.tif", WHERE)
+    write_window(remote, grid_at(96, 96, 120), tmp_path / "part.tif", WHERE)
     got, want, _ = same_place(whole, tmp_path / "part.tif")
     np.testing.assert_array_equal(got, want)
     assert (got == 7).mean() > 0.5
@@ -233,7 +233,7 @@ def raster_profile(path: Path) -> dict[str, Any]:
 def test_a_small_area_costs_a_small_part_of_the_file(tmp_path: Path) -> None:
     whole = raster(tmp_path / "whole.tif", noise(1, 2048, 2048), blockxsize=128, blockysize=128)
     remote = Counting(whole)
-    window_of(remote, grid_at(1000, 1000, 205), tmp_path / "part.tif", WHERE)
+    write_window(remote, grid_at(1000, 1000, 205), tmp_path / "part.tif", WHERE)
     assert remote.bytes < 0.06 * remote.size, f"{remote.bytes / remote.size:.3f} of the file for 1 % of its area"
     assert len(remote.asked) <= 5, remote.asked
 
@@ -241,7 +241,7 @@ def test_a_small_area_costs_a_small_part_of_the_file(tmp_path: Path) -> None:
 def test_blocks_side_by_side_come_with_one_request(tmp_path: Path) -> None:
     whole = raster(tmp_path / "whole.tif", noise(1, 512, 512))
     remote = Counting(whole)
-    window_of(remote, grid_at(256, 256, 500), tmp_path / "part.tif", WHERE)
+    write_window(remote, grid_at(256, 256, 500), tmp_path / "part.tif", WHERE)
     assert len(remote.asked) <= 2
     assert remote.bytes < remote.size + 40_000
 
@@ -249,7 +249,7 @@ def test_blocks_side_by_side_come_with_one_request(tmp_path: Path) -> None:
 def test_the_same_window_gives_the_same_bytes(tmp_path: Path) -> None:
     whole = raster(tmp_path / "whole.tif", noise(3, 512, 512), interleave="band")
     for name in ("one.tif", "two.tif"):
-        window_of(FileRemote(whole), grid_at(200, 200, 99), tmp_path / name, WHERE)
+        write_window(LocalRangeReader(whole), grid_at(200, 200, 99), tmp_path / name, WHERE)
     assert (tmp_path / "one.tif").read_bytes() == (tmp_path / "two.tif").read_bytes()
 
 
@@ -268,7 +268,7 @@ def test_preprocess_makes_the_same_of_a_window_as_of_the_whole(
     for folder in (whole, part):
         (folder / "scene.json").write_text(json.dumps(item))
     for name in pixels:
-        window_of(FileRemote(whole / f"{name}.tif"), grid, part / f"{name}.tif", WHERE)
+        write_window(LocalRangeReader(whole / f"{name}.tif"), grid, part / f"{name}.tif", WHERE)
         assert (part / f"{name}.tif").stat().st_size < 0.7 * (whole / f"{name}.tif").stat().st_size
     for folder, name in ((whole, "whole.zarr"), (part, "part.zarr")):
         words = ("--scene", folder, "--grid", tmp_path / "grid.json", "--tiles", tmp_path / name, "--bands", "red")
@@ -290,13 +290,13 @@ def broken(file: Path, at: float, flips: bytes = b"\xff\x00" * 40) -> Path:
 def test_a_damaged_block_is_named_and_nothing_is_left(tmp_path: Path, interleave: str) -> None:
     whole = broken(raster(tmp_path / "whole.tif", noise(2, 512, 512), interleave=interleave), 0.5)
     with pytest.raises(IntegrityError, match=r"scene S, asset red is damaged in its block at row \d+, column \d+"):
-        window_of(FileRemote(whole), grid_at(256, 256, 500), tmp_path / "part.tif", WHERE)
+        write_window(LocalRangeReader(whole), grid_at(256, 256, 500), tmp_path / "part.tif", WHERE)
     assert [path.name for path in tmp_path.iterdir()] == ["whole.tif"]
 
 
 def test_damage_outside_the_area_does_not_matter(tmp_path: Path) -> None:
     whole = broken(raster(tmp_path / "whole.tif", noise(1, 512, 512)), 0.9)
-    window_of(FileRemote(whole), grid_at(60, 60, 50), tmp_path / "part.tif", WHERE)
+    write_window(LocalRangeReader(whole), grid_at(60, 60, 50), tmp_path / "part.tif", WHERE)
     got, want, _ = same_place(whole, tmp_path / "part.tif")
     np.testing.assert_array_equal(got, want)
 
@@ -316,7 +316,7 @@ def test_a_truncated_file_is_an_error(tmp_path: Path, left: float, driver: str) 
     )
     whole.write_bytes(whole.read_bytes()[: int(left * whole.stat().st_size)])
     with pytest.raises(IntegrityError, match=WHERE):
-        window_of(FileRemote(whole), grid_at(256, 256, 600), tmp_path / "part.tif", WHERE)
+        write_window(LocalRangeReader(whole), grid_at(256, 256, 600), tmp_path / "part.tif", WHERE)
     assert not (tmp_path / "part.tif").exists()
 
 
@@ -335,7 +335,7 @@ def test_a_damaged_head_is_an_error_of_ours_or_harmless(
     data[place : place + len(value)] = value
     (folder / "whole.tif").write_bytes(data)
     with suppress(EopipeError):
-        window_of(FileRemote(folder / "whole.tif"), grid_at(50, 50, 120), folder / "part.tif", WHERE)
+        write_window(LocalRangeReader(folder / "whole.tif"), grid_at(50, 50, 120), folder / "part.tif", WHERE)
         assert (folder / "part.tif").exists()
     assert {path.name for path in folder.iterdir()} <= {"plain.tif", "whole.tif", "part.tif"}
     shutil.rmtree(folder)
@@ -351,7 +351,7 @@ def test_a_grid_elsewhere_is_refused_with_both_places(tmp_path: Path) -> None:
         with pytest.raises(
             BadInputError, match=r"scene S, asset red lies at .* EPSG:32633, outside the grid at .*EPSG"
         ):
-            window_of(FileRemote(whole), grid, tmp_path / "part.tif", WHERE)
+            write_window(LocalRangeReader(whole), grid, tmp_path / "part.tif", WHERE)
 
 
 @pytest.mark.parametrize("missing", [{"crs": None}, {"transform": Affine.identity()}])
@@ -359,7 +359,7 @@ def test_a_grid_elsewhere_is_refused_with_both_places(tmp_path: Path) -> None:
 def test_a_raster_without_a_place_is_bad_input(tmp_path: Path, missing: dict[str, Any]) -> None:
     whole = raster(tmp_path / "whole.tif", noise(1, 200, 300), **missing)
     with pytest.raises(BadInputError, match=r"no (CRS|geotransform).*, so it has no place"):
-        window_of(FileRemote(whole), grid_at(9, 9, 9), tmp_path / "part.tif", WHERE)
+        write_window(LocalRangeReader(whole), grid_at(9, 9, 9), tmp_path / "part.tif", WHERE)
 
 
 def test_only_tiff_files_are_opened(tmp_path: Path) -> None:
@@ -372,7 +372,7 @@ def test_only_tiff_files_are_opened(tmp_path: Path) -> None:
     for content, (kind, words) in told.items():
         (tmp_path / "whole.tif").write_bytes(content)
         with pytest.raises(kind, match=words):
-            window_of(FileRemote(tmp_path / "whole.tif"), grid_at(9, 9, 9), tmp_path / "part.tif", WHERE)
+            write_window(LocalRangeReader(tmp_path / "whole.tif"), grid_at(9, 9, 9), tmp_path / "part.tif", WHERE)
 
 
 def declared(width: int, height: int, block: int) -> bytes:
@@ -394,11 +394,11 @@ def test_a_tiny_file_that_declares_a_huge_raster_is_refused_before_it_takes_memo
 ) -> None:
     (tmp_path / "whole.tif").write_bytes(declared(edge, edge, block))
     with pytest.raises(RefusedError, match=f"declares .* pixels in blocks of {block * block * 2} bytes"):
-        window_of(FileRemote(tmp_path / "whole.tif"), grid_at(9, 9, 9), tmp_path / "part.tif", WHERE)
+        write_window(LocalRangeReader(tmp_path / "whole.tif"), grid_at(9, 9, 9), tmp_path / "part.tif", WHERE)
 
 
 def test_the_error_of_the_remote_comes_through(tmp_path: Path) -> None:
-    class Failing(FileRemote):
+    class Failing(LocalRangeReader):
         def read(self, start: int, length: int) -> bytes:
             if start:
                 raise UpstreamError("host did not deliver")
@@ -406,15 +406,15 @@ def test_the_error_of_the_remote_comes_through(tmp_path: Path) -> None:
 
     whole = raster(tmp_path / "whole.tif", noise(1, 512, 512))
     with pytest.raises(UpstreamError, match="host did not deliver"):
-        window_of(Failing(whole), grid_at(400, 400, 100), tmp_path / "part.tif", WHERE)
+        write_window(Failing(whole), grid_at(400, 400, 100), tmp_path / "part.tif", WHERE)
     assert [path.name for path in tmp_path.iterdir()] == ["whole.tif"]
 
 
 def test_windows_come_over_http(tmp_path: Path) -> None:
     whole = raster(tmp_path / "whole.tif", noise(1, 1024, 1024), blockxsize=128, blockysize=128)
     with Loopback(tmp_path) as web:
-        remote = open_remote(f"{web.url}/whole.tif", WHERE)
-        window_of(remote, grid_at(500, 500, 100), tmp_path / "part.tif", WHERE)
+        remote = open_range_reader(f"{web.url}/whole.tif", WHERE)
+        write_window(remote, grid_at(500, 500, 100), tmp_path / "part.tif", WHERE)
         assert len(web.requests("/whole.tif")) <= 5
     got, want, _ = same_place(whole, tmp_path / "part.tif")
     np.testing.assert_array_equal(got, want)
@@ -431,7 +431,7 @@ def test_windows_of_real_scenes(tmp_path: Path, crs: str) -> None:
             x, y = source.xy(700, 700)
         centre = (TOP - y) / STEP, (x - LEFT) / STEP
         remote = Counting(file)
-        window_of(remote, grid_at(*centre, 100, crs, 120.0), tmp_path / f"{number}.tif", file.name)
+        write_window(remote, grid_at(*centre, 100, crs, 120.0), tmp_path / f"{number}.tif", file.name)
         got, want, _ = same_place(file, tmp_path / f"{number}.tif")
         np.testing.assert_array_equal(got, want)
         assert remote.bytes < 0.45 * remote.size + 32_768
