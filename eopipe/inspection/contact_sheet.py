@@ -9,7 +9,6 @@ import numpy as np
 
 from eopipe.arrays import BoolArray, UInt8Array
 from eopipe.chips.chips import is_continuous, unit_of
-from eopipe.reporting.distances import length, pixel_metres
 from eopipe.reporting.figures import (
     DPI,
     FAINT,
@@ -27,7 +26,7 @@ from eopipe.reporting.figures import (
 from eopipe.reporting.palette import VALUE_COLORS, ValueScale, class_colors, rgb
 from eopipe.reporting.panels import stretch_contrast
 from eopipe.reporting.rasters import Thin, pick, thin
-from eopipe.reporting.wording import TIMES
+from eopipe.reporting.wording import TIMES, length, pixel_metres
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 if TYPE_CHECKING:

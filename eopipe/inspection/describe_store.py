@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.publish import files
-from eopipe.reporting.distances import length, pixel_metres
+from eopipe.reporting.wording import length, pixel_metres
 from eopipe.text_table import format_bytes
 from eopipe.tiles.store import IDENTITY, Tiles
 

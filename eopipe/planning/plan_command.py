@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from eopipe.chips.splits import SPLITS
 from eopipe.clusters.check_profile import read_profile, with_config
 from eopipe.clusters.find_profile import find_profile
 from eopipe.clusters.profile import shape
@@ -14,16 +15,14 @@ from eopipe.config import load
 from eopipe.errors import NoSpaceError, UsageError
 from eopipe.fetch.retry import FetchSession
 from eopipe.fetch.sizes import asset_sizes
-from eopipe.planning import plan_table
 from eopipe.planning.chip_forecast import Chips, chips_of
 from eopipe.planning.chip_forecast import told as chips_told
 from eopipe.planning.disk_forecast import Need, free, needs
 from eopipe.planning.footprints import covered
-from eopipe.planning.frozen_scenes import Config, Frozen, frozen
-from eopipe.planning.outline import Row, clipped, geojson, rows_of, told
+from eopipe.planning.frozen_scenes import Config, Frozen, Row, clipped, frozen, geojson, rows_of, told
 from eopipe.planning.plan_figure import write_plan_figure
 from eopipe.publish import publish, write_json
-from eopipe.text_table import format_bytes
+from eopipe.text_table import TextRow, format_bytes, format_table
 from eopipe.tiles.grid import grid_json
 
 # Seconds that a server has to tell the size of a file.
@@ -132,13 +131,13 @@ def lines(config: Config, found: Forecast) -> list[str]:
     kept = f", frozen in {config['results']}" if found.seen.kept else ""
     clear = "were clear" if found.chips.is_known else "were clear and labelled"
     return [
-        *plan_table.scenes(found.rows),
+        *scenes_table(found.rows),
         "",
         f"{len(found.rows)} scenes{kept}, {format_bytes(fetch)} to fetch{unknown}; {grid}",
         "",
-        *plan_table.takes(found.needs),
+        *takes_table(found.needs),
         "",
-        *plan_table.chips(found.chips),
+        *chips_table(found.chips),
         f"chips of {found.chips.plan.chip} pixels, if all pixels {clear}",
         "",
         f"still to write: {new_files:,} files, {format_bytes(new_bytes)}; free: {room}",
@@ -181,3 +180,58 @@ def size_of(text: str) -> int:
     if found is None:
         raise UsageError(f"{text!r} is no size; write 500MB or 2TiB")
     return round(float(found[1]) * UNITS[found[2] or ""])
+
+
+MOST_ROWS = 40
+
+
+def scenes_table(rows: list[Row]) -> list[str]:
+    """The scenes, one line each; the middle of a long list is left out, as `plan.json` has it."""
+    cells = [_scene_row(row) for row in rows]
+    if len(cells) > MOST_ROWS:
+        half = MOST_ROWS // 2
+        left = len(cells) - 2 * half
+        cells = [*cells[:half], (f"... {left} more in plan.json", "", "", "", "", ""), *cells[-half:]]
+    head = ("scene", "date", "cloud", "of the grid", "to fetch", "")
+    return format_table([head, *cells], left=(0, 1, 5))
+
+
+def _scene_row(row: Row) -> TextRow:
+    known = "unknown" if row.unknown and not row.bytes else format_bytes(row.bytes)
+    note = f"+ {row.unknown} assets of unknown size" if row.unknown and row.bytes else ""
+    size, note = ("0 B", "fetched already") if row.fetched else (known, note)
+    cloud = "?" if row.cloud is None else f"{row.cloud:.0f} %"
+    return row.name, row.day or "?", cloud, f"{100 * row.share:.0f} %", size, note
+
+
+def takes_table(needs: list[Need]) -> list[str]:
+    """What the run writes, folder by folder, with two totals."""
+    own, beside = [n for n in needs if n.jobs], [n for n in needs if not n.jobs]
+    head = ("up to the split", "jobs", "files", "bytes", "there already", "bytes are")
+    cells = [head, *map(_need_row, own), _total_row("stores and files", own)]
+    cells += [*map(_need_row, beside), _total_row("all of it", needs)]
+    return format_table(cells, left=(0, 5))
+
+
+def _need_row(need: Need) -> TextRow:
+    made = f"{need.made[0]:,} files" if need.made[0] else ""
+    return need.folder, f"{need.jobs or ''}", f"{need.files:,}", format_bytes(need.bytes), made, need.basis
+
+
+def _total_row(name: str, needs: list[Need]) -> TextRow:
+    jobs, files, size = (sum(values) for values in zip(*((n.jobs, n.files, n.bytes) for n in needs), strict=True))
+    return f"= {name}", f"{jobs or ''}", f"{files:,}", format_bytes(size), "", ""
+
+
+def chips_table(found: Chips) -> list[str]:
+    """Chips by split: places on the grid, chips over all scenes, and what the labels tell of them."""
+    names = found.classes if found.is_known else ()
+    head = ("split", "places", "chips", *(f"with {name}" for name in names))
+    return format_table([head, *(_split_row(found, split, len(names)) for split in SPLITS)], left=(0,))
+
+
+def _split_row(found: Chips, split: str, classes: int) -> TextRow:
+    rows = found.of_class(split)[:classes]
+    pixels = max(1, sum(own for _, _, own in rows))
+    shares = (f"{count:,} ({100 * own / pixels:.1f} %)" for _, count, own in rows)
+    return split, f"{len(found.places[split]):,}", f"{found.count(split):,}", *shares

@@ -9,9 +9,7 @@ from eopipe.arrays import Float64Array
 from eopipe.chips.splits import SPLITS
 from eopipe.planning.chip_forecast import Chips
 from eopipe.planning.footprints import footprint, grid_extent, rings
-from eopipe.planning.frozen_scenes import Frozen
-from eopipe.planning.outline import Row
-from eopipe.reporting.distances import pixel_metres
+from eopipe.planning.frozen_scenes import Frozen, Row
 from eopipe.reporting.figures import FAINT, INK, Box, add_text, axes_at, figure_style, new_figure, save_png
 from eopipe.reporting.maps import (
     GAP,
@@ -26,6 +24,7 @@ from eopipe.reporting.maps import (
     label_degrees,
 )
 from eopipe.reporting.palette import SPLIT_COLORS
+from eopipe.reporting.wording import pixel_metres
 from eopipe.tiles.grid import Bounds
 
 if TYPE_CHECKING:

@@ -6,9 +6,8 @@ from typing import Any
 
 from eopipe.chips.splits import SPLITS
 from eopipe.publish import MANIFEST, digest, read_json
-from eopipe.reporting.distances import length, pixel_metres
-from eopipe.reporting.views import MapFile, Pairs
-from eopipe.reporting.wording import DASH, THIN_SPACE, count, number, percent
+from eopipe.reporting.rasters import MapFile, Pairs
+from eopipe.reporting.wording import DASH, THIN_SPACE, count, length, number, percent, pixel_metres
 from eopipe.scenes.item import scene_name
 
 Row = tuple[str, ...]

@@ -8,13 +8,12 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from eopipe import __version__
 from eopipe.reporting import data_tables as facts
 from eopipe.reporting import scores as tables
-from eopipe.reporting import values
 from eopipe.reporting.cards import Card
 from eopipe.reporting.charts import ridge_chart
 from eopipe.reporting.palette import CONFIDENCE_COLORS, SPLIT_COLORS
 from eopipe.reporting.panels import CORRECT, INCORRECT, UNTESTED
 from eopipe.reporting.run_data import Story, ground_words
-from eopipe.reporting.wording import count, counted, plural, score, tested, verdict
+from eopipe.reporting.wording import count, counted, plural, score, tested
 
 TEMPLATE, STYLE = "page.html", "style.css"
 
@@ -53,16 +52,16 @@ def _scores(story: Story) -> dict[str, Any]:
     """What differs between classes and values; those have neither a confusion nor a chance."""
     if story.scale:
         return {
-            "verdict": values.verdict(story.metrics),
-            "measures": [name for _, name in values.MEASURES],
-            "methods": values.method_lines(story.metrics),
-            "charts": values.training_charts(story.history),
-            "best": values.best_epoch(story.history, story.scale.unit),
+            "verdict": tables.value_verdict(story.metrics),
+            "measures": [name for _, name in tables.VALUE_MEASURES],
+            "methods": tables.value_method_lines(story.metrics),
+            "charts": tables.value_training_charts(story.history),
+            "best": tables.value_best_epoch(story.history, story.scale.unit),
             "marks": {},
             "balance": [],
         }
     return {
-        "verdict": verdict(story.metrics),
+        "verdict": tables.verdict(story.metrics),
         "measures": [name for _, name in tables.MEASURES],
         "methods": tables.method_lines(story.metrics),
         "charts": tables.training_charts(story.history),

@@ -10,7 +10,7 @@ import numpy as np
 from eopipe.arrays import BoolArray, FloatArray, UInt8Array
 from eopipe.chips.splits import SPLITS
 from eopipe.reporting.palette import RAMP_LEVELS, SPLIT_COLORS, confidence_ramp, rgb
-from eopipe.reporting.views import Colour, View
+from eopipe.reporting.rasters import Colour, View
 from eopipe.reporting.wording import listed, percent
 from eopipe.tiles.store import NO_LABEL
 

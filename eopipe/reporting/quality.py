@@ -12,8 +12,7 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array
 from eopipe.reporting.panels import EncodedImage, encode_photo, stretch_contrast
-from eopipe.reporting.rasters import Thin, pick, thin
-from eopipe.reporting.views import Pairs
+from eopipe.reporting.rasters import Pairs, Thin, pick, thin
 from eopipe.tiles.store import Tiles
 
 MOST_SCENES = 60

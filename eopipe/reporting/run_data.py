@@ -12,17 +12,24 @@ from eopipe.errors import BadInputError
 from eopipe.models.model_folder import HISTORY, WEIGHTS, read_card
 from eopipe.publish import read_json
 from eopipe.reporting import data_tables as facts
-from eopipe.reporting.cards import Said
-from eopipe.reporting.distances import length, pixel_metres
 from eopipe.reporting.maps import MapContent, MapPanel
 from eopipe.reporting.palette import VALUE_COLORS, ValueScale, class_colors
 from eopipe.reporting.panels import PanelGroup, map_panels, split_panel
 from eopipe.reporting.quality import Quality, read_quality
-from eopipe.reporting.rasters import Thin
-from eopipe.reporting.values import headline, scale_of
-from eopipe.reporting.views import MapFile, Pairs, View, cells_for, chosen, map_files, quicklook, roles, view
-from eopipe.reporting.wording import TIMES, counted, percent, score
+from eopipe.reporting.rasters import MapFile, Pairs, Thin, View, cells_for, chosen, map_files, quicklook, roles, view
+from eopipe.reporting.scores import scale_of, value_headline
+from eopipe.reporting.wording import TIMES, counted, length, listed, percent, pixel_metres, score
 from eopipe.telemetry.journal import METRICS, read
+
+
+@dataclass(frozen=True)
+class Said:
+    """What only a person can say of a model: what it is for, what it must not be used for, who made it, its licence."""
+
+    use: str = ""
+    limits: tuple[str, ...] = ()
+    author: str = ""
+    license: str = ""
 
 
 @dataclass(frozen=True)
@@ -138,7 +145,7 @@ def map_content(story: Story) -> MapContent:
     """What the map figure of a run shows."""
     return MapContent(
         title=story.title,
-        subtitle=headline(story.metrics) if story.scale else _scores(story.metrics),
+        subtitle=value_headline(story.metrics) if story.scale else _scores(story.metrics),
         credit=story.attribution,
         classes=story.legend,
         colors=story.colors,
@@ -163,3 +170,19 @@ def ground_words(story: Story) -> str:
     size = f"{length(cols * wide)}{TIMES}{length(rows * high)}"
     drawn = f"; a cell of the pictures is {story.step}{TIMES}{story.step} pixels" if story.step > 1 else ""
     return f"{cols}{TIMES}{rows} pixels of {length(wide)}: {size}, {grid.crs}{drawn}"
+
+
+def task_of(story: Story) -> str:
+    """What is learned."""
+    return str(story.metrics.get("task", "segmentation"))
+
+
+def collections(story: Story) -> str:
+    """The collections of the scenes."""
+    return listed(sorted({str(item.get("collection") or "an unnamed collection") for item in story.items}))
+
+
+def span_words(story: Story) -> str:
+    """First and last day of the scenes."""
+    days = sorted(facts.dates(story.items).values())
+    return f"{days[0]} to {days[-1]}" if days else "unknown dates"

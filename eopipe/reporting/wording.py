@@ -1,22 +1,14 @@
 """Numbers as people read them, and the verdict in plain words."""
 
-from dataclasses import dataclass
-from typing import Any, Literal
+import math
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from odc.geo.geobox import GeoBox
+
 
 THIN_SPACE = "\u202f"
 DASH, TIMES = "\u2013", " \u00d7 "
-BETTER, WORSE, SLIGHTLY = "better than", "worse than", "slightly"
-# A difference below one point in both measures is called slight.
-LITTLE = 0.01
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What the scores come to: the tone picks a colour and a mark, head and text say it."""
-
-    tone: Literal["good", "mixed", "bad"]
-    head: str
-    text: str
 
 
 def score(value: float | None) -> str:
@@ -66,73 +58,30 @@ def tested(metrics: dict[str, Any]) -> str:
     return plural(metrics[f"test_{noun}s"], f"test {noun}")
 
 
-def verdict(metrics: dict[str, Any]) -> Verdict:
-    """Compare the model with both baselines, on accuracy and mIoU as they are shown (three digits)."""
-    model = metrics["model"]
-    if model["accuracy"] is None:
-        return Verdict(
-            "mixed",
-            "The model could not be scored.",
-            f"No {counted(metrics)} of the test places has both label and map.",
-        )
-    rivals = {
-        "the per-pixel baseline": metrics["pixel_baseline"],
-        f"always answering “{metrics['majority']['class']}”": metrics["majority"],
-    }
-    found = {name: _compare(model, rival) for name, rival in rivals.items()}
-    tone: Literal["good", "mixed", "bad"] = "mixed"
-    if any(kind.endswith("worse than") and " but " not in kind for kind in found.values()):
-        tone = "bad"
-    elif all(kind in (BETTER, f"{SLIGHTLY} {BETTER}") for kind in found.values()):
-        tone = "good"
-    return Verdict(tone, _head(found), _text(metrics, rivals))
+EARTH_RADIUS = 6371008.8
 
 
-def _compare(model: dict[str, Any], rival: dict[str, Any]) -> str:
-    """How the model stands against a rival, in words that lead up to the rival's name."""
-    accuracy, miou = (_gain(model[measure], rival[measure]) for measure in ("accuracy", "miou"))
-    much = "" if max(abs(accuracy), abs(miou)) >= LITTLE else f"{SLIGHTLY} "
-    if accuracy == miou == 0:
-        return "no better than"
-    if min(accuracy, miou) >= 0:
-        return much + BETTER
-    if max(accuracy, miou) <= 0:
-        return much + WORSE
-    return (
-        f"better in {'accuracy' if accuracy > 0 else 'mIoU'} but worse in {'mIoU' if accuracy > 0 else 'accuracy'} than"
-    )
+def pixel_metres(grid: "GeoBox") -> tuple[float, float]:
+    """Width and height of a pixel in metres; of the middle of the grid where the CRS counts degrees."""
+    affine, crs = grid.affine, grid.crs
+    wide, high = math.hypot(affine.a, affine.d), math.hypot(affine.b, affine.e)
+    if crs is None:
+        return wide, high
+    factor = crs.proj.axis_info[0].unit_conversion_factor
+    if not crs.geographic:
+        return wide * factor, high * factor
+    latitude = (grid.boundingbox.bottom + grid.boundingbox.top) / 2
+    return wide * factor * EARTH_RADIUS * math.cos(latitude * factor), high * factor * EARTH_RADIUS
 
 
-def _gain(mine: float | None, other: float | None) -> float:
-    return 0.0 if mine is None or other is None else round(round(mine, 3) - round(other, 3), 3)
+def length(metres: float) -> str:
+    """Say a length in words, with three digits: 850 m, 12.5 km."""
+    if metres < 1000:
+        return f"{metres:.3g} m"
+    return f"{metres / 1000:.3g} km" if metres < 1e6 else f"{metres / 1000:.0f} km"
 
 
-def _head(found: dict[str, str]) -> str:
-    if set(found.values()) == {BETTER}:
-        return "The model is better than both baselines."
-    order = sorted(set(found.values()), key=lambda kind: ("worse" not in kind, kind == BETTER, kind))
-    parts = [f"{kind} {' and '.join(name for name in found if found[name] == kind)}" for kind in order]
-    opposed = any("worse" in kind for kind in order) and order[-1].endswith(BETTER)
-    return f"The model is {(', but ' if opposed else ', and ').join(parts)}."
-
-
-def _text(metrics: dict[str, Any], rivals: dict[str, dict[str, Any]]) -> str:
-    model = metrics["model"]
-    others = [f"{name} for {_right(rival)}" for name, rival in rivals.items()]
-    said = f"On {tested(metrics)} in places it never saw, the model is right for {_right(model)}; {listed(others)}."
-    return said + _saved(model["accuracy"], metrics["pixel_baseline"]["accuracy"])
-
-
-def _right(scores: dict[str, Any]) -> str:
-    return f"{percent(scores['accuracy'])} (mIoU {score(scores['miou'])})"
-
-
-def _saved(mine: float, other: float | None) -> str:
-    """How many errors of the per-pixel baseline the model saves or adds."""
-    if other is None or round(other, 3) >= 1 or round(mine, 3) == round(other, 3):
-        return ""
-    ratio = (1 - mine) / (1 - other)
-    if ratio > 2:
-        return f" It makes {ratio:.1f} times as many errors as the per-pixel baseline."
-    share = f"{100 * abs(ratio - 1):.0f}{THIN_SPACE}%"
-    return f" It makes {share} {'more' if ratio > 1 else 'fewer'} errors than the per-pixel baseline."
+def round_length(most: float) -> float:
+    """Find the longest of 1, 2 or 5 times a power of ten that is at most this long."""
+    power: float = 10.0 ** math.floor(math.log10(most))
+    return max(step * power for step in (1, 2, 5) if step * power <= most)

@@ -50,12 +50,12 @@ def report(
     match the classes.
     """
     from eopipe.publish import publish
-    from eopipe.reporting.cards import Said, markdown
-    from eopipe.reporting.datacard import data_card as card_of_data
+    from eopipe.reporting.cards import data_card as card_of_data
+    from eopipe.reporting.cards import markdown
+    from eopipe.reporting.cards import model_card as card_of_model
     from eopipe.reporting.maps import write_map
-    from eopipe.reporting.model_card import model_card as card_of_model
     from eopipe.reporting.page import render
-    from eopipe.reporting.run_data import Sources, map_content, read_story
+    from eopipe.reporting.run_data import Said, Sources, map_content, read_story
 
     sources = Sources(metrics, model, chips, classes, probabilities, tiles, labels, scenes)
     story = read_story(sources, title, attribution, colors, Said(use, limits, author, license))

@@ -85,7 +85,7 @@ def split(
     from eopipe.chips.make_split import SplitRequest, make_split
     from eopipe.chips.splits import SplitPlan
     from eopipe.publish import publish, write_json
-    from eopipe.reporting.splitmap import draw_split, write_places
+    from eopipe.reporting.maps import draw_split, write_places
 
     plan = SplitPlan(
         method, fractions, chip, stride or chip, buffer, block, folds, fold, seed, by, dates, val_groups, test_groups

@@ -8,11 +8,11 @@ from affine import Affine
 from odc.geo.geobox import GeoBox
 
 from eopipe.errors import UsageError
-from eopipe.reporting.distances import length, pixel_metres, round_length
 from eopipe.reporting.palette import class_colors
 from eopipe.reporting.panels import outline
 from eopipe.reporting.rasters import mean, pick, thin
-from eopipe.reporting.wording import listed, verdict
+from eopipe.reporting.scores import verdict
+from eopipe.reporting.wording import length, listed, pixel_metres, round_length
 
 
 def test_names_choose_meaningful_colours_that_all_differ() -> None:
