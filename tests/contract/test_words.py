@@ -4,7 +4,7 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -80,7 +80,11 @@ def paragraphs(path: Path) -> Iterator[tuple[int, str]]:
 def phrases(path: Path) -> list[str]:
     """Every banned phrase of a file, with its line and what to write instead."""
     hits = []
-    for line, text in (python_texts if path.suffix == ".py" else paragraphs)(path):
+    texts: Iterable[tuple[int, str]] = (python_texts if path.suffix == ".py" else paragraphs)(path)
+    if path.name == "terms.md":
+        # The last column of its tables lists what not to say.
+        texts = ((line, "|".join(text.split("|")[:4])) for line, text in texts)
+    for line, text in texts:
         plain = re.sub(r"\s+", " ", text)
         for phrase in ALLOWED:
             plain = plain.replace(phrase, "")
