@@ -1,4 +1,4 @@
-"""What a composite is made of: the stores of one period, by the parts that are stacked."""
+"""The observations of a composite: the tile stores of one period, sorted into the parts that are stacked."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ CompositeMethod = Literal["none", "median", "middle", "greenest", "clearest"]
 
 @dataclass(frozen=True)
 class CompositeRecipe:
-    """How scenes become a composite."""
+    """How the scenes of a period become a composite."""
 
     method: CompositeMethod
     period: PeriodKind = "all"
@@ -24,16 +24,16 @@ class CompositeRecipe:
     parts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check that there is something to do and that a period has such parts."""
+        """Check that there is a method and that the period has such parts."""
         if self.method == "none":
             raise UsageError("composite needs a --method: median, middle, greenest or clearest")
-        if wrong := stack_conflict(self.period, self.stack, self.parts):
-            raise UsageError(wrong)
+        if conflict := stack_conflict(self.period, self.stack, self.parts):
+            raise UsageError(conflict)
 
 
 @dataclass(frozen=True)
 class PeriodPart:
-    """The scenes of one part of a period, by date and name, and the day in its middle."""
+    """The scenes of one part of a period, by date and name, and the day in the middle of the part."""
 
     name: str
     stores: list[Tiles]
@@ -43,40 +43,40 @@ class PeriodPart:
 
 @dataclass(frozen=True)
 class Observations:
-    """What a composite is made of; all stores have the same grid, bands, type, scale and offset."""
+    """The observations of a period; all stores have the same grid, bands, data type, scale and offset."""
 
     period: Period
     parts: list[PeriodPart]
 
     @property
     def first(self) -> Tiles:
-        """The store that stands for all in what they have in common."""
+        """The first store, for the properties that all stores have in common."""
         return self.parts[0].stores[0]
 
 
 def read_observations(tiles: tuple[Path, ...], recipe: CompositeRecipe) -> Observations:
     """Open the stores of one period and sort them into its parts.
 
-    Raises BadInputError that lists every store which does not fit the first, and for scenes of more than one
+    Raises BadInputError that lists every store which does not match the first, and for scenes of more than one
     period, a scene given twice and a part without a scene.
     """
     stores = sorted(map(Tiles, tiles), key=lambda s: (_day(s), s.scene))
-    _alike(stores, recipe)
+    _check_stores(stores, recipe)
     periods = {period_of(_day(store), recipe.period, recipe.stack) for store in stores}
     if len(periods) > 1:
         names = ", ".join(sorted(period.name for period in periods))
-        raise BadInputError(f"scenes of {len(periods)} periods were given ({names}); a composite is of one")
+        raise BadInputError(f"the scenes are of {len(periods)} periods ({names}), but a composite has one period")
     period = periods.pop()
-    found: dict[str, list[Tiles]] = {}
+    stores_by_part: dict[str, list[Tiles]] = {}
     for store in stores:
-        found.setdefault(part_of(_day(store), recipe.stack), []).append(store)
-    wanted = recipe.parts or tuple(found)
-    gone = [part for part in wanted if part not in found]
-    if gone:
+        stores_by_part.setdefault(part_of(_day(store), recipe.stack), []).append(store)
+    names_of_parts = recipe.parts or tuple(stores_by_part)
+    missing = [part for part in names_of_parts if part not in stores_by_part]
+    if missing:
         raise BadInputError(
-            f"period {period.name} has no scene in {', '.join(gone)}; it has scenes in {', '.join(found)}"
+            f"period {period.name} has no scene in {', '.join(missing)}; it has scenes in {', '.join(stores_by_part)}"
         )
-    return Observations(period, [_part(name, found[name], recipe) for name in dict.fromkeys(wanted)])
+    return Observations(period, [_part(name, stores_by_part[name], recipe) for name in dict.fromkeys(names_of_parts)])
 
 
 def _day(store: Tiles) -> date:
@@ -86,33 +86,35 @@ def _day(store: Tiles) -> date:
 def _part(name: str, stores: list[Tiles], recipe: CompositeRecipe) -> PeriodPart:
     days = [_day(store) for store in stores]
     kind: PeriodKind = recipe.period if recipe.stack == "none" else recipe.stack
-    # Seasons of many years have no common middle in the calendar.
+    # Seasons of several years have no common middle in the calendar.
     span = Period("all") if recipe.period == "all" else period_of(days[0], kind)
     return PeriodPart(name, stores, days, span.middle(days))
 
 
-def _alike(stores: list[Tiles], recipe: CompositeRecipe) -> None:
-    """What downstream stages take from one store must hold for all."""
-    first, wrong = stores[0], []
-    lacking = [band for band in RANKING_BANDS.get(recipe.method, ()) if band not in first.names]
-    if lacking:
-        wrong.append(f"method {recipe.method} needs band {', '.join(lacking)}; there are {', '.join(first.names)}")
+def _check_stores(stores: list[Tiles], recipe: CompositeRecipe) -> None:
+    """Check what later stages read from one store but assume of all."""
+    first, errors = stores[0], []
+    missing_bands = [band for band in RANKING_BANDS.get(recipe.method, ()) if band not in first.names]
+    if missing_bands:
+        errors.append(
+            f"method {recipe.method} needs band {', '.join(missing_bands)}; there are {', '.join(first.names)}"
+        )
     for store in stores[1:]:
-        wrong += [f"{store.path} has {what}" for what in _differences(store, first)]
-    twice = sorted({s.scene for s in stores if sum(other.scene == s.scene for other in stores) > 1})
-    if twice:
-        wrong.append(f"scene {', '.join(twice)} is given twice")
-    if wrong:
-        raise BadInputError(f"these stores make no composite with {first.path}: {'; '.join(wrong)}")
+        errors += [f"{store.path} has {difference}" for difference in _differences(store, first)]
+    duplicates = sorted({s.scene for s in stores if sum(other.scene == s.scene for other in stores) > 1})
+    if duplicates:
+        errors.append(f"scene {', '.join(duplicates)} is given twice")
+    if errors:
+        raise BadInputError(f"these stores cannot be composited with {first.path}: {'; '.join(errors)}")
 
 
 def _differences(store: Tiles, first: Tiles) -> Iterator[str]:
     if not same_grid(store.grid, first.grid):
         yield "another grid"
-    for what, mine, theirs in (
+    for name, value, first_value in (
         ("bands", store.names, first.names),
         ("scale and offset", store.scaling, first.scaling),
-        ("type", store.array("image").dtype, first.array("image").dtype),
+        ("data type", store.array("image").dtype, first.array("image").dtype),
     ):
-        if mine != theirs:
-            yield f"{what} {mine} instead of {theirs}"
+        if value != first_value:
+            yield f"{name} {value} instead of {first_value}"

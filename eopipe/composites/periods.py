@@ -1,7 +1,7 @@
-"""Times that a composite stands for: all, a year, a season or a month, and its parts.
+"""Periods of composites: all time, a year, a season or a month, and the parts of a period.
 
-Seasons are the meteorological ones, named by the first letters of their months, which hold on both
-hemispheres: DJF, MAM, JJA, SON. A December belongs to the winter, and so to the year, that follows.
+Seasons are the meteorological ones, named by the first letters of their months, which are valid on both
+hemispheres: DJF, MAM, JJA, SON. December belongs to the season, and so to the year of seasons, that follows.
 """
 
 from collections.abc import Mapping
@@ -15,35 +15,37 @@ PeriodKind = Literal["all", "year", "season", "month"]
 KINDS = ("all", "year", "season", "month")
 SEASONS = ("DJF", "MAM", "JJA", "SON")
 MONTHS = tuple(f"{month:02}" for month in range(1, 13))
-# Bands that a method of composites ranks by.
+# Bands that a composite method ranks observations by.
 RANKING_BANDS = {"greenest": ("red", "nir"), "clearest": ("blue",)}
 PARTS: dict[str, tuple[str, ...]] = {"season": SEASONS, "month": MONTHS}
 
 
 @dataclass(frozen=True)
 class Period:
-    """One period: `name` is that of its composite; first and last day are None where it is all time."""
+    """One period: `name` is also that of its composite; first and last day are None for all time."""
 
     name: str
     first: date | None = None
     last: date | None = None
 
     def middle(self, days: list[date]) -> date:
-        """The day in the middle of the period; of all time that between the first and the last of these days."""
+        """The day in the middle of the period; for all time, between the first and the last of these days."""
         first, last = self.first or min(days), self.last or max(days)
         return first + (last - first) // 2
 
 
-def day_of(told: Mapping[str, Any], where: str) -> date:
-    """The day that properties of a STAC Item or attributes of a store tell, the start where they tell a span.
+def day_of(properties: Mapping[str, Any], name: str) -> date:
+    """The day in properties of a STAC Item or attributes of a store; the first one of a time range.
 
-    Raises BadInputError when there is none.
+    Raises BadInputError, which names `name`, without a day.
     """
-    text = str(told.get("datetime") or told.get("start_datetime") or "")
+    text = str(properties.get("datetime") or properties.get("start_datetime") or "")
     try:
         return date.fromisoformat(text[:10])
     except ValueError as error:
-        raise BadInputError(f"{where} tells no date ({text or 'nothing'}), so it belongs to no period") from error
+        raise BadInputError(
+            f"{name} has no date ({text or 'nothing'}), so it cannot be assigned to a period"
+        ) from error
 
 
 def period_of(day: date, kind: PeriodKind, stack: str = "none") -> Period:
@@ -63,7 +65,7 @@ def period_of(day: date, kind: PeriodKind, stack: str = "none") -> Period:
 
 
 def part_of(day: date, stack: str) -> str:
-    """The part of a period that a day belongs to, as JJA or 07; one part without a name if nothing is stacked."""
+    """The part of a period that a day belongs to, as JJA or 07; an empty name if nothing is stacked."""
     return {"season": SEASONS[day.month % 12 // 3], "month": f"{day.month:02}"}.get(stack, "")
 
 
@@ -74,12 +76,13 @@ def _after(first: date, months: int) -> date:
 
 
 def stack_conflict(kind: PeriodKind, stack: str, parts: tuple[str, ...] = ()) -> str:
-    """Say why a period cannot be stacked in these parts; empty if it can."""
+    """The reason why a period cannot be stacked in these parts; empty if it can."""
     if stack == "none":
-        return "composite.parts are named, but composite.stack is none; say whether they are seasons or months" * bool(
-            parts
-        )
+        reason = "composite.parts are given, but composite.stack is none; set composite.stack to season or month"
+        return reason if parts else ""
     if KINDS.index(kind) >= KINDS.index(stack):
-        return f"composite.stack {stack} is no part of composite.period {kind}; choose a longer period"
+        return f"composite.stack {stack} is not shorter than composite.period {kind}; choose a longer period"
     unknown = [part for part in parts if part not in PARTS[stack]]
-    return f"composite.parts {', '.join(unknown)} are no {stack}s; there are {', '.join(PARTS[stack])}" * bool(unknown)
+    if not unknown:
+        return ""
+    return f"composite.parts has {', '.join(unknown)}, but the {stack}s are {', '.join(PARTS[stack])}"

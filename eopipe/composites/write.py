@@ -1,10 +1,10 @@
 """Composites over time: one image of a period from many scenes, window by window in bounded memory.
 
-Many observations of a pixel to one: the median of each band, or the observation that ranks first.
+A pixel of a composite is the median of each band, or the observation that ranks first.
 
-The median follows the definition of `numpy.nanmedian`; integers are rounded to the nearest, halves to even.
-The other methods take one observation for all bands of a pixel, so that its spectrum is one that was seen;
-among equals the earliest wins. Highest NDVI: Holben 1986, doi:10.1080/01431168608948945. Lowest blue, since
+The median is that of `numpy.nanmedian`; integers are rounded to the nearest, halves to even. The other methods
+choose one observation for all bands of a pixel, so that its spectrum is a measured one; of equal observations the
+earliest is chosen. Highest NDVI: Holben 1986, doi:10.1080/01431168608948945. Lowest blue, since
 cloud and haze are bright there: minimum-blue composites, as Vermote and Vermeulen 1999, MODIS ATBD 08.
 """
 
@@ -23,76 +23,78 @@ from eopipe.tiles.layout import ArrayWriter, Layout, shard_regions
 from eopipe.tiles.store import Tiles, add_array, new_store
 
 
-def write_composite(target: Path, seen: Observations, recipe: CompositeRecipe, budget: int) -> None:
-    """Publish `image` (band, y, x), `valid` and `count` (y, x): observations of the part that has fewest.
+def write_composite(target: Path, observations: Observations, recipe: CompositeRecipe, budget: int) -> None:
+    """Publish `image` (band, y, x), `valid` and `count` (y, x): valid observations of the part with the fewest.
 
-    Memory stays at a row of chunks of one shard and `budget` bytes, however many dates there are.
+    Memory is limited to a row of chunks of one shard and `budget` bytes, however many dates there are.
     """
-    first, shape = seen.first, seen.first.shape
-    image, layout = first.array("image"), layout_of(seen.first)
-    names = tuple(f"{band}_{part.name}" if part.name else band for part in seen.parts for band in first.names)
+    first, shape = observations.first, observations.first.shape
+    image, layout = first.array("image"), layout_of(first)
+    names = tuple(f"{band}_{part.name}" if part.name else band for part in observations.parts for band in first.names)
     scale, offset = first.scaling
-    edge, there = block_edge(seen, layout, budget), 0
-    with new_store(target, first.grid, names, seen.period.name, _told(seen, recipe)) as group:
+    edge, valid_pixels = block_edge(observations, layout, budget), 0
+    with new_store(target, first.grid, names, observations.period.name, _attributes(observations, recipe)) as group:
         pixels = add_array(
             group, "image", (len(names), *shape), image.dtype, layout, scale_factor=scale, add_offset=offset
         )
         valid = add_array(group, "valid", shape, "uint8", layout)
         count = add_array(group, "count", shape, "uint16", layout)
-        sinks = [ArrayWriter(array, layout) for array in (pixels, valid, count)]
-        for part in shard_regions(shape, layout):
-            made, counts = _compose(seen, recipe.method, part.window, edge)
+        writers = [ArrayWriter(array, layout) for array in (pixels, valid, count)]
+        for region in shard_regions(shape, layout):
+            composite, counts = _compose(observations, recipe.method, region.window, edge)
             usable = (counts > 0).view(np.uint8)
-            for sink, values in zip(sinks, (made, usable, counts), strict=True):
-                sink.write(part, sink.encode(values))
-            there += int(usable.sum())
-        group.attrs["valid_fraction"] = round(there / (shape[0] * shape[1]), 6)
+            for writer, values in zip(writers, (composite, usable, counts), strict=True):
+                writer.write(region, writer.encode(values))
+            valid_pixels += int(usable.sum())
+        group.attrs["valid_fraction"] = round(valid_pixels / (shape[0] * shape[1]), 6)
 
 
 def layout_of(store: Tiles) -> Layout:
-    """How a store is cut and coded, so that what is made of it is cut and coded alike."""
+    """Chunks, shards and codec of a store, for the stores that are made from it."""
     image = store.array("image")
     (chunk, _), shards = image.chunks[-2:], image.shards or image.chunks
     codec = next((c.cname.value for c in image.compressors if hasattr(c, "cname")), "lz4")
     return Layout(chunk, max(shards[-2:]), codec)  # type: ignore[arg-type]
 
 
-def block_edge(seen: Observations, layout: Layout, budget: int) -> int:
-    """Edge in pixels of the blocks of which all dates are held at a time: whole chunks where the budget allows."""
-    image = seen.first.array("image")
-    dates, bands = max(len(part.stores) for part in seen.parts), image.shape[0]
-    # All dates and their masks and ranks, one date as it is read, and what the median is picked with.
-    pixel = (dates + 6) * bands * image.dtype.itemsize + 8 * dates + 32
-    edge = isqrt(budget // pixel)
+def block_edge(observations: Observations, layout: Layout, budget: int) -> int:
+    """Edge in pixels of the blocks that are read for all dates at a time: whole chunks where the budget allows."""
+    image = observations.first.array("image")
+    dates, bands = max(len(part.stores) for part in observations.parts), image.shape[0]
+    # All dates with their masks and ranks, one date as it is read, and the temporary arrays of the median.
+    pixel_bytes = (dates + 6) * bands * image.dtype.itemsize + 8 * dates + 32
+    edge = isqrt(budget // pixel_bytes)
     return min(edge // layout.chunk * layout.chunk or max(edge, 8), layout.shard)
 
 
-def _told(seen: Observations, recipe: CompositeRecipe) -> dict[str, Any]:
-    """What the composite says of itself; `datetime` is the middle of its period, as later stages ask for one."""
-    days = [day for part in seen.parts for day in part.days]
+def _attributes(observations: Observations, recipe: CompositeRecipe) -> dict[str, Any]:
+    """Attributes of the composite; `datetime`, which later stages need, is the middle of its period."""
+    days = [day for part in observations.parts for day in part.days]
     return {
-        "datetime": f"{seen.period.middle(days).isoformat()}T00:00:00Z",
+        "datetime": f"{observations.period.middle(days).isoformat()}T00:00:00Z",
         "start_datetime": f"{min(days).isoformat()}T00:00:00Z",
         "end_datetime": f"{max(days).isoformat()}T00:00:00Z",
-        "collection": seen.first.attributes.get("collection"),
+        "collection": observations.first.attributes.get("collection"),
         "composite": {"method": recipe.method, "period": recipe.period, "stack": recipe.stack},
-        "scenes": [store.scene for part in seen.parts for store in part.stores],
+        "scenes": [store.scene for part in observations.parts for store in part.stores],
     }
 
 
-def _compose(seen: Observations, method: CompositeMethod, window: PixelWindow, edge: int) -> tuple[AnyArray, AnyArray]:
+def _compose(
+    observations: Observations, method: CompositeMethod, window: PixelWindow, edge: int
+) -> tuple[AnyArray, AnyArray]:
     """A window of the composite (band, y, x) and its counts (y, x), block by block."""
     (top, left), shape = (axis.start for axis in window), tuple(axis.stop - axis.start for axis in window)
-    image = seen.first.array("image")
-    made = np.zeros((len(seen.parts) * image.shape[0], *shape), image.dtype)
+    image = observations.first.array("image")
+    composite = np.zeros((len(observations.parts) * image.shape[0], *shape), image.dtype)
     counts = np.empty(shape, np.uint16)
     for y, x in windows(shape, edge):
         block = slice(top + y.start, top + y.stop), slice(left + x.start, left + x.stop)
-        found = [_merge(part, method, block) for part in seen.parts]
-        # One part that was never seen leaves no vector to learn from.
-        counts[y, x] = np.min([count for _, count in found], axis=0)
-        made[:, y, x] = np.where(counts[y, x] > 0, np.concatenate([pixels for pixels, _ in found]), 0)
-    return made, counts
+        parts = [_merge(part, method, block) for part in observations.parts]
+        # A pixel that one part lacks is not valid, since training needs all bands.
+        counts[y, x] = np.min([count for _, count in parts], axis=0)
+        composite[:, y, x] = np.where(counts[y, x] > 0, np.concatenate([pixels for pixels, _ in parts]), 0)
+    return composite, counts
 
 
 def _merge(part: PeriodPart, method: CompositeMethod, block: PixelWindow) -> tuple[AnyArray, AnyArray]:
@@ -109,58 +111,58 @@ def _merge(part: PeriodPart, method: CompositeMethod, block: PixelWindow) -> tup
 
 
 def _rank(part: PeriodPart, method: CompositeMethod, stack: AnyArray) -> AnyArray:
-    """What a method ranks observations by: numbers that broadcast to (date, y, x), the lowest is best."""
+    """Ranks of observations that broadcast to (date, y, x); the lowest is best."""
     store = part.stores[0]
     scale, offset = map(np.float32, store.scaling)
-    needed = [stack[:, store.names.index(band)] * scale + offset for band in RANKING_BANDS.get(method, ())]
+    bands = [stack[:, store.names.index(band)] * scale + offset for band in RANKING_BANDS.get(method, ())]
     if method == "greenest":
-        return negative_ndvi(*needed)
+        return negative_ndvi(*bands)
     if method == "clearest":
-        return needed[0]
+        return bands[0]
     return np.array([abs((day - part.middle).days) for day in part.days], np.float32)[:, None, None]
 
 
 def median(stack: AnyArray, valid: BoolArray) -> AnyArray:
-    """Median over the first axis of a stack (date, band, y, x) where (date, y, x) is valid; any value if nowhere.
+    """Median over the first axis of a stack (date, band, y, x) where (date, y, x) is valid; undefined if nowhere.
 
     The stack is sorted in place.
     """
-    whole = np.issubdtype(stack.dtype, np.integer)
-    np.copyto(stack, np.iinfo(stack.dtype).max if whole else np.inf, where=~valid[:, None])
+    is_integer = np.issubdtype(stack.dtype, np.integer)
+    np.copyto(stack, np.iinfo(stack.dtype).max if is_integer else np.inf, where=~valid[:, None])
     _sort(stack)
     count = valid.sum(0, dtype=np.intp)
     low, high = (
         np.take_along_axis(stack, np.maximum(middle, 0)[None, None], 0)[0] for middle in ((count - 1) // 2, count // 2)
     )
-    if not whole:
+    if not is_integer:
         return np.asarray((low + high) * stack.dtype.type(0.5))
     total = low.astype(np.int64) + high
-    # Half of the sum, and one more where the half is odd and half a one was left.
+    # Half of the sum, rounded half to even.
     return np.asarray((total >> 1) + (total & (total >> 1) & 1), stack.dtype)
 
 
 def _sort(stack: AnyArray) -> None:
     """Sort along the first axis: six times as fast as numpy's sort, since whole planes are compared."""
     lower = np.empty_like(stack[0])
-    for one, other in _network(len(stack)):
-        np.minimum(stack[one], stack[other], out=lower)
-        np.maximum(stack[one], stack[other], out=stack[other])
-        stack[one] = lower
+    for first, second in _network(len(stack)):
+        np.minimum(stack[first], stack[second], out=lower)
+        np.maximum(stack[first], stack[second], out=stack[second])
+        stack[first] = lower
 
 
 @cache
 def _network(count: int) -> tuple[tuple[int, int], ...]:
     """Comparators of Batcher's odd-even merge sort (1968, doi:10.1145/1468075.1468121) of `count` values."""
-    found, size = [], 1
+    comparators, size = [], 1
     while size < count:
         step = size
         while step:
             for first in range(step % size, count - step, 2 * step):
                 rows = range(first, first + min(step, count - first - step))
-                found += [(i, i + step) for i in rows if i // (2 * size) == (i + step) // (2 * size)]
+                comparators += [(i, i + step) for i in rows if i // (2 * size) == (i + step) // (2 * size)]
             step //= 2
         size *= 2
-    return tuple(found)
+    return tuple(comparators)
 
 
 def best_observation(stack: AnyArray, valid: BoolArray, rank: AnyArray) -> AnyArray:
@@ -170,6 +172,6 @@ def best_observation(stack: AnyArray, valid: BoolArray, rank: AnyArray) -> AnyAr
 
 
 def negative_ndvi(red: AnyArray, nir: AnyArray) -> AnyArray:
-    """Minus the NDVI of physical values; worse than any where the sum of the bands is not positive."""
+    """Minus the NDVI of physical values; larger than any NDVI where the sum of the bands is not positive."""
     total = red + nir
     return np.where(total > 0, (red - nir) / np.where(total > 0, total, 1), np.finfo(np.float32).max)

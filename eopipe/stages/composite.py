@@ -1,4 +1,4 @@
-"""Scenes of one period -> one composite, as a tile store like those that it is made of."""
+"""Scenes of one period -> one composite, a tile store like theirs."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -8,29 +8,35 @@ from eopipe.contract import Input, Knob, Option, Output
 
 def composite(
     tiles: Annotated[tuple[Path, ...], Input("tile stores of the scenes of one period", folder=True)],
-    composite: Annotated[Path, Output("composite.zarr", "one tile store that stands for the period", folder=True)],
+    composite: Annotated[
+        Path, Output("composite.zarr", "tile store of the period, which replaces those of its scenes", folder=True)
+    ],
     *,
     method: Annotated[
         Literal["none", "median", "middle", "greenest", "clearest"],
         Option(
-            "median of each band; or for all bands the observation nearest the period's middle, of the highest "
-            "NDVI, or of the lowest blue; none trains on single scenes"
+            "how observations are combined: median of each band, or for all bands the observation nearest the middle "
+            "of the period (middle), of highest NDVI (greenest) or of lowest blue (clearest); none: train on scenes"
         ),
     ] = "none",
-    period: Annotated[Literal["all", "year", "season", "month"], Option("one composite for each of these")] = "all",
+    period: Annotated[
+        Literal["all", "year", "season", "month"], Option("length of a period; there is one composite per period")
+    ] = "all",
     stack: Annotated[
-        Literal["none", "season", "month"], Option("parts of a period that become bands of their own, as red_JJA")
+        Literal["none", "season", "month"], Option("stack these parts of a period as separate bands, e.g. red_JJA")
     ] = "none",
     parts: Annotated[
-        tuple[str, ...], Option("parts to stack, as MAM JJA or 05 06; those that the scenes have if not given")
+        tuple[str, ...], Option("parts to stack, e.g. MAM JJA or 05 06 (default: all parts with scenes)")
     ] = (),
-    memory_mb: Annotated[int, Knob("most memory for pixels of all dates; the rest waits on disk", ge=1)] = 512,
+    memory_mb: Annotated[
+        int, Knob("memory limit in MB for the pixels of all dates; larger grids are read block by block", ge=1)
+    ] = 512,
 ) -> None:
-    """Make one image of a period from the scenes of that period, pixel by pixel.
+    """Composite the scenes of a period into one image, pixel by pixel.
 
     Only valid observations count; a pixel is valid where there is one (of every part, when parts are
-    stacked), and `count` tells how many. Numbers stay as the scenes store them. Raises BadInputError for
-    scenes that lie on another grid, have other bands, scale or offset, or belong to another period.
+    stacked), and `count` is their number. Stored numbers keep the scale and offset of the scenes. Raises
+    BadInputError for scenes on another grid, with other bands, scale or offset, or of another period.
     """
     from eopipe.composites.observations import CompositeRecipe, read_observations
     from eopipe.composites.write import write_composite

@@ -1,4 +1,4 @@
-"""A composite is what numpy says of whole arrays, whatever the windows, in bounded memory."""
+"""A composite is what numpy computes from whole arrays, whatever the windows, in bounded memory."""
 
 import subprocess
 import sys
@@ -41,11 +41,11 @@ def write_store(
     left: float = 500000.0,
     scale: float = 1e-4,
     layout: Layout = LAYOUT,
-    **more: Any,
+    **attributes: Any,
 ) -> Path:
     height, width = valid.shape
     grid = make_grid((left, 5000000.0 - 10 * height, left + 10 * width, 5000000.0), "EPSG:32633", 10.0, (0, 0))
-    with new_store(path, grid, names, scene, {"datetime": day and f"{day}T10:00:00Z", **more}) as group:
+    with new_store(path, grid, names, scene, {"datetime": day and f"{day}T10:00:00Z", **attributes}) as group:
         image = add_array(group, "image", pixels.shape, pixels.dtype, layout, scale_factor=scale, add_offset=-0.1)
         image[:] = pixels
         add_array(group, "valid", valid.shape, "uint8", layout)[:] = valid
@@ -54,16 +54,16 @@ def write_store(
 
 @dataclass
 class Series:
-    """Stores of many dates, and what is in them."""
+    """Stores of many dates, and their content."""
 
     paths: tuple[Path, ...]
     pixels: np.ndarray
     valid: np.ndarray
 
-    def seen(self, *numbers: int) -> np.ndarray:
+    def values(self, *numbers: int) -> np.ndarray:
         """Pixels (date, band, y, x) as float with NaN where not valid."""
-        some = list(numbers) or list(range(len(self.pixels)))
-        return np.where(self.valid[some][:, None], self.pixels[some].astype(np.float64), np.nan)
+        dates = list(numbers) or list(range(len(self.pixels)))
+        return np.where(self.valid[dates][:, None], self.pixels[dates].astype(np.float64), np.nan)
 
 
 def make_series(folder: Path, dates: tuple[str, ...] = DATES, dtype: str = "uint16", size: int = 75) -> Series:
@@ -82,15 +82,15 @@ def make_series(folder: Path, dates: tuple[str, ...] = DATES, dtype: str = "uint
 
 
 def compose(series: Series, target: Path, recipe: CompositeRecipe, *numbers: int, budget: int = 1 << 26) -> Tiles:
-    some = [series.paths[n] for n in numbers] if numbers else series.paths
-    write_composite(target, read_observations(tuple(some), recipe), recipe, budget)
+    paths = [series.paths[n] for n in numbers] if numbers else series.paths
+    write_composite(target, read_observations(tuple(paths), recipe), recipe, budget)
     verify(target)
     return Tiles(target)
 
 
-def nanmedian(seen: np.ndarray) -> np.ndarray:
-    there = np.isfinite(seen).any(0)
-    return np.where(there, np.nanmedian(np.where(there, seen, 0), axis=0), 0)
+def nanmedian(values: np.ndarray) -> np.ndarray:
+    valid = np.isfinite(values).any(0)
+    return np.where(valid, np.nanmedian(np.where(valid, values, 0), axis=0), 0)
 
 
 @pytest.mark.parametrize("budget", [1 << 26, 60_000, 1])
@@ -99,22 +99,22 @@ def test_the_median_is_that_of_numpy_on_whole_arrays_whatever_the_windows(
     tmp_path: Path, dtype: str, budget: int
 ) -> None:
     series = make_series(tmp_path, dtype=dtype)
-    made = compose(series, tmp_path / "all.zarr", CompositeRecipe("median"), budget=budget)
-    want = nanmedian(series.seen())
-    image = made.read("image")
+    composite = compose(series, tmp_path / "all.zarr", CompositeRecipe("median"), budget=budget)
+    expected = nanmedian(series.values())
+    image = composite.read("image")
     assert image.dtype == dtype
     if dtype == "float32":
-        np.testing.assert_array_equal(image, nanmedian(series.seen().astype(np.float32)).astype(dtype))
+        np.testing.assert_array_equal(image, nanmedian(series.values().astype(np.float32)).astype(dtype))
     else:
-        np.testing.assert_array_equal(image, np.rint(want))
-    np.testing.assert_array_equal(made.read("count"), series.valid.sum(0))
-    np.testing.assert_array_equal(made.read("valid"), series.valid.any(0))
-    assert (image[:, made.read("valid") == 0] == 0).all()
+        np.testing.assert_array_equal(image, np.rint(expected))
+    np.testing.assert_array_equal(composite.read("count"), series.valid.sum(0))
+    np.testing.assert_array_equal(composite.read("valid"), series.valid.any(0))
+    assert (image[:, composite.read("valid") == 0] == 0).all()
 
 
 def test_blocks_are_whole_chunks_where_the_budget_allows_and_never_more_than_a_shard(tmp_path: Path) -> None:
-    seen = read_observations(make_series(tmp_path).paths, CompositeRecipe("median"))
-    edges = [block_edge(seen, Layout(16, 48), budget) for budget in (1 << 26, 250_000, 60_000, 1)]
+    observations = read_observations(make_series(tmp_path).paths, CompositeRecipe("median"))
+    edges = [block_edge(observations, Layout(16, 48), budget) for budget in (1 << 26, 250_000, 60_000, 1)]
     assert edges == [48, 32, 16, 8]
 
 
@@ -128,10 +128,10 @@ def test_the_median_of_any_stack_is_that_of_numpy(count: int, dtype: str, seed: 
     top = 9.0 if dtype == "float32" else np.iinfo(dtype).max
     stack = (random.random((count, 2, 3, 4)) * top).astype(dtype)
     valid = random.random((count, 3, 4)) < random.random()
-    seen = np.where(valid[:, None], stack.astype(np.float32 if dtype == "float32" else np.float64), np.nan)
-    want = nanmedian(seen)
-    found = np.where(valid.any(0), median(stack.copy(), valid), 0)
-    np.testing.assert_array_equal(found, (want if dtype == "float32" else np.rint(want)).astype(dtype))
+    values = np.where(valid[:, None], stack.astype(np.float32 if dtype == "float32" else np.float64), np.nan)
+    expected = nanmedian(values)
+    medians = np.where(valid.any(0), median(stack.copy(), valid), 0)
+    np.testing.assert_array_equal(medians, (expected if dtype == "float32" else np.rint(expected)).astype(dtype))
 
 
 PHYSICAL = {
@@ -145,17 +145,17 @@ PHYSICAL = {
 def test_one_observation_gives_all_bands_of_a_pixel(tmp_path: Path, method: Any) -> None:
     days = tuple(str(date(2018, 7, 1) + timedelta(days=5 * n)) for n in range(len(DATES)))
     series = make_series(tmp_path, dates=days)
-    made = compose(series, tmp_path / "made.zarr", CompositeRecipe(method))
+    composite = compose(series, tmp_path / "made.zarr", CompositeRecipe(method))
     rank = PHYSICAL[method](np.maximum(series.pixels.astype(np.float32) * np.float32(1e-4) - np.float32(0.1), -1))
     rank = np.where(series.valid, rank, np.inf)
-    there = series.valid.any(0)
-    image = made.read("image").astype(int)
+    valid = series.valid.any(0)
+    image = composite.read("image").astype(int)
     # The pixel of all bands is one of the dates', and no valid date ranks better.
     same = (series.pixels == image[None]).all(1) & series.valid
-    assert same.any(0)[there].all()
+    assert same.any(0)[valid].all()
     if method != "greenest":
         best = np.take_along_axis(rank, same.argmax(0)[None], 0)[0]
-        np.testing.assert_array_equal(best[there], rank.min(0)[there])
+        np.testing.assert_array_equal(best[valid], rank.min(0)[valid])
 
 
 def test_the_greenest_pixel_has_the_highest_ndvi_of_its_valid_dates(tmp_path: Path) -> None:
@@ -167,12 +167,14 @@ def test_the_greenest_pixel_has_the_highest_ndvi_of_its_valid_dates(tmp_path: Pa
         write_store(tmp_path / f"{n}.zarr", f"s{n}", f"2018-07-0{n + 1}", pixels[n], valid[n], scale=1.0)
         for n in range(3)
     ]
-    made = compose(Series(tuple(paths), pixels, valid), tmp_path / "g.zarr", CompositeRecipe("greenest")).read("image")
-    assert (made[2, :8] == 9000).all()
-    assert (made[2, 8:] == 9500).all()
+    composite = compose(Series(tuple(paths), pixels, valid), tmp_path / "g.zarr", CompositeRecipe("greenest")).read(
+        "image"
+    )
+    assert (composite[2, :8] == 9000).all()
+    assert (composite[2, 8:] == 9500).all()
 
 
-def test_among_equals_the_earliest_wins_whatever_the_order_of_the_inputs(tmp_path: Path) -> None:
+def test_of_equal_observations_the_earliest_is_chosen_whatever_the_order_of_the_inputs(tmp_path: Path) -> None:
     valid = np.ones((16, 16), "uint8")
     for n, day in ((1, "2018-07-09"), (2, "2018-07-01")):
         write_store(tmp_path / f"{n}.zarr", f"s{n}", day, np.full((3, 16, 16), n, "uint16"), valid)
@@ -188,57 +190,60 @@ def test_among_equals_the_earliest_wins_whatever_the_order_of_the_inputs(tmp_pat
     assert (tmp_path / "c0.zarr/manifest.json").read_bytes() == (tmp_path / "c1.zarr/manifest.json").read_bytes()
 
 
-def test_seasons_of_a_year_become_bands_of_their_own(tmp_path: Path) -> None:
+def test_seasons_of_a_year_become_separate_bands(tmp_path: Path) -> None:
     series = make_series(tmp_path)
     year = compose(series, tmp_path / "2018.zarr", CompositeRecipe("median", "year", "season"), 0, 1, 2, 3, 4, 5)
     assert year.scene == "2018"
     assert year.names == ("blue_DJF", "red_DJF", "nir_DJF", "blue_JJA", "red_JJA", "nir_JJA")
     both = series.valid[:2].any(0) & series.valid[2:6].any(0)
     np.testing.assert_array_equal(year.read("valid"), both)
-    want = np.concatenate([np.rint(nanmedian(series.seen(0, 1))), np.rint(nanmedian(series.seen(2, 3, 4, 5)))])
-    np.testing.assert_array_equal(year.read("image"), np.where(both, want, 0))
+    expected = np.concatenate([np.rint(nanmedian(series.values(0, 1))), np.rint(nanmedian(series.values(2, 3, 4, 5)))])
+    np.testing.assert_array_equal(year.read("image"), np.where(both, expected, 0))
     fewest = np.minimum(series.valid[:2].sum(0), series.valid[2:6].sum(0))
     np.testing.assert_array_equal(year.read("count"), fewest)
     assert year.physical(("red_JJA",)).shape == (1, 75, 60)
 
 
-def test_only_the_parts_that_were_asked_for_are_stacked_in_that_order(tmp_path: Path) -> None:
+def test_only_the_given_parts_are_stacked_in_that_order(tmp_path: Path) -> None:
     series = make_series(tmp_path)
     recipe = CompositeRecipe("median", "all", "month", ("07", "06"))
-    made = compose(series, tmp_path / "all.zarr", recipe)
-    assert made.names[::3] == ("blue_07", "blue_06")
-    assert made.attributes["scenes"] == ["s3", "s4", "s6", "s2"]
+    composite = compose(series, tmp_path / "all.zarr", recipe)
+    assert composite.names[::3] == ("blue_07", "blue_06")
+    assert composite.attributes["scenes"] == ["s3", "s4", "s6", "s2"]
     with pytest.raises(BadInputError, match=r"period all has no scene in 03; it has scenes in 12, 01, 06, 07, 08"):
         read_observations(series.paths, CompositeRecipe("median", "all", "month", ("03", "07")))
 
 
-def test_a_composite_says_what_it_is_made_of(tmp_path: Path) -> None:
-    made = compose(make_series(tmp_path), tmp_path / "2018-JJA.zarr", CompositeRecipe("median", "season"), 2, 3, 5)
-    told = made.attributes
-    assert (made.scene, made.names, made.scaling) == ("2018-JJA", BANDS, (1e-4, -0.1))
-    assert told["scenes"] == ["s2", "s3", "s5"]
-    assert told["datetime"] == "2018-07-16T00:00:00Z"
-    assert (told["start_datetime"], told["end_datetime"]) == ("2018-06-03T00:00:00Z", "2018-08-30T00:00:00Z")
-    assert told["valid_fraction"] == pytest.approx(made.read("valid").mean(), abs=1e-6)
-    assert layout_of(made) == Layout(16, 48)
-    assert sum(path.is_file() for path in made.path.rglob("*")) == 3 * Layout(16, 48).files((75, 60)) + 10
-    assert faults(made) == []
+def test_a_composite_names_its_scenes_and_period(tmp_path: Path) -> None:
+    composite = compose(make_series(tmp_path), tmp_path / "2018-JJA.zarr", CompositeRecipe("median", "season"), 2, 3, 5)
+    attributes = composite.attributes
+    assert (composite.scene, composite.names, composite.scaling) == ("2018-JJA", BANDS, (1e-4, -0.1))
+    assert attributes["scenes"] == ["s2", "s3", "s5"]
+    assert attributes["datetime"] == "2018-07-16T00:00:00Z"
+    assert (attributes["start_datetime"], attributes["end_datetime"]) == (
+        "2018-06-03T00:00:00Z",
+        "2018-08-30T00:00:00Z",
+    )
+    assert attributes["valid_fraction"] == pytest.approx(composite.read("valid").mean(), abs=1e-6)
+    assert layout_of(composite) == Layout(16, 48)
+    assert sum(path.is_file() for path in composite.path.rglob("*")) == 3 * Layout(16, 48).files((75, 60)) + 10
+    assert faults(composite) == []
 
 
-def test_a_pixel_that_nobody_saw_is_not_valid_and_no_warning_is_raised(tmp_path: Path) -> None:
+def test_a_pixel_without_observation_is_not_valid_and_raises_no_warning(tmp_path: Path) -> None:
     valid = np.zeros((16, 16), "uint8")
     paths = tuple(
         write_store(tmp_path / f"{n}.zarr", f"s{n}", "2018-07-01", np.full((3, 16, 16), 9, kind), valid)
         for n, kind in enumerate(("uint16", "uint16"))
     )
     for method in ("median", "middle", "greenest", "clearest"):
-        made = tmp_path / f"{method}.zarr"
-        write_composite(made, read_observations(paths, CompositeRecipe(method)), CompositeRecipe(method), 1 << 20)
-        assert not Tiles(made).read("valid").any()
-        assert not Tiles(made).read("image").any()
+        composite = tmp_path / f"{method}.zarr"
+        write_composite(composite, read_observations(paths, CompositeRecipe(method)), CompositeRecipe(method), 1 << 20)
+        assert not Tiles(composite).read("valid").any()
+        assert not Tiles(composite).read("image").any()
 
 
-def test_stores_that_do_not_fit_are_all_named_with_what_is_wrong(tmp_path: Path) -> None:
+def test_stores_that_do_not_match_are_all_named_with_their_differences(tmp_path: Path) -> None:
     pixels, valid = np.ones((3, 16, 16), "uint16"), np.ones((16, 16), "uint8")
     write: Callable[..., Path] = lambda name, **more: write_store(  # noqa: E731
         tmp_path / f"{name}.zarr", name, "2018-07-02", more.pop("pixels", pixels), valid, **more
@@ -250,32 +255,32 @@ def test_stores_that_do_not_fit_are_all_named_with_what_is_wrong(tmp_path: Path)
         write("typed", pixels=pixels.astype("int16")),
         write("named", names=("blue", "green", "nir")),
     )
-    with pytest.raises(BadInputError) as told:
+    with pytest.raises(BadInputError) as caught:
         read_observations((first, *others), CompositeRecipe("median"))
-    for words in (
+    for arguments in (
         "moved.zarr has another grid",
         "scaled.zarr has scale and offset (1.0, -0.1) instead of (0.0001, -0.1)",
-        "typed.zarr has type int16 instead of uint16",
+        "typed.zarr has data type int16 instead of uint16",
         "named.zarr has bands",
     ):
-        assert words in str(told.value)
+        assert arguments in str(caught.value)
     with pytest.raises(BadInputError, match="scene first is given twice"):
         read_observations((first, first), CompositeRecipe("median"))
     with pytest.raises(BadInputError, match="method greenest needs band red; there are blue, green, nir"):
         read_observations((tmp_path / "named.zarr",), CompositeRecipe("greenest"))
-    with pytest.raises(BadInputError, match=r"undated.zarr tells no date \(nothing\)"):
+    with pytest.raises(BadInputError, match=r"undated.zarr has no date \(nothing\)"):
         read_observations(
             (write_store(tmp_path / "undated.zarr", "u", None, pixels, valid),), CompositeRecipe("median")
         )
 
 
 def test_scenes_of_two_periods_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInputError, match=r"scenes of 3 periods were given \(2018-DJF, 2018-JJA, 2019-JJA\)"):
+    with pytest.raises(BadInputError, match=r"the scenes are of 3 periods \(2018-DJF, 2018-JJA, 2019-JJA\)"):
         read_observations(make_series(tmp_path, size=20).paths, CompositeRecipe("median", "season"))
 
 
 @pytest.mark.parametrize(
-    ("day", "kind", "stack", "want"),
+    ("day", "kind", "stack", "expected"),
     [
         ("2017-12-31", "season", "none", Period("2018-DJF", date(2017, 12, 1), date(2018, 2, 28))),
         ("2020-02-29", "season", "none", Period("2020-DJF", date(2019, 12, 1), date(2020, 2, 29))),
@@ -287,12 +292,12 @@ def test_scenes_of_two_periods_are_refused(tmp_path: Path) -> None:
         ("2018-12-05", "all", "season", Period("all")),
     ],
 )
-def test_a_day_belongs_to_its_period(day: str, kind: Any, stack: str, want: Period) -> None:
-    assert period_of(date.fromisoformat(day), kind, stack) == want
+def test_a_day_belongs_to_its_period(day: str, kind: Any, stack: str, expected: Period) -> None:
+    assert period_of(date.fromisoformat(day), kind, stack) == expected
 
 
 @given(day=st.dates(date(1972, 7, 23), date(2099, 11, 30)), kind=st.sampled_from(["year", "season", "month"]))
-def test_every_day_lies_in_its_period_and_periods_follow_each_other(day: date, kind: Any) -> None:
+def test_every_day_is_in_its_period_and_periods_follow_each_other(day: date, kind: Any) -> None:
     period = period_of(day, kind)
     assert period.first is not None
     assert period.last is not None
@@ -320,11 +325,11 @@ def test_parts_must_be_shorter_than_their_period() -> None:
         == stack_conflict("all", "none")
         == ""
     )
-    assert "month is no part of composite.period month" in stack_conflict("month", "month")
-    assert "season is no part of composite.period season" in stack_conflict("season", "season")
-    assert "13 are no months; there are 01, 02" in stack_conflict("year", "month", ("13",))
+    assert "month is not shorter than composite.period month" in stack_conflict("month", "month")
+    assert "season is not shorter than composite.period season" in stack_conflict("season", "season")
+    assert "has 13, but the months are 01, 02" in stack_conflict("year", "month", ("13",))
     assert "composite.stack is none" in stack_conflict("year", "none", ("JJA",))
-    with pytest.raises(UsageError, match="no part of"):
+    with pytest.raises(UsageError, match="not shorter than"):
         CompositeRecipe("median", "month", "season")
     with pytest.raises(UsageError, match="needs a --method"):
         CompositeRecipe("none")
@@ -335,7 +340,7 @@ def test_the_config_says_what_a_composite_cannot_go_with() -> None:
     with pytest.raises(UsageError, match=r"composite.method median combines scenes, so label.asset scl of each scene"):
         check({**asset, "composite": {"method": "median"}})
     source = {"label": {"source": "l.tif", "classes": ["a", "b"]}, "search": {"catalog": "c"}}
-    with pytest.raises(UsageError, match=r"composite.stack season is no part of composite.period season"):
+    with pytest.raises(UsageError, match=r"composite.stack season is not shorter than composite.period season"):
         check({**source, "composite": {"method": "median", "period": "season", "stack": "season"}})
     with pytest.raises(UsageError, match=r"composite.method greenest needs red in preprocess.bands"):
         check({**source, "composite": {"method": "greenest"}, "preprocess": {"bands": ["nir"]}})
@@ -343,11 +348,11 @@ def test_the_config_says_what_a_composite_cannot_go_with() -> None:
     check(asset)
 
 
-def test_the_command_makes_one_and_its_record_names_the_scenes(tmp_path: Path, run: Run) -> None:
+def test_the_command_writes_a_composite_and_its_record_names_the_scenes(tmp_path: Path, run: Run) -> None:
     series = make_series(tmp_path, size=20)
-    words = ("composite", "--tiles", *series.paths[2:6], "--period", "season", "--composite", tmp_path / "c.zarr")
-    assert run(*words).code == 2
-    assert run(*words, "--method", "median").code == 0
+    arguments = ("composite", "--tiles", *series.paths[2:6], "--period", "season", "--composite", tmp_path / "c.zarr")
+    assert run(*arguments).code == 2
+    assert run(*arguments, "--method", "median").code == 0
     assert Tiles(tmp_path / "c.zarr").scene == "2018-JJA"
     assert "2.zarr" in (tmp_path / "c.zarr.run.json").read_text()
 
@@ -358,13 +363,13 @@ from pathlib import Path
 from eopipe.composites.write import write_composite
 from eopipe.composites.observations import CompositeRecipe, read_observations
 recipe = CompositeRecipe("median")
-seen = read_observations(tuple(map(Path, sys.argv[3:])), recipe)
-seen.first.read("image", slice(0, 8), slice(0, 8))
+observations = read_observations(tuple(map(Path, sys.argv[3:])), recipe)
+observations.first.read("image", slice(0, 8), slice(0, 8))
 def peak():
-    # The kernel's own mark of this program; getrusage also tells that of the parent before the fork.
+    # The kernel's mark of this program alone; getrusage includes the parent before the fork.
     return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])
 before = peak()
-write_composite(Path(sys.argv[1]), seen, recipe, int(sys.argv[2]))
+write_composite(Path(sys.argv[1]), observations, recipe, int(sys.argv[2]))
 print((peak() - before) // 1024)
 """
 
@@ -381,11 +386,11 @@ def test_memory_is_bounded_by_the_budget_and_one_shard_however_many_dates(tmp_pa
         path.mkdir()
         for part in ("image", "valid", "x", "y", "spatial_ref"):
             (path / part).symlink_to(store / part)
-        told = (store / "zarr.json").read_text().replace('"s00"', f'"s{number:02}"')
-        (path / "zarr.json").write_text(told)
+        metadata = (store / "zarr.json").read_text().replace('"s00"', f'"s{number:02}"')
+        (path / "zarr.json").write_text(metadata)
         paths.append(path)
     # All dates of the raster are 252 MB, those of one shard 63 MB; a shard of the composite is 1.5 MB.
-    words = [sys.executable, "-c", PEAK, tmp_path / "c.zarr", str(16 << 20), *paths]
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=True)
+    arguments = [sys.executable, "-c", PEAK, tmp_path / "c.zarr", str(16 << 20), *paths]
+    done = subprocess.run([str(word) for word in arguments], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 40, "MB above what the process took before"
     np.testing.assert_array_equal(Tiles(tmp_path / "c.zarr").read("image"), pixels)
