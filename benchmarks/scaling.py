@@ -24,7 +24,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
-from eopipe.models.model_folder import read_card
+from eopipe.models.model_folder import read_model_card
 from eopipe.telemetry.journal import METRICS, JournalTail
 
 POWERCAP = Path("/sys/class/powercap")
@@ -114,7 +114,7 @@ def train(processes: int, arguments: list[str]) -> Measured:
                 raise SystemExit(errors.read())
         seconds = time.monotonic() - began
         steps_per_epoch = next(event["step"] // event["epoch"] for event in events if event["event"] == "epoch")
-        batch = read_card(model)["settings"]["batch"]
+        batch = read_model_card(model)["settings"]["batch"]
         steps = [(event["step"], event["time"]) for event in events if event["event"] == "step"]
         speed = batch * pace(steps, steps_per_epoch)
         return Measured(processes, speed, len(steps) * batch, seconds, meter.joules)

@@ -16,8 +16,8 @@ from eopipe.errors import UsageError
 from eopipe.launch.environment import nodes_of
 from eopipe.launch.scratch import copy_of
 from eopipe.models import Architecture
-from eopipe.models.model_folder import read_trained
-from eopipe.models.tasks import LOSSES, misfits
+from eopipe.models.model_folder import read_trained_model
+from eopipe.models.tasks import LOSSES, task_conflicts
 from eopipe.publish import read_json, write_json
 from eopipe.tiles.store import Tiles
 
@@ -77,7 +77,7 @@ class Settings(_Options):
 
     def conflicts(self) -> list[str]:
         """Settings that exclude each other, a sentence each."""
-        sentences = misfits(self.task, self.loss, self.class_weights)
+        sentences = task_conflicts(self.task, self.loss, self.class_weights)
         return sentences + (self._deterministic_conflicts() if self.deterministic else [])
 
     def deciding(self) -> dict[str, Any]:
@@ -153,14 +153,14 @@ class Job(Knobs):
         Raises UsageError where it has nothing to learn.
         """
         from eopipe.models.build import freeze
-        from eopipe.models.lora import adapt
+        from eopipe.models.lora import add_lora_adapters
 
         module = self.architecture.build()
         if next(module.parameters(), None) is None:
             raise UsageError(f"model {self.architecture.name} has no weights to learn")
         if self.init:
-            module.load_state_dict(read_trained(self.init).build(self.init).state_dict())
-        return adapt(freeze(module, self.settings.freeze), self.settings.freeze, self.settings.lora)
+            module.load_state_dict(read_trained_model(self.init).build(self.init).state_dict())
+        return add_lora_adapters(freeze(module, self.settings.freeze), self.settings.freeze, self.settings.lora)
 
     def write(self, path: Path) -> None:
         """Write the job for the workers."""

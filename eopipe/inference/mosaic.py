@@ -18,7 +18,7 @@ from eopipe.tiles.store import NO_LABEL, Tiles
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
-    from eopipe.models.model_folder import Trained
+    from eopipe.models.model_folder import TrainedModel
 
 Part = tuple[slice, slice, FloatArray, IntArray]
 Predict = Callable[[FloatArray], FloatArray]
@@ -225,7 +225,7 @@ def write_values(
             spread_map.write(np.where(there, told_of, np.float32(math.nan)), window=box)
 
 
-def write_answers(look: Look, trained: "Trained", found: Path, sure: Path) -> None:
+def write_answers(look: Look, trained: "TrainedModel", found: Path, sure: Path) -> None:
     """Write both maps of a model's task: classes and probabilities, or values and how far the scenes agree."""
     grid, scenes, names = look.stores[0].grid, [store.scene for store in look.stores], trained.classes
     if trained.task == "regression":

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from eopipe.arrays import FloatArray
-from eopipe.models.model_folder import Trained
-from eopipe.models.tasks import answers
+from eopipe.models.model_folder import TrainedModel
+from eopipe.models.tasks import predictions
 
 
-def predictor(trained: Trained, folder: Path, device: str, threads: int) -> Callable[[FloatArray], FloatArray]:
-    """Normalised images (N, band, H, W) to what `answers` gives for the model's task."""
+def predictor(trained: TrainedModel, folder: Path, device: str, threads: int) -> Callable[[FloatArray], FloatArray]:
+    """Normalised images (N, band, H, W) to what `predictions` gives for the model's task."""
     import torch
 
     torch.set_num_threads(threads)
@@ -20,7 +20,7 @@ def predictor(trained: Trained, folder: Path, device: str, threads: int) -> Call
     @torch.inference_mode()
     def run(images: FloatArray) -> FloatArray:
         found: FloatArray = (
-            answers(trained.task, module(torch.from_numpy(images).to(place)), trained.target).cpu().numpy()
+            predictions(trained.task, module(torch.from_numpy(images).to(place)), trained.target).cpu().numpy()
         )
         return found
 

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 BUILT_IN = {
     "unet": "eopipe.models.unet:UNet",
     "convnext": "eopipe.models.convnext:ConvNeXt",
-    "temporal": "eopipe.models.temporal:Temporal",
+    "temporal": "eopipe.models.temporal:TemporalAttention",
 }
 # Pixels around an output pixel that a model of one's own is taken to see, if it does not tell.
-GUESS = 64
+DEFAULT_RADIUS = 64
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Architecture:
         that it takes, under these or other usual names, and with the arguments. Raises UsageError where it cannot
         be made.
         """
-        from eopipe.models.build import make
+        from eopipe.models.build import build_module
 
         offered = {
             "bands": self.bands,
@@ -47,10 +47,10 @@ class Architecture:
             "depth": self.depth,
             "names": self.names,
         }
-        return make(self.name, offered, self.arguments)
+        return build_module(self.name, offered, self.arguments)
 
     @property
-    def reach(self) -> int:
+    def receptive_field_radius(self) -> int:
         """Pixels around an output pixel that can change it; a generous guess where the model has no `reach`."""
         return self._sizes[0]
 
@@ -66,4 +66,4 @@ class Architecture:
         # Looking at a model must not change the random numbers that come after.
         with torch.random.fork_rng(devices=[]):
             module = self.build()
-        return int(getattr(module, "reach", GUESS)), int(getattr(module, "factor", 2**self.depth))
+        return int(getattr(module, "reach", DEFAULT_RADIUS)), int(getattr(module, "factor", 2**self.depth))

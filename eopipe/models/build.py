@@ -21,7 +21,7 @@ ALIASES = {
 }
 
 
-def make(name: str, offered: Mapping[str, Any], arguments: tuple[str, ...]) -> nn.Module:
+def build_module(name: str, offered: Mapping[str, Any], arguments: tuple[str, ...]) -> nn.Module:
     """Call a built-in model or `module:Class` with those of the offered values that it takes, and the arguments.
 
     A model of one's own that was made for another number of bands gets a first layer for these. Raises UsageError
@@ -31,13 +31,13 @@ def make(name: str, offered: Mapping[str, Any], arguments: tuple[str, ...]) -> n
     try:
         module = _called(kind, offered, arguments)
     except (TypeError, ValueError, OSError) as error:
-        raise UsageError(f"model {name} cannot be made: {first_line(error)}; see train.arguments") from error
+        raise UsageError(f"model {name} cannot be made: {error_summary(error)}; see train.arguments") from error
     if not isinstance(module, nn.Module):
         raise UsageError(f"model {name} is no torch.nn.Module but {type(module).__name__}")
     if name in BUILT_IN:
         return module
-    widen(module, offered["bands"])
-    return Plain(module)
+    change_input_bands(module, offered["bands"])
+    return WrappedModel(module)
 
 
 def _called(kind: Any, offered: Mapping[str, Any], arguments: tuple[str, ...]) -> Any:
@@ -48,7 +48,7 @@ def _called(kind: Any, offered: Mapping[str, Any], arguments: tuple[str, ...]) -
     return kind(config(**{"num_labels": offered["classes"]} | parameters(config, offered, arguments)))
 
 
-def first_line(error: Exception) -> str:
+def error_summary(error: Exception) -> str:
     """What an error says, in short; its name where it says nothing."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
@@ -96,7 +96,7 @@ def _value(text: str) -> Any:
         return text
 
 
-class Plain(nn.Module):
+class WrappedModel(nn.Module):
     """A model of anybody, whose output becomes logits (N, classes, H, W) of the size of its input.
 
     Dictionaries and outputs of transformers give their `logits` or `out`. Smaller maps are enlarged bilinearly; logits
@@ -130,7 +130,7 @@ def _logits(made: Any) -> Tensor:
     return made
 
 
-def widen(module: nn.Module, bands: int) -> None:
+def change_input_bands(module: nn.Module, bands: int) -> None:
     """Give a module whose first convolution takes another number of bands one that takes these, in place.
 
     Its weights are repeated over the bands and scaled by old / new number, so that bands that all tell the same
@@ -161,8 +161,8 @@ def _widened(old: nn.Conv2d, bands: int) -> nn.Conv2d:
     return new
 
 
-def own_name(name: str) -> str:
-    """The name of a part within a model of one's own, which `Plain` holds as `model`."""
+def unwrapped_name(name: str) -> str:
+    """The name of a part within a model of one's own, which `WrappedModel` holds as `model`."""
     return name.removeprefix("model.")
 
 
@@ -172,7 +172,7 @@ def freeze(module: nn.Module, prefixes: tuple[str, ...]) -> nn.Module:
     Names are those within a model of one's own. Raises UsageError for a prefix that no name has, and where
     nothing is left to learn.
     """
-    named = {own_name(name): value for name, value in module.named_parameters()}
+    named = {unwrapped_name(name): value for name, value in module.named_parameters()}
     for prefix in prefixes:
         found = [value for name, value in named.items() if name.startswith(prefix)]
         if not found:

@@ -32,7 +32,7 @@ class ConvNeXt(nn.Module):
         widths = [width // 2, *(width * 2**level for level in range(depth))]
         self.stem = nn.Sequential(nn.Conv2d(bands, widths[0], 3, padding=1), PixelNorm(widths[0]))
         self.down = nn.ModuleList(
-            nn.Sequential(nn.Conv2d(a, b, 2, 2), PixelNorm(b), *(Block(b) for _ in range(count)))
+            nn.Sequential(nn.Conv2d(a, b, 2, 2), PixelNorm(b), *(ConvNeXtBlock(b) for _ in range(count)))
             for a, b, count in zip(widths, widths[1:], blocks, strict=False)
         )
         self.up = nn.ModuleList(join(b, a) for a, b in zip(widths[-2::-1], widths[:0:-1], strict=True))
@@ -52,7 +52,7 @@ class ConvNeXt(nn.Module):
         return logits
 
 
-class Block(nn.Module):
+class ConvNeXtBlock(nn.Module):
     """A wide convolution of each channel, then two layers on each pixel, added to the input."""
 
     def __init__(self, width: int) -> None:

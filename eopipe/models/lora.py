@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from eopipe.errors import UsageError
-from eopipe.models.build import own_name
+from eopipe.models.build import unwrapped_name
 
 BASE, DOWN, UP = ".base_layer.", ".lora_A.default.", ".lora_B.default."
 
 
-def adapt(module: nn.Module, prefixes: tuple[str, ...], rank: int) -> nn.Module:
+def add_lora_adapters(module: nn.Module, prefixes: tuple[str, ...], rank: int) -> nn.Module:
     """Let the linear layers and convolutions that `freeze` froze learn a change of this rank; gives the module.
 
     Rank 0 leaves it as it is. What was not frozen learns as before. Raises UsageError without peft, and where
@@ -26,7 +26,9 @@ def adapt(module: nn.Module, prefixes: tuple[str, ...], rank: int) -> nn.Module:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:
         raise UsageError("train.lora needs peft; install eopipe[lora], or set it to 0") from error
-    names = [name for name, layer in module.named_modules() if _fits(layer) and own_name(name).startswith(prefixes)]
+    names = [
+        name for name, layer in module.named_modules() if _fits(layer) and unwrapped_name(name).startswith(prefixes)
+    ]
     if not names:
         raise UsageError("train.lora changes layers that train.freeze names; it names none with weights of two sides")
     learns = {name for name, value in module.named_parameters() if value.requires_grad}
@@ -36,11 +38,11 @@ def adapt(module: nn.Module, prefixes: tuple[str, ...], rank: int) -> nn.Module:
     return module
 
 
-def _fits(layer: nn.Module) -> bool:
+def _is_adaptable(layer: nn.Module) -> bool:
     return isinstance(layer, nn.Linear) or (isinstance(layer, nn.Conv2d) and layer.groups == 1)
 
 
-def merged(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def merge_lora_adapters(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The weights of a model with their changes added, under the names that they had before."""
     plain = {name: value for name, value in weights.items() if ".lora_" not in name}
     return {name.replace(BASE, "."): _changed(name, value, weights) for name, value in plain.items()}

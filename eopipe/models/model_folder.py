@@ -23,7 +23,7 @@ WEIGHTS, CARD, HISTORY = "model.safetensors", "model.json", "history.json"
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedModel:
     """What a model needs to be used on tiles: architecture, band and class names, normalisation, chip, and its task.
 
     One of a regression has the name of what it measures for its class, the unit of that, and as `target` the mean and
@@ -44,7 +44,7 @@ class Trained:
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
-        module, weights = self.architecture.build(), weights_of(place)
+        module, weights = self.architecture.build(), weights_file(place)
         try:
             module.load_state_dict(load_file(weights))
         except (SafetensorError, RuntimeError, OSError) as error:
@@ -52,9 +52,9 @@ class Trained:
         return module.eval()
 
 
-def write_trained(
+def write_model_folder(
     folder: Path,
-    trained: Trained,
+    trained: TrainedModel,
     weights: "dict[str, Tensor]",
     history: list[Any],
     settings: dict[str, Any],
@@ -106,13 +106,13 @@ def model_item(place: Path) -> Path:
     return found[0]
 
 
-def read_card(place: Path) -> dict[str, Any]:
+def read_model_card(place: Path) -> dict[str, Any]:
     """All that a model says of itself, by plain names."""
     path = model_item(place)
     return to_card(read_item(path), path)
 
 
-def weights_of(place: Path) -> Path:
+def weights_file(place: Path) -> Path:
     """The file of the weights that a model's item names. Raises IntegrityError where it is another file by now."""
     path = model_item(place)
     assets = read_item(path)["assets"]
@@ -127,12 +127,12 @@ def weights_of(place: Path) -> Path:
     return weights
 
 
-def read_trained(place: Path) -> Trained:
+def read_trained_model(place: Path) -> TrainedModel:
     """Read what a model says of itself; the place is what `model_item` takes."""
-    card = read_card(place)
+    card = read_model_card(place)
     bands, classes = tuple(card["bands"]), tuple(card["classes"])
     normaliser = Normaliser(tuple(card["mean"]), tuple(card["std"]))
     sizes = (len(bands), len(classes), card["width"], card["depth"])
     architecture = Architecture(card["architecture"], *sizes, bands, tuple(card["arguments"]))
     told = card["task"], tuple(card.get("target", ())), card.get("unit", "")
-    return Trained(architecture, bands, classes, normaliser, card["chip"], *told)
+    return TrainedModel(architecture, bands, classes, normaliser, card["chip"], *told)

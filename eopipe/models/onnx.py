@@ -11,18 +11,18 @@ from torch import Tensor, nn
 
 from eopipe.arrays import FloatArray
 from eopipe.errors import IntegrityError, UsageError
-from eopipe.models.model_folder import Trained
-from eopipe.models.tasks import answers
+from eopipe.models.model_folder import TrainedModel
+from eopipe.models.tasks import predictions
 from eopipe.tiles.store import Tiles
 
 
 class Portable(nn.Module):
-    """Normalisation, model and what its task makes of it: physical values (N, band, H, W) to `answers`.
+    """Normalisation, model and what its task makes of it: physical values (N, band, H, W) to `predictions`.
 
     Those of chips are (N, class).
     """
 
-    def __init__(self, trained: Trained, folder: Path) -> None:
+    def __init__(self, trained: TrainedModel, folder: Path) -> None:
         super().__init__()
         self.model, self.task, self.target = trained.build(folder), trained.task, trained.target
         for part in self.model.modules():
@@ -36,11 +36,11 @@ class Portable(nn.Module):
         """Probabilities or values; pixels that are not finite count as the mean of the band."""
         mean, std = self.get_buffer("mean"), self.get_buffer("std")
         scaled = torch.where(torch.isfinite(image), (image - mean) / std, torch.zeros_like(image))
-        found = answers(self.task, self.model(scaled), self.target)
+        found = predictions(self.task, self.model(scaled), self.target)
         return found.flatten(1) if self.task == "classification" else found
 
 
-def write_onnx(target: Path, trained: Trained, folder: Path, opset: int) -> None:
+def write_onnx(target: Path, trained: TrainedModel, folder: Path, opset: int) -> None:
     """Trace the model with free batch, height and width, and write one file.
 
     Raises UsageError for a model that decides by the size of its input, as it must be traced for all sizes.
@@ -84,7 +84,7 @@ def _strip(target: Path) -> None:
     target.write_bytes(made.SerializeToString(deterministic=True))
 
 
-def check_onnx(target: Path, trained: Trained, folder: Path, tiles: Tiles, tolerance: float) -> dict[str, Any]:
+def check_onnx(target: Path, trained: TrainedModel, folder: Path, tiles: Tiles, tolerance: float) -> dict[str, Any]:
     """Run both on real chips of two sizes; raises IntegrityError beyond the tolerance.
 
     Values differ by so many standard deviations of the labels.
@@ -105,7 +105,7 @@ def check_onnx(target: Path, trained: Trained, folder: Path, tiles: Tiles, toler
     return told | {"bands": list(trained.bands), "classes": list(trained.classes)}
 
 
-def _chips(tiles: Tiles, trained: Trained) -> list[FloatArray]:
+def _chips(tiles: Tiles, trained: TrainedModel) -> list[FloatArray]:
     """Windows of one and of two chips, in physical units."""
     chip = trained.chip
     sizes = [(chip, chip), (min(2 * chip, tiles.shape[0] // chip * chip), chip)]

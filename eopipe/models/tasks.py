@@ -20,7 +20,7 @@ LOSSES: dict[str, tuple[str, ...]] = {
 }
 
 
-def misfits(task: str, loss: str | None, class_weights: str) -> list[str]:
+def task_conflicts(task: str, loss: str | None, class_weights: str) -> list[str]:
     """Sentences about settings of a training that do not fit its task."""
     wrong = []
     if loss and loss not in LOSSES[task]:
@@ -30,19 +30,19 @@ def misfits(task: str, loss: str | None, class_weights: str) -> list[str]:
     return wrong
 
 
-def of_chips(outputs_NCHW: "Tensor") -> "Tensor":
+def chip_logits(outputs_NCHW: "Tensor") -> "Tensor":
     """Logits of whole chips (N, class, 1, 1) in single precision: the mean over the pixels."""
     return outputs_NCHW.float().mean((2, 3), keepdim=True)
 
 
-def of_pixels(outputs_NCHW: "Tensor", like_NHW: "Tensor") -> "Tensor":
+def pixel_outputs(outputs_NCHW: "Tensor", like_NHW: "Tensor") -> "Tensor":
     """The outputs as they are; raises UsageError where the model gives one answer a chip, not one a pixel."""
     if outputs_NCHW.shape[2:] != like_NHW.shape[-2:]:
         raise UsageError("the model gives one answer for a whole chip; that is train.task classification")
     return outputs_NCHW
 
 
-def answers(task: str, outputs_NCHW: "Tensor", target: tuple[float, ...]) -> "Tensor":
+def predictions(task: str, outputs_NCHW: "Tensor", target: tuple[float, ...]) -> "Tensor":
     """What a map shows of outputs: probabilities of pixels (N, class, H, W), of chips (N, class, 1, 1), or values.
 
     Values (N, 1, H, W) are in the unit of the labels, whose mean and standard deviation are `target`.
@@ -50,4 +50,4 @@ def answers(task: str, outputs_NCHW: "Tensor", target: tuple[float, ...]) -> "Te
     if task == "regression":
         mean, std = target
         return outputs_NCHW * std + mean
-    return (of_chips(outputs_NCHW) if task == "classification" else outputs_NCHW).softmax(1)
+    return (chip_logits(outputs_NCHW) if task == "classification" else outputs_NCHW).softmax(1)

@@ -14,7 +14,7 @@ from eopipe.models.unet import PixelNorm
 HEADS = 4
 
 
-class Temporal(nn.Module):
+class TemporalAttention(nn.Module):
     """Images (N, bands x dates, H, W) to logits (N, classes, H, W).
 
     The names of the bands tell the dates, as red_MAM and red_JJA; without dates in them each pixel has one.
@@ -25,7 +25,7 @@ class Temporal(nn.Module):
 
     def __init__(self, bands: int, classes: int, width: int, names: tuple[str, ...] = ()) -> None:
         super().__init__()
-        order = by_date(names) or [list(range(bands))]
+        order = channels_by_date(names) or [list(range(bands))]
         self.dates, inner = len(order), HEADS * width
         # Made anew with the model, so no part of its weights.
         self.register_buffer("order", torch.tensor(order).flatten(), persistent=False)
@@ -54,7 +54,7 @@ def pixelwise(into: int, hidden: int, out: int) -> nn.Sequential:
     return nn.Sequential(*first, nn.Conv2d(hidden, out, 1, bias=False), PixelNorm(out), nn.ReLU())
 
 
-def by_date(names: tuple[str, ...]) -> list[list[int]]:
+def channels_by_date(names: tuple[str, ...]) -> list[list[int]]:
     """The channels of each date, in the calendar's order and with the same bands; empty if the names tell no dates."""
     split = [name.rpartition("_") for name in names]
     for parts in PARTS.values():

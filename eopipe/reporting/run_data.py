@@ -9,7 +9,7 @@ from eopipe.chips.chips import pair_stores
 from eopipe.chips.make_split import check_scenes
 from eopipe.chips.splits import read_split
 from eopipe.errors import BadInputError
-from eopipe.models.model_folder import HISTORY, WEIGHTS, read_card
+from eopipe.models.model_folder import HISTORY, WEIGHTS, read_model_card
 from eopipe.publish import read_json
 from eopipe.reporting import data_tables as facts
 from eopipe.reporting.maps import MapContent, MapPanel
@@ -79,7 +79,7 @@ class Story:
 def read_story(sources: Sources, title: str, attribution: str, colors: tuple[str, ...], said: Said) -> Story:
     """Read everything; raises BadInputError where parts do not belong together."""
     metrics, split = read_json(sources.metrics), read_split(sources.chips)
-    model = read_card(sources.model)
+    model = read_model_card(sources.model)
     classes = _one_legend({"split": split, "scores": metrics, "model": model})
     pairs, items = pair_stores(sources.tiles, sources.labels), facts.read_items(sources.scenes)
     check_scenes(split, pairs)

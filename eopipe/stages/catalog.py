@@ -32,10 +32,10 @@ def catalog(
     the file system allows: treat them as read-only. Raises BadInputError for maps of other tiles, or tiles of
     other scenes, than those given.
     """
-    from eopipe.models.model_folder import model_item, read_card
+    from eopipe.models.model_folder import model_item, read_model_card
     from eopipe.publish import publish
     from eopipe.stac.catalog import About, Sources, build
 
-    sources = Sources(model_item(model), read_card(model), classes, probabilities, tiles, scenes, metrics)
+    sources = Sources(model_item(model), read_model_card(model), classes, probabilities, tiles, scenes, metrics)
     with publish(catalog, folder=True) as draft:
         build(draft, sources, About(title, description, license))

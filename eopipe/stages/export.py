@@ -30,12 +30,12 @@ def export(
     (N, class), or values (N, 1, H, W); N, H and W are free. Raises IntegrityError when ONNX Runtime gives other
     numbers than the model.
     """
-    from eopipe.models.model_folder import read_trained
+    from eopipe.models.model_folder import read_trained_model
     from eopipe.models.onnx import check_onnx, write_onnx
     from eopipe.publish import publish, write_json
     from eopipe.tiles.store import Tiles
 
-    trained = read_trained(model)
+    trained = read_trained_model(model)
     with publish(onnx) as draft, publish(check) as told:
         write_onnx(draft, trained, model, opset)
         write_json(told, check_onnx(draft, trained, model, Tiles(tiles), tolerance))

@@ -46,11 +46,11 @@ def predict(
     from eopipe.errors import BadInputError
     from eopipe.inference.mosaic import Look, write_answers
     from eopipe.inference.predictor import predictor
-    from eopipe.models.model_folder import read_trained
+    from eopipe.models.model_folder import read_trained_model
     from eopipe.tiles.grid import same_grid
     from eopipe.tiles.store import Tiles
 
-    trained = read_trained(model)
+    trained = read_trained_model(model)
     stores = sorted((Tiles(path) for path in tiles), key=lambda store: store.scene)
     for store in stores:
         lacking = [band for band in trained.bands if band not in store.names]
@@ -67,7 +67,7 @@ def predict(
         trained.normaliser,
         predictor(trained, model, device, threads),
         edge=window,
-        halo=trained.architecture.reach if halo is None else halo,
+        halo=trained.architecture.receptive_field_radius if halo is None else halo,
         factor=trained.architecture.factor,
     )
     write_answers(look, trained, classes, probabilities)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from eopipe.checkpoints.identity import differences
 from eopipe.errors import BadInputError, EopipeError, RefusedError, UsageError
 from eopipe.models import Architecture
-from eopipe.models.model_folder import CARD, read_trained
+from eopipe.models.model_folder import CARD, read_trained_model
 from eopipe.publish import verify
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def check_source(folder: Path) -> None:
 
 def check_initial(folder: Path, architecture: Architecture, bands: tuple[str, ...]) -> None:
     """Check that a model to begin with fits, by its JSON only. Raises BadInputError for another one or other bands."""
-    its = read_trained(folder)
+    its = read_trained_model(folder)
     wrong = list(differences(_needs(architecture, bands), _needs(its.architecture, its.bands)))
     if wrong:
         raise BadInputError(f"{folder} does not fit this training: {'; '.join(wrong)}; set train to the same")
@@ -74,7 +74,7 @@ def rehearse(module: "nn.Module", architecture: Architecture, chip: int, task: s
     """
     import torch
 
-    from eopipe.models.build import first_line
+    from eopipe.models.build import error_summary
 
     wanted = (1, architecture.classes, chip, chip)
     try:
@@ -85,7 +85,7 @@ def rehearse(module: "nn.Module", architecture: Architecture, chip: int, task: s
     except Exception as error:
         if ELSEWHERE.search(str(error)):
             return
-        what, why = f"a chip of {architecture.bands} bands and {chip} x {chip} pixels", first_line(error)
+        what, why = f"a chip of {architecture.bands} bands and {chip} x {chip} pixels", error_summary(error)
         raise UsageError(f"model {architecture.name} fails with {what}: {why}; see train.arguments") from error
     # The answer for a chip is the mean over its pixels, so any number of them will do.
     given = (*found[:2], chip, chip) if task == "classification" else found

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from eopipe.models.tasks import of_chips, of_pixels
+from eopipe.models.tasks import chip_logits, pixel_outputs
 from eopipe.tiles.store import NO_LABEL
 
 if TYPE_CHECKING:
@@ -39,11 +39,11 @@ def loss_of(settings: "Settings", weights: tuple[float, ...] = (), target: tuple
 def _of_task(loss: Loss, task: str, target: tuple[float, ...]) -> Loss:
     """The loss of chips by the majority of their pixels, of values in deviations from their mean, or of pixels."""
     if task == "classification":
-        return lambda outputs, labels: loss(of_chips(outputs), majority(labels, outputs.shape[1])[:, None, None])
+        return lambda outputs, labels: loss(chip_logits(outputs), majority(labels, outputs.shape[1])[:, None, None])
     if task == "regression":
         mean, std = target
-        return lambda outputs, labels: loss(_wide(of_pixels(outputs, labels)[:, 0]), (labels - mean) / std)
-    return lambda outputs, labels: loss(of_pixels(outputs, labels), labels)
+        return lambda outputs, labels: loss(_wide(pixel_outputs(outputs, labels)[:, 0]), (labels - mean) / std)
+    return lambda outputs, labels: loss(pixel_outputs(outputs, labels), labels)
 
 
 def majority(labels_NHW: Tensor, classes: int) -> Tensor:

@@ -18,7 +18,7 @@ from eopipe.launch.launch import launch
 from eopipe.launch.lease import fence
 from eopipe.launch.membership import Seat, seat
 from eopipe.launch.scratch import copies
-from eopipe.models.model_folder import Trained, write_trained
+from eopipe.models.model_folder import TrainedModel, write_model_folder
 from eopipe.publish import publish, read_json, write_json
 from eopipe.telemetry.follow import follower
 from eopipe.telemetry.journal import METRICS, payload
@@ -78,17 +78,17 @@ def prepare_state(data: TrainingData, job: Job) -> None:
 
 
 def _publish(model: Path, job: Job, data: TrainingData) -> None:
-    from eopipe.models.lora import merged
+    from eopipe.models.lora import merge_lora_adapters
 
     settings = job.settings
     last = steps(job.state)[-1]
     chosen = (best(job.state) if settings.patience else None) or last
-    weights = merged(read_part(chosen, "ema" if settings.ema else "model"))
+    weights = merge_lora_adapters(read_part(chosen, "ema" if settings.ema else "model"))
     task = (settings.task, job.target, unit_of(data.labels))
-    trained = Trained(job.architecture, job.bands, data.labels.names, job.normaliser, job.chip, *task)
+    trained = TrainedModel(job.architecture, job.bands, data.labels.names, job.normaliser, job.chip, *task)
     progress = read_json(last / "state.json")
     # Without virtual shards another world gives other weights.
     worlds = [] if settings.deterministic or len(progress["worlds"]) == 1 else progress["worlds"]
     with publish(model, folder=True) as draft:
         (draft / METRICS).write_bytes(payload(job.state / METRICS))
-        write_trained(draft, trained, weights, progress["history"], job.deciding(), worlds, data.extent)
+        write_model_folder(draft, trained, weights, progress["history"], job.deciding(), worlds, data.extent)

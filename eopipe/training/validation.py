@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from eopipe.launch.world import World
-from eopipe.models.tasks import of_chips, of_pixels
+from eopipe.models.tasks import chip_logits, pixel_outputs
 from eopipe.tiles.store import NO_LABEL
 from eopipe.training.losses import majority
 from eopipe.training.metrics import confusion, scores, value_scores
@@ -44,7 +44,7 @@ class Classes:
         """Count where there is a label."""
         labels = batch.labels_NHW
         truth = majority(labels, self.classes) if self.whole else labels
-        found = (of_chips(outputs_NCHW) if self.whole else of_pixels(outputs_NCHW, labels)).argmax(1)
+        found = (chip_logits(outputs_NCHW) if self.whole else pixel_outputs(outputs_NCHW, labels)).argmax(1)
         there = truth != NO_LABEL
         self.counts += confusion(truth[there].cpu().numpy(), found[there].cpu().numpy(), self.classes)
         return found.expand_as(labels)
@@ -65,7 +65,7 @@ class Values:
 
     def take(self, outputs_NCHW: Tensor, batch: "Batch") -> Tensor:
         """Count where there is a value."""
-        found = of_pixels(outputs_NCHW, batch.labels_NHW)[:, 0].double() * self.std + self.mean
+        found = pixel_outputs(outputs_NCHW, batch.labels_NHW)[:, 0].double() * self.std + self.mean
         there = torch.isfinite(batch.labels_NHW)
         error = torch.where(there, found - batch.labels_NHW, 0.0)
         # About the mean of the labels, or their variance would be the difference of two large numbers.

@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import load_file
 from trainings import Data, Training, payload, run_stage
 
-from eopipe.models.model_folder import read_card
+from eopipe.models.model_folder import read_model_card
 from eopipe.training.schedule import best
 
 HERE = Path(__file__).parent
@@ -63,7 +63,7 @@ def test_balanced_weights_are_those_of_the_training_split(training: Training, da
     asked = ("--epochs", "1", "--width", "4", "--class-weights", "balanced", "--loss", "focal")
     weighed = replace(training, settings=asked)
     assert weighed.run().returncode == 0
-    told = read_card(weighed.model)["settings"]["weights"]
+    told = read_model_card(weighed.model)["settings"]["weights"]
     counts = json.loads((data.root / "split.json").read_text())["pixels"]["train"]
     assert np.ptp([w * counts[name] for w, name in zip(told, ("non-forest", "forest"), strict=True)]) < 1
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from trainings import Data, Training, payload, run_stage
 
-from eopipe.models.model_folder import read_card
+from eopipe.models.model_folder import read_model_card
 
 SOURCE = Path(__file__).parents[2] / "sample/tree_cover_density_2018.tif"
 SMALL = ("--epochs", "3", "--batch", "16", "--width", "4", "--checkpoint-every", "3", "--patience", "2", "--ema", "0.9")
@@ -83,7 +83,7 @@ def test_one_and_two_workers_end_with_the_same_bytes(labelled: dict[str, Labelle
 def test_values_are_scaled_by_the_training_labels_alone(labelled: dict[str, Labelled], tmp_path: Path) -> None:
     one = replace(trained(labelled, "regression", tmp_path), settings=("--task", "regression", "--epochs", "1"))
     assert one.run().returncode == 0
-    card = read_card(one.model)
+    card = read_model_card(one.model)
     told = json.loads((labelled["regression"].own / "statistics.json").read_text())["labels"]
     assert card["target"] == [told["mean"], told["std"]]
     assert (card["task"], card["unit"], card["settings"]["loss"]) == ("regression", "%", "huber")

@@ -14,7 +14,7 @@ from trainings import Data, Training, payload, workers
 
 from eopipe import publish
 from eopipe.loader.loader import Feed
-from eopipe.models.model_folder import read_card
+from eopipe.models.model_folder import read_model_card
 from eopipe.tiles.store import Tiles
 from eopipe.training import data as training_data
 from eopipe.training.data import TrainingData, TrainingInputs
@@ -181,4 +181,4 @@ def test_a_model_of_ones_own_is_trained_by_its_name(training: Training, tmp_path
     finally:
         os.environ["PYTHONPATH"] = os.environ["PYTHONPATH"].partition(":")[2]
     assert done.returncode == 0, done.stderr
-    assert read_card(training.model)["parameters"] == 10
+    assert read_model_card(training.model)["parameters"] == 10

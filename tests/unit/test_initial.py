@@ -10,7 +10,7 @@ import torch
 from eopipe.chips.chips import Normaliser
 from eopipe.errors import BadInputError, IntegrityError, RefusedError
 from eopipe.models import Architecture
-from eopipe.models.model_folder import Trained, write_trained
+from eopipe.models.model_folder import TrainedModel, write_model_folder
 from eopipe.publish import publish
 from eopipe.training.init_weights import check_initial, check_source
 
@@ -20,9 +20,9 @@ ARCHITECTURE = Architecture("unet", 2, 2, 4, 1)
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    trained = Trained(ARCHITECTURE, BANDS, ("no", "yes"), Normaliser((0.0, 0.0), (1.0, 1.0)), 16)
+    trained = TrainedModel(ARCHITECTURE, BANDS, ("no", "yes"), Normaliser((0.0, 0.0), (1.0, 1.0)), 16)
     with publish(tmp_path / "model", folder=True) as draft:
-        write_trained(draft, trained, ARCHITECTURE.build().state_dict(), [], {})
+        write_model_folder(draft, trained, ARCHITECTURE.build().state_dict(), [], {})
     return tmp_path / "model"
 
 

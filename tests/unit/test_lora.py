@@ -7,7 +7,7 @@ from torch import nn
 from eopipe.errors import UsageError
 from eopipe.models import Architecture
 from eopipe.models.build import freeze
-from eopipe.models.lora import adapt, merged
+from eopipe.models.lora import add_lora_adapters, merge_lora_adapters
 
 
 def unet() -> nn.Module:
@@ -18,7 +18,7 @@ def unet() -> nn.Module:
 def test_changes_are_added_to_the_weights_by_their_names() -> None:
     down, up, base = torch.rand(2, 3, 3, 3), torch.rand(5, 2, 1, 1), torch.rand(5, 3, 3, 3)
     told = {"a.base_layer.weight": base, "a.lora_A.default.weight": down, "a.lora_B.default.weight": up}
-    plain = merged(told | {"a.base_layer.bias": base[:, 0, 0, 0], "b.weight": up})
+    plain = merge_lora_adapters(told | {"a.base_layer.bias": base[:, 0, 0, 0], "b.weight": up})
     assert sorted(plain) == ["a.bias", "a.weight", "b.weight"]
     x = torch.rand(1, 3, 6, 6)
     conv = nn.functional.conv2d
@@ -27,13 +27,13 @@ def test_changes_are_added_to_the_weights_by_their_names() -> None:
 
 def test_rank_zero_leaves_a_model_as_it_is() -> None:
     model = unet()
-    assert adapt(model, ("down.",), 0) is model
-    assert merged(model.state_dict()).keys() == model.state_dict().keys()
+    assert add_lora_adapters(model, ("down.",), 0) is model
+    assert merge_lora_adapters(model.state_dict()).keys() == model.state_dict().keys()
 
 
 def test_a_changed_model_learns_little_and_is_published_whole() -> None:
     pytest.importorskip("peft")
-    model = adapt(freeze(unet(), ("down.",)), ("down.",), 2)
+    model = add_lora_adapters(freeze(unet(), ("down.",)), ("down.",), 2)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     optimiser = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], 0.1)
     x = torch.rand(2, 3, 8, 8)
@@ -44,11 +44,11 @@ def test_a_changed_model_learns_little_and_is_published_whole() -> None:
     same = {name for name, value in model.state_dict().items() if torch.equal(value, before[name])}
     assert same == {name for name in before if name.startswith("down.") and ".lora_" not in name}
     published = unet()
-    published.load_state_dict(merged(model.state_dict()))
+    published.load_state_dict(merge_lora_adapters(model.state_dict()))
     torch.testing.assert_close(published(x), model(x))
 
 
 def test_what_cannot_be_changed_is_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "peft", None)
     with pytest.raises(UsageError, match="needs peft; install eopipe"):
-        adapt(unet(), ("down.",), 2)
+        add_lora_adapters(unet(), ("down.",), 2)

@@ -20,7 +20,7 @@ from eopipe.cli import main
 from eopipe.errors import IntegrityError
 from eopipe.inference.mosaic import cut
 from eopipe.models import Architecture
-from eopipe.models.model_folder import Trained, read_trained, write_trained
+from eopipe.models.model_folder import TrainedModel, read_trained_model, write_model_folder
 from eopipe.models.onnx import check_onnx, write_onnx
 from eopipe.models.unet import UNet, reach
 from eopipe.publish import publish
@@ -56,9 +56,9 @@ def write_model(path: Path, depth: int = 2) -> Path:
     """A U-Net with random weights; what it predicts depends on every pixel in its reach."""
     torch.manual_seed(1)
     architecture = Architecture("unet", len(BANDS), len(CLASSES), 4, depth)
-    trained = Trained(architecture, BANDS, CLASSES, Normaliser((0.1, 0.3), (0.05, 0.1)), 16)
+    trained = TrainedModel(architecture, BANDS, CLASSES, Normaliser((0.1, 0.3), (0.05, 0.1)), 16)
     with publish(path, folder=True) as draft:
-        write_trained(draft, trained, architecture.build().state_dict(), [], {})
+        write_model_folder(draft, trained, architecture.build().state_dict(), [], {})
     return path
 
 
@@ -278,11 +278,11 @@ def test_onnx_gives_the_probabilities_of_the_model_at_any_size(tmp_path: Path) -
 
 
 def test_an_onnx_model_that_differs_is_refused(tmp_path: Path) -> None:
-    one, trained = write_model(tmp_path / "one"), read_trained(write_model(tmp_path / "two"))
+    one, trained = write_model(tmp_path / "one"), read_trained_model(write_model(tmp_path / "two"))
     write_onnx(tmp_path / "m.onnx", trained, one, 18)
     with publish(tmp_path / "other", folder=True) as draft:
         weights = {k: v + 0.1 for k, v in trained.architecture.build().state_dict().items()}
-        write_trained(draft, trained, weights, [], {})
+        write_model_folder(draft, trained, weights, [], {})
     tiles = Tiles(write_tiles(tmp_path / "a.zarr", noise(64, 64)))
     with pytest.raises(IntegrityError, match="differs from the model by"):
         check_onnx(tmp_path / "m.onnx", trained, tmp_path / "other", tiles, 1e-4)

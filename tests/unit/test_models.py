@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from eopipe.chips.chips import Normaliser
 from eopipe.errors import UsageError
-from eopipe.models import GUESS, Architecture
-from eopipe.models.build import Plain, freeze, read_arguments, widen
-from eopipe.models.model_folder import Trained, read_trained, write_trained
+from eopipe.models import DEFAULT_RADIUS, Architecture
+from eopipe.models.build import WrappedModel, change_input_bands, freeze, read_arguments
+from eopipe.models.model_folder import TrainedModel, read_trained_model, write_model_folder
 from eopipe.models.onnx import write_onnx
-from eopipe.models.tasks import of_pixels
-from eopipe.models.temporal import Temporal, by_date
+from eopipe.models.tasks import pixel_outputs
+from eopipe.models.temporal import TemporalAttention, channels_by_date
 
 SEASONAL = ("red_MAM", "red_JJA", "nir_MAM", "nir_JJA")
 BUILT_IN = [
@@ -40,14 +40,14 @@ def _seeded() -> None:
     torch.set_num_threads(1)
 
 
-def trained(architecture: Architecture) -> Trained:
+def trained(architecture: Architecture) -> TrainedModel:
     bands = SEASONAL[: architecture.bands]
-    return Trained(architecture, bands, ("a", "b", "c"), Normaliser((0.0,) * len(bands), (1.0,) * len(bands)), 16)
+    return TrainedModel(architecture, bands, ("a", "b", "c"), Normaliser((0.0,) * len(bands), (1.0,) * len(bands)), 16)
 
 
 @pytest.mark.parametrize("architecture", BUILT_IN, ids=name_of)
 def test_a_model_sees_no_other_sample_and_as_far_as_it_says(architecture: Architecture) -> None:
-    model, reach = architecture.build().double(), architecture.reach
+    model, reach = architecture.build().double(), architecture.receptive_field_radius
     step = architecture.factor
     edge = -(-(2 * reach + 2 * step + 2) // step) * step
     x = torch.rand(2, 4, edge, edge, dtype=torch.float64, requires_grad=True)
@@ -63,7 +63,7 @@ def test_a_model_sees_no_other_sample_and_as_far_as_it_says(architecture: Archit
 @pytest.mark.parametrize("architecture", BUILT_IN, ids=name_of)
 def test_a_window_with_its_halo_gives_what_the_whole_gives(architecture: Architecture) -> None:
     model, step = architecture.build().double(), architecture.factor
-    halo = -(-architecture.reach // step) * step
+    halo = -(-architecture.receptive_field_radius // step) * step
     x = torch.rand(1, 4, 3 * halo + 4 * step, 2 * halo + 4 * step, dtype=torch.float64)
     with torch.inference_mode():
         whole, part = model(x), model(x[..., step : 2 * halo + 3 * step, step : 2 * halo + 3 * step])
@@ -95,8 +95,8 @@ def test_a_trained_model_is_built_again_from_its_folder_and_exported(
     import onnxruntime
 
     told, model = trained(architecture), architecture.build().eval()
-    write_trained(tmp_path, told, model.state_dict(), [], {})
-    again = read_trained(tmp_path)
+    write_model_folder(tmp_path, told, model.state_dict(), [], {})
+    again = read_trained_model(tmp_path)
     assert again.architecture == architecture
     x = torch.rand(1, 4, 16, 24)
     with torch.inference_mode():
@@ -132,18 +132,24 @@ def test_looking_at_a_model_changes_no_random_number() -> None:
 
 
 def test_channels_are_sorted_into_dates_by_their_names() -> None:
-    assert by_date(("nir_JJA", "red_MAM", "red_JJA", "nir_MAM")) == [[3, 1], [0, 2]]
-    assert by_date(("red_10", "red_02")) == [[1], [0]]
-    assert by_date(("red", "nir")) == by_date(("red_MAM", "nir")) == by_date(("b_16", "b_17")) == by_date(()) == []
+    assert channels_by_date(("nir_JJA", "red_MAM", "red_JJA", "nir_MAM")) == [[3, 1], [0, 2]]
+    assert channels_by_date(("red_10", "red_02")) == [[1], [0]]
+    assert (
+        channels_by_date(("red", "nir"))
+        == channels_by_date(("red_MAM", "nir"))
+        == channels_by_date(("b_16", "b_17"))
+        == channels_by_date(())
+        == []
+    )
     with pytest.raises(UsageError, match="the same bands of every date; there is no nir_MAM"):
-        by_date(("red_MAM", "red_JJA", "nir_JJA"))
+        channels_by_date(("red_MAM", "red_JJA", "nir_JJA"))
 
 
 def test_the_order_of_the_bands_in_a_stack_does_not_matter() -> None:
     x, swapped = torch.rand(2, 4, 3, 3), [3, 1, 2, 0]
     # The bands of a date keep the order in which they first come, so only dates are swapped here.
-    one = Temporal(4, 2, 4, ("red_MAM", "nir_MAM", "red_JJA", "nir_JJA")).eval()
-    other = Temporal(4, 2, 4, ("red_JJA", "nir_JJA", "red_MAM", "nir_MAM")).eval()
+    one = TemporalAttention(4, 2, 4, ("red_MAM", "nir_MAM", "red_JJA", "nir_JJA")).eval()
+    other = TemporalAttention(4, 2, 4, ("red_JJA", "nir_JJA", "red_MAM", "nir_MAM")).eval()
     other.load_state_dict(one.state_dict())
     with torch.inference_mode():
         torch.testing.assert_close(other(x[:, [2, 3, 0, 1]]), one(x))
@@ -152,7 +158,7 @@ def test_the_order_of_the_bands_in_a_stack_does_not_matter() -> None:
 
 def test_attention_finds_the_one_date_that_tells_the_class() -> None:
     names = tuple(f"{band}_{month:02}" for band in ("red", "nir") for month in range(1, 7))
-    model = Temporal(12, 2, 4, names)
+    model = TemporalAttention(12, 2, 4, names)
     x = torch.randn(1, 12, 16, 16)
     y = (x[:, 3] > 0).long()
     optimiser = torch.optim.AdamW(model.parameters(), 1e-2)
@@ -206,17 +212,17 @@ def no_module(bands: int) -> int:
 def test_a_model_of_anybody_is_called_by_the_names_that_it_takes() -> None:
     architecture = Architecture(MODULE + "Rgb", 5, 4, 8, 2, (), ("layers=3", "style=bold"))
     model = architecture.build()
-    assert isinstance(model, Plain)
+    assert isinstance(model, WrappedModel)
     assert isinstance(model.model, Rgb)
     assert (model.model.stem.in_channels, len(model.model.head), model.model.style) == (5, 4, "bold")
     assert model(torch.rand(2, 5, 16, 24)).shape == (2, 4, 16, 24), "unwrapped and enlarged"
-    assert (architecture.reach, architecture.factor) == (GUESS, 4)
+    assert (architecture.receptive_field_radius, architecture.factor) == (DEFAULT_RADIUS, 4)
 
 
 def test_a_model_may_tell_its_reach_and_factor_and_take_any_argument() -> None:
     architecture = Architecture(MODULE + "Timm", 5, 4, 8, 2, (), ("classes=7",))
     assert architecture.build()(torch.rand(1, 5, 4, 4)).shape == (1, 7, 4, 4)
-    assert (architecture.reach, architecture.factor) == (3, 1)
+    assert (architecture.receptive_field_radius, architecture.factor) == (3, 1)
 
 
 @pytest.mark.parametrize(
@@ -244,7 +250,7 @@ def test_a_model_of_whole_chips_has_one_answer_for_each_and_none_for_pixels() ->
     made = Architecture(MODULE + "Vector", 4, 2, 8, 2).build()(torch.rand(3, 4, 4, 4))
     assert made.shape[2:] == (1, 1)
     with pytest.raises(UsageError, match=r"that is train\.task classification"):
-        of_pixels(made, torch.zeros(3, 4, 4))
+        pixel_outputs(made, torch.zeros(3, 4, 4))
 
 
 def test_values_of_arguments_are_json_or_text() -> None:
@@ -261,7 +267,7 @@ def test_a_first_layer_for_other_bands_tells_the_same_of_bands_that_tell_the_sam
     with torch.inference_mode():
         before = module(grey.expand(-1, had, -1, -1))
         last = module[2].weight
-        widen(module, bands)
+        change_input_bands(module, bands)
         if bands >= had:
             torch.testing.assert_close(module(grey.expand(-1, bands, -1, -1)), before)
         assert module(torch.rand(2, bands, 8, 8)).shape == before.shape

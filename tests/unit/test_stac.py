@@ -17,7 +17,7 @@ from stac_schemas import schema_errors
 
 from eopipe.chips.chips import Normaliser
 from eopipe.models import Architecture
-from eopipe.models.model_folder import Trained, read_card, write_trained
+from eopipe.models.model_folder import TrainedModel, read_model_card, write_model_folder
 from eopipe.publish import publish, read_json, sha256, verify, write_json
 from eopipe.stac.mlm import to_card, to_item
 from eopipe.stac.write import ItemExtent, outline
@@ -30,9 +30,9 @@ def write_model(folder: Path, task: str = "segmentation") -> Path:
     architecture = Architecture("unet", 2, len(classes), 4, 1, BANDS)
     torch.manual_seed(0)
     what = (task, (3.0, 2.0), "m") if task == "regression" else (task,)
-    trained = Trained(architecture, BANDS, classes, Normaliser((0.1, 0.2), (0.5, 0.4)), 16, *what)
+    trained = TrainedModel(architecture, BANDS, classes, Normaliser((0.1, 0.2), (0.5, 0.4)), 16, *what)
     with publish(folder, folder=True) as draft:
-        write_trained(draft, trained, architecture.build().state_dict(), [], {"epochs": 2, "loss": None})
+        write_model_folder(draft, trained, architecture.build().state_dict(), [], {"epochs": 2, "loss": None})
     return folder
 
 
@@ -298,5 +298,5 @@ def test_a_grid_across_180_degrees_has_two_polygons_and_its_west_in_the_east() -
 
 
 def test_the_model_tells_where_and_when_it_learned(made: Path) -> None:
-    assert read_card(made / "model")["settings"] == {"epochs": 2, "loss": None}
-    assert np.isclose(read_card(made / "model")["mean"], (0.1, 0.2)).all()
+    assert read_model_card(made / "model")["settings"] == {"epochs": 2, "loss": None}
+    assert np.isclose(read_model_card(made / "model")["mean"], (0.1, 0.2)).all()

@@ -19,7 +19,7 @@ from eopipe.chips.chips import Normaliser
 from eopipe.cli import main
 from eopipe.inference.mosaic import Look, cells, values
 from eopipe.models import Architecture
-from eopipe.models.model_folder import Trained, write_trained
+from eopipe.models.model_folder import TrainedModel, write_model_folder
 from eopipe.publish import publish, write_json
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import NO_LABEL, Tiles, add_array, new_store
@@ -75,9 +75,9 @@ def write_model(path: Path, task: str, classes: tuple[str, ...], chip: int = 8) 
     torch.manual_seed(1)
     architecture = Architecture("unet", 2, len(classes), 4, 1)
     what = (task, (10.0, 4.0) if task == "regression" else (), "m")
-    trained = Trained(architecture, BANDS, classes, Normaliser((0.2, 0.2), (0.1, 0.1)), chip, *what)
+    trained = TrainedModel(architecture, BANDS, classes, Normaliser((0.2, 0.2), (0.1, 0.1)), chip, *what)
     with publish(path, folder=True) as draft:
-        write_trained(draft, trained, architecture.build().state_dict(), [], {})
+        write_model_folder(draft, trained, architecture.build().state_dict(), [], {})
     return path
 
 

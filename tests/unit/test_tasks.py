@@ -18,7 +18,7 @@ from eopipe.checkpoints.checkpoint import Progress, judged
 from eopipe.chips.chips import majority_class
 from eopipe.config import check
 from eopipe.errors import UsageError
-from eopipe.models.tasks import answers, misfits, of_chips
+from eopipe.models.tasks import chip_logits, predictions, task_conflicts
 from eopipe.tiles.store import NO_LABEL
 from eopipe.training.losses import cross_entropy, huber, loss_of, majority
 from eopipe.training.metrics import confusion, scores, value_scores, value_sums
@@ -79,9 +79,9 @@ def test_the_loss_of_pixels_is_bit_for_bit_what_it_was() -> None:
 
 def test_answers_are_probabilities_of_pixels_or_chips_or_values_in_their_unit() -> None:
     outputs = torch.randn(2, 3, 4, 4)
-    assert torch.equal(answers("segmentation", outputs, ()), outputs.softmax(1))
-    assert torch.equal(answers("classification", outputs, ()), of_chips(outputs).softmax(1))
-    assert torch.equal(answers("regression", outputs[:, :1], (50.0, 20.0)), outputs[:, :1] * 20 + 50)
+    assert torch.equal(predictions("segmentation", outputs, ()), outputs.softmax(1))
+    assert torch.equal(predictions("classification", outputs, ()), chip_logits(outputs).softmax(1))
+    assert torch.equal(predictions("regression", outputs[:, :1], (50.0, 20.0)), outputs[:, :1] * 20 + 50)
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(-1e4, 1e4), st.integers(1, 6))
@@ -138,12 +138,12 @@ def test_the_best_epoch_of_a_regression_has_the_lowest_rmse_and_that_of_chips_th
 
 
 def test_losses_and_weights_that_do_not_fit_a_task_are_told() -> None:
-    assert misfits("segmentation", "lovasz", "balanced") == []
-    assert misfits("regression", None, "none") == []
-    assert misfits("classification", "lovasz", "none") == [
+    assert task_conflicts("segmentation", "lovasz", "balanced") == []
+    assert task_conflicts("regression", None, "none") == []
+    assert task_conflicts("classification", "lovasz", "none") == [
         "train.loss lovasz is not for task classification; use cross_entropy or focal"
     ]
-    assert len(misfits("regression", "focal", "balanced")) == 2
+    assert len(task_conflicts("regression", "focal", "balanced")) == 2
     assert SETTINGS.replace(task="regression").conflicts() == [
         "train.loss cross_entropy is not for task regression; use huber or mse"
     ]
