@@ -226,12 +226,18 @@ def test_no_committed_text_names_a_path_of_this_machine() -> None:
     assert names == []
 
 
-def test_the_architecture_page_names_every_package_and_root_module() -> None:
+def test_the_architecture_page_names_every_package_and_root_module_and_types_that_exist() -> None:
     page = (ROOT / "docs/architecture.md").read_text()
     packages = {path.parent.name for path in PACKAGE if path.parent != ROOT / "eopipe"}
     modules = {path.name for path in PACKAGE if path.parent == ROOT / "eopipe" and not path.name.startswith("__")}
-    rows = set(re.findall(r"^\| `([\w.]+)/?` ", page, re.MULTILINE))
-    assert rows == packages | modules
+    rows = {row[1]: row[2] for row in re.finditer(r"^\| `([\w.]+)/?` \|.*\| (.*)\|$", page, re.MULTILINE)}
+    assert set(rows) == packages | modules
+    classes: dict[str, set[str]] = defaultdict(set)
+    for path in PACKAGE:
+        name = path.name if path.parent == ROOT / "eopipe" else path.parent.name
+        classes[name] |= {node.name for node in tree(path).body if isinstance(node, ast.ClassDef)}
+    types = [(name, type_) for name, cell in rows.items() for type_ in re.findall(r"`(\w+)`", cell)]
+    assert [(name, type_) for name, type_ in types if type_ not in classes[name]] == []
 
 
 def test_the_terms_page_has_the_noun_of_every_port() -> None:

@@ -16,7 +16,7 @@ import pytest
 from scenery import Catalog, Run, write_raster
 
 from eopipe.errors import IntegrityError, NoSpaceError, UsageError
-from eopipe.publish import MANIFEST, digest, publish, read_json, verify, write_json
+from eopipe.publish import MANIFEST, digest, host_id, publish, read_json, verify, write_json
 
 
 def make_folder(target: Path, **files: str) -> Path:
@@ -113,6 +113,14 @@ def test_the_draft_of_a_living_writer_is_not_swept(tmp_path: Path) -> None:
         make_folder(target, a="1")
         drafts = [p for p in tmp_path.iterdir() if p != target]
         assert [(d / "out" / "half").read_text() for d in drafts] == ["half"]
+
+
+def test_a_host_is_named_by_a_digest_that_stays_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "machine-id").write_text("0123456789abcdef\n")
+    monkeypatch.setattr("platform.node", lambda: "node-7")
+    monkeypatch.setattr("eopipe.publish.MACHINE_ID", tmp_path / "machine-id")
+    # Leases and drafts of an earlier version have this name.
+    assert host_id() == "7eee9ef00643"
 
 
 def test_the_draft_of_another_host_is_not_swept(tmp_path: Path) -> None:
