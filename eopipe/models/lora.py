@@ -27,7 +27,9 @@ def add_lora_adapters(module: nn.Module, prefixes: tuple[str, ...], rank: int) -
     except ImportError as error:
         raise UsageError("train.lora needs peft; install eopipe[lora], or set it to 0") from error
     names = [
-        name for name, layer in module.named_modules() if _fits(layer) and unwrapped_name(name).startswith(prefixes)
+        name
+        for name, layer in module.named_modules()
+        if _is_adaptable(layer) and unwrapped_name(name).startswith(prefixes)
     ]
     if not names:
         raise UsageError("train.lora changes layers that train.freeze names; it names none with weights of two sides")
