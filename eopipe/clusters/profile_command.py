@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from eopipe.clusters.check_profile import of_retries, read_profile, with_config, with_site
-from eopipe.clusters.dryrun import asked_by_rules
+from eopipe.clusters.dryrun import requested_by_rules
 from eopipe.clusters.executor_patches import user_profiles
 from eopipe.clusters.filesystems import mounts, sharing
 from eopipe.clusters.find_profile import ProfileFile, find_profile
@@ -127,7 +127,7 @@ def check_it(given: argparse.Namespace) -> int:
     config = load(given.configfile) if given.configfile else None
     wrong: list[str] = []
     if told.get("executor") == "slurm":
-        asked = asked_by_rules(given.name, given.configfile) if given.configfile else {}
+        asked = requested_by_rules(given.name, given.configfile) if given.configfile else {}
         there, whole = site(), told | {"set-resources": (told.get("set-resources") or {}) | asked}
         wrong += with_site(whole, there)
         for sentence in of_retries(whole, there) if asked and not wrong else ():

@@ -137,7 +137,7 @@ def reset_future_times(config: Config) -> str:
             os.utime(path, ns=(now - len(late) + number,) * 2)
     lines = [f"{len(late)} results had modification times in the future, as {late[0][1]}; set to now"] if late else []
     lines += [
-        f"warning: {path} has a modification time in the future; Snakemake refuses what jobs make of it before: touch it"
+        f"warning: {path} has a modification time in the future; Snakemake refuses outputs older than it: touch it"
         for path in sorted(inputs)
         if path.is_file() and path.stat().st_mtime_ns > now
     ]

@@ -43,9 +43,7 @@ def test_an_account_where_none_are_kept_is_refused(clustered: Clustered) -> None
 
 def test_what_only_sbatch_refuses_is_told_with_its_words(clustered: Clustered) -> None:
     clustered.profile(retries=0, train={"slurm_extra": "--licenses=matlab:1"})
-    told = (
-        "error: rule train: Slurm does not take its job: Invalid license specification; ask the people of your cluster"
-    )
+    told = "error: rule train: Slurm refused its job: Invalid license specification; contact your cluster's support"
     assert clustered.refusal(1) == told
 
 

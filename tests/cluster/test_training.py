@@ -54,7 +54,7 @@ def test_files_of_nodes_whose_clocks_are_ahead_make_nothing_run_again(journeys: 
 
 def test_when_no_retries_are_left_one_sentence_says_why_and_how_to_go_on(journeys: Journeys) -> None:
     travelled = journeys["over its limit"].result()
-    sentence = r"error: rule train: its job \d+ ran over its time limit each time; run the same command again to go on"
+    sentence = r"error: rule train: its job \d+ ran over its time limit each time; run the same command again to resume"
     assert len(re.findall(sentence, travelled.told)) == 1
     assert len(travelled.jobs) == 3, "two that were too long, and that of the same command again"
 

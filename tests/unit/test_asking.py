@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from eopipe.clusters.check_profile import of_retries, with_site
-from eopipe.clusters.dryrun import asked_by_rules, read_plan
+from eopipe.clusters.dryrun import read_plan, requested_by_rules
 from eopipe.clusters.filesystems import mounts, sharing, under
 from eopipe.clusters.slurm import Node, Partition, Site
 from eopipe.errors import UsageError
@@ -40,7 +40,7 @@ rule all:
 BATCH = Partition("batch", True, 20, None, "OFF", True, (Node("n1", 2, 32_000, (), up=True),))
 
 
-def test_the_most_of_each_rule_is_read_from_a_plan_without_what_is_not_known_or_local() -> None:
+def test_the_maximum_of_each_rule_is_read_from_a_plan_without_what_is_not_known_or_local() -> None:
     told = read_plan(PLAN)
     assert set(told) == {"preprocess", "train"}
     assert told["preprocess"] == {"cpus_per_task": 4, "mem_mb": 1500, "runtime": 30, "slurm_partition": "batch"}
@@ -76,14 +76,14 @@ def test_snakemake_itself_tells_what_the_rules_of_a_config_ask(tmp_path: Path, m
     (tmp_path / "home").mkdir()
     (tmp_path / "home/config.yaml").write_text("cores: 8\nset-resources: {label: {mem_mb: 7777}}\n")
     monkeypatch.chdir(tmp_path)
-    told = asked_by_rules("home", Path("mine.yaml"))
+    told = requested_by_rules("home", Path("mine.yaml"))
     assert told["train"]["cpus_per_task"] == 6
     assert told["train"]["mem_mb"] == 4500
     assert told["label"]["mem_mb"] == 7777
     assert not (tmp_path / "results").exists()
     (tmp_path / "mine.yaml").write_text("train: {epocs: 3}\n")
     with pytest.raises(UsageError, match=r"Snakemake cannot plan a run with profile home and mine.yaml: .*epocs"):
-        asked_by_rules("home", Path("mine.yaml"))
+        requested_by_rules("home", Path("mine.yaml"))
 
 
 MOUNTS = r"""/dev/sda1 / ext4 rw 0 0

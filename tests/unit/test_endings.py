@@ -2,9 +2,9 @@
 
 import pytest
 
-from eopipe.clusters.running import endings
+from eopipe.clusters.running import failures
 
-AGAIN = "run the same command again to go on from what is saved"
+RESUME = "run the same command again to resume"
 
 
 def log(message: str, job: int = 3, rule: str = "train", after: str = "") -> str:
@@ -16,40 +16,40 @@ def ended(state: str) -> str:
     return f"SLURM-job '12' failed, SLURM status is: '{state}'. Detailed failure reason unavailable (…).For further …"
 
 
-def refused(said: str) -> str:
-    return f"SLURM sbatch failed. The error message was '{said}'.\n    sbatch call:\n        sbatch --parsable -A 'x'\n"
+def refused(output: str) -> str:
+    return f"SLURM sbatch failed. The error message was '{output}'.\n    sbatch call:\n        sbatch -A 'x'\n"
 
 
 @pytest.mark.parametrize(
     ("message", "sentence"),
     [
-        (ended("TIMEOUT"), f"its job 12 ran over its time limit each time; {AGAIN}, or give it more (runtime)"),
-        (ended("NODE_FAIL"), f"its job 12 lost its node; {AGAIN}"),
+        (ended("TIMEOUT"), f"its job 12 ran over its time limit each time; {RESUME}, or give it more (runtime)"),
+        (ended("NODE_FAIL"), f"its job 12 lost its node; {RESUME}"),
         (
             refused(
                 "sbatch: error: invalid partition specified: fat\nsbatch: error: Batch job submission failed: Invalid x"
             ),
-            "Slurm does not take its job: Invalid x; set slurm_partition to one that `sinfo` shows",
+            "Slurm refused its job: Invalid x; set slurm_partition to one that `sinfo` shows",
         ),
         (
             refused("sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)"),
-            "Slurm does not take its job: Unable to contact slurm controller (connect failure); "
-            f"when it answers (`sinfo`), {AGAIN}",
+            "Slurm refused its job: Unable to contact slurm controller (connect failure); "
+            f"when it answers (`sinfo`), {RESUME}",
         ),
-        (refused(""), "Slurm does not take its job: it does not say why; ask the people of your cluster"),
+        (refused(""), "Slurm refused its job: no reason given; contact your cluster's support"),
     ],
 )
 def test_what_slurm_says_of_a_job_has_a_remedy(message: str, sentence: str) -> None:
-    assert list(endings(log(message))) == [f"rule train: {sentence}"]
+    assert list(failures(log(message))) == [f"rule train: {sentence}"]
 
 
 def test_a_job_that_failed_by_itself_says_its_own_first_error() -> None:
     after = "Logfile results/logs/train.log:\nerror: no space left\nsrun: error: node1\nerror: the step ended so\n"
-    assert list(endings(log(ended("FAILED"), after=after))) == ["rule train: no space left"]
+    assert list(failures(log(ended("FAILED"), after=after))) == ["rule train: no space left"]
 
 
-def test_only_the_last_failure_of_what_never_succeeded_is_told() -> None:
-    told = log(ended("FAILED"), after="error: first") + log(ended("TIMEOUT")) + log(ended("TIMEOUT"), 4, "label")
-    assert [one.split(": its")[0] for one in endings(f"{told}[now]\nFinished jobid: 4 (Rule: label)\n")] == [
+def test_only_the_last_failure_of_what_never_succeeded_is_reported() -> None:
+    text = log(ended("FAILED"), after="error: first") + log(ended("TIMEOUT")) + log(ended("TIMEOUT"), 4, "label")
+    assert [sentence.split(": its")[0] for sentence in failures(f"{text}[now]\nFinished jobid: 4 (Rule: label)\n")] == [
         "rule train"
     ]
