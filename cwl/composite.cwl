@@ -6,7 +6,7 @@ $namespaces:
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe composite
-doc: Make one image of a period from the scenes of that period, pixel by pixel.
+doc: Composite the scenes of a period into one image, pixel by pixel.
 intent:
 - edam:operation_3436
 s:license: https://spdx.org/licenses/Apache-2.0
@@ -52,29 +52,30 @@ inputs:
   composite_name:
     type: string
     label: composite
-    doc: one tile store that stands for the period
+    doc: tile store of the period, which replaces those of its scenes
     default: composite.zarr
     inputBinding:
       prefix: --composite
   method:
     type: string
     label: method
-    doc: median of each band; or for all bands the observation nearest the period's middle, of the highest NDVI,
-      or of the lowest blue; none trains on single scenes (none or median or middle or greenest or clearest)
+    doc: 'how observations are combined: median of each band, or for all bands the observation nearest the middle
+      of the period (middle), of highest NDVI (greenest) or of lowest blue (clearest); none: train on scenes (none
+      or median or middle or greenest or clearest)'
     default: none
     inputBinding:
       prefix: --method
   period:
     type: string
     label: period
-    doc: one composite for each of these (all or year or season or month)
+    doc: length of a period; there is one composite per period (all or year or season or month)
     default: all
     inputBinding:
       prefix: --period
   stack:
     type: string
     label: stack
-    doc: parts of a period that become bands of their own, as red_JJA (none or season or month)
+    doc: stack these parts of a period as separate bands, e.g. red_JJA (none or season or month)
     default: none
     inputBinding:
       prefix: --stack
@@ -83,14 +84,14 @@ inputs:
       type: array
       items: string
     label: parts
-    doc: parts to stack, as MAM JJA or 05 06; those that the scenes have if not given
+    doc: 'parts to stack, e.g. MAM JJA or 05 06 (default: all parts with scenes)'
     default: []
     inputBinding:
       prefix: --parts
   memory_mb:
     type: int
     label: memory mb
-    doc: most memory for pixels of all dates; the rest waits on disk
+    doc: memory limit in MB for the pixels of all dates; larger grids are read block by block
     default: 512
     inputBinding:
       prefix: --memory-mb
@@ -98,7 +99,7 @@ outputs:
   composite:
     type: Directory
     label: composite
-    doc: one tile store that stands for the period
+    doc: tile store of the period, which replaces those of its scenes
     outputBinding:
       glob: $(inputs.composite_name)
   record:
