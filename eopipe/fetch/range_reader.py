@@ -1,16 +1,34 @@
-"""Reads byte ranges of a file on a server or in a catalog on disk; all of them are of one version."""
+"""Reads byte ranges of a file on a server or in a catalog on disk, all of one version; also as a file for GDAL."""
 
+import io
 import os
+import re
+import threading
+import warnings
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from eopipe.errors import BadInputError, RefusedError
+from eopipe.errors import BadInputError, IntegrityError, RefusedError
 from eopipe.fetch.remote_file import remote_file
 from eopipe.fetch.retry import ChangedError, FetchSession, RangeResponse, RetryBudget, TransientError, retry
 from eopipe.scenes.item import safe_href, scheme
 
 # The directory of a cloud-optimised GeoTIFF mostly fits into the first response.
 FIRST_READ = 1 << 16
+# Bytes of a page of the header, of a gap that costs less than one more request, of the longest request.
+PAGE, GAP, LONGEST = 1 << 15, 1 << 15, 1 << 23
+MAX_PAGES = 1 << 10
+MAX_BLOCK = 1 << 28
+WORKERS = 4
+# First byte and number of bytes.
+Range = tuple[int, int]
+# The only name that GDAL can open.
+NAME = "asset.tif"
+# Filters of warnings belong to the process, so one thread at a time changes them.
+_filter_lock = threading.Lock()
 
 
 class RangeReader(Protocol):
@@ -116,3 +134,143 @@ class ServerRangeReader:
             self.size, self.version, self.modified = response.total, response.tag, response.modified
         elif (response.total, response.tag, response.modified) != (self.size, self.version, self.modified):
             raise ChangedError
+
+
+class RangeCache:
+    """What GDAL reads of a remote file: pages of its header are kept, blocks are prefetched.
+
+    `error` is the first exception that GDAL met, since it cannot pass one on.
+    """
+
+    def __init__(self, reader: RangeReader, label: str) -> None:
+        self.reader, self.label = reader, label
+        self.error: BaseException | None = None
+        self._is_header_read = False
+        self._pages: dict[int, bytes] = {}
+        self._blocks: dict[Range, bytes] = {}
+
+    def read(self, start: int, length: int) -> bytes:
+        """Bytes of the file. Raises what the reader raises, RefusedError for a header without an end."""
+        for (first, size), data in self._blocks.items():
+            if first <= start and start + length <= first + size:
+                return data[start - first :][:length]
+        if not length:
+            return b""
+        pages = self._page_numbers(start, length)
+        if missing := [page for page in pages if page not in self._pages]:
+            self._fetch_pages(missing[0], missing[-1] + 1)
+        data = b"".join(self._pages[page] for page in pages)
+        # A header has few pages, but a mask that is stored apart from the blocks may have many.
+        for page in list(self._pages)[:-MAX_PAGES]:
+            del self._pages[page]
+        return data[start - pages.start * PAGE :][:length]
+
+    def _page_numbers(self, start: int, length: int) -> range:
+        return range(start // PAGE, -(-(start + length) // PAGE))
+
+    def _fetch_pages(self, first: int, stop: int) -> None:
+        if len(self._pages) + stop - first > MAX_PAGES and not self._is_header_read:
+            raise RefusedError(f"{self.label} declares more than {MAX_PAGES * PAGE >> 20} MiB of tags")
+        data = self.reader.read(first * PAGE, (stop - first) * PAGE)
+        self._pages |= {first + at // PAGE: data[at : at + PAGE] for at in range(0, len(data), PAGE)}
+
+    def prefetch(self, blocks: Iterable[Range]) -> None:
+        """Fetch blocks that are read next, in as few requests as possible; forget the ones before.
+
+        Raises IntegrityError for a file that ends before its blocks, RefusedError for a block of absurd size.
+        """
+        self._is_header_read = True
+        blocks = sorted({(start, length) for start, length in blocks if length})
+        if any(start + length > self.reader.size for start, length in blocks):
+            size = self.reader.size
+            raise IntegrityError(f"{self.label} is truncated or damaged: it has {size} bytes, its blocks need more")
+        if any(length > MAX_BLOCK for _, length in blocks):
+            raise RefusedError(f"{self.label} has a block of more than {MAX_BLOCK >> 20} MiB, which no scene has")
+        missing = [block for block in blocks if not self._pages.keys() >= set(self._page_numbers(*block))]
+        requests = _merged(missing)
+        fresh = [request for request in requests if request not in self._blocks]
+        with ThreadPoolExecutor(WORKERS) as pool:
+            fetched = self._blocks | dict(zip(fresh, pool.map(self._fetch_whole, fresh), strict=True))
+        self._blocks = {request: fetched[request] for request in requests}
+
+    def _fetch_whole(self, request: Range) -> bytes:
+        start, length = request
+        data = self.reader.read(start, length)
+        if len(data) != length:
+            raise IntegrityError(f"{self.label} is truncated: {len(data)} of {length} bytes arrived at byte {start}")
+        return data
+
+
+def _merged(blocks: list[Range]) -> list[Range]:
+    """Blocks in the order of the file, neighbours merged into one request."""
+    requests: list[Range] = []
+    for start, length in blocks:
+        if requests:
+            first, size = requests[-1]
+            stop = max(first + size, start + length)
+            if start - (first + size) <= GAP and stop - first <= LONGEST:
+                requests[-1] = (first, stop - first)
+                continue
+        requests.append((start, length))
+    return requests
+
+
+class _CacheFile(io.RawIOBase):
+    """A `RangeCache` as a file object. `read` never raises, since GDAL cannot pass an exception on."""
+
+    def __init__(self, cache: RangeCache) -> None:
+        self.cache, self.position = cache, 0
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move to another byte."""
+        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self.position, io.SEEK_END: self.cache.reader.size}[whence]
+        self.position = origin + offset
+        return self.position
+
+    def tell(self) -> int:
+        """The byte that is read next."""
+        return self.position
+
+    def read(self, size: int = -1) -> bytes:
+        """At most so many bytes; nothing after an error."""
+        start, end = self.position, self.cache.reader.size
+        stop = start + size if size >= 0 else end
+        try:
+            if start and stop > end:
+                # GDAL would go without the mask of a truncated file.
+                raise IntegrityError(f"{self.cache.label} is truncated or damaged: it ends after {end} bytes")
+            data = self.cache.read(start, min(stop, end) - start)
+        except BaseException as error:  # noqa: BLE001 - raised again outside of GDAL
+            self.cache.error, data = self.cache.error or error, b""
+        self.position += len(data)
+        return data
+
+
+@contextmanager
+def open_geotiff(cache: RangeCache) -> Iterator[Any]:
+    """Open the file of a cache, the only one that GDAL can see. Raises IntegrityError for what GDAL cannot read."""
+    import rasterio
+    from rasterio.errors import NotGeoreferencedWarning
+
+    def opener(path: str, mode: str = "rb") -> _CacheFile:
+        if path != NAME or not mode.startswith("r"):
+            raise FileNotFoundError(path)
+        return _CacheFile(cache)
+
+    try:
+        with _filter_lock, warnings.catch_warnings():
+            # A file without georeferencing is refused later, with its name.
+            warnings.simplefilter("ignore", NotGeoreferencedWarning)
+            source = rasterio.open(NAME, driver="GTiff", opener=opener)
+        with source:
+            yield source
+    except Exception as error:
+        # Some errors of rasterio have no public class, and directories after the first are read only when needed.
+        if not type(error).__module__.startswith("rasterio"):
+            raise
+        raise cache.error or IntegrityError(f"{cache.label} is truncated or damaged: {gdal_text(error)}") from error
+
+
+def gdal_text(error: BaseException) -> str:
+    """What GDAL says, without its name for the file."""
+    return re.sub(rf"'?(/vsi\w+/)?\b{re.escape(NAME)}\b'?", "the file", str(error.__cause__ or error))

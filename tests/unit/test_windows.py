@@ -3,6 +3,7 @@
 import json
 import shutil
 import struct
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from odc.geo.geobox import GeoBox
 from scenery import CRS, LEFT, STEP, TOP, Catalog, Run, numbered
 
 from eopipe.arrays import AnyArray
-from eopipe.errors import BadInputError, EopipeError, IntegrityError, RefusedError, UpstreamError
+from eopipe.errors import BadInputError, EopipeError, IntegrityError, NoSpaceError, RefusedError, UpstreamError
 from eopipe.fetch.cog_window import write_window
 from eopipe.fetch.range_reader import LocalRangeReader, open_range_reader
 from eopipe.publish import digest, write_json
@@ -277,6 +278,127 @@ def test_preprocess_makes_the_same_of_a_window_as_of_the_whole(
     assert digest(tmp_path / "whole.zarr") == digest(tmp_path / "part.zarr")
 
 
+def photo(*shape: int) -> AnyArray:
+    """Smooth pixels, which lossy codecs keep alike."""
+    rows, columns = np.mgrid[: shape[1], : shape[2]]
+    return np.stack([(rows // (band + 2) + columns // 3) % 200 for band in range(shape[0])]).astype("uint8")
+
+
+KINDS: dict[str, tuple[AnyArray, dict[str, Any]]] = {
+    "JPEG, YCbCr": (photo(3, 200, 300), {"compress": "jpeg", "photometric": "ycbcr", "interleave": "pixel"}),
+    "JPEG, grey": (photo(1, 200, 300), {"compress": "jpeg"}),
+    "RGB": (photo(3, 200, 300), {"photometric": "rgb", "compress": "webp", "webp_lossless": True}),
+    "RGBA, planar": (photo(4, 200, 300), {"photometric": "rgb", "interleave": "band", "alpha": "yes"}),
+    "RGB, 16 bits": (noise(3, 200, 300), {"photometric": "rgb"}),
+    "palette": (noise(1, 200, 300, dtype="uint8"), {"photometric": "palette"}),
+    "bits": (photo(1, 200, 300) % 2, {"nbits": 1}),
+    "12 bits": (noise(1, 200, 300) % 4096, {"nbits": 12}),
+    "int8": (noise(1, 200, 300, dtype="int8"), {}),
+    "int64": (noise(1, 200, 300, dtype="int64"), {}),
+    "float64": (noise(2, 200, 300, dtype="float64") / 3, {"predictor": 3, "nodata": -1.0}),
+    "complex": (noise(1, 200, 300, dtype="complex64"), {"nodata": None}),
+    "pairs of integers": (noise(1, 200, 300, dtype="complex64"), {"dtype": "complex_int16"}),
+    "one strip": (noise(1, 200, 300), {"tiled": False, "blockxsize": None, "blockysize": 200, "compress": None}),
+    "lerc": (noise(1, 200, 300), {"compress": "lerc_zstd"}),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_window_of_any_kind_of_geotiff_has_the_pixels_that_gdal_decodes(tmp_path: Path, kind: str) -> None:
+    import rasterio
+
+    pixels, options = KINDS[kind]
+    whole = raster(
+        tmp_path / "whole.tif", pixels, **{"nodata": None if "JPEG" in kind or "RGB" in kind else 0} | options
+    )
+    if kind == "palette":
+        with rasterio.open(whole, "r+") as file:
+            file.write_colormap(1, {value: (value, 255 - value, 7, 255) for value in range(256)})
+    write_window(LocalRangeReader(whole), grid_at(150, 200, 20), tmp_path / "part.tif", WHERE)
+    got, want, _ = same_place(whole, tmp_path / "part.tif")
+    np.testing.assert_array_equal(got, want)
+    if kind == "palette":
+        with rasterio.open(whole) as original, rasterio.open(tmp_path / "part.tif") as part:
+            assert part.colormap(1) == original.colormap(1)
+
+
+def masked(path: Path, **options: Any) -> Path:
+    """Write a GeoTIFF of two bands with a mask inside of the file."""
+    import rasterio
+
+    with rasterio.Env(GDAL_TIFF_INTERNAL_MASK="YES"):
+        raster(path, noise(2, 200, 300), nodata=None, **options)
+        with rasterio.open(path, "r+") as file:
+            file.write_mask(noise(200, 300) % 3 > 0)
+    return path
+
+
+@pytest.mark.parametrize("interleave", ["pixel", "band"])
+@pytest.mark.parametrize("rows", [{}, {"tiled": False, "blockxsize": None, "blockysize": 7}])
+def test_a_window_is_the_same_however_few_blocks_are_copied_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interleave: str, rows: dict[str, Any]
+) -> None:
+    whole = masked(tmp_path / "whole.tif", interleave=interleave, **rows)
+    for step in (1 << 25, 50_000, 1):
+        monkeypatch.setattr("eopipe.fetch.cog_window.STEP", step)
+        write_window(LocalRangeReader(whole), grid_at(100, 150, 180), tmp_path / f"{step}.tif", WHERE)
+        got, want, _ = same_place(whole, tmp_path / f"{step}.tif")
+        np.testing.assert_array_equal(got, want)
+    assert len({(tmp_path / f"{step}.tif").read_bytes() for step in (1 << 25, 50_000, 1)}) == 1
+
+
+def test_a_file_that_is_cut_before_its_mask_is_an_error(tmp_path: Path) -> None:
+    whole = masked(tmp_path / "whole.tif")
+    plain = raster(tmp_path / "plain.tif", noise(2, 200, 300), nodata=None)
+    # The directory of the mask comes behind the blocks of the image.
+    whole.write_bytes(whole.read_bytes()[: plain.stat().st_size])
+    with pytest.raises(IntegrityError, match="truncated"):
+        write_window(LocalRangeReader(whole), grid_at(150, 200, 20), tmp_path / "part.tif", WHERE)
+    assert not (tmp_path / "part.tif").exists()
+
+
+def test_files_beside_a_raster_are_not_read(tmp_path: Path) -> None:
+    import rasterio
+
+    whole = raster(tmp_path / "whole.tif", noise(1, 200, 300), nodata=None)
+    with rasterio.open(whole, "r+") as file, rasterio.Env(GDAL_TIFF_INTERNAL_MASK="NO"):
+        file.write_mask(noise(200, 300) % 3 > 0)
+    assert (tmp_path / "whole.tif.msk").is_file()
+    write_window(LocalRangeReader(whole), grid_at(150, 200, 20), tmp_path / "part.tif", WHERE)
+    with rasterio.open(tmp_path / "part.tif") as part:
+        assert (part.read_masks(1) == 255).all()
+
+
+def test_statistics_of_the_whole_file_are_not_those_of_a_window(tmp_path: Path) -> None:
+    import rasterio
+
+    whole = raster(tmp_path / "whole.tif", noise(1, 200, 300))
+    with rasterio.open(whole, "r+") as file:
+        file.update_tags(1, STATISTICS_MAXIMUM="9999", note="mine")
+    write_window(LocalRangeReader(whole), grid_at(150, 200, 20), tmp_path / "part.tif", WHERE)
+    with rasterio.open(tmp_path / "part.tif") as part:
+        assert part.tags(1) == {"note": "mine"}
+
+
+def test_a_full_disk_is_told(tmp_path: Path, small_disk: Callable[[str], Path]) -> None:
+    disk = small_disk("size=300k")
+    whole = raster(tmp_path / "whole.tif", noise(1, 1024, 1024))
+    with pytest.raises(NoSpaceError, match="no space left"):
+        write_window(LocalRangeReader(whole), grid_at(500, 500, 900), disk / "part.tif", WHERE)
+    assert list(disk.iterdir()) == []
+
+
+def test_a_header_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import rasterio
+
+    monkeypatch.setattr("eopipe.fetch.range_reader.MAX_PAGES", 2)
+    whole = raster(tmp_path / "whole.tif", noise(1, 200, 300))
+    with rasterio.open(whole, "r+") as file:
+        file.update_tags(note="x" * 200_000)
+    with pytest.raises(RefusedError, match="scene S, asset red declares more than"):
+        write_window(LocalRangeReader(whole), grid_at(150, 200, 20), tmp_path / "part.tif", WHERE)
+
+
 def broken(file: Path, at: float, flips: bytes = b"\xff\x00" * 40) -> Path:
     """Overwrite some bytes at this part of a file."""
     data = bytearray(file.read_bytes())
@@ -348,9 +470,7 @@ def test_a_grid_elsewhere_is_refused_with_both_places(tmp_path: Path) -> None:
         GeoBox((20, 20), Affine(STEP, 0, LEFT, 0, -STEP, TOP), "EPSG:32634"),
         GeoBox((9, 9), Affine(1, 0, 150, 0, 1, -89), "EPSG:4326"),
     ):
-        with pytest.raises(
-            BadInputError, match=r"scene S, asset red lies at .* EPSG:32633, outside the grid at .*EPSG"
-        ):
+        with pytest.raises(BadInputError, match=r"scene S, asset red is at .* EPSG:32633, outside the grid at .*EPSG"):
             write_window(LocalRangeReader(whole), grid, tmp_path / "part.tif", WHERE)
 
 
@@ -367,7 +487,7 @@ def test_only_tiff_files_are_opened(tmp_path: Path) -> None:
         b"<VRTDataset rasterXSize='1' rasterYSize='1'/>": (RefusedError, "XML"),
         b"  <html>404</html>": (RefusedError, "XML"),
         b"\0\0\0\x0cjP  \r\n\x87\n": (BadInputError, "JPEG 2000"),
-        b"PK\x03\x04 a zip file": (BadInputError, "no GeoTIFF"),
+        b"PK\x03\x04 a zip file": (BadInputError, "not a GeoTIFF"),
     }
     for content, (kind, words) in told.items():
         (tmp_path / "whole.tif").write_bytes(content)
