@@ -800,7 +800,7 @@ $graph:
 - class: CommandLineTool
   id: stage-preprocess
   label: eopipe preprocess
-  doc: Warp one scene onto the grid and store it as a sharded Zarr store.
+  doc: Resample one scene onto the grid and write it as a sharded Zarr store.
   intent:
   - edam:operation_3435
   requirements:
@@ -835,20 +835,20 @@ $graph:
     scene:
       type: Directory
       label: scene
-      doc: scene with its assets, as fetch makes it
+      doc: scene with its assets, from fetch
       inputBinding:
         prefix: --scene
     grid:
       type: File
       label: grid
-      doc: grid that the run shares
+      doc: grid of the run
       format: iana:application/json
       inputBinding:
         prefix: --grid
     tiles_name:
       type: string
       label: tiles
-      doc: 'the scene on the grid: image and valid mask'
+      doc: 'tile store of the scene on the grid: image and valid mask'
       default: tiles.zarr
       inputBinding:
         prefix: --tiles
@@ -868,14 +868,14 @@ $graph:
     mask:
       type: string
       label: mask
-      doc: asset that tells what is usable, as scl; none masks only nodata
+      doc: 'mask asset, e.g. scl: which pixels are usable; none masks only nodata'
       default: scl
       inputBinding:
         prefix: --mask
     mask_as:
       type: string
       label: mask as
-      doc: 'how the mask asset is read; auto: by its name (auto or classes or bits or probability)'
+      doc: 'kind of the mask asset; auto: known from its name (auto or classes or bits or probability)'
       default: auto
       inputBinding:
         prefix: --mask-as
@@ -884,21 +884,21 @@ $graph:
         type: array
         items: int
       label: masked
-      doc: 'classes or bits of the mask asset that are not usable; none: the standard ones'
+      doc: 'classes or bits of the mask asset that are masked (default: the standard ones)'
       default: []
       inputBinding:
         prefix: --masked
     max_probability:
       type: double
       label: max probability
-      doc: percent of a mask that is a probability
+      doc: cloud probability in percent above which pixels are masked
       default: 40.0
       inputBinding:
         prefix: --max-probability
     dilate:
       type: int
       label: dilate
-      doc: pixels of the grid to mask around what the mask excludes
+      doc: 'mask dilation: mask also so many pixels of the grid around masked ones'
       default: 0
       inputBinding:
         prefix: --dilate
@@ -907,48 +907,48 @@ $graph:
       - 'null'
       - double
       label: saturated
-      doc: stored number from which on a pixel is saturated, not usable
+      doc: stored number from which on a pixel is saturated and masked
       inputBinding:
         prefix: --saturated
     decibel:
       type: boolean
       label: decibel
-      doc: store radar power, which is linear, in dB
+      doc: convert linear radar power to dB
       default: false
       inputBinding:
         prefix: --decibel
     resampling:
       type: string
       label: resampling
-      doc: for the bands; masks are never mixed (nearest or bilinear or cubic or average or mode)
+      doc: resampling kernel of the bands; masks use nearest (nearest or bilinear or cubic or average or mode)
       default: bilinear
       inputBinding:
         prefix: --resampling
     chunk:
       type: int
       label: chunk
-      doc: edge of a chunk in pixels; one chip should touch few
+      doc: edge of a chunk, the read unit, in pixels; about the chip size
       default: 256
       inputBinding:
         prefix: --chunk
     shard:
       type: int
       label: shard
-      doc: edge of a shard (one file) in pixels
+      doc: edge of a shard, one file, in pixels
       default: 4096
       inputBinding:
         prefix: --shard
     codec:
       type: string
       label: codec
-      doc: lz4 decodes fast, zstd is smaller (lz4 or zstd)
+      doc: 'compression codec: lz4 decodes faster, zstd is smaller (lz4 or zstd)'
       default: lz4
       inputBinding:
         prefix: --codec
     threads:
       type: int
       label: threads
-      doc: 'threads that decode, warp and code; 0: as many as there are cores'
+      doc: 'threads that decode, resample and encode; 0: one per core'
       default: 0
       inputBinding:
         prefix: --threads
@@ -957,14 +957,14 @@ $graph:
       - 'null'
       - int
       label: max files
-      doc: most files that the store may take; one that needs more is refused
+      doc: 'file budget: refuse a store that would need more files'
       inputBinding:
         prefix: --max-files
   outputs:
     tiles:
       type: Directory
       label: tiles
-      doc: 'the scene on the grid: image and valid mask'
+      doc: 'tile store of the scene on the grid: image and valid mask'
       outputBinding:
         glob: $(inputs.tiles_name)
     record:
@@ -977,7 +977,7 @@ $graph:
 - class: CommandLineTool
   id: stage-label
   label: eopipe label
-  doc: Put labels onto the grid, as class numbers or as values of a quantity, and a mask of where they hold.
+  doc: Put labels onto the grid, as class numbers or as values of a quantity, with their valid mask.
   intent:
   - edam:operation_0226
   requirements:
@@ -1012,14 +1012,14 @@ $graph:
     grid:
       type: File
       label: grid
-      doc: grid that the run shares
+      doc: grid of the run
       format: iana:application/json
       inputBinding:
         prefix: --grid
     labels_name:
       type: string
       label: labels
-      doc: class numbers or values, and valid mask
+      doc: 'label store: class numbers or continuous values, and valid mask'
       default: labels.zarr
       inputBinding:
         prefix: --labels
@@ -1028,7 +1028,7 @@ $graph:
       - 'null'
       - File
       label: source
-      doc: raster or vector file of the labels
+      doc: raster or vector file with the labels of all scenes
       inputBinding:
         prefix: --source
     scene:
@@ -1036,7 +1036,7 @@ $graph:
       - 'null'
       - Directory
       label: scene
-      doc: scene that has the labels as an asset
+      doc: scene whose asset holds its labels
       inputBinding:
         prefix: --scene
     asset:
@@ -1044,7 +1044,7 @@ $graph:
       - 'null'
       - string
       label: asset
-      doc: asset of each scene that holds its labels
+      doc: asset of each scene that holds its labels, instead of source
       inputBinding:
         prefix: --asset
     classes:
@@ -1052,7 +1052,7 @@ $graph:
         type: array
         items: string
       label: classes
-      doc: class names; their order gives the class numbers
+      doc: class names, in the order of the class numbers 0, 1, …
       default:
       - non-forest
       - forest
@@ -1063,7 +1063,7 @@ $graph:
         type: array
         items: double
       label: bins
-      doc: edges that cut a continuous raster into the classes
+      doc: edges between the classes of a continuous raster, in physical units
       default: []
       inputBinding:
         prefix: --bins
@@ -1072,7 +1072,7 @@ $graph:
         type: array
         items: int
       label: codes
-      doc: source value of each class; 0, 1, … if not given
+      doc: 'source value of each class (default: 0, 1, …)'
       default: []
       inputBinding:
         prefix: --codes
@@ -1081,7 +1081,7 @@ $graph:
         type: array
         items: string
       label: values
-      doc: 'class=value for each value of the source, several for one class: town=1 town=2; =3 is no label'
+      doc: 'class=value for each source value, also several per class: town=1 town=2; =3 means unlabelled'
       default: []
       inputBinding:
         prefix: --values
@@ -1090,13 +1090,13 @@ $graph:
       - 'null'
       - string
       label: measure
-      doc: 'name of what the labels measure: they stay numbers, for train.task regression; no classes'
+      doc: quantity of continuous labels, for train.task regression; without it labels are classes
       inputBinding:
         prefix: --measure
     unit:
       type: string
       label: unit
-      doc: unit of what the labels measure
+      doc: unit of the quantity
       default: ''
       inputBinding:
         prefix: --unit
@@ -1105,14 +1105,14 @@ $graph:
         type: array
         items: int
       label: ignore
-      doc: source values that are no label
+      doc: source values that mean unlabelled
       default: []
       inputBinding:
         prefix: --ignore
     attribute:
       type: string
       label: attribute
-      doc: vector attribute that holds the class, or the number
+      doc: attribute of a vector file with the class, or with the value of the quantity
       default: class
       inputBinding:
         prefix: --attribute
@@ -1121,42 +1121,43 @@ $graph:
       - 'null'
       - string
       label: layer
-      doc: layer of a vector file that has several
+      doc: layer of a vector file with several layers
       inputBinding:
         prefix: --layer
     overlap:
       type: string
       label: overlap
-      doc: 'where shapes that disagree overlap: no label, or the last or first of the file (invalid or last or first)'
+      doc: 'where shapes of different labels overlap: unlabelled, or last or first in the file (invalid or last
+        or first)'
       default: invalid
       inputBinding:
         prefix: --overlap
     all_touched:
       type: boolean
       label: all touched
-      doc: shapes take all pixels they touch, not only those whose centre they hold
+      doc: rasterise shapes to all pixels they touch, not only to contained centres
       default: false
       inputBinding:
         prefix: --all-touched
     resampling:
       type: string
       label: resampling
-      doc: 'for label rasters: nearest or mode of classes; nearest, bilinear or average of a measure (nearest or
-        mode or bilinear or average)'
+      doc: 'resampling of label rasters: nearest or mode for classes; nearest, bilinear or average for a measure
+        (nearest or mode or bilinear or average)'
       default: nearest
       inputBinding:
         prefix: --resampling
     chunk:
       type: int
       label: chunk
-      doc: edge of a chunk in pixels
+      doc: edge of a chunk, the read unit, in pixels
       default: 256
       inputBinding:
         prefix: --chunk
     shard:
       type: int
       label: shard
-      doc: edge of a shard in pixels
+      doc: edge of a shard, one file, in pixels
       default: 4096
       inputBinding:
         prefix: --shard
@@ -1164,7 +1165,7 @@ $graph:
     labels:
       type: Directory
       label: labels
-      doc: class numbers or values, and valid mask
+      doc: 'label store: class numbers or continuous values, and valid mask'
       outputBinding:
         glob: $(inputs.labels_name)
     record:
@@ -1177,7 +1178,7 @@ $graph:
 - class: CommandLineTool
   id: stage-split
   label: eopipe split
-  doc: Cut the grid into chips, deal them out by place, date or group, and look for leaks.
+  doc: Cut the grid into chips, assign them to splits by place, date or group, and audit the splits for leakage.
   intent:
   - edam:operation_3359
   requirements:
@@ -1222,34 +1223,34 @@ $graph:
         type: array
         items: Directory
       label: labels
-      doc: label store of all scenes, or one for each
+      doc: label store of all scenes, or one per scene
       inputBinding:
         prefix: --labels
     chips_name:
       type: string
       label: chips
-      doc: samples of each split and the audit
+      doc: chips of each split, and the leakage audit
       default: split.json
       inputBinding:
         prefix: --chips
     statistics_name:
       type: string
       label: statistics
-      doc: what the bands measure in the training chips
+      doc: band statistics (mean, std, histogram) of the training chips
       default: statistics.json
       inputBinding:
         prefix: --statistics
     map_name:
       type: string
       label: map
-      doc: map of the splits, with their classes
+      doc: map of the splits and their classes
       default: split.png
       inputBinding:
         prefix: --map
     places_name:
       type: string
       label: places
-      doc: the chips as polygons, with split, scene and classes
+      doc: chips as polygons, with split, scene and classes
       default: split.gpkg
       inputBinding:
         prefix: --places
@@ -1265,15 +1266,15 @@ $graph:
       - 'null'
       - int
       label: stride
-      doc: step between chips in pixels; the chip's edge if not given
+      doc: 'step between chips in pixels (default: the edge of a chip)'
       inputBinding:
         prefix: --stride
     method:
       type: string
       label: method
-      doc: random blocks; a checkerboard whose one colour trains; strips in the order train, val, test; scenes by
-        date; whole groups; or single chips at random, which leaks and has to be allowed (blocks or checkerboard
-        or west-east or east-west or north-south or south-north or temporal or group or random)
+      doc: 'random blocks; checkerboard, one colour for train; strips in the order train, val, test; temporal: scenes
+        by date; group: whole groups; random: single chips, which leaks between neighbours and must be allowed (blocks
+        or checkerboard or west-east or east-west or north-south or south-north or temporal or group or random)'
       default: blocks
       inputBinding:
         prefix: --method
@@ -1282,7 +1283,7 @@ $graph:
         type: array
         items: double
       label: fractions
-      doc: share of train, val, test
+      doc: fractions of train, val and test
       default:
       - 0.7
       - 0.15
@@ -1292,28 +1293,28 @@ $graph:
     block:
       type: int
       label: block
-      doc: edge of a block or square in pixels
+      doc: edge of a block of blocks or checkerboard, in pixels
       default: 1024
       inputBinding:
         prefix: --block
     buffer:
       type: int
       label: buffer
-      doc: least distance between splits in pixels
+      doc: minimum distance between splits in pixels
       default: 0
       inputBinding:
         prefix: --buffer
     folds:
       type: int
       label: folds
-      doc: number of folds; 0 splits once by the fractions
+      doc: 'number of cross-validation folds; 0: one split by the fractions'
       default: 0
       inputBinding:
         prefix: --folds
     fold:
       type: int
       label: fold
-      doc: the fold that tests
+      doc: number of the test fold, from 0
       default: 0
       inputBinding:
         prefix: --fold
@@ -1322,14 +1323,14 @@ $graph:
         type: array
         items: string
       label: dates
-      doc: 'temporal: the first day of val and that of test; or only that of test'
+      doc: 'temporal split: first day of val and of test, or of test only'
       default: []
       inputBinding:
         prefix: --dates
     by:
       type: string
       label: by
-      doc: 'group: what stays whole; a tile is one of MGRS or WRS-2 (scene or tile or region)'
+      doc: 'group split: unit that is kept whole; a tile is of MGRS or WRS-2 (scene or tile or region)'
       default: scene
       inputBinding:
         prefix: --by
@@ -1338,7 +1339,7 @@ $graph:
         type: array
         items: string
       label: val groups
-      doc: groups that validate, by name
+      doc: names of the validation groups
       default: []
       inputBinding:
         prefix: --val-groups
@@ -1347,7 +1348,7 @@ $graph:
         type: array
         items: string
       label: test groups
-      doc: groups that test, by name; the rest trains. At random if none is given
+      doc: 'names of the test groups; all others train (default: groups at random)'
       default: []
       inputBinding:
         prefix: --test-groups
@@ -1356,41 +1357,41 @@ $graph:
       - 'null'
       - File
       label: regions
-      doc: polygons of the regions
+      doc: polygons of the regions of a group split
       inputBinding:
         prefix: --regions
     attribute:
       type: string
       label: attribute
-      doc: attribute that names the region of a polygon
+      doc: attribute with the region of a polygon
       default: region
       inputBinding:
         prefix: --attribute
     min_valid:
       type: double
       label: min valid
-      doc: least share of usable labelled pixels in a chip
+      doc: minimum fraction of valid, labelled pixels in a chip
       default: 0.5
       inputBinding:
         prefix: --min-valid
     min_scene_valid:
       type: double
       label: min scene valid
-      doc: least share of the grid that a scene's valid pixels cover; others are left out
+      doc: minimum valid fraction of a scene; scenes below it are excluded
       default: 0.0
       inputBinding:
         prefix: --min-scene-valid
     seed:
       type: int
       label: seed
-      doc: seed of what is dealt out at random
+      doc: seed of random assignments
       default: 0
       inputBinding:
         prefix: --seed
     similarity:
       type: double
       label: similarity
-      doc: correlation from which chips of two splits count as near-duplicates
+      doc: correlation from which on chips of two splits are near duplicates
       default: 0.995
       inputBinding:
         prefix: --similarity
@@ -1399,7 +1400,7 @@ $graph:
         type: array
         items: string
       label: allow
-      doc: 'findings of the audit that may be, each as ''kind: reason'''
+      doc: 'accepted findings of the leakage audit, each as ''kind: reason'''
       default: []
       inputBinding:
         prefix: --allow
@@ -1408,28 +1409,28 @@ $graph:
       type: File
       format: iana:application/json
       label: chips
-      doc: samples of each split and the audit
+      doc: chips of each split, and the leakage audit
       outputBinding:
         glob: $(inputs.chips_name)
     statistics:
       type: File
       format: iana:application/json
       label: statistics
-      doc: what the bands measure in the training chips
+      doc: band statistics (mean, std, histogram) of the training chips
       outputBinding:
         glob: $(inputs.statistics_name)
     map:
       type: File
       format: iana:image/png
       label: map
-      doc: map of the splits, with their classes
+      doc: map of the splits and their classes
       outputBinding:
         glob: $(inputs.map_name)
     places:
       type: File
       format: iana:application/geopackage+sqlite3
       label: places
-      doc: the chips as polygons, with split, scene and classes
+      doc: chips as polygons, with split, scene and classes
       outputBinding:
         glob: $(inputs.places_name)
     record:

@@ -6,7 +6,7 @@ $namespaces:
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe label
-doc: Put labels onto the grid, as class numbers or as values of a quantity, and a mask of where they hold.
+doc: Put labels onto the grid, as class numbers or as values of a quantity, with their valid mask.
 intent:
 - edam:operation_0226
 s:license: https://spdx.org/licenses/Apache-2.0
@@ -44,14 +44,14 @@ inputs:
   grid:
     type: File
     label: grid
-    doc: grid that the run shares
+    doc: grid of the run
     format: iana:application/json
     inputBinding:
       prefix: --grid
   labels_name:
     type: string
     label: labels
-    doc: class numbers or values, and valid mask
+    doc: 'label store: class numbers or continuous values, and valid mask'
     default: labels.zarr
     inputBinding:
       prefix: --labels
@@ -60,7 +60,7 @@ inputs:
     - 'null'
     - File
     label: source
-    doc: raster or vector file of the labels
+    doc: raster or vector file with the labels of all scenes
     inputBinding:
       prefix: --source
   scene:
@@ -68,7 +68,7 @@ inputs:
     - 'null'
     - Directory
     label: scene
-    doc: scene that has the labels as an asset
+    doc: scene whose asset holds its labels
     inputBinding:
       prefix: --scene
   asset:
@@ -76,7 +76,7 @@ inputs:
     - 'null'
     - string
     label: asset
-    doc: asset of each scene that holds its labels
+    doc: asset of each scene that holds its labels, instead of source
     inputBinding:
       prefix: --asset
   classes:
@@ -84,7 +84,7 @@ inputs:
       type: array
       items: string
     label: classes
-    doc: class names; their order gives the class numbers
+    doc: class names, in the order of the class numbers 0, 1, …
     default:
     - non-forest
     - forest
@@ -95,7 +95,7 @@ inputs:
       type: array
       items: double
     label: bins
-    doc: edges that cut a continuous raster into the classes
+    doc: edges between the classes of a continuous raster, in physical units
     default: []
     inputBinding:
       prefix: --bins
@@ -104,7 +104,7 @@ inputs:
       type: array
       items: int
     label: codes
-    doc: source value of each class; 0, 1, … if not given
+    doc: 'source value of each class (default: 0, 1, …)'
     default: []
     inputBinding:
       prefix: --codes
@@ -113,7 +113,7 @@ inputs:
       type: array
       items: string
     label: values
-    doc: 'class=value for each value of the source, several for one class: town=1 town=2; =3 is no label'
+    doc: 'class=value for each source value, also several per class: town=1 town=2; =3 means unlabelled'
     default: []
     inputBinding:
       prefix: --values
@@ -122,13 +122,13 @@ inputs:
     - 'null'
     - string
     label: measure
-    doc: 'name of what the labels measure: they stay numbers, for train.task regression; no classes'
+    doc: quantity of continuous labels, for train.task regression; without it labels are classes
     inputBinding:
       prefix: --measure
   unit:
     type: string
     label: unit
-    doc: unit of what the labels measure
+    doc: unit of the quantity
     default: ''
     inputBinding:
       prefix: --unit
@@ -137,14 +137,14 @@ inputs:
       type: array
       items: int
     label: ignore
-    doc: source values that are no label
+    doc: source values that mean unlabelled
     default: []
     inputBinding:
       prefix: --ignore
   attribute:
     type: string
     label: attribute
-    doc: vector attribute that holds the class, or the number
+    doc: attribute of a vector file with the class, or with the value of the quantity
     default: class
     inputBinding:
       prefix: --attribute
@@ -153,42 +153,43 @@ inputs:
     - 'null'
     - string
     label: layer
-    doc: layer of a vector file that has several
+    doc: layer of a vector file with several layers
     inputBinding:
       prefix: --layer
   overlap:
     type: string
     label: overlap
-    doc: 'where shapes that disagree overlap: no label, or the last or first of the file (invalid or last or first)'
+    doc: 'where shapes of different labels overlap: unlabelled, or last or first in the file (invalid or last or
+      first)'
     default: invalid
     inputBinding:
       prefix: --overlap
   all_touched:
     type: boolean
     label: all touched
-    doc: shapes take all pixels they touch, not only those whose centre they hold
+    doc: rasterise shapes to all pixels they touch, not only to contained centres
     default: false
     inputBinding:
       prefix: --all-touched
   resampling:
     type: string
     label: resampling
-    doc: 'for label rasters: nearest or mode of classes; nearest, bilinear or average of a measure (nearest or mode
-      or bilinear or average)'
+    doc: 'resampling of label rasters: nearest or mode for classes; nearest, bilinear or average for a measure (nearest
+      or mode or bilinear or average)'
     default: nearest
     inputBinding:
       prefix: --resampling
   chunk:
     type: int
     label: chunk
-    doc: edge of a chunk in pixels
+    doc: edge of a chunk, the read unit, in pixels
     default: 256
     inputBinding:
       prefix: --chunk
   shard:
     type: int
     label: shard
-    doc: edge of a shard in pixels
+    doc: edge of a shard, one file, in pixels
     default: 4096
     inputBinding:
       prefix: --shard
@@ -196,7 +197,7 @@ outputs:
   labels:
     type: Directory
     label: labels
-    doc: class numbers or values, and valid mask
+    doc: 'label store: class numbers or continuous values, and valid mask'
     outputBinding:
       glob: $(inputs.labels_name)
   record:

@@ -6,7 +6,7 @@ $namespaces:
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe preprocess
-doc: Warp one scene onto the grid and store it as a sharded Zarr store.
+doc: Resample one scene onto the grid and write it as a sharded Zarr store.
 intent:
 - edam:operation_3435
 s:license: https://spdx.org/licenses/Apache-2.0
@@ -44,20 +44,20 @@ inputs:
   scene:
     type: Directory
     label: scene
-    doc: scene with its assets, as fetch makes it
+    doc: scene with its assets, from fetch
     inputBinding:
       prefix: --scene
   grid:
     type: File
     label: grid
-    doc: grid that the run shares
+    doc: grid of the run
     format: iana:application/json
     inputBinding:
       prefix: --grid
   tiles_name:
     type: string
     label: tiles
-    doc: 'the scene on the grid: image and valid mask'
+    doc: 'tile store of the scene on the grid: image and valid mask'
     default: tiles.zarr
     inputBinding:
       prefix: --tiles
@@ -77,14 +77,14 @@ inputs:
   mask:
     type: string
     label: mask
-    doc: asset that tells what is usable, as scl; none masks only nodata
+    doc: 'mask asset, e.g. scl: which pixels are usable; none masks only nodata'
     default: scl
     inputBinding:
       prefix: --mask
   mask_as:
     type: string
     label: mask as
-    doc: 'how the mask asset is read; auto: by its name (auto or classes or bits or probability)'
+    doc: 'kind of the mask asset; auto: known from its name (auto or classes or bits or probability)'
     default: auto
     inputBinding:
       prefix: --mask-as
@@ -93,21 +93,21 @@ inputs:
       type: array
       items: int
     label: masked
-    doc: 'classes or bits of the mask asset that are not usable; none: the standard ones'
+    doc: 'classes or bits of the mask asset that are masked (default: the standard ones)'
     default: []
     inputBinding:
       prefix: --masked
   max_probability:
     type: double
     label: max probability
-    doc: percent of a mask that is a probability
+    doc: cloud probability in percent above which pixels are masked
     default: 40.0
     inputBinding:
       prefix: --max-probability
   dilate:
     type: int
     label: dilate
-    doc: pixels of the grid to mask around what the mask excludes
+    doc: 'mask dilation: mask also so many pixels of the grid around masked ones'
     default: 0
     inputBinding:
       prefix: --dilate
@@ -116,48 +116,48 @@ inputs:
     - 'null'
     - double
     label: saturated
-    doc: stored number from which on a pixel is saturated, not usable
+    doc: stored number from which on a pixel is saturated and masked
     inputBinding:
       prefix: --saturated
   decibel:
     type: boolean
     label: decibel
-    doc: store radar power, which is linear, in dB
+    doc: convert linear radar power to dB
     default: false
     inputBinding:
       prefix: --decibel
   resampling:
     type: string
     label: resampling
-    doc: for the bands; masks are never mixed (nearest or bilinear or cubic or average or mode)
+    doc: resampling kernel of the bands; masks use nearest (nearest or bilinear or cubic or average or mode)
     default: bilinear
     inputBinding:
       prefix: --resampling
   chunk:
     type: int
     label: chunk
-    doc: edge of a chunk in pixels; one chip should touch few
+    doc: edge of a chunk, the read unit, in pixels; about the chip size
     default: 256
     inputBinding:
       prefix: --chunk
   shard:
     type: int
     label: shard
-    doc: edge of a shard (one file) in pixels
+    doc: edge of a shard, one file, in pixels
     default: 4096
     inputBinding:
       prefix: --shard
   codec:
     type: string
     label: codec
-    doc: lz4 decodes fast, zstd is smaller (lz4 or zstd)
+    doc: 'compression codec: lz4 decodes faster, zstd is smaller (lz4 or zstd)'
     default: lz4
     inputBinding:
       prefix: --codec
   threads:
     type: int
     label: threads
-    doc: 'threads that decode, warp and code; 0: as many as there are cores'
+    doc: 'threads that decode, resample and encode; 0: one per core'
     default: 0
     inputBinding:
       prefix: --threads
@@ -166,14 +166,14 @@ inputs:
     - 'null'
     - int
     label: max files
-    doc: most files that the store may take; one that needs more is refused
+    doc: 'file budget: refuse a store that would need more files'
     inputBinding:
       prefix: --max-files
 outputs:
   tiles:
     type: Directory
     label: tiles
-    doc: 'the scene on the grid: image and valid mask'
+    doc: 'tile store of the scene on the grid: image and valid mask'
     outputBinding:
       glob: $(inputs.tiles_name)
   record:

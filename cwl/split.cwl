@@ -6,7 +6,7 @@ $namespaces:
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe split
-doc: Cut the grid into chips, deal them out by place, date or group, and look for leaks.
+doc: Cut the grid into chips, assign them to splits by place, date or group, and audit the splits for leakage.
 intent:
 - edam:operation_3359
 s:license: https://spdx.org/licenses/Apache-2.0
@@ -54,34 +54,34 @@ inputs:
       type: array
       items: Directory
     label: labels
-    doc: label store of all scenes, or one for each
+    doc: label store of all scenes, or one per scene
     inputBinding:
       prefix: --labels
   chips_name:
     type: string
     label: chips
-    doc: samples of each split and the audit
+    doc: chips of each split, and the leakage audit
     default: split.json
     inputBinding:
       prefix: --chips
   statistics_name:
     type: string
     label: statistics
-    doc: what the bands measure in the training chips
+    doc: band statistics (mean, std, histogram) of the training chips
     default: statistics.json
     inputBinding:
       prefix: --statistics
   map_name:
     type: string
     label: map
-    doc: map of the splits, with their classes
+    doc: map of the splits and their classes
     default: split.png
     inputBinding:
       prefix: --map
   places_name:
     type: string
     label: places
-    doc: the chips as polygons, with split, scene and classes
+    doc: chips as polygons, with split, scene and classes
     default: split.gpkg
     inputBinding:
       prefix: --places
@@ -97,15 +97,15 @@ inputs:
     - 'null'
     - int
     label: stride
-    doc: step between chips in pixels; the chip's edge if not given
+    doc: 'step between chips in pixels (default: the edge of a chip)'
     inputBinding:
       prefix: --stride
   method:
     type: string
     label: method
-    doc: random blocks; a checkerboard whose one colour trains; strips in the order train, val, test; scenes by
-      date; whole groups; or single chips at random, which leaks and has to be allowed (blocks or checkerboard or
-      west-east or east-west or north-south or south-north or temporal or group or random)
+    doc: 'random blocks; checkerboard, one colour for train; strips in the order train, val, test; temporal: scenes
+      by date; group: whole groups; random: single chips, which leaks between neighbours and must be allowed (blocks
+      or checkerboard or west-east or east-west or north-south or south-north or temporal or group or random)'
     default: blocks
     inputBinding:
       prefix: --method
@@ -114,7 +114,7 @@ inputs:
       type: array
       items: double
     label: fractions
-    doc: share of train, val, test
+    doc: fractions of train, val and test
     default:
     - 0.7
     - 0.15
@@ -124,28 +124,28 @@ inputs:
   block:
     type: int
     label: block
-    doc: edge of a block or square in pixels
+    doc: edge of a block of blocks or checkerboard, in pixels
     default: 1024
     inputBinding:
       prefix: --block
   buffer:
     type: int
     label: buffer
-    doc: least distance between splits in pixels
+    doc: minimum distance between splits in pixels
     default: 0
     inputBinding:
       prefix: --buffer
   folds:
     type: int
     label: folds
-    doc: number of folds; 0 splits once by the fractions
+    doc: 'number of cross-validation folds; 0: one split by the fractions'
     default: 0
     inputBinding:
       prefix: --folds
   fold:
     type: int
     label: fold
-    doc: the fold that tests
+    doc: number of the test fold, from 0
     default: 0
     inputBinding:
       prefix: --fold
@@ -154,14 +154,14 @@ inputs:
       type: array
       items: string
     label: dates
-    doc: 'temporal: the first day of val and that of test; or only that of test'
+    doc: 'temporal split: first day of val and of test, or of test only'
     default: []
     inputBinding:
       prefix: --dates
   by:
     type: string
     label: by
-    doc: 'group: what stays whole; a tile is one of MGRS or WRS-2 (scene or tile or region)'
+    doc: 'group split: unit that is kept whole; a tile is of MGRS or WRS-2 (scene or tile or region)'
     default: scene
     inputBinding:
       prefix: --by
@@ -170,7 +170,7 @@ inputs:
       type: array
       items: string
     label: val groups
-    doc: groups that validate, by name
+    doc: names of the validation groups
     default: []
     inputBinding:
       prefix: --val-groups
@@ -179,7 +179,7 @@ inputs:
       type: array
       items: string
     label: test groups
-    doc: groups that test, by name; the rest trains. At random if none is given
+    doc: 'names of the test groups; all others train (default: groups at random)'
     default: []
     inputBinding:
       prefix: --test-groups
@@ -188,41 +188,41 @@ inputs:
     - 'null'
     - File
     label: regions
-    doc: polygons of the regions
+    doc: polygons of the regions of a group split
     inputBinding:
       prefix: --regions
   attribute:
     type: string
     label: attribute
-    doc: attribute that names the region of a polygon
+    doc: attribute with the region of a polygon
     default: region
     inputBinding:
       prefix: --attribute
   min_valid:
     type: double
     label: min valid
-    doc: least share of usable labelled pixels in a chip
+    doc: minimum fraction of valid, labelled pixels in a chip
     default: 0.5
     inputBinding:
       prefix: --min-valid
   min_scene_valid:
     type: double
     label: min scene valid
-    doc: least share of the grid that a scene's valid pixels cover; others are left out
+    doc: minimum valid fraction of a scene; scenes below it are excluded
     default: 0.0
     inputBinding:
       prefix: --min-scene-valid
   seed:
     type: int
     label: seed
-    doc: seed of what is dealt out at random
+    doc: seed of random assignments
     default: 0
     inputBinding:
       prefix: --seed
   similarity:
     type: double
     label: similarity
-    doc: correlation from which chips of two splits count as near-duplicates
+    doc: correlation from which on chips of two splits are near duplicates
     default: 0.995
     inputBinding:
       prefix: --similarity
@@ -231,7 +231,7 @@ inputs:
       type: array
       items: string
     label: allow
-    doc: 'findings of the audit that may be, each as ''kind: reason'''
+    doc: 'accepted findings of the leakage audit, each as ''kind: reason'''
     default: []
     inputBinding:
       prefix: --allow
@@ -240,28 +240,28 @@ outputs:
     type: File
     format: iana:application/json
     label: chips
-    doc: samples of each split and the audit
+    doc: chips of each split, and the leakage audit
     outputBinding:
       glob: $(inputs.chips_name)
   statistics:
     type: File
     format: iana:application/json
     label: statistics
-    doc: what the bands measure in the training chips
+    doc: band statistics (mean, std, histogram) of the training chips
     outputBinding:
       glob: $(inputs.statistics_name)
   map:
     type: File
     format: iana:image/png
     label: map
-    doc: map of the splits, with their classes
+    doc: map of the splits and their classes
     outputBinding:
       glob: $(inputs.map_name)
   places:
     type: File
     format: iana:application/geopackage+sqlite3
     label: places
-    doc: the chips as polygons, with split, scene and classes
+    doc: chips as polygons, with split, scene and classes
     outputBinding:
       glob: $(inputs.places_name)
   record:

@@ -1,1 +1,1 @@
-"""Chips, and how they are split, audited, measured and sampled."""
+"""Chips: candidates, splits, leakage audit and statistics."""

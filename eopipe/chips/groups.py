@@ -93,7 +93,7 @@ def region_zones(source: Path | None, attribute: str, stores: Sequence[Tiles], p
     """Which split each pixel belongs to: that of the region that it lies in; 255 outside all regions."""
     import pyogrio.raw
 
-    from eopipe.labels.classes import Legend, rasterize
+    from eopipe.labels.classes import Legend, rasterize_classes
 
     if source is None:
         raise UsageError("split.by region needs split.regions: a file of polygons, each with its name")
@@ -106,4 +106,4 @@ def region_zones(source: Path | None, attribute: str, stores: Sequence[Tiles], p
     if names:
         dealt = assign_groups(names, plan)
         role[: len(names)] = [dealt[name] for name in names]
-    return SplitZones(role[rasterize(source, stores[0].grid, Legend(names), attribute)], 1, 1)
+    return SplitZones(role[rasterize_classes(source, stores[0].grid, Legend(names), attribute)], 1, 1)

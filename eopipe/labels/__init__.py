@@ -1,1 +1,1 @@
-"""Labels from rasters and vectors."""
+"""Label stores on the grid, from rasters and vectors."""

@@ -1,4 +1,4 @@
-"""Labels that are numbers: a quantity with its unit on the grid, from rasters or vectors; NaN is no label."""
+"""Continuous labels: a quantity with its unit on the grid, from rasters or vectors; NaN where unlabelled."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ NO_VALUE = np.float32(np.nan)
 
 @dataclass(frozen=True)
 class Quantity:
-    """What labels measure, in which unit, and the stored numbers of the source that are no measurement."""
+    """The quantity of continuous labels, its unit, and the stored numbers of the source that mean unlabelled."""
 
     name: str
     unit: str = ""
@@ -38,58 +38,58 @@ class Quantity:
 
 @dataclass(frozen=True)
 class ValueRaster:
-    """Values (y, x), NaN where there is none, and how many pixels shapes of different values cover."""
+    """Values (y, x), NaN where unlabelled, and the number of pixels that shapes of different values cover."""
 
     values: FloatArray
     conflicts: int
 
 
 class ValueShapes:
-    """The shapes of a file with the numbers of an attribute, ready to be burned into any part of a grid."""
+    """The shapes of a vector file with the numbers of an attribute, to be rasterised onto any part of a grid."""
 
-    def __init__(self, source: Path, grid: "GeoBox", quantity: Quantity, reading: ReadOptions) -> None:
-        """Read and place the shapes; raises BadInputError that names values which are no numbers."""
+    def __init__(self, source: Path, grid: "GeoBox", quantity: Quantity, options: ReadOptions) -> None:
+        """Read and reproject the shapes; raises BadInputError that names values which are not numbers."""
         from shapely import STRtree, is_empty
 
-        found = read_features(source, reading.attribute, reading.layer)
-        foreign = sorted({str(v) for v in found.values if v is not None and not _is_number(v)})
-        if foreign:
-            told = ", ".join(foreign[:8])
-            raise BadInputError(f"{source} has values of {reading.attribute} that are no numbers: {told}")
-        numbers = [np.nan if v is None or v in quantity.ignore else float(v) for v in found.values]
-        placed, chosen = to_grid(found, grid), np.array(numbers, np.float64)
-        kept = np.array([shape is not None for shape in placed], bool) & ~is_empty(placed) & np.isfinite(chosen)
-        self.shapes, self.values, self.reading = placed[kept], chosen[kept], reading
+        features = read_features(source, options.attribute, options.layer)
+        not_numbers = sorted({str(v) for v in features.values if v is not None and not _is_number(v)})
+        if not_numbers:
+            examples = ", ".join(not_numbers[:8])
+            raise BadInputError(f"{source} has values of {options.attribute} that are not numbers: {examples}")
+        numbers = [np.nan if v is None or v in quantity.ignore else float(v) for v in features.values]
+        shapes, values = to_grid(features, grid), np.array(numbers, np.float64)
+        has_shape = np.array([shape is not None for shape in shapes], bool) & ~is_empty(shapes)
+        is_labelled = has_shape & np.isfinite(values)
+        self.shapes, self.values, self.options = shapes[is_labelled], values[is_labelled], options
         self.tree = STRtree(self.shapes)
 
-    def burn(self, part: "GeoBox") -> ValueRaster:
-        """The value of the shapes that hold a pixel's centre; or of all that touch it.
+    def rasterize(self, part: "GeoBox") -> ValueRaster:
+        """The value of the shape that contains a pixel's centre, or with `all_touched` that touches the pixel.
 
-        Where values disagree there is no label, or the feature that comes last or first in the file wins.
+        Where shapes of different values overlap, the pixel is unlabelled or the last or first in the file wins.
         """
         from shapely.geometry import box
 
-        near = np.sort(self.tree.query(box(*part.extent.boundingbox)))
-        if not len(near):
+        nearby = np.sort(self.tree.query(box(*part.extent.boundingbox)))
+        if not len(nearby):
             return ValueRaster(np.full(part.shape, NO_VALUE), 0)
-        rising = near[np.argsort(self.values[near], kind="stable")]
-        # What is burned later lies on top: so the largest and the smallest value of each pixel are known.
-        largest, smallest = self._burned(part, rising), self._burned(part, rising[::-1])
+        ascending = nearby[np.argsort(self.values[nearby], kind="stable")]
+        # A later shape overwrites an earlier one, so the two orders give the largest and the smallest value of a pixel.
+        largest, smallest = self._rasterize(part, ascending), self._rasterize(part, ascending[::-1])
         differ = np.isfinite(largest) & (largest != smallest)
-        return ValueRaster(self._chosen(part, near, np.where(differ, NO_VALUE, largest)), int(differ.sum()))
-
-    def _chosen(self, part: "GeoBox", near: AnyArray, agreed: FloatArray) -> FloatArray:
-        overlap: Overlap = self.reading.overlap
+        overlap: Overlap = self.options.overlap
         if overlap == "invalid":
-            return agreed
-        return self._burned(part, near[::-1] if overlap == "first" else near)
+            values = np.where(differ, NO_VALUE, largest)
+        else:
+            values = self._rasterize(part, nearby[::-1] if overlap == "first" else nearby)
+        return ValueRaster(values, int(differ.sum()))
 
-    def _burned(self, part: "GeoBox", order: AnyArray) -> FloatArray:
+    def _rasterize(self, part: "GeoBox", order: AnyArray) -> FloatArray:
         from rasterio.features import rasterize
 
-        pairs = zip(self.shapes[order], self.values[order].tolist(), strict=True)
-        how = {"transform": part.affine, "dtype": "float32", "all_touched": self.reading.all_touched}
-        return np.asarray(rasterize(pairs, part.shape, fill=np.nan, **how), np.float32)
+        shapes = zip(self.shapes[order], self.values[order].tolist(), strict=True)
+        options = {"transform": part.affine, "dtype": "float32", "all_touched": self.options.all_touched}
+        return np.asarray(rasterize(shapes, part.shape, fill=np.nan, **options), np.float32)
 
 
 def _is_number(value: Any) -> bool:
@@ -103,67 +103,73 @@ def write_values(
     band: SceneBand,
     *,
     scene: str,
-    reading: ReadOptions,
+    options: ReadOptions,
     layout: Layout,
 ) -> None:
     """Publish `label` (float32) and `valid` (y, x); raises BadInputError when no pixel has a value.
 
-    The store is named after the quantity and tells its unit, the pixels that have a value, and their range.
+    Attributes of the store: the quantity with its unit, the number of labelled pixels, and the range of the values.
     """
     shape = (int(grid.shape[0]), int(grid.shape[1]))
     count, conflicts, low, high = 0, 0, np.inf, -np.inf
     with (
-        _reader(band, grid, quantity, reading) as read,
+        _reader(band, grid, quantity, options) as read,
         new_store(target, grid, (quantity.name,), scene, {"unit": quantity.unit}) as group,
     ):
         label = add_array(group, "label", shape, "float32", layout, units=quantity.unit)
         valid = add_array(group, "valid", shape, "uint8", layout)
         for y, x in windows(shape, layout.shard):
             part = read(y, x)
-            there = np.isfinite(part.values)
-            label[y, x], valid[y, x] = part.values, there
-            low, high = (float(f(part.values, where=there, initial=v)) for f, v in ((np.min, low), (np.max, high)))
-            count, conflicts = count + int(there.sum()), conflicts + part.conflicts
+            labelled = np.isfinite(part.values)
+            label[y, x], valid[y, x] = part.values, labelled
+            low = float(np.min(part.values, where=labelled, initial=low))
+            high = float(np.max(part.values, where=labelled, initial=high))
+            count, conflicts = count + int(labelled.sum()), conflicts + part.conflicts
         if not count:
-            raise BadInputError(f"{band.name} has no value on the grid; compare its place and nodata with the area")
+            raise BadInputError(f"{band.name} has no value on the grid; compare its location and nodata with the area")
         group.attrs["pixels"] = {quantity.name: count}
         group.attrs["range"] = [float(f"{v:.9g}") for v in (low, high)]
         if is_vector(band):
             group.attrs["conflicts"] = conflicts
     log.info("event=labels source=%s quantity=%r pixels=%d low=%g high=%g", band.name, quantity.name, count, low, high)
     if conflicts:
-        log.warning("event=values_disagree source=%s pixels=%d overlap=%s", band.name, conflicts, reading.overlap)
+        log.warning("event=values_disagree source=%s pixels=%d overlap=%s", band.name, conflicts, options.overlap)
 
 
 @contextmanager
 def _reader(
-    band: SceneBand, grid: "GeoBox", quantity: Quantity, reading: ReadOptions
+    band: SceneBand, grid: "GeoBox", quantity: Quantity, options: ReadOptions
 ) -> Iterator[Callable[[slice, slice], ValueRaster]]:
     if is_vector(band):
-        shapes = ValueShapes(band.path, grid, quantity, reading)
-        yield lambda y, x: shapes.burn(grid[y, x])
+        shapes = ValueShapes(band.path, grid, quantity, options)
+        yield lambda y, x: shapes.rasterize(grid[y, x])
         return
-    # Means of whole numbers are no whole numbers.
-    with warped(band, grid, reading.resampling, f"label {band.name}", "float32") as source:
+    # In float32, since means of integers are not integers.
+    with warped(band, grid, options.resampling, f"label {band.name}", "float32") as source:
 
         def read(y: slice, x: slice) -> ValueRaster:
-            stored, there = read_window(source, (y, x), f"label {band.name}")
-            there = there & ~np.isin(stored, quantity.ignore)
-            return ValueRaster(np.where(there, physical(stored, source, band), NO_VALUE).astype(np.float32), 0)
+            stored, valid = read_window(source, (y, x), f"label {band.name}")
+            labelled = valid & ~np.isin(stored, quantity.ignore)
+            return ValueRaster(np.where(labelled, physical(stored, source, band), NO_VALUE).astype(np.float32), 0)
 
         yield read
 
 
-def option_conflicts(measure: str | None, resampling: str, makers: Mapping[str, Sequence[object]]) -> list[str]:
-    """Sentences about a measure (None: classes), a resampling, and what makes classes (bins, codes, values)."""
-    given = [name for name, value in makers.items() if value]
-    wrong = []
+def option_conflicts(measure: str | None, resampling: str, class_options: Mapping[str, Sequence[object]]) -> list[str]:
+    """Conflicts of a measure (None: classes) with a resampling and with the options that define classes.
+
+    `class_options` are bins, codes and values by name.
+    """
+    used = [name for name, value in class_options.items() if value]
+    conflicts = []
     if measure is not None and not measure.strip():
-        wrong.append("label.measure is empty; give the name of what is measured")
-    if measure and given:
-        wrong.append(f"label.measure keeps the numbers, and label.{given[0]} makes classes of them; give one")
+        conflicts.append("label.measure is empty; give the name of the quantity")
+    if measure and used:
+        conflicts.append(f"label.measure keeps the numbers, but label.{used[0]} turns them into classes; give one")
     if measure and resampling == "mode":
-        wrong.append("label.resampling mode is for classes; a measure needs nearest, bilinear or average")
+        conflicts.append("label.resampling mode is for classes; label.measure needs nearest, bilinear or average")
     if not measure and resampling in ("bilinear", "average"):
-        wrong.append(f"label.resampling {resampling} mixes class numbers; use nearest or mode, or give label.measure")
-    return wrong
+        conflicts.append(
+            f"label.resampling {resampling} would average class numbers; use nearest or mode, or give label.measure"
+        )
+    return conflicts

@@ -29,7 +29,7 @@ RasterReader = Callable[[slice, slice], ClassRaster]
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How a source is read: of vectors the attribute, layer and what a pixel takes, of rasters the resampling."""
+    """How a source is read: attribute, layer and rasterisation of vectors, resampling of rasters."""
 
     attribute: str
     layer: str | None
@@ -39,25 +39,26 @@ class ReadOptions:
 
 
 def label_band(source: Path | None, scene: Path | None, item: Item | None, asset: str | None) -> SceneBand:
-    """The raster or vector that holds the labels: a file of its own or an asset of a scene."""
+    """The raster or vector that holds the labels: a separate file or an asset of a scene."""
     if source is not None:
         return SceneBand(source.name, source, 1.0, 0.0, None)
     if scene is None or item is None or asset is None:
-        raise ValueError("labels come from a source or from an asset of a scene")
+        raise ValueError("labels need a source or an asset of a scene")
     return bands(scene, item, (asset,))[0]
 
 
 def write_labels(
-    target: Path, grid: "GeoBox", legend: Legend, band: SceneBand, *, scene: str, reading: ReadOptions, layout: Layout
+    target: Path, grid: "GeoBox", legend: Legend, band: SceneBand, *, scene: str, options: ReadOptions, layout: Layout
 ) -> None:
     """Publish `label` and `valid` (y, x); raises BadInputError when no pixel has a label.
 
-    The store tells the pixels of each class, and of shapes that disagree. A class without any pixel is warned of.
+    Attributes of the store: the pixels of each class, and of overlapping shapes of different classes. Warns of a
+    class without any pixel.
     """
     shape = (int(grid.shape[0]), int(grid.shape[1]))
     counts, conflicts = np.zeros(len(legend.classes), np.int64), 0
     with (
-        _reader(band, grid, legend, reading) as read,
+        _reader(band, grid, legend, options) as read,
         new_store(target, grid, legend.classes, scene, {}) as group,
     ):
         label = add_array(group, "label", shape, "uint8", layout)
@@ -72,17 +73,17 @@ def write_labels(
         if is_vector(band):
             group.attrs["conflicts"] = conflicts
         if not counts.any():
-            raise BadInputError(f"{band.name} has no label on the grid; compare its place and values with the area")
-    _tell(band, pixels, conflicts, reading)
+            raise BadInputError(f"{band.name} has no label on the grid; compare its location and values with the area")
+    _log_pixels(band, pixels, conflicts, options)
 
 
-def _tell(band: SceneBand, pixels: dict[str, int], conflicts: int, reading: ReadOptions) -> None:
+def _log_pixels(band: SceneBand, pixels: dict[str, int], conflicts: int, options: ReadOptions) -> None:
     log.info("event=labels source=%s pixels=%r", band.name, ", ".join(f"{n} {k}" for n, k in pixels.items()))
     empty = [name for name, count in pixels.items() if not count]
     if empty:
         log.warning("event=classes_without_pixels source=%s classes=%r", band.name, ", ".join(empty))
     if conflicts:
-        log.warning("event=classes_disagree source=%s pixels=%d overlap=%s", band.name, conflicts, reading.overlap)
+        log.warning("event=classes_disagree source=%s pixels=%d overlap=%s", band.name, conflicts, options.overlap)
 
 
 def is_vector(band: SceneBand) -> bool:
@@ -91,23 +92,25 @@ def is_vector(band: SceneBand) -> bool:
 
 
 @contextmanager
-def _reader(band: SceneBand, grid: "GeoBox", legend: Legend, reading: ReadOptions) -> Iterator[RasterReader]:
+def _reader(band: SceneBand, grid: "GeoBox", legend: Legend, options: ReadOptions) -> Iterator[RasterReader]:
     if is_vector(band):
-        shapes = ClassShapes(band.path, grid, legend, reading.attribute, reading.layer)
-        yield lambda y, x: shapes.burn(grid[y, x], reading.overlap, all_touched=reading.all_touched)
+        shapes = ClassShapes(band.path, grid, legend, options.attribute, options.layer)
+        yield lambda y, x: shapes.rasterize(grid[y, x], options.overlap, all_touched=options.all_touched)
         return
-    with warped(band, grid, reading.resampling, f"label {band.name}") as source:
+    with warped(band, grid, options.resampling, f"label {band.name}") as source:
 
         def read(y: slice, x: slice) -> ClassRaster:
-            values, there = read_window(source, (y, x), f"label {band.name}")
-            return ClassRaster(legend.read(physical(values, source, band) if legend.bins else values, there), 0)
+            stored, valid = read_window(source, (y, x), f"label {band.name}")
+            # Edges of bins are physical values, codes are stored ones.
+            values = physical(stored, source, band) if legend.bins else stored
+            return ClassRaster(legend.classify(values, valid), 0)
 
         yield read
 
 
-def physical(values: AnyArray, source: Any, band: SceneBand) -> AnyArray:
-    """Measured values, since edges are given in their unit: with scale and offset of the item, else of the file."""
+def physical(stored: AnyArray, source: Any, band: SceneBand) -> AnyArray:
+    """Physical values of stored numbers, by scale and offset of the item, else of the file."""
     scale, offset = band.scale, band.offset
     if (scale, offset) == (1.0, 0.0):
         scale, offset = source.scales[0], source.offsets[0]
-    return values if (scale, offset) == (1.0, 0.0) else values * scale + offset
+    return stored if (scale, offset) == (1.0, 0.0) else stored * scale + offset

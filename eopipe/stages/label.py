@@ -1,4 +1,4 @@
-"""Rasters or vectors -> label and valid mask on the run's grid."""
+"""Rasters or vectors -> labels and valid mask on the run's grid."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -7,49 +7,56 @@ from eopipe.contract import Input, Option, Output
 
 
 def label(
-    grid: Annotated[Path, Input("grid that the run shares", format="application/json")],
-    labels: Annotated[Path, Output("labels.zarr", "class numbers or values, and valid mask", folder=True)],
+    grid: Annotated[Path, Input("grid of the run", format="application/json")],
+    labels: Annotated[
+        Path, Output("labels.zarr", "label store: class numbers or continuous values, and valid mask", folder=True)
+    ],
     *,
-    source: Annotated[Path | None, Input("raster or vector file of the labels", user=True)] = None,
-    scene: Annotated[Path | None, Input("scene that has the labels as an asset", folder=True)] = None,
-    asset: Annotated[str | None, Option("asset of each scene that holds its labels")] = None,
-    classes: Annotated[tuple[str, ...], Option("class names; their order gives the class numbers")] = (
+    source: Annotated[Path | None, Input("raster or vector file with the labels of all scenes", user=True)] = None,
+    scene: Annotated[Path | None, Input("scene whose asset holds its labels", folder=True)] = None,
+    asset: Annotated[str | None, Option("asset of each scene that holds its labels, instead of source")] = None,
+    classes: Annotated[tuple[str, ...], Option("class names, in the order of the class numbers 0, 1, …")] = (
         "non-forest",
         "forest",
     ),
-    bins: Annotated[tuple[float, ...], Option("edges that cut a continuous raster into the classes")] = (),
-    codes: Annotated[tuple[int, ...], Option("source value of each class; 0, 1, … if not given")] = (),
+    bins: Annotated[
+        tuple[float, ...], Option("edges between the classes of a continuous raster, in physical units")
+    ] = (),
+    codes: Annotated[tuple[int, ...], Option("source value of each class (default: 0, 1, …)")] = (),
     values: Annotated[
         tuple[str, ...],
-        Option("class=value for each value of the source, several for one class: town=1 town=2; =3 is no label"),
+        Option("class=value for each source value, also several per class: town=1 town=2; =3 means unlabelled"),
     ] = (),
     measure: Annotated[
-        str | None, Option("name of what the labels measure: they stay numbers, for train.task regression; no classes")
+        str | None, Option("quantity of continuous labels, for train.task regression; without it labels are classes")
     ] = None,
-    unit: Annotated[str, Option("unit of what the labels measure")] = "",
-    ignore: Annotated[tuple[int, ...], Option("source values that are no label")] = (),
-    attribute: Annotated[str, Option("vector attribute that holds the class, or the number")] = "class",
-    layer: Annotated[str | None, Option("layer of a vector file that has several")] = None,
+    unit: Annotated[str, Option("unit of the quantity")] = "",
+    ignore: Annotated[tuple[int, ...], Option("source values that mean unlabelled")] = (),
+    attribute: Annotated[
+        str, Option("attribute of a vector file with the class, or with the value of the quantity")
+    ] = "class",
+    layer: Annotated[str | None, Option("layer of a vector file with several layers")] = None,
     overlap: Annotated[
         Literal["invalid", "last", "first"],
-        Option("where shapes that disagree overlap: no label, or the last or first of the file", advanced=True),
+        Option("where shapes of different labels overlap: unlabelled, or last or first in the file", advanced=True),
     ] = "invalid",
     all_touched: Annotated[
-        bool, Option("shapes take all pixels they touch, not only those whose centre they hold", advanced=True)
+        bool, Option("rasterise shapes to all pixels they touch, not only to contained centres", advanced=True)
     ] = False,
     resampling: Annotated[
         Literal["nearest", "mode", "bilinear", "average"],
-        Option("for label rasters: nearest or mode of classes; nearest, bilinear or average of a measure"),
+        Option("resampling of label rasters: nearest or mode for classes; nearest, bilinear or average for a measure"),
     ] = "nearest",
-    chunk: Annotated[int, Option("edge of a chunk in pixels", multiple_of=16, ge=16, advanced=True)] = 256,
-    shard: Annotated[int, Option("edge of a shard in pixels", multiple_of=16, ge=16, advanced=True)] = 4096,
+    chunk: Annotated[
+        int, Option("edge of a chunk, the read unit, in pixels", multiple_of=16, ge=16, advanced=True)
+    ] = 256,
+    shard: Annotated[int, Option("edge of a shard, one file, in pixels", multiple_of=16, ge=16, advanced=True)] = 4096,
 ) -> None:
-    """Put labels onto the grid, as class numbers or as values of a quantity, and a mask of where they hold.
+    """Put labels onto the grid, as class numbers or as values of a quantity, with their valid mask.
 
-    The source is a file that holds for every scene, or an asset of each scene; where it ends there is no
-    label, and the grid stays as it is. Edges of bins are in the unit of the source: its scale and offset are
-    applied. Raises BadInputError for a class that the legend does not know and for a source that does not
-    touch the grid.
+    The source is a file for all scenes, or an asset of each scene; pixels outside of it are unlabelled. Edges of
+    bins are physical values: scale and offset of the source are applied. Raises BadInputError for an unknown class
+    and for a source outside of the grid.
     """
     from eopipe.errors import UsageError
     from eopipe.labels.classes import Legend
@@ -60,15 +67,15 @@ def label(
     from eopipe.tiles.layout import Layout
 
     if (source is None) == (asset is None or scene is None):
-        raise UsageError("label needs either --source, or --scene with --asset")
-    if wrong := option_conflicts(measure, resampling, {"bins": bins, "codes": codes, "values": values}):
-        raise UsageError("; ".join(wrong))
+        raise UsageError("label needs exactly one of --source and --asset (with --scene)")
+    if conflicts := option_conflicts(measure, resampling, {"bins": bins, "codes": codes, "values": values}):
+        raise UsageError("; ".join(conflicts))
     item = read_scene(scene) if scene and asset else None
-    band, told = label_band(source, scene, item, asset), scene_name(item["id"]) if item else ""
-    reading, layout = ReadOptions(attribute, layer, overlap, all_touched, resampling), Layout(chunk, shard)
+    band, name = label_band(source, scene, item, asset), scene_name(item["id"]) if item else ""
+    options, layout = ReadOptions(attribute, layer, overlap, all_touched, resampling), Layout(chunk, shard)
     if measure:
         quantity = Quantity(measure, unit, ignore)
-        write_values(labels, read_grid(grid), quantity, band, scene=told, reading=reading, layout=layout)
+        write_values(labels, read_grid(grid), quantity, band, scene=name, options=options, layout=layout)
         return
     legend = Legend(classes, bins, codes, ignore, values)
-    write_labels(labels, read_grid(grid), legend, band, scene=told, reading=reading, layout=layout)
+    write_labels(labels, read_grid(grid), legend, band, scene=name, options=options, layout=layout)

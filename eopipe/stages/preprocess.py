@@ -9,46 +9,55 @@ REVISION = 2
 
 
 def preprocess(
-    scene: Annotated[Path, Input("scene with its assets, as fetch makes it", folder=True)],
-    grid: Annotated[Path, Input("grid that the run shares", format="application/json")],
-    tiles: Annotated[Path, Output("tiles.zarr", "the scene on the grid: image and valid mask", folder=True)],
+    scene: Annotated[Path, Input("scene with its assets, from fetch", folder=True)],
+    grid: Annotated[Path, Input("grid of the run", format="application/json")],
+    tiles: Annotated[
+        Path, Output("tiles.zarr", "tile store of the scene on the grid: image and valid mask", folder=True)
+    ],
     *,
     bands: Annotated[tuple[str, ...], Option("band names, in channel order")] = ("blue", "green", "red", "nir"),
-    mask: Annotated[str, Option("asset that tells what is usable, as scl; none masks only nodata")] = "scl",
+    mask: Annotated[str, Option("mask asset, e.g. scl: which pixels are usable; none masks only nodata")] = "scl",
     mask_as: Annotated[
         Literal["auto", "classes", "bits", "probability"],
-        Option("how the mask asset is read; auto: by its name", advanced=True),
+        Option("kind of the mask asset; auto: known from its name", advanced=True),
     ] = "auto",
     masked: Annotated[
         tuple[int, ...],
-        Option("classes or bits of the mask asset that are not usable; none: the standard ones", advanced=True),
+        Option("classes or bits of the mask asset that are masked (default: the standard ones)", advanced=True),
     ] = (),
     max_probability: Annotated[
-        float, Option("percent of a mask that is a probability", ge=0, le=100, advanced=True)
+        float, Option("cloud probability in percent above which pixels are masked", ge=0, le=100, advanced=True)
     ] = 40.0,
-    dilate: Annotated[int, Option("pixels of the grid to mask around what the mask excludes", ge=0, le=512)] = 0,
+    dilate: Annotated[
+        int, Option("mask dilation: mask also so many pixels of the grid around masked ones", ge=0, le=512)
+    ] = 0,
     saturated: Annotated[
-        float | None, Option("stored number from which on a pixel is saturated, not usable", advanced=True)
+        float | None, Option("stored number from which on a pixel is saturated and masked", advanced=True)
     ] = None,
-    decibel: Annotated[bool, Option("store radar power, which is linear, in dB")] = False,
+    decibel: Annotated[bool, Option("convert linear radar power to dB")] = False,
     resampling: Annotated[
-        Literal["nearest", "bilinear", "cubic", "average", "mode"], Option("for the bands; masks are never mixed")
+        Literal["nearest", "bilinear", "cubic", "average", "mode"],
+        Option("resampling kernel of the bands; masks use nearest"),
     ] = "bilinear",
     chunk: Annotated[
-        int, Option("edge of a chunk in pixels; one chip should touch few", multiple_of=16, ge=16, advanced=True)
+        int,
+        Option("edge of a chunk, the read unit, in pixels; about the chip size", multiple_of=16, ge=16, advanced=True),
     ] = 256,
-    shard: Annotated[int, Option("edge of a shard (one file) in pixels", multiple_of=16, ge=16, advanced=True)] = 4096,
-    codec: Annotated[Literal["lz4", "zstd"], Option("lz4 decodes fast, zstd is smaller", advanced=True)] = "lz4",
-    threads: Annotated[int, Knob("threads that decode, warp and code; 0: as many as there are cores", ge=0)] = 0,
+    shard: Annotated[int, Option("edge of a shard, one file, in pixels", multiple_of=16, ge=16, advanced=True)] = 4096,
+    codec: Annotated[
+        Literal["lz4", "zstd"], Option("compression codec: lz4 decodes faster, zstd is smaller", advanced=True)
+    ] = "lz4",
+    threads: Annotated[int, Knob("threads that decode, resample and encode; 0: one per core", ge=0)] = 0,
     max_files: Annotated[
-        int | None, Knob("most files that the store may take; one that needs more is refused", advanced=True)
+        int | None, Knob("file budget: refuse a store that would need more files", advanced=True)
     ] = None,
 ) -> None:
-    """Warp one scene onto the grid and store it as a sharded Zarr store.
+    """Resample one scene onto the grid and write it as a sharded Zarr store.
 
-    Numbers stay as the scene stores them, with scale and offset in attributes (CF). A pixel is valid where
-    every band has data and the mask asset allows it. Raises IntegrityError for truncated assets,
-    BadInputError for a missing band or a wrong place, UsageError for an unknown mask, NoSpaceError for max_files.
+    Stored numbers stay those of the scene, with scale and offset as CF attributes. A pixel is valid where
+    every band has data and the mask asset does not mask it. Raises IntegrityError for truncated assets,
+    BadInputError for a missing band or a scene outside of the grid, UsageError for an unknown mask,
+    NoSpaceError for max_files.
     """
     from eopipe.scenes.item import bands as bands_of
     from eopipe.scenes.item import read_scene
@@ -58,7 +67,8 @@ def preprocess(
     from eopipe.warp.write_tiles import TileRecipe, write_tiles
 
     item = read_scene(scene)
-    wanted = bands_of(scene, item, bands if mask == "none" else (*bands, mask))
-    usable = None if mask == "none" else mask_of(wanted.pop(), mask_as, masked, max_probability, dilate)
-    recipe = TileRecipe(wanted, usable, resampling, Layout(chunk, shard, codec), decibel=decibel, saturated=saturated)
+    scene_bands = bands_of(scene, item, bands if mask == "none" else (*bands, mask))
+    usable = None if mask == "none" else mask_of(scene_bands.pop(), mask_as, masked, max_probability, dilate)
+    layout = Layout(chunk, shard, codec)
+    recipe = TileRecipe(scene_bands, usable, resampling, layout, decibel=decibel, saturated=saturated)
     write_tiles(tiles, item, read_grid(grid), recipe, threads=threads, max_files=max_files)

@@ -1,4 +1,4 @@
-"""Chips -> train, val, test or folds, with a leakage audit."""
+"""Chips -> train, val and test splits or folds, with a leakage audit."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -8,23 +8,28 @@ from eopipe.contract import Input, Option, Output
 
 def split(
     tiles: Annotated[tuple[Path, ...], Input("tile stores of all scenes", folder=True)],
-    labels: Annotated[tuple[Path, ...], Input("label store of all scenes, or one for each", folder=True)],
-    chips: Annotated[Path, Output("split.json", "samples of each split and the audit", format="application/json")],
-    statistics: Annotated[
-        Path, Output("statistics.json", "what the bands measure in the training chips", format="application/json")
+    labels: Annotated[tuple[Path, ...], Input("label store of all scenes, or one per scene", folder=True)],
+    chips: Annotated[
+        Path, Output("split.json", "chips of each split, and the leakage audit", format="application/json")
     ],
-    map: Annotated[Path, Output("split.png", "map of the splits, with their classes", format="image/png")],  # noqa: A002
+    statistics: Annotated[
+        Path,
+        Output(
+            "statistics.json", "band statistics (mean, std, histogram) of the training chips", format="application/json"
+        ),
+    ],
+    map: Annotated[Path, Output("split.png", "map of the splits and their classes", format="image/png")],  # noqa: A002
     places: Annotated[
         Path,
         Output(
             "split.gpkg",
-            "the chips as polygons, with split, scene and classes",
+            "chips as polygons, with split, scene and classes",
             format="application/geopackage+sqlite3",
         ),
     ],
     *,
     chip: Annotated[int, Option("edge of a chip in pixels", ge=8, multiple_of=4)] = 256,
-    stride: Annotated[int | None, Option("step between chips in pixels; the chip's edge if not given", ge=1)] = None,
+    stride: Annotated[int | None, Option("step between chips in pixels (default: the edge of a chip)", ge=1)] = None,
     method: Annotated[
         Literal[
             "blocks",
@@ -38,49 +43,49 @@ def split(
             "random",
         ],
         Option(
-            "random blocks; a checkerboard whose one colour trains; strips in the order train, val, test; scenes by "
-            "date; whole groups; or single chips at random, which leaks and has to be allowed"
+            "random blocks; checkerboard, one colour for train; strips in the order train, val, test; temporal: scenes "
+            "by date; group: whole groups; random: single chips, which leaks between neighbours and must be allowed"
         ),
     ] = "blocks",
-    fractions: Annotated[tuple[float, ...], Option("share of train, val, test", ge=0, le=1)] = (0.7, 0.15, 0.15),
-    block: Annotated[int, Option("edge of a block or square in pixels", ge=8)] = 1024,
-    buffer: Annotated[int, Option("least distance between splits in pixels", ge=0)] = 0,
-    folds: Annotated[int, Option("number of folds; 0 splits once by the fractions", ge=0)] = 0,
-    fold: Annotated[int, Option("the fold that tests", ge=0)] = 0,
+    fractions: Annotated[tuple[float, ...], Option("fractions of train, val and test", ge=0, le=1)] = (0.7, 0.15, 0.15),
+    block: Annotated[int, Option("edge of a block of blocks or checkerboard, in pixels", ge=8)] = 1024,
+    buffer: Annotated[int, Option("minimum distance between splits in pixels", ge=0)] = 0,
+    folds: Annotated[int, Option("number of cross-validation folds; 0: one split by the fractions", ge=0)] = 0,
+    fold: Annotated[int, Option("number of the test fold, from 0", ge=0)] = 0,
     dates: Annotated[
         tuple[str, ...],
-        Option("temporal: the first day of val and that of test; or only that of test", pattern=r"^\d{4}-\d\d-\d\d$"),
+        Option("temporal split: first day of val and of test, or of test only", pattern=r"^\d{4}-\d\d-\d\d$"),
     ] = (),
     by: Annotated[
-        Literal["scene", "tile", "region"], Option("group: what stays whole; a tile is one of MGRS or WRS-2")
+        Literal["scene", "tile", "region"], Option("group split: unit that is kept whole; a tile is of MGRS or WRS-2")
     ] = "scene",
-    val_groups: Annotated[tuple[str, ...], Option("groups that validate, by name", advanced=True)] = (),
+    val_groups: Annotated[tuple[str, ...], Option("names of the validation groups", advanced=True)] = (),
     test_groups: Annotated[
-        tuple[str, ...], Option("groups that test, by name; the rest trains. At random if none is given", advanced=True)
+        tuple[str, ...], Option("names of the test groups; all others train (default: groups at random)", advanced=True)
     ] = (),
-    regions: Annotated[Path | None, Input("polygons of the regions", user=True)] = None,
-    attribute: Annotated[str, Option("attribute that names the region of a polygon", advanced=True)] = "region",
-    min_valid: Annotated[float, Option("least share of usable labelled pixels in a chip", ge=0, le=1)] = 0.5,
+    regions: Annotated[Path | None, Input("polygons of the regions of a group split", user=True)] = None,
+    attribute: Annotated[str, Option("attribute with the region of a polygon", advanced=True)] = "region",
+    min_valid: Annotated[float, Option("minimum fraction of valid, labelled pixels in a chip", ge=0, le=1)] = 0.5,
     min_scene_valid: Annotated[
         float,
-        Option(
-            "least share of the grid that a scene's valid pixels cover; others are left out", ge=0, le=1, advanced=True
-        ),
+        Option("minimum valid fraction of a scene; scenes below it are excluded", ge=0, le=1, advanced=True),
     ] = 0.0,
-    seed: Annotated[int, Option("seed of what is dealt out at random", ge=0)] = 0,
+    seed: Annotated[int, Option("seed of random assignments", ge=0)] = 0,
     similarity: Annotated[
         float,
-        Option("correlation from which chips of two splits count as near-duplicates", ge=0.5, le=1, advanced=True),
+        Option("correlation from which on chips of two splits are near duplicates", ge=0.5, le=1, advanced=True),
     ] = 0.995,
     allow: Annotated[
         tuple[str, ...],
-        Option("findings of the audit that may be, each as 'kind: reason'", pattern=r"^[a-z-]+: *\S", advanced=True),
+        Option(
+            "accepted findings of the leakage audit, each as 'kind: reason'", pattern=r"^[a-z-]+: *\S", advanced=True
+        ),
     ] = (),
 ) -> None:
-    """Cut the grid into chips, deal them out by place, date or group, and look for leaks.
+    """Cut the grid into chips, assign them to splits by place, date or group, and audit the splits for leakage.
 
     Writes samples as (scene, row, column). Raises BadInputError when a split is empty or lacks a class,
-    IntegrityError that names a pair of chips when the audit finds a leak that is not allowed.
+    IntegrityError with a pair of chips when the audit finds a leak that split.allow does not accept.
     """
     from eopipe.chips.make_split import SplitRequest, make_split
     from eopipe.chips.splits import SplitPlan

@@ -1,1 +1,1 @@
-"""Scenes onto grids: pixels placed or resampled, part by part."""
+"""Scenes onto grids: pixels copied, resampled or reprojected, region by region."""

@@ -1,4 +1,4 @@
-"""Labels come onto the grid with the right class in the right place, and doubt is no label."""
+"""Labels are on the grid with the right class at the right pixel, and ambiguous pixels are unlabelled."""
 
 import json
 import sys
@@ -13,22 +13,22 @@ from scenery import CRS, LEFT, STEP, TOP, Catalog, Completed, Run, numbered, wri
 
 from eopipe.arrays import AnyArray
 from eopipe.errors import UsageError
-from eopipe.labels.classes import Legend, rasterize
+from eopipe.labels.classes import Legend, rasterize_classes
 from eopipe.publish import digest, write_json
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 SMALL = ("--chunk", 16, "--shard", 32)
 
 
-def label(run: Run, place: Path, *words: object, shape: tuple[int, int] = (64, 48), **grid: float) -> Completed:
+def label(run: Run, folder: Path, *arguments: object, shape: tuple[int, int] = (64, 48), **grid: float) -> Completed:
     left, top, step = grid.get("left", LEFT), grid.get("top", TOP), grid.get("step", STEP)
-    write_json(place / "grid.json", {"crs": CRS, "shape": shape, "transform": [step, 0.0, left, 0.0, -step, top]})
-    return run("label", "--grid", place / "grid.json", "--labels", place / "labels.zarr", *SMALL, *words)
+    write_json(folder / "grid.json", {"crs": CRS, "shape": shape, "transform": [step, 0.0, left, 0.0, -step, top]})
+    return run("label", "--grid", folder / "grid.json", "--labels", folder / "labels.zarr", *SMALL, *arguments)
 
 
-def stored(place: Path) -> AnyArray:
+def stored(folder: Path) -> AnyArray:
     """Class numbers (y, x); the valid mask must agree with them."""
-    store = Tiles(place / "labels.zarr")
+    store = Tiles(folder / "labels.zarr")
     numbers = store.read("label")
     np.testing.assert_array_equal(store.read("valid"), numbers != NO_LABEL)
     return numbers
@@ -38,8 +38,8 @@ def test_bins_cut_a_continuous_raster_and_their_edges_belong_above(tmp_path: Pat
     heights = numbered((64, 48), 0).astype(np.float32) / 100
     heights[0, 0] = np.nan
     source = write_raster(tmp_path / "height.tif", heights, nodata=-1)
-    words = ("--classes", "low", "middle", "high", "--bins", "5.5", "20")
-    ended = label(run, tmp_path, "--source", source, *words)
+    arguments = ("--classes", "low", "middle", "high", "--bins", "5.5", "20")
+    ended = label(run, tmp_path, "--source", source, *arguments)
     assert ended.code == 0, ended.stderr
     expected = np.where(heights < 5.5, 0, np.where(heights < 20, 1, 2))
     expected[0, 0] = NO_LABEL
@@ -50,11 +50,11 @@ def test_bins_cut_a_continuous_raster_and_their_edges_belong_above(tmp_path: Pat
     assert store.attributes["pixels"] == {"low": 549, "middle": 1450, "high": 1072}
 
 
-def test_codes_name_the_classes_and_ignored_or_unknown_codes_are_no_label(tmp_path: Path, run: Run) -> None:
+def test_codes_name_the_classes_and_ignored_or_unknown_codes_are_unlabelled(tmp_path: Path, run: Run) -> None:
     codes = (np.arange(64 * 48).reshape(64, 48) % 5 * 10).astype(np.uint8)
     source = write_raster(tmp_path / "codes.tif", codes, nodata=None)
-    words = ("--classes", "water", "wood", "town", "--codes", 30, 10, 20, "--ignore", 20)
-    ended = label(run, tmp_path, "--source", source, *words)
+    arguments = ("--classes", "water", "wood", "town", "--codes", 30, 10, 20, "--ignore", 20)
+    ended = label(run, tmp_path, "--source", source, *arguments)
     assert ended.code == 0, ended.stderr
     expected = np.select([codes == 30, codes == 10], [0, 1], NO_LABEL)
     np.testing.assert_array_equal(stored(tmp_path), expected)
@@ -82,8 +82,8 @@ def test_mode_takes_the_class_of_most_pixels(tmp_path: Path, run: Run) -> None:
     fine[:16, :16] = 1
     fine[0, 0] = 0
     source = write_raster(tmp_path / "classes.tif", fine, nodata=None)
-    words = ("--source", source, "--classes", "a", "b", "--resampling", "mode")
-    assert label(run, tmp_path, *words, shape=(16, 12), step=40.0).code == 0
+    arguments = ("--source", source, "--classes", "a", "b", "--resampling", "mode")
+    assert label(run, tmp_path, *arguments, shape=(16, 12), step=40.0).code == 0
     expected = np.zeros((16, 12))
     expected[:4, :4] = 1
     np.testing.assert_array_equal(stored(tmp_path), expected)
@@ -92,8 +92,8 @@ def test_mode_takes_the_class_of_most_pixels(tmp_path: Path, run: Run) -> None:
 def test_an_asset_of_a_scene_gives_the_labels_of_that_scene(catalog: Catalog, tmp_path: Path, run: Run) -> None:
     item = catalog.add("a/b", bands={"cover": (np.arange(64 * 48).reshape(64, 48) % 2).astype(np.uint8)}, nodata=None)
     (catalog.root / "s0" / "scene.json").write_text(json.dumps(item))
-    words = ("--scene", catalog.root / "s0", "--asset", "cover", "--classes", "a", "b")
-    ended = label(run, tmp_path, *words)
+    arguments = ("--scene", catalog.root / "s0", "--asset", "cover", "--classes", "a", "b")
+    ended = label(run, tmp_path, *arguments)
     assert ended.code == 0, ended.stderr
     np.testing.assert_array_equal(stored(tmp_path), np.arange(64 * 48).reshape(64, 48) % 2)
     assert Tiles(tmp_path / "labels.zarr").scene.startswith("a_b-")
@@ -130,14 +130,14 @@ def test_polygons_in_degrees_land_on_the_pixels_they_cover(tmp_path: Path, run: 
 
 
 @pytest.mark.parametrize(("overlap", "number"), [(None, NO_LABEL), ("invalid", NO_LABEL), ("last", 0), ("first", 1)])
-def test_where_polygons_disagree_there_is_no_label_unless_one_is_to_win(
+def test_where_classes_overlap_pixels_are_unlabelled_unless_the_first_or_last_wins(
     tmp_path: Path, run: Run, caplog: pytest.LogCaptureFixture, overlap: str | None, number: int
 ) -> None:
-    # Wood lies over water again: first and last agree there, and yet the place is in doubt.
+    # Wood overlaps water again: first and last agree there, but the pixels are ambiguous.
     features = (("wood", square(4, 6, 20, 30)), ("water", square(10, 20, 40, 50)), ("wood", square(15, 25, 18, 28)))
     source = write_vectors(tmp_path / "truth.geojson", *features, ("water", square(30, 40, 35, 45)))
-    words = ["--source", source, "--classes", "water", "wood", *(["--overlap", overlap] if overlap else [])]
-    assert label(run, tmp_path, *words).code == 0
+    arguments = ["--source", source, "--classes", "water", "wood", *(["--overlap", overlap] if overlap else [])]
+    assert label(run, tmp_path, *arguments).code == 0
     expected = np.full((64, 48), NO_LABEL)
     expected[20:50, 10:40] = 0
     expected[6:30, 4:20] = 1
@@ -149,31 +149,31 @@ def test_where_polygons_disagree_there_is_no_label_unless_one_is_to_win(
     assert f"event=classes_disagree source=truth.geojson pixels=100 overlap={overlap or 'invalid'}" in caplog.text
 
 
-def test_all_touched_takes_pixels_whose_centre_lies_outside(tmp_path: Path, run: Run) -> None:
+def test_all_touched_labels_pixels_whose_centre_is_outside(tmp_path: Path, run: Run) -> None:
     source = write_vectors(tmp_path / "truth.geojson", ("wood", square(4.8, 6.8, 9.2, 8.2)))
-    for words, rows, cols in (((), slice(7, 8), slice(5, 9)), (("--all-touched",), slice(6, 9), slice(4, 10))):
-        assert label(run, tmp_path, "--source", source, "--classes", "wood", *words).code == 0
+    for arguments, rows, cols in (((), slice(7, 8), slice(5, 9)), (("--all-touched",), slice(6, 9), slice(4, 10))):
+        assert label(run, tmp_path, "--source", source, "--classes", "wood", *arguments).code == 0
         expected = np.full((64, 48), NO_LABEL)
         expected[rows, cols] = 0
         np.testing.assert_array_equal(stored(tmp_path), expected)
 
 
-def test_points_and_lines_take_the_pixels_they_lie_in(tmp_path: Path, run: Run) -> None:
+def test_points_and_lines_label_the_pixels_that_contain_them(tmp_path: Path, run: Run) -> None:
     ring = square(10, 20, 40, 50)["coordinates"][0]
     point, line = {"type": "Point", "coordinates": ring[0]}, {"type": "LineString", "coordinates": ring[1:3]}
     inside = square(2.5, 3.5, 9, 9)["coordinates"][0][0]
     features = (("well", {"type": "Point", "coordinates": inside}), ("road", line), ("well", point))
     source = write_vectors(tmp_path / "truth.geojson", *features)
     assert label(run, tmp_path, "--source", source, "--classes", "well", "road").code == 0
-    found = stored(tmp_path)
-    assert found[3, 2] == 0
-    assert (found == 0).sum() == 2
-    assert 30 <= (found == 1).sum() <= 32
+    numbers = stored(tmp_path)
+    assert numbers[3, 2] == 0
+    assert (numbers == 0).sum() == 2
+    assert 30 <= (numbers == 1).sum() <= 32
 
 
-def test_a_ring_that_crosses_itself_is_mended(tmp_path: Path, run: Run) -> None:
-    one, two, three, four, _ = square(4, 4, 12, 12)["coordinates"][0]
-    bow = {"type": "Polygon", "coordinates": [[one, two, four, three, one]]}
+def test_a_self_crossing_ring_is_repaired(tmp_path: Path, run: Run) -> None:
+    first, second, third, fourth, _ = square(4, 4, 12, 12)["coordinates"][0]
+    bow = {"type": "Polygon", "coordinates": [[first, second, fourth, third, first]]}
     source = write_vectors(tmp_path / "truth.geojson", ("wood", bow))
     ended = label(run, tmp_path, "--source", source, "--classes", "wood")
     assert ended.code == 0, ended.stderr
@@ -186,8 +186,8 @@ def test_many_values_mean_one_class_in_vectors(tmp_path: Path, run: Run) -> None
     source = write_vectors(
         tmp_path / "truth.geojson", *features, (999, square(30, 30, 40, 40)), (None, square(0, 40, 9, 50))
     )
-    words = ("--classes", "town", "wood", "--values", "town=111", "town=112", "wood=311", "=999")
-    ended = label(run, tmp_path, "--source", source, *words)
+    arguments = ("--classes", "town", "wood", "--values", "town=111", "town=112", "wood=311", "=999")
+    ended = label(run, tmp_path, "--source", source, *arguments)
     assert ended.code == 0, ended.stderr
     expected = np.full((64, 48), NO_LABEL)
     expected[0:9, 0:9], expected[0:9, 10:20], expected[20:30, 0:9] = 0, 0, 1
@@ -197,19 +197,19 @@ def test_many_values_mean_one_class_in_vectors(tmp_path: Path, run: Run) -> None
     assert "has features of class 311, 999; the classes are 111, 112" in ended.stderr
 
 
-def test_words_of_another_language_mean_classes(tmp_path: Path, run: Run) -> None:
+def test_values_in_another_language_mean_classes(tmp_path: Path, run: Run) -> None:
     features = (("Nadelwald", square(0, 0, 9, 9)), ("Laubwald", square(10, 0, 20, 9)), ("unklar", square(0, 20, 9, 30)))
     source = write_vectors(tmp_path / "truth.geojson", *features)
-    words = ("--classes", "wood", "--values", "wood=Laubwald", "wood=Nadelwald", "=unklar")
-    assert label(run, tmp_path, "--source", source, *words).code == 0
+    arguments = ("--classes", "wood", "--values", "wood=Laubwald", "wood=Nadelwald", "=unklar")
+    assert label(run, tmp_path, "--source", source, *arguments).code == 0
     assert Tiles(tmp_path / "labels.zarr").attributes["pixels"] == {"wood": 171}
 
 
 def test_many_and_negative_values_mean_one_class_in_rasters(tmp_path: Path, run: Run) -> None:
     codes = np.array([-9999, -2, -1, 1, 2, 7])[np.arange(64 * 48).reshape(64, 48) % 6].astype(np.int16)
     source = write_raster(tmp_path / "codes.tif", codes, nodata=-9999)
-    words = ("--classes", "low", "high", "--values", "low=-2", "low=-1", "high=2", "high=1", "--ignore", "-1")
-    ended = label(run, tmp_path, "--source", source, *words)
+    arguments = ("--classes", "low", "high", "--values", "low=-2", "low=-1", "high=2", "high=1", "--ignore", "-1")
+    ended = label(run, tmp_path, "--source", source, *arguments)
     assert ended.code == 0, ended.stderr
     expected = np.select([codes == -2, np.isin(codes, (1, 2))], [0, 1], NO_LABEL)
     np.testing.assert_array_equal(stored(tmp_path), expected)
@@ -219,13 +219,13 @@ def test_many_and_negative_values_mean_one_class_in_rasters(tmp_path: Path, run:
 def test_codes_may_be_negative(tmp_path: Path, run: Run, dtype: str) -> None:
     codes = np.array([-9999, -3, -1, 0])[np.arange(64 * 48).reshape(64, 48) % 4].astype(dtype)
     source = write_raster(tmp_path / "codes.tif", codes, nodata=None)
-    words = ("--classes", "a", "b", "--codes", -1, -3, "--ignore", -9999, 0)
-    ended = label(run, tmp_path, "--source", source, *words)
+    arguments = ("--classes", "a", "b", "--codes", -1, -3, "--ignore", -9999, 0)
+    ended = label(run, tmp_path, "--source", source, *arguments)
     assert ended.code == 0, ended.stderr
     np.testing.assert_array_equal(stored(tmp_path), np.select([codes == -1, codes == -3], [0, 1], NO_LABEL))
 
 
-def test_a_code_that_the_pixels_cannot_hold_is_a_class_without_pixels_and_told(
+def test_a_code_that_the_pixels_cannot_hold_is_a_class_without_pixels_and_reported(
     tmp_path: Path, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = write_raster(tmp_path / "codes.tif", np.full((64, 48), 255, np.uint8), nodata=None)
@@ -235,7 +235,7 @@ def test_a_code_that_the_pixels_cannot_hold_is_a_class_without_pixels_and_told(
     assert Tiles(tmp_path / "labels.zarr").attributes["pixels"] == {"a": 0, "b": 64 * 48}
 
 
-def test_bins_are_in_the_unit_that_scale_and_offset_of_the_file_give(tmp_path: Path, run: Run) -> None:
+def test_bins_are_physical_values_by_scale_and_offset_of_the_file(tmp_path: Path, run: Run) -> None:
     import rasterio
 
     stored_numbers = numbered((64, 48), 1, "int16")
@@ -248,11 +248,11 @@ def test_bins_are_in_the_unit_that_scale_and_offset_of_the_file_give(tmp_path: P
     np.testing.assert_array_equal(stored(tmp_path), expected)
 
 
-def test_bins_are_in_the_unit_that_the_item_gives_an_asset(catalog: Catalog, tmp_path: Path, run: Run) -> None:
+def test_bins_are_physical_values_by_scale_and_offset_of_the_item(catalog: Catalog, tmp_path: Path, run: Run) -> None:
     item = catalog.add(bands={"height": numbered((64, 48))})
     (catalog.root / "s0" / "scene.json").write_text(json.dumps(item))
-    words = ("--scene", catalog.root / "s0", "--asset", "height", "--classes", "low", "high", "--bins", "0.1")
-    ended = label(run, tmp_path, *words)
+    arguments = ("--scene", catalog.root / "s0", "--asset", "height", "--classes", "low", "high", "--bins", "0.1")
+    ended = label(run, tmp_path, *arguments)
     assert ended.code == 0, ended.stderr
     np.testing.assert_array_equal(stored(tmp_path), numbered((64, 48)) >= 1000)
 
@@ -265,20 +265,23 @@ def test_a_layer_is_chosen_by_name(tmp_path: Path, run: Run) -> None:
     source = tmp_path / "truth.gpkg"
     for n, name in enumerate(("north", "south")):
         shape = box(LEFT, TOP - 300 - 300 * n, LEFT + 100, TOP - 300 * n)
-        place = {"crs": CRS, "geometry_type": "Polygon", "layer": name}
+        geometry = {"crs": CRS, "geometry_type": "Polygon", "layer": name}
         fields = {"field_data": [np.array([7], np.int32)], "fields": ["class"]}
-        pyogrio.raw.write(source, np.array([to_wkb(shape)], object), append=bool(n), **fields, **place)
-    words = ("--source", source, "--classes", "wood", "--codes", "7")
-    assert label(run, tmp_path, *words, "--layer", "south").code == 0
+        pyogrio.raw.write(source, np.array([to_wkb(shape)], object), append=bool(n), **fields, **geometry)
+    arguments = ("--source", source, "--classes", "wood", "--codes", "7")
+    assert label(run, tmp_path, *arguments, "--layer", "south").code == 0
     assert (stored(tmp_path)[30:60, :10] == 0).all()
     assert (stored(tmp_path)[:30] == NO_LABEL).all()
-    for more, said in (((), "has the layers north, south; choose one"), (("--layer", "x"), "no layer x; it has north")):
-        ended = label(run, tmp_path, *words, *more)
+    for more, message in (
+        ((), "has the layers north, south; choose one"),
+        (("--layer", "x"), "no layer x; it has north"),
+    ):
+        ended = label(run, tmp_path, *arguments, *more)
         assert ended.code == 3
-        assert said in ended.stderr
+        assert message in ended.stderr
 
 
-def test_a_column_of_numbers_with_gaps_still_names_codes(tmp_path: Path, run: Run) -> None:
+def test_a_column_of_numbers_with_missing_values_still_names_codes(tmp_path: Path, run: Run) -> None:
     import pyogrio.raw
     from shapely import to_wkb
     from shapely.geometry import box
@@ -306,31 +309,31 @@ def write_parquet(path: Path, **changes: Any) -> Path:
     shapes = [to_wkb(shape(square(4, 6, 20, 30))), to_wkb(shape(square(30, 40, 40, 50)))]
     table = pa.table({"class": ["wood", "water"], "geometry": shapes})
     column = {"encoding": "WKB", "geometry_types": ["Polygon"]} | changes
-    told = {"version": "1.1.0", "primary_column": "geometry", "columns": {"geometry": column}}
-    parquet.write_table(table.replace_schema_metadata({"geo": json.dumps(told)}), path)
+    metadata = {"version": "1.1.0", "primary_column": "geometry", "columns": {"geometry": column}}
+    parquet.write_table(table.replace_schema_metadata({"geo": json.dumps(metadata)}), path)
     return path
 
 
 def test_geoparquet_is_read(tmp_path: Path, run: Run) -> None:
     source = write_parquet(tmp_path / "truth.parquet")
-    words = ("--source", source, "--classes", "water", "wood")
-    ended = label(run, tmp_path, *words)
+    arguments = ("--source", source, "--classes", "water", "wood")
+    ended = label(run, tmp_path, *arguments)
     assert ended.code == 0, ended.stderr
     expected = np.full((64, 48), NO_LABEL)
     expected[6:30, 4:20], expected[40:50, 30:40] = 1, 0
     np.testing.assert_array_equal(stored(tmp_path), expected)
-    ended = label(run, tmp_path, *words, "--attribute", "kind")
+    ended = label(run, tmp_path, *arguments, "--attribute", "kind")
     assert ended.code == 3
     assert "has no attribute kind; it has class" in ended.stderr
-    for change, said in (({"crs": None}, "has no CRS"), ({"encoding": "point"}, "only WKB is read")):
-        ended = label(run, tmp_path, "--source", write_parquet(tmp_path / "odd.parquet", **change), *words[2:])
+    for change, message in (({"crs": None}, "has no CRS"), ({"encoding": "point"}, "only WKB is supported")):
+        ended = label(run, tmp_path, "--source", write_parquet(tmp_path / "odd.parquet", **change), *arguments[2:])
         assert ended.code == 3
-        assert said in ended.stderr
+        assert message in ended.stderr
     (tmp_path / "no.parquet").write_bytes(b"PAR1 or not")
-    assert label(run, tmp_path, "--source", tmp_path / "no.parquet", *words[2:]).code == 3
+    assert label(run, tmp_path, "--source", tmp_path / "no.parquet", *arguments[2:]).code == 3
 
 
-def test_geoparquet_without_pyarrow_tells_what_to_do(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_geoparquet_without_pyarrow_says_what_to_do(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     (tmp_path / "truth.parquet").write_bytes(b"PAR1")
     ended = label(run, tmp_path, "--source", tmp_path / "truth.parquet", "--classes", "wood")
@@ -341,9 +344,9 @@ def test_geoparquet_without_pyarrow_tells_what_to_do(tmp_path: Path, run: Run, m
 def test_a_raster_half_a_pixel_off_gives_each_pixel_the_class_at_its_centre(tmp_path: Path, run: Run) -> None:
     codes = (np.arange(64 * 48).reshape(64, 48) % 7).astype(np.uint8)
     source = write_raster(tmp_path / "classes.tif", codes, nodata=None, left=LEFT - 5, top=TOP + 6)
-    words = ("--source", source, "--classes", *"abcdefg")
+    arguments = ("--source", source, "--classes", *"abcdefg")
     # A centre of the grid lies a hair below and to the right of where four pixels of the source meet.
-    assert label(run, tmp_path, *words, left=LEFT + 1, shape=(60, 40)).code == 0
+    assert label(run, tmp_path, *arguments, left=LEFT + 1, shape=(60, 40)).code == 0
     np.testing.assert_array_equal(stored(tmp_path), codes[1:61, 1:41])
 
 
@@ -368,7 +371,7 @@ def test_a_raster_in_another_crs_gives_each_pixel_the_class_at_its_centre(tmp_pa
 
 @given(
     seed=st.integers(0, 10_000),
-    place=st.sampled_from(
+    georeference=st.sampled_from(
         [("EPSG:32633", 500e3, 5.1e6, 10.0), ("EPSG:3035", 4.5e6, 2.6e6, 100.0), ("EPSG:32735", 4e5, 8e6, 30.0)]
     ),
     shape=st.tuples(st.integers(8, 40), st.integers(8, 40)),
@@ -378,7 +381,7 @@ def test_a_raster_in_another_crs_gives_each_pixel_the_class_at_its_centre(tmp_pa
 def test_a_pixel_has_the_class_of_the_polygon_that_holds_its_centre(
     tmp_path_factory: pytest.TempPathFactory,
     seed: int,
-    place: tuple[str, float, float, float],
+    georeference: tuple[str, float, float, float],
     shape: tuple[int, int],
     degrees: bool,
 ) -> None:
@@ -387,7 +390,7 @@ def test_a_pixel_has_the_class_of_the_polygon_that_holds_its_centre(
     from odc.geo.geobox import GeoBox
     from pyproj import Transformer
 
-    crs, left, top, step = place
+    crs, left, top, step = georeference
     grid = GeoBox(shape, Affine(step, 0, left, 0, -step, top), crs)
     source_crs = "EPSG:4326" if degrees else crs
     change = Transformer.from_crs(crs, source_crs, always_xy=True)
@@ -405,11 +408,11 @@ def test_a_pixel_has_the_class_of_the_polygon_that_holds_its_centre(
         features.append(
             {"type": "Feature", "properties": {"class": "abc"[number]}, "geometry": shapely.geometry.mapping(polygon)}
         )
-    told = {"type": "FeatureCollection", "features": features}
+    collection = {"type": "FeatureCollection", "features": features}
     if not degrees:
-        told["crs"] = {"type": "name", "properties": {"name": f"urn:ogc:def:crs:{crs.replace(':', '::')}"}}
+        collection["crs"] = {"type": "name", "properties": {"name": f"urn:ogc:def:crs:{crs.replace(':', '::')}"}}
     source = tmp_path_factory.mktemp("burn") / "truth.geojson"
-    source.write_text(json.dumps(told))
+    source.write_text(json.dumps(collection))
     rows, cols = np.mgrid[: shape[0], : shape[1]]
     x, y = change.transform(left + step * (cols + 0.5), top - step * (rows + 0.5))
     centres = shapely.points(x, y)
@@ -418,26 +421,26 @@ def test_a_pixel_has_the_class_of_the_polygon_that_holds_its_centre(
     # On an edge both answers are right: a fiftieth of a pixel is left out.
     pixel = np.hypot(*(np.array(change.transform(left + step, top)) - change.transform(left, top)))
     clear = np.min([shapely.distance(shapely.boundary(p), centres) for p in polygons], 0) > 0.02 * pixel
-    found = rasterize(source, grid, Legend(("a", "b", "c")), "class")
-    np.testing.assert_array_equal(found[clear], expected[clear])
+    numbers = rasterize_classes(source, grid, Legend(("a", "b", "c")), "class")
+    np.testing.assert_array_equal(numbers[clear], expected[clear])
 
 
 def test_shapes_are_the_same_whatever_the_shards(tmp_path: Path, run: Run) -> None:
     features = (("wood", square(4, 6, 40, 60)), ("water", square(10, 20, 45, 50)))
     source = write_vectors(tmp_path / "truth.geojson", *features)
-    found = []
+    labels = []
     for shard in (16, 32, 64):
-        words = ("--source", source, "--classes", "wood", "water", "--shard", shard)
-        assert label(run, tmp_path, *words).code == 0
-        found.append(stored(tmp_path))
-    np.testing.assert_array_equal(found[0], found[1])
-    np.testing.assert_array_equal(found[0], found[2])
+        arguments = ("--source", source, "--classes", "wood", "water", "--shard", shard)
+        assert label(run, tmp_path, *arguments).code == 0
+        labels.append(stored(tmp_path))
+    np.testing.assert_array_equal(labels[0], labels[1])
+    np.testing.assert_array_equal(labels[0], labels[2])
 
 
 def test_numbers_in_vectors_are_codes(tmp_path: Path, run: Run) -> None:
     source = write_vectors(tmp_path / "truth.geojson", (7, square(0, 0, 9, 9)), (9, square(20, 20, 30, 30)))
-    words = ("--source", source, "--classes", "a", "b", "--codes", 9, 7)
-    assert label(run, tmp_path, *words).code == 0
+    arguments = ("--source", source, "--classes", "a", "b", "--codes", 9, 7)
+    assert label(run, tmp_path, *arguments).code == 0
     assert (stored(tmp_path)[:9, :9] == 1).all()
     assert (stored(tmp_path)[20:30, 20:30] == 0).all()
     assert label(run, tmp_path, "--source", source, "--classes", "b", "--codes", 7, "--ignore", 9).code == 0
@@ -459,11 +462,11 @@ def test_other_attributes_and_formats_are_read(tmp_path: Path, run: Run) -> None
 
     shape = box(LEFT + 40, TOP - 300, LEFT + 200, TOP - 60)
     for name in ("truth.gpkg", "truth.fgb", "truth.shp"):
-        place = {"crs": CRS, "geometry_type": "Polygon"}
+        geometry = {"crs": CRS, "geometry_type": "Polygon"}
         fields = {"field_data": [np.array(["wood"], object)], "fields": ["kind"]}
-        pyogrio.raw.write(tmp_path / name, np.array([to_wkb(shape)], object), **fields, **place)
-        words = ("--source", tmp_path / name, "--classes", "wood", "--attribute", "kind")
-        ended = label(run, tmp_path, *words)
+        pyogrio.raw.write(tmp_path / name, np.array([to_wkb(shape)], object), **fields, **geometry)
+        arguments = ("--source", tmp_path / name, "--classes", "wood", "--attribute", "kind")
+        ended = label(run, tmp_path, *arguments)
         assert ended.code == 0, ended.stderr
         expected = np.full((64, 48), NO_LABEL)
         expected[6:30, 4:20] = 0
@@ -472,23 +475,23 @@ def test_other_attributes_and_formats_are_read(tmp_path: Path, run: Run) -> None
 
 WRONG_VECTORS = {
     "a class that is not in the legend": (("lava", square(0, 0, 9, 9)), "class lava; the classes are water, wood"),
-    "a number that is no code": ((7, square(0, 0, 9, 9)), "class 7; the classes are water, wood"),
-    "a place outside the grid": (("wood", square(500, 500, 600, 600)), "has no label on the grid"),
+    "a number that is not a code": ((7, square(0, 0, 9, 9)), "class 7; the classes are water, wood"),
+    "a shape outside the grid": (("wood", square(500, 500, 600, 600)), "has no label on the grid"),
     "nothing in it": (("wood", None), "has no label on the grid"),
 }
 
 
-@pytest.mark.parametrize("wrong", WRONG_VECTORS)
-def test_vectors_are_refused_that_have(tmp_path: Path, run: Run, wrong: str) -> None:
-    feature, said = WRONG_VECTORS[wrong]
+@pytest.mark.parametrize("fault", WRONG_VECTORS)
+def test_vectors_are_refused_that_have(tmp_path: Path, run: Run, fault: str) -> None:
+    feature, message = WRONG_VECTORS[fault]
     source = write_vectors(tmp_path / "truth.geojson", feature)
     ended = label(run, tmp_path, "--source", source, "--classes", "water", "wood")
     assert ended.code == 3, ended.stderr
-    assert said in ended.stderr
+    assert message in ended.stderr
     assert not (tmp_path / "labels.zarr").exists()
 
 
-def test_a_missing_attribute_is_told_with_those_that_are_there(tmp_path: Path, run: Run) -> None:
+def test_a_missing_attribute_is_reported_with_the_available_ones(tmp_path: Path, run: Run) -> None:
     source = write_vectors(tmp_path / "truth.geojson", ("wood", square(0, 0, 9, 9)))
     ended = label(run, tmp_path, "--source", source, "--classes", "wood", "--attribute", "kind")
     assert ended.code == 3
@@ -498,14 +501,14 @@ def test_a_missing_attribute_is_told_with_those_that_are_there(tmp_path: Path, r
 @pytest.mark.parametrize(
     ("text", "code"), [("", 3), ("no vectors", 3), ("{}", 3), ("<OGRVRTDataSource></OGRVRTDataSource>", 8)]
 )
-def test_a_file_that_holds_no_vectors_is_told(tmp_path: Path, run: Run, text: str, code: int) -> None:
+def test_a_file_without_vectors_is_reported(tmp_path: Path, run: Run, text: str, code: int) -> None:
     (tmp_path / "truth.geojson").write_text(text)
     ended = label(run, tmp_path, "--source", tmp_path / "truth.geojson", "--classes", "wood")
     assert ended.code == code, ended.stderr
     assert "truth.geojson" in ended.stderr
 
 
-def test_vectors_without_a_crs_are_told(tmp_path: Path, run: Run) -> None:
+def test_vectors_without_a_crs_are_reported(tmp_path: Path, run: Run) -> None:
     import pyogrio.raw
     from shapely import to_wkb
     from shapely.geometry import box
@@ -520,7 +523,7 @@ def test_vectors_without_a_crs_are_told(tmp_path: Path, run: Run) -> None:
     assert "has no CRS" in ended.stderr
 
 
-def test_a_label_raster_outside_the_grid_is_told(tmp_path: Path, run: Run) -> None:
+def test_a_label_raster_outside_the_grid_is_reported(tmp_path: Path, run: Run) -> None:
     source = write_raster(tmp_path / "far.tif", np.zeros((32, 32), np.uint8), left=LEFT + 90_000, nodata=None)
     ended = label(run, tmp_path, "--source", source, "--classes", "a")
     assert ended.code == 3
@@ -528,15 +531,15 @@ def test_a_label_raster_outside_the_grid_is_told(tmp_path: Path, run: Run) -> No
     assert not (tmp_path / "labels.zarr").exists()
 
 
-def test_a_label_raster_without_any_class_of_the_legend_is_told(tmp_path: Path, run: Run) -> None:
-    source = write_raster(tmp_path / "odd.tif", np.full((64, 48), 9, np.uint8), nodata=None)
+def test_a_label_raster_without_any_class_of_the_legend_is_reported(tmp_path: Path, run: Run) -> None:
+    source = write_raster(tmp_path / "unknown.tif", np.full((64, 48), 9, np.uint8), nodata=None)
     ended = label(run, tmp_path, "--source", source, "--classes", "a", "b")
     assert ended.code == 3
-    assert "odd.tif has no label on the grid" in ended.stderr
+    assert "unknown.tif has no label on the grid" in ended.stderr
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ("--classes", "a", "b", "c", "--bins", "1"),
         ("--classes", "a", "b", "c", "--bins", "2", "1"),
@@ -553,10 +556,10 @@ def test_a_label_raster_without_any_class_of_the_legend_is_told(tmp_path: Path, 
         ("--asset", "cover"),
     ],
 )
-def test_a_legend_that_cannot_be_is_a_mistake_of_the_user(tmp_path: Path, run: Run, words: tuple[str, ...]) -> None:
+def test_an_inconsistent_legend_is_a_usage_error(tmp_path: Path, run: Run, arguments: tuple[str, ...]) -> None:
     source = write_raster(tmp_path / "classes.tif", np.zeros((64, 48), np.uint8), nodata=None)
-    chosen = () if words[0] == "--asset" else ("--source", source)
-    assert label(run, tmp_path, *chosen, *words).code == 2
+    chosen = () if arguments[0] == "--asset" else ("--source", source)
+    assert label(run, tmp_path, *chosen, *arguments).code == 2
 
 
 def test_as_many_classes_as_numbers_are_possible() -> None:
@@ -581,7 +584,7 @@ def test_the_same_labels_have_the_same_bytes(tmp_path: Path, run: Run) -> None:
 )
 def test_a_value_gets_the_class_of_its_code(values: list[int], codes: list[int], ignore: list[int]) -> None:
     legend = Legend(tuple(map(str, codes)), codes=tuple(codes), ignore=tuple(ignore))
-    found = legend.read(np.array([values]), np.ones((1, len(values)), bool))[0]
-    for value, number in zip(values, found, strict=True):
-        wanted = codes.index(value) if value in codes and value not in ignore else NO_LABEL
-        assert number == wanted
+    numbers = legend.classify(np.array([values]), np.ones((1, len(values)), bool))[0]
+    for value, number in zip(values, numbers, strict=True):
+        expected = codes.index(value) if value in codes and value not in ignore else NO_LABEL
+        assert number == expected

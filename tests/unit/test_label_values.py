@@ -1,4 +1,4 @@
-"""Labels that are numbers: where they lie, in which unit, what is no label, and what the split says of them."""
+"""Continuous labels: their pixels, unit and unlabelled values, and their statistics in the split."""
 
 from pathlib import Path
 
@@ -16,13 +16,15 @@ from eopipe.tiles.store import Tiles
 SMALL = ("--chunk", 16, "--shard", 32)
 
 
-def label(run: Run, place: Path, *words: object, shape: tuple[int, int] = (64, 48), step: float = STEP) -> Completed:
-    write_json(place / "grid.json", {"crs": CRS, "shape": shape, "transform": [step, 0.0, LEFT, 0.0, -step, TOP]})
-    return run("label", "--grid", place / "grid.json", "--labels", place / "labels.zarr", *SMALL, *words)
+def label(
+    run: Run, folder: Path, *arguments: object, shape: tuple[int, int] = (64, 48), step: float = STEP
+) -> Completed:
+    write_json(folder / "grid.json", {"crs": CRS, "shape": shape, "transform": [step, 0.0, LEFT, 0.0, -step, TOP]})
+    return run("label", "--grid", folder / "grid.json", "--labels", folder / "labels.zarr", *SMALL, *arguments)
 
 
-def stored(place: Path) -> AnyArray:
-    store = Tiles(place / "labels.zarr")
+def stored(folder: Path) -> AnyArray:
+    store = Tiles(folder / "labels.zarr")
     values = store.read("label")
     assert is_continuous(store)
     assert values.dtype == np.float32
@@ -34,14 +36,14 @@ def heights() -> AnyArray:
     return (np.arange(64 * 48).reshape(64, 48) % 97 / 4).astype(np.float32)
 
 
-def test_a_raster_keeps_its_numbers_and_tells_quantity_unit_and_range(tmp_path: Path, run: Run) -> None:
-    given = heights()
-    given[0, 0], given[5, 7] = np.nan, -1
-    source = write_raster(tmp_path / "height.tif", given, nodata=-1)
+def test_a_raster_keeps_its_numbers_with_quantity_unit_and_range(tmp_path: Path, run: Run) -> None:
+    values = heights()
+    values[0, 0], values[5, 7] = np.nan, -1
+    source = write_raster(tmp_path / "height.tif", values, nodata=-1)
     ended = label(run, tmp_path, "--source", source, "--measure", "canopy height", "--unit", "m")
     assert ended.code == 0, ended.stderr
-    given[5, 7] = np.nan
-    np.testing.assert_array_equal(stored(tmp_path), given)
+    values[5, 7] = np.nan
+    np.testing.assert_array_equal(stored(tmp_path), values)
     store = Tiles(tmp_path / "labels.zarr")
     assert (store.names, unit_of(store)) == (("canopy height",), "m")
     assert store.attributes["pixels"] == {"canopy height": 64 * 48 - 2}
@@ -59,16 +61,16 @@ def test_a_store_of_values_passes_the_check_and_is_drawn(tmp_path: Path, run: Ru
     assert ended.code == 0, ended.stderr
 
 
-def test_the_average_of_whole_numbers_is_no_whole_number(tmp_path: Path, run: Run) -> None:
+def test_the_average_of_integers_is_a_fraction(tmp_path: Path, run: Run) -> None:
     fine = np.tile(np.array([[0, 1], [0, 0]], np.uint8), (32, 24))
     source = write_raster(tmp_path / "cover.tif", fine, nodata=None)
-    words = ("--source", source, "--measure", "cover", "--resampling", "average")
-    ended = label(run, tmp_path, *words, shape=(32, 24), step=2 * STEP)
+    arguments = ("--source", source, "--measure", "cover", "--resampling", "average")
+    ended = label(run, tmp_path, *arguments, shape=(32, 24), step=2 * STEP)
     assert ended.code == 0, ended.stderr
     np.testing.assert_allclose(stored(tmp_path), 0.25)
 
 
-def test_ignored_numbers_are_no_label(tmp_path: Path, run: Run) -> None:
+def test_ignored_numbers_are_unlabelled(tmp_path: Path, run: Run) -> None:
     numbers = (np.arange(64 * 48).reshape(64, 48) % 5).astype(np.int16)
     source = write_raster(tmp_path / "cover.tif", numbers, nodata=None)
     assert label(run, tmp_path, "--source", source, "--measure", "cover", "--ignore", 3, 4).code == 0
@@ -85,19 +87,19 @@ def square(left: float, right: float, value: object) -> dict[str, object]:
     }
 
 
-def shapes(place: Path, *features: dict[str, object]) -> Path:
+def shapes(folder: Path, *features: dict[str, object]) -> Path:
     crs = {"type": "name", "properties": {"name": f"urn:ogc:def:crs:EPSG::{CRS.removeprefix('EPSG:')}"}}
-    write_json(place / "heights.geojson", {"type": "FeatureCollection", "crs": crs, "features": list(features)})
-    return place / "heights.geojson"
+    write_json(folder / "heights.geojson", {"type": "FeatureCollection", "crs": crs, "features": list(features)})
+    return folder / "heights.geojson"
 
 
 @pytest.mark.parametrize(("overlap", "between"), [("invalid", np.nan), ("last", 2.5), ("first", 7.0)])
-def test_shapes_burn_their_number_and_where_they_disagree_is_no_label_or_one_of_them(
+def test_shapes_are_rasterised_with_their_number_and_overlaps_are_unlabelled_or_one_of_them(
     tmp_path: Path, run: Run, overlap: str, between: float
 ) -> None:
     source = shapes(tmp_path, square(0, 6, 7), square(4, 10, 2.5), square(8, 12, 2.5), square(14, 16, None))
-    words = ("--source", source, "--measure", "height", "--attribute", "height", "--overlap", overlap)
-    ended = label(run, tmp_path, *words)
+    arguments = ("--source", source, "--measure", "height", "--attribute", "height", "--overlap", overlap)
+    ended = label(run, tmp_path, *arguments)
     assert ended.code == 0, ended.stderr
     row = stored(tmp_path)[3]
     np.testing.assert_array_equal(row[:12], [*[7.0] * 4, *[between] * 2, *[2.5] * 6])
@@ -105,15 +107,15 @@ def test_shapes_burn_their_number_and_where_they_disagree_is_no_label_or_one_of_
     assert Tiles(tmp_path / "labels.zarr").attributes["conflicts"] == 16
 
 
-def test_words_in_place_of_numbers_and_options_of_classes_are_told(tmp_path: Path, run: Run) -> None:
+def test_text_in_place_of_numbers_and_options_of_classes_are_reported(tmp_path: Path, run: Run) -> None:
     source = shapes(tmp_path, square(0, 4, "tall"))
-    words = ("--source", source, "--attribute", "height")
-    ended = label(run, tmp_path, *words, "--measure", "height")
-    assert (ended.code, "no numbers: tall" in ended.stderr) == (3, True)
-    ended = label(run, tmp_path, *words, "--measure", "height", "--bins", 5)
-    assert (ended.code, "label.bins makes classes" in ended.stderr) == (2, True)
-    ended = label(run, tmp_path, *words, "--resampling", "bilinear")
-    assert (ended.code, "mixes class numbers" in ended.stderr) == (2, True)
+    arguments = ("--source", source, "--attribute", "height")
+    ended = label(run, tmp_path, *arguments, "--measure", "height")
+    assert (ended.code, "not numbers: tall" in ended.stderr) == (3, True)
+    ended = label(run, tmp_path, *arguments, "--measure", "height", "--bins", 5)
+    assert (ended.code, "label.bins turns them into classes" in ended.stderr) == (2, True)
+    ended = label(run, tmp_path, *arguments, "--resampling", "bilinear")
+    assert (ended.code, "would average class numbers" in ended.stderr) == (2, True)
 
 
 def test_a_file_without_a_value_on_the_grid_is_refused(tmp_path: Path, run: Run) -> None:

@@ -157,8 +157,8 @@ def test_losses_and_weights_that_do_not_fit_a_task_are_told() -> None:
         ({"train": {"task": "classification", "loss": "dice"}}, "train.loss dice is not for task classification"),
         ({"train": {"loss": "huber"}}, "train.loss huber is not for task segmentation"),
         ({"label": {"measure": "height", "resampling": "mode", "bins": []}}, "label.resampling mode is for classes"),
-        ({"label": {"resampling": "average"}}, "label.resampling average mixes class numbers"),
-        ({"label": {"measure": "height"}}, "label.bins makes classes of them"),
+        ({"label": {"resampling": "average"}}, "label.resampling average would average class numbers"),
+        ({"label": {"measure": "height"}}, "label.bins turns them into classes"),
     ],
 )
 def test_a_config_whose_task_and_labels_do_not_fit_is_refused(section: dict[str, Any], told: str) -> None:
