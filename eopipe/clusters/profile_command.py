@@ -3,117 +3,117 @@
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
-from eopipe.clusters.check_profile import of_retries, read_profile, with_config, with_site
-from eopipe.clusters.dryrun import requested_by_rules
+from eopipe.arguments import Parser
+from eopipe.clusters.check_profile import config_conflicts, read_profile, retry_notes, site_conflicts
+from eopipe.clusters.dryrun import Resources, requested_by_rules
 from eopipe.clusters.executor_patches import user_profiles
-from eopipe.clusters.filesystems import mounts, sharing
+from eopipe.clusters.filesystems import describe_sharing, mounts
 from eopipe.clusters.find_profile import ProfileFile, find_profile
-from eopipe.clusters.profile import Geometry, Wishes, text
-from eopipe.clusters.slurm import site
+from eopipe.clusters.profile import JobShape, ProfileOptions, write_profile
+from eopipe.clusters.slurm import query_site
 from eopipe.config import load
 from eopipe.errors import EopipeError, UsageError, no_space
 from eopipe.publish import publish
 from eopipe.run.project import snakefile
 
+# Rules that run beside Snakemake unless the nodes are online.
+LOCAL_RULES = {"search", "fetch"}
 # Profiles of other engines than Slurm: templates to copy and adapt.
 TEMPLATES = ("htcondor", "kubernetes", "lsf", "pbs")
 
 
-def profile(words: list[str]) -> int:
+def profile(argv: list[str]) -> int:
     """Write a Snakemake profile for your cluster, or check one."""
-    given = _parser().parse_args(words)
-    return int(given.work(given))
+    options = _parser().parse_args(argv)
+    return int(options.command(options))
 
 
-def _parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="eopipe profile", description=profile.__doc__)
-    what = made.add_subparsers(required=True, metavar="slurm|htcondor|kubernetes|lsf|pbs|check")
-    slurm = what.add_parser("slurm", help="ask the cluster and write a profile for it", description=write.__doc__)
-    slurm.set_defaults(work=write)
-    slurm.add_argument("--partition", help="of the ordinary jobs [the cluster's default]")
-    slurm.add_argument("--training", metavar="PARTITION", help="of the training [that of the ordinary jobs]")
-    slurm.add_argument("--account", help="whom to charge [the only one that you have]")
+def _parser() -> Parser:
+    parser = Parser(prog="eopipe profile", description=profile.__doc__)
+    commands = parser.add_subparsers(required=True, metavar="slurm|htcondor|kubernetes|lsf|pbs|check")
+    slurm = commands.add_parser("slurm", help="query the cluster and write a profile for it", description=write.__doc__)
+    slurm.set_defaults(command=write)
+    slurm.add_argument("--partition", help="partition of the ordinary jobs [the cluster's default]")
+    slurm.add_argument("--training", metavar="PARTITION", help="partition of the training [that of the ordinary jobs]")
+    slurm.add_argument("--account", help="account to charge [the only one that you have]")
     slurm.add_argument("--nodes", type=int, default=1, help="nodes of a training [%(default)s]")
-    slurm.add_argument("--processes", type=int, default=1, help="processes, or GPUs, on each of them [%(default)s]")
+    slurm.add_argument("--processes", type=int, default=1, help="processes, or GPUs, on each node [%(default)s]")
     slurm.add_argument("--gpu", nargs="?", const="", metavar="TYPE", help="one GPU for each process, of a type or any")
-    slurm.add_argument("--cpus", type=int, help="CPUs of a node [one for each process]")
-    slurm.add_argument("--memory-mb", type=int, help="memory of a node [what the rule reckons]")
-    slurm.add_argument("--preemptible", action="store_true", help="jobs may be pre-empted and then wait to go on")
-    slurm.add_argument("--jobs", type=int, help="most jobs in the queue, where a site limits them; then no arrays")
+    slurm.add_argument("--cpus", type=int, help="CPUs per node [one for each process]")
+    slurm.add_argument("--memory-mb", type=int, help="memory per node [what the rule calculates from its input]")
+    slurm.add_argument("--preemptible", action="store_true", help="jobs may be pre-empted; Slurm requeues them")
+    slurm.add_argument("--jobs", type=int, help="maximum jobs in the queue, where a site limits them; no job arrays")
     slurm.add_argument("--name", default="slurm", help="name of the profile [%(default)s]")
-    slurm.add_argument("--show", action="store_true", help="print it and write nothing")
+    slurm.add_argument("--show", action="store_true", help="print the profile and write nothing")
     for name in TEMPLATES:
-        template = what.add_parser(name, help="copy the template of a profile to adapt", description=copy.__doc__)
-        template.set_defaults(work=copy, template=name)
+        template = commands.add_parser(name, help="copy the template of a profile to adapt", description=copy.__doc__)
+        template.set_defaults(command=copy, template=name)
         template.add_argument("--name", default=name, help="name of the profile [%(default)s]")
-        template.add_argument("--show", action="store_true", help="print it and write nothing")
-    check = what.add_parser("check", help="tell what a profile means and what cannot run", description=check_it.__doc__)
-    check.set_defaults(work=check_it)
-    check.add_argument("name", nargs="?", default="slurm")
+        template.add_argument("--show", action="store_true", help="print the template and write nothing")
+    check = commands.add_parser("check", help="find what of a profile cannot run", description=check_profile.__doc__)
+    check.set_defaults(command=check_profile)
+    check.add_argument("name", nargs="?", default="slurm", help="name of the profile [%(default)s]")
     check.add_argument("--configfile", type=Path, help="config that will run with it")
-    return made
+    return parser
 
 
-def write(given: argparse.Namespace) -> int:
-    """Ask the cluster what it has, show a profile for it, and write that to your Snakemake folder."""
-    cpus = given.cpus or given.processes
-    shape = Geometry(given.nodes, given.processes, cpus, given.memory_mb, given.gpu)
-    partitions = (given.partition, given.training)
-    made = text(site(), Wishes(*partitions, given.account, given.preemptible, shape, given.jobs))
-    print(made, end="")
-    print(sharing(Path.cwd(), mounts()), file=sys.stderr)
-    if not given.show:
-        _install(given.name, made)
+def write(options: argparse.Namespace) -> int:
+    """Query the cluster, print a profile for it, and write that to your folder of Snakemake profiles."""
+    cpus = options.cpus or options.processes
+    shape = JobShape(options.nodes, options.processes, cpus, options.memory_mb, options.gpu)
+    partitions = (options.partition, options.training)
+    chosen = ProfileOptions(*partitions, options.account, options.preemptible, shape, options.jobs)
+    text = write_profile(query_site(), chosen)
+    print(text, end="")
+    print(describe_sharing(Path.cwd(), mounts()), file=sys.stderr)
+    if not options.show:
+        target = _new_folder(options.name) / "config.yaml"
+        _publish(target, text)
+        print(f"\nwrote {target}; now: snakemake --profile {options.name}", file=sys.stderr)
+        print_file(options.name)
     return 0
 
 
-def _install(name: str, made: str) -> None:
-    """Write a profile to the user's folder, where there is none of this name, and say what the name now means."""
-    target = _free(name) / "config.yaml"
-    _publish(target, made)
-    print(f"\nwrote {target}; now: snakemake --profile {name}", file=sys.stderr)
-    tell(name)
-
-
-def copy(given: argparse.Namespace) -> int:
-    """Show the template of a profile, and copy it with its scripts to your Snakemake folder, to be adapted there."""
-    template = snakefile(".").parent / "profiles" / given.template
+def copy(options: argparse.Namespace) -> int:
+    """Print the template of a profile, and copy it with its scripts to your folder of Snakemake profiles."""
+    template = snakefile(".").parent / "profiles" / options.template
     print((template / "config.yaml").read_text(), end="")
-    if given.show:
+    if options.show:
         return 0
-    target = _free(given.name)
+    target = _new_folder(options.name)
     for file in sorted(template.iterdir()):
         _publish(target / file.name, file.read_text())
         # Scripts of the wheel come without their mode.
         (target / file.name).chmod(0o755 if file.suffix in (".sh", ".py") else 0o644)
-    print(f"\nwrote {target}; adapt it, then: snakemake --profile {given.name}", file=sys.stderr)
-    tell(given.name)
+    print(f"\nwrote {target}; adapt it, then: snakemake --profile {options.name}", file=sys.stderr)
+    print_file(options.name)
     return 0
 
 
-def _free(name: str) -> Path:
+def _new_folder(name: str) -> Path:
     target = user_profiles() / name
     if target.exists():
-        raise UsageError(f"{target} exists already and is left as it is; remove it, or choose another name")
+        raise UsageError(f"{target} exists already and is not overwritten; remove it, or choose another name")
     return target
 
 
-def _publish(target: Path, made: str) -> None:
+def _publish(target: Path, text: str) -> None:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with publish(target) as draft:
-            draft.write_text(made)
+            draft.write_text(text)
     except OSError as error:
         if isinstance(error, PermissionError) or error.errno == 30:
             raise UsageError(
-                f"{target.parent} cannot be written; set XDG_CONFIG_HOME to a folder of yours, or say --show > file"
+                f"{target.parent} cannot be written; set XDG_CONFIG_HOME to a folder of yours, or use --show > FILE"
             ) from error
         raise EopipeError(str(no_space(target))) from error
 
 
-def tell(name: str) -> ProfileFile:
-    """Say which file a name resolves to, and which ones of the same name it hides."""
+def print_file(name: str) -> ProfileFile:
+    """Print which file a name means, and which ones of the same name it hides."""
     found = find_profile(name)
     print(f"--profile {name} means {found.file}")
     for hidden in found.hidden:
@@ -121,21 +121,27 @@ def tell(name: str) -> ProfileFile:
     return found
 
 
-def check_it(given: argparse.Namespace) -> int:
-    """Say which file a name resolves to, and what of it the cluster or the config cannot give."""
-    told = read_profile(tell(given.name).file)
-    config = load(given.configfile) if given.configfile else None
-    wrong: list[str] = []
-    if told.get("executor") == "slurm":
-        asked = requested_by_rules(given.name, given.configfile) if given.configfile else {}
-        there, whole = site(), told | {"set-resources": (told.get("set-resources") or {}) | asked}
-        wrong += with_site(whole, there)
-        for sentence in of_retries(whole, there) if asked and not wrong else ():
-            print(sentence)
+def _requested(name: str, file: Path, config: dict[str, Any]) -> dict[str, Resources]:
+    """What the rules request whose jobs are submitted."""
+    local = set() if config["online_nodes"] else LOCAL_RULES
+    return {rule: resources for rule, resources in requested_by_rules(name, file).items() if rule not in local}
+
+
+def check_profile(options: argparse.Namespace) -> int:
+    """Print which file a name means, and what of it the cluster or the config cannot give."""
+    settings = read_profile(print_file(options.name).file)
+    config = load(options.configfile) if options.configfile else None
+    conflicts: list[str] = []
+    if settings.get("executor") == "slurm":
+        requested = _requested(options.name, options.configfile, config) if config else {}
+        site, rules = query_site(), (settings.get("set-resources") or {}) | requested
+        conflicts += site_conflicts(settings | {"set-resources": rules}, site)
+        if requested and not conflicts:
+            print("\n".join(retry_notes(settings | {"set-resources": rules}, site)))
     if config:
-        wrong += with_config(told, config["train"])
-    if wrong:
-        raise UsageError("; ".join(wrong))
-    engine = told.get("executor", "this machine")
-    print("what it asks for can run" if engine == "slurm" else f"what {engine} can give is not asked")
+        conflicts += config_conflicts(settings, config["train"])
+    if conflicts:
+        raise UsageError("; ".join(conflicts))
+    engine = settings.get("executor", "this machine")
+    print("everything that it requests can run" if engine == "slurm" else f"what {engine} can give is not checked")
     return 0

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from eopipe.clusters.check_profile import read_profile, with_site
+from eopipe.clusters.check_profile import read_profile, site_conflicts
 from eopipe.clusters.find_profile import find_profile
-from eopipe.clusters.slurm import site
+from eopipe.clusters.slurm import query_site
 from eopipe.errors import UsageError
 from eopipe.run import project
 
@@ -72,7 +72,7 @@ def profile_of(argv: Sequence[str]) -> str:
 
 def refuse(profile: dict[str, Any]) -> None:
     """Raise UsageError with everything that this cluster cannot give."""
-    if sentences := list(with_site(profile, site())):
+    if sentences := list(site_conflicts(profile, query_site())):
         raise UsageError(f"{'; '.join(sentences)} (nothing was submitted)")
 
 

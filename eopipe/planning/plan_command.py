@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.chips.splits import SPLITS
-from eopipe.clusters.check_profile import read_profile, with_config
+from eopipe.clusters.check_profile import config_conflicts, read_profile
 from eopipe.clusters.find_profile import find_profile
-from eopipe.clusters.profile import shape
+from eopipe.clusters.profile import describe_training
 from eopipe.config import load
 from eopipe.errors import NoSpaceError, UsageError
 from eopipe.fetch.retry import FetchSession
@@ -78,7 +78,7 @@ def plan(words: list[str]) -> int:
 def training_of(config: Config, profile: str | None) -> list[str]:
     """How the training will be started, and what of that the profile and the config tell differently."""
     told = read_profile(find_profile(profile).file) if profile else None
-    return [shape(config["train"], told), *(with_config(told, config["train"]) if told else ())]
+    return [describe_training(config["train"], told), *(config_conflicts(told, config["train"]) if told else ())]
 
 
 def forecast(config: Config) -> Forecast:

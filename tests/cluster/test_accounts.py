@@ -9,7 +9,7 @@ from clustered import MODEL, Clustered, copied
 from daemons import sh
 from projects import Project
 
-from eopipe.clusters.slurm import site
+from eopipe.clusters.slurm import query_site
 from eopipe.clusters.usage import JobUsage, Requested, with_accounting
 from slurm import Cluster
 
@@ -37,7 +37,7 @@ def states(account: str) -> list[str]:
 
 
 def test_jobs_are_charged_and_cancelled_and_completed_ones_are_seen_in_the_accounts(clustered: Clustered) -> None:
-    assert site().accounts == ("eo",)
+    assert query_site().accounts == ("eo",)
     clustered.profile()
     told = yaml.safe_load((clustered.folder / "slurm/config.yaml").read_text())
     assert told["default-resources"]["slurm_account"] == "eo"
@@ -58,8 +58,8 @@ def test_an_account_that_is_not_yours_is_refused(clustered: Clustered) -> None:
 
 
 def test_memory_time_and_cpus_of_jobs_come_from_the_accounts(accounted: Cluster, tmp_path: Path) -> None:
-    found = site()
-    assert (found.accounting, found.accounts) == (True, ("eo",))
+    found = query_site()
+    assert (found.has_accounting, found.accounts) == (True, ("eo",))
     (tmp_path / "job.sh").write_text(JOB)
     common = ("sbatch", "--parsable", "--output=/dev/null", "--cpus-per-task=2")
     one = sh(*common, "--mem=600", "--time=7", str(tmp_path / "job.sh")).strip()

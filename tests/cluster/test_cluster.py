@@ -10,7 +10,7 @@ import yaml
 from daemons import sh
 from slurm_conf import CPUS, GPUS, MEMORY_MB
 
-from eopipe.clusters.slurm import site
+from eopipe.clusters.slurm import query_site
 from slurm import Cluster
 
 pytestmark = pytest.mark.alone
@@ -30,13 +30,13 @@ def test_each_node_has_a_name_and_an_address_of_its_own(cluster: Cluster) -> Non
 
 
 def test_eopipe_reads_what_the_cluster_has(cluster: Cluster) -> None:
-    found = site()
+    found = query_site()
     assert [one.name for one in found.partitions] == ["debug", "gpu", "low"]
-    assert found.default.name == "debug"
+    assert found.default_partition.name == "debug"
     gpu = found.partition("gpu")
-    assert (gpu.cpus, gpu.memory_mb, gpu.gpus, gpu.minutes, len(gpu.nodes)) == (CPUS, MEMORY_MB, GPUS, 60, 4)
-    assert found.partition("low").preempted == "REQUEUE"
-    assert (found.accounting, found.accounts, found.keeps_finished_s) == (False, (), 600)
+    assert (gpu.cpus, gpu.memory_mb, gpu.gpus, gpu.max_minutes, len(gpu.nodes)) == (CPUS, MEMORY_MB, GPUS, 60, 4)
+    assert found.partition("low").preempt_mode == "REQUEUE"
+    assert (found.has_accounting, found.accounts, found.min_job_age_s) == (False, (), 600)
 
 
 def test_a_profile_is_shown_written_once_and_never_overwritten(cluster: Cluster, tmp_path: Path) -> None:
@@ -50,16 +50,16 @@ def test_a_profile_is_shown_written_once_and_never_overwritten(cluster: Cluster,
     file.write_text("jobs: 7\n")
     again = eopipe(*words, home=tmp_path, where=tmp_path)
     assert again.returncode == 2
-    assert "exists already and is left as it is" in again.stderr
+    assert "exists already and is not overwritten" in again.stderr
     assert file.read_text() == "jobs: 7\n"
 
 
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        (("--training", "gpu", "--gpu", "--processes", "8"), "you asked 8 GPUs a node; partition gpu has 2"),
+        (("--training", "gpu", "--gpu", "--processes", "8"), "requests 8 GPUs per node, but partition gpu has 2"),
         (("--partition", "fat"), "the cluster eopipe has no partition fat; it has debug, gpu, low"),
-        (("--nodes", "5"), "you asked 5 nodes; partition debug has 4 that fit"),
+        (("--nodes", "5"), "requests 5 nodes, but partition debug has 4 that fit"),
     ],
 )
 def test_what_the_cluster_cannot_give_is_refused(
@@ -79,7 +79,7 @@ def test_what_the_rules_of_a_config_ask_is_held_against_the_cluster(cluster: Clu
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     done = eopipe("profile", "check", "--configfile", "config.yaml", home=tmp_path, where=tmp_path)
     assert done.returncode == 2
-    assert "rule train: you asked 9000 MB a node; partition debug has 8000" in done.stderr
+    assert "rule train: requests 9000 MB per node, but partition debug has 8000" in done.stderr
     config["train"] |= {"processes": 2}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     done = eopipe("profile", "check", "--configfile", "config.yaml", home=tmp_path, where=tmp_path)

@@ -22,11 +22,11 @@ def clustered(cluster: Cluster, prepared: Project, tmp_path: Path) -> Clustered:
     ("train", "sentence"),
     [
         ({"slurm_partition": "fat"}, "the cluster eopipe has no partition fat; it has debug, gpu, low"),
-        ({"mem_mb": 64000}, "you asked 64000 MB a node; partition debug has 8000"),
-        ({"gres": "tpu:1", "tasks_per_gpu": 0}, "you asked the gres tpu; the cluster has gpu"),
-        ({"gres": "gpu:h200:2", "tasks_per_gpu": 0}, "you asked 2 h200 GPUs a node; partition debug has 0"),
-        ({"nodes": 9, "tasks": 9, "mpi": "srun"}, "you asked 9 nodes; partition debug has 4 that fit"),
-        ({"runtime": 600}, "you asked 600 minutes; a job in partition debug has at most 60"),
+        ({"mem_mb": 64000}, "requests 64000 MB per node, but partition debug has 8000"),
+        ({"gres": "tpu:1", "tasks_per_gpu": 0}, "requests the gres tpu, but the cluster has gpu"),
+        ({"gres": "gpu:h200:2", "tasks_per_gpu": 0}, "requests 2 h200 GPUs per node, but partition debug has 0"),
+        ({"nodes": 9, "tasks": 9, "mpi": "srun"}, "requests 9 nodes, but partition debug has 4 that fit"),
+        ({"runtime": 600}, "requests 600 minutes, but a job in partition debug may run at most 60"),
     ],
 )
 def test_what_the_cluster_does_not_have_is_refused_before_a_job_is_submitted(
@@ -38,7 +38,7 @@ def test_what_the_cluster_does_not_have_is_refused_before_a_job_is_submitted(
 
 def test_an_account_where_none_are_kept_is_refused(clustered: Clustered) -> None:
     clustered.profile(**{"default-resources": {"slurm_account": "eo"}})
-    assert "the cluster eopipe keeps no accounts; take slurm_account away" in clustered.refusal(2)
+    assert "the cluster eopipe keeps no accounting; omit slurm_account" in clustered.refusal(2)
 
 
 def test_what_only_sbatch_refuses_is_told_with_its_words(clustered: Clustered) -> None:
@@ -61,7 +61,7 @@ def test_where_there_is_no_slurm_the_commands_are_said_to_be_missing(clustered: 
         if program.name not in ("scontrol", "squeue", "sbatch", "sinfo", "sacct"):
             (folder / program.name).symlink_to(program)
     told = clustered.refusal(2, PATH=f"{Path(sys.executable).parent}:{folder}")
-    assert told == "error: there is no scontrol here; run this on a login node of a Slurm cluster"
+    assert told == "error: scontrol is not installed here; run this on a login node of a Slurm cluster"
 
 
 def test_a_home_that_cannot_be_written_is_told_with_a_way_round(cluster: Cluster, clustered: Clustered) -> None:
@@ -69,5 +69,5 @@ def test_a_home_that_cannot_be_written_is_told_with_a_way_round(cluster: Cluster
     home = {k: v for k, v in clustered.environment.items() if k != "XDG_CONFIG_HOME"} | {"HOME": str(cluster.sealed)}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=home, timeout=60)
     assert done.returncode == 2
-    told = "cannot be written; set XDG_CONFIG_HOME to a folder of yours, or say --show > file"
+    told = "cannot be written; set XDG_CONFIG_HOME to a folder of yours, or use --show > FILE"
     assert done.stderr.strip().splitlines()[-1].endswith(told)

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from eopipe.clusters.find_profile import find_profile
-from eopipe.clusters.profile import Wishes, text
+from eopipe.clusters.profile import ProfileOptions, write_profile
 from eopipe.clusters.slurm import Node, Partition, Site
 from eopipe.contract import STAGES
 from eopipe.run.rules import resources_for, training_mb, training_minutes
@@ -127,8 +127,8 @@ def template() -> dict[str, object]:
 
 
 def test_the_template_says_what_the_command_writes_and_names_no_site() -> None:
-    batch = Partition("batch", True, 60, None, "OFF", True, (Node("n", 8, 32_000, (), up=True),))
-    made = yaml.safe_load(text(Site("hpc", "23.11.4", False, True, 300, (batch,), ()), Wishes()))
+    batch = Partition("batch", True, 60, None, "OFF", True, (Node("n", 8, 32_000, (), is_up=True),))
+    made = yaml.safe_load(write_profile(Site("hpc", "23.11.4", False, True, 300, (batch,), ()), ProfileOptions()))
     del made["default-resources"]
     for of_site in ("slurm_partition", "cpus_per_task", "runtime"):
         del made["set-resources"]["train"][of_site]

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from eopipe.clusters.check_profile import of_retries, with_site
+from eopipe.clusters.check_profile import retry_notes, site_conflicts
 from eopipe.clusters.dryrun import read_plan, requested_by_rules
-from eopipe.clusters.filesystems import mounts, sharing, under
+from eopipe.clusters.filesystems import describe_sharing, mount_of, mounts
 from eopipe.clusters.slurm import Node, Partition, Site
 from eopipe.errors import UsageError
 
@@ -37,7 +37,7 @@ rule train:
 rule all:
     resources: tmpdir=<TBD>
 """
-BATCH = Partition("batch", True, 20, None, "OFF", True, (Node("n1", 2, 32_000, (), up=True),))
+BATCH = Partition("batch", True, 20, None, "OFF", True, (Node("n1", 2, 32_000, (), is_up=True),))
 
 
 def test_the_maximum_of_each_rule_is_read_from_a_plan_without_what_is_not_known_or_local() -> None:
@@ -49,23 +49,23 @@ def test_the_maximum_of_each_rule_is_read_from_a_plan_without_what_is_not_known_
 
 def test_what_rules_ask_is_held_against_the_site() -> None:
     told = {"slurm-status-command": "squeue", "set-resources": {"preprocess": read_plan(PLAN)["preprocess"]}}
-    assert list(with_site(told, Site("hpc", "23.11.4", False, True, 300, (BATCH,), ()))) == [
-        "rule preprocess: you asked 4 CPUs a node; partition batch has 2",
-        "rule preprocess: you asked 30 minutes; a job in partition batch has at most 20",
+    assert list(site_conflicts(told, Site("hpc", "23.11.4", False, True, 300, (BATCH,), ()))) == [
+        "rule preprocess: requests 4 CPUs per node, but partition batch has 2",
+        "rule preprocess: requests 30 minutes, but a job in partition batch may run at most 20",
     ]
 
 
 def test_a_retry_that_no_partition_would_take_is_told_before_the_run() -> None:
     told = {"retries": 3, "set-resources": {"label": {"runtime": 8}, "train": {"runtime": 20}, "split": {"runtime": 5}}}
     strict = Site("hpc", "23.11.4", False, True, 300, (BATCH,), ())
-    [sentence] = of_retries(told, strict)
+    [sentence] = retry_notes(told, strict)
     assert sentence.startswith(
-        "note: rule label asks 8 minutes and as many more at each retry; retry 2 is over the 20 of"
+        "note: rule label requests 8 minutes and as many more in each retry; retry 2 is over the 20 of"
     )
     assert sentence.endswith("and is refused")
-    [sentence] = of_retries(told, replace(strict, enforces=False))
-    assert sentence.endswith("waits for ever, since this cluster does not enforce its limits")
-    assert list(of_retries(told | {"retries": 1}, strict)) == []
+    [sentence] = retry_notes(told, replace(strict, enforces_limits=False))
+    assert sentence.endswith("waits forever, since this cluster does not enforce limits")
+    assert list(retry_notes(told | {"retries": 1}, strict)) == []
 
 
 def test_snakemake_itself_tells_what_the_rules_of_a_config_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,13 +96,13 @@ overlay /home/me/local overlay rw 0 0
 def test_a_folder_is_shared_where_its_file_system_is_one_of_the_network() -> None:
     known = mounts(MOUNTS)
     assert [str(one.folder) for one in known] == ["/", "/home", "/my scratch", "/home/me/local"]
-    assert sharing(Path("/home/me"), known) == "/home/me lies on nfs4, which nodes share"
-    assert sharing(Path("/tmp"), known) == (
-        "/tmp lies on ext4, which nodes may not see; use a folder of /home (nfs4), /my scratch (lustre)"
+    assert describe_sharing(Path("/home/me"), known) == "/home/me is on nfs4, which nodes share"
+    assert describe_sharing(Path("/tmp"), known) == (
+        "/tmp is on ext4, which nodes may not see; use a folder of /home (nfs4), /my scratch (lustre)"
     )
-    assert under(Path("/home/me/local/x"), known) == known[3]
-    assert "no file system here is one that machines share" in sharing(Path("/tmp"), known[:1])
+    assert mount_of(Path("/home/me/local/x"), known) == known[3]
+    assert "this machine has no shared file system" in describe_sharing(Path("/tmp"), known[:1])
 
 
 def test_a_machine_that_tells_no_mounts_is_no_error() -> None:
-    assert sharing(Path("/tmp"), []).startswith("/tmp lies on an unknown file system, which nodes may not see")
+    assert describe_sharing(Path("/tmp"), []).startswith("/tmp is on an unknown file system, which nodes may not see")

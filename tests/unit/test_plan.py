@@ -15,7 +15,7 @@ from PIL import Image
 from scenery import CRS, LEFT, STEP, TOP, Catalog, Run, cut_into, write_raster
 
 from eopipe.arrays import AnyArray
-from eopipe.clusters.profile import Geometry
+from eopipe.clusters.profile import JobShape
 from eopipe.config import check, load
 from eopipe.contract import Option, stage, to_args
 from eopipe.fetch.retry import FetchSession
@@ -113,18 +113,18 @@ def test_a_plan_tells_the_shape_of_the_training_with_and_without_a_profile(
         f"{alone} a node; one torchrun agent, without srun; rendezvous on the node itself"
     ]
     (place / "mine").mkdir()
-    train = Geometry(2, 2, 32, 64_000, "a100").resources()
+    train = JobShape(2, 2, 32, 64_000, "a100").resources()
     (place / "mine/config.yaml").write_text(yaml.safe_dump({"executor": "slurm", "set-resources": {"train": train}}))
     write(place, train={"nodes": "2", "processes": 2})
     many = (
-        "training: 2 nodes x 2 processes (1 GPU each), 32 CPUs and 64 GB a node; "
-        "one torchrun agent a node, through srun; rendezvous on the first node"
+        "training: 2 nodes x 2 processes (1 GPU each), 32 CPUs and 64 GB per node; "
+        "one torchrun agent per node, through srun; rendezvous on the first node"
     )
     assert plan(["config.yaml", "--profile", "mine"]) == 0
     assert f"\n{many}\n" in capsys.readouterr().out
     write(place, train={"nodes": "3", "processes": 2})
     [_, wrong] = planned(run, place, "--profile", "mine")["training"]
-    assert wrong == "the profile gives the training 2 nodes, and train.nodes is 3:3; make them alike"
+    assert wrong == "the profile gives the training 2 nodes, but train.nodes is 3:3; make them alike"
 
 
 def test_the_same_plan_has_the_same_bytes(place: Path, run: Run) -> None:

@@ -5,16 +5,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from eopipe.clusters.check_profile import with_config, with_site
+from eopipe.clusters.check_profile import config_conflicts, site_conflicts
 from eopipe.clusters.find_profile import find_profile
-from eopipe.clusters.profile import Geometry, Wishes, shape, text
-from eopipe.clusters.slurm import Node, Partition, Site, minutes, parse_gpus, records
+from eopipe.clusters.profile import JobShape, ProfileOptions, describe_training, write_profile
+from eopipe.clusters.slurm import Node, Partition, Site, parse_gpus, parse_minutes, parse_records
 from eopipe.config import check
 from eopipe.errors import UsageError
 
 
 def nodes(count: int, gpu: tuple[tuple[str, int], ...] = ()) -> tuple[Node, ...]:
-    return tuple(Node(f"n{number}", 8, 32_000, gpu, up=True) for number in range(count))
+    return tuple(Node(f"n{number}", 8, 32_000, gpu, is_up=True) for number in range(count))
 
 
 BATCH = Partition("batch", True, 120, None, "OFF", True, nodes(4))
@@ -40,38 +40,46 @@ def test_gpus_are_read_from_what_slurm_calls_gres(gres: str, found: tuple[tuple[
 
 
 def test_limits_are_minutes_that_are_never_too_short() -> None:
-    assert [minutes(text) for text in ("1:00:00", "2-01:00:30", "UNLIMITED", "00:00:01")] == [60, 2941, None, 1]
+    assert [parse_minutes(text) for text in ("1:00:00", "2-01:00:30", "UNLIMITED", "00:00:01")] == [60, 2941, None, 1]
 
 
 def test_values_of_slurm_may_hold_blanks() -> None:
-    told = records("NodeName=n1 OS=Linux 6.1 #1 SMP State=IDLE CfgTRES=cpu=4,mem=8G\nNodeName=n2 OS= State=DOWN*\n")
+    told = parse_records(
+        "NodeName=n1 OS=Linux 6.1 #1 SMP State=IDLE CfgTRES=cpu=4,mem=8G\nNodeName=n2 OS= State=DOWN*\n"
+    )
     assert told[0]["OS"] == "Linux 6.1 #1 SMP"
     assert [node["State"] for node in told] == ["IDLE", "DOWN*"]
 
 
 def test_one_node_asks_for_no_tasks_and_many_nodes_for_one_each() -> None:
-    assert Geometry(1, 4, 8, gpu="a100").resources() == {"cpus_per_task": 8, "gres": "gpu:a100:4", "tasks_per_gpu": 0}
-    many = Geometry(3, 2, 4, memory_mb=9000).resources()
+    assert JobShape(1, 4, 8, gpu_type="a100").resources() == {
+        "cpus_per_task": 8,
+        "gres": "gpu:a100:4",
+        "tasks_per_gpu": 0,
+    }
+    many = JobShape(3, 2, 4, memory_mb=9000).resources()
     assert many == {"cpus_per_task": 4, "mem_mb": 9000, "nodes": 3, "tasks": 3, "mpi": "srun"}
 
 
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        (Geometry(1, 8, 8, gpu=""), "you asked 8 GPUs a node; partition fast has 4"),
-        (Geometry(1, 2, 2, gpu="h200"), "you asked 2 h200 GPUs a node; partition fast has 0"),
-        (Geometry(1, 1, 9), "you asked 9 CPUs a node; partition fast has 8"),
-        (Geometry(1, 1, 1, 64_000), "you asked 64000 MB a node; partition fast has 32000"),
-        (Geometry(4, 1, 1), "you asked 4 nodes; a job in partition fast has at most 3"),
-        (Geometry(3, 1, 1), "you asked 3 nodes; partition fast has 2 that fit"),
+        (JobShape(1, 8, 8, gpu_type=""), "requests 8 GPUs per node, but partition fast has 4"),
+        (JobShape(1, 2, 2, gpu_type="h200"), "requests 2 h200 GPUs per node, but partition fast has 0"),
+        (JobShape(1, 1, 9), "requests 9 CPUs per node, but partition fast has 8"),
+        (JobShape(1, 1, 1, 64_000), "requests 64000 MB per node, but partition fast has 32000"),
+        (JobShape(4, 1, 1), "requests 4 nodes, but a job in partition fast may use at most 3"),
+        (JobShape(3, 1, 1), "requests 3 nodes, but partition fast has 2 that fit"),
     ],
 )
-def test_what_can_never_start_is_told_in_the_words_of_the_user(asked: Geometry, sentence: str) -> None:
+def test_what_can_never_start_is_told_in_the_words_of_the_user(asked: JobShape, sentence: str) -> None:
     assert asked.conflicts(FAST) == [sentence]
 
 
 def test_a_profile_is_yaml_that_names_partitions_account_and_limits() -> None:
-    made = yaml.safe_load(text(SITE, Wishes(training="fast", geometry=Geometry(2, 4, 8, gpu="a100"))))
+    made = yaml.safe_load(
+        write_profile(SITE, ProfileOptions(training_partition="fast", shape=JobShape(2, 4, 8, gpu_type="a100")))
+    )
     assert made["default-resources"] == {"slurm_partition": "batch", "slurm_account": "geo"}
     train = made["set-resources"]["train"]
     assert (train["slurm_partition"], train["runtime"], train["nodes"], train["mpi"]) == ("fast", 1440, 2, "srun")
@@ -81,27 +89,27 @@ def test_a_profile_is_yaml_that_names_partitions_account_and_limits() -> None:
 
 
 def test_a_preemptible_partition_needs_the_users_word_and_then_requeues() -> None:
-    with pytest.raises(UsageError, match="jobs in partition spare may be pre-empted; say --preemptible"):
-        text(SITE, Wishes(partition="spare"))
-    made = yaml.safe_load(text(SITE, Wishes(partition="spare", preemptible=True)))
+    with pytest.raises(UsageError, match="jobs in partition spare may be pre-empted; add --preemptible"):
+        write_profile(SITE, ProfileOptions(partition="spare"))
+    made = yaml.safe_load(write_profile(SITE, ProfileOptions(partition="spare", preemptible=True)))
     assert made["slurm-requeue"] is True
     assert "slurm-no-requeue" not in made
     with pytest.raises(UsageError, match="partition lost cancels pre-empted jobs"):
-        text(SITE, Wishes(partition="lost", preemptible=True))
+        write_profile(SITE, ProfileOptions(partition="lost", preemptible=True))
 
 
 def test_a_partition_or_account_that_is_not_there_is_told_with_those_that_are() -> None:
     with pytest.raises(UsageError, match="has no partition gpu; it has batch, fast, spare, lost"):
-        text(SITE, Wishes(partition="gpu"))
+        write_profile(SITE, ProfileOptions(partition="gpu"))
     with pytest.raises(UsageError, match="cannot charge account sea; yours are geo"):
-        text(SITE, Wishes(account="sea"))
+        write_profile(SITE, ProfileOptions(account="sea"))
 
 
 def test_a_controller_that_forgets_at_once_is_asked_through_the_accounting_or_refused() -> None:
     hasty = Site("hpc", "23.11.4", True, True, 30, (BATCH,), ())
-    assert yaml.safe_load(text(hasty, Wishes()))["slurm-status-command"] == "sacct"
-    with pytest.raises(UsageError, match="forgets a job 30 s after its end and accounts for none"):
-        text(Site("hpc", "23.11.4", False, True, 30, (BATCH,), ()), Wishes())
+    assert yaml.safe_load(write_profile(hasty, ProfileOptions()))["slurm-status-command"] == "sacct"
+    with pytest.raises(UsageError, match="forgets a job 30 s after its end and keeps no accounting"):
+        write_profile(Site("hpc", "23.11.4", False, True, 30, (BATCH,), ()), ProfileOptions())
 
 
 def test_a_name_means_the_nearest_file_and_what_it_hides_is_told(
@@ -123,40 +131,42 @@ def test_a_name_means_the_nearest_file_and_what_it_hides_is_told(
 
 def test_a_profile_that_eopipe_writes_passes_its_own_check() -> None:
     for wishes in (
-        Wishes(),
-        Wishes(training="fast", geometry=Geometry(2, 4, 8, 9000, "a100")),
-        Wishes(partition="spare", preemptible=True, geometry=Geometry(3, 2, 4)),
+        ProfileOptions(),
+        ProfileOptions(training_partition="fast", shape=JobShape(2, 4, 8, 9000, "a100")),
+        ProfileOptions(partition="spare", preemptible=True, shape=JobShape(3, 2, 4)),
     ):
-        assert list(with_site(yaml.safe_load(text(SITE, wishes)), SITE)) == []
+        assert list(site_conflicts(yaml.safe_load(write_profile(SITE, wishes)), SITE)) == []
 
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
         ({"nodes": 2}, "rule train: 2 nodes need mpi: srun and tasks: 2"),
-        ({"mpi": "srun"}, "rule train: mpi is for many nodes; leave it away"),
+        ({"mpi": "srun"}, "rule train: mpi is for many nodes; omit it"),
         ({"slurm_partition": "gone"}, "rule train: the cluster hpc has no partition gone; it has batch, fast"),
         ({"slurm_partition": "spare"}, "rule train: jobs in partition spare may be pre-empted"),
-        ({"runtime": 600}, "rule train: you asked 600 minutes; a job in partition batch has at most 120"),
-        ({"mem_mb": 100}, "rule train: you asked 100 MB; Snakemake alone needs 500"),
-        ({"slurm_partition": "fast", "gres": "gpu:a100:8", "tasks_per_gpu": 0}, "rule train: you asked 8 a100 GPUs"),
+        ({"runtime": 600}, "rule train: requests 600 minutes, but a job in partition batch may run at most 120"),
+        ({"mem_mb": 100}, "rule train: requests 100 MB, but Snakemake alone needs 500"),
+        ({"slurm_partition": "fast", "gres": "gpu:a100:8", "tasks_per_gpu": 0}, "rule train: requests 8 a100 GPUs"),
         ({"slurm_partition": "fast", "gres": "gpu:2"}, "rule train: a gres needs tasks_per_gpu: 0"),
     ],
 )
 def test_what_a_profile_cannot_have_is_told_rule_by_rule(change: dict[str, object], sentence: str) -> None:
-    made = yaml.safe_load(text(SITE, Wishes()))
+    made = yaml.safe_load(write_profile(SITE, ProfileOptions()))
     made["set-resources"]["train"] |= change
-    told = list(with_site(made, SITE))
+    told = list(site_conflicts(made, SITE))
     assert [line for line in told if line.startswith(sentence)], told
 
 
 def test_the_nodes_of_profile_and_config_must_be_alike() -> None:
-    made = yaml.safe_load(text(SITE, Wishes(training="fast", geometry=Geometry(2, 2, 8, gpu="a100"))))
-    assert list(with_config(made, {"nodes": "2", "processes": 2})) == []
-    assert list(with_config(made, {"nodes": "1:4", "processes": 2})) == []
-    [one, other] = with_config(made, {"nodes": "1", "processes": 4})
-    assert one.startswith("the profile gives the training 2 nodes, and train.nodes is 1:1")
-    assert other.startswith("the profile gives a node 2 GPUs, and train.processes is 4")
+    made = yaml.safe_load(
+        write_profile(SITE, ProfileOptions(training_partition="fast", shape=JobShape(2, 2, 8, gpu_type="a100")))
+    )
+    assert list(config_conflicts(made, {"nodes": "2", "processes": 2})) == []
+    assert list(config_conflicts(made, {"nodes": "1:4", "processes": 2})) == []
+    [one, other] = config_conflicts(made, {"nodes": "1", "processes": 4})
+    assert one.startswith("the profile gives the training 2 nodes, but train.nodes is 1:1")
+    assert other.startswith("the profile gives a node 2 GPUs, but train.processes is 4")
 
 
 @pytest.mark.parametrize(
@@ -164,45 +174,46 @@ def test_the_nodes_of_profile_and_config_must_be_alike() -> None:
     [
         (
             {"nodes": "1", "processes": 4},
-            Geometry(1, 4, 16, 64_000, "a100"),
-            "training: 1 node x 4 processes (1 GPU each), 16 CPUs and 64 GB a node; "
+            JobShape(1, 4, 16, 64_000, "a100"),
+            "training: 1 node x 4 processes (1 GPU each), 16 CPUs and 64 GB per node; "
             "one torchrun agent, without srun; rendezvous on the node itself",
         ),
         (
             {"nodes": "1:4", "processes": 2},
-            Geometry(3, 4, 8, gpu=""),
-            "training: 3 nodes x 2 processes (4 GPUs a node), 8 CPUs and as much memory as its input needs a node; "
-            "one torchrun agent a node, through srun; rendezvous on the first node",
+            JobShape(3, 4, 8, gpu_type=""),
+            "training: 3 nodes x 2 processes (4 GPUs per node), 8 CPUs and as much memory as its input needs per node; "
+            "one torchrun agent per node, through srun; rendezvous on the first node",
         ),
         (
             {"nodes": "1", "processes": 1},
-            Geometry(),
-            "training: 1 node x 1 process (no GPU), 1 CPU and as much memory as its input needs a node; "
+            JobShape(),
+            "training: 1 node x 1 process (no GPU), 1 CPU and as much memory as its input needs per node; "
             "one torchrun agent, without srun; rendezvous on the node itself",
         ),
         (
             {"nodes": "1:4", "processes": 2, "threads": 3, "device": "cuda"},
             None,
-            "training: 1 to 4 nodes x 2 processes (1 GPU each), 6 CPUs and as much memory as its input needs a node; "
-            "one torchrun agent a node, each started by the same line (docs/nodes.md); rendezvous on the first node",
+            "training: 1 to 4 nodes x 2 processes (1 GPU each), 6 CPUs and as much memory as its input needs per node; "
+            "one torchrun agent per node, each started by the same command (docs/nodes.md); "
+            "rendezvous on the first node",
         ),
     ],
 )
 def test_the_shape_of_a_training_is_told_as_it_will_run(
-    train: dict[str, object], geometry: Geometry | None, told: str
+    train: dict[str, object], geometry: JobShape | None, told: str
 ) -> None:
     section = check({"search": {"catalog": "sample"}, "label": {"source": "labels.gpkg"}, "train": train})["train"]
     profile = {"executor": "slurm", "set-resources": {"train": geometry.resources()}} if geometry else None
-    assert shape(section, profile) == told
+    assert describe_training(section, profile) == told
 
 
 def test_arrays_are_never_torn_apart() -> None:
-    made = yaml.safe_load(text(SITE, Wishes()))
+    made = yaml.safe_load(write_profile(SITE, ProfileOptions()))
     assert "preprocess" in made["slurm-array-jobs"]
     for key, value in (("jobs", 50), ("max-jobs-per-timespan", "60/1m")):
-        [told] = with_site(made | {key: value}, SITE)
+        [told] = site_conflicts(made | {key: value}, SITE)
         assert told.startswith(f"{key}: {value} with slurm-array-jobs leaves scenes waiting forever")
-    limited = yaml.safe_load(text(SITE, Wishes(jobs=50)))
+    limited = yaml.safe_load(write_profile(SITE, ProfileOptions(max_jobs=50)))
     assert limited["jobs"] == 50
     assert "slurm-array-jobs" not in limited
-    assert list(with_site(limited, SITE)) == []
+    assert list(site_conflicts(limited, SITE)) == []

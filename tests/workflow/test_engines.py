@@ -136,9 +136,9 @@ def test_a_template_is_copied_once_with_its_scripts(
         assert os.access(copied / file.name, os.X_OK) == os.access(file, os.X_OK)
     assert f"--profile {name} means {copied}" in capsys.readouterr().out
     assert main(["profile", "check", name]) == 0
-    assert "can give is not asked" in capsys.readouterr().out
+    assert "can give is not checked" in capsys.readouterr().out
     assert main(["profile", name]) == 2
-    assert "exists already and is left as it is" in capsys.readouterr().err
+    assert "exists already and is not overwritten" in capsys.readouterr().err
 
 
 def test_scripts_beside_the_profiles_are_clean() -> None:
