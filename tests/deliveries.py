@@ -1,4 +1,4 @@
-"""Scenes whose assets are just bytes, to bring from servers."""
+"""Scenes whose assets are random bytes, to fetch from servers."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ from eopipe.publish import verify
 
 
 def tif(size: int, seed: int = 0) -> bytes:
-    """Bytes that begin like a GeoTIFF."""
+    """Bytes with the signature of a TIFF file."""
     return b"II*\0" + random.Random(seed).randbytes(size - 4)
 
 
@@ -29,21 +29,23 @@ def item_of(assets: dict[str, dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def put(web: Loopback, content: dict[str, bytes], *, tell: bool = True) -> dict[str, Any]:
+def put(web: Loopback, content: dict[str, bytes], *, metadata: bool = True) -> dict[str, Any]:
     """Put files on the server; return the item of a scene that has them as assets."""
     assets = {}
     for name, body in content.items():
         (web.folder / f"{name}.tif").write_bytes(body)
-        told = {"file:size": len(body), "file:checksum": f"1220{hashlib.sha256(body).hexdigest()}"} if tell else {}
-        assets[name] = {"href": f"{web.url}/{name}.tif"} | told
+        file_metadata = (
+            {"file:size": len(body), "file:checksum": f"1220{hashlib.sha256(body).hexdigest()}"} if metadata else {}
+        )
+        assets[name] = {"href": f"{web.url}/{name}.tif"} | file_metadata
     return item_of(assets)
 
 
-def fetch(run: Run, place: Path, item: dict[str, Any], *words: object) -> Completed:
-    (place / "item.geojson").write_text(json.dumps(item))
-    return run("fetch", "--item", place / "item.geojson", "--scene", place / "scene", *words)
+def fetch(run: Run, folder: Path, item: dict[str, Any], *arguments: object) -> Completed:
+    (folder / "item.geojson").write_text(json.dumps(item))
+    return run("fetch", "--item", folder / "item.geojson", "--scene", folder / "scene", *arguments)
 
 
-def came(place: Path, content: dict[str, bytes]) -> bool:
-    verify(place / "scene")
-    return all((place / "scene" / f"{name}.tif").read_bytes() == body for name, body in content.items())
+def is_fetched(folder: Path, content: dict[str, bytes]) -> bool:
+    verify(folder / "scene")
+    return all((folder / "scene" / f"{name}.tif").read_bytes() == body for name, body in content.items())

@@ -1,6 +1,6 @@
-"""A GDAL library, whichever is at hand, through its C interface: what it sees of a raster, as JSON.
+"""The available GDAL libraries through their C interface: how each reads a raster, as JSON.
 
-Run as a program of its own, since two libraries of GDAL do not get along in one process:
+Run as a program of its own, since a process cannot load two GDAL libraries:
 `python gdal.py libgdal.so NAME [NAME ...]`.
 """
 
@@ -22,41 +22,46 @@ INT32, READ, RASTER = 5, 0, 2
 
 @dataclass(frozen=True)
 class Gdal:
-    """One library, with its version, as (3, 10, 3), and whether it has the Zarr driver."""
+    """One library, its version, such as (3, 10, 3), and the codecs of its Zarr driver, empty if it has none."""
 
     library: str
     version: tuple[int, ...]
     zarr: str
 
-    def see(self, name: str) -> dict[str, Any]:
-        """What the library sees of a raster: place, size, pixels by band; or the error that it tells."""
-        return _ask(self.library, name)
+    def read(self, name: str) -> dict[str, Any]:
+        """A raster as the library reads it: transform, CRS, pixels by band; or its error."""
+        return _call(self.library, name)
 
 
-def at_hand() -> list[Gdal]:
-    """The libraries of rasterio and of the osgeo package, the system's, and that which EOPIPE_GDAL names."""
-    places = [ctypes.util.find_library("gdal"), os.environ.get("EOPIPE_GDAL")]
+def available_libraries() -> list[Gdal]:
+    """The libraries of rasterio and of the osgeo package, that of the system, and that named by EOPIPE_GDAL."""
+    paths = [ctypes.util.find_library("gdal"), os.environ.get("EOPIPE_GDAL")]
     for package in ("rasterio", "gdal_wheel", "osgeo"):
-        found = find_spec(package)
-        for folder in (found and found.submodule_search_locations) or ():
-            places += map(str, sorted(Path(folder).parent.glob(f"{package}.libs/libgdal*")))
-    told = [(place, _ask(place)) for place in dict.fromkeys(places) if place]
-    return [Gdal(place, tuple(value["version"]), value["zarr"]) for place, value in told]
+        spec = find_spec(package)
+        for folder in (spec and spec.submodule_search_locations) or ():
+            paths += map(str, sorted(Path(folder).parent.glob(f"{package}.libs/libgdal*")))
+    answers = {path: _call(path) for path in dict.fromkeys(paths) if path}
+    return [Gdal(path, tuple(answer["version"]), answer["zarr"]) for path, answer in answers.items()]
 
 
 @cache
-def _ask(library: str, *names: str) -> dict[str, Any]:
-    # The libraries that a wheel brings lie beside it.
-    beside = os.environ | {"LD_LIBRARY_PATH": str(Path(library).parent)}
-    done = subprocess.run(
-        [sys.executable, __file__, library, *names], capture_output=True, text=True, check=True, timeout=60, env=beside
+def _call(library: str, *names: str) -> dict[str, Any]:
+    # The libraries in a wheel are beside it.
+    variables = os.environ | {"LD_LIBRARY_PATH": str(Path(library).parent)}
+    result = subprocess.run(
+        [sys.executable, __file__, library, *names],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env=variables,
     )
-    answer: dict[str, Any] = json.loads(done.stdout)
+    answer: dict[str, Any] = json.loads(result.stdout)
     return answer
 
 
 def _library(path: str) -> Any:
-    # What stands beside a wheel's library, so that it finds its grids and CRS.
+    # The data beside the library of a wheel, with its grids and CRS.
     for data in Path(path).parent.parent.glob("*/**/proj.db"):
         os.environ.setdefault("PROJ_DATA", str(data.parent))
     gdal = ctypes.CDLL(path)
@@ -75,7 +80,7 @@ def _library(path: str) -> Any:
     return gdal
 
 
-def _about(gdal: Any) -> dict[str, Any]:
+def _version(gdal: Any) -> dict[str, Any]:
     number = int(gdal.GDALVersionInfo(b"VERSION_NUM"))
     driver = c_void_p(gdal.GDALGetDriverByName(b"Zarr"))
     codecs = driver.value and gdal.GDALGetMetadataItem(driver, b"COMPRESSORS", None)
@@ -83,21 +88,21 @@ def _about(gdal: Any) -> dict[str, Any]:
     return {"version": version, "zarr": codecs.decode() if codecs else ""}
 
 
-def _see(gdal: Any, name: str) -> dict[str, Any]:
+def _read(gdal: Any, name: str) -> dict[str, Any]:
     source = c_void_p(gdal.GDALOpenEx(name.encode(), RASTER, None, None, None))
     if not source.value:
         return {"error": gdal.CPLGetLastErrorMsg().decode()}
     numbers = (c_double * 6)()
-    placed = gdal.GDALGetGeoTransform(source, byref(numbers)) == 0
-    wide, high = gdal.GDALGetRasterXSize(source), gdal.GDALGetRasterYSize(source)
+    has_transform = gdal.GDALGetGeoTransform(source, byref(numbers)) == 0
+    width, height = gdal.GDALGetRasterXSize(source), gdal.GDALGetRasterYSize(source)
     pixels, failed = [], 0
     for band in range(1, gdal.GDALGetRasterCount(source) + 1):
-        values = (c_int * (wide * high))()
-        one = c_void_p(gdal.GDALGetRasterBand(source, band))
-        failed |= gdal.GDALRasterIO(one, READ, 0, 0, wide, high, byref(values), wide, high, INT32, 0, 0)
-        pixels.append([list(values[row * wide : (row + 1) * wide]) for row in range(high)])
+        values = (c_int * (width * height))()
+        source_band = c_void_p(gdal.GDALGetRasterBand(source, band))
+        failed |= gdal.GDALRasterIO(source_band, READ, 0, 0, width, height, byref(values), width, height, INT32, 0, 0)
+        pixels.append([list(values[row * width : (row + 1) * width]) for row in range(height)])
     return {
-        "transform": list(numbers) if placed else None,
+        "transform": list(numbers) if has_transform else None,
         "wkt": gdal.GDALGetProjectionRef(source).decode(),
         "pixels": None if failed else pixels,
         "error": gdal.CPLGetLastErrorMsg().decode() if failed else "",
@@ -106,4 +111,4 @@ def _see(gdal: Any, name: str) -> dict[str, Any]:
 
 if __name__ == "__main__":
     opened = _library(sys.argv[1])
-    print(json.dumps(_see(opened, sys.argv[2]) if len(sys.argv) > 2 else _about(opened)))
+    print(json.dumps(_read(opened, sys.argv[2]) if len(sys.argv) > 2 else _version(opened)))

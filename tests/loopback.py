@@ -1,4 +1,4 @@
-"""A real HTTP server on the loopback that serves a folder or a STAC API, and misbehaves as told."""
+"""A real HTTP server on the loopback interface that serves a folder or a STAC API, with faults on request."""
 
 import hashlib
 import json
@@ -17,8 +17,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 
 @dataclass(frozen=True)
-class Asked:
-    """One request as it came in."""
+class Request:
+    """One request that the server received."""
 
     method: str
     path: str
@@ -28,17 +28,17 @@ class Asked:
 
 @dataclass(frozen=True)
 class Fault:
-    """How one answer goes wrong; what is not said goes right."""
+    """The fault of one response; by default it has none."""
 
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes | None = None
-    cut: int | None = None  # so many bytes of the body are sent, then the line breaks
-    deaf: bool = False  # ignores Range
-    pause: float = 0.0  # seconds before the answer
+    cut: int | None = None  # number of bytes of the body that are sent before the connection breaks
+    ignore_range: bool = False  # the whole file is sent
+    pause: float = 0.0  # seconds before the response
     drip: float = 0.0  # seconds between pieces of the body
     drop: tuple[str, ...] = ()  # headers that are not sent
-    reset: bool = False  # the line is torn down instead of an answer
+    reset: bool = False  # the connection is reset instead of a response
 
 
 class Loopback:
@@ -46,11 +46,11 @@ class Loopback:
 
     def __init__(self, folder: Path, host: str = "127.0.0.1") -> None:
         self.folder = folder
-        self.asked: list[Asked] = []
-        self.routes: dict[str, Callable[[Asked], Any]] = {}
+        self.received: list[Request] = []
+        self.routes: dict[str, Callable[[Request], Any]] = {}
         self.faults: dict[str, list[Fault]] = defaultdict(list)
         self.always: dict[str, Fault] = {}
-        self.luck: Callable[[Asked], Fault] = lambda _: Fault()
+        self.random_fault: Callable[[Request], Fault] = lambda _: Fault()
         self.sent, self.lock = 0, threading.Lock()
         self.server = ThreadingHTTPServer((host, 0), _handler(self))
         self.url = f"http://{host}:{self.server.server_address[1]}"
@@ -66,27 +66,27 @@ class Loopback:
         self.thread.join()
 
     def fail(self, path: str, *, times: int | None = 1, **fault: Any) -> None:
-        """Let the next answers for a path go wrong, or all of them when times is None."""
+        """Give the next responses for a path a fault, or all of them when times is None."""
         if times is None:
             self.always[path] = Fault(**fault)
         else:
             self.faults[path] += [Fault(**fault)] * times
 
-    def heal(self) -> None:
-        """Answer properly from now on, and forget what was asked."""
+    def reset(self) -> None:
+        """Remove all faults and received requests."""
         self.faults.clear()
         self.always.clear()
-        self.luck = lambda _: Fault()
-        self.asked.clear()
+        self.random_fault = lambda _: Fault()
+        self.received.clear()
 
-    def requests(self, path: str) -> list[Asked]:
-        """What was asked of one path, in order."""
-        return [asked for asked in self.asked if asked.path == path]
+    def requests(self, path: str) -> list[Request]:
+        """The requests for one path, in order."""
+        return [request for request in self.received if request.path == path]
 
-    def fault(self, asked: Asked) -> Fault:
-        """What goes wrong with the answer: what was said for its path, else what luck has."""
-        told = self.faults[asked.path]
-        return told.pop(0) if told else self.always.get(asked.path) or self.luck(asked)
+    def fault(self, request: Request) -> Fault:
+        """The fault of a response: that of its path, else a random one."""
+        faults = self.faults[request.path]
+        return faults.pop(0) if faults else self.always.get(request.path) or self.random_fault(request)
 
     def count(self, sent: int) -> None:
         """Add to the bytes of bodies that were sent."""
@@ -99,26 +99,26 @@ def _handler(web: Loopback) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             parts = urlsplit(self.path)
             query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
-            self.answer(Asked("GET", unquote(parts.path), self.told(), query))
+            self.respond(Request("GET", unquote(parts.path), self.title_case_headers(), query))
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            self.answer(Asked("POST", unquote(self.path), self.told(), json.loads(body or b"{}")))
+            self.respond(Request("POST", unquote(self.path), self.title_case_headers(), json.loads(body or b"{}")))
 
-        def told(self) -> dict[str, str]:
-            # Some clients write names of headers small.
+        def title_case_headers(self) -> dict[str, str]:
+            # Some clients write header names in lower case.
             return {name.title(): value for name, value in self.headers.items()}
 
-        def answer(self, asked: Asked) -> None:
-            web.asked.append(asked)
-            fault = web.fault(asked)
+        def respond(self, request: Request) -> None:
+            web.received.append(request)
+            fault = web.fault(request)
             time.sleep(fault.pause)
             if fault.reset:
                 linger = struct.pack("ii", 1, 0)
                 self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
                 self.connection.close()
                 return
-            code, headers, body = _content(web, asked, fault)
+            code, headers, body = _content(web, request, fault)
             headers |= {"Content-Length": str(len(body))} | fault.headers
             self.send_response(fault.status or code)
             for name, value in headers.items():
@@ -137,23 +137,23 @@ def _handler(web: Loopback) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-def _content(web: Loopback, asked: Asked, fault: Fault) -> tuple[int, dict[str, str], bytes]:
+def _content(web: Loopback, request: Request, fault: Fault) -> tuple[int, dict[str, str], bytes]:
     if fault.status >= 400 and fault.body is None:
         return fault.status, {}, b"no"
-    if asked.path in web.routes and fault.body is None:
-        return 200, {"Content-Type": "application/json"}, json.dumps(web.routes[asked.path](asked)).encode()
-    file = web.folder / asked.path.lstrip("/")
+    if request.path in web.routes and fault.body is None:
+        return 200, {"Content-Type": "application/json"}, json.dumps(web.routes[request.path](request)).encode()
+    file = web.folder / request.path.lstrip("/")
     if fault.body is None and not file.is_file():
         return 404, {}, b"there is no such file"
     body = file.read_bytes() if fault.body is None else fault.body
     tag = fault.headers.get("ETag", f'"{hashlib.sha256(body).hexdigest()[:16]}"')
     headers = {"ETag": tag, "Accept-Ranges": "bytes"}
-    wanted = asked.headers.get("Range", "")
-    if asked.headers.get("If-Match", tag) != tag:
+    byte_range = request.headers.get("Range", "")
+    if request.headers.get("If-Match", tag) != tag:
         return 412, headers, b""
-    if fault.deaf or not wanted or asked.headers.get("If-Range", tag) != tag:
+    if fault.ignore_range or not byte_range or request.headers.get("If-Range", tag) != tag:
         return 200, headers, body
-    first, _, last = wanted.removeprefix("bytes=").partition("-")
+    first, _, last = byte_range.removeprefix("bytes=").partition("-")
     start, stop = int(first), min(int(last or len(body)) + 1, len(body))
     if start >= len(body):
         return 416, headers | {"Content-Range": f"bytes */{len(body)}"}, b""
@@ -161,19 +161,28 @@ def _content(web: Loopback, asked: Asked, fault: Fault) -> tuple[int, dict[str, 
 
 
 def serve_api(
-    web: Loopback, items: list[dict[str, Any]], *, page: int = 2, follow: str = "POST", knows: tuple[str, ...] = ()
+    web: Loopback,
+    items: list[dict[str, Any]],
+    *,
+    page: int = 2,
+    follow: str = "POST",
+    conformance: tuple[str, ...] = (),
 ) -> str:
-    """Turn the server into a STAC API that pages through items; return its address."""
+    """Turn the server into a STAC API with pages of items; return its URL."""
     search = f"{web.url}/api/search"
 
-    def landing(_: Asked) -> Any:
+    def landing(_: Request) -> Any:
         core = "https://api.stacspec.org/v1.0.0"
         return {
             "type": "Catalog",
             "stac_version": "1.0.0",
             "id": "api",
             "description": "a STAC API",
-            "conformsTo": [f"{core}/core", f"{core}/item-search", *(f"{core}/item-search#{name}" for name in knows)],
+            "conformsTo": [
+                f"{core}/core",
+                f"{core}/item-search",
+                *(f"{core}/item-search#{name}" for name in conformance),
+            ],
             "links": [
                 {"rel": "self", "href": f"{web.url}/api"},
                 {"rel": "root", "href": f"{web.url}/api"},
@@ -182,13 +191,18 @@ def serve_api(
             ],
         }
 
-    def found(asked: Asked) -> Any:
-        start = int(asked.value.get("token", 0))
+    def search_page(request: Request) -> Any:
+        start = int(request.value.get("token", 0))
         links = []
         if start + page < len(items):
-            more = {"rel": "next", "method": follow, "href": search, "body": {**asked.value, "token": start + page}}
-            links = [more if follow == "POST" else {"rel": "next", "href": f"{search}?token={start + page}"}]
+            next_link = {
+                "rel": "next",
+                "method": follow,
+                "href": search,
+                "body": {**request.value, "token": start + page},
+            }
+            links = [next_link if follow == "POST" else {"rel": "next", "href": f"{search}?token={start + page}"}]
         return {"type": "FeatureCollection", "features": items[start : start + page], "links": links}
 
-    web.routes |= {"/api": landing, "/api/search": found}
+    web.routes |= {"/api": landing, "/api/search": search_page}
     return f"{web.url}/api"

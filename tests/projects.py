@@ -57,9 +57,9 @@ class Project:
 
     def planned(self, *arguments: str) -> list[str]:
         """The rules that a dry run lists, once for each job."""
-        done = self.run("--dry-run", *arguments)
-        assert done.returncode == 0, done.stdout
-        return re.findall(r"^(?:local)?(?:rule|checkpoint) (\w+):", done.stdout, re.MULTILINE)
+        result = self.run("--dry-run", *arguments)
+        assert result.returncode == 0, result.stdout
+        return re.findall(r"^(?:local)?(?:rule|checkpoint) (\w+):", result.stdout, re.MULTILINE)
 
     def digests(self) -> dict[str, str]:
         """The sha256 of every payload: no records, logs, benchmarks, and no crate, which has times."""
@@ -87,7 +87,7 @@ def commands(log: str) -> list[list[str]]:
 def cwltool(*arguments: object, cwd: Path) -> dict[str, Any]:
     # Tools see only the variables that are named; with PYTHONPATH they run the checkout under test.
     preserved = ["--preserve-environment", "PYTHONPATH"] if "PYTHONPATH" in os.environ else []
-    done = subprocess.run(
+    result = subprocess.run(
         ["cwltool", "--quiet", *preserved, *map(str, arguments)],
         cwd=cwd,
         capture_output=True,
@@ -96,6 +96,6 @@ def cwltool(*arguments: object, cwd: Path) -> dict[str, Any]:
         check=False,
         env=environment(),
     )
-    assert done.returncode == 0, done.stderr
-    outputs: dict[str, Any] = json.loads(done.stdout)
+    assert result.returncode == 0, result.stderr
+    outputs: dict[str, Any] = json.loads(result.stdout)
     return outputs

@@ -1,4 +1,4 @@
-"""Small real scenes in a static STAC catalog, whose pixels tell their own place."""
+"""Small real scenes in a static STAC catalog, whose pixel values encode their positions."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ LEFT, TOP, STEP, CRS = 500000.0, 5100000.0, 10.0, "EPSG:32633"
 
 
 def numbered(shape: tuple[int, int], first: int = 1, dtype: str = "uint16") -> AnyArray:
-    """Pixels that tell their own place: first, first + 1, … row by row."""
+    """Pixels whose values encode their positions: first, first + 1, … row by row."""
     return (first + np.arange(shape[0] * shape[1])).reshape(shape).astype(dtype)
 
 
@@ -24,23 +24,23 @@ def write_raster(path: Path, pixels: AnyArray, **other: Any) -> Path:
     import rasterio
     from rasterio.transform import from_origin
 
-    place = {"left": LEFT, "top": TOP, "step": STEP, "crs": CRS, "nodata": 0, "driver": "COG", "compress": "deflate"}
-    place |= other
-    transform = from_origin(place.pop("left"), place.pop("top"), step := place.pop("step"), step)
+    profile = {"left": LEFT, "top": TOP, "step": STEP, "crs": CRS, "nodata": 0, "driver": "COG", "compress": "deflate"}
+    profile |= other
+    transform = from_origin(profile.pop("left"), profile.pop("top"), step := profile.pop("step"), step)
     size = {"height": pixels.shape[0], "width": pixels.shape[1], "count": 1, "dtype": pixels.dtype}
     path.parent.mkdir(parents=True, exist_ok=True)
-    block = {"blocksize": 128} if place["driver"] == "COG" else {}
-    with rasterio.open(path, "w", transform=transform, **block, **size, **place) as file:
+    block = {"blocksize": 128} if profile["driver"] == "COG" else {}
+    with rasterio.open(path, "w", transform=transform, **block, **size, **profile) as file:
         file.write(pixels, 1)
     return path
 
 
 def asset_of(file: Path, href: str) -> dict[str, Any]:
-    """Build the asset of a raster as good catalogs write it: with its place, size and checksum."""
+    """Build the asset of a raster as good catalogs write it: with transform, size and checksum."""
     import rasterio
 
     with rasterio.open(file) as source:
-        place = {"proj:transform": list(source.transform)[:6], "proj:shape": [source.height, source.width]}
+        projection = {"proj:transform": list(source.transform)[:6], "proj:shape": [source.height, source.width]}
         nodata = source.nodata
     code = hashlib.sha256(file.read_bytes()).hexdigest()
     band = {"scale": 0.0001, "offset": 0.0, "nodata": nodata}
@@ -49,12 +49,12 @@ def asset_of(file: Path, href: str) -> dict[str, Any]:
         "file:size": file.stat().st_size,
         "file:checksum": f"1220{code}",
         "raster:bands": [band],
-    } | place
+    } | projection
 
 
 @dataclass
 class Catalog:
-    """A static STAC catalog in the making; change `items` before `write`."""
+    """A static STAC catalog under construction; change `items` before `write`."""
 
     root: Path
     items: list[dict[str, Any]] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Catalog:
         properties: dict[str, Any] | None = None,
         **raster: Any,
     ) -> dict[str, Any]:
-        """Add a scene; its bands are by default blue, red and scl, the first two telling their places."""
+        """Add a scene; its bands are by default blue, red and scl, the first two with position values."""
         from rasterio.warp import transform_geom
         from shapely.geometry import box, mapping
 
@@ -112,8 +112,8 @@ class Catalog:
         return self.root
 
 
-def cut_into(folder: Path) -> list[str]:
-    """Name the outputs of split in a folder."""
+def split_outputs(folder: Path) -> list[str]:
+    """The options for the outputs of split in a folder."""
     names = {"chips": "split.json", "statistics": "statistics.json", "map": "split.png", "places": "split.gpkg"}
     return [word for port, name in names.items() for word in (f"--{port}", str(folder / name))]
 

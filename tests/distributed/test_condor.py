@@ -44,7 +44,7 @@ def test_a_training_that_loses_its_machine_goes_on_from_what_was_carried(
 ) -> None:
     write(training)
     [job] = submit(here / "condor/train.sub", here, tmp_path / "pool")
-    job.place()
+    job.create_sandbox()
     job.start()
     saved(job)
     os.kill(job.process.pid, signal.SIGTERM)
@@ -52,7 +52,7 @@ def test_a_training_that_loses_its_machine_goes_on_from_what_was_carried(
     assert not job.ended(85)
     job.start()
     job.lose()
-    job.place()
+    job.create_sandbox()
     job.start()
     assert finish([job]) == [0]
     assert "event=resume " in (here / "condor/train.0.out").read_text()
@@ -113,7 +113,7 @@ def test_condor_submit_dag_takes_the_dag(
 @pytest.mark.parametrize("words", [["a b", "it's", 'say "no"', "", "plain"], ["'", '"', "a,b;c"]])
 def test_htcondor_reads_the_words_that_were_meant(words: list[str], tmp_path: Path) -> None:
     job = Job(htcondor2.Submit(f"arguments = {quoted(words)}"), tmp_path, tmp_path)
-    assert job.words("arguments") == words
+    assert job.arguments("arguments") == words
 
 
 @pytest.mark.parametrize(("code", "told"), [(0, 0), (3, 3), (75, 85), (143, 85)])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import requests
-from deliveries import came, fetch, item_of, tif
+from deliveries import fetch, is_fetched, item_of, tif
 from processes import free_port, lacking, listens, running
 from scenery import Completed, Run
 
@@ -59,7 +59,7 @@ def test_a_server_of_its_own_make_gives_assets_and_parts(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "mine")
     ended = ask(tmp_path, run, content)
     assert ended.code == 0, ended.stderr
-    assert came(tmp_path, content)
+    assert is_fetched(tmp_path, content)
     remote = open_range_reader("s3://my.scenes/a b/blue?#.tif", "blue")
     assert remote.read(100_000, 100_000) == content["blue"][100_000:200_000]
     with pytest.raises(BadInputError, match="no such file"):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loopback import Asked, Loopback, serve_api
+from loopback import Loopback, Request, serve_api
 from scenery import Catalog, Completed, Run
 
 from eopipe.fetch.retry import MAX_ATTEMPTS
@@ -58,7 +58,7 @@ def test_a_page_on_another_host_is_refused_and_nothing_is_sent_there(
     url = serve_api(web, items)
     inner = web.routes["/api/search"]
 
-    def lead_away(asked: Asked) -> Any:
+    def lead_away(asked: Request) -> Any:
         page = inner(asked)
         href = f"{elsewhere.url}/api/search"
         page["links"] = [{"rel": "next", "href": href, "method": method, "body": {}, "headers": {"X-Api-Key": "k"}}]
@@ -68,7 +68,7 @@ def test_a_page_on_another_host_is_refused_and_nothing_is_sent_there(
     ended = search(run, tmp_path / "out", url)
     assert ended.code == 8, ended.stderr
     assert "another host, 127.0.0.2" in ended.stderr
-    assert elsewhere.asked == []
+    assert elsewhere.received == []
     assert not (tmp_path / "out/items").exists()
 
 
@@ -88,7 +88,7 @@ def test_a_redirect_to_another_host_is_refused(
     web.fail(path, times=None, status=status, headers={"Location": f"{elsewhere.url}{path}"}, body=b"")
     ended = search(run, tmp_path / "out", url)
     assert ended.code == 8, ended.stderr
-    assert elsewhere.asked == []
+    assert elsewhere.received == []
 
 
 def test_a_search_link_on_another_host_is_refused(
@@ -100,7 +100,7 @@ def test_a_search_link_on_another_host_is_refused(
         json.dumps(landing(asked)).replace(f"{web.url}/api/search", f"{elsewhere.url}/api/search")
     )
     assert search(run, tmp_path / "out", url).code == 8
-    assert elsewhere.asked == []
+    assert elsewhere.received == []
 
 
 def test_an_item_of_a_static_catalog_on_another_host_is_refused(
@@ -109,7 +109,7 @@ def test_an_item_of_a_static_catalog_on_another_host_is_refused(
     head = {"type": "Catalog", "id": "c", "links": [{"rel": "item", "href": f"{elsewhere.url}/item.json"}]}
     (tmp_path / "head.json").write_text(json.dumps(head))
     assert search(run, tmp_path / "out", f"{web.url}/head.json").code == 8
-    assert elsewhere.asked == []
+    assert elsewhere.received == []
 
 
 def test_the_login_is_sent_to_its_own_host(
@@ -121,11 +121,11 @@ def test_the_login_is_sent_to_its_own_host(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert search(run, tmp_path / "out", serve_api(web, items)).code == 0
-    assert {asked.headers.get("Authorization") for asked in web.asked} == {login}
+    assert {asked.headers.get("Authorization") for asked in web.received} == {login}
     monkeypatch.setenv("EOPIPE_TOKEN_127_0_0_1", "SECRET")
-    web.heal()
+    web.reset()
     assert search(run, tmp_path / "out", serve_api(web, items)).code == 0
-    assert {asked.headers.get("Authorization") for asked in web.asked} == {"Bearer SECRET"}
+    assert {asked.headers.get("Authorization") for asked in web.received} == {"Bearer SECRET"}
     assert not [p for p in (tmp_path / "out").rglob("*") if p.is_file() and "SECRET" in p.read_text()]
 
 
@@ -181,7 +181,7 @@ def test_the_server_filters_clouds_in_the_language_that_it_knows(
     knows: tuple[str, ...],
     sent: dict[str, Any],
 ) -> None:
-    url = serve_api(web, items, knows=knows)
+    url = serve_api(web, items, conformance=knows)
     assert search(run, tmp_path / "out", url, "--max-cloud", 40).code == 0
     asked = web.requests("/api/search")[0].value
     assert {key: value for key, value in asked.items() if key in ("filter", "query")} == sent
@@ -191,7 +191,7 @@ def test_the_server_filters_clouds_in_the_language_that_it_knows(
 def test_no_filter_is_sent_when_all_clouds_are_welcome(
     items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback
 ) -> None:
-    assert search(run, tmp_path / "out", serve_api(web, items, knows=("filter", "query"))).code == 0
+    assert search(run, tmp_path / "out", serve_api(web, items, conformance=("filter", "query"))).code == 0
     assert not {"filter", "query"} & set(web.requests("/api/search")[0].value)
 
 
@@ -224,7 +224,7 @@ def test_retries_are_logged_and_page_two_is_named_when_it_never_comes(
     url = serve_api(web, items)
     inner = web.routes["/api/search"]
 
-    def first_only(asked: Asked) -> Any:
+    def first_only(asked: Request) -> Any:
         web.fail("/api/search", times=None, cut=30)
         return inner(asked)
 
@@ -265,7 +265,7 @@ def test_a_second_page_that_stumbles_is_asked_again_and_each_try_is_logged(
     url = serve_api(web, items)
     inner = web.routes["/api/search"]
 
-    def stumble_after(asked: Asked) -> Any:
+    def stumble_after(asked: Request) -> Any:
         if "token" not in asked.value and not web.faults["/api/search"]:
             web.fail("/api/search", times=2, status=503)
             web.fail("/api/search", status=429, headers={"Retry-After": "1"})

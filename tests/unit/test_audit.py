@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scenery import Completed, Run, cut_into
+from scenery import Completed, Run, split_outputs
 from stores import chips_by_split
 
 from eopipe.arrays import AnyArray, Float64Array, IntArray, UInt16Array
@@ -154,7 +154,7 @@ def make_stores(place: Path, name: str, image: AnyArray, date: str | None = None
 def split(run: Run, place: Path, images: dict[str, AnyArray], *words: object, **dates: str) -> Completed:
     stores = [make_stores(place, name, image, dates.get(name)) for name, image in images.items()]
     tiles = [tiles for tiles, _ in stores]
-    return run("split", "--tiles", *tiles, "--labels", place / "all.zarr", *cut_into(place), *words)
+    return run("split", "--tiles", *tiles, "--labels", place / "all.zarr", *split_outputs(place), *words)
 
 
 def copied(how: str) -> UInt16Array:
@@ -192,7 +192,7 @@ def test_a_copied_chip_is_refused_with_its_pair_and_passes_with_a_reason(
     assert f"leaks. {kind} (1 times): {PLACES}" in ended.stderr
     assert not (tmp_path / "split.json").exists()
     tiles = tmp_path / "s.zarr", "--labels", tmp_path / "all.zarr"
-    ended = run("split", "--tiles", *tiles, *cut_into(tmp_path), *SHARES, "--allow", f"{kind}: a test of ours")
+    ended = run("split", "--tiles", *tiles, *split_outputs(tmp_path), *SHARES, "--allow", f"{kind}: a test of ours")
     assert ended.code == 0, ended.stderr
     (found,) = read_split(tmp_path / "split.json")["audit"]["allowed"]
     assert (found["kind"], found["reason"]) == (kind, "a test of ours")
@@ -292,7 +292,7 @@ def test_train_refuses_statistics_of_another_split(tmp_path: Path, run: Run) -> 
     tiles = ("--tiles", tmp_path / "s.zarr", "--labels", tmp_path / "all.zarr")
     other = tmp_path / "other"
     other.mkdir()
-    assert run("split", *tiles, *cut_into(other), *SHARES, "--stride", 8).code == 0
+    assert run("split", *tiles, *split_outputs(other), *SHARES, "--stride", 8).code == 0
     words = ("--chips", tmp_path / "split.json", "--statistics", other / "statistics.json", "--model", tmp_path / "m")
     ended = run("train", *tiles, *words)
     assert ended.code == 4

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from offline_rocrate import issues, seed
-from scenery import Catalog, Run, cut_into, write_raster
+from scenery import Catalog, Run, split_outputs, write_raster
 from synthetic_run import synthetic_run
 
 from eopipe.cli import main
@@ -67,7 +67,7 @@ class Project:
         labels, tiles = ("--labels", results / "labels/all.zarr"), sorted(results.glob("tiles/?.zarr"))
         self.run("label", *grid, *labels, "--source", source, "--codes", 0, 1, *small)
         cut = ("--chip", 16, "--method", "west-east", "--fractions", 0.5, 0, 0.5)
-        self.run("split", "--tiles", *tiles, *labels, *cut_into(results), *cut)
+        self.run("split", "--tiles", *tiles, *labels, *split_outputs(results), *cut)
         lost = ("--tiles", results / "tiles/lost.zarr", "--bands", "swir", "--mask", results / "none")
         assert self.run("preprocess", "--scene", results / "scenes/A", *grid, *lost, code=3)
 
@@ -385,7 +385,7 @@ def test_a_new_run_leaves_the_crate_as_it_was(project: Project, tmp_path: Path) 
     crate = project.crate(tmp_path / "crate", payload=[results / "split.json"])
     before = sha256(crate / "split.json")
     tiles = sorted(results.glob("tiles/?.zarr"))
-    arguments = ("--tiles", *tiles, "--labels", results / "labels/all.zarr", *cut_into(results))
+    arguments = ("--tiles", *tiles, "--labels", results / "labels/all.zarr", *split_outputs(results))
     project.run("split", *arguments, "--chip", 32, "--method", "west-east", "--fractions", 0.5, 0, 0.5)
     assert sha256(results / "split.json") != before
     assert sha256(crate / "split.json") == before

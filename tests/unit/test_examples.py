@@ -91,7 +91,7 @@ def test_every_provider_has_an_example() -> None:
 @pytest.mark.parametrize("name", PROVIDERS)
 def test_the_search_of_an_example_finds_scenes_of_its_provider(name: str, tmp_path: Path, web: Loopback) -> None:
     config = load(EXAMPLES / f"{name}.yaml")
-    url = serve_api(web, [a_scene(name, config)], knows=("filter",))
+    url = serve_api(web, [a_scene(name, config)], conformance=("filter",))
     outputs = {
         port: tmp_path / file for port, file in (("items", "items"), ("grid", "g.json"), ("selection", "s.json"))
     }

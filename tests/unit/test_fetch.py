@@ -107,9 +107,9 @@ def test_assets_that_came_are_not_asked_for_again(
     assert not (tmp_path / "scene").exists()
     (catalog.root / "s0" / "red.tif").write_bytes(red)
     (catalog.root / "scl.tif").rename(catalog.root / "s0" / "scl.tif")
-    web.asked.clear()
+    web.received.clear()
     assert fetch(run, tmp_path, item).code == 0
-    assert sorted(asked.path for asked in web.asked) == [RED, "/catalog/s0/scl.tif"]
+    assert sorted(asked.path for asked in web.received) == [RED, "/catalog/s0/scl.tif"]
 
 
 def test_a_local_asset_that_is_missing_is_named(
@@ -227,10 +227,10 @@ def test_a_download_goes_on_in_the_next_run(
     web.fail(RED, cut=200_000)
     web.fail(RED, times=None, status=503)
     assert fetch(run, tmp_path, remote(scene, web)).code == 5
-    web.heal()
+    web.reset()
     assert fetch(run, tmp_path, remote(scene, web)).code == 0
-    assert [asked.path for asked in web.asked] == [RED], "only what is missing is asked for"
-    assert "Range" in web.asked[0].headers
+    assert [asked.path for asked in web.received] == [RED], "only what is missing is asked for"
+    assert "Range" in web.received[0].headers
     assert (tmp_path / "scene" / "red.tif").read_bytes() == red
 
 
@@ -260,7 +260,7 @@ def test_kill_9_in_the_middle_loses_no_more_than_a_block(
         with fetching(tmp_path, remote(unsure(scene), web)):
             pass
         assert not (tmp_path / "scene").exists()
-    web.heal()
+    web.reset()
     assert fetch(run, tmp_path, remote(unsure(scene), web)).code == 0
     assert int(web.requests(RED)[0].headers["Range"].removeprefix("bytes=").removesuffix("-")) >= 16_384
     assert (tmp_path / "scene" / "red.tif").read_bytes() == red
@@ -310,7 +310,7 @@ def test_a_server_that_ignores_range_starts_again_from_the_beginning(
     scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback, know: bool
 ) -> None:
     web.fail(RED, cut=200_000)
-    web.fail(RED, times=None, deaf=True)
+    web.fail(RED, times=None, ignore_range=True)
     assert fetch(run, tmp_path, remote(scene if know else unsure(scene), web)).code == 0
     assert (tmp_path / "scene" / "red.tif").read_bytes() == red
 
@@ -322,7 +322,7 @@ def test_a_file_that_changed_meanwhile_is_not_mixed_with_the_old_one(
     web.fail(RED, cut=200_000)
     web.fail(RED, times=None, status=503)
     assert fetch(run, tmp_path, remote(unsure(scene), web)).code == 5
-    web.heal()
+    web.reset()
     newer = red[:4] + red[4:][::-1]
     (catalog.root / "s0" / "red.tif").write_bytes(newer)
     assert fetch(run, tmp_path, remote(unsure(scene), web)).code == 0
@@ -338,7 +338,7 @@ def test_a_part_of_another_version_or_place_is_not_appended(
     scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback, headers: dict[str, str]
 ) -> None:
     web.fail(RED, cut=200_000)
-    web.fail(RED, status=206, body=red[:1000], headers=headers, deaf=True)
+    web.fail(RED, status=206, body=red[:1000], headers=headers, ignore_range=True)
     assert fetch(run, tmp_path, remote(unsure(scene), web)).code == 0
     assert (tmp_path / "scene" / "red.tif").read_bytes() == red
 
@@ -350,7 +350,7 @@ def test_a_server_that_sends_less_than_the_range_is_asked_for_the_rest(
     tag = {"ETag": f'"{hashlib.sha256(red).hexdigest()[:16]}"'}
     web.fail(RED, cut=65_536)
     span = {"Content-Range": f"bytes 65536-66535/{len(red)}"}
-    web.fail(RED, status=206, body=red[65_536:66_536], deaf=True, headers=tag | span)
+    web.fail(RED, status=206, body=red[65_536:66_536], ignore_range=True, headers=tag | span)
     assert fetch(run, tmp_path, remote(unsure(scene), web)).code == 0
     assert (tmp_path / "scene" / "red.tif").read_bytes() == red
     assert web.requests(RED)[2].headers["Range"] == "bytes=66536-"
@@ -376,9 +376,9 @@ def test_scenes_can_share_a_folder_of_parts(
     web.fail("/catalog/s0/scl.tif", status=404)
     assert fetch(run, tmp_path, one, "--parts", tmp_path / "parts").code == 3
     assert fetch(run, tmp_path, other, "--parts", tmp_path / "parts").code == 0
-    web.asked.clear()
+    web.received.clear()
     assert fetch(run, tmp_path, one, "--parts", tmp_path / "parts").code == 0
-    assert [asked.path for asked in web.asked] == ["/catalog/s0/scl.tif"]
+    assert [asked.path for asked in web.received] == ["/catalog/s0/scl.tif"]
     assert (tmp_path / "scene" / "red.tif").read_bytes() == red
 
 
@@ -391,7 +391,7 @@ def test_a_web_page_instead_of_an_image_is_told(
     assert ended.code == 3, ended.stderr
     assert "asset red is not a GeoTIFF or JPEG 2000 file: it looks like an HTML or XML page" in ended.stderr
     assert not (tmp_path / "scene").exists()
-    web.heal()
+    web.reset()
     assert fetch(run, tmp_path, remote(scene if know else unsure(scene), web)).code == 0, "after the login it goes on"
 
 
@@ -449,7 +449,7 @@ def test_a_body_that_comes_compressed_is_refused(
     ended = fetch(run, tmp_path, remote(scene, web))
     assert ended.code == 8
     assert "arrives compressed as gzip" in ended.stderr
-    assert all(asked.headers["Accept-Encoding"] == "identity" for asked in web.asked)
+    assert all(asked.headers["Accept-Encoding"] == "identity" for asked in web.received)
 
 
 def test_a_redirect_into_the_own_network_is_refused(
@@ -458,7 +458,7 @@ def test_a_redirect_into_the_own_network_is_refused(
     with Loopback(tmp_path, host="127.0.0.2") as inner:
         web.fail(RED, times=None, status=302, headers={"Location": f"{inner.url}{RED}"})
         ended = fetch(run, tmp_path, remote(scene, web))
-        assert inner.asked == []
+        assert inner.received == []
     assert ended.code == 8, ended.stderr
     assert "127.0.0.1 redirects to http://127.0.0.2, which is not public" in ended.stderr
 
@@ -582,13 +582,13 @@ def test_windows_that_came_are_not_asked_for_again_but_those_of_another_grid_are
     words = ("--grid", grid_over(tmp_path, slice(0, 50), slice(0, 50)), "--windows")
     assert fetch(run, tmp_path, item, *words).code == 3
     (tmp_path / "away.tif").rename(catalog.root / "s0" / "scl.tif")
-    web.asked.clear()
+    web.received.clear()
     assert fetch(run, tmp_path, item, *words).code == 0
-    assert {asked.path for asked in web.asked} == {"/catalog/s0/scl.tif"}
+    assert {asked.path for asked in web.received} == {"/catalog/s0/scl.tif"}
     grid_over(tmp_path, slice(0, 60), slice(0, 60))
-    web.asked.clear()
+    web.received.clear()
     assert fetch(run, tmp_path, item, *words).code == 0
-    assert len({asked.path for asked in web.asked}) == 3
+    assert len({asked.path for asked in web.received}) == 3
 
 
 def test_windows_need_a_grid_and_without_them_a_grid_changes_nothing(

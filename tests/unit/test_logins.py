@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deliveries import came, fetch, put, tif
-from loopback import Asked, Fault, Loopback
+from deliveries import fetch, is_fetched, put, tif
+from loopback import Fault, Loopback, Request
 from scenery import Run
 
 from eopipe.errors import RefusedError, UsageError
@@ -24,15 +24,15 @@ class Azure:
     def __init__(self, web: Loopback) -> None:
         self.web, self.given = web, 0
         self.good: set[str] = set()
-        web.luck = self.check
+        web.random_fault = self.check
 
-    def token(self, _: Asked) -> dict[str, str]:
+    def token(self, _: Request) -> dict[str, str]:
         self.given += 1
         self.good.add(f"{self.given}SECRET")
         later = datetime.now(UTC) + timedelta(hours=1)
         return {"token": f"se=2030&sig={self.given}SECRET", "msft:expiry": later.isoformat()}
 
-    def check(self, asked: Asked) -> Fault:
+    def check(self, asked: Request) -> Fault:
         if asked.path.startswith("/sas") or asked.value.get("sig") in self.good:
             return Fault()
         return Fault(status=403, body=b"<?xml version='1.0'?><Error>Signature not valid</Error>")
@@ -69,7 +69,7 @@ def test_addresses_are_signed_when_they_are_asked_and_signatures_are_kept_nowher
     content = {f"b{n}": tif(9_000, n) for n in range(6)}
     ended = fetch(run, tmp_path, blobs(web, content), *SIGN)
     assert ended.code == 0, ended.stderr
-    assert came(tmp_path, content)
+    assert is_fetched(tmp_path, content)
     assert azure.given == 1, "one signature opens a container"
     kept = [p for p in tmp_path.rglob("*") if p.is_file() and b"SECRET" in p.read_bytes()]
     assert kept == []
@@ -86,16 +86,16 @@ def test_f06_a_signature_that_expires_in_the_middle_is_renewed_and_the_download_
     web.fail("/blobs/red.tif", cut=70_000)
     expired = threading.Event()
 
-    def expire(asked: Asked) -> Fault:
+    def expire(asked: Request) -> Fault:
         if "Range" in asked.headers and not expired.is_set():
             expired.set()
             azure.good.clear()
         return azure.check(asked)
 
-    web.luck = expire
+    web.random_fault = expire
     ended = fetch(run, tmp_path, item, *SIGN)
     assert ended.code == 0, ended.stderr
-    assert came(tmp_path, content)
+    assert is_fetched(tmp_path, content)
     assert azure.given == 2
     assert [a.headers.get("Range") for a in web.requests("/blobs/red.tif")] == [None, "bytes=70000-", "bytes=70000-"]
     assert "the signature has expired" in caplog.text
@@ -168,7 +168,7 @@ def netrc(place: Path, monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
 
 
 def logins(web: Loopback) -> list[str | None]:
-    return [asked.headers.get("Authorization") for asked in web.asked]
+    return [asked.headers.get("Authorization") for asked in web.received]
 
 
 def test_a_login_of_netrc_and_a_token_reach_their_own_host(
@@ -205,7 +205,7 @@ def test_a_login_is_not_sent_on_to_the_host_of_a_redirect(
         web.fail("/red.tif", times=None, status=307, headers={"Location": f"{other.url}/red.tif"}, body=b"")
         ended = fetch(run, tmp_path, item, "--workers", 1)
         assert ended.code == 0, ended.stderr
-        assert came(tmp_path, content)
+        assert is_fetched(tmp_path, content)
         assert logins(other) == [None, None]
     assert logins(web) == ["Basic YWRhOnB3"]
 

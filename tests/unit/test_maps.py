@@ -12,7 +12,7 @@ from affine import Affine
 from hypothesis import given
 from hypothesis import strategies as st
 from odc.geo.geobox import GeoBox
-from scenery import cut_into
+from scenery import split_outputs
 
 from eopipe.arrays import AnyArray, UInt8Array, UInt16Array
 from eopipe.chips.chips import Normaliser
@@ -205,7 +205,7 @@ class Scene:
         self.tiles = write_tiles(folder / "a.zarr", image)
         self.labels = write_labels(folder / "all.zarr", self.label)
         plan = ["--method", "west-east", "--fractions", "0.5", "0", "0.5", "--chip", "16"]
-        words = ["--tiles", str(self.tiles), "--labels", str(self.labels), *cut_into(folder), *plan]
+        words = ["--tiles", str(self.tiles), "--labels", str(self.labels), *split_outputs(folder), *plan]
         assert main(["split", *words]) == 0
 
     def evaluate(self, found: UInt8Array, made_from: str = "a") -> int:

@@ -10,14 +10,14 @@ import rioxarray  # noqa: F401 - georeferences arrays of xarray
 import xarray
 import zarr
 from affine import Affine
-from gdal import Gdal, at_hand
+from gdal import Gdal, available_libraries
 from pyproj import CRS
 
 from eopipe.tiles.grid import make_grid
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import Tiles, add_array, new_store
 
-GDALS = at_hand()
+GDALS = available_libraries()
 # Zarr v3 as it was standardised, and shards, came with these.
 STANDARD, SHARDS = (3, 11), (3, 13)
 GRIDS = {
@@ -101,7 +101,7 @@ def test_gdal_shows_the_image_in_its_place_where_it_reads_shards_and_else_says_w
     gdal: Gdal, tmp_path: Path
 ) -> None:
     store = write(tmp_path / "t.zarr", "EPSG:32633")
-    dataset = gdal.see(f'ZARR:"{store}":/image')
+    dataset = gdal.read(f'ZARR:"{store}":/image')
     if "blosc" not in gdal.zarr:
         assert "pixels" not in dataset, "built without the Zarr driver or Blosc"
     elif gdal.version >= SHARDS:
@@ -116,7 +116,7 @@ def test_gdal_shows_the_image_in_its_place_where_it_reads_shards_and_else_says_w
 @pytest.mark.parametrize("gdal", GDALS, ids=lambda gdal: "GDAL " + ".".join(map(str, gdal.version)))
 def test_but_for_the_shards_every_gdal_since_3_11_finds_place_and_pixels(gdal: Gdal, tmp_path: Path) -> None:
     store = write(tmp_path / "t.zarr", "EPSG:32633", shards=False)
-    dataset = gdal.see(f'ZARR:"{store}":/image')
+    dataset = gdal.read(f'ZARR:"{store}":/image')
     if gdal.version >= STANDARD and "blosc" in gdal.zarr:
         in_place(dataset, store)
     else:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loopback import Loopback
 from PIL import Image
-from scenery import CRS, LEFT, STEP, TOP, Catalog, Run, cut_into, write_raster
+from scenery import CRS, LEFT, STEP, TOP, Catalog, Run, split_outputs, write_raster
 
 from eopipe.arrays import AnyArray
 from eopipe.clusters.profile import JobShape
@@ -175,7 +175,7 @@ def test_the_chips_of_each_class_and_split_are_those_that_split_makes_of_clear_s
     told = chips_told(chips_of(config, seen, {n: covered(item, seen.grid) for n, item in seen.items.items()}))
     options = [word for port in stage("split").of(Option) for word in to_args(port, config["split"][port.name])]
     tiles = [f"tiles/{n}.zarr" for n in range(3)]
-    ended = run("split", "--tiles", *tiles, "--labels", "l.zarr", *cut_into(stores), *options)
+    ended = run("split", "--tiles", *tiles, "--labels", "l.zarr", *split_outputs(stores), *options)
     assert ended.code == 0, ended.stderr
     made = json.loads((stores / "split.json").read_text())
     for split, found in told.items():
@@ -251,14 +251,14 @@ def test_sizes_that_items_do_not_tell_are_asked_for_without_fetching(
 ) -> None:
     remote(place, web, catalog, told=False)
     web.fail("/catalog/s1/red.tif", times=None, status=503)
-    web.fail("/catalog/s2/blue.tif", times=None, deaf=True)
+    web.fail("/catalog/s2/blue.tif", times=None, ignore_range=True)
     told = planned(run, place)
     there = {file.name: file.stat().st_size for file in (place / "catalog/s1").glob("*.tif")}
     assert [row["assets_of_unknown_size"] for row in told["scenes"]] == [0, 1, 0]
     assert told["scenes"][1]["bytes"] == there["blue.tif"] + there["scl.tif"]
     assert told["scenes"][2]["bytes"] == sum(file.stat().st_size for file in (place / "catalog/s2").glob("*.tif"))
-    assert {len(web.requests(asked.path)) for asked in web.asked} == {1}, "each file is asked for once"
-    assert {asked.headers["Range"] for asked in web.asked} == {"bytes=0-0"}
+    assert {len(web.requests(asked.path)) for asked in web.received} == {1}, "each file is asked for once"
+    assert {asked.headers["Range"] for asked in web.received} == {"bytes=0-0"}
 
 
 def test_without_labels_and_pixels_at_hand_a_plan_tells_places_and_typical_bytes(
@@ -266,7 +266,7 @@ def test_without_labels_and_pixels_at_hand_a_plan_tells_places_and_typical_bytes
 ) -> None:
     remote(place, web, catalog, told=True)
     told = planned(run, place)
-    assert web.asked == []
+    assert web.received == []
     basis = {need["folder"]: need["basis"] for need in told["needs"]}
     assert (basis["scenes"], basis["tiles"], basis["labels"]) == ("told", "typical", "typical")
     assert told["chips"]["train"] == {"places": 30, "chips": 90, "classes": {}}

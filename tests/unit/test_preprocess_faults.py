@@ -26,12 +26,12 @@ P16 damaged store: a_shard_that_was_deleted_is_found (preprocess), verify_finds_
 P17 rightly all nodata: a_scene_without_any_measurement_is_recorded_as_such (preprocess)
 P18 disk or quota full: a_disk_that_fills_up_while_a_store_is_written_leaves_no_store (publish),
     a_full_disk_keeps_the_old_store
-P19 clocks: a_source_from_the_future_is_used_once_and_then_there_is_nothing_to_do (clock),
-    a_clock_that_is_set_back_between_stages_ends_the_run_all_the_same (clock)
+P19 clocks: a_source_from_the_future_is_named_and_left_as_it_is (clock),
+    a_run_completes_after_the_clock_was_set_back_between_stages (clock)
 P20 hostile store: a_store_that_was_tampered_with_is_not_opened,
     a_store_that_claims_a_billion_pixels_a_side_is_refused, a_member_of_a_store_never_lies_outside
-P21 changed meaning of numbers: other_numbers_from_the_same_files_keep_the_downloads (revisions)
-P22 changed eopipe: a_stage_whose_results_are_others_now_runs_again_with_what_follows (revisions),
+P21 changed meaning of numbers: a_change_of_preprocessing_keeps_the_downloads (revisions)
+P22 changed eopipe: a_stage_with_a_new_revision_runs_again_with_all_that_follows (revisions),
     another_version_with_the_same_results_reruns_nothing (revisions),
     other_pixels_from_the_same_scene_demand_another_revision
 """
@@ -137,7 +137,7 @@ def test_no_file_makes_gdal_ask_a_server(catalog: Catalog, run: Run, web: Loopba
     ended = preprocess(run, scene)
     assert ended.code in (4, 8), ended.stderr
     assert f"asset {asset}" in ended.stderr
-    assert web.asked == []
+    assert web.received == []
     assert not (scene.parent.parent / "tiles.zarr").exists()
 
 

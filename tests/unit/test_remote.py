@@ -45,7 +45,7 @@ def test_the_beginning_is_asked_for_once(web: Loopback, far: str) -> None:
     assert (
         remote.read(0, 16) + remote.read(FIRST_READ - 100, 100) == CONTENT[:16] + CONTENT[FIRST_READ - 100 : FIRST_READ]
     )
-    assert len(web.asked) == 1
+    assert len(web.received) == 1
     assert remote.version.startswith('"')
 
 
@@ -55,8 +55,8 @@ def test_a_part_that_breaks_off_is_completed_from_there(web: Loopback, far: str)
     web.fail("/red.tif", status=503)
     web.fail("/red.tif", reset=True)
     assert remote.read(100_000, 60_000) == CONTENT[100_000:160_000]
-    assert web.asked[-1].headers["Range"] == "bytes=130000-159999"
-    assert all(asked.headers["If-Match"] == remote.version for asked in web.asked[1:])
+    assert web.received[-1].headers["Range"] == "bytes=130000-159999"
+    assert all(asked.headers["If-Match"] == remote.version for asked in web.received[1:])
 
 
 @pytest.mark.parametrize("tag", [True, False])
@@ -87,7 +87,7 @@ def test_another_part_than_the_one_asked_for_is_not_taken(web: Loopback, far: st
 
 
 def test_a_server_without_ranges_is_told(web: Loopback, far: str) -> None:
-    web.fail("/red.tif", deaf=True, drop=("Content-Length",))
+    web.fail("/red.tif", ignore_range=True, drop=("Content-Length",))
     with pytest.raises(BadInputError, match=r"red cannot be read in ranges: 127.0.0.1 serves whole files only"):
         open_range_reader(far, "red")
 

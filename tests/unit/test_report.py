@@ -18,7 +18,7 @@ from affine import Affine
 from huggingface_hub import DatasetCard, ModelCard
 from odc.geo.geobox import GeoBox
 from PIL import Image
-from scenery import cut_into
+from scenery import split_outputs
 
 from eopipe.arrays import AnyArray
 from eopipe.cli import main
@@ -162,7 +162,7 @@ def finish(
     tiles = [write_tiles(folder / f"{name}.zarr", truth, bands) for name in names]
     labels, split, chip = write_label(folder / "all.zarr", truth, classes), folder / "split.json", size // 10 // 4 * 4
     where = f"--chip {chip} --method west-east --fractions 0.5 0.2 0.3 --min-valid 0.1".split()
-    assert main(["split", "--tiles", *map(str, tiles), "--labels", str(labels), *cut_into(folder), *where]) == 0
+    assert main(["split", "--tiles", *map(str, tiles), "--labels", str(labels), *split_outputs(folder), *where]) == 0
     test = np.s_[:, size * 7 // 10 :]
     maps = [""] if mosaic else names
     ports = {

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deliveries import came, fetch, item_of, put, tif
-from loopback import Asked, Fault, Loopback
+from deliveries import fetch, is_fetched, item_of, put, tif
+from loopback import Fault, Loopback, Request
 from scenery import Run
 
 from eopipe.errors import UpstreamError
@@ -28,8 +28,8 @@ def bucket(web: Loopback, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Lo
     return web
 
 
-def in_bucket(web: Loopback, content: dict[str, bytes], *, tell: bool = True) -> dict[str, Any]:
-    item = put(web, {f"scenes/{name}": body for name, body in content.items()}, tell=tell)
+def in_bucket(web: Loopback, content: dict[str, bytes], *, metadata: bool = True) -> dict[str, Any]:
+    item = put(web, {f"scenes/{name}": body for name, body in content.items()}, metadata=metadata)
     return item | {"assets": {n[7:]: a | {"href": f"s3://{n}.tif"} for n, a in item["assets"].items()}}
 
 
@@ -37,8 +37,8 @@ def test_assets_of_a_bucket_come_whole(tmp_path: Path, run: Run, bucket: Loopbac
     content = {"blue": tif(300_000, 1), "red": tif(9_000, 2)}
     ended = fetch(run, tmp_path, in_bucket(bucket, content))
     assert ended.code == 0, ended.stderr
-    assert came(tmp_path, content)
-    assert all("Authorization" not in asked.headers for asked in bucket.asked), "nobody is logged in"
+    assert is_fetched(tmp_path, content)
+    assert all("Authorization" not in asked.headers for asked in bucket.received), "nobody is logged in"
 
 
 def test_an_asset_of_a_bucket_goes_on_where_it_broke_off(tmp_path: Path, run: Run, bucket: Loopback) -> None:
@@ -47,22 +47,22 @@ def test_an_asset_of_a_bucket_goes_on_where_it_broke_off(tmp_path: Path, run: Ru
     bucket.fail("/scenes/red.tif", times=2, status=503, body=b"<Error><Code>SlowDown</Code></Error>")
     ended = fetch(run, tmp_path, in_bucket(bucket, content))
     assert ended.code == 0, ended.stderr
-    assert came(tmp_path, content)
-    resumed = bucket.asked[-1].headers
+    assert is_fetched(tmp_path, content)
+    resumed = bucket.received[-1].headers
     assert int(resumed["Range"].removeprefix("bytes=").removesuffix("-")) > 100_000
     assert resumed["If-Match"].startswith('"')
 
 
 def test_an_object_that_was_replaced_is_not_joined_with_the_old_one(tmp_path: Path, run: Run, bucket: Loopback) -> None:
     old, new = tif(300_000, 1), tif(300_000, 2)
-    item = in_bucket(bucket, {"red": old}, tell=False)
+    item = in_bucket(bucket, {"red": old}, metadata=False)
     bucket.fail("/scenes/red.tif", cut=200_000)
     bucket.fail("/scenes/red.tif", times=None, status=503)
     assert fetch(run, tmp_path, item).code == 5
-    bucket.heal()
+    bucket.reset()
     (tmp_path / "scenes" / "red.tif").write_bytes(new)
     assert fetch(run, tmp_path, item).code == 0
-    assert came(tmp_path, {"red": new})
+    assert is_fetched(tmp_path, {"red": new})
 
 
 def test_a_bucket_that_fails_for_ever_ends_with_code_5(tmp_path: Path, run: Run, bucket: Loopback) -> None:
@@ -70,7 +70,7 @@ def test_a_bucket_that_fails_for_ever_ends_with_code_5(tmp_path: Path, run: Run,
     ended = fetch(run, tmp_path, in_bucket(bucket, {"red": tif(9_000)}))
     assert ended.code == 5
     assert "scenes did not deliver scene scene, asset red (last: status 503)" in ended.stderr
-    assert len(bucket.asked) == MAX_ATTEMPTS
+    assert len(bucket.received) == MAX_ATTEMPTS
 
 
 def test_an_object_that_is_missing_or_closed_is_told(tmp_path: Path, run: Run, bucket: Loopback) -> None:
@@ -93,10 +93,10 @@ def test_a_bucket_of_another_region_is_told(tmp_path: Path, run: Run, bucket: Lo
 def test_a_server_without_ranges_begins_anew(tmp_path: Path, run: Run, bucket: Loopback) -> None:
     content = {"red": tif(300_000)}
     bucket.fail("/scenes/red.tif", cut=200_000)
-    bucket.fail("/scenes/red.tif", times=None, deaf=True)
+    bucket.fail("/scenes/red.tif", times=None, ignore_range=True)
     ended = fetch(run, tmp_path, in_bucket(bucket, content))
     assert ended.code == 0, ended.stderr
-    assert came(tmp_path, content)
+    assert is_fetched(tmp_path, content)
 
 
 def test_a_damaged_object_is_fetched_twice_then_told(tmp_path: Path, run: Run, bucket: Loopback) -> None:
@@ -104,7 +104,7 @@ def test_a_damaged_object_is_fetched_twice_then_told(tmp_path: Path, run: Run, b
     (tmp_path / "scenes" / "red.tif").write_bytes(tif(9_000, 2))
     ended = fetch(run, tmp_path, item)
     assert ended.code == 4
-    assert len(bucket.asked) == 2
+    assert len(bucket.received) == 2
 
 
 def test_an_address_without_a_key_is_told(tmp_path: Path, run: Run, bucket: Loopback) -> None:
@@ -126,8 +126,8 @@ def test_who_pays_and_who_asks_is_told_to_the_bucket_and_written_nowhere(
     assert ended.code == 3
     assert "the bucket scenes answered 400" in ended.stderr
     assert fetch(run, tmp_path, item).code == 0
-    assert bucket.asked[0].headers["X-Amz-Request-Payer"] == "requester"
-    assert "AKIAME" in bucket.asked[0].headers["Authorization"]
+    assert bucket.received[0].headers["X-Amz-Request-Payer"] == "requester"
+    assert "AKIAME" in bucket.received[0].headers["Authorization"]
     kept = b"".join(p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()) + (ended.stderr + caplog.text).encode()
     assert not {secret for secret in (b"AKIAME", b"SECRET", b"T0KEN") if secret in kept}
 
@@ -148,15 +148,15 @@ def test_what_asks_again_counts_against_a_bucket_too(
     tmp_path: Path, run: Run, bucket: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eopipe.fetch.s3.TIMEOUT", (1.0, 0.3))
-    stalled: list[Asked] = []
+    stalled: list[Request] = []
 
-    def stall_once(asked: Asked) -> Fault:
+    def stall_once(asked: Request) -> Fault:
         stalled.append(asked)
         return Fault(pause=2.0 if len(stalled) == 1 else 0.0)
 
-    bucket.luck = stall_once
+    bucket.random_fault = stall_once
     content = {"red": tif(9_000)}
     ended = fetch(run, tmp_path, in_bucket(bucket, content))
     assert ended.code == 0, ended.stderr
-    assert came(tmp_path, content)
+    assert is_fetched(tmp_path, content)
     assert len(stalled) == 2

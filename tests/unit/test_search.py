@@ -292,7 +292,9 @@ def test_a_hostile_address_of_an_api_is_refused(
     ended = search(run, tmp_path / "out", serve_api(web, items))
     assert ended.code == 8
     assert "scene b, asset red" in ended.stderr
-    assert {asked.path for asked in web.asked} <= {"/api", "/api/search", "/api/collections/sentinel"}, "nothing else"
+    assert {asked.path for asked in web.received} <= {"/api", "/api/search", "/api/collections/sentinel"}, (
+        "nothing else"
+    )
 
 
 def test_a_hostile_address_of_an_asset_that_nobody_wants_does_no_harm(three: Catalog, tmp_path: Path, run: Run) -> None:

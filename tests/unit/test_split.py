@@ -14,7 +14,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from scenery import Completed, Run, cut_into
+from scenery import Completed, Run, split_outputs
 from stores import chips_by_split
 
 from eopipe.arrays import AnyArray, IntArray, UInt8Array
@@ -220,7 +220,9 @@ def make_stores(
 
 def split(run: Run, place: Path, stores: list[tuple[Path, Path]], *words: object) -> Completed:
     tiles, labels = zip(*stores, strict=True)
-    return run("split", "--tiles", *tiles, "--labels", *labels, *cut_into(place), "--chip", 16, "--block", 32, *words)
+    return run(
+        "split", "--tiles", *tiles, "--labels", *labels, *split_outputs(place), "--chip", 16, "--block", 32, *words
+    )
 
 
 def test_samples_lie_where_pixels_are_usable_and_are_counted_by_class(tmp_path: Path, run: Run) -> None:
@@ -362,7 +364,7 @@ def test_where_scenes_are_split_only_the_maps_of_test_scenes_are_scored(tmp_path
     labels = make_stores(tmp_path, "")[1]
     stores = ("--tiles", *tiles, "--labels", labels)
     days = ("--method", "temporal", "--dates", "2020-02-01")
-    assert run("split", *stores, *cut_into(tmp_path), "--chip", 16, *days).code == 0
+    assert run("split", *stores, *split_outputs(tmp_path), "--chip", 16, *days).code == 0
     truth, grid = Tiles(labels).read("label"), Tiles(labels).grid
     for scenes, found in (("a", 1 - truth), ("d", truth), ("a d", truth)):
         told = {"crs": str(grid.crs), "transform": grid.affine, "height": 96, "width": 96}
@@ -525,7 +527,7 @@ def test_two_runs_write_the_same_bytes(tmp_path: Path, run: Run, method: tuple[o
     for clock in ("1", "2"):
         (tmp_path / clock).mkdir()
         tiles, labels = zip(*stores, strict=True)
-        words = ("--tiles", *tiles, "--labels", *labels, *cut_into(tmp_path / clock), "--chip", 16, *method)
+        words = ("--tiles", *tiles, "--labels", *labels, *split_outputs(tmp_path / clock), "--chip", 16, *method)
         assert run("split", *words).code == 0
         names = ("split.json", "split.gpkg", "split.png", "statistics.json")
         digests.append([digest(tmp_path / clock / name) for name in names])

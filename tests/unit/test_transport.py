@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deliveries import came, fetch, item_of, put, tif
-from loopback import Asked, Fault, Loopback
+from deliveries import fetch, is_fetched, item_of, put, tif
+from loopback import Fault, Loopback, Request
 from scenery import Run
 
 from eopipe.errors import PreemptedError, UpstreamError
@@ -43,19 +43,19 @@ def test_f01_200_assets_come_right_from_a_server_that_fails_a_third_of_requests(
     fates = [fate for _ in range(6) for fate in dice.sample([*MIX, *[Fault()] * 68], 100)]
     lock = threading.Lock()
 
-    def luck(_: Asked) -> Fault:
+    def fault(_: Request) -> Fault:
         with lock:
             return fates.pop()
 
-    web.luck = luck
+    web.random_fault = fault
     content = {f"b{n:03}": tif(18_000, n) for n in range(200)}
     ended = fetch(run, tmp_path, put(web, content), "--workers", 16, "--per-host", 16)
     assert ended.code == 0, ended.stderr
-    assert came(tmp_path, content)
+    assert is_fetched(tmp_path, content)
     assert len(list((tmp_path / "scene").glob("*.tif"))) == 200
     ideal = sum(map(len, content.values()))
-    print(f"requests {len(web.asked) / 200:.2f} x, bytes {web.sent / ideal:.2f} x")
-    assert len(web.asked) <= 1.8 * 200
+    print(f"requests {len(web.received) / 200:.2f} x, bytes {web.sent / ideal:.2f} x")
+    assert len(web.received) <= 1.8 * 200
     assert web.sent <= 1.3 * ideal
 
 
@@ -64,8 +64,8 @@ def test_f02_a_short_body_is_resumed_from_its_offset(tmp_path: Path, run: Run, w
     content = {"red": tif(200_000)}
     web.fail("/red.tif", cut=70_000)
     assert fetch(run, tmp_path, put(web, content)).code == 0
-    assert came(tmp_path, content)
-    assert [asked.headers.get("Range") for asked in web.asked] == [None, "bytes=70000-"]
+    assert is_fetched(tmp_path, content)
+    assert [asked.headers.get("Range") for asked in web.received] == [None, "bytes=70000-"]
     assert web.sent == 200_000, "no byte comes twice"
 
 
@@ -76,33 +76,33 @@ def test_f03_a_body_without_a_length_that_is_cut_is_found_by_the_size_in_the_cat
     content = {"red": tif(200_000)}
     web.fail("/red.tif", cut=70_000, drop=("Content-Length",))
     assert fetch(run, tmp_path, put(web, content)).code == 0
-    assert came(tmp_path, content)
+    assert is_fetched(tmp_path, content)
     web.fail("/red.tif", times=None, cut=70_000, drop=("Content-Length",))
     assert fetch(run, tmp_path, put(web, content)).code == 4
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("tell", [True, False])
-def test_f04_a_server_that_ignores_range_is_begun_anew(tmp_path: Path, run: Run, web: Loopback, tell: bool) -> None:
+@pytest.mark.parametrize("metadata", [True, False])
+def test_f04_a_server_that_ignores_range_is_begun_anew(tmp_path: Path, run: Run, web: Loopback, metadata: bool) -> None:
     content = {"red": tif(200_000)}
     web.fail("/red.tif", cut=70_000)
-    web.fail("/red.tif", times=None, deaf=True)
-    assert fetch(run, tmp_path, put(web, content, tell=tell)).code == 0
-    assert came(tmp_path, content)
+    web.fail("/red.tif", times=None, ignore_range=True)
+    assert fetch(run, tmp_path, put(web, content, metadata=metadata)).code == 0
+    assert is_fetched(tmp_path, content)
 
 
 @pytest.mark.usefixtures("impatient")
 def test_f05_two_versions_of_one_size_are_never_joined(tmp_path: Path, run: Run, web: Loopback) -> None:
     old, new = tif(200_000, 1), tif(200_000, 2)
-    item = put(web, {"red": old}, tell=False)
+    item = put(web, {"red": old}, metadata=False)
     web.fail("/red.tif", cut=70_000)
     web.fail("/red.tif", times=None, status=503)
     assert fetch(run, tmp_path, item).code == 5
-    web.heal()
+    web.reset()
     (web.folder / "red.tif").write_bytes(new)
     assert fetch(run, tmp_path, item).code == 0
-    assert came(tmp_path, {"red": new})
-    assert web.asked[0].headers["Range"] == "bytes=70000-"
+    assert is_fetched(tmp_path, {"red": new})
+    assert web.received[0].headers["Range"] == "bytes=70000-"
 
 
 def test_f07_a_wrong_checksum_is_fetched_once_more_then_kept_apart(tmp_path: Path, run: Run, web: Loopback) -> None:
@@ -111,13 +111,13 @@ def test_f07_a_wrong_checksum_is_fetched_once_more_then_kept_apart(tmp_path: Pat
     ended = fetch(run, tmp_path, item)
     assert ended.code == 4
     assert "asset red (red.tif) does not match its sha256 checksum" in ended.stderr
-    assert len(web.asked) == 2
+    assert len(web.received) == 2
     assert not (tmp_path / "scene").exists()
     assert [p.read_bytes() for p in tmp_path.glob(".scene.parts/red-*.quarantine")] == [tif(9_000, 2)]
 
 
 def test_f08_a_page_instead_of_a_raster_is_named(tmp_path: Path, run: Run, web: Loopback) -> None:
-    item = put(web, {"red": b"<html>please log in</html>"}, tell=False)
+    item = put(web, {"red": b"<html>please log in</html>"}, metadata=False)
     ended = fetch(run, tmp_path, item)
     assert ended.code == 3
     assert "asset red is not a GeoTIFF or JPEG 2000 file: it looks like an HTML or XML page" in ended.stderr
@@ -134,7 +134,7 @@ def test_f09_a_trickle_is_cut_off_tried_again_and_given_up(
     ended = fetch(run, tmp_path, item)
     assert ended.code == 5
     assert "bytes per second" in ended.stderr
-    assert len(web.asked) == 3
+    assert len(web.received) == 3
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_f10_a_redirect_into_this_network_is_not_followed(tmp_path: Path, run: R
         ended = fetch(run, tmp_path, item)
         assert ended.code == 8, ended.stderr
         assert "asset red: 127.0.0.1 redirects to" in ended.stderr
-        assert inner.asked == []
+        assert inner.received == []
 
 
 def test_f10_a_name_that_means_another_address_a_moment_later_is_not_connected_to(
@@ -169,7 +169,7 @@ def test_f10_a_name_that_means_another_address_a_moment_later_is_not_connected_t
         port = inner.server.server_address[1]
         web.fail("/red.tif", times=None, status=302, headers={"Location": f"http://rebind.example:{port}/red.tif"})
         ended = fetch(run, tmp_path, item)
-        assert inner.asked == []
+        assert inner.received == []
     assert ended.code == 8, ended.stderr
     assert len(asked) == 2
 
@@ -184,7 +184,7 @@ def test_f11_an_item_cannot_name_the_metadata_server_of_a_cloud(tmp_path: Path, 
 def test_f12_30_times_kill_9_costs_no_more_than_what_was_on_the_line(tmp_path: Path, run: Run, web: Loopback) -> None:
     content = {"blue": tif(250_000, 1), "red": tif(400_000, 2), "swir": tif(100_000, 3)}
     (tmp_path / "item.geojson").write_text(json.dumps(item := put(web, content)))
-    web.luck = lambda _: Fault(drip=0.08)
+    web.random_fault = lambda _: Fault(drip=0.08)
     words = ("fetch", "--item", tmp_path / "item.geojson", "--scene", tmp_path / "scene", "--workers", 2)
     dice, killed, whole, nursery = random.Random(3), 0, 1, [Child(*words) for _ in range(3)]
     for _ in range(30):
@@ -194,7 +194,7 @@ def test_f12_30_times_kill_9_costs_no_more_than_what_was_on_the_line(tmp_path: P
         time.sleep(dice.uniform(0.0, 0.15))
         killed += child.kill()
         if (tmp_path / "scene").exists():
-            assert came(tmp_path, content)
+            assert is_fetched(tmp_path, content)
             shutil.rmtree(tmp_path / "scene")
             whole += 1
     for child in nursery:
@@ -202,9 +202,9 @@ def test_f12_30_times_kill_9_costs_no_more_than_what_was_on_the_line(tmp_path: P
     assert killed >= 15, "in the middle"
     # A piece of the server is on the line of each worker, and one more before the server notices.
     assert web.sent <= whole * sum(map(len, content.values())) + killed * 4 * 16_384
-    web.heal()
+    web.reset()
     assert fetch(run, tmp_path, item).code == 0
-    assert came(tmp_path, content)
+    assert is_fetched(tmp_path, content)
     assert sorted(p.name for p in tmp_path.glob(".*")) == []
 
 
@@ -247,23 +247,23 @@ class Child:
 
 
 @pytest.mark.parametrize(
-    ("options", "tell"), [("size=300k", True), ("size=300k", False), ("size=9m,nr_inodes=9", True)]
+    ("options", "metadata"), [("size=300k", True), ("size=300k", False), ("size=9m,nr_inodes=9", True)]
 )
 def test_f13_a_full_disk_ends_with_code_6_and_a_rerun_finishes(
-    tmp_path: Path, run: Run, web: Loopback, small_disk: Callable[[str], Path], options: str, tell: bool
+    tmp_path: Path, run: Run, web: Loopback, small_disk: Callable[[str], Path], options: str, metadata: bool
 ) -> None:
     disk, small = small_disk(options), "inodes" in options
     content = {f"b{n}": tif(9_000 if small else 120_000, n) for n in range(4)}
     words = ("--parts", disk / "parts", "--workers", 1)
-    ended = fetch(run, tmp_path, put(web, content, tell=tell), *words)
+    ended = fetch(run, tmp_path, put(web, content, metadata=metadata), *words)
     assert ended.code == 6, ended.stderr
     assert "MB" in ended.stderr
     assert "free" in ended.stderr
-    assert ("needs 0.5 MB more" in ended.stderr) == (tell and not small), "where sizes are known, nothing is begun"
+    assert ("needs 0.5 MB more" in ended.stderr) == (metadata and not small), "where sizes are known, nothing is begun"
     assert not (tmp_path / "scene").exists()
     subprocess.run(["mount", "-o", "remount,size=9m,nr_inodes=99", disk], check=True)
-    assert fetch(run, tmp_path, put(web, content, tell=tell), *words).code == 0
-    assert came(tmp_path, content)
+    assert fetch(run, tmp_path, put(web, content, metadata=metadata), *words).code == 0
+    assert is_fetched(tmp_path, content)
 
 
 def zipped() -> bytes:
@@ -290,7 +290,7 @@ def tarred() -> bytes:
 def test_f14_an_archive_is_refused_and_nothing_of_it_is_unpacked(
     tmp_path: Path, run: Run, web: Loopback, make: Callable[[], bytes], kind: str, far: bool
 ) -> None:
-    item = put(web, {"red": make()}, tell=False)
+    item = put(web, {"red": make()}, metadata=False)
     if not far:
         item["assets"]["red"]["href"] = "red.tif"
     before = {p.name for p in tmp_path.parent.iterdir()}
@@ -302,7 +302,7 @@ def test_f14_an_archive_is_refused_and_nothing_of_it_is_unpacked(
 
 
 def test_f15_a_compressed_body_is_not_unpacked(tmp_path: Path, run: Run, web: Loopback) -> None:
-    item = put(web, {"red": gzip.compress(bytes(64 << 20))}, tell=False)
+    item = put(web, {"red": gzip.compress(bytes(64 << 20))}, metadata=False)
     web.fail("/red.tif", times=None, headers={"Content-Encoding": "gzip"})
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert fetch(run, tmp_path, item).code == 8
@@ -321,7 +321,7 @@ def test_f15_a_body_without_an_end_is_refused(
     tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eopipe.fetch.download.MAX_BYTES", 100_000)
-    ended = fetch(run, tmp_path, put(web, {"red": tif(1_000_000)}, tell=False))
+    ended = fetch(run, tmp_path, put(web, {"red": tif(1_000_000)}, metadata=False))
     assert ended.code == 8
     assert "does not end after 100000 bytes" in ended.stderr
 
@@ -338,10 +338,10 @@ def test_f16_three_of_200_that_are_missing_are_listed_and_only_they_are_asked_fo
     assert ended.code == 3
     assert [name for name in content if f"asset {name} could not be fetched" in ended.stderr] == gone
     assert not (tmp_path / "scene").exists()
-    web.asked.clear()
+    web.received.clear()
     assert fetch(run, tmp_path, item, "--workers", 8).code == 0
-    assert sorted(asked.path for asked in web.asked) == [f"/{name}.tif" for name in gone]
-    assert came(tmp_path, content)
+    assert sorted(asked.path for asked in web.received) == [f"/{name}.tif" for name in gone]
+    assert is_fetched(tmp_path, content)
 
 
 @pytest.mark.parametrize("date", [False, True])
@@ -372,11 +372,11 @@ def test_f18_what_a_server_wants_counts_against_the_deadline(tmp_path: Path, run
     ended = fetch(run, tmp_path, item, "--deadline", 60)
     assert ended.code == 5
     assert "the next attempt in 120 s would be after the deadline" in ended.stderr
-    assert len(web.asked) == 1
+    assert len(web.received) == 1
 
 
 def test_an_asset_that_takes_longer_than_the_deadline_is_given_up(tmp_path: Path, run: Run, web: Loopback) -> None:
-    web.luck = lambda _: Fault(drip=0.05)
+    web.random_fault = lambda _: Fault(drip=0.05)
     ended = fetch(run, tmp_path, put(web, {"red": tif(900_000)}), "--deadline", 0.3)
     assert ended.code == 5
     assert "127.0.0.1 did not deliver scene scene, asset red (not within 0.3 s" in ended.stderr
@@ -395,7 +395,7 @@ def test_no_more_connections_to_a_host_than_allowed(tmp_path: Path, run: Run, we
             busy[0] -= 1
 
     web.server.RequestHandlerClass.answer = counted  # type: ignore[attr-defined]
-    web.luck = lambda _: Fault(pause=0.02)
+    web.random_fault = lambda _: Fault(pause=0.02)
     content = {f"b{n}": tif(600, n) for n in range(24)}
     assert fetch(run, tmp_path, put(web, content), "--workers", 12, "--per-host", 3).code == 0
     # The next request can come in before this thread has told that the last one is done.
@@ -426,4 +426,4 @@ def test_a_download_that_is_stopped_says_so(tmp_path: Path, web: Loopback) -> No
     task = lambda: download_asset({"href": f"{web.url}/red.tif"}, "red", None, tmp_path / "red.part", terms)  # noqa: E731
     with pytest.raises(PreemptedError, match="the next run continues it"):
         run_parallel([task], 1, terms.stop)
-    assert web.asked == []
+    assert web.received == []

@@ -33,15 +33,15 @@ class Counting(LocalRangeReader):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self.asked: list[tuple[int, int]] = []
+        self.received: list[tuple[int, int]] = []
 
     def read(self, start: int, length: int) -> bytes:
-        self.asked.append((start, length))
+        self.received.append((start, length))
         return super().read(start, length)
 
     @property
     def bytes(self) -> int:
-        return sum(length for _, length in self.asked)
+        return sum(length for _, length in self.received)
 
 
 def raster(path: Path, pixels: AnyArray, **other: Any) -> Path:
@@ -236,14 +236,14 @@ def test_a_small_area_costs_a_small_part_of_the_file(tmp_path: Path) -> None:
     remote = Counting(whole)
     write_window(remote, grid_at(1000, 1000, 205), tmp_path / "part.tif", WHERE)
     assert remote.bytes < 0.06 * remote.size, f"{remote.bytes / remote.size:.3f} of the file for 1 % of its area"
-    assert len(remote.asked) <= 5, remote.asked
+    assert len(remote.received) <= 5, remote.received
 
 
 def test_blocks_side_by_side_come_with_one_request(tmp_path: Path) -> None:
     whole = raster(tmp_path / "whole.tif", noise(1, 512, 512))
     remote = Counting(whole)
     write_window(remote, grid_at(256, 256, 500), tmp_path / "part.tif", WHERE)
-    assert len(remote.asked) <= 2
+    assert len(remote.received) <= 2
     assert remote.bytes < remote.size + 40_000
 
 
@@ -555,4 +555,4 @@ def test_windows_of_real_scenes(tmp_path: Path, crs: str) -> None:
         got, want, _ = same_place(file, tmp_path / f"{number}.tif")
         np.testing.assert_array_equal(got, want)
         assert remote.bytes < 0.45 * remote.size + 32_768
-        assert len(remote.asked) <= 2
+        assert len(remote.received) <= 2
