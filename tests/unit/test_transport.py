@@ -384,7 +384,7 @@ def test_an_asset_that_takes_longer_than_the_deadline_is_given_up(tmp_path: Path
 
 def test_no_more_connections_to_a_host_than_allowed(tmp_path: Path, run: Run, web: Loopback) -> None:
     busy, most, lock = [0], [0], threading.Lock()
-    answer = web.server.RequestHandlerClass.answer  # type: ignore[attr-defined]
+    answer = web.server.RequestHandlerClass.respond  # type: ignore[attr-defined]
 
     def counted(handler: Any, asked: Any) -> None:
         with lock:
@@ -394,7 +394,7 @@ def test_no_more_connections_to_a_host_than_allowed(tmp_path: Path, run: Run, we
         with lock:
             busy[0] -= 1
 
-    web.server.RequestHandlerClass.answer = counted  # type: ignore[attr-defined]
+    web.server.RequestHandlerClass.respond = counted  # type: ignore[attr-defined]
     web.random_fault = lambda _: Fault(pause=0.02)
     content = {f"b{n}": tif(600, n) for n in range(24)}
     assert fetch(run, tmp_path, put(web, content), "--workers", 12, "--per-host", 3).code == 0

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from projects import DAYS, ROOT, Project, environment
 
+from eopipe.config import load
 from eopipe.contract import STAGES, stage
+from eopipe.run.rules import params_for
 
 FOLLOWS = {"split", "train", "predict", "evaluate", "export", "report", "catalog", "crate", "all"}
 
@@ -80,5 +82,6 @@ def test_a_change_of_preprocessing_keeps_the_downloads(finished: Project) -> Non
 
 def test_every_rule_has_its_revision() -> None:
     text = "\n".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
-    assert set(re.findall(r'^        revision=eo\.revision\("(\w+)"\),$', text, re.MULTILINE)) == set(STAGES)
-    assert all(stage(name).revision >= 1 for name in STAGES)
+    assert set(re.findall(r'^        \*\*params_for\("(\w+)"', text, re.MULTILINE)) == set(STAGES)
+    config = load(ROOT / "config/config.yaml")
+    assert all(params_for(config, name)["revision"] == stage(name).revision >= 1 for name in STAGES)

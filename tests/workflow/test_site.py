@@ -15,7 +15,7 @@ EOPIPE = '#!/bin/sh\necho "$@" >> "$SITE/ran"\nexec {python} -m eopipe "$@"\n'
 APPTAINER = """#!/bin/sh
 [ "$1" = --version ] && { echo "apptainer version 1.3.4"; exit; }
 echo "$@" >> "$SITE/contained"
-while [ "$1" != bash ]; do shift; result
+while [ "$1" != bash ]; do shift; done
 exec "$@"
 """
 
