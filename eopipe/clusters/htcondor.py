@@ -1,4 +1,4 @@
-"""A training for HTCondor: submit descriptions and a DAG from the line of `eopipe train`."""
+"""A training for HTCondor: submit descriptions and a DAG from the arguments of `eopipe train`."""
 
 import argparse
 import os
@@ -15,9 +15,9 @@ from eopipe.launch.environment import FILE, nodes_of
 from eopipe.provenance.record import record_path
 from eopipe.publish import publish
 
-# What `job.sh` turns the exit code 75 into: saved, start me again.
-AGAIN = 85
-COMMON = """\
+# `job.sh` ends with this code instead of 75: the state is saved, start the job again.
+RESUME_EXIT_CODE = 85
+HEADER = """\
 # Written by `eopipe condor`.
 universe                = {universe}
 executable              = {folder}/job.sh
@@ -28,39 +28,39 @@ request_cpus            = {cpus}
 request_memory          = {memory_mb}MB
 request_disk            = {disk_mb}MB
 """
-# One job needs no file system in common: HTCondor carries what it reads, what it saves on the way, and what it makes.
-CARRIED = """\
+# A single job needs no shared file system: HTCondor transfers its inputs, checkpoints and outputs.
+TRANSFERRED = """\
 should_transfer_files   = YES
 preserve_relative_paths = true
 transfer_input_files    = {inputs}
 transfer_output_files   = {outputs}
-# A training that failed has no model, and a list with what is missing would put the job on hold.
+# A failed training has no model, and a missing output would put the job on hold.
 when_to_transfer_output = ON_SUCCESS
-# Every {every} seconds job.sh ends with {again}; HTCondor fetches the state and starts it again at once.
+# Every {every} seconds job.sh ends with {again}; HTCondor transfers the state and starts the job again at once.
 checkpoint_exit_code    = {again}
 transfer_checkpoint_files = {state}
 """
-# Nodes of one training read and write the same checkpoints.
-IN_COMMON = """\
+# Nodes of one training share its checkpoints.
+SHARED = """\
 should_transfer_files   = NO
 getenv                  = PATH, VIRTUAL_ENV, CONDA_PREFIX, LD_LIBRARY_PATH
-# Stopped with its state saved: it stays in the queue.
+# A job that was stopped with its state saved stays in the queue.
 on_exit_remove          = ExitCode =!= {again}
 """
-END = """\
+FOOTER = """\
 log                     = {folder}/train.log
 output                  = {folder}/{name}.$(Process).out
 error                   = {folder}/{name}.$(Process).err
 queue {count}
 """
-ALONE = """\
+SINGLE_NODE_DAG = """\
 # condor_submit_dag {folder}/train.dag
 JOB train {folder}/train.sub
 RETRY train 3 UNLESS-EXIT 2
 """
-TOGETHER = """\
+MANY_NODES_DAG = """\
 # condor_submit_dag {folder}/train.dag
-# The first node says in its ad that the others can come; only then are they submitted.
+# The others are submitted when the first node reports in its ad that it listens.
 PROVISIONER first {folder}/first.sub
 JOB others {folder}/others.sub
 RETRY others 3 UNLESS-EXIT 2
@@ -78,90 +78,90 @@ def condor(argv: list[str]) -> int:
     parser.add_argument("--gpu", action="store_true", help="one GPU for each process")
     parser.add_argument("--image", help="container image of eopipe, for nodes that do not have it")
     parser.add_argument("--every", type=int, default=3600, help="seconds between transfers of the state [%(default)s]")
-    arguments, train_argv = parser.parse_known_args(argv)
-    return write(arguments, parse(stage("train"), train_argv))
+    options, train_argv = parser.parse_known_args(argv)
+    return write(options, parse(stage("train"), train_argv))
 
 
-def write(given: argparse.Namespace, values: dict[str, Any]) -> int:
-    """Write the folder and tell how to start it. Raises UsageError for what HTCondor cannot carry."""
+def write(options: argparse.Namespace, values: dict[str, Any]) -> int:
+    """Write the folder and print how to start it. Raises UsageError for what HTCondor cannot transfer."""
     model, nodes = values["model"], nodes_of(values["nodes"])
     values = values | {"state": values["state"] or model.parent / f".{model.name}.state"}
-    made = {"job.sh": files("eopipe.clusters").joinpath("job.sh").read_text()}
+    texts = {"job.sh": files("eopipe.clusters").joinpath("job.sh").read_text()}
     if nodes.most == 1:
-        made |= {"train.sub": _alone(given, values), "train.dag": ALONE}
+        texts |= {"train.sub": _single_node(options, values), "train.dag": SINGLE_NODE_DAG}
     else:
-        made |= {
-            "first.sub": _together(given, values, "first", 1),
-            "others.sub": _together(given, values, "others", nodes.most - 1),
-            "train.dag": TOGETHER,
+        texts |= {
+            "first.sub": _many_nodes(options, values, "first", 1),
+            "others.sub": _many_nodes(options, values, "others", nodes.most - 1),
+            "train.dag": MANY_NODES_DAG,
         }
-    given.folder.mkdir(parents=True, exist_ok=True)
-    for name, text in made.items():
-        with publish(given.folder / name) as draft:
-            draft.write_text(text.replace("{folder}", str(given.folder)) if name.endswith(".dag") else text)
-    (given.folder / "job.sh").chmod(0o755)
-    print(f"wrote {', '.join(made)} to {given.folder}; now: condor_submit_dag {given.folder / 'train.dag'}")
+    options.folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        with publish(options.folder / name) as draft:
+            draft.write_text(text.replace("{folder}", str(options.folder)) if name.endswith(".dag") else text)
+    (options.folder / "job.sh").chmod(0o755)
+    print(f"wrote {', '.join(texts)} to {options.folder}; now: condor_submit_dag {options.folder / 'train.dag'}")
     return 0
 
 
-def _alone(given: argparse.Namespace, values: dict[str, Any]) -> str:
+def _single_node(options: argparse.Namespace, values: dict[str, Any]) -> str:
     inputs = [path for port in stage("train").of(Input) if values[port.name] for path in _paths(values[port.name])]
-    made = [values["model"], record_path(values["model"])]
-    outside = [str(path) for path in (*inputs, *made, values["state"]) if not _carried(path)]
+    outputs = [values["model"], record_path(values["model"])]
+    outside = [str(path) for path in (*inputs, *outputs, values["state"]) if not _is_transferable(path)]
     if outside:
         raise UsageError(
-            f"HTCondor carries what lies below the folder that you submit from, without commas: not "
-            f"{', '.join(outside)}; give relative paths, or --nodes of two and more on a file system in common"
+            "HTCondor transfers only what is below the folder that you submit from, without commas in its name: not "
+            f"{', '.join(outside)}; use relative paths, or --nodes of two and more on a shared file system"
         )
-    told = {"inputs": _list(inputs), "outputs": _list(made), "state": values["state"]}
-    text = CARRIED.format(again=AGAIN, every=given.every, **told)
-    environment = {"EOPIPE_EVERY": str(given.every), "EOPIPE_STATE": str(values["state"])}
-    return _head(given, values, environment) + text + END.format(folder=given.folder, name="train", count=1)
+    paths = {"inputs": _joined(inputs), "outputs": _joined(outputs), "state": values["state"]}
+    text = TRANSFERRED.format(again=RESUME_EXIT_CODE, every=options.every, **paths)
+    environment = {"EOPIPE_EVERY": str(options.every), "EOPIPE_STATE": str(values["state"])}
+    return _header(options, values, environment) + text + FOOTER.format(folder=options.folder, name="train", count=1)
 
 
-def _together(given: argparse.Namespace, values: dict[str, Any], name: str, count: int) -> str:
+def _many_nodes(options: argparse.Namespace, values: dict[str, Any], name: str, count: int) -> str:
     environment = {"EOPIPE_STATE": str(values["state"]), FILE: str(values["state"] / MEETING)}
     provisioner = ""
     if name == "first":
         environment["EOPIPE_PROVISIONER"] = "1"
         provisioner = "+WantIOProxy            = true\n"
-    text = _head(given, values, environment) + IN_COMMON.format(again=AGAIN) + provisioner
-    return text + END.format(folder=given.folder, name=name, count=count)
+    text = _header(options, values, environment) + SHARED.format(again=RESUME_EXIT_CODE) + provisioner
+    return text + FOOTER.format(folder=options.folder, name=name, count=count)
 
 
-def _head(given: argparse.Namespace, values: dict[str, Any], environment: Mapping[str, str]) -> str:
-    words = ["train", *(word for port in stage("train").ports for word in to_args(port, values[port.name]))]
-    text = COMMON.format(
-        universe="container" if given.image else "vanilla",
-        folder=given.folder,
-        arguments=quoted(words),
+def _header(options: argparse.Namespace, values: dict[str, Any], environment: Mapping[str, str]) -> str:
+    arguments = ["train", *(word for port in stage("train").ports for word in to_args(port, values[port.name]))]
+    text = HEADER.format(
+        universe="container" if options.image else "vanilla",
+        folder=options.folder,
+        arguments=quoted(arguments),
         environment=quoted(f"{name}={value}" for name, value in environment.items()),
         cpus=values["processes"] * values["threads"],
-        memory_mb=given.memory_mb,
-        disk_mb=given.disk_mb,
+        memory_mb=options.memory_mb,
+        disk_mb=options.disk_mb,
     )
-    image = f"container_image         = {given.image}\n" if given.image else ""
-    return text + image + (f"request_gpus            = {values['processes']}\n" if given.gpu else "")
+    image = f"container_image         = {options.image}\n" if options.image else ""
+    return text + image + (f"request_gpus            = {values['processes']}\n" if options.gpu else "")
 
 
-def quoted(words: Iterable[str]) -> str:
-    """Words as HTCondor reads them: all in double quotes, each in single ones, and both kinds doubled inside."""
-    return '"' + " ".join(map(_one, words)).replace('"', '""') + '"'
+def quoted(arguments: Iterable[str]) -> str:
+    """Arguments as HTCondor reads them: all in double quotes, each in single ones, and both kinds doubled inside."""
+    return '"' + " ".join(map(_quoted, arguments)).replace('"', '""') + '"'
 
 
-def _one(word: str) -> str:
-    doubled = word.replace("'", "''")
-    return f"'{doubled}'" if not word or set(word) & set(" \t'") else word
+def _quoted(argument: str) -> str:
+    doubled = argument.replace("'", "''")
+    return f"'{doubled}'" if not argument or set(argument) & set(" \t'") else argument
 
 
 def _paths(value: Path | tuple[Path, ...]) -> tuple[Path, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-def _carried(path: Path) -> bool:
-    """Whether a path stands for the same place here and in a job's own folder."""
+def _is_transferable(path: Path) -> bool:
+    """Whether a path means the same file here and in a job's own folder."""
     return not path.is_absolute() and not os.path.normpath(path).startswith("..") and "," not in str(path)
 
 
-def _list(paths: Iterable[Path]) -> str:
+def _joined(paths: Iterable[Path]) -> str:
     return ", ".join(dict.fromkeys(map(str, paths)))

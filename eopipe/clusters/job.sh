@@ -1,15 +1,15 @@
 #!/bin/sh
-# What a job of HTCondor runs: eopipe with the words that it is given. Written by `eopipe condor`.
-#   EOPIPE_STATE        folder of the checkpoints; it is there before HTCondor fetches it
-#   EOPIPE_EVERY        seconds after which the training saves and stops, so that HTCondor fetches what it saved
-#   EOPIPE_PROVISIONER  this is the first node: its ad says so as soon as the others can come
-#   EOPIPE_RDZV_FILE    where the first node writes down where it listens
+# What an HTCondor job runs: eopipe with the arguments of the job. Written by `eopipe condor`.
+#   EOPIPE_STATE        folder of the checkpoints; made first, since HTCondor transfers it
+#   EOPIPE_EVERY        seconds after which the training saves and stops, so that HTCondor transfers its checkpoints
+#   EOPIPE_PROVISIONER  set on the first node, which reports in its ad as soon as the others can join
+#   EOPIPE_RDZV_FILE    file in which the first node writes its address
 mkdir -p "$EOPIPE_STATE"
 
 ready() {
     marker="$EOPIPE_RDZV_FILE.$$"
     touch "$marker"
-    # If it has ended before, the others come all the same, and say why.
+    # If it has ended before, the others are started all the same, and report why.
     until [ "$EOPIPE_RDZV_FILE" -nt "$marker" ]; do
         kill -0 "$1" 2>/dev/null || break
         sleep 1
@@ -22,7 +22,7 @@ ready() {
 # Without --foreground timeout would signal the workers too, which belong to eopipe.
 timeout --foreground --preserve-status "${EOPIPE_EVERY:-0}" eopipe "$@" &
 training=$!
-# HTCondor wants the slot back.
+# HTCondor needs the slot back.
 trap 'kill -TERM "$training"' TERM INT USR1
 [ -z "$EOPIPE_PROVISIONER" ] || ready "$training" &
 

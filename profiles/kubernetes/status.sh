@@ -1,5 +1,5 @@
 #!/bin/sh
-# What became of a Job, in Snakemake's words.
+# The status of a Job, in Snakemake's words.
 case $(kubectl get job "$1" --output 'jsonpath={.status.conditions[?(@.status=="True")].type}' 2>&1) in
 *Failed* | *NotFound*) echo failed ;;
 *Complete*) echo success ;;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Submit a job script of Snakemake as a Job of Kubernetes with what its rule reckons, and print its name alone."""
+"""Submit a job script of Snakemake as a Job of Kubernetes with what its rule requests, and print its name alone."""
 
 import json
 import re
@@ -14,16 +14,16 @@ CLAIM, MOUNT = "eopipe", "/project"
 
 script = Path(sys.argv[1])
 job = json.loads(re.search(r"^# properties = (.*)$", script.read_text(), re.MULTILINE)[1])
-asked = {"cpu": str(job["threads"]), "memory": f"{job['resources']['mem_mb']}M"}
+requests = {"cpu": str(job["threads"]), "memory": f"{job['resources']['mem_mb']}M"}
 if "gpu" in job["resources"]:
-    asked["nvidia.com/gpu"] = str(job["resources"]["gpu"])
+    requests["nvidia.com/gpu"] = str(job["resources"]["gpu"])
 name = f"eopipe-{job.get('rule', 'group')}-{uuid.uuid4().hex[:8]}".lower().replace("_", "-")
 container = {
     "name": "eopipe",
     "image": IMAGE,
     "command": ["bash", str(script.resolve())],
     "workingDir": str(Path.cwd()),
-    "resources": {"requests": asked, "limits": asked},
+    "resources": {"requests": requests, "limits": requests},
     "volumeMounts": [{"name": "project", "mountPath": MOUNT}],
 }
 pod = {
@@ -38,6 +38,6 @@ spec = {
     "ttlSecondsAfterFinished": 3600,
     "template": {"spec": pod},
 }
-made = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
-subprocess.run(["kubectl", "create", "-f", "-"], input=json.dumps(made), text=True, check=True, stdout=sys.stderr)
+manifest = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
+subprocess.run(["kubectl", "create", "-f", "-"], input=json.dumps(manifest), text=True, check=True, stdout=sys.stderr)
 print(name)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What became of a job, in Snakemake's words.
+# The status of a job, in Snakemake's words.
 case $(bjobs -noheader -o stat "$1" 2>&1) in
 DONE*) echo success ;;
 EXIT* | *"is not found"*) echo failed ;;

@@ -1,9 +1,9 @@
 #!/bin/sh
-# What became of a job, in Snakemake's words. PBS tells of ended jobs (-x) where job_history_enable is set.
-if told=$(qstat -x -f "$1" 2>&1); then
-    case $told in
+# The status of a job, in Snakemake's words. PBS keeps ended jobs (-x) where job_history_enable is set.
+if status=$(qstat -x -f "$1" 2>&1); then
+    case $status in
     *"job_state = F"* | *"job_state = C"*)
-        case $told in
+        case $status in
         *"xit_status = 0"*) echo success ;;
         *) echo failed ;;
         esac
@@ -11,9 +11,9 @@ if told=$(qstat -x -f "$1" 2>&1); then
     *) echo running ;;
     esac
 else
-    case $told in
+    case $status in
     *nknown*)
-        echo "PBS knows no job $1 any more; ask for job_history_enable" >&2
+        echo "PBS does not know job $1 any more; it needs job_history_enable" >&2
         echo failed
         ;;
     # A server that is busy must not make a job count as failed.

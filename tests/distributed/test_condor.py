@@ -93,7 +93,7 @@ def test_what_htcondor_cannot_carry_is_told(training: Training, capsys: pytest.C
     words = training.command()[3:]
     assert run_stage("condor", *words[1:]) == 2
     told = capsys.readouterr().err
-    assert told.startswith("error: HTCondor carries what lies below the folder that you submit from")
+    assert told.startswith("error: HTCondor transfers only what is below the folder that you submit from")
     assert "--nodes of two" in told
 
 
