@@ -76,9 +76,9 @@ def build(folder: Path, edge: int) -> None:
 
 def row(told: argparse.Namespace, folder: Path, device: str) -> None:
     """Measure one way and print its line."""
-    from eopipe.launch.world import end, join
+    from eopipe.launch.world import exit_now, join_world
 
-    run = Run(told, folder, join(device, 600, 1))
+    run = Run(told, folder, join_world(device, 600, 1))
     run.steps(run.same(), WARM)
     memory = run.steps(run.same(), told.steps)[0]
     batches = run.feed.stream(run.wanted(2 * WARM + 2 * told.steps))
@@ -87,7 +87,7 @@ def row(told: argparse.Namespace, folder: Path, device: str) -> None:
     busy = run.busy(batches, WARM)
     run.feed.close()
     print(f"| {told.way} | {memory:.0f} | {disk:.0f} | {waiting:.1%} | {busy} | {run.peak:.0f} |", flush=True)
-    end(0)
+    exit_now(0)
 
 
 class Run:

@@ -57,9 +57,9 @@ def main() -> None:
 
 def work(told: argparse.Namespace) -> None:
     """Time every strategy of this number of processes."""
-    from eopipe.launch.world import end, join
+    from eopipe.launch.world import exit_now, join_world
 
-    world = join(told.device, 600, 1)
+    world = join_world(told.device, 600, 1)
     runs = {name: Run(told, world, dict(ways)) for name, ways in (SINGLE if world.size == 1 else PAIR).items()}
     for run in runs.values():
         run.steps(2)
@@ -68,9 +68,9 @@ def work(told: argparse.Namespace) -> None:
         for name, run in runs.items():
             times[name].append(run.steps(told.steps))
     for name, took in times.items():
-        if world.first:
+        if world.is_first:
             print(f"| {name} | {1000 * statistics.median(took):.1f} | {runs[name].peak:.0f} |", flush=True)
-    end(0)
+    exit_now(0)
 
 
 class Run:

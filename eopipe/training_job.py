@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model, model
 from eopipe.chips.chips import Normaliser, pair_stores
 from eopipe.contract import Knob, Option, annotated, stage
 from eopipe.errors import UsageError
-from eopipe.launch.environment import nodes_of
-from eopipe.launch.scratch import copy_of
+from eopipe.launch.environment import parse_nodes
+from eopipe.launch.scratch import local_path
 from eopipe.models import Architecture
 from eopipe.models.model_folder import read_trained_model
 from eopipe.models.tasks import LOSSES, task_conflicts
@@ -85,7 +85,7 @@ class Settings(_Options):
         return {k: v for k, v in self.model_dump().items() if k not in idle(self.deterministic)}
 
     def _deterministic_conflicts(self) -> list[str]:
-        nodes = nodes_of(self.nodes).most
+        nodes = parse_nodes(self.nodes).maximum
         sentences = []
         if self.processes * nodes > self.shards:
             workers = f"train.processes {self.processes}" + (f" on {nodes} nodes" if self.nodes != "1" else "")
@@ -130,10 +130,15 @@ class Job(Knobs):
     state: Path
     token: int = 0
 
+    @property
+    def stores(self) -> dict[str, tuple[Path, ...]]:
+        """The stores that the workers read, by kind."""
+        return {"tiles": self.tiles, "labels": self.labels}
+
     @cached_property
     def pairs(self) -> Pairs:
         """The tile store of each scene with its labels, opened once; this node's own copies where it has some."""
-        tiles, labels = (tuple(copy_of(kind, path) for path in getattr(self, kind)) for kind in ("tiles", "labels"))
+        tiles, labels = (tuple(local_path(kind, path) for path in paths) for kind, paths in self.stores.items())
         return pair_stores(tiles, labels)
 
     def hyperparameters(self) -> dict[str, Any]:

@@ -31,12 +31,12 @@ class Keeper:
         self.identity: dict[str, Any] | None = None
         if (self.folder / IDENTITY).exists():
             self.identity = read_json(self.folder / IDENTITY)
-        if world.first:
+        if world.is_first:
             clear(self.folder)
         self.dealt = job.settings.strategy == "fsdp" and world.size > 1
         self._room = room_of(self.folder, world) if self.dealt else self.folder
         self._until = math.inf
-        self._writer = Writer(self._save if world.first else partial(leave, self._room, world.rank))
+        self._writer = Writer(self._save if world.is_first else partial(leave, self._room, world.rank))
 
     def _save(self, progress: Progress, parts: dict[str, Held]) -> None:
         started = time.monotonic()
@@ -72,14 +72,14 @@ class Keeper:
         seen = self.world.sum(torch.tensor([step, step**2], dtype=torch.float64, device=self.world.device))
         if float(seen[1]) * self.world.size != float(seen[0]) ** 2:
             raise IntegrityError(f"the workers see different checkpoints in {self.folder}; is it one file system?")
-        if found and self.world.first:
+        if found and self.world.is_first:
             log.info("event=resume step=%d", step)
         return found
 
     def put(self, now: Progress, parts: Parts) -> None:
         """Take a copy of the state, as this worker holds it, and write it off the training path."""
-        if self.world.first or self.dealt:
-            self._writer.put(now, own(parts, self.world.first))
+        if self.world.is_first or self.dealt:
+            self._writer.put(now, own(parts, self.world.is_first))
 
     def check(self) -> None:
         """Raise what the writer met since; NoSpaceError for a full disk."""

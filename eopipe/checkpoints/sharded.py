@@ -25,7 +25,7 @@ def room_of(folder: Path, world: "World") -> Path:
     """A folder that no workers before these ones knew, so that no piece of theirs is taken for one of now."""
     import torch
 
-    number = float(secrets.randbits(48)) if world.first else 0.0
+    number = float(secrets.randbits(48)) if world.is_first else 0.0
     told = world.sum(torch.tensor(number, dtype=torch.float64, device=world.device))
     room = folder / f"{ROOM}{int(told):012x}"
     room.mkdir(exist_ok=True)

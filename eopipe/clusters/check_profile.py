@@ -8,7 +8,7 @@ from eopipe.clusters.executor_patches import lost_jobs
 from eopipe.clusters.profile import STATUS_INTERVAL_S, job_shape
 from eopipe.clusters.slurm import Partition, Site
 from eopipe.errors import UsageError
-from eopipe.launch.environment import nodes_of
+from eopipe.launch.environment import parse_nodes
 
 # A job of Snakemake's executor starts Snakemake twice before it does anything.
 MIN_MEMORY_MB = 500
@@ -108,8 +108,8 @@ def _partition_conflicts(resources: dict[str, Any], partition: Partition, *, req
 def config_conflicts(profile: dict[str, Any], train: dict[str, Any]) -> Iterator[str]:
     """What of a profile contradicts the section train of a config, a sentence each."""
     resources = (profile.get("set-resources") or {}).get("train") or {}
-    nodes, profile_nodes = nodes_of(train["nodes"]), int(resources.get("nodes", 1))
-    if not nodes.least <= profile_nodes <= nodes.most:
+    nodes, profile_nodes = parse_nodes(train["nodes"]), int(resources.get("nodes", 1))
+    if not nodes.minimum <= profile_nodes <= nodes.maximum:
         yield f"the profile gives the training {profile_nodes} nodes, but train.nodes is {nodes}; make them equal"
     gpus = job_shape(resources).processes
     if "gres" in resources and gpus < train["processes"]:

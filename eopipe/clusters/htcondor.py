@@ -10,8 +10,8 @@ from typing import Any
 from eopipe.arguments import Parser, parse
 from eopipe.contract import Input, stage, to_args
 from eopipe.errors import UsageError
-from eopipe.launch.endpoint import MEETING
-from eopipe.launch.environment import FILE, nodes_of
+from eopipe.launch.endpoint import ENDPOINT_FILE
+from eopipe.launch.environment import RDZV_FILE, parse_nodes
 from eopipe.provenance.record import record_path
 from eopipe.publish import publish
 
@@ -84,15 +84,15 @@ def condor(argv: list[str]) -> int:
 
 def write(options: argparse.Namespace, values: dict[str, Any]) -> int:
     """Write the folder and print how to start it. Raises UsageError for what HTCondor cannot transfer."""
-    model, nodes = values["model"], nodes_of(values["nodes"])
+    model, nodes = values["model"], parse_nodes(values["nodes"])
     values = values | {"state": values["state"] or model.parent / f".{model.name}.state"}
     texts = {"job.sh": files("eopipe.clusters").joinpath("job.sh").read_text()}
-    if nodes.most == 1:
+    if nodes.maximum == 1:
         texts |= {"train.sub": _single_node(options, values), "train.dag": SINGLE_NODE_DAG}
     else:
         texts |= {
             "first.sub": _many_nodes(options, values, "first", 1),
-            "others.sub": _many_nodes(options, values, "others", nodes.most - 1),
+            "others.sub": _many_nodes(options, values, "others", nodes.maximum - 1),
             "train.dag": MANY_NODES_DAG,
         }
     options.folder.mkdir(parents=True, exist_ok=True)
@@ -120,7 +120,7 @@ def _single_node(options: argparse.Namespace, values: dict[str, Any]) -> str:
 
 
 def _many_nodes(options: argparse.Namespace, values: dict[str, Any], name: str, count: int) -> str:
-    environment = {"EOPIPE_STATE": str(values["state"]), FILE: str(values["state"] / MEETING)}
+    environment = {"EOPIPE_STATE": str(values["state"]), RDZV_FILE: str(values["state"] / ENDPOINT_FILE)}
     provisioner = ""
     if name == "first":
         environment["EOPIPE_PROVISIONER"] = "1"

@@ -6,7 +6,7 @@ from typing import Any
 
 from eopipe.clusters.slurm import Partition, Site
 from eopipe.errors import UsageError
-from eopipe.launch.environment import Nodes, nodes_of
+from eopipe.launch.environment import NodeRange, parse_nodes
 
 # Slurm kills a job that is over its walltime half a minute after TERM, too soon for a large checkpoint. A signal other
 # than TERM would end the job's own Snakemake at once, and the job with it.
@@ -189,12 +189,12 @@ def describe_training(train: dict[str, Any], profile: dict[str, Any] | None = No
     """How the section train of a config will run, alone or with the settings of a profile."""
     profile = profile or {}
     resources = (profile.get("default-resources") or {}) | ((profile.get("set-resources") or {}).get("train") or {})
-    nodes = nodes_of(train["nodes"])
-    if resources and nodes.least <= int(resources.get("nodes", 1)) <= nodes.most:
-        nodes = Nodes(*(int(resources.get("nodes", 1)),) * 2)
-    count = f"{nodes.least}" if nodes.least == nodes.most else f"{nodes.least} to {nodes.most}"
+    nodes = parse_nodes(train["nodes"])
+    if resources and nodes.minimum <= int(resources.get("nodes", 1)) <= nodes.maximum:
+        nodes = NodeRange(*(int(resources.get("nodes", 1)),) * 2)
+    count = f"{nodes.minimum}" if nodes.minimum == nodes.maximum else f"{nodes.minimum} to {nodes.maximum}"
     processes = f"{train['processes']} {_plural(train['processes'], 'process')}"
-    size = f"{count} {_plural(nodes.most, 'node')} x {processes} ({_describe_gpus(train, resources)})"
+    size = f"{count} {_plural(nodes.maximum, 'node')} x {processes} ({_describe_gpus(train, resources)})"
     launch = _describe_launch(nodes, is_slurm=profile.get("executor") == "slurm")
     return f"training: {size}, {_describe_node(train, resources)} per node; {launch}"
 
@@ -215,8 +215,8 @@ def _describe_node(train: dict[str, Any], resources: dict[str, Any]) -> str:
     return f"{cpus} {_plural(cpus, 'CPU')} and {size}"
 
 
-def _describe_launch(nodes: Nodes, *, is_slurm: bool) -> str:
-    if nodes.most == 1:
+def _describe_launch(nodes: NodeRange, *, is_slurm: bool) -> str:
+    if nodes.maximum == 1:
         return "one torchrun agent, without srun; rendezvous on the node itself"
     start = "through srun" if is_slurm else "each started by the same command (docs/nodes.md)"
     return f"one torchrun agent per node, {start}; rendezvous on the first node"

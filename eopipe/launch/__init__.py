@@ -1,1 +1,1 @@
-"""Start workers in the right geometry, know who they are, pass signals on, and tell why they ended."""
+"""Start the workers of a training: lease, rendezvous, torchrun's agent, signals, and why a training ended."""

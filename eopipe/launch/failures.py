@@ -1,6 +1,7 @@
-"""Why a training ended, in one word, one sentence and one exit code; torchrun reports 1 for everything."""
+"""Why a training ended: a class, a sentence and an exit code in `status.json`; torchrun reports 1 for everything."""
 
 import re
+import signal
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from eopipe.publish import publish, read_json, write_json
 # Beside the checkpoints of a training.
 STATUS = "status.json"
 KINDS = {2: "usage", 3: "data", 4: "damaged", 5: "upstream", 6: "full", 7: "diverged", 8: "refused", 75: "pre-empted"}
-# Of the allocators of CPU and GPU, and of cuBLAS, cuDNN and NCCL, which have their own.
+# Messages of the allocators of CPU and GPU, and of cuBLAS, cuDNN and NCCL, which have their own.
 MEMORY = re.compile(
     r"out of memory|can't allocate memory|not enough memory|cannot allocate memory|_ALLOC_FAILED|cuda calloc",
     re.IGNORECASE,
@@ -29,7 +30,7 @@ READER = re.compile(r"worker.*(exited unexpectedly|is killed by signal)|process.
 
 @dataclass(frozen=True)
 class Failure:
-    """What went wrong; a final one is not tried again. `token` and `attempt` say which try it belongs to."""
+    """What went wrong; a final failure is not tried again. `token` and `attempt` say which try it belongs to."""
 
     kind: str
     code: int
@@ -48,77 +49,88 @@ class Failure:
 def classify(error: Exception, state: Path) -> Failure:
     """Put an error of a worker into its class, with what to do about it.
 
-    A lost or silent worker, a dead reader and what nobody foresaw are tried again from the newest checkpoint.
+    After a lost or silent worker, a dead loader process and an unknown error the newest checkpoint is tried again.
     """
     if is_full(error):
         error = no_space(state)
     if isinstance(error, EopipeError):
         return Failure(KINDS.get(error.code, "bug"), error.code, str(error))
     text = f"{type(error).__name__}: {error}".strip().splitlines()[0]
-    if out_of_memory(error):
-        todo = "lower train.batch, train.width or train.cache_mb, raise train.accumulate, or set train.recompute"
-        return Failure("memory", 6, f"memory is used up ({text}); {todo}")
+    if is_out_of_memory(error):
+        remedy = "lower train.batch, train.width or train.cache_mb, raise train.accumulate, or set train.recompute"
+        return Failure("memory", 6, f"out of memory ({text}); {remedy}")
     if STUCK.search(str(error)):
-        todo = "see whether a disk hangs, or raise train.timeout_s"
-        return Failure("reader", 75, f"a process that reads the data hangs ({text}); {todo}", final=False)
+        remedy = "check whether a disk hangs, or raise train.timeout_s"
+        return Failure("reader", 75, f"a process that reads the data hangs ({text}); {remedy}", final=False)
     if READER.search(str(error)):
-        todo = "if memory ran out, lower train.cache_mb or ask for more memory"
-        return Failure("reader", 6, f"a process that reads the data died ({text}); {todo}", final=False)
-    return _of_the_network(error, text) or Failure(
-        "bug",
-        70,
-        f"the training met an error that eopipe does not know ({text}); the log above says where",
-        final=False,
+        remedy = "if memory ran out, lower train.cache_mb or request more memory"
+        return Failure("reader", 6, f"a process that reads the data died ({text}); {remedy}", final=False)
+    return _network_failure(error, text) or Failure(
+        "bug", 70, f"the training met an unknown error ({text}); the log above says where", final=False
     )
 
 
-def out_of_memory(error: Exception) -> bool:
-    """Whether memory ran out; on a CPU, and inside libraries of a GPU, only the words of an error tell."""
-    told = isinstance(error, (RuntimeError, OSError)) and MEMORY.search(str(error))
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether memory ran out; on a CPU, and inside libraries of a GPU, only the message of an error says so."""
+    matches = isinstance(error, (RuntimeError, OSError)) and MEMORY.search(str(error))
     # By its name, since torch is not loaded for this.
-    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or bool(told)
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or bool(matches)
 
 
-def _of_the_network(error: Exception, text: str) -> Failure | None:
+def _network_failure(error: Exception, text: str) -> Failure | None:
     if not isinstance(error, (RuntimeError, OSError)):
         return None
     if SILENT.search(str(error)):
-        todo = "see whether a node or disk hangs, or raise train.timeout_s, and run the same command again"
-        return Failure("hung", 75, f"a worker was silent for too long ({text}); {todo}", final=False)
+        remedy = "check whether a node or disk hangs, or raise train.timeout_s, and run the same command again"
+        return Failure("hung", 75, f"a worker was silent for too long ({text}); {remedy}", final=False)
     if LOST.search(str(error)):
         return Failure("lost", 75, f"a worker was lost ({text}); run the same command again", final=False)
     return None
 
 
-def note(path: Path, failure: Failure) -> Failure:
-    """Leave a failure in `status.json`; the first cause stands above what it does to other workers.
+def failure_of_signal(rank: int, number: int, token: int) -> Failure:
+    """The failure of a worker that a signal ended, again and again."""
+    name = signal.Signals(number).name
+    if number == signal.SIGABRT:
+        # NCCL ends a worker by SIGABRT that waited too long for another one.
+        reason = f"worker {rank} gave up ({name}), the log above says why; run the same command again"
+        return Failure("hung", 75, reason, final=True, token=token)
+    reason = (
+        f"worker {rank} was ended by {name} more often than it is started again; {name} often means that memory "
+        "ran out: lower train.batch or train.cache_mb, or request more memory, and run the same command again"
+    )
+    return Failure("killed", 6, reason, final=True, token=token)
 
-    The same failure twice at the same step is no accident, so it is final then.
+
+def record_failure(path: Path, failure: Failure) -> Failure:
+    """Write a failure to `status.json`, unless its cause is there already; gives the one that counts.
+
+    The same failure twice at the same step is not an accident, so it is final then.
     """
-    before = noted(path)
-    if before and before.token == failure.token:
-        if before.final or (failure.kind == "lost" and before.attempt == failure.attempt):
-            return before
-        again = before.attempt < failure.attempt and failure.kind not in {"lost", "hung"}
-        if again and (before.kind, before.step, before.reason) == (failure.kind, failure.step, failure.reason):
+    earlier = read_failure(path)
+    if earlier and earlier.token == failure.token:
+        if earlier.final or (failure.kind == "lost" and earlier.attempt == failure.attempt):
+            return earlier
+        is_retry = earlier.attempt < failure.attempt and failure.kind not in {"lost", "hung"}
+        if is_retry and (earlier.kind, earlier.step, earlier.reason) == (failure.kind, failure.step, failure.reason):
             failure = replace(failure, final=True)
-    # Where there is no room, the launcher finds out by itself.
+    # Where the disk is full, the launcher notices by itself.
     with suppress(NoSpaceError), publish(path) as draft:
         write_json(draft, asdict(failure))
     return failure
 
 
-def check_room(path: Path) -> None:
-    """Raise NoSpaceError where a failure could not be noted."""
+def check_disk_space(path: Path) -> None:
+    """Raise NoSpaceError where a failure could not be written."""
     probe = path.with_name("room")
     with publish(probe) as draft:
         draft.write_text("there is room")
     probe.unlink(missing_ok=True)
 
 
-def noted(path: Path) -> Failure | None:
-    """The failure that `status.json` tells, if there is one."""
+def read_failure(path: Path) -> Failure | None:
+    """The failure in `status.json`, if there is one."""
     if not path.exists():
         return None
-    told: dict[str, Any] = read_json(path)
-    return Failure(**told)
+    content: dict[str, Any] = read_json(path)
+    return Failure(**content)

@@ -1,88 +1,97 @@
-"""Run torchrun with the right geometry, and tell how it ended."""
+"""Run the workers of one node to their end, alone or with those of other nodes, and raise what they ended with."""
 
 import os
 import signal
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from eopipe.errors import EopipeError, PreemptedError
-from eopipe.launch.endpoint import LISTENING, MET
-from eopipe.launch.environment import Geometry
-from eopipe.launch.failures import STATUS, check_room, noted
-from eopipe.launch.membership import Seat, interfaces, verdict
-from eopipe.launch.torchrun import STOP_WITHIN_S, Ended, StoppedError, listening, serve
-from eopipe.launch.world import LEAVES, handled
+from eopipe.launch.endpoint import LOOPBACK, interface_of
+from eopipe.launch.failures import STATUS, check_disk_space, read_failure
+from eopipe.launch.membership import Membership, await_result
+from eopipe.launch.world import AGENT_PID, LEAVES_GROUP
 
 
-def words(job: Path, geometry: Geometry) -> list[str]:
-    """What torchrun is told on a node."""
-    # By default the agent dies of SIGUSR1 and leaves its workers behind.
-    heard = ",".join(number.name for number in handled())
-    options = [*geometry.words(), f"--signals-to-handle={heard}", f"--shutdown-timeout={STOP_WITHIN_S}"]
-    # It would leave a folder in the temporary directory otherwise.
-    options.append(f"--log-dir={job.parent / 'logs'}")
-    return [*options, "-m", "eopipe.training.worker", str(job)]
+def launch(
+    job: Path,
+    token: int,
+    *,
+    processes: int,
+    restarts: int,
+    threads: int,
+    wait_s: float,
+    environment: Mapping[str, str],
+    member: Membership | None = None,
+) -> None:
+    """Run the workers of this node on a job file; with a membership, those of other nodes train with them.
 
-
-def launch(job: Path, seat: Seat, geometry: Geometry, threads: int, where: dict[str, str]) -> None:
-    """Run a training to its end, on the copies that its data has here.
-
-    Raises the error that the workers left in status.json.
+    Raises the error that the workers left in `status.json` beside the job.
     """
-    environment = {
+    # Loads torch.
+    from eopipe.launch import torchrun
+
+    torchrun.check_torch()
+    address = member.address if member else LOOPBACK
+    workers = torchrun.Workers(
+        command=(sys.executable, "-u", "-m", "eopipe.training.worker", str(job)),
+        environment=_variables(threads, address, leaves_group=bool(member and member.may_leave)) | dict(environment),
+        processes=processes,
+        restarts=restarts,
+        log_folder=job.parent / "logs",
+    )
+
+    def rendezvous() -> torchrun.LocalRendezvous | torchrun.GroupRendezvous:
+        if member is None:
+            return torchrun.LocalRendezvous(f"{job.parent.name}.{token}", address)
+        # The store takes the socket over.
+        listening = member.listening.detach() if member.listening else None
+        return torchrun.GroupRendezvous.join(member.endpoint, listening, address, member.nodes, wait_s)
+
+    status, stopped = job.parent / STATUS, 0
+    ended: torchrun.Ended = "failed"
+    try:
+        with torchrun.stop_on_signal():
+            ended = torchrun.run_agent(workers, rendezvous, status, token)
+            if member and not member.is_first:
+                await_result(member, patient=ended == "done")
+                return
+    except torchrun.StoppedError as error:
+        stopped = error.number
+    _raise_failure(ended, status, stopped)
+
+
+def _variables(threads: int, address: str, *, leaves_group: bool) -> dict[str, str]:
+    """The environment variables of the workers of a node with this address."""
+    variables = {
+        AGENT_PID: str(os.getpid()),
+        LEAVES_GROUP: str(int(leaves_group)),
         "OMP_NUM_THREADS": str(threads),
         "PYTHONHASHSEED": "0",
         # cuBLAS is deterministic only with a fixed workspace.
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
-        # Restarted ranks would read stale addresses from a shared store (torch 2.13, gloo).
-        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-        MET: str(seat.path),
-        LEAVES: str(int(seat.may_leave)),
-        # torchrun's store takes it over.
-        LISTENING: str(seat.listening.detach()) if seat.listening else "",
     }
-    environment |= interfaces(geometry) | where
-    status, line, stopped = seat.state / STATUS, words(job, geometry), 0
-    ended: Ended = "failed"
-    try:
-        with listening(), _told(environment):
-            ended = serve(line, status, seat.meeting.token)
-            if not seat.first:
-                verdict(seat, patient=ended == "done")
-                return
-    except StoppedError as error:
-        stopped = error.number
-    _report(ended, status, stopped)
+    # gloo and NCCL are bound to loopback on one node, else to the interface with the route to the others.
+    interface = interface_of(address)
+    names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+    return variables | {name: os.environ.get(name, interface) for name in names if interface or name in os.environ}
 
 
-@contextmanager
-def _told(environment: Mapping[str, str]) -> Iterator[None]:
-    """Give workers this environment; what torchrun adds to it is theirs too."""
-    before = dict(os.environ)
-    os.environ.update(environment)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-
-
-def _report(ended: Ended, status: Path, stopped: int) -> None:
-    failure = noted(status)
+def _raise_failure(ended: str, status: Path, stopped: int) -> None:
+    failure = read_failure(status)
     if failure and stopped and not failure.final:
         # It has healed; what ends this node now is the signal.
         failure = None
     if ended == "done" and not stopped and not (failure and failure.final):
         return
     if not failure:
-        check_room(status)
+        check_disk_space(status)
     if (not failure or failure.code == PreemptedError.code) and signal.SIGINT in (stopped, failure and failure.signal):
         raise KeyboardInterrupt
     if failure:
         raise failure.error()
     if stopped:
-        raise PreemptedError("stopped from outside, what was saved before is kept; run the same command again")
+        raise PreemptedError("stopped by a signal, what was saved before is kept; run the same command again")
     if ended == "lost":
-        raise PreemptedError("the other nodes are gone or have not come; run the same command again to go on")
+        raise PreemptedError("the other nodes ended or did not start; run the same command again to resume")
     raise EopipeError("the training workers failed; the log above says why")

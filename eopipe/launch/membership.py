@@ -1,7 +1,6 @@
-"""The launchers of one training: the first holds the lease and publishes, the others work with it."""
+"""The launchers of one training on many nodes: the first holds the lease and publishes, the others work with it."""
 
 import logging
-import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -10,123 +9,125 @@ from pathlib import Path
 from socket import socket
 
 from eopipe.errors import PreemptedError, UsageError
-from eopipe.launch.endpoint import MEETING, Meeting, answers, call, interface, read_meeting, way_to
-from eopipe.launch.environment import Geometry, Place
-from eopipe.launch.failures import STATUS, noted
-from eopipe.launch.lease import STALE_S, holder, lease, lives, newest_token
+from eopipe.launch.endpoint import ENDPOINT_FILE, Endpoint, address_towards, open_endpoint, read_endpoint
+from eopipe.launch.environment import ClusterEnvironment, NodeRange
+from eopipe.launch.failures import STATUS, read_failure
+from eopipe.launch.lease import STALE_S, hold_lease, is_alive, newest_token, read_holder
 from eopipe.publish import host_id
 
 log = logging.getLogger("eopipe")
 # Longer than a lease takes to be taken over from a host that died.
-MEET_S = 2 * STALE_S
+JOIN_S = 2 * STALE_S
 
 
 @dataclass(frozen=True)
-class Seat:
-    """A launcher's part in a group: only the first one has a socket, and writes."""
+class Membership:
+    """The part of a launcher in its group: only the first one has a listening socket, and writes."""
 
-    place: Place
+    nodes: NodeRange
     state: Path
     path: Path
-    meeting: Meeting
+    endpoint: Endpoint
     listening: socket | None
 
     @property
-    def first(self) -> bool:
+    def is_first(self) -> bool:
         """Whether this launcher holds the lease."""
         return self.listening is not None
 
     @property
     def may_leave(self) -> bool:
-        """Whether the others go on when this node is told to stop."""
-        return not self.first and self.place.nodes.elastic
+        """Whether the others continue when this node is asked to stop."""
+        return not self.is_first and self.nodes.is_elastic
 
-    def geometry(self, processes: int, restarts: int, wait_s: float) -> Geometry:
-        """What torchrun is told here."""
-        met, own = self.meeting, self.meeting.host if self.first else way_to(self.meeting.host)
-        return Geometry(self.place.nodes, processes, met.group, met.host, met.port, own, restarts, wait_s)
+    @property
+    def address(self) -> str:
+        """The address of this node that the others reach."""
+        return self.endpoint.host if self.is_first else address_towards(self.endpoint.host)
 
-    def open(self) -> None:
+    def publish_endpoint(self) -> None:
         """Let the others in: all that they read is written."""
-        self.meeting.write(self.path)
+        self.endpoint.write(self.path)
 
-    def done(self) -> None:
-        """Tell the others that the model is published."""
-        replace(self.meeting, done=True).write(self.path)
-
-
-def interfaces(geometry: Geometry) -> dict[str, str]:
-    """The interface that gloo and NCCL are bound to: loopback on one node, else that of the way to the others."""
-    found = interface(geometry.address)
-    names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
-    return {name: os.environ.get(name, found) for name in names if found or name in os.environ}
+    def publish_done(self) -> None:
+        """Let the others know that the model is published."""
+        replace(self.endpoint, done=True).write(self.path)
 
 
 @contextmanager
-def seat(state: Path, place: Place) -> Iterator[Seat]:
-    """Take the lease, or find who holds it for the same group.
+def join_group(state: Path, environment: ClusterEnvironment) -> Iterator[Membership]:
+    """Take the lease, or join the launcher that holds it for the same group.
 
-    Raises UsageError when another training holds it, PreemptedError when the first one of the group does not come.
+    Raises UsageError when another training holds it, PreemptedError when the first launcher does not start.
     """
-    path, before = place.file or state / MEETING, newest_token(state)
+    path, newest = environment.file or state / ENDPOINT_FILE, newest_token(state)
+    refusal: UsageError | None = None
     with ExitStack() as stack:
-        refused: UsageError | None = None
-        if not place.node:
+        if not environment.node_rank:
             try:
-                token = stack.enter_context(lease(state, group=place.group))
+                token = stack.enter_context(hold_lease(state, group=environment.group))
             except UsageError as error:
-                if place.nodes.most == 1 or place.node == 0:
+                if environment.node_rank == 0:
                     raise
-                refused = error
+                refusal = error
             else:
-                meeting, listening = call(place, token)
+                endpoint, listening = open_endpoint(environment, token)
                 with listening:
-                    if place.port not in (0, meeting.port):
-                        log.warning("event=port-taken wanted=%d took=%d", place.port, meeting.port)
-                    yield Seat(place, state, path, meeting, listening)
+                    if environment.port not in (0, endpoint.port):
+                        log.warning("event=port-taken wanted=%d took=%d", environment.port, endpoint.port)
+                    yield Membership(environment.nodes, state, path, endpoint, listening)
                 return
-        found = _found(state, path, place, before, refused)
-        log.info("event=group-joined group=%s port=%d", found.group, found.port)
-        yield Seat(place, state, path, found, None)
+        endpoint = _find_endpoint(state, path, environment, newest, refusal)
+        log.info("event=group-joined group=%s port=%d", endpoint.group, endpoint.port)
+        yield Membership(environment.nodes, state, path, endpoint, None)
 
 
-def _found(state: Path, path: Path, place: Place, before: int, refused: UsageError | None) -> Meeting:
-    """Wait for the first launcher to write down where it listens."""
-    until, first = time.monotonic() + MEET_S, holder(state, before)
-    while time.monotonic() < until:
-        met, token = read_meeting(path), newest_token(state)
-        told = holder(state, token)
-        ours = told.get("group") == place.group
-        named = met and not met.done and met.group == f"{place.group}.{token}"
-        if met and named and told.get("held") and answers(met):
-            return met
-        if refused and told and not ours and (lives(told) or (token == before and told != first)):
-            raise refused
-        if ours and token > before and not told["held"]:
+def _find_endpoint(
+    state: Path, path: Path, environment: ClusterEnvironment, newest: int, refusal: UsageError | None
+) -> Endpoint:
+    """Wait for the first launcher of the group to publish its endpoint.
+
+    `newest` is the newest token when this launcher started, `refusal` why it did not get the lease itself.
+    """
+    group, deadline, first_holder = environment.group, time.monotonic() + JOIN_S, read_holder(state, newest)
+    same_group = False
+    while time.monotonic() < deadline:
+        endpoint, token = read_endpoint(path), newest_token(state)
+        holder = read_holder(state, token)
+        same_group = holder.get("group") == group
+        is_current = endpoint and not endpoint.done and endpoint.group == f"{group}.{token}"
+        if endpoint and is_current and holder.get("held") and endpoint.is_reachable():
+            return endpoint
+        holder_acts = is_alive(holder) or (token == newest and holder != first_holder)
+        if refusal and holder and not same_group and holder_acts:
+            raise refusal
+        if same_group and token > newest and not holder["held"]:
             break
         time.sleep(0.2)
-    if refused and not ours:
-        raise refused
-    raise PreemptedError(f"the first node of {place.group} has not come, or gave up; run the same command again")
+    if refusal and not same_group:
+        raise refusal
+    raise PreemptedError(f"the first node of {group} did not start, or gave up; run the same command again")
 
 
-def verdict(seat: Seat, *, patient: bool) -> None:
+def await_result(member: Membership, *, patient: bool) -> None:
     """Wait for the end of the first launcher; raise the error that the training ended with.
 
-    Where this node failed by itself it waits for a minute or so only. Raises PreemptedError when the first one died.
+    Where this node failed by itself it waits for about a minute only. Raises PreemptedError when the first node died.
     """
-    token, last, since = seat.meeting.token, None, time.monotonic()
+    token, last_holder, since = member.endpoint.token, None, time.monotonic()
     while time.monotonic() - since < STALE_S:
-        if newest_token(seat.state) > token:
+        if newest_token(member.state) > token:
             break
-        told, met = holder(seat.state, token), read_meeting(seat.path)
-        if not told or (met and met.secret == seat.meeting.secret and met.done):
+        holder, endpoint = read_holder(member.state, token), read_endpoint(member.path)
+        is_same = endpoint and endpoint.secret == member.endpoint.secret
+        if not holder or (endpoint and is_same and endpoint.done):
             return
-        if (failure := noted(seat.state / STATUS)) and failure.final and failure.token == token:
+        failure = read_failure(member.state / STATUS)
+        if failure and failure.final and failure.token == token:
             raise failure.error()
-        if not told["held"] or (told["host"] == host_id() and not lives(told)):
+        if not holder["held"] or (holder["host"] == host_id() and not is_alive(holder)):
             break
-        if patient and told != last:
-            last, since = told, time.monotonic()
+        if patient and holder != last_holder:
+            last_holder, since = holder, time.monotonic()
         time.sleep(0.2)
-    raise PreemptedError("the first node of this training is gone, what was saved is kept; run the same command again")
+    raise PreemptedError("the first node of this training ended, what was saved is kept; run the same command again")

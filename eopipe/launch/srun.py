@@ -1,4 +1,4 @@
-"""A job of Slurm over many nodes: the launcher that Slurm starts once starts itself on each of them, through srun."""
+"""A Slurm job over many nodes: the launcher that Slurm starts once starts itself on each of them, through srun."""
 
 import os
 import signal
@@ -10,67 +10,80 @@ from typing import Any
 
 from eopipe.contract import stage, to_args
 from eopipe.errors import BY_CODE, EopipeError, UpstreamError, UsageError
-from eopipe.launch.environment import ENDPOINT, FILE, ID, Nodes, nodes_of, srun
-from eopipe.launch.world import SIGNALS
+from eopipe.launch.environment import (
+    RDZV_ENDPOINT,
+    RDZV_FILE,
+    RDZV_ID,
+    NodeRange,
+    nodes_of_step,
+    parse_nodes,
+    srun_command,
+)
+from eopipe.launch.world import STOP_SIGNALS
 
-# What a step of its own must know of the job; the rest would tie it to the step that this runs in.
-KEPT = {"SLURM_JOB_ID", "SLURM_CONF", "SLURM_CLUSTER_NAME"}
-PATIENCE_S = 60
+# What a step of its own must know of the job; other variables would tie it to the step that this process runs in.
+INHERITED = {"SLURM_JOB_ID", "SLURM_CONF", "SLURM_CLUSTER_NAME"}
+SQUEUE_TIMEOUT_S = 60
 
 
-def spread(values: Mapping[str, Any]) -> bool:
-    """Run the stage train on all nodes of this job; False where it is to run right here.
+def run_on_all_nodes(values: Mapping[str, Any]) -> bool:
+    """Run the stage train on all nodes of this Slurm job; False where it is to run right here.
 
-    Raises UsageError where the job has not the nodes that are wanted, else what the first of them ended with.
+    Raises UsageError where the job does not have the nodes that train.nodes asks for, else the error of the first node.
     """
-    nodes, job = nodes_of(values["nodes"]), os.environ.get("SLURM_JOB_ID")
-    in_step = int(os.environ.get("SLURM_STEP_NUM_NODES", "1")) > 1
-    if not job or in_step or any(os.environ.get(name) for name in (ID, ENDPOINT, FILE)):
+    nodes, job = parse_nodes(values["nodes"]), os.environ.get("SLURM_JOB_ID")
+    placed = any(os.environ.get(name) for name in (RDZV_ID, RDZV_ENDPOINT, RDZV_FILE))
+    if not job or nodes_of_step(os.environ) > 1 or placed:
         return False
-    there, cpus = _given(job)
-    if not nodes.least <= there <= nodes.most:
+    allocated, cpus = _allocation(job)
+    if not nodes.minimum <= allocated <= nodes.maximum:
         raise UsageError(
-            f"train.nodes is {nodes}, but Slurm gave job {job} {there}; make train.nodes and the nodes of the rule "
-            "train in the profile alike (`eopipe profile check` tells)"
+            f"train.nodes is {nodes}, but Slurm gave job {job} {allocated}; set train.nodes and the nodes of the rule "
+            "train in the profile to the same number (check with `eopipe profile check`)"
         )
-    if there == 1:
+    if allocated == 1:
         return False
-    words = [word for port in stage("train").ports for word in to_args(port, values[port.name])]
-    _run([*srun(Nodes(there, there) if not nodes.elastic else Nodes(1, there), cpus), *_self(words)])
+    arguments = [word for port in stage("train").ports for word in to_args(port, values[port.name])]
+    size = NodeRange(1, allocated) if nodes.is_elastic else NodeRange(allocated, allocated)
+    _run([*srun_command(size, cpus), *_own_command(arguments)])
     return True
 
 
-def _self(words: list[str]) -> list[str]:
-    return [sys.executable, "-m", "eopipe", "train", *words]
+def _own_command(arguments: list[str]) -> list[str]:
+    return [sys.executable, "-m", "eopipe", "train", *arguments]
 
 
-def _given(job: str) -> tuple[int, int]:
-    """Nodes of a job and CPUs of each: asked, since Snakemake's executor hides what Slurm said."""
-    words = ["squeue", "--noheader", f"--jobs={job}", "--format=%D %C"]
+def _allocation(job: str) -> tuple[int, int]:
+    """Nodes of a job and CPUs of each, from squeue, since Snakemake's executor hides the variables of Slurm."""
+    command = ["squeue", "--noheader", f"--jobs={job}", "--format=%D %C"]
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SQUEUE_TIMEOUT_S, check=True)
         nodes, cpus = map(int, done.stdout.split()[:2])
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        raise UpstreamError(f"Slurm does not tell how many nodes job {job} has: {error}; try again") from error
+        raise UpstreamError(f"Slurm does not report how many nodes job {job} has: {error}; try again") from error
     return nodes, max(1, cpus // nodes)
 
 
-def _run(line: list[str]) -> None:
-    """Run a step to its end; a signal is for its tasks, which save their state."""
-    environment = {k: v for k, v in os.environ.items() if k in KEPT or not k.startswith(("SLURM_", "SRUN_", "SBATCH_"))}
-    step = subprocess.Popen(line, env=environment)
+def _run(command: list[str]) -> None:
+    """Run a step to its end; a signal is passed on to its tasks, which save their state."""
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name in INHERITED or not name.startswith(("SLURM_", "SRUN_", "SBATCH_"))
+    }
+    step = subprocess.Popen(command, env=environment)
 
     def forward(_number: int, _frame: FrameType | None) -> None:
-        # srun hands on SIGTERM to all of them; a second one would make it give up.
-        for number in SIGNALS:
+        # srun passes SIGTERM on to all of them; a second one would make it give up.
+        for number in STOP_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         step.send_signal(signal.SIGTERM)
 
-    before = {number: signal.signal(number, forward) for number in SIGNALS}
+    previous = {number: signal.signal(number, forward) for number in STOP_SIGNALS}
     try:
         code = step.wait()
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
     if code:
-        raise BY_CODE.get(code, EopipeError)("the step of Slurm that trains ended so; the first error above says why")
+        raise BY_CODE.get(code, EopipeError)("the Slurm step that trains failed; the first error above says why")

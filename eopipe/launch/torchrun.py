@@ -1,142 +1,374 @@
-"""torchrun's agent in this process, hardened.
+"""torchrun's agent and rendezvous: the only module that uses private parts of torch. Tested with torch 2.13.
 
-A second signal does not cut short what the first began, and how the first worker failed is written down.
+| part of torch 2.13                               | here       | why                                                 |
+|--------------------------------------------------|------------|-----------------------------------------------------|
+| LocalElasticAgent._start_workers, ._pcontext     | overridden | a second signal must not end the agent while its    |
+|                                                  |            | workers save                                        |
+| PContext.close                                   | wrapped    | after a failure workers get 20 s to end, not 30     |
+| LocalElasticAgent._stop_workers, ._shutdown      | overridden | by SIGTERM workers that are only to restart would   |
+|                                                  |            | believe that the training ends                      |
+| DynamicRendezvousHandler._state_holder,          | read       | nodes that left are noticed at once and cost no     |
+| ._this_node                                      |            | restart                                             |
+| ._stop_heartbeats, ._op_executor, ._get_deadline,| called     | a node that is asked to stop leaves at once, not    |
+| dynamic_rendezvous._RendezvousExitOp             |            | after ten silent seconds                            |
+| TCPStore(master_listen_fd=)                      | called     | torch listens on all addresses, a store here on one |
+|                                                  |            | (world.py too)                                      |
+| DistributedDataParallel._get_ddp_logging_data    | called     | seconds that summing gradients adds to the backward |
+|                                                  |            | pass                                                |
+| torch._foreach_mul_                              | called     | one kernel for all gradients (training/step.py)     |
+| TORCHELASTIC_SIGNALS_TO_HANDLE                   | set        | torch takes it from the environment only: SIGUSR1   |
+| TORCH_DISABLE_SHARE_RDZV_TCP_STORE               | set        | restarted ranks would read stale addresses (gloo)   |
+
+The states that agents of many nodes exchange carry a signature (HMAC-SHA-256, RFC 2104), since PyTorch unpickles what
+any process writes into its store. An agent on one node has its store in its own memory.
 """
 
+import hmac
+import inspect
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, cast
 
-from eopipe.launch.failures import Failure, note
-from eopipe.launch.world import REGROUP, handled
+import torch
+
+from eopipe.errors import UsageError
+from eopipe.launch.endpoint import Endpoint
+from eopipe.launch.environment import NodeRange
+from eopipe.launch.failures import failure_of_signal, record_failure
+from eopipe.launch.world import RESTART_SIGNAL, handled_signals
+
+TESTED = "2.13"
+
+
+def unsupported(reason: str) -> UsageError:
+    """The error for a torch whose parts are not those that this module uses."""
+    return UsageError(
+        f"torch {torch.__version__} is not supported by eopipe ({reason}); eopipe was tested with {TESTED}"
+    )
+
+
+try:
+    from torch.distributed import HashStore, TCPStore  # type: ignore[attr-defined]
+    from torch.distributed.elastic.agent.server.api import RunResult, WorkerSpec
+    from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, PContext, SignalException
+    from torch.distributed.elastic.rendezvous import (
+        RendezvousError,
+        RendezvousHandler,
+        RendezvousInfo,
+        RendezvousStateError,
+    )
+    from torch.distributed.elastic.rendezvous import dynamic_rendezvous as dynamic
+    from torch.distributed.elastic.rendezvous.api import RendezvousStoreInfo
+    from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
+    from torch.distributed.launcher.api import LaunchConfig
+    from torch.nn.parallel import DistributedDataParallel
+except ImportError as missing:
+    raise unsupported(str(missing)) from missing
 
 log = logging.getLogger("eopipe")
-AGENT = "EOPIPE_AGENT"
 STOP_WITHIN_S = 20
+SIGNATURE_BYTES = 32
 Ended = Literal["done", "failed", "lost"]
+StateAndToken = tuple[bytes, Any]
+
+# Methods with the parameters that are passed to them; names of attributes that __init__ sets.
+METHODS: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
+    (LocalElasticAgent, "__init__", ("spec", "logs_specs", "shutdown_timeout")),
+    (LocalElasticAgent, "_start_workers", ("worker_group",)),
+    (LocalElasticAgent, "_stop_workers", ("worker_group",)),
+    (LocalElasticAgent, "_shutdown", ("death_sig", "timeout")),
+    (PContext, "close", ("death_sig", "timeout")),
+    (LaunchConfig, "__init__", ("min_nodes", "max_nodes", "nproc_per_node")),
+    (dynamic.DynamicRendezvousHandler, "from_backend", ("run_id", "store", "backend", "min_nodes", "max_nodes")),
+    (dynamic.DynamicRendezvousHandler, "_stop_heartbeats", ()),
+    (dynamic.DynamicRendezvousHandler, "_get_deadline", ("timeout",)),
+    (dynamic, "_RendezvousExitOp", ()),
+    (DistributedDataParallel, "_get_ddp_logging_data", ()),
+    (torch, "_foreach_mul_", ()),
+)
+ATTRIBUTES: tuple[tuple[Any, str], ...] = (
+    (LocalElasticAgent, "_pcontext"),
+    (dynamic.DynamicRendezvousHandler, "_state_holder"),
+    (dynamic.DynamicRendezvousHandler, "_this_node"),
+    (dynamic.DynamicRendezvousHandler, "_op_executor"),
+)
+
+
+def check_torch() -> None:
+    """Raise UsageError where this torch lacks a part that this module uses, or has it with other parameters."""
+    missing = [f"{owner.__name__}.{name}" for owner, name, parameters in METHODS if not _has(owner, name, parameters)]
+    missing += [
+        f"{owner.__name__}.{name}" for owner, name in ATTRIBUTES if name not in owner.__init__.__code__.co_names
+    ]
+    if "master_listen_fd" not in (TCPStore.__init__.__doc__ or ""):
+        missing.append("TCPStore(master_listen_fd=)")
+    if missing:
+        raise unsupported(f"it lacks {', '.join(missing)}")
+
+
+def _has(owner: Any, name: str, parameters: tuple[str, ...]) -> bool:
+    method = getattr(owner, name, None)
+    if getattr(method, "__isabstractmethod__", False):
+        return False
+    # Functions of C++ have no signature.
+    return method is not None and (not parameters or set(parameters) <= inspect.signature(method).parameters.keys())
 
 
 class StoppedError(Exception):
-    """A signal has stopped what went on here, and the workers with it."""
+    """A signal has stopped the agent, and the workers with it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.number = number
 
 
-def serve(words: list[str], status: Path, token: int) -> Ended:
-    """Run torchrun with these words, and tell how it ended: all workers did, or one failed, or there is no group."""
-    from torch.distributed import run
-    from torch.distributed.elastic.multiprocessing import SignalException
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.elastic.rendezvous import RendezvousError
+@dataclass(frozen=True)
+class Workers:
+    """The workers of one node: their command and environment, how many, and how often they are started again."""
 
-    from eopipe.launch.rendezvous import leave, register
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    processes: int
+    restarts: int
+    log_folder: Path
 
-    os.environ[AGENT] = str(os.getpid())
-    register()
+    def spec(self, rendezvous: RendezvousHandler, logs: DefaultLogsSpecs) -> WorkerSpec:
+        """The specification for torchrun's agent. env(1) sets the variables, so that this process keeps its own."""
+        variables = [f"{name}={value}" for name, value in self.environment.items()]
+        # torchrun replaces ${local_rank}, and so halves each pair of $.
+        arguments = tuple(word.replace("$", "$$") for word in (*variables, *self.command))
+        return WorkerSpec(
+            role="default",
+            local_world_size=self.processes,
+            entrypoint="env",
+            args=arguments,
+            rdzv_handler=rendezvous,
+            max_restarts=self.restarts,
+            # Binds each worker to the memory of its GPU, as torchrun does.
+            numa_options=LaunchConfig(1, 1, self.processes, logs_specs=logs).numa_options,
+        )
+
+
+def run_agent(workers: Workers, rendezvous: Callable[[], RendezvousHandler], status: Path, token: int) -> Ended:
+    """Run the workers of this node to their end; says whether all are done, one failed, or the group is lost."""
+    # By default the agent dies of SIGUSR1 and leaves its workers behind.
+    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = ",".join(number.name for number in handled_signals())
     try:
-        with _hardened():
-            run.main(words)
-    except ChildFailedError as error:
-        rank, first = error.get_first_failure()
-        if first.exitcode < 0:
-            note(status, killed(rank, -first.exitcode, token))
-        return "failed"
-    except SignalException:
-        with suppress(RendezvousError):
-            leave()
-        raise
+        result = _run(workers, rendezvous())
     except RendezvousError as error:
         log.warning("event=group-lost reason=%r", str(error) or type(error).__name__)
         return "lost"
-    return "done"
+    if result is None:
+        return "lost"
+    if not result.is_failed():
+        return "done"
+    rank, first = min(result.failures.items(), key=lambda item: item[1].timestamp)
+    if first.exitcode < 0:
+        record_failure(status, failure_of_signal(rank, -first.exitcode, token))
+    return "failed"
 
 
-@contextmanager
-def _hardened() -> Iterator[None]:
-    """Mend torchrun as long as it runs."""
-    from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
-    from torch.distributed.elastic.multiprocessing import PContext
-
-    before = PContext.start, PContext.close, LocalElasticAgent._stop_workers
-    PContext.start = _minding(PContext.start)  # type: ignore[method-assign,assignment]
-    PContext.close = _in_time(PContext.close)  # type: ignore[method-assign]
-    # By SIGTERM they would believe that the whole training is told to stop.
-    LocalElasticAgent._stop_workers = _regroup  # type: ignore[method-assign]
+def _run(workers: Workers, rendezvous: RendezvousHandler) -> RunResult | None:
+    # Without a folder of its own it would leave one in the temporary directory.
+    logs = DefaultLogsSpecs(log_dir=str(workers.log_folder))
+    agent, closes = Agent(workers.spec(rendezvous, logs), logs, shutdown_timeout=STOP_WITHIN_S), True
     try:
-        yield
+        result: RunResult | None = agent.run()
+        return result
+    except SignalException:
+        # The other nodes may continue.
+        closes = False
+        if isinstance(rendezvous, GroupRendezvous):
+            with suppress(RendezvousError):
+                rendezvous.leave()
+        raise
     finally:
-        PContext.start, PContext.close, LocalElasticAgent._stop_workers = before  # type: ignore[method-assign]
+        if closes:
+            rendezvous.shutdown()
+
+
+class Agent(LocalElasticAgent):
+    """torchrun's agent of one node, with workers that end in time, once, and by another signal where they restart."""
+
+    def _start_workers(self, worker_group: Any) -> dict[int, Any]:
+        process_ids: dict[int, Any] = super()._start_workers(worker_group)
+        processes = cast(PContext, self._pcontext)
+        close = processes.close
+
+        def close_in_time(death_sig: Any = None, timeout: int = STOP_WITHIN_S) -> None:
+            # After a failure torchrun gives the remaining workers 30 seconds, whatever the shutdown timeout is.
+            close(death_sig, min(timeout, STOP_WITHIN_S))
+
+        processes.close = close_in_time  # type: ignore[method-assign]
+        for number in handled_signals():
+            signal.signal(number, only_once(signal.getsignal(number)))
+        return process_ids
+
+    def _stop_workers(self, worker_group: Any) -> None:  # noqa: ARG002
+        self._shutdown(RESTART_SIGNAL, STOP_WITHIN_S)
 
 
 @contextmanager
-def listening() -> Iterator[None]:
-    """Let the first signal end what goes on here, as torchrun does while its workers run. Raises StoppedError then."""
-    from torch.distributed.elastic.multiprocessing import SignalException
+def stop_on_signal() -> Iterator[None]:
+    """Let the first signal end this block, as torchrun does while its workers run. Raises StoppedError then."""
 
     def stop(number: int, _frame: FrameType | None) -> NoReturn:
         raise SignalException(f"stopped by signal {number}", signal.Signals(number))
 
-    before: dict[int, Any] = {number: signal.signal(number, once(stop)) for number in handled()}
+    previous: dict[int, Any] = {number: signal.signal(number, only_once(stop)) for number in handled_signals()}
     try:
         yield
     except SignalException as error:
-        # Those that come now must not cut short how this process ends.
-        before = dict.fromkeys(before, signal.SIG_IGN)
+        # Later signals must not cut short how this process ends.
+        previous = dict.fromkeys(previous, signal.SIG_IGN)
         raise StoppedError(error.sigval) from None
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
 
-def _in_time(close: Callable[..., None]) -> Callable[..., None]:
-    def closed(workers: Any, death_sig: Any = None, timeout: float = STOP_WITHIN_S) -> None:
-        # After a failure torchrun gives those that are left 30 seconds, whatever --shutdown-timeout says.
-        close(workers, death_sig, min(timeout, STOP_WITHIN_S))
-
-    return closed
-
-
-def _regroup(agent: Any, _workers: Any) -> None:
-    agent._shutdown(REGROUP, STOP_WITHIN_S)
-
-
-def killed(rank: int, number: int, token: int) -> Failure:
-    """What to tell of a worker that a signal ended, again and again."""
-    name = signal.Signals(number).name
-    if number == signal.SIGABRT:
-        # By this NCCL ends a worker that waited too long for another one.
-        reason = f"worker {rank} gave up ({name}), the log above says why; run the same command again"
-        return Failure("hung", 75, reason, final=True, token=token)
-    reason = (
-        f"worker {rank} was ended by {name} more often than it is started again; {name} often means that memory "
-        "ran out: lower train.batch or train.cache_mb, or ask for more memory, and run the same command again"
-    )
-    return Failure("killed", 6, reason, final=True, token=token)
-
-
-def _minding(start: Callable[[Any], None]) -> Callable[[Any], None]:
-    def started(workers: Any) -> None:
-        start(workers)
-        # torchrun raises in its handler; a second one would end it while its workers still save.
-        for number in handled():
-            signal.signal(number, once(signal.getsignal(number)))
-
-    return started
-
-
-def once(handler: Any) -> Callable[[int, FrameType | None], None]:
+def only_once(handler: Any) -> Callable[[int, FrameType | None], None]:
     """A handler that passes on the first signal and then ignores all of them."""
 
     def handle(number: int, frame: FrameType | None) -> None:
-        for other in handled():
+        for other in handled_signals():
             signal.signal(other, signal.SIG_IGN)
         handler(number, frame)
 
     return handle
+
+
+class LocalRendezvous(RendezvousHandler):
+    """The rendezvous of an agent with itself: one node, a store in memory, workers on a free port of loopback."""
+
+    def __init__(self, run_id: str, address: str) -> None:
+        self.run_id, self.address = run_id, address
+
+    def get_backend(self) -> str:
+        """The name that events carry."""
+        return "local"
+
+    def get_run_id(self) -> str:
+        """The name of the training."""
+        return self.run_id
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        """A world of one node, with a new port for each start of the workers."""
+        store = HashStore()
+        return RendezvousInfo(store, 0, 1, RendezvousStoreInfo.build(0, store, self.address))
+
+    def num_nodes_waiting(self) -> int:
+        """No other node joins."""
+        return 0
+
+    def is_closed(self) -> bool:
+        """It stays open until the agent ends."""
+        return False
+
+    def set_closed(self) -> None:
+        """Nothing to close."""
+
+    def shutdown(self) -> bool:
+        """Nothing to close."""
+        return True
+
+
+class SignedBackend(dynamic.RendezvousBackend):
+    """A rendezvous backend whose states are signed; raises RendezvousStateError for those of other processes."""
+
+    def __init__(self, inner: C10dRendezvousBackend, secret: str) -> None:
+        self.inner, self.secret = inner, secret.encode()
+
+    @property
+    def name(self) -> str:
+        """The name that events carry."""
+        return "eopipe"
+
+    def get_state(self) -> StateAndToken | None:
+        """The state that all agents share, and the token of this version of it."""
+        signed = self.inner.get_state()
+        return signed and (self.verified(signed[0]), signed[1])
+
+    def set_state(self, state: bytes, token: Any | None = None) -> tuple[bytes, Any, bool] | None:
+        """Change the state if no process did so since `token`; gives the one that holds now."""
+        signed = self.inner.set_state(self.signature(state) + state, token)
+        return signed and (self.verified(signed[0]), *signed[1:])
+
+    def signature(self, state: bytes) -> bytes:
+        """32 bytes that only members of the group can compute."""
+        return hmac.digest(self.secret, state, "sha256")
+
+    def verified(self, signed: bytes) -> bytes:
+        """The state without its signature."""
+        state = signed[SIGNATURE_BYTES:]
+        if not hmac.compare_digest(signed[:SIGNATURE_BYTES], self.signature(state)):
+            # The agent may end by the failure of its workers, which save their state first.
+            log.error("event=store-forged reason='a foreign process wrote into the store of this training'")
+            raise RendezvousStateError("a foreign process wrote into the store of this training")
+        return state
+
+
+class GroupRendezvous(dynamic.DynamicRendezvousHandler):
+    """The rendezvous of many nodes: it notices nodes that left, so that this costs none of the restarts."""
+
+    world_size = 0
+
+    @classmethod
+    def join(
+        cls, endpoint: Endpoint, listening: int | None, address: str, nodes: NodeRange, wait_s: float
+    ) -> "GroupRendezvous":
+        """Connect to the store of an endpoint, or serve it on the listening socket; both are those of this group."""
+        # Restarted ranks would read stale addresses from a shared store.
+        os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+        store = TCPStore(
+            endpoint.host,
+            endpoint.port,
+            is_master=listening is not None,
+            timeout=timedelta(seconds=60),
+            wait_for_workers=False,
+            master_listen_fd=listening,
+        )
+        # A node counts as lost after ten silent seconds; one that comes within five of the first needs no restart.
+        rendezvous = cls.from_backend(
+            endpoint.group,
+            store,
+            SignedBackend(C10dRendezvousBackend(store, endpoint.group), endpoint.secret),
+            nodes.minimum,
+            nodes.maximum,
+            address,
+            dynamic.RendezvousTimeout(timedelta(seconds=max(1, int(wait_s))), timedelta(seconds=5)),
+            keep_alive_interval=2,
+            keep_alive_max_attempt=5,
+        )
+        return cast(GroupRendezvous, rendezvous)
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        """Meet in the next round."""
+        info = super().next_rendezvous()
+        self.world_size = info.world_size
+        return info
+
+    def num_nodes_waiting(self) -> int:
+        """Nodes that joined or left: the agent starts its workers again in the world that is left."""
+        waiting = super().num_nodes_waiting()
+        participants = self._state_holder.state.participants
+        return waiting + max(self.world_size - len(participants), int(self._this_node not in participants))
+
+    def leave(self) -> None:
+        """Let the others know at once that this node leaves."""
+        self._stop_heartbeats()
+        self._op_executor.run(dynamic._RendezvousExitOp(), self._get_deadline(timedelta(seconds=5)))
+
+
+def ddp_logging_data(module: DistributedDataParallel) -> Mapping[str, float]:
+    """What DDP measured of its own passes (`DDPLoggingData`), times in nanoseconds."""
+    data: Mapping[str, float] = module._get_ddp_logging_data()  # type: ignore[no-untyped-call]
+    return data

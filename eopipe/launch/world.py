@@ -1,4 +1,4 @@
-"""The world of a worker: rank, size, device. The only place that reads RANK and its kin."""
+"""The world of a worker: rank, size, device, and the signals that ask it to stop; the only module that reads RANK."""
 
 import ctypes
 import logging
@@ -20,59 +20,66 @@ if TYPE_CHECKING:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 PR_SET_PDEATHSIG = 1
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
-# What an agent hears.
-HEARD = (*SIGNALS, signal.SIGHUP, signal.SIGQUIT)
+# Signals that ask a training to stop, and those that an agent handles.
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+AGENT_SIGNALS = (*STOP_SIGNALS, signal.SIGHUP, signal.SIGQUIT)
 # By this an agent stops its workers to start them again in another world.
-REGROUP = signal.SIGUSR2
-# Set where a node that is told to stop leaves a group that goes on.
-LEAVES = "EOPIPE_LEAVES"
-# What a worker adds to the sum over all workers when its wish ends the training: more than there are workers.
-END = float(1 << 20)
+RESTART_SIGNAL = signal.SIGUSR2
+# The process id of the agent; "1" where a node that is asked to stop leaves a group that continues.
+AGENT_PID, LEAVES_GROUP = "EOPIPE_AGENT", "EOPIPE_LEAVES"
+# What a worker adds to the sum over all workers to end the training: more than there are workers.
+END_TRAINING = float(1 << 20)
 
 
-class RegroupedError(Exception):
-    """The state is saved and this world ends; another one goes on."""
+class WorldChangedError(Exception):
+    """The state is saved and this world ends; the training continues in another one."""
 
 
-def handled() -> tuple[signal.Signals, ...]:
-    """Signals that stop a training here: under nohup not that the terminal is gone."""
-    return tuple(one for one in HEARD if one != signal.SIGHUP or signal.getsignal(one) != signal.SIG_IGN)
+def handled_signals() -> tuple[signal.Signals, ...]:
+    """Signals that stop a training here: under nohup not the one for a closed terminal."""
+    return tuple(
+        number for number in AGENT_SIGNALS if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN
+    )
 
 
 @dataclass
-class Stop:
-    """What this worker wishes: 0 to go on, 1 to stop for another world, END to end; and what all have agreed to."""
+class StopRequest:
+    """A request to stop, set by a signal, and what all workers have agreed to at the end of a step.
 
-    wish: float = 0.0
+    Both are 0 to continue, 1 to stop for another world, END_TRAINING and more to end the training.
+    """
+
+    local: float = 0.0
     agreed: float = 0.0
-    number: int = 0
+    signal_number: int = 0
 
     def listen(self) -> None:
-        """Take over the signals that ask a training to stop."""
-        for number in (*SIGNALS, REGROUP):
-            signal.signal(number, self._ask)
+        """Handle the signals that ask a training to stop."""
+        for number in (*STOP_SIGNALS, RESTART_SIGNAL):
+            signal.signal(number, self._handle)
 
     @property
-    def ends(self) -> bool:
+    def ends_training(self) -> bool:
         """Whether all have agreed to end the training, not only this world of it."""
-        return self.agreed >= END
+        return self.agreed >= END_TRAINING
 
     def await_agent(self, seconds: float) -> None:
-        """Wait to be stopped: a world that changed is no failure, so the agent should find out by itself."""
-        until = time.monotonic() + seconds
-        while not self.wish and time.monotonic() < until:
+        """Wait for the agent's signal: a world that changed is not a failure, and the agent notices it by itself."""
+        deadline = time.monotonic() + seconds
+        while not self.local and time.monotonic() < deadline:
             time.sleep(0.05)
 
-    def _ask(self, number: int, _frame: FrameType | None) -> None:
-        leaves = number == REGROUP or os.environ.get(LEAVES) == "1"
-        self.wish = max(self.wish, 1.0 if leaves else END)
-        self.number = self.number or number * (number != REGROUP)
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        is_restart = number == RESTART_SIGNAL
+        leaves = is_restart or os.environ.get(LEAVES_GROUP) == "1"
+        self.local = max(self.local, 1.0 if leaves else END_TRAINING)
+        if not is_restart:
+            self.signal_number = self.signal_number or number
 
 
 @dataclass(frozen=True)
 class World:
-    """Who this worker is among the others, and where it computes."""
+    """The rank of this worker, the number of workers, and the device on which this one computes."""
 
     rank: int
     size: int
@@ -89,52 +96,52 @@ class World:
         return values
 
     @property
-    def first(self) -> bool:
+    def is_first(self) -> bool:
         """Whether this worker writes files and logs."""
         return self.rank == 0
 
 
-def join(device: str, timeout_s: float, threads: int) -> World:
-    """Enter the process group that torchrun set up; gloo on CPU, NCCL on GPU."""
+def join_world(device: str, timeout_s: float, threads: int) -> World:
+    """Join the process group that torchrun set up; gloo on CPU, NCCL on GPU."""
     import torch.distributed as dist
 
-    rank, size, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
-    place, wait = settle(device, local, threads), timedelta(seconds=timeout_s)
-    kind = "nccl" if place.type == "cuda" else "gloo"
-    dist.init_process_group(kind, store=_store(rank, wait), rank=rank, world_size=size, timeout=wait)
-    return World(rank, size, place)
+    rank, size, local_rank = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+    own_device, timeout = configure_torch(device, local_rank, threads), timedelta(seconds=timeout_s)
+    backend = "nccl" if own_device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=_store(rank, timeout), rank=rank, world_size=size, timeout=timeout)
+    return World(rank, size, own_device)
 
 
-def settle(device: str, local: int, threads: int) -> "torch.device":
-    """Let torch compute here the same every time; the device of this process, the `local`-th of its node."""
+def configure_torch(device: str, local_rank: int, threads: int) -> "torch.device":
+    """Make torch compute reproducibly in this process; gives the device of its local rank."""
     import torch
 
     use_cuda = device == "cuda" or (device == "auto" and torch.cuda.is_available())
     # More threads would change the order of sums, and so the last bits of the weights.
     torch.set_num_threads(threads)
-    # A model of one's own may need a kernel that has no exact form on a GPU: warn, do not fail.
+    # A user's own model may need a kernel that has no exact form on a GPU: warn, do not fail.
     torch.use_deterministic_algorithms(True, warn_only=use_cuda)
-    return torch.device("cuda", local % torch.cuda.device_count()) if use_cuda else torch.device("cpu")
+    return torch.device("cuda", local_rank % torch.cuda.device_count()) if use_cuda else torch.device("cpu")
 
 
-def _store(rank: int, wait: timedelta) -> "TCPStore":
-    """Where workers find each other. The first one listens on its own address only, PyTorch on all (2.13)."""
+def _store(rank: int, timeout: timedelta) -> "TCPStore":
+    """The store in which workers find each other; it listens on one address, where PyTorch's own listens on all."""
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     if rank or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        return TCPStore(host, port, is_master=False, timeout=wait)
+        return TCPStore(host, port, is_master=False, timeout=timeout)
     listening = socket.create_server((host, port), backlog=1024)
     return TCPStore(
-        host, port, is_master=True, timeout=wait, wait_for_workers=False, master_listen_fd=listening.detach()
+        host, port, is_master=True, timeout=timeout, wait_for_workers=False, master_listen_fd=listening.detach()
     )
 
 
-def end(code: int) -> NoReturn:
-    """End this process at once, with what it has said written out.
+def exit_now(code: int) -> NoReturn:
+    """End this process at once, with all its output written.
 
-    Taking a gloo group apart (torch 2.13) can wait for ever: its thread wants the lock of the interpreter to
-    drop a tensor, which the one that takes it apart holds.
+    Destroying a gloo group (torch 2.13) can wait for ever: its thread needs the lock of the interpreter to drop a
+    tensor, which the thread that destroys the group holds.
     """
     logging.shutdown()
     sys.stdout.flush()
@@ -142,12 +149,12 @@ def end(code: int) -> NoReturn:
     os._exit(code)
 
 
-def agent() -> int:
+def agent_pid() -> int:
     """The process that started this worker, as it said; 0 outside eopipe's agent."""
-    return int(os.environ.get("EOPIPE_AGENT", "0"))
+    return int(os.environ.get(AGENT_PID, "0"))
 
 
-def attempt() -> int:
+def restart_count() -> int:
     """How often torchrun has started this group of workers again."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 

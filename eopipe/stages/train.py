@@ -134,8 +134,8 @@ def train(
     not finite.
     """
     values = dict(locals())
-    from eopipe.launch.srun import spread
+    from eopipe.launch.srun import run_on_all_nodes
     from eopipe.training.run import run
 
-    if not spread(values):
+    if not run_on_all_nodes(values):
         run(values)

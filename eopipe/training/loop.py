@@ -13,7 +13,7 @@ from eopipe.arrays import IntArray
 from eopipe.checkpoints.checkpoint import Progress
 from eopipe.checkpoints.manager import Keeper
 from eopipe.errors import DivergedError, PreemptedError
-from eopipe.launch.world import RegroupedError, Stop, World
+from eopipe.launch.world import StopRequest, World, WorldChangedError
 from eopipe.loader.loader import Batch, Feed
 from eopipe.loader.order import steps_per_epoch
 from eopipe.loader.prefetch import Wanted
@@ -56,7 +56,7 @@ class Loop:
 
     job: Job
     world: World
-    stop: Stop
+    stop: StopRequest
     feed: Feed = field(init=False)
     engine: Engine = field(init=False)
     now: Progress = field(default_factory=Progress)
@@ -82,7 +82,7 @@ class Loop:
             self.now, state = found
             self.engine.load(state)
         self.now.enter(self.world.size)
-        if self.world.first:
+        if self.world.is_first:
             log.info("event=world size=%d step=%d", self.world.size, self.now.step)
         batches = waiting(self.feed.stream(self.wanted(self.now.step)))
         started = time.monotonic()
@@ -133,7 +133,7 @@ class Loop:
 
     def learn(self, batch: Batch) -> None:
         """One step over the global batch."""
-        asked = torch.tensor(self.stop.wish, device=self.world.device)
+        asked = torch.tensor(self.stop.local, device=self.world.device)
         rate = learning_rate(self.settings, self.now.step, self.steps)
         told = self.engine.step(batch, self.now.step, rate, asked)
         if not told.finite:
@@ -158,7 +158,7 @@ class Loop:
         rate = round(learning_rate(self.settings, self.now.step - 1, self.steps), 9)
         self.now.note({"epoch": epoch, "loss": loss, "learning_rate": rate, "val": val})
         self.watch.epoch(self.now.step, self.now.history[-1])
-        if self.world.first:
+        if self.world.is_first:
             told = "".join(f" val_{name}={value}" for name, value in (val or {}).items())
             log.info(
                 "event=epoch epoch=%d of=%d loss=%s%s seconds=%.1f", epoch, self.settings.epochs, loss, told, seconds
@@ -183,7 +183,7 @@ class Loop:
 
     def asked_to_stop(self) -> bool:
         """Let all workers know whether one of them was asked to stop; a validation may last longer than a grace."""
-        wishes = torch.tensor(self.stop.wish, device=self.world.device)
+        wishes = torch.tensor(self.stop.local, device=self.world.device)
         self.stop.agreed = float(self.world.sum(wishes))
         return self.stop.agreed > 0
 
@@ -198,5 +198,5 @@ class Loop:
         if last or self.stop.agreed:
             self.keeper.finish()
         if self.stop.agreed and not last:
-            stopped = PreemptedError if self.stop.ends else RegroupedError
+            stopped = PreemptedError if self.stop.ends_training else WorldChangedError
             raise stopped(f"stopped at step {self.now.step}, the state is saved; run the same command again")

@@ -17,7 +17,7 @@ from eopipe.arguments import Parser, check_inputs, parse
 from eopipe.arrays import Float64Array
 from eopipe.contract import stage
 from eopipe.errors import BadInputError, UsageError
-from eopipe.launch.world import Stop, World, settle
+from eopipe.launch.world import StopRequest, World, configure_torch
 from eopipe.training.data import TrainingData, TrainingInputs
 from eopipe.training_job import Job, Knobs, Settings
 
@@ -115,11 +115,11 @@ def try_rates(values: dict[str, Any], steps: int) -> Curve:
     Nothing is written, and no state of a training is read. Raises BadInputError for inputs that do not fit.
     """
     job = job_of(values)
-    place = settle(job.device, 0, job.settings.threads)
+    place = configure_torch(job.device, 0, job.settings.threads)
     # Torch is loaded by now; the loop needs it at import.
     from eopipe.training.loop import Loop
 
-    loop = Loop(job, World(0, 1, place), Stop())
+    loop = Loop(job, World(0, 1, place), StopRequest())
     with closing(loop.feed):
         return climb(loop, rising(steps))
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from eopipe.errors import NoSpaceError
-from eopipe.launch.failures import out_of_memory
+from eopipe.launch.failures import is_out_of_memory
 from eopipe.launch.world import World
 from eopipe.training_job import Settings
 
@@ -49,7 +49,7 @@ def trouble(attempt: Callable[[], None], world: World, compiled: bool) -> tuple[
         attempt()
     except (RuntimeError, MemoryError) as error:
         # The compiler's errors have no other class in common.
-        memory = out_of_memory(error)
+        memory = is_out_of_memory(error)
         failed = compiled and not memory
         if not memory and not failed:
             raise
@@ -67,7 +67,7 @@ def explained(step: int) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        if not out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         raise NoSpaceError(
             f"memory ran out at step {step}, though the first step had fit: something else takes it; "

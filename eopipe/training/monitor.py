@@ -18,6 +18,7 @@ from eopipe.training_job import Job
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from torch.nn.parallel import DistributedDataParallel
 
     from eopipe.loader.loader import Batch
     from eopipe.training.step import Engine, Told
@@ -36,7 +37,7 @@ class Watch:
     @contextmanager
     def open(self, step: int, steps: int, batch: int, engine: "Engine") -> Iterator[None]:
         """Watch a training from a step of `steps` on, each of `batch` samples over all workers, however it ends."""
-        if not self.world.first:
+        if not self.world.is_first:
             yield
             return
         self.instruments = Instruments(self.job, self.world.device.type, step, steps, batch, engine)
@@ -121,7 +122,7 @@ class Instruments:
 
     def _lap(self) -> None:
         """Tell communication from the backward pass, which DDP overlaps: only what sticks out is a wait."""
-        self.clock.move("backward", "communication", exposed(self.engine.shared) * (self.now - self.lapped))
+        self.clock.move("backward", "communication", exposed(self.engine.ddp) * (self.now - self.lapped))
         self.lapped = self.now
 
     def checkpoint(self, step: int) -> None:
@@ -182,13 +183,15 @@ def shares(seconds: dict[str, float]) -> dict[str, float]:
     return {k: v / whole for k, v in sorted(seconds.items(), key=lambda pair: -pair[1]) if v > 0}
 
 
-def exposed(module: object) -> float:
+def exposed(module: "DistributedDataParallel | None") -> float:
     """Seconds of a backward pass in which DDP only sums gradients, by its own clock; 0 where there is no DDP.
 
     DDP measures the first ten steps and then one in a hundred (`DDPLoggingData`, in nanoseconds).
     """
-    if not hasattr(module, "_get_ddp_logging_data"):
+    if module is None:
         return 0.0
-    told = module._get_ddp_logging_data()
+    from eopipe.launch.torchrun import ddp_logging_data
+
+    told = ddp_logging_data(module)
     talk, hidden = (float(told.get(f"avg_backward_{key}_time", 0)) for key in ("comm", "compute_comm_overlap"))
     return max(talk - hidden, 0.0) / 1e9

@@ -12,12 +12,12 @@ from eopipe.checkpoints.checkpoint import best, read_part, steps
 from eopipe.checkpoints.identity import other_states, refuse_other
 from eopipe.checkpoints.manager import IDENTITY
 from eopipe.chips.chips import unit_of
-from eopipe.launch.environment import locate, nodes_of
+from eopipe.launch.environment import ClusterEnvironment, check_step, detect_environment, parse_nodes
 from eopipe.launch.failures import STATUS
 from eopipe.launch.launch import launch
-from eopipe.launch.lease import fence
-from eopipe.launch.membership import Seat, seat
-from eopipe.launch.scratch import copies
+from eopipe.launch.lease import fence, hold_lease
+from eopipe.launch.membership import Membership, join_group
+from eopipe.launch.scratch import local_copies
 from eopipe.models.model_folder import TrainedModel, write_model_folder
 from eopipe.publish import publish, read_json, write_json
 from eopipe.telemetry.follow import follower
@@ -37,31 +37,57 @@ def run(values: Mapping[str, Any]) -> None:
     data = TrainingData.open(TrainingInputs.of(values))
     state_root = knobs.state or model.parent / f".{model.name}.state"
     job = data.job(settings, knobs, state_root, knobs.views or model.parent / f"{model.name}.views")
-    state, nodes = job.state, nodes_of(settings.nodes)
-    place = locate(os.environ, nodes, state.name)
-    stores = {"tiles": job.tiles, "labels": job.labels}
-    with copies(knobs.scratch, stores) as where, seat(state, place) as mine:
-        if mine.first:
-            _invite(data, job.replace(token=mine.meeting.token), mine)
-        geometry = mine.geometry(settings.processes, job.restarts, job.timeout_s)
-        with follower(job.track if mine.first else (), state, job.views):
-            launch(state / JOB, mine, geometry, settings.threads, where)
-        if not mine.first:
-            return
-        fence(state, mine.meeting.token)
-        _publish(model, job, data)
-        mine.done()
+    nodes = parse_nodes(settings.nodes)
+    if nodes.maximum == 1:
+        check_step(os.environ, nodes)
+        train_on_one_node(data, job, model)
+    elif not train_on_many_nodes(data, job, model, detect_environment(os.environ, nodes, job.state.name)):
+        return
     # The model is published: a later run of the same training starts afresh and gives the same.
     # Another node may still close its files there.
-    shutil.rmtree(state, ignore_errors=nodes.most > 1)
+    shutil.rmtree(job.state, ignore_errors=nodes.maximum > 1)
     with suppress(OSError):
         state_root.rmdir()
 
 
-def _invite(data: TrainingData, job: Job, mine: Seat) -> None:
-    """Make ready what the workers read, then let the other nodes in."""
-    prepare_state(data, job)
-    mine.open()
+def train_on_one_node(data: TrainingData, job: Job, model: Path) -> None:
+    """Hold the lease, run the workers of this node, publish the model."""
+    with local_copies(job.scratch, job.stores) as environment, hold_lease(job.state) as token:
+        prepare_state(data, job.replace(token=token))
+        _launch(job, token, environment)
+        fence(job.state, token)
+        _publish(model, job, data)
+
+
+def train_on_many_nodes(data: TrainingData, job: Job, model: Path, cluster: ClusterEnvironment) -> bool:
+    """Run the workers of this node with those of the others; whether this node is the first and published the model."""
+    with local_copies(job.scratch, job.stores) as environment, join_group(job.state, cluster) as member:
+        token = member.endpoint.token
+        if member.is_first:
+            prepare_state(data, job.replace(token=token))
+            member.publish_endpoint()
+        _launch(job, token, environment, member)
+        if member.is_first:
+            fence(job.state, token)
+            _publish(model, job, data)
+            member.publish_done()
+        return member.is_first
+
+
+def _launch(job: Job, token: int, environment: Mapping[str, str], member: Membership | None = None) -> None:
+    """Run the workers of this node; those who track the training follow its journal beside the first node."""
+    tracked = job.track if member is None or member.is_first else ()
+    with follower(tracked, job.state, job.views):
+        launch(
+            job.state / JOB,
+            token,
+            processes=job.settings.processes,
+            restarts=job.restarts,
+            threads=job.settings.threads,
+            wait_s=job.timeout_s,
+            environment=environment,
+            member=member,
+        )
 
 
 def prepare_state(data: TrainingData, job: Job) -> None:

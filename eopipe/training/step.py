@@ -170,7 +170,7 @@ class Engine:
         was, self.fit = self.fit, self.fit.smaller(self.settings, largest)
         if self.fit.recompute and not was.recompute:
             recompute(self.model)
-        if self.world.first:
+        if self.world.is_first:
             log.warning("event=out-of-memory passes=%d recompute=%s", self.fit.passes, self.fit.recompute)
 
     def _unite(self, module: nn.Module, part: Batch) -> Together:
@@ -184,9 +184,10 @@ class Engine:
         return Averaged(shared, self.world)
 
     @property
-    def shared(self) -> nn.Module | None:
-        """The model as it is trained, in DDP or on its own; none before the first step."""
-        return self._together.module if self._together else None
+    def ddp(self) -> DistributedDataParallel | None:
+        """The model in DDP; None without DDP and before the first step."""
+        module = self._together.module if self._together else None
+        return module if isinstance(module, DistributedDataParallel) else None
 
     def state(self) -> State:
         """All that a checkpoint holds of this engine, by part and name, as it lies: dealt out to workers by FSDP2."""

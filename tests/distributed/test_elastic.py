@@ -15,8 +15,8 @@ import pytest
 import torch.distributed as dist
 from trainings import Data, Training, payload, ranks, workers
 
-from eopipe.launch.endpoint import MEETING, Meeting, read_meeting
-from eopipe.launch.environment import port_of
+from eopipe.launch.endpoint import ENDPOINT_FILE, Endpoint, read_endpoint
+from eopipe.launch.environment import rendezvous_port
 
 SETTINGS = ("--epochs", "10", "--batch", "16", "--processes", "1", "--checkpoint-every", "2", "--deterministic")
 SETTINGS += ("--shards", "2", "--architecture", "odd_models:Paused", "--restarts", "0")
@@ -145,8 +145,8 @@ def test_t16_two_nodes_of_slurm_meet_though_the_port_is_taken_and_an_old_meeting
     group: Group, alone: dict[str, bytes], tmp_path: Path
 ) -> None:
     group.let_go()
-    Meeting("slurm-7001-0-0.1", 1, "127.0.0.1", 1, "old").write(tmp_path / "meeting")
-    with socket.create_server(("", port_of("7001"))):
+    Endpoint("slurm-7001-0-0.1", 1, "127.0.0.1", 1, "old").write(tmp_path / "meeting")
+    with socket.create_server(("", rendezvous_port("7001"))):
         place = [in_slurm(node, 7001) for node in (1, 0)]
         second, first = (group.start("--nodes", "2", **told) for told in place)
         assert (first.end(), second.end()) == (0, 0), first.told() + second.told()
@@ -172,30 +172,33 @@ def test_when_the_first_node_is_told_to_stop_or_dies_all_end_and_the_same_comman
     assert payload(group.training.model) == alone
 
 
+@pytest.mark.parametrize("nodes", ["1", "1:2"])
 def test_t21_nothing_listens_beyond_loopback_and_who_writes_into_the_stores_runs_no_code(
-    group: Group, alone: dict[str, bytes], tmp_path: Path
+    group: Group, alone: dict[str, bytes], tmp_path: Path, nodes: str
 ) -> None:
-    node = group.start()
+    node = group.start("--nodes", nodes, **LOCAL)
     group.wait_for_world(1)
-    listening = sorted({place for pid in workers(tmp_path) for place in ports_of(pid)})
-    assert len(listening) >= 2, "the agents' store, the workers' and gloo"
+    listening = sorted({address for pid in workers(tmp_path) for address in ports_of(pid)})
     assert {host for host, _ in listening} == {"127.0.0.1"}
-    met = read_meeting(next(group.training.state.glob(f"*/{MEETING}")))
-    assert met is not None
-    told = Path(f"/proc/{ranks(tmp_path)[0]}/environ").read_text().split("\0")
-    of_workers = next(int(word.partition("=")[2]) for word in told if word.startswith("MASTER_PORT="))
-    assert {met.port, of_workers} <= {port for _, port in listening}
-    for port in (met.port, of_workers):
-        outsider = dist.TCPStore(met.host, port, is_master=False)
+    variables = Path(f"/proc/{ranks(tmp_path)[0]}/environ").read_text().split("\0")
+    stores = [int(word.partition("=")[2]) for word in variables if word.startswith("MASTER_PORT=")]
+    endpoints = [read_endpoint(path) for path in group.training.state.glob(f"*/{ENDPOINT_FILE}")]
+    assert len(endpoints) == (nodes != "1"), "an agent on one node has its store in memory"
+    stores += [endpoint.port for endpoint in endpoints if endpoint]
+    assert set(stores) <= {port for _, port in listening}
+    name = endpoints[0].group if endpoints and endpoints[0] else "run"
+    for port in stores:
+        outsider = dist.TCPStore("127.0.0.1", port, is_master=False)
         # What would be unpickled: os.mkdir("stolen") in base64.
-        outsider.set(f"torch.rendezvous.{met.group}", "Y3Bvc2l4Cm1rZGlyCihTJ3N0b2xlbicKdFIu")
-    code = node.end()
-    assert code == 75, node.told()
-    assert "somebody else wrote into the store" in node.told()
-    assert not Path("stolen").exists()
+        outsider.set(f"torch.rendezvous.{name}", "Y3Bvc2l4Cm1rZGlyCihTJ3N0b2xlbicKdFIu")
+    if endpoints:
+        code = node.end()
+        assert code == 75, node.told()
+        assert "a foreign process wrote into the store" in node.told()
+        node = group.start("--nodes", nodes, **LOCAL)
     group.let_go()
-    again = group.start()
-    assert again.end() == 0, again.told()
+    assert node.end() == 0, node.told()
+    assert not Path("stolen").exists()
     assert payload(group.training.model) == alone
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from trainings import Training, payload, ranks
 
-from eopipe.launch.failures import noted
-from eopipe.launch.launch import STOP_WITHIN_S
+from eopipe.launch.failures import read_failure
+from eopipe.launch.torchrun import STOP_WITHIN_S
 from eopipe.telemetry.journal import read
 
 KILLS, AGAIN_WITHIN_S = 3, 15
@@ -70,7 +70,7 @@ def test_a_signal_to_the_command_or_to_all_saves_the_state_even_when_it_comes_ag
     _, told = process.communicate(timeout=60)
     assert process.returncode == code, told
     assert time.monotonic() - sent < 25
-    failure = noted(next(training.state.glob("*/status.json")))
+    failure = read_failure(next(training.state.glob("*/status.json")))
     assert failure is not None
     assert (failure.kind, failure.code, failure.step) == ("pre-empted", 75, training.newest())
 
@@ -113,6 +113,6 @@ def test_what_cannot_be_healed_is_not_tried_again(training: Training, tmp_path: 
     assert done.returncode == 3, done.stderr
     assert done.stderr.rstrip().endswith("error: tile 7 is empty; fetch it again")
     assert "attempt" not in done.stderr
-    failure = noted(next(training.state.glob("*/status.json")))
+    failure = read_failure(next(training.state.glob("*/status.json")))
     assert failure is not None
     assert (failure.kind, failure.attempt, failure.final) == ("data", 0, True)

@@ -10,7 +10,7 @@ import pytest
 from trainings import Data, Training, payload, ranks
 
 from eopipe.checkpoints.checkpoint import restore
-from eopipe.launch.failures import noted
+from eopipe.launch.failures import read_failure
 
 ALONE = ("--epochs", "1", "--processes", "1", "--width", "8", "--checkpoint-every", "1")
 
@@ -47,7 +47,7 @@ def test_t08_a_training_without_room_keeps_its_checkpoint_and_ends_with_the_same
     stopped: Training, calm: dict[str, bytes], tmp_path: Path
 ) -> None:
     (state,) = stopped.state.iterdir()
-    found, failure = restore(state), noted(state / "status.json")
+    found, failure = restore(state), read_failure(state / "status.json")
     assert found is not None
     assert failure is not None
     assert (failure.kind, failure.attempt, failure.final) == ("full", 0, True)

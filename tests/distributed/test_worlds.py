@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 from trainings import Data, Training, payload, workers
 from worlds import WAYS, trained
 
-from eopipe.launch.failures import noted
+from eopipe.launch.failures import read_failure
 from eopipe.loader.loader import Feed
 from eopipe.loader.prefetch import Wanted
 from eopipe.training_job import read_job
@@ -112,7 +112,7 @@ def test_t13_a_loss_that_is_not_finite_names_step_and_chips(
     assert done.returncode == 7, done.stderr
     assert done.stderr.count("event=failed") == 0
     assert "event=resume" not in done.stderr, "it is not tried again"
-    failure = noted(next(training.state.glob("*/status.json")))
+    failure = read_failure(next(training.state.glob("*/status.json")))
     assert failure is not None
     assert (failure.kind, failure.attempt, failure.final) == ("diverged", 0, True)
     for weights in training.state.glob("*/step-*/*.safetensors"):

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-from eopipe.launch.world import World, end, join
+from eopipe.launch.world import World, exit_now, join_world
 from eopipe.loader.loader import Batch
 from eopipe.loader.prefetch import Wanted
 from eopipe.models import Architecture
@@ -77,7 +77,7 @@ def train(world: World, told: dict[str, Any], out: Path) -> dict[str, Any]:
         losses.append(found.loss)
         steepness.append(found.steepness)
     state = {part: {name: whole(v) for name, v in values.items()} for part, values in engine.state().items()}
-    if world.first:
+    if world.is_first:
         flat = {f"{part}/{name}": v.contiguous() for part, values in state.items() for name, v in values.items()}
         save_file(flat, out.with_suffix(".safetensors"))
     return {
@@ -117,7 +117,7 @@ def digest(engine: Engine) -> str:
 
 def main() -> None:
     plan, out = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
-    world = join("cpu", 60, 1)
+    world = join_world("cpu", 60, 1)
     for name, told in plan.items():
         try:
             found = train(world, told, out / name)
@@ -125,9 +125,9 @@ def main() -> None:
             found = {"error": type(error).__name__, "reason": str(error)}
             if not told.get("may_fail"):
                 raise
-        if world.first:
+        if world.is_first:
             (out / f"{name}.json").write_text(json.dumps(found))
-    end(0)
+    exit_now(0)
 
 
 if __name__ == "__main__":

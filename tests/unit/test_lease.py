@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from eopipe.errors import UsageError
-from eopipe.launch.lease import fence, lease, newest_token
+from eopipe.launch.lease import fence, hold_lease, newest_token
 
 HOLDING = """
 import sys, time
 from pathlib import Path
-from eopipe.launch.lease import lease
-with lease(Path(sys.argv[1]), 0.05) as token:
+from eopipe.launch.lease import hold_lease
+with hold_lease(Path(sys.argv[1]), 0.05) as token:
     print(token, flush=True)
     time.sleep(60)
 """
@@ -38,24 +38,24 @@ def end(process: "subprocess.Popen[str]") -> None:
 
 
 def test_a_lease_is_held_by_one_and_free_after(tmp_path: Path) -> None:
-    said = f"already running \\(process {os.getpid()} on this host\\)"
-    with lease(tmp_path) as first, pytest.raises(UsageError, match=said), lease(tmp_path):
+    message = f"already running \\(process {os.getpid()} on this host\\)"
+    with hold_lease(tmp_path) as first, pytest.raises(UsageError, match=message), hold_lease(tmp_path):
         pass
-    with lease(tmp_path) as second:
+    with hold_lease(tmp_path) as second:
         assert second == first + 1
 
 
 def test_a_token_is_told_with_its_holder_and_one_file_is_left(tmp_path: Path) -> None:
     for _ in range(3):
-        with lease(tmp_path):
+        with hold_lease(tmp_path):
             pass
-    (told,) = [json.loads(path.read_text()) for path in (tmp_path / "lease").glob("*.json")]
-    assert (told["token"], told["held"], told["pid"]) == (3, False, os.getpid())
+    (record,) = [json.loads(path.read_text()) for path in (tmp_path / "lease").glob("*.json")]
+    assert (record["token"], record["held"], record["pid"]) == (3, False, os.getpid())
 
 
 def test_the_state_does_not_tell_what_its_host_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.node", lambda: "ada-s-laptop")
-    with lease(tmp_path):
+    with hold_lease(tmp_path):
         names = [path.name for path in tmp_path.rglob("*")]
         assert "ada" not in " ".join([*names, *(p.read_text() for p in tmp_path.rglob("*.json"))])
 
@@ -63,7 +63,7 @@ def test_the_state_does_not_tell_what_its_host_is_called(tmp_path: Path, monkeyp
 def test_who_died_on_this_host_is_followed_at_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     end(holder(tmp_path))
     began = time.monotonic()
-    with lease(tmp_path) as token:
+    with hold_lease(tmp_path) as token:
         assert token == 2
     assert time.monotonic() - began < 20
     assert "event=lease-taken-over token=2" in caplog.text
@@ -73,7 +73,7 @@ def test_the_living_are_not_followed_where_locks_do_not_hold(tmp_path: Path) -> 
     process = holder(tmp_path)
     # Another file of the same name: flock is granted to both, as NFS may do.
     (tmp_path / "lease/lock").unlink()
-    with pytest.raises(UsageError, match=f"process {process.pid} on"), lease(tmp_path):
+    with pytest.raises(UsageError, match=f"process {process.pid} on"), hold_lease(tmp_path):
         pass
     end(process)
 
@@ -88,7 +88,7 @@ def test_a_holder_on_another_host_is_followed_after_a_long_silence(tmp_path: Pat
     end(holder(tmp_path))
     foreign(tmp_path, 1)
     began = time.monotonic()
-    with lease(tmp_path, stale_s=0.5) as token:
+    with hold_lease(tmp_path, stale_s=0.5) as token:
         assert token == 2
     assert time.monotonic() - began >= 0.5
 
@@ -97,7 +97,7 @@ def test_a_holder_on_another_host_that_gives_a_sign_of_life_is_left_alone(tmp_pa
     process = holder(tmp_path)
     (tmp_path / "lease/lock").unlink()
     foreign(tmp_path, process.pid)
-    with pytest.raises(UsageError, match="already running"), lease(tmp_path, stale_s=20):
+    with pytest.raises(UsageError, match="already running"), hold_lease(tmp_path, stale_s=20):
         pass
     end(process)
 
@@ -108,7 +108,7 @@ def test_nobody_waits_for_a_silent_holder_that_another_has_followed(tmp_path: Pa
     began = time.monotonic()
     with ThreadPoolExecutor() as pool:
         pool.submit(lambda: (time.sleep(1), (tmp_path / "lease/000002.json").touch()))
-        with pytest.raises(UsageError, match="already running"), lease(tmp_path, stale_s=60):
+        with pytest.raises(UsageError, match="already running"), hold_lease(tmp_path, stale_s=60):
             pass
     assert time.monotonic() - began < 30
 
@@ -116,7 +116,7 @@ def test_nobody_waits_for_a_silent_holder_that_another_has_followed(tmp_path: Pa
 def test_a_writer_with_an_older_token_is_fenced_off(tmp_path: Path) -> None:
     end(holder(tmp_path))
     fence(tmp_path, 1)
-    with lease(tmp_path) as token:
+    with hold_lease(tmp_path) as token:
         fence(tmp_path, token)
         with pytest.raises(UsageError, match="another training has taken over"):
             fence(tmp_path, 1)

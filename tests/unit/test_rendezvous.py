@@ -1,29 +1,42 @@
-"""Where a launcher finds itself, what torchrun is told there, and how agents of one group recognise each other."""
+"""Where a launcher runs, what torchrun's agent gets there, and how agents of one group recognise each other."""
 
 import socket
 import stat
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.distributed import HashStore
+from torch.distributed.elastic.rendezvous import RendezvousStateError
+from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
+from torch.distributed.elastic.utils import macros as torchrun_macros
 
 from eopipe.errors import UsageError
-from eopipe.launch.endpoint import answers, call, interface, listen, own_address, read_meeting, way_to
-from eopipe.launch.environment import (
+from eopipe.launch import torchrun
+from eopipe.launch.endpoint import (
     LOOPBACK,
-    LOWEST,
-    PORTS,
-    Geometry,
-    Nodes,
-    Place,
-    hosts,
-    locate,
-    nodes_of,
-    port_of,
-    srun,
+    address_towards,
+    interface_of,
+    listen,
+    listen_address,
+    open_endpoint,
+    read_endpoint,
 )
-from eopipe.launch.launch import words
+from eopipe.launch.environment import (
+    LOWEST_PORT,
+    PORTS,
+    ClusterEnvironment,
+    NodeRange,
+    check_step,
+    detect_environment,
+    expand_hostlist,
+    parse_nodes,
+    rendezvous_port,
+    srun_command,
+)
+from eopipe.launch.torchrun import GroupRendezvous, LocalRendezvous, SignedBackend, Workers, check_torch
 
 STEP = {
     "SLURM_JOB_ID": "4711",
@@ -37,7 +50,7 @@ STEP = {
 
 
 @pytest.mark.parametrize(
-    ("told", "names"),
+    ("hostlist", "names"),
     [
         ("n1", ["n1"]),
         ("n[1-3,7],m09", ["n1", "n2", "n3", "n7", "m09"]),
@@ -47,95 +60,156 @@ STEP = {
         ("", []),
     ],
 )
-def test_a_node_list_of_slurm_names_its_hosts_in_order(told: str, names: list[str]) -> None:
-    assert list(hosts(told)) == names
+def test_a_node_list_of_slurm_names_its_hosts_in_order(hostlist: str, names: list[str]) -> None:
+    assert list(expand_hostlist(hostlist)) == names
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.from_regex(r"[a-z]{1,4}", fullmatch=True), st.integers(0, 900), st.integers(0, 40))))
 def test_every_host_of_a_node_list_is_named_once_with_its_width(ranges: list[tuple[str, int, int]]) -> None:
-    told = ",".join(f"{name}[{first:04}-{first + more:04}]" for name, first, more in ranges)
-    wanted = [f"{name}{number:04}" for name, first, more in ranges for number in range(first, first + more + 1)]
-    assert list(hosts(told)) == wanted
+    hostlist = ",".join(f"{name}[{first:04}-{first + count:04}]" for name, first, count in ranges)
+    names = [f"{name}{number:04}" for name, first, count in ranges for number in range(first, first + count + 1)]
+    assert list(expand_hostlist(hostlist)) == names
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 99), st.integers(1, 99))
-def test_nodes_are_one_number_or_the_fewest_and_the_most(few: int, many: int) -> None:
-    assert nodes_of(str(few)) == Nodes(few, few)
-    if few <= many:
-        assert nodes_of(f"{few}:{many}") == Nodes(few, many)
-        assert nodes_of(f"{few}:{many}").elastic == (few < many)
+def test_nodes_are_one_number_or_a_minimum_and_a_maximum(minimum: int, maximum: int) -> None:
+    assert parse_nodes(str(minimum)) == NodeRange(minimum, minimum)
+    if minimum <= maximum:
+        assert parse_nodes(f"{minimum}:{maximum}") == NodeRange(minimum, maximum)
+        assert parse_nodes(f"{minimum}:{maximum}").is_elastic == (minimum < maximum)
     else:
         with pytest.raises(UsageError, match=r"like 1:4"):
-            nodes_of(f"{few}:{many}")
+            parse_nodes(f"{minimum}:{maximum}")
 
 
-@pytest.mark.parametrize("told", ["0", "", "0:2", "two", "1:", "-1", "1:2:3"])
-def test_other_words_for_nodes_are_refused(told: str) -> None:
+@pytest.mark.parametrize("text", ["0", "", "0:2", "two", "1:", "-1", "1:2:3"])
+def test_other_texts_for_nodes_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"train\.nodes"):
-        nodes_of(told)
+        parse_nodes(text)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**9))
 def test_jobs_of_slurm_have_ports_that_linux_gives_to_nobody_by_itself(job: int) -> None:
-    assert LOWEST <= port_of(str(job)) < LOWEST + PORTS <= 32768
-    assert port_of(str(job)) != port_of(str(job + 1))
+    assert LOWEST_PORT <= rendezvous_port(str(job)) < LOWEST_PORT + PORTS <= 32768
+    assert rendezvous_port(str(job)) != rendezvous_port(str(job + 1))
 
 
-def test_one_node_keeps_to_itself_wherever_it_is() -> None:
+def test_one_node_needs_nothing_of_its_environment_but_a_step_of_one_node() -> None:
     for environment in ({}, {"SLURM_JOB_ID": "1"}, {"EOPIPE_RDZV_ENDPOINT": "elsewhere:1"}):
-        assert locate(environment, Nodes(1, 1), "abc") == Place(Nodes(1, 1), "abc", host=LOOPBACK)
+        check_step(environment, NodeRange(1, 1))
+    with pytest.raises(UsageError, match=r"has 3 nodes and 3 tasks, but train\.nodes is 1:1"):
+        check_step(STEP, NodeRange(1, 1))
 
 
 def test_a_task_of_a_step_of_slurm_knows_the_first_host_the_port_and_its_own_number() -> None:
-    place = locate(STEP, Nodes(2, 3), "abc")
-    assert place == Place(Nodes(2, 3), "slurm-4711-3-0", 2, port=24711, others=("n10", "gpu7"))
-    again = locate(STEP | {"SLURM_RESTART_COUNT": "1"}, Nodes(2, 3), "abc")
-    assert again.group != place.group, "a job that was requeued never meets what it was before"
+    environment = detect_environment(STEP, NodeRange(2, 3), "abc")
+    assert environment == ClusterEnvironment(NodeRange(2, 3), "slurm-4711-3-0", 2, port=24711, peers=("n10", "gpu7"))
+    again = detect_environment(STEP | {"SLURM_RESTART_COUNT": "1"}, NodeRange(2, 3), "abc")
+    assert again.group != environment.group, "a job that was requeued never meets what it was before"
 
 
 @pytest.mark.parametrize(
     ("change", "nodes", "why"),
     [
-        ({}, Nodes(1, 1), "has 3 nodes and 3 tasks, but train.nodes is 1:1"),
-        ({}, Nodes(4, 4), "one task a node: srun --overlap --nodes=4 --ntasks=4 --ntasks-per-node=1"),
-        ({"SLURM_STEP_NUM_TASKS": "6"}, Nodes(3, 3), "3 nodes and 6 tasks"),
+        ({}, NodeRange(1, 1), "has 3 nodes and 3 tasks, but train.nodes is 1:1"),
+        ({}, NodeRange(4, 4), "one task per node: srun --overlap --nodes=4 --ntasks=4 --ntasks-per-node=1"),
+        ({"SLURM_STEP_NUM_TASKS": "6"}, NodeRange(3, 3), "3 nodes and 6 tasks"),
     ],
 )
-def test_a_place_and_nodes_that_cannot_go_together_are_refused(change: dict[str, str], nodes: Nodes, why: str) -> None:
+def test_a_place_and_nodes_that_cannot_go_together_are_refused(
+    change: dict[str, str], nodes: NodeRange, why: str
+) -> None:
     with pytest.raises(UsageError, match=why):
-        locate(STEP | change, nodes, "abc")
+        detect_environment(STEP | change, nodes, "abc")
 
 
-def test_what_the_environment_says_stands_above_slurm() -> None:
-    told = {"EOPIPE_RDZV_ENDPOINT": "head.example:2900", "EOPIPE_RDZV_ID": "run-7", "EOPIPE_RDZV_FILE": "/s/meeting"}
-    place = locate(STEP | told, Nodes(1, 4), "abc")
-    assert place == Place(Nodes(1, 4), "run-7", None, "head.example", 2900, file=Path("/s/meeting"))
-    assert locate({"EOPIPE_RDZV_FILE": "meeting"}, Nodes(2, 2), "abc").file == Path("meeting").absolute()
+def test_what_the_environment_says_overrides_slurm() -> None:
+    variables = {
+        "EOPIPE_RDZV_ENDPOINT": "head.example:2900",
+        "EOPIPE_RDZV_ID": "run-7",
+        "EOPIPE_RDZV_FILE": "/s/meeting",
+    }
+    environment = detect_environment(STEP | variables, NodeRange(1, 4), "abc")
+    assert environment == ClusterEnvironment(
+        NodeRange(1, 4), "run-7", None, "head.example", 2900, file=Path("/s/meeting")
+    )
+    assert (
+        detect_environment({"EOPIPE_RDZV_FILE": "meeting"}, NodeRange(2, 2), "abc").file == Path("meeting").absolute()
+    )
 
 
-@pytest.mark.parametrize("told", [{"EOPIPE_RDZV_ENDPOINT": "a:b"}, {"EOPIPE_RDZV_ENDPOINT": "a:99999"}])
-def test_an_end_point_that_is_none_is_refused(told: dict[str, str]) -> None:
+@pytest.mark.parametrize("variables", [{"EOPIPE_RDZV_ENDPOINT": "a:b"}, {"EOPIPE_RDZV_ENDPOINT": "a:99999"}])
+def test_an_end_point_that_is_none_is_refused(variables: dict[str, str]) -> None:
     with pytest.raises(UsageError, match="host:port"):
-        locate(told, Nodes(2, 2), "abc")
+        detect_environment(variables, NodeRange(2, 2), "abc")
     with pytest.raises(UsageError, match="letters"):
-        locate({"EOPIPE_RDZV_ID": "a b"}, Nodes(2, 2), "abc")
+        detect_environment({"EOPIPE_RDZV_ID": "a b"}, NodeRange(2, 2), "abc")
 
 
-def test_the_line_of_a_node_is_a_function_of_its_geometry() -> None:
-    geometry = Geometry(Nodes(1, 2), 4, "run.7", "10.0.0.1", 24711, "10.0.0.2", restarts=5, wait_s=90.0)
-    line = words(Path("/state/job.json"), geometry)
-    told = ["--nnodes=1:2", "--nproc-per-node=4", "--max-restarts=5", "--rdzv-id=run.7", "--local-addr=10.0.0.2"]
-    assert set(told) < set(line)
-    assert "--rdzv-endpoint=10.0.0.1:24711" in line
-    assert any("join_timeout=90," in word for word in line)
-    assert line[-3:] == ["-m", "eopipe.training.worker", "/state/job.json"]
+def test_the_agent_of_a_node_gets_its_workers_with_command_environment_and_restarts() -> None:
+    command = ("python", "-m", "eopipe.training.worker", "/state/$$/job.json")
+    workers = Workers(command, {"OMP_NUM_THREADS": "3"}, processes=4, restarts=5, log_folder=Path("/state/logs"))
+    rendezvous = LocalRendezvous("run.7", LOOPBACK)
+    spec = workers.spec(rendezvous, torchrun.DefaultLogsSpecs(log_dir="/state/logs"))
+    assert (spec.local_world_size, spec.max_restarts, spec.rdzv_handler) == (4, 5, rendezvous)
+    line = [spec.entrypoint, *torchrun_macros.substitute(list(spec.args), "2")]
+    assert line == ["env", "OMP_NUM_THREADS=3", *command], "torchrun replaces nothing in it"
+
+
+def test_an_agent_on_one_node_meets_only_itself_on_loopback() -> None:
+    rendezvous = LocalRendezvous("run.7", LOOPBACK)
+    first, second = rendezvous.next_rendezvous(), rendezvous.next_rendezvous()
+    assert (first.rank, first.world_size, rendezvous.num_nodes_waiting()) == (0, 1, 0)
+    assert first.store is not second.store, "a restart begins with an empty store"
+    assert {info.bootstrap_store_info.master_addr for info in (first, second)} == {LOOPBACK}
+    assert isinstance(first.store, torch.distributed.HashStore), "it listens on no port"
+
+
+def test_a_rendezvous_of_many_nodes_waits_as_long_as_it_is_told_and_notices_silence_after_ten_seconds() -> None:
+    endpoint, listening = open_endpoint(ClusterEnvironment(NodeRange(1, 2), "run", host=LOOPBACK), 3)
+    rendezvous = GroupRendezvous.join(endpoint, listening.detach(), LOOPBACK, NodeRange(1, 2), 90.0)
+    settings = rendezvous.settings
+    assert (settings.run_id, settings.min_nodes, settings.max_nodes) == ("run.3", 1, 2)
+    assert (settings.timeout.join.total_seconds(), settings.timeout.last_call.total_seconds()) == (90, 5)
+    assert settings.keep_alive_interval.total_seconds() * settings.keep_alive_max_attempt == 10
+    assert not rendezvous.use_agent_store
+    assert rendezvous.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (torchrun.LocalElasticAgent, "_shutdown"),
+        (torchrun.PContext, "close"),
+        (torchrun.dynamic, "_RendezvousExitOp"),
+        (torchrun.DistributedDataParallel, "_get_ddp_logging_data"),
+    ],
+)
+def test_a_torch_without_a_part_that_is_used_is_refused_in_one_sentence(
+    owner: object, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_torch()
+    monkeypatch.delattr(owner, name)
+    part = rf"it lacks {owner.__name__}\.{name}"
+    with pytest.raises(UsageError, match=rf"torch .* is not supported by eopipe \({part}\); .* tested with 2\.13"):
+        check_torch()
+
+
+def test_a_torch_with_other_parameters_or_attributes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torchrun.LocalElasticAgent, "_shutdown", lambda agent: None)
+    with pytest.raises(UsageError, match=r"it lacks LocalElasticAgent\._shutdown"):
+        check_torch()
+    monkeypatch.undo()
+    monkeypatch.setattr(torchrun.LocalElasticAgent, "__init__", lambda agent, spec, logs_specs, shutdown_timeout: None)
+    with pytest.raises(UsageError, match=r"it lacks LocalElasticAgent\._pcontext"):
+        check_torch()
 
 
 def test_a_step_has_one_task_a_node_and_ends_when_its_nodes_must() -> None:
-    fixed, free = srun(Nodes(2, 2), 4), srun(Nodes(1, 3), 1)
+    fixed, free = srun_command(NodeRange(2, 2), 4), srun_command(NodeRange(1, 3), 1)
     assert {"--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--cpus-per-task=4", "--wait=30"} < set(fixed)
     assert {"--nodes=3", "--ntasks=3", "--no-kill", "--wait=0"} < set(free)
 
@@ -148,55 +222,49 @@ def test_a_port_that_is_taken_is_not_waited_for() -> None:
             assert other.getsockname()[0] == LOOPBACK
 
 
-def test_the_first_node_of_many_listens_where_the_way_to_the_others_begins() -> None:
-    assert own_address(Place(Nodes(1, 1), "a", host=LOOPBACK)) == LOOPBACK
-    own = own_address(Place(Nodes(2, 2), "a", others=("nowhere.invalid",)))
-    assert own == (way_to("192.0.2.1") or LOOPBACK)
-    assert interface(own) in {name for _, name in socket.if_nameindex()}
-    assert interface("127.0.0.1") == "lo"
-    assert interface("203.0.113.9") == ""
-    assert own_address(Place(Nodes(2, 2), "a", host="203.0.113.9")) == own, (
+def test_the_first_node_of_many_listens_on_its_address_towards_the_others() -> None:
+    assert listen_address(ClusterEnvironment(NodeRange(1, 1), "a", host=LOOPBACK)) == LOOPBACK
+    address = listen_address(ClusterEnvironment(NodeRange(2, 2), "a", peers=("nowhere.invalid",)))
+    assert address == (address_towards("192.0.2.1") or LOOPBACK)
+    assert interface_of(address) in {name for _, name in socket.if_nameindex()}
+    assert interface_of("127.0.0.1") == "lo"
+    assert interface_of("203.0.113.9") == ""
+    assert listen_address(ClusterEnvironment(NodeRange(2, 2), "a", host="203.0.113.9")) == address, (
         "an address of another host is not listened on"
     )
 
 
-def test_a_meeting_is_whole_private_and_known_by_its_group_and_token(tmp_path: Path) -> None:
+def test_an_endpoint_is_whole_private_and_known_by_its_group_and_token(tmp_path: Path) -> None:
     path = tmp_path / "shared" / "meeting.json"
-    assert read_meeting(path) is None
-    meeting, listening = call(Place(Nodes(1, 1), "run", host=LOOPBACK), 3)
-    meeting.write(path)
-    assert read_meeting(path) == meeting
+    assert read_endpoint(path) is None
+    endpoint, listening = open_endpoint(ClusterEnvironment(NodeRange(1, 1), "run", host=LOOPBACK), 3)
+    endpoint.write(path)
+    assert read_endpoint(path) == endpoint
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [entry.name for entry in path.parent.iterdir()] == ["meeting.json"]
-    assert (meeting.group, meeting.token, meeting.host) == ("run.3", 3, LOOPBACK)
+    assert (endpoint.group, endpoint.token, endpoint.host) == ("run.3", 3, LOOPBACK)
     with listening:
-        assert answers(meeting)
-    assert not answers(meeting)
-    other, socket_of_other = call(Place(Nodes(1, 1), "run", host=LOOPBACK), 3)
+        assert endpoint.is_reachable()
+    assert not endpoint.is_reachable()
+    other, socket_of_other = open_endpoint(ClusterEnvironment(NodeRange(1, 1), "run", host=LOOPBACK), 3)
     socket_of_other.close()
-    assert other.secret != meeting.secret
+    assert other.secret != endpoint.secret
     path.write_text('{"group": "run"')
-    assert read_meeting(path) is None
+    assert read_endpoint(path) is None
 
 
-def test_only_signed_words_of_the_group_are_read() -> None:
-    from torch.distributed import HashStore
-    from torch.distributed.elastic.rendezvous import RendezvousStateError
-    from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
-
-    from eopipe.launch.rendezvous import Signed
-
+def test_only_signed_states_of_the_group_are_read() -> None:
     inner = C10dRendezvousBackend(HashStore(), "run")
-    mine, other = Signed(inner, "secret"), Signed(inner, "guess")
-    assert mine.get_state() is None
-    found = mine.set_state(b"first")
-    assert found is not None
-    assert (found[0], found[2]) == (b"first", True)
-    told = mine.get_state()
-    assert told is not None
-    assert told[0] == b"first"
-    with pytest.raises(RendezvousStateError, match="somebody else wrote"):
-        other.get_state()
-    assert other.set_state(b"forged", told[1]) is not None
-    with pytest.raises(RendezvousStateError, match="somebody else wrote"):
-        mine.get_state()
+    member, outsider = SignedBackend(inner, "secret"), SignedBackend(inner, "guess")
+    assert member.get_state() is None
+    reply = member.set_state(b"first")
+    assert reply is not None
+    assert (reply[0], reply[2]) == (b"first", True)
+    state = member.get_state()
+    assert state is not None
+    assert state[0] == b"first"
+    with pytest.raises(RendezvousStateError, match="a foreign process wrote"):
+        outsider.get_state()
+    assert outsider.set_state(b"forged", state[1]) is not None
+    with pytest.raises(RendezvousStateError, match="a foreign process wrote"):
+        member.get_state()

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from eopipe.launch.scratch import copies, copy_of
+from eopipe.launch.scratch import local_copies, local_path
 from eopipe.publish import MANIFEST, publish, read_json, write_json
 
 HOLDING = """
 import os, signal, sys, time
-from eopipe.launch.scratch import copies
-with copies(sys.argv[1], {"tiles": [sys.argv[2]]}) as where:
-    print(where, flush=True)
+from pathlib import Path
+from eopipe.launch.scratch import local_copies
+with local_copies(sys.argv[1], {"tiles": [Path(sys.argv[2])]}) as environment:
+    print(environment, flush=True)
     time.sleep(60)
 """
 
@@ -36,14 +37,14 @@ def test_workers_are_led_to_a_copy_that_is_gone_afterwards(
     store: Path, disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NODE_DISK", str(disk))
-    assert copy_of("tiles", str(store)) == store
-    with copies("$NODE_DISK", {"tiles": [str(store)], "labels": [str(store)]}) as where:
-        [(name, room)] = where.items()
-        monkeypatch.setenv(name, room)
-        copy = copy_of("tiles", str(store))
+    assert local_path("tiles", store) == store
+    with local_copies("$NODE_DISK", {"tiles": [store], "labels": [store]}) as environment:
+        [(name, folder)] = environment.items()
+        monkeypatch.setenv(name, folder)
+        copy = local_path("tiles", store)
         assert copy.is_relative_to(disk)
         assert (copy / "c0").read_bytes() == b"pixels"
-        assert copy_of("labels", str(store)) != copy
+        assert local_path("labels", store) != copy
     assert list(disk.iterdir()) == []
 
 
@@ -55,30 +56,30 @@ def test_workers_are_led_to_a_copy_that_is_gone_afterwards(
         ("/proc", "/proc"),
     ],
 )
-def test_without_a_place_the_data_is_read_where_it_lies(
+def test_without_a_place_the_data_is_read_in_place(
     store: Path, caplog: pytest.LogCaptureFixture, folder: str, sentence: str
 ) -> None:
-    with copies(folder, {"tiles": [str(store)]}) as where:
-        assert where == {}
-    [told] = caplog.messages
-    assert sentence in told
-    assert "data is read where it lies" in told
+    with local_copies(folder, {"tiles": [store]}) as environment:
+        assert environment == {}
+    [message] = caplog.messages
+    assert sentence in message
+    assert "action=read-in-place" in message
 
 
 def test_what_does_not_fit_is_not_begun(store: Path, disk: Path, caplog: pytest.LogCaptureFixture) -> None:
-    told = read_json(store / MANIFEST)
-    told["files"][0]["size"] = 1 << 60
-    write_json(store / MANIFEST, told)
-    with copies(str(disk), {"tiles": [str(store)]}) as where:
-        assert where == {}
+    manifest = read_json(store / MANIFEST)
+    manifest["files"][0]["size"] = 1 << 60
+    write_json(store / MANIFEST, manifest)
+    with local_copies(str(disk), {"tiles": [store]}) as environment:
+        assert environment == {}
         assert list(disk.iterdir()) == []
     assert "MB free and 1099511627776 MB are needed" in caplog.messages[0]
 
 
 def test_a_copy_that_is_not_the_original_is_not_used(store: Path, disk: Path, caplog: pytest.LogCaptureFixture) -> None:
     (store / "c0").write_bytes(b"pixelz")
-    with copies(str(disk), {"tiles": [str(store)]}) as where:
-        assert where == {}
+    with local_copies(str(disk), {"tiles": [store]}) as environment:
+        assert environment == {}
     assert "c0 has other content than the manifest says" in caplog.messages[0]
     assert list(disk.iterdir()) == []
 
@@ -95,8 +96,8 @@ def test_what_a_killed_training_left_is_removed_by_the_next_and_what_a_live_one_
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as alive:
         assert alive.stdout
         alive.stdout.readline()
-        [room] = [path for path in disk.iterdir() if path.is_dir()]
-        with copies(str(disk), {"tiles": [str(store)]}) as where:
-            assert where
-            assert (room / "tiles/a.zarr/c0").exists()
+        [copies] = [path for path in disk.iterdir() if path.is_dir()]
+        with local_copies(str(disk), {"tiles": [store]}) as environment:
+            assert environment
+            assert (copies / "tiles/a.zarr/c0").exists()
         alive.kill()
