@@ -6,7 +6,8 @@ $namespaces:
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe report
-doc: 'Tell a run in one page: verdict, scores, maps, training, data and provenance; and the cards of model and data.'
+doc: Write a run's report page (verdict, scores, maps, training, data, provenance), its map, model card and data
+  card.
 intent:
 - edam:operation_0337
 s:license: https://spdx.org/licenses/Apache-2.0
@@ -44,7 +45,7 @@ inputs:
   metrics:
     type: File
     label: metrics
-    doc: scores, as evaluate makes them
+    doc: scores, as written by evaluate
     format: iana:application/json
     inputBinding:
       prefix: --metrics
@@ -66,7 +67,7 @@ inputs:
       type: array
       items: File
     label: classes
-    doc: 'maps of classes: one mosaic, or one a scene'
+    doc: 'maps of classes: a mosaic, or one for each scene'
     format: iana:image/tiff
     inputBinding:
       prefix: --classes
@@ -114,42 +115,42 @@ inputs:
   picture_name:
     type: string
     label: picture
-    doc: the map with its legend
+    doc: map with axes, legend and scale bar
     default: map.png
     inputBinding:
       prefix: --picture
   model_card_name:
     type: string
     label: model card
-    doc: what the model is, as Hugging Face reads it
+    doc: model card in the format of Hugging Face
     default: model-card.md
     inputBinding:
       prefix: --model-card
   data_card_name:
     type: string
     label: data card
-    doc: what the data are, as Hugging Face reads it
+    doc: data card in the format of Hugging Face
     default: data-card.md
     inputBinding:
       prefix: --data-card
   title:
     type: string
     label: title
-    doc: headline
+    doc: title of page, map and cards
     default: eopipe run
     inputBinding:
       prefix: --title
   attribution:
     type: string
     label: attribution
-    doc: credit line of the data
+    doc: credit line of the data, on page and map
     default: ''
     inputBinding:
       prefix: --attribution
   use:
     type: string
     label: use
-    doc: what the model is meant for, for the model card
+    doc: intended use of the model, for the model card
     default: ''
     inputBinding:
       prefix: --use
@@ -158,21 +159,21 @@ inputs:
       type: array
       items: string
     label: limits
-    doc: what it must not be used for, or is known to be bad at
+    doc: known limits and unsuitable uses, for the model card
     default: []
     inputBinding:
       prefix: --limits
   author:
     type: string
     label: author
-    doc: who is to be cited for the model
+    doc: authors to cite for the model
     default: ''
     inputBinding:
       prefix: --author
   license:
     type: string
     label: license
-    doc: 'licence of model and stores: SPDX id, as CC-BY-4.0, or address'
+    doc: 'licence of model and stores: SPDX id such as CC-BY-4.0, or web address'
     default: ''
     inputBinding:
       prefix: --license
@@ -181,7 +182,7 @@ inputs:
       type: array
       items: string
     label: colors
-    doc: '#rrggbb of each class; a colour-blind-safe palette if none'
+    doc: 'colour of each class as #rrggbb; a colour-blind-safe palette if not given'
     default: []
     inputBinding:
       prefix: --colors
@@ -197,21 +198,21 @@ outputs:
     type: File
     format: iana:image/png
     label: picture
-    doc: the map with its legend
+    doc: map with axes, legend and scale bar
     outputBinding:
       glob: $(inputs.picture_name)
   model_card:
     type: File
     format: iana:text/markdown
     label: model_card
-    doc: what the model is, as Hugging Face reads it
+    doc: model card in the format of Hugging Face
     outputBinding:
       glob: $(inputs.model_card_name)
   data_card:
     type: File
     format: iana:text/markdown
     label: data_card
-    doc: what the data are, as Hugging Face reads it
+    doc: data card in the format of Hugging Face
     outputBinding:
       glob: $(inputs.data_card_name)
   record:

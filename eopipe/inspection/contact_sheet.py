@@ -25,8 +25,8 @@ from eopipe.reporting.figures import (
 )
 from eopipe.reporting.palette import VALUE_COLORS, ValueScale, class_colors, rgb
 from eopipe.reporting.panels import stretch_contrast
-from eopipe.reporting.rasters import Thin, pick, thin
-from eopipe.reporting.wording import TIMES, length, pixel_metres
+from eopipe.reporting.rasters import Decimation, decimate, read_centres
+from eopipe.reporting.wording import TIMES, format_length, pixel_metres
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _subtitle(stores: list[Tiles], count: int) -> str:
     (height, width), (pixel, _) = first.shape, pixel_metres(first.grid)
     number = "one store" if len(stores) == 1 else f"{len(stores)} stores" + f", {count} shown" * (count < len(stores))
     names = " ".join(first.names) if len(first.names) <= 8 else f"{len(first.names)} bands"
-    return f"{number}  ·  {names}  ·  {height}{TIMES}{width} pixels of {length(pixel)}  ·  {first.grid.crs}"
+    return f"{number}  ·  {names}  ·  {height}{TIMES}{width} pixels of {format_length(pixel)}  ·  {first.grid.crs}"
 
 
 def _panel_boxes(stores: list[Tiles], count: int, top: float) -> list[Box]:
@@ -125,16 +125,16 @@ def _add_legend(figure: "Figure", entries: list[tuple[str, str]], top: float) ->
 
 def store_image(store: Tiles, longest: int, masked: bool) -> tuple[UInt8Array, float]:
     """The pixels (y, x, 3) of a store, decimated to a longest edge, its mask shown or not; and its valid share."""
-    cells = thin(store.shape, longest)
-    valid = pick(partial(store.read, "valid"), cells) > 0
+    cells = decimate(store.shape, longest)
+    valid = read_centres(partial(store.read, "valid"), cells) > 0
     pixels = _label_image(store, cells) if "label" in store.group else _band_image(store, valid, cells, masked)
     share = store.attributes.get("valid_fraction")
     return pixels, float(valid.mean() if share is None else share)
 
 
-def _band_image(store: Tiles, valid: BoolArray, cells: Thin, masked: bool) -> UInt8Array:
+def _band_image(store: Tiles, valid: BoolArray, cells: Decimation, masked: bool) -> UInt8Array:
     """True colour or the first band, invalid pixels tinted; grey where nothing is stored."""
-    stored = pick(partial(store.read, "image"), cells)[rgb_bands(store.names)]
+    stored = read_centres(partial(store.read, "image"), cells)[rgb_bands(store.names)]
     bands = np.nan_to_num(stored.astype(np.float32), posinf=0, neginf=0)
     has_data = valid | (bands != 0).any(0)
     pixels = stretch_contrast(bands, has_data).astype(np.float32)
@@ -154,8 +154,8 @@ def rgb_bands(names: tuple[str, ...]) -> list[int]:
     return [0]
 
 
-def _label_image(store: Tiles, cells: Thin) -> UInt8Array:
-    numbers, scale = pick(partial(store.read, "label"), cells), _scale_of(store)
+def _label_image(store: Tiles, cells: Decimation) -> UInt8Array:
+    numbers, scale = read_centres(partial(store.read, "label"), cells), _scale_of(store)
     numbers = scale.numbers(numbers) if scale else numbers
     table = np.full((256, 3), rgb(NO_DATA), np.uint8)
     colors = VALUE_COLORS if scale else class_colors(store.names, ())

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.publish import files
-from eopipe.reporting.wording import length, pixel_metres
+from eopipe.reporting.wording import format_length, pixel_metres
 from eopipe.text_table import format_bytes
 from eopipe.tiles.store import IDENTITY, Tiles
 
@@ -64,8 +64,8 @@ def _scene(store: Tiles) -> str:
 def _grid(store: Tiles) -> str:
     (height, width), (wide, high) = store.shape, pixel_metres(store.grid)
     return (
-        f"{height} x {width} pixels (rows x columns) of {length(wide)}, {store.grid.crs}, "
-        f"{length(height * high)} x {length(width * wide)}"
+        f"{height} x {width} pixels (rows x columns) of {format_length(wide)}, {store.grid.crs}, "
+        f"{format_length(height * high)} x {format_length(width * wide)}"
     )
 
 

@@ -1,4 +1,7 @@
-"""Cards: what a model or its data are, for whoever meets them without the run; as Markdown and in the page."""
+"""Model card and data card, for readers without the run: as Markdown for Hugging Face, and in the page.
+
+Mitchell et al. 2019 (doi:10.1145/3287560.3287596); Gebru et al. 2021 (doi:10.1145/3458723).
+"""
 
 import re
 from collections.abc import Iterator
@@ -8,204 +11,290 @@ from typing import Any
 import yaml
 
 from eopipe import __version__
-from eopipe.reporting import data_tables as facts
-from eopipe.reporting import scores as tables
-from eopipe.reporting.data_tables import Row
-from eopipe.reporting.run_data import Story, collections, ground_words, span_words, task_of
-from eopipe.reporting.wording import DASH, count, counted, length, listed, number, percent, pixel_metres, plural, tested
+from eopipe.reporting import data_tables
+from eopipe.reporting.data_tables import TextRow
+from eopipe.reporting.run_data import RunData
+from eopipe.reporting.scores import measures_of
+from eopipe.reporting.wording import (
+    DASH,
+    format_count,
+    format_length,
+    format_percent,
+    format_setting,
+    join_words,
+    pixel_metres,
+    plural,
+    scored_size,
+    scored_unit,
+)
+
+UNSTATED = "not stated (set report.{name} in the config)"
+# The licences that Hugging Face lists; any other one is given by its name.
+HUB_LICENCES = ("apache-2.0", "mit", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0", "cc0-1.0", "gpl-3.0", "bsd-3-clause")
+HUB_TASKS = {"segmentation": "image-segmentation", "classification": "image-classification"}
+HUB_METRICS = {"accuracy": "accuracy", "miou": "mean_iou", "f1_macro": "f1", "rmse": "rmse", "mae": "mae"}
+HUB_SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
+# Scores of a class with less than this share of the test pixels are uncertain.
+RARE_SHARE = 0.01
+ENERGY = (
+    "Not measured. The run records and the crate hold the processor time of every job; energy is not estimated from it."
+)
+COMMAND = "eopipe predict --model model --tiles TILES.zarr --classes classes.tif --probabilities probabilities.tif"
+PROCESSING = (
+    "Each scene was warped onto one grid and stored as integers with scale and offset; pixels that its mask marks as "
+    "cloud, shadow or fill are not used. Labels were rasterised or warped onto the same grid. Chips are windows of "
+    "both, assigned to training, validation or test."
+)
+SCENE_HEADS = ("Scene", "Date", "Cloud", "No data", "Masked", "Saturated", "Valid", "Chips", "Note")
 
 
 @dataclass(frozen=True)
-class Table:
+class CardTable:
     """Rows under heads; the first cell of a row names it."""
 
     caption: str
-    heads: Row
-    rows: list[Row]
+    heads: TextRow
+    rows: list[TextRow]
 
 
 @dataclass(frozen=True)
-class Part:
-    """A headed part of a card: paragraphs, points, tables, a command."""
+class CardSection:
+    """A section of a card: paragraphs, a list, tables, a command."""
 
     title: str
     text: tuple[str, ...] = ()
     points: tuple[str, ...] = ()
-    tables: tuple[Table, ...] = ()
+    tables: tuple[CardTable, ...] = ()
     command: str = ""
 
 
 @dataclass(frozen=True)
 class Card:
-    """A card, with what catalogues read of it (the front matter of Hugging Face)."""
+    """A card, with the front matter that Hugging Face reads."""
 
     title: str
     kind: str
-    matter: dict[str, Any]
-    parts: tuple[Part, ...]
+    front_matter: dict[str, Any]
+    sections: tuple[CardSection, ...]
 
 
 def markdown(card: Card) -> str:
     """The card as Markdown with YAML front matter; text from outside cannot become markup."""
-    matter = yaml.safe_dump(card.matter, sort_keys=False, allow_unicode=True, width=100)
-    lines = ["---", *matter.splitlines(), "---", "", f"# {_plain(card.title)}", "", card.kind, ""]
-    for part in card.parts:
-        lines += [f"## {part.title}", ""]
-        lines += [line for text in part.text for line in (_plain(text), "")]
-        lines += [*(f"- {_plain(point)}" for point in part.points), *[""] * bool(part.points)]
-        lines += [line for table in part.tables if table.rows for line in _table(table)]
-        lines += ["```console", part.command, "```", ""] if part.command else []
+    front_matter = yaml.safe_dump(card.front_matter, sort_keys=False, allow_unicode=True, width=100)
+    lines = ["---", *front_matter.splitlines(), "---", "", f"# {_escape(card.title)}", "", card.kind, ""]
+    for section in card.sections:
+        lines += [f"## {section.title}", ""]
+        lines += [line for text in section.text for line in (_escape(text), "")]
+        lines += [*(f"- {_escape(point)}" for point in section.points), *[""] * bool(section.points)]
+        lines += [line for table in section.tables if table.rows for line in _markdown_table(table)]
+        lines += ["```console", section.command, "```", ""] if section.command else []
     return "\n".join(lines)
 
 
-def _table(table: Table) -> list[str]:
-    head = ["", f"*{_plain(table.caption)}*", "", _line(table.heads), "|" + "---|" * len(table.heads)]
-    return [*head[1:], *map(_line, table.rows), ""]
+def _markdown_table(table: CardTable) -> list[str]:
+    head = [f"*{_escape(table.caption)}*", "", _markdown_row(table.heads), "|" + "---|" * len(table.heads)]
+    return [*head, *map(_markdown_row, table.rows), ""]
 
 
-def _line(cells: Row) -> str:
-    return "| " + " | ".join(_plain(cell) for cell in cells) + " |"
+def _markdown_row(cells: TextRow) -> str:
+    return "| " + " | ".join(_escape(cell) for cell in cells) + " |"
 
 
-def _plain(text: str) -> str:
+def _escape(text: str) -> str:
     """Text on one line in which nothing is markup; addresses stay readable."""
     return re.sub(r"([\\`*\[\]<>|#])", r"\\\1", " ".join(str(text).split()))
 
 
-UNSTATED = "none is stated (report.{name} in the config states it)"
-# What Hugging Face lists; any other licence goes by its name.
-LICENCES = ("apache-2.0", "mit", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0", "cc0-1.0", "gpl-3.0", "bsd-3-clause")
+def _licence_text(run: RunData, product: str) -> Iterator[str]:
+    """The licence of a product, and those of the scenes and labels that it was made from."""
+    yield f"Licence of the {product}: {run.statements.license or UNSTATED.format(name='license')}."
+    scenes = [licence.text for licence in data_tables.licences(run.items)]
+    yield f"Licence of the scenes: {'; '.join(scenes) or 'not named by their items'}. Labels keep that of their source."
 
 
-def licence_words(story: Story, what: str) -> Iterator[str]:
-    """The licence of what was made, and those of the scenes and labels that it was made from."""
-    yield f"Licence of the {what}: {story.said.license or UNSTATED.format(name='license')}."
-    named = [one.text for one in facts.licences(story.items)]
-    yield f"Licence of the scenes: {'; '.join(named) or 'their items name none'}. Labels keep that of their source."
+def _citation_text(run: RunData) -> Iterator[str]:
+    """How to cite the run and its data."""
+    author = run.statements.author or "Author not stated (set report.author in the config)"
+    yield f"{author}: {run.title}. Produced with eopipe {__version__}; weights sha256 {run.digests[0][1]}."
+    yield "If the crate of the run is published, cite that: it holds the full provenance."
+    for citation in data_tables.citations(run.items):
+        yield f"Data: {citation.text} {citation.address}".strip()
+    lines = [*data_tables.credit_lines(run.items), *filter(None, [run.attribution])]
+    yield from ([f"Credits: {'; '.join(dict.fromkeys(lines))}."] if lines else [])
 
 
-def cite_words(story: Story) -> Iterator[str]:
-    """How to cite the run, and the data that it rests on."""
-    author = story.said.author or "Author not stated (report.author in the config states one)"
-    yield f"{author}: {story.title}. Made with eopipe {__version__}; weights sha256 {story.digests[0][1]}."
-    yield "Where the crate of the run is published, cite that: it proves what is told here."
-    for cite in facts.citations(story.items):
-        yield f"Data: {cite.text} {cite.address}".strip()
-    credits_ = [*facts.credits_of(story.items), *filter(None, [story.attribution])]
-    yield from ([f"Credits: {'; '.join(dict.fromkeys(credits_))}."] if credits_ else [])
-
-
-def licence_matter(name: str) -> dict[str, str]:
-    """A licence as Hugging Face has it: an id of its list, or other and the name."""
+def _hub_licence(name: str) -> dict[str, str]:
+    """A licence in the front matter: an id of the hub's list, or `other` with name and link."""
     if not name:
         return {"license": "unknown"}
-    if name.lower() in LICENCES:
+    if name.lower() in HUB_LICENCES:
         return {"license": name.lower()}
     link = name if "://" in name else f"https://spdx.org/licenses/{name}"
     return {"license": "other", "license_name": name.rstrip("/").rpartition("/")[2].lower(), "license_link": link}
 
 
-# Scores of a class below this share of the test places rest on little.
-RARE = 0.01
+def model_card(run: RunData) -> Card:
+    """The card of a run's model."""
+    statements = run.statements
+    use = f"Use: {statements.use.rstrip('.') or UNSTATED.format(name='use')}."
+    sections = (
+        CardSection("Model", tables=(CardTable("Properties", ("Property", "Value"), _model_rows(run)),)),
+        CardSection("Intended use", text=(use, _scope_text(run))),
+        CardSection("Data and splits", text=tuple(_data_text(run))),
+        _scores_section(run),
+        CardSection("Limits", points=tuple(_model_limits(run))),
+        CardSection("Energy", text=(ENERGY,)),
+        CardSection("Licence", text=tuple(_licence_text(run, "model"))),
+        CardSection("How to cite", text=tuple(_citation_text(run))),
+        CardSection("How to use", command=COMMAND),
+    )
+    kind = "Model card, written by eopipe from the run that trained the model."
+    return Card(run.title, kind, _model_front_matter(run), sections)
 
 
-def limits_of(story: Story) -> Iterator[str]:
-    """What a person said, and what follows from how the run was tested."""
-    yield from story.said.limits
-    grid = story.pairs[0][0].grid
-    wide, high = (edge * side for edge, side in zip(grid.shape[::-1], pixel_metres(grid), strict=True))
-    yield f"Tested in one area of {length(wide)} by {length(high)}; nothing is known of other places."
-    yield f"Scenes of {span_words(story)} only; other years and seasons were not tested."
-    yield "The scores compare with labels, whose own errors are not known here."
-    yield from _doubts(story)
+def _model_rows(run: RunData) -> list[TextRow]:
+    model = run.model
+    return [
+        ("task", run.task),
+        ("output", format_setting(run.classes)),
+        ("architecture", str(model["architecture"])),
+        ("parameters", format_count(model["parameters"])),
+        ("bands, by name", format_setting(model["bands"])),
+        ("chip", f"{model['chip']} pixels"),
+        ("weights (sha256)", run.digests[0][1]),
+        ("software", f"eopipe {__version__}"),
+    ]
 
 
-def _doubts(story: Story) -> Iterator[str]:
-    found = story.metrics.get("intervals") or {}
-    if not found:
-        yield "No interval could be made: the test places fall into fewer than two pieces."
-    elif found["edge"]:
-        yield "Labels that are alike over more than a piece make the intervals too narrow."
-    gain = found.get("gain", {}).get("rmse" if story.scale else "miou")
-    if gain and gain[0] <= 0 <= gain[1]:
-        yield "Whether it is better than the per-pixel baseline is not certain: the interval of the gain holds 0."
-    if story.split["audit"]["gap_pixels"].get("train-test") == 0:
-        yield "Training and test chips touch, so the scores may be somewhat too good."
-    for finding in story.split["audit"].get("allowed") or []:
+def _scope_text(run: RunData) -> str:
+    classes, bands = join_words(list(run.classes)), join_words(list(run.model["bands"]))
+    return (
+        f"The model maps {classes} from the bands {bands} of {run.collections} at a pixel size of "
+        f"{format_length(pixel_metres(run.grid)[0])}. Other sensors, bands, pixel sizes, seasons and regions were "
+        "not tested."
+    )
+
+
+def _data_text(run: RunData) -> Iterator[str]:
+    samples = run.split["samples"]
+    yield f"{plural(len(run.items), 'scene')} of {run.collections}, {run.period}: {run.extent}."
+    chips = join_words([f"{format_count(len(samples[name]))} {name}" for name in ("train", "val", "test")])
+    gap = data_tables.gap_text(run.split, run.pairs)
+    yield f"Chips: {chips}; split method {run.split['plan']['method']}. {gap} Details are in the data card."
+
+
+def _model_front_matter(run: RunData) -> dict[str, Any]:
+    task = HUB_TASKS.get(run.task)
+    scores: dict[str, Any] = run.metrics["model"]
+    metrics = [
+        {"type": HUB_METRICS[key], "value": scores[key], "name": name}
+        for key, name in measures_of(run.metrics)
+        if key in HUB_METRICS and scores[key] is not None
+    ]
+    dataset = {"type": "eopipe", "name": f"test areas of {run.collections}, {run.period}"}
+    front_matter: dict[str, Any] = _hub_licence(run.statements.license) | {"library_name": "eopipe"}
+    front_matter |= {"pipeline_tag": task} if task else {}
+    front_matter |= {"tags": ["earth-observation", "remote-sensing", "safetensors", "onnx"]}
+    if metrics:
+        kind = {"type": task or "image-regression", "name": run.task}
+        result = {"task": kind, "dataset": dataset, "metrics": metrics}
+        front_matter |= {"metrics": [metric["type"] for metric in metrics]}
+        front_matter |= {"model-index": [{"name": run.title, "results": [result]}]}
+    return front_matter
+
+
+def _model_limits(run: RunData) -> Iterator[str]:
+    """What the authors state, and what follows from how the run was tested."""
+    yield from run.statements.limits
+    width, height = (edge * side for edge, side in zip(run.grid.shape[::-1], pixel_metres(run.grid), strict=True))
+    yield f"Tested in one area of {format_length(width)} by {format_length(height)}; other areas were not tested."
+    yield f"Scenes of {run.period} only; other years and seasons were not tested."
+    yield "The scores compare with labels, whose own errors are not known."
+    yield from _interval_limits(run)
+    if run.split["audit"]["gap_pixels"].get("train-test") == 0:
+        yield "Training and test chips touch, so the scores may be slightly too high."
+    for finding in run.split["audit"].get("allowed") or []:
         yield f"The audit of the splits found {finding['kind']} {finding['count']} times; allowed: {finding['reason']}."
-    each = story.metrics["model"].get("per_class", {})
-    total = sum(row["pixels"] for row in each.values())
-    for name, row in each.items():
-        if row["pixels"] < RARE * total:
-            yield f"Class {name} has {count(row['pixels'])} test {counted(story.metrics)}s, so its scores say little."
+    per_class = run.metrics["model"].get("per_class", {})
+    total = sum(scores["pixels"] for scores in per_class.values())
+    for name, scores in per_class.items():
+        if scores["pixels"] < RARE_SHARE * total:
+            number = f"{format_count(scores['pixels'])} test {scored_unit(run.metrics)}s"
+            yield f"Class {name} has only {number}, so its scores are uncertain."
 
 
-def scores_part(story: Story) -> Part:
+def _interval_limits(run: RunData) -> Iterator[str]:
+    intervals = run.metrics.get("intervals") or {}
+    if not intervals:
+        yield "No confidence interval is given: the test areas are divided into fewer than two blocks."
+    elif intervals["edge"]:
+        yield "Labels are correlated over more than one block, so the confidence intervals are too narrow."
+    gain = intervals.get("gain", {}).get("rmse" if run.scale else "miou")
+    if gain and gain[0] <= 0 <= gain[1]:
+        yield "The difference from the per-pixel baseline is not significant: its confidence interval includes 0."
+
+
+def _scores_section(run: RunData) -> CardSection:
     """Scores of the map, of each class and of each quarter."""
-    found = story.metrics.get("intervals") or {}
-    text = [f"On {tested(story.metrics)} of the published map, in places that no training chip touches."]
-    if found:
+    intervals = run.metrics.get("intervals") or {}
+    text = [f"Scores of the published map on {scored_size(run.metrics)}, in areas without training chips."]
+    if intervals:
         text.append(
-            f"Intervals of {percent(found['level'])}: {found['method']}; {found['pieces']} pieces, "
-            f"{found['draws']} draws."
+            f"Confidence intervals of {format_percent(intervals['level'])}: {intervals['method']}; "
+            f"{intervals['pieces']} blocks, {intervals['draws']} draws."
         )
-    rows = (_overall(story), _classes(story), _regions(story))
-    return Part("Scores", text=tuple(text), tables=rows)
+    return CardSection("Scores", text=tuple(text), tables=(_overall_table(run), _class_table(run), _region_table(run)))
 
 
-def measures_of(story: Story) -> tuple[tuple[str, str], ...]:
-    """The keys of the scores and their names."""
-    return tables.VALUE_MEASURES if story.scale else tables.MEASURES
-
-
-def _overall(story: Story) -> Table:
-    found = story.metrics.get("intervals") or {}
-    mine, other = story.metrics["model"], story.metrics["pixel_baseline"]
-    rows: list[Row] = [
+def _overall_table(run: RunData) -> CardTable:
+    intervals = run.metrics.get("intervals") or {}
+    model, baseline = run.metrics["model"], run.metrics["pixel_baseline"]
+    rows: list[TextRow] = [
         (
             name,
-            _figure(mine[key]),
-            _interval(found.get("model", {}).get(key)),
-            _figure(other[key]),
-            _interval(found.get("gain", {}).get(key)),
+            _figures(model[key]),
+            _interval(intervals.get("model", {}).get(key)),
+            _figures(baseline[key]),
+            _interval(intervals.get("gain", {}).get(key)),
         )
-        for key, name in measures_of(story)
+        for key, name in measures_of(run.metrics)
     ]
-    heads = ("Measure", "Model", "Interval", "Per-pixel baseline", "Model less baseline")
-    return Table(f"Scores{_unit(story)}", heads, rows)
+    heads = ("Measure", "Model", "Interval", "Per-pixel baseline", "Model minus baseline")
+    unit = f" in {run.scale.unit}" if run.scale and run.scale.unit else ""
+    return CardTable(f"Scores{unit}", heads, rows)
 
 
-def _unit(story: Story) -> str:
-    return f" in {story.scale.unit}" if story.scale and story.scale.unit else ""
+def _class_table(run: RunData) -> CardTable:
+    """IoU, precision and recall of each class with their intervals; empty for continuous values."""
+    intervals = (run.metrics.get("intervals") or {}).get("model", {})
+    per_class = run.metrics["model"].get("per_class", {})
+    rows = []
+    for name in per_class and run.classes:
+        scores = per_class[name]
+        cells = [
+            f"{_figures(scores[k])} {_interval(intervals.get(f'{k}:{name}'))}" for k in ("iou", "precision", "recall")
+        ]
+        rows.append((name, *cells, format_count(scores["pixels"])))
+    heads = ("Class", "IoU", "Precision", "Recall", f"Test {scored_unit(run.metrics)}s")
+    return CardTable("Scores of each class, with intervals", heads, rows)
 
 
-def _classes(story: Story) -> Table:
-    """IoU, precision and recall of each class with their intervals; nothing of values."""
-    found, rows = (story.metrics.get("intervals") or {}).get("model", {}), []
-    known = story.metrics["model"].get("per_class", {})
-    for name in known and story.classes:
-        each = known[name]
-        cells = [f"{_figure(each[k])} {_interval(found.get(f'{k}:{name}'))}" for k in ("iou", "precision", "recall")]
-        rows.append((name, *cells, count(each["pixels"])))
-    heads = ("Class", "IoU", "Precision", "Recall", f"Test {counted(story.metrics)}s")
-    return Table("Each class, with intervals", heads, rows)
-
-
-def _regions(story: Story) -> Table:
-    shown = measures_of(story)[:2]
+def _region_table(run: RunData) -> CardTable:
+    measures = measures_of(run.metrics)[:2]
     rows = [
         (
             region["name"],
-            *(f"{_figure(region['scores'][key])} {_interval(region['intervals'].get(key))}" for key, _ in shown),
-            count(region["pieces"]),
+            *(f"{_figures(region['scores'][key])} {_interval(region['intervals'].get(key))}" for key, _ in measures),
+            format_count(region["pieces"]),
         )
-        for region in story.metrics.get("regions", [])
+        for region in run.metrics.get("regions", [])
     ]
-    heads = ("Region", *(name for _, name in shown), "Pieces")
-    return Table("Each quarter of the test places, with intervals where there are pieces enough", heads, rows)
+    heads = ("Region", *(name for _, name in measures), "Blocks")
+    return CardTable("Scores of each quarter of the test areas, with intervals where it has enough blocks", heads, rows)
 
 
-def _figure(value: float | None) -> str:
+def _figures(value: float | None) -> str:
+    """A number with four significant digits; a dash where it is not defined."""
     return DASH if value is None else f"{value:.4g}"
 
 
@@ -213,159 +302,63 @@ def _interval(ends: list[float] | None) -> str:
     return f"({ends[0]:.4g} to {ends[1]:.4g})" if ends else f"({DASH})"
 
 
-TASKS = {"segmentation": "image-segmentation", "classification": "image-classification"}
-ENERGY = (
-    "Not measured. The run records and the crate tell the processor time of every job; no energy is guessed from it."
-)
-MEASURED = {"accuracy": "accuracy", "miou": "mean_iou", "f1_macro": "f1", "rmse": "rmse", "mae": "mae"}
-
-
-def model_card(story: Story) -> Card:
-    """The card of a story's model."""
-    parts = (
-        Part("Model", tables=(Table("What it is", ("Fact", "Value"), _model(story)),)),
-        Part(
-            "Intended use", text=(f"Use: {story.said.use.rstrip('.') or UNSTATED.format(name='use')}.", _scope(story))
-        ),
-        Part("Data and splits", text=tuple(_data(story))),
-        scores_part(story),
-        Part("Limits", points=tuple(limits_of(story))),
-        Part("Energy", text=(ENERGY,)),
-        Part("Licence", text=tuple(licence_words(story, "model"))),
-        Part("How to cite", text=tuple(cite_words(story))),
-        Part("How to use", command=_command()),
+def data_card(run: RunData) -> Card:
+    """The card of a run's data."""
+    settings = CardTable("Settings of the split", ("Setting", "Value"), data_tables.plan_rows(run.split))
+    scenes = CardTable(
+        "Cloud cover from the catalog, the other shares as measured on the grid",
+        SCENE_HEADS,
+        data_tables.scene_rows(run.items, run.pairs, run.quality.outliers, run.split),
+    )
+    sections = (
+        CardSection("Content", text=tuple(_content_text(run))),
+        CardSection("Processing", text=(PROCESSING,), tables=(settings,)),
+        CardSection("Scenes", tables=(scenes,)),
+        _splits_section(run),
+        CardSection("Limits", points=tuple(_data_limits(run))),
+        CardSection("Licence", text=tuple(_licence_text(run, "stores"))),
+        CardSection("How to cite", text=tuple(_citation_text(run))),
     )
     return Card(
-        story.title, "Model card, written by eopipe from the run that made the model.", _model_matter(story), parts
+        run.title, "Data card, written by eopipe from the run that used the data.", _data_front_matter(run), sections
     )
 
 
-def _model(story: Story) -> list[Row]:
-    model = story.model
-    return [
-        ("task", task_of(story)),
-        ("answers", number(story.classes)),
-        ("architecture", str(model["architecture"])),
-        ("parameters", count(model["parameters"])),
-        ("bands, by name", number(model["bands"])),
-        ("chip", f"{model['chip']} pixels"),
-        ("weights (sha256)", story.digests[0][1]),
-        ("made by", f"eopipe {__version__}"),
-    ]
+def _content_text(run: RunData) -> Iterator[str]:
+    yield f"{plural(len(run.items), 'scene')} of {run.collections}, {run.period}: {run.extent}."
+    bands, classes = join_words(list(run.model["bands"])), join_words(list(run.classes))
+    yield f"Bands: {bands}. Labels: {classes}. Task: {run.task}."
 
 
-def _scope(story: Story) -> str:
-    wide, _ = pixel_metres(story.pairs[0][0].grid)
-    return (
-        f"It was made to map {listed(list(story.classes))} from the bands {listed(list(story.model['bands']))} of "
-        f"{collections(story)} at {length(wide)} a pixel. Other sensors, bands, pixel sizes, seasons and regions were "
-        "not tested."
-    )
-
-
-def _data(story: Story) -> Iterator[str]:
-    samples = story.split["samples"]
-    yield f"{plural(len(story.items), 'scene')} of {collections(story)}, {span_words(story)}: {ground_words(story)}."
-    chips = listed([f"{count(len(samples[name]))} {name}" for name in ("train", "val", "test")])
-    gap = facts.gap_words(story.split, story.pairs)
-    yield f"Chips: {chips}, split by the method {story.split['plan']['method']}. {gap} The data card tells more."
-
-
-def _command() -> str:
-    return "eopipe predict --model model --tiles TILES.zarr --classes classes.tif --probabilities probabilities.tif"
-
-
-def _model_matter(story: Story) -> dict[str, Any]:
-    task = TASKS.get(task_of(story))
-    kind = {"type": task or "image-regression", "name": task_of(story)}
-    scores: dict[str, Any] = story.metrics["model"]
-    found = [
-        {"type": MEASURED[key], "value": scores[key], "name": name}
-        for key, name in measures_of(story)
-        if key in MEASURED and scores[key] is not None
-    ]
-    data = {"type": "eopipe", "name": f"test places of {collections(story)}, {span_words(story)}"}
-    told: dict[str, Any] = licence_matter(story.said.license) | {"library_name": "eopipe"}
-    told |= {"pipeline_tag": task} if task else {}
-    told |= {"tags": ["earth-observation", "remote-sensing", "safetensors", "onnx"]}
-    told |= {"metrics": [one["type"] for one in found]} if found else {}
-    results = [{"task": kind, "dataset": data, "metrics": found}] if found else []
-    return told | ({"model-index": [{"name": story.title, "results": results}]} if results else {})
-
-
-SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
-PROCESSING = (
-    "Each scene was warped onto one grid as integers with scale and offset; pixels that its mask calls cloud, shadow "
-    "or fill are not used. Labels were put onto the same grid. Chips are cut from both and dealt out to the splits."
-)
-SCENES = ("Scene", "Date", "Cloud", "No data", "Masked", "Saturated", "Valid", "Chips", "Note")
-
-
-def data_card(story: Story) -> Card:
-    """The card of a story's data."""
-    scenes = facts.scene_rows(story.items, story.pairs, story.quality.drifted, story.split)
-    parts = (
-        Part("What it is", text=tuple(_what(story))),
-        Part(
-            "How it was made",
-            text=(PROCESSING,),
-            tables=(_settings_table(facts.plan_rows(story.split)),),
-        ),
-        Part("Scenes", tables=(Table("Cloud as the catalog says, all else as measured on the grid", SCENES, scenes),)),
-        _splits(story),
-        Part("Limits", points=tuple(_data_limits(story))),
-        Part("Licence", text=tuple(licence_words(story, "stores that were made"))),
-        Part("How to cite", text=tuple(cite_words(story))),
-    )
-    return Card(
-        story.title, "Data card, written by eopipe from the run that used the data.", _data_matter(story), parts
-    )
-
-
-def _what(story: Story) -> Iterator[str]:
-    yield f"{plural(len(story.items), 'scene')} of {collections(story)}, {span_words(story)}: {ground_words(story)}."
-    bands = listed(list(story.model["bands"]))
-    yield f"Bands {bands}; labels: {listed(list(story.classes))}; made for {task_of(story)}."
-
-
-def _settings_table(rows: list[Row]) -> Table:
-    return Table("Settings of the split", ("Setting", "Value"), rows)
-
-
-def _splits(story: Story) -> Part:
-    gaps = Table(
-        "Gap between the nearest chips", ("Splits", "Pixels", "On the ground"), facts.gap_rows(story.split, story.pairs)
-    )
-    pixels = ("Class", "Train", "Validation", "Test")
-    found = Table(
-        "Leaks that were found and allowed", ("Kind", "Times", "Example", "Reason"), facts.finding_rows(story.split)
-    )
-    return Part(
+def _splits_section(run: RunData) -> CardSection:
+    split_heads = ("Class", "Train", "Validation", "Test")
+    gap_heads = ("Splits", "Pixels", "On the ground")
+    leak_heads = ("Kind", "Number", "Example", "Reason")
+    return CardSection(
         "Labels and splits",
         tables=(
-            Table("Labelled pixels of each split over all scenes, and chips", pixels, facts.pixel_rows(story.split)),
-            Table("What became of all chips", ("Chips", "Number", "Share"), facts.fate_rows(story.split)),
-            gaps,
-            found,
+            CardTable("Labelled pixels and chips of each split", split_heads, data_tables.pixel_rows(run.split)),
+            CardTable("Chips that are used, and not", ("Chips", "Number", "Share"), data_tables.chip_rows(run.split)),
+            CardTable("Gap between the nearest chips", gap_heads, data_tables.gap_rows(run.split, run.pairs)),
+            CardTable("Leaks that are allowed by the config", leak_heads, data_tables.finding_rows(run.split)),
         ),
     )
 
 
-def _data_limits(story: Story) -> Iterator[str]:
-    yield f"One area and {span_words(story)}; other places and times may look otherwise."
-    yield "Errors of the labels and of the masks are not known here."
-    for scene, (band, shift) in sorted(story.quality.drifted.items()):
-        yield f"Scene {scene} is unlike the rest: {band} by {shift:.1f} quartile ranges."
-    for one in story.split.get("left_out") or []:
-        yield f"Scene {one['scene']} was left out: valid on {number(100 * one['valid'])} % of the grid."
-    gap = facts.gap_words(story.split, story.pairs)
-    if gap:
-        yield gap
+def _data_limits(run: RunData) -> Iterator[str]:
+    yield f"One area and {run.period}; other areas and periods may differ."
+    yield "Errors of the labels and of the masks are not known."
+    for scene, (band, shift) in sorted(run.quality.outliers.items()):
+        yield f"Scene {scene} is an outlier: its histogram of {band} is shifted by {shift:.1f} interquartile ranges."
+    for scene in run.split.get("left_out") or []:
+        yield f"Scene {scene['scene']} is not used: only {format_setting(100 * scene['valid'])} % of the grid is valid."
+    gap = data_tables.gap_text(run.split, run.pairs)
+    yield from filter(None, [gap])
 
 
-def _data_matter(story: Story) -> dict[str, Any]:
-    chips = sum(len(rows) for rows in story.split["samples"].values())
-    size = next((words for most, words in SIZES if chips < most), "n>1M")
-    told: dict[str, Any] = {"pretty_name": story.title} | licence_matter(story.said.license)
-    told |= {"task_categories": [TASKS[task_of(story)]]} if task_of(story) in TASKS else {}
-    return told | {"size_categories": [size], "tags": ["earth-observation", "remote-sensing", "stac", "zarr"]}
+def _data_front_matter(run: RunData) -> dict[str, Any]:
+    chips = sum(len(rows) for rows in run.split["samples"].values())
+    size = next((category for limit, category in HUB_SIZES if chips < limit), "n>1M")
+    front_matter: dict[str, Any] = {"pretty_name": run.title} | _hub_licence(run.statements.license)
+    front_matter |= {"task_categories": [HUB_TASKS[run.task]]} if run.task in HUB_TASKS else {}
+    return front_matter | {"size_categories": [size], "tags": ["earth-observation", "remote-sensing", "stac", "zarr"]}

@@ -6,11 +6,11 @@ import numpy as np
 from markupsafe import Markup
 
 from eopipe.reporting.figures import FAINT, ONE, PAPER, TWO, figure_style, new_figure, save_svg
-from eopipe.reporting.quality import Band, Look
+from eopipe.reporting.quality import BandHistograms, SceneSummary
 
 # In inches; the page scales charts to its columns.
 CHART, RIDGES_WIDTH = (4.6, 2.8), 3.6
-RIDGE, OVERLAP, MOST_LABELS = 0.15, 2.4, 30
+RIDGE, OVERLAP, MAX_LABELS = 0.15, 2.4, 30
 
 
 @dataclass(frozen=True)
@@ -56,15 +56,15 @@ def line_chart(
         return save_svg(figure, alt)
 
 
-def ridge_chart(band: Band, looks: list[Look], marked: set[str]) -> Markup:
-    """Histograms of a band by date, early ones on top; scenes in `marked` stand out.
+def ridge_chart(band: BandHistograms, scenes: list[SceneSummary], outliers: set[str]) -> Markup:
+    """Histograms of a band by date, early ones on top, outliers in another colour.
 
-    Only every so many scenes are labelled where they are many, and those that are marked.
+    Of many scenes only some are labelled, and all outliers.
     """
     from matplotlib.collections import PolyCollection
     from matplotlib.ticker import MaxNLocator
 
-    alt = f"Histograms of {band.name} for {len(looks)} scenes by date, from {band.low:.4g} to {band.high:.4g}."
+    alt = f"Histograms of {band.name} for {len(scenes)} scenes by date, from {band.low:.4g} to {band.high:.4g}."
     count, bins = band.shares.shape
     heights = band.shares / max(float(band.shares.max()), 1e-9) * OVERLAP
     edges = np.linspace(band.low, band.high, bins + 1)
@@ -72,19 +72,21 @@ def ridge_chart(band: Band, looks: list[Look], marked: set[str]) -> Markup:
     x = np.concatenate([edges[:1], centres, edges[-1:]])
     base = np.arange(count, 0, -1)
     outlines = [np.column_stack([x, [b, *(b + height), b]]) for b, height in zip(base, heights, strict=True)]
-    colors = [TWO if look.scene in marked else ONE for look in looks]
-    every = -(-count // MOST_LABELS)
-    labelled = [n for n, look in enumerate(looks) if n % every == 0 or look.scene in marked]
+    colors = [TWO if scene.scene in outliers else ONE for scene in scenes]
+    step = -(-count // MAX_LABELS)
+    labelled = [n for n, scene in enumerate(scenes) if n % step == 0 or scene.scene in outliers]
     with figure_style(salt=alt):
         figure = new_figure(RIDGES_WIDTH, 0.75 + RIDGE * (count + OVERLAP))
         figure.set_layout_engine("constrained")
         axes = figure.subplots()
-        hills = PolyCollection(outlines, facecolors=colors, edgecolors=PAPER, linewidths=0.6, alpha=0.8, clip_on=False)
-        axes.add_collection(hills)
+        histograms = PolyCollection(
+            outlines, facecolors=colors, edgecolors=PAPER, linewidths=0.6, alpha=0.8, clip_on=False
+        )
+        axes.add_collection(histograms)
         axes.set(xlim=(band.low, band.high), ylim=(0.8, count + OVERLAP), xlabel=f"{band.name} (physical value)")
-        axes.set_yticks(base[labelled], labels=[looks[n].date or looks[n].scene[:10] for n in labelled])
+        axes.set_yticks(base[labelled], labels=[scenes[n].date or scenes[n].scene[:10] for n in labelled])
         for n, label in zip(labelled, axes.get_yticklabels(), strict=True):
-            label.set_color(TWO if looks[n].scene in marked else FAINT)
+            label.set_color(TWO if scenes[n].scene in outliers else FAINT)
         axes.tick_params(axis="y", length=0)
         axes.xaxis.set_major_locator(MaxNLocator(4))
         axes.grid(axis="x", clip_on=False)

@@ -1,4 +1,4 @@
-"""The facts behind a run, as rows of tables: scenes, places, pixels, settings, digests, licences."""
+"""Rows of tables about a run's data: scenes, chips, split, model settings, digests, licences and citations."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,144 +7,155 @@ from typing import Any
 from eopipe.chips.splits import SPLITS
 from eopipe.publish import MANIFEST, digest, read_json
 from eopipe.reporting.rasters import MapFile, Pairs
-from eopipe.reporting.wording import DASH, THIN_SPACE, count, length, number, percent, pixel_metres
+from eopipe.reporting.wording import (
+    DASH,
+    THIN_SPACE,
+    format_count,
+    format_length,
+    format_percent,
+    format_setting,
+    pixel_metres,
+)
 from eopipe.scenes.item import scene_name
 
-Row = tuple[str, ...]
+TextRow = tuple[str, ...]
 Item = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Licence:
-    """What the data may be used for: an address to click on where it is one, else words."""
+class LinkedText:
+    """A licence or citation, with its web address where it has one."""
 
     text: str
     address: str
 
 
 def read_items(paths: tuple[Path, ...]) -> list[Item]:
-    """Read the frozen items, sorted by date and name."""
-    return sorted(map(read_json, paths), key=lambda item: (date(item), item["id"]))
+    """The frozen items, sorted by date and name."""
+    return sorted(map(read_json, paths), key=lambda item: (item_date(item), item["id"]))
 
 
-def date(item: Item) -> str:
-    """Give the day of a scene; its start where the item covers a time."""
-    told = item["properties"]
-    return str(told.get("datetime") or told.get("start_datetime") or DASH)[:10]
+def item_date(item: Item) -> str:
+    """The day of a scene; the first one where the item covers a period."""
+    properties = item["properties"]
+    return str(properties.get("datetime") or properties.get("start_datetime") or DASH)[:10]
 
 
-def dates(items: list[Item]) -> dict[str, str]:
-    """Give the day of each scene by its name."""
-    return {scene_name(item["id"]): date(item) for item in items}
+def item_dates(items: list[Item]) -> dict[str, str]:
+    """The day of each scene by its name."""
+    return {scene_name(item["id"]): item_date(item) for item in items}
 
 
 def scene_rows(
-    items: list[Item], pairs: Pairs, drifted: dict[str, tuple[str, float]], split: dict[str, Any]
-) -> list[Row]:
-    """Store, date, cloud cover as the catalog says, then measured shares of the grid, chips, and what is odd."""
-    told = {scene_name(item["id"]): item for item in items}
-    chips = {fate["scene"]: count(fate["samples"]) for fate in split["fates"]}
+    items: list[Item], pairs: Pairs, outliers: dict[str, tuple[str, float]], split: dict[str, Any]
+) -> list[TextRow]:
+    """Store, date, cloud cover in the catalog, then measured shares of the grid, number of chips, and a note."""
+    by_name, dates = {scene_name(item["id"]): item for item in items}, item_dates(items)
+    chips = {fate["scene"]: format_count(fate["samples"]) for fate in split["fates"]}
     rows = []
-    for tiles, _ in sorted(pairs, key=lambda pair: (dates(items).get(pair[0].scene, ""), pair[0].scene)):
-        item, facts = told.get(tiles.scene), tiles.attributes
-        shares = facts.get("quality") or {}
-        measured = [percent(shares.get(key)) for key in ("nodata", "masked", "saturated")]
-        valid = percent(facts.get("valid_fraction"))
-        day = date(item) if item else str(facts.get("datetime") or DASH)[:10]
-        cloud = _cloud(item) if item else DASH
-        odd = _odd(tiles.scene, drifted)
-        rows.append((tiles.scene, day, cloud, *measured, valid, chips.get(tiles.scene, DASH), odd))
+    for tiles, _ in sorted(pairs, key=lambda pair: (dates.get(pair[0].scene, ""), pair[0].scene)):
+        item, attributes = by_name.get(tiles.scene), tiles.attributes
+        shares = attributes.get("quality") or {}
+        measured = [format_percent(shares.get(key)) for key in ("nodata", "masked", "saturated")]
+        valid = format_percent(attributes.get("valid_fraction"))
+        day = item_date(item) if item else str(attributes.get("datetime") or DASH)[:10]
+        cloud = _cloud_cover(item) if item else DASH
+        note = _outlier_note(tiles.scene, outliers)
+        rows.append((tiles.scene, day, cloud, *measured, valid, chips.get(tiles.scene, DASH), note))
     return rows
 
 
-def _odd(scene: str, drifted: dict[str, tuple[str, float]]) -> str:
-    if scene not in drifted:
+def _outlier_note(scene: str, outliers: dict[str, tuple[str, float]]) -> str:
+    if scene not in outliers:
         return ""
-    band, shift = drifted[scene]
-    return f"unlike the rest: {band} by {shift:.1f} quartile ranges"
+    band, shift = outliers[scene]
+    return f"outlier: {band} by {shift:.1f} interquartile ranges"
 
 
-def _cloud(item: Item) -> str:
+def _cloud_cover(item: Item) -> str:
     cover = item["properties"].get("eo:cloud_cover")
     return DASH if cover is None else f"{float(cover):.1f}{THIN_SPACE}%"
 
 
-def pixel_rows(split: dict[str, Any]) -> list[Row]:
+def pixel_rows(split: dict[str, Any]) -> list[TextRow]:
     """Class, then pixels and share of its split for train, val and test; a last row with chips."""
-    totals = {name: max(sum(split["pixels"][name].values()), 1) for name in SPLITS}
+    pixels = split["pixels"]
+    totals = {name: max(sum(pixels[name].values()), 1) for name in SPLITS}
     rows = [
-        (c, *(f"{count(split['pixels'][n][c])} ({percent(split['pixels'][n][c] / totals[n])})" for n in SPLITS))
+        (c, *(f"{format_count(pixels[n][c])} ({format_percent(pixels[n][c] / totals[n])})" for n in SPLITS))
         for c in split["classes"]
     ]
-    return [*rows, ("chips", *(count(len(split["samples"][name])) for name in SPLITS))]
+    return [*rows, ("chips", *(format_count(len(split["samples"][name])) for name in SPLITS))]
 
 
-def fate_rows(split: dict[str, Any]) -> list[Row]:
-    """What became of all chips of all scenes, with their share."""
+def chip_rows(split: dict[str, Any]) -> list[TextRow]:
+    """Chips of all scenes that are in a split, and those that are not by reason, with their share."""
     names = {
         "samples": "in a split",
         "unlabelled": "without labels",
         "unusable": "too few usable pixels (cloud, gaps, few labels)",
-        "spare": "in no split (buffer, borders between places)",
+        "spare": "in no split (buffer, borders between areas)",
     }
     sums = {key: sum(int(fate[key]) for fate in split["fates"]) for key in names}
     total = max(sum(sums.values()), 1)
-    return [(words, count(sums[key]), percent(sums[key] / total)) for key, words in names.items()]
+    return [(reason, format_count(sums[key]), format_percent(sums[key] / total)) for key, reason in names.items()]
 
 
-def gap_rows(split: dict[str, Any], pairs: Pairs) -> list[Row]:
+def gap_rows(split: dict[str, Any], pairs: Pairs) -> list[TextRow]:
     """Pair of splits, gap between their nearest chips in pixels and on the ground."""
-    edge = min(pixel_metres(pairs[0][0].grid))
-    gaps = split["audit"]["gap_pixels"]
+    edge, gaps = min(pixel_metres(pairs[0][0].grid)), split["audit"]["gap_pixels"]
+    named = {pair: pair.replace("-", " to ").replace("val", "validation") for pair in gaps}
     return [
-        (pair.replace("-", " to ").replace("val", "validation"), count(gaps[pair]), length(gaps[pair] * edge))
+        (named[pair], format_count(gaps[pair]), format_length(gaps[pair] * edge))
         for pair in ("train-test", "val-test", "train-val")
         if pair in gaps
     ]
 
 
-def finding_rows(split: dict[str, Any]) -> list[Row]:
-    """List the leaks that the audit found and the config allows: kind, how often, where, and why."""
-    found = split["audit"].get("allowed") or []
-    return [(str(f["kind"]), count(int(f["count"])), str(f["example"]), str(f["reason"])) for f in found]
+def finding_rows(split: dict[str, Any]) -> list[TextRow]:
+    """Leaks that the audit found and the config allows: kind, number, example and reason."""
+    findings = split["audit"].get("allowed") or []
+    return [(str(f["kind"]), format_count(int(f["count"])), str(f["example"]), str(f["reason"])) for f in findings]
 
 
-def gap_words(split: dict[str, Any], pairs: Pairs) -> str:
-    """How far the test places lie from the training places, said honestly."""
+def gap_text(split: dict[str, Any], pairs: Pairs) -> str:
+    """The distance between training and test areas, with what it means for the scores."""
     gap = split["audit"]["gap_pixels"].get("train-test")
     if gap is None:
         return ""
     if gap == 0:
         return (
-            "Training and test chips do not overlap but touch: neighbours look alike, "
-            "so the scores may be somewhat too good."
+            "Training and test chips do not overlap but touch: neighbouring pixels are similar, "
+            "so the scores may be slightly too high."
         )
-    metres = length(gap * min(pixel_metres(pairs[0][0].grid)))
-    return f"Between the nearest training and test chips lie {count(gap)} pixels ({metres}), measured on the chips."
+    metres = format_length(gap * min(pixel_metres(pairs[0][0].grid)))
+    return (
+        f"The nearest training and test chips are {format_count(gap)} pixels ({metres}) apart, measured on the chips."
+    )
 
 
-def model_rows(model: dict[str, Any]) -> list[Row]:
-    """Say what the model is and how it was trained."""
-    known = {
+def model_rows(model: dict[str, Any]) -> list[TextRow]:
+    """The architecture of the model and the settings of its training."""
+    architecture = {
         "architecture": model["architecture"],
-        "parameters": count(model["parameters"]),
-        "width": number(model["width"]),
-        "depth": number(model["depth"]),
-        "bands": number(model["bands"]),
+        "parameters": format_count(model["parameters"]),
+        "width": format_setting(model["width"]),
+        "depth": format_setting(model["depth"]),
+        "bands": format_setting(model["bands"]),
         "chip": f"{model['chip']} pixels",
     }
-    settings = {key.replace("_", " "): number(value) for key, value in sorted(model["settings"].items())}
-    return [*known.items(), *((key, value) for key, value in settings.items() if key not in known)]
+    settings = {key.replace("_", " "): format_setting(value) for key, value in sorted(model["settings"].items())}
+    return [*architecture.items(), *((key, value) for key, value in settings.items() if key not in architecture)]
 
 
-def plan_rows(split: dict[str, Any]) -> list[Row]:
-    """How places were dealt out."""
-    return [(key.replace("_", " "), number(value)) for key, value in sorted(split["plan"].items())]
+def plan_rows(split: dict[str, Any]) -> list[TextRow]:
+    """The settings of the split."""
+    return [(key.replace("_", " "), format_setting(value)) for key, value in sorted(split["plan"].items())]
 
 
-def digest_rows(single: dict[str, Path], maps: list[MapFile], pairs: Pairs) -> list[Row]:
-    """Name and sha256 of everything the page is made of; names come from content, never from paths."""
-    named = dict(single)
+def digest_rows(files: dict[str, Path], maps: list[MapFile], pairs: Pairs) -> list[TextRow]:
+    """Name and sha256 of every input of the page; names follow from content, never from paths."""
+    named = dict(files)
     for tiles, label in pairs:
         named[f"tiles of {tiles.scene}"] = tiles.path
         named[f"labels of {label.scene}" if label.scene else "labels"] = label.path
@@ -158,37 +169,35 @@ def _digest(path: Path) -> str:
     return digest(path) if path.is_file() or (path / MANIFEST).is_file() else DASH
 
 
-def licences(items: list[Item]) -> list[Licence]:
-    """List the licences that the items name, each once."""
-    told = {str(item["properties"]["license"]) for item in items if item["properties"].get("license")}
+def licences(items: list[Item]) -> list[LinkedText]:
+    """The licences that the items name, each once."""
+    names = {str(item["properties"]["license"]) for item in items if item["properties"].get("license")}
     links = {str(link["href"]) for item in items for link in item.get("links", []) if link.get("rel") == "license"}
-    return [Licence(text, "") for text in sorted(told)] + [Licence(href, _address(href)) for href in sorted(links)]
+    return [LinkedText(name, "") for name in sorted(names)] + [LinkedText(h, _web_address(h)) for h in sorted(links)]
 
 
-def citations(items: list[Item]) -> list[Licence]:
-    """List how the items ask to be cited, with the address of the DOI where they have one."""
-    told = {
-        (str(item["properties"].get("sci:citation") or ""), str(item["properties"].get("sci:doi") or ""))
-        for item in items
-    }
+def citations(items: list[Item]) -> list[LinkedText]:
+    """How the items are to be cited, each once, with the address of the DOI where they have one."""
+    keys = ("sci:citation", "sci:doi")
+    pairs = {(*(str(item["properties"].get(key) or "") for key in keys),) for item in items}
     return [
-        Licence(text or doi, f"https://doi.org/{doi.removeprefix('https://doi.org/')}" if doi else "")
-        for text, doi in sorted(told)
+        LinkedText(text or doi, f"https://doi.org/{doi.removeprefix('https://doi.org/')}" if doi else "")
+        for text, doi in sorted(pairs)
         if text or doi
     ]
 
 
-def credits_of(items: list[Item]) -> list[str]:
-    """List the credit lines and the providers that the items name, each once."""
+def credit_lines(items: list[Item]) -> list[str]:
+    """The credit lines and the providers that the items name, each once."""
     lines = {str(item["properties"]["attribution"]) for item in items if item["properties"].get("attribution")}
-    people = {
+    providers = {
         str(provider.get("name"))
         for item in items
         for provider in item["properties"].get("providers") or []
         if isinstance(provider, dict) and provider.get("name")
     }
-    return [*sorted(lines), *sorted(people)]
+    return [*sorted(lines), *sorted(providers)]
 
 
-def _address(href: str) -> str:
+def _web_address(href: str) -> str:
     return href if href.startswith(("https://", "http://")) else ""

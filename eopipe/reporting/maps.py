@@ -28,7 +28,16 @@ from eopipe.reporting.figures import (
     wrapped,
 )
 from eopipe.reporting.palette import SPLIT_COLORS, rgb
-from eopipe.reporting.wording import TIMES, count, length, listed, percent, pixel_metres, plural, round_length
+from eopipe.reporting.wording import (
+    TIMES,
+    format_count,
+    format_length,
+    format_percent,
+    join_words,
+    pixel_metres,
+    plural,
+    round_length,
+)
 from eopipe.tiles.store import NO_LABEL
 
 if TYPE_CHECKING:
@@ -41,7 +50,11 @@ if TYPE_CHECKING:
 WIDTH, MARGIN, LEGEND_WIDTH, GAP = 7.0, 0.28, 1.6, 0.2
 TALLEST, TICKS, PANEL_TITLE = 5.0, 0.24, 0.2
 LEGEND_ROW, SCALE_HEIGHT = 0.21, 0.85
-NO_DATA = "#c6cbc8"
+NO_DATA, UNUSED_COLOR = "#c6cbc8", "#e9e9e6"
+TITLES = {"train": "Training", "val": "Validation", "test": "Test"}
+SPLIT_MAP_EDGE = 1100
+# GeoPackage records when a layer was changed; the same chips must give the same bytes.
+LAYER_DATE = "2000-01-01T00:00:00.000Z"
 
 
 @dataclass(frozen=True)
@@ -94,7 +107,7 @@ def write_map(path: Path, content: MapContent) -> None:
 
 
 def _panel_boxes(content: MapContent, top: float) -> list[Box]:
-    """Where each map stands; all have one scale."""
+    """X."""
     columns, panels = min(len(content.panels), 2), content.panels
     title = PANEL_TITLE if any(panel.name for panel in panels) else 0
     room = (WIDTH - 2 * MARGIN - LEGEND_WIDTH - columns * (GAP + TICKS)) / columns
@@ -212,102 +225,97 @@ def add_scale_bar(figure: "Figure", corner: tuple[float, float], metres_per_inch
     points = (edges[0], [edge - height for edge in edges[1]])
     figure.add_artist(Line2D(*points, color=INK, linewidth=1.2, solid_joinstyle="miter", transform=from_corner(figure)))
     (wide, high), (rows, cols) = pixel_metres(grid), grid.shape
-    top = add_text(figure, length(bar), (left, height + 0.07), LEGEND_WIDTH, 8)
-    for line in (f"{length(cols * wide)}{TIMES}{length(rows * high)}", f"pixels of {length(wide)}", str(grid.crs)):
+    size = f"{format_length(cols * wide)}{TIMES}{format_length(rows * high)}"
+    top = add_text(figure, format_length(bar), (left, height + 0.07), LEGEND_WIDTH, 8)
+    for line in (size, f"pixels of {format_length(wide)}", str(grid.crs)):
         top = add_text(figure, line, (left, top), LEGEND_WIDTH, 7.5, FAINT)
 
 
-TITLES = {"train": "Training", "val": "Validation", "test": "Test"}
-NO_SPLIT, LARGEST = "#e9e9e6", 1100
-# GeoPackage notes when a layer changed; the same chips are to give the same bytes.
-MOMENT = "2000-01-01T00:00:00.000Z"
-
-
-def draw_split(path: Path, made: SplitResult) -> None:
-    """Write a map of the places of train, val and test as PNG; one map for each where scenes are split."""
-    step = -(-max(made.grid.shape) // LARGEST)
-    names = [name for name in SPLITS if len(made.samples[name])]
-    if made.told["by_scene"]:
-        panels = [(_caption(made, name), _painted(made, [name], step)) for name in names]
-    else:
-        panels = [("", _painted(made, names, step))]
-    words = [f"{TITLES[name]}, {plural(len(made.samples[name]), 'chip')}" for name in names]
-    colors = [SPLIT_COLORS[SPLITS.index(name)] for name in names]
+def draw_split(path: Path, result: SplitResult) -> None:
+    """Write a map of the training, validation and test areas as PNG; a map for each where scenes are split."""
+    step = -(-max(result.grid.shape) // SPLIT_MAP_EDGE)
+    names = [name for name in SPLITS if len(result.samples[name])]
+    groups = [[name] for name in names] if result.told["by_scene"] else [names]
+    # Numbers of splits without chips have no colour.
     order = np.full(256, len(names), np.uint8)
     order[[SPLITS.index(name) for name in names]] = np.arange(len(names))
+    panels = []
+    for group in groups:
+        numbers = order[_split_numbers(result, group, step)]
+        title = _scenes_title(result, group[0]) if result.told["by_scene"] else ""
+        panels.append(MapPanel(title, numbers, (slice(0, numbers.shape[0]), slice(0, numbers.shape[1]))))
     content = MapContent(
         title="Training, validation and test areas",
-        subtitle=_how(made.told),
-        credit="   ".join(_balance(made.told, name) for name in names),
-        classes=(*words, "in no split"),
-        colors=(*colors, NO_SPLIT),
-        grid=made.grid,
+        subtitle=_split_text(result.told),
+        credit="   ".join(_class_shares(result.told, name) for name in names),
+        classes=(*(f"{TITLES[name]}, {plural(len(result.samples[name]), 'chip')}" for name in names), "in no split"),
+        colors=(*(SPLIT_COLORS[SPLITS.index(name)] for name in names), UNUSED_COLOR),
+        grid=result.grid,
         step=step,
-        panels=[MapPanel(name, order[n], (slice(0, n.shape[0]), slice(0, n.shape[1]))) for name, n in panels],
+        panels=panels,
     )
     write_map(path, content)
 
 
-def _caption(made: SplitResult, name: str) -> str:
-    scenes = np.unique(made.samples[name][:, 0])
+def _scenes_title(result: SplitResult, name: str) -> str:
+    scenes = np.unique(result.samples[name][:, 0])
     return f"{TITLES[name]}: {plural(len(scenes), 'scene')}"
 
 
-def _how(told: dict[str, Any]) -> str:
-    """The method in words, with the gap that was measured."""
-    plan, gap = told["plan"], told["audit"]["gap_pixels"].get("train-test")
-    words = [f"Method {plan['method']}" + (f" by {plan['by']}" if plan["method"] == "group" else "")]
-    words += [f"fold {plan['fold']} of {plan['folds']} tests"] if plan["folds"] else []
-    words += [f"{count(gap)} pixels between training and test"] if gap is not None else []
-    leaks = sorted({finding["kind"] for finding in told["audit"]["allowed"]})
-    words += [f"leaks that the config allows: {listed(leaks)}"] if leaks else []
-    return "; ".join([*words, f"chips of {told['chip']} pixels"]) + "."
+def _split_text(split: dict[str, Any]) -> str:
+    """Method of the split, measured gap, allowed leaks and size of a chip."""
+    plan, gap = split["plan"], split["audit"]["gap_pixels"].get("train-test")
+    parts = [f"Method {plan['method']}" + (f" by {plan['by']}" if plan["method"] == "group" else "")]
+    parts += [f"test fold {plan['fold']} of {plan['folds']}"] if plan["folds"] else []
+    parts += [f"{format_count(gap)} pixels between training and test"] if gap is not None else []
+    leaks = sorted({finding["kind"] for finding in split["audit"]["allowed"]})
+    parts += [f"leaks allowed by the config: {join_words(leaks)}"] if leaks else []
+    return "; ".join([*parts, f"chips of {split['chip']} pixels"]) + "."
 
 
-def _balance(told: dict[str, Any], name: str) -> str:
-    pixels = told["pixels"][name]
+def _class_shares(split: dict[str, Any], name: str) -> str:
+    pixels = split["pixels"][name]
     total = max(sum(pixels.values()), 1)
-    return f"{TITLES[name]}: {listed([f'{c} {percent(n / total)}' for c, n in pixels.items()])}."
+    return f"{TITLES[name]}: {join_words([f'{c} {format_percent(n / total)}' for c, n in pixels.items()])}."
 
 
-def _painted(made: SplitResult, names: list[str], step: int) -> UInt8Array:
-    """Number of the split of every cell (y, x) of `step` pixels; 255 outside the chips."""
-    rows, cols = (-(-edge // step) for edge in made.grid.shape)
-    found = np.full((rows, cols), 255, np.uint8)
+def _split_numbers(result: SplitResult, names: list[str], step: int) -> UInt8Array:
+    """The split of each block of `step` pixels (y, x); 255 outside of the chips."""
+    rows, cols = (-(-edge // step) for edge in result.grid.shape)
+    numbers = np.full((rows, cols), 255, np.uint8)
     for name in names:
-        for row, col in np.unique(made.samples[name][:, 1:], axis=0).tolist():
-            cells = (slice(start // step, -(-(start + made.told["chip"]) // step)) for start in (row, col))
-            found[tuple(cells)] = SPLITS.index(name)
-    return found
+        for row, col in np.unique(result.samples[name][:, 1:], axis=0).tolist():
+            blocks = (slice(start // step, -(-(start + result.told["chip"]) // step)) for start in (row, col))
+            numbers[tuple(blocks)] = SPLITS.index(name)
+    return numbers
 
 
-def write_places(path: Path, made: SplitResult) -> None:
-    """Write the layer `chips`: a square each, with split, scene, row, column and the pixels of each class."""
+def write_chip_polygons(path: Path, result: SplitResult) -> None:
+    """Write the layer `chips`: a square for each, with split, scene, row, column and the pixels of each class."""
     import pyogrio
     import pyogrio.raw
 
-    samples = np.concatenate([made.samples[name] for name in SPLITS])
-    pixels = np.concatenate([made.pixels[name] for name in SPLITS])
-    split = np.repeat(np.array(SPLITS, object), [len(made.samples[name]) for name in SPLITS])
-    told = {
-        "split": split,
-        "scene": np.array(made.told["scenes"], object)[samples[:, 0]],
+    samples = np.concatenate([result.samples[name] for name in SPLITS])
+    pixels = np.concatenate([result.pixels[name] for name in SPLITS])
+    fields = {
+        "split": np.repeat(np.array(SPLITS, object), [len(result.samples[name]) for name in SPLITS]),
+        "scene": np.array(result.told["scenes"], object)[samples[:, 0]],
         "row": samples[:, 1],
         "column": samples[:, 2],
-    } | {f"pixels {name}": pixels[:, number] for number, name in enumerate(made.told["classes"])}
-    # As the driver's threads see a global setting only, it is set and taken back.
+    } | {f"pixels {name}": pixels[:, number] for number, name in enumerate(result.told["classes"])}
+    # The threads of the driver read global settings only; the setting is restored.
     before = pyogrio.get_gdal_config_option("OGR_CURRENT_DATE")
-    pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": MOMENT})
+    pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": LAYER_DATE})
     try:
         pyogrio.raw.write(
             path,
-            _squares(samples, made.told["chip"], made.grid),
-            list(told.values()),
-            list(told),
+            _squares(samples, result.told["chip"], result.grid),
+            list(fields.values()),
+            list(fields),
             layer="chips",
             driver="GPKG",
             geometry_type="Polygon",
-            crs=made.grid.crs.to_wkt() if made.grid.crs else None,
+            crs=result.grid.crs.to_wkt() if result.grid.crs else None,
         )
     finally:
         pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": before})

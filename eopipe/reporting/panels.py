@@ -10,8 +10,8 @@ import numpy as np
 from eopipe.arrays import BoolArray, FloatArray, UInt8Array
 from eopipe.chips.splits import SPLITS
 from eopipe.reporting.palette import RAMP_LEVELS, SPLIT_COLORS, confidence_ramp, rgb
-from eopipe.reporting.rasters import Colour, View
-from eopipe.reporting.wording import listed, percent
+from eopipe.reporting.rasters import MapView, Quicklook
+from eopipe.reporting.wording import format_percent, join_words
 from eopipe.tiles.store import NO_LABEL
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class PanelGroup:
     height: int
 
 
-def map_panels(view: View, heading: str, classes: tuple[str, ...], colors: tuple[str, ...]) -> PanelGroup:
+def map_panels(view: MapView, heading: str, classes: tuple[str, ...], colors: tuple[str, ...]) -> PanelGroup:
     """Quicklook, label, map, confidence and errors of one map, cropped to where it has data."""
     crop = view.window
     label, mapped = view.label[crop], view.classes[crop]
@@ -83,7 +83,7 @@ def map_panels(view: View, heading: str, classes: tuple[str, ...], colors: tuple
         chance = 1 / max(len(classes), 2)
         panels.append(ImagePanel("Confidence", _confidence_text(confidence), encode_ramp(confidence, chance)))
     if tested.any() and view.error is None:
-        share = percent(float((label != mapped)[tested].mean()))
+        share = format_percent(float((label != mapped)[tested].mean()))
         alt = f"Test pixels where map and label differ: {share} of the pixels in this image."
         panels.append(ImagePanel("Errors in the test area", alt, encode_errors(label, mapped, tested)))
     test = view.role[crop] == SPLITS.index("test")
@@ -103,24 +103,24 @@ def _value_panels(spread: FloatArray, error: FloatArray) -> list[ImagePanel]:
     return panels
 
 
-def split_panel(quicklook: Colour, role: UInt8Array) -> PanelGroup:
+def split_panel(quicklook: Quicklook, role: UInt8Array) -> PanelGroup:
     """Training, validation and test areas over a grey quicklook."""
-    has_data = quicklook.seen | (role < len(SPLITS))
-    pixels = tint_splits(stretch_contrast(quicklook.bands, quicklook.seen), role)
-    shares = [f"{name} {percent(float((role == number).mean()))}" for number, name in enumerate(SPLITS)]
+    has_data = quicklook.has_data | (role < len(SPLITS))
+    pixels = tint_splits(stretch_contrast(quicklook.bands, quicklook.has_data), role)
+    shares = [f"{name} {format_percent(float((role == number).mean()))}" for number, name in enumerate(SPLITS)]
     panel = ImagePanel(
         "Training, validation and test areas",
-        f"Areas of the splits: {listed(shares)} of the grid.",
+        f"Areas of the splits: {join_words(shares)} of the grid.",
         encode_photo(pixels, has_data),
     )
     return PanelGroup("", [panel], outline(role == SPLITS.index("test")), role.shape[1], role.shape[0])
 
 
-def _quicklook_panel(view: View) -> ImagePanel:
+def _quicklook_panel(view: MapView) -> ImagePanel:
     crop = view.window
-    has_data = view.colour.seen[crop]
-    pixels = stretch_contrast(view.colour.bands[:, *crop], has_data)
-    title = "True colour" if view.colour.true else "First band"
+    has_data = view.quicklook.has_data[crop]
+    pixels = stretch_contrast(view.quicklook.bands[:, *crop], has_data)
+    title = "True colour" if view.quicklook.is_true_colour else "First band"
     alt = f"{title} quicklook of the area, {has_data.shape[1]} by {has_data.shape[0]} pixels."
     return ImagePanel(title, alt, encode_photo(pixels, has_data))
 
@@ -130,7 +130,9 @@ def _class_shares(numbers: UInt8Array, classes: tuple[str, ...]) -> str:
     if not known.size:
         return "none here"
     counts = np.bincount(known, minlength=len(classes))
-    return listed([f"{name} {percent(float(n / known.size))}" for name, n in zip(classes, counts, strict=False)])
+    return join_words(
+        [f"{name} {format_percent(float(n / known.size))}" for name, n in zip(classes, counts, strict=False)]
+    )
 
 
 def _confidence_text(confidence: FloatArray) -> str:

@@ -1,7 +1,7 @@
-"""The quality of the data that a model learned from: what each scene measured, and which scenes are unlike the rest.
+"""The quality of the training data: what was measured in each scene, and which scenes are outliers.
 
-A scene drifts when the distance of its histogram to that of all scenes together (Wasserstein-1, in quartile
-ranges of the pooled values) lies more than three scaled median absolute deviations above the median scene
+A scene is an outlier when the distance of its histogram to that of all scenes together (Wasserstein-1, in
+interquartile ranges of the pooled values) is more than three scaled median absolute deviations above the median scene
 (Leys et al. 2013, doi:10.1016/j.jesp.2013.03.013).
 """
 
@@ -12,27 +12,28 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array
 from eopipe.reporting.panels import EncodedImage, encode_photo, stretch_contrast
-from eopipe.reporting.rasters import Pairs, Thin, pick, thin
+from eopipe.reporting.rasters import Pairs, decimate, read_centres
 from eopipe.tiles.store import Tiles
 
-MOST_SCENES = 60
-EDGE = 128
+MAX_SCENES = 60
+THUMBNAIL_EDGE = 128
 BINS = 48
-LEAST_SHIFT = 0.5
+# In interquartile ranges; scenes of a homogeneous series differ by less.
+MIN_OUTLIER_SHIFT = 0.5
 
 
 @dataclass(frozen=True)
-class Look:
-    """One scene thinned out: physical values of the valid pixels of each band, and a thumbnail."""
+class SceneSummary:
+    """One scene, decimated: physical values of the valid pixels of each band, and a thumbnail."""
 
     scene: str
     date: str
     values: dict[str, Float64Array]
-    picture: EncodedImage
+    thumbnail: EncodedImage
 
 
 @dataclass(frozen=True)
-class Band:
+class BandHistograms:
     """Histograms of one band: shares (scene, bin) between `low` and `high`, and the shift of each scene."""
 
     name: str
@@ -43,80 +44,82 @@ class Band:
 
 
 @dataclass(frozen=True)
-class Quality:
-    """What the page shows of the data; `drifted` names scenes with the band and the shift that gave them away."""
+class DataQuality:
+    """What the page shows of the data; `outliers` has the band with the largest shift, and the shift, by scene."""
 
-    looks: list[Look]
-    bands: list[Band]
-    drifted: dict[str, tuple[str, float]]
-    left_out: int
+    scenes: list[SceneSummary]
+    bands: list[BandHistograms]
+    outliers: dict[str, tuple[str, float]]
+    omitted: int
 
 
-def read_quality(pairs: Pairs, dates: dict[str, str]) -> Quality:
-    """Look at the stores, by date; of more than sixty those spread evenly."""
+def read_quality(pairs: Pairs, dates: dict[str, str]) -> DataQuality:
+    """Summarise the stores by date; of more than sixty those spread evenly."""
     stores = sorted((tiles for tiles, _ in pairs), key=lambda store: (_date(store, dates), store.scene))
-    at = sorted({round(n) for n in np.linspace(0, len(stores) - 1, min(len(stores), MOST_SCENES))})
-    looks = [_look(stores[n], _date(stores[n], dates)) for n in at]
-    names = [n for n in stores[0].names if all(n in look.values for look in looks)]
-    bands = [band for band in (_band(name, looks) for name in names) if band]
-    return Quality(looks, bands, drifted(looks, bands), len(stores) - len(at))
+    chosen = sorted({round(n) for n in np.linspace(0, len(stores) - 1, min(len(stores), MAX_SCENES))})
+    scenes = [_summary(stores[n], _date(stores[n], dates)) for n in chosen]
+    names = [name for name in stores[0].names if all(name in scene.values for scene in scenes)]
+    bands = [band for band in (_histograms(name, scenes) for name in names) if band]
+    return DataQuality(scenes, bands, find_outliers(scenes, bands), len(stores) - len(chosen))
 
 
 def _date(store: Tiles, dates: dict[str, str]) -> str:
     return dates.get(store.scene) or str(store.attributes.get("datetime") or "")[:10]
 
 
-def _look(store: Tiles, date: str) -> Look:
-    cells = thin(store.shape, EDGE)
-    stored = pick(partial(store.read, "image"), cells)
-    valid = pick(partial(store.read, "valid"), cells) > 0
+def _summary(store: Tiles, date: str) -> SceneSummary:
+    decimation = decimate(store.shape, THUMBNAIL_EDGE)
+    stored = read_centres(partial(store.read, "image"), decimation)
+    valid = read_centres(partial(store.read, "valid"), decimation) > 0
     scale, offset = store.scaling
     values = {name: stored[n][valid] * scale + offset for n, name in enumerate(store.names)}
-    return Look(store.scene, date, values, _thumbnail(store, stored, valid, cells))
+    return SceneSummary(store.scene, date, values, _thumbnail(store, stored, valid))
 
 
-def _thumbnail(store: Tiles, stored: AnyArray, valid: BoolArray, cells: Thin) -> EncodedImage:
-    true = {"red", "green", "blue"} <= set(store.names)
-    order = [store.names.index(name) for name in ("red", "green", "blue")] if true else [0]
+def _thumbnail(store: Tiles, stored: AnyArray, valid: BoolArray) -> EncodedImage:
+    is_true_colour = {"red", "green", "blue"} <= set(store.names)
+    order = [store.names.index(name) for name in ("red", "green", "blue")] if is_true_colour else [0]
     bands = np.nan_to_num(stored[order].astype(np.float32), posinf=0, neginf=0)
-    # What the mask leaves out is shown as well, since a reader wants to judge the mask.
-    seen = valid | (bands != 0).any(0)
-    return encode_photo(stretch_contrast(bands, seen), seen.reshape(cells.cells))
+    # Masked pixels are included, so that a reader can check the mask.
+    has_data = valid | (bands != 0).any(0)
+    return encode_photo(stretch_contrast(bands, has_data), has_data)
 
 
-def _band(name: str, looks: list[Look]) -> Band | None:
-    pooled = np.concatenate([look.values[name] for look in looks])
+def _histograms(name: str, scenes: list[SceneSummary]) -> BandHistograms | None:
+    """Histograms of a band; None where no scene has a valid pixel."""
+    pooled = np.concatenate([scene.values[name] for scene in scenes])
     if not pooled.size:
         return None
-    low, first, third, high = np.percentile(pooled, (0.5, 25, 75, 99.5))
+    low, first_quartile, third_quartile, high = np.percentile(pooled, (0.5, 25, 75, 99.5))
     low, high = (low, high) if high > low else (low - 0.5, low + 0.5)
-    shares = np.stack([_shares(look.values[name], low, high) for look in looks])
-    spread = max(third - first, (high - low) / BINS)
-    shift = [distance(look.values[name], pooled) / spread if look.values[name].size else np.nan for look in looks]
-    return Band(name, float(low), float(high), shares, np.array(shift))
+    shares = np.stack([_bin_shares(scene.values[name], low, high) for scene in scenes])
+    spread = max(third_quartile - first_quartile, (high - low) / BINS)
+    values = [scene.values[name] for scene in scenes]
+    shift = [distance(sample, pooled) / spread if sample.size else np.nan for sample in values]
+    return BandHistograms(name, float(low), float(high), shares, np.array(shift))
 
 
-def _shares(values: Float64Array, low: float, high: float) -> Float64Array:
-    """Share of the values in each bin; what lies outside counts to the bins at the ends."""
+def _bin_shares(values: Float64Array, low: float, high: float) -> Float64Array:
+    """Share of the values in each bin; values outside of the range count in the first or last bin."""
     counts, _ = np.histogram(np.clip(values, low, high), BINS, (low, high))
     return counts / max(values.size, 1)
 
 
-def distance(one: Float64Array, other: Float64Array) -> float:
+def distance(sample: Float64Array, other: Float64Array) -> float:
     """Wasserstein-1 distance of two samples, in their unit."""
     from scipy.stats import wasserstein_distance
 
-    return float(wasserstein_distance(one, other))
+    return float(wasserstein_distance(sample, other))
 
 
-def drifted(looks: list[Look], bands: list[Band]) -> dict[str, tuple[str, float]]:
-    """Find the scenes that are unlike the rest, each with the band that tells most."""
-    found: dict[str, tuple[str, float]] = {}
+def find_outliers(scenes: list[SceneSummary], bands: list[BandHistograms]) -> dict[str, tuple[str, float]]:
+    """Outlier scenes, each with the band of its largest shift and that shift."""
+    outliers: dict[str, tuple[str, float]] = {}
     for band in bands:
         known = band.shift[np.isfinite(band.shift)]
-        middle = np.median(known)
-        limit = max(middle + 3 * 1.4826 * np.median(np.abs(known - middle)), LEAST_SHIFT)
-        for look, shift in zip(looks, band.shift.tolist(), strict=True):
-            if shift > limit and shift > found.get(look.scene, ("", 0.0))[1]:
-                found[look.scene] = (band.name, shift)
-    return found
+        median = np.median(known)
+        limit = max(median + 3 * 1.4826 * np.median(np.abs(known - median)), MIN_OUTLIER_SHIFT)
+        for scene, shift in zip(scenes, band.shift.tolist(), strict=True):
+            if shift > limit and shift > outliers.get(scene.scene, ("", 0.0))[1]:
+                outliers[scene.scene] = (band.name, shift)
+    return outliers

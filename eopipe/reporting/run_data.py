@@ -1,8 +1,8 @@
-"""Read all that a run left behind and check that it belongs together."""
+"""What a report needs of a finished run, read and checked: the parts must belong to the same run."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eopipe.arrays import UInt8Array
 from eopipe.chips.chips import pair_stores
@@ -11,20 +11,34 @@ from eopipe.chips.splits import read_split
 from eopipe.errors import BadInputError
 from eopipe.models.model_folder import HISTORY, WEIGHTS, read_model_card
 from eopipe.publish import read_json
-from eopipe.reporting import data_tables as facts
+from eopipe.reporting.data_tables import Item, TextRow, digest_rows, item_dates, read_items
 from eopipe.reporting.maps import MapContent, MapPanel
 from eopipe.reporting.palette import VALUE_COLORS, ValueScale, class_colors
 from eopipe.reporting.panels import PanelGroup, map_panels, split_panel
-from eopipe.reporting.quality import Quality, read_quality
-from eopipe.reporting.rasters import MapFile, Pairs, Thin, View, cells_for, chosen, map_files, quicklook, roles, view
-from eopipe.reporting.scores import scale_of, value_headline
-from eopipe.reporting.wording import TIMES, counted, length, listed, percent, pixel_metres, score
+from eopipe.reporting.quality import DataQuality, read_quality
+from eopipe.reporting.rasters import (
+    Decimation,
+    MapFile,
+    MapView,
+    Pairs,
+    map_files,
+    page_decimation,
+    read_map,
+    read_quicklook,
+    select_maps,
+    split_roles,
+)
+from eopipe.reporting.scores import headline, scale_of, value_headline
+from eopipe.reporting.wording import TIMES, format_bounds, format_length, join_words, pixel_metres
 from eopipe.telemetry.journal import METRICS, read
+
+if TYPE_CHECKING:
+    from odc.geo.geobox import GeoBox
 
 
 @dataclass(frozen=True)
-class Said:
-    """What only a person can say of a model: what it is for, what it must not be used for, who made it, its licence."""
+class AuthorStatements:
+    """What only the authors of a model know: intended use, what it must not be used for, authors, licence."""
 
     use: str = ""
     limits: tuple[str, ...] = ()
@@ -33,7 +47,7 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Sources:
+class ReportInputs:
     """The inputs of the report stage."""
 
     metrics: Path
@@ -47,8 +61,11 @@ class Sources:
 
 
 @dataclass(frozen=True)
-class Story:
-    """All that the page and the map tell, read and drawn; `step` is the pixels a cell of a picture stands for."""
+class RunData:
+    """The content of the page, the map and the cards; a pixel of the images shows `step` x `step` pixels of the grid.
+
+    `scale` is the colour scale of continuous values, None where the map is of classes.
+    """
 
     title: str
     attribution: str
@@ -58,131 +75,134 @@ class Story:
     model: dict[str, Any]
     history: dict[str, Any]
     split: dict[str, Any]
-    items: list[facts.Item]
+    items: list[Item]
     pairs: Pairs
-    quality: Quality
-    views: list[View]
-    blocks: list[PanelGroup]
-    places: PanelGroup
-    left_out: int
+    quality: DataQuality
+    maps: list[MapView]
+    map_panels: list[PanelGroup]
+    split_panel: PanelGroup
+    omitted_maps: int
     step: int
-    digests: list[facts.Row]
-    said: Said
+    digests: list[TextRow]
+    statements: AuthorStatements
     scale: ValueScale | None = None
 
     @property
     def legend(self) -> tuple[str, ...]:
-        """What each colour stands for: a class, or an interval of values."""
+        """The meaning of each colour: a class, or an interval of values."""
         return self.scale.names if self.scale else self.classes
 
+    @property
+    def grid(self) -> "GeoBox":
+        """The grid of the run."""
+        return self.pairs[0][0].grid
 
-def read_story(sources: Sources, title: str, attribution: str, colors: tuple[str, ...], said: Said) -> Story:
+    @property
+    def task(self) -> str:
+        """Segmentation, classification or regression."""
+        return str(self.metrics.get("task", "segmentation"))
+
+    @property
+    def collections(self) -> str:
+        """The collections of the scenes, as text."""
+        return join_words(sorted({str(item.get("collection") or "an unnamed collection") for item in self.items}))
+
+    @property
+    def period(self) -> str:
+        """First and last day of the scenes, as text."""
+        days = sorted(item_dates(self.items).values())
+        return f"{days[0]} to {days[-1]}" if days else "unknown dates"
+
+    @property
+    def extent(self) -> str:
+        """Size of the grid and of a pixel, CRS and bounds, as text."""
+        (width, height), (rows, cols) = pixel_metres(self.grid), self.grid.shape
+        size = f"{format_length(cols * width)}{TIMES}{format_length(rows * height)}"
+        decimation = f"; images show one of {self.step}{TIMES}{self.step} pixels" if self.step > 1 else ""
+        place = f"{self.grid.crs}, {format_bounds(self.grid)}"
+        return f"{cols}{TIMES}{rows} pixels of {format_length(width)}: {size}, {place}{decimation}"
+
+
+def read_run(
+    inputs: ReportInputs, title: str, attribution: str, colors: tuple[str, ...], statements: AuthorStatements
+) -> RunData:
     """Read everything; raises BadInputError where parts do not belong together."""
-    metrics, split = read_json(sources.metrics), read_split(sources.chips)
-    model = read_model_card(sources.model)
-    classes = _one_legend({"split": split, "scores": metrics, "model": model})
-    pairs, items = pair_stores(sources.tiles, sources.labels), facts.read_items(sources.scenes)
+    metrics, split = read_json(inputs.metrics), read_split(inputs.chips)
+    model = read_model_card(inputs.model)
+    classes = _common_classes({"split": split, "scores": metrics, "model": model})
+    pairs, items = pair_stores(inputs.tiles, inputs.labels), read_items(inputs.scenes)
     check_scenes(split, pairs)
-    scale = scale_of(metrics)
+    dates, scale = item_dates(items), scale_of(metrics)
     bands = (f"standard deviation of {classes[0]}", "scenes") if scale else classes
-    files = map_files(sources.classes, sources.probabilities, pairs, bands)
-    files.sort(key=lambda file: (facts.dates(items).get(file.scene, ""), file.scene))
-    shown, cells = chosen(files, split), cells_for(files, pairs)
+    files = map_files(inputs.classes, inputs.probabilities, pairs, bands)
+    files.sort(key=lambda file: (dates.get(file.scene, ""), file.scene))
+    selected, decimation = select_maps(files, split), page_decimation(files, pairs)
     palette, legend = (VALUE_COLORS, scale.names) if scale else (class_colors(classes, colors), classes)
-    role = roles(split, cells)
-    views = [view(file, pairs, role, cells, scale) for file in shown]
-    return Story(
+    role = split_roles(split, decimation)
+    maps = [read_map(file, pairs, role, decimation, scale) for file in selected]
+    return RunData(
         title=title,
         attribution=attribution,
         classes=classes,
         colors=palette,
         metrics=metrics,
         model=model,
-        history=read_json(sources.model / HISTORY) | {"steps": read(sources.model / METRICS)},
+        history=read_json(inputs.model / HISTORY) | {"steps": read(inputs.model / METRICS)},
         split=split,
         items=items,
         pairs=pairs,
-        quality=read_quality(pairs, facts.dates(items)),
-        views=views,
-        blocks=[map_panels(one, heading(one.scene, items), legend, palette) for one in views],
-        places=_places(views, pairs, role, cells),
-        left_out=len(files) - len(shown),
-        step=cells.step,
-        digests=_digests(sources, files, pairs),
-        said=said,
+        quality=read_quality(pairs, dates),
+        maps=maps,
+        map_panels=[map_panels(view, _map_heading(view.scene, dates), legend, palette) for view in maps],
+        split_panel=_split_panel(maps, pairs, role, decimation),
+        omitted_maps=len(files) - len(selected),
+        step=decimation.step,
+        digests=_digests(inputs, files, pairs),
+        statements=statements,
         scale=scale,
     )
 
 
-def _one_legend(sources: dict[str, dict[str, Any]]) -> tuple[str, ...]:
-    nameless = [where for where, value in sources.items() if "classes" not in value]
-    if nameless:
-        raise BadInputError(f"the file of the {' and of the '.join(nameless)} names no classes; is it the right one?")
-    found = {where: value["classes"] for where, value in sources.items()}
-    if len({tuple(names) for names in found.values()}) > 1:
-        told = "; ".join(f"{where}: {', '.join(names)}" for where, names in found.items())
-        raise BadInputError(f"split, scores and model know different classes ({told}); make them from one split")
-    return tuple(found["split"])
+def _common_classes(parts: dict[str, dict[str, Any]]) -> tuple[str, ...]:
+    """The classes that split, scores and model have in common; raises BadInputError where they differ."""
+    without_classes = [name for name, value in parts.items() if "classes" not in value]
+    if without_classes:
+        raise BadInputError(
+            f"the file of the {' and of the '.join(without_classes)} names no classes; is it the right one?"
+        )
+    classes = {name: value["classes"] for name, value in parts.items()}
+    if len({tuple(names) for names in classes.values()}) > 1:
+        listed = "; ".join(f"{name}: {', '.join(names)}" for name, names in classes.items())
+        raise BadInputError(f"split, scores and model have different classes ({listed}); use those of one run")
+    return tuple(classes["split"])
 
 
-def _places(views: list[View], pairs: Pairs, role: UInt8Array, cells: Thin) -> PanelGroup:
-    whole = [one.colour for one in views if not one.scene]
-    return split_panel(whole[0] if whole else quicklook([tiles for tiles, _ in pairs], cells), role)
+def _split_panel(maps: list[MapView], pairs: Pairs, role: UInt8Array, decimation: Decimation) -> PanelGroup:
+    mosaics = [view.quicklook for view in maps if not view.scene]
+    return split_panel(mosaics[0] if mosaics else read_quicklook([tiles for tiles, _ in pairs], decimation), role)
 
 
-def heading(scene: str, items: list[facts.Item]) -> str:
-    """Say what stands above a map: its date and scene; nothing above a mosaic."""
-    return f"{facts.dates(items).get(scene, '')} {scene}".strip()
+def _map_heading(scene: str, dates: dict[str, str]) -> str:
+    """The heading of a map: date and name of its scene; empty for a mosaic."""
+    return f"{dates.get(scene, '')} {scene}".strip()
 
 
-def _digests(sources: Sources, files: list[MapFile], pairs: Pairs) -> list[facts.Row]:
-    single = {"weights of the model": sources.model / WEIGHTS, "model": sources.model}
-    single |= {"split": sources.chips, "scores": sources.metrics}
-    return facts.digest_rows(single, files, pairs)
+def _digests(inputs: ReportInputs, files: list[MapFile], pairs: Pairs) -> list[TextRow]:
+    named = {"weights of the model": inputs.model / WEIGHTS, "model": inputs.model}
+    named |= {"split": inputs.chips, "scores": inputs.metrics}
+    return digest_rows(named, files, pairs)
 
 
-def map_content(story: Story) -> MapContent:
-    """What the map figure of a run shows."""
+def map_content(run: RunData) -> MapContent:
+    """The content of the map figure of a run."""
+    dates = item_dates(run.items)
     return MapContent(
-        title=story.title,
-        subtitle=value_headline(story.metrics) if story.scale else _scores(story.metrics),
-        credit=story.attribution,
-        classes=story.legend,
-        colors=story.colors,
-        grid=story.pairs[0][0].grid,
-        step=story.step,
-        panels=[MapPanel(heading(v.scene, story.items), v.classes[v.window], v.window) for v in story.views],
+        title=run.title,
+        subtitle=value_headline(run.metrics) if run.scale else headline(run.metrics),
+        credit=run.attribution,
+        classes=run.legend,
+        colors=run.colors,
+        grid=run.grid,
+        step=run.step,
+        panels=[MapPanel(_map_heading(v.scene, dates), v.classes[v.window], v.window) for v in run.maps],
     )
-
-
-def _scores(metrics: dict[str, Any]) -> str:
-    model, baseline, majority = (metrics[name] for name in ("model", "pixel_baseline", "majority"))
-    right = f"{percent(model['accuracy'])} of the test {counted(metrics)}s right, mIoU {score(model['miou'])}"
-    others = f"per-pixel baseline {percent(baseline['accuracy'])}, majority class {percent(majority['accuracy'])}"
-    return f"{right} ({others})"
-
-
-def ground_words(story: Story) -> str:
-    """Size of the grid and of a pixel, and the CRS."""
-    grid = story.pairs[0][0].grid
-    wide, high = pixel_metres(grid)
-    rows, cols = grid.shape
-    size = f"{length(cols * wide)}{TIMES}{length(rows * high)}"
-    drawn = f"; a cell of the pictures is {story.step}{TIMES}{story.step} pixels" if story.step > 1 else ""
-    return f"{cols}{TIMES}{rows} pixels of {length(wide)}: {size}, {grid.crs}{drawn}"
-
-
-def task_of(story: Story) -> str:
-    """What is learned."""
-    return str(story.metrics.get("task", "segmentation"))
-
-
-def collections(story: Story) -> str:
-    """The collections of the scenes."""
-    return listed(sorted({str(item.get("collection") or "an unnamed collection") for item in story.items}))
-
-
-def span_words(story: Story) -> str:
-    """First and last day of the scenes."""
-    days = sorted(facts.dates(story.items).values())
-    return f"{days[0]} to {days[-1]}" if days else "unknown dates"

@@ -1,4 +1,4 @@
-"""Numbers as people read them, and the verdict in plain words."""
+"""Numbers, lengths and lists as text for readers."""
 
 import math
 from typing import TYPE_CHECKING, Any
@@ -6,82 +6,94 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
-
 THIN_SPACE = "\u202f"
 DASH, TIMES = "\u2013", " \u00d7 "
+EARTH_RADIUS_M = 6371008.8
 
 
-def score(value: float | None) -> str:
-    """Write a score between 0 and 1 with three digits; a dash where it is not defined."""
+def format_score(value: float | None) -> str:
+    """A score between 0 and 1 with three digits; a dash where it is not defined."""
     return DASH if value is None else f"{value:.3f}"
 
 
-def percent(share: float | None) -> str:
-    """Write a share as a percentage with one digit behind the point; a dash where it is not defined."""
+def format_percent(share: float | None) -> str:
+    """A share as a percentage with one digit after the point; a dash where it is not defined."""
     return DASH if share is None else f"{100 * share:.1f}{THIN_SPACE}%"
 
 
-def count(number: int) -> str:
-    """Write a whole number, its thousands set apart."""
+def format_count(number: int) -> str:
+    """A whole number with narrow spaces between its thousands."""
     return f"{number:,}".replace(",", THIN_SPACE)
 
 
-def number(value: Any) -> str:
-    """Write any setting: numbers with at most four digits that count, lists with commas."""
+def format_setting(value: Any) -> str:
+    """Any setting: numbers with at most four significant digits, lists with commas."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: DASH}[value]
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, (list, tuple)):
-        return ", ".join(map(number, value)) or DASH
+        return ", ".join(map(format_setting, value)) or DASH
     return str(value)
 
 
-def plural(amount: int, noun: str) -> str:
-    """Count things: `1 map`, `2 maps`."""
-    return f"{count(amount)} {noun}{'' if amount == 1 else 's'}"
+def format_value(value: float | None, unit: str) -> str:
+    """A measured value with four significant digits and its unit; a dash where it is not defined."""
+    return DASH if value is None else f"{value:.4g} {unit}".strip()
 
 
-def listed(words: list[str]) -> str:
-    """Join words: `a`, `a and b`, `a, b and c`."""
-    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
-
-
-def counted(metrics: dict[str, Any]) -> str:
-    """What the scores count: pixels or chips."""
-    return "chip" if metrics.get("task") == "classification" else "pixel"
-
-
-def tested(metrics: dict[str, Any]) -> str:
-    """How many test pixels or chips the scores are of."""
-    noun = counted(metrics)
-    return plural(metrics[f"test_{noun}s"], f"test {noun}")
-
-
-EARTH_RADIUS = 6371008.8
-
-
-def pixel_metres(grid: "GeoBox") -> tuple[float, float]:
-    """Width and height of a pixel in metres; of the middle of the grid where the CRS counts degrees."""
-    affine, crs = grid.affine, grid.crs
-    wide, high = math.hypot(affine.a, affine.d), math.hypot(affine.b, affine.e)
-    if crs is None:
-        return wide, high
-    factor = crs.proj.axis_info[0].unit_conversion_factor
-    if not crs.geographic:
-        return wide * factor, high * factor
-    latitude = (grid.boundingbox.bottom + grid.boundingbox.top) / 2
-    return wide * factor * EARTH_RADIUS * math.cos(latitude * factor), high * factor * EARTH_RADIUS
-
-
-def length(metres: float) -> str:
-    """Say a length in words, with three digits: 850 m, 12.5 km."""
+def format_length(metres: float) -> str:
+    """A length with three significant digits: 850 m, 12.5 km."""
     if metres < 1000:
         return f"{metres:.3g} m"
     return f"{metres / 1000:.3g} km" if metres < 1e6 else f"{metres / 1000:.0f} km"
 
 
-def round_length(most: float) -> float:
-    """Find the longest of 1, 2 or 5 times a power of ten that is at most this long."""
-    power: float = 10.0 ** math.floor(math.log10(most))
-    return max(step * power for step in (1, 2, 5) if step * power <= most)
+def plural(number: int, noun: str) -> str:
+    """A number of things: `1 map`, `2 maps`."""
+    return f"{format_count(number)} {noun}{'' if number == 1 else 's'}"
+
+
+def join_words(words: list[str]) -> str:
+    """Words as in a sentence: `a`, `a and b`, `a, b and c`."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+
+
+def scored_unit(metrics: dict[str, Any]) -> str:
+    """What the scores count: pixel or chip."""
+    return "chip" if metrics.get("task") == "classification" else "pixel"
+
+
+def scored_size(metrics: dict[str, Any]) -> str:
+    """The number of test pixels or chips that the scores rest on."""
+    unit = scored_unit(metrics)
+    return plural(metrics[f"test_{unit}s"], f"test {unit}")
+
+
+def pixel_metres(grid: "GeoBox") -> tuple[float, float]:
+    """Width and height of a pixel in metres; at the centre of the grid where the CRS is in degrees."""
+    affine, crs = grid.affine, grid.crs
+    width, height = math.hypot(affine.a, affine.d), math.hypot(affine.b, affine.e)
+    if crs is None:
+        return width, height
+    factor = crs.proj.axis_info[0].unit_conversion_factor
+    if not crs.geographic:
+        return width * factor, height * factor
+    latitude = (grid.boundingbox.bottom + grid.boundingbox.top) / 2
+    return width * factor * EARTH_RADIUS_M * math.cos(latitude * factor), height * factor * EARTH_RADIUS_M
+
+
+def format_bounds(grid: "GeoBox") -> str:
+    """The bounding box of a grid in degrees: 15.0000 E to 15.0051 E, 45.1406 N to 45.1450 N."""
+    from pyproj import Transformer
+
+    to_degrees = Transformer.from_crs(str(grid.crs), "EPSG:4326", always_xy=True)
+    west, south, east, north = to_degrees.transform_bounds(*grid.boundingbox.bbox)
+    sides = [(west, "EW"), (east, "EW"), (south, "NS"), (north, "NS")]
+    return "{} to {}, {} to {}".format(*(f"{abs(value):.4f} {letters[value < 0]}" for value, letters in sides))
+
+
+def round_length(maximum: float) -> float:
+    """The longest of 1, 2 or 5 times a power of ten up to a maximum."""
+    power: float = 10.0 ** math.floor(math.log10(maximum))
+    return max(step * power for step in (1, 2, 5) if step * power <= maximum)

@@ -1,4 +1,4 @@
-"""Scores, maps and provenance as one page that opens anywhere, and one map."""
+"""Scores, maps and provenance as one self-contained page, one map, a model card and a data card."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,10 +10,12 @@ REVISION = 3
 
 
 def report(
-    metrics: Annotated[Path, Input("scores, as evaluate makes them", format="application/json")],
+    metrics: Annotated[Path, Input("scores, as written by evaluate", format="application/json")],
     model: Annotated[Path, Input("trained model", folder=True)],
     chips: Annotated[Path, Input("split file", format="application/json")],
-    classes: Annotated[tuple[Path, ...], Input("maps of classes: one mosaic, or one a scene", format="image/tiff")],
+    classes: Annotated[
+        tuple[Path, ...], Input("maps of classes: a mosaic, or one for each scene", format="image/tiff")
+    ],
     probabilities: Annotated[
         tuple[Path, ...], Input("maps of probabilities, in the order of the classes", format="image/tiff")
     ],
@@ -21,52 +23,55 @@ def report(
     labels: Annotated[tuple[Path, ...], Input("label store of all scenes, or one for each", folder=True)],
     scenes: Annotated[tuple[Path, ...], Input("frozen STAC Items of the run", format="application/geo+json")],
     page: Annotated[Path, Output("report.html", "self-contained page", format="text/html")],
-    picture: Annotated[Path, Output("map.png", "the map with its legend", format="image/png")],
+    picture: Annotated[Path, Output("map.png", "map with axes, legend and scale bar", format="image/png")],
     model_card: Annotated[
-        Path, Output("model-card.md", "what the model is, as Hugging Face reads it", format="text/markdown")
+        Path, Output("model-card.md", "model card in the format of Hugging Face", format="text/markdown")
     ],
     data_card: Annotated[
-        Path, Output("data-card.md", "what the data are, as Hugging Face reads it", format="text/markdown")
+        Path, Output("data-card.md", "data card in the format of Hugging Face", format="text/markdown")
     ],
     *,
-    title: Annotated[str, Option("headline")] = "eopipe run",
-    attribution: Annotated[str, Option("credit line of the data")] = "",
-    use: Annotated[str, Option("what the model is meant for, for the model card")] = "",
-    limits: Annotated[tuple[str, ...], Option("what it must not be used for, or is known to be bad at")] = (),
-    author: Annotated[str, Option("who is to be cited for the model")] = "",
+    title: Annotated[str, Option("title of page, map and cards")] = "eopipe run",
+    attribution: Annotated[str, Option("credit line of the data, on page and map")] = "",
+    use: Annotated[str, Option("intended use of the model, for the model card")] = "",
+    limits: Annotated[tuple[str, ...], Option("known limits and unsuitable uses, for the model card")] = (),
+    author: Annotated[str, Option("authors to cite for the model")] = "",
     license: Annotated[  # noqa: A002 - the word of every catalogue
         str,
-        Option("licence of model and stores: SPDX id, as CC-BY-4.0, or address", pattern=r"^(https?://\S+|[\w.+-]*)$"),
+        Option(
+            "licence of model and stores: SPDX id such as CC-BY-4.0, or web address",
+            pattern=r"^(https?://\S+|[\w.+-]*)$",
+        ),
     ] = "",
     colors: Annotated[
         tuple[str, ...],
-        Option("#rrggbb of each class; a colour-blind-safe palette if none", pattern=r"^#[0-9A-Fa-f]{6}$"),
+        Option(
+            "colour of each class as #rrggbb; a colour-blind-safe palette if not given", pattern=r"^#[0-9A-Fa-f]{6}$"
+        ),
     ] = (),
 ) -> None:
-    """Tell a run in one page: verdict, scores, maps, training, data and provenance; and the cards of model and data.
+    """Write a run's report page (verdict, scores, maps, training, data, provenance), its map, model card and data card.
 
-    The page needs no network and no script; large maps are thinned out, at most six are shown. Raises
+    The page needs neither network nor scripts; large maps are decimated, at most six are included. Raises
     BadInputError for maps, splits and scores that do not belong together, UsageError for colors that do not
     match the classes.
     """
     from eopipe.publish import publish
-    from eopipe.reporting.cards import data_card as card_of_data
-    from eopipe.reporting.cards import markdown
-    from eopipe.reporting.cards import model_card as card_of_model
+    from eopipe.reporting import cards
     from eopipe.reporting.maps import write_map
     from eopipe.reporting.page import render
-    from eopipe.reporting.run_data import Said, Sources, map_content, read_story
+    from eopipe.reporting.run_data import AuthorStatements, ReportInputs, map_content, read_run
 
-    sources = Sources(metrics, model, chips, classes, probabilities, tiles, labels, scenes)
-    story = read_story(sources, title, attribution, colors, Said(use, limits, author, license))
-    cards = card_of_model(story), card_of_data(story)
+    inputs = ReportInputs(metrics, model, chips, classes, probabilities, tiles, labels, scenes)
+    run = read_run(inputs, title, attribution, colors, AuthorStatements(use, limits, author, license))
+    of_model, of_data = cards.model_card(run), cards.data_card(run)
     with (
         publish(page) as page_draft,
         publish(picture) as picture_draft,
         publish(model_card) as model_draft,
         publish(data_card) as data_draft,
     ):
-        page_draft.write_text(render(story, cards), encoding="utf-8")
-        write_map(picture_draft, map_content(story))
-        for card, draft in zip(cards, (model_draft, data_draft), strict=True):
-            draft.write_text(markdown(card), encoding="utf-8", newline="\n")
+        page_draft.write_text(render(run, (of_model, of_data)), encoding="utf-8")
+        write_map(picture_draft, map_content(run))
+        for card, draft in ((of_model, model_draft), (of_data, data_draft)):
+            draft.write_text(cards.markdown(card), encoding="utf-8", newline="\n")

@@ -90,7 +90,7 @@ def split(
     from eopipe.chips.make_split import SplitRequest, make_split
     from eopipe.chips.splits import SplitPlan
     from eopipe.publish import publish, write_json
-    from eopipe.reporting.maps import draw_split, write_places
+    from eopipe.reporting.maps import draw_split, write_chip_polygons
 
     plan = SplitPlan(
         method, fractions, chip, stride or chip, buffer, block, folds, fold, seed, by, dates, val_groups, test_groups
@@ -100,5 +100,5 @@ def split(
     with publish(statistics) as measured, publish(map) as drawn, publish(places) as shapes, publish(chips) as draft:
         write_json(measured, found.statistics)
         draw_split(drawn, found)
-        write_places(shapes, found)
+        write_chip_polygons(shapes, found)
         write_json(draft, found.told)

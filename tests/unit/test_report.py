@@ -41,14 +41,14 @@ class Finished:
     folder: Path
     ports: dict[str, list[Path]]
     truth: AnyArray
-    found: AnyArray
+    predicted: AnyArray
 
     def report(self, *extra: str, name: str = "out") -> tuple[int, str, Path]:
         """Run the stage; give the exit code, the page and the path of the map."""
         page, picture = self.folder / name / "report.html", self.folder / name / "map.png"
-        words = [word for port, paths in self.ports.items() for word in (f"--{port}", *map(str, paths))]
+        arguments = [word for port, paths in self.ports.items() for word in (f"--{port}", *map(str, paths))]
         cards = [w for kind in ("model", "data") for w in (f"--{kind}-card", str(page.with_name(f"{kind}-card.md")))]
-        code = main(["report", *words, "--page", str(page), "--picture", str(picture), *cards, *extra])
+        code = main(["report", *arguments, "--page", str(page), "--picture", str(picture), *cards, *extra])
         return code, page.read_text() if page.exists() else "", picture
 
     def edit(self, port: str, change: Edit, name: str = "") -> None:
@@ -68,8 +68,8 @@ def smooth(size: int, classes: int) -> AnyArray:
 
 def blurred(truth: AnyArray, classes: int, right: float, seed: int) -> AnyArray:
     random = np.random.default_rng(seed)
-    wrong = random.integers(0, classes, truth.shape).astype(np.uint8)
-    return np.where(random.random(truth.shape) < right, truth, wrong)
+    random_classes = random.integers(0, classes, truth.shape).astype(np.uint8)
+    return np.where(random.random(truth.shape) < right, truth, random_classes)
 
 
 def grid(size: int) -> GeoBox:
@@ -120,23 +120,23 @@ def write_model(path: Path, classes: tuple[str, ...], bands: tuple[str, ...]) ->
     return path
 
 
-def write_scores(path: Path, classes: tuple[str, ...], truth: AnyArray, found: AnyArray, baseline: float) -> Path:
-    seen = found != 255
+def write_scores(path: Path, classes: tuple[str, ...], truth: AnyArray, predicted: AnyArray, baseline: float) -> Path:
+    known = predicted != 255
     guesses = {
-        "model": found,
+        "model": predicted,
         "majority": np.zeros_like(truth),
         "pixel_baseline": blurred(truth, len(classes), baseline, 9),
     }
-    told = {k: scores(confusion(truth[seen], v[seen], len(classes)), classes) for k, v in guesses.items()}
-    told["majority"]["class"], told["pixel_baseline"]["method"] = classes[0], "boosted trees"
-    write_json(path, {"classes": classes, "test_pixels": int(seen.sum()), "maps": 1} | told)
+    metrics = {k: scores(confusion(truth[known], v[known], len(classes)), classes) for k, v in guesses.items()}
+    metrics["majority"]["class"], metrics["pixel_baseline"]["method"] = classes[0], "boosted trees"
+    write_json(path, {"classes": classes, "test_pixels": int(known.sum()), "maps": 1} | metrics)
     return path
 
 
 def write_item(path: Path, day: int) -> Path:
     links = [{"rel": "license", "href": "https://example.org/licence"}]
-    told = {"datetime": f"2020-06-{day:02}T10:00:00Z", "eo:cloud_cover": 3.25 * day}
-    write_json(path, {"id": path.stem, "links": links, "assets": {}, "properties": told})
+    properties = {"datetime": f"2020-06-{day:02}T10:00:00Z", "eo:cloud_cover": 3.25 * day}
+    write_json(path, {"id": path.stem, "links": links, "assets": {}, "properties": properties})
     return path
 
 
@@ -155,27 +155,27 @@ def finish(
     folder.mkdir(exist_ok=True)
     names, kinds = [f"S{n + 1}" for n in range(scenes)], len(classes)
     truth = smooth(size, kinds)
-    found = blurred(truth, kinds, right, 5)
+    predicted = blurred(truth, kinds, right, 5)
     chances = np.full((kinds, size, size), 3000 // (kinds - 1), np.uint16)
-    np.put_along_axis(chances, found[None].astype(np.int64), np.uint16(7000), axis=0)
-    found[: size // 20], chances[:, : size // 20] = 255, 65535
+    np.put_along_axis(chances, predicted[None].astype(np.int64), np.uint16(7000), axis=0)
+    predicted[: size // 20], chances[:, : size // 20] = 255, 65535
     tiles = [write_tiles(folder / f"{name}.zarr", truth, bands) for name in names]
     labels, split, chip = write_label(folder / "all.zarr", truth, classes), folder / "split.json", size // 10 // 4 * 4
-    where = f"--chip {chip} --method west-east --fractions 0.5 0.2 0.3 --min-valid 0.1".split()
-    assert main(["split", "--tiles", *map(str, tiles), "--labels", str(labels), *split_outputs(folder), *where]) == 0
+    options = f"--chip {chip} --method west-east --fractions 0.5 0.2 0.3 --min-valid 0.1".split()
+    assert main(["split", "--tiles", *map(str, tiles), "--labels", str(labels), *split_outputs(folder), *options]) == 0
     test = np.s_[:, size * 7 // 10 :]
     maps = [""] if mosaic else names
     ports = {
-        "metrics": [write_scores(folder / "metrics.json", classes, truth[test], found[test], baseline)],
+        "metrics": [write_scores(folder / "metrics.json", classes, truth[test], predicted[test], baseline)],
         "model": [write_model(folder / "model", classes, bands)],
         "chips": [split],
-        "classes": [write_map(folder / f"{m}c.tif", found[None], 255, ("class",)) for m in maps],
+        "classes": [write_map(folder / f"{m}c.tif", predicted[None], 255, ("class",)) for m in maps],
         "probabilities": [write_map(folder / f"{m}p.tif", chances, 65535, classes) for m in maps],
         "tiles": tiles,
         "labels": [labels],
         "scenes": [write_item(folder / f"{name}.geojson", n + 1) for n, name in enumerate(names)],
     }
-    return Finished(folder, ports, truth, found)
+    return Finished(folder, ports, truth, predicted)
 
 
 @pytest.fixture(scope="module")
@@ -197,22 +197,22 @@ class Tags(HTMLParser):
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.text = ""
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
+        self.elements.append((tag, dict(attrs)))
 
     def handle_data(self, data: str) -> None:
         self.text += data
 
     def of(self, tag: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes in self.found if name == tag]
+        return [attributes for name, attributes in self.elements if name == tag]
 
 
 def decoded(page: str, alt: str) -> AnyArray:
-    """The picture of a page whose words start so, as RGBA."""
+    """The picture of a page whose description starts so, as RGBA."""
     image = next(i for i in Tags(page).of("img") if str(i["alt"]).startswith(alt))
     data = base64.b64decode(str(image["src"]).split(",", 1)[1])
     return np.asarray(Image.open(BytesIO(data)).convert("RGBA"))
@@ -223,7 +223,9 @@ def test_the_page_loads_nothing_from_anywhere(page: str) -> None:
     assert not tags.of("script")
     assert not tags.of("link")
     assert not tags.of("iframe")
-    loaded = [str(a[k]) for name, a in tags.found for k in ("src", "srcset", "poster", "data", "background") if k in a]
+    loaded = [
+        str(a[k]) for name, a in tags.elements for k in ("src", "srcset", "poster", "data", "background") if k in a
+    ]
     assert loaded
     assert all(address.startswith("data:image/") for address in loaded)
     assert all(str(use["href"]).startswith("#") for use in tags.of("use"))
@@ -232,18 +234,18 @@ def test_the_page_loads_nothing_from_anywhere(page: str) -> None:
     assert "default-src 'none'" in page
 
 
-def test_every_picture_has_words_and_every_table_cell_a_head(page: str) -> None:
+def test_every_image_has_a_description_and_every_table_cell_a_head(page: str) -> None:
     tags = Tags(page)
-    assert len(tags.of("img")) == 6 + 2  # the map and its places, and a thumbnail of each scene
+    assert len(tags.of("img")) == 6 + 2  # the map and the areas of its splits, and a thumbnail of each scene
     assert all(image["alt"] for image in tags.of("img"))
     assert all(chart["aria-label"] for chart in tags.of("svg") if chart.get("role") == "img")
     assert all(head["scope"] in {"col", "row"} for head in tags.of("th"))
     assert len(tags.of("caption")) == len(tags.of("table"))
 
 
-def test_links_lead_to_places_that_exist(page: str) -> None:
+def test_links_lead_to_parts_that_exist(page: str) -> None:
     tags = Tags(page)
-    ids = {attributes["id"] for _, attributes in tags.found if "id" in attributes}
+    ids = {attributes["id"] for _, attributes in tags.elements if "id" in attributes}
     targets = {str(a["href"])[1:] for a in [*tags.of("a"), *tags.of("use")] if str(a["href"]).startswith("#")}
     assert targets <= ids
 
@@ -267,18 +269,18 @@ def test_the_same_run_gives_the_same_bytes(run_: Finished, page: str) -> None:
 
 def test_pictures_show_the_maps_pixel_by_pixel(run_: Finished, page: str) -> None:
     forest = (27, 122, 67, 255)
-    shown = run_.found[5:]
-    np.testing.assert_array_equal((decoded(page, "Predicted") == forest).all(-1)[-95:], shown == 1)
+    predicted = run_.predicted[5:]
+    np.testing.assert_array_equal((decoded(page, "Predicted") == forest).all(-1)[-95:], predicted == 1)
     np.testing.assert_array_equal((decoded(page, "Labels") == forest).all(-1), run_.truth == 1)
 
 
 def test_errors_are_marked_in_the_test_area_only(run_: Finished, page: str) -> None:
-    wrong = (decoded(page, "Test pixels") == (209, 73, 12, 255)).all(-1)
+    errors = (decoded(page, "Test pixels") == (209, 73, 12, 255)).all(-1)
     split = read_json(run_.ports["chips"][0])
-    area = np.zeros_like(wrong)
+    area = np.zeros_like(errors)
     for _, row, col in split["samples"]["test"]:
         area[row : row + split["chip"], col : col + split["chip"]] = True
-    np.testing.assert_array_equal(wrong, area & (run_.found != 255) & (run_.found != run_.truth))
+    np.testing.assert_array_equal(errors, area & (run_.predicted != 255) & (run_.predicted != run_.truth))
 
 
 def test_pixels_without_a_map_are_transparent(page: str) -> None:
@@ -287,15 +289,17 @@ def test_pixels_without_a_map_are_transparent(page: str) -> None:
     assert (alpha[5:] == 255).all()
 
 
-def test_the_verdict_praises_a_good_model(page: str) -> None:
+def test_the_verdict_says_when_the_model_is_better(page: str) -> None:
     assert "The model is better than both baselines." in page
 
 
 def test_the_verdict_says_when_a_simpler_method_is_better(tmp_path: Path) -> None:
     _, text, _ = finish(tmp_path / "run", right=0.7, baseline=0.95).report()
-    said = Tags(text).text
-    assert "The model is worse than the per-pixel baseline, but better than always answering “non-forest”." in said
-    assert "times as many errors as the per-pixel baseline" in said
+    sentences = Tags(text).text
+    assert (
+        "The model is worse than the per-pixel baseline, but better than always predicting “non-forest”." in sentences
+    )
+    assert "times as many errors as the per-pixel baseline" in sentences
     assert 'class="verdict bad"' in text
 
 
@@ -311,19 +315,19 @@ def test_a_class_name_cannot_become_markup(tmp_path: Path) -> None:
     assert "b&b" in tags.text
 
 
-def test_an_address_that_is_no_web_address_is_no_link(tmp_path: Path) -> None:
+def test_only_a_web_address_becomes_a_link(tmp_path: Path) -> None:
     run = finish(tmp_path / "run")
     run.edit("scenes", lambda item: item["links"][0].update(href="javascript:alert(1)"))
     _, text, _ = run.report()
     assert not [a for a in Tags(text).of("a") if str(a["href"]).startswith("javascript")]
 
 
-def test_of_many_maps_six_are_shown_and_the_rest_is_counted(tmp_path: Path) -> None:
+def test_of_many_maps_six_are_included_and_the_others_are_counted(tmp_path: Path) -> None:
     code, text, picture = finish(tmp_path / "run", scenes=8, mosaic=False).report()
     assert code == 0
     assert text.count("<h3>2020-06-") == 6
-    assert "6 of 8 maps are shown" in Tags(text).text
-    assert "2 are left out" in Tags(text).text
+    assert "6 of 8 maps are included" in Tags(text).text
+    assert "the scores are of all maps" in Tags(text).text
     with Image.open(picture) as image:
         assert image.width == 1400
 
@@ -343,7 +347,7 @@ def test_without_true_colour_the_first_band_is_shown(tmp_path: Path) -> None:
     assert np.ptp(quicklook[..., 0]) > 100
 
 
-def test_the_losses_of_single_steps_lie_behind_those_of_the_epochs(tmp_path: Path) -> None:
+def test_the_losses_of_single_steps_are_behind_those_of_the_epochs(tmp_path: Path) -> None:
     run = finish(tmp_path / "run")
     _, before, _ = run.report()
     rows: list[dict[str, object]] = [{"event": "step", "step": n, "loss": 1 / n} for n in range(1, 601)]
@@ -362,8 +366,8 @@ def test_the_losses_of_single_steps_lie_behind_those_of_the_epochs(tmp_path: Pat
 
 def test_scores_that_are_not_defined_show_as_a_dash(tmp_path: Path) -> None:
     run = finish(tmp_path / "run")
-    run.edit("metrics", lambda told: told["model"].update(accuracy=None, miou=None, kappa=None))
-    run.edit("model", lambda told: told.update(epochs=[]), "history.json")
+    run.edit("metrics", lambda value: value["model"].update(accuracy=None, miou=None, kappa=None))
+    run.edit("model", lambda value: value.update(epochs=[]), "history.json")
     code, text, _ = run.report()
     assert code == 0
     assert "The model could not be scored." in text
@@ -372,10 +376,10 @@ def test_scores_that_are_not_defined_show_as_a_dash(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("break_it", "said"),
+    ("break_it", "message"),
     [
-        (lambda run: run.edit("metrics", lambda told: told.update(classes=["a", "b"])), "different classes"),
-        (lambda run: run.edit("metrics", lambda told: told.pop("classes")), "names no classes"),
+        (lambda run: run.edit("metrics", lambda value: value.update(classes=["a", "b"])), "different classes"),
+        (lambda run: run.edit("metrics", lambda value: value.pop("classes")), "names no classes"),
         (lambda run: run.ports.update(classes=run.ports["classes"] * 3), "3 maps of classes and 1 of probabilities"),
         (lambda run: write_map(run.ports["classes"][0], np.zeros((1, 50, 50), np.uint8), 255, ("c",)), "another grid"),
         (
@@ -386,7 +390,7 @@ def test_scores_that_are_not_defined_show_as_a_dash(tmp_path: Path) -> None:
     ],
 )
 def test_parts_of_different_runs_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], break_it: Callable[[Finished], Any], said: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], break_it: Callable[[Finished], Any], message: str
 ) -> None:
     run = finish(tmp_path / "run")
     break_it(run)
@@ -394,7 +398,7 @@ def test_parts_of_different_runs_are_refused(
     assert code == 3
     assert not text
     assert not picture.exists()
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_own_colours_are_used_and_must_fit_the_classes(run_: Finished) -> None:
@@ -402,7 +406,7 @@ def test_own_colours_are_used_and_must_fit_the_classes(run_: Finished) -> None:
     assert code == 0
     assert ((decoded(text, "Labels") == (0x11, 0x22, 0x33, 255)).all(-1) == (run_.truth == 0)).all()
     assert run_.report("--colors", "#112233", name="few")[0] == 2
-    assert run_.report("--colors", "red", "blue", name="words")[0] == 2
+    assert run_.report("--colors", "red", "blue", name="named")[0] == 2
 
 
 @pytest.mark.usefixtures("page")
@@ -428,15 +432,15 @@ def test_hugging_face_reads_the_cards(run_: Finished) -> None:
         "eopipe",
     )
     scores = {result.metric_type: result.metric_value for result in card.data.eval_results}
-    told = read_json(run_.ports["metrics"][0])["model"]
-    assert scores == {"accuracy": told["accuracy"], "mean_iou": told["miou"], "f1": told["f1_macro"]}
+    metrics = read_json(run_.ports["metrics"][0])["model"]
+    assert scores == {"accuracy": metrics["accuracy"], "mean_iou": metrics["miou"], "f1": metrics["f1_macro"]}
     assert {result.dataset_type for result in card.data.eval_results} == {"eopipe"}
     assert DatasetCard(data).data.task_categories == ["image-segmentation"]
     assert DatasetCard(data).data.license == "cc-by-4.0"
 
 
 @pytest.mark.parametrize(
-    ("words", "matter"),
+    ("options", "front_matter"),
     [
         ((), {"license": "unknown"}),
         (("--license", "MIT"), {"license": "mit"}),
@@ -450,20 +454,22 @@ def test_hugging_face_reads_the_cards(run_: Finished) -> None:
         ),
     ],
 )
-def test_a_licence_is_named_as_the_hub_names_it(run_: Finished, words: tuple[str, ...], matter: dict[str, str]) -> None:
-    name = f"licence-{len(words)}-{matter['license']}"
-    run_.report(*words, name=name)
+def test_a_licence_is_named_as_the_hub_names_it(
+    run_: Finished, options: tuple[str, ...], front_matter: dict[str, str]
+) -> None:
+    name = f"licence-{len(options)}-{front_matter['license']}"
+    run_.report(*options, name=name)
     read = yaml.safe_load(cards_of(run_, name)[0].split("---\n")[1])
-    assert {key: value for key, value in read.items() if key.startswith("license")} == matter
+    assert {key: value for key, value in read.items() if key.startswith("license")} == front_matter
 
 
-def test_the_model_card_tells_what_nobody_stated_and_what_was_not_measured(run_: Finished, page: str) -> None:
+def test_the_model_card_says_what_is_not_stated_and_what_was_not_measured(run_: Finished, page: str) -> None:
     model, data = cards_of(run_, "page")
     for word in ("Intended use", "Limits", "Energy", "Licence", "How to cite", "How to use", "Scores"):
         assert f"\n## {word}\n" in model
-    assert "Use: none is stated" in model
+    assert "Use: not stated" in model
     assert "Not measured." in model
-    assert "No interval could be made" in model, "these scores came without"
+    assert "No confidence interval is given" in model, "these scores came without"
     assert "Licence of the scenes: https://example.org/licence" in model
     item = run_.ports["model"][0] / "model.json"
     assert to_card(read_json(item), item)["classes"][1] in model
@@ -472,8 +478,8 @@ def test_the_model_card_tells_what_nobody_stated_and_what_was_not_measured(run_:
     assert "Not measured." in Tags(page).text, "the cards are in the page too"
 
 
-def test_a_person_s_words_stand_in_the_card(run_: Finished) -> None:
-    words = (
+def test_statements_of_the_authors_are_in_the_card(run_: Finished) -> None:
+    options = (
         "--use",
         "Screening of plots.",
         "--limits",
@@ -482,30 +488,32 @@ def test_a_person_s_words_stand_in_the_card(run_: Finished) -> None:
         "--author",
         "Ada Lovelace",
     )
-    run_.report(*words, name="words")
-    model, _ = cards_of(run_, "words")
+    run_.report(*options, name="stated")
+    model, _ = cards_of(run_, "stated")
     assert "Use: Screening of plots." in model
     assert "- Not for payments\n- not in winter\n" in model
     assert "Ada Lovelace: eopipe run." in model
 
 
-def test_intervals_of_scores_classes_and_quarters_stand_in_the_card(tmp_path: Path) -> None:
+def test_intervals_of_scores_classes_and_quarters_are_in_the_card(tmp_path: Path) -> None:
     run = finish(tmp_path / "run", scenes=1)
     ports = {key: value for key, value in run.ports.items() if key in ("classes", "tiles", "labels", "chips")}
     with rasterio.open(run.ports["classes"][0], "r+", IGNORE_COG_LAYOUT_BREAK="YES") as file:
         file.update_tags(scenes="S1")
-    words = [word for port, paths in ports.items() for word in (f"--{port}", *map(str, paths))]
-    assert main(["evaluate", *words, "--metrics", str(run.ports["metrics"][0])]) == 0
+    arguments = [word for port, paths in ports.items() for word in (f"--{port}", *map(str, paths))]
+    assert main(["evaluate", *arguments, "--metrics", str(run.ports["metrics"][0])]) == 0
     run.report()
     model, _ = cards_of(run, "out")
-    told = read_json(run.ports["metrics"][0])
-    low, high = told["intervals"]["model"]["miou"]
+    metrics = read_json(run.ports["metrics"][0])
+    low, high = metrics["intervals"]["model"]["miou"]
     assert f"({low:.4g} to {high:.4g})" in model
-    low, high = told["intervals"]["model"]["recall:forest"]
-    assert f"{told['model']['per_class']['forest']['recall']:.4g} ({low:.4g} to {high:.4g})" in model
+    low, high = metrics["intervals"]["model"]["recall:forest"]
+    assert f"{metrics['model']['per_class']['forest']['recall']:.4g} ({low:.4g} to {high:.4g})" in model
     assert "doi:10.1111/j.1467-9868.2007.00593.x" in model
-    assert {one["name"] for one in told["regions"]} <= set(re.findall(r"^\| ([a-z]+-[a-z]+) \|", model, re.MULTILINE))
-    assert low < told["model"]["per_class"]["forest"]["recall"] < high
+    assert {region["name"] for region in metrics["regions"]} <= set(
+        re.findall(r"^\| ([a-z]+-[a-z]+) \|", model, re.MULTILINE)
+    )
+    assert low < metrics["model"]["per_class"]["forest"]["recall"] < high
 
 
 def test_a_class_name_cannot_become_markup_in_a_card(tmp_path: Path) -> None:
