@@ -32,7 +32,7 @@ class State:
         import torch
 
         from eopipe.checkpoints import checkpoint
-        from eopipe.checkpoints.writer import Writer
+        from eopipe.checkpoints.writer import CheckpointWriter
         from eopipe.models import Architecture
 
         model = Architecture("unet", 10, 3, width, 4).build()
@@ -43,7 +43,7 @@ class State:
         self.folder, self.step = folder / str(width), 0
         self.folder.mkdir()
         save = partial(checkpoint.save, keep=2, identity=None, token=0, fence=lambda: None)
-        self.writer = Writer(partial(save, self.folder))
+        self.writer = CheckpointWriter(partial(save, self.folder))
 
     @property
     def megabytes(self) -> float:
@@ -59,7 +59,7 @@ class State:
 
         self.step += 1
         copy = milliseconds(partial(self.writer.put, Progress(self.step), self.parts))
-        write, restore = milliseconds(self.writer.finish), milliseconds(partial(checkpoint.restore, self.folder, None))
+        write, restore = milliseconds(self.writer.wait), milliseconds(partial(checkpoint.restore, self.folder, None))
         return [copy, write, restore, milliseconds(partial(torch.save, self.parts, self.folder / "bare"))]
 
 

@@ -100,17 +100,17 @@ class Run:
         from eopipe.loader.loader import Feed
         from eopipe.models import Architecture
         from eopipe.training.losses import loss_of
-        from eopipe.training.memory_fit import Fit
-        from eopipe.training.step import Engine
+        from eopipe.training.memory_fit import MemoryFit
+        from eopipe.training.step import TrainStep
 
         ways = dict(WAYS[told.way])
-        fit = Fit(1, ways.pop("recompute", False))
+        fit = MemoryFit(1, ways.pop("recompute", False))
         job = job_of(Task(folder, corners_of(told.edge, "aligned"), told.workers, 1, 0), "blocks", 1024)
         settings = job.settings.replace(batch=told.batch, **ways)
         self.world, self.at, self.batch = world, 0, told.batch
         model = Architecture("unet", len(NAMES), 3, told.width, told.depth).build()
         self.feed = Feed(job.replace(settings=settings), world.device)
-        self.engine = Engine(model, settings, loss_of(settings), world, fit)
+        self.train_step = TrainStep(model, settings, loss_of(settings), world, fit)
 
     def same(self) -> Iterator[Any]:
         """One batch, again and again."""
@@ -143,7 +143,7 @@ class Run:
             batch = next(batches)
             waited += time.perf_counter() - before
             # A step ends with its loss on the CPU, so that the GPU has nothing left to do.
-            self.engine.step(batch, self.at, 1e-3, torch.zeros((), device=self.world.device))
+            self.train_step(batch, self.at, 1e-3, torch.zeros((), device=self.world.device))
             self.at += 1
         took = time.perf_counter() - began
         return count * self.batch / took, waited / took

@@ -84,17 +84,17 @@ class Run:
         from eopipe.loader.prefetch import Wanted
         from eopipe.models import Architecture
         from eopipe.training.losses import loss_of
-        from eopipe.training.memory_fit import Fit
-        from eopipe.training.step import Engine
+        from eopipe.training.memory_fit import MemoryFit
+        from eopipe.training.step import TrainStep
         from eopipe.training_job import Settings
 
-        fit = Fit(ways.get("accumulate", 1), ways.pop("recompute", False))
+        fit = MemoryFit(ways.get("accumulate", 1), ways.pop("recompute", False))
         plain = {"width": told.width, "depth": told.depth, "batch": told.batch, "processes": world.size}
         settings = Settings(**plain | ways)
         model = Architecture("unet", 4, 2, told.width, told.depth).build()
-        self.world, self.engine, self.at, self.peak = (
+        self.world, self.train_step, self.at, self.peak = (
             world,
-            Engine(model, settings, loss_of(settings), world, fit),
+            TrainStep(model, settings, loss_of(settings), world, fit),
             0,
             0.0,
         )
@@ -112,7 +112,7 @@ class Run:
         self.world.sum(torch.zeros(1, device=self.world.device))
         began = time.perf_counter()
         for _ in range(count):
-            self.engine.step(self.batch, self.at, 1e-3, torch.zeros((), device=self.world.device))
+            self.train_step(self.batch, self.at, 1e-3, torch.zeros((), device=self.world.device))
             self.at += 1
         if gpu:
             torch.cuda.synchronize()

@@ -1,1 +1,1 @@
-"""Checkpoints that cannot be lost or mixed up."""
+"""Checkpoints of a training: written atomically, verified when read, kept apart by identity."""

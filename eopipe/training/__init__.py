@@ -1,1 +1,1 @@
-"""The training loop, and how a step turns chips into weights in any world."""
+"""Training: from the opened inputs through the loop and its steps to the published model, on any number of workers."""

@@ -24,7 +24,7 @@ from eopipe.models import Architecture
 from eopipe.publish import digest
 from eopipe.stac.write import ItemExtent, extent_of
 from eopipe.tiles.store import NO_LABEL, Tiles
-from eopipe.training.init_weights import check_initial, check_source, rehearse
+from eopipe.training.model_checks import check_init_fits, check_init_folder, dry_run
 from eopipe.training_job import Job, Knobs, Pairs, Settings
 
 log = logging.getLogger("eopipe")
@@ -59,7 +59,7 @@ class TrainingData:
     def open(cls, inputs: TrainingInputs) -> "TrainingData":
         """Open the inputs. Raises BadInputError or IntegrityError where they do not belong together."""
         if inputs.init:
-            check_source(inputs.init)
+            check_init_folder(inputs.init)
         pairs = pair_stores(inputs.tiles, inputs.labels)
         split, statistics = read_split(inputs.chips), read_statistics(inputs.statistics)
         check_scenes(split, pairs)
@@ -135,16 +135,16 @@ class TrainingData:
         """Check what can be checked before any worker starts."""
         settings, chip = job.settings, job.chip
         if self.inputs.init:
-            check_initial(self.inputs.init, job.architecture, job.bands)
+            check_init_fits(self.inputs.init, job.architecture, job.bands)
         module = job.build_model()
         if settings.patience and not len(self.split["samples"]["val"]):
-            raise UsageError("train.patience waits for a better epoch, but the split has no val chips; set it to 0")
+            raise UsageError("train.patience needs validation scores, but the split has no val chips; set it to 0")
         if chip % job.architecture.factor:
             raise UsageError(
                 f"chips of {chip} pixels cannot be halved {settings.depth} times; "
                 f"choose split.chip as a multiple of {job.architecture.factor}, or a smaller train.depth"
             )
-        rehearse(module, job.architecture, chip, settings.task)
+        dry_run(module, job.architecture, chip, settings.task)
         # Reports which scene lacks a band.
         sources_of(self.pairs, job.bands)
 
@@ -196,11 +196,11 @@ def count_chips(split: dict[str, Any], pairs: Pairs) -> dict[str, int]:
     classes = chip_classes(pairs, samples, split["chip"])
     counts = np.bincount(classes[classes != NO_LABEL], minlength=len(names))
     if not counts.any():
-        raise BadInputError("no training chip has a label, so there is no class to learn; look at labels and masks")
+        raise BadInputError("no training chip has a label, so there is no class to learn; check labels and masks")
     if np.count_nonzero(counts) < 2:
         only = names[int(counts.argmax())]
         raise BadInputError(
-            f"by the majority of its pixels every training chip is {only}, so there is nothing to distinguish; "
+            f"by the majority of its pixels every training chip is {only}, so there are no classes to distinguish; "
             "choose split.chip smaller, or other classes"
         )
     by_name = dict(zip(names, counts.tolist(), strict=True))

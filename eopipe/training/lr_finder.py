@@ -1,7 +1,7 @@
-"""Which learning rate to train with: a short training whose rate rises until it diverges (Smith 2017).
+"""The learning-rate finder: a short training whose rate rises until it diverges (Smith 2017, arXiv:1506.01186).
 
-The range test of arXiv:1506.01186. Model, data order, batch, loss and optimiser are those of the
-training itself; only the processes are one, and nothing is written.
+Model, data order, batch, loss and optimiser are those of the training itself; only the number of processes is 1, and
+nothing is written.
 """
 
 import math
@@ -23,18 +23,18 @@ from eopipe.training_job import Job, Knobs, Settings
 
 if TYPE_CHECKING:
     from eopipe.loader.prefetch import Wanted
-    from eopipe.training.loop import Loop
+    from eopipe.training.loop import TrainingLoop
 
-LOWEST, HIGHEST = 1e-6, 1.0
-# Tenfolds of the rate over which losses are averaged: the noise of batches is no fall.
-SPREAD = 0.25
-# How many times the lowest loss so far is the end, and how much of the past this watch remembers.
-TOO_HIGH, MEMORY = 4.0, 0.9
+LOWEST_RATE, HIGHEST_RATE = 1e-6, 1.0
+# Width of the smoothing kernel in decades of the rate, so that the noise of batches does not count as a fall.
+SMOOTHING_DECADES = 0.25
+# Divergence: how many times the lowest loss so far, of losses averaged with this momentum.
+DIVERGENCE, MOMENTUM = 4.0, 0.9
 ROWS, BAR = 20, 40
 
 
 @dataclass(frozen=True)
-class Curve:
+class RateCurve:
     """The loss before the step with each rate; `diverged` where it ended before the highest."""
 
     rates: Float64Array
@@ -43,23 +43,23 @@ class Curve:
 
     @property
     def smooth(self) -> Float64Array:
-        """Losses averaged with their neighbours on both sides, by a bell."""
-        places = np.log10(self.rates)
-        bells = np.exp(-0.5 * ((places[:, None] - places) / SPREAD) ** 2)
-        averaged: Float64Array = bells @ self.losses / bells.sum(1)
+        """Losses smoothed by a Gaussian kernel over the logarithm of the rate."""
+        decades = np.log10(self.rates)
+        kernel = np.exp(-0.5 * ((decades[:, None] - decades) / SMOOTHING_DECADES) ** 2)
+        averaged: Float64Array = kernel @ self.losses / kernel.sum(1)
         return averaged
 
     @property
     def steepest(self) -> float:
-        """The rate where the smooth loss falls fastest along the logarithm of the rate, before its lowest place.
+        """The rate where the smooth loss falls fastest along the logarithm of the rate, before its minimum.
 
         Raises BadInputError where it does not fall.
         """
         end = int(self.smooth.argmin()) + 1
         if end < 3:
             raise BadInputError(
-                f"the loss falls at no learning rate from {LOWEST:g} on; "
-                "look at the labels, set train.clip, or take more --steps"
+                f"the loss falls at no learning rate from {LOWEST_RATE:g} on; "
+                "check the labels, set train.clip, or use more --steps"
             )
         slopes = np.gradient(self.smooth, np.log(self.rates))[:end]
         return float(self.rates[slopes.argmin()])
@@ -73,19 +73,21 @@ class Curve:
     def suggested(self) -> float:
         """A tenth of the rate with the lowest loss, to two digits; not less than the steepest.
 
-        The steepest alone is too low for classes of unequal size: what is learned first and fastest is their shares.
+        The steepest alone is too low for classes of unequal size: their shares are learned first and fastest.
         """
         return float(f"{max(self.steepest, self.lowest / 10):.2g}")
 
-    def drawn(self) -> list[str]:
+    def plot_lines(self) -> list[str]:
         """The smooth curve as lines of text: rate, loss, a bar."""
         smooth, low = self.smooth, float(self.smooth.min())
-        # What comes after the end of learning would make everything before it look alike.
+        # The divergence at the end would make everything before it look alike.
         high = float(smooth[: int(smooth.argmin()) + 1].max())
-        chosen = np.unique(np.linspace(0, len(smooth) - 1, ROWS).round().astype(int))
-        shares = np.clip((smooth[chosen] - low) / max(high - low, 1e-12), 0, 1)
-        rows = zip(self.rates[chosen], smooth[chosen], shares, strict=True)
-        return [f"{rate:8.1e}  {loss:8.4f}  {'#' * round(BAR * share)}" for rate, loss, share in rows]
+        rows = np.unique(np.linspace(0, len(smooth) - 1, ROWS).round().astype(int))
+        shares = np.clip((smooth[rows] - low) / max(high - low, 1e-12), 0, 1)
+        return [
+            f"{rate:8.1e}  {loss:8.4f}  {'#' * round(BAR * share)}"
+            for rate, loss, share in zip(self.rates[rows], smooth[rows], shares, strict=True)
+        ]
 
 
 def rate(argv: list[str]) -> int:
@@ -104,24 +106,24 @@ def rate(argv: list[str]) -> int:
     return 0
 
 
-def rising(steps: int) -> Float64Array:
+def rising_rates(steps: int) -> Float64Array:
     """Rates from the lowest to the highest, each by the same factor above the one before."""
-    return np.geomspace(LOWEST, HIGHEST, steps)
+    return np.geomspace(LOWEST_RATE, HIGHEST_RATE, steps)
 
 
-def try_rates(values: dict[str, Any], steps: int) -> Curve:
+def try_rates(values: dict[str, Any], steps: int) -> RateCurve:
     """Train for so many steps with rising rates; `values` are those of the stage train.
 
     Nothing is written, and no state of a training is read. Raises BadInputError for inputs that do not fit.
     """
     job = job_of(values)
-    place = configure_torch(job.device, 0, job.settings.threads)
+    device = configure_torch(job.device, 0, job.settings.threads)
     # Torch is loaded by now; the loop needs it at import.
-    from eopipe.training.loop import Loop
+    from eopipe.training.loop import TrainingLoop
 
-    loop = Loop(job, World(0, 1, place), StopRequest())
+    loop = TrainingLoop(job, World(0, 1, device), StopRequest())
     with closing(loop.feed):
-        return climb(loop, rising(steps))
+        return measure_losses(loop, rising_rates(steps))
 
 
 def job_of(values: dict[str, Any]) -> Job:
@@ -132,34 +134,40 @@ def job_of(values: dict[str, Any]) -> Job:
     return TrainingData.open(TrainingInputs.of(values)).job(settings, Knobs.of(values), unused, unused)
 
 
-def climb(loop: "Loop", rates: Float64Array) -> Curve:
-    """Take a step with each rate until the loss is far above its lowest, or no number."""
+def measure_losses(loop: "TrainingLoop", rates: Float64Array) -> RateCurve:
+    """Take a step with each rate until the loss diverges."""
     import torch
 
     losses: list[float] = []
-    recent, lowest, nobody = math.nan, math.inf, torch.zeros((), device=loop.world.device)
-    for at, batch in enumerate(loop.feed.stream(wanted(loop, len(rates)))):
-        told = loop.engine.step(batch, at, float(rates[at]), nobody)
-        recent = MEMORY * recent + (1 - MEMORY) * told.loss if losses else told.loss
-        lowest = min(lowest, recent)
-        if not told.finite or recent > TOO_HIGH * lowest:
-            return Curve(rates[: len(losses)], np.array(losses), diverged=True)
-        losses.append(told.loss)
-    return Curve(rates, np.array(losses))
+    average, lowest, no_stop = math.nan, math.inf, torch.zeros((), device=loop.world.device)
+    for step, batch in enumerate(loop.feed.stream(first_requests(loop, len(rates)))):
+        result = loop.step(batch, step, float(rates[step]), no_stop)
+        average = MOMENTUM * average + (1 - MOMENTUM) * result.loss if losses else result.loss
+        lowest = min(lowest, average)
+        if not result.is_finite or average > DIVERGENCE * lowest:
+            return RateCurve(rates[: len(losses)], np.array(losses), diverged=True)
+        losses.append(result.loss)
+    return RateCurve(rates, np.array(losses))
 
 
-def wanted(loop: "Loop", steps: int) -> "Iterator[Wanted]":
-    """What the first steps of the training ask for, however many epochs they take."""
+def first_requests(loop: "TrainingLoop", steps: int) -> "Iterator[Wanted]":
+    """What the first steps of the training read, over any number of epochs."""
     from eopipe.loader.prefetch import Wanted
 
-    for now in range(steps):
-        epoch, turn = divmod(now, loop.per_epoch)
-        yield Wanted("train", np.concatenate(loop.mine(loop.feed.order.step(epoch, turn, loop.batch))), epoch)
+    for step in range(steps):
+        epoch, step_of_epoch = divmod(step, loop.per_epoch)
+        samples = loop.feed.order.step(epoch, step_of_epoch, loop.batch)
+        yield Wanted("train", np.concatenate(loop.local_parts(samples)), epoch)
 
 
-def advice(curve: Curve, asked: float) -> list[str]:
+def advice(curve: RateCurve, current: float) -> list[str]:
     """What `eopipe rate` prints."""
-    rate, end = curve.suggested, f"{curve.rates[-1]:.1e}"
+    suggestion, end = curve.suggested, f"{curve.rates[-1]:.1e}"
     falls = f"the loss falls fastest at {curve.steepest:.1e} and is lowest at {curve.lowest:.1e}"
-    ends = f"it diverges behind {end}" if curve.diverged else f"it does not diverge up to {end}"
-    return ["    rate      loss", *curve.drawn(), f"{falls}; {ends}; train has {asked:g}", f"--learning-rate {rate:g}"]
+    ends = f"it diverges above {end}" if curve.diverged else f"it does not diverge up to {end}"
+    return [
+        "    rate      loss",
+        *curve.plot_lines(),
+        f"{falls}; {ends}; train.learning_rate is {current:g}",
+        f"--learning-rate {suggestion:g}",
+    ]

@@ -1,4 +1,4 @@
-"""A pass that counts for nothing, before the first step: whether the model compiles, and its batch fits into memory.
+"""A warm-up pass before the first step: whether the model compiles, and how a batch fits into memory.
 
 Chips have one size, so what fits once fits always. All workers learn what one of them met, and choose alike.
 """
@@ -7,62 +7,113 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import cast
 
+import numpy as np
 import torch
+from torch import nn
 
 from eopipe.errors import NoSpaceError
 from eopipe.launch.failures import is_out_of_memory
 from eopipe.launch.world import World
+from eopipe.loader.loader import Batch
+from eopipe.training.parallel import checkpoint_activations
+from eopipe.training.partition import even_sizes, split_batch
 from eopipe.training_job import Settings
 
 log = logging.getLogger("eopipe")
 
 
 @dataclass(frozen=True)
-class Fit:
-    """How a batch is made to fit: passes that it is cut into, and whether activations are computed twice."""
+class MemoryFit:
+    """How a batch fits into memory: gradient-accumulation micro-batches per step, and activation checkpointing."""
 
-    passes: int = 1
+    micro_batches: int = 1
     recompute: bool = False
 
-    def smaller(self, settings: Settings, largest: int) -> "Fit":
-        """What needs less memory and gives the same: more passes, then activations computed twice.
+    def reduced(self, settings: Settings, largest: int) -> "MemoryFit":
+        """A fit that needs less memory and gives the same: more micro-batches, then activation checkpointing.
 
-        In deterministic mode other passes would give other last bits, so there is only the second. Raises
-        NoSpaceError where nothing is left to try. `largest` counts the samples that meet in memory without passes.
+        In deterministic mode other micro-batches would give other last bits, so only the second is tried. Raises
+        NoSpaceError where nothing is left to try. `largest` is the number of samples in memory without micro-batches.
         """
-        if not settings.deterministic and self.passes < largest:
-            return replace(self, passes=min(2 * self.passes, largest))
+        if not settings.deterministic and self.micro_batches < largest:
+            return replace(self, micro_batches=min(2 * self.micro_batches, largest))
         if not self.recompute:
             return replace(self, recompute=True)
         if settings.deterministic and largest > 1:
-            less = f"{largest} chips, a shard of deterministic mode, do"
-            more = f"raise train.shards from {settings.shards}, to {settings.batch} at most"
-            raise NoSpaceError(f"the memory of a process does not hold what {less}; {more}")
-        raise NoSpaceError("one chip alone does not fit into memory; lower train.width or split.chip")
+            raise NoSpaceError(
+                f"out of memory: a shard of {largest} chips in deterministic mode does not fit; "
+                f"raise train.shards from {settings.shards}, to {settings.batch} at most"
+            )
+        raise NoSpaceError("out of memory: a single chip does not fit; lower train.width or split.chip")
 
 
-def trouble(attempt: Callable[[], None], world: World, compiled: bool) -> tuple[bool, bool]:
-    """Whether any worker runs out of memory in an attempt, and whether a model does not compile."""
-    memory = failed = False
+def empty_batch(batch: Batch, settings: Settings, world: World) -> Batch:
+    """As many empty chips as the fullest worker has, so that all warm up with the same."""
+    count = torch.tensor(float(len(batch.wanted.numbers)), device=world.device)
+    parts = settings.shards if settings.deterministic else world.size
+    largest = -(-int(world.sum(count)) // parts)
+    images, labels = batch.images_NCHW, batch.labels_NHW
+    return replace(
+        batch,
+        images_NCHW=images.new_zeros(largest, *images.shape[1:]),
+        labels_NHW=labels.new_zeros(largest, *labels.shape[1:]),
+        wanted=replace(batch.wanted, numbers=np.zeros(largest, np.int64)),
+    )
+
+
+def fit_memory(
+    model: nn.Module,
+    fit: MemoryFit,
+    example: Batch,
+    settings: Settings,
+    world: World,
+    attempt: Callable[[nn.Module, Batch], None],
+) -> tuple[MemoryFit, nn.Module, Batch]:
+    """Attempt a micro-batch until it succeeds, compiled if that works; gives fit, module and micro-batch."""
+    is_compiled, largest = settings.compile, len(example.labels_NHW)
+    fit = replace(fit, micro_batches=min(fit.micro_batches, largest))
+    if fit.recompute:
+        checkpoint_activations(model)
+    while True:
+        module = cast(nn.Module, torch.compile(model)) if is_compiled else model
+        part = split_batch(example, even_sizes(largest, fit.micro_batches))[0]
+        out_of_memory, compiler_failed = _failures(partial(attempt, module, part), world, is_compiled)
+        is_compiled = is_compiled and not compiler_failed
+        if not out_of_memory and not compiler_failed:
+            return fit, module, part
+        if out_of_memory:
+            previous, fit = fit, fit.reduced(settings, largest)
+            if fit.recompute and not previous.recompute:
+                checkpoint_activations(model)
+            if world.is_first:
+                log.warning("event=out-of-memory passes=%d recompute=%s", fit.micro_batches, fit.recompute)
+
+
+def _failures(attempt: Callable[[], None], world: World, is_compiled: bool) -> tuple[bool, bool]:
+    """Whether any worker runs out of memory in an attempt, and whether any fails to compile the model."""
+    out_of_memory = compiler_failed = False
     try:
         attempt()
     except (RuntimeError, MemoryError) as error:
         # The compiler's errors have no other class in common.
-        memory = is_out_of_memory(error)
-        failed = compiled and not memory
-        if not memory and not failed:
+        out_of_memory = is_out_of_memory(error)
+        compiler_failed = is_compiled and not out_of_memory
+        if not out_of_memory and not compiler_failed:
             raise
-        if failed:
+        if compiler_failed:
             log.warning("event=compile-failed reason=%r", str(error).strip().splitlines()[0])
-    if memory and world.device.type == "cuda":
+    if out_of_memory and world.device.type == "cuda":
         torch.cuda.empty_cache()
-    told = world.sum(torch.tensor([memory, failed], dtype=torch.float32, device=world.device))
-    return bool(told[0]), bool(told[1])
+    flags = torch.tensor([out_of_memory, compiler_failed], dtype=torch.float32, device=world.device)
+    total = world.sum(flags)
+    return bool(total[0]), bool(total[1])
 
 
 @contextmanager
-def explained(step: int) -> Iterator[None]:
+def explain_out_of_memory(step: int) -> Iterator[None]:
     """Say what to do when memory runs out in the middle of a training, where others wait for this worker."""
     try:
         yield
@@ -70,6 +121,6 @@ def explained(step: int) -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         raise NoSpaceError(
-            f"memory ran out at step {step}, though the first step had fit: something else takes it; "
+            f"out of memory at step {step}, though the first step had fit: another process uses it; "
             "free it, or set train.recompute, and run the same command again"
         ) from error

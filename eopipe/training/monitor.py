@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch.nn.parallel import DistributedDataParallel
 
     from eopipe.loader.loader import Batch
-    from eopipe.training.step import Engine, Told
+    from eopipe.training.step import StepResult, TrainStep
 
 log = logging.getLogger("eopipe")
 
@@ -35,12 +35,12 @@ class Watch:
     instruments: "Instruments | None" = field(default=None, init=False)
 
     @contextmanager
-    def open(self, step: int, steps: int, batch: int, engine: "Engine") -> Iterator[None]:
+    def open(self, step: int, steps: int, batch: int, train_step: "TrainStep") -> Iterator[None]:
         """Watch a training from a step of `steps` on, each of `batch` samples over all workers, however it ends."""
         if not self.world.is_first:
             yield
             return
-        self.instruments = Instruments(self.job, self.world.device.type, step, steps, batch, engine)
+        self.instruments = Instruments(self.job, self.world.device.type, step, steps, batch, train_step)
         done = False
         try:
             yield
@@ -49,7 +49,7 @@ class Watch:
             self.instruments.end(done)
             self.instruments = None
 
-    def step(self, step: int, told: "Told", rate: float) -> None:
+    def step(self, step: int, told: "StepResult", rate: float) -> None:
         """A step was taken: the count of all so far, what it measured, its learning rate."""
         if self.instruments:
             with phase("watching"):
@@ -77,8 +77,8 @@ class Watch:
 class Instruments:
     """Journal, clock, progress, profiler and pictures of a training that stands at a step."""
 
-    def __init__(self, job: Job, device: str, step: int, steps: int, batch: int, engine: "Engine") -> None:
-        self.job, self.device, self.steps, self.batch, self.engine = job, device, steps, batch, engine
+    def __init__(self, job: Job, device: str, step: int, steps: int, batch: int, train_step: "TrainStep") -> None:
+        self.job, self.device, self.steps, self.batch, self.train_step = job, device, steps, batch, train_step
         # Before the journal, so that a follower that sees a new journal sees no pictures of steps that are repeated.
         self.previews = Previews(job.state / PICTURES, job, step)
         self.journal = Journal(job.state, step)
@@ -92,10 +92,10 @@ class Instruments:
         self.clock = Clock(device)
         self.clock.start()
 
-    def step(self, step: int, told: "Told", rate: float) -> None:
+    def step(self, step: int, told: "StepResult", rate: float) -> None:
         """Note a step; tell how it goes when it is time."""
         self.now, self.previews.is_due = step, True
-        self.journal.add("step", step, loss=told.loss, learning_rate=rate, gradient_norm=told.steepness)
+        self.journal.add("step", step, loss=told.loss, learning_rate=rate, gradient_norm=told.grad_norm)
         if self.profiler:
             self.profiler.step()
         if self.line.every.due():
@@ -122,7 +122,7 @@ class Instruments:
 
     def _lap(self) -> None:
         """Tell communication from the backward pass, which DDP overlaps: only what sticks out is a wait."""
-        self.clock.move("backward", "communication", exposed(self.engine.ddp) * (self.now - self.lapped))
+        self.clock.move("backward", "communication", exposed(self.train_step.ddp) * (self.now - self.lapped))
         self.lapped = self.now
 
     def checkpoint(self, step: int) -> None:

@@ -1,14 +1,12 @@
-"""How the gradients of many workers become one: averaged by DDP, in parts by FSDP2, or summed in a fixed order.
+"""Parallel training: device placement, FSDP2, activation checkpointing, and how gradients of all workers are combined.
 
-Each has `gradients(parts, learn, draw)`: it calls `learn(module, part)` for each part of a worker's batch, which
-goes forward and backward over it and gives sums to be told; `draw(stream)` starts the random numbers of a part.
-What is left in `.grad` is `1 / share` of the sum over all workers, and the same on each.
+GradientSync averages gradients by DDP or FSDP2; DeterministicReduce sums those of virtual shards in a fixed order.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -22,26 +20,31 @@ from torch.utils.checkpoint import checkpoint
 from eopipe.launch.world import World
 from eopipe.loader.loader import Batch
 from eopipe.telemetry.timing import phase
-from eopipe.training.partition import shards_of
+from eopipe.training.partition import shards_of_rank
 from eopipe.training_job import Settings
+
+# Starts the random numbers of a stream: of a rank, or of a virtual shard.
+Seed = Callable[[int], None]
+# Numbers that are gathered at once; more would cost memory, fewer would cost messages.
+GATHER_SIZE = 1 << 22
 
 
 def blocks(model: nn.Module) -> list[nn.Module]:
     """The model's own steps that have weights; lists of modules, and a lone wrapper, count by what is in them."""
-    found: list[nn.Module] = []
+    children: list[nn.Module] = []
     for child in model.children():
         if isinstance(child, nn.ModuleList | nn.ModuleDict):
-            found += blocks(child)
+            children += blocks(child)
         elif next(child.parameters(), None) is not None:
-            found.append(child)
-    return (len(found) == 1 and blocks(found[0])) or found
+            children.append(child)
+    return (len(children) == 1 and blocks(children[0])) or children
 
 
-def place(model: nn.Module, settings: Settings, world: World) -> nn.Module:
-    """Move a model to its device, and for FSDP2 deal its weights out to the workers, block by block."""
-    # FSDP2 (torch 2.13) deals out contiguous weights only; images of this layout are enough for a convolution.
-    innermost = settings.channels_last and settings.strategy != "fsdp"
-    layout = torch.channels_last if innermost else torch.preserve_format
+def place_model(model: nn.Module, settings: Settings, world: World) -> nn.Module:
+    """Move a model to its device; with FSDP2, shard its weights over the workers, block by block."""
+    # FSDP2 (torch 2.13) shards contiguous weights only; images of this layout are enough for a convolution.
+    channels_last = settings.channels_last and settings.strategy != "fsdp"
+    layout = torch.channels_last if channels_last else torch.preserve_format
     model = model.to(world.device, memory_format=layout)  # type: ignore[call-overload]
     if settings.strategy == "fsdp":
         mesh = init_device_mesh(world.device.type, (world.size,))
@@ -51,75 +54,64 @@ def place(model: nn.Module, settings: Settings, world: World) -> nn.Module:
     return model
 
 
-def recompute(model: nn.Module) -> None:
-    """Keep only what goes into a block, and compute the rest again on the way back (Chen et al. 2016, 1604.06174).
+def checkpoint_activations(model: nn.Module) -> None:
+    """Keep only the inputs of each block and recompute its activations in the backward pass (Chen et al. 2016).
 
-    Random numbers are drawn again as they were, so not a bit changes.
+    Random numbers are drawn again as they were, so not a bit changes (arXiv:1604.06174).
     """
     for block in blocks(model) or [model]:
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
 
 
-def whole(value: Tensor) -> Tensor:
-    """A tensor with the parts of all workers; all must ask for it together."""
+def full_tensor(value: Tensor) -> Tensor:
+    """A tensor with the shards of all workers, which must all call this together."""
     return value.full_tensor() if isinstance(value, DTensor) else value
 
 
-def like(value: Tensor, kept: Tensor) -> Tensor:
-    """A whole tensor laid out as another one: this worker's part of it, where that one is dealt out."""
-    if not isinstance(kept, DTensor):
-        return value.to(kept.device)
-    there = value.to(kept.device_mesh.device_type)
-    return distribute_tensor(there, kept.device_mesh, kept.placements, src_data_rank=None)
+def shard_like(value: Tensor, example: Tensor) -> Tensor:
+    """A whole tensor in the layout of an example: this worker's shard of it, where the example is sharded."""
+    if not isinstance(example, DTensor):
+        return value.to(example.device)
+    on_device = value.to(example.device_mesh.device_type)
+    return distribute_tensor(on_device, example.device_mesh, example.placements, src_data_rank=None)
 
 
 @contextmanager
-def gathered(model: nn.Module, world: World) -> Iterator[None]:
+def gathered_weights(model: nn.Module, world: World) -> Iterator[None]:
     """All weights on each worker and the buffers of the first, so that each may predict on its own."""
     for buffer in model.buffers() if world.size > 1 else ():
         dist.broadcast(buffer, 0)
-    parts = [module for module in model.modules() if isinstance(module, FSDPModule)]
-    for module in parts:
+    sharded = [module for module in model.modules() if isinstance(module, FSDPModule)]
+    for module in sharded:
         module.set_reshard_after_forward(False, recurse=False)
         module.unshard()
     yield
-    for module in parts:
+    for module in sharded:
         module.set_reshard_after_forward(True, recurse=False)
         module.reshard()
 
 
-Learn = Callable[[nn.Module, Batch], Tensor]
-Draw = Callable[[int], None]
-# Numbers that are gathered at once; more would cost memory, fewer would cost messages.
-AT_ONCE = 1 << 22
+class GradientSync:
+    """Gradients averaged by DDP or FSDP2: the last micro-batch of a worker sends those of all to the other workers.
 
-
-class Together(Protocol):
-    """A way to add up gradients."""
-
-    module: nn.Module
-    share: int
-
-    def gradients(self, parts: list[Batch], learn: Learn, draw: Draw) -> Tensor:
-        """Leave gradients in the model; give the sum of what `learn` gave over all workers."""
-
-
-class Averaged:
-    """DDP or FSDP2: the last part of a worker's batch carries the gradients of all to the other workers."""
+    When `micro_batches` is exhausted, `.grad` holds the sum over all workers divided by `divisor`, the same on each.
+    """
 
     def __init__(self, module: nn.Module, world: World) -> None:
-        self.module, self.world, self.share = module, world, world.size
+        self.module, self.world, self.divisor = module, world, world.size
 
-    def gradients(self, parts: list[Batch], learn: Learn, draw: Draw) -> Tensor:
-        """Average gradients over workers."""
-        draw(self.world.rank)
-        sums = []
+    def micro_batches(self, parts: list[Batch], seed: Seed) -> Iterator[Batch]:
+        """Each part of this worker's batch, to go forward and backward before the next one."""
+        seed(self.world.rank)
         for part in parts:
-            with self._alone(part is not parts[-1]):
-                sums.append(learn(self.module, part))
+            with self._without_sync(part is not parts[-1]):
+                yield part
+
+    def total(self, sums: list[Tensor]) -> Tensor:
+        """The sum of one vector for each micro-batch of all workers."""
         return self.world.sum(torch.stack(sums).sum(0))
 
-    def _alone(self, alone: bool) -> AbstractContextManager[Any]:
+    def _without_sync(self, alone: bool) -> AbstractContextManager[Any]:
         if isinstance(self.module, FSDPModule):
             self.module.set_requires_gradient_sync(not alone)
         elif isinstance(self.module, DistributedDataParallel) and alone:
@@ -127,44 +119,46 @@ class Averaged:
         return nullcontext()
 
 
-class Fixed:
-    """Virtual shards, each forward and backward on its own, then summed in their order.
+class DeterministicReduce(GradientSync):
+    """Virtual shards, each forward and backward on its own, then summed in a fixed order.
 
-    Neither the number of workers nor who has which shard changes a bit. Buffers, as the statistics of batch
+    Neither the number of workers nor the rank of a shard changes a bit. Buffers, as the statistics of batch
     normalisation, become the mean over the shards.
     """
 
-    share = 1
-
     def __init__(self, module: nn.Module, model: nn.Module, world: World, shards: int) -> None:
-        self.module, self.world, self.shards = module, world, shards
+        super().__init__(module, world)
+        self.divisor, self.shards = 1, shards
         self.weights = [p for p in model.parameters() if p.requires_grad]
         self.counters = [b for b in model.buffers() if not b.is_floating_point()]
         self.buffers = [b for b in model.buffers() if b.is_floating_point()]
 
-    def gradients(self, parts: list[Batch], learn: Learn, draw: Draw) -> Tensor:
-        """Sum gradients over shards."""
+    def micro_batches(self, parts: list[Batch], seed: Seed) -> Iterator[Batch]:
+        """Each virtual shard of this worker, from the same buffers."""
         before = [buffer.clone() for buffer in (*self.buffers, *self.counters)]
-        flats, sums = [], []
-        for shard, part in zip(shards_of(self.world.rank, self.world.size, self.shards), parts, strict=True):
+        gradients = []
+        for shard, part in zip(shards_of_rank(self.world.rank, self.world.size, self.shards), parts, strict=True):
             self._reset(before)
-            draw(shard)
-            sums.append(learn(self.module, part))
-            flats.append(self._flat())
-        self._spread(fold(flats, self.shards, self.world))
-        return fold(sums, self.shards, self.world)
+            seed(shard)
+            yield part
+            gradients.append(self._flat_gradients())
+        self._set_gradients(sum_in_order(gradients, self.shards, self.world))
+
+    def total(self, sums: list[Tensor]) -> Tensor:
+        """The sum of one vector for each shard, in the order of the shards."""
+        return sum_in_order(sums, self.shards, self.world)
 
     def _reset(self, before: list[Tensor]) -> None:
         for weight in self.weights:
             weight.grad = None
-        for buffer, was in zip((*self.buffers, *self.counters), before, strict=True):
-            buffer.copy_(was)
+        for buffer, value in zip((*self.buffers, *self.counters), before, strict=True):
+            buffer.copy_(value)
 
-    def _flat(self) -> Tensor:
-        grads = [torch.zeros_like(w) if w.grad is None else w.grad for w in self.weights]
-        return torch.cat([t.flatten() for t in (*grads, *(b / self.shards for b in self.buffers))])
+    def _flat_gradients(self) -> Tensor:
+        gradients = [torch.zeros_like(w) if w.grad is None else w.grad for w in self.weights]
+        return torch.cat([t.flatten() for t in (*gradients, *(b / self.shards for b in self.buffers))])
 
-    def _spread(self, total: Tensor) -> None:
+    def _set_gradients(self, total: Tensor) -> None:
         parts = torch.split(total, [t.numel() for t in (*self.weights, *self.buffers)])
         for weight, part in zip(self.weights, parts[: len(self.weights)], strict=True):
             weight.grad = part.view_as(weight)
@@ -172,28 +166,28 @@ class Fixed:
             buffer.copy_(part.view_as(buffer))
 
 
-def fold(mine: list[Tensor], shards: int, world: World) -> Tensor:
-    """Sum vectors of all shards, one after the other in their order; `mine` are those of this worker."""
-    own = torch.stack(mine)
+def sum_in_order(vectors: list[Tensor], shards: int, world: World) -> Tensor:
+    """Sum the vectors of all shards, one after the other in their order; `vectors` are those of this worker."""
+    stacked = torch.stack(vectors)
     rows = -(-shards // world.size)
-    if len(own) < rows:
-        own = torch.cat([own, own.new_zeros(rows - len(own), own.shape[1])])
-    total = torch.empty_like(own[0])
-    for start in range(0, len(total), AT_ONCE):
-        window = slice(start, start + AT_ONCE)
-        told = _everyone(own[:, window], world)
-        added = told[0, 0].clone()
+    if len(stacked) < rows:
+        stacked = torch.cat([stacked, stacked.new_zeros(rows - len(stacked), stacked.shape[1])])
+    total = torch.empty_like(stacked[0])
+    for start in range(0, len(total), GATHER_SIZE):
+        window = slice(start, start + GATHER_SIZE)
+        gathered = _all_gather(stacked[:, window], world)
+        partial_sum = gathered[0, 0].clone()
         for shard in range(1, shards):
-            added += told[shard % world.size, shard // world.size]
-        total[window] = added
+            partial_sum += gathered[shard % world.size, shard // world.size]
+        total[window] = partial_sum
     return total
 
 
-def _everyone(own: Tensor, world: World) -> Tensor:
+def _all_gather(rows: Tensor, world: World) -> Tensor:
     """(row, number) of each worker as (worker, row, number)."""
     if world.size == 1:
-        return own[None]
-    told = own.new_empty(world.size, *own.shape)
+        return rows[None]
+    gathered = rows.new_empty(world.size, *rows.shape)
     with phase("communication"):
-        dist.all_gather(list(told.unbind()), own.contiguous())
-    return told
+        dist.all_gather(list(gathered.unbind()), rows.contiguous())
+    return gathered

@@ -1,14 +1,11 @@
-"""How the gradients of a step become new weights."""
+"""One training step: forward, backward, gradient clipping, optimiser step, EMA."""
 
-import logging
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -19,216 +16,195 @@ from eopipe.launch.world import World
 from eopipe.loader.loader import Batch
 from eopipe.telemetry.timing import phase
 from eopipe.training.amp import LossScale, autocast
-from eopipe.training.ema import Average
+from eopipe.training.ema import EMA
 from eopipe.training.losses import Loss
-from eopipe.training.memory_fit import Fit, explained, trouble
-from eopipe.training.parallel import Averaged, Fixed, Together, gathered, like, place, recompute, whole
-from eopipe.training.partition import cut, even, seed_of, shards_of
+from eopipe.training.memory_fit import MemoryFit, empty_batch, explain_out_of_memory, fit_memory
+from eopipe.training.parallel import (
+    DeterministicReduce,
+    GradientSync,
+    full_tensor,
+    gathered_weights,
+    place_model,
+    shard_like,
+)
+from eopipe.training.partition import even_sizes, shards_of_rank, split_batch, stream_seed
 from eopipe.training_job import Settings
 
-log = logging.getLogger("eopipe")
 State = dict[str, dict[str, Tensor]]
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a step measured over all workers: mean loss, norm of its gradient, and the sum of wishes to stop.
+class StepResult:
+    """What a step measured over all workers: mean loss, norm of its gradient, and the sum of the stop requests.
 
-    A step is left out where fp16 overflowed, so that the next one may try with a smaller scale.
+    A step is skipped where fp16 overflowed, so that the next one tries with a smaller loss scale.
     """
 
     loss: float
-    steepness: float
+    grad_norm: float
     stop: float
-    left_out: bool = False
+    is_skipped: bool = False
 
     @property
-    def finite(self) -> bool:
-        """Whether training may go on from it."""
-        return math.isfinite(self.loss) and (self.left_out or math.isfinite(self.steepness))
+    def is_finite(self) -> bool:
+        """Whether training may continue from it."""
+        return math.isfinite(self.loss) and (self.is_skipped or math.isfinite(self.grad_norm))
 
 
-class Engine:
-    """A model and its optimiser in a world of workers. `fit` is where the search for what fits into memory begins."""
+class TrainStep:
+    """A model and its optimiser in a world of workers. `fit` is where the search for what fits into memory starts."""
 
-    def __init__(self, model: nn.Module, settings: Settings, loss: Loss, world: World, fit: Fit | None = None) -> None:
-        self.settings, self.world, self.fit = settings, world, fit or Fit(settings.accumulate)
-        self.model = place(model, settings, world)
+    def __init__(
+        self, model: nn.Module, settings: Settings, loss: Loss, world: World, fit: MemoryFit | None = None
+    ) -> None:
+        self.settings, self.loss, self.world = settings, loss, world
+        self.fit = fit or MemoryFit(settings.accumulate)
+        self.model = place_model(model, settings, world)
         self.weights = [p for p in self.model.parameters() if p.requires_grad]
         # A fused step is one kernel instead of hundreds; it needs a GPU to gain from it.
         fused = world.device.type == "cuda" or None
         self.optimiser = AdamW(self.weights, settings.learning_rate, weight_decay=settings.weight_decay, fused=fused)
         self.scale = LossScale() if settings.precision == "fp16" else None
         self.autocast = partial(autocast, settings.precision, world.device)
-        self.loss = loss
-        self.average = Average(self.model, settings.ema) if settings.ema else None
-        self._together: Together | None = None
+        self.ema = EMA(self.model, settings.ema) if settings.ema else None
+        self._sync: GradientSync | None = None
 
-    def step(self, batch: Batch, at: int, rate: float, asked: Tensor) -> Told:
-        """Take step number `at` over the global batch; the loss is the mean over all its labelled pixels.
+    def __call__(self, batch: Batch, step: int, learning_rate: float, stop: Tensor) -> StepResult:
+        """Take step number `step` over the global batch; the loss is the mean over all its labelled pixels.
 
         Nothing changes where the loss or its gradient is not finite, or no pixel has a label.
         """
-        # DDP looks at the weights once, so they must be restored by then.
-        self._together = self._together or self._begin(batch)
+        # DDP looks at the weights once, so a checkpoint must be restored by now.
+        self._sync = sync = self._sync or self._prepare(batch)
+        scale, sums = self._scale_of(sync, batch), []
         self.optimiser.zero_grad()
-        with explained(at):
-            learn = partial(self._learn, asked, self._factor(batch))
-            sums = self._together.gradients(self._parts(batch), learn, partial(self._draw, at))
-        loss, weight, stop = sums.tolist()
-        # The sum over workers of what they learned from is known only now.
-        mean = self._together.share / (self._factor(batch) * max(weight, 1e-12))
-        return self._update(Told(loss / max(weight, 1e-12), 0.0, stop), mean, rate, nothing=not weight)
-
-    def _parts(self, batch: Batch) -> list[Batch]:
-        """What goes through the model at once: virtual shards, or the passes of this worker's batch."""
-        count = len(batch.wanted.numbers)
-        if self.settings.deterministic:
-            return cut(batch, even(count, len(shards_of(self.world.rank, self.world.size, self.settings.shards))))
-        return cut(batch, even(count, self.fit.passes))
-
-    def _draw(self, at: int, stream: int) -> None:
-        torch.manual_seed(seed_of(self.settings.seed, at, stream))
-
-    def _factor(self, batch: Batch) -> float:
-        """From a sum to about a mean, so that gradients keep within the range of fp16; the same for all parts."""
-        scale, share = self.scale.value if self.scale else 1.0, self._together.share if self._together else 1
-        pixels: int = self.settings.batch * math.prod(batch.labels_NHW.shape[1:])
-        return scale * share / pixels
-
-    def _learn(self, asked: Tensor, factor: float, module: nn.Module, part: Batch) -> Tensor:
-        """Forward and backward; the sum of the loss, what it is the sum of, and the wish to stop."""
-        layout = torch.channels_last if self.settings.channels_last else torch.preserve_format
-        with phase("forward"), self.autocast():
-            outputs = module(part.images_NCHW.contiguous(memory_format=layout))
-        loss, weight = self.loss(outputs, part.labels_NHW)
-        with phase("backward"):
-            (loss * factor).backward()  # type: ignore[no-untyped-call]
-        return torch.stack([loss.detach().double(), weight.double(), asked.double()])
-
-    def _update(self, told: Told, mean: float, rate: float, nothing: bool) -> Told:
-        """Scale the gradient to that of the mean, clip it, and step."""
-        grads = [w.grad for w in self.weights if w.grad is not None]
-        steepness = float(whole(get_total_norm(grads))) * mean
-        left_out = self.scale is not None and math.isfinite(told.loss) and self.scale.overflows(steepness)
-        told = replace(told, steepness=steepness, left_out=left_out)
-        if told.finite and not left_out and not nothing:
-            clipped = min(1.0, (self.settings.clip or math.inf) / max(steepness, 1e-12))
-            torch._foreach_mul_(grads, mean * clipped)
+        with explain_out_of_memory(step):
+            for micro_batch in sync.micro_batches(self._split(batch), partial(self._seed, step)):
+                loss, weight = self.forward_backward(sync.module, micro_batch, scale)
+                sums.append(torch.stack([loss, weight, stop.double()]))
+            total_loss, total_weight, stops = sync.total(sums).tolist()
+        # Gradients are of a scaled sum; the number of labelled pixels of all workers is known only now.
+        to_mean = sync.divisor / (scale * max(total_weight, 1e-12))
+        gradients = [weight.grad for weight in self.weights if weight.grad is not None]
+        grad_norm = float(full_tensor(get_total_norm(gradients))) * to_mean
+        loss_mean = total_loss / max(total_weight, 1e-12)
+        overflows = self.scale is not None and math.isfinite(loss_mean) and self.scale.overflows(grad_norm)
+        result = StepResult(loss_mean, grad_norm, stops, is_skipped=overflows)
+        if result.is_finite and not overflows and total_weight:
+            clipping = min(1.0, (self.settings.clip or math.inf) / max(grad_norm, 1e-12))
+            torch._foreach_mul_(gradients, to_mean * clipping)
             for group in self.optimiser.param_groups:
-                group["lr"] = rate
+                group["lr"] = learning_rate
             with phase("optimiser"):
                 self.optimiser.step()
-                if self.average:
-                    self.average.update()
-        return told
+                if self.ema:
+                    self.ema.update()
+        return result
 
-    def _begin(self, batch: Batch) -> Together:
-        """Rehearse until it goes well: with what compiles, and with as many passes as memory asks for."""
-        before = [buffer.clone() for buffer in self.model.buffers()]
-        example = self._example(batch)
-        compiled, largest = self.settings.compile, len(example.labels_NHW)
-        self.fit = replace(self.fit, passes=min(self.fit.passes, largest))
-        if self.fit.recompute:
-            recompute(self.model)
-        while True:
-            module = cast(nn.Module, torch.compile(self.model)) if compiled else self.model
-            part = cut(example, even(largest, self.fit.passes))[0]
-            memory, failed = trouble(partial(self._rehearse, module, part), self.world, compiled)
-            compiled = compiled and not failed
-            if memory:
-                self._shrink(largest)
-            if not memory and not failed:
-                break
-        together = self._unite(module, part)
-        for buffer, was in zip(self.model.buffers(), before, strict=True):
-            buffer.data.copy_(was)
-        return together
+    def forward_backward(self, module: nn.Module, micro_batch: Batch, scale: float) -> tuple[Tensor, Tensor]:
+        """Add the scaled gradient of a micro-batch; gives the sum of its loss and the weight of the sum (float64)."""
+        layout = torch.channels_last if self.settings.channels_last else torch.preserve_format
+        with phase("forward"), self.autocast():
+            outputs = module(micro_batch.images_NCHW.contiguous(memory_format=layout))
+        loss, weight = self.loss(outputs, micro_batch.labels_NHW)
+        with phase("backward"):
+            (loss * scale).backward()  # type: ignore[no-untyped-call]
+        return loss.detach().double(), weight.double()
 
-    def _example(self, batch: Batch) -> Batch:
-        """As many empty chips as the fullest worker has, so that all rehearse the same."""
-        count = torch.tensor(float(len(batch.wanted.numbers)), device=self.world.device)
-        parts = self.settings.shards if self.settings.deterministic else self.world.size
-        largest = -(-int(self.world.sum(count)) // parts)
-        images, labels = batch.images_NCHW, batch.labels_NHW
-        wanted = replace(batch.wanted, numbers=np.zeros(largest, np.int64))
-        return replace(
-            batch,
-            images_NCHW=images.new_zeros(largest, *images.shape[1:]),
-            labels_NHW=labels.new_zeros(largest, *labels.shape[1:]),
-            wanted=wanted,
-        )
+    def _split(self, batch: Batch) -> list[Batch]:
+        """What goes through the model at once: the virtual shards, or the micro-batches of this worker's batch."""
+        count, parts = len(batch.wanted.numbers), self.fit.micro_batches
+        if self.settings.deterministic:
+            parts = len(shards_of_rank(self.world.rank, self.world.size, self.settings.shards))
+        return split_batch(batch, even_sizes(count, parts))
 
-    def _rehearse(self, module: nn.Module, part: Batch) -> None:
-        """Forward and backward with as much memory in use as later on: moments, and what is sent to others."""
+    def _seed(self, step: int, stream: int) -> None:
+        torch.manual_seed(stream_seed(self.settings.seed, step, stream))
+
+    def _scale_of(self, sync: GradientSync | None, batch: Batch) -> float:
+        """From a sum to about a mean, so that gradients stay in the range of fp16; the same for all micro-batches."""
+        loss_scale, divisor = self.scale.value if self.scale else 1.0, sync.divisor if sync else 1
+        pixels: int = self.settings.batch * math.prod(batch.labels_NHW.shape[1:])
+        return loss_scale * divisor / pixels
+
+    def _prepare(self, batch: Batch) -> GradientSync:
+        """Warm up until the model compiles and a micro-batch fits into memory, then wrap it for its strategy."""
+        buffers = [buffer.clone() for buffer in self.model.buffers()]
+        example = empty_batch(batch, self.settings, self.world)
+        self.fit, module, part = fit_memory(self.model, self.fit, example, self.settings, self.world, self._warm_up)
+        sync = self._gradient_sync(module)
+        if isinstance(sync.module, DistributedDataParallel):
+            # DDP orders its buckets by its first pass; that must not be another one after a resume.
+            self._warm_up(sync.module, part)
+        for buffer, value in zip(self.model.buffers(), buffers, strict=True):
+            buffer.data.copy_(value)
+        return sync
+
+    def _warm_up(self, module: nn.Module, part: Batch) -> None:
+        """Forward and backward with as much memory in use as later: optimiser states, and what is sent to others."""
         ballast = [torch.empty_like(w) for w in self.weights * 3] if self.world.device.type == "cuda" else []
         self.optimiser.zero_grad()
-        self._learn(torch.zeros((), device=self.world.device), self._factor(part), module, part)
+        self.forward_backward(module, part, self._scale_of(None, part))
         del ballast
 
-    def _shrink(self, largest: int) -> None:
-        was, self.fit = self.fit, self.fit.smaller(self.settings, largest)
-        if self.fit.recompute and not was.recompute:
-            recompute(self.model)
-        if self.world.is_first:
-            log.warning("event=out-of-memory passes=%d recompute=%s", self.fit.passes, self.fit.recompute)
-
-    def _unite(self, module: nn.Module, part: Batch) -> Together:
+    def _gradient_sync(self, module: nn.Module) -> GradientSync:
         if self.settings.deterministic:
-            return Fixed(module, self.model, self.world, self.settings.shards)
+            return DeterministicReduce(module, self.model, self.world, self.settings.shards)
         if self.settings.strategy == "fsdp" or self.world.size == 1:
-            return Averaged(module, self.world)
-        shared = DistributedDataParallel(module)
-        # DDP orders its buckets by its first pass; that must not be another one after a resume.
-        self._rehearse(shared, part)
-        return Averaged(shared, self.world)
+            return GradientSync(module, self.world)
+        return GradientSync(DistributedDataParallel(module), self.world)
 
     @property
     def ddp(self) -> DistributedDataParallel | None:
         """The model in DDP; None without DDP and before the first step."""
-        module = self._together.module if self._together else None
+        module = self._sync.module if self._sync else None
         return module if isinstance(module, DistributedDataParallel) else None
 
     def state(self) -> State:
-        """All that a checkpoint holds of this engine, by part and name, as it lies: dealt out to workers by FSDP2."""
+        """All that a checkpoint holds of this step, by part and name; sharded tensors as this worker has them."""
         moments = self.optimiser.state_dict()["state"]
         flat = {f"{number}.{name}": v for number, values in moments.items() for name, v in values.items()}
-        model = dict(self.model.state_dict())
-        own = {"passes": torch.tensor(self.fit.passes)} | (self.scale.state() if self.scale else {})
-        parts = {"model": model, "optimiser": {k: torch.as_tensor(v) for k, v in flat.items()}, "engine": own}
-        if self.average:
-            own["averaged"] = torch.tensor(self.average.steps)
-            parts["ema"] = dict(self.average.weights)
+        scalars = {"passes": torch.tensor(self.fit.micro_batches)} | (self.scale.state() if self.scale else {})
+        parts = {
+            "model": dict(self.model.state_dict()),
+            "optimiser": {name: torch.as_tensor(value) for name, value in flat.items()},
+            "engine": scalars,
+        }
+        if self.ema:
+            scalars["averaged"] = torch.tensor(self.ema.steps)
+            parts["ema"] = dict(self.ema.weights)
         return parts
 
     def load(self, state: State) -> None:
-        """Take over what `state` gave; the optimiser's tensors are named as `12.exp_avg`."""
-        kept = self.model.state_dict()
-        self.model.load_state_dict({k: like(v, kept[k]) if k in kept else v for k, v in state["model"].items()})
+        """Resume from what `state` gave; the optimiser's tensors are named as `12.exp_avg`."""
+        current = self.model.state_dict()
+        weights = {name: shard_like(v, current[name]) if name in current else v for name, v in state["model"].items()}
+        self.model.load_state_dict(weights)
         moments: dict[int, dict[str, Tensor]] = {}
         for key, value in state["optimiser"].items():
             number, name = key.split(".", 1)
             weight = self.weights[int(number)]
-            moments.setdefault(int(number), {})[name] = like(value, weight) if value.shape == weight.shape else value
+            moment = shard_like(value, weight) if value.shape == weight.shape else value
+            moments.setdefault(int(number), {})[name] = moment
         groups = self.optimiser.state_dict()["param_groups"]
         self.optimiser.load_state_dict({"state": moments, "param_groups": groups})
-        self.fit = replace(self.fit, passes=int(state["engine"]["passes"]))
+        self.fit = replace(self.fit, micro_batches=int(state["engine"]["passes"]))
         if self.scale:
             self.scale.load(state["engine"])
-        if self.average:
-            mean = {name: like(value, kept[name]) for name, value in state["ema"].items()}
-            self.average.load(mean, int(state["engine"]["averaged"]))
+        if self.ema:
+            averages = {name: shard_like(value, current[name]) for name, value in state["ema"].items()}
+            self.ema.load(averages, int(state["engine"]["averaged"]))
 
     @contextmanager
-    def judging(self) -> Iterator[nn.Module]:
-        """The model as it predicts, without gradients; each worker may ask it as often as it likes."""
+    def evaluation(self) -> Iterator[nn.Module]:
+        """The model as it predicts, without gradients; each worker may call it any number of times."""
         self.model.eval()
-        averaged = self.average.swapped() if self.average else nullcontext()
-        with averaged, gathered(self.model, self.world), torch.no_grad():
+        averaged = self.ema.applied() if self.ema else nullcontext()
+        with averaged, gathered_weights(self.model, self.world), torch.no_grad():
             yield self.model
         self.model.train()
 
     def losses(self, parts: list[Batch]) -> list[float]:
-        """The summed loss of each part as the model is now; nothing is learned from it."""
-        with self.judging() as model, self.autocast():
+        """The summed loss of each part with the weights as they are; nothing is learned from it."""
+        with self.evaluation() as model, self.autocast():
             return [float(self.loss(model(part.images_NCHW), part.labels_NHW)[0]) for part in parts]

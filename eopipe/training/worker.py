@@ -23,7 +23,7 @@ from eopipe.launch.world import (
 from eopipe.training_job import Job, read_job
 
 if TYPE_CHECKING:
-    from eopipe.training.loop import Loop
+    from eopipe.training.loop import TrainingLoop
 
 log = logging.getLogger("eopipe")
 # By then an agent has noticed that a node joined or left.
@@ -43,7 +43,7 @@ def main() -> int:
     if earlier and earlier.final and earlier.token == job.token:
         # Another node met what no new try can heal.
         return _end_agent(earlier)
-    loops: list[Loop] = []
+    loops: list[TrainingLoop] = []
     try:
         _train(job, stop, loops)
     except WorldChangedError:
@@ -54,26 +54,26 @@ def main() -> int:
     return 0
 
 
-def _train(job: Job, stop: StopRequest, loops: "list[Loop]") -> None:
+def _train(job: Job, stop: StopRequest, loops: "list[TrainingLoop]") -> None:
     world = join_world(job.device, job.timeout_s, job.settings.threads)
     # Torch is loaded by now; the loop needs it at import.
-    from eopipe.training.loop import Loop
+    from eopipe.training.loop import TrainingLoop
 
-    loop = Loop(job, world, stop)
+    loop = TrainingLoop(job, world, stop)
     loops.append(loop)
     # A process that reads chips and hangs may not notice that its worker ended.
     with closing(loop.feed):
         loop.run()
 
 
-def _report(error: Exception, job: Job, stop: StopRequest, loop: "Loop | None") -> int:
+def _report(error: Exception, job: Job, stop: StopRequest, loop: "TrainingLoop | None") -> int:
     """Write the failure to `status.json`; gives the exit code."""
     failure = classify(error, job.state)
     if loop:
         # A checkpoint that is being written is worth keeping; a second failure says nothing new.
         with suppress(Exception):
-            loop.keeper.finish(within_s=LAST_SAVE_S)
-    step = loop.now.step if loop else 0
+            loop.checkpoints.wait(within_s=LAST_SAVE_S)
+    step = loop.progress.step if loop else 0
     if failure.kind in {"bug", "memory", "reader"}:
         log.error("event=failed kind=%s step=%d", failure.kind, step, exc_info=error)
     failure = replace(failure, step=step, token=job.token, attempt=restart_count(), signal=stop.signal_number)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from trainings import Data, Training
 
 from eopipe.errors import BadInputError, DivergedError
-from eopipe.training.lr_finder import BAR, HIGHEST, LOWEST, Curve, advice, rising
+from eopipe.training.lr_finder import BAR, HIGHEST_RATE, LOWEST_RATE, RateCurve, advice, rising_rates
 
-RATES = rising(120)
+RATES = rising_rates(120)
 
 
 def falling(middle: float, noise: float = 0.0, seed: int = 0) -> np.ndarray:
@@ -31,7 +31,7 @@ def falling(middle: float, noise: float = 0.0, seed: int = 0) -> np.ndarray:
 def test_the_suggestion_is_between_the_steepest_fall_and_the_lowest_loss_though_batches_differ(
     middle: float, seed: int
 ) -> None:
-    curve = Curve(RATES, falling(middle, 0.02, seed))
+    curve = RateCurve(RATES, falling(middle, 0.02, seed))
     assert curve.steepest == pytest.approx(middle, rel=1.0)
     assert middle / 2 < curve.suggested < 10 * middle
     assert curve.steepest * 0.95 <= curve.suggested <= curve.lowest
@@ -40,31 +40,31 @@ def test_the_suggestion_is_between_the_steepest_fall_and_the_lowest_loss_though_
 def test_what_comes_after_the_lowest_loss_does_not_count() -> None:
     losses = falling(1e-4)
     losses[-20:-10] += 20
-    assert Curve(RATES, losses).steepest == pytest.approx(1e-4, rel=0.3)
+    assert RateCurve(RATES, losses).steepest == pytest.approx(1e-4, rel=0.3)
 
 
 def test_a_loss_that_never_falls_is_told_in_one_sentence() -> None:
-    with pytest.raises(BadInputError, match=r"falls at no learning rate from 1e-06 on; look at the labels"):
-        _ = Curve(RATES, np.linspace(0.7, 3, len(RATES))).suggested
+    with pytest.raises(BadInputError, match=r"falls at no learning rate from 1e-06 on; check the labels"):
+        _ = RateCurve(RATES, np.linspace(0.7, 3, len(RATES))).suggested
     with pytest.raises(BadInputError, match="falls at no learning rate"):
-        _ = Curve(RATES[:1], np.array([0.7]), diverged=True).suggested
+        _ = RateCurve(RATES[:1], np.array([0.7]), diverged=True).suggested
 
 
 def test_the_curve_is_drawn_from_the_lowest_rate_to_the_highest() -> None:
-    lines = Curve(RATES, falling(1e-3)).drawn()
-    assert (float(lines[0].split()[0]), float(lines[-1].split()[0])) == (LOWEST, HIGHEST)
+    lines = RateCurve(RATES, falling(1e-3)).plot_lines()
+    assert (float(lines[0].split()[0]), float(lines[-1].split()[0])) == (LOWEST_RATE, HIGHEST_RATE)
     bars = [line.count("#") for line in lines]
     assert (bars[0], min(bars), bars[-1]) == (BAR, 0, BAR)
     assert sorted(bars[: bars.index(0)], reverse=True) == bars[: bars.index(0)]
 
 
 def test_advice_ends_with_words_for_the_command_line() -> None:
-    said = advice(Curve(RATES[:80], falling(1e-4)[:80], diverged=True), 4e-3)
+    said = advice(RateCurve(RATES[:80], falling(1e-4)[:80], diverged=True), 4e-3)
     name, value = said[-1].split()
     assert name == "--learning-rate"
     assert 5e-5 < float(value) < 1e-3
-    assert "diverges behind 9" in said[-2]
-    assert "train has 0.004" in said[-2]
+    assert "diverges above 9" in said[-2]
+    assert "train.learning_rate is 0.004" in said[-2]
 
 
 def asked(data: Data, folder: Path, *more: str) -> "subprocess.CompletedProcess[str]":

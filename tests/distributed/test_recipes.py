@@ -12,8 +12,7 @@ import pytest
 from safetensors.numpy import load_file
 from trainings import Data, Training, payload, run_stage
 
-from eopipe.models.model_folder import read_model_card
-from eopipe.training.schedule import best
+from eopipe.training.schedule import best_epoch
 
 HERE = Path(__file__).parent
 RICH = ("--epochs", "4", "--width", "8", "--loss", "lovasz", "--ema", "0.9", "--patience", "2")
@@ -51,7 +50,7 @@ def test_a_training_that_gets_no_better_stops_and_publishes_its_best(training: T
     done = patient.run()
     assert done.returncode == 0, done.stderr
     rows = history(patient)
-    top = best(rows)
+    top = best_epoch(rows)
     assert top is not None
     assert top + 2 == len(rows) < 9
     short = replace(training, folder=tmp_path / "short", settings=(*asked, "--width", "8", "--epochs", str(top + 1)))

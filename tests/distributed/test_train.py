@@ -147,7 +147,7 @@ def test_other_settings_never_resume_a_state(training: Training) -> None:
 def test_a_loss_that_is_not_finite_ends_with_code_7_and_no_model(training: Training) -> None:
     done = training.run("--learning-rate", "1e30", "--processes", "1")
     assert done.returncode == 7, done.stderr
-    assert "lower train.learning_rate, or look at S2_ROMANIA_" in done.stderr
+    assert "lower train.learning_rate, or check the chips S2_ROMANIA_" in done.stderr
     assert not training.model.exists()
 
 

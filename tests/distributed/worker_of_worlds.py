@@ -20,11 +20,11 @@ from eopipe.loader.loader import Batch
 from eopipe.loader.prefetch import Wanted
 from eopipe.models import Architecture
 from eopipe.training.losses import loss_of
-from eopipe.training.memory_fit import Fit
+from eopipe.training.memory_fit import MemoryFit
 from eopipe.training.metrics import confusion, scores
-from eopipe.training.parallel import whole
-from eopipe.training.partition import deal
-from eopipe.training.step import Engine
+from eopipe.training.parallel import full_tensor
+from eopipe.training.partition import partition
+from eopipe.training.step import TrainStep
 from eopipe.training_job import Settings
 
 PLAIN = {"width": 8, "epochs": 1, "batch": 8, "learning_rate": 1e-3}
@@ -51,54 +51,54 @@ def train(world: World, told: dict[str, Any], out: Path) -> dict[str, Any]:
     settings = Settings(**PLAIN | told["settings"])
     torch.manual_seed(settings.seed)
     model = Architecture(settings.architecture, BANDS, 2, settings.width, settings.depth).build()
-    fit = Fit(settings.accumulate, told.get("recompute", False))
-    engine = Engine(model, settings, loss_of(settings), world, fit)
+    fit = MemoryFit(settings.accumulate, told.get("recompute", False))
+    train_step = TrainStep(model, settings, loss_of(settings), world, fit)
     first = 0
     if "begin" in told:
         state: dict[str, dict[str, torch.Tensor]] = {}
         for key, value in load_file(told["begin"]).items():
             part, name = key.split("/", 1)
             state.setdefault(part, {})[name] = value
-        engine.load(state)
+        train_step.load(state)
         first = told["first"]
-    losses, steepness, left_out = [], [], 0
+    losses, grad_norms, left_out = [], [], 0
     for step in range(first, told.get("steps", 20)):
         numbers = np.random.default_rng((settings.seed, step)).permutation(COUNT)[: settings.batch]
-        mine = np.concatenate(deal(numbers, settings, world.rank, world.size))
+        mine = np.concatenate(partition(numbers, settings, world.rank, world.size))
         batch = chips(mine)
         if told.get("ignored") == step:
             batch = replace(batch, labels_NHW=torch.full_like(batch.labels_NHW, 255))
-        before = digest(engine)
-        found = engine.step(batch, step, settings.learning_rate, torch.zeros(()))
-        assert found.finite, found
+        before = digest(train_step)
+        found = train_step(batch, step, settings.learning_rate, torch.zeros(()))
+        assert found.is_finite, found
         if told.get("ignored") == step:
-            assert digest(engine) == before
-        left_out += found.left_out
+            assert digest(train_step) == before
+        left_out += found.is_skipped
         losses.append(found.loss)
-        steepness.append(found.steepness)
-    state = {part: {name: whole(v) for name, v in values.items()} for part, values in engine.state().items()}
+        grad_norms.append(found.grad_norm)
+    state = {part: {name: full_tensor(v) for name, v in values.items()} for part, values in train_step.state().items()}
     if world.is_first:
         flat = {f"{part}/{name}": v.contiguous() for part, values in state.items() for name, v in values.items()}
         save_file(flat, out.with_suffix(".safetensors"))
     return {
         "losses": losses,
-        "steepness": steepness,
-        "digest": digest(engine),
-        "passes": engine.fit.passes,
-        "recompute": engine.fit.recompute,
+        "grad_norms": grad_norms,
+        "digest": digest(train_step),
+        "passes": train_step.fit.micro_batches,
+        "recompute": train_step.fit.recompute,
         "left_out": left_out,
-        "val": measure(engine, settings, world),
+        "val": measure(train_step, settings, world),
         # Squared lengths of the averages, which tell any two apart that differ by more than their tolerance.
         "averages": [float(value.double().square().sum()) for _, value in sorted(state.get("ema", {}).items())],
     }
 
 
-def measure(engine: Engine, settings: Settings, world: World) -> dict[str, Any]:
+def measure(train_step: TrainStep, settings: Settings, world: World) -> dict[str, Any]:
     counts = np.zeros((2, 2), np.int64)
-    with engine.judging() as model:
+    with train_step.evaluation() as model:
         for start in range(0, VAL, settings.batch):
             group = np.arange(VAL)[start : start + settings.batch]
-            for mine in deal(group, settings, world.rank, world.size):
+            for mine in partition(group, settings, world.rank, world.size):
                 batch = chips(mine, "val")
                 there = batch.labels_NHW != 255
                 found = model(batch.images_NCHW).argmax(1)
@@ -106,12 +106,12 @@ def measure(engine: Engine, settings: Settings, world: World) -> dict[str, Any]:
     return scores(world.sum(torch.from_numpy(counts)).numpy(), ("0", "1"))
 
 
-def digest(engine: Engine) -> str:
+def digest(train_step: TrainStep) -> str:
     sums = hashlib.sha256()
-    for part, values in sorted(engine.state().items()):
+    for part, values in sorted(train_step.state().items()):
         for _, value in sorted(values.items()):
             if part != "engine":
-                sums.update(whole(value).detach().contiguous().numpy().tobytes())
+                sums.update(full_tensor(value).detach().contiguous().numpy().tobytes())
     return sums.hexdigest()[:16]
 
 

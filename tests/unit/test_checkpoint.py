@@ -16,7 +16,7 @@ from torch import Tensor
 
 from eopipe.checkpoints import checkpoint
 from eopipe.checkpoints.checkpoint import Parts, Progress
-from eopipe.checkpoints.writer import Writer
+from eopipe.checkpoints.writer import CheckpointWriter
 from eopipe.errors import BadInputError, NoSpaceError, UsageError
 from eopipe.publish import digest, write_manifest
 
@@ -80,7 +80,7 @@ def test_the_best_checkpoint_outlives_newer_ones(tmp_path: Path) -> None:
 def test_an_epoch_is_the_best_by_miou_or_by_loss_where_there_is_none(rows: list[dict[str, object]], best: bool) -> None:
     progress = Progress()
     for row in rows:
-        progress.note(row)
+        progress.add_epoch(row)
     assert progress.is_best is best
 
 
@@ -150,15 +150,15 @@ def test_the_writer_saves_the_state_of_the_step_whatever_happens_to_it_after() -
         go.wait(60)
         seen.append((progress.step, {k: v.clone() for k, v in state["model"].items()}))
 
-    writer, now, live = Writer(save), Progress(1), parts(1)
+    writer, now, live = CheckpointWriter(save), Progress(1), parts(1)
     writer.put(now, live)
     now.step = 99
     live["model"]["a"].zero_()
     assert not seen, "put returns before the state is written"
     go.set()
-    writer.finish()
+    writer.wait()
     writer.put(now, live)
-    writer.finish()
+    writer.wait()
     assert [step for step, _ in seen] == [1, 99]
     assert torch.equal(seen[0][1]["a"], parts(1)["model"]["a"])
     assert not seen[1][1]["a"].any()
@@ -173,14 +173,14 @@ def test_a_save_waits_for_the_one_before() -> None:
         time.sleep(0.02)
         running.remove(progress.step)
 
-    writer = Writer(save)
+    writer = CheckpointWriter(save)
     for step in range(5):
         writer.put(Progress(step), parts(step))
-    writer.finish()
+    writer.wait()
     assert most == [1] * 5
 
 
-@pytest.mark.parametrize("call", ["check", "finish", "put"])
+@pytest.mark.parametrize("call", ["raise_failure", "wait", "put"])
 def test_what_the_writer_meets_is_raised_at_the_next_call(tmp_path: Path, call: str) -> None:
     def save(progress: Progress, state: Parts) -> None:
         from eopipe.publish import publish
@@ -188,7 +188,7 @@ def test_what_the_writer_meets_is_raised_at_the_next_call(tmp_path: Path, call: 
         with publish(tmp_path / "file"):
             raise OSError(errno.ENOSPC, "no space")
 
-    writer = Writer(save)
+    writer = CheckpointWriter(save)
     writer.put(Progress(1), parts(1))
     assert writer._thread is not None
     writer._thread.join()
@@ -202,11 +202,11 @@ def test_a_full_disk_stops_the_training_and_leaves_the_checkpoint_before(small_d
     def large(step: int) -> Parts:
         return {"model": {"a": torch.full((500_000,), float(step))}}
 
-    writer = Writer(lambda progress, state: checkpoint.save(disk, progress, state, keep=2))
+    writer = CheckpointWriter(lambda progress, state: checkpoint.save(disk, progress, state, keep=2))
     for step in (1, 2):
         writer.put(Progress(step), large(step))
     with pytest.raises(NoSpaceError, match=r"MB and .* files are free"):
-        writer.finish()
+        writer.wait()
     found = checkpoint.restore(disk)
     assert found is not None
     assert found[0].step == 1

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from eopipe.errors import NoSpaceError
 from eopipe.training.amp import LossScale
-from eopipe.training.memory_fit import Fit
-from eopipe.training.partition import deal, even, seed_of
+from eopipe.training.memory_fit import MemoryFit
+from eopipe.training.partition import even_sizes, partition, stream_seed
 from eopipe.training_job import Settings
 
 PLAIN = Settings(width=8, depth=2, epochs=10, batch=16, learning_rate=1e-3, warmup=0.1, augment=("none",))
@@ -19,7 +19,7 @@ ALIKE = PLAIN.replace(deterministic=True)
 @given(st.integers(0, 50), st.integers(1, 6), st.booleans(), st.integers(1, 6))
 def test_all_workers_together_take_each_sample_once(count: int, size: int, alike: bool, shards: int) -> None:
     told = PLAIN.replace(deterministic=alike, shards=shards)
-    dealt = [part for rank in range(size) for part in deal(np.arange(count), told, rank, size)]
+    dealt = [part for rank in range(size) for part in partition(np.arange(count), told, rank, size)]
     assert sorted(np.concatenate([np.arange(0), *dealt])) == list(range(count))
 
 
@@ -28,11 +28,11 @@ def test_all_workers_together_take_each_sample_once(count: int, size: int, alike
 def test_shards_are_the_same_for_any_world_and_can_be_cut_from_what_is_loaded(
     count: int, size: int, shards: int
 ) -> None:
-    told, alone = ALIKE.replace(shards=shards), deal(np.arange(count), ALIKE.replace(shards=shards), 0, 1)
+    told, alone = ALIKE.replace(shards=shards), partition(np.arange(count), ALIKE.replace(shards=shards), 0, 1)
     for rank in range(min(size, shards)):
-        mine = deal(np.arange(count), told, rank, size)
+        mine = partition(np.arange(count), told, rank, size)
         assert [list(part) for part in mine] == [list(part) for part in alone[rank::size]]
-        assert even(sum(map(len, mine)), len(mine)) == [len(part) for part in mine]
+        assert even_sizes(sum(map(len, mine)), len(mine)) == [len(part) for part in mine]
 
 
 def test_processes_decide_the_weights_in_plain_mode_only() -> None:
@@ -42,22 +42,22 @@ def test_processes_decide_the_weights_in_plain_mode_only() -> None:
 
 
 def test_steps_and_shards_have_random_streams_of_their_own() -> None:
-    assert len({seed_of(0, step, stream) for step in range(30) for stream in range(4)}) == 120
+    assert len({stream_seed(0, step, stream) for step in range(30) for stream in range(4)}) == 120
 
 
 def test_memory_is_saved_by_more_passes_then_by_recomputing_then_not_at_all() -> None:
-    fit, seen = Fit(), []
+    fit, seen = MemoryFit(), []
     for _ in range(4):
-        fit = fit.smaller(PLAIN, 6)
-        seen.append((fit.passes, fit.recompute))
+        fit = fit.reduced(PLAIN, 6)
+        seen.append((fit.micro_batches, fit.recompute))
     assert seen == [(2, False), (4, False), (6, False), (6, True)]
-    with pytest.raises(NoSpaceError, match="one chip alone"):
-        fit.smaller(PLAIN, 6)
+    with pytest.raises(NoSpaceError, match="a single chip does not fit"):
+        fit.reduced(PLAIN, 6)
 
 
 def test_a_loss_scale_halves_on_overflow_doubles_after_calm_and_gives_up_below_one() -> None:
     scale = LossScale(4.0)
     assert [scale.overflows(float("inf")) for _ in range(3)] == [True, True, False]
-    scale = LossScale(4.0, calm=1999)
+    scale = LossScale(4.0, stable_steps=1999)
     assert not scale.overflows(1.0)
-    assert (scale.value, scale.calm) == (8.0, 0)
+    assert (scale.value, scale.stable_steps) == (8.0, 0)

@@ -12,7 +12,7 @@ from eopipe.errors import BadInputError, IntegrityError, RefusedError
 from eopipe.models import Architecture
 from eopipe.models.model_folder import TrainedModel, write_model_folder
 from eopipe.publish import publish
-from eopipe.training.init_weights import check_initial, check_source
+from eopipe.training.model_checks import check_init_fits, check_init_folder
 
 BANDS = ("red", "nir")
 ARCHITECTURE = Architecture("unet", 2, 2, 4, 1)
@@ -37,8 +37,8 @@ class Trap:
 
 
 def test_a_model_that_fits_is_taken(model: Path) -> None:
-    check_source(model)
-    check_initial(model, ARCHITECTURE, BANDS)
+    check_init_folder(model)
+    check_init_fits(model, ARCHITECTURE, BANDS)
 
 
 @pytest.mark.parametrize("name", ["model.pt", "weights", "model.safetensors", "dcp/.metadata", "lightning.ckpt"])
@@ -54,7 +54,7 @@ def test_a_pickle_is_refused_unopened_by_name_or_content(tmp_path: Path, name: s
         path.write_bytes(archive.getvalue())
     for given in (source, path):
         with pytest.raises(RefusedError, match="is a pickle"):
-            check_source(given)
+            check_init_folder(given)
     assert not fallen.exists()
 
 
@@ -71,12 +71,12 @@ def test_another_model_is_refused_with_the_difference(
     model: Path, architecture: Architecture, bands: tuple[str, ...], said: str
 ) -> None:
     with pytest.raises(BadInputError, match=said):
-        check_initial(model, architecture, bands)
+        check_init_fits(model, architecture, bands)
 
 
 def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match=r"has no model\.json"):
-        check_source(tmp_path)
+        check_init_folder(tmp_path)
 
 
 def test_damaged_weights_are_refused(model: Path) -> None:
@@ -84,4 +84,4 @@ def test_damaged_weights_are_refused(model: Path) -> None:
     weights[-1] ^= 1
     (model / "model.safetensors").write_bytes(weights)
     with pytest.raises(IntegrityError, match="other content"):
-        check_source(model)
+        check_init_folder(model)

@@ -13,22 +13,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from eopipe.checkpoints.checkpoint import Progress, leave, restore, save, steps
-from eopipe.checkpoints.sharded import Held, Piece, Places, collect, joined, places
+from eopipe.checkpoints.checkpoint import Progress, restore, save, stage_shards, steps
+from eopipe.checkpoints.sharded import LocalTensors, ShardIndex, TensorShard, collect_shards, join_shards, shard_index
 from eopipe.errors import IntegrityError
 from eopipe.launch.failures import classify
 from eopipe.publish import write_manifest
 
 
-def cut(whole: Tensor, cuts: list[int]) -> list[Piece]:
+def cut(whole: Tensor, cuts: list[int]) -> list[TensorShard]:
     """The rows between cuts, as workers hold them."""
     ends = [0, *sorted(min(c, len(whole)) for c in cuts), len(whole)]
-    return [Piece(whole[a:b], a, tuple(whole.shape)) for a, b in pairwise(ends) if a < b]
+    return [TensorShard(whole[a:b], a, tuple(whole.shape)) for a, b in pairwise(ends) if a < b]
 
 
-def told(held: Held) -> tuple[Places, dict[str, Tensor]]:
+def told(held: LocalTensors) -> tuple[ShardIndex, dict[str, Tensor]]:
     """Header and tensors of a file of pieces."""
-    return places(held), {k: v.rows if isinstance(v, Piece) else v for k, v in held.items()}
+    return shard_index(held), {k: v.rows if isinstance(v, TensorShard) else v for k, v in held.items()}
 
 
 @settings(max_examples=60, deadline=None)
@@ -37,7 +37,7 @@ def test_rows_cut_anywhere_and_read_in_any_order_are_the_whole(rows: int, cuts: 
     whole = torch.arange(rows * 3).reshape(rows, 3)
     files = [told({"a": piece}) for piece in cut(whole, cuts)]
     chance.shuffle(files)
-    assert torch.equal(joined([*files, told({"b": torch.tensor(4)})])["a"], whole)
+    assert torch.equal(join_shards([*files, told({"b": torch.tensor(4)})])["a"], whole)
 
 
 @settings(max_examples=60, deadline=None)
@@ -46,18 +46,18 @@ def test_without_any_one_of_the_pieces_there_is_no_whole(rows: int, cuts: list[i
     pieces = cut(torch.zeros(rows, 2), [c % rows or 1 for c in cuts])
     gone = data.draw(st.integers(0, len(pieces) - 1))
     with pytest.raises(IntegrityError, match="rows of a are missing"):
-        joined([told({"a": piece}) for number, piece in enumerate(pieces) if number != gone])
+        join_shards([told({"a": piece}) for number, piece in enumerate(pieces) if number != gone])
 
 
 def test_rows_that_come_twice_are_no_whole() -> None:
     pieces = cut(torch.zeros(4, 2), [2])
     with pytest.raises(IntegrityError, match="rows of a are missing"):
-        joined([told({"a": piece}) for piece in (*pieces, pieces[0])])
+        join_shards([told({"a": piece}) for piece in (*pieces, pieces[0])])
 
 
-def of_worker(rank: int, step: int) -> dict[str, Held]:
+def of_worker(rank: int, step: int) -> dict[str, LocalTensors]:
     """What a worker of two holds of a model with one weight of 3 rows and one that all hold alike."""
-    mine: Held = {"a": cut(torch.full((3, 2), float(step)), [2])[rank]}
+    mine: LocalTensors = {"a": cut(torch.full((3, 2), float(step)), [2])[rank]}
     return {"model": mine | ({"b": torch.tensor(step)} if rank == 0 else {})}
 
 
@@ -65,14 +65,14 @@ def keep(folder: Path, room: Path, step: int, patient: Callable[[], bool]) -> Pa
     """Save as the first worker of two does."""
 
     def collected(draft: Path) -> None:
-        collect(room, step, [1], draft, patient)
+        collect_shards(room, step, [1], draft, patient)
 
     return save(folder, Progress(step), of_worker(0, step), keep=2, collect=collected)
 
 
 def test_the_first_worker_waits_for_the_rows_of_the_other_and_the_whole_is_read(tmp_path: Path) -> None:
     room = tmp_path / "room"
-    Timer(0.3, leave, (room, 1, Progress(4), of_worker(1, 4))).start()
+    Timer(0.3, stage_shards, (room, 1, Progress(4), of_worker(1, 4))).start()
     path = keep(tmp_path, room, 4, lambda: True)
     assert sorted(file.name for file in path.glob("*.safetensors")) == ["model.1.safetensors", "model.safetensors"]
     assert not list(room.iterdir())
@@ -84,7 +84,7 @@ def test_the_first_worker_waits_for_the_rows_of_the_other_and_the_whole_is_read(
 
 def test_rows_that_never_come_end_the_save_and_leave_the_checkpoint_before(tmp_path: Path) -> None:
     room, left = tmp_path / "room", iter([True, True, False])
-    leave(room, 1, Progress(1), of_worker(1, 1))
+    stage_shards(room, 1, Progress(1), of_worker(1, 1))
     keep(tmp_path, room, 1, lambda: True)
     with pytest.raises(TimeoutError, match="worker 1 did not write its part of step 2") as met:
         keep(tmp_path, room, 2, lambda: next(left))
@@ -97,7 +97,7 @@ def test_rows_that_never_come_end_the_save_and_leave_the_checkpoint_before(tmp_p
 def test_a_checkpoint_without_the_rows_of_a_worker_is_passed_over(tmp_path: Path, harm: str) -> None:
     room = tmp_path / "room"
     for step in (1, 2):
-        leave(room, 1, Progress(step), of_worker(1, step))
+        stage_shards(room, 1, Progress(step), of_worker(1, step))
         path = keep(tmp_path, room, step, lambda: True)
     piece = path / "model.1.safetensors"
     piece.unlink() if harm == "gone" else shutil.copy(tmp_path / "step-000000001" / piece.name, piece)

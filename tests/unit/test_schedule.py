@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from eopipe.loader.augment import DROP, VEIL, augment, smooth
-from eopipe.training.ema import Average
-from eopipe.training.schedule import best, learning_rate, stopped
+from eopipe.training.ema import EMA
+from eopipe.training.schedule import best_epoch, learning_rate, stops_early
 from eopipe.training_job import Settings
 
 SETTINGS = Settings(width=8, depth=2, epochs=10, batch=16, learning_rate=1e-3, warmup=0.1)
@@ -55,22 +55,22 @@ def history(*scores: float | None) -> list[dict[str, Any]]:
 
 
 def test_the_best_epoch_is_the_first_of_the_highest() -> None:
-    assert best(history(0.1, 0.5, 0.4, 0.5)) == 1
-    assert best(history(None, None)) is None
-    assert best([]) is None
+    assert best_epoch(history(0.1, 0.5, 0.4, 0.5)) == 1
+    assert best_epoch(history(None, None)) is None
+    assert best_epoch([]) is None
 
 
 @given(st.lists(st.floats(0, 1), max_size=12), st.integers(0, 4))
 @settings(max_examples=100, deadline=None)
 def test_a_training_stops_after_so_many_epochs_without_a_better_one(scores: list[float], patience: int) -> None:
     late = bool(patience) and len(scores) > patience and max(scores[-patience:]) <= max(scores[:-patience])
-    assert stopped(history(*scores), patience) == late
+    assert stops_early(history(*scores), patience) == late
 
 
 def test_the_average_follows_its_formula_and_can_be_resumed() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
-    average, want, again = Average(model, 0.9), model[0].weight.detach().clone(), None
+    average, want, again = EMA(model, 0.9), model[0].weight.detach().clone(), None
     for step in range(1, 41):
         with torch.no_grad():
             model[0].weight.add_(torch.randn(2, 3))
@@ -81,7 +81,7 @@ def test_the_average_follows_its_formula_and_can_be_resumed() -> None:
         if again:
             again.update()
         if step == 20:
-            again = Average(model, 0.9)
+            again = EMA(model, 0.9)
             again.load({name: value.clone() for name, value in average.weights.items()}, step)
     torch.testing.assert_close(average.weights["0.weight"], want)
     assert average.weights["1.num_batches_tracked"] == 40
@@ -91,13 +91,13 @@ def test_the_average_follows_its_formula_and_can_be_resumed() -> None:
 
 def test_a_model_has_the_average_only_while_it_is_judged() -> None:
     model = nn.Linear(2, 1, bias=False)
-    average = Average(model, 0.5)
+    average = EMA(model, 0.5)
     before = model.weight.detach().clone()
     with torch.no_grad():
         model.weight.add_(1)
-    with average.swapped():
+    with average.applied():
         assert torch.equal(model.weight, before)
-    with suppress(ZeroDivisionError), average.swapped():
+    with suppress(ZeroDivisionError), average.applied():
         raise ZeroDivisionError
     assert torch.equal(model.weight, before + 1)
     assert torch.equal(average.weights["weight"], before)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sklearn import metrics as sklearn
 from torch import nn
 
-from eopipe.checkpoints.checkpoint import Progress, judged
+from eopipe.checkpoints.checkpoint import Progress, validation_score
 from eopipe.chips.chips import majority_class
 from eopipe.config import check
 from eopipe.errors import UsageError
@@ -22,7 +22,7 @@ from eopipe.models.tasks import chip_logits, predictions, task_conflicts
 from eopipe.tiles.store import NO_LABEL
 from eopipe.training.losses import cross_entropy, huber, loss_of, majority
 from eopipe.training.metrics import confusion, scores, value_scores, value_sums
-from eopipe.training.schedule import best
+from eopipe.training.schedule import best_epoch
 from eopipe.training_job import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -128,13 +128,13 @@ def test_scores_of_no_value_and_of_values_that_are_all_alike_are_not_defined() -
 def test_the_best_epoch_of_a_regression_has_the_lowest_rmse_and_that_of_chips_the_highest_f1() -> None:
     values = [{"epoch": n, "loss": 1.0, "val": {"rmse": r, "r2": 0.1}} for n, r in enumerate((9.0, 7.0, 8.0))]
     chips = [{"epoch": n, "loss": 1.0, "val": {"f1_macro": f, "accuracy": 0.9}} for n, f in enumerate((0.4, 0.6, 0.6))]
-    assert (best(values), best(chips)) == (1, 1)
+    assert (best_epoch(values), best_epoch(chips)) == (1, 1)
     progress = Progress(history=values[:1])
-    progress.note(values[1])
+    progress.add_epoch(values[1])
     assert (progress.score, progress.is_best) == (-7.0, True)
-    progress.note(values[2])
+    progress.add_epoch(values[2])
     assert not progress.is_best
-    assert judged({"accuracy": 0.5}) is None
+    assert validation_score({"accuracy": 0.5}) is None
 
 
 def test_losses_and_weights_that_do_not_fit_a_task_are_told() -> None:

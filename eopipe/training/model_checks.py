@@ -1,0 +1,95 @@
+"""Checks of the model before any worker starts: the folder to initialise it from, and a dry run of one empty chip."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eopipe.checkpoints.identity import differences
+from eopipe.errors import BadInputError, EopipeError, RefusedError, UsageError
+from eopipe.models import Architecture
+from eopipe.models.model_folder import CARD, read_trained_model
+from eopipe.publish import verify
+
+if TYPE_CHECKING:
+    from torch import nn
+
+# Formats that may run code when they are read: pickles, and the metadata of torch.distributed.checkpoint.
+PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle", ".distcp", ".metadata", ".joblib", ".npy")
+# In the error of a model that runs on a GPU only.
+NEEDS_GPU = re.compile(r"cuda|gpu|triton|device|backend", re.IGNORECASE)
+
+
+def check_init_folder(folder: Path) -> None:
+    """Check that `init` is a model folder of eopipe, before anything of it is read.
+
+    Raises RefusedError for what would have to be unpickled, BadInputError for another folder, IntegrityError for a
+    damaged one.
+    """
+    pickle = _find_pickle(folder)
+    if pickle:
+        raise RefusedError(
+            f"{pickle} is a pickle, which runs code when it is read, so it is not opened; "
+            "give train.init the folder of a model that eopipe trained (safetensors and JSON)"
+        )
+    if not (folder / CARD).is_file():
+        raise BadInputError(f"{folder} has no {CARD}; train.init takes the folder of a model that eopipe trained")
+    verify(folder)
+
+
+def check_init_fits(folder: Path, architecture: Architecture, bands: tuple[str, ...]) -> None:
+    """Check by its JSON that the model of `init` fits. Raises BadInputError for another model or other bands."""
+    init = read_trained_model(folder)
+    rows = list(differences(_requirements(architecture, bands), _requirements(init.architecture, init.bands)))
+    if rows:
+        raise BadInputError(f"{folder} does not fit this training: {'; '.join(rows)}; set train to the same")
+
+
+def _requirements(architecture: Architecture, bands: tuple[str, ...]) -> dict[str, object]:
+    names = ("name", "classes", "width", "depth", "arguments")
+    return {"bands": bands} | {f"architecture.{name}": getattr(architecture, name) for name in names}
+
+
+def _find_pickle(path: Path) -> Path | None:
+    """A file that is a pickle by its name or first bytes: the path itself or one in this folder."""
+    files = [path] if path.is_file() else sorted(path.rglob("*")) if path.is_dir() else []
+    return next((file for file in files if file.is_file() and (_is_named(file) or _has_pickle_header(file))), None)
+
+
+def _is_named(path: Path) -> bool:
+    return path.suffix in PICKLED or path.name in PICKLED
+
+
+def _has_pickle_header(path: Path) -> bool:
+    """Whether a file begins as a pickle (protocol 2 to 5) or as the zip that torch.save writes."""
+    with path.open("rb") as file:
+        header = file.read(4)
+    return header == b"PK\x03\x04" or (header[:1] == b"\x80" and header[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"))
+
+
+def dry_run(module: "nn.Module", architecture: Architecture, chip: int, task: str) -> None:
+    """Send an empty chip of `chip` pixels a side through a model.
+
+    Raises UsageError where the model does not take the bands or does not give the classes, and what it raises itself.
+    """
+    import torch
+
+    from eopipe.models.build import error_summary
+
+    expected = (1, architecture.classes, chip, chip)
+    try:
+        with torch.random.fork_rng(devices=[]), torch.inference_mode():
+            shape = tuple(module.eval()(torch.zeros(1, architecture.bands, chip, chip)).shape)
+    except EopipeError:
+        raise
+    except Exception as error:
+        if NEEDS_GPU.search(str(error)):
+            return
+        chips, reason = f"a chip of {architecture.bands} bands and {chip} x {chip} pixels", error_summary(error)
+        raise UsageError(f"model {architecture.name} fails with {chips}: {reason}; see train.arguments") from error
+    # The output for a chip is the mean over its pixels, so any number of them will do.
+    pooled = (*shape[:2], chip, chip) if task == "classification" else shape
+    if pooled != expected:
+        raise UsageError(
+            f"model {architecture.name} gives {shape} instead of {expected} (sample, class, row, column); "
+            "see train.arguments"
+        )
