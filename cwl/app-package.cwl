@@ -1293,7 +1293,7 @@ $graph:
     block:
       type: int
       label: block
-      doc: edge of a block of blocks or checkerboard, in pixels
+      doc: edge of a block, or of a square of the checkerboard, in pixels
       default: 1024
       inputBinding:
         prefix: --block

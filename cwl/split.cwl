@@ -124,7 +124,7 @@ inputs:
   block:
     type: int
     label: block
-    doc: edge of a block of blocks or checkerboard, in pixels
+    doc: edge of a block, or of a square of the checkerboard, in pixels
     default: 1024
     inputBinding:
       prefix: --block

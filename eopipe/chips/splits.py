@@ -1,4 +1,4 @@
-"""Split chips by place: whole blocks, squares or strips of the grid go to one split, with a buffer between.
+"""Spatial splits: whole blocks, squares or strips of the grid are assigned to one split, with a buffer between.
 
 Random splits of neighbouring chips leak (Roberts et al. 2017, Ecography 40, doi:10.1111/ecog.02881).
 """
@@ -22,10 +22,10 @@ NO_SPLIT = 255
 
 @dataclass(frozen=True)
 class SplitPlan:
-    """How places or scenes are dealt out; sizes in pixels. `folds` 0 means one split by fractions.
+    """How positions or scenes are assigned to splits; sizes in pixels. 0 `folds` means one split by fractions.
 
-    `by` says what a group is; groups that are not named to validate or test are dealt out at random. `dates`
-    (ISO) are the first days of val and test; a single one is that of test.
+    `by` is the unit of a group split; without named test groups they are assigned at random. `dates` (ISO) are the
+    first days of val and test; a single one is that of test.
     """
 
     method: SplitMethod
@@ -43,7 +43,7 @@ class SplitPlan:
     test_groups: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check that fractions, folds or dates deal out each place or scene once."""
+        """Check that fractions, folds, dates and groups are consistent."""
         if len(self.fractions) != len(SPLITS) or sum(self.fractions) > 1.0001:
             raise UsageError("split.fractions needs three numbers (train, val, test) that add up to at most 1")
         if self.folds and not (self.folds >= 3 and self.fold < self.folds):
@@ -52,67 +52,68 @@ class SplitPlan:
             raise UsageError("split.method temporal needs split.dates: the first day of val and that of test, in order")
         if self.method == "temporal" and (self.folds or len(self.dates) > 2):
             raise UsageError("split.method temporal has one or two split.dates and no folds")
-        both = sorted(set(self.val_groups) & set(self.test_groups))
-        if both:
-            raise UsageError(f"split.val_groups and split.test_groups both name {', '.join(both)}")
+        in_both = sorted(set(self.val_groups) & set(self.test_groups))
+        if in_both:
+            raise UsageError(f"split.val_groups and split.test_groups both name {', '.join(in_both)}")
 
     @property
     def by_scene(self) -> bool:
-        """Whether scenes are dealt out, so that a place may be in two splits at other dates."""
+        """Whether scenes are assigned, so that a position may be in two splits on different days."""
         return self.method == "temporal" or (self.method == "group" and self.by == "scene")
 
     @property
     def by_place(self) -> bool:
-        """Whether places are kept apart, whatever the scene."""
+        """Whether positions are kept apart, whatever the scene."""
         return not self.by_scene and self.method != "random"
 
 
 @dataclass(frozen=True)
 class SplitZones:
-    """Which split each block of the grid belongs to: `split[row // height, col // width]`; 255 is none."""
+    """The split of each block of the grid: `split[row // height, col // width]`; 255 is none."""
 
     split: UInt8Array
     height: int
     width: int
 
-    def only(self, boxes: IntArray, allowed: Sequence[int]) -> BoolArray:
-        """Whether boxes (top, left, bottom, right) touch no block outside the allowed splits."""
-        wrong = ~np.isin(self.split, allowed)
-        summed = np.pad(wrong.cumsum(0, dtype=np.int32).cumsum(1, dtype=np.int32), ((1, 0), (1, 0)))
+    def within(self, boxes: IntArray, allowed: Sequence[int]) -> BoolArray:
+        """Whether boxes (top, left, bottom, right) touch only blocks of the allowed splits."""
+        is_other = ~np.isin(self.split, allowed)
+        # A summed-area table counts the blocks of other splits in each box.
+        summed = np.pad(is_other.cumsum(0, dtype=np.int32).cumsum(1, dtype=np.int32), ((1, 0), (1, 0)))
         rows, cols = self.split.shape
         top, left = boxes[:, 0].clip(0) // self.height, boxes[:, 1].clip(0) // self.width
         bottom = np.minimum((boxes[:, 2] - 1) // self.height, rows - 1) + 1
         right = np.minimum((boxes[:, 3] - 1) // self.width, cols - 1) + 1
-        found = summed[bottom, right] - summed[top, right] - summed[bottom, left] + summed[top, left]
-        return np.asarray(found == 0)
+        count = summed[bottom, right] - summed[top, right] - summed[bottom, left] + summed[top, left]
+        return np.asarray(count == 0)
 
 
 def split_zones(shape: tuple[int, int], plan: SplitPlan) -> SplitZones:
-    """Deal the grid out to train, val and test."""
+    """Assign the positions of a grid to train, val and test."""
     height, width = shape
     if plan.method in ("blocks", "checkerboard"):
-        size = -(-height // plan.block), -(-width // plan.block)
-        group = (
-            _checkerboard(shape, plan) if plan.method == "checkerboard" else assign_at_random(size[0] * size[1], plan)
-        )
-        return SplitZones(group.reshape(size), plan.block, plan.block)
-    across = plan.method in ("west-east", "east-west")
-    group = _in_shares(width if across else height, shares(plan))
-    role = roles(group[::-1] if plan.method in ("east-west", "south-north") else group, plan)
-    return SplitZones(role[None, :], height, 1) if across else SplitZones(role[:, None], 1, width)
+        rows, columns = -(-height // plan.block), -(-width // plan.block)
+        is_checkerboard = plan.method == "checkerboard"
+        splits = _checkerboard(shape, plan) if is_checkerboard else assign_at_random(rows * columns, plan)
+        return SplitZones(splits.reshape(rows, columns), plan.block, plan.block)
+    by_column = plan.method in ("west-east", "east-west")
+    numbers = _in_fractions(width if by_column else height, fractions_of(plan))
+    is_reversed = plan.method in ("east-west", "south-north")
+    splits = splits_of_folds(numbers[::-1] if is_reversed else numbers, plan)
+    return SplitZones(splits[None, :], height, 1) if by_column else SplitZones(splits[:, None], 1, width)
 
 
-def shares(plan: SplitPlan) -> list[float]:
-    """The share of each fold, or of each split."""
+def fractions_of(plan: SplitPlan) -> list[float]:
+    """The fraction of each fold, or of each split."""
     return [1 / plan.folds] * plan.folds if plan.folds else list(plan.fractions)
 
 
 def assign_at_random(count: int, plan: SplitPlan) -> UInt8Array:
-    """The split of each of some things that are dealt out at random."""
-    group = np.empty(count, np.uint8)
+    """The split of each of `count` units, assigned at random."""
+    folds = np.empty(count, np.uint8)
     order = np.random.Generator(np.random.Philox(key=plan.seed)).permutation(count)
-    group[order] = _in_shares(count, shares(plan))
-    return roles(group, plan)
+    folds[order] = _in_fractions(count, fractions_of(plan))
+    return splits_of_folds(folds, plan)
 
 
 def _checkerboard(shape: tuple[int, int], plan: SplitPlan) -> UInt8Array:
@@ -120,33 +121,33 @@ def _checkerboard(shape: tuple[int, int], plan: SplitPlan) -> UInt8Array:
     starts = [np.arange(0, edge, plan.block) for edge in shape]
     diagonal = np.add.outer(*(np.arange(len(start)) for start in starts)) + plan.seed % 2
     if plan.folds:
-        return roles((diagonal % plan.folds).astype(np.uint8), plan)
+        return splits_of_folds((diagonal % plan.folds).astype(np.uint8), plan)
     _, val, test = plan.fractions
     squares = np.random.Generator(np.random.Philox(key=plan.seed)).permutation(np.flatnonzero(diagonal.ravel() % 2))
-    # What the rim of the grid leaves of a square may hold no chip, so it is dealt out last.
-    whole = np.logical_and.outer(*(start + plan.chip <= edge for start, edge in zip(starts, shape, strict=True)))
-    squares = squares[np.argsort(~whole.ravel()[squares], kind="stable")]
-    told = np.floor(np.arange(len(squares) + 1) * (test / (val + test) if val else 1.0) + 1e-9)
-    role = np.zeros(diagonal.size, np.uint8)
-    role[squares] = np.where(np.diff(told) > 0, SPLITS.index("test"), SPLITS.index("val"))
-    return role
+    # A square that the edge of the grid cuts may contain no chip, so it is assigned last.
+    holds_chip = np.logical_and.outer(*(start + plan.chip <= edge for start, edge in zip(starts, shape, strict=True)))
+    squares = squares[np.argsort(~holds_chip.ravel()[squares], kind="stable")]
+    test_squares = np.floor(np.arange(len(squares) + 1) * (test / (val + test) if val else 1.0) + 1e-9)
+    split = np.zeros(diagonal.size, np.uint8)
+    split[squares] = np.where(np.diff(test_squares) > 0, SPLITS.index("test"), SPLITS.index("val"))
+    return split
 
 
-def _in_shares(count: int, parts: list[float]) -> UInt8Array:
-    """Numbers 0, 0, …, 1, 1, … in these shares; what the shares leave over goes nowhere."""
-    edges = np.round(np.cumsum(parts) * count).astype(int)
-    place = np.searchsorted(edges, np.arange(count), side="right")
-    return np.where(place < len(parts), place, NO_SPLIT).astype(np.uint8)
+def _in_fractions(count: int, fractions: list[float]) -> UInt8Array:
+    """Numbers 0, 0, …, 1, 1, … in these fractions; the remainder is in no split."""
+    edges = np.round(np.cumsum(fractions) * count).astype(int)
+    numbers = np.searchsorted(edges, np.arange(count), side="right")
+    return np.where(numbers < len(fractions), numbers, NO_SPLIT).astype(np.uint8)
 
 
-def roles(group: UInt8Array, plan: SplitPlan) -> UInt8Array:
-    """Turn folds into splits: fold f is the test, the next one validates, the rest trains."""
+def splits_of_folds(folds: UInt8Array, plan: SplitPlan) -> UInt8Array:
+    """Turn folds into splits: fold f is the test split, the next one the validation split, the others train."""
     if not plan.folds:
-        return group
-    role = np.zeros_like(group)
-    role[group == (plan.fold + 1) % plan.folds] = SPLITS.index("val")
-    role[group == plan.fold] = SPLITS.index("test")
-    return role
+        return folds
+    splits = np.zeros_like(folds)
+    splits[folds == (plan.fold + 1) % plan.folds] = SPLITS.index("val")
+    splits[folds == plan.fold] = SPLITS.index("test")
+    return splits
 
 
 def chip_corners(shape: tuple[int, int], plan: SplitPlan) -> IntArray:
@@ -154,25 +155,26 @@ def chip_corners(shape: tuple[int, int], plan: SplitPlan) -> IntArray:
     height, width = shape
     if plan.chip > min(shape):
         raise BadInputError(
-            f"a chip of {plan.chip} pixels does not fit a grid of {height} x {width}; choose split.chip smaller"
+            f"a chip of {plan.chip} pixels does not fit into a grid of {height} x {width}; choose a smaller split.chip"
         )
     rows, cols = (np.arange(0, edge - plan.chip + 1, plan.stride) for edge in shape)
     return np.stack(np.meshgrid(rows, cols, indexing="ij"), -1).reshape(-1, 2)
 
 
-def splits_of_chips(corners: IntArray, dealt: SplitZones, plan: SplitPlan) -> UInt8Array:
+def splits_of_chips(corners: IntArray, zones: SplitZones, plan: SplitPlan) -> UInt8Array:
     """The split of the chips at these corners; 255 for one that is in none.
 
-    A chip lies wholly in its split. Test chips may touch the border; train chips keep the buffer to val and
+    A chip is entirely within its split. Test chips may touch its border; train chips keep the buffer to val and
     test, val chips keep it to test.
     """
-    tight = np.hstack([corners, corners + plan.chip])
-    wide = np.hstack([corners - plan.buffer, corners + plan.chip + plan.buffer])
-    clear = [dealt.only(wide, [0, NO_SPLIT]), dealt.only(wide, [0, 1, NO_SPLIT]), np.ones(len(corners), bool)]
-    found = np.full(len(corners), NO_SPLIT, np.uint8)
+    boxes = np.hstack([corners, corners + plan.chip])
+    buffered = np.hstack([corners - plan.buffer, corners + plan.chip + plan.buffer])
+    train_is_clear, val_is_clear = zones.within(buffered, [0, NO_SPLIT]), zones.within(buffered, [0, 1, NO_SPLIT])
+    is_clear = [train_is_clear, val_is_clear, np.ones(len(corners), bool)]
+    splits = np.full(len(corners), NO_SPLIT, np.uint8)
     for number in range(len(SPLITS)):
-        found[dealt.only(tight, [number]) & clear[number]] = number
-    return found
+        splits[zones.within(boxes, [number]) & is_clear[number]] = number
+    return splits
 
 
 def covered_pixels(shape: tuple[int, ...], samples: IntArray, chip: int) -> BoolArray:
@@ -184,13 +186,13 @@ def covered_pixels(shape: tuple[int, ...], samples: IntArray, chip: int) -> Bool
 
 
 def chip_counts(mask: BoolArray, corners: IntArray, chip: int) -> IntArray:
-    """How many pixels of a mask (y, x) are set in each chip."""
+    """Number of set pixels of a mask (y, x) in each chip."""
     counts = np.zeros(len(corners), np.int64)
     for row in np.unique(corners[:, 0]):
-        here = corners[:, 0] == row
+        in_row = corners[:, 0] == row
         columns = np.pad(mask[row : row + chip].sum(0, dtype=np.int64).cumsum(), (1, 0))
-        left = corners[here, 1]
-        counts[here] = columns[left + chip] - columns[left]
+        left = corners[in_row, 1]
+        counts[in_row] = columns[left + chip] - columns[left]
     return counts
 
 
@@ -198,9 +200,9 @@ def read_split(path: Any) -> dict[str, Any]:
     """Read a split file; samples become arrays of (scene, row, column)."""
     from eopipe.publish import read_json
 
-    value: dict[str, Any] = read_json(path)
+    split: dict[str, Any] = read_json(path)
     try:
-        value["samples"] = {k: np.array(v, np.int64).reshape(-1, 3) for k, v in value["samples"].items()}
+        split["samples"] = {k: np.array(v, np.int64).reshape(-1, 3) for k, v in split["samples"].items()}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise BadInputError(f"{path} is not a split file: it has no samples") from error
-    return value
+    return split

@@ -235,19 +235,19 @@ def draw_split(path: Path, result: SplitResult) -> None:
     """Write a map of the training, validation and test areas as PNG; a map for each where scenes are split."""
     step = -(-max(result.grid.shape) // SPLIT_MAP_EDGE)
     names = [name for name in SPLITS if len(result.samples[name])]
-    groups = [[name] for name in names] if result.told["by_scene"] else [names]
+    groups = [[name] for name in names] if result.document["by_scene"] else [names]
     # Numbers of splits without chips have no colour.
     order = np.full(256, len(names), np.uint8)
     order[[SPLITS.index(name) for name in names]] = np.arange(len(names))
     panels = []
     for group in groups:
         numbers = order[_split_numbers(result, group, step)]
-        title = _scenes_title(result, group[0]) if result.told["by_scene"] else ""
+        title = _scenes_title(result, group[0]) if result.document["by_scene"] else ""
         panels.append(MapPanel(title, numbers, (slice(0, numbers.shape[0]), slice(0, numbers.shape[1]))))
     content = MapContent(
         title="Training, validation and test areas",
-        subtitle=_split_text(result.told),
-        credit="   ".join(_class_shares(result.told, name) for name in names),
+        subtitle=_split_text(result.document),
+        credit="   ".join(_class_shares(result.document, name) for name in names),
         classes=(*(f"{TITLES[name]}, {plural(len(result.samples[name]), 'chip')}" for name in names), "in no split"),
         colors=(*(SPLIT_COLORS[SPLITS.index(name)] for name in names), UNUSED_COLOR),
         grid=result.grid,
@@ -285,7 +285,7 @@ def _split_numbers(result: SplitResult, names: list[str], step: int) -> UInt8Arr
     numbers = np.full((rows, cols), 255, np.uint8)
     for name in names:
         for row, col in np.unique(result.samples[name][:, 1:], axis=0).tolist():
-            blocks = (slice(start // step, -(-(start + result.told["chip"]) // step)) for start in (row, col))
+            blocks = (slice(start // step, -(-(start + result.document["chip"]) // step)) for start in (row, col))
             numbers[tuple(blocks)] = SPLITS.index(name)
     return numbers
 
@@ -299,17 +299,17 @@ def write_chip_polygons(path: Path, result: SplitResult) -> None:
     pixels = np.concatenate([result.pixels[name] for name in SPLITS])
     fields = {
         "split": np.repeat(np.array(SPLITS, object), [len(result.samples[name]) for name in SPLITS]),
-        "scene": np.array(result.told["scenes"], object)[samples[:, 0]],
+        "scene": np.array(result.document["scenes"], object)[samples[:, 0]],
         "row": samples[:, 1],
         "column": samples[:, 2],
-    } | {f"pixels {name}": pixels[:, number] for number, name in enumerate(result.told["classes"])}
+    } | {f"pixels {name}": pixels[:, number] for number, name in enumerate(result.document["classes"])}
     # The threads of the driver read global settings only; the setting is restored.
     before = pyogrio.get_gdal_config_option("OGR_CURRENT_DATE")
     pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": LAYER_DATE})
     try:
         pyogrio.raw.write(
             path,
-            _squares(samples, result.told["chip"], result.grid),
+            _squares(samples, result.document["chip"], result.grid),
             list(fields.values()),
             list(fields),
             layer="chips",

@@ -48,7 +48,7 @@ def split(
         ),
     ] = "blocks",
     fractions: Annotated[tuple[float, ...], Option("fractions of train, val and test", ge=0, le=1)] = (0.7, 0.15, 0.15),
-    block: Annotated[int, Option("edge of a block of blocks or checkerboard, in pixels", ge=8)] = 1024,
+    block: Annotated[int, Option("edge of a block, or of a square of the checkerboard, in pixels", ge=8)] = 1024,
     buffer: Annotated[int, Option("minimum distance between splits in pixels", ge=0)] = 0,
     folds: Annotated[int, Option("number of cross-validation folds; 0: one split by the fractions", ge=0)] = 0,
     fold: Annotated[int, Option("number of the test fold, from 0", ge=0)] = 0,
@@ -96,9 +96,14 @@ def split(
         method, fractions, chip, stride or chip, buffer, block, folds, fold, seed, by, dates, val_groups, test_groups
     )
     request = SplitRequest(tiles, labels, min_valid, min_scene_valid, regions, attribute, similarity, allow)
-    found = make_split(request, plan)
-    with publish(statistics) as measured, publish(map) as drawn, publish(places) as shapes, publish(chips) as draft:
-        write_json(measured, found.statistics)
-        draw_split(drawn, found)
-        write_chip_polygons(shapes, found)
-        write_json(draft, found.told)
+    result = make_split(request, plan)
+    with (
+        publish(statistics) as statistics_draft,
+        publish(map) as map_draft,
+        publish(places) as places_draft,
+        publish(chips) as chips_draft,
+    ):
+        write_json(statistics_draft, result.statistics)
+        draw_split(map_draft, result)
+        write_chip_polygons(places_draft, result)
+        write_json(chips_draft, result.document)

@@ -1,4 +1,4 @@
-"""Small tile and label stores whose pixels tell scene, band and place."""
+"""Small tile and label stores whose pixels encode scene, band and position."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ CLASSES = ("x", "y", "z")
 
 
 def number(scene: str, band: str) -> UInt16Array:
-    """Give pixels that tell scene, band and place."""
+    """Pixels that encode scene, band and position."""
     first = {"a": 0, "b": 20_000}[scene] + {"red": 0, "nir": 10_000}[band]
     return (first + np.arange(SHAPE[0] * SHAPE[1]).reshape(SHAPE)).astype(np.uint16)
 
@@ -35,22 +35,22 @@ def usable() -> UInt8Array:
 
 
 def make_scene(
-    place: Path, scene: str, bands: tuple[str, ...], layout: Layout = SMALL, dtype: Any = "uint16"
+    folder: Path, scene: str, bands: tuple[str, ...], layout: Layout = SMALL, dtype: Any = "uint16"
 ) -> tuple[Path, Path]:
     """Write the tiles and the labels of a scene."""
     grid = make_grid((0.0, 0.0, 480.0, 640.0), "EPSG:32633", 10.0, (0, 0))
-    with new_store(place / f"{scene}.zarr", grid, bands, scene, {}) as group:
+    with new_store(folder / f"{scene}.zarr", grid, bands, scene, {}) as group:
         image = add_array(group, "image", (len(bands), *SHAPE), dtype, layout, scale_factor=SCALE, add_offset=OFFSET)
         image[:] = np.stack([number(scene, band) for band in bands]).astype(dtype)
         add_array(group, "valid", SHAPE, "uint8", layout)[:] = usable()
-    with new_store(place / f"{scene}-label.zarr", grid, CLASSES, scene, {}) as group:
+    with new_store(folder / f"{scene}-label.zarr", grid, CLASSES, scene, {}) as group:
         add_array(group, "label", SHAPE, "uint8", layout)[:] = classes(scene)
         add_array(group, "valid", SHAPE, "uint8", layout)[:] = 1
-    return place / f"{scene}.zarr", place / f"{scene}-label.zarr"
+    return folder / f"{scene}.zarr", folder / f"{scene}-label.zarr"
 
 
 def chips_by_split(shape: tuple[int, int], plan: SplitPlan) -> dict[str, IntArray]:
-    """Top-left corners (row, column) of the chips of each split, where places are split."""
+    """Top-left corners (row, column) of the chips of each split, in a spatial split."""
     corners = chip_corners(shape, plan)
     numbers = splits_of_chips(corners, split_zones(shape, plan), plan)
     return {name: corners[numbers == number] for number, name in enumerate(SPLITS)}

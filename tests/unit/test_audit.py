@@ -1,4 +1,4 @@
-"""The audit finds every kind of leak that is planted, names the pair, and lets pass what the config allows."""
+"""The audit finds every kind of planted leak, names the pair of chips, and accepts what the config allows."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from scenery import Completed, Run, split_outputs
 from stores import chips_by_split
 
 from eopipe.arrays import AnyArray, Float64Array, IntArray, UInt16Array
-from eopipe.chips import near_duplicates as fingerprints
+from eopipe.chips import near_duplicates
 from eopipe.chips.audit import KINDS, ChipSplit, audit, check_statistics, parse_allowed
 from eopipe.chips.near_duplicates import find_similar_chips, fingerprint_chips
 from eopipe.chips.splits import SPLITS, SplitMethod, SplitPlan, read_split
@@ -26,7 +26,7 @@ CHIP = 8
 NONE = np.empty((0, 3), np.int64)
 
 
-def dealt(
+def split_of(
     train: list[list[int]],
     test: list[list[int]],
     val: list[list[int]] | None = None,
@@ -36,18 +36,18 @@ def dealt(
     **changes: Any,
 ) -> ChipSplit:
     """Samples of scenes a and b, split by strips unless a change says otherwise."""
-    told: dict[str, Any] = {"method": "west-east", "fractions": (0.6, 0.2, 0.2), "chip": CHIP, "stride": CHIP}
-    told |= {"buffer": 0, "block": 8, "folds": 0, "fold": 0, "seed": 0} | changes
+    plan: dict[str, Any] = {"method": "west-east", "fractions": (0.6, 0.2, 0.2), "chip": CHIP, "stride": CHIP}
+    plan |= {"buffer": 0, "block": 8, "folds": 0, "fold": 0, "seed": 0} | changes
     samples = {name: np.array(rows or NONE, np.int64) for name, rows in zip(SPLITS, (train, val, test), strict=True)}
-    return ChipSplit(samples, ["a", "b"], list(groups), list(days), SplitPlan(**told))
+    return ChipSplit(samples, ["a", "b"], list(groups), list(days), SplitPlan(**plan))
 
 
 PLANTED = {
-    "overlap": dealt([[0, 0, 0], [0, 40, 0]], [[0, 0, 47], [1, 7, 3]]),
-    "distance": dealt([[0, 0, 0]], [[0, 0, 40], [1, 0, 11]], buffer=4),
-    "scene": dealt([[0, 0, 0], [1, 0, 0]], [[0, 40, 40]], method="group"),
-    "group": dealt([[0, 0, 0]], [[1, 40, 40]], method="group", by="tile", groups="xx"),
-    "random": dealt([[0, 0, 0]], [[0, 0, 8]], method="random"),
+    "overlap": split_of([[0, 0, 0], [0, 40, 0]], [[0, 0, 47], [1, 7, 3]]),
+    "distance": split_of([[0, 0, 0]], [[0, 0, 40], [1, 0, 11]], buffer=4),
+    "scene": split_of([[0, 0, 0], [1, 0, 0]], [[0, 40, 40]], method="group"),
+    "group": split_of([[0, 0, 0]], [[1, 40, 40]], method="group", by="tile", groups="xx"),
+    "random": split_of([[0, 0, 0]], [[0, 0, 8]], method="random"),
 }
 PAIRS = {
     "overlap": "train chip of scene a, row 0, column 0 and test chip of scene b, row 7, column 3",
@@ -66,29 +66,29 @@ def test_a_planted_leak_is_refused_with_its_pair_and_passes_with_a_reason(kind: 
     assert PAIRS[kind] in str(caught.value)
     with pytest.raises(IntegrityError):
         audit(PLANTED[kind], None, {other: "why" for other in KINDS if other != kind})
-    told = audit(PLANTED[kind], None, {kind: "why"})
-    (found,) = told["allowed"]
-    assert (found["kind"], found["count"], found["reason"]) == (kind, 1, "why")
-    assert PAIRS[kind] in found["example"]
+    report = audit(PLANTED[kind], None, {kind: "why"})
+    (finding,) = report["allowed"]
+    assert (finding["kind"], finding["count"], finding["reason"]) == (kind, 1, "why")
+    assert PAIRS[kind] in finding["example"]
 
 
 @pytest.mark.parametrize("method", ["group", "temporal"])
-def test_where_scenes_are_split_a_place_repeats_on_other_days_but_not_on_one(method: SplitMethod) -> None:
-    words: dict[str, Any] = {"method": method, "dates": ("2020-01-01",)}
-    assert audit(dealt([[0, 0, 0]], [[1, 0, 0]], **words), None, {})["gap_pixels"] == {}
+def test_in_a_split_by_scene_a_position_repeats_on_other_days_but_not_on_one(method: SplitMethod) -> None:
+    arguments: dict[str, Any] = {"method": method, "dates": ("2020-01-01",)}
+    assert audit(split_of([[0, 0, 0]], [[1, 0, 0]], **arguments), None, {})["gap_pixels"] == {}
     with pytest.raises(IntegrityError, match="overlap"):
-        audit(dealt([[0, 0, 0]], [[1, 0, 0]], days="11", **words), None, {})
+        audit(split_of([[0, 0, 0]], [[1, 0, 0]], days="11", **arguments), None, {})
 
 
-def test_a_day_that_trains_and_tests_is_found() -> None:
-    same = dealt([[0, 0, 0]], [[1, 40, 0]], method="temporal", dates=("2020-01-01",), groups="11", days="11")
+def test_a_day_in_train_and_test_is_found() -> None:
+    same = split_of([[0, 0, 0]], [[1, 40, 0]], method="temporal", dates=("2020-01-01",), groups="11", days="11")
     with pytest.raises(IntegrityError, match=r"group .* are both of 1"):
         audit(same, None, {})
 
 
-def gap(one: IntArray, other: IntArray) -> int:
-    """The least gap in pixels between chips of two lists, by brute force; below 0 they overlap."""
-    return int(np.abs(one[:, None, 1:] - other[None, :, 1:]).max(-1).min()) - CHIP
+def gap(first: IntArray, second: IntArray) -> int:
+    """The minimum gap in pixels between chips of two lists, by brute force; negative if they overlap."""
+    return int(np.abs(first[:, None, 1:] - second[None, :, 1:]).max(-1).min()) - CHIP
 
 
 ROWS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 60), st.integers(0, 60)).map(list), min_size=1, max_size=12)
@@ -99,22 +99,22 @@ ROWS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 60), st.integers(0, 
 def test_the_gap_is_that_of_the_nearest_chips_and_no_leak_is_overlooked(
     train: list[list[int]], test: list[list[int]], buffer: int
 ) -> None:
-    split = dealt(train, test, buffer=buffer)
+    split = split_of(train, test, buffer=buffer)
     expected = gap(split.samples["train"], split.samples["test"])
-    told = audit(split, None, {"overlap": "here", "distance": "here"})
-    assert told["gap_pixels"] == {"train-test": expected}
-    kinds = {finding["kind"] for finding in told["allowed"]}
+    report = audit(split, None, {"overlap": "here", "distance": "here"})
+    assert report["gap_pixels"] == {"train-test": expected}
+    kinds = {finding["kind"] for finding in report["allowed"]}
     assert ("overlap" in kinds) == (expected < 0)
     assert bool(kinds) == (expected < buffer)
 
 
 @pytest.mark.parametrize("method", ["blocks", "checkerboard", "south-north"])
-def test_chips_that_were_placed_by_a_plan_pass(method: SplitMethod) -> None:
+def test_chips_of_a_plan_pass(method: SplitMethod) -> None:
     plan = SplitPlan(method, (0.5, 0.2, 0.3), CHIP, 3, 5, 24, 0, 0, 0)
     samples = {name: np.insert(rows, 0, 0, axis=1) for name, rows in chips_by_split((120, 120), plan).items()}
-    told = audit(ChipSplit(samples, ["a"], ["a"], ["1"], plan), None, {})
-    assert told["allowed"] == []
-    assert min(told["gap_pixels"].values()) >= 5
+    report = audit(ChipSplit(samples, ["a"], ["a"], ["1"], plan), None, {})
+    assert report["allowed"] == []
+    assert min(report["gap_pixels"].values()) >= 5
 
 
 @pytest.mark.parametrize("entry", ["overlap", "overlap:", "overlap:  ", "leaks: all"])
@@ -137,33 +137,33 @@ def scene(seed: int) -> UInt16Array:
     return np.kron(coarse, np.ones((1, 2, 2))).astype(np.uint16)
 
 
-def make_stores(place: Path, name: str, image: AnyArray, date: str | None = None) -> tuple[Path, Path]:
+def make_stores(folder: Path, name: str, image: AnyArray, date: str | None = None) -> tuple[Path, Path]:
     """Write a scene and labels of two classes."""
     grid = make_grid((0.0, 0.0, SHAPE[1] * 10.0, SHAPE[0] * 10.0), "EPSG:32633", 10.0, (0, 0))
     layout = Layout(16, 32)
-    with new_store(place / f"{name}.zarr", grid, ("red", "nir"), name, {"datetime": date}) as group:
+    with new_store(folder / f"{name}.zarr", grid, ("red", "nir"), name, {"datetime": date}) as group:
         add_array(group, "image", image.shape, image.dtype, layout, scale_factor=0.1, add_offset=0.0)[:] = image
         add_array(group, "valid", SHAPE, "uint8", layout)[:] = 1
-    if not (place / "all.zarr").exists():
-        with new_store(place / "all.zarr", grid, ("x", "y"), "", {}) as group:
+    if not (folder / "all.zarr").exists():
+        with new_store(folder / "all.zarr", grid, ("x", "y"), "", {}) as group:
             add_array(group, "label", SHAPE, "uint8", layout)[:] = np.indices(SHAPE)[0] // 4 % 2
             add_array(group, "valid", SHAPE, "uint8", layout)[:] = 1
-    return place / f"{name}.zarr", place / "all.zarr"
+    return folder / f"{name}.zarr", folder / "all.zarr"
 
 
-def split(run: Run, place: Path, images: dict[str, AnyArray], *words: object, **dates: str) -> Completed:
-    stores = [make_stores(place, name, image, dates.get(name)) for name, image in images.items()]
+def split(run: Run, folder: Path, images: dict[str, AnyArray], *arguments: object, **dates: str) -> Completed:
+    stores = [make_stores(folder, name, image, dates.get(name)) for name, image in images.items()]
     tiles = [tiles for tiles, _ in stores]
-    return run("split", "--tiles", *tiles, "--labels", place / "all.zarr", *split_outputs(place), *words)
+    return run("split", "--tiles", *tiles, "--labels", folder / "all.zarr", *split_outputs(folder), *arguments)
 
 
-def copied(how: str) -> UInt16Array:
+def copied(change: str) -> UInt16Array:
     """A scene whose training chip at (16, 0) is also its test chip at (32, 64), as it is or slightly changed."""
     image = scene(1)
     chip = image[:, 16:32, 0:16].astype(float)
     noise = np.random.default_rng(2).normal(0, 60, chip.shape)
     changed = {"same": chip, "noisy": chip + noise, "brighter": chip * 1.02 + 30, "smoothed": smooth(chip)}
-    image[:, 32:48, 64:80] = changed[how].round().astype(np.uint16)
+    image[:, 32:48, 64:80] = changed[change].round().astype(np.uint16)
     return image
 
 
@@ -176,7 +176,7 @@ PLACES = "train chip of scene s, row 16, column 0 and test chip of scene s, row 
 
 
 @pytest.mark.parametrize(
-    ("how", "kind"),
+    ("change", "kind"),
     [
         ("same", "duplicate"),
         ("noisy", "near-duplicate"),
@@ -185,38 +185,38 @@ PLACES = "train chip of scene s, row 16, column 0 and test chip of scene s, row 
     ],
 )
 def test_a_copied_chip_is_refused_with_its_pair_and_passes_with_a_reason(
-    tmp_path: Path, run: Run, how: str, kind: str
+    tmp_path: Path, run: Run, change: str, kind: str
 ) -> None:
-    ended = split(run, tmp_path, {"s": copied(how)}, *SHARES)
+    ended = split(run, tmp_path, {"s": copied(change)}, *SHARES)
     assert ended.code == 4, ended.stderr
     assert f"leaks. {kind} (1 times): {PLACES}" in ended.stderr
     assert not (tmp_path / "split.json").exists()
     tiles = tmp_path / "s.zarr", "--labels", tmp_path / "all.zarr"
-    ended = run("split", "--tiles", *tiles, *split_outputs(tmp_path), *SHARES, "--allow", f"{kind}: a test of ours")
+    ended = run("split", "--tiles", *tiles, *split_outputs(tmp_path), *SHARES, "--allow", f"{kind}: accepted in a test")
     assert ended.code == 0, ended.stderr
-    (found,) = read_split(tmp_path / "split.json")["audit"]["allowed"]
-    assert (found["kind"], found["reason"]) == (kind, "a test of ours")
-    assert PLACES in found["example"]
+    (finding,) = read_split(tmp_path / "split.json")["audit"]["allowed"]
+    assert (finding["kind"], finding["reason"]) == (kind, "accepted in a test")
+    assert PLACES in finding["example"]
 
 
 def test_a_scene_that_was_copied_to_another_date_is_found(tmp_path: Path, run: Run) -> None:
-    words, days = ("--method", "temporal", "--dates", "2020-02-01", "--chip", EDGE), ("2020-01-01", "2020-03-01")
+    arguments, days = ("--method", "temporal", "--dates", "2020-02-01", "--chip", EDGE), ("2020-01-01", "2020-03-01")
     image = scene(1)
-    ended = split(run, tmp_path, {"s": image, "t": image}, *words, s=days[0], t=days[1])
+    ended = split(run, tmp_path, {"s": image, "t": image}, *arguments, s=days[0], t=days[1])
     assert ended.code == 4
     assert "duplicate (24 times): train chip of scene s, row 0, column 0 and test chip of scene t" in ended.stderr
 
 
 def test_one_place_on_two_days_is_no_duplicate_as_long_as_something_changed(tmp_path: Path, run: Run) -> None:
-    words, days = ("--method", "temporal", "--dates", "2020-02-01", "--chip", EDGE), ("2020-01-01", "2020-03-01")
+    arguments, days = ("--method", "temporal", "--dates", "2020-02-01", "--chip", EDGE), ("2020-01-01", "2020-03-01")
     image = scene(1)
     later = (image + np.random.default_rng(0).normal(0, 150, image.shape)).clip(0).astype(np.uint16)
-    ended = split(run, tmp_path, {"s": image, "t": later}, *words, s=days[0], t=days[1])
+    ended = split(run, tmp_path, {"s": image, "t": later}, *arguments, s=days[0], t=days[1])
     assert ended.code == 0, ended.stderr
 
 
 @pytest.mark.parametrize("value", [0, 7])
-def test_chips_without_structure_are_like_no_other(tmp_path: Path, run: Run, value: int) -> None:
+def test_chips_without_structure_are_similar_to_no_other(tmp_path: Path, run: Run, value: int) -> None:
     image = scene(1)
     image[:, 16:32, 0:16] = image[:, 32:48, 64:80] = value
     assert split(run, tmp_path, {"s": image}, *SHARES).code == 0
@@ -231,57 +231,59 @@ def test_chips_of_noise_are_not_alike_and_the_memory_does_not_matter(
     ]
     samples = {"train": rows[0], "test": rows[1]}
     spread = {name: band["std"] for name, band in measure_bands([store], rows[0], EDGE)["bands"].items()}
-    found = []
+    results = []
     for block in (4096, 5):
-        monkeypatch.setattr(fingerprints, "BLOCK", block)
-        found.append(list(find_similar_chips(fingerprint_chips([store], samples, EDGE, spread, 0.98), "train", "test")))
-    assert [row[:3] for row in found[0]] == [row[:3] for row in found[1]]
-    ((kind, count, (one, other), likeness),) = found[0]
+        monkeypatch.setattr(near_duplicates, "BLOCK", block)
+        results.append(
+            list(find_similar_chips(fingerprint_chips([store], samples, EDGE, spread, 0.98), "train", "test"))
+        )
+    assert [row[:3] for row in results[0]] == [row[:3] for row in results[1]]
+    ((kind, count, (train, test), correlation),) = results[0]
     assert (kind, count) == ("near-duplicate", 1)
-    assert (samples["train"][one].tolist(), samples["test"][other].tolist()) == ([0, 16, 0], [0, 32, 64])
-    assert 0.98 <= likeness < 1
+    assert (samples["train"][train].tolist(), samples["test"][test].tolist()) == ([0, 16, 0], [0, 32, 64])
+    assert 0.98 <= correlation < 1
 
 
 # Statistics from outside the training split.
 
 
 @pytest.fixture
-def made(tmp_path: Path, run: Run) -> tuple[dict[str, Any], dict[str, Any], list[Tiles]]:
+def finished(tmp_path: Path, run: Run) -> tuple[dict[str, Any], dict[str, Any], list[Tiles]]:
     """The statistics, the split and the store of a run without a leak."""
     assert split(run, tmp_path, {"s": scene(1)}, *SHARES).code == 0
-    told = read_json(tmp_path / "statistics.json")
-    return told, read_split(tmp_path / "split.json"), [Tiles(tmp_path / "s.zarr")]
+    statistics = read_json(tmp_path / "statistics.json")
+    return statistics, read_split(tmp_path / "split.json"), [Tiles(tmp_path / "s.zarr")]
 
 
-def test_statistics_of_the_training_chips_pass(made: tuple[Any, Any, list[Tiles]]) -> None:
-    check_statistics(*made)
+def test_statistics_of_the_training_chips_pass(finished: tuple[Any, Any, list[Tiles]]) -> None:
+    check_statistics(*finished)
 
 
-def plant(kind: str, told: dict[str, Any], made: dict[str, Any], stores: list[Tiles]) -> dict[str, Any]:
-    """Statistics that saw more than the training chips, or pretend not to have."""
-    samples = np.concatenate([made["samples"]["train"], made["samples"]["test"]])
-    wide = measure_bands(stores, samples, made["chip"])
+def plant(kind: str, statistics: dict[str, Any], split_file: dict[str, Any], stores: list[Tiles]) -> dict[str, Any]:
+    """Statistics of more than the training chips, which may pretend to be of them."""
+    samples = np.concatenate([split_file["samples"]["train"], split_file["samples"]["test"]])
+    all_chips = measure_bands(stores, samples, split_file["chip"])
     return {
-        "honest": wide,
-        "signed": wide | {"samples": told["samples"]},
-        "counted": wide | {"samples": told["samples"], "pixels": told["pixels"]},
+        "honest": all_chips,
+        "signed": all_chips | {"samples": statistics["samples"]},
+        "counted": all_chips | {"samples": statistics["samples"], "pixels": statistics["pixels"]},
     }[kind]
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "message"),
     [
-        ("honest", "measured on other chips than those that train"),
-        ("signed", "count 6144 pixels of scene s, its training chips have 3072"),
-        ("counted", "count other pixels in band nir, red than in all scenes"),
+        ("honest", "measured on other chips than the training chips"),
+        ("signed", "count 6144 pixels of scene s, but its training chips have 3072"),
+        ("counted", "pixel counts of band nir, red differ from those of the scenes"),
     ],
 )
 def test_statistics_from_outside_the_training_split_are_refused_unless_allowed(
-    made: tuple[Any, Any, list[Tiles]], kind: str, said: str
+    finished: tuple[Any, Any, list[Tiles]], kind: str, message: str
 ) -> None:
-    told, split_, stores = made
-    planted = plant(kind, told, split_, stores)
-    with pytest.raises(IntegrityError, match=said):
+    statistics, split_, stores = finished
+    planted = plant(kind, statistics, split_, stores)
+    with pytest.raises(IntegrityError, match=message):
         check_statistics(planted, split_, stores)
     split_["audit"]["allow"] = {"statistics": "those of a pretrained model"}
     check_statistics(planted, split_, stores)
@@ -293,7 +295,14 @@ def test_train_refuses_statistics_of_another_split(tmp_path: Path, run: Run) -> 
     other = tmp_path / "other"
     other.mkdir()
     assert run("split", *tiles, *split_outputs(other), *SHARES, "--stride", 8).code == 0
-    words = ("--chips", tmp_path / "split.json", "--statistics", other / "statistics.json", "--model", tmp_path / "m")
-    ended = run("train", *tiles, *words)
+    arguments = (
+        "--chips",
+        tmp_path / "split.json",
+        "--statistics",
+        other / "statistics.json",
+        "--model",
+        tmp_path / "m",
+    )
+    ended = run("train", *tiles, *arguments)
     assert ended.code == 4
-    assert "measured on other chips than those that train" in ended.stderr
+    assert "measured on other chips than the training chips" in ended.stderr

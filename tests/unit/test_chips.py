@@ -1,4 +1,4 @@
-"""Tiles find their labels, and chips are cut where they are said to be, by band name, within a budget of memory."""
+"""Tiles are paired with their labels, and chips are read at their position, by band name, within a memory budget."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,14 +20,17 @@ Pairs = list[tuple[Tiles, Tiles]]
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Pairs:
-    """Two scenes with their labels; band order differs, pixels tell scene, band and place."""
-    place = tmp_path_factory.mktemp("stores")
+    """Two scenes with their labels; band order differs, pixels encode scene, band and position."""
+    folder = tmp_path_factory.mktemp("stores")
     return pair_stores(
-        *zip(*(make_scene(place, *told) for told in (("a", ("red", "nir")), ("b", ("nir", "red")))), strict=True)
+        *zip(
+            *(make_scene(folder, *arguments) for arguments in (("a", ("red", "nir")), ("b", ("nir", "red")))),
+            strict=True,
+        )
     )
 
 
-def one(cutter: Cutter, scene: int, row: int, col: int, window: Window | None = None) -> Rows:
+def read_chip(cutter: Cutter, scene: int, row: int, col: int, window: Window | None = None) -> Rows:
     into = Ring(Shape(1, 1, len(cutter.sources[scene].bands), cutter.chip, U2.str)).slots[0]
     cutter.cut(Piece(scene, window, (0,), ((row, col),), (0,)), into)
     return into[0]
@@ -37,13 +40,13 @@ def test_bands_are_chosen_by_name_and_not_by_order(pairs: Pairs) -> None:
     both = Cutter(sources_of(pairs, ("nir", "red")), 16, U2, 0)
     only = Cutter(sources_of(pairs, ("red",)), 16, U2, 0)
     for scene, name in enumerate("ab"):
-        found = one(both, scene, 5, 7).image
-        np.testing.assert_array_equal(found[0], number(name, "nir")[5:21, 7:23])
-        np.testing.assert_array_equal(found[1], number(name, "red")[5:21, 7:23])
-        np.testing.assert_array_equal(one(only, scene, 0, 0).image, [number(name, "red")[:16, :16]])
+        chip = read_chip(both, scene, 5, 7).image
+        np.testing.assert_array_equal(chip[0], number(name, "nir")[5:21, 7:23])
+        np.testing.assert_array_equal(chip[1], number(name, "red")[5:21, 7:23])
+        np.testing.assert_array_equal(read_chip(only, scene, 0, 0).image, [number(name, "red")[:16, :16]])
 
 
-def test_a_band_that_a_scene_lacks_is_told(pairs: Pairs) -> None:
+def test_a_band_that_a_scene_lacks_is_reported(pairs: Pairs) -> None:
     with pytest.raises(BadInputError, match=r"a\.zarr has no band swir; it has red, nir"):
         sources_of(pairs, ("red", "swir"))
 
@@ -52,28 +55,29 @@ WINDOW = 32 * 32 * (2 * 2 + 2)
 
 
 @pytest.mark.parametrize("budget", [WINDOW, 2 * WINDOW, 5 * WINDOW, 1 << 30])
-def test_the_memory_that_chips_may_use_changes_nothing_and_is_never_exceeded(pairs: Pairs, budget: int) -> None:
+def test_the_memory_budget_of_chips_changes_no_pixel_and_is_never_exceeded(pairs: Pairs, budget: int) -> None:
     cutter, random = Cutter(sources_of(pairs, ("red", "nir")), 16, U2, budget), np.random.default_rng(0)
     for turn in range(60):
         scene, row, col = int(random.integers(2)), int(random.integers(49)), int(random.integers(33))
         top, left = min(row // 16 * 16, 32), min(col // 16 * 16, 16)
         window = (top, left, top + 32, left + 32) if turn % 4 else None
-        found, where = one(cutter, scene, row, col, window), (slice(row, row + 16), slice(col, col + 16))
-        np.testing.assert_array_equal(found.image[0], number("ab"[scene], "red")[where])
-        np.testing.assert_array_equal(found.image[1], number("ab"[scene], "nir")[where])
-        np.testing.assert_array_equal(found.label, classes("ab"[scene])[where])
-        np.testing.assert_array_equal(found.valid, usable()[where])
+        chip = read_chip(cutter, scene, row, col, window)
+        pixels = slice(row, row + 16), slice(col, col + 16)
+        np.testing.assert_array_equal(chip.image[0], number("ab"[scene], "red")[pixels])
+        np.testing.assert_array_equal(chip.image[1], number("ab"[scene], "nir")[pixels])
+        np.testing.assert_array_equal(chip.label, classes("ab"[scene])[pixels])
+        np.testing.assert_array_equal(chip.valid, usable()[pixels])
         assert cutter.held <= budget
     assert block_bytes((0, 0, 32, 32), 2, U2) == WINDOW
 
 
-def test_a_window_that_is_kept_is_read_once(pairs: Pairs) -> None:
+def test_a_cached_window_is_read_once(pairs: Pairs) -> None:
     cutter = Cutter(sources_of(pairs, ("red",)), 16, U2, 1 << 20)
     window = (0, 0, 48, 48)
-    first = one(cutter, 0, 3, 4, window)
+    first = read_chip(cutter, 0, 3, 4, window)
     cutter._arrays.clear()
     cutter.sources = [replace(source, tiles="gone", labels="gone") for source in cutter.sources]
-    again = one(cutter, 0, 3, 4, window)
+    again = read_chip(cutter, 0, 3, 4, window)
     np.testing.assert_array_equal(again.image, first.image)
 
 
@@ -83,6 +87,6 @@ def test_labels_for_all_scenes_serve_every_scene(tmp_path: Path) -> None:
     with new_store(tmp_path / "all.zarr", grid, ("x", "y", "z"), "", {}) as group:
         add_array(group, "label", SHAPE, "uint8", SMALL)[:] = 2
         add_array(group, "valid", SHAPE, "uint8", SMALL)[:] = 1
-    found = pair_stores(tuple(tiles), (tmp_path / "all.zarr", tmp_path / "a-label.zarr"))
-    assert [image.scene for image, _ in found] == ["a", "b"]
-    assert [label.scene for _, label in found] == ["a", ""], "labels of the scene itself come first"
+    pairs = pair_stores(tuple(tiles), (tmp_path / "all.zarr", tmp_path / "a-label.zarr"))
+    assert [image.scene for image, _ in pairs] == ["a", "b"]
+    assert [label.scene for _, label in pairs] == ["a", ""], "labels of the scene itself come first"

@@ -1,4 +1,4 @@
-"""Chips of two splits never touch, whatever the plan; scenes, tiles, regions and dates stay whole."""
+"""Chips of two splits keep the buffer, whatever the plan; scenes, tiles, regions and days are in one split."""
 
 import json
 import sqlite3
@@ -59,19 +59,19 @@ def plans(draw: st.DrawFn, folds: bool | None = None) -> SplitPlan:
     )
 
 
-def gap(one: IntArray, other: IntArray, chip: int) -> int:
-    """The least gap in pixels between chips of two lists, by brute force; below 0 they overlap."""
-    apart = np.abs(one[:, None, :] - other[None, :, :]).max(-1)
+def gap(first: IntArray, second: IntArray, chip: int) -> int:
+    """The minimum gap in pixels between chips of two lists, by brute force; negative if they overlap."""
+    apart = np.abs(first[:, None, :] - second[None, :, :]).max(-1)
     return int(apart.min()) - chip
 
 
 @settings(max_examples=80)
 @given(shape=SHAPES, plan=plans())
-def test_chips_of_two_splits_keep_the_buffer_and_lie_in_the_grid(shape: tuple[int, int], plan: SplitPlan) -> None:
+def test_chips_of_two_splits_keep_the_buffer_and_are_in_the_grid(shape: tuple[int, int], plan: SplitPlan) -> None:
     chips = chips_by_split(shape, plan)
-    for one, other in (("train", "val"), ("train", "test"), ("val", "test")):
-        if len(chips[one]) and len(chips[other]):
-            assert gap(chips[one], chips[other], plan.chip) >= plan.buffer
+    for first, second in (("train", "val"), ("train", "test"), ("val", "test")):
+        if len(chips[first]) and len(chips[second]):
+            assert gap(chips[first], chips[second], plan.chip) >= plan.buffer
     for corners in chips.values():
         assert (corners >= 0).all()
         assert (corners + plan.chip <= shape).all()
@@ -82,26 +82,26 @@ def test_chips_of_two_splits_keep_the_buffer_and_lie_in_the_grid(shape: tuple[in
 @settings(max_examples=30)
 @given(shape=SHAPES, plan=plans())
 def test_the_same_plan_places_the_same_chips(shape: tuple[int, int], plan: SplitPlan) -> None:
-    one, two = chips_by_split(shape, plan), chips_by_split(shape, plan)
+    first, second = chips_by_split(shape, plan), chips_by_split(shape, plan)
     for name in SPLITS:
-        np.testing.assert_array_equal(one[name], two[name])
+        np.testing.assert_array_equal(first[name], second[name])
 
 
 @settings(max_examples=60)
 @given(shape=SHAPES, plan=plans())
 def test_no_chip_that_could_be_used_is_lost(shape: tuple[int, int], plan: SplitPlan) -> None:
-    dealt = split_zones(shape, plan)
-    owner = np.repeat(np.repeat(dealt.split, dealt.height, 0), dealt.width, 1)[: shape[0], : shape[1]]
-    foe = {"train": [1, 2], "val": [2], "test": []}
+    zones = split_zones(shape, plan)
+    owner = np.repeat(np.repeat(zones.split, zones.height, 0), zones.width, 1)[: shape[0], : shape[1]]
+    others = {"train": [1, 2], "val": [2], "test": []}
     for number, name in enumerate(SPLITS):
         expected = [
             (row, col)
             for row in range(0, shape[0] - plan.chip + 1, plan.stride)
             for col in range(0, shape[1] - plan.chip + 1, plan.stride)
             if (owner[row : row + plan.chip, col : col + plan.chip] == number).all()
-            and not np.isin(around(owner, row, col, plan), foe[name]).any()
+            and not np.isin(around(owner, row, col, plan), others[name]).any()
         ]
-        assert chips_by_split(shape, plan)[name].tolist() == [list(place) for place in expected]
+        assert chips_by_split(shape, plan)[name].tolist() == [list(folder) for folder in expected]
 
 
 def around(owner: UInt8Array, row: int, col: int, plan: SplitPlan) -> UInt8Array:
@@ -111,14 +111,14 @@ def around(owner: UInt8Array, row: int, col: int, plan: SplitPlan) -> UInt8Array
 
 @settings(max_examples=60)
 @given(shape=SHAPES, plan=plans(folds=True))
-def test_folds_test_every_place_exactly_once(shape: tuple[int, int], plan: SplitPlan) -> None:
+def test_folds_test_every_position_exactly_once(shape: tuple[int, int], plan: SplitPlan) -> None:
     tested = np.zeros(split_zones(shape, plan).split.shape, int)
     for fold in range(plan.folds):
-        dealt = split_zones(shape, fold_of(plan, fold))
-        assert not (dealt.split == NO_SPLIT).any()
-        tested += dealt.split == SPLITS.index("test")
+        zones = split_zones(shape, fold_of(plan, fold))
+        assert not (zones.split == NO_SPLIT).any()
+        tested += zones.split == SPLITS.index("test")
         following = split_zones(shape, fold_of(plan, (fold + 1) % plan.folds))
-        np.testing.assert_array_equal(dealt.split == 1, following.split == 2, "the next fold validates")
+        np.testing.assert_array_equal(zones.split == 1, following.split == 2, "the next fold validates")
     assert (tested == 1).all()
 
 
@@ -129,8 +129,8 @@ def fold_of(plan: SplitPlan, fold: int) -> SplitPlan:
 @pytest.mark.parametrize("method", ["blocks", *STRIPS])
 def test_fractions_are_shares_of_the_grid(method: SplitMethod) -> None:
     plan = SplitPlan(method, (0.5, 0.2, 0.1), chip=8, stride=8, buffer=0, block=10, folds=0, fold=0, seed=1)
-    dealt = split_zones((100, 100), plan)
-    share = [float((dealt.split == number).mean()) for number in (0, 1, 2, NO_SPLIT)]
+    zones = split_zones((100, 100), plan)
+    share = [float((zones.split == number).mean()) for number in (0, 1, 2, NO_SPLIT)]
     assert share == pytest.approx([0.5, 0.2, 0.1, 0.2])
 
 
@@ -142,19 +142,19 @@ def test_strips_go_the_way_their_name_says() -> None:
         assert not (train == 92 - np.minimum(first, 92)).all(1).any()
 
 
-def test_another_seed_deals_other_blocks() -> None:
+def test_another_seed_assigns_other_blocks() -> None:
     plan = SplitPlan("blocks", (0.6, 0.2, 0.2), chip=8, stride=8, buffer=0, block=16, folds=0, fold=0, seed=0)
     other = SplitPlan(**(vars(plan) | {"seed": 1}))
     assert (split_zones((200, 200), plan).split != split_zones((200, 200), other).split).any()
 
 
 @pytest.mark.parametrize(("val", "test"), [(0.0, 0.5), (0.1, 0.1), (0.1, 0.3)])
-def test_a_checkerboard_trains_on_one_colour_and_shares_out_the_other(val: float, test: float) -> None:
+def test_a_checkerboard_trains_on_one_colour_and_divides_the_other(val: float, test: float) -> None:
     plan = SplitPlan("checkerboard", (0.5, val, test), chip=8, stride=8, buffer=0, block=10, folds=0, fold=0, seed=1)
-    dealt = split_zones((100, 100), plan).split
-    assert (dealt == 0).sum() == 50
-    assert (dealt == 2).sum() == pytest.approx(50 * test / (val + test), abs=1)
-    trains = dealt == 0
+    splits = split_zones((100, 100), plan).split
+    assert (splits == 0).sum() == 50
+    assert (splits == 2).sum() == pytest.approx(50 * test / (val + test), abs=1)
+    trains = splits == 0
     assert not (trains[1:] & trains[:-1]).any()
     assert not (trains[:, 1:] & trains[:, :-1]).any()
     other = split_zones((100, 100), SplitPlan(**(vars(plan) | {"seed": 2}))).split
@@ -172,19 +172,19 @@ def test_pixels_of_a_chip_are_counted_right(seed: int, shape: tuple[int, int], c
     assert chip_counts(mask, corners, chip).tolist() == expected
 
 
-def test_a_chip_that_does_not_fit_is_told() -> None:
+def test_a_chip_that_does_not_fit_is_reported() -> None:
     plan = SplitPlan("blocks", (0.6, 0.2, 0.2), chip=64, stride=64, buffer=0, block=64, folds=0, fold=0, seed=0)
-    with pytest.raises(BadInputError, match="a chip of 64 pixels does not fit a grid of 200 x 63"):
+    with pytest.raises(BadInputError, match="a chip of 64 pixels does not fit into a grid of 200 x 63"):
         chips_by_split((200, 63), plan)
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"fractions": (0.9, 0.2, 0.2)}, {"fractions": (0.5, 0.5)}, {"folds": 2}, {"folds": 3, "fold": 3}]
+    "changes", [{"fractions": (0.9, 0.2, 0.2)}, {"fractions": (0.5, 0.5)}, {"folds": 2}, {"folds": 3, "fold": 3}]
 )
-def test_a_plan_that_cannot_be_is_a_mistake_of_the_user(wrong: dict[str, Any]) -> None:
+def test_an_inconsistent_plan_is_a_usage_error(changes: dict[str, Any]) -> None:
     good = {"fractions": (0.6, 0.2, 0.2), "folds": 0, "fold": 0}
     with pytest.raises(UsageError):
-        SplitPlan("blocks", chip=8, stride=8, buffer=0, block=8, seed=0, **(good | wrong))
+        SplitPlan("blocks", chip=8, stride=8, buffer=0, block=8, seed=0, **(good | changes))
 
 
 # The stage itself, over stores.
@@ -194,7 +194,7 @@ SHARES = ("--method", "west-east", "--fractions", 0.5, 0.25, 0.25)
 
 
 def make_stores(
-    place: Path,
+    folder: Path,
     scene: str,
     *,
     valid: AnyArray | None = None,
@@ -208,24 +208,24 @@ def make_stores(
     box = make_grid((grid.get("left", 0.0), 0.0, grid.get("left", 0.0) + 960.0, 960.0), "EPSG:32633", 10.0, (0, 0))
     layout = Layout(16, 32)
     noise = np.random.default_rng(list(scene.encode())).integers(0, 1000, (1, *SHAPE))
-    told = {"datetime": date} | grid.get("told", {})
-    with new_store(place / f"{scene}.zarr", box, ("red",), scene, told) as group:
+    attributes = {"datetime": date} | grid.get("attributes", {})
+    with new_store(folder / f"{scene}.zarr", box, ("red",), scene, attributes) as group:
         add_array(group, "image", (1, *SHAPE), "uint16", layout, scale_factor=1.0, add_offset=0.0)[:] = noise
         add_array(group, "valid", SHAPE, "uint8", layout)[:] = usable
-    with new_store(place / f"{scene}-label.zarr", box, grid.get("classes", ("a", "b")), scene, {}) as group:
+    with new_store(folder / f"{scene}-label.zarr", box, grid.get("classes", ("a", "b")), scene, {}) as group:
         add_array(group, "label", SHAPE, "uint8", layout)[:] = numbers
         add_array(group, "valid", SHAPE, "uint8", layout)[:] = numbers != NO_LABEL
-    return place / f"{scene}.zarr", place / f"{scene}-label.zarr"
+    return folder / f"{scene}.zarr", folder / f"{scene}-label.zarr"
 
 
-def split(run: Run, place: Path, stores: list[tuple[Path, Path]], *words: object) -> Completed:
+def split(run: Run, folder: Path, stores: list[tuple[Path, Path]], *arguments: object) -> Completed:
     tiles, labels = zip(*stores, strict=True)
     return run(
-        "split", "--tiles", *tiles, "--labels", *labels, *split_outputs(place), "--chip", 16, "--block", 32, *words
+        "split", "--tiles", *tiles, "--labels", *labels, *split_outputs(folder), "--chip", 16, "--block", 32, *arguments
     )
 
 
-def test_samples_lie_where_pixels_are_usable_and_are_counted_by_class(tmp_path: Path, run: Run) -> None:
+def test_samples_have_usable_pixels_and_are_counted_by_class(tmp_path: Path, run: Run) -> None:
     valid = np.ones(SHAPE, np.uint8)
     valid[:, 40:60] = 0
     label = (np.indices(SHAPE)[0] // 8 % 2).astype(np.uint8)
@@ -233,17 +233,17 @@ def test_samples_lie_where_pixels_are_usable_and_are_counted_by_class(tmp_path: 
     stores = [make_stores(tmp_path, "s", valid=valid, label=label)]
     ended = split(run, tmp_path, stores, *SHARES, "--min-valid", 0.7, "--stride", 4, "--buffer", 4)
     assert ended.code == 0, ended.stderr
-    made = read_split(tmp_path / "split.json")
+    result = read_split(tmp_path / "split.json")
     usable = (valid > 0) & (label != NO_LABEL)
     for name in SPLITS:
         counted = np.zeros(2, int)
-        for scene, row, col in made["samples"][name]:
+        for scene, row, col in result["samples"][name]:
             assert scene == 0
             window = (slice(row, row + 16), slice(col, col + 16))
             assert usable[window].mean() >= 0.7
             counted += [(usable[window] & (label[window] == number)).sum() for number in (0, 1)]
-        assert list(made["pixels"][name].values()) == counted.tolist()
-    assert all(distance >= 4 for distance in made["audit"]["gap_pixels"].values())
+        assert list(result["pixels"][name].values()) == counted.tolist()
+    assert all(distance >= 4 for distance in result["audit"]["gap_pixels"].values())
 
 
 def test_the_order_of_the_stores_does_not_matter(tmp_path: Path, run: Run) -> None:
@@ -256,17 +256,17 @@ def test_the_order_of_the_stores_does_not_matter(tmp_path: Path, run: Run) -> No
     assert read_json(tmp_path / "split.json")["scenes"] == ["a", "b", "c"]
 
 
-def test_a_place_is_in_one_split_in_all_scenes(tmp_path: Path, run: Run) -> None:
+def test_a_position_is_in_one_split_in_all_scenes(tmp_path: Path, run: Run) -> None:
     half = np.ones(SHAPE, np.uint8)
     half[:48] = 0
     stores = [make_stores(tmp_path, "a", valid=half), make_stores(tmp_path, "b", valid=1 - half)]
     assert split(run, tmp_path, stores, "--stride", 5).code == 0
-    made = read_split(tmp_path / "split.json")["samples"]
-    assert gap(made["train"][:, 1:], made["test"][:, 1:], 16) >= 0
-    assert gap(made["train"][:, 1:], made["val"][:, 1:], 16) >= 0
+    result = read_split(tmp_path / "split.json")["samples"]
+    assert gap(result["train"][:, 1:], result["test"][:, 1:], 16) >= 0
+    assert gap(result["train"][:, 1:], result["val"][:, 1:], 16) >= 0
 
 
-def test_a_class_that_a_split_lacks_is_told(tmp_path: Path, run: Run) -> None:
+def test_a_class_that_a_split_lacks_is_reported(tmp_path: Path, run: Run) -> None:
     label = np.zeros(SHAPE, np.uint8)
     label[:, :30] = 1
     ended = split(run, tmp_path, [make_stores(tmp_path, "s", label=label)], *SHARES)
@@ -276,9 +276,9 @@ def test_a_class_that_a_split_lacks_is_told(tmp_path: Path, run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("arguments", "code", "message"),
     [
-        (("--chip", 128), 3, "a chip of 128 pixels does not fit a grid of 96 x 96"),
+        (("--chip", 128), 3, "a chip of 128 pixels does not fit into a grid of 96 x 96"),
         (("--buffer", 96), 3, "the train split has no chip"),
         (("--min-valid", 1.0, "--fractions", 1, 0, 0), 3, "the test split has no chip"),
         (("--fractions", 0.9, 0.9, 0.9), 2, "fractions"),
@@ -288,10 +288,14 @@ def test_a_class_that_a_split_lacks_is_told(tmp_path: Path, run: Run) -> None:
         (("--method", "temporal", "--dates", "2020-02-01", "2020-01-01"), 2, "in order"),
         (("--method", "temporal", "--dates", "1 May"), 2, "should match pattern"),
         (("--method", "temporal", "--dates", "2020-01-01", "--folds", 3), 2, "no folds"),
-        (("--method", "temporal", "--dates", "2020-01-01"), 3, "scene s does not tell its date"),
-        (("--method", "group", "--by", "tile"), 3, "scene s does not tell its tile"),
+        (("--method", "temporal", "--dates", "2020-01-01"), 3, "scene s has no datetime"),
+        (("--method", "group", "--by", "tile"), 3, "scene s has no tile in grid:code or its id"),
         (("--method", "group"), 3, "1 groups (s) cannot fill 3 splits"),
-        (("--method", "group", "--test-groups", "x"), 3, "there is no scene x to split by; there are s"),
+        (
+            ("--method", "group", "--test-groups", "x"),
+            3,
+            "split.val_groups or split.test_groups name scene x; there are s",
+        ),
         (("--method", "group", "--test-groups", "s", "--val-groups", "s"), 2, "both name s"),
         (("--method", "group", "--by", "region"), 2, "needs split.regions"),
         (("--allow", "overlap"), 2, "should match pattern"),
@@ -299,18 +303,18 @@ def test_a_class_that_a_split_lacks_is_told(tmp_path: Path, run: Run) -> None:
         (("--min-scene-valid", 1.0, "--method", "random", "--fractions", 1, 0, 0), 3, "the test split has no chip"),
     ],
 )
-def test_a_split_that_cannot_be_is_told(
-    tmp_path: Path, run: Run, words: tuple[object, ...], code: int, said: str
+def test_an_impossible_split_is_reported(
+    tmp_path: Path, run: Run, arguments: tuple[object, ...], code: int, message: str
 ) -> None:
-    ended = split(run, tmp_path, [make_stores(tmp_path, "s")], *words)
+    ended = split(run, tmp_path, [make_stores(tmp_path, "s")], *arguments)
     assert ended.code == code, ended.stderr
-    assert said in ended.stderr
+    assert message in ended.stderr
 
 
-def test_stores_that_do_not_belong_together_are_told(tmp_path: Path, run: Run) -> None:
+def test_stores_that_do_not_match_are_reported(tmp_path: Path, run: Run) -> None:
     a, b = make_stores(tmp_path, "a"), make_stores(tmp_path, "b", left=10.0)
     c = make_stores(tmp_path, "c", classes=("b", "a"))
-    for stores, said in (
+    for stores, message in (
         ([a, (b[0], a[1])], "given twice"),
         ([a, b], "different grids"),
         ([a, c], "c-label.zarr has the classes b, a"),
@@ -319,16 +323,16 @@ def test_stores_that_do_not_belong_together_are_told(tmp_path: Path, run: Run) -
     ):
         ended = split(run, tmp_path, stores)
         assert ended.code == 3, ended.stderr
-        assert said in ended.stderr
+        assert message in ended.stderr
 
 
 DAYS = {"a": "2020-01-05", "b": "2020-02-05T23:59:00Z", "c": "2020-03-01T00:30:00+02:00", "d": "2020-03-01"}
 
 
-def sides(place: Path) -> dict[str, set[str]]:
+def scenes_by_split(folder: Path) -> dict[str, set[str]]:
     """The scenes of each split."""
-    made = read_split(place / "split.json")
-    return {name: {made["scenes"][n] for n in made["samples"][name][:, 0]} for name in SPLITS}
+    result = read_split(folder / "split.json")
+    return {name: {result["scenes"][n] for n in result["samples"][name][:, 0]} for name in SPLITS}
 
 
 @pytest.mark.parametrize(
@@ -344,38 +348,38 @@ def test_scenes_are_split_by_the_day_in_utc(
     stores = [make_stores(tmp_path, scene, date=day) for scene, day in DAYS.items()]
     ended = split(run, tmp_path, stores, "--method", "temporal", "--dates", *dates)
     assert ended.code == 0, ended.stderr
-    assert sides(tmp_path) == expected
-    made = read_split(tmp_path / "split.json")
-    assert made["by_scene"] is True
-    assert made["audit"]["gap_pixels"] == {}, "places repeat on other days"
+    assert scenes_by_split(tmp_path) == expected
+    result = read_split(tmp_path / "split.json")
+    assert result["by_scene"] is True
+    assert result["audit"]["gap_pixels"] == {}, "positions repeat on other days"
 
 
-def test_where_scenes_are_split_every_place_may_be_in_every_split(tmp_path: Path, run: Run) -> None:
+def test_in_a_split_by_scene_every_position_may_be_in_every_split(tmp_path: Path, run: Run) -> None:
     stores = [make_stores(tmp_path, scene, date=DAYS[scene]) for scene in "abd"]
     dates = ("--method", "temporal", "--dates", "2020-02-01", "2020-03-01")
     assert split(run, tmp_path, stores, *dates).code == 0
-    every_place = [[row, column] for row in range(0, 96, 16) for column in range(0, 96, 16)]
+    every_position = [[row, column] for row in range(0, 96, 16) for column in range(0, 96, 16)]
     for samples in read_split(tmp_path / "split.json")["samples"].values():
-        assert samples[:, 1:].tolist() == every_place
+        assert samples[:, 1:].tolist() == every_position
 
 
-def test_where_scenes_are_split_only_the_maps_of_test_scenes_are_scored(tmp_path: Path, run: Run) -> None:
+def test_in_a_split_by_scene_only_the_maps_of_test_scenes_are_scored(tmp_path: Path, run: Run) -> None:
     tiles = [make_stores(tmp_path, scene, date=DAYS[scene])[0] for scene in "ad"]
     labels = make_stores(tmp_path, "")[1]
     stores = ("--tiles", *tiles, "--labels", labels)
     days = ("--method", "temporal", "--dates", "2020-02-01")
     assert run("split", *stores, *split_outputs(tmp_path), "--chip", 16, *days).code == 0
     truth, grid = Tiles(labels).read("label"), Tiles(labels).grid
-    for scenes, found in (("a", 1 - truth), ("d", truth), ("a d", truth)):
-        told = {"crs": str(grid.crs), "transform": grid.affine, "height": 96, "width": 96}
-        with rasterio.open(tmp_path / f"{scenes}.tif", "w", "GTiff", count=1, dtype="uint8", **told) as file:
-            file.write(found, 1)
+    for scenes, prediction in (("a", 1 - truth), ("d", truth), ("a d", truth)):
+        profile = {"crs": str(grid.crs), "transform": grid.affine, "height": 96, "width": 96}
+        with rasterio.open(tmp_path / f"{scenes}.tif", "w", "GTiff", count=1, dtype="uint8", **profile) as file:
+            file.write(prediction, 1)
             file.update_tags(scenes=scenes)
-    words = (*stores, "--chips", tmp_path / "split.json", "--metrics", tmp_path / "metrics.json", "--classes")
-    assert run("evaluate", *words, tmp_path / "a.tif", tmp_path / "d.tif").code == 0
+    arguments = (*stores, "--chips", tmp_path / "split.json", "--metrics", tmp_path / "metrics.json", "--classes")
+    assert run("evaluate", *arguments, tmp_path / "a.tif", tmp_path / "d.tif").code == 0
     scored = read_json(tmp_path / "metrics.json")
     assert (scored["model"]["accuracy"], scored["test_pixels"]) == (1.0, 96 * 96)
-    ended = run("evaluate", *words, tmp_path / "a d.tif")
+    ended = run("evaluate", *arguments, tmp_path / "a d.tif")
     assert ended.code == 3
     assert "one mosaic mixes the scenes that train and test; give a map for each scene" in ended.stderr
 
@@ -385,38 +389,38 @@ def test_groups_stay_whole_and_every_fold_tests_others(tmp_path: Path, run: Run)
     tested: list[str] = []
     for fold in range(3):
         assert split(run, tmp_path, stores, "--method", "group", "--folds", 3, "--fold", fold).code == 0
-        found = sides(tmp_path)
-        assert not found["train"] & found["test"]
-        assert not found["train"] & found["val"]
-        tested += sorted(found["test"])
+        scenes = scenes_by_split(tmp_path)
+        assert not scenes["train"] & scenes["test"]
+        assert not scenes["train"] & scenes["val"]
+        tested += sorted(scenes["test"])
     assert sorted(tested) == list("abcdef")
 
 
 def test_few_groups_fill_every_split_that_has_a_fraction(tmp_path: Path, run: Run) -> None:
     stores = [make_stores(tmp_path, scene) for scene in "abc"]
     assert split(run, tmp_path, stores, "--method", "group").code == 0
-    assert [len(scenes) for scenes in sides(tmp_path).values()] == [1, 1, 1]
+    assert [len(scenes) for scenes in scenes_by_split(tmp_path).values()] == [1, 1, 1]
 
 
 def half(side: str) -> UInt8Array:
-    """What a tile sees: the west or the east, and 16 columns in the middle that both see."""
-    seen = np.zeros(SHAPE, np.uint8)
-    seen[:, slice(0, 56) if side == "west" else slice(40, 96)] = 1
-    return seen
+    """Valid mask of a tile: the west or the east half, and 16 columns in the middle in both."""
+    valid = np.zeros(SHAPE, np.uint8)
+    valid[:, slice(0, 56) if side == "west" else slice(40, 96)] = 1
+    return valid
 
 
 def test_tiles_that_overlap_keep_the_buffer_in_their_overlap(tmp_path: Path, run: Run) -> None:
     west = ["S2A_33TWL_20230815_0_L2A", "HLS.S30.T33TWL.2023213T100000.v2.0"]
     stores = [make_stores(tmp_path, scene, valid=half("west")) for scene in west]
-    east = {"told": {"grid:code": "MGRS-33TWM"}}
+    east = {"attributes": {"grid:code": "MGRS-33TWM"}}
     stores.append(make_stores(tmp_path, "east", valid=half("east"), **east))
-    words = ("--method", "group", "--by", "tile", "--test-groups", "33TWM", "--stride", 4, "--buffer", 6)
-    ended = split(run, tmp_path, stores, *words, "--min-valid", 1.0)
+    arguments = ("--method", "group", "--by", "tile", "--test-groups", "33TWM", "--stride", 4, "--buffer", 6)
+    ended = split(run, tmp_path, stores, *arguments, "--min-valid", 1.0)
     assert ended.code == 0, ended.stderr
-    assert sides(tmp_path) == {"train": set(west), "val": set(), "test": {"east"}}
-    made = read_split(tmp_path / "split.json")
-    distance = gap(made["samples"]["train"][:, 1:], made["samples"]["test"][:, 1:], 16)
-    assert distance == made["audit"]["gap_pixels"]["train-test"] == 8, "columns 16 + 16 to 40, in steps of 4"
+    assert scenes_by_split(tmp_path) == {"train": set(west), "val": set(), "test": {"east"}}
+    result = read_split(tmp_path / "split.json")
+    distance = gap(result["samples"]["train"][:, 1:], result["samples"]["test"][:, 1:], 16)
+    assert distance == result["audit"]["gap_pixels"]["train-test"] == 8, "columns 16 + 16 to 40, in steps of 4"
 
 
 @pytest.mark.parametrize("scene", ["LC09_L2SP_190028_20230801_02_T1", "LC08_190028_2023"])
@@ -424,7 +428,7 @@ def test_a_landsat_scene_has_a_path_and_row(tmp_path: Path, run: Run, scene: str
     stores = [make_stores(tmp_path, scene), make_stores(tmp_path, "LE07_L2SP_191028_20230801_02_T1")]
     ended = split(run, tmp_path, stores, "--method", "group", "--by", "tile", "--test-groups", "190028", "--buffer", 96)
     assert ended.code == 3
-    assert "the train split has no chip" in ended.stderr, "both see the same place"
+    assert "the train split has no chip" in ended.stderr, "both cover the same area"
 
 
 def test_regions_stay_whole_and_keep_the_buffer(tmp_path: Path, run: Run) -> None:
@@ -436,45 +440,45 @@ def test_regions_stay_whole_and_keep_the_buffer(tmp_path: Path, run: Run) -> Non
     crs = {"type": "name", "properties": {"name": "urn:ogc:def:crs:EPSG::32633"}}
     file = tmp_path / "regions.geojson"
     file.write_text(json.dumps({"type": "FeatureCollection", "crs": crs, "features": shapes}))
-    words = ("--method", "group", "--by", "region", "--regions", file, "--attribute", "name")
-    ended = split(run, tmp_path, [make_stores(tmp_path, "s")], *words, "--test-groups", "south", "--stride", 2)
+    arguments = ("--method", "group", "--by", "region", "--regions", file, "--attribute", "name")
+    ended = split(run, tmp_path, [make_stores(tmp_path, "s")], *arguments, "--test-groups", "south", "--stride", 2)
     assert ended.code == 0, ended.stderr
-    made = read_split(tmp_path / "split.json")["samples"]
-    assert made["train"][:, 1].max() + 16 == 44
-    assert made["test"][:, 1].min() == 52
-    wrong = split(run, tmp_path, [make_stores(tmp_path, "t")], *words[:-1], "id")
-    assert wrong.code == 3
-    assert "id" in wrong.stderr
+    result = read_split(tmp_path / "split.json")["samples"]
+    assert result["train"][:, 1].max() + 16 == 44
+    assert result["test"][:, 1].min() == 52
+    refused = split(run, tmp_path, [make_stores(tmp_path, "t")], *arguments[:-1], "id")
+    assert refused.code == 3
+    assert "id" in refused.stderr
 
 
-def test_scenes_that_are_mostly_cloud_are_left_out_and_listed(tmp_path: Path, run: Run) -> None:
+def test_scenes_that_are_mostly_cloud_are_excluded_and_listed(tmp_path: Path, run: Run) -> None:
     stores = [make_stores(tmp_path, "a"), make_stores(tmp_path, "b", valid=half("west")), make_stores(tmp_path, "c")]
     assert split(run, tmp_path, stores, "--min-scene-valid", 0.6).code == 0
-    made = read_split(tmp_path / "split.json")
-    assert made["scenes"] == ["a", "b", "c"]
-    assert made["left_out"] == [{"scene": "b", "valid": pytest.approx(56 / 96, abs=1e-6)}]
-    assert set().union(*sides(tmp_path).values()) == {"a", "c"}
+    result = read_split(tmp_path / "split.json")
+    assert result["scenes"] == ["a", "b", "c"]
+    assert result["left_out"] == [{"scene": "b", "valid": pytest.approx(56 / 96, abs=1e-6)}]
+    assert set().union(*scenes_by_split(tmp_path).values()) == {"a", "c"}
 
 
-def test_the_fate_of_every_chip_is_told(tmp_path: Path, run: Run) -> None:
+def test_every_chip_is_counted_by_its_outcome(tmp_path: Path, run: Run) -> None:
     bare = np.indices(SHAPE)[0] // 8 % 2
     bare[:32] = NO_LABEL
     stores = [make_stores(tmp_path, "a", valid=half("west")), make_stores(tmp_path, "b", label=bare)]
-    words = ("--method", "north-south", "--fractions", 0.5, 0.17, 0.33)
-    assert split(run, tmp_path, stores, "--buffer", 8, *words).code == 0
-    made = read_split(tmp_path / "split.json")
-    fates = {row.pop("scene"): row for row in made["fates"]}
+    arguments = ("--method", "north-south", "--fractions", 0.5, 0.17, 0.33)
+    assert split(run, tmp_path, stores, "--buffer", 8, *arguments).code == 0
+    result = read_split(tmp_path / "split.json")
+    fates = {row.pop("scene"): row for row in result["fates"]}
     # 6 x 6 chips of 16 pixels; 56 columns are 3 whole chips and half of the fourth, which is just enough.
     assert (fates["a"]["unlabelled"], fates["a"]["unusable"]) == (0, 12)
     assert (fates["b"]["unlabelled"], fates["b"]["unusable"]) == (12, 0)
     assert [sum(row.values()) for row in fates.values()] == [36, 36]
     assert fates["a"]["spare"] > 0
     for number, scene in enumerate("ab"):
-        samples = [rows[rows[:, 0] == number] for rows in made["samples"].values()]
+        samples = [rows[rows[:, 0] == number] for rows in result["samples"].values()]
         assert fates[scene]["samples"] == sum(map(len, samples))
 
 
-def test_random_chips_are_refused_until_a_reason_is_given_which_is_told(tmp_path: Path, run: Run) -> None:
+def test_random_chips_are_refused_until_a_reason_is_given(tmp_path: Path, run: Run) -> None:
     stores = [make_stores(tmp_path, "s")]
     ended = split(run, tmp_path, stores, "--method", "random")
     assert ended.code == 4
@@ -482,8 +486,8 @@ def test_random_chips_are_refused_until_a_reason_is_given_which_is_told(tmp_path
     assert "train chip of scene s, row" in ended.stderr
     assert not any((tmp_path / name).exists() for name in ("split.json", "split.gpkg", "split.png", "statistics.json"))
     assert split(run, tmp_path, stores, "--method", "random", "--allow", "random: to compare with").code == 0
-    (found,) = read_split(tmp_path / "split.json")["audit"]["allowed"]
-    assert (found["kind"], found["reason"]) == ("random", "to compare with")
+    (finding,) = read_split(tmp_path / "split.json")["audit"]["allowed"]
+    assert (finding["kind"], finding["reason"]) == ("random", "to compare with")
 
 
 def test_changing_test_pixels_does_not_change_the_statistics(tmp_path: Path, run: Run) -> None:
@@ -492,31 +496,31 @@ def test_changing_test_pixels_does_not_change_the_statistics(tmp_path: Path, run
     before, samples = digest(tmp_path / "statistics.json"), read_split(tmp_path / "split.json")["samples"]
     image = zarr.open_group(tiles, mode="r+")["image"]
     image[:, :, 48:] = np.random.default_rng(5).integers(0, 60_000, (1, 96, 48))
-    # The manifest tells of the change; what is looked at here is only what the statistics are made of.
+    # The manifest would reveal the change; this test is about the input of the statistics only.
     (tiles / "manifest.json").unlink()
     assert split(run, tmp_path, [(tiles, labels)], *SHARES).code == 0
     assert digest(tmp_path / "statistics.json") == before
     np.testing.assert_array_equal(read_split(tmp_path / "split.json")["samples"]["test"], samples["test"])
 
 
-def test_the_chips_are_polygons_in_their_place_with_split_and_classes(tmp_path: Path, run: Run) -> None:
+def test_the_chips_are_georeferenced_polygons_with_split_and_classes(tmp_path: Path, run: Run) -> None:
     import pyogrio
 
     assert split(run, tmp_path, [make_stores(tmp_path, "s")], *SHARES).code == 0
-    made = read_split(tmp_path / "split.json")
+    result = read_split(tmp_path / "split.json")
     meta, _, shapes, fields = pyogrio.raw.read(tmp_path / "split.gpkg", layer="chips")
-    told = dict(zip(meta["fields"], fields, strict=True))
+    columns = dict(zip(meta["fields"], fields, strict=True))
     assert meta["crs"] == "EPSG:32633"
     for name in SPLITS:
-        mine = told["split"] == name
-        rows = np.stack([told["row"][mine], told["column"][mine]], -1)
-        np.testing.assert_array_equal(rows, made["samples"][name][:, 1:])
+        in_split = columns["split"] == name
+        rows = np.stack([columns["row"][in_split], columns["column"][in_split]], -1)
+        np.testing.assert_array_equal(rows, result["samples"][name][:, 1:])
         for label in ("a", "b"):
-            assert told[f"pixels {label}"][mine].sum() == made["pixels"][name][label]
-            assert (told[f"pixels {label}"][mine] > 0).sum() == made["chips"][name][label]
+            assert columns[f"pixels {label}"][in_split].sum() == result["pixels"][name][label]
+            assert (columns[f"pixels {label}"][in_split] > 0).sum() == result["chips"][name][label]
     bounds = shapely.bounds(shapely.from_wkb(shapes))
-    np.testing.assert_array_equal(bounds[:, 0], told["column"] * 10)
-    np.testing.assert_array_equal(bounds[:, 3], 960 - told["row"] * 10)
+    np.testing.assert_array_equal(bounds[:, 0], columns["column"] * 10)
+    np.testing.assert_array_equal(bounds[:, 3], 960 - columns["row"] * 10)
     assert (bounds[:, 2:] - bounds[:, :2] == 160).all()
 
 
@@ -527,30 +531,30 @@ def test_two_runs_write_the_same_bytes(tmp_path: Path, run: Run, method: tuple[o
     for clock in ("1", "2"):
         (tmp_path / clock).mkdir()
         tiles, labels = zip(*stores, strict=True)
-        words = ("--tiles", *tiles, "--labels", *labels, *split_outputs(tmp_path / clock), "--chip", 16, *method)
-        assert run("split", *words).code == 0
+        arguments = ("--tiles", *tiles, "--labels", *labels, *split_outputs(tmp_path / clock), "--chip", 16, *method)
+        assert run("split", *arguments).code == 0
         names = ("split.json", "split.gpkg", "split.png", "statistics.json")
         digests.append([digest(tmp_path / clock / name) for name in names])
     assert digests[0] == digests[1]
     with closing(sqlite3.connect(tmp_path / "1/split.gpkg")) as database:
-        told = database.execute("select last_change from gpkg_contents").fetchall()
-    assert told == [("2000-01-01T00:00:00.000Z",)], "no clock"
+        changes = database.execute("select last_change from gpkg_contents").fetchall()
+    assert changes == [("2000-01-01T00:00:00.000Z",)], "no clock"
 
 
-def test_the_map_shows_each_place_in_the_colour_of_its_split(tmp_path: Path, run: Run) -> None:
+def test_the_map_shows_each_position_in_the_colour_of_its_split(tmp_path: Path, run: Run) -> None:
     assert split(run, tmp_path, [make_stores(tmp_path, "s")], *SHARES).code == 0
     with Image.open(tmp_path / "split.png") as picture:
         pixels = np.asarray(picture.convert("RGB"))
     row = pixels[len(pixels) // 2]
     for color, share in zip(SPLIT_COLORS, (0.5, 0.5 / 3, 1 / 6), strict=True):
-        mine = (row == rgb(color)).all(-1)
-        assert mine.any(), share
+        has_color = (row == rgb(color)).all(-1)
+        assert has_color.any(), share
     starts = [int((row == rgb(color)).all(-1).argmax()) for color in SPLIT_COLORS]
     assert starts == sorted(starts), "from west to east: train, val, test"
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "5", '{"samples": 5}', '{"samples": {"train": [[1, 2]]}}'])
-def test_a_file_that_is_no_split_is_told(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_not_a_split_is_reported(tmp_path: Path, text: str) -> None:
     (tmp_path / "split.json").write_text(text)
     with pytest.raises(BadInputError, match="is not a split file"):
         read_split(tmp_path / "split.json")

@@ -1,4 +1,4 @@
-"""Statistics hold what the training chips measure: each pixel once, no other pixel, and they merge exactly."""
+"""Statistics are those of the training chips: each pixel once, no other pixel, and they merge exactly."""
 
 import json
 from pathlib import Path
@@ -80,12 +80,12 @@ def test_merged_histograms_are_that_of_all_values_in_any_order(parts: list[list[
 
 
 @given(st.lists(NUMBERS, min_size=1, max_size=50))
-def test_every_value_lies_in_its_bin_and_the_bins_are_few(values: list[float]) -> None:
+def test_every_value_is_in_its_bin_and_the_bins_are_few(values: list[float]) -> None:
     array = np.array(values, np.float64)
-    found = Histogram.of(array, ones(array))
-    edges = (found.first + np.arange(len(found.counts) + 1)) * 2.0**found.level
-    assert len(found.counts) <= MAX_BINS
-    np.testing.assert_array_equal(found.counts, np.histogram(array, np.append(edges[:-1], np.inf))[0])
+    histogram = Histogram.of(array, ones(array))
+    edges = (histogram.first + np.arange(len(histogram.counts) + 1)) * 2.0**histogram.level
+    assert len(histogram.counts) <= MAX_BINS
+    np.testing.assert_array_equal(histogram.counts, np.histogram(array, np.append(edges[:-1], np.inf))[0])
     assert array.max() < edges[-1]
 
 
@@ -95,24 +95,24 @@ def test_equal_values_have_no_spread_and_one_bin() -> None:
 
 
 def make_scene(
-    place: Path,
+    folder: Path,
     scene: str,
     bands: tuple[str, ...] = BANDS,
     pixels: AnyArray | None = None,
     valid: AnyArray | None = None,
 ) -> Tiles:
-    """Write a scene of random pixels; each band has values of its own, whatever its place among the others."""
+    """Write a scene of random pixels; each band has its own values, whatever its position among the others."""
     random = np.random.default_rng(len(scene))
     values = {band: random.integers(0, 10_000, SHAPE).astype(np.uint16) for band in BANDS}
     image = np.stack([values[band] for band in bands]) if pixels is None else pixels
     grid = make_grid((0.0, 0.0, SHAPE[1] * 10.0, SHAPE[0] * 10.0), "EPSG:32633", 10.0, (0, 0))
     layout = Layout(16, 16)
-    with new_store(place / f"{scene}.zarr", grid, bands, scene, {}) as group:
+    with new_store(folder / f"{scene}.zarr", grid, bands, scene, {}) as group:
         stored = add_array(group, "image", image.shape, image.dtype, layout, scale_factor=SCALE, add_offset=OFFSET)
         stored[:] = image
-        there = np.ones(SHAPE, np.uint8) if valid is None else valid
-        add_array(group, "valid", SHAPE, "uint8", layout)[:] = there
-    return Tiles(place / f"{scene}.zarr")
+        usable = np.ones(SHAPE, np.uint8) if valid is None else valid
+        add_array(group, "valid", SHAPE, "uint8", layout)[:] = usable
+    return Tiles(folder / f"{scene}.zarr")
 
 
 def physical(store: Tiles, band: str, mask: BoolArray) -> Float64Array:
@@ -120,23 +120,23 @@ def physical(store: Tiles, band: str, mask: BoolArray) -> Float64Array:
     return np.asarray(stored.astype(np.float64) * SCALE + OFFSET)
 
 
-def test_each_valid_pixel_counts_once_however_many_chips_hold_it(tmp_path: Path) -> None:
+def test_each_valid_pixel_counts_once_however_many_chips_contain_it(tmp_path: Path) -> None:
     valid = np.ones(SHAPE, np.uint8)
     valid[:, 5:9] = 0
     stores = [make_scene(tmp_path, "a", valid=valid), make_scene(tmp_path, "bb", bands=BANDS[::-1])]
     samples = np.array([[0, 0, 0], [0, 4, 0], [0, 4, 8], [1, 40, 70], [1, 41, 70]])
-    told = measure_bands(stores, samples, CHIP)
+    statistics = measure_bands(stores, samples, CHIP)
     masks = [
         covered_pixels(SHAPE, samples[samples[:, 0] == n], CHIP) & (s.read("valid") > 0) for n, s in enumerate(stores)
     ]
     for band in BANDS:
         values = np.concatenate([physical(s, band, m) for s, m in zip(stores, masks, strict=True)])
-        row = told["bands"][band]
+        row = statistics["bands"][band]
         assert row["count"] == len(values) == sum(row["histogram"]["counts"])
         assert (row["mean"], row["std"]) == pytest.approx((values.mean(), values.std()), rel=1e-11)
         assert (row["min"], row["max"]) == pytest.approx((values.min(), values.max()), rel=1e-11)
-    assert told["pixels"] == {"a": int(masks[0].sum()), "bb": int(masks[1].sum())}
-    json.dumps(told, allow_nan=False)
+    assert statistics["pixels"] == {"a": int(masks[0].sum()), "bb": int(masks[1].sum())}
+    json.dumps(statistics, allow_nan=False)
 
 
 def test_no_pixel_outside_the_training_chips_is_read(tmp_path: Path) -> None:
@@ -158,36 +158,36 @@ def test_other_scenes_and_bands_do_not_count(tmp_path: Path) -> None:
 
 
 def test_a_model_is_normalised_by_band_name(tmp_path: Path) -> None:
-    told = measure_bands([make_scene(tmp_path, "a")], np.array([[0, 0, 0]]), CHIP)
-    found = band_normaliser(told, ("nir", "red"))
-    assert found.mean == (told["bands"]["nir"]["mean"], told["bands"]["red"]["mean"])
-    with pytest.raises(BadInputError, match="do not tell band swir; they tell red, nir"):
-        band_normaliser(told, ("red", "swir"))
+    statistics = measure_bands([make_scene(tmp_path, "a")], np.array([[0, 0, 0]]), CHIP)
+    normaliser = band_normaliser(statistics, ("nir", "red"))
+    assert normaliser.mean == (statistics["bands"]["nir"]["mean"], statistics["bands"]["red"]["mean"])
+    with pytest.raises(BadInputError, match="lack band swir; they have red, nir"):
+        band_normaliser(statistics, ("red", "swir"))
 
 
 def test_a_band_without_spread_does_not_divide_by_zero(tmp_path: Path) -> None:
     store = make_scene(tmp_path, "a", pixels=np.full((2, *SHAPE), 500, np.uint16))
-    made = band_normaliser(measure_bands([store], np.array([[0, 0, 0]]), CHIP), BANDS)
+    normaliser = band_normaliser(measure_bands([store], np.array([[0, 0, 0]]), CHIP), BANDS)
     stored, valid = store.read("image"), np.ones(SHAPE, bool)
-    np.testing.assert_allclose(made(stored, store.scaling, valid), 0, atol=0.01)
+    np.testing.assert_allclose(normaliser(stored, store.scaling, valid), 0, atol=0.01)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "float32", "int32"])
-def test_every_kind_of_number_is_measured_alike(tmp_path: Path, dtype: str) -> None:
+def test_every_data_type_is_measured_alike(tmp_path: Path, dtype: str) -> None:
     pixels = np.random.default_rng(0).integers(0, 120, (2, *SHAPE)).astype(dtype)
-    told = measure_bands([make_scene(tmp_path, "a", pixels=pixels)], np.array([[0, 8, 8]]), CHIP)["bands"]["red"]
+    band = measure_bands([make_scene(tmp_path, "a", pixels=pixels)], np.array([[0, 8, 8]]), CHIP)["bands"]["red"]
     values = pixels[0, 8:24, 8:24].astype(np.float64) * SCALE + OFFSET
-    assert (told["count"], told["mean"]) == (256, pytest.approx(values.mean(), rel=1e-11))
+    assert (band["count"], band["mean"]) == (256, pytest.approx(values.mean(), rel=1e-11))
 
 
-def test_valid_pixels_that_are_no_numbers_are_told(tmp_path: Path) -> None:
+def test_valid_pixels_that_are_not_finite_are_reported(tmp_path: Path) -> None:
     pixels = np.zeros((2, *SHAPE), np.float32)
     pixels[1, 3, 3] = np.nan
-    with pytest.raises(BadInputError, match="band nir of scene a has valid pixels that are no numbers"):
+    with pytest.raises(BadInputError, match="band nir of scene a has valid pixels that are not finite"):
         measure_bands([make_scene(tmp_path, "a", pixels=pixels)], np.array([[0, 0, 0]]), CHIP)
 
 
-def test_training_chips_without_a_valid_pixel_are_told(tmp_path: Path) -> None:
+def test_training_chips_without_a_valid_pixel_are_reported(tmp_path: Path) -> None:
     store = make_scene(tmp_path, "a", valid=np.zeros(SHAPE, np.uint8))
     for samples in (np.array([[0, 0, 0]]), np.empty((0, 3), np.int64)):
         with pytest.raises(BadInputError, match="no valid pixel in the training chips"):
@@ -195,7 +195,7 @@ def test_training_chips_without_a_valid_pixel_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", '{"bands": {}}'])
-def test_a_file_that_is_no_statistics_is_told(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_not_statistics_is_reported(tmp_path: Path, text: str) -> None:
     (tmp_path / "statistics.json").write_text(text)
     with pytest.raises(BadInputError, match="is not a statistics file"):
         read_statistics(tmp_path / "statistics.json")
