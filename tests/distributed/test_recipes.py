@@ -12,6 +12,7 @@ import pytest
 from safetensors.numpy import load_file
 from trainings import Data, Training, payload, run_stage
 
+from eopipe.models.model_folder import read_model_card
 from eopipe.training.schedule import best_epoch
 
 HERE = Path(__file__).parent
