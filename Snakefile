@@ -34,7 +34,7 @@ include: "workflow/rules/crate.smk"
 
 
 rule all:
-    "Everything: maps, scores, report, model in ONNX, STAC catalog, and the crate that proves the run."
+    "Everything: maps, scores, report, ONNX model, STAC catalog, and the provenance crate of the run."
     default_target: True
     input:
         f"{RESULTS}/report.html",

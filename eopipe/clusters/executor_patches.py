@@ -95,8 +95,8 @@ def profile_file(path: Path) -> Path | None:
 
     if path.is_file():
         return path
-    found = internal(cli, "get_profile_dir", "snakemake")(str(path)) if path.is_dir() else None
-    return found[1] if found else None
+    candidate = internal(cli, "get_profile_dir", "snakemake")(str(path)) if path.is_dir() else None
+    return candidate[1] if candidate else None
 
 
 def prepare_executor(workflow: Any) -> None:

@@ -114,11 +114,11 @@ def _publish(target: Path, text: str) -> None:
 
 def print_file(name: str) -> ProfileFile:
     """Print which file a name means, and which ones of the same name it hides."""
-    found = find_profile(name)
-    print(f"--profile {name} means {found.file}")
-    for hidden in found.hidden:
+    profile_file = find_profile(name)
+    print(f"--profile {name} means {profile_file.file}")
+    for hidden in profile_file.hidden:
         print(f"it hides {hidden}")
-    return found
+    return profile_file
 
 
 def _requested(name: str, file: Path, config: dict[str, Any]) -> dict[str, Resources]:

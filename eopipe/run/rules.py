@@ -1,4 +1,4 @@
-"""What the Snakemake rules need to call the command line: words for settings, folders, records, volumes."""
+"""What the Snakemake rules call: params and resources of a stage, folders and sizes of inputs, run records."""
 
 import json
 import os
@@ -22,25 +22,25 @@ PINNED = "constraints.txt"
 
 
 def _argv(config: Config, name: str, kind: type[Mark], without: Iterable[str] = ()) -> list[str]:
-    """Words of a command line for the ports of one kind that the config sets."""
+    """Arguments for the ports of one kind that the config sets."""
     ports = [port for port in stage(name).of(kind) if port.name in config[name] and port.name not in without]
-    return [word for port in ports for word in to_args(port, config[name][port.name])]
+    return [argument for port in ports for argument in to_args(port, config[name][port.name])]
 
 
 def _idle(config: Config, name: str) -> dict[str, Any]:
-    """Options that decide nothing beside these settings: a change of them must rerun nothing."""
+    """Options without effect beside these settings: a change of them must rerun nothing."""
     from eopipe.training_job import idle
 
     if name != "train":
         return {}
-    return {word: config[name][word] for word in idle(config[name]["deterministic"])}
+    return {option: config[name][option] for option in idle(config[name]["deterministic"])}
 
 
 def prefix(setup: str) -> str:
-    """The set-up of a site before each shell line; `module` and its like stumble over a strict shell."""
-    # Snakemake formats it.
-    kept = setup.replace("{", "{{").replace("}", "}}")
-    return f"{kept}\nset -euo pipefail; "
+    """The set-up of a site before each shell line; `module` and similar commands fail in a strict shell."""
+    # Snakemake formats the line.
+    escaped = setup.replace("{", "{{").replace("}", "}}")
+    return f"{escaped}\nset -euo pipefail; "
 
 
 def options(config: Config, name: str) -> str:
@@ -49,7 +49,7 @@ def options(config: Config, name: str) -> str:
 
 
 def revision(name: str) -> int:
-    """Which results a stage makes: it goes into a rule's `params` only, so that other results rerun the job."""
+    """The revision of a stage's results: it goes into a rule's `params` only, so that other results rerun the job."""
     return stage(name).revision
 
 
@@ -64,13 +64,13 @@ def knobs(config: Config, name: str, *argv: str, **values: Any) -> str:
 
 def params_for(config: Config, name: str, folders: Iterable[str] = ()) -> dict[str, Any]:
     """The `params` of a rule: options and revision of its stage, and the folders of inputs that are manifests."""
-    found = {manifests: _folders_of(manifests) for manifests in folders}
-    return found | {"options": options(config, name), "revision": revision(name)}
+    functions = {name_of_input: _folders_of(name_of_input) for name_of_input in folders}
+    return functions | {"options": options(config, name), "revision": revision(name)}
 
 
-def _folders_of(manifests: str) -> Callable[[Any, Any], list[str]]:
+def _folders_of(name: str) -> Callable[[Any, Any], list[str]]:
     # By its name `input` Snakemake knows that the value follows from the input.
-    return lambda wildcards, input: folders(getattr(input, manifests))
+    return lambda wildcards, input: folders(getattr(input, name))
 
 
 def resources_for(
@@ -78,14 +78,14 @@ def resources_for(
 ) -> dict[str, Any]:
     """The `resources` of a rule: memory in MB and runtime in minutes grow with each attempt, `fixed` ones do not.
 
-    The knobs are those of its stage behind `argv`, in which `{scene}` and the like stand for wildcards. A stage with
-    a knob `threads` gets those of the job.
+    The knobs are those of its stage behind `argv`, in which `{scene}` and others are wildcards. A stage with a
+    knob `threads` gets those of the job.
     """
-    threaded = "threads" in {port.name for port in stage(name).of(Knob)}
+    has_threads = "threads" in {port.name for port in stage(name).of(Knob)}
 
     def knobs_of_job(wildcards: Any, threads: int) -> str:
-        before = [word.format_map(dict(wildcards.items())) for word in argv]
-        return knobs(config, name, *before, **({"threads": threads} if threaded else {}))
+        first = [argument.format_map(dict(wildcards.items())) for argument in argv]
+        return knobs(config, name, *first, **({"threads": threads} if has_threads else {}))
 
     amounts = {"mem_mb": mem_mb} | ({} if runtime is None else {"runtime": runtime})
     return {"knobs": knobs_of_job} | {key: _per_attempt(amount) for key, amount in amounts.items()} | fixed
@@ -111,15 +111,15 @@ def training_minutes(config: Config) -> AmountOfInput:
 
 
 def catalog(config: Config) -> str:
-    """The option that tells fetch where relative paths of the items lead."""
-    given = config["search"]["catalog"]
-    return shlex.join(["--catalog", str(given)]) if given else ""
+    """The option of fetch with the catalog that relative paths of the items start from."""
+    folder = config["search"]["catalog"]
+    return shlex.join(["--catalog", str(folder)]) if folder else ""
 
 
 def named_files(config: Config, name: str) -> dict[str, str]:
-    """The user's own input files of a stage; a catalog stands for its folder."""
-    given = {port.name: config[name][port.name] for port in stage(name).settings if is_path(port)}
-    return {k: str(Path(v, "catalog.json") if Path(v).is_dir() else v) for k, v in given.items() if v}
+    """The user's own input files of a stage; of a catalog's folder it is catalog.json."""
+    paths = {port.name: config[name][port.name] for port in stage(name).settings if is_path(port)}
+    return {k: str(Path(v, "catalog.json") if Path(v).is_dir() else v) for k, v in paths.items() if v}
 
 
 def reset_future_times(config: Config) -> str:
@@ -146,13 +146,13 @@ def reset_future_times(config: Config) -> str:
 
 def periods(config: Config, items: Path) -> dict[str, list[str]]:
     """The scenes of each composite, by the dates of the frozen items."""
-    told = config["composite"]
-    found: dict[str, list[str]] = {}
+    composite = config["composite"]
+    scenes: dict[str, list[str]] = {}
     for path in sorted(items.glob("*.geojson")):
         day = day_of(read_json(path)["properties"], f"scene {path.stem}")
-        if not told["parts"] or part_of(day, told["stack"]) in told["parts"]:
-            found.setdefault(period_of(day, told["period"], told["stack"]).name, []).append(path.stem)
-    return dict(sorted(found.items()))
+        if not composite["parts"] or part_of(day, composite["stack"]) in composite["parts"]:
+            scenes.setdefault(period_of(day, composite["period"], composite["stack"]).name, []).append(path.stem)
+    return dict(sorted(scenes.items()))
 
 
 def splits_images(config: Config) -> bool:
@@ -162,13 +162,13 @@ def splits_images(config: Config) -> bool:
 
 
 def folders(manifests: Iterable[str] | str) -> list[str]:
-    """The folders that manifests stand for; other names stay as they are."""
+    """The folders of manifests; other names stay as they are."""
     names = [manifests] if isinstance(manifests, str) else manifests
     return [str(Path(name).parent) if Path(name).name == MANIFEST else name for name in names]
 
 
 def volume(files: Iterable[str] | str) -> int:
-    """MB of files; a manifest stands for its folder; 0 for the one name that Snakemake gives until the search ends."""
+    """MB of files; a manifest counts as its folder; 0 for the single name that Snakemake gives before the search."""
     return 0 if isinstance(files, str) else sum(_bytes(Path(name)) for name in files) // 10**6
 
 
@@ -180,31 +180,31 @@ def _bytes(path: Path) -> int:
 
 
 def records(outputs: Iterable[str]) -> list[str]:
-    """The run records of the jobs that made these files, or the folders that manifests stand for."""
+    """The run records of the jobs that wrote these files, or the folders of these manifests."""
     paths = [path.parent if path.name == MANIFEST else path for path in map(Path, outputs)]
-    found = [path.with_name(f"{path.name}.run.json") for path in paths]
-    return sorted({str(path) for path in found if path.is_file()})
+    files = [path.with_name(f"{path.name}.run.json") for path in paths]
+    return sorted({str(path) for path in files if path.is_file()})
 
 
 def share_with_jobs(workflow: Path) -> Path:
-    """Tell jobs where the workflow lies, in their environment.
+    """Pass the folder of the workflow to jobs, in their environment.
 
-    Snakemake writes down all that it hands to jobs, and a path that leads out of a project tells whose home it is in.
+    Snakemake records everything else that it passes to jobs, and a path outside of a project names its owner's home.
     """
     os.environ["EOPIPE_WORKFLOW"] = str(workflow)
     return workflow
 
 
 def about_run(configs: Iterable[str], workflow: Path) -> str:
-    """Options that tell the crate what ran the jobs: the engine's version, the config, the pinned packages."""
+    """Options that describe the run to the crate: the engine's version, the config, the pinned packages."""
     from importlib.metadata import version
 
-    words = ["--engine-version", version("snakemake")]
-    # Snakemake makes paths absolute, and remembers the command.
-    words += [word for path in [*configs][:1] for word in ("--config", os.path.relpath(path))]
+    arguments = ["--engine-version", version("snakemake")]
+    # Snakemake makes paths absolute, and records the command.
+    arguments += [argument for path in [*configs][:1] for argument in ("--config", os.path.relpath(path))]
     lock = next(iter(pinned(workflow)), None)
-    where = "" if lock in (None, Path(PINNED)) else '"$EOPIPE_WORKFLOW"/'
-    return shlex.join(words) + (f" --lock {where}{PINNED}" if lock else "")
+    folder = "" if lock in (None, Path(PINNED)) else '"$EOPIPE_WORKFLOW"/'
+    return shlex.join(arguments) + (f" --lock {folder}{PINNED}" if lock else "")
 
 
 def workflow_params(configs: Iterable[str], workflow: Path) -> dict[str, str]:
@@ -218,6 +218,6 @@ def pinned(workflow: Path) -> list[Path]:
 
 
 def digest_of(workflow: Path) -> str:
-    """What the crate holds of the workflow, as one digest: it goes into `params`, so that a change makes it anew."""
+    """What the crate holds of the workflow, as one digest: it goes into `params`, so that a change reruns it."""
     paths = [workflow / "Snakefile", *sorted((workflow / "workflow").rglob("*"))]
     return sha256(b"".join(path.read_bytes() for path in paths if path.is_file())).hexdigest()

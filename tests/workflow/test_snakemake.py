@@ -163,7 +163,7 @@ def test_a_second_run_in_the_same_folder_is_refused_while_the_first_is_alive(pro
     first.wait(60)
     assert second.returncode == 2
     holder = rf"process {first.pid} on {gethostname()} since 20"
-    assert re.search(f"a run is going on in this folder: {holder}", second.stdout)
+    assert re.search(f"a run is active in this folder: {holder}", second.stdout)
 
 
 def test_a_truncated_asset_stops_the_run_and_completed_results_stay(project: Project) -> None:

@@ -12,9 +12,9 @@ except EopipeError as error:
     raise WorkflowError(str(error))
 
 RESULTS, STATE = config["results"], config["state"]
-# The folder of eopipe's workflow: a project may include these rules from a Snakefile of its own.
+# The folder of the workflow: a project may include these rules from a Snakefile of its own.
 WORKFLOW = eo.share_with_jobs(workflow_folder(workflow))
-# Labels that are an asset of each scene differ from scene to scene; a file holds for all.
+# Labels that are an asset of each scene differ from scene to scene; a file is for all.
 PER_SCENE = config["label"]["asset"] is not None
 # The model sees scenes, or composites of them.
 COMPOSITES = config["composite"]["method"] != "none"
@@ -49,7 +49,7 @@ def each(pattern, names=scenes):
 
 
 def each_map(name):
-    """One map of all images, or one for each where labels or the split tell them apart."""
+    """One map of all images, or one for each where labels or the split differ between them."""
     names = periods if COMPOSITES else scenes
     apart = PER_SCENE or eo.splits_images(config)
     return each(f"maps/{{}}/{name}.tif", names if apart else lambda: ["mosaic"])

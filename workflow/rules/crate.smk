@@ -1,4 +1,4 @@
-# What the crate holds beside folders and maps.
+# Files of the crate beside folders and maps.
 SINGLE = [
     *("grid.json", "selection.json", "split.json", "split.png", "split.gpkg", "statistics.json", "metrics.json"),
     *("export.json", "model.onnx", "report.html", "map.png", "model-card.md", "data-card.md"),
@@ -7,7 +7,7 @@ FILES["single"] = [f"{RESULTS}/{name}" for name in SINGLE]
 
 
 rule crate:
-    "The run as a Provenance Run Crate: data, model, maps, and what every job did."
+    "Package the run as a Provenance Run Crate: data, model, maps, and every job."
     input:
         **files("frozen", "scenes", "fetched", "stores", "tiles", "labels", "model", "maps", "single", "catalog"),
     output:

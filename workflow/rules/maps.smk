@@ -1,5 +1,5 @@
 rule predict:
-    "A map of classes and one of their probabilities, as cloud-optimised GeoTIFFs."
+    "Map classes and their probabilities, as cloud-optimised GeoTIFFs."
     input:
         **files("model"),
         tiles=tiles_of_map,
@@ -24,7 +24,7 @@ rule predict:
 
 
 rule evaluate:
-    "Scores of the map where it was never trained, against two baselines."
+    "Score the map on the test split, against two baselines."
     input:
         **files("classes", "tiles", "labels", "chips"),
     output:
@@ -45,7 +45,7 @@ rule evaluate:
 
 
 rule report:
-    "One page to read: verdict, maps, scores, data, provenance."
+    "Write a one-page report: verdict, maps, scores, data, provenance."
     input:
         **files("metrics", "model", "chips", "classes", "probabilities", "tiles", "labels", "scenes"),
     output:
@@ -71,7 +71,7 @@ rule report:
 
 
 rule catalog:
-    "Model, maps and tiles as a static STAC catalog that a later run can search."
+    "Export model, maps and tiles as a static STAC catalog that a later run can search."
     input:
         **files("model", "classes", "probabilities", "tiles", "scenes", "metrics"),
     output:

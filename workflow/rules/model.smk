@@ -1,4 +1,4 @@
-# `exec`: signals of a scheduler reach the shell too, and Snakemake waits for no more than that.
+# `exec`: signals of a scheduler reach the shell too, and Snakemake waits only for the shell.
 rule train:
     "Train on the chips with torchrun; resumes from its checkpoint after a failure."
     input:
@@ -26,7 +26,7 @@ rule train:
 
 
 rule export:
-    "The model as ONNX, compared with the model on real chips."
+    "Export the model to ONNX, compared with the model on real chips."
     input:
         **files("model"),
         tiles=lambda wildcards: FILES["tiles"](wildcards)[0],

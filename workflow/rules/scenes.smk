@@ -1,5 +1,5 @@
 checkpoint search:
-    "Find scenes in the catalog and freeze their list and the grid."
+    "Search the catalog; freeze the list of scenes and the grid."
     input:
         **eo.named_files(config, "search"),
     output:

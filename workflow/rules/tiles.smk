@@ -1,6 +1,6 @@
-# Beyond four threads, more scenes at a time gain more than more threads for each.
+# Beyond four threads, more scenes at a time are faster than more threads for each.
 rule preprocess:
-    "One scene onto the grid, as one sharded Zarr store."
+    "Warp one scene onto the grid, as one sharded Zarr store."
     input:
         scene=f"{RESULTS}/scenes/{{scene}}/manifest.json",
         grid=FILES["grid"],
@@ -30,7 +30,7 @@ COMPOSITE_MB = config["composite"]["memory_mb"] + 1000
 
 
 rule composite:
-    "The scenes of one period to one image, as a tile store."
+    "Composite the scenes of one period to one image, as a tile store."
     input:
         tiles=tiles_of_period,
     output:
@@ -55,7 +55,7 @@ rule composite:
 
 
 rule label:
-    "Labels onto the grid, with a mask of where they hold."
+    "Rasterise labels onto the grid, with a mask of valid pixels."
     input:
         unpack(label_source),
         **files("grid"),
@@ -79,7 +79,7 @@ rule label:
 
 
 rule split:
-    "Chips to train, val and test, with a leakage audit and what the training chips measure."
+    "Split chips into train, val and test, with a leakage audit and statistics of the training chips."
     input:
         **eo.named_files(config, "split"),
         **files("tiles", "labels"),
