@@ -1,4 +1,4 @@
-"""What is wrong with a store, beyond what its manifest tells."""
+"""Errors of a store beyond those of its manifest: shapes, shard counts, decoding, masks."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,22 +12,20 @@ from eopipe.publish import find_damage
 from eopipe.tiles.grid import windows
 from eopipe.tiles.store import NO_LABEL, Tiles
 
-Window = tuple[slice, slice]
 
-
-def faults(store: Tiles) -> list[str]:
-    """Sentences on all that is wrong; none for a good store. Reads every chunk, one shard at a time."""
+def find_errors(store: Tiles) -> list[str]:
+    """A sentence for each error; none for a good store. Reads every chunk, one shard at a time."""
     with ThreadPoolExecutor() as pool:
-        wrong = [damage.message for damage in find_damage(store.path, pool.map)]
+        errors = [damage.message for damage in find_damage(store.path, pool.map)]
     try:
-        wrong += [*_shapes(store), *_budget(store)]
-        return wrong or [*_pixels(store)]
+        errors += [*_shape_errors(store), *_shard_errors(store)]
+        return errors or [*_pixel_errors(store)]
     except BadInputError as error:
-        return [*wrong, str(error)]
+        return [*errors, str(error)]
 
 
-def _shapes(store: Tiles) -> Iterator[str]:
-    """Arrays are there and as large as the grid."""
+def _shape_errors(store: Tiles) -> Iterator[str]:
+    """Arrays of another shape than the grid, or with another number of bands than names."""
     payload = store.array("label" if "label" in store.group else "image")
     for array in (payload, store.array("valid")):
         if array.shape[-2:] != store.shape:
@@ -37,59 +35,60 @@ def _shapes(store: Tiles) -> Iterator[str]:
         yield f"image has {bands} bands, and {len(store.names)} are named: {', '.join(store.names)}"
 
 
-def _budget(store: Tiles) -> Iterator[str]:
-    """Every shard is a file, and no more: what is missing would read as fill without a word."""
+def _shard_errors(store: Tiles) -> Iterator[str]:
+    """Missing shards, which Zarr silently reads as the fill value, and surplus ones."""
     for name in sorted(store.group.array_keys()):
         array: Any = store.group[name]
-        cut = array.shards or array.chunks
-        want = int(np.prod([-(-edge // size) for edge, size in zip(array.shape, cut, strict=True)]))
-        have = sum(file.is_file() for file in (store.path / name / "c").rglob("*"))
-        # A scalar that is its own fill value takes no file.
-        if have != want and array.ndim:
-            yield f"{name} has {have} files of shards; its layout makes {want}"
+        shard = array.shards or array.chunks
+        expected = int(np.prod([-(-edge // size) for edge, size in zip(array.shape, shard, strict=True)]))
+        count = sum(file.is_file() for file in (store.path / name / "c").rglob("*"))
+        # A scalar that equals its fill value has no file.
+        if count != expected and array.ndim:
+            yield f"{name} has {count} shard files; its layout has {expected}"
 
 
-def _pixels(store: Tiles) -> Iterator[str]:
-    """Every chunk decodes, and the mask agrees with what it is the mask of."""
-    seen, shape = 0, store.shape
+def _pixel_errors(store: Tiles) -> Iterator[str]:
+    """The first window that does not decode or disagrees with the mask, and a wrong valid fraction."""
+    valid_pixels, shape = 0, store.shape
     edge = max((store.array("valid").shards or store.array("valid").chunks)[-2:])
     for window in windows(shape, edge):
         try:
-            wrong = _window(store, window)
-            seen += int((store.read("valid", *window) > 0).sum())
-        except (ValueError, RuntimeError, OSError) as error:
-            wrong = f"does not decode: {error}"
-        if wrong:
+            error = _window_error(store, window)
+            valid_pixels += int((store.read("valid", *window) > 0).sum())
+        except (ValueError, RuntimeError, OSError) as failure:
+            error = f"does not decode: {failure}"
+        if error:
             rows, cols = window
-            yield f"rows {rows.start} to {rows.stop}, columns {cols.start} to {cols.stop}: {wrong}"
+            yield f"rows {rows.start} to {rows.stop}, columns {cols.start} to {cols.stop}: {error}"
             return
-    told = store.attributes.get("valid_fraction")
-    if told is not None and abs(seen / (shape[0] * shape[1]) - told) > 1e-5:
-        yield f"valid_fraction tells {told}, the mask has {seen / (shape[0] * shape[1]):.6f}"
+    recorded, measured = store.attributes.get("valid_fraction"), valid_pixels / (shape[0] * shape[1])
+    if recorded is not None and abs(measured - recorded) > 1e-5:
+        yield f"valid_fraction is {recorded}, but that of the mask is {measured:.6f}"
 
 
-def _window(store: Tiles, window: Window) -> str:
+def _window_error(store: Tiles, window: tuple[slice, slice]) -> str:
+    """The first error in a window; empty if there is none."""
     valid = store.read("valid", *window)
     if valid.max(initial=0) > 1:
-        return f"the mask holds {int(valid.max())}; it may hold 0 and 1"
-    found = {name: store.read(name, *window) for name in ("image", "label", "count") if name in store.group}
-    return next(filter(None, (RULES[name](pixels, valid > 0) for name, pixels in found.items())), "")
+        return f"the mask holds {int(valid.max())}; only 0 and 1 are allowed"
+    arrays = {name: store.read(name, *window) for name in CHECKS if name in store.group}
+    return next(filter(None, (CHECKS[name](pixels, valid > 0) for name, pixels in arrays.items())), "")
 
 
-def _image(pixels: AnyArray, valid: BoolArray) -> str:
-    there = np.isfinite(pixels).all(0)
-    return f"{int((valid & ~there).sum())} pixels are valid but not finite" * bool((valid & ~there).any())
+def _image_error(pixels: AnyArray, valid: BoolArray) -> str:
+    count = int((valid & ~np.isfinite(pixels).all(0)).sum())
+    return f"{count} pixels are valid but not finite" * bool(count)
 
 
-def _label(numbers: AnyArray, valid: BoolArray) -> str:
-    there = np.isfinite(numbers) if numbers.dtype.kind == "f" else numbers != NO_LABEL
-    wrong = int((there != valid).sum())
-    return f"{wrong} pixels have a label without being valid, or none" * bool(wrong)
+def _label_error(numbers: AnyArray, valid: BoolArray) -> str:
+    has_label = np.isfinite(numbers) if numbers.dtype.kind == "f" else numbers != NO_LABEL
+    count = int((has_label != valid).sum())
+    return f"{count} pixels have a label but are not valid, or are valid without a label" * bool(count)
 
 
-def _count(numbers: AnyArray, valid: BoolArray) -> str:
-    wrong = int(((numbers > 0) != valid).sum())
-    return f"{wrong} pixels have observations without being valid, or none" * bool(wrong)
+def _count_error(numbers: AnyArray, valid: BoolArray) -> str:
+    count = int(((numbers > 0) != valid).sum())
+    return f"{count} pixels have observations but are not valid, or are valid without observations" * bool(count)
 
 
-RULES = {"image": _image, "label": _label, "count": _count}
+CHECKS = {"image": _image_error, "label": _label_error, "count": _count_error}

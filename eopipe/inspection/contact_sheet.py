@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 # In inches.
 WIDTH, MARGIN, GAP, CAPTION, TALLEST = 7.0, 0.24, 0.1, 0.27, 5.0
-LEGEND_ROW, LEGEND_COLUMNS, MOST_COLUMNS = 0.18, 4, 5
-MOST_STORES = 60
+LEGEND_ROW, LEGEND_COLUMNS, MAX_COLUMNS = 0.18, 4, 5
+MAX_STORES = 60
 INVALID, TINT, NO_DATA = "#d1490c", 0.55, "#c6cbc8"
 TRUE_COLOUR = ("red", "green", "blue")
 
@@ -45,7 +45,7 @@ def write_contact_sheet(path: Path, stores: list[Tiles], name: str) -> tuple[int
 
     The same stores give the same bytes.
     """
-    chosen = sorted({round(n) for n in np.linspace(0, len(stores) - 1, min(len(stores), MOST_STORES))})
+    chosen = sorted({round(n) for n in np.linspace(0, len(stores) - 1, min(len(stores), MAX_STORES))})
     sample = [stores[n] for n in chosen]
     # A single store has space for its pixels as stored beside those that its mask leaves.
     is_single = len(sample) == 1 and "image" in sample[0].group
@@ -76,7 +76,7 @@ def _subtitle(stores: list[Tiles], count: int) -> str:
 
 def _panel_boxes(stores: list[Tiles], count: int, top: float) -> list[Box]:
     """As few columns as fill the sheet; every box has the shape of the first store."""
-    columns = min(MOST_COLUMNS, math.ceil(math.sqrt(count * 1.5))) if count > 1 else 1
+    columns = min(MAX_COLUMNS, math.ceil(math.sqrt(count * 1.5))) if count > 1 else 1
     width = (WIDTH - 2 * MARGIN - (columns - 1) * GAP) / columns
     shape = max((store.shape for store in stores), key=lambda shape: shape[0] / shape[1])
     height = min(width * shape[0] / shape[1], TALLEST)
@@ -125,16 +125,18 @@ def _add_legend(figure: "Figure", entries: list[tuple[str, str]], top: float) ->
 
 def store_image(store: Tiles, longest: int, masked: bool) -> tuple[UInt8Array, float]:
     """The pixels (y, x, 3) of a store, decimated to a longest edge, its mask shown or not; and its valid share."""
-    cells = decimate(store.shape, longest)
-    valid = read_centres(partial(store.read, "valid"), cells) > 0
-    pixels = _label_image(store, cells) if "label" in store.group else _band_image(store, valid, cells, masked)
+    decimation = decimate(store.shape, longest)
+    valid = read_centres(partial(store.read, "valid"), decimation) > 0
+    pixels = (
+        _label_image(store, decimation) if "label" in store.group else _band_image(store, valid, decimation, masked)
+    )
     share = store.attributes.get("valid_fraction")
     return pixels, float(valid.mean() if share is None else share)
 
 
-def _band_image(store: Tiles, valid: BoolArray, cells: Decimation, masked: bool) -> UInt8Array:
+def _band_image(store: Tiles, valid: BoolArray, decimation: Decimation, masked: bool) -> UInt8Array:
     """True colour or the first band, invalid pixels tinted; grey where nothing is stored."""
-    stored = read_centres(partial(store.read, "image"), cells)[rgb_bands(store.names)]
+    stored = read_centres(partial(store.read, "image"), decimation)[rgb_bands(store.names)]
     bands = np.nan_to_num(stored.astype(np.float32), posinf=0, neginf=0)
     has_data = valid | (bands != 0).any(0)
     pixels = stretch_contrast(bands, has_data).astype(np.float32)
@@ -154,8 +156,8 @@ def rgb_bands(names: tuple[str, ...]) -> list[int]:
     return [0]
 
 
-def _label_image(store: Tiles, cells: Decimation) -> UInt8Array:
-    numbers, scale = read_centres(partial(store.read, "label"), cells), _scale_of(store)
+def _label_image(store: Tiles, decimation: Decimation) -> UInt8Array:
+    numbers, scale = read_centres(partial(store.read, "label"), decimation), _scale_of(store)
     numbers = scale.numbers(numbers) if scale else numbers
     table = np.full((256, 3), rgb(NO_DATA), np.uint8)
     colors = VALUE_COLORS if scale else class_colors(store.names, ())

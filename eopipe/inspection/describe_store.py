@@ -1,120 +1,103 @@
-"""What is in a store, as lines of text."""
+"""The content of stores as lines of text."""
 
 from pathlib import Path
 from typing import Any
 
 from eopipe.publish import files
-from eopipe.reporting.wording import format_length, pixel_metres
+from eopipe.reporting.wording import format_bounds, format_length, pixel_metres
 from eopipe.text_table import format_bytes
 from eopipe.tiles.store import IDENTITY, Tiles
 
-# What other lines tell already, or what no person asks for.
-TOLD = IDENTITY | {"datetime", "collection", "valid_fraction", "Conventions", "zarr_conventions"}
-TOLD |= {"spatial:dimensions", "spatial:bbox"}
+COORDINATES = {"x", "y", "spatial_ref"}
+# Attributes that other lines show already, or that no reader needs.
+OMITTED = IDENTITY | {"datetime", "collection", "valid_fraction", "Conventions", "zarr_conventions"}
+OMITTED |= {"spatial:dimensions", "spatial:bbox"}
 
 
-def about(store: Tiles) -> list[str]:
-    """One store, a line a fact."""
-    told = store.attributes
-    rows = [("scene", _scene(store)), ("grid", _grid(store)), ("place", _place(store))]
-    rows += [(name, _array(store, name)) for name in sorted(store.group.array_keys()) if name not in AXES]
-    rows += [("names", " ".join(store.names)), ("cut", _cut(store)), ("usable", _valid(store))]
-    rows += [("files", _files(store.path))]
-    rows += [(key, _plain(value)) for key, value in sorted(told.items()) if key not in TOLD]
+def describe_store(store: Tiles) -> list[str]:
+    """One store, a line for each property."""
+    rows = [("scene", _scene_text(store)), ("grid", _grid_text(store)), ("bounds", format_bounds(store.grid))]
+    rows += [(name, _array_text(store, name)) for name in sorted(store.group.array_keys()) if name not in COORDINATES]
+    rows += [("names", " ".join(store.names)), ("chunks", _chunk_text(store)), ("valid", _valid_text(store))]
+    rows += [("files", "{} files, {}".format(*_file_texts(store.path)))]
+    rows += [(key, _value_text(value)) for key, value in sorted(store.attributes.items()) if key not in OMITTED]
     return [str(store.path), *(f"  {key:<12} {value}" for key, value in rows)]
 
 
-AXES = {"x", "y", "spatial_ref"}
-
-
-def table(stores: list[Tiles]) -> list[str]:
-    """Many stores, a line each, and what they have together."""
+def store_table(stores: list[Tiles]) -> list[str]:
+    """Many stores, a line for each, and the sum of their files."""
     head = ("store", "date", "pixels", "bands", "valid", "files", "size")
-    rows = [head, *(_row(store) for store in stores)]
-    many, size = (sum(n) for n in zip(*(_amount(store.path) for store in stores), strict=True))
-    rows.append((f"{len(stores)} stores", "", "", "", "", str(many), format_bytes(size)))
+    rows = [head, *(_store_row(store) for store in stores)]
+    count, size = (sum(numbers) for numbers in zip(*(_file_size(store.path) for store in stores), strict=True))
+    rows.append((f"{len(stores)} stores", "", "", "", "", str(count), format_bytes(size)))
     widths = [max(len(row[n]) for row in rows) for n in range(len(head))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-def _row(store: Tiles) -> tuple[str, ...]:
-    many, size = _amount(store.path)
+def _store_row(store: Tiles) -> tuple[str, ...]:
     height, width = store.shape
-    shown = f"{height} x {width}", str(len(store.names)), _valid(store)
-    return store.path.name, _date(store), *shown, str(many), format_bytes(size)
+    shape = f"{height} x {width}"
+    return store.path.name, _date(store), shape, str(len(store.names)), _valid_text(store), *_file_texts(store.path)
 
 
-def _amount(path: Path) -> tuple[int, int]:
-    """Files of a store, its manifest too, and their bytes."""
-    found = [*files(path), *path.glob("manifest.json")]
-    return len(found), sum(file.stat().st_size for file in found)
+def _file_size(path: Path) -> tuple[int, int]:
+    """Number of files of a store with its manifest, and their bytes."""
+    paths = [*files(path), *path.glob("manifest.json")]
+    return len(paths), sum(file.stat().st_size for file in paths)
+
+
+def _file_texts(path: Path) -> tuple[str, str]:
+    count, size = _file_size(path)
+    return str(count), format_bytes(size)
 
 
 def _date(store: Tiles) -> str:
-    told = store.attributes
-    return str(told.get("datetime") or told.get("start_datetime") or "")[:10]
+    attributes = store.attributes
+    return str(attributes.get("datetime") or attributes.get("start_datetime") or "")[:10]
 
 
-def _scene(store: Tiles) -> str:
+def _scene_text(store: Tiles) -> str:
     collection = store.attributes.get("collection")
-    named = (store.scene or "of every scene", _date(store), f"collection {collection}" if collection else "")
-    return ", ".join(filter(None, named))
+    parts = (store.scene or "of all scenes", _date(store), f"collection {collection}" if collection else "")
+    return ", ".join(filter(None, parts))
 
 
-def _grid(store: Tiles) -> str:
-    (height, width), (wide, high) = store.shape, pixel_metres(store.grid)
+def _grid_text(store: Tiles) -> str:
+    (rows, cols), (width, height) = store.shape, pixel_metres(store.grid)
     return (
-        f"{height} x {width} pixels (rows x columns) of {format_length(wide)}, {store.grid.crs}, "
-        f"{format_length(height * high)} x {format_length(width * wide)}"
+        f"{rows} x {cols} pixels (rows x columns) of {format_length(width)}, {store.grid.crs}, "
+        f"{format_length(rows * height)} x {format_length(cols * width)}"
     )
 
 
-def _place(store: Tiles) -> str:
-    """The box around the store in degrees."""
-    from pyproj import Transformer
-
-    to_degrees = Transformer.from_crs(str(store.grid.crs), "EPSG:4326", always_xy=True)
-    west, south, east, north = to_degrees.transform_bounds(*store.grid.boundingbox.bbox)
-    return f"{_degrees(west, 'EW')} to {_degrees(east, 'EW')}, {_degrees(south, 'NS')} to {_degrees(north, 'NS')}"
-
-
-def _degrees(value: float, sides: str) -> str:
-    return f"{abs(value):.4f} {sides[value < 0]}"
-
-
-def _array(store: Tiles, name: str) -> str:
+def _array_text(store: Tiles, name: str) -> str:
+    """Shape, data type, scaling and compression ratio of an array."""
     array = store.array(name)
-    scaled = ""
+    scaling = ""
     if "scale_factor" in array.attrs:
         scale, offset = store.scaling
-        scaled = f", value = stored x {scale:g} {'-' if offset < 0 else '+'} {abs(offset):g}"
+        scaling = f", value = stored x {scale:g} {'-' if offset < 0 else '+'} {abs(offset):g}"
     stored = sum(file.stat().st_size for file in files(store.path / name))
-    share = f"{array.nbytes / stored:.1f} times smaller" if stored else "empty"
+    ratio = f"compression ratio {array.nbytes / stored:.1f}" if stored else "empty"
     shape = " x ".join(map(str, array.shape))
-    return f"{shape} {array.dtype}{scaled}; {format_bytes(array.nbytes)} in {format_bytes(stored)}, {share}"
+    return f"{shape} {array.dtype}{scaling}; {format_bytes(array.nbytes)} in {format_bytes(stored)}, {ratio}"
 
 
-def _cut(store: Tiles) -> str:
+def _chunk_text(store: Tiles) -> str:
     array = store.array("image" if "image" in store.group else "label")
     chunk, shard = array.chunks[-2:], (array.shards or array.chunks)[-2:]
-    codecs = (getattr(codec, "cname", None) for codec in array.compressors)
-    names = [str(codec.value) for codec in codecs if codec]
-    checked = any("Crc32c" in type(codec).__name__ for codec in array.compressors)
-    made = (*(f"Blosc {name}" for name in names), *(["crc32c"] * checked))
-    return f"chunks of {chunk[0]} x {chunk[1]}, shards of {shard[0]} x {shard[1]}, {', '.join(made) or 'no codec'}"
+    blosc = filter(None, (getattr(codec, "cname", None) for codec in array.compressors))
+    has_checksum = any("Crc32c" in type(codec).__name__ for codec in array.compressors)
+    codecs = (*(f"Blosc {name.value}" for name in blosc), *(["crc32c"] * has_checksum))
+    return f"{chunk[0]} x {chunk[1]}, in shards of {shard[0]} x {shard[1]}, {', '.join(codecs) or 'no codec'}"
 
 
-def _valid(store: Tiles) -> str:
+def _valid_text(store: Tiles) -> str:
     share = store.attributes.get("valid_fraction")
-    return "not told" if share is None else f"{100 * share:.1f} %"
+    return "unknown" if share is None else f"{100 * share:.1f} %"
 
 
-def _files(path: Path) -> str:
-    many, size = _amount(path)
-    return f"{many} files, {format_bytes(size)}"
-
-
-def _plain(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_plain(one)}" for key, one in value.items())
-    return " ".join(map(_plain, value)) if isinstance(value, list) else str(value)
+        return ", ".join(f"{key} {_value_text(part)}" for key, part in value.items())
+    return " ".join(map(_value_text, value)) if isinstance(value, list) else str(value)

@@ -1,4 +1,4 @@
-"""`eopipe tiles` says what is in a store, finds what is wrong with it, and draws it."""
+"""`eopipe tiles` describes a store, finds its errors, and draws it."""
 
 import json
 from pathlib import Path
@@ -27,10 +27,10 @@ def write(path: Path, **changes: Any) -> Path:
     valid = np.zeros(SHAPE, "uint8")
     valid[:24] = 1
     pixels = np.arange(4 * 48 * 40, dtype=changes.pop("dtype", "uint16")).reshape(4, *SHAPE) + 1
-    found = {"image": pixels, "valid": valid} | changes
-    told = {"datetime": "2020-07-04T00:00:00Z", "collection": "c", "valid_fraction": float(valid.mean())}
-    with new_store(path, GRID, NAMES, path.stem, told) as group:
-        for name, values in found.items():
+    arrays = {"image": pixels, "valid": valid} | changes
+    properties = {"datetime": "2020-07-04T00:00:00Z", "collection": "c", "valid_fraction": float(valid.mean())}
+    with new_store(path, GRID, NAMES, path.stem, properties) as group:
+        for name, values in arrays.items():
             scaled = {"scale_factor": 1e-4, "add_offset": -0.1} if name == "image" else {}
             add_array(group, name, values.shape, values.dtype, Layout(16, 32), **scaled)[:] = values
     return path
@@ -39,39 +39,41 @@ def write(path: Path, **changes: Any) -> Path:
 def write_labels(path: Path, **changes: Any) -> Path:
     numbers = np.full(SHAPE, 255, "uint8")
     numbers[:, :20] = 1
-    found = {"label": numbers, "valid": (numbers != 255).astype("uint8")} | changes
+    arrays = {"label": numbers, "valid": (numbers != 255).astype("uint8")} | changes
     with new_store(path, GRID, ("land", "water"), "", {}) as group:
-        for name, values in found.items():
+        for name, values in arrays.items():
             add_array(group, name, values.shape, values.dtype, Layout(16, 32))[:] = values
     return path
 
 
-def command(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str]:
+def command(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
     capsys.readouterr()
-    code = main(["tiles", *map(str, words)])
-    told = capsys.readouterr()
-    return code, told.out + told.err
+    code = main(["tiles", *map(str, arguments)])
+    printed = capsys.readouterr()
+    return code, printed.out + printed.err
 
 
-def test_info_tells_place_bands_scale_cut_and_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_shows_bounds_bands_scale_chunks_and_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = write(tmp_path / "a.zarr")
-    code, told = command(capsys, "info", store)
+    code, printed = command(capsys, "info", store)
     assert code == 0
     files = sum(path.is_file() for path in store.rglob("*"))
-    for words in (
+    for line in (
         "a, 2020-07-04, collection c",
         "48 x 40 pixels (rows x columns) of 10 m, EPSG:32633, 480 m x 400 m",
         "15.0000 E to 15.0051 E, 45.1",
         "4 x 48 x 40 uint16, value = stored x 0.0001 - 0.1",
         "blue green red nir",
-        "chunks of 16 x 16, shards of 32 x 32, Blosc lz4, crc32c",
+        "16 x 16, in shards of 32 x 32, Blosc lz4, crc32c",
         "50.0 %",
         f"{files} files",
     ):
-        assert words in told, told
+        assert line in printed, printed
 
 
-def test_info_of_a_folder_is_a_line_a_store_and_a_sum(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_of_a_folder_is_a_line_for_each_store_and_a_sum(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name in ("b", "a"):
         write(tmp_path / "deep" / f"{name}.zarr")
     lines = command(capsys, "info", tmp_path)[1].splitlines()
@@ -83,8 +85,8 @@ def test_info_of_a_folder_is_a_line_a_store_and_a_sum(tmp_path: Path, capsys: py
 def test_a_good_store_passes_the_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path / "a.zarr")
     write_labels(tmp_path / "all.zarr")
-    code, told = command(capsys, "check", tmp_path)
-    assert (code, told.count("is whole")) == (0, 2)
+    code, printed = command(capsys, "check", tmp_path)
+    assert (code, printed.count("is whole")) == (0, 2)
 
 
 def resealed(store: Path) -> Path:
@@ -106,7 +108,7 @@ def shardless(store: Path) -> Path:
     return store
 
 
-def retold(store: Path) -> Path:
+def mislabelled(store: Path) -> Path:
     zarr.open_group(store).attrs["valid_fraction"] = 0.75
     # Reading takes the metadata of all arrays from the group.
     value = json.loads((store / "zarr.json").read_text())
@@ -117,27 +119,27 @@ def retold(store: Path) -> Path:
 
 TWO, ONES = np.full(SHAPE, 2, "uint8"), np.ones(SHAPE, "uint8")
 NAN = np.full((4, *SHAPE), np.nan, "float32")
-FAULTS: dict[str, Any] = {
+ERRORS: dict[str, Any] = {
     "image/c/0/1/0 has other content": lambda path: flipped(write(path)),
     "rows 32 to 48, columns 0 to 32: does not decode": lambda path: resealed(flipped(write(path))),
     "valid/c/1/1 is missing": lambda path: shardless(write(path)),
-    "valid has 3 files of shards; its layout makes 4": lambda path: resealed(shardless(write(path))),
-    "the mask holds 2; it may hold 0 and 1": lambda path: write(path, valid=TWO),
-    "valid_fraction tells 0.75, the mask has 0.500000": lambda path: resealed(retold(write(path))),
+    "valid has 3 shard files; its layout has 4": lambda path: resealed(shardless(write(path))),
+    "the mask holds 2; only 0 and 1 are allowed": lambda path: write(path, valid=TWO),
+    "valid_fraction is 0.75, but that of the mask is 0.500000": lambda path: resealed(mislabelled(write(path))),
     "pixels are valid but not finite": lambda path: write(path, image=NAN),
-    "1024 pixels have observations without being valid": lambda path: write(path, count=ONES, valid=0 * ONES),
-    "384 pixels have a label without being valid": lambda path: write_labels(path, valid=ONES),
+    "1024 pixels have observations but are not valid": lambda path: write(path, count=ONES, valid=0 * ONES),
+    "384 pixels have a label but are not valid": lambda path: write_labels(path, valid=ONES),
 }
 
 
-@pytest.mark.parametrize("told", FAULTS)
-def test_the_check_finds_that(tmp_path: Path, capsys: pytest.CaptureFixture[str], told: str) -> None:
-    FAULTS[told](tmp_path / "a.zarr")
+@pytest.mark.parametrize("error", ERRORS)
+def test_the_check_finds_that(tmp_path: Path, capsys: pytest.CaptureFixture[str], error: str) -> None:
+    ERRORS[error](tmp_path / "a.zarr")
     write(tmp_path / "good.zarr")
-    code, said = command(capsys, "check", tmp_path)
+    code, printed = command(capsys, "check", tmp_path)
     assert code == 4
-    assert told in said
-    assert "good.zarr is whole" in said
+    assert error in printed
+    assert "good.zarr is whole" in printed
 
 
 def test_the_contact_sheet_shows_every_store_and_what_is_not_valid(
@@ -145,9 +147,9 @@ def test_the_contact_sheet_shows_every_store_and_what_is_not_valid(
 ) -> None:
     for name in "abcde":
         write(tmp_path / "tiles" / f"{name}.zarr")
-    code, told = command(capsys, "plot", tmp_path / "tiles")
+    code, printed = command(capsys, "plot", tmp_path / "tiles")
     assert code == 0
-    assert told.startswith("wrote tiles.png: 1400 x ")
+    assert printed.startswith("wrote tiles.png: 1400 x ")
     pixels = np.asarray(Image.open(tmp_path / "tiles.png").convert("RGB")).astype(int)
     # What is tinted is much redder than blue; the upper halves are not.
     tinted = pixels[..., 0] - pixels[..., 2] > 60
@@ -158,11 +160,11 @@ def test_the_contact_sheet_shows_every_store_and_what_is_not_valid(
 
 def test_the_same_stores_give_the_same_sheet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = write(tmp_path / "a.zarr")
-    made = []
+    sheets = []
     for name in ("one.png", "two.png"):
         assert command(capsys, "plot", store, "--out", tmp_path / name)[0] == 0
-        made.append((tmp_path / name).read_bytes())
-    assert made[0] == made[1]
+        sheets.append((tmp_path / name).read_bytes())
+    assert sheets[0] == sheets[1]
     assert command(capsys, "plot", write_labels(tmp_path / "all.zarr"))[0] == 0
     assert (tmp_path / "all.png").is_file()
 
@@ -183,12 +185,14 @@ def test_natural_colours_are_found_by_name_also_in_one_season_of_a_stack() -> No
     assert rgb_bands(("red", "nir")) == [0]
 
 
-def test_what_is_no_store_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_stores_and_a_foreign_group_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "folder").mkdir()
     assert "folder holds no store" in command(capsys, "info", tmp_path / "folder")[1]
-    code, told = command(capsys, "info", tmp_path / "nowhere")
+    code, printed = command(capsys, "info", tmp_path / "nowhere")
     assert code == 3
-    assert "there is no folder" in told
+    assert "does not exist" in printed
     zarr.create_group(tmp_path / "foreign")
     assert "that eopipe did not write" in command(capsys, "check", tmp_path / "foreign")[1]
 
