@@ -57,7 +57,7 @@ def crate(
 
     inputs = CrateInputs(records, payload, scenes, workflow, config, lock)
     people = (author, orcid, organization, ror, coauthors, funding)
-    about = CrateDescription(title, description, license, *people)
+    crate_description = CrateDescription(title, description, license, *people)
     refuse_foreign_folder(crate)
     with publish(crate, folder=True) as draft:
-        build_crate(draft, inputs, about, WorkflowEngine(engine, engine_version))
+        build_crate(draft, inputs, crate_description, WorkflowEngine(engine, engine_version))
