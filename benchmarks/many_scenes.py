@@ -1,6 +1,6 @@
 """Many small scenes through a real Slurm of four nodes: `python benchmarks/many_scenes.py FOLDER [SCENES]`, as root.
 
-Tells submissions, questions to the controller, its work, time, and files. The folder is made, and kept.
+Prints submissions, calls of the controller and its time, duration, and files. The folder is created, and stays.
 """
 
 import subprocess
@@ -26,7 +26,7 @@ def main(folder: Path, scenes: int) -> None:
     cluster.start()
     try:
         run(folder, "fetched", "fetched")
-        load.begin()
+        load.reset_counters()
         targets = [*many.tiles(folder), "results/labels/all.zarr/manifest.json"]
         run(folder, "preprocess", *targets)
         for kind, count in load.calls().items():
@@ -39,15 +39,15 @@ def main(folder: Path, scenes: int) -> None:
             print(f"{count:6} files in {place or '.'}")
 
 
-def run(folder: Path, what: str, *words: str) -> None:
-    """Run Snakemake and tell its time."""
+def run(folder: Path, name: str, *targets: str) -> None:
+    """Run Snakemake and print its duration."""
     start = time.monotonic()
-    with (folder / f"{what}.log").open("w") as log:
-        command = [sys.executable, "-m", "snakemake", "--profile", "slurm", "--", *words]
-        done = subprocess.run(command, cwd=folder, stdout=log, stderr=log, check=False, env=environment())
-    if done.returncode:
-        sys.exit(f"{what} failed; {log.name} says why")
-    print(f"{what}: {time.monotonic() - start:.0f} s", flush=True)
+    with (folder / f"{name}.log").open("w") as log:
+        command = [sys.executable, "-m", "snakemake", "--profile", "slurm", "--", *targets]
+        result = subprocess.run(command, cwd=folder, stdout=log, stderr=log, check=False, env=environment())
+    if result.returncode:
+        sys.exit(f"{name} failed; {log.name} says why")
+    print(f"{name}: {time.monotonic() - start:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A project on the throwaway cluster: its training goes over nodes of Slurm."""
+"""A project on the temporary cluster: its training runs on nodes of Slurm."""
 
 import re
 import shutil
@@ -29,27 +29,27 @@ RESUMED = r"^event=resume step=(\d+)"
 
 @dataclass(frozen=True)
 class Row:
-    """What a fault did: what was seen, the last step told before it, that of the next try, and the time between."""
+    """The effect of a fault: Slurm's status, the last step before it, the first after it, and the time between."""
 
     fault: str
-    seen: str
-    told: int
+    status: str
+    last_step: int
     resumed: int
     seconds: float
 
     @property
     def lost(self) -> int:
-        """Steps that were done twice."""
-        return max(0, self.told - self.resumed)
+        """The number of repeated steps."""
+        return max(0, self.last_step - self.resumed)
 
 
 @dataclass(frozen=True)
-class Clustered:
-    """A project whose inputs of the training are made, and a profile of its own."""
+class ClusterProject:
+    """A project that has run up to the inputs of the training, with its own profile."""
 
     project: Project
     rows: list[Row] = field(default_factory=list)
-    begun: list["subprocess.Popen[str]"] = field(default_factory=list)
+    processes: list["subprocess.Popen[str]"] = field(default_factory=list)
 
     @property
     def folder(self) -> Path:
@@ -57,14 +57,14 @@ class Clustered:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Where the model is found, and its brake."""
-        here = str(Path(__file__).parent)
-        paths = [here, f"{here}/impatient", *filter(None, [environment().get("PYTHONPATH")])]
+        """The environment with the Python path of the model, and its brake."""
+        folder = str(Path(__file__).parent)
+        paths = [folder, f"{folder}/impatient", *filter(None, [environment().get("PYTHONPATH")])]
         return environment() | {"PYTHONUNBUFFERED": "1", "PYTHONPATH": ":".join(paths), PACE: str(self.brake)}
 
     @property
     def brake(self) -> Path:
-        """While this file is there the training takes its time."""
+        """While this file exists the training is slowed down."""
         return self.folder / "slowly"
 
     def configure(self, **train: object) -> None:
@@ -73,81 +73,83 @@ class Clustered:
         config["train"] |= train
         (self.folder / "config.yaml").write_text(yaml.safe_dump(config))
 
-    def place_state(self, folder: Path) -> None:
-        """Keep checkpoints somewhere else, under the old name too."""
+    def move_state(self, folder: Path) -> None:
+        """Move the state folder, with a link at its old path."""
         config = yaml.safe_load((self.folder / "config.yaml").read_text())
         (self.folder / "config.yaml").write_text(yaml.safe_dump(config | {"state": str(folder)}))
         folder.mkdir()
         shutil.rmtree(self.folder / "state", ignore_errors=True)
         (self.folder / "state").symlink_to(folder)
 
-    def profile(self, *words: str, train: dict[str, object] | None = None, **changes: object) -> None:
-        """Write the site's profile with quick looks at the queue and other changes; None takes a setting away."""
-        command = [sys.executable, "-m", "eopipe", "profile", "slurm", "--show", *words]
-        shown = subprocess.run(command, capture_output=True, text=True, check=True, env=environment())
-        made = yaml.safe_load(shown.stdout)
+    def profile(self, *options: str, train: dict[str, object] | None = None, **changes: object) -> None:
+        """Write the site's profile with frequent queries of the queue and other changes; None removes a setting."""
+        command = [sys.executable, "-m", "eopipe", "profile", "slurm", "--show", *options]
+        result = subprocess.run(command, capture_output=True, text=True, check=True, env=environment())
+        profile = yaml.safe_load(result.stdout)
         quick = {"slurm-init-seconds-before-status-checks": 1, "latency-wait": 20, "retries": 2}
-        made = {k: v for k, v in (made | quick | changes).items() if v is not None}
-        made["set-resources"]["train"] |= {"mem_mb": 1350} | (train or {})
+        profile = {k: v for k, v in (profile | quick | changes).items() if v is not None}
+        profile["set-resources"]["train"] |= {"mem_mb": 1350} | (train or {})
         (self.folder / "slurm").mkdir(exist_ok=True)
-        (self.folder / "slurm/config.yaml").write_text(yaml.safe_dump(made))
+        (self.folder / "slurm/config.yaml").write_text(yaml.safe_dump(profile))
 
-    def start(self, *words: str, **more: str) -> "subprocess.Popen[str]":
-        """Begin `snakemake --profile slurm`, the literal command."""
-        return self._start("snakemake", "--profile", "slurm", *words, **more)
+    def start(self, *arguments: str, **variables: str) -> "subprocess.Popen[str]":
+        """Start `snakemake --profile slurm`, the literal command."""
+        return self._start("snakemake", "--profile", "slurm", *arguments, **variables)
 
-    def run(self, *words: str, **more: str) -> "subprocess.Popen[str]":
-        """Begin `eopipe run --profile slurm`."""
-        return self._start("eopipe", "run", "--profile", "slurm", *words, **more)
+    def run(self, *arguments: str, **variables: str) -> "subprocess.Popen[str]":
+        """Start `eopipe run --profile slurm`."""
+        return self._start("eopipe", "run", "--profile", "slurm", *arguments, **variables)
 
-    def _start(self, module: str, *words: str, **more: str) -> "subprocess.Popen[str]":
-        command = [sys.executable, "-m", module, *words]
+    def _start(self, module: str, *arguments: str, **variables: str) -> "subprocess.Popen[str]":
+        command = [sys.executable, "-m", module, *arguments]
         with (self.folder / "snakemake.log").open("a") as out:
-            place = self.environment | more
-            self.begun.append(subprocess.Popen(command, cwd=self.folder, stdout=out, stderr=out, text=True, env=place))
-        return self.begun[-1]
+            env = self.environment | variables
+            self.processes.append(
+                subprocess.Popen(command, cwd=self.folder, stdout=out, stderr=out, text=True, env=env)
+            )
+        return self.processes[-1]
 
-    def leave(self) -> None:
-        """Leave nothing behind that still asks the cluster."""
-        for process in self.begun:
+    def kill_all(self) -> None:
+        """Kill all processes that still use the cluster."""
+        for process in self.processes:
             process.kill()
             process.wait()
 
     def end(self, process: "subprocess.Popen[str]", seconds: float = 240) -> int:
-        """Its exit code; it may not hang."""
+        """Wait for a process; its exit code. Fails if it hangs."""
         try:
             return process.wait(seconds)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGINT)
             process.wait(60)
-            raise AssertionError(f"Snakemake hangs: {self.told[-3000:]}") from None
+            raise AssertionError(f"Snakemake hangs: {self.snakemake_log[-3000:]}") from None
 
-    def refusal(self, code: int, **more: str) -> str:
+    def refusal(self, code: int, **variables: str) -> str:
         """The last line of `eopipe run --profile slurm`, which ends with this code and submits nothing."""
-        assert self.end(self.run("--", MODEL, **more), 120) == code, self.told
-        assert "has been submitted" not in self.told
-        assert "Traceback" not in self.told
-        return self.told.strip().splitlines()[-1]
+        assert self.end(self.run("--", MODEL, **variables), 120) == code, self.snakemake_log
+        assert "has been submitted" not in self.snakemake_log
+        assert "Traceback" not in self.snakemake_log
+        return self.snakemake_log.strip().splitlines()[-1]
 
     @property
-    def told(self) -> str:
-        """What Snakemake said so far."""
+    def snakemake_log(self) -> str:
+        """The output of Snakemake so far."""
         return (self.folder / "snakemake.log").read_text()
 
     @property
     def jobs(self) -> list[str]:
         """The jobs of Slurm of the training, in their order."""
-        return re.findall(r"has been submitted with SLURM jobid (\d+) \(log: [^)]*rule_train", self.told)
+        return re.findall(r"has been submitted with SLURM jobid (\d+) \(log: [^)]*rule_train", self.snakemake_log)
 
-    def wait_for(self, ready: Callable[[], object], what: str, seconds: float = 300) -> None:
-        """Wait until something is so."""
+    def wait_for(self, ready: Callable[[], object], event: str, seconds: float = 300) -> None:
+        """Wait until a condition is true."""
         until = time.monotonic() + seconds
         while not ready():
-            assert time.monotonic() < until, f"{what}: {self.told[-3000:]}\n{self.log()[-3000:]}"
+            assert time.monotonic() < until, f"{event}: {self.snakemake_log[-3000:]}\n{self.log()[-3000:]}"
             time.sleep(0.1)
 
-    def under_way(self) -> None:
-        """Wait until the newest job of the training has made a checkpoint of its own."""
+    def wait_for_checkpoint(self) -> None:
+        """Wait until the newest job of the training has written a checkpoint."""
         tries = len(self.jobs)
         self.wait_for(lambda: len(self.jobs) >= max(1, tries), "submitted")
         before = self.checkpoint
@@ -158,15 +160,17 @@ class Clustered:
         """Step of the newest checkpoint."""
         return max((int(p.name[5:]) for p in self.folder.glob("state/train/*/step-*")), default=0)
 
-    def strike(self, fault: str, how: Callable[[str], object], again: Callable[[], object] | None = None) -> None:
-        """Do something to the job that trains; wait until the next one (or the same again) goes on, and note it."""
-        self.under_way()
+    def inject_fault(
+        self, fault: str, inject: Callable[[str], object], requeued: Callable[[], object] | None = None
+    ) -> None:
+        """Inject a fault into the training job; wait until the next job (or the requeued one) resumes; record it."""
+        self.wait_for_checkpoint()
         job, tries, before = self.jobs[-1], len(self.jobs), self.log()
-        how(job)
-        began, resumed = time.monotonic(), self._resumed(before)
-        ready = again or (lambda: len(self.jobs) > tries)
+        inject(job)
+        start, resumed = time.monotonic(), self._resumed(before)
+        ready = requeued or (lambda: len(self.jobs) > tries)
 
-        def gone_on() -> bool:
+        def has_resumed() -> bool:
             nonlocal before
             now = self.log()
             if now.startswith(before[:100]) and self._resumed(now) == resumed:
@@ -174,57 +178,58 @@ class Clustered:
             ready()
             return (self._resumed(now) or 0) > (resumed or 0)
 
-        self.wait_for(gone_on, fault, 300)
-        told = max(map(int, re.findall(r"^event=progress step=(\d+)", before, re.MULTILINE)), default=0)
-        row = Row(fault, self.seen(job), told, self._resumed(self.log()) or 0, time.monotonic() - began)
+        self.wait_for(has_resumed, fault, 300)
+        last_step = max(map(int, re.findall(r"^event=progress step=(\d+)", before, re.MULTILINE)), default=0)
+        row = Row(fault, self.status(job), last_step, self._resumed(self.log()) or 0, time.monotonic() - start)
         self.rows.append(row)
 
-    def seen(self, job: str) -> str:
-        """What Snakemake told of the end of a job."""
+    def status(self, job: str) -> str:
+        """The status of a failed job that Snakemake printed."""
         return next(
-            iter(re.findall(rf"SLURM-job '{job}' failed[^,]*, SLURM status is: '(\w+)'", self.told)), "requeued"
+            iter(re.findall(rf"SLURM-job '{job}' failed[^,]*, SLURM status is: '(\w+)'", self.snakemake_log)),
+            "requeued",
         )
 
     def _resumed(self, log: str) -> int | None:
-        found = re.search(RESUMED, log, re.MULTILINE)
-        return int(found[1]) if found else None
+        match = re.search(RESUMED, log, re.MULTILINE)
+        return int(match[1]) if match else None
 
     def weights(self) -> bytes:
         """The trained model."""
         return (self.folder / "results/model/model.safetensors").read_bytes()
 
     def log(self) -> str:
-        """What the training said last."""
+        """The log of the training."""
         file = self.folder / "results/logs/train.log"
         return file.read_text() if file.exists() else ""
 
 
-def alone(clustered: Clustered) -> bytes:
+def train_without_slurm(clustered: ClusterProject) -> bytes:
     """Weights of the same training by four processes of one machine, without Slurm."""
     clustered.configure(processes=4)
     command = [sys.executable, "-m", "snakemake", "--cores", "4", MODEL]
-    place = clustered.environment
-    done = subprocess.run(
-        command, cwd=clustered.folder, capture_output=True, text=True, check=False, env=place, timeout=300
+    env = clustered.environment
+    result = subprocess.run(
+        command, cwd=clustered.folder, capture_output=True, text=True, check=False, env=env, timeout=300
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
     return clustered.weights()
 
 
 def prepare(folder: Path) -> Project:
-    """A project that is made up to its split, by this machine; with a Snakefile as `eopipe init` writes it."""
+    """A project that has run up to its split on this machine; with a Snakefile as `eopipe init` writes it."""
     from eopipe.run.project import SNAKEFILE
 
     project = Project(folder)
     (folder / "Snakefile").write_text(SNAKEFILE)
     (folder / "sample").symlink_to(ROOT / "sample")
     project.write(train=TRAIN, search={"ids": [f"S2_ROMANIA_{day}" for day in DAYS[:2]]})
-    done = project.run("--", "results/split.json")
-    assert done.returncode == 0, done.stdout
+    result = project.run("--", "results/split.json")
+    assert result.returncode == 0, result.stdout
     return project
 
 
-def copied(project: Project, folder: Path) -> Clustered:
+def copy_project(project: Project, folder: Path) -> ClusterProject:
     """A fresh copy of a project."""
     shutil.copytree(project.folder, folder, symlinks=True)
-    return Clustered(Project(folder))
+    return ClusterProject(Project(folder))

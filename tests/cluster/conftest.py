@@ -5,96 +5,96 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
-from clustered import Clustered, alone, copied, prepare
-from journeys import AT_A_TIME, JOURNEYS, set_out
+from clustered import ClusterProject, copy_project, prepare, train_without_slurm
+from journeys import CONCURRENT, JOURNEYS, start_journeys
 from projects import Project
 
-from slurm import FOR_ACCOUNTING, Cluster, lacking
+from slurm import FOR_ACCOUNTING, Cluster, missing_requirement
 
-TOLD = pytest.StashKey[list[str]]()
+REPORT_LINES = pytest.StashKey[list[str]]()
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """Four nodes without accounting."""
-    if reason := lacking():
+    if reason := missing_requirement():
         pytest.skip(reason)
-    made = Cluster()
-    made.start(os.getpid())
+    cluster = Cluster()
+    cluster.start(os.getpid())
     try:
-        yield made
+        yield cluster
     finally:
-        made.stop()
+        cluster.stop()
 
 
 @pytest.fixture(scope="module")
 def accounted(cluster: Cluster) -> Iterator[Cluster]:
-    """Two nodes with accounts, in the place of the four without."""
-    if reason := lacking(*FOR_ACCOUNTING):
+    """Two nodes with accounting, instead of the four without."""
+    if reason := missing_requirement(*FOR_ACCOUNTING):
         pytest.skip(reason)
     cluster.stop()
-    made = Cluster(nodes=2, accounting=True)
+    with_accounts = Cluster(nodes=2, accounting=True)
     try:
-        made.start(os.getpid())
-        yield made
+        with_accounts.start(os.getpid())
+        yield with_accounts
     finally:
-        made.stop()
+        with_accounts.stop()
         cluster.start(os.getpid())
 
 
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A project that is made up to its split; tests copy it."""
+    """A project that has run up to its split; tests copy it."""
     return prepare(tmp_path_factory.mktemp("prepared"))
 
 
 @pytest.fixture(scope="session")
 def undisturbed(prepared: Project, tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The weights that all must end with: of one machine with four processes."""
-    return alone(copied(prepared, tmp_path_factory.mktemp("alone") / "project"))
+    """The weights that every training must end with: those of four processes on one machine."""
+    return train_without_slurm(copy_project(prepared, tmp_path_factory.mktemp("alone") / "project"))
 
 
 @pytest.fixture(scope="session")
 def report(request: pytest.FixtureRequest) -> list[str]:
-    """Lines that are told after the tests."""
-    return request.config.stash.setdefault(TOLD, [])
+    """Lines that are printed after the tests."""
+    return request.config.stash.setdefault(REPORT_LINES, [])
 
 
 @pytest.fixture(scope="session")
 def journeys(
     cluster: Cluster, prepared: Project, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, "Future[Clustered]"]]:
-    """All that is done to the trainings; what they went through and what they ended with."""
+) -> Iterator[dict[str, "Future[ClusterProject]"]]:
+    """All trainings with their faults, run concurrently; each with its recorded faults and its weights."""
     folder = tmp_path_factory.mktemp("journeys")
-    made = {name: copied(prepared, folder / name.replace(" ", "-")) for name in JOURNEYS}
-    with ThreadPoolExecutor(AT_A_TIME) as pool:
-        yield set_out(pool, cluster, made)
-    for travelling in made.values():
-        travelling.leave()
+    projects = {name: copy_project(prepared, folder / name.replace(" ", "-")) for name in JOURNEYS}
+    with ThreadPoolExecutor(CONCURRENT) as pool:
+        yield start_journeys(pool, cluster, projects)
+    for training in projects.values():
+        training.kill_all()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Journeys take minutes: tests that want the cluster alone come before, others while they last, their ends last."""
-    items.sort(key=_turn)
+    """Journeys take minutes: tests that need the cluster alone run before, others meanwhile, those on journeys last."""
+    items.sort(key=_order)
     if any("journeys" in _fixtures(item) for item in items):
         for item in items:
-            if _turn(item) == 1:
+            if _order(item) == 1:
                 _fixtures(item).insert(0, "journeys")
 
 
-def _turn(item: pytest.Item) -> int:
+def _order(item: pytest.Item) -> int:
     if item.get_closest_marker("alone"):
         return 0
     return 2 if "journeys" in _fixtures(item) else 1
 
 
 def _fixtures(item: pytest.Item) -> list[str]:
-    """Names of those that a test needs."""
-    needs: list[str] = getattr(item, "fixturenames", [])
-    return needs
+    """The names of the fixtures of a test."""
+    names: list[str] = getattr(item, "fixturenames", [])
+    return names
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Tell what was measured."""
-    for line in config.stash.get(TOLD, []):
+    """Print the measurements."""
+    for line in config.stash.get(REPORT_LINES, []):
         terminalreporter.write_line(line)

@@ -10,42 +10,44 @@ from pathlib import Path
 
 
 class ClusterError(Exception):
-    """The cluster cannot do what a test asks for; says why."""
+    """The cluster cannot do what a test needs; the message says why."""
 
 
-def sh(*words: object, env: dict[str, str] | None = None) -> str:
+def sh(*command: object, env: dict[str, str] | None = None) -> str:
     """The output of a command that must succeed."""
-    done = subprocess.run([str(w) for w in words], capture_output=True, text=True, check=False, env=env, timeout=60)
-    if done.returncode:
-        raise ClusterError(f"{' '.join(map(str, words))}: {done.stderr.strip() or done.stdout.strip()}")
-    return done.stdout
+    result = subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, check=False, env=env, timeout=60
+    )
+    if result.returncode:
+        raise ClusterError(f"{' '.join(map(str, command))}: {result.stderr.strip() or result.stdout.strip()}")
+    return result.stdout
 
 
-def wait(seconds: float, ready: Callable[[], bool], what: str) -> None:
-    """Wait until something is so."""
+def wait(seconds: float, ready: Callable[[], bool], event: str) -> None:
+    """Wait until a condition is true."""
     until = time.monotonic() + seconds
     while not ready():
         if time.monotonic() > until:
-            raise ClusterError(f"{what}: not within {seconds:.0f} s")
+            raise ClusterError(f"{event}: not within {seconds:.0f} s")
         time.sleep(0.05)
 
 
 def number(file: Path) -> int | None:
-    """The process that a file tells, if it lives."""
+    """The process id in a pid file, if the process is alive."""
     try:
         pid = int(file.read_text())
     except (OSError, ValueError):
         return None
-    return pid if lives(pid) else None
+    return pid if is_alive(pid) else None
 
 
-def end(files: Iterable[Path], how: int = signal.SIGTERM) -> None:
-    """Signal all at once and wait for them, since each takes its time."""
+def end(files: Iterable[Path], signal_number: int = signal.SIGTERM) -> None:
+    """Signal all processes at once, then wait for all of them."""
     pids = [pid for pid in map(number, files) if pid]
     for pid in pids:
-        os.kill(pid, how)
+        os.kill(pid, signal_number)
     until = time.monotonic() + 10
-    while any(lives(pid) for pid in pids):
+    while any(is_alive(pid) for pid in pids):
         if time.monotonic() > until:
             for pid in pids:
                 with suppress(ProcessLookupError):
@@ -53,8 +55,8 @@ def end(files: Iterable[Path], how: int = signal.SIGTERM) -> None:
         time.sleep(0.05)
 
 
-def lives(pid: int) -> bool:
-    """Whether a process runs; one that ended and waits for its parent does not."""
+def is_alive(pid: int) -> bool:
+    """Whether a process is alive; a zombie is not."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""What a run costs: calls that the controller answered, as Slurm counts them, and files in the folder."""
+"""The load of a run: calls that the controller answered, as Slurm counts them, and files in the folder."""
 
 import re
 from collections import Counter
@@ -9,8 +9,8 @@ from daemons import sh
 SUBMISSIONS, QUEUE = "REQUEST_SUBMIT_BATCH_JOB", "REQUEST_JOB_INFO"
 
 
-def begin() -> None:
-    """Count from now on."""
+def reset_counters() -> None:
+    """Reset the counters of the controller."""
     sh("sdiag", "--reset")
 
 
@@ -25,6 +25,6 @@ def busy_ms() -> float:
 
 
 def files(folder: Path) -> Counter[str]:
-    """Number of files by the two outermost folders that they lie in."""
-    found = [path.relative_to(folder).parts[:-1] for path in folder.rglob("*") if path.is_file()]
-    return Counter("/".join(parts[:2]) for parts in found)
+    """Number of files by the two outermost folders that contain them."""
+    folders = [path.relative_to(folder).parts[:-1] for path in folder.rglob("*") if path.is_file()]
+    return Counter("/".join(parts[:2]) for parts in folders)

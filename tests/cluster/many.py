@@ -1,4 +1,4 @@
-"""A catalog of many small scenes: those of the sample again and again, each on a day of its own."""
+"""A catalog of many small scenes: copies of those of the sample, each with another date."""
 
 import json
 import shutil
@@ -35,10 +35,10 @@ def catalog(folder: Path, scenes: int) -> Path:
     home = folder / sources[0].parents[1].name
     home.mkdir(parents=True)
     shutil.copy(SAMPLE / "catalog.json", folder)
-    named = [_scene(sources[number % len(sources)], home, number) for number in range(scenes)]
+    names = [_scene(sources[number % len(sources)], home, number) for number in range(scenes)]
     collection = read_json(sources[0].parents[1] / "collection.json")
     others = [link for link in collection["links"] if link["rel"] != "item"]
-    items = [{"rel": "item", "href": f"./{name}/{name}.json", "type": "application/geo+json"} for name in named]
+    items = [{"rel": "item", "href": f"./{name}/{name}.json", "type": "application/geo+json"} for name in names]
     write_json(home / "collection.json", collection | {"links": others + items})
     return folder
 

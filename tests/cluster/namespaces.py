@@ -47,7 +47,7 @@ def up(nodes: int, host: str, hosts: Path) -> None:
 def inside(node: int, hosts: Path, private: Path) -> list[str]:
     """What to put before a command to run it on a node: its name, its hosts and a /tmp of its own.
 
-    `ip netns exec` would mount /sys anew, and slurmd miss its cgroups.
+    `ip netns exec` would remount /sys, and slurmd would not find its cgroups.
     """
     script = 'mount --bind "$1" /etc/hosts && mount --bind "$2" /var/tmp && hostname "$3" && shift 3 && exec "$@"'
     enter = ["nsenter", f"--net=/run/netns/{_name(node)}", "unshare", "--uts", "--mount"]
@@ -56,23 +56,23 @@ def inside(node: int, hosts: Path, private: Path) -> list[str]:
 
 def kill(node: int) -> None:
     """End all processes of a node at once, as a power cut does."""
-    for word in _pids(node):
+    for pid in _pids(node):
         with suppress(ProcessLookupError):
-            os.kill(int(word), signal.SIGKILL)
+            os.kill(int(pid), signal.SIGKILL)
 
 
 def down(nodes: int) -> None:
     """Remove all of it, and what still runs there."""
     for node in range(1, nodes + 1):
         kill(node)
-        for words in (("ip", "netns", "del", _name(node)), ("ip", "link", "del", _name(node))):
-            subprocess.run(words, capture_output=True, check=False)
+        for command in (("ip", "netns", "del", _name(node)), ("ip", "link", "del", _name(node))):
+            subprocess.run(command, capture_output=True, check=False)
     subprocess.run(["ip", "link", "del", BRIDGE], capture_output=True, check=False)
 
 
 def _pids(node: int) -> list[str]:
-    words = ["ip", "netns", "pids", _name(node)]
-    return subprocess.run(words, capture_output=True, text=True, check=False).stdout.split()
+    command = ["ip", "netns", "pids", _name(node)]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
 
 
 def _name(node: int) -> str:

@@ -1,4 +1,4 @@
-"""A model that takes its time as long as a file says so, to be hit in the middle without heating the machine."""
+"""A model that is slowed down while a file exists, so that faults hit it during training without load."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""A throwaway Slurm of several nodes on this machine: `python tests/cluster/slurm.py up|down`.
+"""A temporary Slurm of several nodes on this machine: `python tests/cluster/slurm.py up|down`.
 
 It needs root and the packages slurmctld, slurmd, slurm-client and munge; accounting needs slurmdbd and
 mariadb-server too. Nothing of it listens beyond loopback and a bridge of its own.
@@ -16,8 +16,8 @@ from pathlib import Path
 
 import accounting
 import namespaces
-from daemons import ClusterError, end, lives, number, sh, wait
-from slurm_conf import GPUS, Place, gres_conf, slurm_conf
+from daemons import ClusterError, end, is_alive, number, sh, wait
+from slurm_conf import GPUS, ClusterLayout, gres_conf, slurm_conf
 
 ROOT = Path(tempfile.gettempdir()) / "eopipe-slurm"
 # Programs inside of a job look here: Snakemake's Slurm plugin drops SLURM_CONF.
@@ -27,13 +27,13 @@ NEEDED = ("slurmctld", "slurmd", "sbatch", "munged", "ip", "nsenter", "unshare")
 FOR_ACCOUNTING = ("slurmdbd", "mariadbd", "mariadb-install-db")
 
 
-def lacking(*more: str) -> str | None:
-    """Why there can be no cluster here, in one sentence."""
+def missing_requirement(*programs: str) -> str | None:
+    """The reason why no cluster can run here, as one sentence; None if it can."""
     if os.geteuid():
         return "a Slurm of several nodes on one machine needs root"
-    gone = [name for name in (*NEEDED, *more) if not shutil.which(name)]
-    if gone:
-        return f"{', '.join(gone)} is not installed; `make slurm-packages` gets it"
+    missing = [name for name in (*NEEDED, *programs) if not shutil.which(name)]
+    if missing:
+        return f"{', '.join(missing)} is not installed; `make slurm-packages` gets it"
     conf = ETC / "slurm.conf"
     if conf.exists() and not (conf.is_symlink() and conf.readlink().is_relative_to(ROOT)):
         return f"{conf} belongs to another Slurm"
@@ -49,14 +49,14 @@ class Cluster:
     root: Path = ROOT
 
     @property
-    def place(self) -> Place:
+    def layout(self) -> ClusterLayout:
         """Names and addresses; all of loopback where namespaces are forbidden."""
-        told = [namespaces.address(node) for node in range(1, self.nodes + 1)]
+        node_addresses = [namespaces.address(node) for node in range(1, self.nodes + 1)]
         separate = self._separate.exists()
         controller = f"{namespaces.SUBNET}.1" if separate else "127.0.0.1"
-        addresses = tuple(told) if separate else ("127.0.0.1",) * self.nodes
+        addresses = tuple(node_addresses) if separate else ("127.0.0.1",) * self.nodes
         host = socket.gethostname().partition(".")[0]
-        return Place(self.root, host, controller, addresses, 17000, self.accounting, separate)
+        return ClusterLayout(self.root, host, controller, addresses, 17000, self.accounting, separate)
 
     @property
     def _separate(self) -> Path:
@@ -83,7 +83,7 @@ class Cluster:
 
         It ends with its owner (a process); without one it stays up.
         """
-        if number(self.root / "run" / "slurmctld.pid") and (self._owner() == 0 or lives(self._owner())):
+        if number(self.root / "run" / "slurmctld.pid") and (self._owner() == 0 or is_alive(self._owner())):
             raise ClusterError("a cluster is up already; `make slurm-down` stops it")
         self.stop()
         try:
@@ -100,11 +100,11 @@ class Cluster:
         sh("mount", "-t", "tmpfs", "-o", "ro", "none", self.sealed)
         (self.root / "run" / "owner").write_text(str(owner))
         if namespaces.possible():
-            namespaces.up(self.nodes, self.place.host, self._separate)
+            namespaces.up(self.nodes, self.layout.host, self._separate)
         self._configure()
         self._munge()
         if self.accounting:
-            accounting.start(self.place)
+            accounting.start(self.layout)
         self.start_controller()
         for node in range(1, self.nodes + 1):
             self.start_node(node)
@@ -133,27 +133,27 @@ class Cluster:
         wait(30, lambda: "UP" in _quiet("scontrol", "ping"), "slurmctld")
 
     def freeze_controller(self) -> None:
-        """Let slurmctld hang: who asks it waits in vain."""
+        """Suspend slurmctld: requests get no answer."""
         os.kill(number(self.root / "run" / "slurmctld.pid") or 0, signal.SIGSTOP)
 
     def kill_controller(self) -> None:
-        """End slurmctld as a crash does; jobs go on."""
+        """Kill slurmctld as a crash does; jobs keep running."""
         end([self.root / "run" / "slurmctld.pid"], signal.SIGKILL)
 
     def start_node(self, node: int) -> None:
         """Start slurmd of a node."""
-        before = namespaces.inside(node, self._separate, self._private(node)) if self.place.separate else []
+        before = namespaces.inside(node, self._separate, self._private(node)) if self.layout.separate else []
         subprocess.Popen([*before, "slurmd", "-N", f"node{node}", "-s"], stdin=subprocess.DEVNULL).wait()
 
     def kill_node(self, node: int) -> None:
         """End a node as a power cut does."""
-        if self.place.separate:
+        if self.layout.separate:
             namespaces.kill(node)
         else:
             end([self.root / "run" / f"slurmd.node{node}.pid"], signal.SIGKILL)
 
     def idle(self) -> list[str]:
-        """Nodes that wait for work."""
+        """The idle nodes."""
         return _quiet("sinfo", "--noheader", "--Node", "--partition=debug", "--states=idle", "--format=%N").split()
 
     def _owner(self) -> int:
@@ -161,12 +161,12 @@ class Cluster:
         return int(file.read_text()) if file.exists() else 0
 
     def _configure(self) -> None:
-        etc, place = self.root / "etc", self.place
-        (etc / "slurm.conf").write_text(slurm_conf(place))
-        (etc / "gres.conf").write_text(gres_conf(place))
+        etc, layout = self.root / "etc", self.layout
+        (etc / "slurm.conf").write_text(slurm_conf(layout))
+        (etc / "gres.conf").write_text(gres_conf(layout))
         (etc / "cgroup.conf").write_text("CgroupAutomount=no\n")
         for gpu in range(GPUS):
-            # Null devices stand for GPUs.
+            # Null devices represent GPUs.
             os.mknod(self.root / "fake" / f"gpu{gpu}", 0o020666, os.makedev(1, 3))
         ETC.mkdir(exist_ok=True)
         for name in CONFS:
@@ -179,24 +179,24 @@ class Cluster:
         (home / "key").write_bytes(os.urandom(1024))
         (home / "key").chmod(0o400)
         files = {"key-file": "key", "socket": "munge.socket", "pid-file": "munged.pid", "log-file": "munged.log"}
-        words = [f"--{option}={home / name}" for option, name in (files | {"seed-file": "seed"}).items()]
-        sh("munged", "--force", *words, "--num-threads=2")
+        options = [f"--{option}={home / name}" for option, name in (files | {"seed-file": "seed"}).items()]
+        sh("munged", "--force", *options, "--num-threads=2")
 
 
-def _quiet(*words: str) -> str:
+def _quiet(*command: str) -> str:
     try:
-        return sh(*words)
+        return sh(*command)
     except (ClusterError, subprocess.TimeoutExpired):
         return ""
 
 
-def main(word: str) -> int:
-    """Start or stop a cluster for a person."""
-    if reason := lacking():
+def main(action: str) -> int:
+    """Start or stop a cluster from the command line."""
+    if reason := missing_requirement():
         print(f"error: {reason}", file=sys.stderr)
         return 2
     cluster = Cluster()
-    if word == "down":
+    if action == "down":
         cluster.stop()
         return 0
     try:

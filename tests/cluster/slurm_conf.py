@@ -1,4 +1,4 @@
-"""The configuration of a throwaway Slurm."""
+"""The configuration of a temporary Slurm."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,8 +7,8 @@ CPUS, MEMORY_MB, GPUS = 8, 8000, 2
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a cluster lives: its folder, the name and address of its controller, the addresses of its nodes."""
+class ClusterLayout:
+    """The layout of a cluster: its folder, the name and address of its controller, the addresses of its nodes."""
 
     root: Path
     host: str
@@ -20,7 +20,7 @@ class Place:
 
     @property
     def socket(self) -> Path:
-        """Where munge answers."""
+        """The socket of munge."""
         return self.root / "munge" / "munge.socket"
 
     @property
@@ -29,21 +29,21 @@ class Place:
         return [f"node{number}" for number in range(1, len(self.addresses) + 1)]
 
     def port_of(self, number: int) -> int:
-        """Nodes of one address need ports of their own."""
+        """Nodes that share an address need different ports."""
         return self.port + 10 + (0 if self.separate else number)
 
 
-def slurm_conf(place: Place) -> str:
+def slurm_conf(layout: ClusterLayout) -> str:
     """No cgroups and no affinity, so that it runs in any sandbox; memory limits are polled."""
-    root = place.root
+    root = layout.root
     lines = [
         "ClusterName=eopipe",
-        f"SlurmctldHost={place.host}({place.controller})",
-        f"SlurmctldPort={place.port + 1}",
+        f"SlurmctldHost={layout.host}({layout.controller})",
+        f"SlurmctldPort={layout.port + 1}",
         "SlurmUser=root",
         "SlurmdUser=root",
         "AuthType=auth/munge",
-        f"AuthInfo=socket={place.socket}",
+        f"AuthInfo=socket={layout.socket}",
         "CredType=cred/munge",
         f"StateSaveLocation={root}/state",
         f"SlurmdSpoolDir={root}/spool/%n",
@@ -79,32 +79,32 @@ def slurm_conf(place: Place) -> str:
         "JobRequeue=1",
         "JobCompType=jobcomp/filetxt",
         f"JobCompLoc={root}/log/jobcomp.txt",
-        *_accounting(place),
-        *_nodes(place),
+        *_accounting(layout),
+        *_nodes(layout),
         *_partitions(),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _accounting(place: Place) -> list[str]:
-    if not place.accounting:
+def _accounting(layout: ClusterLayout) -> list[str]:
+    if not layout.accounting:
         return ["AccountingStorageType=accounting_storage/none"]
     return [
         "AccountingStorageType=accounting_storage/slurmdbd",
         "AccountingStorageHost=127.0.0.1",
-        f"AccountingStoragePort={place.port + 2}",
-        f"AccountingStoragePass={place.socket}",
+        f"AccountingStoragePort={layout.port + 2}",
+        f"AccountingStoragePass={layout.socket}",
         "AccountingStoreFlags=job_comment",
         "AccountingStorageTRES=gres/gpu",
     ]
 
 
-def _nodes(place: Place) -> list[str]:
-    what = f"CPUs={CPUS} RealMemory={MEMORY_MB} Gres=gpu:{GPUS} State=UNKNOWN"
+def _nodes(layout: ClusterLayout) -> list[str]:
+    resources = f"CPUs={CPUS} RealMemory={MEMORY_MB} Gres=gpu:{GPUS} State=UNKNOWN"
     return [
-        f"NodeName={name} {'' if place.separate else 'NodeHostname=localhost '}NodeAddr={address} "
-        f"Port={place.port_of(number)} {what}"
-        for number, (name, address) in enumerate(zip(place.names, place.addresses, strict=True), 1)
+        f"NodeName={name} {'' if layout.separate else 'NodeHostname=localhost '}NodeAddr={address} "
+        f"Port={layout.port_of(number)} {resources}"
+        for number, (name, address) in enumerate(zip(layout.names, layout.addresses, strict=True), 1)
     ]
 
 
@@ -117,25 +117,25 @@ def _partitions() -> list[str]:
     ]
 
 
-def gres_conf(place: Place) -> str:
-    """GPUs that are counted and are no devices."""
-    return f"NodeName=node[1-{len(place.addresses)}] Name=gpu File={place.root}/fake/gpu[0-{GPUS - 1}]\n"
+def gres_conf(layout: ClusterLayout) -> str:
+    """GPUs that are counted but are not real devices."""
+    return f"NodeName=node[1-{len(layout.addresses)}] Name=gpu File={layout.root}/fake/gpu[0-{GPUS - 1}]\n"
 
 
-def slurmdbd_conf(place: Place) -> str:
+def slurmdbd_conf(layout: ClusterLayout) -> str:
     """The daemon of the accounting, on loopback."""
     lines = [
         "AuthType=auth/munge",
-        f"AuthInfo=socket={place.socket}",
-        f"DbdHost={place.host}",
+        f"AuthInfo=socket={layout.socket}",
+        f"DbdHost={layout.host}",
         "DbdAddr=127.0.0.1",
-        f"DbdPort={place.port + 2}",
+        f"DbdPort={layout.port + 2}",
         "SlurmUser=root",
-        f"LogFile={place.root}/log/slurmdbd.log",
-        f"PidFile={place.root}/run/slurmdbd.pid",
+        f"LogFile={layout.root}/log/slurmdbd.log",
+        f"PidFile={layout.root}/run/slurmdbd.pid",
         "StorageType=accounting_storage/mysql",
         "StorageHost=127.0.0.1",
-        f"StoragePort={place.port + 3}",
+        f"StoragePort={layout.port + 3}",
         "StorageUser=slurm",
         "StoragePass=slurm",
         "StorageLoc=slurm_acct_db",

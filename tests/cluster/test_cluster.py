@@ -1,4 +1,4 @@
-"""The throwaway Slurm itself, and what eopipe reads of it."""
+"""The temporary Slurm itself, and what eopipe reads from it."""
 
 import os
 import subprocess
@@ -17,45 +17,45 @@ pytestmark = pytest.mark.alone
 ROOT = Path(__file__).parents[2]
 
 
-def eopipe(*words: str, home: Path, where: Path) -> "subprocess.CompletedProcess[str]":
-    told = os.environ | {"XDG_CONFIG_HOME": str(home)}
-    command = [sys.executable, "-m", "eopipe", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=told, cwd=where, timeout=60)
+def eopipe(*arguments: str, home: Path, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    env = os.environ | {"XDG_CONFIG_HOME": str(home)}
+    command = [sys.executable, "-m", "eopipe", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=env, cwd=cwd, timeout=60)
 
 
 def test_each_node_has_a_name_and_an_address_of_its_own(cluster: Cluster) -> None:
-    told = sh("srun", f"-N{cluster.nodes}", f"-n{cluster.nodes}", "sh", "-c", "hostname; hostname -I").split()
-    assert set(cluster.place.names) <= set(told)
-    assert set(cluster.place.addresses) <= set(told)
+    output = sh("srun", f"-N{cluster.nodes}", f"-n{cluster.nodes}", "sh", "-c", "hostname; hostname -I").split()
+    assert set(cluster.layout.names) <= set(output)
+    assert set(cluster.layout.addresses) <= set(output)
 
 
 def test_eopipe_reads_what_the_cluster_has(cluster: Cluster) -> None:
-    found = query_site()
-    assert [one.name for one in found.partitions] == ["debug", "gpu", "low"]
-    assert found.default_partition.name == "debug"
-    gpu = found.partition("gpu")
+    site = query_site()
+    assert [partition.name for partition in site.partitions] == ["debug", "gpu", "low"]
+    assert site.default_partition.name == "debug"
+    gpu = site.partition("gpu")
     assert (gpu.cpus, gpu.memory_mb, gpu.gpus, gpu.max_minutes, len(gpu.nodes)) == (CPUS, MEMORY_MB, GPUS, 60, 4)
-    assert found.partition("low").preempt_mode == "REQUEUE"
-    assert (found.has_accounting, found.accounts, found.min_job_age_s) == (False, (), 600)
+    assert site.partition("low").preempt_mode == "REQUEUE"
+    assert (site.has_accounting, site.accounts, site.min_job_age_s) == (False, (), 600)
 
 
 def test_a_profile_is_shown_written_once_and_never_overwritten(cluster: Cluster, tmp_path: Path) -> None:
-    words = ("profile", "slurm", "--training", "gpu", "--gpu", "--nodes", "2", "--processes", "2")
-    first = eopipe(*words, home=tmp_path, where=tmp_path)
+    arguments = ("profile", "slurm", "--training", "gpu", "--gpu", "--nodes", "2", "--processes", "2")
+    first = eopipe(*arguments, home=tmp_path, cwd=tmp_path)
     file = tmp_path / "snakemake" / "slurm" / "config.yaml"
     assert first.returncode == 0, first.stderr
     assert file.read_text() in first.stdout
     assert f"--profile slurm means {file}" in first.stdout
     assert yaml.safe_load(file.read_text())["set-resources"]["train"]["gres"] == "gpu:2"
     file.write_text("jobs: 7\n")
-    again = eopipe(*words, home=tmp_path, where=tmp_path)
-    assert again.returncode == 2
-    assert "exists already and is not overwritten" in again.stderr
+    second = eopipe(*arguments, home=tmp_path, cwd=tmp_path)
+    assert second.returncode == 2
+    assert "exists already and is not overwritten" in second.stderr
     assert file.read_text() == "jobs: 7\n"
 
 
 @pytest.mark.parametrize(
-    ("more", "sentence"),
+    ("options", "sentence"),
     [
         (("--training", "gpu", "--gpu", "--processes", "8"), "requests 8 GPUs per node, but partition gpu has 2"),
         (("--partition", "fat"), "the cluster eopipe has no partition fat; it has debug, gpu, low"),
@@ -63,24 +63,24 @@ def test_a_profile_is_shown_written_once_and_never_overwritten(cluster: Cluster,
     ],
 )
 def test_what_the_cluster_cannot_give_is_refused(
-    cluster: Cluster, tmp_path: Path, more: tuple[str, ...], sentence: str
+    cluster: Cluster, tmp_path: Path, options: tuple[str, ...], sentence: str
 ) -> None:
-    done = eopipe("profile", "slurm", *more, home=tmp_path, where=tmp_path)
-    assert done.returncode == 2
-    assert sentence in done.stderr
+    result = eopipe("profile", "slurm", *options, home=tmp_path, cwd=tmp_path)
+    assert result.returncode == 2
+    assert sentence in result.stderr
     assert not (tmp_path / "snakemake").exists()
 
 
 def test_what_the_rules_of_a_config_ask_is_held_against_the_cluster(cluster: Cluster, tmp_path: Path) -> None:
-    assert eopipe("profile", "slurm", home=tmp_path, where=tmp_path).returncode == 0
+    assert eopipe("profile", "slurm", home=tmp_path, cwd=tmp_path).returncode == 0
     config = yaml.safe_load((ROOT / "config/config.yaml").read_text())
     (tmp_path / "sample").symlink_to(ROOT / "sample")
     config["train"] |= {"processes": 6}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
-    done = eopipe("profile", "check", "--configfile", "config.yaml", home=tmp_path, where=tmp_path)
-    assert done.returncode == 2
-    assert "rule train: requests 9000 MB per node, but partition debug has 8000" in done.stderr
+    result = eopipe("profile", "check", "--configfile", "config.yaml", home=tmp_path, cwd=tmp_path)
+    assert result.returncode == 2
+    assert "rule train: requests 9000 MB per node, but partition debug has 8000" in result.stderr
     config["train"] |= {"processes": 2}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
-    done = eopipe("profile", "check", "--configfile", "config.yaml", home=tmp_path, where=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
+    result = eopipe("profile", "check", "--configfile", "config.yaml", home=tmp_path, cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")

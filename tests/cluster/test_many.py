@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from daemons import ClusterError, sh, wait
-from load import QUEUE, SUBMISSIONS, begin, calls, files
+from load import QUEUE, SUBMISSIONS, calls, files, reset_counters
 from many import project, tiles
 from projects import ROOT, environment
 
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.alone
 COUNT = 6
 
 
-def snakemake(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "snakemake", *words]
+def snakemake(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "snakemake", *arguments]
     return subprocess.run(
         command, cwd=folder, capture_output=True, text=True, check=False, env=environment(), timeout=300
     )
@@ -34,37 +34,39 @@ def fetched(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "slurm").mkdir()
     quick = {"slurm-array-limit": 3, "slurm-init-seconds-before-status-checks": 6}
     (folder / "slurm/config.yaml").write_text(yaml.safe_dump(profile | quick))
-    done = snakemake(folder, "--profile", "slurm", "fetched")
-    assert done.returncode == 0, done.stderr
+    result = snakemake(folder, "--profile", "slurm", "fetched")
+    assert result.returncode == 0, result.stderr
     return folder
 
 
 def test_many_scenes_take_few_submissions_questions_and_files(cluster: Cluster, fetched: Path) -> None:
-    begin()
+    reset_counters()
     start = time.monotonic()
-    done = snakemake(fetched, "--profile", "slurm", "--", *tiles(fetched), "results/labels/all.zarr/manifest.json")
+    result = snakemake(fetched, "--profile", "slurm", "--", *tiles(fetched), "results/labels/all.zarr/manifest.json")
     minutes = (time.monotonic() - start) / 60
-    assert done.returncode == 0, done.stderr
-    asked = calls()
+    assert result.returncode == 0, result.stderr
+    counts = calls()
     # Six scenes in two arrays, and the labels.
-    assert asked[SUBMISSIONS] == 3
-    # Each job asks once whether it was cancelled; the rest are looks at the queue, for all jobs together.
-    assert asked[QUEUE] - (COUNT + 1) <= 10 * minutes + 2
-    found = files(fetched)
-    made = sum(count for folder, count in found.items() if folder.startswith("results/"))
-    assert made / COUNT < 35, found
-    assert sum(count for folder, count in found.items() if folder.startswith(".snakemake")) <= COUNT + 10, found
+    assert counts[SUBMISSIONS] == 3
+    # Each job queries once whether it was cancelled; the others are queries of the queue for all jobs together.
+    assert counts[QUEUE] - (COUNT + 1) <= 10 * minutes + 2
+    file_counts = files(fetched)
+    results = sum(count for folder, count in file_counts.items() if folder.startswith("results/"))
+    assert results / COUNT < 35, file_counts
+    assert sum(count for folder, count in file_counts.items() if folder.startswith(".snakemake")) <= COUNT + 10, (
+        file_counts
+    )
 
 
 def test_a_run_that_would_leave_jobs_behind_is_refused(cluster: Cluster, fetched: Path) -> None:
-    done = snakemake(fetched, "--profile", "slurm", "--jobs", "4", "--forcerun", "preprocess", "--", *tiles(fetched))
-    assert done.returncode != 0
-    assert "jobs: 4 with slurm-array-jobs leaves scenes waiting forever" in done.stderr
+    result = snakemake(fetched, "--profile", "slurm", "--jobs", "4", "--forcerun", "preprocess", "--", *tiles(fetched))
+    assert result.returncode != 0
+    assert "jobs: 4 with slurm-array-jobs leaves scenes waiting forever" in result.stderr
     assert not re.search(r"^JobId", sh("squeue", "--states=running,pending", "--format=JobId%i", "--noheader"), re.M)
 
 
 def test_the_nodes_have_no_network_and_need_none(cluster: Cluster, fetched: Path) -> None:
-    if not cluster.place.separate:
+    if not cluster.layout.separate:
         pytest.skip("nodes without a network of their own")
     reach = "import socket; socket.create_connection(('192.0.2.1', 80), 5)"
     with pytest.raises(ClusterError, match="Network is unreachable"):
@@ -80,6 +82,6 @@ def test_a_task_that_is_cancelled_takes_none_of_its_array_with_it(cluster: Clust
     sh("scancel", f"{array}_1")
     wait(60, lambda: (tmp_path / "3").exists() and "ended" in (tmp_path / "3").read_text(), "the other tasks")
     assert [(tmp_path / name).read_text() for name in "23"] == ["ended 0\n"] * 2
-    again = sh(*alike, f"--output={tmp_path}/again", f"--wrap={asks}").strip()
-    wait(60, lambda: not sh("squeue", "-h", "-t", "PD,R,CG", "-j", again).strip(), "the same job again")
+    second = sh(*alike, f"--output={tmp_path}/again", f"--wrap={asks}").strip()
+    wait(60, lambda: not sh("squeue", "-h", "-t", "PD,R,CG", "-j", second).strip(), "the same job again")
     assert re.search(r"job \d+ was cancelled, so this run does not start it again", (tmp_path / "again").read_text())

@@ -31,13 +31,13 @@ def test_modules_are_loaded_before_each_command_of_a_job(cluster: Cluster, tmp_p
     profile["config"] = {"setup": f"source {tmp_path}/modules.sh; module load eopipe/1.0"}
     (tmp_path / "site").mkdir()
     (tmp_path / "site/config.yaml").write_text(yaml.safe_dump(profile))
-    words = [sys.executable, "-m", "snakemake", "--profile", "site", "--until", "search"]
-    done = subprocess.run(
-        words, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=180, check=False
+    command = [sys.executable, "-m", "snakemake", "--profile", "site", "--until", "search"]
+    result = subprocess.run(
+        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=180, check=False
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
     [loaded] = (tmp_path / "loaded").read_text().splitlines()
     node = loaded.rpartition(" ")[2]
     assert loaded == f"load eopipe/1.0 on {node}"
-    assert node in cluster.place.names
+    assert node in cluster.layout.names
     assert (tmp_path / "ran").read_text() == f"search on {node}\n"

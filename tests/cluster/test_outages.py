@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from clustered import MODEL, Clustered, copied
+from clustered import MODEL, ClusterProject, copy_project
 from projects import Project
 
 from slurm import Cluster
@@ -17,21 +17,21 @@ OUTAGE_S = 14
 
 
 @pytest.fixture
-def clustered(cluster: Cluster, prepared: Project, tmp_path: Path) -> Iterator[Clustered]:
+def clustered(cluster: Cluster, prepared: Project, tmp_path: Path) -> Iterator[ClusterProject]:
     """A fresh copy of the project, of one process; no job outlives its test."""
-    made = copied(prepared, tmp_path / "project")
-    made.configure(processes=1)
-    yield made
+    project = copy_project(prepared, tmp_path / "project")
+    project.configure(processes=1)
+    yield project
     subprocess.run(["scancel", "-u", "root"], check=False)
 
 
 def test_a_controller_that_hangs_crashes_and_comes_back_costs_nothing_and_a_read_only_home_neither(
-    cluster: Cluster, clustered: Clustered, undisturbed: bytes
+    cluster: Cluster, clustered: ClusterProject, undisturbed: bytes
 ) -> None:
     clustered.profile()
     clustered.brake.touch()
     process = clustered.run("--", MODEL, HOME=str(cluster.sealed))
-    clustered.under_way()
+    clustered.wait_for_checkpoint()
     before = clustered.checkpoint
     cluster.freeze_controller()
     time.sleep(OUTAGE_S / 2)
@@ -40,20 +40,20 @@ def test_a_controller_that_hangs_crashes_and_comes_back_costs_nothing_and_a_read
     assert clustered.checkpoint > before, "the training did not wait"
     cluster.start_controller()
     clustered.brake.unlink()
-    assert clustered.end(process) == 0, clustered.told
+    assert clustered.end(process) == 0, clustered.snakemake_log
     assert len(clustered.jobs) == 1
     assert "event=resume" not in clustered.log()
     assert clustered.weights() == undisturbed
 
 
-def test_a_controller_that_hangs_is_not_waited_for_long(cluster: Cluster, clustered: Clustered) -> None:
+def test_a_controller_that_hangs_is_not_waited_for_long(cluster: Cluster, clustered: ClusterProject) -> None:
     clustered.profile()
     cluster.freeze_controller()
-    began = time.monotonic()
+    start = time.monotonic()
     try:
-        told = clustered.refusal(5)
+        message = clustered.refusal(5)
     finally:
         cluster.kill_controller()
         cluster.start_controller()
-    assert "error: Slurm does not answer: scontrol " in told
-    assert time.monotonic() - began < 100
+    assert "error: Slurm does not answer: scontrol " in message
+    assert time.monotonic() - start < 100

@@ -4,20 +4,20 @@ import re
 from concurrent.futures import Future
 
 import pytest
-from clustered import Clustered
+from clustered import ClusterProject
 from journeys import JOURNEYS
 
-Journeys = dict[str, "Future[Clustered]"]
+Journeys = dict[str, "Future[ClusterProject]"]
 
 
 @pytest.mark.parametrize("name", JOURNEYS)
 def test_whatever_ends_its_jobs_a_training_ends_with_the_weights_of_an_undisturbed_one(
     name: str, journeys: Journeys, undisturbed: bytes, report: list[str]
 ) -> None:
-    travelled = journeys[name].result()
-    report += [str(row) for row in travelled.rows]
-    assert travelled.weights() == undisturbed
-    resumed = [row.resumed for row in travelled.rows]
+    training = journeys[name].result()
+    report += [str(row) for row in training.rows]
+    assert training.weights() == undisturbed
+    resumed = [row.resumed for row in training.rows]
     assert resumed == sorted(set(resumed)), "each try made progress"
 
 
@@ -47,25 +47,25 @@ def test_two_processes_on_each_of_two_nodes_are_one_world_of_four(journeys: Jour
 
 
 def test_files_of_nodes_whose_clocks_are_ahead_make_nothing_run_again(journeys: Journeys) -> None:
-    told = journeys["cancelled"].result().told
-    assert "results had modification times in the future" in told
-    assert set(re.findall(r"^(?:local)?(?:rule|checkpoint) (\w+):", told, re.MULTILINE)) == {"train"}
+    log = journeys["cancelled"].result().snakemake_log
+    assert "results had modification times in the future" in log
+    assert set(re.findall(r"^(?:local)?(?:rule|checkpoint) (\w+):", log, re.MULTILINE)) == {"train"}
 
 
 def test_when_no_retries_are_left_one_sentence_says_why_and_how_to_go_on(journeys: Journeys) -> None:
-    travelled = journeys["over its limit"].result()
+    training = journeys["over its limit"].result()
     sentence = r"error: rule train: its job \d+ ran over its time limit each time; run the same command again to resume"
-    assert len(re.findall(sentence, travelled.told)) == 1
-    assert len(travelled.jobs) == 3, "two that were too long, and that of the same command again"
+    assert len(re.findall(sentence, training.snakemake_log)) == 1
+    assert len(training.jobs) == 3, "two that were too long, and that of the same command again"
 
 
 def test_a_full_scratch_is_told_and_the_same_command_goes_on_when_there_is_room(journeys: Journeys) -> None:
-    travelled = journeys["full scratch"].result()
-    assert len(re.findall("^error: rule train: no space left while writing", travelled.told, re.MULTILINE)) == 1
-    assert "event=resume step=" in travelled.log()
+    training = journeys["full scratch"].result()
+    assert len(re.findall("^error: rule train: no space left while writing", training.snakemake_log, re.MULTILINE)) == 1
+    assert "event=resume step=" in training.log()
 
 
 def test_a_job_that_its_user_cancels_is_not_begun_again_and_a_new_run_goes_on(journeys: Journeys) -> None:
-    travelled = journeys["cancelled"].result()
-    assert f"job {travelled.jobs[0]} was cancelled, so this run does not start it again" in travelled.told
-    assert "event=resume step=" in travelled.log()
+    training = journeys["cancelled"].result()
+    assert f"job {training.jobs[0]} was cancelled, so this run does not start it again" in training.snakemake_log
+    assert "event=resume step=" in training.log()

@@ -16,9 +16,9 @@ RunBy = Callable[[platforms.Engine], platforms.Run]
 def slurm() -> Iterator[None]:
     """The temporary cluster of the other tests; only one can exist at a time."""
     sys.path.append(str(Path(__file__).parents[1] / "cluster"))
-    from slurm import Cluster, lacking
+    from slurm import Cluster, missing_requirement
 
-    if reason := lacking():
+    if reason := missing_requirement():
         pytest.skip(reason)
     cluster = Cluster()
     cluster.start(os.getpid())
