@@ -1,4 +1,4 @@
-"""Models: plain `nn.Module`s that know nothing of files, ranks or stages."""
+"""Models as plain `nn.Module`s, independent of files, ranks and stages; what a trained one is and how it is stored."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -7,20 +7,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import nn
 
-BUILT_IN = {
-    "unet": "eopipe.models.unet:UNet",
-    "convnext": "eopipe.models.convnext:ConvNeXt",
-    "temporal": "eopipe.models.temporal:TemporalAttention",
-}
-# Pixels around an output pixel that a model of one's own is taken to see, if it does not tell.
+# Receptive-field radius in pixels of a custom model that has no attribute `reach`.
 DEFAULT_RADIUS = 64
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """What is needed to build a model again: its name, its sizes and the names of its bands.
+    """What is needed to build a model: its name, its sizes and the names of its bands.
 
-    `arguments` are words as `size=tiny`: further parameters of the model, their values in JSON.
+    `arguments` are further parameters of the model in the form `size=tiny`, their values in JSON.
     """
 
     name: str
@@ -32,11 +27,11 @@ class Architecture:
     arguments: tuple[str, ...] = ()
 
     def build(self) -> "nn.Module":
-        """Make the module, untrained: images (N, bands, H, W) to logits (N, classes, H, W).
+        """Build the module with initial weights: images (N, bands, H, W) to logits (N, classes, H, W).
 
-        The name is a built-in one or `module:Class`, called with those of bands, classes, width, depth and names
-        that it takes, under these or other usual names, and with the arguments. Raises UsageError where it cannot
-        be made.
+        The name is a built-in one or `module:Class`. The class is called with the arguments and with those of bands,
+        classes, width, depth and names that its signature has, under these or other common names. Raises UsageError
+        where it cannot be built.
         """
         from eopipe.models.build import build_module
 
@@ -51,19 +46,19 @@ class Architecture:
 
     @property
     def receptive_field_radius(self) -> int:
-        """Pixels around an output pixel that can change it; a generous guess where the model has no `reach`."""
+        """Pixels around an output pixel that it depends on: the model's `reach`, else a generous default."""
         return self._sizes[0]
 
     @property
     def factor(self) -> int:
-        """Edges of the input must be multiples of this: the model's `factor`, else 2**depth."""
+        """Height and width of the input must be multiples of this: the model's `factor`, else 2**depth."""
         return self._sizes[1]
 
     @cached_property
     def _sizes(self) -> tuple[int, int]:
         import torch
 
-        # Looking at a model must not change the random numbers that come after.
+        # Building a model to inspect it must not change the random numbers that are drawn afterwards.
         with torch.random.fork_rng(devices=[]):
             module = self.build()
         return int(getattr(module, "reach", DEFAULT_RADIUS)), int(getattr(module, "factor", 2**self.depth))

@@ -1,4 +1,4 @@
-"""Make models, built-in or of anybody, from what is offered to them and from words of the user."""
+"""Build models, built-in or custom, from the sizes of the data and the arguments of the user."""
 
 import importlib
 import inspect
@@ -12,9 +12,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from eopipe.errors import UsageError
-from eopipe.models import BUILT_IN
 
-# What other libraries call the same: segmentation-models-pytorch and TorchGeo, timm, transformers.
+BUILT_IN = {
+    "unet": "eopipe.models.unet:UNet",
+    "convnext": "eopipe.models.convnext:ConvNeXt",
+    "temporal": "eopipe.models.temporal:TemporalAttention",
+}
+# Names of the same parameter in other libraries: segmentation-models-pytorch and TorchGeo, timm, transformers.
 ALIASES = {
     "bands": ("bands", "in_channels", "in_chans", "num_channels"),
     "classes": ("classes", "num_classes", "num_labels", "out_channels"),
@@ -22,38 +26,38 @@ ALIASES = {
 
 
 def build_module(name: str, offered: Mapping[str, Any], arguments: tuple[str, ...]) -> nn.Module:
-    """Call a built-in model or `module:Class` with those of the offered values that it takes, and the arguments.
+    """Call a built-in model or `module:Class` with the arguments and those of the offered values that it accepts.
 
-    A model of one's own that was made for another number of bands gets a first layer for these. Raises UsageError
-    for a model that does not exist or does not take an argument.
+    The first convolution of a custom model is adapted to the number of bands. Raises UsageError for a model that does
+    not exist or does not accept an argument.
     """
-    kind = _find(name)
+    factory = _import_factory(name)
     try:
-        module = _called(kind, offered, arguments)
+        module = _instantiate(factory, offered, arguments)
     except (TypeError, ValueError, OSError) as error:
-        raise UsageError(f"model {name} cannot be made: {error_summary(error)}; see train.arguments") from error
+        raise UsageError(f"model {name} cannot be built: {error_summary(error)}; see train.arguments") from error
     if not isinstance(module, nn.Module):
-        raise UsageError(f"model {name} is no torch.nn.Module but {type(module).__name__}")
+        raise UsageError(f"model {name} is not a torch.nn.Module but {type(module).__name__}")
     if name in BUILT_IN:
         return module
     change_input_bands(module, offered["bands"])
     return WrappedModel(module)
 
 
-def _called(kind: Any, offered: Mapping[str, Any], arguments: tuple[str, ...]) -> Any:
-    """A class of transformers is made from a config, which takes the number of classes even if it does not say so."""
-    config = getattr(kind, "config_class", None)
+def _instantiate(factory: Any, offered: Mapping[str, Any], arguments: tuple[str, ...]) -> Any:
+    """Call it; a class of transformers is built from a config, which accepts the number of classes undocumented."""
+    config = getattr(factory, "config_class", None)
     if config is None:
-        return kind(**parameters(kind, offered, arguments))
-    return kind(config(**{"num_labels": offered["classes"]} | parameters(config, offered, arguments)))
+        return factory(**keyword_arguments(factory, offered, arguments))
+    return factory(config(**{"num_labels": offered["classes"]} | keyword_arguments(config, offered, arguments)))
 
 
 def error_summary(error: Exception) -> str:
-    """What an error says, in short; its name where it says nothing."""
+    """The first line of an error's message, or its class name where that is empty."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def _find(name: str) -> Any:
+def _import_factory(name: str) -> Any:
     path, _, attribute = BUILT_IN.get(name, name).partition(":")
     if not attribute:
         raise UsageError(f"there is no model {name}; use {', '.join(BUILT_IN)} or module:Class")
@@ -63,33 +67,33 @@ def _find(name: str) -> Any:
         raise UsageError(f"model {name} cannot be imported: {error}") from error
 
 
-def parameters(kind: Any, offered: Mapping[str, Any], arguments: tuple[str, ...]) -> dict[str, Any]:
-    """What to call a model with: the arguments, and what its signature takes of the offered values.
+def keyword_arguments(factory: Any, offered: Mapping[str, Any], arguments: tuple[str, ...]) -> dict[str, Any]:
+    """What to call a model with: the arguments, and those of the offered values that its signature has.
 
-    An argument wins over an offered value. Raises UsageError for words that are no `name=value` or that the
-    signature does not take.
+    An argument overrides an offered value. Raises UsageError for arguments that are not of the form `name=value` or
+    that the signature does not have.
     """
-    taken = inspect.signature(kind).parameters
-    told = read_arguments(arguments)
-    unknown = [key for key in told if key not in taken]
-    if unknown and not any(one.kind is inspect.Parameter.VAR_KEYWORD for one in taken.values()):
-        raise UsageError(f"{kind.__name__} does not take {', '.join(unknown)}; it takes {', '.join(taken)}")
-    found: dict[str, Any] = {}
-    for key, value in offered.items():
-        known = [alias for alias in ALIASES.get(key, (key,)) if alias in taken]
-        found |= dict.fromkeys(known[:1], value)
-    return found | told
+    parameters = inspect.signature(factory).parameters
+    given_by_user = read_arguments(arguments)
+    unknown = [name for name in given_by_user if name not in parameters]
+    if unknown and not any(value.kind is inspect.Parameter.VAR_KEYWORD for value in parameters.values()):
+        raise UsageError(f"{factory.__name__} does not take {', '.join(unknown)}; it takes {', '.join(parameters)}")
+    from_data: dict[str, Any] = {}
+    for name, value in offered.items():
+        accepted = [alias for alias in ALIASES.get(name, (name,)) if alias in parameters]
+        from_data |= dict.fromkeys(accepted[:1], value)
+    return from_data | given_by_user
 
 
-def read_arguments(words: tuple[str, ...]) -> dict[str, Any]:
-    """Words as `size=tiny` or `layers=[2,2]` by name; a value that is no JSON is text."""
-    wrong = [word for word in words if not word.partition("=")[0].isidentifier() or "=" not in word]
-    if wrong:
-        raise UsageError(f"train.arguments {', '.join(wrong)} must be of the form name=value")
-    return {name: _value(text) for name, _, text in (word.partition("=") for word in words)}
+def read_arguments(arguments: tuple[str, ...]) -> dict[str, Any]:
+    """Arguments as `size=tiny` or `layers=[2,2]` by name; a value that is not JSON is text."""
+    malformed = [text for text in arguments if not text.partition("=")[0].isidentifier() or "=" not in text]
+    if malformed:
+        raise UsageError(f"train.arguments {', '.join(malformed)} must be of the form name=value")
+    return {name: _parse_value(text) for name, _, text in (argument.partition("=") for argument in arguments)}
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
@@ -97,10 +101,10 @@ def _value(text: str) -> Any:
 
 
 class WrappedModel(nn.Module):
-    """A model of anybody, whose output becomes logits (N, classes, H, W) of the size of its input.
+    """A custom model, whose output becomes logits (N, classes, H, W) of the size of its input.
 
-    Dictionaries and outputs of transformers give their `logits` or `out`. Smaller maps are enlarged bilinearly; logits
-    (N, classes) of whole chips become (N, classes, 1, 1).
+    Of dictionaries and outputs of transformers the entry `logits` or `out` is used. Smaller maps are upsampled
+    bilinearly; logits (N, classes) of whole chips become (N, classes, 1, 1).
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -120,66 +124,69 @@ class WrappedModel(nn.Module):
         return functional.interpolate(logits, x_NCHW.shape[2:], mode="bilinear", align_corners=False)
 
 
-def _logits(made: Any) -> Tensor:
-    if isinstance(made, Mapping):
-        made = next((made[name] for name in ("logits", "out") if name in made), None)
-    if not isinstance(made, Tensor) or made.ndim not in (2, 4):
+def _logits(outputs: Any) -> Tensor:
+    if isinstance(outputs, Mapping):
+        outputs = next((outputs[name] for name in ("logits", "out") if name in outputs), None)
+    if not isinstance(outputs, Tensor) or outputs.ndim not in (2, 4):
         raise UsageError(
-            "the model must give a tensor (N, classes, H, W), of chips (N, classes), or one as `logits` or `out`"
+            "the model must return a tensor (N, classes, H, W), or (N, classes) for whole chips, or a mapping that has "
+            "it as `logits` or `out`"
         )
-    return made
+    return outputs
 
 
 def change_input_bands(module: nn.Module, bands: int) -> None:
-    """Give a module whose first convolution takes another number of bands one that takes these, in place.
+    """Replace the first convolution of a module by one for this number of bands, in place, if it has another number.
 
-    Its weights are repeated over the bands and scaled by old / new number, so that bands that all tell the same
-    give what they gave before.
+    Its weights are repeated over the bands and scaled by old / new number, so that bands with equal values give the
+    same output as before.
     """
     for name, layer in module.named_modules():
         if isinstance(layer, nn.Conv2d):
             if layer.in_channels != bands and layer.groups == 1:
-                owner, _, last = name.rpartition(".")
-                setattr(module.get_submodule(owner), last, _widened(layer, bands))
+                parent, _, attribute = name.rpartition(".")
+                setattr(module.get_submodule(parent), attribute, _with_input_bands(layer, bands))
             return
 
 
-def _widened(old: nn.Conv2d, bands: int) -> nn.Conv2d:
+def _with_input_bands(old: nn.Conv2d, bands: int) -> nn.Conv2d:
     sizes: dict[str, Any] = {k: getattr(old, k) for k in ("kernel_size", "stride", "padding", "dilation")}
     new = nn.Conv2d(bands, old.out_channels, bias=old.bias is not None, padding_mode=old.padding_mode, **sizes)
-    had = old.in_channels
+    old_bands = old.in_channels
     with torch.no_grad():
-        new.weight.copy_(old.weight[:, [band % had for band in range(bands)]])
-        # Each old band is repeated a different number of times: what it told is shared among its copies.
-        copies = torch.tensor([len(range(band % had, bands, had)) for band in range(bands)])
-        if bands > had:
+        new.weight.copy_(old.weight[:, [band % old_bands for band in range(bands)]])
+        # Old bands are repeated different numbers of times: the weight of each is divided among its copies.
+        copies = torch.tensor([len(range(band % old_bands, bands, old_bands)) for band in range(bands)])
+        if bands > old_bands:
             new.weight.div_(copies[None, :, None, None])
         else:
-            new.weight.mul_(had / bands)
+            new.weight.mul_(old_bands / bands)
         if old.bias is not None and new.bias is not None:
             new.bias.copy_(old.bias)
     return new
 
 
 def unwrapped_name(name: str) -> str:
-    """The name of a part within a model of one's own, which `WrappedModel` holds as `model`."""
+    """The name of a parameter or layer within a custom model, which `WrappedModel` holds as `model`."""
     return name.removeprefix("model.")
 
 
 def freeze(module: nn.Module, prefixes: tuple[str, ...]) -> nn.Module:
-    """Keep the parameters whose names start with one of these as they are; gives the module.
+    """Freeze the parameters whose names start with one of these prefixes; return the module.
 
-    Names are those within a model of one's own. Raises UsageError for a prefix that no name has, and where
-    nothing is left to learn.
+    Names are those within a custom model. Raises UsageError for a prefix that matches no name, and where no parameter
+    remains to be trained.
     """
     named = {unwrapped_name(name): value for name, value in module.named_parameters()}
     for prefix in prefixes:
-        found = [value for name, value in named.items() if name.startswith(prefix)]
-        if not found:
-            tops = sorted({name.partition(".")[0] for name in named})
-            raise UsageError(f"train.freeze names {prefix}, which no parameter has; they start with {', '.join(tops)}")
-        for value in found:
+        frozen = [value for name, value in named.items() if name.startswith(prefix)]
+        if not frozen:
+            starts = sorted({name.partition(".")[0] for name in named})
+            raise UsageError(
+                f"train.freeze is {prefix}, but no parameter has that prefix; names start with {', '.join(starts)}"
+            )
+        for value in frozen:
             value.requires_grad_(False)
     if not any(value.requires_grad for value in named.values()):
-        raise UsageError("train.freeze leaves nothing to learn; name fewer parts of the model")
+        raise UsageError("train.freeze leaves no parameter to train; freeze fewer parts of the model")
     return module

@@ -1,6 +1,6 @@
-"""Low-rank changes of frozen layers (Hu et al. 2021, arXiv:2106.09685), through peft (the extra `lora`).
+"""LoRA adapters of frozen layers (Hu et al. 2021, arXiv:2106.09685), through peft (the extra `lora`).
 
-Only the changes are trained; the published model has them added to its weights and needs no peft.
+Only the adapters are trained; the published model has them merged into its weights and does not need peft.
 """
 
 from collections.abc import Mapping
@@ -15,10 +15,10 @@ BASE, DOWN, UP = ".base_layer.", ".lora_A.default.", ".lora_B.default."
 
 
 def add_lora_adapters(module: nn.Module, prefixes: tuple[str, ...], rank: int) -> nn.Module:
-    """Let the linear layers and convolutions that `freeze` froze learn a change of this rank; gives the module.
+    """Add LoRA adapters of this rank to the frozen linear layers and convolutions of these prefixes; return the module.
 
-    Rank 0 leaves it as it is. What was not frozen learns as before. Raises UsageError without peft, and where
-    nothing is frozen that could learn so.
+    Rank 0 adds none. Parameters that are not frozen are trained as before. Raises UsageError without peft, and where
+    no frozen layer can have an adapter.
     """
     if not rank:
         return module
@@ -32,11 +32,14 @@ def add_lora_adapters(module: nn.Module, prefixes: tuple[str, ...], rank: int) -
         if _is_adaptable(layer) and unwrapped_name(name).startswith(prefixes)
     ]
     if not names:
-        raise UsageError("train.lora changes layers that train.freeze names; it names none with weights of two sides")
-    learns = {name for name, value in module.named_parameters() if value.requires_grad}
+        raise UsageError(
+            "train.lora adds adapters to linear layers and ungrouped convolutions that train.freeze freezes, "
+            "and it freezes none"
+        )
+    trainable = {name for name, value in module.named_parameters() if value.requires_grad}
     inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=rank, target_modules=names), module)
     for name, value in module.named_parameters():
-        value.requires_grad_(name in learns or ".lora_" in name)
+        value.requires_grad_(name in trainable or ".lora_" in name)
     return module
 
 
@@ -45,12 +48,12 @@ def _is_adaptable(layer: nn.Module) -> bool:
 
 
 def merge_lora_adapters(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights of a model with their changes added, under the names that they had before."""
+    """The weights of a model with their adapters merged, under the names of the model without adapters."""
     plain = {name: value for name, value in weights.items() if ".lora_" not in name}
-    return {name.replace(BASE, "."): _changed(name, value, weights) for name, value in plain.items()}
+    return {name.replace(BASE, "."): _with_adapter(name, value, weights) for name, value in plain.items()}
 
 
-def _changed(name: str, value: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
+def _with_adapter(name: str, value: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
     down = weights.get(name.replace(BASE, DOWN))
     if BASE not in name or down is None:
         return value

@@ -1,6 +1,6 @@
 """A trained model as a folder: weights in safetensors, everything else in JSON; nothing is unpickled.
 
-Its `model.json` is a STAC Item (`mlm`) that names the weights, so that item alone is enough to use the model.
+Its `model.json` is a STAC Item with the MLM extension that links the weights: the item is all that a user needs.
 """
 
 from dataclasses import dataclass
@@ -24,10 +24,10 @@ WEIGHTS, CARD, HISTORY = "model.safetensors", "model.json", "history.json"
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """What a model needs to be used on tiles: architecture, band and class names, normalisation, chip, and its task.
+    """All that inference needs: architecture, band and class names, normalisation, edge of a chip in pixels, and task.
 
-    One of a regression has the name of what it measures for its class, the unit of that, and as `target` the mean and
-    standard deviation of the labels that it learned from.
+    For a regression `classes` is the name of the measured quantity, `unit` its unit, and `target` the mean and standard
+    deviation of the training labels.
     """
 
     architecture: Architecture
@@ -39,12 +39,12 @@ class TrainedModel:
     target: tuple[float, ...] = ()
     unit: str = ""
 
-    def build(self, place: Path) -> "nn.Module":
-        """The module with its weights, ready to predict; the place is what `model_item` takes."""
+    def build(self, path: Path) -> "nn.Module":
+        """The module with its weights in evaluation mode; the path is one that `model_item` accepts."""
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
-        module, weights = self.architecture.build(), weights_file(place)
+        module, weights = self.architecture.build(), weights_file(path)
         try:
             module.load_state_dict(load_file(weights))
         except (SafetensorError, RuntimeError, OSError) as error:
@@ -59,12 +59,12 @@ def write_model_folder(
     history: list[Any],
     settings: dict[str, Any],
     worlds: list[list[int]] | None = None,
-    scope: ItemExtent | None = None,
+    extent: ItemExtent | None = None,
 ) -> None:
     """Write a model folder, its item last; the same training gives the same bytes.
 
-    `worlds` tells from which step on how many workers took them, where that changed; `scope` where and when the
-    pixels lie that it learned from. Files that are there already are told as metadata.
+    `worlds` lists (first step, world size) where the world size changed; `extent` is the area and time of the training
+    pixels. Files that the folder holds already become assets of the item, with the role metadata.
     """
     from safetensors.torch import save_file
 
@@ -87,52 +87,53 @@ def write_model_folder(
     }
     if trained.task == "regression":
         card |= {"target": trained.target, "unit": trained.unit}
-    write_json(folder / CARD, to_item(card, folder, WEIGHTS, scope or ItemExtent()))
+    write_json(folder / CARD, to_item(card, folder, WEIGHTS, extent or ItemExtent()))
 
 
-def model_item(place: Path) -> Path:
-    """The item of a model: the file itself, that of a model folder, or the only one in a static STAC catalog.
+def model_item(path: Path) -> Path:
+    """The STAC Item of a model: the file itself, that of a model folder, or the only one of a static STAC catalog.
 
     Raises BadInputError where there is none, or more than one.
     """
-    if place.is_file():
-        return place
-    if (place / CARD).is_file():
-        return place / CARD
-    found = [path for path, item in scan(place) if is_model(item)] if (place / "catalog.json").is_file() else []
-    if len(found) != 1:
-        told = f"{len(found)} models" if found else f"no {CARD} and no STAC catalog of a model"
-        raise BadInputError(f"{place} holds {told}; give the folder of one model, or its STAC Item")
-    return found[0]
+    if path.is_file():
+        return path
+    if (path / CARD).is_file():
+        return path / CARD
+    items = [file for file, item in scan(path) if is_model(item)] if (path / "catalog.json").is_file() else []
+    if len(items) != 1:
+        contents = f"{len(items)} models" if items else f"no {CARD} and no STAC catalog of a model"
+        raise BadInputError(f"{path} holds {contents}; give the folder of one model, or its STAC Item")
+    return items[0]
 
 
-def read_model_card(place: Path) -> dict[str, Any]:
-    """All that a model says of itself, by plain names."""
-    path = model_item(place)
-    return to_card(read_item(path), path)
+def read_model_card(path: Path) -> dict[str, Any]:
+    """The metadata of a model by plain names; the path is one that `model_item` accepts."""
+    item = model_item(path)
+    return to_card(read_item(item), item)
 
 
-def weights_file(place: Path) -> Path:
-    """The file of the weights that a model's item names. Raises IntegrityError where it is another file by now."""
-    path = model_item(place)
-    assets = read_item(path)["assets"]
-    named = [one for _, one in sorted(assets.items()) if "mlm:model" in one.get("roles", [])]
-    if len(named) != 1:
-        raise BadInputError(f"{path} names {len(named)} assets with the role mlm:model; it needs one, the weights")
-    weights = path.parent / safe_href(named[0]["href"], str(path))
+def weights_file(path: Path) -> Path:
+    """The weights that a model's item links. Raises IntegrityError where the file has another checksum."""
+    item = model_item(path)
+    assets = [asset for _, asset in sorted(read_item(item)["assets"].items()) if "mlm:model" in asset.get("roles", [])]
+    if len(assets) != 1:
+        raise BadInputError(
+            f"{item} has {len(assets)} assets with the role mlm:model; it needs exactly one, the weights"
+        )
+    weights = item.parent / safe_href(assets[0]["href"], str(item))
     if not weights.is_file():
-        raise BadInputError(f"{path} names the weights {named[0]['href']}, which are not there; keep both together")
-    if named[0].get("file:checksum", "") != f"1220{sha256(weights)}":
-        raise IntegrityError(f"{weights} is not the file that {path.name} tells the checksum of; train the model again")
+        raise BadInputError(f"{item} links the weights {assets[0]['href']}, which do not exist; keep both together")
+    if assets[0].get("file:checksum", "") != f"1220{sha256(weights)}":
+        raise IntegrityError(f"{weights} does not have the checksum that {item.name} states; train the model again")
     return weights
 
 
-def read_trained_model(place: Path) -> TrainedModel:
-    """Read what a model says of itself; the place is what `model_item` takes."""
-    card = read_model_card(place)
+def read_trained_model(path: Path) -> TrainedModel:
+    """Read the metadata of a model; the path is one that `model_item` accepts."""
+    card = read_model_card(path)
     bands, classes = tuple(card["bands"]), tuple(card["classes"])
     normaliser = Normaliser(tuple(card["mean"]), tuple(card["std"]))
     sizes = (len(bands), len(classes), card["width"], card["depth"])
     architecture = Architecture(card["architecture"], *sizes, bands, tuple(card["arguments"]))
-    told = card["task"], tuple(card.get("target", ())), card.get("unit", "")
-    return TrainedModel(architecture, bands, classes, normaliser, card["chip"], *told)
+    target, unit = tuple(card.get("target", ())), card.get("unit", "")
+    return TrainedModel(architecture, bands, classes, normaliser, card["chip"], card["task"], target, unit)

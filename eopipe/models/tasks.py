@@ -1,7 +1,7 @@
-"""What a model is asked for: a class for each pixel, a class for each chip, or a value for each pixel.
+"""Tasks: segmentation (a class for each pixel), classification (a class for each chip), regression (a value a pixel).
 
-Every model gives maps (N, channel, H, W), and a task says what they mean. The logits of a chip are the mean of those of
-its pixels (global average pooling, Lin et al. 2014, arXiv:1312.4400), so each built-in model can do each task.
+Every model returns maps (N, channel, H, W), and the task decides what they are. The logits of a chip are the mean of
+those of its pixels (global average pooling, Lin et al. 2014, arXiv:1312.4400), so each built-in model fits each task.
 """
 
 from typing import TYPE_CHECKING, Literal
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Task = Literal["segmentation", "classification", "regression"]
-# The first one is taken where none is named.
+# Losses of each task, the default first.
 LOSSES: dict[str, tuple[str, ...]] = {
     "segmentation": ("cross_entropy", "focal", "dice", "lovasz"),
     "classification": ("cross_entropy", "focal"),
@@ -21,13 +21,13 @@ LOSSES: dict[str, tuple[str, ...]] = {
 
 
 def task_conflicts(task: str, loss: str | None, class_weights: str) -> list[str]:
-    """Sentences about settings of a training that do not fit its task."""
-    wrong = []
+    """Settings of a training that do not fit its task, a sentence each."""
+    sentences = []
     if loss and loss not in LOSSES[task]:
-        wrong.append(f"train.loss {loss} is not for task {task}; use {' or '.join(LOSSES[task])}")
+        sentences.append(f"train.loss {loss} is not for task {task}; use {' or '.join(LOSSES[task])}")
     if task == "regression" and class_weights != "none":
-        wrong.append(f"train.class_weights {class_weights} needs classes, and regression has none; set it to none")
-    return wrong
+        sentences.append(f"train.class_weights {class_weights} needs classes, and regression has none; set it to none")
+    return sentences
 
 
 def chip_logits(outputs_NCHW: "Tensor") -> "Tensor":
@@ -36,14 +36,14 @@ def chip_logits(outputs_NCHW: "Tensor") -> "Tensor":
 
 
 def pixel_outputs(outputs_NCHW: "Tensor", like_NHW: "Tensor") -> "Tensor":
-    """The outputs as they are; raises UsageError where the model gives one answer a chip, not one a pixel."""
+    """The outputs unchanged. Raises UsageError where the model returns one output a chip instead of one a pixel."""
     if outputs_NCHW.shape[2:] != like_NHW.shape[-2:]:
-        raise UsageError("the model gives one answer for a whole chip; that is train.task classification")
+        raise UsageError("the model returns one output for a whole chip; that is train.task classification")
     return outputs_NCHW
 
 
 def predictions(task: str, outputs_NCHW: "Tensor", target: tuple[float, ...]) -> "Tensor":
-    """What a map shows of outputs: probabilities of pixels (N, class, H, W), of chips (N, class, 1, 1), or values.
+    """Class probabilities of pixels (N, class, H, W) or of chips (N, class, 1, 1), or values of a regression.
 
     Values (N, 1, H, W) are in the unit of the labels, whose mean and standard deviation are `target`.
     """

@@ -100,7 +100,7 @@ def test_the_line_of_a_training_can_be_used_and_what_is_wrong_in_it_is_told(trai
     for more, why in (
         (("--model", "model", "--steps", "5"), "--steps is 5; a curve needs 20 or more"),
         (("--model", "model", "--depth", "9"), "--depth is '9'"),
-        (("--freeze", "encoder"), "train.freeze names encoder"),
+        (("--freeze", "encoder"), "train.freeze is encoder"),
     ):
         done = asked(data, training.folder, *more)
         assert done.returncode == 2

@@ -1,4 +1,4 @@
-"""Low-rank changes of frozen layers."""
+"""LoRA adapters of frozen layers."""
 
 import pytest
 import torch
@@ -15,10 +15,10 @@ def unet() -> nn.Module:
     return Architecture("unet", 3, 2, 4, 1).build()
 
 
-def test_changes_are_added_to_the_weights_by_their_names() -> None:
+def test_adapters_are_merged_into_the_weights_by_their_names() -> None:
     down, up, base = torch.rand(2, 3, 3, 3), torch.rand(5, 2, 1, 1), torch.rand(5, 3, 3, 3)
-    told = {"a.base_layer.weight": base, "a.lora_A.default.weight": down, "a.lora_B.default.weight": up}
-    plain = merge_lora_adapters(told | {"a.base_layer.bias": base[:, 0, 0, 0], "b.weight": up})
+    adapted = {"a.base_layer.weight": base, "a.lora_A.default.weight": down, "a.lora_B.default.weight": up}
+    plain = merge_lora_adapters(adapted | {"a.base_layer.bias": base[:, 0, 0, 0], "b.weight": up})
     assert sorted(plain) == ["a.bias", "a.weight", "b.weight"]
     x = torch.rand(1, 3, 6, 6)
     conv = nn.functional.conv2d
@@ -31,7 +31,7 @@ def test_rank_zero_leaves_a_model_as_it_is() -> None:
     assert merge_lora_adapters(model.state_dict()).keys() == model.state_dict().keys()
 
 
-def test_a_changed_model_learns_little_and_is_published_whole() -> None:
+def test_only_the_adapters_are_trained_and_the_published_model_has_them_merged() -> None:
     pytest.importorskip("peft")
     model = add_lora_adapters(freeze(unet(), ("down.",)), ("down.",), 2)
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -48,7 +48,7 @@ def test_a_changed_model_learns_little_and_is_published_whole() -> None:
     torch.testing.assert_close(published(x), model(x))
 
 
-def test_what_cannot_be_changed_is_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_peft_an_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "peft", None)
     with pytest.raises(UsageError, match="needs peft; install eopipe"):
         add_lora_adapters(unet(), ("down.",), 2)

@@ -1,4 +1,4 @@
-"""Models: what they see, what they are called with, and what of them is kept as it is."""
+"""Models: receptive fields, arguments, input bands, and frozen parameters."""
 
 import sys
 from pathlib import Path
@@ -47,17 +47,17 @@ def trained(architecture: Architecture) -> TrainedModel:
 
 @pytest.mark.parametrize("architecture", BUILT_IN, ids=name_of)
 def test_a_model_sees_no_other_sample_and_as_far_as_it_says(architecture: Architecture) -> None:
-    model, reach = architecture.build().double(), architecture.receptive_field_radius
+    model, radius = architecture.build().double(), architecture.receptive_field_radius
     step = architecture.factor
-    edge = -(-(2 * reach + 2 * step + 2) // step) * step
+    edge = -(-(2 * radius + 2 * step + 2) // step) * step
     x = torch.rand(2, 4, edge, edge, dtype=torch.float64, requires_grad=True)
-    seen = 0
+    largest = 0
     for place in (edge // 2, edge // 2 + step - 1):
         (gradient,) = torch.autograd.grad(model(x)[0, 0, place, place], x)
         assert not gradient[1].any()
         rows = gradient[0].abs().sum((0, 2)).nonzero().flatten()
-        seen = max(seen, place - int(rows.min()), int(rows.max()) - place)
-    assert 0.8 * reach <= seen <= reach
+        largest = max(largest, place - int(rows.min()), int(rows.max()) - place)
+    assert 0.8 * radius <= largest <= radius
 
 
 @pytest.mark.parametrize("architecture", BUILT_IN, ids=name_of)
@@ -76,7 +76,7 @@ def test_a_window_with_its_halo_gives_what_the_whole_gives(architecture: Archite
 def test_a_model_overfits_four_chips(architecture: Architecture) -> None:
     model = architecture.build()
     y = torch.arange(3).repeat_interleave(4).expand(2, 8, 12)
-    # A pattern that each pixel tells by itself, which the temporal model too can learn.
+    # A pattern that is visible in each pixel alone, which the temporal model too can learn.
     x = torch.randn(2, 4, 8, 12) + 4.0 * (y[:, None] == torch.arange(4)[:, None, None])
     optimiser = torch.optim.AdamW(model.parameters(), 1e-2)
     for _ in range(30):
@@ -94,21 +94,21 @@ def test_a_trained_model_is_built_again_from_its_folder_and_exported(
 ) -> None:
     import onnxruntime
 
-    told, model = trained(architecture), architecture.build().eval()
-    write_model_folder(tmp_path, told, model.state_dict(), [], {})
+    card, model = trained(architecture), architecture.build().eval()
+    write_model_folder(tmp_path, card, model.state_dict(), [], {})
     again = read_trained_model(tmp_path)
     assert again.architecture == architecture
     x = torch.rand(1, 4, 16, 24)
     with torch.inference_mode():
-        want = model(x).softmax(1)
-        assert torch.equal(again.build(tmp_path)(x).softmax(1), want)
+        expected = model(x).softmax(1)
+        assert torch.equal(again.build(tmp_path)(x).softmax(1), expected)
     write_onnx(tmp_path / "model.onnx", again, tmp_path, 18)
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
     for sizes in ((1, 16, 24), (3, 8, 8)):
         x = torch.rand(sizes[0], 4, *sizes[1:])
         with torch.inference_mode():
-            want = model(x).softmax(1)
-        np.testing.assert_allclose(session.run(None, {"image": x.numpy()})[0], want.numpy(), atol=1e-5)
+            expected = model(x).softmax(1)
+        np.testing.assert_allclose(session.run(None, {"image": x.numpy()})[0], expected.numpy(), atol=1e-5)
 
 
 def test_sizes_of_convnext_grow_and_others_are_refused() -> None:
@@ -118,7 +118,7 @@ def test_sizes_of_convnext_grow_and_others_are_refused() -> None:
             model = Architecture("convnext", 4, 3, 4, 4, (), (f"size={size}",)).build()
         counts.append(sum(p.numel() for p in model.parameters()))
     assert counts == sorted(set(counts))
-    with pytest.raises(UsageError, match="no convnext of size huge; use atto, tiny, small"):
+    with pytest.raises(UsageError, match="convnext has no size huge; use atto, tiny, small"):
         Architecture("convnext", 4, 3, 4, 2, (), ("size=huge",)).build()
 
 
@@ -141,22 +141,22 @@ def test_channels_are_sorted_into_dates_by_their_names() -> None:
         == channels_by_date(())
         == []
     )
-    with pytest.raises(UsageError, match="the same bands of every date; there is no nir_MAM"):
+    with pytest.raises(UsageError, match="the same bands for every date; missing: nir_MAM"):
         channels_by_date(("red_MAM", "red_JJA", "nir_JJA"))
 
 
 def test_the_order_of_the_bands_in_a_stack_does_not_matter() -> None:
     x, swapped = torch.rand(2, 4, 3, 3), [3, 1, 2, 0]
     # The bands of a date keep the order in which they first come, so only dates are swapped here.
-    one = TemporalAttention(4, 2, 4, ("red_MAM", "nir_MAM", "red_JJA", "nir_JJA")).eval()
+    model = TemporalAttention(4, 2, 4, ("red_MAM", "nir_MAM", "red_JJA", "nir_JJA")).eval()
     other = TemporalAttention(4, 2, 4, ("red_JJA", "nir_JJA", "red_MAM", "nir_MAM")).eval()
-    other.load_state_dict(one.state_dict())
+    other.load_state_dict(model.state_dict())
     with torch.inference_mode():
-        torch.testing.assert_close(other(x[:, [2, 3, 0, 1]]), one(x))
-        assert not torch.allclose(one(x[:, swapped]), one(x))
+        torch.testing.assert_close(other(x[:, [2, 3, 0, 1]]), model(x))
+        assert not torch.allclose(model(x[:, swapped]), model(x))
 
 
-def test_attention_finds_the_one_date_that_tells_the_class() -> None:
+def test_attention_learns_the_only_date_that_decides_the_class() -> None:
     names = tuple(f"{band}_{month:02}" for band in ("red", "nir") for month in range(1, 7))
     model = TemporalAttention(12, 2, 4, names)
     x = torch.randn(1, 12, 16, 16)
@@ -169,11 +169,11 @@ def test_attention_finds_the_one_date_that_tells_the_class() -> None:
     assert float((model(x).argmax(1) == y).float().mean()) > 0.9
 
 
-# Models of anybody
+# Custom models
 
 
 class Rgb(nn.Module):
-    """As a pretrained one: three bands unless told otherwise, a smaller map, under a name."""
+    """As a pretrained model: three bands by default, a smaller map, in a mapping."""
 
     def __init__(self, in_channels: int = 3, num_classes: int = 21, layers: int = 1, style: str = "plain") -> None:
         super().__init__()
@@ -209,7 +209,7 @@ def no_module(bands: int) -> int:
     return bands
 
 
-def test_a_model_of_anybody_is_called_by_the_names_that_it_takes() -> None:
+def test_a_custom_model_is_called_with_the_parameters_of_its_signature() -> None:
     architecture = Architecture(MODULE + "Rgb", 5, 4, 8, 2, (), ("layers=3", "style=bold"))
     model = architecture.build()
     assert isinstance(model, WrappedModel)
@@ -219,7 +219,7 @@ def test_a_model_of_anybody_is_called_by_the_names_that_it_takes() -> None:
     assert (architecture.receptive_field_radius, architecture.factor) == (DEFAULT_RADIUS, 4)
 
 
-def test_a_model_may_tell_its_reach_and_factor_and_take_any_argument() -> None:
+def test_a_custom_model_may_state_its_reach_and_factor_and_take_any_argument() -> None:
     architecture = Architecture(MODULE + "Timm", 5, 4, 8, 2, (), ("classes=7",))
     assert architecture.build()(torch.rand(1, 5, 4, 4)).shape == (1, 7, 4, 4)
     assert (architecture.receptive_field_radius, architecture.factor) == (3, 1)
@@ -230,45 +230,45 @@ def test_a_model_may_tell_its_reach_and_factor_and_take_any_argument() -> None:
     [
         ("Rgb", ("colour=1",), "Rgb does not take colour; it takes in_channels, num_classes, layers, style"),
         ("Rgb", ("layers",), "train.arguments layers must be of the form name=value"),
-        ("Rgb", ("layers=many",), "cannot be made"),
+        ("Rgb", ("layers=many",), "cannot be built"),
         ("Vector", ("bands=[]", "a=1"), "does not take a"),
-        ("no_module", (), "is no torch.nn.Module but int"),
+        ("no_module", (), "is not a torch.nn.Module but int"),
     ],
 )
-def test_a_model_that_cannot_be_made_is_told_in_one_sentence(name: str, arguments: tuple[str, ...], why: str) -> None:
+def test_a_model_that_cannot_be_built_gives_one_sentence(name: str, arguments: tuple[str, ...], why: str) -> None:
     with pytest.raises(UsageError, match=why) as caught:
         Architecture(MODULE + name, 4, 2, 8, 2, (), arguments).build()
     assert "\n" not in str(caught.value)
 
 
-def test_a_model_without_maps_is_told_in_one_sentence() -> None:
-    with pytest.raises(UsageError, match="must give a tensor"):
+def test_a_model_without_maps_is_reported_in_one_sentence() -> None:
+    with pytest.raises(UsageError, match="must return a tensor"):
         Architecture(MODULE + "Row", 4, 2, 8, 2).build()(torch.rand(1, 4, 4, 4))
 
 
-def test_a_model_of_whole_chips_has_one_answer_for_each_and_none_for_pixels() -> None:
-    made = Architecture(MODULE + "Vector", 4, 2, 8, 2).build()(torch.rand(3, 4, 4, 4))
-    assert made.shape[2:] == (1, 1)
+def test_a_model_of_whole_chips_has_one_output_for_each_and_none_for_pixels() -> None:
+    outputs = Architecture(MODULE + "Vector", 4, 2, 8, 2).build()(torch.rand(3, 4, 4, 4))
+    assert outputs.shape[2:] == (1, 1)
     with pytest.raises(UsageError, match=r"that is train\.task classification"):
-        pixel_outputs(made, torch.zeros(3, 4, 4))
+        pixel_outputs(outputs, torch.zeros(3, 4, 4))
 
 
 def test_values_of_arguments_are_json_or_text() -> None:
-    words = ("a=1", "b=[1, 2]", "c=true", "d=resnet18", "e=null", "f=a=b", 'g="1"', "h=")
-    want = {"a": 1, "b": [1, 2], "c": True, "d": "resnet18", "e": None, "f": "a=b", "g": "1", "h": ""}
-    assert read_arguments(words) == want
+    arguments = ("a=1", "b=[1, 2]", "c=true", "d=resnet18", "e=null", "f=a=b", 'g="1"', "h=")
+    values = {"a": 1, "b": [1, 2], "c": True, "d": "resnet18", "e": None, "f": "a=b", "g": "1", "h": ""}
+    assert read_arguments(arguments) == values
 
 
 @given(st.integers(1, 4), st.integers(1, 9))
 @settings(max_examples=30, deadline=None)
-def test_a_first_layer_for_other_bands_tells_the_same_of_bands_that_tell_the_same(had: int, bands: int) -> None:
-    module = nn.Sequential(nn.Sequential(nn.Conv2d(had, 3, 3, 2, 1)), nn.ReLU(), nn.Conv2d(3, had, 1))
+def test_a_first_layer_for_another_number_of_bands_gives_the_same_for_equal_bands(old: int, bands: int) -> None:
+    module = nn.Sequential(nn.Sequential(nn.Conv2d(old, 3, 3, 2, 1)), nn.ReLU(), nn.Conv2d(3, old, 1))
     grey = torch.rand(2, 1, 8, 8)
     with torch.inference_mode():
-        before = module(grey.expand(-1, had, -1, -1))
+        before = module(grey.expand(-1, old, -1, -1))
         last = module[2].weight
         change_input_bands(module, bands)
-        if bands >= had:
+        if bands >= old:
             torch.testing.assert_close(module(grey.expand(-1, bands, -1, -1)), before)
         assert module(torch.rand(2, bands, 8, 8)).shape == before.shape
     assert module[2].weight is last, "only the first layer is another one"
@@ -281,10 +281,10 @@ def test_an_argument_for_the_bands_adapts_the_first_layer_of_a_pretrained_model(
     assert torch.equal(weight[:, :3], weight[:, 3:])
 
 
-# What is kept as it is
+# Frozen parameters
 
 
-def test_frozen_parts_stay_and_the_rest_learns() -> None:
+def test_frozen_parameters_stay_and_the_others_are_trained() -> None:
     model = freeze(Architecture(MODULE + "Rgb", 4, 2, 8, 1).build(), ("stem.",))
     before = {name: value.clone() for name, value in model.state_dict().items()}
     optimiser = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], 0.1)
@@ -294,10 +294,10 @@ def test_frozen_parts_stay_and_the_rest_learns() -> None:
     assert same == {"model.stem.weight", "model.stem.bias"}
 
 
-def test_what_to_freeze_must_exist_and_leave_something() -> None:
-    with pytest.raises(UsageError, match="names encoder, which no parameter has; they start with down, head, up"):
+def test_prefixes_to_freeze_must_exist_and_leave_parameters_to_train() -> None:
+    with pytest.raises(UsageError, match="encoder, but no parameter has that prefix; names start with down, head, up"):
         freeze(Architecture("unet", 4, 2, 8, 1).build(), ("encoder",))
-    with pytest.raises(UsageError, match="leaves nothing to learn"):
+    with pytest.raises(UsageError, match="leaves no parameter to train"):
         freeze(Architecture("unet", 4, 2, 8, 1).build(), ("",))
 
 

@@ -209,10 +209,10 @@ def bad(item: dict[str, Any], what: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("what", "code", "words"),
     [
-        ("gone", 3, "names the weights ./gone.safetensors, which are not there"),
+        ("gone", 3, "links the weights ./gone.safetensors, which do not exist"),
         ("outside", 8, "points to '../../model.safetensors'"),
-        ("changed", 4, "is not the file that model.json tells the checksum of"),
-        ("no role", 3, "names 0 assets with the role mlm:model"),
+        ("changed", 4, "does not have the checksum that model.json states"),
+        ("no role", 3, "has 0 assets with the role mlm:model"),
         ("no bands", 3, "lacks 'bands', which eopipe needs of a model"),
     ],
 )
