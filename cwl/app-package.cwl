@@ -1443,7 +1443,7 @@ $graph:
 - class: CommandLineTool
   id: stage-train
   label: eopipe train
-  doc: 'Train a model on chips with torchrun and DDP: of pixels, of whole chips, or of values.'
+  doc: 'Train a model on chips: segmentation, classification or regression, on any number of processes and nodes.'
   intent:
   - edam:operation_2426
   requirements:
@@ -1488,34 +1488,34 @@ $graph:
         type: array
         items: Directory
       label: labels
-      doc: label store of all scenes, or one for each
+      doc: label store for all scenes, or one per scene
       inputBinding:
         prefix: --labels
     chips:
       type: File
       label: chips
-      doc: samples of each split
+      doc: 'split file: chips of the train, val and test splits'
       format: iana:application/json
       inputBinding:
         prefix: --chips
     statistics:
       type: File
       label: statistics
-      doc: what the bands measure in the training chips
+      doc: band statistics of the training chips
       format: iana:application/json
       inputBinding:
         prefix: --statistics
     model_name:
       type: string
       label: model
-      doc: weights (safetensors), model, history and metrics (JSON)
+      doc: 'model folder: weights (safetensors), STAC Item, history and metrics (JSON)'
       default: model
       inputBinding:
         prefix: --model
     task:
       type: string
       label: task
-      doc: 'what is learned: the class of each pixel, the class of most pixels of a chip, or each pixel''s value
+      doc: 'learning task: the class of each pixel, the majority class of each chip, or the value of each pixel
         (segmentation or classification or regression)'
       default: segmentation
       inputBinding:
@@ -1525,13 +1525,13 @@ $graph:
       - 'null'
       - Directory
       label: init
-      doc: model by eopipe whose weights it begins with
+      doc: model folder of eopipe to initialise the weights from (fine-tuning)
       inputBinding:
         prefix: --init
     architecture:
       type: string
       label: architecture
-      doc: unet, convnext, temporal, or module:Class of your own
+      doc: 'model architecture: unet, convnext, temporal, or module:Class of your own'
       default: unet
       inputBinding:
         prefix: --architecture
@@ -1545,7 +1545,7 @@ $graph:
     depth:
       type: int
       label: depth
-      doc: times the model halves its input
+      doc: 'downsampling levels: how often the model halves its input'
       default: 2
       inputBinding:
         prefix: --depth
@@ -1554,7 +1554,7 @@ $graph:
         type: array
         items: string
       label: arguments
-      doc: 'further parameters of the model as name=value, with values in JSON: size=tiny'
+      doc: further model arguments as name=value, with values in JSON, e.g. size=tiny
       default: []
       inputBinding:
         prefix: --arguments
@@ -1563,56 +1563,56 @@ $graph:
         type: array
         items: string
       label: freeze
-      doc: 'starts of the names of parameters that stay as they are: encoder.'
+      doc: prefixes of parameter names to freeze, e.g. encoder.
       default: []
       inputBinding:
         prefix: --freeze
     lora:
       type: int
       label: lora
-      doc: rank of the change that frozen layers learn, through peft (eopipe[lora]); 0 for none
+      doc: rank of LoRA adapters in the frozen layers, through peft (eopipe[lora]); 0 for none
       default: 0
       inputBinding:
         prefix: --lora
     epochs:
       type: int
       label: epochs
-      doc: passes over the training chips
+      doc: 'number of epochs: passes over the training chips'
       default: 10
       inputBinding:
         prefix: --epochs
     batch:
       type: int
       label: batch
-      doc: chips of a step, over all processes
+      doc: 'global batch size: chips per step over all processes'
       default: 32
       inputBinding:
         prefix: --batch
     learning_rate:
       type: double
       label: learning rate
-      doc: highest learning rate of AdamW
+      doc: peak learning rate of AdamW
       default: 0.004
       inputBinding:
         prefix: --learning-rate
     schedule:
       type: string
       label: schedule
-      doc: how the learning rate goes on (cosine or linear or polynomial or step or constant)
+      doc: learning-rate schedule after warm-up (cosine or linear or polynomial or step or constant)
       default: cosine
       inputBinding:
         prefix: --schedule
     weight_decay:
       type: double
       label: weight decay
-      doc: decoupled weight decay
+      doc: decoupled weight decay of AdamW
       default: 0.01
       inputBinding:
         prefix: --weight-decay
     warmup:
       type: double
       label: warmup
-      doc: share of the steps in which the learning rate rises
+      doc: learning-rate warm-up as a fraction of all steps
       default: 0.2
       inputBinding:
         prefix: --warmup
@@ -1621,28 +1621,28 @@ $graph:
       - 'null'
       - string
       label: loss
-      doc: 'what is made small: cross_entropy if not given, or huber in a regression; dice and lovasz are means
-        over chips, not pixels (cross_entropy or focal or dice or lovasz or huber or mse)'
+      doc: 'loss function (default: cross_entropy; huber for regression); dice and lovasz are means over chips,
+        not pixels (cross_entropy or focal or dice or lovasz or huber or mse)'
       inputBinding:
         prefix: --loss
     class_weights:
       type: string
       label: class weights
-      doc: balanced lets every class count alike in cross_entropy and focal (none or balanced)
+      doc: 'class weights in cross_entropy and focal; balanced: the same total weight for every class (none or balanced)'
       default: none
       inputBinding:
         prefix: --class-weights
     ema:
       type: double
       label: ema
-      doc: decay a step of the average of the weights that is judged and published; 0 for none
+      doc: EMA decay per step; the averaged weights are validated and saved; 0 for none
       default: 0.0
       inputBinding:
         prefix: --ema
     patience:
       type: int
       label: patience
-      doc: 'epochs without a better val score to stop after, with the best epoch''s weights; 0: never'
+      doc: 'early stopping after this many epochs without a better val score, with the best weights; 0: never'
       default: 0
       inputBinding:
         prefix: --patience
@@ -1651,8 +1651,8 @@ $graph:
         type: array
         items: string
       label: augment
-      doc: 'change training chips: turn them, change their light, veil them with haze, drop bands; or none (none
-        or symmetries or brightness or haze or bands)'
+      doc: 'data augmentation: symmetries (flips, rotations), brightness, haze, bands (dropped at random); or none
+        (none or symmetries or brightness or haze or bands)'
       default:
       - symmetries
       inputBinding:
@@ -1660,84 +1660,84 @@ $graph:
     shuffle:
       type: string
       label: shuffle
-      doc: 'deal out all chips evenly, or read block by block: for data beyond memory (chips or blocks)'
+      doc: 'shuffling: a permutation of all chips, or block by block for data larger than memory (chips or blocks)'
       default: chips
       inputBinding:
         prefix: --shuffle
     window:
       type: int
       label: window
-      doc: blocks that are mixed at a time
+      doc: 'shuffle window: blocks that are mixed at a time'
       default: 16
       inputBinding:
         prefix: --window
     block:
       type: int
       label: block
-      doc: edge in pixels of what is read and kept at a time
+      doc: edge in pixels of the blocks that are read and cached
       default: 1024
       inputBinding:
         prefix: --block
     precision:
       type: string
       label: precision
-      doc: bf16 and fp16 compute with autocast, fp16 with a loss scale (fp32 or bf16 or fp16)
+      doc: floating-point precision; bf16 and fp16 are AMP (autocast), fp16 with a loss scale (fp32 or bf16 or fp16)
       default: fp32
       inputBinding:
         prefix: --precision
     seed:
       type: int
       label: seed
-      doc: seed of the weights, the order and the augmentation
+      doc: random seed of weights, data order and augmentation
       default: 0
       inputBinding:
         prefix: --seed
     processes:
       type: int
       label: processes
-      doc: processes on a node; plain DDP sums in their order
+      doc: processes per node; without deterministic their number changes the last bits
       default: 1
       inputBinding:
         prefix: --processes
     nodes:
       type: string
       label: nodes
-      doc: 'nodes that train together: 2, or the fewest and the most of those that come and go: 1:4'
+      doc: number of nodes, or MIN:MAX for elastic training
       default: '1'
       inputBinding:
         prefix: --nodes
     threads:
       type: int
       label: threads
-      doc: threads of a process; more change the order of sums
+      doc: CPU threads per process; more change the order of sums
       default: 1
       inputBinding:
         prefix: --threads
     deterministic:
       type: boolean
       label: deterministic
-      doc: 'the same weights whatever the number of processes: shards summed in a fixed order'
+      doc: 'same weights for any number of processes: gradients of virtual shards are summed in a fixed order'
       default: false
       inputBinding:
         prefix: --deterministic
     shards:
       type: int
       label: shards
-      doc: parts of a batch in deterministic mode; at least the processes
+      doc: virtual shards of a batch in deterministic mode; at least the number of processes
       default: 4
       inputBinding:
         prefix: --shards
     strategy:
       type: string
       label: strategy
-      doc: 'whole weights in each process, or FSDP2: parts of them (ddp or fsdp)'
+      doc: 'parallel strategy: DDP (whole weights in each process) or FSDP2 (sharded weights) (ddp or fsdp)'
       default: ddp
       inputBinding:
         prefix: --strategy
     accumulate:
       type: int
       label: accumulate
-      doc: passes of a step, each over a part of the batch
+      doc: gradient-accumulation micro-batches per step
       default: 1
       inputBinding:
         prefix: --accumulate
@@ -1746,34 +1746,34 @@ $graph:
       - 'null'
       - double
       label: clip
-      doc: largest norm of a step's gradient
+      doc: 'gradient clipping: clip gradients to this norm'
       inputBinding:
         prefix: --clip
     compile:
       type: boolean
       label: compile
-      doc: compile the model; without a compiler it runs as it is
+      doc: compile the model with torch.compile; without a compiler it runs uncompiled
       default: false
       inputBinding:
         prefix: --compile
     channels_last:
       type: boolean
       label: channels last
-      doc: images with channels innermost in memory
+      doc: channels-last memory format
       default: false
       inputBinding:
         prefix: --channels-last
     recompute:
       type: boolean
       label: recompute
-      doc: 'save memory: compute activations twice instead of keeping them'
+      doc: 'activation checkpointing: recompute activations in the backward pass to save memory'
       default: false
       inputBinding:
         prefix: --recompute
     device:
       type: string
       label: device
-      doc: where to compute (auto or cpu or cuda)
+      doc: device to compute on (auto or cpu or cuda)
       default: auto
       inputBinding:
         prefix: --device
@@ -1787,14 +1787,14 @@ $graph:
     keep:
       type: int
       label: keep
-      doc: checkpoints to keep
+      doc: number of newest checkpoints to keep, besides the best
       default: 2
       inputBinding:
         prefix: --keep
     cache_mb:
       type: int
       label: cache mb
-      doc: memory of a process for tiles, in MB
+      doc: tile cache of each process in MB
       default: 1024
       inputBinding:
         prefix: --cache-mb
@@ -1803,7 +1803,7 @@ $graph:
       - 'null'
       - int
       label: workers
-      doc: 'processes that read chips for each process; not given: none on a CPU, 2 on a GPU'
+      doc: 'data-loader processes for each process (default: 0 on a CPU, 2 on a GPU)'
       inputBinding:
         prefix: --workers
     timeout_s:
@@ -1816,7 +1816,7 @@ $graph:
     restarts:
       type: int
       label: restarts
-      doc: times that lost or hung workers are started again
+      doc: restarts of lost or hung workers
       default: 3
       inputBinding:
         prefix: --restarts
@@ -1825,7 +1825,7 @@ $graph:
       - 'null'
       - string
       label: scratch
-      doc: folder on a node's own disk, as $TMPDIR, for a copy of the data while it trains
+      doc: local folder of each node, e.g. $TMPDIR, for a copy of the data during the training
       inputBinding:
         prefix: --scratch
     state:
@@ -1833,7 +1833,7 @@ $graph:
       - 'null'
       - string
       label: state
-      doc: folder of checkpoints; beside the model if not given
+      doc: 'folder of checkpoints (default: beside the model)'
       inputBinding:
         prefix: --state
     track:
@@ -1841,14 +1841,14 @@ $graph:
         type: array
         items: string
       label: track
-      doc: what to show the training in, while it runs (tensorboard or mlflow or prometheus)
+      doc: experiment trackers that follow the training while it runs (tensorboard or mlflow or prometheus)
       default: []
       inputBinding:
         prefix: --track
     profile:
       type: boolean
       label: profile
-      doc: write a trace of a few steps, and a table of what they do
+      doc: 'profiler: write a trace of a few steps and a table of their operations'
       default: false
       inputBinding:
         prefix: --profile
@@ -1857,13 +1857,13 @@ $graph:
       - 'null'
       - string
       label: views
-      doc: folder of what track and profile write; beside the model if not given
+      doc: 'folder of what track and profile write (default: beside the model)'
       inputBinding:
         prefix: --views
     tell_every_s:
       type: double
       label: tell every s
-      doc: seconds between two lines about the progress
+      doc: seconds between two progress lines
       default: 30.0
       inputBinding:
         prefix: --tell-every-s
@@ -1871,7 +1871,7 @@ $graph:
     model:
       type: Directory
       label: model
-      doc: weights (safetensors), model, history and metrics (JSON)
+      doc: 'model folder: weights (safetensors), STAC Item, history and metrics (JSON)'
       outputBinding:
         glob: $(inputs.model_name)
     record:

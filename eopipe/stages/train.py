@@ -11,127 +11,150 @@ REVISION = 2
 
 def train(
     tiles: Annotated[tuple[Path, ...], Input("tile stores of all scenes", folder=True)],
-    labels: Annotated[tuple[Path, ...], Input("label store of all scenes, or one for each", folder=True)],
-    chips: Annotated[Path, Input("samples of each split", format="application/json")],
-    statistics: Annotated[Path, Input("what the bands measure in the training chips", format="application/json")],
-    model: Annotated[Path, Output("model", "weights (safetensors), model, history and metrics (JSON)", folder=True)],
+    labels: Annotated[tuple[Path, ...], Input("label store for all scenes, or one per scene", folder=True)],
+    chips: Annotated[Path, Input("split file: chips of the train, val and test splits", format="application/json")],
+    statistics: Annotated[Path, Input("band statistics of the training chips", format="application/json")],
+    model: Annotated[
+        Path, Output("model", "model folder: weights (safetensors), STAC Item, history and metrics (JSON)", folder=True)
+    ],
     *,
     task: Annotated[
         Literal["segmentation", "classification", "regression"],
-        Option("what is learned: the class of each pixel, the class of most pixels of a chip, or each pixel's value"),
+        Option("learning task: the class of each pixel, the majority class of each chip, or the value of each pixel"),
     ] = "segmentation",
-    init: Annotated[Path | None, Input("model by eopipe whose weights it begins with", folder=True, user=True)] = None,
-    architecture: Annotated[str, Option("unet, convnext, temporal, or module:Class of your own")] = "unet",
+    init: Annotated[
+        Path | None,
+        Input("model folder of eopipe to initialise the weights from (fine-tuning)", folder=True, user=True),
+    ] = None,
+    architecture: Annotated[
+        str, Option("model architecture: unet, convnext, temporal, or module:Class of your own")
+    ] = "unet",
     width: Annotated[int, Option("channels of the first level", ge=1)] = 16,
-    depth: Annotated[int, Option("times the model halves its input", ge=1, le=6)] = 2,
+    depth: Annotated[int, Option("downsampling levels: how often the model halves its input", ge=1, le=6)] = 2,
     arguments: Annotated[
         tuple[str, ...],
-        Option("further parameters of the model as name=value, with values in JSON: size=tiny", advanced=True),
+        Option("further model arguments as name=value, with values in JSON, e.g. size=tiny", advanced=True),
     ] = (),
     freeze: Annotated[
-        tuple[str, ...], Option("starts of the names of parameters that stay as they are: encoder.", advanced=True)
+        tuple[str, ...], Option("prefixes of parameter names to freeze, e.g. encoder.", advanced=True)
     ] = (),
     lora: Annotated[
         int,
         Option(
-            "rank of the change that frozen layers learn, through peft (eopipe[lora]); 0 for none", ge=0, advanced=True
+            "rank of LoRA adapters in the frozen layers, through peft (eopipe[lora]); 0 for none", ge=0, advanced=True
         ),
     ] = 0,
-    epochs: Annotated[int, Option("passes over the training chips", ge=1)] = 10,
-    batch: Annotated[int, Option("chips of a step, over all processes", ge=1)] = 32,
-    learning_rate: Annotated[float, Option("highest learning rate of AdamW", gt=0)] = 4e-3,
+    epochs: Annotated[int, Option("number of epochs: passes over the training chips", ge=1)] = 10,
+    batch: Annotated[int, Option("global batch size: chips per step over all processes", ge=1)] = 32,
+    learning_rate: Annotated[float, Option("peak learning rate of AdamW", gt=0)] = 4e-3,
     schedule: Annotated[
-        Literal["cosine", "linear", "polynomial", "step", "constant"], Option("how the learning rate goes on")
+        Literal["cosine", "linear", "polynomial", "step", "constant"], Option("learning-rate schedule after warm-up")
     ] = "cosine",
-    weight_decay: Annotated[float, Option("decoupled weight decay", ge=0)] = 1e-2,
-    warmup: Annotated[float, Option("share of the steps in which the learning rate rises", ge=0, le=1)] = 0.2,
+    weight_decay: Annotated[float, Option("decoupled weight decay of AdamW", ge=0)] = 1e-2,
+    warmup: Annotated[float, Option("learning-rate warm-up as a fraction of all steps", ge=0, le=1)] = 0.2,
     loss: Annotated[
         Literal["cross_entropy", "focal", "dice", "lovasz", "huber", "mse"] | None,
         Option(
-            "what is made small: cross_entropy if not given, or huber in a regression; dice and lovasz are means over "
-            "chips, not pixels"
+            "loss function (default: cross_entropy; huber for regression); dice and lovasz are means over chips, "
+            "not pixels"
         ),
     ] = None,
     class_weights: Annotated[
-        Literal["none", "balanced"], Option("balanced lets every class count alike in cross_entropy and focal")
+        Literal["none", "balanced"],
+        Option("class weights in cross_entropy and focal; balanced: the same total weight for every class"),
     ] = "none",
     ema: Annotated[
         float,
         Option(
-            "decay a step of the average of the weights that is judged and published; 0 for none",
+            "EMA decay per step; the averaged weights are validated and saved; 0 for none",
             ge=0,
             lt=1,
             advanced=True,
         ),
     ] = 0.0,
     patience: Annotated[
-        int, Option("epochs without a better val score to stop after, with the best epoch's weights; 0: never", ge=0)
+        int,
+        Option(
+            "early stopping after this many epochs without a better val score, with the best weights; 0: never", ge=0
+        ),
     ] = 0,
     augment: Annotated[
         tuple[Literal["none", "symmetries", "brightness", "haze", "bands"], ...],
-        Option("change training chips: turn them, change their light, veil them with haze, drop bands; or none"),
+        Option(
+            "data augmentation: symmetries (flips, rotations), brightness, haze, bands (dropped at random); or none"
+        ),
     ] = ("symmetries",),
     shuffle: Annotated[
         Literal["chips", "blocks"],
-        Option("deal out all chips evenly, or read block by block: for data beyond memory", advanced=True),
+        Option("shuffling: a permutation of all chips, or block by block for data larger than memory", advanced=True),
     ] = "chips",
-    window: Annotated[int, Option("blocks that are mixed at a time", ge=1, advanced=True)] = 16,
-    block: Annotated[int, Option("edge in pixels of what is read and kept at a time", ge=1, advanced=True)] = 1024,
+    window: Annotated[int, Option("shuffle window: blocks that are mixed at a time", ge=1, advanced=True)] = 16,
+    block: Annotated[int, Option("edge in pixels of the blocks that are read and cached", ge=1, advanced=True)] = 1024,
     precision: Annotated[
-        Literal["fp32", "bf16", "fp16"], Option("bf16 and fp16 compute with autocast, fp16 with a loss scale")
+        Literal["fp32", "bf16", "fp16"],
+        Option("floating-point precision; bf16 and fp16 are AMP (autocast), fp16 with a loss scale"),
     ] = "fp32",
-    seed: Annotated[int, Option("seed of the weights, the order and the augmentation", ge=0)] = 0,
-    processes: Annotated[int, Option("processes on a node; plain DDP sums in their order", ge=1)] = 1,
-    nodes: Annotated[
-        str, Option("nodes that train together: 2, or the fewest and the most of those that come and go: 1:4")
-    ] = "1",
-    threads: Annotated[int, Option("threads of a process; more change the order of sums", ge=1, advanced=True)] = 1,
+    seed: Annotated[int, Option("random seed of weights, data order and augmentation", ge=0)] = 0,
+    processes: Annotated[
+        int, Option("processes per node; without deterministic their number changes the last bits", ge=1)
+    ] = 1,
+    nodes: Annotated[str, Option("number of nodes, or MIN:MAX for elastic training")] = "1",
+    threads: Annotated[int, Option("CPU threads per process; more change the order of sums", ge=1, advanced=True)] = 1,
     deterministic: Annotated[
-        bool, Option("the same weights whatever the number of processes: shards summed in a fixed order")
+        bool,
+        Option("same weights for any number of processes: gradients of virtual shards are summed in a fixed order"),
     ] = False,
     shards: Annotated[
-        int, Option("parts of a batch in deterministic mode; at least the processes", ge=1, advanced=True)
+        int,
+        Option(
+            "virtual shards of a batch in deterministic mode; at least the number of processes", ge=1, advanced=True
+        ),
     ] = 4,
     strategy: Annotated[
-        Literal["ddp", "fsdp"], Option("whole weights in each process, or FSDP2: parts of them", advanced=True)
+        Literal["ddp", "fsdp"],
+        Option("parallel strategy: DDP (whole weights in each process) or FSDP2 (sharded weights)", advanced=True),
     ] = "ddp",
-    accumulate: Annotated[int, Option("passes of a step, each over a part of the batch", ge=1, advanced=True)] = 1,
-    clip: Annotated[float | None, Option("largest norm of a step's gradient", gt=0)] = None,
-    compile: Annotated[bool, Option("compile the model; without a compiler it runs as it is", advanced=True)] = False,  # noqa: A002
-    channels_last: Annotated[bool, Option("images with channels innermost in memory", advanced=True)] = False,
-    recompute: Annotated[
-        bool, Knob("save memory: compute activations twice instead of keeping them", advanced=True)
+    accumulate: Annotated[int, Option("gradient-accumulation micro-batches per step", ge=1, advanced=True)] = 1,
+    clip: Annotated[float | None, Option("gradient clipping: clip gradients to this norm", gt=0)] = None,
+    compile: Annotated[  # noqa: A002
+        bool, Option("compile the model with torch.compile; without a compiler it runs uncompiled", advanced=True)
     ] = False,
-    device: Annotated[Literal["auto", "cpu", "cuda"], Knob("where to compute")] = "auto",
+    channels_last: Annotated[bool, Option("channels-last memory format", advanced=True)] = False,
+    recompute: Annotated[
+        bool, Knob("activation checkpointing: recompute activations in the backward pass to save memory", advanced=True)
+    ] = False,
+    device: Annotated[Literal["auto", "cpu", "cuda"], Knob("device to compute on")] = "auto",
     checkpoint_every: Annotated[int, Knob("steps between checkpoints", ge=1)] = 50,
-    keep: Annotated[int, Knob("checkpoints to keep", ge=2, advanced=True)] = 2,
-    cache_mb: Annotated[int, Knob("memory of a process for tiles, in MB", ge=16, advanced=True)] = 1024,
+    keep: Annotated[int, Knob("number of newest checkpoints to keep, besides the best", ge=2, advanced=True)] = 2,
+    cache_mb: Annotated[int, Knob("tile cache of each process in MB", ge=16, advanced=True)] = 1024,
     workers: Annotated[
-        int | None, Knob("processes that read chips for each process; not given: none on a CPU, 2 on a GPU", ge=0)
+        int | None, Knob("data-loader processes for each process (default: 0 on a CPU, 2 on a GPU)", ge=0)
     ] = None,
     timeout_s: Annotated[
         float, Knob("seconds after which a silent worker counts as hung", gt=0, advanced=True)
     ] = 600.0,
-    restarts: Annotated[int, Knob("times that lost or hung workers are started again", ge=0, advanced=True)] = 3,
+    restarts: Annotated[int, Knob("restarts of lost or hung workers", ge=0, advanced=True)] = 3,
     scratch: Annotated[
         str | None,
-        Knob("folder on a node's own disk, as $TMPDIR, for a copy of the data while it trains", advanced=True),
+        Knob("local folder of each node, e.g. $TMPDIR, for a copy of the data during the training", advanced=True),
     ] = None,
-    state: Annotated[Path | None, Knob("folder of checkpoints; beside the model if not given", advanced=True)] = None,
+    state: Annotated[Path | None, Knob("folder of checkpoints (default: beside the model)", advanced=True)] = None,
     track: Annotated[
-        tuple[Literal["tensorboard", "mlflow", "prometheus"], ...], Knob("what to show the training in, while it runs")
+        tuple[Literal["tensorboard", "mlflow", "prometheus"], ...],
+        Knob("experiment trackers that follow the training while it runs"),
     ] = (),
-    profile: Annotated[bool, Knob("write a trace of a few steps, and a table of what they do", advanced=True)] = False,
+    profile: Annotated[
+        bool, Knob("profiler: write a trace of a few steps and a table of their operations", advanced=True)
+    ] = False,
     views: Annotated[
-        Path | None, Knob("folder of what track and profile write; beside the model if not given", advanced=True)
+        Path | None, Knob("folder of what track and profile write (default: beside the model)", advanced=True)
     ] = None,
-    tell_every_s: Annotated[float, Knob("seconds between two lines about the progress", gt=0, advanced=True)] = 30.0,
+    tell_every_s: Annotated[float, Knob("seconds between two progress lines", gt=0, advanced=True)] = 30.0,
 ) -> None:
-    """Train a model on chips with torchrun and DDP: of pixels, of whole chips, or of values.
+    """Train a model on chips: segmentation, classification or regression, on any number of processes and nodes.
 
-    Interrupted, it goes on from its newest checkpoint when the same command runs again, and ends with the
-    weights of an undisturbed run. Raises PreemptedError after a signal, DivergedError for a loss that is
-    not finite.
+    Interrupted, it resumes from its newest checkpoint when the same command runs again, and ends with the weights of
+    an undisturbed run. Raises PreemptedError after a signal, DivergedError for a loss that is not finite.
     """
     values = dict(locals())
     from eopipe.launch.srun import run_on_all_nodes

@@ -1,8 +1,8 @@
-"""Losses as a sum and the weight it stands for, so that sums and weights of parts add up to the mean of the whole.
+"""Loss functions as a sum and the weight of that sum, so that those of parts add up to the mean over a whole batch.
 
 Cross entropy, focal, Huber and squared loss are sums over pixels, or over chips where a chip has one label. Dice and
-Lovász-softmax are no sums over pixels: they are defined for each sample (chip) alone, and their weight is the number of
-samples. So the mean over a global batch is the same however its samples are dealt out to workers or micro-batches.
+Lovász-softmax are defined for each sample (chip) alone instead, and their weight is the number of samples. So the mean
+over a global batch is the same whatever its partition into workers or micro-batches.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # Outputs (N, channel, H, W) and labels (N, H, W), 255 or NaN where there is none, to a sum and its weight (float64).
 Loss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-GAMMA = 2.0
+FOCAL_GAMMA = 2.0
 
 
 def loss_of(settings: "Settings", weights: tuple[float, ...] = (), target: tuple[float, ...] = ()) -> Loss:
@@ -31,23 +31,25 @@ def loss_of(settings: "Settings", weights: tuple[float, ...] = (), target: tuple
         "dice": dice,
         "lovasz": lovasz,
         "huber": huber,
-        "mse": squared,
+        "mse": mse,
     }
-    return _of_task(losses[settings.loss], settings.task, target)
+    return _for_task(losses[settings.loss], settings.task, target)
 
 
-def _of_task(loss: Loss, task: str, target: tuple[float, ...]) -> Loss:
+def _for_task(loss: Loss, task: str, target: tuple[float, ...]) -> Loss:
     """The loss of chips by the majority of their pixels, of values in deviations from their mean, or of pixels."""
     if task == "classification":
         return lambda outputs, labels: loss(chip_logits(outputs), majority(labels, outputs.shape[1])[:, None, None])
     if task == "regression":
         mean, std = target
-        return lambda outputs, labels: loss(_wide(pixel_outputs(outputs, labels)[:, 0]), (labels - mean) / std)
+        return lambda outputs, labels: loss(
+            _at_least_float32(pixel_outputs(outputs, labels)[:, 0]), (labels - mean) / std
+        )
     return lambda outputs, labels: loss(pixel_outputs(outputs, labels), labels)
 
 
 def majority(labels_NHW: Tensor, classes: int) -> Tensor:
-    """The class of most labelled pixels of each chip (N), the least number of equals; 255 where no pixel has one."""
+    """The class of most labelled pixels of each chip (N), the lowest number of equals; 255 where no pixel has one."""
     counts_NC = torch.stack([(labels_NHW == number).flatten(1).sum(1) for number in range(classes)], 1)
     return torch.where(counts_NC.any(1), counts_NC.argmax(1), NO_LABEL)
 
@@ -55,7 +57,7 @@ def majority(labels_NHW: Tensor, classes: int) -> Tensor:
 def balanced(pixels: dict[str, int], classes: tuple[str, ...]) -> tuple[float, ...]:
     """Weights that let each class count alike: pixels / (classes * pixels of the class) (King and Zeng 2001).
 
-    `pixels` counts those of the training split by class. A class without any pixel gets weight 0.
+    `pixels` are the pixel counts of the training split by class. A class without any pixel gets weight 0.
     """
     counts = [pixels.get(name, 0) for name in classes]
     present = sum(count > 0 for count in counts)
@@ -65,105 +67,106 @@ def balanced(pixels: dict[str, int], classes: tuple[str, ...]) -> tuple[float, .
 def cross_entropy(logits_NCHW: Tensor, labels_NHW: Tensor, weights: tuple[float, ...] = ()) -> tuple[Tensor, Tensor]:
     """Cross-entropy of each labelled pixel times the weight of its class; the weight is the sum of those."""
     flat, labels = _by_pixel(logits_NCHW), labels_NHW.flatten()
-    weight = _class_weights(weights, flat)
-    total = functional.cross_entropy(flat, labels, weight, ignore_index=NO_LABEL, reduction="sum")
-    return total, _weight(labels, weight)
+    class_weights = _class_weights(weights, flat)
+    total = functional.cross_entropy(flat, labels, class_weights, ignore_index=NO_LABEL, reduction="sum")
+    return total, _total_weight(labels, class_weights)
 
 
 def focal(logits_NCHW: Tensor, labels_NHW: Tensor, weights: tuple[float, ...] = ()) -> tuple[Tensor, Tensor]:
-    """Cross-entropy times (1 - p)**2, which leaves easy pixels out (Lin et al. 2017, arXiv:1708.02002)."""
+    """Cross-entropy times (1 - p)**2, which gives easy pixels little weight (Lin et al. 2017, arXiv:1708.02002)."""
     flat, labels = _by_pixel(logits_NCHW), labels_NHW.flatten()
-    weight = _class_weights(weights, flat)
-    known = -functional.cross_entropy(flat, labels, ignore_index=NO_LABEL, reduction="none")
+    class_weights = _class_weights(weights, flat)
+    log_p = -functional.cross_entropy(flat, labels, ignore_index=NO_LABEL, reduction="none")
     # An ignored pixel has log p = 0, so p = 1, and adds nothing.
-    lost = -((1 - known.exp()).clamp(min=0) ** GAMMA) * known
-    if weight is not None:
-        lost = lost * _of_labels(labels, weight)
-    return lost.sum(), _weight(labels, weight)
+    loss = -((1 - log_p.exp()).clamp(min=0) ** FOCAL_GAMMA) * log_p
+    if class_weights is not None:
+        loss = loss * _pixel_weights(labels, class_weights)
+    return loss.sum(), _total_weight(labels, class_weights)
 
 
 def dice(logits_NCHW: Tensor, labels_NHW: Tensor) -> tuple[Tensor, Tensor]:
     """1 - the soft Dice coefficient of each sample, averaged over its classes (Milletari et al., arXiv:1606.04797).
 
-    The coefficient is 2 sum(p t) / (sum(p) + sum(t)) over the labelled pixels. Classes that a sample's labels do
-    not show do not count for it.
+    The coefficient is 2 sum(p t) / (sum(p) + sum(t)) over the labelled pixels. Classes that are absent from a sample's
+    labels do not count for it.
     """
-    chances, truth, _ = _by_sample(logits_NCHW, labels_NHW)
+    probabilities, truth, _ = _by_sample(logits_NCHW, labels_NHW)
     area = truth.sum(2)
-    score = 2 * (chances * truth).sum(2) / (chances.sum(2) + area).clamp(min=1e-12)
+    score = 2 * (probabilities * truth).sum(2) / (probabilities.sum(2) + area).clamp(min=1e-12)
     return _over_samples(1 - score, area > 0)
 
 
 def lovasz(logits_NCHW: Tensor, labels_NHW: Tensor) -> tuple[Tensor, Tensor]:
     """The Lovász extension of 1 - IoU of each sample, averaged over its classes (Berman et al. 2018, arXiv:1705.08790).
 
-    Classes that a sample's labels do not show do not count for it.
+    Classes that are absent from a sample's labels do not count for it.
     """
-    chances, truth, there = _by_sample(logits_NCHW, labels_NHW)
-    errors = (truth - chances).abs() * there
+    probabilities, truth, labelled = _by_sample(logits_NCHW, labels_NHW)
+    errors = (truth - probabilities).abs() * labelled
     # Ignored pixels have error 0 and belong to no class: sorted last, they change nothing.
     sorted_errors, order = errors.sort(stable=True, dim=2, descending=True)
-    slope = _jaccard_slope(truth.gather(2, order).long(), there.expand_as(truth).gather(2, order).long())
+    slope = _jaccard_slope(truth.gather(2, order).long(), labelled.expand_as(truth).gather(2, order).long())
     return _over_samples((sorted_errors * slope.to(errors)).sum(2), truth.sum(2) > 0)
 
 
-def _jaccard_slope(truth_NCP: Tensor, there_NCP: Tensor) -> Tensor:
-    """What each pixel adds to 1 - IoU when errors are taken in their order (algorithm 1 of the paper), float64."""
-    # Sums of whole numbers are exact in any order, also on a GPU.
+def _jaccard_slope(truth_NCP: Tensor, labelled_NCP: Tensor) -> Tensor:
+    """What each pixel adds to 1 - IoU when errors are sorted (algorithm 1 of the paper), float64."""
+    # Sums of integers are exact in any order, also on a GPU.
     area = truth_NCP.sum(2, keepdim=True)
-    hit = area - truth_NCP.cumsum(2)
-    union = area + (there_NCP - truth_NCP).cumsum(2)
-    lost = 1 - hit.double() / union.clamp(min=1)
-    return torch.cat([lost[..., :1], lost[..., 1:] - lost[..., :-1]], 2)
+    intersection = area - truth_NCP.cumsum(2)
+    union = area + (labelled_NCP - truth_NCP).cumsum(2)
+    loss = 1 - intersection.double() / union.clamp(min=1)
+    return torch.cat([loss[..., :1], loss[..., 1:] - loss[..., :-1]], 2)
 
 
-def huber(found: Tensor, truth: Tensor, delta: float = 1.0) -> tuple[Tensor, Tensor]:
-    """Huber's loss of values (any shape) where the truth is finite (Huber 1964, doi:10.1214/aoms/1177703732)."""
-    there = torch.isfinite(truth)
-    safe = torch.where(there, truth, found.detach())
-    return functional.huber_loss(found, safe.to(found), reduction="sum", delta=delta), there.sum().double()
+def huber(predicted: Tensor, truth: Tensor, delta: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Huber loss of values (any shape) where the truth is finite (Huber 1964, doi:10.1214/aoms/1177703732)."""
+    labelled = torch.isfinite(truth)
+    safe = torch.where(labelled, truth, predicted.detach())
+    total = functional.huber_loss(predicted, safe.to(predicted), reduction="sum", delta=delta)
+    return total, labelled.sum().double()
 
 
-def squared(found: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
+def mse(predicted: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
     """Squared errors of values (any shape) where the truth is finite."""
-    there = torch.isfinite(truth)
-    safe = torch.where(there, truth, found.detach())
-    return functional.mse_loss(found, safe.to(found), reduction="sum"), there.sum().double()
+    labelled = torch.isfinite(truth)
+    safe = torch.where(labelled, truth, predicted.detach())
+    return functional.mse_loss(predicted, safe.to(predicted), reduction="sum"), labelled.sum().double()
 
 
 def _by_pixel(logits_NCHW: Tensor) -> Tensor:
     """Logits (pixel, class); the 2-d kernels of CUDA would not be exact."""
-    return _wide(logits_NCHW.permute(0, 2, 3, 1).flatten(0, 2))
+    return _at_least_float32(logits_NCHW.permute(0, 2, 3, 1).flatten(0, 2))
 
 
-def _wide(logits: Tensor) -> Tensor:
+def _at_least_float32(logits: Tensor) -> Tensor:
     return logits if logits.dtype == torch.float64 else logits.float()
 
 
 def _by_sample(logits_NCHW: Tensor, labels_NHW: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Probabilities and truth (N, class, pixel), 0 where there is no label, and where there is one (N, 1, pixel)."""
     classes = logits_NCHW.shape[1]
-    there = (labels_NHW != NO_LABEL).flatten(1)[:, None]
-    chances = _wide(logits_NCHW).softmax(1).flatten(2) * there
+    labelled = (labels_NHW != NO_LABEL).flatten(1)[:, None]
+    probabilities = _at_least_float32(logits_NCHW).softmax(1).flatten(2) * labelled
     numbers = torch.arange(classes, device=labels_NHW.device)[:, None]
-    return chances, (labels_NHW.flatten(1)[:, None] == numbers).to(chances), there
+    return probabilities, (labels_NHW.flatten(1)[:, None] == numbers).to(probabilities), labelled
 
 
-def _over_samples(lost_NC: Tensor, shown_NC: Tensor) -> tuple[Tensor, Tensor]:
-    """The sum over samples of their mean over the classes shown, and the number of samples that show any."""
-    count = shown_NC.sum(1)
-    return ((lost_NC * shown_NC).sum(1) / count.clamp(min=1)).sum(), (count > 0).sum().double()
+def _over_samples(loss_NC: Tensor, present_NC: Tensor) -> tuple[Tensor, Tensor]:
+    """The sum over samples of their mean over the classes present, and the number of samples that have any."""
+    count = present_NC.sum(1)
+    return ((loss_NC * present_NC).sum(1) / count.clamp(min=1)).sum(), (count > 0).sum().double()
 
 
 def _class_weights(weights: tuple[float, ...], like: Tensor) -> Tensor | None:
     return like.new_tensor(weights) if weights else None
 
 
-def _of_labels(labels: Tensor, weight: Tensor) -> Tensor:
-    there = labels != NO_LABEL
-    return weight[torch.where(there, labels, 0)] * there
+def _pixel_weights(labels: Tensor, class_weights: Tensor) -> Tensor:
+    labelled = labels != NO_LABEL
+    return class_weights[torch.where(labelled, labels, 0)] * labelled
 
 
-def _weight(labels: Tensor, weight: Tensor | None) -> Tensor:
-    there = labels != NO_LABEL
-    return (there if weight is None else _of_labels(labels, weight)).sum(dtype=torch.float64)
+def _total_weight(labels: Tensor, class_weights: Tensor | None) -> Tensor:
+    weights = labels != NO_LABEL if class_weights is None else _pixel_weights(labels, class_weights)
+    return weights.sum(dtype=torch.float64)

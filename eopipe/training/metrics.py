@@ -1,7 +1,7 @@
 """Scores of classes from a confusion matrix (rows are the truth, columns the map), of values from sums of errors.
 
-Sums are taken here, and the tests hold torchmetrics against them: counts and the sums of whole chips add up to the same
-bits however many workers took them, which its states of single precision do not, and evaluate needs no torch.
+The tests compare them with torchmetrics. They are computed here since counts and the sums of whole chips add up to the
+same bits on any number of workers, which torchmetrics' single-precision states do not, and evaluate needs no torch.
 """
 
 import math
@@ -12,63 +12,63 @@ import numpy as np
 from eopipe.arrays import AnyArray, Float64Array, IntArray
 
 
-def confusion(truth: AnyArray, found: AnyArray, classes: int) -> IntArray:
-    """Count pixels by (truth, found); both hold class numbers of the same shape."""
-    pairs = truth.astype(np.int64).ravel() * classes + found.astype(np.int64).ravel()
+def confusion_matrix(truth: AnyArray, predicted: AnyArray, classes: int) -> IntArray:
+    """Count pixels by (truth, predicted); both hold class numbers of the same shape."""
+    pairs = truth.astype(np.int64).ravel() * classes + predicted.astype(np.int64).ravel()
     return np.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
 
 
 def scores(counts: IntArray, classes: tuple[str, ...]) -> dict[str, Any]:
     """Accuracy, mean IoU, macro F1, Cohen's kappa and per-class scores; None where undefined."""
-    total, hit = int(counts.sum()), np.diag(counts)
-    truth, found = counts.sum(1), counts.sum(0)
-    chance = float((truth * found).sum()) / total**2 if total else 0.0
-    agreed = float(hit.sum()) / total if total else 0.0
-    rows = [_class(int(h), int(t), int(f)) for h, t, f in zip(hit, truth, found, strict=True)]
+    total, correct = int(counts.sum()), np.diag(counts)
+    truth, predicted = counts.sum(1), counts.sum(0)
+    by_chance = float((truth * predicted).sum()) / total**2 if total else 0.0
+    agreement = float(correct.sum()) / total if total else 0.0
+    rows = [_class_scores(int(c), int(t), int(p)) for c, t, p in zip(correct, truth, predicted, strict=True)]
     return {
-        "accuracy": _ratio(int(hit.sum()), total),
+        "accuracy": _ratio(int(correct.sum()), total),
         "miou": _mean([row["iou"] for row in rows]),
         "f1_macro": _mean([row["f1"] for row in rows]),
-        "kappa": round((agreed - chance) / (1 - chance), 6) if total and chance < 1 else None,
+        "kappa": round((agreement - by_chance) / (1 - by_chance), 6) if total and by_chance < 1 else None,
         "confusion": counts.tolist(),
         "per_class": dict(zip(classes, rows, strict=True)),
     }
 
 
-def value_sums(truth: AnyArray, found: AnyArray, about: float) -> Float64Array:
-    """What `value_scores` needs of values in one unit (n,): sums over them, the truth less `about`.
+def value_sums(truth: AnyArray, predicted: AnyArray, offset: float) -> Float64Array:
+    """What `value_scores` needs of values in one unit (n,), the truth less an offset that is about its mean.
 
-    Number, errors, their sizes, their squares, truth, its squares. Sums of parts add up.
+    Sums of: count, errors, absolute errors, squared errors, truth, squared truth. Sums of parts add up.
     """
-    return np.asarray(value_parts(truth, found, about).sum(1))
+    return np.asarray(value_parts(truth, predicted, offset).sum(1))
 
 
-def value_parts(truth: AnyArray, found: AnyArray, about: float) -> Float64Array:
+def value_parts(truth: AnyArray, predicted: AnyArray, offset: float) -> Float64Array:
     """What each value adds to these sums (6, n)."""
-    error, rest = found.astype(np.float64) - truth, truth.astype(np.float64) - about
-    return np.stack([np.ones(error.shape), error, np.abs(error), error**2, rest, rest**2])
+    error, shifted = predicted.astype(np.float64) - truth, truth.astype(np.float64) - offset
+    return np.stack([np.ones(error.shape), error, np.abs(error), error**2, shifted, shifted**2])
 
 
 def value_scores(sums: Float64Array) -> dict[str, float | None]:
-    """RMSE, MAE and bias (found less truth) in the unit of the values, and R²; None where undefined."""
-    count, error, size, square, truth, spread = map(float, sums)
+    """RMSE, MAE and bias (predicted less truth) in the unit of the values, and R²; None where undefined."""
+    count, error, absolute, squared, truth, squared_truth = map(float, sums)
     if not count:
         return dict.fromkeys(("rmse", "mae", "bias", "r2"))
-    varies = spread - truth**2 / count
+    variation = squared_truth - truth**2 / count
     return {
-        "rmse": round(math.sqrt(square / count), 6),
-        "mae": round(size / count, 6),
+        "rmse": round(math.sqrt(squared / count), 6),
+        "mae": round(absolute / count, 6),
         "bias": round(error / count, 6),
-        "r2": round(1 - square / varies, 6) if varies > 0 else None,
+        "r2": round(1 - squared / variation, 6) if variation > 0 else None,
     }
 
 
-def _class(hit: int, truth: int, found: int) -> dict[str, float | int | None]:
+def _class_scores(correct: int, truth: int, predicted: int) -> dict[str, float | int | None]:
     return {
-        "iou": _ratio(hit, truth + found - hit),
-        "precision": _ratio(hit, found),
-        "recall": _ratio(hit, truth),
-        "f1": _ratio(2 * hit, truth + found),
+        "iou": _ratio(correct, truth + predicted - correct),
+        "precision": _ratio(correct, predicted),
+        "recall": _ratio(correct, truth),
+        "f1": _ratio(2 * correct, truth + predicted),
         "pixels": truth,
     }
 
@@ -78,5 +78,5 @@ def _ratio(part: int, whole: int) -> float | None:
 
 
 def _mean(values: list[Any]) -> float | None:
-    known = [value for value in values if value is not None]
-    return round(sum(known) / len(known), 6) if known else None
+    defined = [value for value in values if value is not None]
+    return round(sum(defined) / len(defined), 6) if defined else None

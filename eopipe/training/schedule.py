@@ -42,6 +42,6 @@ def best_epoch(history: list[Any]) -> int | None:
 
 
 def stops_early(history: list[Any], patience: int) -> bool:
-    """Whether the last `patience` epochs were no better than an earlier one; never where patience is 0."""
+    """Whether the last `patience` epochs were not better than an earlier one; never where patience is 0."""
     best = best_epoch(history)
     return bool(patience) and best is not None and len(history) - 1 - best >= patience

@@ -13,7 +13,7 @@ from eopipe.launch.world import World
 from eopipe.models.tasks import chip_logits, pixel_outputs
 from eopipe.tiles.store import NO_LABEL
 from eopipe.training.losses import majority
-from eopipe.training.metrics import confusion, scores, value_scores
+from eopipe.training.metrics import confusion_matrix, scores, value_scores
 from eopipe.training_job import Job
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class ClassValidation:
         truth = majority(labels, self.classes) if self.whole else labels
         predicted = (chip_logits(outputs_NCHW) if self.whole else pixel_outputs(outputs_NCHW, labels)).argmax(1)
         labelled = truth != NO_LABEL
-        self.counts += confusion(truth[labelled].cpu().numpy(), predicted[labelled].cpu().numpy(), self.classes)
+        self.counts += confusion_matrix(truth[labelled].cpu().numpy(), predicted[labelled].cpu().numpy(), self.classes)
         return predicted.expand_as(labels)
 
     def compute(self, world: World) -> dict[str, Any]:

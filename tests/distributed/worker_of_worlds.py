@@ -21,7 +21,7 @@ from eopipe.loader.prefetch import Wanted
 from eopipe.models import Architecture
 from eopipe.training.losses import loss_of
 from eopipe.training.memory_fit import MemoryFit
-from eopipe.training.metrics import confusion, scores
+from eopipe.training.metrics import confusion_matrix, scores
 from eopipe.training.parallel import full_tensor
 from eopipe.training.partition import partition
 from eopipe.training.step import TrainStep
@@ -102,7 +102,7 @@ def measure(train_step: TrainStep, settings: Settings, world: World) -> dict[str
                 batch = chips(mine, "val")
                 there = batch.labels_NHW != 255
                 found = model(batch.images_NCHW).argmax(1)
-                counts += confusion(batch.labels_NHW[there].numpy(), found[there].numpy(), 2)
+                counts += confusion_matrix(batch.labels_NHW[there].numpy(), found[there].numpy(), 2)
     return scores(world.sum(torch.from_numpy(counts)).numpy(), ("0", "1"))
 
 

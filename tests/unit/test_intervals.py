@@ -8,7 +8,7 @@ import pytest
 from eopipe.arrays import AnyArray, IntArray
 from eopipe.evaluation.bootstrap import Pieces, intervals, regions
 from eopipe.evaluation.measures import of_classes, of_values
-from eopipe.training.metrics import confusion, scores, value_parts, value_scores
+from eopipe.training.metrics import confusion_matrix, scores, value_parts, value_scores
 
 NAMES = ("water", "land")
 EDGE, SIDE = 10, 6
@@ -44,7 +44,7 @@ def test_the_scores_of_a_draw_are_the_scores_that_evaluate_tells() -> None:
     random = np.random.default_rng(1)
     truth, found = random.integers(0, 3, (2, 500))
     names = ("a", "b", "c")
-    told, table = scores(confusion(truth, found, 3), names), confusion(truth, found, 3)
+    told, table = scores(confusion_matrix(truth, found, 3), names), confusion_matrix(truth, found, 3)
     drawn = {key: float(value[0]) for key, value in of_classes(names)(table.reshape(1, 9)).items()}
     for key in ("accuracy", "miou", "f1_macro", "kappa"):
         assert drawn[key] == pytest.approx(told[key], abs=1e-6)

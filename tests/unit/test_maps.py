@@ -26,7 +26,7 @@ from eopipe.models.unet import UNet, reach
 from eopipe.publish import publish
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import NO_LABEL, Tiles, add_array, new_store
-from eopipe.training.metrics import confusion, scores
+from eopipe.training.metrics import confusion_matrix, scores
 
 BANDS, CLASSES = ("red", "nir"), ("land", "water")
 LAYOUT = Layout(32, 64)
@@ -179,7 +179,7 @@ def test_a_model_whose_weights_were_changed_is_refused(tmp_path: Path, capsys: p
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=60))
 def test_scores_are_what_counting_by_hand_gives(pairs: list[tuple[int, int]]) -> None:
     truth, found = (np.array(part) for part in zip(*pairs, strict=True))
-    told = scores(confusion(truth, found, 3), ("a", "b", "c"))
+    told = scores(confusion_matrix(truth, found, 3), ("a", "b", "c"))
     assert told["accuracy"] == pytest.approx((truth == found).mean(), abs=1e-6)
     for number, name in enumerate("abc"):
         both, either = ((truth == number) & (found == number)).sum(), ((truth == number) | (found == number)).sum()

@@ -27,7 +27,7 @@ from eopipe.stac.mlm import to_card, to_item
 from eopipe.stac.write import ItemExtent
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import add_array, new_store
-from eopipe.training.metrics import confusion, scores
+from eopipe.training.metrics import confusion_matrix, scores
 
 Edit = Callable[[Any], None]
 LAYOUT = Layout(chunk=64, shard=512)
@@ -127,7 +127,7 @@ def write_scores(path: Path, classes: tuple[str, ...], truth: AnyArray, predicte
         "majority": np.zeros_like(truth),
         "pixel_baseline": blurred(truth, len(classes), baseline, 9),
     }
-    metrics = {k: scores(confusion(truth[known], v[known], len(classes)), classes) for k, v in guesses.items()}
+    metrics = {k: scores(confusion_matrix(truth[known], v[known], len(classes)), classes) for k, v in guesses.items()}
     metrics["majority"]["class"], metrics["pixel_baseline"]["method"] = classes[0], "boosted trees"
     write_json(path, {"classes": classes, "test_pixels": int(known.sum()), "maps": 1} | metrics)
     return path

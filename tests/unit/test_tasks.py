@@ -21,7 +21,7 @@ from eopipe.errors import UsageError
 from eopipe.models.tasks import chip_logits, predictions, task_conflicts
 from eopipe.tiles.store import NO_LABEL
 from eopipe.training.losses import cross_entropy, huber, loss_of, majority
-from eopipe.training.metrics import confusion, scores, value_scores, value_sums
+from eopipe.training.metrics import confusion_matrix, scores, value_scores, value_sums
 from eopipe.training.schedule import best_epoch
 from eopipe.training_job import Settings
 
@@ -108,7 +108,7 @@ def test_scores_of_values_are_those_of_torchmetrics_and_scikit_learn_however_the
 def test_scores_of_classes_are_those_of_torchmetrics(seed: int, classes: int) -> None:
     rng = np.random.default_rng(seed)
     truth, found = rng.integers(0, classes, (2, 300))
-    counts = confusion(truth, found, classes)
+    counts = confusion_matrix(truth, found, classes)
     told = scores(counts, tuple("abcdefgh"[:classes]))
     x, y = torch.from_numpy(found), torch.from_numpy(truth)
     how = {"task": "multiclass", "num_classes": classes}
