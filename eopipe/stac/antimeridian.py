@@ -1,4 +1,4 @@
-"""Geometries in degrees, also across 180 degrees: in one piece to measure, in two to ask a server."""
+"""Geometries in degrees, also across the antimeridian: in one piece to measure, in two to query a server."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -6,43 +6,43 @@ if TYPE_CHECKING:
     from shapely.geometry.base import BaseGeometry
 
 Geometry = dict[str, Any]
-TURN = 360.0
+CIRCLE = 360.0
 
 
-def joined(geometry: Geometry) -> "BaseGeometry":
-    """A GeoJSON geometry in one piece; where it crosses 180 degrees its longitudes go on beyond.
+def unwrap(geometry: Geometry) -> "BaseGeometry":
+    """A GeoJSON geometry in one piece; where it crosses 180 degrees its longitudes continue beyond.
 
-    An edge goes the short way round, since many catalogs write a footprint across 180 degrees without
+    An edge takes the short way round, since many catalogs write a footprint across 180 degrees without
     the cut that RFC 7946 (section 3.1.9) asks for. What circles the Earth or a pole stays as it is.
-    Raises ValueError, TypeError, AttributeError, KeyError or ShapelyError for what is no GeoJSON.
+    Raises ValueError, TypeError, AttributeError, KeyError or ShapelyError for what is not GeoJSON.
     """
     import shapely
     from shapely.geometry import shape
 
     parts = [_short_way(part) for part in shapely.get_parts(shape(geometry))]
     apart = shapely.union_all(parts)
-    moved = shapely.union_all([_shift(part, TURN) if part.centroid.x < 0 else part for part in parts])
+    moved = shapely.union_all([_shift(part, CIRCLE) if part.centroid.x < 0 else part for part in parts])
     return moved if _width(moved) < _width(apart) else apart
 
 
 def split(geometry: "BaseGeometry") -> "BaseGeometry":
-    """The same place with all longitudes from -180 to 180, cut where it crosses that line."""
+    """The same area with all longitudes from -180 to 180, cut at the antimeridian."""
     import shapely
 
-    worlds = {k: shapely.box(TURN * k - 180, -90, TURN * k + 180, 90) for k in (-1, 0, 1)}
-    parts = [_shift(geometry.intersection(world), -TURN * k) for k, world in worlds.items()]
-    same = [part for part in parts if not part.is_empty and (part.area or not geometry.area)]
-    return shapely.union_all(same)
+    worlds = {k: shapely.box(CIRCLE * k - 180, -90, CIRCLE * k + 180, 90) for k in (-1, 0, 1)}
+    parts = [_shift(geometry.intersection(world), -CIRCLE * k) for k, world in worlds.items()]
+    areas = [part for part in parts if not part.is_empty and (part.area or not geometry.area)]
+    return shapely.union_all(areas)
 
 
-def around(one: "BaseGeometry", other: "BaseGeometry") -> "BaseGeometry":
-    """The first geometry, so many turns of the Earth away that it lies nearest to the other."""
-    return _shift(one, TURN * round((other.centroid.x - one.centroid.x) / TURN))
+def shift_near(geometry: "BaseGeometry", other: "BaseGeometry") -> "BaseGeometry":
+    """A geometry, moved by whole circles of the Earth to be nearest to another one."""
+    return _shift(geometry, CIRCLE * round((other.centroid.x - geometry.centroid.x) / CIRCLE))
 
 
-def meet(one: "BaseGeometry", other: "BaseGeometry") -> bool:
+def intersects(geometry: "BaseGeometry", other: "BaseGeometry") -> bool:
     """Whether two geometries have a point in common anywhere on Earth."""
-    return any(_shift(one, TURN * k).intersects(other) for k in (-1, 0, 1))
+    return any(_shift(geometry, CIRCLE * k).intersects(other) for k in (-1, 0, 1))
 
 
 def _short_way(part: "BaseGeometry") -> "BaseGeometry":
@@ -54,15 +54,15 @@ def _short_way(part: "BaseGeometry") -> "BaseGeometry":
     if not isinstance(part, Polygon):
         return part
     rings = [shapely.get_coordinates(ring) for ring in (part.exterior, *part.interiors)]
-    if not any((np.abs(np.diff(ring[:, 0])) > TURN / 2).any() for ring in rings):
+    if not any((np.abs(np.diff(ring[:, 0])) > CIRCLE / 2).any() for ring in rings):
         return part
-    unrolled = [np.column_stack([np.unwrap(ring[:, 0], period=TURN), ring[:, 1]]) for ring in rings]
+    unrolled = [np.column_stack([np.unwrap(ring[:, 0], period=CIRCLE), ring[:, 1]]) for ring in rings]
     outer = unrolled[0]
-    turns = [np.round((outer[:, 0].mean() - ring[:, 0].mean()) / TURN) for ring in unrolled[1:]]
-    holes = [ring + np.array([TURN * turn, 0]) for turn, ring in zip(turns, unrolled[1:], strict=True)]
+    circles = [np.round((outer[:, 0].mean() - ring[:, 0].mean()) / CIRCLE) for ring in unrolled[1:]]
+    holes = [ring + np.array([CIRCLE * count, 0]) for count, ring in zip(circles, unrolled[1:], strict=True)]
     # A ring that does not close circles a pole; one without a width was drawn along 180 degrees on both sides.
-    closed = abs(outer[0, 0] - outer[-1, 0]) < TURN / 2
-    drawn = Polygon(outer, holes) if closed else part
+    is_closed = abs(outer[0, 0] - outer[-1, 0]) < CIRCLE / 2
+    drawn = Polygon(outer, holes) if is_closed else part
     return drawn if drawn.area > 0 else part
 
 

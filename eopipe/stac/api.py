@@ -6,7 +6,7 @@ from urllib.parse import quote, urljoin, urlsplit
 
 from eopipe.errors import BadInputError, RefusedError
 from eopipe.scenes.item import Item, checked, scheme
-from eopipe.stac.antimeridian import Geometry, joined, split
+from eopipe.stac.antimeridian import Geometry, split, unwrap
 from eopipe.stac.client import Reader
 from eopipe.stac.query import Query
 from eopipe.stac.static import anchored, credit, links, shown, walk
@@ -72,7 +72,7 @@ def _asked(geometry: Geometry | None) -> Geometry | None:
 
     if geometry is None:
         return None
-    place = joined(geometry)
+    place = unwrap(geometry)
     west, south, east, north = place.bounds
     if west > -NEAR and east < NEAR:
         return geometry

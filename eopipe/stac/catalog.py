@@ -1,6 +1,6 @@
-"""What a run made as a static STAC catalog that stands alone: the model, the maps, and the tiles they came from.
+"""What a run made as a self-contained static STAC catalog: the model, the maps, and the tiles they are made from.
 
-Everything lies in one folder with relative links, so that the folder can be moved, served, and searched again:
+All of it is in one folder with relative links, so that the folder can be moved, served, and searched again:
 
     catalog.json
     model/model.json              the folder of the model as train published it
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eopipe import __version__
 from eopipe.errors import BadInputError
@@ -28,27 +28,30 @@ from eopipe.stac.write import (
     PROCESSING,
     PROJECTION,
     RASTER,
-    VERSION,
+    add_projection,
+    add_raster_bands,
+    asset,
     class_objects,
     collection,
+    document,
     extent_of,
-    file_asset,
-    item_place,
+    item_path,
     link,
-    projection,
 )
 from eopipe.tiles.store import NO_LABEL, Tiles
 
+if TYPE_CHECKING:
+    import pystac
+
 COG = "image/tiff; application=geotiff; profile=cloud-optimized"
 ZARR = "application/vnd.zarr; version=3"
-Item = dict[str, Any]
-# Names of the two rasters of a map: assets as a later search asks for them.
+# Names of the two rasters of a map: assets as a later search selects them.
 RASTERS = {"regression": ("values", "spread")}
 
 
 @dataclass(frozen=True)
-class Sources:
-    """What a catalog is made from; the model as its item and what that says, by plain names."""
+class CatalogInputs:
+    """What a catalog is made from; the model as its item and the card that the item holds."""
 
     model_item: Path
     card: dict[str, Any]
@@ -60,7 +63,7 @@ class Sources:
 
 
 @dataclass(frozen=True)
-class About:
+class CatalogText:
     """What a person says of a catalog; the licence is an SPDX id, or `other`."""
 
     title: str
@@ -68,133 +71,131 @@ class About:
     license: str
 
 
-def build(draft: Path, sources: Sources, about: About) -> None:
+def write_catalog(draft: Path, inputs: CatalogInputs, text: CatalogText) -> None:
     """Fill a folder with a catalog and everything that it names.
 
     Raises BadInputError for maps of other tiles than those given, or tiles of other scenes.
     """
-    if len(sources.classes) != len(sources.probabilities):
+    if len(inputs.classes) != len(inputs.probabilities):
         raise BadInputError(
-            f"{len(sources.classes)} maps of classes and {len(sources.probabilities)} of probabilities; give both "
+            f"{len(inputs.classes)} maps of classes and {len(inputs.probabilities)} of probabilities; give both "
             "of each map, in the same order"
         )
-    card, model = sources.card, sources.model_item
-    link_or_copy(model.parent, draft / "model")
-    origins = _origins(draft, sources.scenes)
-    stores = {store.scene: store for store in sorted(map(Tiles, sources.tiles), key=lambda store: store.scene)}
-    tiles = [_tile(draft, store, origins) for store in stores.values()]
-    pairs = sorted(zip(sources.classes, sources.probabilities, strict=True))
-    maps = [_map(draft, pair, stores, card, model.name) for pair in pairs]
-    parts = {
-        "maps": _write(draft, "maps", f"Maps: {', '.join(card['classes'])}", about, maps),
-        "tiles": _write(draft, "tiles", f"Tiles: {', '.join(card['bands'])}", about, tiles),
-    }
-    if sources.metrics:
-        link_or_copy(sources.metrics, draft / "maps" / "metrics.json")
-        scores = file_asset(sources.metrics, "./metrics.json", JSON, "scores of the maps", ("metadata",))
-        parts["maps"]["assets"] = {"metrics": scores}
-    for name, part in parts.items():
-        write_json(draft / name / "collection.json", part)
-    write_json(draft / "catalog.json", _root(about, parts, model.name))
+    link_or_copy(inputs.model_item.parent, draft / "model")
+    origins = _origin_links(draft, inputs.scenes)
+    stores = {store.scene: store for store in sorted(map(Tiles, inputs.tiles), key=lambda store: store.scene)}
+    tiles = [_tiles_item(draft, store, origins) for store in stores.values()]
+    pairs = sorted(zip(inputs.classes, inputs.probabilities, strict=True))
+    maps = [_map_item(draft, pair, stores, inputs) for pair in pairs]
+    collections = [
+        _collection(draft, "maps", f"Maps: {', '.join(inputs.card['classes'])}", text, maps),
+        _collection(draft, "tiles", f"Tiles: {', '.join(inputs.card['bands'])}", text, tiles),
+    ]
+    if inputs.metrics:
+        link_or_copy(inputs.metrics, draft / "maps" / "metrics.json")
+        scores = asset("./metrics.json", JSON, "scores of the maps", ("metadata",), inputs.metrics)
+        collections[0].add_asset("metrics", scores)
+    for described in collections:
+        write_json(draft / described.id / "collection.json", document(described))
+    write_json(draft / "catalog.json", document(_root(text, collections, inputs.model_item.name)))
 
 
-def _root(about: About, parts: dict[str, Item], model: str) -> Item:
-    links = [link("root", "./catalog.json")]
-    links += [link("child", f"./{name}/collection.json", JSON, part["title"]) for name, part in parts.items()]
-    links.append(link("item", f"./model/{model}", ITEM, "the model"))
-    return {
-        "type": "Catalog",
-        "stac_version": VERSION,
-        "id": "eopipe-run",
-        "title": about.title,
-        "description": about.description,
-        "links": links,
-    }
+def _root(text: CatalogText, collections: "Sequence[pystac.Collection]", model: str) -> "pystac.Catalog":
+    import pystac
+
+    root = pystac.Catalog("eopipe-run", text.description, text.title)
+    root.clear_links()
+    root.add_link(link("root", "./catalog.json"))
+    root.add_links([link("child", f"./{child.id}/collection.json", JSON, child.title) for child in collections])
+    root.add_link(link("item", f"./model/{model}", ITEM, "the model"))
+    return root
 
 
-def _write(draft: Path, name: str, title: str, about: About, items: Sequence[Item]) -> Item:
-    """Write the items of a collection; give the collection. Raises BadInputError for two of one name."""
-    names = [item["id"] for item in items]
-    if twice := sorted({one for one in names if names.count(one) > 1}):
-        raise BadInputError(f"two {name} have the name {', '.join(twice)}; give maps and tiles of one run")
-    up = [link("root", "../../catalog.json"), *(link(rel, "../collection.json") for rel in ("parent", "collection"))]
+def _collection(
+    draft: Path, name: str, title: str, text: CatalogText, items: "Sequence[pystac.Item]"
+) -> "pystac.Collection":
+    """Write the items of a collection; return the collection. Raises BadInputError for two items of one name."""
+    names = [item.id for item in items]
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise BadInputError(f"two {name} have the name {', '.join(repeated)}; give maps and tiles of one run")
     for item in items:
-        whole = item | {"collection": name, "links": up + item["links"]}
-        write_json(draft / name / item_place(item), whole)
-    return collection(name, title, about.description, about.license, items)
+        origins = list(item.links)
+        item.clear_links()
+        item.add_link(link("root", "../../catalog.json"))
+        item.add_links([*(link(rel, "../collection.json") for rel in ("parent", "collection")), *origins])
+        item.collection_id = name
+        write_json(draft / name / item_path(item.id), document(item))
+    return collection(name, title, text.description, text.license, items)
 
 
-def _origins(draft: Path, scenes: Sequence[Path]) -> dict[str, dict[str, str]]:
-    """A link to each scene, by its name: where it says that it is, else the copy that the catalog keeps."""
-    found = {}
+def _origin_links(draft: Path, scenes: Sequence[Path]) -> "dict[str, pystac.Link]":
+    """A link to each scene, by its name: to its own address if it has one, else to a copy in the catalog."""
+    origins = {}
     for path in sorted(scenes, key=lambda path: path.name):
         item = read_item(path)
         name = scene_name(item["id"])
-        links = [str(one.get("href")) for one in item.get("links", []) if one.get("rel") == "self"]
-        own = [redact_href(href) for href in links if href.startswith(("http://", "https://"))]
-        if not own:
+        hrefs = [str(entry.get("href")) for entry in item.get("links", []) if entry.get("rel") == "self"]
+        addresses = [redact_href(href) for href in hrefs if href.startswith(("http://", "https://"))]
+        if not addresses:
             link_or_copy(path, draft / "scenes" / f"{name}.geojson")
-        href = own[0] if own else f"../../scenes/{name}.geojson"
-        found[name] = link("derived_from", href, ITEM, f"scene {item['id']}")
-    return found
+        href = addresses[0] if addresses else f"../../scenes/{name}.geojson"
+        origins[name] = link("derived_from", href, ITEM, f"scene {item['id']}")
+    return origins
 
 
-def _tile(draft: Path, store: Tiles, origins: dict[str, dict[str, str]]) -> Item:
-    told = store.attributes
-    scenes = told.get("scenes", [store.scene])
-    if lost := sorted(set(scenes) - origins.keys()):
-        raise BadInputError(f"{store.path} is made from {', '.join(lost)}, which is not among the scenes given")
-    place = draft / "tiles" / store.scene / f"{store.scene}.zarr"
-    link_or_copy(store.path, place)
-    scale, offset = store.scaling
-    image = store.array("image")
-    band = {"data_type": str(image.dtype), "scale": scale, "offset": offset, "spatial_resolution": _pixel(store)}
-    assets = {
-        "tiles": {
-            "href": f"./{place.name}",
-            "type": ZARR,
-            "title": "image and valid mask on the grid of the run",
-            "roles": ["data"],
-            "bands": [{"name": name} for name in store.names],
-            "raster:bands": [{"name": name} | band for name in store.names],
-        },
-        "manifest": file_asset(
-            place / MANIFEST, f"./{place.name}/{MANIFEST}", JSON, "sha256 of every file of the store", ("metadata",)
-        ),
-    }
+def _tiles_item(draft: Path, store: Tiles, origins: "dict[str, pystac.Link]") -> "pystac.Item":
+    attributes = store.attributes
+    scenes = attributes.get("scenes", [store.scene])
+    if missing := sorted(set(scenes) - origins.keys()):
+        raise BadInputError(f"{store.path} is made from {', '.join(missing)}, which is not among the scenes given")
+    folder = draft / "tiles" / store.scene / f"{store.scene}.zarr"
+    link_or_copy(store.path, folder)
     lineage = f"eopipe: {', '.join(scenes)} on the grid of the run."
-    when = [told] if told.get("datetime") else []
-    return _item(store.scene, store, when, lineage) | {"assets": assets, "links": [origins[name] for name in scenes]}
+    item = _item(store.scene, store, [attributes] if attributes.get("datetime") else [], lineage)
+    item.add_links([origins[name] for name in scenes])
+    scale, offset = store.scaling
+    dtype = str(store.array("image").dtype)
+    band = {"data_type": dtype, "scale": scale, "offset": offset, "spatial_resolution": _resolution(store)}
+    tiles = asset(f"./{folder.name}", ZARR, "image and valid mask on the grid of the run", ("data",))
+    tiles.extra_fields["bands"] = [{"name": name} for name in store.names]
+    add_raster_bands(tiles, [{"name": name} | band for name in store.names])
+    item.add_asset("tiles", tiles)
+    manifest = folder / MANIFEST
+    href, title = f"./{folder.name}/{MANIFEST}", "sha256 of every file of the store"
+    item.add_asset("manifest", asset(href, JSON, title, ("metadata",), manifest))
+    return item
 
 
-def _pixel(store: Tiles) -> float:
+def _resolution(store: Tiles) -> float:
     return abs(float(store.grid.resolution.x))
 
 
-def _item(name: str, store: Tiles, when: Sequence[dict[str, Any]], lineage: str) -> Item:
-    done = {"processing:lineage": lineage, "processing:software": {"eopipe": __version__}}
-    extensions = (FILE, PROCESSING, PROJECTION, RASTER)
-    return extent_of(store.grid, when).item(name, extensions, projection(store.grid) | done)
+def _item(name: str, store: Tiles, attributes: Sequence[dict[str, Any]], lineage: str) -> "pystac.Item":
+    """An item on the grid of a store, of the time that attributes of stores cover."""
+    processing = {"processing:lineage": lineage, "processing:software": {"eopipe": __version__}}
+    item = extent_of(store.grid, attributes).item(name, (FILE, PROCESSING, PROJECTION, RASTER), processing)
+    add_projection(item, store.grid)
+    return item
 
 
-def _map(draft: Path, pair: tuple[Path, Path], stores: dict[str, Tiles], card: dict[str, Any], model: str) -> Item:
-    """A map of classes with its probabilities, or of values with how far they agree."""
-    scenes = _scenes(pair[0], stores)
+def _map_item(draft: Path, pair: tuple[Path, Path], stores: dict[str, Tiles], inputs: CatalogInputs) -> "pystac.Item":
+    """A map of classes with its probabilities, or of values with their spread among the scenes."""
+    scenes, card = _scenes(pair[0], stores), inputs.card
     name = f"map-{scenes[0]}" if len(scenes) == 1 else "map"
-    of = [stores[scene] for scene in scenes]
+    mapped = [stores[scene] for scene in scenes]
     lineage = f"eopipe predict: mean of what the model says of {', '.join(scenes)}, where they are valid."
-    item = _item(name, of[0], [store.attributes for store in of], lineage)
-    regression = card["task"] == "regression"
+    item = _item(name, mapped[0], [store.attributes for store in mapped], lineage)
+    item.add_link(link("derived_from", f"../../model/{inputs.model_item.name}", ITEM, "the model"))
+    item.add_links([link("derived_from", f"../../tiles/{s}/{s}.json", ITEM, f"tiles of {s}") for s in scenes])
     for key, path in zip(RASTERS.get(card["task"], ("classes", "probabilities")), pair, strict=True):
         target = draft / "maps" / name / f"{key}.tif"
         link_or_copy(path, target)
-        item["assets"][key] = _raster(target, key, _pixel(of[0]))
-    if not regression:
-        nothing = {"value": NO_LABEL, "name": "nothing", "title": "no scene is valid", "nodata": True}
-        item["assets"]["classes"]["classification:classes"] = [*class_objects(card["classes"]), nothing]
-        item["stac_extensions"] = sorted([*item["stac_extensions"], CLASSIFICATION])
-    made = [link("derived_from", f"../../tiles/{scene}/{scene}.json", ITEM, f"tiles of {scene}") for scene in scenes]
-    return item | {"links": [link("derived_from", f"../../model/{model}", ITEM, "the model"), *made]}
+        item.add_asset(key, _raster(target, key, _resolution(mapped[0])))
+    if card["task"] != "regression":
+        nodata = {"value": NO_LABEL, "name": "nothing", "title": "no scene is valid", "nodata": True}
+        item.assets["classes"].extra_fields["classification:classes"] = [*class_objects(card["classes"]), nodata]
+        item.stac_extensions = sorted([*item.stac_extensions, CLASSIFICATION])
+    return item
 
 
 def _scenes(path: Path, stores: dict[str, Tiles]) -> list[str]:
@@ -205,31 +206,32 @@ def _scenes(path: Path, stores: dict[str, Tiles]) -> list[str]:
         with rasterio.open(path) as source:
             scenes: list[str] = source.tags().get("scenes", "").split()
     except rasterio.errors.RasterioIOError as error:
-        raise BadInputError(f"{path} is no map that can be read: {error}") from error
-    if not scenes or (lost := sorted(set(scenes) - stores.keys())):
-        told = f"is made from {', '.join(lost)}, whose tiles are not given" if scenes else "names no scenes"
-        raise BadInputError(f"{path} {told}; give a map by predict and the tiles that it was made from")
+        raise BadInputError(f"{path} is not a map that can be read: {error}") from error
+    if not scenes or (missing := sorted(set(scenes) - stores.keys())):
+        reason = f"is made from {', '.join(missing)}, whose tiles are not given" if scenes else "names no scenes"
+        raise BadInputError(f"{path} {reason}; give a map by predict and the tiles that it was made from")
     return scenes
 
 
-def _raster(file: Path, key: str, pixel: float) -> dict[str, Any]:
+def _raster(file: Path, key: str, resolution: float) -> "pystac.Asset":
     import rasterio
 
-    with rasterio.open(file) as source:
-        bands = [_band(source, n, pixel) for n in range(source.count)]
     title = {"classes": "class of each pixel", "values": "value of each pixel"}.get(key, key)
-    return file_asset(file, f"./{file.name}", COG, title, ("data",), **{"raster:bands": bands})
+    raster = asset(f"./{file.name}", COG, title, ("data",), file)
+    with rasterio.open(file) as source:
+        add_raster_bands(raster, [_band(source, n, resolution) for n in range(source.count)])
+    return raster
 
 
-def _band(source: Any, n: int, pixel: float) -> dict[str, Any]:
-    # NaN is no number of JSON, but a word of STAC.
+def _band(source: Any, n: int, resolution: float) -> dict[str, Any]:
+    # NaN is not a number in JSON, but the text nan is nodata in STAC.
     nodata = source.nodatavals[n]
-    told = {
+    band = {
         "name": source.descriptions[n] or f"band {n + 1}",
         "data_type": source.dtypes[n],
         "nodata": "nan" if isnan(nodata) else nodata,
-        "spatial_resolution": pixel,
+        "spatial_resolution": resolution,
     }
     if source.scales[n] != 1:
-        told["scale"] = source.scales[n]
-    return told | ({"unit": source.units[n]} if source.units[n] else {})
+        band["scale"] = source.scales[n]
+    return band | ({"unit": source.units[n]} if source.units[n] else {})

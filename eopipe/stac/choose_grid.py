@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from eopipe.errors import BadInputError, UsageError
 from eopipe.scenes.item import Item, place
-from eopipe.stac.antimeridian import Geometry, joined
+from eopipe.stac.antimeridian import Geometry, unwrap
 from eopipe.tiles.grid import Bounds, make_grid, utm_crs
 
 if TYPE_CHECKING:
@@ -43,11 +43,11 @@ def _choose_crs(codes: list[str], items: list[Item], geometry: Geometry | None) 
 
     # Pixels of degrees end at 180, so they cannot be the grid of an area across it.
     known = geometry or next((item["geometry"] for item in items if item["geometry"]), None)
-    if len(codes) == 1 and not (geometry and _crosses(joined(geometry)) and CRS(codes[0]).is_geographic):
+    if len(codes) == 1 and not (geometry and _crosses(unwrap(geometry)) and CRS(codes[0]).is_geographic):
         return codes[0]
     if known is None:
         raise NO_PLACE
-    centre = joined(known).centroid
+    centre = unwrap(known).centroid
     return utm_crs((centre.x + 180) % 360 - 180, centre.y)
 
 
@@ -82,7 +82,7 @@ def _project(geometry: Geometry | None, crs: str) -> Bounds:
     except CRSError as error:
         raise UsageError(f"there is no CRS {crs}") from error
     # A straight edge in degrees bends in the CRS.
-    whole = joined(geometry)
+    whole = unwrap(geometry)
     fine = segmentize(whole, 0.1)
     west, south, east, north = transform(fine, lambda p: np.column_stack(change.transform(p[:, 0], p[:, 1]))).bounds
     if not all(map(math.isfinite, (west, south, east, north))):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from eopipe.errors import BadInputError, UsageError
 from eopipe.publish import read_json
 from eopipe.scenes.item import Item
-from eopipe.stac.antimeridian import Geometry, joined, meet, split
+from eopipe.stac.antimeridian import Geometry, intersects, split, unwrap
 
 if TYPE_CHECKING:
     from shapely.geometry.base import BaseGeometry
@@ -133,7 +133,7 @@ def footprint(item: Item) -> Any:
     if item["geometry"] is None:
         return None
     try:
-        return joined(item["geometry"])
+        return unwrap(item["geometry"])
     except (AttributeError, KeyError, TypeError, ValueError, ShapelyError) as error:
         raise BadInputError(f"scene {item['id']} has a broken geometry: {error}") from error
 
@@ -142,11 +142,11 @@ def _touches(item: Item, geometry: Geometry | None) -> bool:
     if geometry is None:
         return True
     place = footprint(item)
-    return place is not None and meet(place, joined(geometry))
+    return place is not None and intersects(place, unwrap(geometry))
 
 
 def _box(geometry: Geometry) -> str:
-    west, south, east, north = joined(geometry).bounds
+    west, south, east, north = unwrap(geometry).bounds
     return " ".join(f"{edge:.6g}" for edge in (west, south, east - 360 if east > 180 else east, north))
 
 
@@ -187,8 +187,8 @@ def _drawn(area: Path) -> "BaseGeometry":
     value = read_json(area)
     try:
         features = value.get("features", [value])
-        union = union_all([joined(f.get("geometry", f)) for f in features])
-        place = joined(mapping(union))
+        union = union_all([unwrap(f.get("geometry", f)) for f in features])
+        place = unwrap(mapping(union))
     except (AttributeError, KeyError, TypeError, ValueError, ShapelyError) as error:
         raise BadInputError(f"{area} is not GeoJSON with polygons") from error
     if place.is_empty or not place.within(box(-360, -90, 540, 90)):

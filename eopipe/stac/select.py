@@ -13,7 +13,7 @@ from eopipe.errors import BadInputError
 from eopipe.fetch.signing import redact_href
 from eopipe.publish import sha256, write_json
 from eopipe.scenes.item import Item, safe_href, scene_name
-from eopipe.stac.antimeridian import Geometry, around, joined
+from eopipe.stac.antimeridian import Geometry, shift_near, unwrap
 from eopipe.stac.query import Query, cloud_cover, footprint, middle
 from eopipe.stac.versions import Dropped, newest
 
@@ -65,7 +65,7 @@ class Best:
         """Percent of cloud, then the earlier one, then the name; of a day what is unseen counts as cloud."""
         clouds = [unknown if (cloud := cloud_cover(item)) is None else cloud for item in unit]
         if self.group == "solar-day" and self.geometry:
-            percent = _unseen(unit, clouds, joined(self.geometry))
+            percent = _unseen(unit, clouds, unwrap(self.geometry))
         else:
             percent = sum(clouds) / len(clouds)
         return round(percent, 6), middle(unit[0]).isoformat(), unit[0]["id"]
@@ -76,7 +76,7 @@ def solar_day(item: Item, geometry: Geometry | None) -> date:
 
     Scenes of one pass belong to one day everywhere, also where the UTC date changes between them.
     """
-    place = joined(geometry) if geometry else footprint(item)
+    place = unwrap(geometry) if geometry else footprint(item)
     longitude = 0.0 if place is None else (place.centroid.x + 180) % 360 - 180
     moment: datetime = middle(item)
     return (moment + timedelta(hours=longitude / 15)).date()
@@ -89,7 +89,7 @@ def _unseen(unit: list[Item], clouds: list[float], area: "BaseGeometry") -> floa
     clear, seen = 0.0, shapely.Polygon()
     for cloud, item in sorted(zip(clouds, unit, strict=True), key=lambda pair: (pair[0], pair[1]["id"])):
         place = footprint(item)
-        part = area if place is None else around(place, area).intersection(area)
+        part = area if place is None else shift_near(place, area).intersection(area)
         clear += (100 - cloud) * part.difference(seen).area
         seen = seen.union(part)
     return 100 - clear / area.area if area.area else min(clouds)

@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from eopipe.scenes.item import Item, scene_name
-from eopipe.stac.antimeridian import around
+from eopipe.stac.antimeridian import shift_near
 from eopipe.stac.query import footprint
 
 # Sentinel-2 product names: https://sentiwiki.copernicus.eu/web/s2-products
@@ -111,7 +111,7 @@ def _covers(newer: Item, older: Item) -> bool:
     one, other = footprint(newer), footprint(older)
     if one is None or other is None:
         return True
-    shared = around(one, other).intersection(other).area
+    shared = shift_near(one, other).intersection(other).area
     return bool(shared >= min(one.area, other.area) / 2)
 
 

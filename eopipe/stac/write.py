@@ -1,6 +1,7 @@
-"""STAC that eopipe writes: where and when something is, its files with their checksums, collections.
+"""STAC that eopipe writes, as pystac objects: extent, projection, files with checksums, collections.
 
-Addresses of extensions name their version; nothing tells a clock, a host or an absolute path.
+Extensions are named with the version that these bytes follow, whatever version pystac knows. Nothing that is written
+contains a time of writing, a host or an absolute path, and pystac reads nothing from a network.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from eopipe.publish import sha256
 from eopipe.scenes.item import Item
-from eopipe.stac.antimeridian import Geometry, joined, split
+from eopipe.stac.antimeridian import Geometry, split, unwrap
 
 if TYPE_CHECKING:
+    import pystac
     from odc.geo.geobox import GeoBox
 
 VERSION = "1.1.0"
@@ -31,50 +33,54 @@ CLASSIFICATION, FILE, MLM, PROCESSING, PROJECTION, RASTER = (
 )
 ITEM, JSON = "application/geo+json", "application/json"
 # What the MLM extension advises for a model without limits in time.
-BEGIN, END = "1900-01-01T00:00:00Z", "9999-12-31T23:59:59Z"
+BEGIN, END = datetime(1900, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 # Seven digits of a degree are a centimetre.
 DIGITS = 7
 
 
 @dataclass(frozen=True)
 class ItemExtent:
-    """Where on Earth (GeoJSON and its bounds, in degrees) and when, from the first moment to the last."""
+    """Where on Earth (GeoJSON and its bounds, in degrees) and when (UTC), from the first moment to the last."""
 
     geometry: Geometry | None = None
     bbox: tuple[float, ...] = ()
-    start: str = BEGIN
-    end: str = END
+    start: datetime = BEGIN
+    end: datetime = END
 
-    def item(self, name: str, extensions: Iterable[str], properties: dict[str, Any]) -> Item:
-        """A STAC Item of this place and time, still without links and assets."""
-        when: dict[str, Any] = {"datetime": self.start}
-        if self.start != self.end:
-            when = {"datetime": None, "start_datetime": self.start, "end_datetime": self.end}
-        return {
-            "type": "Feature",
-            "stac_version": VERSION,
-            "stac_extensions": sorted(extensions),
-            "id": name,
-            "geometry": self.geometry,
-            **({"bbox": list(self.bbox)} if self.bbox else {}),
-            "properties": when | properties,
-            "links": [],
-            "assets": {},
-        }
+    def item(self, name: str, extensions: Iterable[str], properties: dict[str, Any]) -> "pystac.Item":
+        """A STAC Item of this extent, still without links and assets."""
+        import pystac
+
+        is_moment = self.start == self.end
+        return pystac.Item(
+            name,
+            self.geometry,
+            list(self.bbox) or None,
+            self.start if is_moment else None,
+            dict(properties),
+            start_datetime=None if is_moment else self.start,
+            end_datetime=None if is_moment else self.end,
+            stac_extensions=sorted(extensions),
+        )
 
 
-def extent_of(grid: "GeoBox", told: Iterable[dict[str, Any]]) -> ItemExtent:
-    """The place of a grid and the time that properties of items, or attributes of stores, tell together."""
-    words = ("datetime", "start_datetime", "end_datetime")
-    times = sorted(datetime.fromisoformat(one[key]) for one in told for key in words if one.get(key))
-    start, end = (_moment(times[0]), _moment(times[-1])) if times else (BEGIN, END)
+def extent_of(grid: "GeoBox", properties: Iterable[dict[str, Any]]) -> ItemExtent:
+    """The footprint of a grid, and the time that properties of items or attributes of stores cover together."""
+    keys = ("datetime", "start_datetime", "end_datetime")
+    times = sorted(_utc(fields[key]) for fields in properties for key in keys if fields.get(key))
     geometry, bbox = outline(grid)
-    return ItemExtent(geometry, bbox, start, end)
+    return ItemExtent(geometry, bbox, *((times[0], times[-1]) if times else (BEGIN, END)))
 
 
-def _moment(time: datetime) -> str:
-    known = time if time.tzinfo else time.replace(tzinfo=UTC)
-    return known.astimezone(UTC).isoformat().replace("+00:00", "Z")
+def _utc(text: str) -> datetime:
+    time = datetime.fromisoformat(text)
+    return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def document(value: "pystac.STACObject") -> Item:
+    """The JSON of a STAC object, with hrefs as they were given."""
+    fields: Item = value.to_dict(include_self_link=False, transform_hrefs=False)
+    return fields | {"stac_version": VERSION}
 
 
 def outline(grid: "GeoBox") -> tuple[Geometry, tuple[float, ...]]:
@@ -87,39 +93,53 @@ def outline(grid: "GeoBox") -> tuple[Geometry, tuple[float, ...]]:
     change = Transformer.from_crs(str(grid.crs), "EPSG:4326", always_xy=True)
     bounds = grid.extent.boundingbox
     fine = segmentize(box(*bounds), max(bounds.span_x, bounds.span_y) / 4)
-    whole = joined(mapping(transform(fine, lambda p: np.column_stack(change.transform(p[:, 0], p[:, 1])))))
+    whole = unwrap(mapping(transform(fine, lambda p: np.column_stack(change.transform(p[:, 0], p[:, 1])))))
     west, south, east, north = whole.bounds
     # A cut can leave lines beside the areas.
     areas = union_all([part for part in get_parts(split(whole)) if part.area])
-    place = {key: _rounded(value) for key, value in mapping(areas).items()}
-    return place, (_wrapped(west), round(south, DIGITS), _wrapped(east), round(north, DIGITS))
+    geometry = {key: _rounded(value) for key, value in mapping(areas).items()}
+    return geometry, (_wrapped(west), round(south, DIGITS), _wrapped(east), round(north, DIGITS))
 
 
 def _rounded(value: Any) -> Any:
     if isinstance(value, tuple):
-        return [_rounded(one) for one in value]
+        return [_rounded(part) for part in value]
     return round(value, DIGITS) if isinstance(value, float) else value
 
 
 def _wrapped(longitude: float) -> float:
-    around = longitude if -180 <= longitude <= 180 else (longitude + 180) % 360 - 180
-    return round(around, DIGITS)
+    wrapped = longitude if -180 <= longitude <= 180 else (longitude + 180) % 360 - 180
+    return round(wrapped, DIGITS)
 
 
-def projection(grid: "GeoBox") -> dict[str, Any]:
-    """The fields of the projection extension."""
-    return {
-        "proj:code": str(grid.crs),
-        "proj:shape": list(grid.shape),
-        "proj:transform": list(grid.affine)[:6],
-        "proj:bbox": list(grid.extent.boundingbox.bbox),
-    }
+def add_projection(item: "pystac.Item", grid: "GeoBox") -> None:
+    """Add the fields of the projection extension."""
+    from pystac.extensions.projection import ProjectionExtension
+
+    ProjectionExtension.ext(item).apply(
+        code=str(grid.crs),
+        shape=list(grid.shape),
+        transform=list(grid.affine)[:6],
+        bbox=list(grid.extent.boundingbox.bbox),
+    )
 
 
-def file_asset(file: Path, href: str, kind: str, title: str, roles: Sequence[str], **more: Any) -> dict[str, Any]:
-    """An asset that is a file: with its size and its sha256 as a multihash."""
-    told = {"href": href, "type": kind, "title": title, "roles": list(roles)}
-    return told | {"file:size": file.stat().st_size, "file:checksum": f"1220{sha256(file)}"} | more
+def asset(href: str, media_type: str, title: str, roles: Sequence[str], file: Path | None = None) -> "pystac.Asset":
+    """An asset; of a file with its size and its sha256 as a multihash."""
+    import pystac
+    from pystac.extensions.file import FileExtension
+
+    described = pystac.Asset(href, title=title, media_type=media_type, roles=list(roles))
+    if file:
+        FileExtension.ext(described).apply(size=file.stat().st_size, checksum=f"1220{sha256(file)}")
+    return described
+
+
+def add_raster_bands(described: "pystac.Asset", bands: Iterable[dict[str, Any]]) -> None:
+    """Add the bands of the raster extension to an asset."""
+    from pystac.extensions.raster import RasterBand, RasterExtension
+
+    RasterExtension.ext(described).apply([RasterBand(band) for band in bands])
 
 
 def class_objects(names: Sequence[str]) -> list[dict[str, Any]]:
@@ -133,34 +153,35 @@ def plain(text: str, otherwise: str) -> str:
     return word or otherwise
 
 
-def link(rel: str, href: str, kind: str = JSON, title: str = "") -> dict[str, str]:
+def link(rel: str, href: str, media_type: str = JSON, title: str | None = None) -> "pystac.Link":
     """A link of a STAC document."""
-    return {"rel": rel, "href": href, "type": kind} | ({"title": title} if title else {})
+    import pystac
+
+    return pystac.Link(rel, href, media_type, title)
 
 
-def collection(name: str, title: str, description: str, license_: str, items: Sequence[Item]) -> Item:
-    """A STAC Collection one folder below the root catalog, over items that lie one folder below it."""
-    boxes = [item["bbox"] for item in items]
-    times = [item["properties"] for item in items]
-    starts, ends = (sorted(t.get(key) or t["datetime"] for t in times) for key in ("start_datetime", "end_datetime"))
+def collection(
+    name: str, title: str, description: str, license_id: str, items: "Sequence[pystac.Item]"
+) -> "pystac.Collection":
+    """A STAC Collection one folder below the root catalog, over items that are one folder below it."""
+    import pystac
+
+    boxes = [item.bbox or [] for item in items]
+    starts = [item.common_metadata.start_datetime or item.datetime for item in items]
+    ends = [item.common_metadata.end_datetime or item.datetime for item in items]
     # A box across 180 degrees has its west in the east, so the whole circle holds both.
-    across = any(west > east for west, _, east, _ in boxes)
-    west, east = (-180.0, 180.0) if across else (min(b[0] for b in boxes), max(b[2] for b in boxes))
+    is_across = any(west > east for west, _, east, _ in boxes)
+    west, east = (-180.0, 180.0) if is_across else (min(b[0] for b in boxes), max(b[2] for b in boxes))
     bbox = [west, min(b[1] for b in boxes), east, max(b[3] for b in boxes)]
-    links = [link("root", "../catalog.json"), link("parent", "../catalog.json")]
-    links += [link("item", f"./{place}", ITEM) for place in sorted(map(item_place, items))]
-    return {
-        "type": "Collection",
-        "stac_version": VERSION,
-        "id": name,
-        "title": title,
-        "description": description,
-        "license": license_,
-        "extent": {"spatial": {"bbox": [bbox]}, "temporal": {"interval": [[starts[0], ends[-1]]]}},
-        "links": links,
-    }
+    first, last = min(time for time in starts if time), max(time for time in ends if time)
+    extent = pystac.Extent(pystac.SpatialExtent([bbox]), pystac.TemporalExtent([[first, last]]))
+    described = pystac.Collection(name, description, extent, title=title, license=license_id)
+    described.clear_links()
+    described.add_links([link(rel, "../catalog.json") for rel in ("root", "parent")])
+    described.add_links([link("item", f"./{path}", ITEM) for path in sorted(item_path(item.id) for item in items)])
+    return described
 
 
-def item_place(item: Item) -> str:
-    """Where an item lies below its collection."""
-    return f"{item['id']}/{item['id']}.json"
+def item_path(name: str) -> str:
+    """Where an item is below its collection."""
+    return f"{name}/{name}.json"

@@ -25,7 +25,7 @@ def catalog(
         str, Option("licence of maps and tiles: SPDX id, as CC-BY-4.0, or other", pattern=r"^[\w.+-]+$")
     ] = "other",
 ) -> None:
-    """Tell model, maps and tiles as STAC Items in one folder that stands alone.
+    """Export model, maps and tiles as a self-contained STAC catalog.
 
     The model keeps its own item (MLM extension); maps and tiles are collections, so that a later `search --catalog
     --collections maps` finds them. Links are relative, checksums are multihashes, and files are hard-linked where
@@ -34,8 +34,8 @@ def catalog(
     """
     from eopipe.models.model_folder import model_item, read_model_card
     from eopipe.publish import publish
-    from eopipe.stac.catalog import About, Sources, build
+    from eopipe.stac.catalog import CatalogInputs, CatalogText, write_catalog
 
-    sources = Sources(model_item(model), read_model_card(model), classes, probabilities, tiles, scenes, metrics)
+    inputs = CatalogInputs(model_item(model), read_model_card(model), classes, probabilities, tiles, scenes, metrics)
     with publish(catalog, folder=True) as draft:
-        build(draft, sources, About(title, description, license))
+        write_catalog(draft, inputs, CatalogText(title, description, license))

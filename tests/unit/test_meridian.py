@@ -11,7 +11,7 @@ from shapely.geometry import box, mapping, shape
 
 from eopipe.errors import UsageError
 from eopipe.publish import read_json
-from eopipe.stac.antimeridian import joined, meet, split
+from eopipe.stac.antimeridian import intersects, split, unwrap
 from eopipe.stac.choose_grid import choose_grid
 from eopipe.stac.query import area_geometry
 
@@ -31,7 +31,7 @@ def wrapped(west: float, south: float, width: float, height: float, *, cut: bool
 def test_a_place_in_one_piece_has_its_size_wherever_it_lies(
     west: float, south: int, width: int, height: int, cut: bool
 ) -> None:
-    place = joined(wrapped(west, south, width, height, cut=cut))
+    place = unwrap(wrapped(west, south, width, height, cut=cut))
     assert place.area == pytest.approx(width * height)
     again = split(place)
     assert again.area == pytest.approx(width * height)
@@ -47,17 +47,17 @@ def test_two_places_meet_as_they_would_anywhere_else(
     a = wrapped(one, 0, width, 1, cut=cut)
     b = wrapped(other + 0.05 - (360 if other > 179.9 else 0), 0, breadth, 1, cut=cut_too)
     apart = (other + 0.05 - one) % 360
-    assert meet(joined(a), joined(b)) == (apart < width or 360 - apart < breadth)
+    assert intersects(unwrap(a), unwrap(b)) == (apart < width or 360 - apart < breadth)
 
 
 def test_the_whole_earth_stays_the_whole_earth() -> None:
-    assert joined(dict(mapping(box(-180, -90, 180, 90)))).area == pytest.approx(360 * 180)
+    assert unwrap(dict(mapping(box(-180, -90, 180, 90)))).area == pytest.approx(360 * 180)
 
 
 def test_a_hole_moves_with_its_polygon() -> None:
     outer = [[170, 0], [-170, 0], [-170, 9], [170, 9], [170, 0]]
     hole = [[178, 3], [-178, 3], [-178, 6], [178, 6], [178, 3]]
-    place = joined({"type": "Polygon", "coordinates": [outer, hole]})
+    place = unwrap({"type": "Polygon", "coordinates": [outer, hole]})
     assert place.area == pytest.approx(20 * 9 - 4 * 3)
 
 
