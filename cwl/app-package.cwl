@@ -2105,7 +2105,7 @@ $graph:
 - class: CommandLineTool
   id: stage-catalog
   label: eopipe catalog
-  doc: Tell model, maps and tiles as STAC Items in one folder that stands alone.
+  doc: Export model, maps and tiles as a self-contained STAC catalog.
   intent:
   - edam:operation_3431
   requirements:

@@ -6,7 +6,7 @@ $namespaces:
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe catalog
-doc: Tell model, maps and tiles as STAC Items in one folder that stands alone.
+doc: Export model, maps and tiles as a self-contained STAC catalog.
 intent:
 - edam:operation_3431
 s:license: https://spdx.org/licenses/Apache-2.0

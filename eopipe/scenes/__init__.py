@@ -1,1 +1,1 @@
-"""Scenes: STAC Items, where they come from, and the only code that opens a socket."""
+"""Scenes as STAC Items: their bands, what the stored numbers mean, and which pixels are usable."""

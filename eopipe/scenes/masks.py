@@ -1,4 +1,4 @@
-"""Which pixels of a scene are usable, as one of its assets tells: by classes, by bits, or by a probability."""
+"""Cloud masks: which pixels of a scene are usable according to an asset of classes, of bits, or of probabilities."""
 
 import math
 import re
@@ -13,15 +13,16 @@ from eopipe.arrays import AnyArray, BoolArray, UInt16Array
 from eopipe.errors import BadInputError, UsageError
 from eopipe.scenes.item import SceneBand
 
-Kind = Literal["classes", "bits", "probability"]
-Told = Literal["auto", "classes", "bits", "probability"]
-# What eopipe masks unless told otherwise: clouds, their shadows, snow, and what is no measurement.
+MaskKind = Literal["classes", "bits", "probability"]
+MaskAs = Literal["auto", "classes", "bits", "probability"]
+Standard = tuple[MaskKind, tuple[int, ...]]
+# What is masked by default: clouds, their shadows, snow, and pixels that are not measurements.
 # SCL: Sentinel-2 L2A Algorithm Theoretical Basis Document 2.10, table 3: 0 no data, 1 saturated or defective,
 #   3 cloud shadow, 8 and 9 cloud, 10 cirrus, 11 snow or ice.
 # Fmask: HLS User Guide 2.0, table 9: bit 1 cloud, 2 adjacent to cloud or shadow, 3 cloud shadow, 4 snow or ice.
 # QA_PIXEL: LSDS-1619 (Landsat 8-9 Collection 2 Level 2 product guide), table 6-2: bit 0 fill, 1 dilated cloud,
 #   2 cirrus, 3 cloud, 4 cloud shadow, 5 snow.
-STANDARD: dict[str, tuple[Kind, tuple[int, ...]]] = {
+STANDARD: dict[str, Standard] = {
     "scl": ("classes", (0, 1, 3, 8, 9, 10, 11)),
     "fmask": ("bits", (1, 2, 3, 4)),
     "qa_pixel": ("bits", (0, 1, 2, 3, 4, 5)),
@@ -33,102 +34,107 @@ STANDARD: dict[str, tuple[Kind, tuple[int, ...]]] = {
 
 @dataclass(frozen=True)
 class Mask:
-    """An asset that tells what is usable; `margin` pixels of the grid around what it excludes fall too."""
+    """An asset that says what is usable; `margin` pixels of the grid around what it masks are masked too."""
 
     band: SceneBand
-    kind: Kind
+    kind: MaskKind
     masked: tuple[int, ...]
-    most: float = 40.0
+    max_probability: float = 40.0
     margin: int = 0
 
-    def usable(self, values: AnyArray, there: BoolArray) -> BoolArray:
-        """Tell where pixels may be used; `values` and `there` (y, x) are the mask asset on a window.
+    def usable(self, values: AnyArray, valid: BoolArray) -> BoolArray:
+        """Which pixels are usable; `values` and `valid` (y, x) are the mask asset on a window.
 
         The caller reads `margin` pixels more on every side and crops, so the result does not depend on
-        windows. Where the asset has no data nothing is usable, but that says nothing of the neighbours.
-        Raises BadInputError for bits of numbers that are not whole.
+        windows. Where the asset has no data nothing is usable, but neighbours are not masked for it.
+        Raises BadInputError for bits of numbers that are not integers.
         """
-        out = there & self._excluded(values)
-        return there & ~(_grown(out, self.margin) if self.margin else out)
+        masked = valid & self._is_masked(values)
+        return valid & ~(_dilated(masked, self.margin) if self.margin else masked)
 
-    def _excluded(self, values: AnyArray) -> BoolArray:
+    def _is_masked(self, values: AnyArray) -> BoolArray:
         if values.dtype.kind not in "ui" and self.kind == "bits":
-            raise BadInputError(f"mask asset {self.band.name} has {values.dtype} pixels: bits need whole numbers")
+            raise BadInputError(f"mask asset {self.band.name} has {values.dtype} pixels: bits need integers")
         if values.dtype in (np.uint8, np.uint16):
-            # A table of all numbers that there can be is several times faster than to judge pixel by pixel.
+            # A table of all possible numbers is several times faster than a comparison pixel by pixel.
             return np.asarray(_table(self, values.dtype.str)[values])
-        return self._judged(values)
+        return self._compare(values)
 
-    def _judged(self, values: AnyArray) -> BoolArray:
+    def _compare(self, values: AnyArray) -> BoolArray:
         if self.kind == "classes":
             return np.asarray(np.isin(values, self.masked))
         if self.kind == "bits":
             return np.asarray((values & np.asarray(sum(1 << bit for bit in self.masked), values.dtype)) != 0)
-        # Less than nothing is a number for no data.
-        return np.asarray((values > self.most) | (values < 0))
+        # A negative probability is nodata.
+        return np.asarray((values > self.max_probability) | (values < 0))
 
 
 @cache
 def _table(mask: Mask, dtype: str) -> BoolArray:
-    return mask._judged(np.arange(np.iinfo(dtype).max + 1, dtype=dtype))
+    return mask._compare(np.arange(np.iinfo(dtype).max + 1, dtype=dtype))
 
 
-def _grown(out: BoolArray, margin: int) -> BoolArray:
-    """Grow by a disk: so many rows away, it reaches as many columns as the circle is wide there."""
-    if not out.any():
-        return out
-    height, grown, near = out.shape[0], out.copy(), _near(out, margin)
+def _dilated(masked: BoolArray, margin: int) -> BoolArray:
+    """Dilate by a disk: so many rows away, it reaches as many columns as the circle is wide there."""
+    if not masked.any():
+        return masked
+    height, dilated, distance = masked.shape[0], masked.copy(), _row_distance(masked, margin)
     for rows in range(min(margin, height - 1) + 1):
-        reached = near <= isqrt(margin**2 - rows**2)
-        grown[rows:] |= reached[: height - rows]
-        grown[: height - rows] |= reached[rows:]
-    return grown
+        reached = distance <= isqrt(margin**2 - rows**2)
+        dilated[rows:] |= reached[: height - rows]
+        dilated[: height - rows] |= reached[rows:]
+    return dilated
 
 
-def _near(out: BoolArray, margin: int) -> UInt16Array:
-    """Columns from each pixel to the nearest one of its row that is out; at most one more than the margin."""
-    column, far = np.arange(out.shape[1], dtype=np.int32), out.shape[1] + margin
-    left = np.maximum.accumulate(np.where(out, column, -far), axis=1)
-    right = np.minimum.accumulate(np.where(out, column, 2 * far)[:, ::-1], axis=1)[:, ::-1]
+def _row_distance(masked: BoolArray, margin: int) -> UInt16Array:
+    """Columns from each pixel to the nearest masked one of its row; at most one more than the margin."""
+    column, far = np.arange(masked.shape[1], dtype=np.int32), masked.shape[1] + margin
+    left = np.maximum.accumulate(np.where(masked, column, -far), axis=1)
+    right = np.minimum.accumulate(np.where(masked, column, 2 * far)[:, ::-1], axis=1)[:, ::-1]
     return np.minimum(np.minimum(column - left, right - column), margin + 1).astype(np.uint16)
 
 
 def mask_of(
-    band: SceneBand, told: Told = "auto", masked: tuple[int, ...] = (), most: float = 40.0, margin: int = 0
+    band: SceneBand,
+    mask_as: MaskAs = "auto",
+    masked: tuple[int, ...] = (),
+    max_probability: float = 40.0,
+    margin: int = 0,
 ) -> Mask:
-    """Make the mask of an asset: what is known of its name fills in what is not told.
+    """The mask of an asset; what is not given is what is known of an asset of this name.
 
-    Raises UsageError where neither tells how the asset is to be read.
+    Raises UsageError where neither says how the asset is to be read.
     """
-    known = STANDARD.get(re.sub(r"_\d+m$", "", band.name.lower()))
-    kind = _kind(band.name, known, told, masked)
+    standard = STANDARD.get(re.sub(r"_\d+m$", "", band.name.lower()))
+    kind = _kind(band.name, standard, mask_as, masked)
     if kind == "probability":
         if masked:
             raise UsageError(f"mask {band.name} is a probability: give max_probability instead of masked {masked}")
-        # Many items and files say that 0 is no data, but here it is the clearest sky; 255 is above every limit.
-        return Mask(replace(band, nodata=math.nan, product_nodata=None), kind, (), most, margin)
-    return Mask(band, kind, _whole(band.name, kind, masked or _standard(band.name, known, kind)), most, margin)
+        # Many items and files state 0 as nodata, but here it is the clearest sky; 255 is above every limit.
+        return Mask(replace(band, nodata=math.nan, product_nodata=None), kind, (), max_probability, margin)
+    numbers = _checked_numbers(band.name, kind, masked or _standard_numbers(band.name, standard, kind))
+    return Mask(band, kind, numbers, max_probability, margin)
 
 
-def _kind(name: str, known: tuple[Kind, tuple[int, ...]] | None, told: Told, masked: tuple[int, ...]) -> Kind:
-    if told != "auto":
-        return told
-    if known:
-        return known[0]
+def _kind(name: str, standard: Standard | None, mask_as: MaskAs, masked: tuple[int, ...]) -> MaskKind:
+    if mask_as != "auto":
+        return mask_as
+    if standard:
+        return standard[0]
     if masked:
         return "classes"
     raise UsageError(
-        f"mask {name} is none that eopipe knows ({', '.join(STANDARD)}): tell by mask_as and masked how to read it"
+        f"mask {name} is unknown to eopipe, which knows {', '.join(STANDARD)}: set mask_as and masked to have it read"
     )
 
 
-def _standard(name: str, known: tuple[Kind, tuple[int, ...]] | None, kind: Kind) -> tuple[int, ...]:
-    if known is None or known[0] != kind:
-        raise UsageError(f"mask {name} is read as {kind}, but no standard ones are known: name them by masked")
-    return known[1]
+def _standard_numbers(name: str, standard: Standard | None, kind: MaskKind) -> tuple[int, ...]:
+    if standard is None or standard[0] != kind:
+        raise UsageError(f"mask {name} is read as {kind}, for which no standard numbers are known: set masked")
+    return standard[1]
 
 
-def _whole(name: str, kind: Kind, masked: tuple[int, ...]) -> tuple[int, ...]:
+def _checked_numbers(name: str, kind: MaskKind, masked: tuple[int, ...]) -> tuple[int, ...]:
     if kind == "bits" and not all(0 <= bit < 32 for bit in masked):
         raise UsageError(f"mask {name} is read by bits, so masked holds bit numbers from 0 to 31, not {masked}")
     return tuple(sorted(set(masked)))

@@ -1,10 +1,10 @@
-"""What a stored number of a known product means where its STAC Item does not say it.
+"""Scale, offset and nodata of known products, where a STAC Item does not state them.
 
 Sources, by family:
 
 - `sentinel-2`: Sentinel-2 Products Specification Document (S2-PDGS-TAS-DI-PSD), and
   https://sentiwiki.copernicus.eu/web/s2-products: quantification 10000 for reflectance, 1000 for AOT and WVP;
-  since processing baseline 04.00 (January 2022) reflectance is shifted by 1000; 0 stays no data.
+  since processing baseline 04.00 (January 2022) reflectance has an offset of 1000; 0 is still nodata.
 - `landsat`: LSDS-1619, Landsat 8-9 Collection 2 Level 2 Science Product Guide, tables 6-1 and 6-2: surface
   reflectance DN * 0.0000275 - 0.2, surface temperature DN * 0.00341802 + 149 kelvin, fill 0; QA_PIXEL fill 1.
 - `hls-s30`, `hls-l30`: HLS User Guide 2.0, tables 6 to 9: reflectance 0.0001, thermal bands of L30 0.01 degrees
@@ -12,7 +12,7 @@ Sources, by family:
 - `sentinel-1-rtc`: https://planetarycomputer.microsoft.com/dataset/sentinel-1-rtc: gamma nought as linear power,
   fill -32768.
 
-Everything else is taken as it is: the Copernicus DEM, for one, holds metres and has no number for no data.
+Everything else is read as it is: the Copernicus DEM, for one, is in metres and has no nodata value.
 """
 
 import re
@@ -21,19 +21,19 @@ from typing import Any
 
 APPLIED = ("earthsearch:boa_offset_applied", "sentinel:boa_offset_applied")
 BASELINE = ("s2:processing_baseline", "sentinel:processing_baseline", "processing:version")
-SHIFTED = 4.0
+FIRST_WITH_OFFSET = 4.0
 
 
 @dataclass(frozen=True)
 class BandScaling:
-    """Physical value = stored * scale + offset; `nodata` is no value. None: not known."""
+    """Physical value = stored * scale + offset; `nodata` marks pixels without a value. None: not known."""
 
     scale: float | None = None
     offset: float | None = None
     nodata: float | None = None
 
 
-# Of each family the rows in order; the first whose pattern is the whole name of the asset holds.
+# The rows of each family in order; the first whose pattern matches the whole name of the asset applies.
 PRODUCTS: dict[str, tuple[tuple[str, BandScaling], ...]] = {
     "sentinel-2": (
         (r"scl|visual|tci|cloud|snow|cld|cloud_probability|.*mask.*|preview|thumbnail", BandScaling()),
@@ -61,39 +61,43 @@ PRODUCTS: dict[str, tuple[tuple[str, BandScaling], ...]] = {
 
 
 def product_scaling(item: dict[str, Any], asset: str) -> BandScaling:
-    """What the documents of its product say of an asset; nothing for products that are not known."""
+    """What the documents of its product say of an asset; nothing for unknown products."""
     family, name = _family(item), re.sub(r"_\d+m$", "", asset.lower())
-    found = next((told for pattern, told in PRODUCTS.get(family, ()) if re.fullmatch(pattern, name)), BandScaling())
-    if family == "sentinel-2" and found.scale == 1e-4 and (_baseline(item["properties"]) or 0) >= SHIFTED:
-        return replace(found, offset=-0.1)
-    return found
+    rows = PRODUCTS.get(family, ())
+    scaling = next((scaling for pattern, scaling in rows if re.fullmatch(pattern, name)), BandScaling())
+    is_reflectance = family == "sentinel-2" and scaling.scale == 1e-4
+    if is_reflectance and (_baseline(item["properties"]) or 0) >= FIRST_WITH_OFFSET:
+        return replace(scaling, offset=-0.1)
+    return scaling
 
 
 def is_offset_applied(item: dict[str, Any]) -> bool:
-    """Whether the catalog has taken the offset out of the pixels already; many such items still state it."""
+    """Whether the catalog has removed the offset from the pixels already; many such items still state it."""
     return any(item["properties"].get(key) in (True, "true", "True") for key in APPLIED)
 
 
 def _family(item: dict[str, Any]) -> str:
-    told, names = item["properties"], (str(item["id"]).lower(), str(item.get("collection")).lower())
-    if found := next((m for name in names if (m := re.match(r"hls2?[-._]?([sl]30)", name))), None):
-        return f"hls-{found[1]}"
-    if str(told.get("landsat:correction")).upper() in ("L2SP", "L2SR") or names[1].startswith("landsat-c2-l2"):
+    properties = item["properties"]
+    names = str(item["id"]).lower(), str(item.get("collection")).lower()
+    if hls := next((match for name in names if (match := re.match(r"hls2?[-._]?([sl]30)", name))), None):
+        return f"hls-{hls[1]}"
+    if str(properties.get("landsat:correction")).upper() in ("L2SP", "L2SR") or names[1].startswith("landsat-c2-l2"):
         return "landsat"
     if "sentinel-1-rtc" in names[1]:
         return "sentinel-1-rtc"
-    return "sentinel-2" if _is_sentinel2(told, names[1]) and _baseline(told) is not None else ""
+    return "sentinel-2" if _is_sentinel2(properties, names[1]) and _baseline(properties) is not None else ""
 
 
-def _is_sentinel2(told: dict[str, Any], collection: str) -> bool:
-    own = any(key in told for key in BASELINE[:2])
-    return own or collection.startswith("sentinel-2") or str(told.get("platform")).lower().startswith("sentinel-2")
+def _is_sentinel2(properties: dict[str, Any], collection: str) -> bool:
+    if any(key in properties for key in BASELINE[:2]) or collection.startswith("sentinel-2"):
+        return True
+    return str(properties.get("platform")).lower().startswith("sentinel-2")
 
 
-def _baseline(told: dict[str, Any]) -> float | None:
-    """The processing baseline as a number; without it nobody knows what Sentinel-2's numbers mean."""
-    value = next((told[key] for key in BASELINE if told.get(key)), None)
-    if value is None and (found := re.search(r"_N(\d\d)(\d\d)_", str(told.get("s2:product_uri")))):
-        value = f"{found[1]}.{found[2]}"
-    found = re.fullmatch(r"\d{1,2}(\.\d+)?", str(value))
-    return float(found[0]) if found else None
+def _baseline(properties: dict[str, Any]) -> float | None:
+    """The processing baseline as a number; without it the meaning of Sentinel-2's numbers is unknown."""
+    value = next((properties[key] for key in BASELINE if properties.get(key)), None)
+    if value is None and (uri := re.search(r"_N(\d\d)(\d\d)_", str(properties.get("s2:product_uri")))):
+        value = f"{uri[1]}.{uri[2]}"
+    number = re.fullmatch(r"\d{1,2}(\.\d+)?", str(value))
+    return float(number[0]) if number else None

@@ -5,7 +5,7 @@ from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 
 from eopipe.errors import BadInputError, RefusedError
-from eopipe.scenes.item import Item, checked, scheme
+from eopipe.scenes.item import Item, as_item, scheme
 from eopipe.stac.antimeridian import Geometry, split, unwrap
 from eopipe.stac.client import Reader
 from eopipe.stac.query import Query
@@ -97,7 +97,7 @@ def _items(pages: Iterator[dict[str, Any]], place: str) -> Iterator[Item]:
     """The items of all pages. Raises BadInputError when a page comes a second time."""
     seen: set[tuple[str, ...]] = set()
     for page in pages:
-        items = [checked(item, place) for item in page["features"]]
+        items = [as_item(item, place) for item in page["features"]]
         ids = tuple(item["id"] for item in items)
         if ids in seen:
             raise BadInputError(

@@ -4,7 +4,7 @@ import math
 from typing import TYPE_CHECKING
 
 from eopipe.errors import BadInputError, UsageError
-from eopipe.scenes.item import Item, place
+from eopipe.scenes.item import Item, asset_projection
 from eopipe.stac.antimeridian import Geometry, unwrap
 from eopipe.tiles.grid import Bounds, make_grid, utm_crs
 
@@ -21,7 +21,7 @@ def choose_grid(
 ) -> "GeoBox":
     """The run's grid: the scenes' own pixels where they agree, else UTM; over the area or all scenes."""
     # The finest raster decides: its pixels are read without warping.
-    places = [place(item, asset) for item in items for asset in assets]
+    places = [asset_projection(item, asset) for item in items for asset in assets]
     told = [(code, transform, shape) for code, transform, shape in places if code and transform]
     codes = sorted({code for code, _, _ in told if code})
     chosen = crs if crs != "auto" else _choose_crs(codes, items, geometry)
@@ -61,7 +61,7 @@ def _bounds(items: list[Item], assets: tuple[str, ...], geometry: Geometry | Non
 
 def _item_bounds(item: Item, asset: str, crs: str) -> Bounds:
     """Bounds of a scene in the CRS: exact where the item tells its pixels in it."""
-    code, transform, shape = place(item, asset)
+    code, transform, shape = asset_projection(item, asset)
     if code != crs or not transform or not shape:
         return _project(item["geometry"], crs)
     (height, width), (a, b, x0, d, e, y0) = shape, transform[:6]

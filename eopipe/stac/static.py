@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from eopipe.errors import BadInputError, RefusedError
 from eopipe.publish import read_json
-from eopipe.scenes.item import Item, checked, scheme
+from eopipe.scenes.item import Item, as_item, scheme
 
 Follow = Callable[[str, str], str]
 
@@ -63,7 +63,7 @@ def walk(start: str, read: Callable[[str], Any], follow: Follow) -> Iterator[tup
         seen.add(here)
         value = read(here)
         if isinstance(value, dict) and value.get("type") == "Feature":
-            yield here, credit(checked(value, shown(here)), collection)
+            yield here, credit(as_item(value, shown(here)), collection)
             continue
         if isinstance(value, dict) and value.get("type") == "Collection":
             collection = value

@@ -1,4 +1,4 @@
-"""Masks tell which pixels are usable, whatever kind of asset they come from and however the scene is cut."""
+"""Masks say which pixels are usable, whatever kind of asset they come from and however the scene is cut."""
 
 import math
 from pathlib import Path
@@ -62,7 +62,7 @@ def test_bits_of_wider_numbers_are_the_same_bits(dtype: Any) -> None:
 def test_a_cloud_probability_above_the_limit_is_not_usable(name: str) -> None:
     values = np.array([[0, 39, 40, 41, 100, 255]], np.uint8)
     assert usable(mask_of(band(name)), values) == [0, 39, 40]
-    assert usable(mask_of(band(name), most=0), values) == [0]
+    assert usable(mask_of(band(name), max_probability=0), values) == [0]
 
 
 def test_numbers_for_no_data_are_no_probability() -> None:
@@ -71,33 +71,35 @@ def test_numbers_for_no_data_are_no_probability() -> None:
     assert mask.usable(values, np.isfinite(values)).tolist() == [[False, False, True, False]]
 
 
-def test_a_mask_that_is_not_known_is_told_with_those_that_are() -> None:
-    with pytest.raises(UsageError, match=r"mask udm2 is none that eopipe knows \(scl, fmask, qa_pixel, .*mask_as"):
+def test_an_unknown_mask_is_reported_with_the_known_ones() -> None:
+    with pytest.raises(
+        UsageError, match=r"mask udm2 is unknown to eopipe, which knows scl, fmask, qa_pixel, .*mask_as"
+    ):
         mask_of(band("udm2"))
 
 
-@pytest.mark.parametrize("told", ["classes", "bits"])
-def test_a_mask_of_a_told_kind_needs_its_numbers(told: Any) -> None:
-    with pytest.raises(UsageError, match=f"read as {told}, but no standard ones are known: name them by masked"):
-        mask_of(band("udm2"), told)
+@pytest.mark.parametrize("mask_as", ["classes", "bits"])
+def test_a_mask_of_a_given_kind_needs_its_numbers(mask_as: Any) -> None:
+    with pytest.raises(UsageError, match=f"read as {mask_as}, for which no standard numbers are known: set masked"):
+        mask_of(band("udm2"), mask_as)
 
 
 def test_classes_alone_say_how_a_mask_that_is_not_known_is_read() -> None:
     assert mask_of(band("udm2"), masked=(3, 1, 3)) == Mask(band("udm2"), "classes", (1, 3))
 
 
-@pytest.mark.parametrize(("name", "told"), [("scl", "bits"), ("fmask", "classes"), ("cloud", "classes")])
-def test_standard_numbers_do_not_leak_into_another_reading(name: str, told: Any) -> None:
-    with pytest.raises(UsageError, match="no standard ones"):
-        mask_of(band(name), told)
+@pytest.mark.parametrize(("name", "mask_as"), [("scl", "bits"), ("fmask", "classes"), ("cloud", "classes")])
+def test_standard_numbers_do_not_leak_into_another_reading(name: str, mask_as: Any) -> None:
+    with pytest.raises(UsageError, match="no standard numbers"):
+        mask_of(band(name), mask_as)
 
 
-def test_contradictions_are_told() -> None:
+def test_contradictions_are_reported() -> None:
     with pytest.raises(UsageError, match="give max_probability instead of masked"):
         mask_of(band("cloud"), masked=(1,))
     with pytest.raises(UsageError, match="bit numbers from 0 to 31"):
         mask_of(band("fmask"), masked=(1, 64))
-    with pytest.raises(BadInputError, match="bits need whole numbers"):
+    with pytest.raises(BadInputError, match="bits need integers"):
         mask_of(band("fmask")).usable(np.zeros((2, 2), np.float32), np.ones((2, 2), bool))
 
 
@@ -111,8 +113,8 @@ def test_contradictions_are_told() -> None:
 def test_the_table_says_what_the_pixels_say(kind: Any, masked: tuple[int, ...], dtype: Any, data: Any) -> None:
     values = data.draw(arrays(dtype, (5, 7)))
     mask = Mask(band("any"), kind, tuple(sorted(masked)))
-    there = np.ones(values.shape, bool)
-    np.testing.assert_array_equal(mask.usable(values, there), mask.usable(values.astype(np.int64), there))
+    valid = np.ones(values.shape, bool)
+    np.testing.assert_array_equal(mask.usable(values, valid), mask.usable(values.astype(np.int64), valid))
 
 
 def by_hand(out: AnyArray, margin: int) -> AnyArray:
@@ -132,11 +134,11 @@ def test_dilation_is_a_disk(out: AnyArray, margin: int) -> None:
     np.testing.assert_array_equal(good, ~by_hand(out, margin))
 
 
-def test_what_lies_beyond_the_mask_is_not_usable_but_does_not_grow() -> None:
-    there = np.ones((5, 5), bool)
-    there[:, :2] = False
+def test_pixels_outside_of_the_mask_are_not_usable_but_are_not_dilated() -> None:
+    valid = np.ones((5, 5), bool)
+    valid[:, :2] = False
     mask = Mask(band("any"), "classes", (0,), margin=2)
-    np.testing.assert_array_equal(mask.usable(np.where(there, 4, 0).astype(np.uint8), there), there)
+    np.testing.assert_array_equal(mask.usable(np.where(valid, 4, 0).astype(np.uint8), valid), valid)
 
 
 def clouded(catalog: Catalog, scl: AnyArray, steps: dict[str, float] | None = None) -> Path:
@@ -201,7 +203,7 @@ def test_an_unknown_mask_ends_before_anything_is_read(catalog: Catalog, run: Run
     scene = clouded(catalog, np.full((64, 48), 4, np.uint8))
     ended = preprocess(run, scene, "--mask", "red")
     assert ended.code == 2
-    assert "mask red is none that eopipe knows" in ended.stderr
+    assert "mask red is unknown to eopipe" in ended.stderr
     assert not (scene.parent.parent / "tiles.zarr").exists()
 
 

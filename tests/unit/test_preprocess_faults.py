@@ -185,7 +185,7 @@ def test_an_item_and_a_file_that_contradict_each_other_are_told_with_both(
     ended = preprocess(run, scene)
     assert ended.code == 3, ended.stderr
     assert (
-        f"scene scene, asset {asset} lies in EPSG:25833 as {asset}.tif says, but in EPSG:32633 as the item"
+        f"scene scene, asset {asset} is in EPSG:25833 according to {asset}.tif, but in EPSG:32633 according to its item"
         in ended.stderr
     )
     catalog.items[0]["properties"]["proj:code"] = "EPSG:25833"

@@ -103,11 +103,13 @@ def test_numbers_mean_what_the_product_says_in_every_form_of_stac(
 @pytest.mark.parametrize("told", [{"scale": "much"}, {"offset": [1]}, {"nodata": "none"}, {"nodata": {}}])
 def test_what_is_no_number_is_told(told: dict[str, Any]) -> None:
     item = item_of("scene", "own", {}, {"red": {"href": "x.tif", "raster:bands": [told]}})
-    with pytest.raises(BadInputError, match="scene scene, asset red has scale, offset or nodata that is no number"):
+    with pytest.raises(
+        BadInputError, match="scene scene, asset red has a scale, offset or nodata that is not a number"
+    ):
         bands(Path(), item, ("red",))
 
 
-# What the item states, what the file states, what is usual, kind of pixels -> what is no data.
+# Nodata of the item, of the file and of the product, type of the pixels -> the nodata value.
 MISSING: list[tuple[float | None, float | None, float | None, str, float | None]] = [
     (None, None, None, "uint16", None),
     (None, None, 0, "uint16", 0),
