@@ -13,16 +13,16 @@ from ingest_scene import BANDS
 
 @dataclass(frozen=True)
 class Job:
-    """What each contestant gets: the scene's folder, the grid, and a place for what it writes."""
+    """Input of a contestant: folder of the scene, grid, output folder and resampling."""
 
     folder: Path
     grid: Any
     out: Path
-    how: Any
+    resampling: Any
 
 
 def decode(job: Job) -> None:
-    """Only decode the files, two at a time: the limit."""
+    """Only decode the files, two at a time: the lower bound of reading."""
     from concurrent.futures import ThreadPoolExecutor
 
     import rasterio
@@ -39,7 +39,7 @@ def decode(job: Job) -> None:
 
 
 def codec(job: Job) -> None:
-    """Only code chunks of as many pixels as the cube has, on two cores: the limit of what is written."""
+    """Only encode chunks of as many pixels as the cube has, on two cores: the lower bound of writing."""
     from concurrent.futures import ThreadPoolExecutor
 
     import rasterio
@@ -56,7 +56,7 @@ def codec(job: Job) -> None:
 
 
 def eopipe_memory(job: Job) -> None:
-    """The pixels of all bands and where they are usable, in memory."""
+    """The pixels of all bands and their valid mask, in memory."""
     from contextlib import ExitStack
 
     from eopipe.scenes.item import bands, read_scene
@@ -65,19 +65,19 @@ def eopipe_memory(job: Job) -> None:
     from eopipe.warp.write_tiles import TileRecipe, map_in_order, open_scene
 
     item = read_scene(job.folder)
-    wanted = bands(job.folder, item, (*BANDS, "scl"))
-    recipe = TileRecipe(wanted[:-1], mask_of(wanted[-1]), job.how, Layout())
+    scene_bands = bands(job.folder, item, (*BANDS, "scl"))
+    recipe = TileRecipe(scene_bands[:-1], mask_of(scene_bands[-1]), job.resampling, Layout())
     with ExitStack() as stack:
         scene = open_scene(stack, item, job.grid, recipe)
         image, valid = np.empty((len(BANDS), *scene.shape), scene.dtype), np.empty(scene.shape, bool)
-        found = shard_regions(scene.shape, recipe.layout, 256)
-        scene.plan(found)
+        regions = shard_regions(scene.shape, recipe.layout, 256)
+        scene.plan(regions)
 
-        def fill(part: Any) -> None:
-            valid[part.window], _ = scene.read(part.window, image[:, *part.window])
+        def fill(region: Any) -> None:
+            valid[region.window], _ = scene.read(region.window, image[:, *region.window])
 
-        for turn, _ in enumerate(map_in_order(fill, found, 2)):
-            scene.release(turn)
+        for number, _ in enumerate(map_in_order(fill, regions, 2)):
+            scene.release(number)
 
 
 def eopipe_store(job: Job) -> None:
@@ -87,17 +87,19 @@ def eopipe_store(job: Job) -> None:
     from eopipe.tiles.grid import grid_json
 
     write_json(job.out / "grid.json", grid_json(job.grid))
-    preprocess(job.folder, job.out / "grid.json", job.out / "tiles.zarr", bands=BANDS, resampling=job.how, threads=2)
+    preprocess(
+        job.folder, job.out / "grid.json", job.out / "tiles.zarr", bands=BANDS, resampling=job.resampling, threads=2
+    )
 
 
-def _odc(job: Job, chunks: dict[str, int] | None, **other: Any) -> Any:
+def _odc(job: Job, chunks: dict[str, int] | None, **options: Any) -> Any:
     import pystac
     from odc.stac import load
 
     item = pystac.Item.from_file(job.folder / "scene.json")
     item.make_asset_hrefs_absolute()
-    how = dict.fromkeys(BANDS, job.how) | {"scl": "nearest"}
-    return load([item], bands=(*BANDS, "scl"), geobox=job.grid, resampling=how, chunks=chunks, **other)
+    resampling = dict.fromkeys(BANDS, job.resampling) | {"scl": "nearest"}
+    return load([item], bands=(*BANDS, "scl"), geobox=job.grid, resampling=resampling, chunks=chunks, **options)
 
 
 def odc(job: Job) -> None:
@@ -115,20 +117,20 @@ def odc_dask(job: Job) -> None:
 
 
 def odc_store(job: Job) -> None:
-    """`odc.stac.load`, stacked and written by `to_zarr` in shards like ours, with the same codec."""
+    """`odc.stac.load`, stacked and written by `to_zarr` with the same shards and codec."""
     from zarr.codecs import BloscCodec
 
     from eopipe.tiles.layout import Layout
 
     loaded = _odc(job, None, pool=2)
     cube = loaded[list(BANDS)].to_dataarray("band").isel(time=0, drop=True).rename("image")
-    how = {
+    encoding = {
         "chunks": (len(BANDS), 256, 256),
         "shards": (len(BANDS), *Layout().shards(job.grid.shape)),
         "compressors": [BloscCodec(cname="lz4", clevel=5, shuffle="bitshuffle")],
     }
     stored = cube.to_dataset().drop_vars("spatial_ref", errors="ignore").drop_attrs()
-    stored.to_zarr(job.out / "odc.zarr", encoding={"image": how}, zarr_format=3, consolidated=False)
+    stored.to_zarr(job.out / "odc.zarr", encoding={"image": encoding}, zarr_format=3, consolidated=False)
 
 
 def rioxarray(job: Job) -> None:
@@ -137,10 +139,10 @@ def rioxarray(job: Job) -> None:
     from rasterio.enums import Resampling
 
     for name in (*BANDS, "scl"):
-        method = Resampling.nearest if name == "scl" else Resampling[job.how]
+        method = Resampling.nearest if name == "scl" else Resampling[job.resampling]
         source = rio.open_rasterio(job.folder / f"{name}.tif")
-        place = {"transform": job.grid.affine, "shape": job.grid.shape}
-        source.rio.reproject(str(job.grid.crs), resampling=method, num_threads=2, **place)
+        grid = {"transform": job.grid.affine, "shape": job.grid.shape}
+        source.rio.reproject(str(job.grid.crs), resampling=method, num_threads=2, **grid)
 
 
 def gdalwarp(job: Job) -> None:
@@ -149,17 +151,18 @@ def gdalwarp(job: Job) -> None:
 
     box = job.grid.boundingbox
 
-    def one(name: str) -> None:
+    def warp(name: str) -> None:
         extent = ["-te", *map(str, (box.left, box.bottom, box.right, box.top))]
         size = ["-ts", *map(str, job.grid.shape[::-1])]
-        how = ["-r", "near" if name == "scl" or job.how == "nearest" else job.how, "-wm", "256"]
+        kernel = ["-r", "near" if name == "scl" or job.resampling == "nearest" else job.resampling, "-wm", "256"]
         files = [str(job.folder / f"{name}.tif"), str(job.out / f"{name}.tif")]
         subprocess.run(
-            [str(shutil.which("gdalwarp")), "-q", "-t_srs", str(job.grid.crs), *extent, *size, *how, *files], check=True
+            [str(shutil.which("gdalwarp")), "-q", "-t_srs", str(job.grid.crs), *extent, *size, *kernel, *files],
+            check=True,
         )
 
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(one, (*BANDS, "scl")))
+        list(pool.map(warp, (*BANDS, "scl")))
 
 
 def stackstac(job: Job) -> None:
@@ -170,7 +173,7 @@ def stackstac(job: Job) -> None:
     import stackstac as stack
     from rasterio.enums import Resampling
 
-    # stackstac 0.5 passes an argument that pandas 3 has no more.
+    # stackstac 0.5 passes an argument that pandas 3 removed.
     parse = pd.to_datetime
     pd.to_datetime = lambda times, **_: parse(times)
 
@@ -184,7 +187,7 @@ def stackstac(job: Job) -> None:
             epsg=job.grid.crs.to_epsg(),
             resolution=10,
             bounds=bounds,
-            resampling=Resampling[job.how],
+            resampling=Resampling[job.resampling],
             dtype="uint16",
             fill_value=np.uint16(0),
             rescale=False,
@@ -204,7 +207,7 @@ CONTESTANTS: dict[str, Callable[[Job], None]] = {
     "gdalwarp": gdalwarp,
     "stackstac": stackstac,
 }
-# What each imports anyway; the clock starts after that.
+# Imports of each contestant, which are not timed.
 IMPORTS = {
     "eopipe": ("rasterio.warp", "odc.geo.geobox", "pyproj", "zarr", "numcodecs", "google_crc32c"),
     "odc": ("odc.stac", "pystac", "xarray", "dask.array", "zarr"),

@@ -1,4 +1,4 @@
-"""The scene that the contestants of `ingest.py` read, and the grids that they read it on."""
+"""The scene that the contestants of `ingest.py` read, and their grids."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ HOME, AWAY = "EPSG:32633", "EPSG:3035"
 
 
 def build(folder: Path, edge: int, block: int) -> None:
-    """Make the scene, unless it is there."""
+    """Create the scene unless it exists."""
     if (folder / "scene.json").is_file():
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -28,10 +28,10 @@ def _raster(path: Path, seed: int, name: str, edge: int, block: int) -> None:
 
     pixels = classes(edge) if name == "scl" else reflectance(edge, seed)
     step = 10.0 * (1 if name in FINE else 2)
-    place = {"crs": HOME, "transform": from_origin(LEFT, TOP, step, step), "nodata": 0}
+    georeference = {"crs": HOME, "transform": from_origin(LEFT, TOP, step, step), "nodata": 0}
     size = {"height": edge, "width": edge, "count": 1, "dtype": pixels.dtype}
-    how = {"compress": "deflate", "predictor": 2, "blocksize": block, "overview_resampling": "nearest"}
-    with rasterio.open(path, "w", driver="COG", num_threads=2, **size, **place, **how) as file:
+    options = {"compress": "deflate", "predictor": 2, "blocksize": block, "overview_resampling": "nearest"}
+    with rasterio.open(path, "w", driver="COG", num_threads=2, **size, **georeference, **options) as file:
         file.write(pixels, 1)
 
 
@@ -45,15 +45,15 @@ def _item(edge: int) -> dict[str, Any]:
     assets = {}
     for name in (*BANDS, "scl"):
         step = 10 * (1 if name in FINE else 2)
-        place = {"proj:shape": [edge * 10 // step] * 2, "proj:transform": [step, 0, LEFT, 0, -step, TOP]}
-        told = {"scale": 1.0, "offset": 0.0} | ({} if name == "scl" else {"scale": 0.0001})
-        kind = {"nodata": 0, "data_type": "uint8" if name == "scl" else "uint16", **told}
+        georeference = {"proj:shape": [edge * 10 // step] * 2, "proj:transform": [step, 0, LEFT, 0, -step, TOP]}
+        scaling = {"scale": 1.0, "offset": 0.0} | ({} if name == "scl" else {"scale": 0.0001})
+        raster_band = {"nodata": 0, "data_type": "uint8" if name == "scl" else "uint16", **scaling}
         assets[name] = {
             "href": f"{name}.tif",
             "type": "image/tiff; application=geotiff; profile=cloud-optimized",
             "roles": ["data"],
-            "raster:bands": [kind],
-            **place,
+            "raster:bands": [raster_band],
+            **georeference,
         }
     return {
         "type": "Feature",
@@ -73,7 +73,7 @@ def _item(edge: int) -> dict[str, Any]:
 
 
 def grid_of(edge: int, crs: str) -> Any:
-    """The scene's own grid, or one of another CRS over the same ground."""
+    """The grid of the scene, or one of another CRS over the same area."""
     from odc.geo.geobox import GeoBox
 
     from eopipe.tiles.grid import make_grid

@@ -43,17 +43,17 @@ DATES = (
 def main(wheel: Path) -> None:
     """Write the catalog beside this file."""
     shutil.rmtree(HERE / COLLECTION, ignore_errors=True)
-    with tempfile.TemporaryDirectory() as room, zipfile.ZipFile(wheel) as archive:
+    with tempfile.TemporaryDirectory() as extracted, zipfile.ZipFile(wheel) as archive:
         for name in (CUBE, COVER, LICENCE):
-            archive.extract(name, room)
-        cube = xr.open_dataset(Path(room, CUBE), engine="h5netcdf", mask_and_scale=False).load()
+            archive.extract(name, extracted)
+        cube = xr.open_dataset(Path(extracted, CUBE), engine="h5netcdf", mask_and_scale=False).load()
         items = [write_scene(cube.sel(time=date), date) for date in DATES]
-        write_cover(Path(room, COVER))
-        (HERE / "LICENSE-EUPL-1.2.txt").write_bytes(Path(room, LICENCE).read_bytes())
+        write_cover(Path(extracted, COVER))
+        (HERE / "LICENSE-EUPL-1.2.txt").write_bytes(Path(extracted, LICENCE).read_bytes())
     write_catalog(items)
 
 
-def place(scene: xr.Dataset) -> Affine:
+def transform_of(scene: xr.Dataset) -> Affine:
     """Return the affine transform; the cube's coordinates are pixel centres."""
     return Affine(10.0, 0.0, float(scene.x[0]) - 5, 0.0, -10.0, float(scene.y[0]) + 5)
 
@@ -65,15 +65,15 @@ def write_scene(scene: xr.Dataset, date: str) -> dict[str, Any]:
     folder.mkdir(parents=True)
     assets = {}
     for key, (variable, band) in BANDS.items():
-        write_cog(folder / f"{band}.tif", scene[variable].values, place(scene), 0)
+        write_cog(folder / f"{band}.tif", scene[variable].values, transform_of(scene), 0)
         assets[key] = asset(folder / f"{band}.tif", f"{key} ({band}), 10 m", "reflectance") | reflectance(key, band)
-    write_cog(folder / "SCL.tif", scene["SCL"].values.astype(np.uint8), place(scene), 0)
+    write_cog(folder / "SCL.tif", scene["SCL"].values.astype(np.uint8), transform_of(scene), 0)
     stored = {"data_type": "uint8", "nodata": 0, "spatial_resolution": 10}
     assets["scl"] = asset(folder / "SCL.tif", "Sen2Cor scene classification", "classification")
     assets["scl"] |= {"raster:bands": [stored]}
-    made = item(name, date, scene, assets)
-    write_json(folder / f"{name}.json", made)
-    return made
+    stac_item = item(name, date, scene, assets)
+    write_json(folder / f"{name}.json", stac_item)
+    return stac_item
 
 
 def write_cog(path: Path, pixels: Any, transform: Affine, nodata: int | None) -> None:
@@ -90,19 +90,19 @@ def write_cog(path: Path, pixels: Any, transform: Affine, nodata: int | None) ->
 def asset(path: Path, title: str, role: str) -> dict[str, Any]:
     """Describe a STAC asset with size and checksum."""
     checksum = "1220" + hashlib.sha256(path.read_bytes()).hexdigest()
-    told = {"href": f"./{path.name}", "type": COG, "title": title, "roles": ["data", role]}
-    return told | {"gsd": 10, "file:size": path.stat().st_size, "file:checksum": checksum}
+    properties = {"href": f"./{path.name}", "type": COG, "title": title, "roles": ["data", role]}
+    return properties | {"gsd": 10, "file:size": path.stat().st_size, "file:checksum": checksum}
 
 
 def reflectance(name: str, band: str) -> dict[str, Any]:
-    """Say what a stored number means: all dates are before processing baseline 04.00, so there is no offset."""
+    """Scale and offset of stored numbers: all dates are before processing baseline 04.00, so there is no offset."""
     stored = {"data_type": "uint16", "nodata": 0, "scale": 0.0001, "offset": 0.0, "spatial_resolution": 10}
     return {"raster:bands": [stored], "eo:bands": [{"name": band, "common_name": name}]}
 
 
 def item(name: str, date: str, scene: xr.Dataset, assets: dict[str, Any]) -> dict[str, Any]:
     """Return the STAC Item of a date."""
-    transform, (height, width) = place(scene), scene["SCL"].shape
+    transform, (height, width) = transform_of(scene), scene["SCL"].shape
     ring, cloud = corners(transform, height, width), float(np.isin(scene["SCL"].values, CLOUDY).mean() * 100)
     lons, lats = zip(*ring, strict=True)
     properties = {
@@ -141,13 +141,13 @@ def item(name: str, date: str, scene: xr.Dataset, assets: dict[str, Any]) -> dic
 
 def corners(transform: Affine, height: int, width: int) -> list[list[float]]:
     """Return the footprint as a closed ring of longitude and latitude."""
-    change = Transformer.from_crs("EPSG:3035", "EPSG:4326", always_xy=True)
+    to_degrees = Transformer.from_crs("EPSG:3035", "EPSG:4326", always_xy=True)
     pixels = ((0, 0), (0, height), (width, height), (width, 0), (0, 0))
-    return [[round(v, 7) for v in change.transform(*(transform @ pixel))] for pixel in pixels]
+    return [[round(v, 7) for v in to_degrees.transform(*(transform @ pixel))] for pixel in pixels]
 
 
 def write_cover(source: Path) -> None:
-    """Write the tree cover with a CRS that every program knows; the file's own one is unnamed."""
+    """Write the tree cover with an EPSG code as CRS; that of the file is unnamed."""
     with rasterio.open(source) as file:
         write_cog(HERE / "tree_cover_density_2018.tif", file.read(1), file.transform, int(file.nodata))
 
@@ -157,7 +157,9 @@ def write_catalog(items: list[dict[str, Any]]) -> None:
     boxes = np.array([entry["bbox"] for entry in items])
     box = [*boxes[:, :2].min(0).tolist(), *boxes[:, 2:].max(0).tolist()]
     times = [entry["properties"]["datetime"] for entry in items]
-    about = "Sentinel-2 L2A over a forest edge in Romania, 100 x 100 pixels of 10 m. The source states dates only. "
+    description = (
+        "Sentinel-2 L2A over a forest edge in Romania, 100 x 100 pixels of 10 m. The source states dates only. "
+    )
     children = [{"rel": "item", "href": f"./{i['id']}/{i['id']}.json", "type": "application/geo+json"} for i in items]
     legal = [{"rel": "license", "href": href} for href in (LEGAL, "../LICENSE-EUPL-1.2.txt")]
     root = {"rel": "root", "href": "../catalog.json", "type": "application/json"}
@@ -165,7 +167,7 @@ def write_catalog(items: list[dict[str, Any]]) -> None:
         "type": "Collection",
         "id": COLLECTION,
         "stac_version": "1.1.0",
-        "description": f"{about}{CREDIT}; packaged in nrt 0.2.1, (c) European Union (JRC), EUPL-1.2.",
+        "description": f"{description}{CREDIT}; packaged in nrt 0.2.1, (c) European Union (JRC), EUPL-1.2.",
         "license": "other",
         "keywords": ["Sentinel-2", "forest", "Romania"],
         "providers": [

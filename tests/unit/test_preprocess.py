@@ -1,4 +1,4 @@
-"""Preprocess puts every pixel in its place, knows what is no measurement, and publishes nothing broken."""
+"""Preprocess puts every pixel at its position, recognises invalid pixels, and publishes nothing damaged."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def ready(catalog: Catalog, number: int = 0) -> Path:
 def preprocess(
     run: Run,
     scene: Path,
-    *words: object,
+    *arguments: object,
     shape: tuple[int, int] = (64, 48),
     left: float = LEFT,
     top: float = TOP,
@@ -39,10 +39,10 @@ def preprocess(
     crs: str = CRS,
     size: tuple[object, ...] = SMALL,
 ) -> Completed:
-    place = scene.parent.parent
-    write_json(place / "grid.json", {"crs": crs, "shape": shape, "transform": [step, 0.0, left, 0.0, -step, top]})
-    out = ("--grid", place / "grid.json", "--tiles", place / "tiles.zarr", "--bands", *bands)
-    return run("preprocess", "--scene", scene, *out, *size, *words)
+    folder = scene.parent.parent
+    write_json(folder / "grid.json", {"crs": crs, "shape": shape, "transform": [step, 0.0, left, 0.0, -step, top]})
+    outputs = ("--grid", folder / "grid.json", "--tiles", folder / "tiles.zarr", "--bands", *bands)
+    return run("preprocess", "--scene", scene, *outputs, *size, *arguments)
 
 
 def stored(scene: Path) -> tuple[AnyArray, AnyArray]:
@@ -51,35 +51,35 @@ def stored(scene: Path) -> tuple[AnyArray, AnyArray]:
     return tiles.read("image"), tiles.read("valid") > 0
 
 
-@pytest.mark.parametrize("how", ["nearest", "bilinear", "cubic", "average"])
-def test_every_pixel_keeps_its_place_on_its_own_grid(catalog: Catalog, run: Run, how: str) -> None:
+@pytest.mark.parametrize("resampling", ["nearest", "bilinear", "cubic", "average"])
+def test_every_pixel_keeps_its_place_on_its_own_grid(catalog: Catalog, run: Run, resampling: str) -> None:
     catalog.add()
     scene = ready(catalog)
-    ended = preprocess(run, scene, "--resampling", how)
+    ended = preprocess(run, scene, "--resampling", resampling)
     assert ended.code == 0, ended.stderr
     image, valid = stored(scene)
     np.testing.assert_array_equal(image, [numbered((64, 48)), numbered((64, 48), 101)])
     assert valid.all()
 
 
-@pytest.mark.parametrize("how", ["nearest", "bilinear"])
+@pytest.mark.parametrize("resampling", ["nearest", "bilinear"])
 @pytest.mark.parametrize(("right", "down"), [(5, 3), (-7, 10), (40, -60)])
 @pytest.mark.parametrize("nodata", [0, None])
 def test_a_grid_shifted_by_whole_pixels_shifts_the_scene(
-    catalog: Catalog, run: Run, how: str, right: int, down: int, nodata: int | None
+    catalog: Catalog, run: Run, resampling: str, right: int, down: int, nodata: int | None
 ) -> None:
     catalog.add(nodata=nodata)
     scene = ready(catalog)
-    ended = preprocess(run, scene, "--resampling", how, left=LEFT + right * STEP, top=TOP - down * STEP)
+    ended = preprocess(run, scene, "--resampling", resampling, left=LEFT + right * STEP, top=TOP - down * STEP)
     assert ended.code == 0, ended.stderr
     image, valid = stored(scene)
-    expected, there = np.zeros((64, 48), int), np.zeros((64, 48), bool)
+    expected, expected_valid = np.zeros((64, 48), int), np.zeros((64, 48), bool)
     source = numbered((64, 48))
     for row in range(64):
         for col in range(48):
             if 0 <= row + down < 64 and 0 <= col + right < 48:
-                expected[row, col], there[row, col] = source[row + down, col + right], True
-    np.testing.assert_array_equal(valid, there)
+                expected[row, col], expected_valid[row, col] = source[row + down, col + right], True
+    np.testing.assert_array_equal(valid, expected_valid)
     np.testing.assert_array_equal(image[0], expected)
 
 
@@ -97,7 +97,7 @@ def test_coarser_bands_repeat_their_pixels_with_nearest(catalog: Catalog, run: R
 
 
 # Across a coarse pixel of 120 and the 240 and 600 that follow it, by hand: half a coarse pixel at either end has no
-# neighbour to mix with, between their centres numbers rise evenly.
+# neighbour to interpolate with, between their centres numbers rise linearly.
 ACROSS = {
     20.0: [120, 150, 210, 330, 510, 600],
     60.0: [120] * 3 + [130, 150, 170, 190, 210, 230, 270, 330, 390, 450, 510, 570] + [600] * 3,
@@ -127,15 +127,15 @@ def test_nearest_repeats_coarser_pixels_from_any_corner_on(catalog: Catalog, run
     shape = (9 * times - off, 7 * times - off)
     catalog.add(bands={"red": coarse, "scl": np.full((64, 48), 4, np.uint8)}, steps={"red": step})
     corner = {"left": LEFT + off * STEP, "top": TOP - off * STEP}
-    words = ("--resampling", "nearest", "--mask", "none")
-    assert preprocess(run, ready(catalog), *words, bands=("red",), shape=shape, **corner).code == 0
+    arguments = ("--resampling", "nearest", "--mask", "none")
+    assert preprocess(run, ready(catalog), *arguments, bands=("red",), shape=shape, **corner).code == 0
     image, valid = stored(catalog.root / "s0")
     np.testing.assert_array_equal(image[0], coarse.repeat(times, 0).repeat(times, 1)[off:, off:])
     assert valid.all()
 
 
-@pytest.mark.parametrize(("crs", "how"), [(CRS, "bilinear"), ("EPSG:32634", "cubic"), ("EPSG:32634", "average")])
-def test_the_number_of_threads_changes_no_byte(catalog: Catalog, run: Run, crs: str, how: str) -> None:
+@pytest.mark.parametrize(("crs", "resampling"), [(CRS, "bilinear"), ("EPSG:32634", "cubic"), ("EPSG:32634", "average")])
+def test_the_number_of_threads_changes_no_byte(catalog: Catalog, run: Run, crs: str, resampling: str) -> None:
     from rasterio.warp import transform
 
     noise = np.random.default_rng(2).integers(0, 400, (512, 512), np.uint16)
@@ -143,10 +143,10 @@ def test_the_number_of_threads_changes_no_byte(catalog: Catalog, run: Run, crs: 
     catalog.add(bands={"blue": noise, "red": noise[::-1], "scl": scl}, steps={"scl": 20.0}, shape=(512, 512))
     scene, digests = ready(catalog), set()
     (left,), (top,) = transform(CRS, crs, [LEFT + 303], [TOP - 404])
-    size = ("--chunk", 32, "--shard", 96, "--dilate", 3, "--resampling", how)
+    size = ("--chunk", 32, "--shard", 96, "--dilate", 3, "--resampling", resampling)
     for threads in (0, 1, 2, 3):
-        place = {"left": left, "top": top, "crs": crs, "shape": (400, 410)}
-        ended = preprocess(run, scene, *size, "--threads", threads, size=(), **place)
+        georeference = {"left": left, "top": top, "crs": crs, "shape": (400, 410)}
+        ended = preprocess(run, scene, *size, "--threads", threads, size=(), **georeference)
         assert ended.code == 0, ended.stderr
         assert 0.1 < stored(scene)[1].mean() < 0.9
         digests.add(digest(scene.parent.parent / "tiles.zarr"))
@@ -168,8 +168,12 @@ def test_a_store_of_too_many_files_is_refused_before_anything_is_read(catalog: C
     assert not store.exists()
 
 
-@pytest.mark.parametrize(("crs", "how"), [(CRS, "nearest"), ("EPSG:32634", "bilinear"), ("EPSG:32634", "average")])
-def test_damage_inside_a_block_is_told_with_its_row_and_column(catalog: Catalog, run: Run, crs: str, how: str) -> None:
+@pytest.mark.parametrize(
+    ("crs", "resampling"), [(CRS, "nearest"), ("EPSG:32634", "bilinear"), ("EPSG:32634", "average")]
+)
+def test_damage_inside_a_block_is_reported_with_its_row_and_column(
+    catalog: Catalog, run: Run, crs: str, resampling: str
+) -> None:
     import rasterio
     from rasterio.warp import transform
 
@@ -177,20 +181,20 @@ def test_damage_inside_a_block_is_told_with_its_row_and_column(catalog: Catalog,
     catalog.add(bands={"red": noise}, shape=(768, 768), driver="GTiff", tiled=True, blockxsize=256, blockysize=256)
     scene = ready(catalog)
     with rasterio.open(scene / "red.tif") as file:
-        at, size = (int(file.get_tag_item(f"BLOCK_{what}_1_2", "TIFF", 1)) for what in ("OFFSET", "SIZE"))
+        offset, size = (int(file.get_tag_item(f"BLOCK_{tag}_1_2", "TIFF", 1)) for tag in ("OFFSET", "SIZE"))
     with (scene / "red.tif").open("r+b") as raw:
-        raw.seek(at + size // 2)
+        raw.seek(offset + size // 2)
         raw.write(b"\xff" * 64)
     (left,), (top,) = transform(CRS, crs, [LEFT + 40], [TOP - 60])
-    words = ("--mask", "none", "--resampling", how, "--threads", 2)
-    where = {"left": left, "top": top, "crs": crs, "shape": (700, 700)}
-    ended = preprocess(run, scene, *words, bands=("red",), size=("--chunk", 64, "--shard", 256), **where)
+    arguments = ("--mask", "none", "--resampling", resampling, "--threads", 2)
+    georeference = {"left": left, "top": top, "crs": crs, "shape": (700, 700)}
+    ended = preprocess(run, scene, *arguments, bands=("red",), size=("--chunk", 64, "--shard", 256), **georeference)
     assert ended.code == 4, ended.stderr
-    told = re.search(r"scene scene, asset red is truncated or damaged near row (\d+), column (\d+)", ended.stderr)
-    assert told, ended.stderr
-    # Where GDAL resamples, the place is that of the first window of the grid that the block reaches into.
-    near = (512, 256) if how != "average" else (256, 0)
-    assert (int(told[1]), int(told[2])) == near
+    match = re.search(r"scene scene, asset red is truncated or damaged near row (\d+), column (\d+)", ended.stderr)
+    assert match, ended.stderr
+    # Where GDAL resamples, the position is that of the first window of the grid that needs the block.
+    expected = (512, 256) if resampling != "average" else (256, 0)
+    assert (int(match[1]), int(match[2])) == expected
     assert not (scene.parent.parent / "tiles.zarr").exists()
 
 
@@ -202,9 +206,9 @@ def test_another_crs_puts_a_landmark_where_it_is(catalog: Catalog, run: Run) -> 
     catalog.add(bands={"red": pixels})
     scene = ready(catalog)
     x, y = Transformer.from_crs(CRS, "EPSG:3035", always_xy=True).transform(LEFT + 315.0, TOP - 215.0)
-    words = ("--mask", "red", "--masked", 0, "--resampling", "nearest")
+    arguments = ("--mask", "red", "--masked", 0, "--resampling", "nearest")
     ended = preprocess(
-        run, scene, *words, crs="EPSG:3035", left=x - 105, top=y + 105, shape=(21, 21), bands=("red",), size=()
+        run, scene, *arguments, crs="EPSG:3035", left=x - 105, top=y + 105, shape=(21, 21), bands=("red",), size=()
     )
     assert ended.code == 0, ended.stderr
     image, _ = stored(scene)
@@ -214,15 +218,17 @@ def test_another_crs_puts_a_landmark_where_it_is(catalog: Catalog, run: Run) -> 
     assert abs(cols.mean() - 10) < 0.7
 
 
-@pytest.mark.parametrize("how", ["nearest", "bilinear", "cubic"])
+@pytest.mark.parametrize("resampling", ["nearest", "bilinear", "cubic"])
 @pytest.mark.parametrize("nodata", [0, None])
-def test_what_lies_beyond_the_scene_is_not_valid(catalog: Catalog, run: Run, how: str, nodata: int | None) -> None:
-    first = 1 if nodata == 0 else 0  # without a nodata value a zero is a measurement
+def test_pixels_outside_the_scene_are_not_valid(
+    catalog: Catalog, run: Run, resampling: str, nodata: int | None
+) -> None:
+    first = 1 if nodata == 0 else 0  # without a nodata value a zero is valid
     blue, red = numbered((64, 48), first), numbered((64, 48), 101)
     catalog.add(bands={"blue": blue, "red": red, "scl": np.full((64, 48), 4, np.uint8)}, nodata=nodata)
     scene = ready(catalog)
-    words = ("--resampling", how, "--masked", 9)
-    assert preprocess(run, scene, *words, left=LEFT - 160, top=TOP + 160, shape=(96, 80)).code == 0
+    arguments = ("--resampling", resampling, "--masked", 9)
+    assert preprocess(run, scene, *arguments, left=LEFT - 160, top=TOP + 160, shape=(96, 80)).code == 0
     image, valid = stored(scene)
     inside = np.zeros((96, 80), bool)
     inside[16:80, 16:64] = True
@@ -242,7 +248,7 @@ def test_a_pixel_is_valid_only_where_every_band_is(catalog: Catalog, run: Run) -
     assert sorted(map(tuple, np.argwhere(~valid).tolist())) == [(3, 4), (5, 6)]
 
 
-def test_the_word_of_the_item_on_nodata_counts_more_than_the_file(catalog: Catalog, run: Run) -> None:
+def test_nodata_of_the_item_overrides_that_of_the_file(catalog: Catalog, run: Run) -> None:
     item = catalog.add()
     for name in ("blue", "red"):
         item["assets"][name]["raster:bands"][0]["nodata"] = 110
@@ -272,7 +278,7 @@ def test_a_coarser_mask_asset_is_never_interpolated(catalog: Catalog, run: Run) 
     np.testing.assert_array_equal(stored(scene)[1], (scl == 4).repeat(2, 0).repeat(2, 1))
 
 
-def test_a_missing_band_is_told_with_those_that_are_there(catalog: Catalog, run: Run) -> None:
+def test_a_missing_band_is_reported_with_the_available_ones(catalog: Catalog, run: Run) -> None:
     catalog.add()
     scene = ready(catalog)
     ended = preprocess(run, scene, bands=("blue", "swir", "coastal"))
@@ -283,7 +289,7 @@ def test_a_missing_band_is_told_with_those_that_are_there(catalog: Catalog, run:
     assert "no band qa" in ended.stderr
 
 
-def test_a_missing_file_is_told(catalog: Catalog, run: Run) -> None:
+def test_a_missing_file_is_reported(catalog: Catalog, run: Run) -> None:
     catalog.add()
     scene = ready(catalog)
     (scene / "red.tif").unlink()
@@ -295,17 +301,17 @@ def test_a_missing_file_is_told(catalog: Catalog, run: Run) -> None:
 def test_overviews_of_a_class_raster_do_not_invent_classes(catalog: Catalog, run: Run) -> None:
     scl = np.where(np.random.default_rng(3).random((512, 512)) < 0.5, 4, 8).astype(np.uint8)
     catalog.add(bands={"scl": scl}, overview_resampling="average", overview_count=3)
-    words = ("--mask", "scl", "--masked", 8, "--resampling", "nearest")
-    ended = preprocess(run, ready(catalog), *words, shape=(102, 102), step=50.0, bands=("scl",))
+    arguments = ("--mask", "scl", "--masked", 8, "--resampling", "nearest")
+    ended = preprocess(run, ready(catalog), *arguments, shape=(102, 102), step=50.0, bands=("scl",))
     assert ended.code == 0, ended.stderr
     image, valid = stored(catalog.root / "s0")
     np.testing.assert_array_equal(image[0], scl[2:512:5, 2:512:5])
     np.testing.assert_array_equal(valid, image[0] == 4)
 
 
-@pytest.mark.parametrize("kept", ["half", "1 kB", "nothing"])
+@pytest.mark.parametrize("remaining", ["half", "1 kB", "nothing"])
 @pytest.mark.parametrize("driver", ["COG", "GTiff", "JP2OpenJPEG"])
-def test_a_truncated_raster_gives_no_store(catalog: Catalog, run: Run, kept: str, driver: str) -> None:
+def test_a_truncated_raster_gives_no_store(catalog: Catalog, run: Run, remaining: str, driver: str) -> None:
     noise = np.random.default_rng(1).integers(1, 9999, (512, 512), np.uint16)
     lossless = {"QUALITY": 100, "REVERSIBLE": "YES", "BLOCKXSIZE": 128, "BLOCKYSIZE": 128, "compress": None}
     if driver == "JP2OpenJPEG":
@@ -316,15 +322,15 @@ def test_a_truncated_raster_gives_no_store(catalog: Catalog, run: Run, kept: str
         catalog.add(bands={"red": noise}, driver=driver)
     scene = ready(catalog)
     file = scene / catalog.items[0]["assets"]["red"]["href"]
-    os.truncate(file, {"half": file.stat().st_size // 2, "1 kB": 1000, "nothing": 0}[kept])
-    words = ("--mask", "red", "--masked", 0)
-    ended = preprocess(run, scene, *words, shape=(512, 512), bands=("red",), size=())
+    os.truncate(file, {"half": file.stat().st_size // 2, "1 kB": 1000, "nothing": 0}[remaining])
+    arguments = ("--mask", "red", "--masked", 0)
+    ended = preprocess(run, scene, *arguments, shape=(512, 512), bands=("red",), size=())
     assert ended.code == 4, ended.stderr
     assert "scene scene, asset red" in ended.stderr
     assert not (scene.parent.parent / "tiles.zarr").exists()
 
 
-def test_a_virtual_dataset_in_the_clothes_of_a_tiff_is_refused(catalog: Catalog, run: Run) -> None:
+def test_a_virtual_dataset_named_as_a_tiff_is_refused(catalog: Catalog, run: Run) -> None:
     catalog.add()
     scene = ready(catalog)
     (scene / "red.tif").write_text(
@@ -347,7 +353,7 @@ def test_other_formats_are_not_opened(catalog: Catalog, run: Run) -> None:
     assert preprocess(run, scene).code == 4
 
 
-def test_a_raster_without_a_place_is_told(catalog: Catalog, run: Run) -> None:
+def test_a_raster_without_georeference_is_reported(catalog: Catalog, run: Run) -> None:
     import rasterio
     from rasterio.errors import NotGeoreferencedWarning
 
@@ -365,21 +371,21 @@ def test_a_raster_without_a_place_is_told(catalog: Catalog, run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"crs": "EPSG:32601"}, {"left": 15.0, "top": 46.0, "step": 1e-4}, {"left": LEFT + 1e5}], ids=str
+    "georeference", [{"crs": "EPSG:32601"}, {"left": 15.0, "top": 46.0, "step": 1e-4}, {"left": LEFT + 1e5}], ids=str
 )
-def test_a_raster_that_lies_elsewhere_is_told_and_never_all_nodata(
-    catalog: Catalog, run: Run, wrong: dict[str, Any]
+def test_a_raster_outside_the_grid_is_reported_and_never_all_nodata(
+    catalog: Catalog, run: Run, georeference: dict[str, Any]
 ) -> None:
     catalog.add()
     scene = ready(catalog)
-    write_raster(scene / "red.tif", numbered((64, 48)), **wrong)
+    write_raster(scene / "red.tif", numbered((64, 48)), **georeference)
     ended = preprocess(run, scene)
     assert ended.code == 3, ended.stderr
     assert "asset red covers" in ended.stderr
     assert "outside the grid at" in ended.stderr
 
 
-def test_a_scene_without_any_measurement_is_recorded_as_such(catalog: Catalog, run: Run) -> None:
+def test_a_scene_without_a_valid_pixel_is_recorded_as_such(catalog: Catalog, run: Run) -> None:
     empty = np.zeros((64, 48), np.uint16)
     catalog.add(bands={"blue": empty, "red": empty, "scl": np.full((64, 48), 4, np.uint8)})
     scene = ready(catalog)
@@ -389,15 +395,15 @@ def test_a_scene_without_any_measurement_is_recorded_as_such(catalog: Catalog, r
     verify(scene.parent.parent / "tiles.zarr")
 
 
-def test_a_raster_that_claims_too_many_pixels_is_refused_before_it_is_read(catalog: Catalog, run: Run) -> None:
+def test_a_raster_that_declares_too_many_pixels_is_refused_before_it_is_read(catalog: Catalog, run: Run) -> None:
     import rasterio
     from rasterio.transform import from_origin
 
     catalog.add()
     scene = ready(catalog)
     size = {"height": 400_000, "width": 400_000, "count": 1, "dtype": "uint16", "tiled": True, "BIGTIFF": "YES"}
-    place = {"crs": CRS, "transform": from_origin(LEFT, TOP, 10, 10), "blockxsize": 16384, "blockysize": 16384}
-    with rasterio.open(scene / "red.tif", "w", driver="GTiff", sparse_ok=True, **size, **place):
+    georeference = {"crs": CRS, "transform": from_origin(LEFT, TOP, 10, 10), "blockxsize": 16384, "blockysize": 16384}
+    with rasterio.open(scene / "red.tif", "w", driver="GTiff", sparse_ok=True, **size, **georeference):
         pass
     ended = preprocess(run, scene)
     assert ended.code == 8, ended.stderr
@@ -420,7 +426,7 @@ APPLIED = [
 
 @pytest.mark.parametrize(("properties", "band", "expected"), APPLIED)
 @pytest.mark.parametrize("key", ["raster:bands", "bands", None])
-def test_stored_numbers_mean_what_the_history_of_the_product_says(
+def test_stored_numbers_are_scaled_by_the_processing_baseline_of_the_product(
     catalog: Catalog,
     run: Run,
     properties: dict[str, Any],
@@ -441,7 +447,7 @@ def test_stored_numbers_mean_what_the_history_of_the_product_says(
     np.testing.assert_allclose(reflectance, numbered((16, 16), 101) * expected[0] + expected[1], rtol=1e-6)
 
 
-def test_bands_of_different_scales_are_told(catalog: Catalog, run: Run) -> None:
+def test_bands_of_different_scales_are_reported(catalog: Catalog, run: Run) -> None:
     item = catalog.add()
     item["assets"]["red"]["raster:bands"][0]["scale"] = 0.5
     ended = preprocess(run, ready(catalog))
@@ -450,7 +456,7 @@ def test_bands_of_different_scales_are_told(catalog: Catalog, run: Run) -> None:
 
 
 @pytest.mark.parametrize("value", [-9999, 70000, "much"])
-def test_nodata_that_the_pixels_cannot_hold_is_told(catalog: Catalog, run: Run, value: object) -> None:
+def test_nodata_that_the_pixels_cannot_hold_is_reported(catalog: Catalog, run: Run, value: object) -> None:
     item = catalog.add()
     item["assets"]["red"]["raster:bands"][0]["nodata"] = value
     ended = preprocess(run, ready(catalog))
@@ -459,9 +465,9 @@ def test_nodata_that_the_pixels_cannot_hold_is_told(catalog: Catalog, run: Run, 
 
 
 @pytest.mark.parametrize("nodata", [float("nan"), -9999.0, None])
-@pytest.mark.parametrize("how", ["nearest", "bilinear"])
-def test_float_bands_with_gaps_are_valid_where_they_are_numbers(
-    catalog: Catalog, run: Run, nodata: float | None, how: str
+@pytest.mark.parametrize("resampling", ["nearest", "bilinear"])
+def test_float_bands_with_gaps_are_valid_where_they_are_finite(
+    catalog: Catalog, run: Run, nodata: float | None, resampling: str
 ) -> None:
     power = numbered((64, 48)).astype(np.float32) / 7
     power[4, 5], power[6, 7], power[8, 9] = np.nan, np.inf, -9999.0
@@ -469,7 +475,7 @@ def test_float_bands_with_gaps_are_valid_where_they_are_numbers(
     write_raster(catalog.root / "s0" / "vv.tif", power, nodata=nodata)
     item["assets"]["vv"]["raster:bands"][0]["nodata"] = None if nodata is None else str(nodata)
     scene = ready(catalog)
-    ended = preprocess(run, scene, "--resampling", how, bands=("vv",))
+    ended = preprocess(run, scene, "--resampling", resampling, bands=("vv",))
     assert ended.code == 0, ended.stderr
     image, valid = stored(scene)
     gaps = [(4, 5), (6, 7), (8, 9)] if nodata == -9999.0 else [(4, 5), (6, 7)]
@@ -479,7 +485,7 @@ def test_float_bands_with_gaps_are_valid_where_they_are_numbers(
     assert image.dtype == np.float32
 
 
-def test_a_store_opens_in_xarray_with_place_and_units(catalog: Catalog, run: Run) -> None:
+def test_a_store_opens_in_xarray_with_georeference_and_units(catalog: Catalog, run: Run) -> None:
     import rioxarray  # noqa: F401
     import xarray
 
@@ -492,9 +498,9 @@ def test_a_store_opens_in_xarray_with_place_and_units(catalog: Catalog, run: Run
         assert store.image.dims == ("band", "y", "x")
         np.testing.assert_allclose(store.image[1], numbered((64, 48), 101) * 0.0001, rtol=1e-6)
         assert store.attrs["names"] == ["blue", "red"]
-        place = store.image.rio
-        assert place.crs.to_epsg() == 32633
-        assert list(place.transform())[:6] == [10.0, 0.0, LEFT, 0.0, -10.0, TOP]
+        georeference = store.image.rio
+        assert georeference.crs.to_epsg() == 32633
+        assert list(georeference.transform())[:6] == [10.0, 0.0, LEFT, 0.0, -10.0, TOP]
 
 
 @pytest.mark.parametrize(("shape", "chunk", "shard"), [((64, 48), 16, 32), ((70, 50), 16, 64), ((64, 48), 64, 2048)])
@@ -517,8 +523,8 @@ def test_two_runs_give_identical_bytes(catalog: Catalog, run: Run, codec: str) -
     scene = ready(catalog)
     store, digests = scene.parent.parent / "tiles.zarr", set()
     for _ in range(3):
-        words = ("--codec", codec)
-        assert preprocess(run, scene, *words, shape=(512, 512), size=("--chunk", 128, "--shard", 256)).code == 0
+        arguments = ("--codec", codec)
+        assert preprocess(run, scene, *arguments, shape=(512, 512), size=("--chunk", 128, "--shard", 256)).code == 0
         digests.add(digest(store))
         shutil.rmtree(store)
     assert len(digests) == 1
@@ -528,22 +534,22 @@ def test_a_shard_that_was_deleted_is_found(catalog: Catalog, run: Run) -> None:
     catalog.add()
     scene = ready(catalog)
     assert preprocess(run, scene).code == 0
-    place = scene.parent.parent
-    assert run("verify", place).code == 0
-    (place / "tiles.zarr" / "image" / "c" / "0" / "1" / "0").unlink()
-    ended = run("verify", place)
+    folder = scene.parent.parent
+    assert run("verify", folder).code == 0
+    (folder / "tiles.zarr" / "image" / "c" / "0" / "1" / "0").unlink()
+    ended = run("verify", folder)
     assert ended.code == 4
     assert "image/c/0/1/0 is missing" in ended.stderr
 
 
-def test_a_shard_of_half_chunks_is_a_mistake_of_the_user(catalog: Catalog, run: Run) -> None:
+def test_a_shard_of_half_chunks_is_a_usage_error(catalog: Catalog, run: Run) -> None:
     catalog.add()
     ended = preprocess(run, ready(catalog), size=("--chunk", 96, "--shard", 256))
     assert ended.code == 2
     assert "not a multiple of the chunk edge" in ended.stderr
 
 
-def test_a_store_holds_no_clock_and_no_place_of_this_machine(catalog: Catalog, run: Run) -> None:
+def test_a_store_contains_no_path_of_this_machine(catalog: Catalog, run: Run) -> None:
     catalog.add()
     scene = ready(catalog)
     assert preprocess(run, scene).code == 0

@@ -1,39 +1,39 @@
-"""Every fault of a scene that preprocess may meet ends as stated: an exit code and a sentence, never wrong pixels.
+"""Every fault of a scene in preprocess ends as documented: an exit code and a sentence, never wrong pixels.
 
-The rows of the project's table of faults, and the tests that hold them. A test stands in this file unless another
-is named; `clock` and `revisions` are in tests/workflow.
+The rows of the project's table of faults, and their tests. A test is in this file unless another is named;
+`clock` and `revisions` are in tests/workflow.
 
 P01 truncated raster: a_truncated_raster_gives_no_store (preprocess),
-    a_raster_that_lost_its_last_hundredth_is_told_with_the_block
+    a_raster_that_lost_its_last_hundredth_is_reported_with_the_block
 P03 flipped byte of a JPEG 2000 file, P05 of a plain TIFF: a_flipped_bit_that_still_decodes_is_found_by_the_manifest
-P04 no data at all: a_scene_without_any_measurement_is_recorded_as_such (preprocess),
+P04 no data at all: a_scene_without_a_valid_pixel_is_recorded_as_such (preprocess),
     a_sparse_file_is_recorded_as_without_data
-P07 virtual dataset: a_virtual_dataset_in_the_clothes_of_a_tiff_is_refused (preprocess),
-    no_file_makes_gdal_ask_a_server
-P08 huge raster in a tiny file: a_raster_that_claims_too_much_is_refused_before_memory_is_taken
-P09 no place or a wrong one: a_raster_without_a_place_is_told (preprocess),
-    a_raster_that_lies_elsewhere_is_told_and_never_all_nodata (preprocess),
-    an_item_and_a_file_that_contradict_each_other_are_told_with_both
+P07 virtual dataset: a_virtual_dataset_named_as_a_tiff_is_refused (preprocess),
+    no_file_makes_gdal_connect_to_a_server
+P08 huge raster in a tiny file: a_raster_that_declares_too_much_is_refused_before_memory_is_allocated
+P09 no georeference or a wrong one: a_raster_without_georeference_is_reported (preprocess),
+    a_raster_outside_the_grid_is_reported_and_never_all_nodata (preprocess),
+    an_item_and_a_file_that_contradict_each_other_are_reported_with_both
 P10 unequal bands: coarser_bands_repeat_their_pixels_with_nearest (preprocess),
     bands_half_a_pixel_apart_are_aligned
 P12 numbers below the offset: dark_pixels_of_new_baselines_are_negative_and_never_wrap (radiometry)
-P13 NaN, infinity, -9999, 65535: float_bands_with_gaps_are_valid_where_they_are_numbers (preprocess),
-    what_is_no_measurement_is_counted, every_pixel_is_valid_or_counted_once
-P15 two jobs, one store: two_jobs_on_one_store_leave_one_of_them_whole,
-    writers_that_replace_each_other_all_the_time_never_mix
+P13 NaN, infinity, -9999, 65535: float_bands_with_gaps_are_valid_where_they_are_finite (preprocess),
+    invalid_pixels_are_counted, every_pixel_is_valid_or_counted_once
+P15 two jobs, one store: two_jobs_on_one_store_leave_the_complete_store_of_one,
+    concurrent_writers_never_mix
 P16 damaged store: a_shard_that_was_deleted_is_found (preprocess), verify_finds_what_was (publish),
     200_injected_damages_are_all_found_each_in_its_place_and_there_is_no_false_alarm (verify)
-P17 rightly all nodata: a_scene_without_any_measurement_is_recorded_as_such (preprocess)
+P17 rightly all nodata: a_scene_without_a_valid_pixel_is_recorded_as_such (preprocess)
 P18 disk or quota full: a_disk_that_fills_up_while_a_store_is_written_leaves_no_store (publish),
     a_full_disk_keeps_the_old_store
 P19 clocks: a_source_from_the_future_is_named_and_left_as_it_is (clock),
     a_run_completes_after_the_clock_was_set_back_between_stages (clock)
 P20 hostile store: a_store_that_was_tampered_with_is_not_opened,
-    a_store_that_claims_a_billion_pixels_a_side_is_refused, a_member_of_a_store_never_lies_outside
+    a_store_that_declares_a_billion_pixels_per_side_is_refused, a_member_of_a_store_is_never_outside
 P21 changed meaning of numbers: a_change_of_preprocessing_keeps_the_downloads (revisions)
 P22 changed eopipe: a_stage_with_a_new_revision_runs_again_with_all_that_follows (revisions),
     another_version_with_the_same_results_reruns_nothing (revisions),
-    other_pixels_from_the_same_scene_demand_another_revision
+    other_pixels_from_the_same_scene_need_another_revision
 """
 
 import hashlib
@@ -76,7 +76,9 @@ def noisy(catalog: Catalog, driver: str, **raster: Any) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize("driver", ["COG", "GTiff", "JP2OpenJPEG"])
-def test_a_raster_that_lost_its_last_hundredth_is_told_with_the_block(catalog: Catalog, run: Run, driver: str) -> None:
+def test_a_raster_that_lost_its_last_hundredth_is_reported_with_the_block(
+    catalog: Catalog, run: Run, driver: str
+) -> None:
     scene, file = noisy(catalog, driver)
     os.truncate(file, file.stat().st_size * 99 // 100)
     ended = preprocess(run, scene, "--mask", "none", shape=(512, 512), bands=("red",), size=())
@@ -98,8 +100,8 @@ def test_a_flipped_bit_that_still_decodes_is_found_by_the_manifest(catalog: Cata
     assert not (scene.parent.parent / "tiles.zarr").exists()
 
 
-def facts(scene: Path) -> dict[str, Any]:
-    """What the store says of itself."""
+def attributes_of(scene: Path) -> dict[str, Any]:
+    """The attributes of the store."""
     return Tiles(scene.parent.parent / "tiles.zarr").attributes
 
 
@@ -113,9 +115,9 @@ def test_a_sparse_file_is_recorded_as_without_data(catalog: Catalog, run: Run) -
     with rasterio.open(scene / "red.tif", "w", driver="GTiff", transform=from_origin(LEFT, TOP, STEP, STEP), **size):
         pass
     assert preprocess(run, scene, "--mask", "none", bands=("red",)).code == 0
-    told = facts(scene)
-    assert told["valid_fraction"] == 0
-    assert told["quality"]["nodata"] == 1
+    attributes = attributes_of(scene)
+    assert attributes["valid_fraction"] == 0
+    assert attributes["quality"]["nodata"] == 1
     verify(scene.parent.parent / "tiles.zarr")
 
 
@@ -130,7 +132,9 @@ VRT = """<VRTDataset rasterXSize="48" rasterYSize="64"><SRS>EPSG:32633</SRS>
 
 @pytest.mark.parametrize("text", [VRT, WMS, "\n  " + VRT, "\ufeff" + VRT], ids=["vrt", "wms", "spaces", "mark"])
 @pytest.mark.parametrize("asset", ["red", "scl"])
-def test_no_file_makes_gdal_ask_a_server(catalog: Catalog, run: Run, web: Loopback, text: str, asset: str) -> None:
+def test_no_file_makes_gdal_connect_to_a_server(
+    catalog: Catalog, run: Run, web: Loopback, text: str, asset: str
+) -> None:
     catalog.add()
     scene = ready(catalog)
     (scene / f"{asset}.tif").write_text(text.replace("URL", web.url))
@@ -142,42 +146,42 @@ def test_no_file_makes_gdal_ask_a_server(catalog: Catalog, run: Run, web: Loopba
 
 
 BOUNDED = "import resource; resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30));"
-# The program tells the most memory that it held (KiB) itself: what the system tells of children stems from parents too.
+# The program prints its own peak memory (KiB): that of child processes in the system includes their parents.
 PEAK = "print(next(row.split()[1] for row in open('/proc/self/status') if row.startswith('VmHWM')))"
 STARTED = f"import sys; {BOUNDED} from eopipe.cli import main; code = main(sys.argv[1:]); {PEAK}; sys.exit(code)"
 
 
 @pytest.mark.parametrize("edge", [400_000, 2_000_000_000])
-def test_a_raster_that_claims_too_much_is_refused_before_memory_is_taken(catalog: Catalog, edge: int) -> None:
+def test_a_raster_that_declares_too_much_is_refused_before_memory_is_allocated(catalog: Catalog, edge: int) -> None:
     import rasterio
     from rasterio.transform import from_origin
 
     catalog.add()
     scene = ready(catalog)
-    # One block holds all of the width, so that the directory itself stays small.
+    # One block has the full width, so that the directory itself stays small.
     block = {"tiled": True, "blockxsize": 1 << 20, "blockysize": 1 << 20} if edge > 10**6 else {"blockysize": 4000}
     size = {"height": edge if edge < 10**6 else 100_000, "width": edge, "count": 1, "dtype": "uint16"}
-    place = {"crs": CRS, "transform": from_origin(LEFT, TOP, 10, 10), "BIGTIFF": "YES", "sparse_ok": True}
-    with rasterio.open(scene / "red.tif", "w", driver="GTiff", **size, **place, **block):
+    georeference = {"crs": CRS, "transform": from_origin(LEFT, TOP, 10, 10), "BIGTIFF": "YES", "sparse_ok": True}
+    with rasterio.open(scene / "red.tif", "w", driver="GTiff", **size, **georeference, **block):
         pass
     assert (scene / "red.tif").stat().st_size < 1 << 20
-    place_of = scene.parent.parent
-    write_json(place_of / "grid.json", {"crs": CRS, "shape": [64, 48], "transform": [10.0, 0.0, LEFT, 0.0, -10.0, TOP]})
-    words = ["--scene", scene, "--grid", place_of / "grid.json", "--tiles", place_of / "t.zarr", "--bands", "red"]
+    folder = scene.parent.parent
+    write_json(folder / "grid.json", {"crs": CRS, "shape": [64, 48], "transform": [10.0, 0.0, LEFT, 0.0, -10.0, TOP]})
+    arguments = ["--scene", scene, "--grid", folder / "grid.json", "--tiles", folder / "t.zarr", "--bands", "red"]
     done = subprocess.run(
-        [sys.executable, "-c", STARTED, "preprocess", *map(str, words)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", STARTED, "preprocess", *map(str, arguments)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 8, done.stderr
     assert f"scene scene, asset red declares {edge} x" in done.stderr
     assert int(done.stdout) < 500 * 1024
-    assert not (place_of / "t.zarr").exists()
+    assert not (folder / "t.zarr").exists()
 
 
 @pytest.mark.parametrize("asset", ["red", "scl"])
-def test_an_item_and_a_file_that_contradict_each_other_are_told_with_both(
+def test_an_item_and_a_file_that_contradict_each_other_are_reported_with_both(
     catalog: Catalog, run: Run, asset: str
 ) -> None:
-    # Both places lie on the grid: the zones differ by nothing but the ellipsoid.
+    # Both are on the grid: the zones differ only in the ellipsoid.
     catalog.add()
     scene = ready(catalog)
     pixels = np.full((64, 48), 4, np.uint8) if asset == "scl" else numbered((64, 48))
@@ -196,7 +200,7 @@ def test_an_item_and_a_file_that_contradict_each_other_are_told_with_both(
 
 @pytest.mark.parametrize("shift", [0.5, 0.25, 1 / 3])
 def test_bands_half_a_pixel_apart_are_aligned(catalog: Catalog, run: Run, shift: float) -> None:
-    # Pixels hold the place of their centre on the grid, in pixels: where they come to lie, they must say so.
+    # Values of pixels are the positions of their centres on the grid, in pixels, before and after resampling.
     fine = np.tile(np.arange(48, dtype=np.float32) + 0.5, (64, 1))
     coarse = np.tile((np.arange(24, dtype=np.float32) + 0.5) * 2 + shift, (32, 1))
     catalog.add(bands={"blue": fine, "swir": coarse}, steps={"swir": 20.0}, nodata=None, driver="GTiff")
@@ -210,35 +214,35 @@ def test_bands_half_a_pixel_apart_are_aligned(catalog: Catalog, run: Run, shift:
     inside = np.zeros((64, 48), bool)
     inside[:, 4:44] = True
     assert valid[inside].all()
-    # Numbers of 32 bits tell a place to a few millionths of a pixel.
+    # Numbers of 32 bits have a position to a few millionths of a pixel.
     np.testing.assert_allclose(image[1][inside], image[0][inside], atol=2e-5)
 
 
 def broken_numbers(kind: str) -> tuple[AnyArray, AnyArray, dict[str, Any]]:
-    """Pixels of a kind with some that are no measurement, where those are, and what the item says."""
+    """Pixels of a data type, the mask of invalid ones, and the band of the item."""
     pixels = numbered((64, 48)).astype(kind)
-    bad = np.zeros((64, 48), bool)
-    bad[2, 3:9] = True
+    invalid = np.zeros((64, 48), bool)
+    invalid[2, 3:9] = True
     if kind == "float32":
-        pixels[bad] = [np.nan, np.inf, -np.inf, np.nan, -9999, -9999]
+        pixels[invalid] = [np.nan, np.inf, -np.inf, np.nan, -9999, -9999]
     else:
-        pixels[bad] = -9999 if kind == "int16" else 65535
-    return pixels, bad, {"nodata": 65535 if kind == "uint16" else -9999}
+        pixels[invalid] = -9999 if kind == "int16" else 65535
+    return pixels, invalid, {"nodata": 65535 if kind == "uint16" else -9999}
 
 
 @pytest.mark.parametrize("kind", ["float32", "int16", "uint16"])
-def test_what_is_no_measurement_is_counted(catalog: Catalog, run: Run, kind: str) -> None:
-    pixels, bad, told = broken_numbers(kind)
+def test_invalid_pixels_are_counted(catalog: Catalog, run: Run, kind: str) -> None:
+    pixels, invalid, raster_band = broken_numbers(kind)
     item = catalog.add(bands={"red": pixels}, nodata=None, driver="GTiff")
-    item["assets"]["red"]["raster:bands"] = [told]
+    item["assets"]["red"]["raster:bands"] = [raster_band]
     scene = ready(catalog)
     ended = preprocess(run, scene, "--mask", "none", bands=("red",))
     assert ended.code == 0, ended.stderr
     image, valid = stored(scene)
-    np.testing.assert_array_equal(valid, ~bad)
+    np.testing.assert_array_equal(valid, ~invalid)
     assert np.isfinite(image).all()
-    assert facts(scene)["valid_fraction"] == pytest.approx(valid.mean(), abs=1e-6)
-    assert facts(scene)["quality"]["nodata"] == pytest.approx(bad.mean(), abs=1e-6)
+    assert attributes_of(scene)["valid_fraction"] == pytest.approx(valid.mean(), abs=1e-6)
+    assert attributes_of(scene)["quality"]["nodata"] == pytest.approx(invalid.mean(), abs=1e-6)
 
 
 def test_every_pixel_is_valid_or_counted_once(catalog: Catalog, run: Run) -> None:
@@ -249,28 +253,38 @@ def test_every_pixel_is_valid_or_counted_once(catalog: Catalog, run: Run) -> Non
     catalog.add(bands={"blue": blue, "red": red, "scl": scl})
     scene = ready(catalog)
     assert preprocess(run, scene, "--saturated", 3000).code == 0
-    told = facts(scene)["quality"]
-    assert told["nodata"] == pytest.approx(5 / 64, abs=1e-6)
-    assert told["masked"] == pytest.approx(4 / 64, abs=1e-6)
-    assert told["saturated"] == pytest.approx((numbered((64, 48)) >= 3000).mean(), abs=1e-6)
-    assert sum(told.values()) + facts(scene)["valid_fraction"] == pytest.approx(1, abs=1e-5)
+    quality = attributes_of(scene)["quality"]
+    assert quality["nodata"] == pytest.approx(5 / 64, abs=1e-6)
+    assert quality["masked"] == pytest.approx(4 / 64, abs=1e-6)
+    assert quality["saturated"] == pytest.approx((numbered((64, 48)) >= 3000).mean(), abs=1e-6)
+    assert sum(quality.values()) + attributes_of(scene)["valid_fraction"] == pytest.approx(1, abs=1e-5)
 
 
-def test_two_jobs_on_one_store_leave_one_of_them_whole(catalog: Catalog, run: Run) -> None:
-    whole = set()
+def test_two_jobs_on_one_store_leave_the_complete_store_of_one(catalog: Catalog, run: Run) -> None:
+    digests = set()
     for number in range(2):
         catalog.add(f"scene{number}", {"red": numbered((64, 48), 1 + 4000 * number)})
         scene = ready(catalog, number)
         assert preprocess(run, scene, "--mask", "none", bands=("red",)).code == 0
-        whole.add(digest(scene.parent.parent / "tiles.zarr"))
-    place = catalog.root.parent
-    words = ["--grid", place / "grid.json", "--tiles", place / "tiles.zarr", "--bands", "red", "--mask", "none", *SMALL]
-    command = [sys.executable, "-m", "eopipe", "preprocess", *map(str, words), "--scene"]
+        digests.add(digest(scene.parent.parent / "tiles.zarr"))
+    folder = catalog.root.parent
+    arguments = [
+        "--grid",
+        folder / "grid.json",
+        "--tiles",
+        folder / "tiles.zarr",
+        "--bands",
+        "red",
+        "--mask",
+        "none",
+        *SMALL,
+    ]
+    command = [sys.executable, "-m", "eopipe", "preprocess", *map(str, arguments), "--scene"]
     jobs = [subprocess.Popen([*command, str(catalog.root / f"s{n}")]) for n in (0, 1)]
     assert [job.wait(100) for job in jobs] == [0, 0]
-    verify(place / "tiles.zarr")
-    assert digest(place / "tiles.zarr") in whole
-    assert not [p for p in place.iterdir() if ".tmp-" in p.name]
+    verify(folder / "tiles.zarr")
+    assert digest(folder / "tiles.zarr") in digests
+    assert not [p for p in folder.iterdir() if ".tmp-" in p.name]
 
 
 WRITERS = """
@@ -283,7 +297,7 @@ for _ in range(40):
 """
 
 
-def test_writers_that_replace_each_other_all_the_time_never_mix(tmp_path: Path) -> None:
+def test_concurrent_writers_never_mix(tmp_path: Path) -> None:
     with publish(tmp_path / "out", folder=True) as draft:
         (draft / "first").write_text("first")
     jobs = [subprocess.Popen([sys.executable, "-c", WRITERS, tmp_path / "out", name]) for name in "abc"]
@@ -321,61 +335,61 @@ def test_a_full_disk_keeps_the_old_store(catalog: Catalog, run: Run, small_disk:
 
 @pytest.fixture
 def store(catalog: Catalog, run: Run) -> Path:
-    """A store that was published whole."""
+    """A complete published store."""
     catalog.add()
     assert preprocess(run, ready(catalog)).code == 0
     return catalog.root.parent / "tiles.zarr"
 
 
 def change(store: Path, edit: Callable[[dict[str, Any]], None], *, listed: bool) -> None:
-    """Change what a store says of its image, in the group's list and in the array's own file."""
-    head = json.loads((store / "zarr.json").read_text())
+    """Change the metadata of the image, in the group and in the array's own file."""
+    metadata = json.loads((store / "zarr.json").read_text())
     array = json.loads((store / "image" / "zarr.json").read_text())
     edit(array)
-    head["consolidated_metadata"]["metadata"]["image"] = array
+    metadata["consolidated_metadata"]["metadata"]["image"] = array
     if not listed:
-        del head["consolidated_metadata"]
-    (store / "zarr.json").write_text(json.dumps(head))
+        del metadata["consolidated_metadata"]
+    (store / "zarr.json").write_text(json.dumps(metadata))
     (store / "image" / "zarr.json").write_text(json.dumps(array))
 
 
 def inner(codec: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
-    """Put a codec into the chunks of a shard."""
+    """Insert a codec of the inner chunks."""
     return lambda array: array["codecs"][0]["configuration"]["codecs"].insert(1, codec)
 
 
 HOSTILE: dict[str, Callable[[dict[str, Any]], None]] = {
-    "codec that is not known": inner({"name": "evil", "configuration": {}}),
+    "unknown codec": inner({"name": "evil", "configuration": {}}),
     "pickle": inner({"name": "numcodecs.pickle", "configuration": {"protocol": 5}}),
     "huge": lambda array: array.update(shape=[2, 10**9, 10**9]),
     "objects": lambda array: array.update(data_type="object"),
-    "no array": lambda array: array.update(node_type="pirate"),
+    "not an array": lambda array: array.update(node_type="pirate"),
 }
 
 
 @pytest.mark.parametrize("listed", [True, False])
-@pytest.mark.parametrize("what", HOSTILE)
-def test_a_store_that_was_tampered_with_is_not_opened(store: Path, what: str, listed: bool) -> None:
-    change(store, HOSTILE[what], listed=listed)
+@pytest.mark.parametrize("fault", HOSTILE)
+def test_a_store_that_was_tampered_with_is_not_opened(store: Path, fault: str, listed: bool) -> None:
+    change(store, HOSTILE[fault], listed=listed)
     with pytest.raises(BadInputError, match=r"tiles.zarr (is not a readable Zarr store|cannot|has|has no)"):
         Tiles(store).read("image")
 
 
-def test_a_store_that_claims_a_billion_pixels_a_side_is_refused(store: Path) -> None:
-    head = json.loads((store / "zarr.json").read_text())
-    head["attributes"]["spatial:shape"] = [10**9, 10**9]
-    (store / "zarr.json").write_text(json.dumps(head))
+def test_a_store_that_declares_a_billion_pixels_per_side_is_refused(store: Path) -> None:
+    metadata = json.loads((store / "zarr.json").read_text())
+    metadata["attributes"]["spatial:shape"] = [10**9, 10**9]
+    (store / "zarr.json").write_text(json.dumps(metadata))
     with pytest.raises(RefusedError, match="declares 1000000000 x 1000000000 pixels"):
         Tiles(store)
 
 
 @pytest.mark.parametrize("name", ["../outside", "/etc", "a/../../outside", "image/../../outside"])
-def test_a_member_of_a_store_never_lies_outside(store: Path, name: str) -> None:
+def test_a_member_of_a_store_is_never_outside(store: Path, name: str) -> None:
     shutil.copytree(store / "image", store.parent / "outside")
-    head = json.loads((store / "zarr.json").read_text())
-    listed = head["consolidated_metadata"]["metadata"]
+    metadata = json.loads((store / "zarr.json").read_text())
+    listed = metadata["consolidated_metadata"]["metadata"]
     listed[name] = listed["image"]
-    (store / "zarr.json").write_text(json.dumps(head))
+    (store / "zarr.json").write_text(json.dumps(metadata))
     before = sorted(p for p in store.parent.rglob("*"))
     with pytest.raises(EopipeError):
         Tiles(store).read(name)
@@ -392,24 +406,24 @@ def test_a_store_that_was_only_rewritten_reads_well(store: Path, listed: bool) -
 PIXELS = dict.fromkeys((1, 2), "56bf13b18112d12942f413c49c727debfe4785b42eb141478dca6c144db0afb0")
 
 
-def test_other_pixels_from_the_same_scene_demand_another_revision(catalog: Catalog, run: Run) -> None:
+def test_other_pixels_from_the_same_scene_need_another_revision(catalog: Catalog, run: Run) -> None:
     scl = np.full((32, 24), 4, np.uint8)
     scl[10, 11], scl[20, 3] = 9, 0
     bands = {"blue": numbered((64, 48)), "swir": numbered((32, 24), 500), "scl": scl}
     catalog.add(bands=bands, steps={"swir": 20.0, "scl": 20.0})
     scene = ready(catalog)
-    words = ("--resampling", "nearest", "--dilate", 2, "--saturated", 3050)
-    assert preprocess(run, scene, *words, bands=("blue", "swir"), left=LEFT - 30).code == 0
+    arguments = ("--resampling", "nearest", "--dilate", 2, "--saturated", 3050)
+    assert preprocess(run, scene, *arguments, bands=("blue", "swir"), left=LEFT - 30).code == 0
     image, valid = stored(scene)
-    made = hashlib.sha256(image.astype("<u2").tobytes() + valid.tobytes()).hexdigest()
-    assert PIXELS.get(stage("preprocess").revision) == made, "raise REVISION of preprocess, see docs/adr/0007"
+    pixels = hashlib.sha256(image.astype("<u2").tobytes() + valid.tobytes()).hexdigest()
+    assert PIXELS.get(stage("preprocess").revision) == pixels, "raise REVISION of preprocess, see docs/adr/0007"
 
 
-def test_the_table_above_names_tests_that_are_there() -> None:
-    here = Path(__file__).parent
+def test_the_table_above_names_existing_tests() -> None:
+    unit_tests = Path(__file__).parent
     named = re.findall(r"\b(\w+_\w+)(?: \((\w+)\))?", str(__doc__).split("P01", 1)[1])
-    for name, place in named:
-        folder = here.parent / "workflow" if place in ("clock", "revisions") else here
-        file = folder / f"test_{place or 'preprocess_faults'}.py"
+    for name, module in named:
+        folder = unit_tests.parent / "workflow" if module in ("clock", "revisions") else unit_tests
+        file = folder / f"test_{module or 'preprocess_faults'}.py"
         assert f"def test_{name}(" in file.read_text(), f"{name} in {file.name}"
     assert len(named) > 20

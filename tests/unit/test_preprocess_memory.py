@@ -16,35 +16,35 @@ STARTED = f"import sys; from eopipe.cli import main; code = main(sys.argv[1:]); 
 
 
 def granule(folder: Path, height: int, width: int) -> Path:
-    """Write a scene of four bands at 10 m and SCL at 20 m; GDAL makes up the zeros of blocks that are not there."""
+    """Write a scene of four bands at 10 m and SCL at 20 m; GDAL reads missing blocks as zeros."""
     import rasterio
     from rasterio.transform import from_origin
 
     assets = {}
     folder.mkdir()
     for name in (*NAMES, "scl"):
-        times = 2 if name == "scl" else 1
-        size = {"height": height // times, "width": width // times, "count": 1, "dtype": "uint16", "crs": CRS}
+        factor = 2 if name == "scl" else 1
+        size = {"height": height // factor, "width": width // factor, "count": 1, "dtype": "uint16", "crs": CRS}
         tiles = {"tiled": True, "blockxsize": 512, "blockysize": 512, "sparse_ok": True, "compress": "deflate"}
-        step = 10 * times
+        step = 10 * factor
         transform = from_origin(LEFT, TOP, step, step)
         with rasterio.open(folder / f"{name}.tif", "w", driver="GTiff", transform=transform, **size, **tiles):
             pass
         band = {"scale": 0.0001, "offset": 0.0, "data_type": "uint16"}
         assets[name] = {"href": f"./{name}.tif", "raster:bands": [band]}
-    told = {"geometry": {"type": "Point", "coordinates": [15, 46]}, "properties": {"proj:code": CRS}, "assets": assets}
-    (folder / "scene.json").write_text(json.dumps({"type": "Feature", "stac_version": "1.1.0", "id": "g"} | told))
+    item = {"geometry": {"type": "Point", "coordinates": [15, 46]}, "properties": {"proj:code": CRS}, "assets": assets}
+    (folder / "scene.json").write_text(json.dumps({"type": "Feature", "stac_version": "1.1.0", "id": "g"} | item))
     return folder
 
 
-def peak(scene: Path, height: int, width: int, shift: float, *words: object) -> float:
-    """Preprocess a scene in a process of its own, on a grid shifted by these metres; the most MiB it held."""
-    place, shape = scene.with_suffix(".grid.json"), [height, width]
+def peak(scene: Path, height: int, width: int, shift: float, *arguments: object) -> float:
+    """Peak memory in MiB of preprocessing a scene in its own process, on a grid shifted by these metres."""
+    grid, shape = scene.with_suffix(".grid.json"), [height, width]
     transform = [10.0, 0.0, LEFT + shift, 0.0, -10.0, TOP - shift]
-    write_json(place, {"crs": CRS, "shape": shape, "transform": transform})
-    line = ["--scene", scene, "--grid", place, "--tiles", scene.with_suffix(".zarr"), "--threads", 2, *words]
+    write_json(grid, {"crs": CRS, "shape": shape, "transform": transform})
+    options = ["--scene", scene, "--grid", grid, "--tiles", scene.with_suffix(".zarr"), "--threads", 2, *arguments]
     done = subprocess.run(
-        [sys.executable, "-c", STARTED, "preprocess", *map(str, line)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", STARTED, "preprocess", *map(str, options)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     return int(done.stdout) / 1024
@@ -56,7 +56,7 @@ def test_memory_does_not_grow_with_the_scene(tmp_path: Path, shift: float) -> No
     before, after = (
         peak(granule(tmp_path / str(shape[0]), *shape), *shape, shift, "--shard", 2048) for shape in (small, large)
     )
-    # The smaller one fills the caches; of what the larger has more, one band alone takes 72 MiB.
+    # The smaller scene fills the caches; of the additional pixels, one band alone needs 72 MiB.
     assert after - before < 36
 
 

@@ -23,7 +23,7 @@ def test_the_sample_is_small() -> None:
     assert sum(path.stat().st_size for path in SAMPLE.rglob("*") if path.is_file()) <= 4_000_000
 
 
-def test_the_catalog_opens_and_holds_every_scene() -> None:
+def test_the_catalog_opens_and_has_every_scene() -> None:
     items = list(pystac.Catalog.from_file(str(SAMPLE / "catalog.json")).get_items(recursive=True))
     assert sorted(item.id for item in items) == [path.stem for path in ITEMS]
     assert {item.datetime.month for item in items if item.datetime} >= {2, 4, 5, 6, 7, 8, 9, 10}
@@ -44,8 +44,8 @@ def test_every_asset_is_what_its_item_says(path: Path) -> None:
 
 
 def test_the_sources_are_credited() -> None:
-    told = " ".join((SAMPLE / "README.md").read_text().split())
-    assert CREDIT in told
+    readme = " ".join((SAMPLE / "README.md").read_text().split())
+    assert CREDIT in readme
     assert (SAMPLE / "LICENSE-EUPL-1.2.txt").stat().st_size > 10_000
 
 
@@ -57,7 +57,11 @@ def test_the_sample_is_rebuilt_from_its_wheel_byte_by_byte(tmp_path: Path) -> No
     shutil.copy(SAMPLE / "build.py", tmp_path / "sample")
     build = [sys.executable, str(tmp_path / "sample/build.py"), str(next(tmp_path.glob("nrt*.whl")))]
     subprocess.run(build, check=True, capture_output=True)
-    made = {p.relative_to(tmp_path / "sample"): p.read_bytes() for p in (tmp_path / "sample").rglob("*") if p.is_file()}
-    kept = {p.relative_to(SAMPLE): p.read_bytes() for p in SAMPLE.rglob("*") if p.is_file() and p.name != "README.md"}
-    assert made.keys() == {path for path in kept if "__pycache__" not in path.parts}
-    assert [str(path) for path in made if made[path] != kept[path]] == []
+    rebuilt = {
+        p.relative_to(tmp_path / "sample"): p.read_bytes() for p in (tmp_path / "sample").rglob("*") if p.is_file()
+    }
+    committed = {
+        p.relative_to(SAMPLE): p.read_bytes() for p in SAMPLE.rglob("*") if p.is_file() and p.name != "README.md"
+    }
+    assert rebuilt.keys() == {path for path in committed if "__pycache__" not in path.parts}
+    assert [str(path) for path in rebuilt if rebuilt[path] != committed[path]] == []

@@ -79,7 +79,7 @@ def test_empty_chunks_are_written_so_that_a_missing_one_is_noticed(tmp_path: Pat
     verify(tmp_path / "t.zarr")
 
 
-def test_a_shard_of_half_chunks_is_a_mistake_of_the_user() -> None:
+def test_a_shard_of_half_chunks_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="the shard edge of 256 pixels is not a multiple of the chunk edge of 96"):
         Layout(chunk=96, shard=256)
     with pytest.raises(UsageError):
