@@ -152,12 +152,12 @@ class Run:
         """The share of the time in which kernels run."""
         from torch.profiler import ProfilerActivity, profile
 
-        from eopipe.telemetry.timing import busy, kernels
+        from eopipe.telemetry.timing import busy_share, kernel_intervals
 
-        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as trace:
             self.steps(batches, count)
-        ran = kernels(seen.events())
-        return f"{busy(ran):.1%}" if ran else "not told"
+        intervals = kernel_intervals(trace.events())
+        return f"{busy_share(intervals):.1%}" if intervals else "not measured"
 
     @property
     def peak(self) -> float:

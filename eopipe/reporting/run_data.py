@@ -30,7 +30,7 @@ from eopipe.reporting.rasters import (
 )
 from eopipe.reporting.scores import headline, scale_of, value_headline
 from eopipe.reporting.wording import TIMES, format_bounds, format_length, join_words, pixel_metres
-from eopipe.telemetry.journal import METRICS, read
+from eopipe.telemetry.journal import METRICS, read_journal
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
@@ -147,7 +147,7 @@ def read_run(
         colors=palette,
         metrics=metrics,
         model=model,
-        history=read_json(inputs.model / HISTORY) | {"steps": read(inputs.model / METRICS)},
+        history=read_json(inputs.model / HISTORY) | {"steps": read_journal(inputs.model / METRICS)},
         split=split,
         items=items,
         pairs=pairs,

@@ -1,1 +1,1 @@
-"""What a training tells while it runs: metrics, progress, where its time goes, and the trackers that show it."""
+"""Telemetry of a training: its journal of metrics, progress, timing, and the trackers that follow it."""

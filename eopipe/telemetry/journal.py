@@ -1,7 +1,7 @@
-"""`metrics.jsonl`: what a training told, a line an event, in the order of its steps.
+"""`metrics.jsonl`: the journal of a training, a line for each event, in the order of its steps.
 
-The journal in the state folder says when (`time`, seconds since 1970) and notes each resume and checkpoint.
-The payload beside the model has only what the same training always tells: steps and epochs, without a clock.
+In the state folder each event has its `time` (seconds since 1970), and there are events of resumes, checkpoints,
+throughput and the end. The file beside the model has only the events that are the same in each run: steps and epochs.
 """
 
 import hashlib
@@ -22,40 +22,39 @@ log = logging.getLogger("eopipe")
 METRICS = "metrics.jsonl"
 # What describes a training in its state folder, and in the folder of its model.
 JOB, CARD = "job.json", "model.json"
-# Told alike by every run of a training, however often it is interrupted.
-LASTING = ("step", "epoch")
+# Events that are the same in each run of a training, however often it is interrupted.
+PUBLISHED = ("step", "epoch")
 
 Event = dict[str, Any]
 
 
 class Journal:
-    """The lines of a training, appended as they happen; those behind a restored step are cut off.
+    """Appends the events of a training; on a resume, those after the restored step are removed.
 
-    Lines that are lost are told, and end no training.
+    Lost lines are logged; they do not end the training.
     """
 
     def __init__(self, folder: Path, step: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / METRICS
-        kept = [event for event in read(self.path) if event["step"] <= step]
-        # A resume that falls between two lines must not leave half of one.
+        events = [event for event in read_journal(self.path) if event["step"] <= step]
+        # A process that is killed here must not leave half a line.
         draft = self.path.with_suffix(".draft")
-        draft.write_bytes(b"".join(map(_line, kept)))
+        draft.write_bytes(b"".join(map(_line, events)))
         draft.replace(self.path)
         self._file = self.path.open("ab")
-        if gaps := missing(kept, step):
+        if gaps := missing_steps(events, step):
             log.warning("event=metrics-lost steps=%d first=%d in=%s", len(gaps), gaps[0], METRICS)
 
-    def add(self, event: str, step: int, **values: Any) -> Event:
-        """Append an event of a step; numbers are kept to nine digits, and those that are not finite as null."""
-        told = {"event": event, "step": step, **{k: rounded(v) for k, v in values.items()}}
-        self._file.write(_line(told | {"time": round(time.time(), 3)}))
-        # What the kernel has survives the end of this process.
+    def add(self, event: str, step: int, **values: Any) -> None:
+        """Append an event of a step; numbers are rounded to nine digits, and null where they are not finite."""
+        entry = {"event": event, "step": step, **{k: rounded(v) for k, v in values.items()}}
+        self._file.write(_line(entry | {"time": round(time.time(), 3)}))
+        # In the kernel's buffers it survives the end of this process.
         self._file.flush()
-        return told
 
     def sync(self) -> None:
-        """Put the lines on the disk, before a checkpoint that counts on them."""
+        """Write the lines to the disk, before a checkpoint that relies on them."""
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
@@ -63,20 +62,20 @@ class Journal:
         self._file.close()
 
 
-def read(path: Path) -> list[Event]:
-    """The events of a journal or a payload; none where there is no file, and not a last line that was cut short."""
-    return list(parse(path.read_bytes().split(b"\n"))) if path.is_file() else []
+def read_journal(path: Path) -> list[Event]:
+    """The events of a journal; none where there is no file, and without a last line that is truncated."""
+    return list(parse_lines(path.read_bytes().split(b"\n"))) if path.is_file() else []
 
 
-def parse(lines: Iterable[bytes]) -> Iterator[Event]:
-    """The events that lines hold; a line that is not whole is passed over."""
+def parse_lines(lines: Iterable[bytes]) -> Iterator[Event]:
+    """The event of each line; a line that is not a whole event is skipped."""
     for line in lines:
         try:
-            told = json.loads(line)
+            event = json.loads(line)
         except ValueError:
             continue
-        if isinstance(told, dict) and isinstance(told.get("step"), int):
-            yield told
+        if isinstance(event, dict) and isinstance(event.get("step"), int):
+            yield event
 
 
 @dataclass
@@ -109,7 +108,7 @@ class JournalTail:
     def _events(self) -> Iterator[Event]:
         if self._file:
             *lines, self._partial = (self._partial + self._file.read()).split(b"\n")
-            yield from parse(lines)
+            yield from parse_lines(lines)
 
     @property
     def is_removed(self) -> bool:
@@ -126,7 +125,7 @@ class JournalTail:
 class FollowedRun:
     """A training to follow: the folder of its journal, its name, its settings, and the folder that trackers write to.
 
-    `is_finished` where the journal is the one of a published model, to which nothing is added.
+    `is_finished` if the journal is that of a published model, to which nothing is appended.
     """
 
     folder: Path
@@ -163,20 +162,20 @@ def find_run(path: Path, views: Path | None) -> FollowedRun:
     )
 
 
-def payload(path: Path) -> bytes:
-    """What of a journal the same training always tells, byte for byte."""
-    lasting = (event for event in read(path) if event["event"] in LASTING)
-    return b"".join(_line({k: v for k, v in event.items() if k != "time"}) for event in lasting)
+def published_lines(path: Path) -> bytes:
+    """The part of a journal that is the same, byte for byte, in each run of the training."""
+    events = (event for event in read_journal(path) if event["event"] in PUBLISHED)
+    return b"".join(_line({k: v for k, v in event.items() if k != "time"}) for event in events)
 
 
-def missing(events: list[Event], steps: int) -> list[int]:
+def missing_steps(events: list[Event], steps: int) -> list[int]:
     """The steps of 1 to `steps` that have no line, or more than one."""
-    told = Counter(event["step"] for event in events if event["event"] == "step")
-    return [step for step in range(1, steps + 1) if told[step] != 1]
+    counts = Counter(event["step"] for event in events if event["event"] == "step")
+    return [step for step in range(1, steps + 1) if counts[step] != 1]
 
 
 def rounded(value: Any) -> Any:
-    """A value as JSON can hold it: numbers to nine digits, null for those that are not finite."""
+    """A value that JSON can represent: numbers rounded to nine digits, null for those that are not finite."""
     if isinstance(value, dict):
         return {key: rounded(v) for key, v in value.items()}
     if isinstance(value, float):

@@ -1,70 +1,60 @@
-"""Chips beside their labels and what the model finds, as one PNG."""
+"""Chips beside their labels and predictions, as one PNG."""
 
-from functools import partial
 from io import BytesIO
 
 import numpy as np
 
-from eopipe.arrays import AnyArray, FloatArray, IntArray, UInt8Array
+from eopipe.arrays import AnyArray, FloatArray, UInt8Array
 
-MOST, GAP = 4, 2
-# Colours that stay apart for eyes that confuse red and green (Okabe and Ito 2008); then by hue.
+MAX_ROWS, GAP = 4, 2
+# Colours that remain distinct with red-green colour blindness (Okabe and Ito 2008); then the others by hue.
 COLORS = ("#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7", "#999999")
-NOTHING = 24
+NO_LABEL_GREY = 24
 
 
-def png(
-    images_NCHW: FloatArray,
-    truth_NHW: AnyArray,
-    found_NHW: AnyArray,
-    bands: tuple[str, ...],
-    no_label: int,
+def preview_png(
+    images_NCHW: FloatArray, labels_NHW: AnyArray, predictions_NHW: AnyArray, bands: tuple[str, ...], no_label: int
 ) -> bytes:
-    """Rows of chip, label and prediction, each (H, W), for the first chips of a batch; `bands` names the channels.
+    """Rows of chip, label and prediction for the first chips of a batch, as PNG; `bands` names the channels.
 
-    Labels are class numbers, or values (float) that become greys between the lowest and the highest of the batch.
+    Class numbers are drawn in colours; values (float) in greys between the lowest and the highest label of the batch.
     """
     from PIL import Image
 
-    if truth_NHW.dtype.kind == "f":
-        draw = partial(shade, low=float(np.nanmin(truth_NHW)), high=float(np.nanmax(truth_NHW)))
-    else:
-        draw = partial(paint, no_label=no_label)
-    rows = [
-        _row(natural(image, bands), draw(truth), draw(found))
-        for image, truth, found in list(zip(images_NCHW, truth_NHW, found_NHW, strict=True))[:MOST]
-    ]
+    labels, predictions = (
+        greys(maps_NHW, float(np.nanmin(labels_NHW)), float(np.nanmax(labels_NHW)))
+        if labels_NHW.dtype.kind == "f"
+        else class_colors(maps_NHW, no_label)
+        for maps_NHW in (labels_NHW, predictions_NHW)
+    )
+    images = np.stack([true_color(image_CHW, bands) for image_CHW in images_NCHW[:MAX_ROWS]])
+    columns = (column[:MAX_ROWS] for column in (images, labels, predictions))
+    padded = [np.pad(column, ((0, 0), (GAP, 0), (GAP, 0), (0, 0))) for column in columns]
     file = BytesIO()
-    Image.fromarray(np.concatenate(rows)).save(file, "PNG")
+    Image.fromarray(np.concatenate(np.concatenate(padded, 2))).save(file, "PNG")
     return file.getvalue()
 
 
-def _row(*parts: UInt8Array) -> UInt8Array:
-    """Pictures (H, W, 3) side by side, with a gap around them."""
-    return np.concatenate([np.pad(part, ((GAP, 0), (GAP, 0), (0, 0))) for part in parts], axis=1)
-
-
-def natural(image_CHW: FloatArray, bands: tuple[str, ...]) -> UInt8Array:
-    """Red, green and blue where they are there, else the first band in grey: (H, W, 3), stretched."""
+def true_color(image_CHW: FloatArray, bands: tuple[str, ...]) -> UInt8Array:
+    """Red, green and blue, or else the first band in grey, stretched to the 2nd and 98th percentile: (H, W, 3)."""
     names = ("red", "green", "blue")
-    chosen = [bands.index(name) for name in names] if set(names) <= set(bands) else [0, 0, 0]
-    picked = np.nan_to_num(image_CHW[chosen]).transpose(1, 2, 0)
-    low, high = np.percentile(picked, (2, 98))
-    stretched: UInt8Array = (np.clip((picked - low) / max(float(high - low), 1e-9), 0, 1) * 255).astype(np.uint8)
+    channels = [bands.index(name) for name in names] if set(names) <= set(bands) else [0, 0, 0]
+    pixels = np.nan_to_num(image_CHW[channels]).transpose(1, 2, 0)
+    low, high = np.percentile(pixels, (2, 98))
+    stretched: UInt8Array = (np.clip((pixels - low) / max(float(high - low), 1e-9), 0, 1) * 255).astype(np.uint8)
     return stretched
 
 
-def shade(values_HW: FloatArray, low: float, high: float) -> UInt8Array:
-    """A grey from dark to light for each value between two, (H, W, 3); black where there is none."""
-    share = np.clip((np.nan_to_num(values_HW, nan=low) - low) / max(high - low, 1e-9), 0, 1)
-    grey = np.where(np.isfinite(values_HW), 2 * NOTHING + share * (255 - 2 * NOTHING), 0)
-    shaded: UInt8Array = np.repeat(grey.astype(np.uint8)[..., None], 3, axis=2)
-    return shaded
+def greys(values: AnyArray, low: float, high: float) -> UInt8Array:
+    """A grey from dark to light for each value between two, (..., 3); black where it is not finite."""
+    share = np.clip((np.nan_to_num(values, nan=low) - low) / max(high - low, 1e-9), 0, 1)
+    grey = np.where(np.isfinite(values), 2 * NO_LABEL_GREY + share * (255 - 2 * NO_LABEL_GREY), 0)
+    return np.repeat(grey.astype(np.uint8)[..., None], 3, axis=-1)
 
 
-def paint(classes_HW: IntArray, no_label: int) -> UInt8Array:
-    """A colour a class, (H, W, 3); dark where there is no label."""
-    palette = np.array([[int(color[at : at + 2], 16) for at in (1, 3, 5)] for color in COLORS], np.uint8)
-    painted: UInt8Array = palette[classes_HW % len(COLORS)]
-    painted[classes_HW == no_label] = NOTHING
-    return painted
+def class_colors(classes: AnyArray, no_label: int) -> UInt8Array:
+    """A colour for each class, (..., 3); dark where there is no label."""
+    palette = np.array([tuple(bytes.fromhex(color[1:])) for color in COLORS], np.uint8)
+    colors: UInt8Array = palette[classes % len(COLORS)]
+    colors[classes == no_label] = NO_LABEL_GREY
+    return colors

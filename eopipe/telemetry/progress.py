@@ -1,4 +1,4 @@
-"""How far a training is: a live line on a terminal, a `key=value` line now and then in a log."""
+"""Progress of a training: a progress bar on a terminal, `key=value` lines at intervals in a log."""
 
 import logging
 import resource
@@ -15,11 +15,11 @@ LIVE_S = 0.2
 
 
 @dataclass(frozen=True)
-class Pace:
-    """What a training does now.
+class ProgressReport:
+    """The state of a training: `step` of `steps` with its loss.
 
-    `step` of `steps` with its loss; `samples_s` over all workers; `data_wait` as a share of the time; `memory`
-    in bytes, of the GPU or else of the process at its peak; `left` in seconds.
+    `samples_s` is the throughput over all workers, `data_wait` the share of the time that is spent waiting for data,
+    `memory` the peak in bytes, of the GPU or else of the process, and `left` the estimated seconds to the end.
     """
 
     step: int
@@ -31,15 +31,15 @@ class Pace:
     left: float
 
     def line(self) -> str:
-        """It as `key=value`."""
+        """The report as `key=value`."""
         return (
             f"event=progress step={self.step} of={self.steps} loss={self.loss:.6g} samples_s={self.samples_s:.1f} "
-            f"data_wait={self.data_wait:.1%} memory_mb={self.memory / 1e6:.0f} left={clock(self.left)}"
+            f"data_wait={self.data_wait:.1%} memory_mb={self.memory / 1e6:.0f} left={format_duration(self.left)}"
         )
 
 
-def memory(device: str) -> int:
-    """The most bytes held so far: of the GPU, or by this process."""
+def peak_memory(device: str) -> int:
+    """Peak memory in bytes so far, of the GPU or of this process."""
     if device == "cuda":
         import torch
 
@@ -48,20 +48,20 @@ def memory(device: str) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
-def clock(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Seconds as h:mm:ss."""
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
+    minutes, remainder = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{remainder:02d}"
 
 
-class Every:
-    """Says yes at most every so many seconds, the first time after that many."""
+class Interval:
+    """Is due at most once in so many seconds, first after that many."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds, self._last = seconds, time.monotonic()
 
     def due(self) -> bool:
-        """Whether it is time again."""
+        """Whether the interval has passed; if so, the next one starts."""
         now = time.monotonic()
         if now - self._last < self.seconds:
             return False
@@ -69,79 +69,80 @@ class Every:
         return True
 
 
-class LogLine:
+class ProgressLog:
     """A line in the log at most every so many seconds."""
 
     def __init__(self, every_s: float) -> None:
-        self.every = Every(every_s)
+        self.interval = Interval(every_s)
 
-    def tell(self, pace: Pace) -> None:
+    def show(self, report: ProgressReport) -> None:
         """Write the line."""
-        log.info("%s", pace.line())
+        log.info("%s", report.line())
 
     def close(self) -> None:
         """Nothing is open."""
 
 
-class LiveLine:
-    """A bar on the terminal that stays in its line; what is logged meanwhile appears above it."""
+class ProgressBar:
+    """A progress bar that stays in its line of the terminal; log lines appear above it."""
 
     def __init__(self) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
-        self.every, self._task = Every(LIVE_S), cast("TaskID | None", None)
-        told = (
+        self.interval, self._task = Interval(LIVE_S), cast("TaskID | None", None)
+        columns = (
             TextColumn("step {task.completed:.0f}/{task.total:.0f}"),
             BarColumn(24),
-            TextColumn("{task.fields[told]}"),
+            TextColumn("{task.fields[text]}"),
         )
-        # Without a thread of its own, so that a fork of this process is safe.
-        self.bar = Progress(*told, console=Console(stderr=True), auto_refresh=False, transient=True)
+        # Without a refresh thread, so that a fork of this process is safe.
+        self.bar = Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True)
         log.addFilter(self._above)
 
-    def tell(self, pace: Pace) -> None:
-        """Draw the line anew."""
+    def show(self, report: ProgressReport) -> None:
+        """Redraw the bar."""
         if self._task is None:
             self.bar.start()
-            self._task = self.bar.add_task("", total=pace.steps, told="")
-        told = (
-            f"loss {pace.loss:.4f} · {pace.samples_s:.0f} samples/s · data wait {pace.data_wait:.1%} · "
-            f"{pace.memory / 1e9:.2f} GB · {clock(pace.left)} left"
+            self._task = self.bar.add_task("", total=report.steps, text="")
+        text = (
+            f"loss {report.loss:.4f} · {report.samples_s:.0f} samples/s · data wait {report.data_wait:.1%} · "
+            f"{report.memory / 1e9:.2f} GB · {format_duration(report.left)} left"
         )
-        self.bar.update(self._task, completed=pace.step, told=told, refresh=True)
+        self.bar.update(self._task, completed=report.step, text=text, refresh=True)
 
     def _above(self, record: logging.LogRecord) -> bool:
-        """Print a log line above the bar while it is there, instead of into it."""
+        """Print a log line above the bar while it is shown, instead of into it."""
         if self._task is None:
             return True
         self.bar.console.print(record.getMessage(), markup=False, highlight=False, soft_wrap=True)
         return False
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         log.removeFilter(self._above)
         if self._task is not None:
             self.bar.stop()
 
 
-def line(every_s: float) -> LogLine | LiveLine:
-    """The live line on a terminal, else lines in the log every so many seconds."""
-    return LiveLine() if sys.stderr.isatty() else LogLine(every_s)
+def progress_display(every_s: float) -> ProgressLog | ProgressBar:
+    """The progress bar on a terminal, else lines in the log every so many seconds."""
+    return ProgressBar() if sys.stderr.isatty() else ProgressLog(every_s)
 
 
-class Meter:
-    """Measures the pace between two tellings."""
+class ThroughputMeter:
+    """Measures throughput and waiting for data between two reports."""
 
     def __init__(self, step: int) -> None:
-        self._step, self._when, self._data, self._speed = step, time.perf_counter(), 0.0, 0.0
+        self._step, self._time, self._data_s, self._steps_s = step, time.perf_counter(), 0.0, 0.0
 
-    def pace(self, step: int, steps: int, loss: float, batch: int, data_s: float, held: int) -> Pace:
-        """The pace since the last call; `data_s` is what was waited for data so far, `batch` the samples of a step."""
-        passed = max(time.perf_counter() - self._when, 1e-9)
+    def report(self, step: int, steps: int, loss: float, batch: int, data_s: float, memory: int) -> ProgressReport:
+        """The report since the last one; `data_s` is the wait for data so far, `batch` the samples of a step."""
+        passed = max(time.perf_counter() - self._time, 1e-9)
         speed = (step - self._step) / passed
-        # The estimate of what is left jumps less when it remembers.
-        self._speed = speed if not self._speed else 0.7 * self._speed + 0.3 * speed
-        wait = min(max((data_s - self._data) / passed, 0.0), 1.0)
-        self._step, self._when, self._data = step, time.perf_counter(), data_s
-        return Pace(step, steps, loss, speed * batch, wait, held, (steps - step) / max(self._speed, 1e-9))
+        # Smoothed, so that the estimated time to the end jumps less.
+        self._steps_s = speed if not self._steps_s else 0.7 * self._steps_s + 0.3 * speed
+        wait = min(max((data_s - self._data_s) / passed, 0.0), 1.0)
+        self._step, self._time, self._data_s = step, time.perf_counter(), data_s
+        left = (steps - step) / max(self._steps_s, 1e-9)
+        return ProgressReport(step, steps, loss, speed * batch, wait, memory, left)

@@ -17,10 +17,10 @@ from eopipe.launch.world import StopRequest, World, WorldChangedError
 from eopipe.loader.loader import Batch, Feed
 from eopipe.loader.order import steps_per_epoch
 from eopipe.loader.prefetch import Wanted
-from eopipe.telemetry.timing import phase, waiting
+from eopipe.telemetry.timing import phase, timed
 from eopipe.training.losses import loss_of
 from eopipe.training.memory_fit import MemoryFit
-from eopipe.training.monitor import Watch
+from eopipe.training.monitor import TrainingMonitor
 from eopipe.training.partition import partition, split_batch
 from eopipe.training.schedule import learning_rate, stops_early
 from eopipe.training.step import StepResult, TrainStep
@@ -42,13 +42,13 @@ class TrainingLoop:
     step: TrainStep = field(init=False)
     progress: Progress = field(default_factory=Progress)
     checkpoints: CheckpointManager = field(init=False)
-    watch: Watch = field(init=False)
+    monitor: TrainingMonitor = field(init=False)
 
     def __post_init__(self) -> None:
         self.settings = self.job.settings
         self.feed = Feed(self.job, self.world.device)
         self.checkpoints = CheckpointManager(self.job, self.world)
-        self.watch = Watch(self.job, self.world)
+        self.monitor = TrainingMonitor(self.job, self.world)
         self.batch = min(self.settings.batch, self.feed.count("train"))
         self.per_epoch = steps_per_epoch(self.feed.count("train"), self.batch)
         self.steps = self.settings.epochs * self.per_epoch
@@ -65,9 +65,9 @@ class TrainingLoop:
         self.progress.record_world(self.world.size)
         if self.world.is_first:
             log.info("event=world size=%d step=%d", self.world.size, self.progress.step)
-        batches = waiting(self.feed.stream(self.requests(self.progress.step)))
+        batches = timed(self.feed.stream(self.requests(self.progress.step)))
         started = time.monotonic()
-        with self.watch.open(self.progress.step, self.steps, self.batch, self.step):
+        with self.monitor.open(self.progress.step, self.steps, self.batch, self.step):
             while not self.is_done:
                 if not self.validation_due:
                     self.train_step(next(batches))
@@ -122,7 +122,7 @@ class TrainingLoop:
         self.stop.agreed = result.stop
         self.progress.losses += result.loss
         self.progress.step, self.progress.score = self.progress.step + 1, None
-        self.watch.step(self.progress.step, result, rate)
+        self.monitor.step(self.progress.step, result, rate)
 
     def diverged(self, result: StepResult, batch: Batch) -> DivergedError:
         """The error for a loss or gradient that is not finite, with the chips that caused it."""
@@ -151,7 +151,7 @@ class TrainingLoop:
         loss, self.progress.losses = round(self.progress.losses / self.per_epoch, 6), 0.0
         rate = round(learning_rate(self.settings, self.progress.step - 1, self.steps), 9)
         self.progress.add_epoch({"epoch": epoch, "loss": loss, "learning_rate": rate, "val": val})
-        self.watch.epoch(self.progress.step, self.progress.history[-1])
+        self.monitor.epoch(self.progress.step, self.progress.history[-1])
         if self.world.is_first:
             scores = "".join(f" val_{name}={value}" for name, value in (val or {}).items())
             message = "event=epoch epoch=%d of=%d loss=%s%s seconds=%.1f"
@@ -172,7 +172,7 @@ class TrainingLoop:
                     return None
                 for _ in group:
                     batch = next(batches)
-                    self.watch.judged(batch, validation.update(model(batch.images_NCHW), batch))
+                    self.monitor.validation_batch(batch, validation.update(model(batch.images_NCHW), batch))
         return validation.compute(self.world)
 
     def agree_to_stop(self) -> bool:
@@ -186,7 +186,7 @@ class TrainingLoop:
         is_last, is_due = self.is_done, self.progress.step % self.job.checkpoint_every == 0
         if is_last or is_due or self.stop.agreed or self.progress.is_best:
             with phase("checkpoint"):
-                self.watch.checkpoint(self.progress.step)
+                self.monitor.checkpoint(self.progress.step)
                 self.checkpoints.save(self.progress, self.step.state())
         self.checkpoints.raise_failure()
         if is_last or self.stop.agreed:

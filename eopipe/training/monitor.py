@@ -1,4 +1,4 @@
-"""What the first worker tells about a training while it runs, and what it measures for that."""
+"""What rank 0 records of a training while it runs: journal, progress, timing, traces and previews."""
 
 import logging
 from collections.abc import Iterator
@@ -11,8 +11,8 @@ from eopipe.launch.world import World
 from eopipe.publish import publish
 from eopipe.telemetry.follow import PICTURES
 from eopipe.telemetry.journal import Journal
-from eopipe.telemetry.progress import Every, LiveLine, LogLine, Meter, line, memory
-from eopipe.telemetry.timing import Clock, Profiler, phase, table
+from eopipe.telemetry.progress import Interval, ThroughputMeter, peak_memory, progress_display
+from eopipe.telemetry.timing import PhaseTimer, Profiler, phase, time_table
 from eopipe.tiles.store import NO_LABEL
 from eopipe.training_job import Job
 
@@ -27,128 +27,125 @@ log = logging.getLogger("eopipe")
 
 
 @dataclass
-class Watch:
-    """The eyes on a training: open from `begin` on, and only those of the first worker."""
+class TrainingMonitor:
+    """Records a training on rank 0 while it is open; on other ranks it does nothing."""
 
     job: Job
     world: World
-    instruments: "Instruments | None" = field(default=None, init=False)
+    recorder: "Recorder | None" = field(default=None, init=False)
 
     @contextmanager
     def open(self, step: int, steps: int, batch: int, train_step: "TrainStep") -> Iterator[None]:
-        """Watch a training from a step of `steps` on, each of `batch` samples over all workers, however it ends."""
+        """Record from a step of `steps` on, each of `batch` samples over all ranks, to the end or an error."""
         if not self.world.is_first:
             yield
             return
-        self.instruments = Instruments(self.job, self.world.device.type, step, steps, batch, train_step)
-        done = False
+        self.recorder = Recorder(self.job, self.world.device.type, step, steps, batch, train_step)
+        is_done = False
         try:
             yield
-            done = True
+            is_done = True
         finally:
-            self.instruments.end(done)
-            self.instruments = None
+            self.recorder.end(is_done)
+            self.recorder = None
 
-    def step(self, step: int, told: "StepResult", rate: float) -> None:
-        """A step was taken: the count of all so far, what it measured, its learning rate."""
-        if self.instruments:
+    def step(self, step: int, result: "StepResult", rate: float) -> None:
+        """Record a step: the number of steps so far, its results and its learning rate."""
+        if self.recorder:
             with phase("watching"):
-                self.instruments.step(step, told, rate)
+                self.recorder.step(step, result, rate)
 
-    def judged(self, batch: "Batch", found_NHW: "Tensor") -> None:
-        """A batch of validation chips was judged; the first of an epoch becomes a picture."""
-        if self.instruments:
+    def validation_batch(self, batch: "Batch", predictions_NHW: "Tensor") -> None:
+        """Take a batch of validation chips, of which the first of an epoch becomes a preview."""
+        if self.recorder:
             with phase("watching"):
-                self.instruments.judged(batch, found_NHW)
+                self.recorder.previews.take(self.recorder.current, batch, predictions_NHW)
 
     def epoch(self, step: int, row: dict[str, Any]) -> None:
-        """An epoch has ended: its row in the history."""
-        if self.instruments:
+        """Record the end of an epoch by its row in the history."""
+        if self.recorder:
             with phase("watching"):
-                self.instruments.epoch(step, row)
+                self.recorder.epoch(step, row)
 
     def checkpoint(self, step: int) -> None:
-        """A checkpoint is about to be written."""
-        if self.instruments:
+        """Record that a checkpoint is about to be written."""
+        if self.recorder:
             with phase("watching"):
-                self.instruments.checkpoint(step)
+                self.recorder.checkpoint(step)
 
 
-class Instruments:
-    """Journal, clock, progress, profiler and pictures of a training that stands at a step."""
+class Recorder:
+    """Journal, phase timer, progress display, profiler and previews of a training from a step on."""
 
     def __init__(self, job: Job, device: str, step: int, steps: int, batch: int, train_step: "TrainStep") -> None:
         self.job, self.device, self.steps, self.batch, self.train_step = job, device, steps, batch, train_step
-        # Before the journal, so that a follower that sees a new journal sees no pictures of steps that are repeated.
+        # Before the journal, so that a follower that sees a new journal sees no previews of steps that are repeated.
         self.previews = Previews(job.state / PICTURES, job, step)
         self.journal = Journal(job.state, step)
         if step:
             self.journal.add("resume", step)
-        self.profiler = Profiler(Path(job.views), device) if job.profile else None
-        self.line: LogLine | LiveLine = line(job.tell_every_s)
-        # Sooner than the line, so that each line in a log comes with one in the journal.
-        self.meter, self.noting = Meter(step), Every(0.9 * job.tell_every_s)
-        self.now, self.lapped = step, step
-        self.clock = Clock(device)
-        self.clock.start()
+        self.profiler = Profiler(job.views, device) if job.profile else None
+        self.display = progress_display(job.tell_every_s)
+        # Shorter than the interval of the log, so that each line of the log has one in the journal.
+        self.meter, self.journal_interval = ThroughputMeter(step), Interval(0.9 * job.tell_every_s)
+        self.current, self.timed_until = step, step
+        self.timer = PhaseTimer(device)
+        self.timer.start()
 
-    def step(self, step: int, told: "StepResult", rate: float) -> None:
-        """Note a step; tell how it goes when it is time."""
-        self.now, self.previews.is_due = step, True
-        self.journal.add("step", step, loss=told.loss, learning_rate=rate, gradient_norm=told.grad_norm)
+    def step(self, step: int, result: "StepResult", rate: float) -> None:
+        """Append a step to the journal, and report progress when it is due."""
+        self.current, self.previews.is_due = step, True
+        self.journal.add("step", step, loss=result.loss, learning_rate=rate, gradient_norm=result.grad_norm)
         if self.profiler:
             self.profiler.step()
-        if self.line.every.due():
-            self._tell(told.loss)
+        if self.display.interval.due():
+            self._report(result.loss)
 
-    def _tell(self, loss: float) -> None:
-        waited = self.clock.total.get("data", 0.0) + self.clock.seconds.get("data", 0.0)
-        pace = self.meter.pace(self.now, self.steps, loss, self.batch, waited, memory(self.device))
-        self.line.tell(pace)
-        if self.noting.due():
-            rates = {"samples_per_second": pace.samples_s, "data_wait_ratio": pace.data_wait}
-            self.journal.add("progress", self.now, memory_bytes=pace.memory, **rates)
-
-    def judged(self, batch: "Batch", found_NHW: "Tensor") -> None:
-        """Draw the first validation chips, which are the same in every epoch."""
-        self.previews.take(self.now, batch, found_NHW)
+    def _report(self, loss: float) -> None:
+        data_s = self.timer.total.get("data", 0.0) + self.timer.seconds.get("data", 0.0)
+        report = self.meter.report(self.current, self.steps, loss, self.batch, data_s, peak_memory(self.device))
+        self.display.show(report)
+        if self.journal_interval.due():
+            rates = {"samples_per_second": report.samples_s, "data_wait_ratio": report.data_wait}
+            self.journal.add("progress", self.current, memory_bytes=report.memory, **rates)
 
     def epoch(self, step: int, row: dict[str, Any]) -> None:
-        """Note the scores of an epoch and where its time went."""
+        """Append the scores of an epoch to the journal, and log the time of each phase."""
         self.journal.add("epoch", step, **row)
-        self._lap()
-        told = "".join(f" {name}={value:.1%}" for name, value in shares(self.clock.lap()).items())
-        log.info("event=time epoch=%d%s", row["epoch"], told)
+        self._split_backward()
+        phases = "".join(f" {name}={share:.1%}" for name, share in time_shares(self.timer.lap()).items())
+        log.info("event=time epoch=%d%s", row["epoch"], phases)
 
-    def _lap(self) -> None:
-        """Tell communication from the backward pass, which DDP overlaps: only what sticks out is a wait."""
-        self.clock.move("backward", "communication", exposed(self.train_step.ddp) * (self.now - self.lapped))
-        self.lapped = self.now
+    def _split_backward(self) -> None:
+        """Count the communication that DDP does not overlap with the backward pass as a phase of its own."""
+        exposed = exposed_communication_s(self.train_step.ddp) * (self.current - self.timed_until)
+        self.timer.reassign("backward", "communication", exposed)
+        self.timed_until = self.current
 
     def checkpoint(self, step: int) -> None:
-        """Have the lines of all steps on the disk before the checkpoint that says they were taken."""
+        """Write the journal to the disk before the checkpoint that contains its steps."""
         self.journal.add("checkpoint", step)
         self.journal.sync()
 
-    def end(self, done: bool) -> None:
-        """Close everything; say where the time went if the training is done.
+    def end(self, is_done: bool) -> None:
+        """Close everything; log the time of each phase if the training is done.
 
-        One that is not may be resumed, and a device that failed is asked for nothing more.
+        One that is not may be resumed, and a device that failed is not asked for anything more.
         """
-        self.clock.stop()
-        self.line.close()
-        if done:
-            self.journal.add("end", self.now)
+        self.timer.stop()
+        self.display.close()
+        if is_done:
+            self.journal.add("end", self.current)
         self.journal.close()
         if self.profiler:
             self.profiler.close()
-        if not done:
+        if not is_done:
             return
-        self._lap()
-        self.clock.lap()
+        self._split_backward()
+        self.timer.lap()
         # `eopipe usage` reads this line.
-        log.info("event=device name=%s memory_mb=%.0f", self.device, memory(self.device) / 2**20)
-        log.info("where the time of the first worker went:\n%s", table(self.clock.total))
+        log.info("event=device name=%s memory_mb=%.0f", self.device, peak_memory(self.device) / 2**20)
+        log.info("where the time of the first worker went:\n%s", time_table(self.timer.total))
 
 
 class Previews:
@@ -161,30 +158,31 @@ class Previews:
             if int(path.stem[5:]) > step:
                 path.unlink()
 
-    def take(self, step: int, batch: "Batch", found_NHW: "Tensor") -> None:
-        """Draw the first batch of a validation; a picture that fails ends no training."""
+    def take(self, step: int, batch: "Batch", predictions_NHW: "Tensor") -> None:
+        """Draw the first batch of a validation; a preview that fails does not end the training."""
         if not self.is_due or not self.is_on:
             return
-        from eopipe.telemetry.previews import png
+        from eopipe.telemetry.previews import preview_png
 
         self.is_due = False
-        images, truth, found = (v.cpu().numpy() for v in (batch.images_NCHW.float(), batch.labels_NHW, found_NHW))
+        images = batch.images_NCHW.float().cpu().numpy()
+        labels, predictions = batch.labels_NHW.cpu().numpy(), predictions_NHW.cpu().numpy()
         try:
             with publish(self.folder / f"step-{step:09d}.png") as draft:
-                draft.write_bytes(png(images, truth, found, self.job.bands, NO_LABEL))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the training is worth more
+                draft.write_bytes(preview_png(images, labels, predictions, self.job.bands, NO_LABEL))
+        except Exception as error:  # noqa: BLE001 - no fault of a preview is worth a training
             self.is_on = False
             log.warning("event=previews-off reason=%r", f"{type(error).__name__}: {error}")
 
 
-def shares(seconds: dict[str, float]) -> dict[str, float]:
-    """Seconds a phase as shares of all, largest first."""
-    whole = max(sum(seconds.values()), 1e-9)
-    return {k: v / whole for k, v in sorted(seconds.items(), key=lambda pair: -pair[1]) if v > 0}
+def time_shares(seconds: dict[str, float]) -> dict[str, float]:
+    """The share of each phase in the total, largest first."""
+    total = max(sum(seconds.values()), 1e-9)
+    return {k: v / total for k, v in sorted(seconds.items(), key=lambda pair: -pair[1]) if v > 0}
 
 
-def exposed(module: "DistributedDataParallel | None") -> float:
-    """Seconds of a backward pass in which DDP only sums gradients, by its own clock; 0 where there is no DDP.
+def exposed_communication_s(module: "DistributedDataParallel | None") -> float:
+    """Seconds of a backward pass in which DDP only reduces gradients, by its own measurement; 0 without DDP.
 
     DDP measures the first ten steps and then one in a hundred (`DDPLoggingData`, in nanoseconds).
     """
@@ -192,6 +190,7 @@ def exposed(module: "DistributedDataParallel | None") -> float:
         return 0.0
     from eopipe.launch.torchrun import ddp_logging_data
 
-    told = ddp_logging_data(module)
-    talk, hidden = (float(told.get(f"avg_backward_{key}_time", 0)) for key in ("comm", "compute_comm_overlap"))
-    return max(talk - hidden, 0.0) / 1e9
+    data = ddp_logging_data(module)
+    communication = float(data.get("avg_backward_comm_time", 0))
+    overlap = float(data.get("avg_backward_compute_comm_overlap_time", 0))
+    return max(communication - overlap, 0.0) / 1e9

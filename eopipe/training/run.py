@@ -21,7 +21,7 @@ from eopipe.launch.scratch import local_copies
 from eopipe.models.model_folder import TrainedModel, write_model_folder
 from eopipe.publish import publish, read_json, write_json
 from eopipe.telemetry.follow import follower
-from eopipe.telemetry.journal import METRICS, payload
+from eopipe.telemetry.journal import METRICS, published_lines
 from eopipe.training.data import TrainingData, TrainingInputs
 from eopipe.training_job import JOB, Job, Knobs, Settings
 
@@ -116,5 +116,5 @@ def _publish(model: Path, job: Job, data: TrainingData) -> None:
     # Without virtual shards another world gives other weights.
     worlds = [] if settings.deterministic or len(progress["worlds"]) == 1 else progress["worlds"]
     with publish(model, folder=True) as draft:
-        (draft / METRICS).write_bytes(payload(job.state / METRICS))
+        (draft / METRICS).write_bytes(published_lines(job.state / METRICS))
         write_model_folder(draft, trained, weights, progress["history"], job.deciding(), worlds, data.extent)

@@ -11,7 +11,7 @@ from trainings import Training, payload, ranks
 
 from eopipe.launch.failures import read_failure
 from eopipe.launch.torchrun import STOP_WITHIN_S
-from eopipe.telemetry.journal import read
+from eopipe.telemetry.journal import read_journal
 
 KILLS, AGAIN_WITHIN_S = 3, 15
 
@@ -20,7 +20,7 @@ def first_step_after(training: Training, moment: float) -> float:
     """When the journal noted the first step that workers took which started after a moment (seconds since 1970)."""
     until = time.monotonic() + 120
     while time.monotonic() < until:
-        events = [event for path in training.state.glob("*/metrics.jsonl") for event in read(path)]
+        events = [event for path in training.state.glob("*/metrics.jsonl") for event in read_journal(path)]
         at = next((n for n, event in enumerate(events) if event["event"] == "resume" and event["time"] > moment), None)
         times = [event["time"] for event in events[at:] if event["event"] == "step"] if at is not None else []
         if times:

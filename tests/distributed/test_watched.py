@@ -14,7 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from trainings import Training, payload, workers
 
 from eopipe.telemetry.follow import GAUGES
-from eopipe.telemetry.journal import missing, read
+from eopipe.telemetry.journal import missing_steps, read_journal
 
 
 def steps_of(history: dict[str, bytes]) -> int:
@@ -23,8 +23,8 @@ def steps_of(history: dict[str, bytes]) -> int:
 
 def test_the_payload_has_every_step_once_and_no_clock(undisturbed: dict[str, bytes], tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_bytes(undisturbed["metrics.jsonl"])
-    events = read(tmp_path / "metrics.jsonl")
-    assert missing(events, steps_of(undisturbed)) == []
+    events = read_journal(tmp_path / "metrics.jsonl")
+    assert missing_steps(events, steps_of(undisturbed)) == []
     assert {event["event"] for event in events} == {"step", "epoch"}
     assert not any("time" in event for event in events)
     epochs = json.loads(undisturbed["history.json"])["epochs"]

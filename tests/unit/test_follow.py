@@ -24,7 +24,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from eopipe.telemetry import follow
 from eopipe.telemetry.follow import TRACKERS, follow_run, follower
-from eopipe.telemetry.journal import FollowedRun, Journal, find_run, payload
+from eopipe.telemetry.journal import FollowedRun, Journal, find_run, published_lines
 from eopipe.training_job import JOB
 
 NAME = "f00dcafe12345678"
@@ -171,7 +171,7 @@ def test_a_published_model_can_be_followed_afterwards_and_twice_gives_the_same(t
     train(state, 0, 4, is_done=True)
     model, views = tmp_path / "forest", tmp_path / "shown"
     model.mkdir()
-    (model / "metrics.jsonl").write_bytes(payload(state / "metrics.jsonl"))
+    (model / "metrics.jsonl").write_bytes(published_lines(state / "metrics.jsonl"))
     (model / "model.json").write_text(
         json.dumps({"properties": {"mlm:hyperparameters": SETTINGS | {"model": {"width": 8}}}})
     )

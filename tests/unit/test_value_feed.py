@@ -10,7 +10,7 @@ from eopipe.chips.chips import Normaliser, is_continuous, pair_stores
 from eopipe.loader.chip_reader import VALUES, Cutter, Piece, block_bytes, pixel_bytes, sources_of
 from eopipe.loader.device import Finish
 from eopipe.loader.shared_memory import Ring, Shape
-from eopipe.telemetry.previews import png
+from eopipe.telemetry.previews import preview_png
 from eopipe.tiles.grid import make_grid
 from eopipe.tiles.store import add_array, new_store
 
@@ -79,4 +79,5 @@ def test_labels_turn_with_their_images_and_are_nothing_where_the_scene_is_invali
 def test_a_picture_of_values_is_drawn_in_greys() -> None:
     truth = np.linspace(0, 9, 64, dtype=np.float32).reshape(1, 8, 8)
     truth[0, 0, 0] = np.nan
-    assert png(np.random.default_rng(0).random((1, 1, 8, 8), np.float32), truth, truth, ("red",), 255)[:4] == b"\x89PNG"
+    image = np.random.default_rng(0).random((1, 1, 8, 8), np.float32)
+    assert preview_png(image, truth, truth, ("red",), 255)[:4] == b"\x89PNG"

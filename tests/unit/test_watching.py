@@ -1,4 +1,4 @@
-"""The eyes on a training: the journal, the phases, the pace, and the trackers that may fail."""
+"""Telemetry of a training: journal, phases, progress, profiler and previews."""
 
 import json
 import logging
@@ -20,17 +20,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from eopipe.telemetry.journal import Journal, missing, payload, read, rounded
-from eopipe.telemetry.previews import COLORS, NOTHING, natural, paint, png
-from eopipe.telemetry.progress import Every, LiveLine, LogLine, Meter, Pace, clock, line, memory
-from eopipe.telemetry.timing import Clock, Profiler, busy, phase, table, waiting
-from eopipe.training.monitor import exposed
+from eopipe.telemetry.journal import Journal, missing_steps, published_lines, read_journal, rounded
+from eopipe.telemetry.previews import COLORS, NO_LABEL_GREY, class_colors, preview_png, true_color
+from eopipe.telemetry.progress import (
+    Interval,
+    ProgressBar,
+    ProgressLog,
+    ProgressReport,
+    ThroughputMeter,
+    format_duration,
+    peak_memory,
+    progress_display,
+)
+from eopipe.telemetry.timing import PhaseTimer, Profiler, busy_share, phase, time_table, timed
+from eopipe.training.monitor import exposed_communication_s
 
-NOW = Pace(step=7, steps=20, loss=0.5, samples_s=123.4, data_wait=0.015, memory=2_000_000, left=3725.0)
+NOW = ProgressReport(step=7, steps=20, loss=0.5, samples_s=123.4, data_wait=0.015, memory=2_000_000, left=3725.0)
 
 
 def run(folder: Path, begin: int, end: int) -> None:
-    """Tell the steps behind `begin` up to `end`, an epoch every second one, checkpoints in between."""
+    """Write the steps after `begin` up to `end`, an epoch at every second one, and a checkpoint at each."""
     journal = Journal(folder, begin)
     if begin:
         journal.add("resume", begin)
@@ -55,32 +64,34 @@ def test_however_often_it_is_killed_the_payload_is_the_same(
         # The checkpoint that the next run restores was written before what was lost.
         lines = (folder / "metrics.jsonl").read_bytes()
         cut = lines[: len(lines) - lost]
-        told = [event["step"] for event in map(json.loads, cut.split(b"\n")[:-1]) if event["event"] == "checkpoint"]
-        safe = max(told, default=0)
+        events = [json.loads(line) for line in cut.split(b"\n")[:-1]]
+        safe = max((event["step"] for event in events if event["event"] == "checkpoint"), default=0)
         (folder / "metrics.jsonl").write_bytes(cut)
     run(folder, safe, 12)
-    assert payload(folder / "metrics.jsonl") == payload(whole / "metrics.jsonl")
-    assert missing(read(folder / "metrics.jsonl"), 12) == []
+    assert published_lines(folder / "metrics.jsonl") == published_lines(whole / "metrics.jsonl")
+    assert missing_steps(read_journal(folder / "metrics.jsonl"), 12) == []
 
 
 def test_the_journal_says_when_and_what_happened_and_the_payload_does_not(tmp_path: Path) -> None:
     run(tmp_path, 0, 3)
     run(tmp_path, 2, 4)
-    told = read(tmp_path / "metrics.jsonl")
-    assert [event["step"] for event in told if event["event"] == "resume"] == [2]
-    assert all(abs(event["time"] - time.time()) < 60 for event in told)
-    lines = payload(tmp_path / "metrics.jsonl")
+    events = read_journal(tmp_path / "metrics.jsonl")
+    assert [event["step"] for event in events if event["event"] == "resume"] == [2]
+    assert all(abs(event["time"] - time.time()) < 60 for event in events)
+    lines = published_lines(tmp_path / "metrics.jsonl")
     assert b"time" not in lines
     assert b"resume" not in lines
     assert b"checkpoint" not in lines
 
 
-def test_a_step_that_is_told_twice_or_never_is_missing() -> None:
+def test_a_step_with_two_lines_or_none_is_missing() -> None:
     events = [{"event": "step", "step": step} for step in (1, 2, 2, 4)]
-    assert missing([*events, {"event": "epoch", "step": 3}], 4) == [2, 3]
+    assert missing_steps([*events, {"event": "epoch", "step": 3}], 4) == [2, 3]
 
 
-def test_a_journal_that_was_lost_is_told_and_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lost_journal_is_logged_and_does_not_end_the_training(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     run(tmp_path, 0, 4)
     assert not caplog.records
     (tmp_path / "metrics.jsonl").unlink()
@@ -88,37 +99,37 @@ def test_a_journal_that_was_lost_is_told_and_ends_nothing(tmp_path: Path, caplog
     assert [r.message for r in caplog.records] == ["event=metrics-lost steps=4 first=1 in=metrics.jsonl"]
 
 
-def test_what_is_not_finite_is_null_since_json_has_no_word_for_it(tmp_path: Path) -> None:
+def test_numbers_that_are_not_finite_are_null_in_json(tmp_path: Path) -> None:
     assert rounded({"a": float("nan"), "b": [1], "c": 1 / 3}) == {"a": None, "b": [1], "c": 0.333333333}
     journal = Journal(tmp_path, 0)
     journal.add("step", 1, gradient_norm=float("inf"))
     journal.close()
-    assert read(tmp_path / "metrics.jsonl")[0]["gradient_norm"] is None
+    assert read_journal(tmp_path / "metrics.jsonl")[0]["gradient_norm"] is None
 
 
 @pytest.fixture
-def ticking() -> Iterator[Clock]:
-    made = Clock()
-    made.start()
-    yield made
-    made.stop()
+def ticking() -> Iterator[PhaseTimer]:
+    timer = PhaseTimer()
+    timer.start()
+    yield timer
+    timer.stop()
 
 
-def test_each_second_counts_for_the_innermost_phase_and_once(ticking: Clock) -> None:
+def test_each_second_counts_for_the_innermost_phase_and_once(ticking: PhaseTimer) -> None:
     began = time.perf_counter()
     with phase("validation"):
         time.sleep(0.02)
         with phase("data"):
             time.sleep(0.04)
-    told = ticking.lap()
-    assert told["data"] >= 0.04
-    assert 0.02 <= told["validation"] < told["data"] + 0.02
-    assert sum(told.values()) <= time.perf_counter() - began + 0.01
+    seconds = ticking.lap()
+    assert seconds["data"] >= 0.04
+    assert 0.02 <= seconds["validation"] < seconds["data"] + 0.02
+    assert sum(seconds.values()) <= time.perf_counter() - began + 0.01
     assert ticking.lap().get("data", 0.0) == 0.0
-    assert ticking.total["data"] == told["data"]
+    assert ticking.total["data"] == seconds["data"]
 
 
-def test_an_error_in_a_phase_closes_it(ticking: Clock) -> None:
+def test_an_error_in_a_phase_closes_it(ticking: PhaseTimer) -> None:
     with pytest.raises(ValueError, match="no"), phase("data"):
         raise ValueError("no")
     with phase("forward"):
@@ -126,7 +137,7 @@ def test_an_error_in_a_phase_closes_it(ticking: Clock) -> None:
     assert ticking.lap()["forward"] >= 0.01
 
 
-def test_another_thread_and_a_process_without_a_clock_count_nothing(ticking: Clock) -> None:
+def test_another_thread_and_a_process_without_a_timer_count_nothing(ticking: PhaseTimer) -> None:
     def work() -> None:
         with phase("checkpoint"):
             time.sleep(0.01)
@@ -140,38 +151,38 @@ def test_another_thread_and_a_process_without_a_clock_count_nothing(ticking: Clo
     assert "checkpoint" not in ticking.lap()
 
 
-def test_waiting_passes_all_values_on_and_counts_only_the_wait(ticking: Clock) -> None:
+def test_timed_yields_all_values_and_counts_only_the_wait(ticking: PhaseTimer) -> None:
     def slow() -> Iterator[int]:
         for number in range(3):
             time.sleep(0.01)
             yield number
 
-    found = []
-    for number in waiting(slow()):
+    numbers = []
+    for number in timed(slow()):
         time.sleep(0.02)
-        found.append(number)
-    told = ticking.lap()
-    assert found == [0, 1, 2]
-    assert told["data"] >= 0.03
-    assert told["other"] >= 0.06
+        numbers.append(number)
+    seconds = ticking.lap()
+    assert numbers == [0, 1, 2]
+    assert seconds["data"] >= 0.03
+    assert seconds["other"] >= 0.06
 
 
 def test_seconds_move_between_phases_and_never_below_zero() -> None:
-    counted = Clock(seconds={"backward": 2.0})
-    counted.move("backward", "communication", 0.5)
-    counted.move("backward", "communication", 9.0)
-    counted.move("backward", "communication", -1.0)
+    counted = PhaseTimer(seconds={"backward": 2.0})
+    counted.reassign("backward", "communication", 0.5)
+    counted.reassign("backward", "communication", 9.0)
+    counted.reassign("backward", "communication", -1.0)
     assert (counted.seconds["backward"], counted.seconds["communication"]) == (0.0, 2.0)
 
 
 def test_the_table_adds_up() -> None:
-    rows = [row.split() for row in table({"data": 1.0, "forward": 2.5, "other": 0.5}).splitlines()]
+    rows = [row.split() for row in time_table({"data": 1.0, "forward": 2.5, "other": 0.5}).splitlines()]
     assert [row[0] for row in rows] == ["data", "forward", "other", "all"]
     assert [row[1] for row in rows] == ["1.00", "2.50", "0.50", "4.00"]
     assert rows[0][3] == "25.0%"
 
 
-def test_a_phase_costs_microseconds(ticking: Clock) -> None:
+def test_a_phase_costs_microseconds(ticking: PhaseTimer) -> None:
     began = time.perf_counter()
     for _ in range(1000):
         with phase("data"):
@@ -179,38 +190,38 @@ def test_a_phase_costs_microseconds(ticking: Clock) -> None:
     assert (time.perf_counter() - began) / 1000 < 200e-6
 
 
-def test_the_pace_is_what_passed_between_two_tellings() -> None:
-    meter = Meter(10)
+def test_a_report_is_about_the_time_since_the_last_one() -> None:
+    meter = ThroughputMeter(10)
     time.sleep(0.05)
-    told = meter.pace(20, 120, 0.5, batch=8, data_s=0.01, held=5)
-    assert 8 * 10 / told.samples_s >= 0.05
-    assert told.left == pytest.approx(100 / (told.samples_s / 8))
-    assert told.data_wait == pytest.approx(0.01 / (80 / told.samples_s), rel=1e-6)
-    assert meter.pace(20, 120, 0.5, 8, 0.01, 5).data_wait == 0.0
+    report = meter.report(20, 120, 0.5, batch=8, data_s=0.01, memory=5)
+    assert 8 * 10 / report.samples_s >= 0.05
+    assert report.left == pytest.approx(100 / (report.samples_s / 8))
+    assert report.data_wait == pytest.approx(0.01 / (80 / report.samples_s), rel=1e-6)
+    assert meter.report(20, 120, 0.5, 8, 0.01, 5).data_wait == 0.0
 
 
-def test_a_line_in_the_log_has_all_figures_and_words_for_the_time() -> None:
+def test_a_line_in_the_log_has_all_figures_and_a_readable_duration() -> None:
     assert NOW.line() == (
         "event=progress step=7 of=20 loss=0.5 samples_s=123.4 data_wait=1.5% memory_mb=2 left=1:02:05"
     )
-    assert clock(59.6) == "0:01:00"
-    assert memory("cpu") > 10_000_000
+    assert format_duration(59.6) == "0:01:00"
+    assert peak_memory("cpu") > 10_000_000
 
 
-def test_the_log_is_told_now_and_then_only() -> None:
-    every = Every(0.03)
+def test_progress_is_logged_at_intervals_only() -> None:
+    every = Interval(0.03)
     assert not every.due()
     time.sleep(0.04)
     assert every.due()
     assert not every.due()
     # Not a terminal here.
-    assert isinstance(line(5.0), LogLine)
+    assert isinstance(progress_display(5.0), ProgressLog)
 
 
-def test_the_live_line_lets_what_is_logged_appear_above_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_lines_appear_above_the_progress_bar(capsys: pytest.CaptureFixture[str]) -> None:
     log = logging.getLogger("eopipe")
-    live = LiveLine()
-    live.tell(NOW)
+    live = ProgressBar()
+    live.show(NOW)
     try:
         log.warning("event=word size=%d", 3)
     finally:
@@ -219,45 +230,47 @@ def test_the_live_line_lets_what_is_logged_appear_above_it(capsys: pytest.Captur
     assert not log.filters
 
 
-def test_on_a_terminal_one_line_is_drawn_again_and_again(tmp_path: Path) -> None:
-    words = (
+def test_on_a_terminal_the_progress_bar_is_redrawn_in_its_line(tmp_path: Path) -> None:
+    code = (
         "import logging, sys; logging.basicConfig(format='%(message)s'); log = logging.getLogger('eopipe')\n"
-        "from eopipe.telemetry.progress import Pace, line\n"
-        "live = line(30.0)\n"
-        "live.tell(Pace(1, 9, 0.5, 120.0, 0.01, 10**9, 60.0)); log.warning('event=word')\n"
-        "live.tell(Pace(2, 9, 0.4, 125.0, 0.01, 10**9, 50.0)); live.close()\n"
+        "from eopipe.telemetry.progress import ProgressReport, progress_display\n"
+        "live = progress_display(30.0)\n"
+        "live.show(ProgressReport(1, 9, 0.5, 120.0, 0.01, 10**9, 60.0)); log.warning('event=word')\n"
+        "live.show(ProgressReport(2, 9, 0.4, 125.0, 0.01, 10**9, 50.0)); live.close()\n"
     )
-    ours, theirs = pty.openpty()
-    told = b""
-    with subprocess.Popen([sys.executable, "-c", words], stderr=theirs, env=os.environ | {"COLUMNS": "120"}) as process:
-        os.close(theirs)
+    terminal, child_end = pty.openpty()
+    output = b""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stderr=child_end, env=os.environ | {"COLUMNS": "120"}
+    ) as process:
+        os.close(child_end)
         # Linux says EIO when the other end is closed.
         with suppress(OSError):
-            while part := os.read(ours, 4096):
-                told += part
+            while part := os.read(terminal, 4096):
+                output += part
         assert process.wait() == 0
-    os.close(ours)
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", told.decode())
+    os.close(terminal)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output.decode())
     assert "step 1/9" in text
     assert "loss 0.4000 · 125 samples/s · data wait 1.0% · 1.00 GB · 0:00:50 left" in text
     assert text.splitlines().count("event=word") == 1
 
 
-def test_what_ddp_does_not_hide_behind_the_backward_pass_is_communication() -> None:
+def test_communication_that_ddp_does_not_overlap_with_the_backward_pass_is_a_phase() -> None:
     class Ddp:
         def _get_ddp_logging_data(self) -> dict[str, int]:
             return {"avg_backward_comm_time": 30_000_000, "avg_backward_compute_comm_overlap_time": 10_000_000}
 
-    assert exposed(Ddp()) == pytest.approx(0.02)
-    assert exposed(None) == 0.0
+    assert exposed_communication_s(Ddp()) == pytest.approx(0.02)
+    assert exposed_communication_s(None) == 0.0
 
 
 @pytest.mark.parametrize(
-    ("ran", "share"),
+    ("intervals", "share"),
     [([(0, 10)], 1.0), ([(0, 5), (7, 10), (1, 4)], 0.8), ([(0, 6), (4, 8)], 1.0), ([(0, 1), (9, 10)], 0.2)],
 )
-def test_the_gpu_is_busy_while_any_kernel_runs(ran: list[tuple[float, float]], share: float) -> None:
-    assert busy(ran) == pytest.approx(share)
+def test_the_gpu_is_busy_while_any_kernel_runs(intervals: list[tuple[float, float]], share: float) -> None:
+    assert busy_share(intervals) == pytest.approx(share)
 
 
 def test_the_profiler_writes_a_trace_of_a_few_steps_even_of_a_short_training(tmp_path: Path) -> None:
@@ -282,25 +295,25 @@ def drawn() -> bytes:
     images = np.linspace(0, 1, 2 * 4 * 8 * 8, dtype=np.float32).reshape(2, 4, 8, 8)
     labels = np.zeros((2, 8, 8), np.int64)
     labels[0, 0, 0] = 255
-    return png(images, labels, labels % 255, ("blue", "green", "red", "nir"), 255)
+    return preview_png(images, labels, labels % 255, ("blue", "green", "red", "nir"), 255)
 
 
-def test_a_picture_has_chip_label_and_prediction_side_by_side_and_the_same_bytes() -> None:
+def test_a_preview_has_chip_label_and_prediction_side_by_side_and_the_same_bytes() -> None:
     picture = np.asarray(Image.open(BytesIO(drawn())))
     assert picture.shape == (2 * 10, 3 * 10, 3)
-    assert tuple(picture[2, 12]) == (NOTHING,) * 3
+    assert tuple(picture[2, 12]) == (NO_LABEL_GREY,) * 3
     assert "#{:02x}{:02x}{:02x}".format(*picture[3, 13]) == COLORS[0]
     assert drawn() == drawn()
 
 
-def test_a_chip_is_shown_in_its_own_colours_or_in_grey() -> None:
+def test_a_chip_is_drawn_in_true_colour_or_in_grey() -> None:
     image = np.stack([np.full((4, 4), value, np.float32) for value in (0.1, 0.5, 0.9)])
-    assert natural(image, ("blue", "green", "red"))[0, 0].tolist() == [255, 127, 0]
-    assert len(set(natural(image, ("vv", "vh", "dem"))[0, 0].tolist())) == 1
+    assert true_color(image, ("blue", "green", "red"))[0, 0].tolist() == [255, 127, 0]
+    assert len(set(true_color(image, ("vv", "vh", "dem"))[0, 0].tolist())) == 1
 
 
-def test_more_classes_than_colours_begin_anew() -> None:
+def test_more_classes_than_colours_repeat_the_colours() -> None:
     classes = np.arange(len(COLORS) + 1).reshape(1, -1)
-    painted = paint(classes, 255)
+    painted = class_colors(classes, 255)
     assert painted[0, 0].tolist() == painted[0, -1].tolist()
     assert len({tuple(color) for color in painted[0].tolist()}) == len(COLORS)
