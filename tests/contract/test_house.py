@@ -3,6 +3,7 @@
 import ast
 import re
 import subprocess
+import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
@@ -226,18 +227,37 @@ def test_no_committed_text_names_a_path_of_this_machine() -> None:
     assert names == []
 
 
-def test_the_architecture_page_names_every_package_and_root_module_and_types_that_exist() -> None:
-    page = (ROOT / "docs/architecture.md").read_text()
+ARCHITECTURE = ROOT / "docs/architecture.md"
+
+
+def test_the_architecture_page_names_every_package_and_root_module() -> None:
     packages = {path.parent.name for path in PACKAGE if path.parent != ROOT / "eopipe"}
     modules = {path.name for path in PACKAGE if path.parent == ROOT / "eopipe" and not path.name.startswith("__")}
-    rows = {row[1]: row[2] for row in re.finditer(r"^\| `([\w.]+)/?` \|.*\| (.*)\|$", page, re.MULTILINE)}
-    assert set(rows) == packages | modules
+    rows = re.findall(r"^\| `([\w.]+)/?` \|", ARCHITECTURE.read_text(), re.MULTILINE)
+    assert sorted(rows) == sorted(packages | modules)
+
+
+def test_the_types_and_files_of_the_architecture_page_exist() -> None:
+    page = ARCHITECTURE.read_text()
     classes: dict[str, set[str]] = defaultdict(set)
     for path in PACKAGE:
         name = path.name if path.parent == ROOT / "eopipe" else path.parent.name
         classes[name] |= {node.name for node in tree(path).body if isinstance(node, ast.ClassDef)}
-    types = [(name, type_) for name, cell in rows.items() for type_ in re.findall(r"`(\w+)`", cell)]
-    assert [(name, type_) for name, type_ in types if type_ not in classes[name]] == []
+    rows = re.findall(r"^\| `([\w.]+)/?` \|.*\| (.*)\|$", page, re.MULTILINE)
+    assert [
+        (name, kind) for name, cell in rows for kind in re.findall(r"`(\w+)`", cell) if kind not in classes[name]
+    ] == []
+    named = set(re.findall(r"`([A-Z]\w*[a-z]\w*)`", page))
+    assert sorted(named - set().union(*classes.values())) == []
+    files = re.findall(r"`((?:\w+/)+\w+\.\w+)`", page)
+    assert [name for name in files if not (ROOT / name).exists() and not (ROOT / "eopipe" / name).exists()] == []
+
+
+def test_the_layers_of_the_architecture_page_are_those_of_the_linter() -> None:
+    linter = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    layers = next(contract["layers"] for contract in linter["contracts"] if contract["type"] == "layers")
+    lines = re.findall(r"```\n(cli\n.*?)```", ARCHITECTURE.read_text(), re.DOTALL)[0].splitlines()
+    assert [set(line.split(", ")) for line in lines] == [set(layer.split(" : ")) for layer in layers]
 
 
 def test_the_terms_page_has_the_noun_of_every_port() -> None:
