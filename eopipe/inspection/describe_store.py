@@ -18,7 +18,7 @@ def describe_store(store: Tiles) -> list[str]:
     """One store, a line for each property."""
     rows = [("scene", _scene_text(store)), ("grid", _grid_text(store)), ("bounds", format_bounds(store.grid))]
     rows += [(name, _array_text(store, name)) for name in sorted(store.group.array_keys()) if name not in COORDINATES]
-    rows += [("names", " ".join(store.names)), ("chunks", _chunk_text(store)), ("valid", _valid_text(store))]
+    rows += [("names", " ".join(store.names)), ("chunks", _chunk_text(store)), ("valid share", _valid_text(store))]
     rows += [("files", "{} files, {}".format(*_file_texts(store.path)))]
     rows += [(key, _value_text(value)) for key, value in sorted(store.attributes.items()) if key not in OMITTED]
     return [str(store.path), *(f"  {key:<12} {value}" for key, value in rows)]
