@@ -1,1 +1,1 @@
-"""What a run will fetch, make and need, told before anything is downloaded."""
+"""`eopipe plan`: what a run will download, write and need, before anything is downloaded."""

@@ -1,4 +1,4 @@
-"""Where chips will lie, and which classes they will hold, as far as labels are at hand."""
+"""The chips of each split, and their classes where labels are available before the run."""
 
 import tempfile
 from dataclasses import dataclass, fields
@@ -14,23 +14,23 @@ from eopipe.chips.make_split import SplitRequest, assign_splits, find_candidates
 from eopipe.chips.splits import SPLITS, SplitPlan
 from eopipe.contract import stage
 from eopipe.errors import BadInputError
-from eopipe.planning.frozen_scenes import Config, Frozen
-from eopipe.planning.trial_store import as_fetched
+from eopipe.planning.frozen_scenes import Config, FrozenScenes
+from eopipe.planning.trial_store import scene_folder
 from eopipe.publish import MANIFEST, size, write_json
 from eopipe.tiles.grid import grid_json
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import add_array, new_store
 
-# Labels of every scene are made for the plan up to so many pixels: a minute of work.
-MOST_PIXELS = 4e8
+# Labels of every scene are written for the plan up to this number of pixels: a minute of work.
+MAX_LABEL_PIXELS = 4e8
 UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
-class Chips:
-    """Samples (n, 3) as split deals them out if no pixel were cloudy: their split and pixels of each class.
+class ChipForecast:
+    """Samples (n, 3) that split would select without clouds: their split, and their pixels of each class.
 
-    Without labels at hand there is one class, `unknown`.
+    Without labels there is one class, `unknown`.
     """
 
     plan: SplitPlan
@@ -42,110 +42,112 @@ class Chips:
     label_bytes: int
 
     @property
-    def is_known(self) -> bool:
-        """Whether labels were at hand."""
+    def has_labels(self) -> bool:
+        """Whether labels were available."""
         return self.classes != (UNKNOWN,)
 
     def count(self, split: str) -> int:
         """Chips of a split, over all scenes."""
         return int((self.role == SPLITS.index(split)).sum())
 
-    def of_class(self, split: str) -> list[tuple[str, int, int]]:
-        """Each class with the chips of a split that hold it, and its pixels there."""
-        own = self.pixels[self.role == SPLITS.index(split)]
-        return list(zip(self.classes, (own > 0).sum(0).tolist(), own.sum(0).tolist(), strict=True))
+    def class_counts(self, split: str) -> list[tuple[str, int, int]]:
+        """Each class with the number of chips of a split that contain it, and its pixels in them."""
+        pixels = self.pixels[self.role == SPLITS.index(split)]
+        return list(zip(self.classes, (pixels > 0).sum(0).tolist(), pixels.sum(0).tolist(), strict=True))
 
     @cached_property
-    def places(self) -> dict[str, IntArray]:
-        """Corners (row, column) of the chips of each split, whatever the scene."""
-        own = {name: self.samples[self.role == n, 1:] for n, name in enumerate(SPLITS)}
-        return {name: np.unique(corners, axis=0) for name, corners in own.items()}
+    def corners(self) -> dict[str, IntArray]:
+        """Corners (row, column) of the chips of each split, each once for all scenes."""
+        by_split = {name: self.samples[self.role == n, 1:] for n, name in enumerate(SPLITS)}
+        return {name: np.unique(corners, axis=0) for name, corners in by_split.items()}
 
-    def role_of(self, scene: str) -> str:
-        """The split that most chips of a scene belong to; train for one that has none."""
-        found = self.role[self.samples[:, 0] == (self.scenes.index(scene) if scene in self.scenes else -1)]
-        return SPLITS[int(np.bincount(found[found < len(SPLITS)], minlength=1).argmax())]
+    def main_split(self, scene: str) -> str:
+        """The split of most chips of a scene; train for a scene without chips."""
+        role = self.role[self.samples[:, 0] == (self.scenes.index(scene) if scene in self.scenes else -1)]
+        return SPLITS[int(np.bincount(role[role < len(SPLITS)], minlength=1).argmax())]
 
 
-def chips_of(config: Config, seen: Frozen, masks: dict[str, BoolArray]) -> Chips:
-    """Deal the chips out as split does, from stores of what would be valid without clouds.
+def forecast_chips(config: Config, scenes: FrozenScenes, masks: dict[str, BoolArray]) -> ChipForecast:
+    """Split the chips as the stage does, on temporary stores that are valid wherever a scene covers the grid.
 
     Raises BadInputError where a chip does not fit the grid, or the labels cannot be used.
     """
-    with tempfile.TemporaryDirectory(prefix="eopipe-plan-") as folder:
-        room = Path(folder)
-        labels = _labels(config, seen, room)
-        tiles = [_stand_in(room, seen, name, mask) for name, mask in _images(seen, masks).items()]
-        plan, request = _asked(config["split"], tiles, labels or [_no_labels(room, seen)])
+    with tempfile.TemporaryDirectory(prefix="eopipe-plan-") as name:
+        folder = Path(name)
+        labels = _write_labels(config, scenes, folder)
+        tiles = [_write_empty_tiles(folder, scenes, name, mask) for name, mask in _images(scenes, masks).items()]
+        plan, request = _split_arguments(config["split"], tiles, labels or [_write_unknown_labels(folder, scenes)])
         pairs = pair_stores(request.tiles, request.labels)
-        found = find_candidates(pairs, plan, request)
+        candidates = find_candidates(pairs, plan, request)
         stores = [image for image, _ in pairs]
-        role = assign_splits(found.samples, stores, plan, request)
-        used = sum(size(store)[0] + (store / MANIFEST).stat().st_size for store in labels)
-        scenes = [store.scene for store in stores]
-        return Chips(plan, scenes, found.samples, role, found.pixels, pairs[0][1].names, used)
+        role = assign_splits(candidates.samples, stores, plan, request)
+        label_bytes = sum(size(store)[0] + (store / MANIFEST).stat().st_size for store in labels)
+        names, classes = [store.scene for store in stores], pairs[0][1].names
+        return ChipForecast(plan, names, candidates.samples, role, candidates.pixels, classes, label_bytes)
 
 
-def _asked(told: dict[str, Any], tiles: list[Path], labels: list[Path]) -> tuple[SplitPlan, SplitRequest]:
-    given = told | {"stride": told["stride"] or told["chip"], "tiles": tuple(tiles), "labels": tuple(labels)}
-    plan, request = ({f.name: given[f.name] for f in fields(kind)} for kind in (SplitPlan, SplitRequest))
+def _split_arguments(settings: dict[str, Any], tiles: list[Path], labels: list[Path]) -> tuple[SplitPlan, SplitRequest]:
+    stride = settings["stride"] or settings["chip"]
+    values = settings | {"stride": stride, "tiles": tuple(tiles), "labels": tuple(labels)}
+    plan, request = ({f.name: values[f.name] for f in fields(kind)} for kind in (SplitPlan, SplitRequest))
     return SplitPlan(**plan), SplitRequest(**request)
 
 
-def _images(seen: Frozen, masks: dict[str, BoolArray]) -> dict[str, BoolArray]:
-    """What the model sees: the scenes, or composites of them."""
-    made = {name: np.logical_or.reduce([masks[scene] for scene in own]) for name, own in seen.periods.items()}
-    return made or masks
+def _images(scenes: FrozenScenes, masks: dict[str, BoolArray]) -> dict[str, BoolArray]:
+    """Coverage of the model's inputs: the scenes, or composites of them."""
+    periods = scenes.periods.items()
+    composites = {name: np.logical_or.reduce([masks[scene] for scene in members]) for name, members in periods}
+    return composites or masks
 
 
-def _stand_in(room: Path, seen: Frozen, name: str, mask: BoolArray) -> Path:
-    """A tile store with its place, its date and what is valid, but without pixels."""
-    target, layout = room / f"tiles-{name}.zarr", Layout(256, 4096)
-    item = seen.items.get(name, {"properties": {}})
-    told = {key: item["properties"].get(key) for key in ("datetime", "grid:code")}
-    with new_store(target, seen.grid, ("none",), name, told) as group:
+def _write_empty_tiles(folder: Path, scenes: FrozenScenes, name: str, mask: BoolArray) -> Path:
+    """A tile store with grid, date and valid mask, but without pixels."""
+    target, layout = folder / f"tiles-{name}.zarr", Layout(256, 4096)
+    item = scenes.items.get(name, {"properties": {}})
+    properties = {key: item["properties"].get(key) for key in ("datetime", "grid:code")}
+    with new_store(target, scenes.grid, ("none",), name, properties) as group:
         add_array(group, "image", (1, *mask.shape), "uint8", layout)
         add_array(group, "valid", mask.shape, "uint8", layout)[...] = mask
     return target
 
 
-def _no_labels(room: Path, seen: Frozen) -> Path:
-    """Labels that hold everywhere and tell nothing."""
-    target, layout, shape = room / "unknown.zarr", Layout(256, 4096), tuple(map(int, seen.grid.shape))
-    with new_store(target, seen.grid, (UNKNOWN,), "", {}) as group:
-        add_array(group, "label", shape, "uint8", layout)
-        add_array(group, "valid", shape, "uint8", layout)[...] = 1
+def _write_unknown_labels(folder: Path, scenes: FrozenScenes) -> Path:
+    """A label store of one class, valid everywhere."""
+    target, layout = folder / "unknown.zarr", Layout(256, 4096)
+    with new_store(target, scenes.grid, (UNKNOWN,), "", {}) as group:
+        add_array(group, "label", scenes.shape, "uint8", layout)
+        add_array(group, "valid", scenes.shape, "uint8", layout)[...] = 1
     return target
 
 
-def _labels(config: Config, seen: Frozen, room: Path) -> list[Path]:
-    """Label stores, made by the stage itself, where the labels are local; nothing where one is not."""
-    source, grid = config["label"]["source"], room / "grid.json"
-    write_json(grid, grid_json(seen.grid))
-    make, target = stage("label").function, room / "labels"
+def _write_labels(config: Config, scenes: FrozenScenes, folder: Path) -> list[Path]:
+    """Label stores, written by the stage itself; none where a scene with its label asset is not local."""
+    source, grid = config["label"]["source"], folder / "grid.json"
+    write_json(grid, grid_json(scenes.grid))
+    label, target = stage("label").function, folder / "labels"
     if source is not None:
         if not Path(source).is_file():
             raise BadInputError(f"label.source {source} is missing; put the labels there, or name another file")
-        make(grid=grid, labels=target / "all.zarr", **config["label"])
+        label(grid=grid, labels=target / "all.zarr", **config["label"])
         return [target / "all.zarr"]
-    if int(seen.grid.shape[0]) * int(seen.grid.shape[1]) * len(seen.items) > MOST_PIXELS:
+    if scenes.shape[0] * scenes.shape[1] * len(scenes.items) > MAX_LABEL_PIXELS:
         return []
-    for name, item in seen.items.items():
-        scene = as_fetched(config, name, item, room)
+    for name, item in scenes.items.items():
+        scene = scene_folder(config, name, item, folder)
         if scene is None:
             return []
-        make(grid=grid, labels=target / f"{name}.zarr", scene=scene, **config["label"])
-    return [target / f"{name}.zarr" for name in seen.items]
+        label(grid=grid, labels=target / f"{name}.zarr", scene=scene, **config["label"])
+    return [target / f"{name}.zarr" for name in scenes.items]
 
 
-def told(found: Chips) -> dict[str, Any]:
-    """What a plan file says of the chips."""
+def chips_json(forecast: ChipForecast) -> dict[str, Any]:
+    """The chips in the file of a plan."""
     return {
         split: {
-            "places": len(found.places[split]),
-            "chips": found.count(split),
-            "classes": {name: {"chips": n, "pixels": pixels} for name, n, pixels in found.of_class(split)}
-            if found.is_known
+            "places": len(forecast.corners[split]),
+            "chips": forecast.count(split),
+            "classes": {name: {"chips": n, "pixels": pixels} for name, n, pixels in forecast.class_counts(split)}
+            if forecast.has_labels
             else {},
         }
         for split in SPLITS

@@ -1,4 +1,4 @@
-"""How many files and bytes a run makes, folder by folder, up to the split."""
+"""Number of files and bytes that a run writes, folder by folder, up to the split."""
 
 import os
 import shutil
@@ -13,154 +13,178 @@ from eopipe.arrays import BoolArray
 from eopipe.chips.splits import SPLITS
 from eopipe.contract import Output, stage
 from eopipe.fetch.sizes import AssetSize
-from eopipe.planning.chip_forecast import Chips
-from eopipe.planning.frozen_scenes import MADE, Config, Frozen
-from eopipe.planning.trial_store import Weight, weigh
+from eopipe.planning.chip_forecast import ChipForecast
+from eopipe.planning.frozen_scenes import SEARCH_OUTPUTS, Config, FrozenScenes
+from eopipe.planning.trial_store import StoreSize, sample_size
 from eopipe.publish import MANIFEST, files
 from eopipe.scenes.item import Item
 from eopipe.tiles.layout import Layout, store_files
 
-# A job leaves a run record, a log and a table of what it used; Snakemake remembers each of its outputs.
-A_JOB = {"records": 2500, "logs": 300, "benchmarks": 800}
-REMEMBERED, ENGINE = 3000, ".snakemake"
-# Bytes a pixel where no scene is at hand to try: labels and masks are nearly constant.
-LABELS_TYPICAL = 0.1
-# Reflectance takes about half of its bytes with lz4, a third with zstd; deflate, as in most assets, lies between.
-RATIO = {"lz4": 2.0, "zstd": 2.7}
-DEFLATE = 2.3
+# Every job writes a run record, a log and a benchmark table; Snakemake keeps metadata of each output.
+BYTES_PER_JOB = {"records": 2500, "logs": 300, "benchmarks": 800}
+SNAKEMAKE_FOLDER, BYTES_PER_OUTPUT = ".snakemake", 3000
+# Bytes of a label pixel where no scene is local: labels and masks are nearly constant.
+LABEL_RATE, LABEL_METADATA, TILE_METADATA = 0.1, 9000.0, 12_000.0
+# Coordinates x and y are stored as float64.
+COORDINATE_BYTES = 8
+# Compression ratio of reflectance: half of its bytes with lz4, a third with zstd; deflate, as in most assets, between.
+COMPRESSION_RATIO = {"lz4": 2.0, "zstd": 2.7}
+DEFLATE_RATIO = 2.3
 # A cloud-optimised GeoTIFF above this edge holds overviews too: a third as much as the image itself.
-OVERVIEWS, OVERVIEWS_FROM = 0.75, 512
+IMAGE_SHARE, OVERVIEWS_FROM = 0.75, 512
 
 
 @dataclass(frozen=True)
-class Need:
-    """What one folder of the results takes; `made` is how much of it is there already."""
+class FolderForecast:
+    """Files and bytes of one folder of the results; `existing` is how much of both is there already."""
 
     folder: str
     jobs: int
     files: int
     bytes: int
-    made: tuple[int, int] = (0, 0)
+    existing: tuple[int, int] = (0, 0)
     basis: str = "counted"
 
+    @property
+    def json(self) -> dict[str, Any]:
+        """The folder in the file of a plan."""
+        numbers = {"jobs": self.jobs, "files": self.files, "bytes": self.bytes}
+        return {"folder": self.folder} | numbers | {"made": self.existing, "basis": self.basis}
 
-def needs(
-    config: Config, seen: Frozen, sizes: list[AssetSize], chips: Chips, masks: dict[str, BoolArray]
-) -> list[Need]:
+
+def forecast_folders(
+    config: Config, scenes: FrozenScenes, sizes: list[AssetSize], chips: ChipForecast, masks: dict[str, BoolArray]
+) -> list[FolderForecast]:
     """Every folder that search, fetch, preprocess, composite, label and split fill."""
-    results, names = Path(config["results"]), list(seen.items)
-    made = _made(results / name for name in MADE.values())
-    search = Need("items", 1, seen.files, seen.bytes, made)
-    per_label = names if config["label"]["asset"] else ["all"]
-    tiles, rate = _tiles(config, seen, sizes, masks)
-    rows = [search, _scenes(results, seen, sizes), tiles]
-    if seen.periods:
-        rows.append(_composites(config, seen, rate))
-    rows += [_labels(config, seen, chips, per_label, masks), _split(results, chips)]
-    return [*rows, *_beside(config, rows)]
+    results, names = Path(config["results"]), list(scenes.items)
+    search = FolderForecast(
+        "items", 1, scenes.files, scenes.bytes, _existing(results / name for name in SEARCH_OUTPUTS.values())
+    )
+    label_names = names if config["label"]["asset"] else ["all"]
+    tiles, store_size = _tiles(config, scenes, sizes, masks)
+    folders = [search, _scenes(results, scenes, sizes), tiles]
+    if scenes.periods:
+        folders.append(_composites(config, scenes, store_size))
+    folders += [_labels(config, scenes, chips, label_names, masks), _split(results, chips)]
+    return [*folders, *_job_files(config, folders)]
 
 
-def _scenes(results: Path, seen: Frozen, sizes: list[AssetSize]) -> Need:
-    items = seen.items.values()
-    count = sum(len(item["assets"]) + 2 for item in items)
-    basis = "unknown in part" if any(size.basis == "unknown" for size in sizes) else "told"
-    made = _made(results / "scenes" / name for name in seen.items)
-    # Each folder holds its item again, and a manifest.
-    return Need("scenes", len(seen.items), count, sum(s.bytes for s in sizes) + seen.bytes, made, basis)
+def _scenes(results: Path, scenes: FrozenScenes, sizes: list[AssetSize]) -> FolderForecast:
+    # Each folder holds a copy of its item and a manifest.
+    count = sum(len(item["assets"]) + 2 for item in scenes.items.values())
+    basis = "partly unknown" if any(size.basis == "unknown" for size in sizes) else "stated"
+    existing = _existing(results / "scenes" / name for name in scenes.items)
+    total = sum(size.bytes for size in sizes) + scenes.bytes
+    return FolderForecast("scenes", len(scenes.items), count, total, existing, basis)
 
 
-def _tiles(config: Config, seen: Frozen, sizes: list[AssetSize], masks: dict[str, BoolArray]) -> tuple[Need, Weight]:
-    told, names = config["preprocess"], list(seen.items)
-    shape = _shape(seen)
-    tried = weigh(config, seen, masks, "preprocess")
-    weight = tried or typical(config, seen, sizes)
-    count = store_files(shape, Layout(told["chunk"], told["shard"]), 2)
-    size = sum(weight.rate * int(masks[n].sum()) + weight.fixed + 8 * sum(shape) for n in names)
-    made = _made(Path(config["results"], "tiles", f"{n}.zarr") for n in names)
-    basis = "tried" if tried else "typical"
-    return Need("tiles", len(names), count * len(names), round(size), made, basis), weight
+def _tiles(
+    config: Config, scenes: FrozenScenes, sizes: list[AssetSize], masks: dict[str, BoolArray]
+) -> tuple[FolderForecast, StoreSize]:
+    names = list(scenes.items)
+    sampled = sample_size(config, scenes, masks, "preprocess")
+    store_size = sampled or typical_size(config, scenes, sizes)
+    pixels = [int(masks[name].sum()) for name in names]
+    paths = [Path(config["results"], "tiles", f"{name}.zarr") for name in names]
+    basis = "sampled" if sampled else "typical"
+    return _stores("tiles", _layout(config["preprocess"]), scenes, paths, store_size, pixels, basis), store_size
 
 
-def _composites(config: Config, seen: Frozen, weight: Weight) -> Need:
-    told, shape = config["preprocess"], _shape(seen)
-    count = store_files(shape, Layout(told["chunk"], told["shard"]), 3)
-    names = list(seen.periods)
-    parts = max(1, len(config["composite"]["parts"]))
-    size = len(names) * (weight.rate * parts * shape[0] * shape[1] + weight.fixed + 8 * sum(shape))
-    made = _made(Path(config["results"], "composites", f"{n}.zarr") for n in names)
-    return Need("composites", len(names), count * len(names), round(size), made, "typical")
+def _composites(config: Config, scenes: FrozenScenes, store_size: StoreSize) -> FolderForecast:
+    height, width = scenes.shape
+    pixels = [max(1, len(config["composite"]["parts"])) * height * width] * len(scenes.periods)
+    paths = [Path(config["results"], "composites", f"{name}.zarr") for name in scenes.periods]
+    layout = _layout(config["preprocess"])
+    return _stores("composites", layout, scenes, paths, store_size, pixels, "typical", rasters=3)
 
 
-def _labels(config: Config, seen: Frozen, chips: Chips, names: list[str], masks: dict[str, BoolArray]) -> Need:
-    told, shape = config["label"], _shape(seen)
-    count = store_files(shape, Layout(told["chunk"], told["shard"]), 2)
-    made = _made(Path(config["results"], "labels", f"{n}.zarr") for n in names)
-    if chips.is_known:
-        return Need("labels", len(names), count * len(names), chips.label_bytes, made, "made")
-    tried = weigh(config, seen, masks, "label") if told["asset"] else None
-    weight = tried or Weight(LABELS_TYPICAL, 9000.0)
-    size = sum(weight.rate * int(masks[n].sum()) + weight.fixed + 8 * sum(shape) for n in names)
-    return Need("labels", len(names), count * len(names), round(size), made, "tried" if tried else "typical")
+def _labels(
+    config: Config, scenes: FrozenScenes, chips: ChipForecast, names: list[str], masks: dict[str, BoolArray]
+) -> FolderForecast:
+    paths, layout = [Path(config["results"], "labels", f"{name}.zarr") for name in names], _layout(config["label"])
+    if chips.has_labels:
+        count = store_files(scenes.shape, layout, 2) * len(names)
+        return FolderForecast("labels", len(names), count, chips.label_bytes, _existing(paths), "written")
+    sampled = sample_size(config, scenes, masks, "label") if config["label"]["asset"] else None
+    store_size, basis = sampled or StoreSize(LABEL_RATE, LABEL_METADATA), "sampled" if sampled else "typical"
+    pixels = [int(masks[name].sum()) for name in names]
+    return _stores("labels", layout, scenes, paths, store_size, pixels, basis)
 
 
-def _split(results: Path, chips: Chips) -> Need:
+def _layout(settings: dict[str, Any]) -> Layout:
+    return Layout(settings["chunk"], settings["shard"])
+
+
+def _stores(
+    folder: str,
+    layout: Layout,
+    scenes: FrozenScenes,
+    paths: list[Path],
+    store_size: StoreSize,
+    pixels: list[int],
+    basis: str,
+    rasters: int = 2,
+) -> FolderForecast:
+    """A folder of Zarr stores with their number of covered pixels."""
+    fixed = store_size.fixed + COORDINATE_BYTES * sum(scenes.shape)
+    total = sum(store_size.rate * count + fixed for count in pixels)
+    count = store_files(scenes.shape, layout, rasters) * len(paths)
+    return FolderForecast(folder, len(paths), count, round(total), _existing(paths), basis)
+
+
+def _split(results: Path, chips: ChipForecast) -> FolderForecast:
     outputs = stage("split").of(Output)
-    made = _made(results / port.mark.name for port in outputs if isinstance(port.mark, Output))
-    # A row of numbers in the split file, and a polygon.
-    return Need("split", 1, len(outputs), 340 * int((chips.role < len(SPLITS)).sum()) + 150_000, made, "typical")
+    existing = _existing(results / port.mark.name for port in outputs if isinstance(port.mark, Output))
+    # Each chip has a row of numbers in the split file, and a polygon.
+    size = 340 * int((chips.role < len(SPLITS)).sum()) + 150_000
+    return FolderForecast("split", 1, len(outputs), size, existing, "typical")
 
 
-def _beside(config: Config, rows: list[Need]) -> list[Need]:
-    """What stands beside the results: records, logs, benchmarks, and Snakemake's memory of each output."""
-    jobs = sum(row.jobs for row in rows)
-    root = Path(config["results"])
-    records = [*root.glob("*.run.json"), *root.glob("*/*.run.json")]
-    there = {"records": records} | {name: [*root.glob(f"{name}/**/*.*")] for name in ("logs", "benchmarks")}
-    found = [_of_jobs(name, jobs, there[name]) for name in A_JOB]
-    outputs = jobs + sum(len(stage(name).of(Output)) - 1 for name in ("search", "split"))
-    # Besides one file an output there is one log a run, and a lock.
-    known = min(outputs + 2, len(list(Path(ENGINE).glob("*/*"))) + 1) if Path(ENGINE).is_dir() else 0
-    made = known, known * REMEMBERED
-    return [*found, Need(ENGINE, 0, outputs + 2, (outputs + 2) * REMEMBERED, made, "typical")]
+def _job_files(config: Config, folders: list[FolderForecast]) -> list[FolderForecast]:
+    """Files that jobs write beside the results: records, logs, benchmarks, and Snakemake's metadata of outputs."""
+    jobs, results = sum(folder.jobs for folder in folders), Path(config["results"])
+    existing = {"records": [*results.glob("*.run.json"), *results.glob("*/*.run.json")]}
+    existing |= {name: [*results.glob(f"{name}/**/*.*")] for name in ("logs", "benchmarks")}
+    forecasts = []
+    for name, size in BYTES_PER_JOB.items():
+        # Later stages write such files too, so at most one for each of these jobs is counted.
+        count = min(jobs, len(existing[name]))
+        forecasts.append(FolderForecast(name, 0, jobs, jobs * size, (count, count * size), "typical"))
+    # Besides one file for each output there is one log for each run, and a lock.
+    outputs = jobs + sum(len(stage(name).of(Output)) - 1 for name in ("search", "split")) + 2
+    snakemake = Path(SNAKEMAKE_FOLDER)
+    known = min(outputs, len(list(snakemake.glob("*/*"))) + 1) if snakemake.is_dir() else 0
+    size, known_size = outputs * BYTES_PER_OUTPUT, known * BYTES_PER_OUTPUT
+    return [*forecasts, FolderForecast(SNAKEMAKE_FOLDER, 0, outputs, size, (known, known_size), "typical")]
 
 
-def _of_jobs(name: str, jobs: int, there: list[Path]) -> Need:
-    # Later stages leave such files too, so no more are counted than come from these jobs.
-    made = min(jobs, len(there))
-    return Need(name, 0, jobs, jobs * A_JOB[name], (made, made * A_JOB[name]), "typical")
-
-
-def _shape(seen: Frozen) -> tuple[int, int]:
-    return int(seen.grid.shape[0]), int(seen.grid.shape[1])
-
-
-def typical(config: Config, seen: Frozen, sizes: list[AssetSize]) -> Weight:
-    """The weight of tiles by the size of the assets, or else by what reflectance usually takes."""
-    told = config["preprocess"]
-    ratio, bands = RATIO.get(told["codec"], 2.0), len(told["bands"])
+def typical_size(config: Config, scenes: FrozenScenes, sizes: list[AssetSize]) -> StoreSize:
+    """The size of tile stores from the sizes of assets, or else from the typical compression of reflectance."""
+    settings = config["preprocess"]
+    ratio, bands = COMPRESSION_RATIO.get(settings["codec"], 2.0), len(settings["bands"])
     rates = []
     for size in sizes:
-        shape = _asset_shape(seen.items, size)
-        if size.asset in told["bands"] and size.bytes and shape:
-            image = size.bytes * (OVERVIEWS if max(shape) > OVERVIEWS_FROM else 1)
-            rates.append(image / np.prod(shape) * DEFLATE / ratio)
-    return Weight(bands * (float(np.mean(rates)) if rates else 2.0 / ratio), 12_000.0)
+        shape = _asset_shape(scenes.items, size)
+        if size.asset in settings["bands"] and size.bytes and shape:
+            image = size.bytes * (IMAGE_SHARE if max(shape) > OVERVIEWS_FROM else 1)
+            rates.append(image / np.prod(shape) * DEFLATE_RATIO / ratio)
+    return StoreSize(bands * (float(np.mean(rates)) if rates else 2.0 / ratio), TILE_METADATA)
 
 
 def _asset_shape(items: dict[str, Item], size: AssetSize) -> list[int] | None:
     item = next(item for item in items.values() if item["id"] == size.scene)
-    told: Any = (item["properties"] | item["assets"][size.asset]).get("proj:shape")
-    return told if isinstance(told, list) and len(told) == 2 and all(told) else None
+    shape: Any = (item["properties"] | item["assets"][size.asset]).get("proj:shape")
+    return shape if isinstance(shape, list) and len(shape) == 2 and all(shape) else None
 
 
-def _made(paths: Iterable[Path]) -> tuple[int, int]:
-    """Files and bytes of those outputs that a run made already."""
-    there = [p for p in paths if p.is_file() or (p / MANIFEST).is_file()]
-    found = [file for p in there for file in ([*files(p), p / MANIFEST] if p.is_dir() else [p])]
-    return len(found), sum(file.stat().st_size for file in found)
+def _existing(paths: Iterable[Path]) -> tuple[int, int]:
+    """Number and bytes of the files of those outputs that exist."""
+    outputs = [path for path in paths if path.is_file() or (path / MANIFEST).is_file()]
+    output_files = [file for path in outputs for file in ([*files(path), path / MANIFEST] if path.is_dir() else [path])]
+    return len(output_files), sum(file.stat().st_size for file in output_files)
 
 
-def free(place: Path) -> tuple[int, int]:
-    """Bytes and inodes that are free where a folder is or will be."""
-    there = next(p for p in (place.absolute(), *place.absolute().parents) if p.exists())
-    return shutil.disk_usage(there).free, os.statvfs(there).f_favail
+def free_space(folder: Path) -> tuple[int, int]:
+    """Free bytes and inodes where a folder is or will be."""
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    return shutil.disk_usage(existing).free, os.statvfs(existing).f_favail

@@ -1,4 +1,4 @@
-"""Where scenes and the grid lie, in any CRS."""
+"""Footprints of scenes and of the grid, in any CRS."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,28 +10,28 @@ from eopipe.scenes.item import Item
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
-DEGREES, STEP = "EPSG:4326", 0.1
+DEGREES, STEP_DEGREES = "EPSG:4326", 0.1
 
 
-def moved(geometry: Any, source: str, target: str, step: float) -> Any:
-    """A shapely geometry in another CRS; its edges get a corner every `step`, since straight lines bend."""
+def reproject(geometry: Any, source: str, target: str, step: float) -> Any:
+    """A shapely geometry in another CRS; its edges get a vertex every `step`, since straight lines become curves."""
     from pyproj import Transformer
     from shapely import make_valid, segmentize, transform
 
-    change = Transformer.from_crs(source, target, always_xy=True)
+    transformer = Transformer.from_crs(source, target, always_xy=True)
     fine = segmentize(geometry, step)
-    return make_valid(transform(fine, lambda p: np.column_stack(change.transform(p[:, 0], p[:, 1]))))
+    return make_valid(transform(fine, lambda p: np.column_stack(transformer.transform(p[:, 0], p[:, 1]))))
 
 
 def footprint(item: Item, crs: str) -> Any:
-    """The footprint of a scene (shapely) in a CRS; None where it tells none."""
+    """The footprint of a scene (shapely) in a CRS; None if the item has no geometry."""
     from shapely.geometry import shape
 
-    return moved(shape(item["geometry"]), DEGREES, crs, STEP) if item["geometry"] else None
+    return reproject(shape(item["geometry"]), DEGREES, crs, STEP_DEGREES) if item["geometry"] else None
 
 
-def covered(item: Item, grid: "GeoBox") -> BoolArray:
-    """The pixels (y, x) of the grid whose centre lies in the scene's footprint; all where it tells none."""
+def coverage_mask(item: Item, grid: "GeoBox") -> BoolArray:
+    """The pixels (y, x) of the grid whose centre is in the scene's footprint; all if the item has no geometry."""
     from rasterio.features import rasterize
 
     outline = footprint(item, str(grid.crs))
@@ -43,18 +43,18 @@ def covered(item: Item, grid: "GeoBox") -> BoolArray:
 
 
 def grid_extent(grid: "GeoBox", margin: int = 0) -> Any:
-    """The rectangle of the grid (shapely) in its CRS, with so many pixels around it."""
+    """The rectangle of the grid (shapely) in its CRS, with a margin in pixels."""
     from shapely.geometry import box
 
     return box(*(grid.pad(margin) if margin else grid).extent.boundingbox)
 
 
 def grid_outline(grid: "GeoBox") -> dict[str, Any]:
-    """The grid's border as a GeoJSON polygon in degrees; its edges bend there."""
+    """The grid's border as a GeoJSON polygon in degrees, where its edges are curves."""
     from shapely.geometry import mapping
 
     step = abs(grid.resolution.x) * max(grid.shape) / 20
-    return dict(mapping(moved(grid_extent(grid), str(grid.crs), DEGREES, step)))
+    return dict(mapping(reproject(grid_extent(grid), str(grid.crs), DEGREES, step)))
 
 
 def rings(geometry: Any) -> list[Float64Array]:

@@ -1,4 +1,4 @@
-"""The scenes and the grid of a run: the list that is frozen already, or the search made anew aside."""
+"""The scenes and the grid of a run: its frozen list, or a search in a temporary folder."""
 
 import shlex
 import tempfile
@@ -19,83 +19,78 @@ from eopipe.tiles.grid import read_grid
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
-
 Config = dict[str, Any]
-# What search makes, by its ports.
-MADE = {"items": "items", "grid": "grid.json", "selection": "selection.json"}
-
-
-@dataclass(frozen=True)
-class Frozen:
-    """Scenes by name, the run's grid, files and bytes of both, whether the run holds them, scenes of composites."""
-
-    items: dict[str, Item]
-    grid: "GeoBox"
-    files: int
-    bytes: int
-    kept: bool
-    periods: dict[str, list[str]]
-
-
-def frozen(config: Config) -> Frozen:
-    """What search finds; a list that the run froze with the same settings is used as it is.
-
-    Raises what search raises: nothing found, an asset missing, a server that does not answer.
-    """
-    results = Path(config["results"])
-    if _fits(config, results):
-        return _read(config, results, kept=True)
-    with tempfile.TemporaryDirectory(prefix="eopipe-plan-") as room:
-        made = {name: Path(room, file) for name, file in MADE.items()}
-        stage("search").function(**made, **config["search"])
-        return _read(config, Path(room), kept=False)
-
-
-def _fits(config: Config, results: Path) -> bool:
-    """Whether the run's list is whole and was made with these settings, as its record tells."""
-    record, alone = results / "items.run.json", [results / "grid.json", results / "selection.json"]
-    if not (record.is_file() and all(p.is_file() for p in alone) and (results / "items" / MANIFEST).is_file()):
-        return False
-    verify(results / "items")
-    told, wanted, search = read_json(record), config["search"], stage("search")
-    given = {port.name: wanted[port.name] for port in search.of(Option)}
-    if told["status"] != "completed" or any(told["settings"].get(k) != redact_for_record(v) for k, v in given.items()):
-        return False
-    words = shlex.join(told["arguments"])
-    paths = {port.flag: shlex.join(redact_for_record(to_args(port, wanted[port.name]))) for port in search.of(Input)}
-    return all(path in words if path else flag not in words for flag, path in paths.items())
-
-
-def _read(config: Config, room: Path, *, kept: bool) -> Frozen:
-    items, grid = room / "items", room / "grid.json"
-    paths = sorted(items.glob("*.geojson"))
-    files = [*items.iterdir(), grid, room / "selection.json"]
-    size = sum(p.stat().st_size for p in files)
-    made = periods(config, items) if config["composite"]["method"] != "none" else {}
-    return Frozen({p.stem: read_item(p) for p in paths}, read_grid(grid), len(files), size, kept, made)
-
-
-def when(item: Item) -> str:
-    """The day of a scene; empty where it does not tell."""
-    told = item["properties"]
-    return str(told.get("datetime") or told.get("start_datetime") or "")[:10]
-
-
-def cloud(item: Item) -> float | None:
-    """Cloud cover of a scene in percent, where it tells."""
-    told = item["properties"].get("eo:cloud_cover")
-    return float(told) if isinstance(told, int | float) else None
-
-
+# Outputs of search, by port.
+SEARCH_OUTPUTS = {"items": "items", "grid": "grid.json", "selection": "selection.json"}
 # The edge of the blocks of most cloud-optimised GeoTIFFs, in pixels.
 BLOCK = 512
 
 
 @dataclass(frozen=True)
-class Row:
-    """One scene: day, cloud in percent, bytes of its assets, and how many of these tell no size.
+class FrozenScenes:
+    """Scenes by name and the run's grid, files and bytes of both, and the scenes of each composite.
 
-    `share` is the part of the grid that it covers, `fetched` whether a run brought it already.
+    `is_frozen` says whether the results of the run hold them.
+    """
+
+    items: dict[str, Item]
+    grid: "GeoBox"
+    files: int
+    bytes: int
+    is_frozen: bool
+    periods: dict[str, list[str]]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width of the grid in pixels."""
+        return int(self.grid.shape[0]), int(self.grid.shape[1])
+
+
+def find_scenes(config: Config) -> FrozenScenes:
+    """The scenes that search finds; a list that the run froze with the same settings is used as it is.
+
+    Raises the errors of search: no scene, a missing asset, a server that does not respond.
+    """
+    results = Path(config["results"])
+    if _is_up_to_date(config, results):
+        return _read_scenes(config, results, is_frozen=True)
+    with tempfile.TemporaryDirectory(prefix="eopipe-plan-") as folder:
+        outputs = {port: Path(folder, name) for port, name in SEARCH_OUTPUTS.items()}
+        stage("search").function(**outputs, **config["search"])
+        return _read_scenes(config, Path(folder), is_frozen=False)
+
+
+def _is_up_to_date(config: Config, results: Path) -> bool:
+    """Whether the run's list is whole and was written with these settings, according to its run record."""
+    record_path, single_files = results / "items.run.json", [results / "grid.json", results / "selection.json"]
+    outputs = [record_path, *single_files, results / "items" / MANIFEST]
+    if not all(path.is_file() for path in outputs):
+        return False
+    verify(results / "items")
+    record, settings, search = read_json(record_path), config["search"], stage("search")
+    options = {port.name: redact_for_record(settings[port.name]) for port in search.of(Option)}
+    if record["status"] != "completed" or any(record["settings"].get(k) != v for k, v in options.items()):
+        return False
+    command = shlex.join(record["arguments"])
+    inputs = {port.flag: shlex.join(redact_for_record(to_args(port, settings[port.name]))) for port in search.of(Input)}
+    return all(argument in command if argument else flag not in command for flag, argument in inputs.items())
+
+
+def _read_scenes(config: Config, folder: Path, *, is_frozen: bool) -> FrozenScenes:
+    items, grid = folder / "items", folder / "grid.json"
+    paths = sorted(items.glob("*.geojson"))
+    files = [*items.iterdir(), grid, folder / "selection.json"]
+    size = sum(path.stat().st_size for path in files)
+    composites = periods(config, items) if config["composite"]["method"] != "none" else {}
+    scenes = {path.stem: read_item(path) for path in paths}
+    return FrozenScenes(scenes, read_grid(grid), len(files), size, is_frozen, composites)
+
+
+@dataclass(frozen=True)
+class SceneRow:
+    """One scene of a plan: day, cloud cover in percent, bytes of its assets, number of assets of unknown size.
+
+    `share` is the part of the grid that it covers; `is_fetched` says whether its assets are in the results.
     """
 
     name: str
@@ -104,41 +99,55 @@ class Row:
     bytes: int
     unknown: int
     share: float
-    fetched: bool
+    is_fetched: bool
 
 
-def rows_of(config: Config, seen: Frozen, sizes: list[AssetSize], masks: dict[str, BoolArray]) -> list[Row]:
+def scene_rows(
+    config: Config, scenes: FrozenScenes, sizes: list[AssetSize], masks: dict[str, BoolArray]
+) -> list[SceneRow]:
     """The scenes by day, then by name."""
-    found = []
-    for name, item in seen.items.items():
-        own = [size for size in sizes if size.scene == item["id"]]
-        unknown = sum(size.basis == "unknown" for size in own)
-        there = Path(config["results"], "scenes", name, MANIFEST).is_file()
-        total, share = sum(size.bytes for size in own), round(float(masks[name].mean()), 4)
-        found.append(Row(name, when(item), cloud(item), total, unknown, share, there))
-    return sorted(found, key=lambda row: (row.day, row.name))
+    rows = []
+    for name, item in scenes.items.items():
+        assets = [size for size in sizes if size.scene == item["id"]]
+        unknown = sum(size.basis == "unknown" for size in assets)
+        is_fetched = Path(config["results"], "scenes", name, MANIFEST).is_file()
+        total, share = sum(size.bytes for size in assets), round(float(masks[name].mean()), 4)
+        rows.append(SceneRow(name, _day(item), _cloud_cover(item), total, unknown, share, is_fetched))
+    return sorted(rows, key=lambda row: (row.day, row.name))
 
 
-def clipped(size: AssetSize, seen: Frozen) -> AssetSize:
-    """The part of an asset that the grid needs, by area: blocks at the rim come whole, half a block beyond it."""
-    item = next(item for item in seen.items.values() if item["id"] == size.scene)
-    whole = footprint(item, str(seen.grid.crs))
-    if whole is None:
+def _day(item: Item) -> str:
+    """The day of a scene; empty if the item has no date."""
+    properties = item["properties"]
+    return str(properties.get("datetime") or properties.get("start_datetime") or "")[:10]
+
+
+def _cloud_cover(item: Item) -> float | None:
+    """Cloud cover of a scene in percent; None if the item has none."""
+    cover = item["properties"].get("eo:cloud_cover")
+    return float(cover) if isinstance(cover, int | float) else None
+
+
+def clip_size(size: AssetSize, scenes: FrozenScenes) -> AssetSize:
+    """The part of an asset that the grid needs, by area; blocks at the border are whole, on average half outside."""
+    item = next(item for item in scenes.items.values() if item["id"] == size.scene)
+    outline = footprint(item, str(scenes.grid.crs))
+    if outline is None:
         return size
-    needed = whole.intersection(grid_extent(seen.grid, BLOCK // 2))
-    return replace(size, bytes=round(size.bytes * needed.area / whole.area))
+    part = outline.intersection(grid_extent(scenes.grid, BLOCK // 2))
+    return replace(size, bytes=round(size.bytes * part.area / outline.area))
 
 
-def geojson(seen: Frozen, rows: list[Row]) -> dict[str, Any]:
+def plan_geojson(scenes: FrozenScenes, rows: list[SceneRow]) -> dict[str, Any]:
     """Footprints with dates, cloud and bytes, and the outline of the grid, in degrees."""
-    features = [_feature(seen.items[row.name]["geometry"], kind="scene", **told(row)) for row in rows]
-    height, width = seen.grid.shape
-    outline = _feature(grid_outline(seen.grid), kind="grid", crs=str(seen.grid.crs), height=height, width=width)
+    features = [_feature(scenes.items[row.name]["geometry"], kind="scene", **scene_json(row)) for row in rows]
+    height, width = scenes.grid.shape
+    outline = _feature(grid_outline(scenes.grid), kind="grid", crs=str(scenes.grid.crs), height=height, width=width)
     return {"type": "FeatureCollection", "features": [outline, *features]}
 
 
-def told(row: Row) -> dict[str, Any]:
-    """What a plan's files say of a scene."""
+def scene_json(row: SceneRow) -> dict[str, Any]:
+    """A scene in the files of a plan."""
     return {
         "scene": row.name,
         "date": row.day,
@@ -146,7 +155,7 @@ def told(row: Row) -> dict[str, Any]:
         "bytes": row.bytes,
         "assets_of_unknown_size": row.unknown,
         "share_of_grid": row.share,
-        "fetched": row.fetched,
+        "fetched": row.is_fetched,
     }
 
 

@@ -7,9 +7,9 @@ import numpy as np
 
 from eopipe.arrays import Float64Array
 from eopipe.chips.splits import SPLITS
-from eopipe.planning.chip_forecast import Chips
+from eopipe.planning.chip_forecast import ChipForecast
 from eopipe.planning.footprints import footprint, grid_extent, rings
-from eopipe.planning.frozen_scenes import Frozen, Row
+from eopipe.planning.frozen_scenes import FrozenScenes, SceneRow
 from eopipe.reporting.figures import FAINT, INK, Box, add_text, axes_at, figure_style, new_figure, save_png
 from eopipe.reporting.maps import (
     GAP,
@@ -33,23 +33,23 @@ if TYPE_CHECKING:
 
 COVERAGE, TIMELINE = "#7c97a6", "#4d7386"
 TIMELINE_HEIGHT, TIMELINE_LABEL = 0.9, 0.42
-# Footprints may reach far beyond the grid: at most so much of its size is drawn around it, at least so little.
+# The surroundings of the grid in the map, as a share of its size; footprints may extend much further.
 MAX_AROUND, MIN_AROUND = 0.6, 0.06
 
 
-def write_plan_figure(path: Path, seen: Frozen, scenes: list[Row], chips: Chips, title: str) -> None:
+def write_plan_figure(path: Path, scenes: FrozenScenes, rows: list[SceneRow], chips: ChipForecast, title: str) -> None:
     """Draw the plan as PNG; the same plan gives the same bytes."""
-    shapes = (footprint(item, str(seen.grid.crs)) for item in seen.items.values())
+    shapes = (footprint(item, str(scenes.grid.crs)) for item in scenes.items.values())
     outlines = [ring for shape in shapes if shape is not None for ring in rings(shape)]
-    left, lower, right, upper = figure_bounds(seen.grid, outlines)
-    days = sorted(row.day for row in scenes if row.day)
-    span = f", {days[0]} to {days[-1]}" if days else ""
+    left, lower, right, upper = figure_bounds(scenes.grid, outlines)
+    days = sorted(row.day for row in rows if row.day)
+    period = f", {days[0]} to {days[-1]}" if days else ""
     legend = [(f"{name}, {chips.count(name):,} chips", color) for name, color in zip(SPLITS, SPLIT_COLORS, strict=True)]
     with figure_style(title):
         figure = new_figure(WIDTH, WIDTH)
         top = add_text(figure, f"Plan: {title}", (MARGIN, MARGIN), WIDTH - 2 * MARGIN, 15)
-        top = add_text(figure, f"{len(scenes)} scenes{span}", (MARGIN, top), WIDTH - 2 * MARGIN, 9, FAINT) + 0.12
-        across, down = np.array(pixel_metres(seen.grid)) / np.abs([seen.grid.affine.a, seen.grid.affine.e])
+        top = add_text(figure, f"{len(rows)} scenes{period}", (MARGIN, top), WIDTH - 2 * MARGIN, 9, FAINT) + 0.12
+        across, down = np.array(pixel_metres(scenes.grid)) / np.abs([scenes.grid.affine.a, scenes.grid.affine.e])
         aspect = (upper - lower) * down / ((right - left) * across)
         width = min(WIDTH - 2 * MARGIN - LEGEND_WIDTH - GAP - TICKS, TALLEST / aspect)
         box: Box = (MARGIN + TICKS, top, width, width * aspect)
@@ -59,16 +59,16 @@ def write_plan_figure(path: Path, seen: Frozen, scenes: list[Row], chips: Chips,
         figure.set_figheight(bottom + 0.75 + TIMELINE_HEIGHT + TIMELINE_LABEL)
         axes = axes_at(figure, box)
         axes.set(xlim=(left, right), ylim=(lower, upper))
-        _draw_map(axes, seen, chips, outlines)
-        label_degrees(axes, str(seen.grid.crs))
-        add_scale_bar(figure, (corner[0], bottom), (right - left) * across / width, seen.grid)
+        _draw_map(axes, scenes, chips, outlines)
+        label_degrees(axes, str(scenes.grid.crs))
+        add_scale_bar(figure, (corner[0], bottom), (right - left) * across / width, scenes.grid)
         timeline = axes_at(figure, (MARGIN + 0.4, bottom + 0.75, WIDTH - 2 * MARGIN - 0.4, TIMELINE_HEIGHT))
-        _draw_timeline(timeline, scenes, chips)
+        _draw_timeline(timeline, rows, chips)
         save_png(figure, path)
 
 
 def figure_bounds(grid: "GeoBox", outlines: list[Float64Array]) -> Bounds:
-    """The grid with its surroundings (left, lower, right, upper): all of the footprints that are near."""
+    """The grid with its surroundings (left, lower, right, upper): the footprints, as far as they are near."""
     left, lower, right, upper = grid.extent.boundingbox
     size = max(right - left, upper - lower)
     low, high = np.array([left, lower]), np.array([right, upper])
@@ -80,7 +80,7 @@ def figure_bounds(grid: "GeoBox", outlines: list[Float64Array]) -> Bounds:
     return float(low[0]), float(low[1]), float(high[0]), float(high[1])
 
 
-def _draw_map(axes: "Axes", seen: Frozen, chips: Chips, outlines: list[Float64Array]) -> None:
+def _draw_map(axes: "Axes", scenes: FrozenScenes, chips: ChipForecast, outlines: list[Float64Array]) -> None:
     """Coverage, darker where more scenes overlap; the chips in the colour of their split; the outline of the grid."""
     from matplotlib.collections import PolyCollection
 
@@ -92,28 +92,30 @@ def _draw_map(axes: "Axes", seen: Frozen, chips: Chips, outlines: list[Float64Ar
         for color, split in zip(SPLIT_COLORS, SPLITS, strict=True):
             # Chips that overlap show as one area.
             edge = "white" if chips.plan.stride >= chips.plan.chip else color
-            squares = PolyCollection(list(_squares(seen.grid, chips, split)), facecolors=color, edgecolors=edge)
+            squares = PolyCollection(list(_squares(scenes.grid, chips, split)), facecolors=color, edgecolors=edge)
             squares.set(linewidths=0.2, antialiaseds=False)
             axes.add_collection(squares)
-    grid = PolyCollection(rings(grid_extent(seen.grid)), facecolors="none", edgecolors=INK, linewidths=1)
+    grid = PolyCollection(rings(grid_extent(scenes.grid)), facecolors="none", edgecolors=INK, linewidths=1)
     axes.add_collection(grid)
 
 
-def _squares(grid: "GeoBox", chips: Chips, split: str) -> Float64Array:
+def _squares(grid: "GeoBox", chips: ChipForecast, split: str) -> Float64Array:
     """Corners (n, 4, 2) of the chips of a split in the CRS of the grid."""
-    affine, corners = grid.affine, chips.places[split].astype(float)
+    affine, corners = grid.affine, chips.corners[split].astype(float)
     steps = np.array([(0, 0), (0, 1), (1, 1), (1, 0)]) * chips.plan.chip
     rows, cols = np.moveaxis(corners[:, None] + steps, -1, 0)
     return np.stack([affine.c + affine.a * cols, affine.f + affine.e * rows], -1)
 
 
-def _draw_timeline(axes: "Axes", scenes: list[Row], chips: Chips) -> None:
+def _draw_timeline(axes: "Axes", rows: list[SceneRow], chips: ChipForecast) -> None:
     """Cloud cover of each scene by date; a hollow mark where it is unknown. Scenes without a date are missing."""
-    dated = [row for row in scenes if row.day]
+    dated = [row for row in rows if row.day]
     if dated:
         days = np.array([row.day for row in dated], "datetime64[D]")
         cloud = np.array([row.cloud or 0 for row in dated])
-        colors = [TIMELINE if chips.plan.by_place else SPLIT_COLORS[SPLITS.index(chips.role_of(r.name))] for r in dated]
+        colors = [
+            TIMELINE if chips.plan.by_place else SPLIT_COLORS[SPLITS.index(chips.main_split(r.name))] for r in dated
+        ]
         faces = [color if row.cloud is not None else "white" for row, color in zip(dated, colors, strict=True)]
         axes.vlines(days, 0, cloud, colors=colors, linewidths=1.2)
         axes.scatter(days, cloud, s=12, c=faces, edgecolors=colors, linewidths=0.8, clip_on=False, zorder=3)

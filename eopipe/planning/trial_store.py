@@ -1,4 +1,4 @@
-"""What stores of this run weigh: a few windows are made for real, aside, by the stages themselves."""
+"""The size of a run's stores from samples: the stages write a few windows into a temporary folder."""
 
 import tempfile
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from eopipe.arrays import BoolArray
 from eopipe.contract import stage
 from eopipe.errors import BadInputError
 from eopipe.fetch.sizes import local_file
-from eopipe.planning.frozen_scenes import Config, Frozen
+from eopipe.planning.frozen_scenes import Config, FrozenScenes
 from eopipe.publish import MANIFEST, files, write_json
 from eopipe.scenes.item import ITEM_FILE, Item, scene_name
 from eopipe.tiles.grid import grid_json, windows
@@ -19,85 +19,85 @@ from eopipe.tiles.grid import grid_json, windows
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
-TRIALS = 12
-EDGE = 1024
+MAX_TRIALS = 12
+WINDOW_EDGE = 1024
 
 
 @dataclass(frozen=True)
-class Weight:
-    """Bytes of a store: `rate` for a pixel that a scene covers, `fixed` for what every store has beside."""
+class StoreSize:
+    """Bytes of a store: `rate` for each pixel that a scene covers, `fixed` for its metadata."""
 
     rate: float
     fixed: float
 
 
-def as_fetched(config: Config, name: str, item: Item, room: Path) -> Path | None:
-    """The folder of a scene as fetch leaves it: the fetched one, or links to local files; None for neither."""
-    kept, folder = Path(config["results"], "scenes", name), room / "scenes" / name
-    if (kept / MANIFEST).is_file():
-        return kept
+def scene_folder(config: Config, name: str, item: Item, folder: Path) -> Path | None:
+    """The folder of a scene as fetch writes it: the fetched one, or links to local files; None for neither."""
+    fetched, links = Path(config["results"], "scenes", name), folder / "scenes" / name
+    if (fetched / MANIFEST).is_file():
+        return fetched
     catalog = config["search"]["catalog"]
-    found = {n: local_file(a, f"scene {name}, asset {n}", catalog) for n, a in item["assets"].items()}
-    if None in found.values():
+    local_files = {n: local_file(a, f"scene {name}, asset {n}", catalog) for n, a in item["assets"].items()}
+    if None in local_files.values():
         return None
-    folder.mkdir(parents=True, exist_ok=True)
+    links.mkdir(parents=True, exist_ok=True)
     assets = {}
-    for asset, file in found.items():
+    for asset, file in local_files.items():
         if file is not None:
-            link = folder / f"{scene_name(asset)}{file.suffix}"
+            link = links / f"{scene_name(asset)}{file.suffix}"
             link.unlink(missing_ok=True)
             link.symlink_to(file)
             assets[asset] = item["assets"][asset] | {"href": link.name}
-    write_json(folder / ITEM_FILE, item | {"assets": assets})
-    return folder
+    write_json(links / ITEM_FILE, item | {"assets": assets})
+    return links
 
 
-def weigh(config: Config, seen: Frozen, masks: dict[str, BoolArray], name: str) -> Weight | None:
-    """Weigh the stores of a stage by trial; None where no scene is at hand.
+def sample_size(config: Config, scenes: FrozenScenes, masks: dict[str, BoolArray], stage_name: str) -> StoreSize | None:
+    """The size of a stage's stores, from windows spread over grid and scenes; None if no scene is local.
 
-    Windows spread over the grid and the scenes; a ratio of sums, so that empty corners count as little as
-    they weigh.
+    A ratio of sums, so that windows with little coverage count little.
     """
-    made: list[tuple[float, float, int]] = []
-    with tempfile.TemporaryDirectory(prefix="eopipe-plan-") as folder:
-        room = Path(folder)
-        for scene, window in _trials(seen, masks):
-            source = as_fetched(config, scene, seen.items[scene], room)
+    trials: list[tuple[float, float, int]] = []
+    with tempfile.TemporaryDirectory(prefix="eopipe-plan-") as name:
+        folder = Path(name)
+        for scene, window in _trial_windows(scenes, masks):
+            source = scene_folder(config, scene, scenes.items[scene], folder)
             if source is not None:
-                weight = _made(config, name, source, seen.grid[window], room)
-                made.append((*weight, int(masks[scene][window].sum())))
-    if not made:
+                sizes = _write_trial(config, stage_name, source, scenes.grid[window], folder)
+                trials.append((*sizes, int(masks[scene][window].sum())))
+    if not trials:
         return None
-    data, fixed, pixels = np.array(made, float).T
-    return Weight(float(data.sum() / max(1.0, pixels.sum())), float(fixed.mean()))
+    data, metadata, pixels = np.array(trials, float).T
+    return StoreSize(float(data.sum() / max(1.0, pixels.sum())), float(metadata.mean()))
 
 
-def _trials(seen: Frozen, masks: dict[str, BoolArray]) -> list[tuple[str, tuple[slice, slice]]]:
-    """Which window of which scene is tried: scenes and places take turns."""
-    places = windows((int(seen.grid.shape[0]), int(seen.grid.shape[1])), EDGE)
-    pairs = [(n, places[(k * 7 + j) % len(places)]) for j in range(len(places)) for k, n in enumerate(seen.items)]
-    held = [pair for pair in pairs if masks[pair[0]][pair[1]].any()]
-    chosen = np.unique(np.linspace(0, len(held) - 1, min(TRIALS, len(held))).round().astype(int))
-    return [held[n] for n in chosen]
+def _trial_windows(scenes: FrozenScenes, masks: dict[str, BoolArray]) -> list[tuple[str, tuple[slice, slice]]]:
+    """A sample of (scene, window) with coverage, spread over both."""
+    grid_windows = windows(scenes.shape, WINDOW_EDGE)
+    count = len(grid_windows)
+    pairs = [(scene, grid_windows[(k * 7 + j) % count]) for j in range(count) for k, scene in enumerate(scenes.items)]
+    covered = [(scene, window) for scene, window in pairs if masks[scene][window].any()]
+    chosen = np.unique(np.linspace(0, len(covered) - 1, min(MAX_TRIALS, len(covered))).round().astype(int))
+    return [covered[n] for n in chosen]
 
 
-def _made(config: Config, name: str, scene: Path, grid: "GeoBox", room: Path) -> tuple[int, int]:
-    """Bytes of the data and of the rest of a store that a stage makes of a window."""
-    place, target = room / "grid.json", room / f"{name}.zarr"
-    write_json(place, grid_json(grid))
-    output = {"preprocess": "tiles", "label": "labels"}[name]
+def _write_trial(config: Config, stage_name: str, scene: Path, grid: "GeoBox", folder: Path) -> tuple[int, int]:
+    """Bytes of the rasters and of the metadata of the store that a stage writes for a window."""
+    grid_file, target = folder / "grid.json", folder / f"{stage_name}.zarr"
+    write_json(grid_file, grid_json(grid))
+    output = {"preprocess": "tiles", "label": "labels"}[stage_name]
     try:
-        stage(name).function(**{"scene": scene, "grid": place, output: target}, **config[name])
+        stage(stage_name).function(**{"scene": scene, "grid": grid_file, output: target}, **config[stage_name])
     except BadInputError:
-        if name != "label":
+        if stage_name != "label":
             raise
         return 0, 0
-    return weight_of(target)
+    return store_bytes(target)
 
 
-def weight_of(store: Path) -> tuple[int, int]:
-    """Bytes of the rasters of a store, and of everything else but the coordinates, which grow with the grid."""
-    sizes = {p.relative_to(store).parts: p.stat().st_size for p in files(store)}
+def store_bytes(store: Path) -> tuple[int, int]:
+    """Bytes of the rasters of a store and of its metadata, without coordinates, which grow with the grid."""
+    sizes = {path.relative_to(store).parts: path.stat().st_size for path in files(store)}
     data = sum(size for parts, size in sizes.items() if "c" in parts and parts[0] not in ("x", "y"))
-    rest = sum(size for parts, size in sizes.items() if "c" not in parts)
-    return data, rest + (store / MANIFEST).stat().st_size
+    metadata = sum(size for parts, size in sizes.items() if "c" not in parts)
+    return data, metadata + (store / MANIFEST).stat().st_size

@@ -1,4 +1,4 @@
-"""A plan tells scenes, files, bytes, chips and a verdict, and downloads nothing."""
+"""A plan forecasts scenes, files, bytes and chips, refuses a run over a quota, and downloads nothing."""
 
 import json
 import shutil
@@ -20,14 +20,13 @@ from eopipe.config import check, load
 from eopipe.contract import Option, stage, to_args
 from eopipe.fetch.retry import FetchSession
 from eopipe.fetch.sizes import asset_sizes
-from eopipe.planning.chip_forecast import chips_of
-from eopipe.planning.chip_forecast import told as chips_told
-from eopipe.planning.disk_forecast import Need, typical
-from eopipe.planning.footprints import covered
-from eopipe.planning.frozen_scenes import frozen
-from eopipe.planning.plan_command import Forecast, plan, refusals, size_of
+from eopipe.planning.chip_forecast import chips_json, forecast_chips
+from eopipe.planning.disk_forecast import FolderForecast, typical_size
+from eopipe.planning.footprints import coverage_mask
+from eopipe.planning.frozen_scenes import find_scenes
+from eopipe.planning.plan_command import RunForecast, parse_size, plan, refusals
 from eopipe.planning.plan_figure import figure_bounds
-from eopipe.planning.trial_store import weigh
+from eopipe.planning.trial_store import sample_size
 from eopipe.publish import files, write_json
 from eopipe.text_table import format_bytes
 from eopipe.tiles.grid import grid_json, make_grid
@@ -49,19 +48,19 @@ def sprinkled(seed: int, shape: tuple[int, int] = SHAPE) -> AnyArray:
 
 def scenes(catalog: Catalog, count: int = 3, **item: Any) -> None:
     for n in range(count):
-        told = {
+        properties = {
             "datetime": f"2023-0{n + 5}-01T10:00:00Z",
             "eo:cloud_cover": 10.0 * n,
             "grid:code": f"MGRS-33TW{'LM'[n % 2]}",
         }
         bands = {"blue": sprinkled(n), "red": sprinkled(n + 9), "scl": np.full(SHAPE, 4, np.uint8)}
-        catalog.add(f"scene-{n}", bands, shape=SHAPE, properties=told, **item)
+        catalog.add(f"scene-{n}", bands, shape=SHAPE, properties=properties, **item)
 
 
-def write(place: Path, **changes: dict[str, Any]) -> dict[str, Any]:
+def write(folder: Path, **changes: dict[str, Any]) -> dict[str, Any]:
     """A config for the scenes, with a raster of labels whose classes come in stripes."""
     codes = (np.arange(SHAPE[0])[:, None] // 7 + np.arange(SHAPE[1]) // 9) % 3
-    write_raster(place / "labels.tif", codes.astype(np.uint8), nodata=2)
+    write_raster(folder / "labels.tif", codes.astype(np.uint8), nodata=2)
     config: dict[str, Any] = {
         "search": {"catalog": "catalog", "assets": ["blue", "red", "scl"]},
         "preprocess": {"bands": ["blue", "red"], "chunk": 16, "shard": 64},
@@ -70,12 +69,12 @@ def write(place: Path, **changes: dict[str, Any]) -> dict[str, Any]:
         "train": {"depth": 2},
     }
     config |= {name: config.get(name, {}) | values for name, values in changes.items()}
-    (place / "config.yaml").write_text(yaml.safe_dump(config))
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
     return check(config)
 
 
 @pytest.fixture
-def place(tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to plan in, with three scenes."""
     monkeypatch.chdir(tmp_path)
     scenes(catalog)
@@ -83,56 +82,58 @@ def place(tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> 
     return tmp_path
 
 
-def planned(run: Run, place: Path, *words: object) -> dict[str, Any]:
-    ended = run("plan", "config.yaml", *words)
+def planned(run: Run, folder: Path, *arguments: object) -> dict[str, Any]:
+    ended = run("plan", "config.yaml", *arguments)
     assert ended.code == 0, ended.stderr
-    told: dict[str, Any] = json.loads((place / "plan/plan.json").read_text())
-    return told
+    value: dict[str, Any] = json.loads((folder / "plan/plan.json").read_text())
+    return value
 
 
-def test_a_plan_names_the_scenes_with_dates_cloud_and_bytes_and_leaves_no_results(place: Path, run: Run) -> None:
-    write(place)
-    told = planned(run, place)
-    assert [row["scene"] for row in told["scenes"]] == ["scene-0", "scene-1", "scene-2"]
-    assert [row["date"] for row in told["scenes"]] == ["2023-05-01", "2023-06-01", "2023-07-01"]
-    assert [row["cloud"] for row in told["scenes"]] == [0.0, 10.0, 20.0]
-    assert all(row["share_of_grid"] == 1.0 for row in told["scenes"])
-    sizes = [sum(file.stat().st_size for file in (place / "catalog" / f"s{n}").glob("*.tif")) for n in range(3)]
-    assert [row["bytes"] for row in told["scenes"]] == sizes
-    assert told["fetch"] == {"bytes": sum(sizes), "assets_of_unknown_size": 0}
-    assert not (place / "results").exists()
-    assert not (place / "state").exists()
+def test_a_plan_names_the_scenes_with_dates_cloud_and_bytes_and_leaves_no_results(folder: Path, run: Run) -> None:
+    write(folder)
+    value = planned(run, folder)
+    assert [row["scene"] for row in value["scenes"]] == ["scene-0", "scene-1", "scene-2"]
+    assert [row["date"] for row in value["scenes"]] == ["2023-05-01", "2023-06-01", "2023-07-01"]
+    assert [row["cloud"] for row in value["scenes"]] == [0.0, 10.0, 20.0]
+    assert all(row["share_of_grid"] == 1.0 for row in value["scenes"])
+    sizes = [sum(file.stat().st_size for file in (folder / "catalog" / f"s{n}").glob("*.tif")) for n in range(3)]
+    assert [row["bytes"] for row in value["scenes"]] == sizes
+    assert value["fetch"] == {"bytes": sum(sizes), "assets_of_unknown_size": 0}
+    assert not (folder / "results").exists()
+    assert not (folder / "state").exists()
 
 
-def test_a_plan_tells_the_shape_of_the_training_with_and_without_a_profile(
-    place: Path, run: Run, capsys: pytest.CaptureFixture[str]
+def test_a_plan_shows_the_geometry_of_the_training_with_and_without_a_profile(
+    folder: Path, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(place)
+    write(folder)
     alone = "training: 1 node x 1 process (1 GPU each where there are any), 1 CPU and as much memory as its input needs"
-    assert planned(run, place)["training"] == [
-        f"{alone} a node; one torchrun agent, without srun; rendezvous on the node itself"
+    assert planned(run, folder)["training"] == [
+        f"{alone} per node; one torchrun agent, without srun; rendezvous on the node itself"
     ]
-    (place / "mine").mkdir()
+    (folder / "own-profile").mkdir()
     train = JobShape(2, 2, 32, 64_000, "a100").resources()
-    (place / "mine/config.yaml").write_text(yaml.safe_dump({"executor": "slurm", "set-resources": {"train": train}}))
-    write(place, train={"nodes": "2", "processes": 2})
+    (folder / "own-profile/config.yaml").write_text(
+        yaml.safe_dump({"executor": "slurm", "set-resources": {"train": train}})
+    )
+    write(folder, train={"nodes": "2", "processes": 2})
     many = (
         "training: 2 nodes x 2 processes (1 GPU each), 32 CPUs and 64 GB per node; "
         "one torchrun agent per node, through srun; rendezvous on the first node"
     )
-    assert plan(["config.yaml", "--profile", "mine"]) == 0
+    assert plan(["config.yaml", "--profile", "own-profile"]) == 0
     assert f"\n{many}\n" in capsys.readouterr().out
-    write(place, train={"nodes": "3", "processes": 2})
-    [_, wrong] = planned(run, place, "--profile", "mine")["training"]
-    assert wrong == "the profile gives the training 2 nodes, but train.nodes is 3:3; make them alike"
+    write(folder, train={"nodes": "3", "processes": 2})
+    [_, conflict] = planned(run, folder, "--profile", "own-profile")["training"]
+    assert conflict == "the profile gives the training 2 nodes, but train.nodes is 3:3; make them equal"
 
 
-def test_the_same_plan_has_the_same_bytes(place: Path, run: Run) -> None:
-    write(place)
-    planned(run, place)
-    planned(run, place, "--out", "again")
+def test_the_same_plan_has_the_same_bytes(folder: Path, run: Run) -> None:
+    write(folder)
+    planned(run, folder)
+    planned(run, folder, "--out", "again")
     for name in ("plan.json", "plan.geojson", "plan.png"):
-        assert (place / "plan" / name).read_bytes() == (place / "again" / name).read_bytes()
+        assert (folder / "plan" / name).read_bytes() == (folder / "again" / name).read_bytes()
 
 
 SPLITS: dict[str, dict[str, Any]] = {
@@ -152,18 +153,18 @@ SPLITS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture
-def stores(place: Path, run: Run) -> Path:
-    """The tiles and labels that a plan foretells."""
-    seen = frozen(write(place))
-    words = ("--chunk", 16, "--shard", 64, "--grid", "grid.json")
-    write_json(place / "grid.json", grid_json(seen.grid))
-    for n, item in enumerate(seen.items.values()):
+def stores(folder: Path, run: Run) -> Path:
+    """The tiles and labels that a plan forecasts."""
+    frozen_scenes = find_scenes(write(folder))
+    options = ("--chunk", 16, "--shard", 64, "--grid", "grid.json")
+    write_json(folder / "grid.json", grid_json(frozen_scenes.grid))
+    for n, item in enumerate(frozen_scenes.items.values()):
         links = {name: asset | {"href": f"{name}.tif"} for name, asset in item["assets"].items()}
-        write_json(place / f"catalog/s{n}/scene.json", item | {"assets": links})
-        made = ("--scene", f"catalog/s{n}", "--tiles", f"tiles/{n}.zarr", "--bands", "blue", "red")
-        assert run("preprocess", *made, *words).code == 0
-    assert run("label", "--labels", "l.zarr", "--source", "labels.tif", "--classes", "a", "b", *words).code == 0
-    return place
+        write_json(folder / f"catalog/s{n}/scene.json", item | {"assets": links})
+        ports = ("--scene", f"catalog/s{n}", "--tiles", f"tiles/{n}.zarr", "--bands", "blue", "red")
+        assert run("preprocess", *ports, *options).code == 0
+    assert run("label", "--labels", "l.zarr", "--source", "labels.tif", "--classes", "a", "b", *options).code == 0
+    return folder
 
 
 @pytest.mark.parametrize("name", SPLITS)
@@ -171,106 +172,107 @@ def test_the_chips_of_each_class_and_split_are_those_that_split_makes_of_clear_s
     stores: Path, run: Run, name: str
 ) -> None:
     config = write(stores, split=SPLITS[name])
-    seen = frozen(config)
-    told = chips_told(chips_of(config, seen, {n: covered(item, seen.grid) for n, item in seen.items.items()}))
+    frozen_scenes = find_scenes(config)
+    masks = {name: coverage_mask(item, frozen_scenes.grid) for name, item in frozen_scenes.items.items()}
+    forecast = chips_json(forecast_chips(config, frozen_scenes, masks))
     options = [word for port in stage("split").of(Option) for word in to_args(port, config["split"][port.name])]
     tiles = [f"tiles/{n}.zarr" for n in range(3)]
     ended = run("split", "--tiles", *tiles, "--labels", "l.zarr", *split_outputs(stores), *options)
     assert ended.code == 0, ended.stderr
-    made = json.loads((stores / "split.json").read_text())
-    for split, found in told.items():
-        assert found["chips"] == len(made["samples"][split])
-        assert {k: v["pixels"] for k, v in found["classes"].items()} == made["pixels"][split]
-        assert {k: v["chips"] for k, v in found["classes"].items()} == made["chips"][split]
+    result = json.loads((stores / "split.json").read_text())
+    for split, chips in forecast.items():
+        assert chips["chips"] == len(result["samples"][split])
+        assert {k: v["pixels"] for k, v in chips["classes"].items()} == result["pixels"][split]
+        assert {k: v["chips"] for k, v in chips["classes"].items()} == result["chips"][split]
 
 
 @pytest.mark.parametrize(("word", "size"), [("--max-files", "10"), ("--max-bytes", "1.5kB")])
 def test_a_plan_over_a_quota_is_refused_with_what_it_needs_and_what_there_is(
-    place: Path, run: Run, word: str, size: str
+    folder: Path, run: Run, word: str, size: str
 ) -> None:
-    write(place)
-    told = planned(run, place)
+    write(folder)
+    value = planned(run, folder)
     ended = run("plan", "config.yaml", word, size)
     assert ended.code == 6
     need = (
-        sum(row["files"] for row in told["needs"])
+        sum(row["files"] for row in value["needs"])
         if word == "--max-files"
-        else format_bytes(sum(row["bytes"] for row in told["needs"]))
+        else format_bytes(sum(row["bytes"] for row in value["needs"]))
     )
     assert f"it needs {need}" in ended.stderr
     assert f"{word} allows {'10' if word == '--max-files' else '1.5 kB'}" in ended.stderr
-    refused = json.loads((place / "plan/plan.json").read_text())["refused"]
+    refused = json.loads((folder / "plan/plan.json").read_text())["refused"]
     assert len(refused) == 1, "the plan is there to look at"
-    assert told["refused"] == []
+    assert value["refused"] == []
 
 
-def test_a_plan_that_is_larger_than_the_disk_is_refused(place: Path, catalog: Catalog) -> None:
-    config = write(place)
-    seen = frozen(config)
-    huge = [Need("tiles", 1, 10**15, 10**18), Need("labels", 1, 10**3, 10**3)]
-    over = refusals(config, Forecast(seen, [], None, huge), None, None)  # type: ignore[arg-type]
+def test_a_plan_that_is_larger_than_the_disk_is_refused(folder: Path, catalog: Catalog) -> None:
+    config = write(folder)
+    frozen_scenes = find_scenes(config)
+    huge = [FolderForecast("tiles", 1, 10**15, 10**18), FolderForecast("labels", 1, 10**3, 10**3)]
+    over = refusals(config, RunForecast(frozen_scenes, [], None, huge), None, None)  # type: ignore[arg-type]
     assert len(over) in (1, 2), "some file systems count no inodes"
     assert "it needs 1,000,000 TB more" in over[0]
-    assert refusals(config, Forecast(seen, [], None, huge[1:]), None, None) == []  # type: ignore[arg-type]
+    assert refusals(config, RunForecast(frozen_scenes, [], None, huge[1:]), None, None) == []  # type: ignore[arg-type]
 
 
-def test_labels_that_are_missing_or_elsewhere_are_told_before_anything_runs(place: Path, run: Run) -> None:
-    write(place)
-    (place / "labels.tif").unlink()
+def test_labels_that_are_missing_or_elsewhere_are_refused_before_anything_runs(folder: Path, run: Run) -> None:
+    write(folder)
+    (folder / "labels.tif").unlink()
     ended = run("plan", "config.yaml")
     assert ended.code == 3
     assert "label.source labels.tif is missing" in ended.stderr
-    write_raster(place / "labels.tif", np.zeros((9, 9), np.uint8), left=LEFT + 90_000)
+    write_raster(folder / "labels.tif", np.zeros((9, 9), np.uint8), left=LEFT + 90_000)
     ended = run("plan", "config.yaml")
     assert ended.code == 3
     assert "outside the grid" in ended.stderr
 
 
-def test_a_folder_of_other_files_is_not_replaced(place: Path, run: Run) -> None:
-    write(place)
+def test_a_folder_of_other_files_is_not_replaced(folder: Path, run: Run) -> None:
+    write(folder)
     ended = run("plan", "config.yaml", "--out", "catalog")
     assert ended.code == 2
     assert "catalog holds other files" in ended.stderr
-    assert (place / "catalog/catalog.json").is_file()
+    assert (folder / "catalog/catalog.json").is_file()
 
 
-def remote(place: Path, web: Loopback, catalog: Catalog, *, told: bool) -> dict[str, Any]:
-    """The scenes behind a server, whose items tell sizes or not; labels are an asset of each scene."""
+def remote(folder: Path, web: Loopback, catalog: Catalog, *, has_sizes: bool) -> dict[str, Any]:
+    """The scenes behind a server, whose items state sizes or not; labels are an asset of each scene."""
     for n, item in enumerate(catalog.items):
         for asset in item["assets"].values():
             asset["href"] = f"{web.url}/catalog/s{n}/{asset['href'].removeprefix('./')}"
-            if not told:
+            if not has_sizes:
                 del asset["file:size"], asset["file:checksum"]
     catalog.write()
-    own = {"source": None, "asset": "scl", "classes": ["land"], "codes": [4]}
-    return write(place, label=own, preprocess={"mask": "none"})
+    label = {"source": None, "asset": "scl", "classes": ["land"], "codes": [4]}
+    return write(folder, label=label, preprocess={"mask": "none"})
 
 
-def test_sizes_that_items_do_not_tell_are_asked_for_without_fetching(
-    place: Path, web: Loopback, catalog: Catalog, run: Run
+def test_sizes_that_items_do_not_state_are_requested_without_fetching(
+    folder: Path, web: Loopback, catalog: Catalog, run: Run
 ) -> None:
-    remote(place, web, catalog, told=False)
+    remote(folder, web, catalog, has_sizes=False)
     web.fail("/catalog/s1/red.tif", times=None, status=503)
     web.fail("/catalog/s2/blue.tif", times=None, ignore_range=True)
-    told = planned(run, place)
-    there = {file.name: file.stat().st_size for file in (place / "catalog/s1").glob("*.tif")}
-    assert [row["assets_of_unknown_size"] for row in told["scenes"]] == [0, 1, 0]
-    assert told["scenes"][1]["bytes"] == there["blue.tif"] + there["scl.tif"]
-    assert told["scenes"][2]["bytes"] == sum(file.stat().st_size for file in (place / "catalog/s2").glob("*.tif"))
-    assert {len(web.requests(asked.path)) for asked in web.received} == {1}, "each file is asked for once"
-    assert {asked.headers["Range"] for asked in web.received} == {"bytes=0-0"}
+    value = planned(run, folder)
+    sizes = {file.name: file.stat().st_size for file in (folder / "catalog/s1").glob("*.tif")}
+    assert [row["assets_of_unknown_size"] for row in value["scenes"]] == [0, 1, 0]
+    assert value["scenes"][1]["bytes"] == sizes["blue.tif"] + sizes["scl.tif"]
+    assert value["scenes"][2]["bytes"] == sum(file.stat().st_size for file in (folder / "catalog/s2").glob("*.tif"))
+    assert {len(web.requests(request.path)) for request in web.received} == {1}, "each file is requested once"
+    assert {request.headers["Range"] for request in web.received} == {"bytes=0-0"}
 
 
-def test_without_labels_and_pixels_at_hand_a_plan_tells_places_and_typical_bytes(
-    place: Path, web: Loopback, catalog: Catalog, run: Run
+def test_without_labels_and_pixels_at_hand_a_plan_has_positions_and_typical_bytes(
+    folder: Path, web: Loopback, catalog: Catalog, run: Run
 ) -> None:
-    remote(place, web, catalog, told=True)
-    told = planned(run, place)
+    remote(folder, web, catalog, has_sizes=True)
+    value = planned(run, folder)
     assert web.received == []
-    basis = {need["folder"]: need["basis"] for need in told["needs"]}
-    assert (basis["scenes"], basis["tiles"], basis["labels"]) == ("told", "typical", "typical")
-    assert told["chips"]["train"] == {"places": 30, "chips": 90, "classes": {}}
-    size = next(need["bytes"] for need in told["needs"] if need["folder"] == "tiles")
+    basis = {need["folder"]: need["basis"] for need in value["needs"]}
+    assert (basis["scenes"], basis["tiles"], basis["labels"]) == ("stated", "typical", "typical")
+    assert value["chips"]["train"] == {"places": 30, "chips": 90, "classes": {}}
+    size = next(need["bytes"] for need in value["needs"] if need["folder"] == "tiles")
     raw = 3 * 2 * 2 * SHAPE[0] * SHAPE[1]
     assert 0.2 * raw < size - 3 * 15_000 < 1.2 * raw
 
@@ -281,32 +283,34 @@ def test_bytes_of_tiles_are_nearly_right_from_the_sizes_of_assets_alone(tmp_path
     for name, value in (("catalog", SHARED), ("ids", ("S2A_33TWL_20230818_0_L2A",))):
         config["search"][name] = value
     config["results"] = str(tmp_path)
-    seen = frozen(config)
-    masks = {name: covered(item, seen.grid) for name, item in seen.items.items()}
-    told = typical(config, seen, asset_sizes(list(seen.items.values()), SHARED, FetchSession()))
-    tried = weigh(config, seen, masks, "preprocess")
-    assert tried
-    assert told.rate == pytest.approx(tried.rate, rel=0.3)
+    frozen_scenes = find_scenes(config)
+    masks = {name: coverage_mask(item, frozen_scenes.grid) for name, item in frozen_scenes.items.items()}
+    typical = typical_size(
+        config, frozen_scenes, asset_sizes(list(frozen_scenes.items.values()), SHARED, FetchSession())
+    )
+    sampled = sample_size(config, frozen_scenes, masks, "preprocess")
+    assert sampled
+    assert typical.rate == pytest.approx(sampled.rate, rel=0.3)
 
 
-def test_windows_are_counted_by_the_area_that_the_grid_needs(place: Path, catalog: Catalog, run: Run) -> None:
+def test_windows_are_counted_by_the_area_that_the_grid_needs(folder: Path, catalog: Catalog, run: Run) -> None:
     # Twenty kilometres, of which the grid needs the first three.
     del catalog.items[:]
     catalog.add(
         "wide", {"blue": sprinkled(0, (2000, 2000)), "scl": np.full((2000, 2000), 4, np.uint8)}, shape=(2000, 2000)
     )
     catalog.write()
-    own = {"assets": ["blue", "scl"], "bbox": [15.0, 46.03, 15.02, 46.05], "crs": CRS, "resolution": 10}
-    write(place, search=own, preprocess={"bands": ["blue"]}, fetch={"windows": True}, label={"classes": ["a", "b"]})
-    whole = sum(asset["file:size"] for asset in catalog.items[0]["assets"].values())
-    part = planned(run, place)["fetch"]["bytes"]
-    assert 0.03 * whole < part < 0.3 * whole
+    search = {"assets": ["blue", "scl"], "bbox": [15.0, 46.03, 15.02, 46.05], "crs": CRS, "resolution": 10}
+    write(folder, search=search, preprocess={"bands": ["blue"]}, fetch={"windows": True}, label={"classes": ["a", "b"]})
+    total = sum(asset["file:size"] for asset in catalog.items[0]["assets"].values())
+    part = planned(run, folder)["fetch"]["bytes"]
+    assert 0.03 * total < part < 0.3 * total
 
 
-def test_the_map_as_geojson_has_the_grid_and_every_scene(place: Path, run: Run) -> None:
-    write(place)
-    planned(run, place)
-    value = json.loads((place / "plan/plan.geojson").read_text())
+def test_the_map_as_geojson_has_the_grid_and_every_scene(folder: Path, run: Run) -> None:
+    write(folder)
+    planned(run, folder)
+    value = json.loads((folder / "plan/plan.geojson").read_text())
     kinds = [feature["properties"]["kind"] for feature in value["features"]]
     assert kinds == ["grid", "scene", "scene", "scene"]
     assert value["features"][0]["properties"] == {"kind": "grid", "crs": CRS, "height": 96, "width": 160}
@@ -315,22 +319,22 @@ def test_the_map_as_geojson_has_the_grid_and_every_scene(place: Path, run: Run) 
     assert np.array(value["features"][1]["geometry"]["coordinates"][0])[:, 1].max() == pytest.approx(north, abs=0.01)
 
 
-def test_the_picture_shows_each_split_in_its_colour(place: Path, run: Run) -> None:
-    write(place)
-    planned(run, place)
-    pixels = np.asarray(Image.open(place / "plan/plan.png").convert("RGB"))
+def test_the_picture_shows_each_split_in_its_colour(folder: Path, run: Run) -> None:
+    write(folder)
+    planned(run, folder)
+    pixels = np.asarray(Image.open(folder / "plan/plan.png").convert("RGB"))
     assert pixels.shape[1] == 1400
     shares = [(pixels == color).all(-1).mean() for color in ((59, 143, 208), (176, 111, 196), (240, 161, 26))]
     assert shares[0] > shares[2] > shares[1] > 0.005
 
 
-def test_scenes_that_tell_no_cloud_are_planned_too(place: Path, catalog: Catalog, run: Run) -> None:
+def test_scenes_without_cloud_cover_are_planned_too(folder: Path, catalog: Catalog, run: Run) -> None:
     catalog.items[1]["properties"] = {"datetime": "2023-06-01T00:00:00Z", "proj:code": CRS}
     del catalog.items[2]["properties"]["eo:cloud_cover"]
     catalog.write()
-    write(place)
-    told = planned(run, place)
-    assert [row["cloud"] for row in told["scenes"]] == [0.0, None, None]
+    write(folder)
+    value = planned(run, folder)
+    assert [row["cloud"] for row in value["scenes"]] == [0.0, None, None]
 
 
 @given(
@@ -356,19 +360,19 @@ def test_the_files_of_a_store_are_counted_exactly(
     ("text", "size"), [("0", 0), ("5", 5), ("1.5kB", 1500), ("2 MB", 2_000_000), ("3GiB", 3 << 30), ("1T", 10**12)]
 )
 def test_sizes_are_read(text: str, size: int) -> None:
-    assert size_of(text) == size
+    assert parse_size(text) == size
 
 
-def test_a_size_that_is_none_is_told(place: Path, run: Run) -> None:
-    write(place)
+def test_other_text_than_a_size_is_refused(folder: Path, run: Run) -> None:
+    write(folder)
     for text in ("many", "5 parsecs", "1.2.3MB", "-1"):
         ended = run("plan", "config.yaml", f"--max-bytes={text}")
         assert ended.code == 2
-        assert f"{text!r} is no size; write 500MB or 2TiB" in ended.stderr
+        assert f"{text!r} is not a size; write a number with a unit, such as 500MB or 2TiB" in ended.stderr
 
 
 @given(st.integers(0, 10**16))
-def test_bytes_are_spoken_to_three_digits(size: int) -> None:
+def test_bytes_are_written_with_three_digits(size: int) -> None:
     number, unit = format_bytes(size).replace(",", "").split()
     factor = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}[unit]
     assert float(number) * factor == pytest.approx(size, rel=0.006)
@@ -393,16 +397,16 @@ def test_the_map_of_a_plan_shows_the_whole_grid_with_some_of_its_surroundings(
     assert max(margins) < 0.7 * size, "however far a footprint reaches"
 
 
-def test_a_frozen_list_is_used_if_it_was_made_with_these_settings(place: Path, run: Run) -> None:
-    write(place)
-    words = ("--items", "results/items", "--grid", "results/grid.json", "--catalog", "catalog")
-    words += ("--selection", "results/selection.json")
-    assert run("search", *words, "--assets", "blue", "red", "scl").code == 0
-    assert frozen(write(place)).kept
-    assert planned(run, place)["needs"][0]["made"][0] == 6
-    assert not frozen(write(place, search={"max_cloud": 50})).kept
-    shutil.copytree(place / "catalog", place / "other")
-    assert not frozen(write(place, search={"catalog": "other"})).kept
-    record = json.loads((place / "results/items.run.json").read_text())
-    (place / "results/items.run.json").write_text(json.dumps(record | {"status": "failed"}))
-    assert not frozen(write(place)).kept
+def test_a_frozen_list_is_used_if_it_was_written_with_these_settings(folder: Path, run: Run) -> None:
+    write(folder)
+    outputs = ("--items", "results/items", "--grid", "results/grid.json", "--catalog", "catalog")
+    outputs += ("--selection", "results/selection.json")
+    assert run("search", *outputs, "--assets", "blue", "red", "scl").code == 0
+    assert find_scenes(write(folder)).is_frozen
+    assert planned(run, folder)["needs"][0]["made"][0] == 6
+    assert not find_scenes(write(folder, search={"max_cloud": 50})).is_frozen
+    shutil.copytree(folder / "catalog", folder / "other")
+    assert not find_scenes(write(folder, search={"catalog": "other"})).is_frozen
+    record = json.loads((folder / "results/items.run.json").read_text())
+    (folder / "results/items.run.json").write_text(json.dumps(record | {"status": "failed"}))
+    assert not find_scenes(write(folder)).is_frozen
