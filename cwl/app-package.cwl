@@ -489,21 +489,21 @@ $graph:
     items_name:
       type: string
       label: items
-      doc: one STAC Item a scene, sorted and frozen
+      doc: frozen STAC Items, one file per scene
       default: items
       inputBinding:
         prefix: --items
     grid_name:
       type: string
       label: grid
-      doc: 'grid that the run shares: CRS, transform, shape'
+      doc: 'grid of the run: CRS, transform, shape'
       default: grid.json
       inputBinding:
         prefix: --grid
     selection_name:
       type: string
       label: selection
-      doc: digest of the list, and what was left out with the reason
+      doc: digest of the item list; dropped scenes with the reason
       default: selection.json
       inputBinding:
         prefix: --selection
@@ -528,7 +528,7 @@ $graph:
       - 'null'
       - string
       label: url
-      doc: address of a STAC API or of a static catalog
+      doc: URL of a STAC API or of a static catalog
       inputBinding:
         prefix: --url
     collections:
@@ -536,7 +536,7 @@ $graph:
         type: array
         items: string
       label: collections
-      doc: collections to search; none means all
+      doc: STAC collections to search; all if empty
       default: []
       inputBinding:
         prefix: --collections
@@ -545,7 +545,7 @@ $graph:
         type: array
         items: double
       label: bbox
-      doc: area as west south east north, in degrees
+      doc: 'bounding box: west south east north, in degrees'
       default: []
       inputBinding:
         prefix: --bbox
@@ -560,7 +560,7 @@ $graph:
     max_cloud:
       type: double
       label: max cloud
-      doc: most cloud cover of a scene in percent
+      doc: maximum cloud cover of a scene (eo:cloud_cover), in percent
       default: 100.0
       inputBinding:
         prefix: --max-cloud
@@ -578,7 +578,7 @@ $graph:
         type: array
         items: string
       label: assets
-      doc: assets that every scene must have, to be fetched
+      doc: asset keys to fetch; every scene must have them
       default:
       - blue
       - green
@@ -590,7 +590,7 @@ $graph:
     on_missing:
       type: string
       label: on missing
-      doc: 'scenes that lack a wanted asset: stop and list them, or leave them out (fail or skip)'
+      doc: 'scenes that lack one of the assets: fail and list them, or skip them (fail or skip)'
       default: fail
       inputBinding:
         prefix: --on-missing
@@ -599,20 +599,20 @@ $graph:
       - 'null'
       - int
       label: best
-      doc: so many of the least cloudy in each window; all
+      doc: number of least cloudy scenes to keep in each window; all if not given
       inputBinding:
         prefix: --best
     per:
       type: string
       label: per
-      doc: window of best (all or year or month or week or day)
+      doc: window of time that best applies to (all or year or month or week or day)
       default: all
       inputBinding:
         prefix: --per
     group:
       type: string
       label: group
-      doc: 'what best counts: scenes, or all scenes of a local solar day (UTC and an hour for 15 degrees) together
+      doc: 'what best counts: single scenes, or all scenes of a local solar day (UTC + 1 h per 15 degrees) together
         (scene or solar-day)'
       default: scene
       inputBinding:
@@ -629,13 +629,13 @@ $graph:
       - 'null'
       - double
       label: resolution
-      doc: edge of a pixel in units of the CRS; the assets' own
+      doc: pixel size in units of the CRS; that of the assets if not given
       inputBinding:
         prefix: --resolution
     deadline:
       type: double
       label: deadline
-      doc: seconds that the server has for the whole search
+      doc: time limit for the whole search, in seconds
       default: 900.0
       inputBinding:
         prefix: --deadline
@@ -643,7 +643,7 @@ $graph:
     items:
       type: Directory
       label: items
-      doc: one STAC Item a scene, sorted and frozen
+      doc: frozen STAC Items, one file per scene
       outputBinding:
         glob: $(inputs.items_name)
     items_each:
@@ -657,14 +657,14 @@ $graph:
       type: File
       format: iana:application/json
       label: grid
-      doc: 'grid that the run shares: CRS, transform, shape'
+      doc: 'grid of the run: CRS, transform, shape'
       outputBinding:
         glob: $(inputs.grid_name)
     selection:
       type: File
       format: iana:application/json
       label: selection
-      doc: digest of the list, and what was left out with the reason
+      doc: digest of the item list; dropped scenes with the reason
       outputBinding:
         glob: $(inputs.selection_name)
     record:
@@ -677,7 +677,7 @@ $graph:
 - class: CommandLineTool
   id: stage-fetch
   label: eopipe fetch
-  doc: Bring the assets of one scene to local disk and check size and checksum.
+  doc: Fetch the assets of one scene and verify size and checksum.
   intent:
   - edam:operation_2422
   requirements:
@@ -712,14 +712,14 @@ $graph:
     item:
       type: File
       label: item
-      doc: STAC Item of the scene, from the frozen list
+      doc: frozen STAC Item of the scene
       format: iana:application/geo+json
       inputBinding:
         prefix: --item
     scene_name:
       type: string
       label: scene
-      doc: the item and its assets, verified
+      doc: 'scene folder: the item and its verified assets'
       default: scene
       inputBinding:
         prefix: --scene
@@ -728,7 +728,7 @@ $graph:
       - 'null'
       - Directory
       label: catalog
-      doc: folder that relative paths of the item lead into
+      doc: folder of the static catalog, for items with relative asset hrefs
       inputBinding:
         prefix: --catalog
     grid:
@@ -736,42 +736,42 @@ $graph:
       - 'null'
       - File
       label: grid
-      doc: grid of the run, for windows
+      doc: grid of the run; needed with windows
       format: iana:application/json
       inputBinding:
         prefix: --grid
     windows:
       type: boolean
       label: windows
-      doc: only the blocks of cloud-optimised GeoTIFFs that the grid needs
+      doc: 'fetch windows: only the blocks of (cloud-optimised) GeoTIFFs that the grid needs'
       default: false
       inputBinding:
         prefix: --windows
     workers:
       type: int
       label: workers
-      doc: downloads at a time
+      doc: parallel downloads
       default: 4
       inputBinding:
         prefix: --workers
     per_host:
       type: int
       label: per host
-      doc: connections to one host at a time
+      doc: maximum parallel connections to one host
       default: 8
       inputBinding:
         prefix: --per-host
     deadline:
       type: double
       label: deadline
-      doc: seconds that one asset may take, with all its retries
+      doc: time limit for one asset with all its retries, in seconds
       default: 3600.0
       inputBinding:
         prefix: --deadline
     sign:
       type: string
       label: sign
-      doc: who signs addresses; auto knows them by their host (auto or none or planetary-computer)
+      doc: service that signs asset URLs; auto chooses by host (auto or none or planetary-computer)
       default: auto
       inputBinding:
         prefix: --sign
@@ -780,14 +780,14 @@ $graph:
       - 'null'
       - string
       label: parts
-      doc: folder of unfinished downloads; beside the scene if not given
+      doc: folder of unfinished downloads, for resume; beside the scene if not given
       inputBinding:
         prefix: --parts
   outputs:
     scene:
       type: Directory
       label: scene
-      doc: the item and its assets, verified
+      doc: 'scene folder: the item and its verified assets'
       outputBinding:
         glob: $(inputs.scene_name)
     record:
@@ -2140,7 +2140,7 @@ $graph:
     model:
       type: Directory
       label: model
-      doc: 'trained model: its folder, or a STAC catalog that holds it'
+      doc: 'trained model: its folder, or a STAC catalog that contains it'
       inputBinding:
         prefix: --model
     classes:
@@ -2148,7 +2148,7 @@ $graph:
         type: array
         items: File
       label: classes
-      doc: 'maps of classes: one mosaic, or one a scene'
+      doc: 'class maps: one mosaic, or one per scene'
       format: iana:image/tiff
       inputBinding:
         prefix: --classes
@@ -2157,7 +2157,7 @@ $graph:
         type: array
         items: File
       label: probabilities
-      doc: maps of probabilities, in the order of the classes
+      doc: probability maps, in the order of the class maps
       format: iana:image/tiff
       inputBinding:
         prefix: --probabilities
@@ -2166,7 +2166,7 @@ $graph:
         type: array
         items: Directory
       label: tiles
-      doc: tile stores that the maps were made from
+      doc: tile stores that the maps were predicted from
       inputBinding:
         prefix: --tiles
     scenes:
@@ -2181,7 +2181,7 @@ $graph:
     catalog_name:
       type: string
       label: catalog
-      doc: static STAC catalog of model, maps and tiles
+      doc: self-contained STAC catalog of model, maps and tiles
       default: catalog
       inputBinding:
         prefix: --catalog
@@ -2190,28 +2190,28 @@ $graph:
       - 'null'
       - File
       label: metrics
-      doc: scores of the maps
+      doc: test metrics of the maps
       format: iana:application/json
       inputBinding:
         prefix: --metrics
     title:
       type: string
       label: title
-      doc: name of the catalog
+      doc: title of the catalog
       default: eopipe run
       inputBinding:
         prefix: --title
     description:
       type: string
       label: description
-      doc: what the catalog is about
+      doc: description of the catalog
       default: Model, maps and tiles that eopipe made from satellite scenes.
       inputBinding:
         prefix: --description
     license:
       type: string
       label: license
-      doc: 'licence of maps and tiles: SPDX id, as CC-BY-4.0, or other'
+      doc: 'licence of maps and tiles: an SPDX identifier such as CC-BY-4.0, or other'
       default: other
       inputBinding:
         prefix: --license
@@ -2219,7 +2219,7 @@ $graph:
     catalog:
       type: Directory
       label: catalog
-      doc: static STAC catalog of model, maps and tiles
+      doc: self-contained STAC catalog of model, maps and tiles
       outputBinding:
         glob: $(inputs.catalog_name)
     record:

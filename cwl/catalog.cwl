@@ -44,7 +44,7 @@ inputs:
   model:
     type: Directory
     label: model
-    doc: 'trained model: its folder, or a STAC catalog that holds it'
+    doc: 'trained model: its folder, or a STAC catalog that contains it'
     inputBinding:
       prefix: --model
   classes:
@@ -52,7 +52,7 @@ inputs:
       type: array
       items: File
     label: classes
-    doc: 'maps of classes: one mosaic, or one a scene'
+    doc: 'class maps: one mosaic, or one per scene'
     format: iana:image/tiff
     inputBinding:
       prefix: --classes
@@ -61,7 +61,7 @@ inputs:
       type: array
       items: File
     label: probabilities
-    doc: maps of probabilities, in the order of the classes
+    doc: probability maps, in the order of the class maps
     format: iana:image/tiff
     inputBinding:
       prefix: --probabilities
@@ -70,7 +70,7 @@ inputs:
       type: array
       items: Directory
     label: tiles
-    doc: tile stores that the maps were made from
+    doc: tile stores that the maps were predicted from
     inputBinding:
       prefix: --tiles
   scenes:
@@ -85,7 +85,7 @@ inputs:
   catalog_name:
     type: string
     label: catalog
-    doc: static STAC catalog of model, maps and tiles
+    doc: self-contained STAC catalog of model, maps and tiles
     default: catalog
     inputBinding:
       prefix: --catalog
@@ -94,28 +94,28 @@ inputs:
     - 'null'
     - File
     label: metrics
-    doc: scores of the maps
+    doc: test metrics of the maps
     format: iana:application/json
     inputBinding:
       prefix: --metrics
   title:
     type: string
     label: title
-    doc: name of the catalog
+    doc: title of the catalog
     default: eopipe run
     inputBinding:
       prefix: --title
   description:
     type: string
     label: description
-    doc: what the catalog is about
+    doc: description of the catalog
     default: Model, maps and tiles that eopipe made from satellite scenes.
     inputBinding:
       prefix: --description
   license:
     type: string
     label: license
-    doc: 'licence of maps and tiles: SPDX id, as CC-BY-4.0, or other'
+    doc: 'licence of maps and tiles: an SPDX identifier such as CC-BY-4.0, or other'
     default: other
     inputBinding:
       prefix: --license
@@ -123,7 +123,7 @@ outputs:
   catalog:
     type: Directory
     label: catalog
-    doc: static STAC catalog of model, maps and tiles
+    doc: self-contained STAC catalog of model, maps and tiles
     outputBinding:
       glob: $(inputs.catalog_name)
   record:

@@ -6,7 +6,7 @@ $namespaces:
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe fetch
-doc: Bring the assets of one scene to local disk and check size and checksum.
+doc: Fetch the assets of one scene and verify size and checksum.
 intent:
 - edam:operation_2422
 s:license: https://spdx.org/licenses/Apache-2.0
@@ -44,14 +44,14 @@ inputs:
   item:
     type: File
     label: item
-    doc: STAC Item of the scene, from the frozen list
+    doc: frozen STAC Item of the scene
     format: iana:application/geo+json
     inputBinding:
       prefix: --item
   scene_name:
     type: string
     label: scene
-    doc: the item and its assets, verified
+    doc: 'scene folder: the item and its verified assets'
     default: scene
     inputBinding:
       prefix: --scene
@@ -60,7 +60,7 @@ inputs:
     - 'null'
     - Directory
     label: catalog
-    doc: folder that relative paths of the item lead into
+    doc: folder of the static catalog, for items with relative asset hrefs
     inputBinding:
       prefix: --catalog
   grid:
@@ -68,42 +68,42 @@ inputs:
     - 'null'
     - File
     label: grid
-    doc: grid of the run, for windows
+    doc: grid of the run; needed with windows
     format: iana:application/json
     inputBinding:
       prefix: --grid
   windows:
     type: boolean
     label: windows
-    doc: only the blocks of cloud-optimised GeoTIFFs that the grid needs
+    doc: 'fetch windows: only the blocks of (cloud-optimised) GeoTIFFs that the grid needs'
     default: false
     inputBinding:
       prefix: --windows
   workers:
     type: int
     label: workers
-    doc: downloads at a time
+    doc: parallel downloads
     default: 4
     inputBinding:
       prefix: --workers
   per_host:
     type: int
     label: per host
-    doc: connections to one host at a time
+    doc: maximum parallel connections to one host
     default: 8
     inputBinding:
       prefix: --per-host
   deadline:
     type: double
     label: deadline
-    doc: seconds that one asset may take, with all its retries
+    doc: time limit for one asset with all its retries, in seconds
     default: 3600.0
     inputBinding:
       prefix: --deadline
   sign:
     type: string
     label: sign
-    doc: who signs addresses; auto knows them by their host (auto or none or planetary-computer)
+    doc: service that signs asset URLs; auto chooses by host (auto or none or planetary-computer)
     default: auto
     inputBinding:
       prefix: --sign
@@ -112,14 +112,14 @@ inputs:
     - 'null'
     - string
     label: parts
-    doc: folder of unfinished downloads; beside the scene if not given
+    doc: folder of unfinished downloads, for resume; beside the scene if not given
     inputBinding:
       prefix: --parts
 outputs:
   scene:
     type: Directory
     label: scene
-    doc: the item and its assets, verified
+    doc: 'scene folder: the item and its verified assets'
     outputBinding:
       glob: $(inputs.scene_name)
   record:

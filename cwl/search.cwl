@@ -44,21 +44,21 @@ inputs:
   items_name:
     type: string
     label: items
-    doc: one STAC Item a scene, sorted and frozen
+    doc: frozen STAC Items, one file per scene
     default: items
     inputBinding:
       prefix: --items
   grid_name:
     type: string
     label: grid
-    doc: 'grid that the run shares: CRS, transform, shape'
+    doc: 'grid of the run: CRS, transform, shape'
     default: grid.json
     inputBinding:
       prefix: --grid
   selection_name:
     type: string
     label: selection
-    doc: digest of the list, and what was left out with the reason
+    doc: digest of the item list; dropped scenes with the reason
     default: selection.json
     inputBinding:
       prefix: --selection
@@ -83,7 +83,7 @@ inputs:
     - 'null'
     - string
     label: url
-    doc: address of a STAC API or of a static catalog
+    doc: URL of a STAC API or of a static catalog
     inputBinding:
       prefix: --url
   collections:
@@ -91,7 +91,7 @@ inputs:
       type: array
       items: string
     label: collections
-    doc: collections to search; none means all
+    doc: STAC collections to search; all if empty
     default: []
     inputBinding:
       prefix: --collections
@@ -100,7 +100,7 @@ inputs:
       type: array
       items: double
     label: bbox
-    doc: area as west south east north, in degrees
+    doc: 'bounding box: west south east north, in degrees'
     default: []
     inputBinding:
       prefix: --bbox
@@ -115,7 +115,7 @@ inputs:
   max_cloud:
     type: double
     label: max cloud
-    doc: most cloud cover of a scene in percent
+    doc: maximum cloud cover of a scene (eo:cloud_cover), in percent
     default: 100.0
     inputBinding:
       prefix: --max-cloud
@@ -133,7 +133,7 @@ inputs:
       type: array
       items: string
     label: assets
-    doc: assets that every scene must have, to be fetched
+    doc: asset keys to fetch; every scene must have them
     default:
     - blue
     - green
@@ -145,7 +145,7 @@ inputs:
   on_missing:
     type: string
     label: on missing
-    doc: 'scenes that lack a wanted asset: stop and list them, or leave them out (fail or skip)'
+    doc: 'scenes that lack one of the assets: fail and list them, or skip them (fail or skip)'
     default: fail
     inputBinding:
       prefix: --on-missing
@@ -154,20 +154,20 @@ inputs:
     - 'null'
     - int
     label: best
-    doc: so many of the least cloudy in each window; all
+    doc: number of least cloudy scenes to keep in each window; all if not given
     inputBinding:
       prefix: --best
   per:
     type: string
     label: per
-    doc: window of best (all or year or month or week or day)
+    doc: window of time that best applies to (all or year or month or week or day)
     default: all
     inputBinding:
       prefix: --per
   group:
     type: string
     label: group
-    doc: 'what best counts: scenes, or all scenes of a local solar day (UTC and an hour for 15 degrees) together
+    doc: 'what best counts: single scenes, or all scenes of a local solar day (UTC + 1 h per 15 degrees) together
       (scene or solar-day)'
     default: scene
     inputBinding:
@@ -184,13 +184,13 @@ inputs:
     - 'null'
     - double
     label: resolution
-    doc: edge of a pixel in units of the CRS; the assets' own
+    doc: pixel size in units of the CRS; that of the assets if not given
     inputBinding:
       prefix: --resolution
   deadline:
     type: double
     label: deadline
-    doc: seconds that the server has for the whole search
+    doc: time limit for the whole search, in seconds
     default: 900.0
     inputBinding:
       prefix: --deadline
@@ -198,7 +198,7 @@ outputs:
   items:
     type: Directory
     label: items
-    doc: one STAC Item a scene, sorted and frozen
+    doc: frozen STAC Items, one file per scene
     outputBinding:
       glob: $(inputs.items_name)
   items_each:
@@ -212,14 +212,14 @@ outputs:
     type: File
     format: iana:application/json
     label: grid
-    doc: 'grid that the run shares: CRS, transform, shape'
+    doc: 'grid of the run: CRS, transform, shape'
     outputBinding:
       glob: $(inputs.grid_name)
   selection:
     type: File
     format: iana:application/json
     label: selection
-    doc: digest of the list, and what was left out with the reason
+    doc: digest of the item list; dropped scenes with the reason
     outputBinding:
       glob: $(inputs.selection_name)
   record:

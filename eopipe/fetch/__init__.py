@@ -1,1 +1,1 @@
-"""Assets of scenes, brought here whole or in part."""
+"""Assets of scenes, fetched whole or in part, resumed and verified."""

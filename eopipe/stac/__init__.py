@@ -1,1 +1,1 @@
-"""Catalogs of scenes: what is searched, chosen and frozen."""
+"""STAC in and out: searched catalogs, the selected and frozen scenes, and what a run writes about itself."""

@@ -1,4 +1,4 @@
-"""The grid of a run: the one that fits the area and the scenes."""
+"""The grid of a run: the one that fits the area of interest and the scenes."""
 
 import math
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyproj import Transformer
     from shapely.geometry.base import BaseGeometry
 
-NO_PLACE = BadInputError("a scene tells neither its pixels nor its geometry; give search.area or search.bbox")
+NO_EXTENT = BadInputError("a scene has neither a projection nor a geometry; give search.area or search.bbox")
 
 
 def choose_grid(
@@ -21,14 +21,14 @@ def choose_grid(
 ) -> "GeoBox":
     """The run's grid: the scenes' own pixels where they agree, else UTM; over the area or all scenes."""
     # The finest raster decides: its pixels are read without warping.
-    places = [asset_projection(item, asset) for item in items for asset in assets]
-    told = [(code, transform, shape) for code, transform, shape in places if code and transform]
-    codes = sorted({code for code, _, _ in told if code})
-    chosen = crs if crs != "auto" else _choose_crs(codes, items, geometry)
-    native = min((t for c, t, _ in told if c == chosen and t), key=lambda t: abs(t[0]), default=None)
+    projections = [asset_projection(item, asset) for item in items for asset in assets]
+    stated = [(code, transform) for code, transform, _ in projections if code and transform]
+    chosen = crs if crs != "auto" else _choose_crs(sorted({code for code, _ in stated}), items, geometry)
+    transforms = [transform for code, transform in stated if code == chosen]
+    native = min(transforms, key=lambda transform: abs(transform[0]), default=None)
     step = resolution or (abs(native[0]) if native else None)
     if step is None:
-        raise UsageError(f"search.resolution is needed: the scenes do not tell their pixels in {chosen}")
+        raise UsageError(f"search.resolution is needed: the scenes do not state their pixels in {chosen}")
     origin = (native[2], native[5]) if native else (0.0, 0.0)
     bounds = _bounds(items, assets, geometry, chosen)
     grid = make_grid(bounds, chosen, step, origin)
@@ -42,12 +42,12 @@ def _choose_crs(codes: list[str], items: list[Item], geometry: Geometry | None) 
     from pyproj import CRS
 
     # Pixels of degrees end at 180, so they cannot be the grid of an area across it.
-    known = geometry or next((item["geometry"] for item in items if item["geometry"]), None)
+    area = geometry or next((item["geometry"] for item in items if item["geometry"]), None)
     if len(codes) == 1 and not (geometry and _crosses(unwrap(geometry)) and CRS(codes[0]).is_geographic):
         return codes[0]
-    if known is None:
-        raise NO_PLACE
-    centre = unwrap(known).centroid
+    if area is None:
+        raise NO_EXTENT
+    centre = unwrap(area).centroid
     return utm_crs((centre.x + 180) % 360 - 180, centre.y)
 
 
@@ -60,7 +60,7 @@ def _bounds(items: list[Item], assets: tuple[str, ...], geometry: Geometry | Non
 
 
 def _item_bounds(item: Item, asset: str, crs: str) -> Bounds:
-    """Bounds of a scene in the CRS: exact where the item tells its pixels in it."""
+    """Bounds of a scene in the CRS: exact where the item states its pixels in it."""
     code, transform, shape = asset_projection(item, asset)
     if code != crs or not transform or not shape:
         return _project(item["geometry"], crs)
@@ -76,7 +76,7 @@ def _project(geometry: Geometry | None, crs: str) -> Bounds:
     from shapely import segmentize, transform
 
     if geometry is None:
-        raise NO_PLACE
+        raise NO_EXTENT
     try:
         change = Transformer.from_crs("EPSG:4326", crs, always_xy=True)
     except CRSError as error:
@@ -86,18 +86,18 @@ def _project(geometry: Geometry | None, crs: str) -> Bounds:
     fine = segmentize(whole, 0.1)
     west, south, east, north = transform(fine, lambda p: np.column_stack(change.transform(p[:, 0], p[:, 1]))).bounds
     if not all(map(math.isfinite, (west, south, east, north))):
-        raise UsageError(f"the area lies outside what {crs} can show; choose another search.crs")
+        raise UsageError(f"the area is outside of what {crs} can show; choose another search.crs")
     if _crosses(whole) and _is_cut(change, whole.centroid.y):
         raise UsageError(f"the area crosses 180 degrees, where {crs} is cut; choose another search.crs")
     return west, south, east, north
 
 
-def _crosses(place: "BaseGeometry") -> bool:
-    """Whether a place in one piece goes on beyond 180 degrees."""
-    return bool(place.bounds[0] < -180 or place.bounds[2] > 180)
+def _crosses(area: "BaseGeometry") -> bool:
+    """Whether an area in one piece continues beyond 180 degrees."""
+    return bool(area.bounds[0] < -180 or area.bounds[2] > 180)
 
 
 def _is_cut(change: "Transformer", latitude: float) -> bool:
-    """Whether the two sides of 180 degrees lie far apart on the map, in metres or degrees."""
+    """Whether the two sides of 180 degrees are far apart on the map, in metres or degrees."""
     (before, _), (after, _) = (change.transform(x, latitude) for x in (179.999, 180.001))
     return bool(abs(after - before) > 300)

@@ -1,10 +1,10 @@
-"""From what a catalog holds to the frozen list: filtered, one version each, the best, sorted and unsigned."""
+"""From a catalog to the frozen list: filtered, one version each, ranked, sorted, and without secrets."""
 
 import hashlib
 import json
 from collections import defaultdict
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
@@ -14,7 +14,7 @@ from eopipe.fetch.signing import redact_href
 from eopipe.publish import sha256, write_json
 from eopipe.scenes.item import Item, safe_href, scene_name
 from eopipe.stac.antimeridian import Geometry, shift_near, unwrap
-from eopipe.stac.query import Query, cloud_cover, footprint, middle
+from eopipe.stac.query import Query, cloud_cover, footprint, middle_time
 from eopipe.stac.versions import Dropped, newest
 
 if TYPE_CHECKING:
@@ -22,13 +22,15 @@ if TYPE_CHECKING:
 
 Per = Literal["all", "year", "month", "week", "day"]
 Group = Literal["scene", "solar-day"]
-# Dates that lie in one window give the same text.
+Missing = Literal["fail", "skip"]
+# Dates in one window of time give the same text.
 WINDOWS = {"all": "all", "year": "%Y", "month": "%Y-%m", "week": "%G-W%V", "day": "%Y-%m-%d"}
+LINKS = ("license", "cite-as", "derived_from", "via", "self")
 
 
 @dataclass(frozen=True)
-class Best:
-    """How many of what stay in each window: all when `count` is None; `geometry` is the area in degrees."""
+class Ranking:
+    """How many scenes or days are kept per window: all when `count` is None; `geometry` is the area in degrees."""
 
     count: int | None = None
     per: Per = "all"
@@ -42,16 +44,16 @@ class Best:
         windows: dict[str, list[list[Item]]] = defaultdict(list)
         for day, unit in self._units(items):
             windows[day.strftime(WINDOWS[self.per])].append(unit)
-        # Where some tell their clouds, the others come last; where none does, as of radar, what is seen counts.
+        # Where some have a cloud cover, the others come last; where none has, as radar, only coverage counts.
         unknown = 100.0 if any(cloud_cover(item) is not None for item in items) else 0.0
-        kept: list[Item] = []
+        chosen: list[Item] = []
         dropped: list[Dropped] = []
         for window, units in sorted(windows.items()):
             ranked = sorted([(self._rank(unit, unknown), unit) for unit in units], key=lambda pair: pair[0])
-            kept += [item for _, unit in ranked[: self.count] for item in unit]
+            chosen += [item for _, unit in ranked[: self.count] for item in unit]
             for place, (rank, unit) in enumerate(ranked[self.count :], self.count + 1):
-                dropped += [_beaten(item, window, place, rank[0]) for item in unit]
-        return kept, dropped
+                dropped += [_not_best(item, window, place, rank[0]) for item in unit]
+        return chosen, dropped
 
     def _units(self, items: list[Item]) -> list[tuple[date, list[Item]]]:
         """Scenes, or all scenes of a solar day together, each with its day."""
@@ -62,13 +64,13 @@ class Best:
         return [(day, unit) for (day, _), unit in days.items()]
 
     def _rank(self, unit: list[Item], unknown: float) -> tuple[float, str, str]:
-        """Percent of cloud, then the earlier one, then the name; of a day what is unseen counts as cloud."""
+        """Percent of cloud, then the earlier one, then the name; of a day what is not covered counts as cloud."""
         clouds = [unknown if (cloud := cloud_cover(item)) is None else cloud for item in unit]
         if self.group == "solar-day" and self.geometry:
-            percent = _unseen(unit, clouds, unwrap(self.geometry))
+            percent = _not_clear(unit, clouds, unwrap(self.geometry))
         else:
             percent = sum(clouds) / len(clouds)
-        return round(percent, 6), middle(unit[0]).isoformat(), unit[0]["id"]
+        return round(percent, 6), middle_time(unit[0]).isoformat(), unit[0]["id"]
 
 
 def solar_day(item: Item, geometry: Geometry | None) -> date:
@@ -76,102 +78,99 @@ def solar_day(item: Item, geometry: Geometry | None) -> date:
 
     Scenes of one pass belong to one day everywhere, also where the UTC date changes between them.
     """
-    place = unwrap(geometry) if geometry else footprint(item)
-    longitude = 0.0 if place is None else (place.centroid.x + 180) % 360 - 180
-    moment: datetime = middle(item)
-    return (moment + timedelta(hours=longitude / 15)).date()
+    area = unwrap(geometry) if geometry else footprint(item)
+    longitude = 0.0 if area is None else (area.centroid.x + 180) % 360 - 180
+    return (middle_time(item) + timedelta(hours=longitude / 15)).date()
 
 
-def _unseen(unit: list[Item], clouds: list[float], area: "BaseGeometry") -> float:
-    """Percent of the area that a day shows cloudy or not at all, where scenes overlap the clearest counts."""
+def _not_clear(unit: list[Item], clouds: list[float], area: "BaseGeometry") -> float:
+    """Percent of the area that a day shows cloudy or not at all; where scenes overlap the clearest counts."""
     import shapely
 
-    clear, seen = 0.0, shapely.Polygon()
+    clear, covered = 0.0, shapely.Polygon()
     for cloud, item in sorted(zip(clouds, unit, strict=True), key=lambda pair: (pair[0], pair[1]["id"])):
-        place = footprint(item)
-        part = area if place is None else shift_near(place, area).intersection(area)
-        clear += (100 - cloud) * part.difference(seen).area
-        seen = seen.union(part)
+        scene = footprint(item)
+        part = area if scene is None else shift_near(scene, area).intersection(area)
+        clear += (100 - cloud) * part.difference(covered).area
+        covered = covered.union(part)
     return 100 - clear / area.area if area.area else min(clouds)
 
 
-def _beaten(item: Item, window: str, place: int, percent: float) -> Dropped:
+def _not_best(item: Item, window: str, place: int, percent: float) -> Dropped:
     return {"id": item["id"], "reason": "not best", "window": window, "place": place, "cloud": percent}
-
-
-Missing = Literal["fail", "skip"]
-LINKS = ("license", "cite-as", "derived_from", "via", "self")
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The scenes that later stages use, sorted by name, and the ones that were left out, with the reasons."""
+    """The scenes that later stages use, sorted by name, and the dropped ones with the reasons."""
 
     items: list[Item]
     dropped: list[Dropped]
-    best: Best
+    ranking: Ranking
 
-    def write(self, folder: Path, told: Path) -> None:
-        """Write one GeoJSON file a scene into a folder; into `told` the digest of the list, and what was left out."""
+    def write(self, folder: Path, summary: Path) -> None:
+        """Write one GeoJSON file per scene; into `summary` the digest of the list and the dropped scenes."""
         rows = []
         for item in self.items:
             name = scene_name(item["id"])
             write_json(folder / f"{name}.geojson", item, indent=None)
-            day = solar_day(item, self.best.geometry).isoformat()
+            day = solar_day(item, self.ranking.geometry).isoformat()
             code = sha256(folder / f"{name}.geojson")
             cloud = cloud_cover(item)
             rows.append({"id": item["id"], "name": name, "sha256": code, "solar_day": day, "cloud_cover": cloud})
         lines = "".join(f"{row['sha256']}  {row['name']}\n" for row in rows)
         digest = hashlib.sha256(lines.encode()).hexdigest()
-        write_json(told, {"digest": digest, "scenes": rows, "dropped": self.dropped})
+        write_json(summary, {"digest": digest, "scenes": rows, "dropped": self.dropped})
 
 
-def select(found: list[Item], query: Query, assets: tuple[str, ...], on_missing: Missing, best: Best) -> Selection:
-    """Choose among the scenes of a catalog; the order in which it gives them does not matter.
+def select(
+    items: list[Item], query: Query, assets: tuple[str, ...], on_missing: Missing, ranking: Ranking
+) -> Selection:
+    """Select among the scenes of a catalog; their order does not matter.
 
     Raises BadInputError when scenes lack an asset and are not to be skipped, RefusedError for an unsafe address.
     """
-    wanted, dropped = newest([item for item in found if query.matches(item)])
-    whole, lacking = _with_assets(wanted, assets, on_missing)
-    kept, beaten = best.choose(whole)
-    frozen = sorted((_frozen(item, assets) for item in kept), key=lambda item: scene_name(item["id"]))
-    told = sorted([*dropped, *lacking, *beaten], key=lambda row: (row["id"], json.dumps(row, sort_keys=True)))
-    return Selection(frozen, told, best)
+    matching, superseded = newest([item for item in items if query.matches(item)])
+    complete, incomplete = _with_assets(matching, assets, on_missing)
+    chosen, not_best = ranking.choose(complete)
+    frozen = sorted((_frozen(item, assets) for item in chosen), key=lambda item: scene_name(item["id"]))
+    dropped = [*superseded, *incomplete, *not_best]
+    return Selection(frozen, sorted(dropped, key=lambda row: (row["id"], json.dumps(row, sort_keys=True))), ranking)
 
 
 def _with_assets(items: list[Item], assets: tuple[str, ...], on_missing: Missing) -> tuple[list[Item], list[Dropped]]:
-    """The scenes that have all wanted assets, and the others; these are named together, or left out."""
-    gone = {item["id"]: [asset for asset in assets if asset not in item["assets"]] for item in items}
-    wrong = sorted(name for name, lacking in gone.items() if lacking)
-    if wrong and (on_missing == "fail" or len(wrong) == len(items)):
-        have = ", ".join(sorted(set().union(*(item["assets"] for item in items))))
-        told = "; ".join(f"{name} has no {', '.join(gone[name])}" for name in wrong)
-        raise BadInputError(f"{len(wrong)} of {len(items)} scenes lack assets: {told} (there are {have})")
-    whole = [item for item in items if not gone[item["id"]]]
-    return whole, [{"id": name, "reason": "missing asset", "assets": gone[name]} for name in wrong]
+    """The scenes that have all selected assets, and the others; these are named together, or dropped."""
+    missing = {item["id"]: [asset for asset in assets if asset not in item["assets"]] for item in items}
+    incomplete = sorted(name for name, lacking in missing.items() if lacking)
+    if incomplete and (on_missing == "fail" or len(incomplete) == len(items)):
+        available = ", ".join(sorted(set().union(*(item["assets"] for item in items))))
+        details = "; ".join(f"{name} has no {', '.join(missing[name])}" for name in incomplete)
+        raise BadInputError(f"{len(incomplete)} of {len(items)} scenes lack assets: {details} (there are {available})")
+    complete = [item for item in items if not missing[item["id"]]]
+    return complete, [{"id": name, "reason": "missing asset", "assets": missing[name]} for name in incomplete]
 
 
 def _frozen(item: Item, assets: tuple[str, ...]) -> Item:
-    """An item as later stages read it: only the wanted assets, no signature, no path of another machine."""
-    kept = {}
+    """An item as later stages read it: only the selected assets, no signature, no path of another machine."""
+    selected = {}
     for name in assets:
         asset = item["assets"][name]
         href = safe_href(asset["href"], f"scene {item['id']}, asset {name}")
-        kept[name] = asset | {"href": redact_href(href)}
-    links = [link for link in item.get("links", []) if _is_kept(link)]
-    opened: Item = _redacted(item | {"assets": kept, "links": links})
-    return opened
+        selected[name] = asset | {"href": redact_href(href)}
+    links = [link for link in item.get("links", []) if _is_public(link)]
+    frozen: Item = _redacted(item | {"assets": selected, "links": links})
+    return frozen
 
 
 def _redacted(value: Any) -> Any:
-    """The same without the signatures of its addresses, wherever an extension puts them."""
+    """The same without the signatures of its addresses, in whatever extension they are."""
     if isinstance(value, dict):
-        return {key: _redacted(one) for key, one in value.items()}
+        return {key: _redacted(entry) for key, entry in value.items()}
     if isinstance(value, list):
-        return [_redacted(one) for one in value]
+        return [_redacted(entry) for entry in value]
     return redact_href(value) if isinstance(value, str) and value.startswith(("http://", "https://")) else value
 
 
-def _is_kept(link: dict[str, Any]) -> bool:
-    """Links that say where a scene comes from and under which licence; a path of this machine does not."""
+def _is_public(link: dict[str, Any]) -> bool:
+    """Whether a link shows the origin or the licence of a scene; a path of this machine does not."""
     return link.get("rel") in LINKS and urlsplit(str(link.get("href"))).scheme in ("http", "https")

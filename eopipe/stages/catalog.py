@@ -1,4 +1,4 @@
-"""What the run made -> a static STAC catalog that any tool, and a later run, can search."""
+"""Model, maps and tiles of a run -> a static STAC catalog that any tool, and a later run, can search."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,22 +7,22 @@ from eopipe.contract import Input, Option, Output
 
 
 def catalog(
-    model: Annotated[Path, Input("trained model: its folder, or a STAC catalog that holds it", folder=True)],
-    classes: Annotated[tuple[Path, ...], Input("maps of classes: one mosaic, or one a scene", format="image/tiff")],
+    model: Annotated[Path, Input("trained model: its folder, or a STAC catalog that contains it", folder=True)],
+    classes: Annotated[tuple[Path, ...], Input("class maps: one mosaic, or one per scene", format="image/tiff")],
     probabilities: Annotated[
-        tuple[Path, ...], Input("maps of probabilities, in the order of the classes", format="image/tiff")
+        tuple[Path, ...], Input("probability maps, in the order of the class maps", format="image/tiff")
     ],
-    tiles: Annotated[tuple[Path, ...], Input("tile stores that the maps were made from", folder=True)],
+    tiles: Annotated[tuple[Path, ...], Input("tile stores that the maps were predicted from", folder=True)],
     scenes: Annotated[tuple[Path, ...], Input("frozen STAC Items of the run", format="application/geo+json")],
-    catalog: Annotated[Path, Output("catalog", "static STAC catalog of model, maps and tiles", folder=True)],
+    catalog: Annotated[Path, Output("catalog", "self-contained STAC catalog of model, maps and tiles", folder=True)],
     *,
-    metrics: Annotated[Path | None, Input("scores of the maps", format="application/json")] = None,
-    title: Annotated[str, Option("name of the catalog", min_length=1)] = "eopipe run",
-    description: Annotated[str, Option("what the catalog is about", min_length=1)] = (
+    metrics: Annotated[Path | None, Input("test metrics of the maps", format="application/json")] = None,
+    title: Annotated[str, Option("title of the catalog", min_length=1)] = "eopipe run",
+    description: Annotated[str, Option("description of the catalog", min_length=1)] = (
         "Model, maps and tiles that eopipe made from satellite scenes."
     ),
     license: Annotated[  # noqa: A002 - the word of STAC
-        str, Option("licence of maps and tiles: SPDX id, as CC-BY-4.0, or other", pattern=r"^[\w.+-]+$")
+        str, Option("licence of maps and tiles: an SPDX identifier such as CC-BY-4.0, or other", pattern=r"^[\w.+-]+$")
     ] = "other",
 ) -> None:
     """Export model, maps and tiles as a self-contained STAC catalog.

@@ -1,4 +1,4 @@
-"""Assets of one scene, verified."""
+"""Frozen STAC Item -> its assets on local disk, verified."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -7,31 +7,35 @@ from eopipe.contract import Input, Knob, Option, Output
 
 
 def fetch(
-    item: Annotated[Path, Input("STAC Item of the scene, from the frozen list", format="application/geo+json")],
-    scene: Annotated[Path, Output("scene", "the item and its assets, verified", folder=True)],
+    item: Annotated[Path, Input("frozen STAC Item of the scene", format="application/geo+json")],
+    scene: Annotated[Path, Output("scene", "scene folder: the item and its verified assets", folder=True)],
     *,
-    catalog: Annotated[Path | None, Input("folder that relative paths of the item lead into", folder=True)] = None,
-    grid: Annotated[Path | None, Input("grid of the run, for windows", format="application/json")] = None,
-    windows: Annotated[bool, Option("only the blocks of cloud-optimised GeoTIFFs that the grid needs")] = False,
-    workers: Annotated[int, Knob("downloads at a time", ge=1, le=32)] = 4,
-    per_host: Annotated[int, Knob("connections to one host at a time", ge=1, le=64, advanced=True)] = 8,
+    catalog: Annotated[
+        Path | None, Input("folder of the static catalog, for items with relative asset hrefs", folder=True)
+    ] = None,
+    grid: Annotated[Path | None, Input("grid of the run; needed with windows", format="application/json")] = None,
+    windows: Annotated[
+        bool, Option("fetch windows: only the blocks of (cloud-optimised) GeoTIFFs that the grid needs")
+    ] = False,
+    workers: Annotated[int, Knob("parallel downloads", ge=1, le=32)] = 4,
+    per_host: Annotated[int, Knob("maximum parallel connections to one host", ge=1, le=64, advanced=True)] = 8,
     deadline: Annotated[
-        float, Knob("seconds that one asset may take, with all its retries", gt=0, advanced=True)
+        float, Knob("time limit for one asset with all its retries, in seconds", gt=0, advanced=True)
     ] = 3600.0,
     sign: Annotated[
         Literal["auto", "none", "planetary-computer"],
-        Knob("who signs addresses; auto knows them by their host", advanced=True),
+        Knob("service that signs asset URLs; auto chooses by host", advanced=True),
     ] = "auto",
     parts: Annotated[
-        Path | None, Knob("folder of unfinished downloads; beside the scene if not given", advanced=True)
+        Path | None, Knob("folder of unfinished downloads, for resume; beside the scene if not given", advanced=True)
     ] = None,
 ) -> None:
-    """Bring the assets of one scene to local disk and check size and checksum.
+    """Fetch the assets of one scene and verify size and checksum.
 
-    A broken download goes on where it stopped. Addresses are http(s), s3 (with the usual AWS_* variables) or paths;
-    a login comes from EOPIPE_TOKEN_<HOST>, as in EOPIPE_TOKEN_DATA_ORG, or from ~/.netrc.
-    Raises BadInputError for missing assets, IntegrityError for damaged ones, UpstreamError when the server fails
-    for good; the assets that came are kept for the rerun.
+    An interrupted download is resumed with range requests. Hrefs are http(s), s3 (with the usual AWS_* variables) or
+    paths; a login is read from EOPIPE_TOKEN_<HOST>, as in EOPIPE_TOKEN_DATA_ORG, or from ~/.netrc.
+    Raises BadInputError for missing assets, IntegrityError for damaged ones, UpstreamError when retries are used up;
+    assets that were fetched are kept for the rerun.
     """
     import shutil
 
@@ -43,7 +47,7 @@ def fetch(
     from eopipe.tiles.grid import read_grid
 
     if windows and grid is None:
-        raise UsageError("windows need a grid: give --grid, or fetch whole assets")
+        raise UsageError("--windows needs --grid; give it, or fetch whole assets")
     frozen = read_item(item)
     folder = parts / scene_name(frozen["id"]) if parts else scene.parent / f".{scene.name}.parts"
     area = read_grid(grid) if windows and grid else None

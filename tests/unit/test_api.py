@@ -147,12 +147,12 @@ def test_the_login_is_sent_to_its_own_host(
 def test_only_the_own_host_is_home_and_https_stays_https(home: str, href: str, becomes: str | None) -> None:
     from eopipe.errors import RefusedError
 
-    secured = reader.secured(home, href)
+    secured = reader.keep_https(home, href)
     if becomes is None:
         with pytest.raises(RefusedError):
-            reader.insist_home(home, secured)
+            reader.check_same_host(home, secured)
     else:
-        reader.insist_home(home, secured)
+        reader.check_same_host(home, secured)
         assert secured == becomes
 
 
@@ -288,7 +288,7 @@ def test_the_last_status_is_told(items: list[dict[str, Any]], tmp_path: Path, ru
     web.fail("/api/search", times=None, status=503)
     ended = search(run, tmp_path / "out", url)
     assert ended.code == 5
-    assert f"status 503, {MAX_ATTEMPTS} tries" in ended.stderr
+    assert f"status 503, {MAX_ATTEMPTS} attempts" in ended.stderr
     assert "127.0.0.1 did not deliver page 1 of /api/search" in ended.stderr
     assert len(web.requests("/api/search")) == MAX_ATTEMPTS
     assert not (tmp_path / "out/items").exists()
@@ -307,10 +307,10 @@ def test_a_server_that_wants_more_time_than_there_is_is_given_up_at_once(
 def test_an_answer_that_never_ends_is_refused(
     items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "MOST", 1000)
+    monkeypatch.setattr(reader, "MAX_BYTES", 1000)
     ended = search(run, tmp_path / "out", serve_api(web, items))
     assert ended.code == 8
-    assert "in one piece" in ended.stderr
+    assert "in one response" in ended.stderr
 
 
 def test_credits_come_from_the_collection_of_the_api(

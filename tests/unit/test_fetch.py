@@ -596,7 +596,7 @@ def test_windows_need_a_grid_and_without_them_a_grid_changes_nothing(
 ) -> None:
     ended = fetch(run, tmp_path, local(scene), "--windows")
     assert ended.code == 2
-    assert "windows need a grid" in ended.stderr
+    assert "--windows needs --grid" in ended.stderr
     grid = grid_over(tmp_path, slice(0, 50), slice(0, 50))
     assert fetch(run, tmp_path, local(scene), "--grid", grid).code == 0
     assert (tmp_path / "scene" / "red.tif").read_bytes() == red

@@ -14,7 +14,7 @@ from scenery import LEFT, STEP, TOP, Catalog, Completed, Run
 from eopipe.errors import UsageError
 from eopipe.publish import digest, read_json, verify
 from eopipe.scenes.item import scene_name
-from eopipe.stac.query import interval
+from eopipe.stac.query import parse_interval
 
 ASSETS = ("--assets", "blue", "red", "scl")
 
@@ -164,16 +164,16 @@ def test_a_scene_that_lasts_is_found_by_any_part_of_its_time(catalog: Catalog, t
 
 @given(year=st.integers(1, 9998), month=st.integers(1, 12), day=st.integers(1, 28))
 def test_a_year_a_month_and_a_day_stand_for_all_of_it(year: int, month: int, day: int) -> None:
-    first, last = interval(f"{year:04}-{month:02}-{day:02}")
+    first, last = parse_interval(f"{year:04}-{month:02}-{day:02}")
     assert (last - first).total_seconds() == pytest.approx(86400, abs=1e-3)
-    assert interval(f"{year:04}-{month:02}")[1].month == month
-    assert interval(f"{year:04}") == (interval(f"{year:04}-01")[0], interval(f"{year:04}-12")[1])
+    assert parse_interval(f"{year:04}-{month:02}")[1].month == month
+    assert parse_interval(f"{year:04}") == (parse_interval(f"{year:04}-01")[0], parse_interval(f"{year:04}-12")[1])
 
 
 @pytest.mark.parametrize("text", ["yesterday", "2023-13", "2023-08-01/2022", "2023/2024/2025", "20230801x"])
 def test_a_wrong_date_is_a_mistake_of_the_user(text: str) -> None:
     with pytest.raises(UsageError):
-        interval(text)
+        parse_interval(text)
 
 
 def test_an_empty_search_tells_the_query(three: Catalog, tmp_path: Path, run: Run) -> None:

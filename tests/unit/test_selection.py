@@ -18,7 +18,7 @@ from eopipe.errors import BadInputError
 from eopipe.fetch.signing import redact_href
 from eopipe.publish import digest, read_json
 from eopipe.stac.query import Query
-from eopipe.stac.select import Best, Selection, select, solar_day
+from eopipe.stac.select import Ranking, Selection, select, solar_day
 
 Item = dict[str, Any]
 SQUARE = {"type": "Polygon", "coordinates": [[[15, 46], [16, 46], [16, 47], [15, 47], [15, 46]]]}
@@ -36,11 +36,11 @@ def box(west: float, south: float, east: float, north: float) -> dict[str, Any]:
     return {"type": "Polygon", "coordinates": [corners]}
 
 
-def chosen(items: list[Item], best: Best | None = None, **query: Any) -> Selection:
+def chosen(items: list[Item], best: Ranking | None = None, **query: Any) -> Selection:
     """Select among copies in a random order."""
     shuffled = copy.deepcopy(items)
     random.Random(len(items)).shuffle(shuffled)
-    return select(shuffled, Query(**query), ("red",), "fail", best or Best())
+    return select(shuffled, Query(**query), ("red",), "fail", best or Ranking())
 
 
 def ids(selection: Selection) -> list[str]:
@@ -53,7 +53,7 @@ OLD, NEW = S2.format("N0301_", "20200501"), S2.format("N0500_", "20230501")
 
 @given(order=st.permutations([scene(OLD), scene(NEW), scene("other")]))
 def test_of_two_baselines_the_newest_stays_in_any_order(order: list[Item]) -> None:
-    selection = select(copy.deepcopy(order), Query(), ("red",), "fail", Best())
+    selection = select(copy.deepcopy(order), Query(), ("red",), "fail", Ranking())
     assert ids(selection) == [NEW, "other"]
     why = "baseline 05.00 instead of 03.01"
     assert selection.dropped == [{"id": OLD, "reason": "superseded", "by": NEW, "why": why}]
@@ -119,7 +119,7 @@ MONTHS = [scene(f"m{m}d{d}", f"2023-{m:02}-{d:02}T10:00:00Z", 10.0 * d + m) for 
     ],
 )
 def test_the_clearest_scenes_of_a_window_stay(count: int, per: Any, expected: list[str]) -> None:
-    selection = chosen(MONTHS, Best(count, per))
+    selection = chosen(MONTHS, Ranking(count, per))
     assert ids(selection) == expected
     assert len(selection.dropped) == len(MONTHS) - len(expected)
     assert {row["reason"] for row in selection.dropped} <= {"not best"}
@@ -127,16 +127,16 @@ def test_the_clearest_scenes_of_a_window_stay(count: int, per: Any, expected: li
 
 def test_scenes_that_tell_no_clouds_come_last_and_the_earlier_of_equals_first() -> None:
     items = [scene("z", "2023-08-01", 5), scene("a", "2023-08-02", 5), scene("b", "2023-07-01", None)]
-    assert ids(chosen(items, Best(2))) == ["a", "z"]
-    assert ids(chosen(items, Best(1))) == ["z"]
+    assert ids(chosen(items, Ranking(2))) == ["a", "z"]
+    assert ids(chosen(items, Ranking(1))) == ["z"]
 
 
 def test_all_scenes_of_a_solar_day_stay_together() -> None:
     items = [
         scene(f"{day}{part}", f"2023-08-0{day}T10:00:0{part}Z", day * 10 + part) for day in (1, 2) for part in (0, 9)
     ]
-    assert ids(chosen(items, Best(1, group="solar-day"))) == ["10", "19"]
-    assert ids(chosen(items, Best(1, "day", "solar-day"))) == ["10", "19", "20", "29"]
+    assert ids(chosen(items, Ranking(1, group="solar-day"))) == ["10", "19"]
+    assert ids(chosen(items, Ranking(1, "day", "solar-day"))) == ["10", "19", "20", "29"]
 
 
 def test_a_solar_day_is_not_cut_at_midnight_in_greenwich() -> None:
@@ -146,7 +146,7 @@ def test_a_solar_day_is_not_cut_at_midnight_in_greenwich() -> None:
     two = scene("two", "2023-08-02T00:01:00Z", geometry=there)
     assert solar_day(one, None) == solar_day(two, None)
     assert solar_day(one, None).isoformat() == "2023-08-02"
-    assert ids(chosen([one, two], Best(1, group="solar-day"))) == ["one", "two"]
+    assert ids(chosen([one, two], Ranking(1, group="solar-day"))) == ["one", "two"]
 
 
 def test_a_solar_day_is_not_cut_at_180_degrees() -> None:
@@ -156,13 +156,13 @@ def test_a_solar_day_is_not_cut_at_180_degrees() -> None:
     }
     west = scene("west", "2023-08-01T22:10:00Z", geometry=box(179, 0, 180, 1))
     east = scene("east", "2023-08-01T22:10:20Z", geometry=box(-180, 0, -179, 1))
-    assert ids(chosen([west, east], Best(1, group="solar-day", geometry=area), geometry=area)) == ["east", "west"]
+    assert ids(chosen([west, east], Ranking(1, group="solar-day", geometry=area), geometry=area)) == ["east", "west"]
 
 
 def test_a_day_that_shows_only_a_sliver_is_not_the_best() -> None:
     sliver = scene("sliver", "2023-08-01T10:00:00Z", 0, geometry=box(15, 46, 15.05, 47))
     whole = scene("whole", "2023-08-02T10:00:00Z", 20)
-    best = Best(1, group="solar-day", geometry=SQUARE)
+    best = Ranking(1, group="solar-day", geometry=SQUARE)
     assert ids(chosen([sliver, whole], best, geometry=SQUARE)) == ["whole"]
     told = chosen([sliver, whole], best, geometry=SQUARE).dropped[0]
     assert told["cloud"] == pytest.approx(95)
@@ -171,14 +171,14 @@ def test_a_day_that_shows_only_a_sliver_is_not_the_best() -> None:
 def test_of_radar_the_days_that_show_most_of_the_area_stay() -> None:
     part = scene("part", "2023-08-01T05:00:00Z", None, geometry=box(15, 46, 15.5, 47))
     whole = scene("whole", "2023-08-07T05:00:00Z", None)
-    best = Best(1, group="solar-day", geometry=SQUARE)
+    best = Ranking(1, group="solar-day", geometry=SQUARE)
     assert ids(chosen([part, whole], best, geometry=SQUARE)) == ["whole"]
 
 
 def test_scenes_that_overlap_on_a_day_count_once() -> None:
     twice = [scene(f"t{n}", "2023-08-01T10:00:00Z", 10, geometry=box(15, 46, 15.6, 47)) for n in (1, 2)]
     whole = scene("whole", "2023-08-02T10:00:00Z", 40)
-    assert ids(chosen([*twice, whole], Best(1, group="solar-day", geometry=SQUARE), geometry=SQUARE)) == ["whole"]
+    assert ids(chosen([*twice, whole], Ranking(1, group="solar-day", geometry=SQUARE), geometry=SQUARE)) == ["whole"]
 
 
 def search(run: Run, place: Path, where: Path | str, *words: object) -> Completed:
@@ -209,8 +209,8 @@ def test_scenes_that_lack_an_asset_can_be_left_out_and_are_told(three: Catalog, 
 def test_one_scene_of_twenty_that_lacks_a_band_is_named_in_any_order(order: list[int]) -> None:
     items = [scene(f"s{n:02}", bands=("blue",) if n == 7 else ("red",)) for n in order]
     with pytest.raises(BadInputError, match=r"1 of 20 scenes lack assets: s07 has no red \(there are blue, red\)"):
-        select(copy.deepcopy(items), Query(), ("red",), "fail", Best())
-    selection = select(copy.deepcopy(items), Query(), ("red",), "skip", Best())
+        select(copy.deepcopy(items), Query(), ("red",), "fail", Ranking())
+    selection = select(copy.deepcopy(items), Query(), ("red",), "skip", Ranking())
     assert ids(selection) == [f"s{n:02}" for n in range(20) if n != 7]
     assert selection.dropped == [{"id": "s07", "reason": "missing asset", "assets": ["red"]}]
 
@@ -261,7 +261,7 @@ def test_a_cloud_cover_that_is_no_number_is_told(three: Catalog, tmp_path: Path,
     three.items[1]["properties"]["eo:cloud_cover"] = "none"
     ended = search(run, tmp_path, three.write())
     assert ended.code == 3
-    assert "scene a has a cloud cover that is no number" in ended.stderr
+    assert "scene a has a cloud cover that is not a number" in ended.stderr
 
 
 SIGNED = {
