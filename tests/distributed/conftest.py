@@ -32,11 +32,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
     assert (
         run_stage("label", "--grid", grid, "--source", source, "--bins", 50, "--labels", root / "all.zarr", *SIZES) == 0
     )
-    made = Data(root, tiles)
+    prepared = Data(root, tiles)
     plan = ["--method", "west-east", "--fractions", 0.48, 0.16, 0.36, "--chip", 16, "--stride", 8]
     drawn = ["--map", root / "split.png", "--places", root / "split.gpkg"]
-    assert run_stage("split", *made.stores(), *made.cut(), *drawn, *plan) == 0
-    return made
+    assert run_stage("split", *prepared.stores(), *prepared.cut(), *drawn, *plan) == 0
+    return prepared
 
 
 @pytest.fixture

@@ -35,9 +35,9 @@ SLOW_S = 5.0
 
 def start(job: str, ranks: int) -> list[int]:
     """Fork the ranks of one try."""
-    with socket.socket() as room:
-        room.bind(("127.0.0.1", 0))
-        port = room.getsockname()[1]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks)}
     pids = []
     for rank in range(ranks):
@@ -55,14 +55,14 @@ def start(job: str, ranks: int) -> list[int]:
 
 
 def newest(state: Path) -> int:
-    found = steps(state)
-    return int(found[-1].name[5:]) if found else 0
+    checkpoints = steps(state)
+    return int(checkpoints[-1].name[5:]) if checkpoints else 0
 
 
 def whole(state: Path) -> int:
     """The step of the checkpoint that a resume begins from; 0 for none."""
-    found = restore(state)
-    return found[0].step if found else 0
+    restored = restore(state)
+    return restored[0].step if restored else 0
 
 
 def has_come(moment: str, state: Path, at: int) -> bool:
@@ -84,7 +84,7 @@ def disturb(event: str, pids: list[int]) -> None:
             os.kill(pid, number)
 
 
-def gone(pids: list[int], seconds: float) -> bool:
+def have_ended(pids: list[int], seconds: float) -> bool:
     """Whether all have ended by then."""
     until, look = time.monotonic() + seconds, os.WEXITED | os.WNOWAIT | os.WNOHANG
     while time.monotonic() < until:
@@ -117,7 +117,7 @@ def main() -> int:
         time.sleep(draw.uniform(0, 0.05))
         assert alive(pids), "it ended by itself"
         disturb(event, pids)
-        if not gone(pids, 3 if event.startswith("kill") else 25):
+        if not have_ended(pids, 3 if event.startswith("kill") else 25):
             # The one that is left waits for the other; torchrun would end it.
             assert event.startswith("kill"), f"alive 25 s after {event}"
             disturb("kill", pids)

@@ -15,11 +15,11 @@ from eopipe.clusters.htcondor import quoted
 
 
 @pytest.fixture
-def here(data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def submit_folder(data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to submit from, with the inputs of a training below it."""
-    shutil.copytree(data.root, tmp_path / "here" / "in put")
-    monkeypatch.chdir(tmp_path / "here")
-    return tmp_path / "here"
+    shutil.copytree(data.root, tmp_path / "submit" / "in put")
+    monkeypatch.chdir(tmp_path / "submit")
+    return tmp_path / "submit"
 
 
 def write(training: Training, *more: str) -> None:
@@ -40,10 +40,10 @@ def saved(job: Job) -> None:
 
 
 def test_a_training_that_loses_its_machine_goes_on_from_what_was_carried(
-    training: Training, here: Path, undisturbed: dict[str, bytes], tmp_path: Path
+    training: Training, submit_folder: Path, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:
     write(training)
-    [job] = submit(here / "condor/train.sub", here, tmp_path / "pool")
+    [job] = submit(submit_folder / "condor/train.sub", submit_folder, tmp_path / "pool")
     job.create_sandbox()
     job.start()
     saved(job)
@@ -55,14 +55,14 @@ def test_a_training_that_loses_its_machine_goes_on_from_what_was_carried(
     job.create_sandbox()
     job.start()
     assert finish([job]) == [0]
-    assert "event=resume " in (here / "condor/train.0.out").read_text()
-    assert payload(here / "out/model") == undisturbed
-    assert (here / "out/model.run.json").is_file()
-    assert not list(here.glob("out/.model.state"))
+    assert "event=resume " in (submit_folder / "condor/train.0.out").read_text()
+    assert payload(submit_folder / "out/model") == undisturbed
+    assert (submit_folder / "out/model.run.json").is_file()
+    assert not list(submit_folder.glob("out/.model.state"))
 
 
 def test_nodes_come_when_the_first_one_is_ready_and_one_that_stops_stays_in_the_queue(
-    training: Training, here: Path, undisturbed: dict[str, bytes], tmp_path: Path
+    training: Training, submit_folder: Path, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:
     write(training, "--processes", "1", "--nodes", "2")
 
@@ -70,18 +70,20 @@ def test_nodes_come_when_the_first_one_is_ready_and_one_that_stops_stays_in_the_
         saved(jobs[1])
         os.kill(jobs[1].process.pid, signal.SIGTERM)
 
-    assert run_dag(here / "condor/train.dag", here, tmp_path / "pool", stop_one) == 0
-    assert payload(here / "out/model").keys() == undisturbed.keys()
-    both = [(here / f"condor/{name}.0.out").read_text() for name in ("first", "others")]
-    assert any("event=resume " in told for told in both)
+    assert run_dag(submit_folder / "condor/train.dag", submit_folder, tmp_path / "pool", stop_one) == 0
+    assert payload(submit_folder / "out/model").keys() == undisturbed.keys()
+    both = [(submit_folder / f"condor/{name}.0.out").read_text() for name in ("first", "others")]
+    assert any("event=resume " in log for log in both)
     assert "event=group-joined" in both[1]
 
 
-def test_submit_descriptions_ask_for_what_the_training_needs(training: Training, here: Path) -> None:
+def test_submit_descriptions_ask_for_what_the_training_needs(training: Training, submit_folder: Path) -> None:
     write(training, "--gpu", "--image", "eopipe.sif", "--memory-mb", "7000", "--threads", "3")
-    told = htcondor2.Submit((here / "condor/train.sub").read_text())
-    asked = {name: told.expand(name) for name in ("request_cpus", "request_gpus", "request_memory", "container_image")}
-    assert asked == {
+    description = htcondor2.Submit((submit_folder / "condor/train.sub").read_text())
+    requests = {
+        name: description.expand(name) for name in ("request_cpus", "request_gpus", "request_memory", "container_image")
+    }
+    assert requests == {
         "request_cpus": "6",
         "request_gpus": "2",
         "request_memory": "7000MB",
@@ -90,24 +92,24 @@ def test_submit_descriptions_ask_for_what_the_training_needs(training: Training,
 
 
 def test_what_htcondor_cannot_carry_is_told(training: Training, capsys: pytest.CaptureFixture[str]) -> None:
-    words = training.command()[3:]
-    assert run_stage("condor", *words[1:]) == 2
-    told = capsys.readouterr().err
-    assert told.startswith("error: HTCondor transfers only what is below the folder that you submit from")
-    assert "--nodes of two" in told
+    argv = training.command()[3:]
+    assert run_stage("condor", *argv[1:]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("error: HTCondor transfers only what is below the folder that you submit from")
+    assert "--nodes of two" in message
 
 
 def test_condor_submit_dag_takes_the_dag(
-    training: Training, here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    training: Training, submit_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(training, "--nodes", "3")
     dagman = tmp_path / "condor_dagman"
     dagman.write_text("#!/bin/sh\n")
     dagman.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    made = htcondor2.Submit.from_dag("condor/train.dag", {"force": True})
-    assert "-Dag condor/train.dag" in made.expand("arguments")
-    assert htcondor2.Submit((here / "condor/others.sub").read_text()).getQArgs() == "2"
+    dag_submit = htcondor2.Submit.from_dag("condor/train.dag", {"force": True})
+    assert "-Dag condor/train.dag" in dag_submit.expand("arguments")
+    assert htcondor2.Submit((submit_folder / "condor/others.sub").read_text()).getQArgs() == "2"
 
 
 @pytest.mark.parametrize("words", [["a b", "it's", 'say "no"', "", "plain"], ["'", '"', "a,b;c"]])
@@ -116,26 +118,32 @@ def test_htcondor_reads_the_words_that_were_meant(words: list[str], tmp_path: Pa
     assert job.arguments("arguments") == words
 
 
-@pytest.mark.parametrize(("code", "told"), [(0, 0), (3, 3), (75, 85), (143, 85)])
-def test_the_job_says_again_only_for_what_was_saved(code: int, told: int, here: Path, training: Training) -> None:
+@pytest.mark.parametrize(("code", "expected"), [(0, 0), (3, 3), (75, 85), (143, 85)])
+def test_the_job_says_again_only_for_what_was_saved(
+    code: int, expected: int, submit_folder: Path, training: Training
+) -> None:
     write(training)
-    (here / "eopipe").write_text(f"#!/bin/sh\nexit {code}\n")
-    assert script(here, EOPIPE_EVERY="0").wait(timeout=20) == told
+    (submit_folder / "eopipe").write_text(f"#!/bin/sh\nexit {code}\n")
+    assert script(submit_folder, EOPIPE_EVERY="0").wait(timeout=20) == expected
 
 
-def test_the_job_stops_its_training_every_so_often_or_when_the_slot_is_wanted(here: Path, training: Training) -> None:
+def test_the_job_stops_its_training_every_so_often_or_when_the_slot_is_wanted(
+    submit_folder: Path, training: Training
+) -> None:
     write(training)
-    (here / "eopipe").write_text('#!/bin/sh\ntrap "exit 75" TERM\n: > started\nwhile :; do sleep 0.05; done\n')
-    assert script(here, EOPIPE_EVERY="1").wait(timeout=20) == 85
-    (here / "started").unlink()
-    job = script(here, EOPIPE_EVERY="0")
-    while not (here / "started").exists():
+    (submit_folder / "eopipe").write_text('#!/bin/sh\ntrap "exit 75" TERM\n: > started\nwhile :; do sleep 0.05; done\n')
+    assert script(submit_folder, EOPIPE_EVERY="1").wait(timeout=20) == 85
+    (submit_folder / "started").unlink()
+    job = script(submit_folder, EOPIPE_EVERY="0")
+    while not (submit_folder / "started").exists():
         time.sleep(0.02)
     job.send_signal(signal.SIGTERM)
     assert job.wait(timeout=20) == 85
 
 
-def script(here: Path, **environment: str) -> "subprocess.Popen[bytes]":
-    (here / "eopipe").chmod(0o755)
-    own = {"PATH": f"{here}:{os.environ['PATH']}", "EOPIPE_STATE": str(here / "state")}
-    return subprocess.Popen([here / "condor/job.sh", "train"], cwd=here, env=os.environ | own | environment)
+def script(submit_folder: Path, **environment: str) -> "subprocess.Popen[bytes]":
+    (submit_folder / "eopipe").chmod(0o755)
+    variables = {"PATH": f"{submit_folder}:{os.environ['PATH']}", "EOPIPE_STATE": str(submit_folder / "state")}
+    return subprocess.Popen(
+        [submit_folder / "condor/job.sh", "train"], cwd=submit_folder, env=os.environ | variables | environment
+    )

@@ -30,7 +30,7 @@ class Node:
     process: "subprocess.Popen[str]"
     log: Path
 
-    def told(self) -> str:
+    def read_log(self) -> str:
         return self.log.read_text()
 
     def end(self, seconds: float = 120) -> int:
@@ -68,17 +68,17 @@ class Group:
         """Wait until so many workers have written a checkpoint after some steps."""
         until = time.monotonic() + 150
         while True:
-            assert time.monotonic() < until, [node.told() for node in self.nodes]
+            assert time.monotonic() < until, [node.read_log() for node in self.nodes]
             time.sleep(0.1)
             newest = max(self.training.state.glob("*/step-*/state.json"), default=None)
             try:
-                told = json.loads(newest.read_text()) if newest else {"worlds": []}
+                state = json.loads(newest.read_text()) if newest else {"worlds": []}
             except OSError:
                 continue
-            if not told["worlds"] or told["step"] <= self.before:
+            if not state["worlds"] or state["step"] <= self.before:
                 continue
-            since, workers_then = told["worlds"][-1]
-            if workers_then == size and told["step"] >= since + steps:
+            since, workers_then = state["worlds"][-1]
+            if workers_then == size and state["step"] >= since + steps:
                 return
 
     def let_go(self) -> None:
@@ -102,17 +102,17 @@ def alone(data: Data, tmp_path_factory: pytest.TempPathFactory) -> dict[str, byt
 
 @pytest.fixture
 def group(data: Data, tmp_path: Path) -> Iterator[Group]:
-    made = Group(Training(data, tmp_path, SETTINGS))
-    made.pause.touch()
-    yield made
-    for node in made.nodes:
+    launchers = Group(Training(data, tmp_path, SETTINGS))
+    launchers.pause.touch()
+    yield launchers
+    for node in launchers.nodes:
         node.kill()
     for pid in workers(tmp_path):
         os.kill(pid, signal.SIGKILL)
 
 
 def in_slurm(node: int, job: int) -> dict[str, str]:
-    """What Slurm tells a task of a step over two nodes."""
+    """The variables of a task in a Slurm step over two nodes."""
     step = {"SLURM_JOB_ID": str(job), "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NUM_TASKS": "2"}
     return step | {"SLURM_STEP_NODELIST": "nowhere[1-2]", "SLURM_NODEID": str(node), "SLURM_PROCID": str(node)}
 
@@ -130,14 +130,14 @@ def test_t12_nodes_join_and_leave_by_a_signal_or_by_death_and_nothing_changes(
     group.wait_for_world(2)
     foreign = group.start("--nodes", "1:2", EOPIPE_RDZV_ID="another", **LOCAL)
     assert foreign.end() == 2
-    assert f"already running (process {first.process.pid} on " in foreign.told()
+    assert f"already running (process {first.process.pid} on " in foreign.read_log()
     leaving.process.terminate()
-    assert leaving.end() == 75, leaving.told()
+    assert leaving.end() == 75, leaving.read_log()
     group.wait_for_world(1)
     group.let_go()
     # No restart is granted, so coming and going has cost none.
-    assert first.end() == 0, first.told()
-    assert "DistStoreError" not in first.told()
+    assert first.end() == 0, first.read_log()
+    assert "DistStoreError" not in first.read_log()
     assert payload(group.training.model) == alone
 
 
@@ -147,11 +147,11 @@ def test_t16_two_nodes_of_slurm_meet_though_the_port_is_taken_and_an_old_meeting
     group.let_go()
     Endpoint("slurm-7001-0-0.1", 1, "127.0.0.1", 1, "old").write(tmp_path / "meeting")
     with socket.create_server(("", rendezvous_port("7001"))):
-        place = [in_slurm(node, 7001) for node in (1, 0)]
-        second, first = (group.start("--nodes", "2", **told) for told in place)
-        assert (first.end(), second.end()) == (0, 0), first.told() + second.told()
-    assert "event=port-taken" in first.told()
-    assert "event=world size=2" in first.told() + second.told()
+        steps = [in_slurm(node, 7001) for node in (1, 0)]
+        second, first = (group.start("--nodes", "2", **variables) for variables in steps)
+        assert (first.end(), second.end()) == (0, 0), first.read_log() + second.read_log()
+    assert "event=port-taken" in first.read_log()
+    assert "event=world size=2" in first.read_log() + second.read_log()
     assert payload(group.training.model) == alone
 
 
@@ -162,13 +162,13 @@ def test_when_the_first_node_is_told_to_stop_or_dies_all_end_and_the_same_comman
     for stop in (signal.SIGTERM, signal.SIGKILL):
         nodes = [group.start("--nodes", "2", **place) for _ in range(2)]
         group.wait_for_world(2)
-        nodes.sort(key=lambda node: "event=group-joined" in node.told())
+        nodes.sort(key=lambda node: "event=group-joined" in node.read_log())
         nodes[0].process.send_signal(stop)
-        assert [node.end() for node in nodes] == [75 if stop == signal.SIGTERM else -9, 75], nodes[1].told()
+        assert [node.end() for node in nodes] == [75 if stop == signal.SIGTERM else -9, 75], nodes[1].read_log()
     group.let_go()
     last = group.start("--nodes", "1")
     assert last.end() == 0
-    assert "event=resume" in last.told()
+    assert "event=resume" in last.read_log()
     assert payload(group.training.model) == alone
 
 
@@ -193,11 +193,11 @@ def test_t21_nothing_listens_beyond_loopback_and_who_writes_into_the_stores_runs
         outsider.set(f"torch.rendezvous.{name}", "Y3Bvc2l4Cm1rZGlyCihTJ3N0b2xlbicKdFIu")
     if endpoints:
         code = node.end()
-        assert code == 75, node.told()
-        assert "a foreign process wrote into the store" in node.told()
+        assert code == 75, node.read_log()
+        assert "a foreign process wrote into the store" in node.read_log()
         node = group.start("--nodes", nodes, **LOCAL)
     group.let_go()
-    assert node.end() == 0, node.told()
+    assert node.end() == 0, node.read_log()
     assert not Path("stolen").exists()
     assert payload(group.training.model) == alone
 
@@ -208,12 +208,12 @@ def ports_of(pid: int) -> list[tuple[str, int]]:
     for path in Path(f"/proc/{pid}/fd").glob("*"):
         with suppress(OSError):
             inodes.add(str(path.readlink()))
-    found = []
+    addresses = []
     for name in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
             words = line.split()
             host, port = words[1].split(":")
             if words[3] == "0A" and f"socket:[{words[9]}]" in inodes:
-                told = socket.inet_ntoa(bytes.fromhex(host)[::-1]) if name == "tcp" else host
-                found.append((told, int(port, 16)))
-    return found
+                address = socket.inet_ntoa(bytes.fromhex(host)[::-1]) if name == "tcp" else host
+                addresses.append((address, int(port, 16)))
+    return addresses

@@ -43,9 +43,9 @@ def test_t01_a_worker_killed_again_and_again_takes_its_next_step_within_fifteen_
         sent = time.time()
         os.kill(draw.choice(ranks(training.folder)), signal.SIGKILL)
         assert first_step_after(training, sent) - sent < bound
-    _, told = process.communicate(timeout=120)
-    assert process.returncode == 0, told
-    resumed = [int(line.partition("step=")[2]) for line in told.splitlines() if line.startswith("event=resume")]
+    _, log = process.communicate(timeout=120)
+    assert process.returncode == 0, log
+    resumed = [int(line.partition("step=")[2]) for line in log.splitlines() if line.startswith("event=resume")]
     assert len(resumed) == KILLS
     # No more than what came after the newest checkpoint is lost.
     assert all(now >= then for now, then in zip(resumed, before, strict=True))
@@ -67,8 +67,8 @@ def test_a_signal_to_the_command_or_to_all_saves_the_state_even_when_it_comes_ag
         else:
             os.kill(process.pid, number)
         time.sleep(0.05)
-    _, told = process.communicate(timeout=60)
-    assert process.returncode == code, told
+    _, log = process.communicate(timeout=60)
+    assert process.returncode == code, log
     assert time.monotonic() - sent < 25
     failure = read_failure(next(training.state.glob("*/status.json")))
     assert failure is not None
@@ -89,10 +89,10 @@ def test_t06_a_hung_worker_is_noticed_in_time_and_the_training_goes_on(
     while hung in ranks(training.folder) and time.monotonic() < sent + 2 * bound:
         time.sleep(0.1)
     noticed = time.monotonic() - sent
-    _, told = process.communicate(timeout=150)
+    _, log = process.communicate(timeout=150)
     assert noticed < bound
-    assert process.returncode == 0, told
-    assert "kind=hung" in told
+    assert process.returncode == 0, log
+    assert "kind=hung" in log
     assert payload(training.model) == undisturbed
 
 

@@ -13,37 +13,37 @@ READERS = ("--workers", "1", "--timeout-s", "40")
 
 def readers(folder: Path) -> list[int]:
     """The processes that read chips for the workers of a training."""
-    theirs, found = set(workers(folder)), []
+    worker_pids, reader_pids = set(workers(folder)), []
     for path in Path("/proc").glob("[0-9]*"):
         try:
             command, parent = (path / "cmdline").read_bytes(), (path / "stat").read_text().rpartition(")")[2].split()[1]
         except OSError:
             continue
-        if b"eopipe.loader.worker_main" in command and int(parent) in theirs:
-            found.append(int(path.name))
-    return found
+        if b"eopipe.loader.worker_main" in command and int(parent) in worker_pids:
+            reader_pids.append(int(path.name))
+    return reader_pids
 
 
 @pytest.mark.parametrize(
-    ("number", "said"),
+    ("number", "message"),
     [
         (signal.SIGKILL, "a process that reads chips was killed by signal 9"),
         (signal.SIGSTOP, "a process that reads chips is stuck for 20 s at "),
     ],
 )
 def test_t19_a_lost_or_stuck_reader_is_started_again_and_the_model_is_that_of_a_training_without_readers(
-    training: Training, undisturbed: dict[str, bytes], number: int, said: str
+    training: Training, undisturbed: dict[str, bytes], number: int, message: str
 ) -> None:
     process = training.start(*READERS)
     until = time.monotonic() + 120
     # One for each of two workers; they start with the first batch.
-    while len(found := readers(training.folder)) < 2 and process.poll() is None and time.monotonic() < until:
+    while len(pids := readers(training.folder)) < 2 and process.poll() is None and time.monotonic() < until:
         time.sleep(0.01)
-    assert len(found) == 2
-    os.kill(found[0], number)
-    _, told = process.communicate(timeout=240)
-    assert process.returncode == 0, told
-    assert said in told
+    assert len(pids) == 2
+    os.kill(pids[0], number)
+    _, log = process.communicate(timeout=240)
+    assert process.returncode == 0, log
+    assert message in log
     assert payload(training.model) == undisturbed
     assert not readers(training.folder)
 

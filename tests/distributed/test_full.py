@@ -32,9 +32,9 @@ def stopped(data: Data, tmp_path_factory: pytest.TempPathFactory) -> Training:
     training.wait_for_step(3, process)
     for pid in ranks(training.folder):
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (10_000, resource.RLIM_INFINITY))
-    _, told = process.communicate(timeout=120)
-    assert process.returncode == 6, told
-    assert "no space left while writing step-" in told.splitlines()[-1]
+    _, log = process.communicate(timeout=120)
+    assert process.returncode == 6, log
+    assert "no space left while writing step-" in log.splitlines()[-1]
     return training
 
 
@@ -47,16 +47,16 @@ def test_t08_a_training_without_room_keeps_its_checkpoint_and_ends_with_the_same
     stopped: Training, calm: dict[str, bytes], tmp_path: Path
 ) -> None:
     (state,) = stopped.state.iterdir()
-    found, failure = restore(state), read_failure(state / "status.json")
-    assert found is not None
+    restored, failure = restore(state), read_failure(state / "status.json")
+    assert restored is not None
     assert failure is not None
     assert (failure.kind, failure.attempt, failure.final) == ("full", 0, True)
-    assert 3 <= found[0].step <= failure.step
+    assert 3 <= restored[0].step <= failure.step
     assert not list(state.glob(".step-*")), "nothing is left half written"
     again = copy(stopped, tmp_path)
     done = again.run()
     assert done.returncode == 0, done.stderr
-    assert f"event=resume step={found[0].step}" in done.stderr
+    assert f"event=resume step={restored[0].step}" in done.stderr
     assert payload(again.model) == calm
 
 
@@ -67,21 +67,21 @@ def test_t08_a_disk_that_fills_up_is_told_and_made_room_on(
     training.state.symlink_to(disk)
     process = training.start()
     training.wait_for_step(2, process)
-    room, filling = disk / "other", bytes(100_000)
-    with room.open("wb", buffering=0) as file:
+    filler, block = disk / "other", bytes(100_000)
+    with filler.open("wb", buffering=0) as file:
         while process.poll() is None:
             try:
-                file.write(filling)
+                file.write(block)
             except OSError:
                 break
-    _, told = process.communicate(timeout=120)
-    assert process.returncode == 6, told
-    assert "no space left while writing" in told.splitlines()[-1]
+    _, log = process.communicate(timeout=120)
+    assert process.returncode == 6, log
+    assert "no space left while writing" in log.splitlines()[-1]
     (state,) = (path.parent for path in training.state.glob("*/job.json"))
-    found = restore(state)
-    assert found is not None
-    assert found[0].step >= 2
-    room.unlink()
+    restored = restore(state)
+    assert restored is not None
+    assert restored[0].step >= 2
+    filler.unlink()
     done = training.run()
     assert done.returncode == 0, done.stderr
     assert "event=resume" in done.stderr
@@ -89,24 +89,24 @@ def test_t08_a_disk_that_fills_up_is_told_and_made_room_on(
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
-        (lambda told: told["settings"].update(seed=5), "settings.seed is 0 here and 5 there"),
-        (lambda told: told["data"].update(chips="ab"), "data.chips is "),
-        (lambda told: told["tensors"].update(more=[1]), "tensors.more is None here and [1] there"),
+        (lambda identity: identity["settings"].update(seed=5), "settings.seed is 0 here and 5 there"),
+        (lambda identity: identity["data"].update(chips="ab"), "data.chips is "),
+        (lambda identity: identity["tensors"].update(more=[1]), "tensors.more is None here and [1] there"),
     ],
     ids=["settings", "data", "model"],
 )
 def test_t18_the_state_of_another_training_is_refused_with_the_difference(
-    stopped: Training, tmp_path: Path, change: Callable[[dict[str, dict[str, object]]], None], said: str
+    stopped: Training, tmp_path: Path, change: Callable[[dict[str, dict[str, object]]], None], message: str
 ) -> None:
     other = copy(stopped, tmp_path)
     (path,) = other.state.glob("*/identity.json")
-    told = json.loads(path.read_text())
-    change(told)
-    path.write_text(json.dumps(told))
+    identity = json.loads(path.read_text())
+    change(identity)
+    path.write_text(json.dumps(identity))
     done = other.run()
     assert done.returncode == 3, done.stderr
-    assert f"is the state of another training: {said}" in done.stderr.splitlines()[-1]
+    assert f"is the state of another training: {message}" in done.stderr.splitlines()[-1]
     assert "torch.distributed" not in done.stderr
-    assert json.loads(path.read_text()) == told
+    assert json.loads(path.read_text()) == identity

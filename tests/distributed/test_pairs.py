@@ -45,25 +45,25 @@ def together(*names: str) -> dict[str, Any]:
 
 @cache
 def trained() -> Runs:
-    """All pairs that are not refused, one after the other: in two workers where weights are dealt out, else in one."""
+    """All pairs that are not refused, one after the other: in two workers where weights are sharded, else in one."""
     ways = {pair: together(*pair) for pair in PAIRS if frozenset(pair) not in REFUSED}
-    dealt = {"+".join(pair): told for pair, told in ways.items() if "fsdp" in pair}
-    whole = {"+".join(pair): told for pair, told in ways.items() if "fsdp" not in pair}
+    sharded = {"+".join(pair): plan for pair, plan in ways.items() if "fsdp" in pair}
+    whole = {"+".join(pair): plan for pair, plan in ways.items() if "fsdp" not in pair}
     with TemporaryDirectory() as folder:
         alone = launch(1, whole | {"clipped": together("clipped")}, Path(folder))
-        return alone | launch(2, dealt | {"all": together(*ALL)}, Path(folder))
+        return alone | launch(2, sharded | {"all": together(*ALL)}, Path(folder))
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids="+".join)
 def test_two_options_go_together_or_are_refused(pair: tuple[str, str]) -> None:
-    said = Settings(**PLAIN | together(*pair)["settings"]).conflicts()
+    conflicts = Settings(**PLAIN | together(*pair)["settings"]).conflicts()
     if why := REFUSED.get(frozenset(pair)):
-        assert [sentence.startswith(why) for sentence in said] == [True]
+        assert [sentence.startswith(why) for sentence in conflicts] == [True]
         return
-    assert said == []
-    wanted = trained()["clipped"]["losses"] if "clipped" in pair else golden(STEPS)
-    near = ROUGH if {"bf16", "fp16"} & set(pair) else TOLERANCE
-    assert trained()["+".join(pair)]["losses"] == pytest.approx(wanted, abs=near)
+    assert conflicts == []
+    expected = trained()["clipped"]["losses"] if "clipped" in pair else golden(STEPS)
+    tolerance = ROUGH if {"bf16", "fp16"} & set(pair) else TOLERANCE
+    assert trained()["+".join(pair)]["losses"] == pytest.approx(expected, abs=tolerance)
 
 
 def test_all_that_can_go_together_does() -> None:

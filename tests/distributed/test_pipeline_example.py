@@ -26,16 +26,16 @@ import sys
 from importlib.util import module_from_spec, spec_from_file_location
 import torch.distributed as dist
 from safetensors.torch import save_file
-told = spec_from_file_location("example", sys.argv[1])
-example = module_from_spec(told)
-told.loader.exec_module(example)
+spec = spec_from_file_location("example", sys.argv[1])
+example = module_from_spec(spec)
+spec.loader.exec_module(example)
 dist.init_process_group("gloo")
 for name in sorted(example.SCHEDULES):
     losses, stage = example.train(name, int(sys.argv[2]))
-    kept = {f"weight/{k}": v.detach().contiguous() for k, v in stage.named_parameters()}
-    kept |= {f"gradient/{k}": v.grad.contiguous() for k, v in stage.named_parameters()}
-    kept |= {"losses": example.torch.tensor(losses, dtype=example.torch.float64)} if losses else {}
-    save_file(kept, f"{sys.argv[3]}/{name}-{dist.get_rank()}.safetensors")
+    tensors = {f"weight/{k}": v.detach().contiguous() for k, v in stage.named_parameters()}
+    tensors |= {f"gradient/{k}": v.grad.contiguous() for k, v in stage.named_parameters()}
+    tensors |= {"losses": example.torch.tensor(losses, dtype=example.torch.float64)} if losses else {}
+    save_file(tensors, f"{sys.argv[3]}/{name}-{dist.get_rank()}.safetensors")
 dist.barrier()
 dist.destroy_process_group()
 """
@@ -43,11 +43,11 @@ dist.destroy_process_group()
 
 @cache
 def example() -> ModuleType:
-    told = importlib.util.spec_from_file_location("pipeline_parallel", EXAMPLE)
-    assert told is not None
-    assert told.loader is not None
-    module = importlib.util.module_from_spec(told)
-    told.loader.exec_module(module)
+    spec = importlib.util.spec_from_file_location("pipeline_parallel", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
     return module
 
 
@@ -81,9 +81,9 @@ def alone() -> tuple[list[float], ConvNeXt]:
     return losses, model
 
 
-def stages(folder: Path, schedule: str, what: str) -> dict[str, Tensor]:
+def stages(folder: Path, schedule: str, kind: str) -> dict[str, Tensor]:
     parts = [load_file(folder / f"{schedule}-{rank}.safetensors") for rank in (0, 1)]
-    return {k.removeprefix(what): v for part in parts for k, v in part.items() if k.startswith(what)}
+    return {k.removeprefix(kind): v for part in parts for k, v in part.items() if k.startswith(kind)}
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
@@ -96,12 +96,12 @@ def test_two_stages_have_the_losses_of_one_process(piped: Path, schedule: str) -
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
 def test_two_stages_have_the_gradients_and_weights_of_one_process(piped: Path, schedule: str) -> None:
     model = alone()[1]
-    weights, gradients = (stages(piped, schedule, f"{what}/") for what in ("weight", "gradient"))
+    weights, gradients = (stages(piped, schedule, f"{kind}/") for kind in ("weight", "gradient"))
     torch.testing.assert_close(gradients, {k: v.grad for k, v in model.named_parameters()}, rtol=1e-3, atol=1e-5)
     together = ConvNeXt(example().BANDS, example().CLASSES, example().DEPTH)
     together.load_state_dict(weights)
-    wanted = dict(model.named_parameters())
-    torch.testing.assert_close(dict(together.named_parameters()), wanted, rtol=1e-3, atol=1e-4)
+    expected = dict(model.named_parameters())
+    torch.testing.assert_close(dict(together.named_parameters()), expected, rtol=1e-3, atol=1e-4)
 
 
 def test_each_stage_has_its_own_half_of_the_parameters() -> None:

@@ -59,15 +59,15 @@ def test_the_curve_is_drawn_from_the_lowest_rate_to_the_highest() -> None:
 
 
 def test_advice_ends_with_words_for_the_command_line() -> None:
-    said = advice(RateCurve(RATES[:80], falling(1e-4)[:80], diverged=True), 4e-3)
-    name, value = said[-1].split()
+    lines = advice(RateCurve(RATES[:80], falling(1e-4)[:80], diverged=True), 4e-3)
+    name, value = lines[-1].split()
     assert name == "--learning-rate"
     assert 5e-5 < float(value) < 1e-3
-    assert "diverges above 9" in said[-2]
-    assert "train.learning_rate is 0.004" in said[-2]
+    assert "diverges above 9" in lines[-2]
+    assert "train.learning_rate is 0.004" in lines[-2]
 
 
-def asked(data: Data, folder: Path, *more: str) -> "subprocess.CompletedProcess[str]":
+def run_rate(data: Data, folder: Path, *more: str) -> "subprocess.CompletedProcess[str]":
     # --processes and --strategy are those of the training; the trial has one process all the same.
     words = [sys.executable, "-m", "eopipe", "rate", *data.stores(), *data.cut(), "--steps", "80", "--width", "8"]
     words += ["--processes", "2", "--strategy", "fsdp", *more]
@@ -75,17 +75,17 @@ def asked(data: Data, folder: Path, *more: str) -> "subprocess.CompletedProcess[
 
 
 def loss_with(training: Training, rate: float) -> float:
-    one = replace(training, folder=training.folder / f"{rate:g}")
+    trial = replace(training, folder=training.folder / f"{rate:g}")
     words = ("--epochs", "3", "--width", "8", "--warmup", "0", "--schedule", "constant", "--learning-rate", f"{rate:g}")
-    done = one.run(*words)
+    done = trial.run(*words)
     if done.returncode == DivergedError.code:
         return math.inf
     assert done.returncode == 0, done.stderr
-    return float(json.loads((one.model / "history.json").read_text())["epochs"][-1]["loss"])
+    return float(json.loads((trial.model / "history.json").read_text())["epochs"][-1]["loss"])
 
 
 def test_the_suggested_rate_beats_a_hundredth_and_a_hundredfold_of_it(training: Training, data: Data) -> None:
-    first, again = (asked(data, training.folder) for _ in range(2))
+    first, again = (run_rate(data, training.folder) for _ in range(2))
     assert first.returncode == 0, first.stderr
     assert first.stdout == again.stdout, "the same seed gives the same suggestion"
     assert list(training.folder.iterdir()) == [], "nothing is written"
@@ -102,6 +102,6 @@ def test_the_line_of_a_training_can_be_used_and_what_is_wrong_in_it_is_told(trai
         (("--model", "model", "--depth", "9"), "--depth is '9'"),
         (("--freeze", "encoder"), "train.freeze is encoder"),
     ):
-        done = asked(data, training.folder, *more)
+        done = run_rate(data, training.folder, *more)
         assert done.returncode == 2
         assert why in done.stderr

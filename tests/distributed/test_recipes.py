@@ -44,36 +44,38 @@ def test_a_training_with_all_of_it_is_resumed_to_the_bit(training: Training, tmp
 def test_a_training_that_gets_no_better_stops_and_publishes_its_best(training: Training, tmp_path: Path) -> None:
     # A constant rate, so that a shorter training takes the same steps.
     # Far too high, so that it gets worse.
-    asked = ("--class-weights", "balanced", "--schedule", "constant", "--warmup", "0", "--learning-rate", "0.02")
+    arguments = ("--class-weights", "balanced", "--schedule", "constant", "--warmup", "0", "--learning-rate", "0.02")
     patient = replace(
-        training, folder=tmp_path / "patient", settings=(*asked, "--width", "8", "--epochs", "9", "--patience", "1")
+        training, folder=tmp_path / "patient", settings=(*arguments, "--width", "8", "--epochs", "9", "--patience", "1")
     )
     done = patient.run()
     assert done.returncode == 0, done.stderr
     rows = history(patient)
-    top = best_epoch(rows)
-    assert top is not None
-    assert top + 2 == len(rows) < 9
-    short = replace(training, folder=tmp_path / "short", settings=(*asked, "--width", "8", "--epochs", str(top + 1)))
+    best = best_epoch(rows)
+    assert best is not None
+    assert best + 2 == len(rows) < 9
+    short = replace(
+        training, folder=tmp_path / "short", settings=(*arguments, "--width", "8", "--epochs", str(best + 1))
+    )
     assert short.run().returncode == 0
     assert payload(patient.model)["model.safetensors"] == payload(short.model)["model.safetensors"]
 
 
 def test_balanced_weights_are_those_of_the_training_split(training: Training, data: Data) -> None:
-    asked = ("--epochs", "1", "--width", "4", "--class-weights", "balanced", "--loss", "focal")
-    weighed = replace(training, settings=asked)
+    arguments = ("--epochs", "1", "--width", "4", "--class-weights", "balanced", "--loss", "focal")
+    weighed = replace(training, settings=arguments)
     assert weighed.run().returncode == 0
-    told = read_model_card(weighed.model)["settings"]["weights"]
+    weights = read_model_card(weighed.model)["settings"]["weights"]
     counts = json.loads((data.root / "split.json").read_text())["pixels"]["train"]
-    assert np.ptp([w * counts[name] for w, name in zip(told, ("non-forest", "forest"), strict=True)]) < 1
+    assert np.ptp([w * counts[name] for w, name in zip(weights, ("non-forest", "forest"), strict=True)]) < 1
 
 
 @pytest.mark.parametrize(
     "words", [("convnext", "--depth", "1"), ("temporal", "--freeze", "embed.")], ids=["convnext", "temporal"]
 )
 def test_other_models_go_all_the_way_to_the_map(training: Training, words: tuple[str, ...]) -> None:
-    asked = ("--epochs", "1", "--width", "4", "--architecture", *words)
-    other = replace(training, settings=asked)
+    arguments = ("--epochs", "1", "--width", "4", "--architecture", *words)
+    other = replace(training, settings=arguments)
     done = other.run()
     assert done.returncode == 0, done.stderr
     tiles, folder = other.data.tiles[0], other.folder
@@ -91,8 +93,8 @@ def test_a_model_of_transformers_goes_frozen_with_low_rank_changes_to_the_map(tr
     pytest.importorskip("transformers")
     pytest.importorskip("peft")
     words = ("--architecture", "transformers:SegformerForSemanticSegmentation", "--arguments", *SEGFORMER)
-    asked = ("--epochs", "1", *words, "--freeze", "segformer.", "--lora", "2")
-    other = replace(training, settings=asked)
+    arguments = ("--epochs", "1", *words, "--freeze", "segformer.", "--lora", "2")
+    other = replace(training, settings=arguments)
     done = other.run()
     assert done.returncode == 0, done.stderr
     names = load_file(other.model / "model.safetensors")
@@ -106,8 +108,8 @@ def to_the_map(training: Training) -> None:
     tiles, folder = training.data.tiles[0], training.folder
     maps = ("--classes", folder / "classes.tif", "--probabilities", folder / "probabilities.tif")
     checked = ("--onnx", folder / "model.onnx", "--check", folder / "export.json")
-    for stage, made in (("predict", maps), ("export", checked)):
-        words = [sys.executable, "-m", "eopipe", stage, "--model", training.model, "--tiles", tiles, *made]
+    for stage, outputs in (("predict", maps), ("export", checked)):
+        words = [sys.executable, "-m", "eopipe", stage, "--model", training.model, "--tiles", tiles, *outputs]
         done = subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=180, check=False)
         assert done.returncode == 0, done.stderr
 
@@ -127,14 +129,14 @@ def test_what_cannot_be_trained_is_refused_before_it_starts(training: Training) 
 
 def test_frozen_parts_learn_a_low_rank_change_only(training: Training) -> None:
     pytest.importorskip("peft")
-    asked = ("--epochs", "1", "--width", "4")
-    first = replace(training, folder=training.folder / "first", settings=asked)
+    arguments = ("--epochs", "1", "--width", "4")
+    first = replace(training, folder=training.folder / "first", settings=arguments)
     assert first.run().returncode == 0
     words = ("--init", str(first.model), "--freeze", "down.", "--lora", "1", "--ema", "0.5")
-    second = replace(training, folder=training.folder / "second", settings=(*asked, *words))
+    second = replace(training, folder=training.folder / "second", settings=(*arguments, *words))
     done = second.run()
     assert done.returncode == 0, done.stderr
-    was, now = (load_file(one.model / "model.safetensors") for one in (first, second))
+    was, now = (load_file(training.model / "model.safetensors") for training in (first, second))
     assert was.keys() == now.keys()
     # A kernel (out, in, 3, 3) changes by a product of (out, 1) and (1, in x 3 x 3).
     changes = [now[n] - was[n] for n in was if n.startswith("down.") and was[n].ndim == 4]

@@ -48,8 +48,8 @@ def test_t15_what_cannot_work_is_refused_at_once_before_torchrun(
 ) -> None:
     (tmp_path / "own_models.py").write_text(MODELS)
     (tmp_path / "empty").mkdir()
-    asked, before = [word.format(empty=tmp_path / "empty") for word in words], spent()
-    done = training.run(*asked, PYTHONPATH=str(tmp_path))
+    arguments, before = [word.format(empty=tmp_path / "empty") for word in words], spent()
+    done = training.run(*arguments, PYTHONPATH=str(tmp_path))
     assert done.returncode == code, done.stderr
     assert why in done.stderr.splitlines()[-1]
     assert "torch.distributed" not in done.stderr

@@ -26,25 +26,25 @@ def last(job: Path) -> dict[str, bytes]:
 def test_t05_t07_a_training_killed_or_stopped_in_its_saves_loses_no_checkpoint_and_no_bit(
     data: Data, tmp_path: Path
 ) -> None:
-    asked = {"architecture": "odd_models:Heavy", "epochs": 1, "batch": 32}
-    once, often = (prepare(data, tmp_path / name, **asked) for name in ("once", "often"))
+    settings = {"architecture": "odd_models:Heavy", "epochs": 1, "batch": 32}
+    once, often = (prepare(data, tmp_path / name, **settings) for name in ("once", "often"))
     forks(once, 0, 0)
     # Each of seven kills and signals comes while a file of a checkpoint is half written.
-    told = forks(often, 3, 7, "save")
-    assert [line.split()[0] for line in told].count("kill") >= 5
+    events = forks(often, 3, 7, "save")
+    assert [line.split()[0] for line in events].count("kill") >= 5
     assert last(often) == last(once)
 
 
 def test_t04_a_signal_in_a_long_validation_is_noticed_between_its_batches_and_nothing_changes(
     data: Data, tmp_path: Path
 ) -> None:
-    asked = {"architecture": "odd_models:SlowJudge", "epochs": 2, "batch": 16}
-    once, often = (prepare(data, tmp_path / name, **asked) for name in ("once", "often"))
+    settings = {"architecture": "odd_models:SlowJudge", "epochs": 2, "batch": 16}
+    once, often = (prepare(data, tmp_path / name, **settings) for name in ("once", "often"))
     forks(once, 0, 0)
-    told = [line.split() for line in forks(often, 4, 3, "validation")]
+    events = [line.split() for line in forks(often, 4, 3, "validation")]
     # The state is that of the last step of the epoch, whose validation is repeated.
-    assert [(event, codes) for event, _, *codes in told[:3]] == [(e, ["75", "75"]) for e in ("TERM", "USR1", "INT")]
-    assert len({step for _, step, *_ in told[:3]}) == 1
+    assert [(event, codes) for event, _, *codes in events[:3]] == [(e, ["75", "75"]) for e in ("TERM", "USR1", "INT")]
+    assert len({step for _, step, *_ in events[:3]}) == 1
     assert last(often) == last(once)
 
 
@@ -54,6 +54,6 @@ def test_a_training_disturbed_at_twelve_random_moments_ends_with_the_same_bytes(
 ) -> None:
     once, often = (prepare(data, tmp_path / name) for name in ("once", "often"))
     forks(once, 0, 0)
-    told = forks(often, seed, 12)
-    assert len(told) == 13
+    events = forks(often, seed, 12)
+    assert len(events) == 13
     assert last(often) == last(once)

@@ -63,37 +63,37 @@ def test_killed_and_stopped_at_random_or_in_its_saves_it_ends_with_the_same_byte
     data: Data, tmp_path: Path, undisturbed: Path, seed: str, events: str, moment: str
 ) -> None:
     job = prepare(data, tmp_path / "often", **FSDP)
-    told = forks(job, seed, events, moment)
-    assert sum(line.startswith(("kill ", "TERM ", "USR1 ", "INT ")) for line in told.splitlines()) == int(events)
+    events = forks(job, seed, events, moment)
+    assert sum(line.startswith(("kill ", "TERM ", "USR1 ", "INT ")) for line in events.splitlines()) == int(events)
     assert last(job) == last(undisturbed)
 
 
 def test_it_goes_on_in_one_two_or_four_workers_where_others_left_off(
     data: Data, tmp_path: Path, undisturbed: Path
 ) -> None:
-    job = prepare(data, tmp_path / "dealt", **FSDP)
+    job = prepare(data, tmp_path / "sharded", **FSDP)
     forks(job, "7", "4", "signal", "2,4,1,4,2")
-    found, calm = (steps(one.parent)[-1] for one in (job, undisturbed))
-    told, told_calm = (read_json(step / "state.json") for step in (found, calm))
-    assert {size for _, size in told["worlds"]} == {1, 2, 4}
-    assert told["history"][0]["loss"] == pytest.approx(told_calm["history"][0]["loss"], abs=1e-4)
+    last_step, last_calm = (steps(path.parent)[-1] for path in (job, undisturbed))
+    state, state_calm = (read_json(step / "state.json") for step in (last_step, last_calm))
+    assert {size for _, size in state["worlds"]} == {1, 2, 4}
+    assert state["history"][0]["loss"] == pytest.approx(state_calm["history"][0]["loss"], abs=1e-4)
     # AdamW takes a step of full size where a gradient is nothing but rounding, so single weights may differ.
-    assert apart(read_part(found, "model"), read_part(calm, "model")) < 0.02
+    assert apart(read_part(last_step, "model"), read_part(last_calm, "model")) < 0.02
 
 
-def apart(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
+def apart(first: dict[str, Tensor], second: dict[str, Tensor]) -> float:
     """How far apart two models are, as a part of their length."""
-    assert {name: value.shape for name, value in one.items()} == {name: value.shape for name, value in other.items()}
-    first, second = (torch.cat([model[name].flatten() for name in one]) for model in (one, other))
-    return float((first - second).norm() / second.norm())
+    assert {name: value.shape for name, value in first.items()} == {name: value.shape for name, value in second.items()}
+    vectors = [torch.cat([model[name].flatten() for name in first]) for model in (first, second)]
+    return float((vectors[0] - vectors[1]).norm() / vectors[1].norm())
 
 
 def test_a_damaged_piece_of_another_worker_leads_to_the_checkpoint_before(undisturbed: Path) -> None:
     calm = last(undisturbed)
     piece = steps(undisturbed.parent)[-1] / "model.1.safetensors"
-    told = bytearray(piece.read_bytes())
-    told[-1] ^= 1
-    piece.write_bytes(told)
+    content = bytearray(piece.read_bytes())
+    content[-1] ^= 1
+    piece.write_bytes(content)
     assert "event=checkpoint-damaged" in forks(undisturbed, "0", "0")
     assert last(undisturbed) == calm
 
@@ -101,7 +101,7 @@ def test_a_damaged_piece_of_another_worker_leads_to_the_checkpoint_before(undist
 def test_the_published_model_is_whole_and_that_of_one_process(data: Data, tmp_path: Path) -> None:
     settings = ("--epochs", "1", "--batch", "32", "--width", "4")
     models = []
-    for name, *strategy in (("dealt", "--processes", "2", "--strategy", "fsdp"), ("alone", "--processes", "1")):
+    for name, *strategy in (("sharded", "--processes", "2", "--strategy", "fsdp"), ("alone", "--processes", "1")):
         training = Training(data, tmp_path / name, (*settings, *strategy))
         done = training.run()
         assert done.returncode == 0, done.stderr

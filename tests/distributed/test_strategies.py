@@ -43,11 +43,11 @@ def test_the_state_of_two_fsdp_workers_goes_on_in_one_with_or_without_fsdp(name:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_the_average_of_the_weights_is_the_same_in_ddp_and_fsdp(size: int) -> None:
-    one, whole, parts = (
+    single, whole, parts = (
         trained()[n][name]["averages"] for n, name in ((1, "averaged"), (size, "averaged"), (size, "fsdp-averaged"))
     )
-    assert whole == pytest.approx(one, rel=TOLERANCE, abs=TOLERANCE)
-    assert parts == pytest.approx(one, rel=TOLERANCE, abs=TOLERANCE)
+    assert whole == pytest.approx(single, rel=TOLERANCE, abs=TOLERANCE)
+    assert parts == pytest.approx(single, rel=TOLERANCE, abs=TOLERANCE)
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -19,31 +19,31 @@ SAME = ("model.safetensors", "history.json", "model.json", "metrics.jsonl")
 class Labelled(Data):
     """The same scenes with labels and a split of their own."""
 
-    own: Path = Path()
+    folder: Path = Path()
 
     def stores(self) -> list[str]:
-        return ["--tiles", *self.tiles, "--labels", str(self.own / "labels.zarr")]
+        return ["--tiles", *self.tiles, "--labels", str(self.folder / "labels.zarr")]
 
     def cut(self) -> list[str]:
-        return ["--chips", str(self.own / "split.json"), "--statistics", str(self.own / "statistics.json")]
+        return ["--chips", str(self.folder / "split.json"), "--statistics", str(self.folder / "statistics.json")]
 
 
 @pytest.fixture(scope="module")
 def labelled(data: Data, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Labelled]:
     """Values at chips of 16 pixels, and classes at chips of 8."""
-    found = {}
-    ways = {"regression": ("--measure", "cover", "--unit", "%"), "classification": ("--bins", 50)}
-    for task, words in ways.items():
-        own = tmp_path_factory.mktemp(task)
-        place = ("--grid", data.root / "grid.json", "--source", SOURCE, "--labels", own / "labels.zarr")
+    by_task = {}
+    labelling = {"regression": ("--measure", "cover", "--unit", "%"), "classification": ("--bins", 50)}
+    for task, words in labelling.items():
+        folder = tmp_path_factory.mktemp(task)
+        place = ("--grid", data.root / "grid.json", "--source", SOURCE, "--labels", folder / "labels.zarr")
         assert run_stage("label", *place, *words, "--chunk", 32, "--shard", 128) == 0
-        made = Labelled(data.root, data.tiles[:4], own)
+        prepared = Labelled(data.root, data.tiles[:4], folder)
         chip = {"regression": 16, "classification": 8}[task]
         plan = ("--method", "west-east", "--fractions", 0.48, 0.16, 0.36, "--chip", chip, "--stride", 8)
-        drawn = ("--map", own / "split.png", "--places", own / "split.gpkg")
-        assert run_stage("split", *made.stores(), *made.cut(), *drawn, *plan) == 0
-        found[task] = made
-    return found
+        drawn = ("--map", folder / "split.png", "--places", folder / "split.gpkg")
+        assert run_stage("split", *prepared.stores(), *prepared.cut(), *drawn, *plan) == 0
+        by_task[task] = prepared
+    return by_task
 
 
 def trained(labelled: dict[str, Labelled], task: str, folder: Path, *more: str) -> Training:
@@ -69,28 +69,28 @@ def test_killed_and_resumed_it_ends_with_the_bytes_of_an_undisturbed_run(
 
 @pytest.mark.parametrize("task", TASKS)
 def test_one_and_two_workers_end_with_the_same_bytes(labelled: dict[str, Labelled], task: str, tmp_path: Path) -> None:
-    made = {}
+    payloads = {}
     for size in ("1", "2"):
-        one = trained(labelled, task, tmp_path / size, "--deterministic", "--shards", "2", "--processes", size)
-        done = one.run()
+        training = trained(labelled, task, tmp_path / size, "--deterministic", "--shards", "2", "--processes", size)
+        done = training.run()
         assert done.returncode == 0, done.stderr
-        made[size] = {name: payload(one.model)[name] for name in SAME}
-    assert made["1"] == made["2"]
-    scores = json.loads(made["1"]["history.json"])["epochs"][-1]["val"]
+        payloads[size] = {name: payload(training.model)[name] for name in SAME}
+    assert payloads["1"] == payloads["2"]
+    scores = json.loads(payloads["1"]["history.json"])["epochs"][-1]["val"]
     assert set(scores) == ({"rmse", "mae", "bias", "r2"} if task == "regression" else {"accuracy", "f1_macro"})
 
 
 def test_values_are_scaled_by_the_training_labels_alone(labelled: dict[str, Labelled], tmp_path: Path) -> None:
-    one = replace(trained(labelled, "regression", tmp_path), settings=("--task", "regression", "--epochs", "1"))
-    assert one.run().returncode == 0
-    card = read_model_card(one.model)
-    told = json.loads((labelled["regression"].own / "statistics.json").read_text())["labels"]
-    assert card["target"] == [told["mean"], told["std"]]
+    training = replace(trained(labelled, "regression", tmp_path), settings=("--task", "regression", "--epochs", "1"))
+    assert training.run().returncode == 0
+    card = read_model_card(training.model)
+    statistics = json.loads((labelled["regression"].folder / "statistics.json").read_text())["labels"]
+    assert card["target"] == [statistics["mean"], statistics["std"]]
     assert (card["task"], card["unit"], card["settings"]["loss"]) == ("regression", "%", "huber")
 
 
 @pytest.mark.parametrize(
-    ("task", "words", "code", "told"),
+    ("task", "arguments", "code", "message"),
     [
         ("regression", ("--task", "segmentation"), 3, "measures cover, and train.task segmentation needs classes"),
         ("classification", ("--task", "regression"), 3, "holds the classes non-forest, forest"),
@@ -99,10 +99,10 @@ def test_values_are_scaled_by_the_training_labels_alone(labelled: dict[str, Labe
     ],
 )
 def test_labels_and_losses_that_do_not_fit_are_told_before_any_worker_starts(
-    labelled: dict[str, Labelled], tmp_path: Path, task: str, words: tuple[str, ...], code: int, told: str
+    labelled: dict[str, Labelled], tmp_path: Path, task: str, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
-    done = Training(labelled[task], tmp_path, words).run()
+    done = Training(labelled[task], tmp_path, arguments).run()
     assert done.returncode == code
-    assert told in done.stderr
+    assert message in done.stderr
     assert "event=epoch" not in done.stderr
     assert "Traceback" not in done.stderr

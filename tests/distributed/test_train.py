@@ -83,8 +83,8 @@ def test_a_signal_saves_the_state_and_the_rerun_ends_with_the_same_bytes(
     training.wait_for_step(3, process)
     sent = time.monotonic()
     process.send_signal(number)
-    _, told = process.communicate(timeout=60)
-    assert process.returncode == code, told
+    _, log = process.communicate(timeout=60)
+    assert process.returncode == code, log
     assert time.monotonic() - sent < 25
     assert not training.model.exists()
     again = training.run()

@@ -82,10 +82,10 @@ ALIKE = ("--epochs", "1", "--width", "8", "--checkpoint-every", "1", "--determin
 
 
 def test_t11_a_model_is_the_same_file_by_file_after_a_change_of_processes(data: Data, tmp_path: Path) -> None:
-    one, changed = (Training(data, tmp_path / name, ALIKE) for name in ("one", "changed"))
-    for training in (one, changed):
+    unchanged, changed = (Training(data, tmp_path / name, ALIKE) for name in ("one", "changed"))
+    for training in (unchanged, changed):
         training.folder.mkdir()
-    assert one.run("--processes", "1").returncode == 0
+    assert unchanged.run("--processes", "1").returncode == 0
     process = changed.start("--processes", "2")
     changed.wait_for_step(2, process)
     for pid in workers(changed.folder):
@@ -94,7 +94,7 @@ def test_t11_a_model_is_the_same_file_by_file_after_a_change_of_processes(data: 
     done = changed.run("--processes", "4")
     assert done.returncode == 0, done.stderr
     assert "event=resume" in done.stderr
-    assert payload(changed.model) == payload(one.model)
+    assert payload(changed.model) == payload(unchanged.model)
 
 
 def test_more_processes_than_shards_are_refused_before_torchrun(training: Training) -> None:
@@ -117,9 +117,9 @@ def test_t13_a_loss_that_is_not_finite_names_step_and_chips(
     assert (failure.kind, failure.attempt, failure.final) == ("diverged", 0, True)
     for weights in training.state.glob("*/step-*/*.safetensors"):
         assert all(np.isfinite(value).all() for value in load_file(weights).values())
-    told = done.stderr.splitlines()[-1]
-    named = re.findall(r"(S2_ROMANIA_\d+) \(row (\d+), column (\d+)\)", told)
-    assert re.search(r"at step \d+;", told)
+    message = done.stderr.splitlines()[-1]
+    named = re.findall(r"(S2_ROMANIA_\d+) \(row (\d+), column (\d+)\)", message)
+    assert re.search(r"at step \d+;", message)
     assert named
     (path,) = training.state.glob("*/job.json")
     feed = Feed(read_job(path), torch.device("cpu"))
@@ -130,7 +130,7 @@ def test_t13_a_loss_that_is_not_finite_names_step_and_chips(
 def chip(feed: Feed, scene: str, row: int, col: int) -> float:
     """The brightest pixel of a training chip."""
     for number, (_, y, x) in enumerate(feed.samples["train"].tolist()):
-        wanted = Wanted("train", feed.samples["train"][:1, 0] * 0 + number)
-        if (y, x) == (row, col) and feed.scenes(wanted) == [scene]:
-            return float(next(iter(feed.stream([wanted]))).images_NCHW.max())
+        request = Wanted("train", feed.samples["train"][:1, 0] * 0 + number)
+        if (y, x) == (row, col) and feed.scenes(request) == [scene]:
+            return float(next(iter(feed.stream([request]))).images_NCHW.max())
     raise LookupError((scene, row, col))

@@ -79,15 +79,15 @@ def payload(model: Path) -> dict[str, bytes]:
 
 def workers(folder: Path) -> list[int]:
     """Processes whose command line names a folder."""
-    found = []
+    pids = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            told = path.read_bytes()
+            command = path.read_bytes()
         except OSError:
             continue
-        if str(folder).encode() in told:
-            found.append(int(path.parent.name))
-    return found
+        if str(folder).encode() in command:
+            pids.append(int(path.parent.name))
+    return pids
 
 
 def ranks(folder: Path) -> list[int]:

@@ -47,35 +47,35 @@ def chips(numbers: np.ndarray, split: str = "train") -> Batch:
     )
 
 
-def train(world: World, told: dict[str, Any], out: Path) -> dict[str, Any]:
-    settings = Settings(**PLAIN | told["settings"])
+def train(world: World, plan: dict[str, Any], out: Path) -> dict[str, Any]:
+    settings = Settings(**PLAIN | plan["settings"])
     torch.manual_seed(settings.seed)
     model = Architecture(settings.architecture, BANDS, 2, settings.width, settings.depth).build()
-    fit = MemoryFit(settings.accumulate, told.get("recompute", False))
+    fit = MemoryFit(settings.accumulate, plan.get("recompute", False))
     train_step = TrainStep(model, settings, loss_of(settings), world, fit)
     first = 0
-    if "begin" in told:
+    if "begin" in plan:
         state: dict[str, dict[str, torch.Tensor]] = {}
-        for key, value in load_file(told["begin"]).items():
+        for key, value in load_file(plan["begin"]).items():
             part, name = key.split("/", 1)
             state.setdefault(part, {})[name] = value
         train_step.load(state)
-        first = told["first"]
+        first = plan["first"]
     losses, grad_norms, left_out = [], [], 0
-    for step in range(first, told.get("steps", 20)):
+    for step in range(first, plan.get("steps", 20)):
         numbers = np.random.default_rng((settings.seed, step)).permutation(COUNT)[: settings.batch]
-        mine = np.concatenate(partition(numbers, settings, world.rank, world.size))
-        batch = chips(mine)
-        if told.get("ignored") == step:
+        part = np.concatenate(partition(numbers, settings, world.rank, world.size))
+        batch = chips(part)
+        if plan.get("ignored") == step:
             batch = replace(batch, labels_NHW=torch.full_like(batch.labels_NHW, 255))
         before = digest(train_step)
-        found = train_step(batch, step, settings.learning_rate, torch.zeros(()))
-        assert found.is_finite, found
-        if told.get("ignored") == step:
+        result = train_step(batch, step, settings.learning_rate, torch.zeros(()))
+        assert result.is_finite, result
+        if plan.get("ignored") == step:
             assert digest(train_step) == before
-        left_out += found.is_skipped
-        losses.append(found.loss)
-        grad_norms.append(found.grad_norm)
+        left_out += result.is_skipped
+        losses.append(result.loss)
+        grad_norms.append(result.grad_norm)
     state = {part: {name: full_tensor(v) for name, v in values.items()} for part, values in train_step.state().items()}
     if world.is_first:
         flat = {f"{part}/{name}": v.contiguous() for part, values in state.items() for name, v in values.items()}
@@ -98,11 +98,11 @@ def measure(train_step: TrainStep, settings: Settings, world: World) -> dict[str
     with train_step.evaluation() as model:
         for start in range(0, VAL, settings.batch):
             group = np.arange(VAL)[start : start + settings.batch]
-            for mine in partition(group, settings, world.rank, world.size):
-                batch = chips(mine, "val")
-                there = batch.labels_NHW != 255
-                found = model(batch.images_NCHW).argmax(1)
-                counts += confusion_matrix(batch.labels_NHW[there].numpy(), found[there].numpy(), 2)
+            for part in partition(group, settings, world.rank, world.size):
+                batch = chips(part, "val")
+                labelled = batch.labels_NHW != 255
+                predicted = model(batch.images_NCHW).argmax(1)
+                counts += confusion_matrix(batch.labels_NHW[labelled].numpy(), predicted[labelled].numpy(), 2)
     return scores(world.sum(torch.from_numpy(counts)).numpy(), ("0", "1"))
 
 
@@ -118,15 +118,15 @@ def digest(train_step: TrainStep) -> str:
 def main() -> None:
     plan, out = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
     world = join_world("cpu", 60, 1)
-    for name, told in plan.items():
+    for name, settings in plan.items():
         try:
-            found = train(world, told, out / name)
+            result = train(world, settings, out / name)
         except Exception as error:
-            found = {"error": type(error).__name__, "reason": str(error)}
-            if not told.get("may_fail"):
+            result = {"error": type(error).__name__, "reason": str(error)}
+            if not settings.get("may_fail"):
                 raise
         if world.is_first:
-            (out / f"{name}.json").write_text(json.dumps(found))
+            (out / f"{name}.json").write_text(json.dumps(result))
     exit_now(0)
 
 

@@ -58,7 +58,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 def plan(folder: Path, size: int) -> dict[str, Any]:
     """All ways, and trainings that go on where one of another number of workers, or of the same, stopped."""
-    own = folder / str(size)
+    folder_of_size = folder / str(size)
     chained = {
         2: {"chain": WAYS["deterministic-batchwise"] | {"steps": 3}, "fsdp-half": WAYS["fsdp"] | {"steps": 10}},
         1: {
@@ -69,15 +69,15 @@ def plan(folder: Path, size: int) -> dict[str, Any]:
         4: {"chain": rest(folder / "1/chain", 5, WAYS["deterministic-batchwise"])},
     }
     again = {
-        f"{name}-{part}": told
+        f"{name}-{part}": training
         for name in ("dropping", "fp16", "fsdp-accumulated")
-        for part, told in (
+        for part, training in (
             ("begun", WAYS[name] | {"steps": 4}),
-            ("resumed", rest(own / f"{name}-begun", 4, WAYS[name])),
+            ("resumed", rest(folder_of_size / f"{name}-begun", 4, WAYS[name])),
         )
     }
     # Four workers without a compiler do what two do, and take twice as long.
-    ways = WAYS if size < 4 else {name: told for name, told in WAYS.items() if name != "uncompiled"}
+    ways = WAYS if size < 4 else {name: training for name, training in WAYS.items() if name != "uncompiled"}
     return ways | chained[size] | again
 
 
@@ -92,8 +92,8 @@ def launch(size: int, ways: dict[str, Any], folder: Path, place: dict[str, str] 
     (folder / f"{size}.json").write_text(json.dumps(ways))
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
     line = [*torchrun, str(HERE / "worker_of_worlds.py"), str(folder / f"{size}.json"), str(out)]
-    own = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "OMP_NUM_THREADS": "1"}
-    environment = os.environ | place | own
+    variables = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "OMP_NUM_THREADS": "1"}
+    environment = os.environ | place | variables
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     (out / "log").write_text(done.stderr)
@@ -112,5 +112,5 @@ def trained() -> dict[int, Runs]:
 
 
 if __name__ == "__main__":
-    made = launch(1, {"plain": WAYS["plain"]}, Path(mkdtemp()))["plain"]
-    GOLDEN.write_text(json.dumps({"losses": [round(loss, 6) for loss in made["losses"]]}, indent=1) + "\n")
+    golden = launch(1, {"plain": WAYS["plain"]}, Path(mkdtemp()))["plain"]
+    GOLDEN.write_text(json.dumps({"losses": [round(loss, 6) for loss in golden["losses"]]}, indent=1) + "\n")

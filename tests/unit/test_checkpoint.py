@@ -29,24 +29,25 @@ def parts(step: int) -> Parts:
     return {"model": weights, "optimiser": {"0.exp_avg": torch.rand(7, generator=stream)}, "ema": {}}
 
 
-def kept(folder: Path) -> list[int]:
+def kept_steps(folder: Path) -> list[int]:
     return [int(path.name[5:]) for path in checkpoint.steps(folder)]
 
 
-def same(one: Parts, other: Parts) -> bool:
-    return one.keys() == other.keys() and all(
-        one[part].keys() == other[part].keys() and all(torch.equal(one[part][k], other[part][k]) for k in one[part])
-        for part in one
+def same(first: Parts, second: Parts) -> bool:
+    return first.keys() == second.keys() and all(
+        first[part].keys() == second[part].keys()
+        and all(torch.equal(first[part][k], second[part][k]) for k in first[part])
+        for part in first
     )
 
 
 def test_what_is_saved_is_restored_to_the_last_bit(tmp_path: Path) -> None:
     before = Progress(3, 0.1 + 0.2, [{"epoch": 1, "loss": 0.5}], 0.25)
     checkpoint.save(tmp_path, before, parts(3), keep=2, identity=IDENTITY)
-    found = checkpoint.restore(tmp_path, IDENTITY)
-    assert found is not None
-    assert found[0] == before
-    assert same(found[1], parts(3))
+    restored = checkpoint.restore(tmp_path, IDENTITY)
+    assert restored is not None
+    assert restored[0] == before
+    assert same(restored[1], parts(3))
 
 
 def test_without_a_checkpoint_there_is_nothing_to_restore(tmp_path: Path) -> None:
@@ -56,13 +57,13 @@ def test_without_a_checkpoint_there_is_nothing_to_restore(tmp_path: Path) -> Non
 def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
     for step in (5, 10, 100, 1000):
         checkpoint.save(tmp_path, Progress(step), parts(step), keep=2)
-    assert kept(tmp_path) == [100, 1000]
+    assert kept_steps(tmp_path) == [100, 1000]
 
 
 def test_the_best_checkpoint_outlives_newer_ones(tmp_path: Path) -> None:
     for step, score in ((1, 0.2), (2, 0.9), (3, 0.4), (4, None), (5, 0.5), (6, None)):
         checkpoint.save(tmp_path, Progress(step, score=score), parts(step), keep=2)
-    assert kept(tmp_path) == [2, 5, 6]
+    assert kept_steps(tmp_path) == [2, 5, 6]
     best = checkpoint.best(tmp_path)
     assert best is not None
     assert best.name == "step-000000002"
@@ -90,9 +91,9 @@ def test_weights_that_were_not_measured_are_never_the_best() -> None:
 
 def test_latest_names_the_newest_checkpoint_and_its_manifest(tmp_path: Path) -> None:
     for step in (1, 2):
-        made = checkpoint.save(tmp_path, Progress(step), parts(step), keep=2, token=7)
-    told = json.loads((tmp_path / "latest.json").read_text())
-    assert told == {"checkpoint": "step-000000002", "manifest": digest(made), "token": 7}
+        saved = checkpoint.save(tmp_path, Progress(step), parts(step), keep=2, token=7)
+    latest = json.loads((tmp_path / "latest.json").read_text())
+    assert latest == {"checkpoint": "step-000000002", "manifest": digest(saved), "token": 7}
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimiser.safetensors", "ema.safetensors", "state.json"])
@@ -106,10 +107,10 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path: Path, 
     other = (tmp_path / "step-000000001" / name).read_bytes()
     changed = {"flip": bytes(content), "cut": path.read_bytes()[:-5], "swap": other}
     path.unlink() if harm == "remove" else path.write_bytes(changed[harm])
-    found = checkpoint.restore(tmp_path)
-    assert found is not None
-    assert found[0].step == 1
-    assert same(found[1], parts(1))
+    restored = checkpoint.restore(tmp_path)
+    assert restored is not None
+    assert restored[0].step == 1
+    assert same(restored[1], parts(1))
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "state.json"])
@@ -119,9 +120,9 @@ def test_parts_of_two_steps_never_load_even_under_a_manifest_that_fits(tmp_path:
     shutil.copy(tmp_path / "step-000000001" / name, tmp_path / "step-000000002" / name)
     (tmp_path / "step-000000002" / "manifest.json").unlink()
     write_manifest(tmp_path / "step-000000002")
-    found = checkpoint.restore(tmp_path)
-    assert found is not None
-    assert found[0].step == 1
+    restored = checkpoint.restore(tmp_path)
+    assert restored is not None
+    assert restored[0].step == 1
 
 
 def test_the_checkpoint_of_another_training_is_refused_with_the_difference(tmp_path: Path) -> None:
@@ -129,7 +130,7 @@ def test_the_checkpoint_of_another_training_is_refused_with_the_difference(tmp_p
     other = {"settings": {"seed": 1, "epochs": 3}, "data": {"chips": "cd"}}
     with pytest.raises(BadInputError, match=r"data.chips is cd here and ab there; settings.seed is 1 here and 0 there"):
         checkpoint.restore(tmp_path, other)
-    assert kept(tmp_path) == [1]
+    assert kept_steps(tmp_path) == [1]
 
 
 def test_a_fence_keeps_an_older_writer_from_publishing(tmp_path: Path) -> None:
@@ -139,29 +140,29 @@ def test_a_fence_keeps_an_older_writer_from_publishing(tmp_path: Path) -> None:
     checkpoint.save(tmp_path, Progress(1), parts(1), keep=2)
     with pytest.raises(UsageError):
         checkpoint.save(tmp_path, Progress(2), parts(2), keep=2, fence=fence)
-    assert kept(tmp_path) == [1]
+    assert kept_steps(tmp_path) == [1]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["latest.json", "step-000000001"]
 
 
 def test_the_writer_saves_the_state_of_the_step_whatever_happens_to_it_after() -> None:
-    go, seen = Event(), []
+    go, saved = Event(), []
 
     def save(progress: Progress, state: Parts) -> None:
         go.wait(60)
-        seen.append((progress.step, {k: v.clone() for k, v in state["model"].items()}))
+        saved.append((progress.step, {k: v.clone() for k, v in state["model"].items()}))
 
     writer, now, live = CheckpointWriter(save), Progress(1), parts(1)
     writer.put(now, live)
     now.step = 99
     live["model"]["a"].zero_()
-    assert not seen, "put returns before the state is written"
+    assert not saved, "put returns before the state is written"
     go.set()
     writer.wait()
     writer.put(now, live)
     writer.wait()
-    assert [step for step, _ in seen] == [1, 99]
-    assert torch.equal(seen[0][1]["a"], parts(1)["model"]["a"])
-    assert not seen[1][1]["a"].any()
+    assert [step for step, _ in saved] == [1, 99]
+    assert torch.equal(saved[0][1]["a"], parts(1)["model"]["a"])
+    assert not saved[1][1]["a"].any()
 
 
 def test_a_save_waits_for_the_one_before() -> None:
@@ -207,10 +208,10 @@ def test_a_full_disk_stops_the_training_and_leaves_the_checkpoint_before(small_d
         writer.put(Progress(step), large(step))
     with pytest.raises(NoSpaceError, match=r"MB and .* files are free"):
         writer.wait()
-    found = checkpoint.restore(disk)
-    assert found is not None
-    assert found[0].step == 1
-    assert same(found[1], large(1))
+    restored = checkpoint.restore(disk)
+    assert restored is not None
+    assert restored[0].step == 1
+    assert same(restored[1], large(1))
     assert sorted(path.name for path in disk.iterdir()) == ["latest.json", "step-000000001"]
 
 

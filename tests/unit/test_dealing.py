@@ -18,9 +18,9 @@ ALIKE = PLAIN.replace(deterministic=True)
 @settings(deadline=None, max_examples=50)
 @given(st.integers(0, 50), st.integers(1, 6), st.booleans(), st.integers(1, 6))
 def test_all_workers_together_take_each_sample_once(count: int, size: int, alike: bool, shards: int) -> None:
-    told = PLAIN.replace(deterministic=alike, shards=shards)
-    dealt = [part for rank in range(size) for part in partition(np.arange(count), told, rank, size)]
-    assert sorted(np.concatenate([np.arange(0), *dealt])) == list(range(count))
+    changed = PLAIN.replace(deterministic=alike, shards=shards)
+    parts = [part for rank in range(size) for part in partition(np.arange(count), changed, rank, size)]
+    assert sorted(np.concatenate([np.arange(0), *parts])) == list(range(count))
 
 
 @settings(deadline=None, max_examples=50)
@@ -28,11 +28,11 @@ def test_all_workers_together_take_each_sample_once(count: int, size: int, alike
 def test_shards_are_the_same_for_any_world_and_can_be_cut_from_what_is_loaded(
     count: int, size: int, shards: int
 ) -> None:
-    told, alone = ALIKE.replace(shards=shards), partition(np.arange(count), ALIKE.replace(shards=shards), 0, 1)
+    changed, alone = ALIKE.replace(shards=shards), partition(np.arange(count), ALIKE.replace(shards=shards), 0, 1)
     for rank in range(min(size, shards)):
-        mine = partition(np.arange(count), told, rank, size)
-        assert [list(part) for part in mine] == [list(part) for part in alone[rank::size]]
-        assert even_sizes(sum(map(len, mine)), len(mine)) == [len(part) for part in mine]
+        parts = partition(np.arange(count), changed, rank, size)
+        assert [list(part) for part in parts] == [list(part) for part in alone[rank::size]]
+        assert even_sizes(sum(map(len, parts)), len(parts)) == [len(part) for part in parts]
 
 
 def test_processes_decide_the_weights_in_plain_mode_only() -> None:
@@ -46,11 +46,11 @@ def test_steps_and_shards_have_random_streams_of_their_own() -> None:
 
 
 def test_memory_is_saved_by_more_passes_then_by_recomputing_then_not_at_all() -> None:
-    fit, seen = MemoryFit(), []
+    fit, fits = MemoryFit(), []
     for _ in range(4):
         fit = fit.reduced(PLAIN, 6)
-        seen.append((fit.micro_batches, fit.recompute))
-    assert seen == [(2, False), (4, False), (6, False), (6, True)]
+        fits.append((fit.micro_batches, fit.recompute))
+    assert fits == [(2, False), (4, False), (6, False), (6, True)]
     with pytest.raises(NoSpaceError, match="a single chip does not fit"):
         fit.reduced(PLAIN, 6)
 

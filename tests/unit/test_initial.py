@@ -42,24 +42,24 @@ def test_a_model_that_fits_is_taken(model: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["model.pt", "weights", "model.safetensors", "dcp/.metadata", "lightning.ckpt"])
-@pytest.mark.parametrize("how", ["pickle", "torch"])
-def test_a_pickle_is_refused_unopened_by_name_or_content(tmp_path: Path, name: str, how: str) -> None:
+@pytest.mark.parametrize("writer", ["pickle", "torch"])
+def test_a_pickle_is_refused_unopened_by_name_or_content(tmp_path: Path, name: str, writer: str) -> None:
     source, fallen = tmp_path / "source", tmp_path / "fallen"
     path = source / name
     path.parent.mkdir(parents=True)
-    if how == "pickle":
+    if writer == "pickle":
         path.write_bytes(pickle.dumps(Trap(fallen)))
     else:
         torch.save({"x": Trap(fallen)}, archive := io.BytesIO())
         path.write_bytes(archive.getvalue())
-    for given in (source, path):
+    for candidate in (source, path):
         with pytest.raises(RefusedError, match="is a pickle"):
-            check_init_folder(given)
+            check_init_folder(candidate)
     assert not fallen.exists()
 
 
 @pytest.mark.parametrize(
-    ("architecture", "bands", "said"),
+    ("architecture", "bands", "message"),
     [
         (Architecture("unet", 2, 2, 8, 1), BANDS, "architecture.width is 8 here and 4 there"),
         (Architecture("unet", 2, 2, 4, 1, arguments=("size=tiny",)), BANDS, "architecture.arguments is"),
@@ -68,9 +68,9 @@ def test_a_pickle_is_refused_unopened_by_name_or_content(tmp_path: Path, name: s
     ],
 )
 def test_another_model_is_refused_with_the_difference(
-    model: Path, architecture: Architecture, bands: tuple[str, ...], said: str
+    model: Path, architecture: Architecture, bands: tuple[str, ...], message: str
 ) -> None:
-    with pytest.raises(BadInputError, match=said):
+    with pytest.raises(BadInputError, match=message):
         check_init_fits(model, architecture, bands)
 
 

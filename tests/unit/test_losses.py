@@ -45,15 +45,15 @@ def pixels(logits: Tensor, labels: Tensor) -> list[tuple[int, int, np.ndarray]]:
 
 def expected(name: str, logits: Tensor, labels: Tensor) -> tuple[float, float]:
     """The sum and weight, pixel by pixel or sample by sample."""
-    known = pixels(logits, labels)
+    labelled = pixels(logits, labels)
     if name in ("dice", "lovasz"):
-        each = {n: [row for row in known if row[0] == n] for n in {row[0] for row in known}}
-        one = {"dice": one_dice, "lovasz": one_lovasz}[name]
-        return sum(one(rows) for rows in each.values()), len(each)
+        each = {n: [row for row in labelled if row[0] == n] for n in {row[0] for row in labelled}}
+        loss_of_sample = {"dice": one_dice, "lovasz": one_lovasz}[name]
+        return sum(loss_of_sample(rows) for rows in each.values()), len(each)
     weights = WEIGHTS if name.startswith("weighted") else (1, 1, 1)
     easy = 2 if "focal" in name else 0
-    total = sum(-weights[y] * (1 - p[y]) ** easy * np.log(p[y]) for _, y, p in known)
-    return total, sum(weights[y] for _, y, _ in known)
+    total = sum(-weights[y] * (1 - p[y]) ** easy * np.log(p[y]) for _, y, p in labelled)
+    return total, sum(weights[y] for _, y, _ in labelled)
 
 
 def one_dice(rows: list[tuple[int, int, np.ndarray]]) -> float:
@@ -71,10 +71,10 @@ def one_lovasz(rows: list[tuple[int, int, np.ndarray]]) -> float:
         error = [abs((y == kind) - p[kind]) for _, y, p in rows]
         total, edges = 0.0, sorted({0.0, *error})
         for low, high in pairwise(edges):
-            wrong = [e >= high for e in error]
+            errs = [e >= high for e in error]
             truth = [y == kind for _, y, _ in rows]
-            hit = sum(t and not w for t, w in zip(truth, wrong, strict=True))
-            union = sum(t or w for t, w in zip(truth, wrong, strict=True))
+            hit = sum(t and not w for t, w in zip(truth, errs, strict=True))
+            union = sum(t or w for t, w in zip(truth, errs, strict=True))
             total += (high - low) * (1 - hit / union)
         lost.append(total)
     return float(np.mean(lost))
@@ -99,15 +99,15 @@ def test_the_gradient_of_a_loss_is_that_of_its_values(name: str) -> None:
 def test_pixels_without_a_label_change_neither_loss_nor_gradient(name: str) -> None:
     logits, labels = drawn(6)
     other = torch.where((labels == NO_LABEL)[:, None], torch.randn_like(logits) * 9, logits)
-    found = []
+    results = []
     for given_logits in (logits, other):
         leaf = given_logits.clone().requires_grad_()
         total, weight = LOSSES[name](leaf, labels)
         total.backward()
         assert leaf.grad is not None
         assert not leaf.grad[(labels == NO_LABEL)[:, None].expand_as(leaf)].any()
-        found.append((total.item(), weight.item()))
-    assert found[0] == pytest.approx(found[1], rel=1e-12)
+        results.append((total.item(), weight.item()))
+    assert results[0] == pytest.approx(results[1], rel=1e-12)
 
 
 @given(st.sampled_from(sorted(LOSSES)), st.integers(0, 99), st.integers(0, 5))
@@ -174,11 +174,11 @@ def test_the_settings_name_the_loss_and_its_weights() -> None:
 
 
 def test_huber_is_a_parabola_near_the_truth_and_a_line_far_from_it() -> None:
-    found = torch.tensor([[0.5, 3.0, -2.0, 7.0]], dtype=torch.float64, requires_grad=True)
+    predicted = torch.tensor([[0.5, 3.0, -2.0, 7.0]], dtype=torch.float64, requires_grad=True)
     truth = torch.tensor([[0.0, 0.0, float("nan"), float("inf")]])
-    total, weight = huber(found, truth)
+    total, weight = huber(predicted, truth)
     assert (total.item(), weight.item()) == (0.125 + 2.5, 2)
     total.backward()
-    assert found.grad is not None
-    assert found.grad.tolist() == [[0.5, 1.0, 0.0, 0.0]]
-    assert torch.autograd.gradcheck(lambda x: huber(x, truth)[0], found)
+    assert predicted.grad is not None
+    assert predicted.grad.tolist() == [[0.5, 1.0, 0.0, 0.0]]
+    assert torch.autograd.gradcheck(lambda x: huber(x, truth)[0], predicted)

@@ -215,8 +215,8 @@ def test_a_step_has_one_task_a_node_and_ends_when_its_nodes_must() -> None:
 
 
 def test_a_port_that_is_taken_is_not_waited_for() -> None:
-    with listen(LOOPBACK, 0) as taken:
-        port = taken.getsockname()[1]
+    with listen(LOOPBACK, 0) as first:
+        port = first.getsockname()[1]
         with listen(LOOPBACK, port) as other:
             assert other.getsockname()[1] not in (0, port)
             assert other.getsockname()[0] == LOOPBACK

@@ -23,8 +23,8 @@ SCHEDULES = ("cosine", "linear", "polynomial", "step", "constant")
 @given(st.sampled_from(SCHEDULES), st.integers(1, 200), st.floats(0, 1))
 @settings(max_examples=60, deadline=None)
 def test_the_rate_rises_to_its_height_and_never_again(schedule: str, steps: int, warmup: float) -> None:
-    asked = SETTINGS.replace(schedule=schedule, warmup=warmup)
-    rates = [learning_rate(asked, step, steps) for step in range(steps)]
+    changed_settings = SETTINGS.replace(schedule=schedule, warmup=warmup)
+    rates = [learning_rate(changed_settings, step, steps) for step in range(steps)]
     top = int(np.argmax(rates))
     assert max(rates) == pytest.approx(1e-3)
     assert top == max(1, round(warmup * steps)) - 1
@@ -44,10 +44,10 @@ def test_the_rate_rises_to_its_height_and_never_again(schedule: str, steps: int,
     ],
 )
 def test_each_schedule_has_its_own_shape(schedule: str, half: float, end: float) -> None:
-    asked = SETTINGS.replace(schedule=schedule, warmup=0, learning_rate=1.0)
+    changed_settings = SETTINGS.replace(schedule=schedule, warmup=0, learning_rate=1.0)
     # One step of warm-up, a hundred after it.
-    assert learning_rate(asked, 51, 101) == pytest.approx(half)
-    assert learning_rate(asked, 100, 101) == pytest.approx(end, rel=0.02)
+    assert learning_rate(changed_settings, 51, 101) == pytest.approx(half)
+    assert learning_rate(changed_settings, 100, 101) == pytest.approx(end, rel=0.02)
 
 
 def history(*scores: float | None) -> list[dict[str, Any]]:
@@ -116,14 +116,18 @@ def chips(count: int = 6, bands: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("words", [("brightness",), ("haze",), ("bands",), ALL])
 def test_a_change_of_light_depends_on_seed_epoch_and_sample_alone(words: tuple[str, ...]) -> None:
     images, labels = chips()
-    asked, numbers = SETTINGS.replace(augment=words), np.array([7, 3, 900, 1, 0, 12])
-    whole, same = augment(images, labels, numbers, 2, asked)
+    changed_settings, numbers = SETTINGS.replace(augment=words), np.array([7, 3, 900, 1, 0, 12])
+    whole, same = augment(images, labels, numbers, 2, changed_settings)
     assert torch.equal(same, labels)
     for at in range(6):
         part = slice(at, at + 1)
-        alone, _ = augment(images[part], labels[part], numbers[part], 2, asked)
+        alone, _ = augment(images[part], labels[part], numbers[part], 2, changed_settings)
         assert torch.equal(alone, whole[part]), "bit by bit, whatever the other samples"
-    others = [(numbers, 3, asked), (numbers + 1, 2, asked), (numbers, 2, asked.replace(seed=1))]
+    others = [
+        (numbers, 3, changed_settings),
+        (numbers + 1, 2, changed_settings),
+        (numbers, 2, changed_settings.replace(seed=1)),
+    ]
     for drawn, epoch, given_settings in others:
         assert not torch.equal(augment(images, labels, drawn, epoch, given_settings)[0], whole)
 
@@ -146,11 +150,11 @@ def test_without_a_change_of_light_chips_come_as_they_are(words: tuple[str, ...]
 def test_bands_are_dropped_as_often_as_said_and_never_all() -> None:
     images = torch.ones(2000, 3, 1, 1)
     changed, _ = augment(images, images[:, 0].long(), np.arange(2000), 0, SETTINGS.replace(augment=("bands",)))
-    kept = changed[:, :, 0, 0]
-    assert kept.any(1).all()
-    assert set(kept.flatten().tolist()) == {0.0, 1.0}
+    present = changed[:, :, 0, 0]
+    assert present.any(1).all()
+    assert set(present.flatten().tolist()) == {0.0, 1.0}
     # One band is always kept, so each of three is dropped with two thirds of the chance.
-    assert float(kept.mean()) == pytest.approx(1 - DROP * 2 / 3, abs=0.01)
+    assert float(present.mean()) == pytest.approx(1 - DROP * 2 / 3, abs=0.01)
 
 
 def test_haze_brightens_dark_pixels_smoothly_and_hides_contrast() -> None:

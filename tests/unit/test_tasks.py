@@ -68,8 +68,8 @@ def test_the_loss_of_values_is_of_labels_in_deviations_from_their_mean() -> None
     want, _ = huber(outputs[:, 0], (labels - 50) / 20)
     assert (total.item(), weight.item()) == (want.item(), 24)
     squared, _ = loss_of(VALUES.replace(loss="mse"), target=TARGET)(outputs, labels)
-    there = torch.isfinite(labels)
-    assert squared.item() == pytest.approx((((labels - 50) / 20 - outputs[:, 0])[there] ** 2).sum().item(), rel=1e-5)
+    labelled = torch.isfinite(labels)
+    assert squared.item() == pytest.approx((((labels - 50) / 20 - outputs[:, 0])[labelled] ** 2).sum().item(), rel=1e-5)
 
 
 def test_the_loss_of_pixels_is_bit_for_bit_what_it_was() -> None:
@@ -87,36 +87,36 @@ def test_answers_are_probabilities_of_pixels_or_chips_or_values_in_their_unit() 
 @given(st.integers(0, 2**32 - 1), st.floats(-1e4, 1e4), st.integers(1, 6))
 @examples(max_examples=25, deadline=None)
 def test_scores_of_values_are_those_of_torchmetrics_and_scikit_learn_however_they_are_cut(
-    seed: int, about: float, parts: int
+    seed: int, mean: float, parts: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    truth = rng.normal(about, 10, 60)
-    found = truth + rng.normal(1, 5, 60)
-    pieces = zip(np.array_split(truth, parts), np.array_split(found, parts), strict=True)
-    told = value_scores(np.sum([value_sums(t, f, about) for t, f in pieces], 0))
-    x, y = torch.from_numpy(found), torch.from_numpy(truth)
-    assert told["rmse"] == pytest.approx(float(oracle.mean_squared_error(x, y, squared=False)), abs=1e-5)
-    assert told["mae"] == pytest.approx(float(oracle.mean_absolute_error(x, y)), abs=1e-5)
+    truth = rng.normal(mean, 10, 60)
+    predicted = truth + rng.normal(1, 5, 60)
+    pieces = zip(np.array_split(truth, parts), np.array_split(predicted, parts), strict=True)
+    result = value_scores(np.sum([value_sums(t, f, mean) for t, f in pieces], 0))
+    x, y = torch.from_numpy(predicted), torch.from_numpy(truth)
+    assert result["rmse"] == pytest.approx(float(oracle.mean_squared_error(x, y, squared=False)), abs=1e-5)
+    assert result["mae"] == pytest.approx(float(oracle.mean_absolute_error(x, y)), abs=1e-5)
     # The library subtracts large squares, so far from zero it has fewer digits than we have.
-    assert told["r2"] == pytest.approx(float(oracle.r2_score(x - about, y - about)), abs=1e-5)
-    assert told["r2"] == pytest.approx(sklearn.r2_score(truth, found), abs=1e-6)
-    assert told["bias"] == pytest.approx(float((found - truth).mean()), abs=1e-6)
+    assert result["r2"] == pytest.approx(float(oracle.r2_score(x - mean, y - mean)), abs=1e-5)
+    assert result["r2"] == pytest.approx(sklearn.r2_score(truth, predicted), abs=1e-6)
+    assert result["bias"] == pytest.approx(float((predicted - truth).mean()), abs=1e-6)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 5))
 @examples(max_examples=25, deadline=None)
 def test_scores_of_classes_are_those_of_torchmetrics(seed: int, classes: int) -> None:
     rng = np.random.default_rng(seed)
-    truth, found = rng.integers(0, classes, (2, 300))
-    counts = confusion_matrix(truth, found, classes)
-    told = scores(counts, tuple("abcdefgh"[:classes]))
-    x, y = torch.from_numpy(found), torch.from_numpy(truth)
-    how = {"task": "multiclass", "num_classes": classes}
-    assert counts.tolist() == oracle.confusion_matrix(x, y, **how).tolist()
-    assert told["accuracy"] == pytest.approx(float(oracle.accuracy(x, y, **how, average="micro")), abs=1e-5)
-    assert told["miou"] == pytest.approx(float(oracle.jaccard_index(x, y, **how)), abs=1e-5)
-    assert told["f1_macro"] == pytest.approx(float(oracle.f1_score(x, y, **how, average="macro")), abs=1e-5)
-    assert told["kappa"] == pytest.approx(float(oracle.cohen_kappa(x, y, **how)), abs=1e-5)
+    truth, predicted = rng.integers(0, classes, (2, 300))
+    counts = confusion_matrix(truth, predicted, classes)
+    result = scores(counts, tuple("abcdefgh"[:classes]))
+    x, y = torch.from_numpy(predicted), torch.from_numpy(truth)
+    options = {"task": "multiclass", "num_classes": classes}
+    assert counts.tolist() == oracle.confusion_matrix(x, y, **options).tolist()
+    assert result["accuracy"] == pytest.approx(float(oracle.accuracy(x, y, **options, average="micro")), abs=1e-5)
+    assert result["miou"] == pytest.approx(float(oracle.jaccard_index(x, y, **options)), abs=1e-5)
+    assert result["f1_macro"] == pytest.approx(float(oracle.f1_score(x, y, **options, average="macro")), abs=1e-5)
+    assert result["kappa"] == pytest.approx(float(oracle.cohen_kappa(x, y, **options)), abs=1e-5)
 
 
 def test_scores_of_no_value_and_of_values_that_are_all_alike_are_not_defined() -> None:
@@ -150,7 +150,7 @@ def test_losses_and_weights_that_do_not_fit_a_task_are_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("section", "told"),
+    ("section", "message"),
     [
         ({"train": {"task": "regression"}}, "train.task regression needs label.measure"),
         ({"label": {"measure": "height", "bins": []}}, "label.measure makes labels of values"),
@@ -161,9 +161,9 @@ def test_losses_and_weights_that_do_not_fit_a_task_are_told() -> None:
         ({"label": {"measure": "height"}}, "label.bins turns them into classes"),
     ],
 )
-def test_a_config_whose_task_and_labels_do_not_fit_is_refused(section: dict[str, Any], told: str) -> None:
+def test_a_config_whose_task_and_labels_do_not_fit_is_refused(section: dict[str, Any], message: str) -> None:
     config = yaml.safe_load((ROOT / "config/config.yaml").read_text())
     for name, changes in section.items():
         config[name] |= changes
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=message):
         check(config)

@@ -98,17 +98,17 @@ def test_an_option_that_decides_nothing_beside_the_others_is_no_option_of_the_ru
     other = CONFIG | {"train": config["train"] | {idle: 3}}
     assert rules.options(config, "train") == rules.options(other, "train")
     assert rules.knobs(config, "train") != rules.knobs(other, "train")
-    words = shlex.split(f"{rules.options(other, 'train')} {rules.knobs(other, 'train')}")
-    assert words[words.index(f"--{idle}") + 1] == "3"
-    assert words.count("--processes") == words.count("--shards") == 1
+    arguments = shlex.split(f"{rules.options(other, 'train')} {rules.knobs(other, 'train')}")
+    assert arguments[arguments.index(f"--{idle}") + 1] == "3"
+    assert arguments.count("--processes") == arguments.count("--shards") == 1
 
 
 def test_settings_that_cannot_go_together_are_told_by_a_check_of_the_config() -> None:
     train = {"deterministic": True, "strategy": "fsdp", "batch": 2, "processes": 5, "accumulate": 2}
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as raised:
         check(CONFIG | {"train": CONFIG["train"] | train})
     for word in ("train.processes 5", "train.batch 2", "train.strategy ddp", "train.accumulate"):
-        assert word in str(told.value)
+        assert word in str(raised.value)
 
 
 def test_a_catalog_stands_for_its_folder_in_the_inputs_of_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,9 +120,9 @@ def test_a_catalog_stands_for_its_folder_in_the_inputs_of_a_rule(monkeypatch: py
 def test_records_are_found_beside_files_and_folders(tmp_path: Path) -> None:
     (tmp_path / "a.tif.run.json").touch()
     (tmp_path / "model.run.json").touch()
-    made = [tmp_path / "a.tif", tmp_path / "model/manifest.json", tmp_path / "grid.json"]
-    found = rules.records(map(str, made))
-    assert [Path(path).name for path in found] == ["a.tif.run.json", "model.run.json"]
+    outputs = [tmp_path / "a.tif", tmp_path / "model/manifest.json", tmp_path / "grid.json"]
+    records = rules.records(map(str, outputs))
+    assert [Path(path).name for path in records] == ["a.tif.run.json", "model.run.json"]
 
 
 def test_a_run_record_tells_what_was_done_and_not_by_whom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
