@@ -1,1 +1,1 @@
-"""What is in a store: `eopipe tiles info|check|plot`."""
+"""`eopipe tiles`: describe, check and draw stores of tiles and labels."""

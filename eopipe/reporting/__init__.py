@@ -1,1 +1,1 @@
-"""What a person reads of a run: one page and one map."""
+"""The report of a run: page, map, model card and data card; and figures for other commands."""

@@ -107,22 +107,23 @@ def write_map(path: Path, content: MapContent) -> None:
 
 
 def _panel_boxes(content: MapContent, top: float) -> list[Box]:
-    """X."""
+    """The frame of each map, two in a row; all have the same scale."""
     columns, panels = min(len(content.panels), 2), content.panels
-    title = PANEL_TITLE if any(panel.name for panel in panels) else 0
-    room = (WIDTH - 2 * MARGIN - LEGEND_WIDTH - columns * (GAP + TICKS)) / columns
-    wide, high = pixel_metres(content.grid)
+    title_height = PANEL_TITLE if any(panel.name for panel in panels) else 0
+    available_width = (WIDTH - 2 * MARGIN - LEGEND_WIDTH - columns * (GAP + TICKS)) / columns
+    pixel_width, pixel_height = pixel_metres(content.grid)
+    aspect = pixel_height / pixel_width
     rows, cols = (max(panel.numbers.shape[axis] for panel in panels) for axis in (0, 1))
-    scale = min(room / cols, TALLEST / (rows * high / wide))
-    # Cells of whole dots are all of one size; below three dots the difference would cost too much of the room.
-    scale = int(scale * DPI) / DPI if scale * DPI >= 3 and math.isclose(wide, high) else scale
-    across, down = cols * scale + GAP + TICKS, rows * scale * high / wide + TICKS + title + 0.06
+    scale = min(available_width / cols, TALLEST / (rows * aspect))
+    # Cells of whole dots are all of one size; below three dots, rounding would shrink the map too much.
+    scale = int(scale * DPI) / DPI if scale * DPI >= 3 and math.isclose(aspect, 1) else scale
+    across, down = cols * scale + GAP + TICKS, rows * scale * aspect + TICKS + title_height + 0.06
     return [
         (
             MARGIN + TICKS + n % columns * across,
-            top + title + n // columns * down,
+            top + title_height + n // columns * down,
             panel.numbers.shape[1] * scale,
-            panel.numbers.shape[0] * scale * high / wide,
+            panel.numbers.shape[0] * scale * aspect,
         )
         for n, panel in enumerate(panels)
     ]
@@ -164,7 +165,7 @@ def label_degrees(axes: "Axes", crs: str) -> None:
 def _set_ticks(
     axes: "Axes", name: str, along: Float64Array, values: Float64Array, label: Callable[[float, float], str]
 ) -> None:
-    """Ticks at round values of an edge whose points `along` have increasing `values`; as many as there is room for."""
+    """Ticks at round values of an edge whose points `along` have increasing `values`; as many as fit."""
     from matplotlib.ticker import MaxNLocator
 
     box = axes.get_window_extent()
@@ -172,13 +173,13 @@ def _set_ticks(
     locator = MaxNLocator(max(1, int(inches / 0.8)), steps=[1, 2, 5, 10])
     ticks = np.asarray(locator.tick_values(values[0], values[-1]))
     step = float(np.diff(ticks).min())
-    places = np.interp(ticks, values, (along - along[0]) / (along[-1] - along[0]), left=np.nan, right=np.nan)
+    shares = np.interp(ticks, values, (along - along[0]) / (along[-1] - along[0]), left=np.nan, right=np.nan)
     labels = [label(float(tick), step) for tick in ticks]
     # Labels of latitudes stay beside their edge, so that they do not reach those of longitudes.
-    margin = [text_width(text, 7.5) / 2 / inches if name == "y" else 0.0 for text in labels]
-    shown = [n for n, place in enumerate(places) if margin[n] <= place <= 1 - margin[n]]
+    margins = [text_width(text, 7.5) / 2 / inches if name == "y" else 0.0 for text in labels]
+    fits = [n for n, share in enumerate(shares) if margins[n] <= share <= 1 - margins[n]]
     axis = axes.xaxis if name == "x" else axes.yaxis
-    axis.set_ticks(np.interp(ticks[shown], values, along), labels=[labels[n] for n in shown])
+    axis.set_ticks(np.interp(ticks[fits], values, along), labels=[labels[n] for n in fits])
     if name == "y":
         axes.tick_params(axis="y", labelrotation=90)
         for text in axes.get_yticklabels():
@@ -220,15 +221,16 @@ def add_scale_bar(figure: "Figure", corner: tuple[float, float], metres_per_inch
 
     left, bottom = corner
     bar = round_length(metres_per_inch * LEGEND_WIDTH * 0.8)
-    right, height = left + bar / metres_per_inch, bottom - SCALE_HEIGHT + 0.25
-    edges = ([left, left, left, right, right, right], [0.04, -0.04, 0, 0, 0.04, -0.04])
-    points = (edges[0], [edge - height for edge in edges[1]])
-    figure.add_artist(Line2D(*points, color=INK, linewidth=1.2, solid_joinstyle="miter", transform=from_corner(figure)))
-    (wide, high), (rows, cols) = pixel_metres(grid), grid.shape
-    size = f"{format_length(cols * wide)}{TIMES}{format_length(rows * high)}"
-    top = add_text(figure, format_length(bar), (left, height + 0.07), LEGEND_WIDTH, 8)
-    for line in (size, f"pixels of {format_length(wide)}", str(grid.crs)):
-        top = add_text(figure, line, (left, top), LEGEND_WIDTH, 7.5, FAINT)
+    right, middle = left + bar / metres_per_inch, bottom - SCALE_HEIGHT + 0.25
+    x, y = [left, left, left, right, right, right], [middle + end for end in (-0.04, 0.04, 0, 0, -0.04, 0.04)]
+    line = Line2D(x, [-down for down in y], color=INK, linewidth=1.2, solid_joinstyle="miter")
+    line.set_transform(from_corner(figure))
+    figure.add_artist(line)
+    (width, height), (rows, cols) = pixel_metres(grid), grid.shape
+    size = f"{format_length(cols * width)}{TIMES}{format_length(rows * height)}"
+    top = add_text(figure, format_length(bar), (left, middle + 0.07), LEGEND_WIDTH, 8)
+    for text in (size, f"pixels of {format_length(width)}", str(grid.crs)):
+        top = add_text(figure, text, (left, top), LEGEND_WIDTH, 7.5, FAINT)
 
 
 def draw_split(path: Path, result: SplitResult) -> None:
