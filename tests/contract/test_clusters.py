@@ -29,13 +29,13 @@ FOREIGN = re.compile(
 
 
 def code(text: str) -> str:
-    """The rules without what is only told to people."""
+    """The rules without what people read."""
     return re.sub(r'#.*|^\s+"[A-Z][^"]*\."$|"""(?:.|\n)*?"""', "", text, flags=re.MULTILINE)
 
 
 @pytest.mark.parametrize("path", RULES, ids=lambda path: path.name)
 def test_no_rule_holds_a_word_of_a_scheduler(path: Path) -> None:
-    assert [found[0] for found in FOREIGN.finditer(code(path.read_text()))] == []
+    assert [match[0] for match in FOREIGN.finditer(code(path.read_text()))] == []
 
 
 @pytest.mark.parametrize(
@@ -75,22 +75,22 @@ def rule_resources() -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.parametrize("rule", sorted(rule_resources()))
-def test_a_retry_asks_for_more_memory_and_time(rule: str) -> None:
+def test_a_retry_requests_more_memory_and_time(rule: str) -> None:
     resources = rule_resources()[rule]
     assert "machine mem_mb" in resources
     # A training resumes from its checkpoint.
     assert ("machine runtime" in resources) != (rule == "train")
 
 
-def test_what_a_rule_asks_is_doubled_by_the_second_attempt_and_knobs_know_wildcards_and_threads() -> None:
+def test_what_a_rule_requests_is_doubled_by_the_second_attempt_and_knobs_know_wildcards_and_threads() -> None:
     config = {"preprocess": {"threads": 8}}
-    found = resources_for(
+    resources = resources_for(
         config, "preprocess", "--parts", "state/{scene}", mem_mb=700, runtime=lambda _, size: size, disk_mb=5
     )
-    assert [found["mem_mb"]({}, 3, attempt) for attempt in (1, 2)] == [700, 1400]
-    assert [found["runtime"]({}, 3, attempt) for attempt in (1, 2)] == [3, 6]
-    assert found["disk_mb"] == 5
-    assert found["knobs"]({"scene": "a b"}, 2) == "--parts 'state/a b' --threads 2"
+    assert [resources["mem_mb"]({}, 3, attempt) for attempt in (1, 2)] == [700, 1400]
+    assert [resources["runtime"]({}, 3, attempt) for attempt in (1, 2)] == [3, 6]
+    assert resources["disk_mb"] == 5
+    assert resources["knobs"]({"scene": "a b"}, 2) == "--parts 'state/a b' --threads 2"
 
 
 def test_what_grows_with_the_input_is_computed_from_it() -> None:
@@ -109,7 +109,7 @@ def test_what_grows_with_the_input_is_computed_from_it() -> None:
     )
 
 
-def test_a_training_asks_for_more_the_more_it_reads_up_to_a_bound(tmp_path: Path) -> None:
+def test_a_training_requests_more_the_more_it_reads_up_to_a_bound(tmp_path: Path) -> None:
     config = {"train": {"cache_mb": 1000, "processes": 2, "epochs": 30}}
     sizes = []
     for number, size in enumerate((0, 100_000_000, 9_000_000_000)):
@@ -122,23 +122,23 @@ def test_a_training_asks_for_more_the_more_it_reads_up_to_a_bound(tmp_path: Path
 
 
 def template() -> dict[str, object]:
-    told: dict[str, object] = yaml.safe_load((ROOT / "profiles/slurm/config.yaml").read_text())
-    return told
+    profile: dict[str, object] = yaml.safe_load((ROOT / "profiles/slurm/config.yaml").read_text())
+    return profile
 
 
 def test_the_template_says_what_the_command_writes_and_names_no_site() -> None:
     batch = Partition("batch", True, 60, None, "OFF", True, (Node("n", 8, 32_000, (), is_up=True),))
-    made = yaml.safe_load(write_profile(Site("hpc", "23.11.4", False, True, 300, (batch,), ()), ProfileOptions()))
-    del made["default-resources"]
+    profile = yaml.safe_load(write_profile(Site("hpc", "23.11.4", False, True, 300, (batch,), ()), ProfileOptions()))
+    del profile["default-resources"]
     for of_site in ("slurm_partition", "cpus_per_task", "runtime"):
-        del made["set-resources"]["train"][of_site]
-    assert made == template()
+        del profile["set-resources"]["train"][of_site]
+    assert profile == template()
 
 
-def test_retries_and_what_jobs_ask_are_told_by_the_profile() -> None:
-    told = template()
-    assert told["retries"] == 3
-    assert told["benchmark-extended"] is True
+def test_retries_and_extended_benchmarks_are_set_by_the_profile() -> None:
+    profile = template()
+    assert profile["retries"] == 3
+    assert profile["benchmark-extended"] is True
 
 
 def test_in_a_checkout_the_name_slurm_means_the_template(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -154,9 +154,9 @@ def test_in_a_checkout_the_literal_command_plans_the_demo(tmp_path: Path) -> Non
     command = [sys.executable, "-m", "snakemake", "--profile", "slurm", "--dry-run", "--forceall", "--nolock"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=place, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
-    told = done.stdout + done.stderr
-    train = re.search(r"^rule train:\n(?:    .*\n)*?    resources: .*runtime=(\d+).*mem_mb=(\d+)", told, re.MULTILINE)
-    assert train, told
+    output = done.stdout + done.stderr
+    train = re.search(r"^rule train:\n(?:    .*\n)*?    resources: .*runtime=(\d+).*mem_mb=(\d+)", output, re.MULTILINE)
+    assert train, output
     # A small partition can run the demo.
     assert int(train[1]) <= 60
     assert int(train[2]) <= 4000

@@ -9,8 +9,8 @@ from pathlib import Path
 import htcondor2
 
 END = "\t(1) Normal termination (return value {code})\n" + "".join(
-    f"\t\tUsr 0 00:00:00, Sys 0 00:00:00  -  {who} Usage\n"
-    for who in ("Run Remote", "Run Local", "Total Remote", "Total Local")
+    f"\t\tUsr 0 00:00:00, Sys 0 00:00:00  -  {kind} Usage\n"
+    for kind in ("Run Remote", "Run Local", "Total Remote", "Total Local")
 )
 
 
@@ -19,9 +19,9 @@ class Schedd:
 
     def submit(self, description: htcondor2.Submit) -> htcondor2.SubmitResult:
         pool = Path(os.environ["POOL"])
-        with (pool / "asked").open("a") as asked:
-            print(description["request_cpus"], description["request_memory"], file=asked)
-        number = len((pool / "asked").read_text().splitlines())
+        with (pool / "requested").open("a") as requests:
+            print(description["request_cpus"], description["request_memory"], file=requests)
+        number = len((pool / "requested").read_text().splitlines())
         threading.Thread(target=self._run, args=(description, number)).start()
         return htcondor2.SubmitResult(number, 0, 1, None, None)
 
@@ -30,9 +30,9 @@ class Schedd:
         _tell(log, number, 0, "Job submitted from host: <127.0.0.1:9618>")
         _tell(log, number, 1, "Job executing on host: <127.0.0.1:9618>")
         output = Path(description["output"].replace("$(ClusterId)", str(number)))
-        with output.open("w") as told:
+        with output.open("w") as log:
             line = [description["executable"], *description["arguments"].split()]
-            code = subprocess.run(line, stdout=told, stderr=told, check=False).returncode
+            code = subprocess.run(line, stdout=log, stderr=log, check=False).returncode
         _tell(log, number, 5, "Job terminated.\n" + END.format(code=code).rstrip())
 
 

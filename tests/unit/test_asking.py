@@ -1,4 +1,4 @@
-"""What rules ask of a cluster, and which folders its nodes can see."""
+"""What rules request of a cluster, and which folders its nodes see."""
 
 import shutil
 from dataclasses import replace
@@ -41,49 +41,52 @@ BATCH = Partition("batch", True, 20, None, "OFF", True, (Node("n1", 2, 32_000, (
 
 
 def test_the_maximum_of_each_rule_is_read_from_a_plan_without_what_is_not_known_or_local() -> None:
-    told = read_plan(PLAN)
-    assert set(told) == {"preprocess", "train"}
-    assert told["preprocess"] == {"cpus_per_task": 4, "mem_mb": 1500, "runtime": 30, "slurm_partition": "batch"}
-    assert (told["train"]["gres"], told["train"]["nodes"], told["train"]["cpus_per_task"]) == ("gpu:a100:4", 2, 8)
+    rules = read_plan(PLAN)
+    assert set(rules) == {"preprocess", "train"}
+    assert rules["preprocess"] == {"cpus_per_task": 4, "mem_mb": 1500, "runtime": 30, "slurm_partition": "batch"}
+    assert (rules["train"]["gres"], rules["train"]["nodes"], rules["train"]["cpus_per_task"]) == ("gpu:a100:4", 2, 8)
 
 
-def test_what_rules_ask_is_held_against_the_site() -> None:
-    told = {"slurm-status-command": "squeue", "set-resources": {"preprocess": read_plan(PLAN)["preprocess"]}}
-    assert list(site_conflicts(told, Site("hpc", "23.11.4", False, True, 300, (BATCH,), ()))) == [
+def test_what_rules_request_is_compared_with_the_site() -> None:
+    profile = {"slurm-status-command": "squeue", "set-resources": {"preprocess": read_plan(PLAN)["preprocess"]}}
+    assert list(site_conflicts(profile, Site("hpc", "23.11.4", False, True, 300, (BATCH,), ()))) == [
         "rule preprocess: requests 4 CPUs per node, but partition batch has 2",
         "rule preprocess: requests 30 minutes, but a job in partition batch may run at most 20",
     ]
 
 
-def test_a_retry_that_no_partition_would_take_is_told_before_the_run() -> None:
-    told = {"retries": 3, "set-resources": {"label": {"runtime": 8}, "train": {"runtime": 20}, "split": {"runtime": 5}}}
+def test_a_retry_that_no_partition_allows_is_noted_before_the_run() -> None:
+    profile = {
+        "retries": 3,
+        "set-resources": {"label": {"runtime": 8}, "train": {"runtime": 20}, "split": {"runtime": 5}},
+    }
     strict = Site("hpc", "23.11.4", False, True, 300, (BATCH,), ())
-    [sentence] = retry_notes(told, strict)
+    [sentence] = retry_notes(profile, strict)
     assert sentence.startswith(
         "note: rule label requests 8 minutes and as many more in each retry; retry 2 is over the 20 of"
     )
     assert sentence.endswith("and is refused")
-    [sentence] = retry_notes(told, replace(strict, enforces_limits=False))
+    [sentence] = retry_notes(profile, replace(strict, enforces_limits=False))
     assert sentence.endswith("waits forever, since this cluster does not enforce limits")
-    assert list(retry_notes(told | {"retries": 1}, strict)) == []
+    assert list(retry_notes(profile | {"retries": 1}, strict)) == []
 
 
-def test_snakemake_itself_tells_what_the_rules_of_a_config_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_gives_what_the_rules_of_a_config_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = yaml.safe_load((ROOT / "config/config.yaml").read_text())
     config["train"] |= {"processes": 3, "threads": 2}
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(config))
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(config))
     shutil.copytree(ROOT / "sample", tmp_path / "sample")
     (tmp_path / "home").mkdir()
     (tmp_path / "home/config.yaml").write_text("cores: 8\nset-resources: {label: {mem_mb: 7777}}\n")
     monkeypatch.chdir(tmp_path)
-    told = requested_by_rules("home", Path("mine.yaml"))
-    assert told["train"]["cpus_per_task"] == 6
-    assert told["train"]["mem_mb"] == 4500
-    assert told["label"]["mem_mb"] == 7777
+    rules = requested_by_rules("home", Path("own.yaml"))
+    assert rules["train"]["cpus_per_task"] == 6
+    assert rules["train"]["mem_mb"] == 4500
+    assert rules["label"]["mem_mb"] == 7777
     assert not (tmp_path / "results").exists()
-    (tmp_path / "mine.yaml").write_text("train: {epocs: 3}\n")
-    with pytest.raises(UsageError, match=r"Snakemake cannot plan a run with profile home and mine.yaml: .*epocs"):
-        requested_by_rules("home", Path("mine.yaml"))
+    (tmp_path / "own.yaml").write_text("train: {epocs: 3}\n")
+    with pytest.raises(UsageError, match=r"Snakemake cannot plan a run with profile home and own.yaml: .*epocs"):
+        requested_by_rules("home", Path("own.yaml"))
 
 
 MOUNTS = r"""/dev/sda1 / ext4 rw 0 0
@@ -95,7 +98,7 @@ overlay /home/me/local overlay rw 0 0
 
 def test_a_folder_is_shared_where_its_file_system_is_one_of_the_network() -> None:
     known = mounts(MOUNTS)
-    assert [str(one.folder) for one in known] == ["/", "/home", "/my scratch", "/home/me/local"]
+    assert [str(mount.folder) for mount in known] == ["/", "/home", "/my scratch", "/home/me/local"]
     assert describe_sharing(Path("/home/me"), known) == "/home/me is on nfs4, which nodes share"
     assert describe_sharing(Path("/tmp"), known) == (
         "/tmp is on ext4, which nodes may not see; use a folder of /home (nfs4), /my scratch (lustre)"
@@ -104,5 +107,5 @@ def test_a_folder_is_shared_where_its_file_system_is_one_of_the_network() -> Non
     assert "this machine has no shared file system" in describe_sharing(Path("/tmp"), known[:1])
 
 
-def test_a_machine_that_tells_no_mounts_is_no_error() -> None:
+def test_a_machine_that_lists_no_mounts_is_not_an_error() -> None:
     assert describe_sharing(Path("/tmp"), []).startswith("/tmp is on an unknown file system, which nodes may not see")

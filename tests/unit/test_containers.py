@@ -40,12 +40,12 @@ class Image:
         venv.create(root / "python", symlinks=True)
         (root / "bin").mkdir()
         fake = root / "bin/useradd"
-        fake.write_text('#!/bin/sh\necho "$@" > "$0.told"\n')
+        fake.write_text('#!/bin/sh\necho "$@" > "$0.arguments"\n')
         fake.chmod(0o755)
-        here = [path for path in sys.path if path.endswith("site-packages")]
+        packages = [path for path in sys.path if path.endswith("site-packages")]
         # No download: what eopipe needs is that of this environment.
         offline = {"PIP_NO_DEPS": "1", "PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_IGNORE_INSTALLED": "1"}
-        self.environment = os.environ | offline | {"PYTHONPATH": ":".join(here)}
+        self.environment = os.environ | offline | {"PYTHONPATH": ":".join(packages)}
         self.environment["PATH"] = f"{root / 'bin'}:{root / 'python/bin'}:{os.environ['PATH']}"
 
     def copy(self, name: str, target: Path) -> None:
@@ -65,9 +65,9 @@ class Image:
     def answers(self) -> None:
         """What is installed runs, with its workflow and its profiles, and is not the checkout."""
         clean = self.environment | {"HOME": str(self.root)}
-        where = "import eopipe.run.project as p; print(p.__file__, p.snakefile())"
-        words = [self.root / "python/bin/python", "-c", where]
-        done = subprocess.run(words, cwd=self.root, env=clean, capture_output=True, text=True, check=True)
+        code = "import eopipe.run.project as p; print(p.__file__, p.snakefile())"
+        command = [self.root / "python/bin/python", "-c", code]
+        done = subprocess.run(command, cwd=self.root, env=clean, capture_output=True, text=True, check=True)
         assert all(Path(path).is_relative_to(self.root) for path in done.stdout.split())
         share = self.root / "python/share/eopipe"
         assert {p.name for p in (share / "profiles").iterdir()} == {p.name for p in (ROOT / "profiles").iterdir()}
@@ -93,7 +93,7 @@ def test_the_steps_of_the_dockerfile_give_eopipe_to_a_user_who_is_not_root(image
         elif word == "RUN":
             image.run(rest)
     image.answers()
-    assert "--uid 1000 eopipe" in (image.root / "bin/useradd.told").read_text()
+    assert "--uid 1000 eopipe" in (image.root / "bin/useradd.arguments").read_text()
     last = dict(instructions())
     assert (last["USER"], last["ENTRYPOINT"]) == ("1000", '["eopipe"]')
 
@@ -119,15 +119,15 @@ def test_both_recipes_take_torch_from_where_they_are_told_and_keep_no_cache(tmp_
     (tmp_path / "eopipe").write_text("#!/bin/sh\n")
     for program in ("python", "eopipe"):
         (tmp_path / program).chmod(0o755)
-    wanted = "-m|pip|install|--no-cache-dir|--constraint|constraints.txt|"
+    arguments = "-m|pip|install|--no-cache-dir|--constraint|constraints.txt|"
     for index, more in (
         ("", ""),
         ("https://torch.example.org/cpu", "--extra-index-url|https://torch.example.org/cpu|"),
     ):
-        own = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "TORCH_INDEX": index}
+        environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "TORCH_INDEX": index}
         for step in (run, post.replace("{{ TORCH_INDEX }}", index)):
-            done = subprocess.run(["sh", "-ec", step], env=own, capture_output=True, text=True, check=True)
-            assert done.stdout.strip() == f"{wanted}{more}.[slurm]|"
+            done = subprocess.run(["sh", "-ec", step], env=environment, capture_output=True, text=True, check=True)
+            assert done.stdout.strip() == f"{arguments}{more}.[slurm]|"
 
 
 def test_the_recipes_start_from_one_tag_and_linters_find_nothing() -> None:
@@ -149,11 +149,11 @@ def test_the_image_is_built_from_what_git_keeps_and_what_the_ignore_file_lets_th
 
 
 def test_the_environment_of_conda_has_the_pins_of_the_constraints() -> None:
-    told = yaml.safe_load((ROOT / "containers/environment.yml").read_text())
-    python, pip, through_pip = told["dependencies"]
+    recipe = yaml.safe_load((ROOT / "containers/environment.yml").read_text())
+    python, pip, through_pip = recipe["dependencies"]
     assert (python, pip) == ("python=3.11", "pip")
-    constraints, *pins, here = through_pip["pip"]
-    assert (constraints, here) == ("--constraint ../constraints.txt", "..")
+    constraints, *pins, checkout = through_pip["pip"]
+    assert (constraints, checkout) == ("--constraint ../constraints.txt", "..")
     assert all(PINS[name] == version for name, version in (pin.split("==") for pin in pins))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     needed = {re.split(r"[<>=!~\[]", line)[0].lower() for line in project["dependencies"]}

@@ -1,4 +1,4 @@
-"""A Snakemake profile for a cluster: what Slurm says, what a training asks, which file a name means."""
+"""A Snakemake profile for a cluster: what Slurm has, what a training requests, which file a name means."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ SITE = Site("hpc", "23.11.4", True, True, 300, (BATCH, FAST, SPARE, LOST), ("geo
 
 
 @pytest.mark.parametrize(
-    ("gres", "found"),
+    ("gres", "gpus"),
     [
         ("gpu:2", (("", 2),)),
         ("gpu:a100:4(S:0-1),gpu:2", (("a100", 4), ("", 2))),
@@ -35,8 +35,8 @@ SITE = Site("hpc", "23.11.4", True, True, 300, (BATCH, FAST, SPARE, LOST), ("geo
         ("craynetwork:1", ()),
     ],
 )
-def test_gpus_are_read_from_what_slurm_calls_gres(gres: str, found: tuple[tuple[str, int], ...]) -> None:
-    assert parse_gpus(gres) == found
+def test_gpus_are_read_from_what_slurm_calls_gres(gres: str, gpus: tuple[tuple[str, int], ...]) -> None:
+    assert parse_gpus(gres) == gpus
 
 
 def test_limits_are_minutes_that_are_never_too_short() -> None:
@@ -44,25 +44,25 @@ def test_limits_are_minutes_that_are_never_too_short() -> None:
 
 
 def test_values_of_slurm_may_hold_blanks() -> None:
-    told = parse_records(
+    records = parse_records(
         "NodeName=n1 OS=Linux 6.1 #1 SMP State=IDLE CfgTRES=cpu=4,mem=8G\nNodeName=n2 OS= State=DOWN*\n"
     )
-    assert told[0]["OS"] == "Linux 6.1 #1 SMP"
-    assert [node["State"] for node in told] == ["IDLE", "DOWN*"]
+    assert records[0]["OS"] == "Linux 6.1 #1 SMP"
+    assert [node["State"] for node in records] == ["IDLE", "DOWN*"]
 
 
-def test_one_node_asks_for_no_tasks_and_many_nodes_for_one_each() -> None:
+def test_one_node_requests_no_tasks_and_many_nodes_one_each() -> None:
     assert JobShape(1, 4, 8, gpu_type="a100").resources() == {
         "cpus_per_task": 8,
         "gres": "gpu:a100:4",
         "tasks_per_gpu": 0,
     }
-    many = JobShape(3, 2, 4, memory_mb=9000).resources()
-    assert many == {"cpus_per_task": 4, "mem_mb": 9000, "nodes": 3, "tasks": 3, "mpi": "srun"}
+    resources = JobShape(3, 2, 4, memory_mb=9000).resources()
+    assert resources == {"cpus_per_task": 4, "mem_mb": 9000, "nodes": 3, "tasks": 3, "mpi": "srun"}
 
 
 @pytest.mark.parametrize(
-    ("asked", "sentence"),
+    ("shape", "sentence"),
     [
         (JobShape(1, 8, 8, gpu_type=""), "requests 8 GPUs per node, but partition fast has 4"),
         (JobShape(1, 2, 2, gpu_type="h200"), "requests 2 h200 GPUs per node, but partition fast has 0"),
@@ -72,61 +72,61 @@ def test_one_node_asks_for_no_tasks_and_many_nodes_for_one_each() -> None:
         (JobShape(3, 1, 1), "requests 3 nodes, but partition fast has 2 that fit"),
     ],
 )
-def test_what_can_never_start_is_told_in_the_words_of_the_user(asked: JobShape, sentence: str) -> None:
-    assert asked.conflicts(FAST) == [sentence]
+def test_what_can_never_start_is_said_in_the_words_of_the_profile(shape: JobShape, sentence: str) -> None:
+    assert shape.conflicts(FAST) == [sentence]
 
 
 def test_a_profile_is_yaml_that_names_partitions_account_and_limits() -> None:
-    made = yaml.safe_load(
+    profile = yaml.safe_load(
         write_profile(SITE, ProfileOptions(training_partition="fast", shape=JobShape(2, 4, 8, gpu_type="a100")))
     )
-    assert made["default-resources"] == {"slurm_partition": "batch", "slurm_account": "geo"}
-    train = made["set-resources"]["train"]
+    assert profile["default-resources"] == {"slurm_partition": "batch", "slurm_account": "geo"}
+    train = profile["set-resources"]["train"]
     assert (train["slurm_partition"], train["runtime"], train["nodes"], train["mpi"]) == ("fast", 1440, 2, "srun")
     assert train["slurm_extra"] == "--signal=TERM@300"
-    assert made["retries"] == 3
-    assert made["slurm-no-requeue"] is True
+    assert profile["retries"] == 3
+    assert profile["slurm-no-requeue"] is True
 
 
 def test_a_preemptible_partition_needs_the_users_word_and_then_requeues() -> None:
     with pytest.raises(UsageError, match="jobs in partition spare may be pre-empted; add --preemptible"):
         write_profile(SITE, ProfileOptions(partition="spare"))
-    made = yaml.safe_load(write_profile(SITE, ProfileOptions(partition="spare", preemptible=True)))
-    assert made["slurm-requeue"] is True
-    assert "slurm-no-requeue" not in made
+    profile = yaml.safe_load(write_profile(SITE, ProfileOptions(partition="spare", preemptible=True)))
+    assert profile["slurm-requeue"] is True
+    assert "slurm-no-requeue" not in profile
     with pytest.raises(UsageError, match="partition lost cancels pre-empted jobs"):
         write_profile(SITE, ProfileOptions(partition="lost", preemptible=True))
 
 
-def test_a_partition_or_account_that_is_not_there_is_told_with_those_that_are() -> None:
+def test_an_unknown_partition_or_account_is_named_with_those_that_exist() -> None:
     with pytest.raises(UsageError, match="has no partition gpu; it has batch, fast, spare, lost"):
         write_profile(SITE, ProfileOptions(partition="gpu"))
     with pytest.raises(UsageError, match="cannot charge account sea; yours are geo"):
         write_profile(SITE, ProfileOptions(account="sea"))
 
 
-def test_a_controller_that_forgets_at_once_is_asked_through_the_accounting_or_refused() -> None:
+def test_a_controller_that_forgets_at_once_is_queried_through_accounting_or_refused() -> None:
     hasty = Site("hpc", "23.11.4", True, True, 30, (BATCH,), ())
     assert yaml.safe_load(write_profile(hasty, ProfileOptions()))["slurm-status-command"] == "sacct"
     with pytest.raises(UsageError, match="forgets a job 30 s after its end and keeps no accounting"):
         write_profile(Site("hpc", "23.11.4", False, True, 30, (BATCH,), ()), ProfileOptions())
 
 
-def test_a_name_means_the_nearest_file_and_what_it_hides_is_told(
+def test_a_name_means_the_nearest_file_and_what_it_hides_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="there is no profile slurm in "):
         find_profile("slurm")
-    mine = tmp_path / "home" / "snakemake" / "slurm" / "config.v8+.yaml"
-    mine.parent.mkdir(parents=True)
-    mine.write_text("jobs: 1\n")
-    assert (find_profile("slurm").file, find_profile("slurm").hidden) == (mine, ())
-    here = tmp_path / "slurm" / "config.yaml"
-    here.parent.mkdir()
-    here.write_text("jobs: 2\n")
-    assert (find_profile("slurm").file.resolve(), find_profile("slurm").hidden) == (here, (mine,))
+    users = tmp_path / "home" / "snakemake" / "slurm" / "config.v8+.yaml"
+    users.parent.mkdir(parents=True)
+    users.write_text("jobs: 1\n")
+    assert (find_profile("slurm").file, find_profile("slurm").hidden) == (users, ())
+    local = tmp_path / "slurm" / "config.yaml"
+    local.parent.mkdir()
+    local.write_text("jobs: 2\n")
+    assert (find_profile("slurm").file.resolve(), find_profile("slurm").hidden) == (local, (users,))
 
 
 def test_a_profile_that_eopipe_writes_passes_its_own_check() -> None:
@@ -151,26 +151,26 @@ def test_a_profile_that_eopipe_writes_passes_its_own_check() -> None:
         ({"slurm_partition": "fast", "gres": "gpu:2"}, "rule train: a gres needs tasks_per_gpu: 0"),
     ],
 )
-def test_what_a_profile_cannot_have_is_told_rule_by_rule(change: dict[str, object], sentence: str) -> None:
-    made = yaml.safe_load(write_profile(SITE, ProfileOptions()))
-    made["set-resources"]["train"] |= change
-    told = list(site_conflicts(made, SITE))
-    assert [line for line in told if line.startswith(sentence)], told
+def test_what_a_profile_cannot_have_is_listed_rule_by_rule(change: dict[str, object], sentence: str) -> None:
+    profile = yaml.safe_load(write_profile(SITE, ProfileOptions()))
+    profile["set-resources"]["train"] |= change
+    sentences = list(site_conflicts(profile, SITE))
+    assert [line for line in sentences if line.startswith(sentence)], sentences
 
 
 def test_the_nodes_of_profile_and_config_must_be_alike() -> None:
-    made = yaml.safe_load(
+    profile = yaml.safe_load(
         write_profile(SITE, ProfileOptions(training_partition="fast", shape=JobShape(2, 2, 8, gpu_type="a100")))
     )
-    assert list(config_conflicts(made, {"nodes": "2", "processes": 2})) == []
-    assert list(config_conflicts(made, {"nodes": "1:4", "processes": 2})) == []
-    [one, other] = config_conflicts(made, {"nodes": "1", "processes": 4})
-    assert one.startswith("the profile gives the training 2 nodes, but train.nodes is 1:1")
-    assert other.startswith("the profile gives a node 2 GPUs, but train.processes is 4")
+    assert list(config_conflicts(profile, {"nodes": "2", "processes": 2})) == []
+    assert list(config_conflicts(profile, {"nodes": "1:4", "processes": 2})) == []
+    [first, second] = config_conflicts(profile, {"nodes": "1", "processes": 4})
+    assert first.startswith("the profile gives the training 2 nodes, but train.nodes is 1:1")
+    assert second.startswith("the profile gives a node 2 GPUs, but train.processes is 4")
 
 
 @pytest.mark.parametrize(
-    ("train", "geometry", "told"),
+    ("train", "geometry", "sentence"),
     [
         (
             {"nodes": "1", "processes": 4},
@@ -199,20 +199,20 @@ def test_the_nodes_of_profile_and_config_must_be_alike() -> None:
         ),
     ],
 )
-def test_the_shape_of_a_training_is_told_as_it_will_run(
-    train: dict[str, object], geometry: JobShape | None, told: str
+def test_the_shape_of_a_training_is_described_as_it_will_run(
+    train: dict[str, object], geometry: JobShape | None, sentence: str
 ) -> None:
     section = check({"search": {"catalog": "sample"}, "label": {"source": "labels.gpkg"}, "train": train})["train"]
     profile = {"executor": "slurm", "set-resources": {"train": geometry.resources()}} if geometry else None
-    assert describe_training(section, profile) == told
+    assert describe_training(section, profile) == sentence
 
 
-def test_arrays_are_never_torn_apart() -> None:
-    made = yaml.safe_load(write_profile(SITE, ProfileOptions()))
-    assert "preprocess" in made["slurm-array-jobs"]
+def test_job_arrays_are_never_split() -> None:
+    profile = yaml.safe_load(write_profile(SITE, ProfileOptions()))
+    assert "preprocess" in profile["slurm-array-jobs"]
     for key, value in (("jobs", 50), ("max-jobs-per-timespan", "60/1m")):
-        [told] = site_conflicts(made | {key: value}, SITE)
-        assert told.startswith(f"{key}: {value} with slurm-array-jobs leaves scenes waiting forever")
+        [sentence] = site_conflicts(profile | {key: value}, SITE)
+        assert sentence.startswith(f"{key}: {value} with slurm-array-jobs leaves scenes waiting forever")
     limited = yaml.safe_load(write_profile(SITE, ProfileOptions(max_jobs=50)))
     assert limited["jobs"] == 50
     assert "slurm-array-jobs" not in limited

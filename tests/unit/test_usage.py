@@ -161,11 +161,11 @@ def test_the_command_prints_the_table_and_writes_nothing(
 
     before = digests()
     assert main(["usage"]) == 0
-    shown = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert main(["usage", "results"]) == 0
-    assert capsys.readouterr().out == shown
-    assert "MB requested" in shown
-    assert "Each figure is the largest of one job, in its last attempt" in shown
+    assert capsys.readouterr().out == output
+    assert "MB requested" in output
+    assert "Each figure is the largest of one job, in its last attempt" in output
     assert digests() == before
 
 

@@ -18,7 +18,7 @@ from projects import ROOT, Project, commands, environment
 from eopipe.cli import main
 
 ENGINES = ("htcondor", "kubernetes", "lsf", "pbs")
-# Fails with the memory that is reckoned first.
+# Fails with the memory of the first attempt.
 SNAKEFILE = """
 rule made:
     output: "made.txt"
@@ -42,17 +42,17 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         folders[name] = folder = tmp_path_factory.mktemp(name)
         (folder / "Snakefile").write_text(SNAKEFILE)
         (folder / "pool").mkdir()
-        own = environment() | {"POOL": str(folder / "pool")}
-        own["PATH"] = f"{ROOT / 'tests/engines'}:{own['PATH']}"
+        variables = environment() | {"POOL": str(folder / "pool")}
+        variables["PATH"] = f"{ROOT / 'tests/engines'}:{variables['PATH']}"
         if name == "htcondor":
-            own["PYTHONPATH"] = f"{ROOT / 'tests/engines'}:{own.get('PYTHONPATH', '')}"
-        # The profile's own patience is a shared cluster's.
+            variables["PYTHONPATH"] = f"{ROOT / 'tests/engines'}:{variables.get('PYTHONPATH', '')}"
+        # The intervals of the profile are those of a shared cluster.
         hasty = ("--seconds-between-status-checks", 1, "--max-status-checks-per-second", 5, "--latency-wait", 5)
         words = snakemake("--profile", ROOT / "profiles" / name, *hasty)
-        with (folder / "told").open("w") as told:
-            running[name] = subprocess.Popen(words, cwd=folder, env=own, stdout=told, stderr=told)
+        with (folder / "output").open("w") as file:
+            running[name] = subprocess.Popen(words, cwd=folder, env=variables, stdout=file, stderr=file)
     codes = {name: process.wait(timeout=240) for name, process in running.items()}
-    assert set(codes.values()) == {0}, [(folders[name] / "told").read_text() for name, code in codes.items() if code]
+    assert set(codes.values()) == {0}, [(folders[name] / "output").read_text() for name, code in codes.items() if code]
     return folders
 
 
@@ -71,13 +71,11 @@ def test_a_job_goes_through_and_one_that_failed_is_tried_again_with_more(name: s
         ("htcondor", "2 6000MB", "2 12000MB"),
     ],
 )
-def test_the_engine_is_asked_for_what_the_rule_reckons(
-    name: str, first: str, second: str, ran: dict[str, Path]
-) -> None:
-    asked = (ran[name] / "pool/asked").read_text().splitlines()
-    assert len(asked) == 2
-    assert first in asked[0]
-    assert second in asked[1]
+def test_the_engine_gets_what_the_rule_requests(name: str, first: str, second: str, ran: dict[str, Path]) -> None:
+    requests = (ran[name] / "pool/requested").read_text().splitlines()
+    assert len(requests) == 2
+    assert first in requests[0]
+    assert second in requests[1]
 
 
 @pytest.mark.parametrize("name", ENGINES)
@@ -97,7 +95,7 @@ def test_the_pipeline_is_planned(name: str, project: Project) -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "told", "code", "status"),
+    ("program", "output", "code", "status"),
     [
         ("pbs qstat", "qstat: Unknown Job Id 7", 153, "failed"),
         ("pbs qstat", "Connection refused", 111, "running"),
@@ -112,15 +110,15 @@ def test_the_pipeline_is_planned(name: str, project: Project) -> None:
         ("kubernetes kubectl", "FailureTarget Failed", 0, "failed"),
     ],
 )
-def test_an_engine_that_does_not_answer_is_no_failed_job(
-    program: str, told: str, code: int, status: str, tmp_path: Path
+def test_an_engine_that_does_not_answer_is_not_a_failed_job(
+    program: str, output: str, code: int, status: str, tmp_path: Path
 ) -> None:
     engine, command = program.split()
-    (tmp_path / command).write_text(f"#!/bin/sh\ncat <<'END'\n{told}\nEND\nexit {code}\n")
+    (tmp_path / command).write_text(f"#!/bin/sh\ncat <<'END'\n{output}\nEND\nexit {code}\n")
     (tmp_path / command).chmod(0o755)
-    own = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    variables = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     line = [ROOT / f"profiles/{engine}/status.sh", "7"]
-    assert subprocess.run(line, env=own, capture_output=True, text=True, check=True).stdout.split() == [status]
+    assert subprocess.run(line, env=variables, capture_output=True, text=True, check=True).stdout.split() == [status]
 
 
 @pytest.mark.parametrize("name", ENGINES)
@@ -156,7 +154,7 @@ def test_the_line_of_a_training_becomes_a_submit_description(finished: Project, 
     [line] = [line for line in commands(planned.stdout) if line[0] == "train"]
     condor = [sys.executable, "-m", "eopipe", "condor", "--folder", str(tmp_path / "condor"), *line[1:]]
     subprocess.run(condor, check=True, **run)
-    told = (tmp_path / "condor/train.sub").read_text()
-    [carried] = re.findall(r"^transfer_input_files += (.*)$", told, re.MULTILINE)
+    description = (tmp_path / "condor/train.sub").read_text()
+    [carried] = re.findall(r"^transfer_input_files += (.*)$", description, re.MULTILINE)
     assert all((finished.folder / name).exists() for name in carried.split(", "))
-    assert "transfer_output_files   = results/model, results/model.run.json\n" in told
+    assert "transfer_output_files   = results/model, results/model.run.json\n" in description
