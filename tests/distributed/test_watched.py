@@ -87,22 +87,22 @@ def test_a_follower_that_is_killed_or_cannot_write_ends_no_training(
     training: Training, undisturbed: dict[str, bytes]
 ) -> None:
     process = training.start("--track", "prometheus")
-    until = time.monotonic() + 60
-    while not (found := followers(training.folder)):
-        assert time.monotonic() < until
+    deadline = time.monotonic() + 60
+    while not (follower_pids := followers(training.folder)):
+        assert time.monotonic() < deadline
         time.sleep(0.02)
-    os.kill(found[0], signal.SIGKILL)
-    said = process.communicate()[1]
-    assert process.returncode == 0, said
+    os.kill(follower_pids[0], signal.SIGKILL)
+    stderr = process.communicate()[1]
+    assert process.returncode == 0, stderr
     assert payload(training.model) == undisturbed
-    assert said.count("event=tracker-off tracker=all reason='killed by signal 9'") == 1
+    assert stderr.count("event=tracker-off tracker=all reason='killed by signal 9'") == 1
     # As on a disk that is full: a folder cannot be made where a file is.
     shutil.rmtree(training.model)
     shutil.rmtree(training.folder / "model.views", ignore_errors=True)
     (training.folder / "model.views").write_text("a file in place of the folder")
-    done = training.run("--track", "prometheus", "mlflow")
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("event=tracker-off") == 2
+    completed = training.run("--track", "prometheus", "mlflow")
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stderr.count("event=tracker-off") == 2
     assert payload(training.model) == undisturbed
 
 

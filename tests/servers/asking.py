@@ -1,4 +1,4 @@
-"""What is asked of the servers, and scenes to put into them."""
+"""Requests to the servers, and scenes to put into them."""
 
 import copy
 import random
@@ -18,28 +18,28 @@ SAMPLE = "sentinel-2-l2a-romania"
 BANDS = ("--assets", "blue", "red", "scl")
 
 
-def search(run: Run, place: Path, api: Api, *words: object, assets: tuple[str, ...] = BANDS) -> Completed:
-    outputs = ("--items", place / "items", "--grid", place / "grid.json", "--selection", place / "selection.json")
-    return run("search", "--url", api.url, *outputs, *assets, *words)
+def search(run: Run, folder: Path, api: Api, *arguments: object, assets: tuple[str, ...] = BANDS) -> Completed:
+    outputs = ("--items", folder / "items", "--grid", folder / "grid.json", "--selection", folder / "selection.json")
+    return run("search", "--url", api.url, *outputs, *assets, *arguments)
 
 
-def names(place: Path) -> list[str]:
-    return sorted(path.stem for path in (place / "items").glob("*.geojson"))
+def names(folder: Path) -> list[str]:
+    return sorted(path.stem for path in (folder / "items").glob("*.geojson"))
 
 
-def dropped(place: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = read_json(place / "selection.json")["dropped"]
-    return found
+def dropped(folder: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = read_json(folder / "selection.json")["dropped"]
+    return rows
 
 
 def filled(api: Api, scene: dict[str, Any], changes: dict[str, dict[str, Any]], name: str, sign: str = "") -> str:
-    """Put copies of a scene with other properties (and geometry) into a collection; its id."""
+    """Put copies of a scene with other properties (and geometry) into a collection; returns its id."""
     items = []
-    for identity, told in changes.items():
+    for identity, properties in changes.items():
         item = copy.deepcopy(scene) | {"id": identity, "links": []}
-        place = told.pop("geometry", None)
-        item |= {"geometry": place, "bbox": list(shape(place).bounds)} if place else {}
-        item["properties"] |= told
+        footprint = properties.pop("geometry", None)
+        item |= {"geometry": footprint, "bbox": list(shape(footprint).bounds)} if footprint else {}
+        item["properties"] |= properties
         for asset in item["assets"].values():
             asset["href"] = f"https://assets.example/{identity}/{asset['href'].removeprefix('./')}{sign}"
         items.append(item)
@@ -59,7 +59,7 @@ class Line:
 
 @dataclass
 class Watch:
-    """What a web server is asked from now on."""
+    """The requests that a web server receives from now on."""
 
     server: Served
     start: int = 0
@@ -71,5 +71,5 @@ class Watch:
         """The requests since then (format `combined`)."""
         with self.server.log.open() as file:
             file.seek(self.start)
-            words = [line.split('"') for line in file]
-        return [Line(request.split()[1], int(status.split()[0])) for _, request, status, *_ in words]
+            fields = [line.split('"') for line in file]
+        return [Line(request.split()[1], int(status.split()[0])) for _, request, status, *_ in fields]

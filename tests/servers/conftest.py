@@ -14,8 +14,8 @@ from eopipe.publish import read_json
 @pytest.fixture(scope="session")
 def assets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A web server that has the files of the catalogs."""
-    there = {name: folder for name, folder in CATALOGS.items() if folder.is_dir()}
-    with nginx(there, tmp_path_factory.mktemp("nginx") / "work") as server:
+    present_catalogs = {name: folder for name, folder in CATALOGS.items() if folder.is_dir()}
+    with nginx(present_catalogs, tmp_path_factory.mktemp("nginx") / "work") as server:
         yield server
 
 

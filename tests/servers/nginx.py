@@ -14,7 +14,7 @@ http {{
   access_log {work}/access.log; default_type application/octet-stream; sendfile on;
   client_body_temp_path {work}/body; proxy_temp_path {work}/proxy; fastcgi_temp_path {work}/fastcgi;
   uwsgi_temp_path {work}/uwsgi; scgi_temp_path {work}/scgi;
-  server {{ listen 127.0.0.1:{port}; {places} }}
+  server {{ listen 127.0.0.1:{port}; {locations} }}
 }}
 """
 
@@ -31,9 +31,9 @@ class Served:
 def nginx(folders: dict[str, Path], work: Path) -> Iterator[Served]:
     """Serve each folder under its name."""
     port = free_port()
-    places = " ".join(f'location /{name}/ {{ alias "{folder.resolve()}/"; }}' for name, folder in folders.items())
+    locations = " ".join(f'location /{name}/ {{ alias "{folder.resolve()}/"; }}' for name, folder in folders.items())
     work.mkdir(parents=True)
-    (work / "nginx.conf").write_text(CONFIG.format(work=work, port=port, places=places))
-    words = [program("nginx", "/usr/sbin", "/sbin"), "-c", str(work / "nginx.conf"), "-e", str(work / "error.log")]
-    with running(words, work / "log", lambda: listens(port)):
+    (work / "nginx.conf").write_text(CONFIG.format(work=work, port=port, locations=locations))
+    command = [program("nginx", "/usr/sbin", "/sbin"), "-c", str(work / "nginx.conf"), "-e", str(work / "error.log")]
+    with running(command, work / "log", lambda: listens(port)):
         yield Served(f"http://127.0.0.1:{port}", work / "access.log")

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from processes import free_port, lacking, program, running
+from processes import free_port, program, running, skip_as_missing
 
 FAST = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "shared_buffers=64MB", "max_connections=30")
 
@@ -37,8 +37,8 @@ class Database:
 @contextmanager
 def postgres() -> Iterator[Database]:
     """Start a database with PostGIS at hand."""
-    places = [str(p) for p in sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)]
-    initdb, server, psql = (program(name, *places) for name in ("initdb", "postgres", "psql"))
+    folders = [str(p) for p in sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)]
+    initdb, server, psql = (program(name, *folders) for name in ("initdb", "postgres", "psql"))
     # The path of a socket must be short, and the database's user must reach it.
     folder = Path(tempfile.mkdtemp(prefix="eopg-"))
     database = Database(free_port(), secrets.token_hex(16))
@@ -46,21 +46,21 @@ def postgres() -> Iterator[Database]:
         become = _become(folder)
         _initialise(folder, [*become, initdb], database.password)
         settings = [f"port={database.port}", "listen_addresses=127.0.0.1", f"unix_socket_directories={folder}", *FAST]
-        words = [*become, server, "-D", str(folder / "data"), *(w for s in settings for w in ("-c", s))]
-        with running(words, folder / "log", lambda: _answers(psql, database), cwd=folder):
+        command = [*become, server, "-D", str(folder / "data"), *(w for s in settings for w in ("-c", s))]
+        with running(command, folder / "log", lambda: _answers(psql, database), cwd=folder):
             yield database
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _become(folder: Path) -> list[str]:
-    """Words that make another user of root, which PostgreSQL refuses to be."""
+    """The prefix of a command that runs it as another user than root, as PostgreSQL refuses to run as root."""
     if os.getuid() != 0:
         return []
     try:
         user = pwd.getpwnam("postgres")
     except KeyError:
-        lacking("the user postgres does not exist")
+        skip_as_missing("the user postgres does not exist")
     os.chown(folder, user.pw_uid, user.pw_gid)
     return [program("setpriv"), f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--init-groups", "--pdeathsig=TERM"]
 
@@ -68,7 +68,7 @@ def _become(folder: Path) -> list[str]:
 def _initialise(folder: Path, initdb: list[str], password: str) -> None:
     secret = folder / "password"
     secret.write_text(password)
-    words = [
+    arguments = [
         "-D",
         str(folder / "data"),
         "-U",
@@ -80,10 +80,10 @@ def _initialise(folder: Path, initdb: list[str], password: str) -> None:
         "-E",
         "UTF8",
     ]
-    subprocess.run([*initdb, *words, "--locale=C.UTF-8"], check=True, stdout=subprocess.DEVNULL, cwd=folder)
+    subprocess.run([*initdb, *arguments, "--locale=C.UTF-8"], check=True, stdout=subprocess.DEVNULL, cwd=folder)
 
 
 def _answers(psql: str, database: Database) -> bool:
-    words = [psql, "-qtAc", "SELECT 1"]
-    done = subprocess.run(words, env=os.environ | database.environment, capture_output=True, check=False)
-    return done.returncode == 0
+    command = [psql, "-qtAc", "SELECT 1"]
+    completed = subprocess.run(command, env=os.environ | database.environment, capture_output=True, check=False)
+    return completed.returncode == 0

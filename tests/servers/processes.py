@@ -1,4 +1,4 @@
-"""Server processes of the tests: ready before the first test, gone after the last one, even when pytest is killed."""
+"""Server processes of the tests: ready before the first test, ended after the last one, even when pytest is killed."""
 
 import os
 import shutil
@@ -14,17 +14,17 @@ import pytest
 PATIENCE = 60
 
 
-def lacking(what: str) -> None:
+def skip_as_missing(message: str) -> None:
     """Skip the tests that need a server which is not installed."""
-    pytest.skip(f"{what}; `make .venv/servers` gets it")
+    pytest.skip(f"{message}; `make .venv/servers` gets it")
 
 
-def program(name: str, *places: str) -> str:
+def program(name: str, *folders: str) -> str:
     """The path of an installed program, also outside PATH."""
-    found = shutil.which(name, path=os.pathsep.join([os.environ["PATH"], *places]))
-    if found is None:
-        lacking(f"{name} is not installed")
-    return str(found)
+    executable = shutil.which(name, path=os.pathsep.join([os.environ["PATH"], *folders]))
+    if executable is None:
+        skip_as_missing(f"{name} is not installed")
+    return str(executable)
 
 
 def free_port() -> int:
@@ -34,11 +34,11 @@ def free_port() -> int:
 
 
 @contextmanager
-def running(words: list[str], log: Path, ready: Callable[[], bool], **options: object) -> Iterator[None]:
+def running(command: list[str], log: Path, ready: Callable[[], bool], **options: object) -> Iterator[None]:
     """Run a server until the block ends; it also ends when this process is killed."""
     with log.open("ab") as out:
         server = subprocess.Popen(
-            [program("setpriv"), "--pdeathsig", "TERM", *words],
+            [program("setpriv"), "--pdeathsig", "TERM", *command],
             stdout=out,
             stderr=out,
             stdin=subprocess.DEVNULL,
@@ -57,15 +57,15 @@ def running(words: list[str], log: Path, ready: Callable[[], bool], **options: o
 
 
 def _wait(server: "subprocess.Popen[bytes]", ready: Callable[[], bool], log: Path) -> None:
-    until = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + PATIENCE
     while not ready():
-        if server.poll() is not None or time.monotonic() > until:
+        if server.poll() is not None or time.monotonic() > deadline:
             pytest.fail(f"a server of the tests did not start: {log.read_text()[-2000:]}")
         time.sleep(0.05)
 
 
 def listens(port: int) -> bool:
-    """Whether somebody accepts connections on a port of the loopback."""
+    """Whether a process accepts connections on a port of the loopback."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1):
             return True

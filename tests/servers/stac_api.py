@@ -12,7 +12,7 @@ from urllib.parse import urljoin
 
 import requests
 from postgres import postgres
-from processes import free_port, lacking, listens, running
+from processes import free_port, listens, running, skip_as_missing
 
 BIN = Path(__file__).parents[2] / ".venv/servers/bin"
 
@@ -26,27 +26,27 @@ class Api:
     def add(self, collection: dict[str, Any], items: list[dict[str, Any]]) -> None:
         """Put a collection with all its items into the database."""
         self._post("collections", collection)
-        own = {item["id"]: item | {"collection": collection["id"]} for item in items}
-        self._post(f"collections/{collection['id']}/bulk_items", {"items": own, "method": "upsert"})
+        items_by_id = {item["id"]: item | {"collection": collection["id"]} for item in items}
+        self._post(f"collections/{collection['id']}/bulk_items", {"items": items_by_id, "method": "upsert"})
 
     def _post(self, path: str, value: Any) -> None:
-        answer = requests.post(f"{self.url}/{path}", json=value, timeout=60)
-        assert answer.ok, answer.text
+        response = requests.post(f"{self.url}/{path}", json=value, timeout=60)
+        assert response.ok, response.text
 
 
 @contextmanager
 def stac_api(work: Path) -> Iterator[Api]:
     """Start the database, make the schema of pgstac in it and start the API."""
     if not (BIN / "pypgstac").is_file():
-        lacking("stac-fastapi-pgstac is not installed")
+        skip_as_missing("stac-fastapi-pgstac is not installed")
     port = free_port()
     with postgres() as database:
-        own = {"ENABLE_TRANSACTIONS_EXTENSIONS": "TRUE", "DB_MAX_CONN_SIZE": "4"}
-        environment = os.environ | database.environment | own
+        settings = {"ENABLE_TRANSACTIONS_EXTENSIONS": "TRUE", "DB_MAX_CONN_SIZE": "4"}
+        environment = os.environ | database.environment | settings
         subprocess.run([BIN / "pypgstac", "migrate"], env=environment, check=True, capture_output=True)
-        words = [str(BIN / "uvicorn"), "stac_fastapi.pgstac.app:create_app", "--factory", "--port", str(port)]
+        command = [str(BIN / "uvicorn"), "stac_fastapi.pgstac.app:create_app", "--factory", "--port", str(port)]
         # pydantic would read a .env of the working folder.
-        with running(words, work / "api.log", lambda: listens(port), env=environment, cwd=work):
+        with running(command, work / "api.log", lambda: listens(port), env=environment, cwd=work):
             yield Api(f"http://127.0.0.1:{port}")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import requests
 from deliveries import fetch, is_fetched, item_of, tif
-from processes import free_port, lacking, listens, running
+from processes import free_port, listens, running, skip_as_missing
 from scenery import Completed, Run
 
 from eopipe.errors import BadInputError
@@ -21,10 +21,10 @@ KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REQUEST_PAYER", "AWS_
 def buckets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of an S3 server."""
     if not SERVER.is_file():
-        lacking("moto_server is not installed")
+        skip_as_missing("moto_server is not installed")
     port = free_port()
-    words = [str(SERVER), "-H", "127.0.0.1", "-p", str(port)]
-    with running(words, tmp_path_factory.mktemp("buckets") / "log", lambda: listens(port)):
+    command = [str(SERVER), "-H", "127.0.0.1", "-p", str(port)]
+    with running(command, tmp_path_factory.mktemp("buckets") / "log", lambda: listens(port)):
         yield f"http://127.0.0.1:{port}"
 
 
@@ -32,9 +32,9 @@ ME = "AWS4-HMAC-SHA256 Credential=me/20200101/eu-central-1/s3/aws4_request, Sign
 PLACE = "<CreateBucketConfiguration><LocationConstraint>eu-central-1</LocationConstraint></CreateBucketConfiguration>"
 
 
-def ask(tmp_path: Path, run: Run, content: dict[str, bytes]) -> Completed:
-    told = {n: {"file:checksum": f"1220{hashlib.sha256(body).hexdigest()}"} for n, body in content.items()}
-    assets = {n: asset | {"href": f"s3://my.scenes/a b/{n}?#.tif"} for n, asset in told.items()}
+def fetch_from_bucket(tmp_path: Path, run: Run, content: dict[str, bytes]) -> Completed:
+    checksums = {n: {"file:checksum": f"1220{hashlib.sha256(body).hexdigest()}"} for n, body in content.items()}
+    assets = {n: asset | {"href": f"s3://my.scenes/a b/{n}?#.tif"} for n, asset in checksums.items()}
     return fetch(run, tmp_path, item_of(assets))
 
 
@@ -48,17 +48,17 @@ def test_a_server_of_its_own_make_gives_assets_and_parts(
     login = {"Authorization": ME}
     requests.put(f"{buckets}/my.scenes", data=PLACE, headers=login, timeout=30).raise_for_status()
     for name, body in content.items():
-        place = f"{buckets}/my.scenes/a%20b/{name}%3F%23.tif"
-        requests.put(place, data=body, headers=login, timeout=30).raise_for_status()
+        url = f"{buckets}/my.scenes/a%20b/{name}%3F%23.tif"
+        requests.put(url, data=body, headers=login, timeout=30).raise_for_status()
 
-    ended = ask(tmp_path, run, content)
-    assert ended.code == 3
-    assert "the bucket my.scenes denies access" in ended.stderr
+    completed = fetch_from_bucket(tmp_path, run, content)
+    assert completed.code == 3
+    assert "the bucket my.scenes denies access" in completed.stderr
 
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "me")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "mine")
-    ended = ask(tmp_path, run, content)
-    assert ended.code == 0, ended.stderr
+    completed = fetch_from_bucket(tmp_path, run, content)
+    assert completed.code == 0, completed.stderr
     assert is_fetched(tmp_path, content)
     remote = open_range_reader("s3://my.scenes/a b/blue?#.tif", "blue")
     assert remote.read(100_000, 100_000) == content["blue"][100_000:200_000]

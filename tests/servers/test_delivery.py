@@ -50,20 +50,20 @@ def test_windows_come_with_range_requests_and_hold_the_pixels_of_the_original(
     from rasterio.windows import from_bounds
 
     name = "S2A_33TWL_20230815_0_L2A"
-    words = ("--collections", "sentinel-2-l2a-33t", "--ids", name, "--bbox", 15.3, 45.5, 15.4, 45.6)
-    ended = search(run, tmp_path, api, *words, assets=("--assets", "red"))
-    assert ended.code == 0, ended.stderr
+    arguments = ("--collections", "sentinel-2-l2a-33t", "--ids", name, "--bbox", 15.3, 45.5, 15.4, 45.6)
+    completed = search(run, tmp_path, api, *arguments, assets=("--assets", "red"))
+    assert completed.code == 0, completed.stderr
     watch, item = Watch(assets), tmp_path / f"items/{name}.geojson"
     scene = ("--scene", tmp_path / "scene", "--grid", tmp_path / "grid.json", "--windows")
-    ended = run("fetch", "--item", item, *scene)
-    assert ended.code == 0, ended.stderr
+    completed = run("fetch", "--item", item, *scene)
+    assert completed.code == 0, completed.stderr
     assert {line.status for line in watch.lines()} == {206}
     part = next((tmp_path / "scene").glob("red*"))
     original = CATALOGS["shared"] / f"sentinel-2-l2a-33t/{name}/B04.tif"
     assert part.stat().st_size < original.stat().st_size / 2
-    with rasterio.open(part) as come, rasterio.open(original) as whole:
-        window = from_bounds(*come.bounds, whole.transform).round_offsets().round_lengths()
-        np.testing.assert_array_equal(come.read(1), whole.read(1, window=window))
+    with rasterio.open(part) as windowed, rasterio.open(original) as original_file:
+        window = from_bounds(*windowed.bounds, original_file.transform).round_offsets().round_lengths()
+        np.testing.assert_array_equal(windowed.read(1), original_file.read(1, window=window))
 
 
 def pipeline(folder: Path, api: Api, dates: str) -> None:
@@ -75,11 +75,11 @@ def pipeline(folder: Path, api: Api, dates: str) -> None:
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     command = [sys.executable, "-m", "eopipe", "run", "--configfile", "config.yaml", "--cores", "2"]
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    for words in (["--until", "search"], None):
+    for search_only in (["--until", "search"], None):
         # Which scenes there are is known only then.
-        wanted = words or [f"results/scenes/{name}/manifest.json" for name in names(folder / "results")]
-        done = subprocess.run(
-            [*command, *wanted],
+        targets = search_only or [f"results/scenes/{name}/manifest.json" for name in names(folder / "results")]
+        completed = subprocess.run(
+            [*command, *targets],
             cwd=folder,
             capture_output=True,
             text=True,
@@ -87,7 +87,7 @@ def pipeline(folder: Path, api: Api, dates: str) -> None:
             check=False,
             env=os.environ | {"PATH": path},
         )
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
 def test_wider_dates_fetch_only_the_new_scenes(api: Api, assets: Served, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Of what a real STAC API holds, the same list is frozen: the best, one of each, sorted, unsigned, with a digest."""
+"""From a real STAC API the same list is frozen: the best scenes, no duplicates, sorted, unsigned, with a digest."""
 
 from hashlib import sha256
 from pathlib import Path
@@ -39,7 +39,7 @@ def year(api: Api) -> str:
 
 
 @pytest.mark.parametrize(
-    ("words", "stay"),
+    ("arguments", "expected"),
     [
         (("--best", 1, "--per", "month"), ["s0120", "s0202", "s0301"]),
         (("--best", 2, "--per", "month"), ["s0105", "s0120", "s0202", "s0214", "s0301"]),
@@ -48,18 +48,18 @@ def year(api: Api) -> str:
     ],
 )
 def test_the_clearest_of_each_window_stay(
-    api: Api, year: str, tmp_path: Path, run: Run, words: tuple[object, ...], stay: list[str]
+    api: Api, year: str, tmp_path: Path, run: Run, arguments: tuple[object, ...], expected: list[str]
 ) -> None:
-    ended = search(run, tmp_path, api, "--collections", year, *words)
-    assert ended.code == 0, ended.stderr
-    assert names(tmp_path) == stay
-    left = {row["id"] for row in dropped(tmp_path) if row["reason"] == "not best"}
-    cloudy = {f"s{day}" for day, cloud in WEATHER.items() if "--max-cloud" in words and cloud > 79}
-    assert left == {f"s{day}" for day in WEATHER} - set(stay) - cloudy
+    completed = search(run, tmp_path, api, "--collections", year, *arguments)
+    assert completed.code == 0, completed.stderr
+    assert names(tmp_path) == expected
+    dropped_ids = {row["id"] for row in dropped(tmp_path) if row["reason"] == "not best"}
+    cloudy = {f"s{day}" for day, cloud in WEATHER.items() if "--max-cloud" in arguments and cloud > 79}
+    assert dropped_ids == {f"s{day}" for day in WEATHER} - set(expected) - cloudy
 
 
 @pytest.mark.parametrize(
-    ("query", "sent"),
+    ("query", "expected"),
     [
         ({"max_cloud": 30.0}, ["s0105", "s0120", "s0202"]),
         ({"datetime": "2023-02"}, ["s0202", "s0214"]),
@@ -69,21 +69,21 @@ def test_the_clearest_of_each_window_stay(
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
-def test_the_server_itself_filters(api: Api, year: str, query: dict[str, Any], sent: list[str]) -> None:
-    """What comes over the line, before eopipe looks at it again."""
-    found = from_url(api.url, Query(collections=(year,), **query), 60.0)
-    assert sorted(item["id"] for item in found) == sent
+def test_the_server_itself_filters(api: Api, year: str, query: dict[str, Any], expected: list[str]) -> None:
+    """What the server sends, before eopipe filters it again."""
+    items = from_url(api.url, Query(collections=(year,), **query), 60.0)
+    assert sorted(item["id"] for item in items) == expected
 
 
 def test_a_scene_of_two_collections_comes_once_and_the_newer_copy_stays(
     api: Api, scene: dict[str, Any], tmp_path: Path, run: Run
 ) -> None:
     for number, name in enumerate(("copies-a", "copies-b")):
-        # pgstac keeps what it is told of `updated`.
-        told = {one: {"updated": f"202{number}-01-01T00:00:00Z"} for one in ("both", f"only-{number}")}
-        filled(api, scene, told, name)
-    ended = search(run, tmp_path, api, "--collections", "copies-a", "copies-b")
-    assert ended.code == 0, ended.stderr
+        # pgstac stores `updated` as it is sent.
+        changes = {identity: {"updated": f"202{number}-01-01T00:00:00Z"} for identity in ("both", f"only-{number}")}
+        filled(api, scene, changes, name)
+    completed = search(run, tmp_path, api, "--collections", "copies-a", "copies-b")
+    assert completed.code == 0, completed.stderr
     assert names(tmp_path) == ["both", "only-0", "only-1"]
     assert read_json(tmp_path / "items/both.geojson")["collection"] == "copies-b"
     assert dropped(tmp_path) == [{"id": "both", "reason": "duplicate", "updated": "2020-01-01T00:00:00Z"}]
@@ -92,19 +92,19 @@ def test_a_scene_of_two_collections_comes_once_and_the_newer_copy_stays(
 def test_the_list_is_sorted_unsigned_and_has_a_digest_that_anybody_can_check(
     api: Api, scene: dict[str, Any], tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: dict[str, dict[str, Any]] = {f"s{n * 7 % 30:02}": {} for n in range(30)}
-    name = filled(api, scene, told, "signed", sign="?se=2026-01-01&sp=r&sig=SECRET")
+    changes: dict[str, dict[str, Any]] = {f"s{n * 7 % 30:02}": {} for n in range(30)}
+    name = filled(api, scene, changes, "signed", sign="?se=2026-01-01&sp=r&sig=SECRET")
     digests = set()
     for page in (100, 7):
         monkeypatch.setattr("eopipe.stac.api.PAGE", page)
-        place = tmp_path / str(page)
-        assert search(run, place, api, "--collections", name).code == 0
-        selection = read_json(place / "selection.json")
-        assert [row["id"] for row in selection["scenes"]] == sorted(told)
-        files = sorted((place / "items").glob("*.geojson"))
+        folder = tmp_path / str(page)
+        assert search(run, folder, api, "--collections", name).code == 0
+        selection = read_json(folder / "selection.json")
+        assert [row["id"] for row in selection["scenes"]] == sorted(changes)
+        files = sorted((folder / "items").glob("*.geojson"))
         lines = "".join(f"{sha256(file.read_bytes()).hexdigest()}  {file.stem}\n" for file in files)
         assert selection["digest"] == sha256(lines.encode()).hexdigest()
-        assert not [path for path in place.rglob("*") if path.is_file() and "SECRET" in path.read_text()]
+        assert not [path for path in folder.rglob("*") if path.is_file() and "SECRET" in path.read_text()]
         assert read_json(files[0])["assets"]["red"]["href"].endswith("B04.tif")
         digests.add(selection["digest"])
     assert len(digests) == 1, "the size of the pages does not matter"
@@ -115,7 +115,7 @@ def test_every_scene_of_a_catalog_is_in_the_server(api: Api, name: str) -> None:
     if not CATALOGS[name].is_dir():
         pytest.skip("the shared catalog is not beside this checkout")
     for path in CATALOGS[name].glob("*/collection.json"):
-        held = sorted(read_json(p)["id"] for p in path.parent.glob("*/*.json"))
-        found = from_url(api.url, Query(collections=(read_json(path)["id"],)), 60.0)
-        assert sorted(item["id"] for item in found) == held
-        assert held
+        expected_ids = sorted(read_json(p)["id"] for p in path.parent.glob("*/*.json"))
+        items = from_url(api.url, Query(collections=(read_json(path)["id"],)), 60.0)
+        assert sorted(item["id"] for item in items) == expected_ids
+        assert expected_ids
