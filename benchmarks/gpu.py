@@ -81,11 +81,11 @@ def row(told: argparse.Namespace, folder: Path, device: str) -> None:
     run = Run(told, folder, join_world(device, 600, 1))
     run.steps(run.same(), WARM)
     memory = run.steps(run.same(), told.steps)[0]
-    batches = run.feed.stream(run.wanted(2 * WARM + 2 * told.steps))
+    batches = run.loader.stream(run.requests(2 * WARM + 2 * told.steps))
     run.steps(batches, WARM)
     disk, waiting = run.steps(batches, told.steps)
     busy = run.busy(batches, WARM)
-    run.feed.close()
+    run.loader.close()
     print(f"| {told.way} | {memory:.0f} | {disk:.0f} | {waiting:.1%} | {busy} | {run.peak:.0f} |", flush=True)
     exit_now(0)
 
@@ -97,7 +97,7 @@ class Run:
         from loader_eopipe import job_of
         from loader_scene import Task
 
-        from eopipe.loader.loader import Feed
+        from eopipe.loader.loader import ChipLoader
         from eopipe.models import Architecture
         from eopipe.training.losses import loss_of
         from eopipe.training.memory_fit import MemoryFit
@@ -109,7 +109,7 @@ class Run:
         settings = job.settings.replace(batch=told.batch, **ways)
         self.world, self.at, self.batch = world, 0, told.batch
         model = Architecture("unet", len(NAMES), 3, told.width, told.depth).build()
-        self.feed = Feed(job.replace(settings=settings), world.device)
+        self.loader = ChipLoader(job.replace(settings=settings), world.device)
         self.train_step = TrainStep(model, settings, loss_of(settings), world, fit)
 
     def same(self) -> Iterator[Any]:
@@ -118,20 +118,20 @@ class Run:
         import torch
 
         from eopipe.loader.loader import Batch
-        from eopipe.loader.prefetch import Wanted
+        from eopipe.loader.prefetch import BatchRequest
 
         images = torch.randn(self.batch, BANDS, CHIP, CHIP, device=self.world.device)
-        batch = Batch(images, (images[:, 0] > 0).long(), Wanted("train", np.arange(self.batch)))
+        batch = Batch(images, (images[:, 0] > 0).long(), BatchRequest("train", np.arange(self.batch)))
         while True:
             yield batch
 
-    def wanted(self, steps: int) -> Iterator[Any]:
+    def requests(self, steps: int) -> Iterator[Any]:
         """Whole batches of as many epochs as it takes."""
-        from eopipe.loader.prefetch import Wanted
+        from eopipe.loader.prefetch import BatchRequest
 
-        each = max(self.feed.count("train") // self.batch, 1)
+        each = max(self.loader.count("train") // self.batch, 1)
         for epoch, turn in (divmod(step, each) for step in range(steps)):
-            yield Wanted("train", self.feed.order.step(epoch, turn, self.batch), epoch)
+            yield BatchRequest("train", self.loader.order.step(epoch, turn, self.batch), epoch)
 
     def steps(self, batches: Iterator[Any], count: int) -> tuple[float, float]:
         """Chips a second of so many steps, and the share of the time that went by waiting for a batch."""

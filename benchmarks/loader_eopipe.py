@@ -33,10 +33,10 @@ def job_of(task: Task, shuffle: str, cache_mb: int) -> Any:
 
 
 def _epochs_of(feed: Any, epoch: int) -> Iterator[Any]:
-    from eopipe.loader.prefetch import Wanted
+    from eopipe.loader.prefetch import BatchRequest
 
     for step in range(-(-feed.count("train") // BATCH)):
-        yield Wanted("train", feed.order.step(epoch, step, BATCH), epoch)
+        yield BatchRequest("train", feed.order.step(epoch, step, BATCH), epoch)
 
 
 def _blocks_mb(task: Task) -> int:
@@ -49,17 +49,19 @@ def _stored(task: Task, shuffle: str, cache_mb: int) -> Iterator[int]:
     """As a GPU gets them."""
     import torch
 
-    from eopipe.loader.loader import AHEAD, Feed
-    from eopipe.loader.prefetch import Reader
+    from eopipe.loader.loader import PREFETCHED_BATCHES, ChipLoader
+    from eopipe.loader.prefetch import Prefetcher
 
     job = job_of(task, shuffle, cache_mb)
-    feed = Feed(job, torch.device("cpu"))
-    with closing(Reader(job, feed.samples, task.workers, AHEAD if task.workers else 1, finished=False)) as reader:
+    feed = ChipLoader(job, torch.device("cpu"))
+    with closing(
+        Prefetcher(job, feed.samples, task.workers, PREFETCHED_BATCHES if task.workers else 1, finished=False)
+    ) as reader:
         for epoch in range(task.epochs):
             reader.start(_epochs_of(feed, epoch))
             count = 0
             while taken := reader.take():
-                count += len(taken.wanted.numbers)
+                count += len(taken.request.numbers)
                 reader.free(taken)
             yield count
 
@@ -78,8 +80,8 @@ def eopipe_ready(task: Task) -> Iterator[int]:
     """As `eopipe`, and as a model on this CPU sees them: float32, normalised, masked, turned."""
     import torch
 
-    from eopipe.loader.loader import Feed
+    from eopipe.loader.loader import ChipLoader
 
-    with closing(Feed(job_of(task, "blocks", _blocks_mb(task)), torch.device("cpu"))) as feed:
+    with closing(ChipLoader(job_of(task, "blocks", _blocks_mb(task)), torch.device("cpu"))) as feed:
         for epoch in range(task.epochs):
             yield sum(len(batch.images_NCHW) for batch in feed.stream(_epochs_of(feed, epoch)))

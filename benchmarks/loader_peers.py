@@ -65,14 +65,14 @@ def memory(task: Task) -> Iterator[int]:
 def memory_ready(task: Task) -> Iterator[int]:
     """As `memory`, and as a model sees them, by eopipe's own functions; the workers do it."""
     from eopipe.chips.chips import Normaliser
-    from eopipe.loader.chip_reader import turned
+    from eopipe.loader.chip_reader import apply_symmetry
 
     normalise, draw = Normaliser((0.2,) * BANDS, (0.1,) * BANDS), np.random.default_rng()
 
     def read(image: Any, y: int, x: int) -> Any:
         way, chip = int(draw.integers(8)), image[..., y : y + CHIP, x : x + CHIP]
-        valid, label = np.ones((CHIP, CHIP), bool), turned(chip[0] % 3, way).astype(np.int64)
-        return normalise(turned(chip, way), (0.0001, 0.0), valid), label
+        valid, label = np.ones((CHIP, CHIP), bool), apply_symmetry(chip[0] % 3, way).astype(np.int64)
+        return normalise(apply_symmetry(chip, way), (0.0001, 0.0), valid), label
 
     chips = Chips(task, lambda folder: np.load(folder / "image.npy"), read)
     chips.source = chips.opened(task.folder)

@@ -81,7 +81,7 @@ class Run:
         import torch
 
         from eopipe.loader.loader import Batch
-        from eopipe.loader.prefetch import Wanted
+        from eopipe.loader.prefetch import BatchRequest
         from eopipe.models import Architecture
         from eopipe.training.losses import loss_of
         from eopipe.training.memory_fit import MemoryFit
@@ -100,7 +100,7 @@ class Run:
         )
         count = told.batch // world.size
         images = torch.randn(count, 4, told.chip, told.chip, device=world.device)
-        self.batch = Batch(images, (images[:, 0] > 0).long(), Wanted("train", np.arange(count)))
+        self.batch = Batch(images, (images[:, 0] > 0).long(), BatchRequest("train", np.arange(count)))
 
     def steps(self, count: int) -> float:
         """Seconds of a step, on average over a few."""

@@ -17,12 +17,12 @@ from eopipe.tiles.store import NO_LABEL, Tiles
 
 # Arrays that stay open; each may hold some shards open.
 ARRAYS = 48
-Window = tuple[int, int, int, int]
-CLASSES, VALUES = np.dtype(np.uint8), np.dtype(np.float32)
+Bounds = tuple[int, int, int, int]
+CLASS_DTYPE, VALUE_DTYPE = np.dtype(np.uint8), np.dtype(np.float32)
 
 
 @dataclass(frozen=True)
-class Source:
+class ChipSource:
     """Where the chips of a scene come from: folders of its stores, number of each band wanted, scale and offset."""
 
     tiles: str
@@ -31,46 +31,48 @@ class Source:
     scaling: tuple[float, float]
 
 
-def sources_of(pairs: Sequence[tuple[Tiles, Tiles]], bands: tuple[str, ...]) -> list[Source]:
+def chip_sources(pairs: Sequence[tuple[Tiles, Tiles]], bands: tuple[str, ...]) -> list[ChipSource]:
     """Sources by band name; raises BadInputError where a scene lacks a band."""
     for tiles, _ in pairs:
         missing = [band for band in bands if band not in tiles.names]
         if missing:
             raise BadInputError(f"{tiles.path} has no band {', '.join(missing)}; it has {', '.join(tiles.names)}")
     return [
-        Source(str(tiles.path), str(labels.path), tuple(tiles.names.index(band) for band in bands), tiles.scaling)
+        ChipSource(str(tiles.path), str(labels.path), tuple(tiles.names.index(band) for band in bands), tiles.scaling)
         for tiles, labels in pairs
     ]
 
 
 @dataclass(frozen=True)
-class Rows:
+class ChipArrays:
     """Chips in memory: image (n, band, chip, chip), valid and label (n, chip, chip).
 
-    As they are stored, or as a model sees them: float32, normalised and turned, with no label where invalid. Labels
-    are class numbers, or values (float32).
+    As they are stored, or as a model sees them: float32, normalised, transformed by a symmetry, with no label where
+    invalid. Labels are class numbers, or values (float32).
     """
 
     image: AnyArray
     valid: AnyArray
     label: AnyArray
 
-    def __getitem__(self, where: Any) -> "Rows":
+    def __getitem__(self, where: Any) -> "ChipArrays":
         """The same part of each."""
-        return Rows(self.image[where], self.valid[where], self.label[where])
+        return ChipArrays(self.image[where], self.valid[where], self.label[where])
 
 
-def rows(memory: UInt8Array, shape: tuple[int, int], bands: int, dtype: np.dtype[Any], kind: np.dtype[Any]) -> Rows:
-    """Pixels over (y, x) in memory that may be larger, see `block_bytes`; `kind` is the type of labels."""
+def view_chips(
+    memory: UInt8Array, shape: tuple[int, int], bands: int, dtype: np.dtype[Any], kind: np.dtype[Any]
+) -> ChipArrays:
+    """Pixels over (y, x) in memory that may be larger, see `window_bytes`; `kind` is the type of labels."""
     pixels = shape[0] * shape[1]
     sizes = [pixels * bands * dtype.itemsize, pixels * kind.itemsize, pixels]
     image, label, valid, _ = np.split(memory, np.cumsum(sizes))
     stored = image.view(dtype).reshape(bands, *shape)
-    return Rows(stored, valid.reshape(shape), label.view(kind).reshape(shape))
+    return ChipArrays(stored, valid.reshape(shape), label.view(kind).reshape(shape))
 
 
 @dataclass(frozen=True)
-class Piece:
+class ChipRequest:
     """Chips of one scene to cut: their places in the batch, and their corners (row, column).
 
     All lie in `window` (top, left, bottom, right), which is kept in memory where it is given. `ways` says how to
@@ -78,49 +80,49 @@ class Piece:
     """
 
     scene: int
-    window: Window | None
+    window: Bounds | None
     places: Sequence[int]
     corners: Sequence[tuple[int, int]]
     ways: Sequence[int]
 
 
 @dataclass(frozen=True)
-class Block:
+class CachedWindow:
     """A decoded window, and the memory that it lies in."""
 
     memory: UInt8Array
-    rows: Rows
+    chips: ChipArrays
 
 
 @dataclass
-class Cutter:
+class ChipReader:
     """Cuts chips; keeps decoded windows up to a budget in bytes, least recently used first out.
 
     With a normaliser chips come as a model sees them.
     """
 
-    sources: Sequence[Source]
+    sources: Sequence[ChipSource]
     chip: int
     dtype: np.dtype[Any]
     budget: int
-    label: np.dtype[Any] = CLASSES
+    label: np.dtype[Any] = CLASS_DTYPE
     normaliser: Normaliser | None = None
     _arrays: "OrderedDict[tuple[int, str], ArrayReader]" = field(default_factory=OrderedDict)
-    _kept: "OrderedDict[tuple[int, Window], Block]" = field(default_factory=OrderedDict)
+    _kept: "OrderedDict[tuple[int, Bounds], CachedWindow]" = field(default_factory=OrderedDict)
     _largest: int = 0
 
-    def cut(self, piece: Piece, into: Rows) -> None:
-        """Fill rows of a batch."""
+    def cut(self, piece: ChipRequest, into: ChipArrays) -> None:
+        """Fill the chips of a request into a batch (n, …)."""
         for place, corner, way in zip(piece.places, piece.corners, piece.ways, strict=True):
             target = into[place]
             if self.normaliser:
-                finish(self._chip(piece, corner, self._spare), target, self.normaliser, self._scaling(piece), way)
+                finish_chip(self._chip(piece, corner, self._spare), target, self.normaliser, self._scaling(piece), way)
             elif piece.window:
-                copy(self._chip(piece, corner, target), target)
+                copy_chip(self._chip(piece, corner, target), target)
             else:
                 self._chip(piece, corner, target)
 
-    def _chip(self, piece: Piece, corner: tuple[int, int], spare: Rows) -> Rows:
+    def _chip(self, piece: ChipRequest, corner: tuple[int, int], spare: ChipArrays) -> ChipArrays:
         """A chip as stored: a part of its block, else read into the memory that is given."""
         if not piece.window:
             self._read(piece.scene, *corner, spare)
@@ -128,27 +130,27 @@ class Cutter:
         y, x = corner[0] - piece.window[0], corner[1] - piece.window[1]
         return self._block(piece.scene, piece.window)[..., y : y + self.chip, x : x + self.chip]
 
-    def _scaling(self, piece: Piece) -> tuple[float, float]:
+    def _scaling(self, piece: ChipRequest) -> tuple[float, float]:
         scale, offset = self.sources[piece.scene].scaling
         return scale, offset
 
     @cached_property
-    def _spare(self) -> Rows:
+    def _spare(self) -> ChipArrays:
         bands, edges = len(self.sources[0].bands), (self.chip, self.chip)
-        memory = np.empty(block_bytes((0, 0, *edges), bands, self.dtype, self.label), np.uint8)
-        return rows(memory, edges, bands, self.dtype, self.label)
+        memory = np.empty(window_bytes((0, 0, *edges), bands, self.dtype, self.label), np.uint8)
+        return view_chips(memory, edges, bands, self.dtype, self.label)
 
-    def _block(self, scene: int, window: Window) -> Rows:
+    def _block(self, scene: int, window: Bounds) -> ChipArrays:
         key = (scene, window)
         if key not in self._kept:
             top, left, bottom, right = window
             bands = len(self.sources[scene].bands)
-            memory = self._memory(block_bytes(window, bands, self.dtype, self.label))
-            block = rows(memory, (bottom - top, right - left), bands, self.dtype, self.label)
+            memory = self._memory(window_bytes(window, bands, self.dtype, self.label))
+            block = view_chips(memory, (bottom - top, right - left), bands, self.dtype, self.label)
             self._read(scene, top, left, block)
-            self._kept[key] = Block(memory, block)
+            self._kept[key] = CachedWindow(memory, block)
         self._kept.move_to_end(key)
-        return self._kept[key].rows
+        return self._kept[key].chips
 
     def _memory(self, size: int) -> UInt8Array:
         """Memory of a block that is dropped, if one must be and it is large enough; new pages cost as much as a copy.
@@ -170,7 +172,7 @@ class Cutter:
         """Bytes of all blocks in memory."""
         return sum(block.memory.nbytes for block in self._kept.values())
 
-    def _read(self, scene: int, row: int, column: int, into: Rows) -> None:
+    def _read(self, scene: int, row: int, column: int, into: ChipArrays) -> None:
         self._array(scene, "image").read(into.image, row, column, self.sources[scene].bands)
         self._array(scene, "valid").read(into.valid, row, column, ())
         self._array(scene, "label").read(into.label, row, column, ())
@@ -185,28 +187,30 @@ class Cutter:
         return self._arrays[scene, name]
 
 
-def copy(chip: Rows, into: Rows) -> None:
+def copy_chip(chip: ChipArrays, into: ChipArrays) -> None:
     """A chip as it is."""
     into.image[...], into.valid[...], into.label[...] = chip.image, chip.valid, chip.label
 
 
-def finish(chip: Rows, into: Rows, normaliser: Normaliser, scaling: tuple[float, float], way: int) -> None:
-    """A chip as a model sees it: turned while it is small, normalised as for a prediction, bit by bit."""
-    valid = turned(chip.valid, way) != 0
-    normaliser.fill(into.image, turned(chip.image, way), scaling, valid)
-    into.valid[...], into.label[...] = valid, turned(chip.label, way)
+def finish_chip(
+    chip: ChipArrays, into: ChipArrays, normaliser: Normaliser, scaling: tuple[float, float], way: int
+) -> None:
+    """A chip as a model sees it: symmetry first, while it is small, then normalised bit by bit as in prediction."""
+    valid = apply_symmetry(chip.valid, way) != 0
+    normaliser.fill(into.image, apply_symmetry(chip.image, way), scaling, valid)
+    into.valid[...], into.label[...] = valid, apply_symmetry(chip.label, way)
     if not valid.all():
         into.label[~valid] = np.nan if into.label.dtype.kind == "f" else NO_LABEL
 
 
-def turned(array: AnyArray, way: int) -> AnyArray:
+def apply_symmetry(array: AnyArray, way: int) -> AnyArray:
     """One of the eight symmetries of the square on the last two axes, as a view."""
     if way & 4:
         array = array.swapaxes(-1, -2)
     return array[..., :: -1 if way & 2 else 1, :: -1 if way & 1 else 1]
 
 
-def block_bytes(window: Window, bands: int, dtype: np.dtype[Any], label: np.dtype[Any] = CLASSES) -> int:
+def window_bytes(window: Bounds, bands: int, dtype: np.dtype[Any], label: np.dtype[Any] = CLASS_DTYPE) -> int:
     """Memory that a window takes."""
     return (window[2] - window[0]) * (window[3] - window[1]) * pixel_bytes(bands, dtype, label)
 

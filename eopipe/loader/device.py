@@ -9,12 +9,12 @@ from torch import Tensor
 
 from eopipe.arrays import IntArray
 from eopipe.chips.chips import Normaliser
-from eopipe.loader.prefetch import Taken, Wanted
-from eopipe.loader.shared_memory import Ring
+from eopipe.loader.prefetch import BatchRequest, LoadedBatch
+from eopipe.loader.shared_memory import SharedMemorySlots
 from eopipe.tiles.store import NO_LABEL
 
 
-class Finish:
+class DeviceFinisher:
     """Scale and offset of each scene, mean and deviation of each band, kept on the device."""
 
     def __init__(self, normaliser: Normaliser, scaling: list[tuple[float, float]], device: torch.device) -> None:
@@ -40,10 +40,10 @@ class Finish:
             labels = labels.masked_fill_(invalid, math.nan)
         else:
             labels = labels.to(torch.int64).masked_fill_(invalid, NO_LABEL)
-        return turn_each(images, ways), turn_each(labels, ways)
+        return apply_symmetries(images, ways), apply_symmetries(labels, ways)
 
 
-def turn(tensor: Tensor, way: int) -> Tensor:
+def apply_tensor_symmetry(tensor: Tensor, way: int) -> Tensor:
     """One of the eight symmetries of the square, on the last two axes."""
     if way & 4:
         tensor = tensor.transpose(-1, -2)
@@ -51,12 +51,14 @@ def turn(tensor: Tensor, way: int) -> Tensor:
     return tensor.flip(axes) if axes else tensor
 
 
-def turn_each(tensor: Tensor, ways: IntArray) -> Tensor:
+def apply_symmetries(tensor: Tensor, ways: IntArray) -> Tensor:
     """Every sample of a batch by its own symmetry; few large operations rather than one for each sample."""
     if len(set(ways.tolist())) == 1:
-        return turn(tensor, int(ways[0]))
+        return apply_tensor_symmetry(tensor, int(ways[0]))
     groups = [np.flatnonzero(ways == way) for way in range(8)]
-    parts = [turn(tensor[_index(group, tensor)], way) for way, group in enumerate(groups) if len(group)]
+    parts = [
+        apply_tensor_symmetry(tensor[_index(group, tensor)], way) for way, group in enumerate(groups) if len(group)
+    ]
     return torch.cat(parts)[_index(np.argsort(np.concatenate(groups)), tensor)]
 
 
@@ -65,17 +67,17 @@ def _index(numbers: IntArray, like: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Moving:
+class DeviceCopy:
     """A batch whose copy has been started: image, valid and label on the GPU, and the event at the end of the copy."""
 
-    taken: Taken
+    taken: LoadedBatch
     tensors: tuple[Tensor, Tensor, Tensor]
     done: "torch.cuda.Event"
 
     @property
-    def wanted(self) -> Wanted:
-        """What was wanted."""
-        return self.taken.wanted
+    def request(self) -> BatchRequest:
+        """The samples of the batch."""
+        return self.taken.request
 
     def arrived(self) -> tuple[Tensor, Tensor, Tensor]:
         """The tensors, for work on the current stream: the GPU waits for the copy, the CPU goes on."""
@@ -86,16 +88,16 @@ class Moving:
             tensor.record_stream(stream)
         return self.tensors
 
-    def left(self) -> Taken:
+    def left(self) -> LoadedBatch:
         """The batch in its slot, when nothing reads the slot any more."""
         self.done.synchronize()
         return self.taken
 
 
-class Mover:
+class HostToDeviceCopier:
     """Copies slots of a ring, whose pages it keeps in place so that the GPU reads them by itself."""
 
-    def __init__(self, ring: Ring, device: torch.device) -> None:
+    def __init__(self, ring: SharedMemorySlots, device: torch.device) -> None:
         self._device = device
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         cudart = torch.cuda.cudart()  # type: ignore[no-untyped-call]
@@ -103,12 +105,12 @@ class Mover:
             for array in (slot.image, slot.valid, slot.label):
                 torch.cuda.check_error(cudart.cudaHostRegister(array.ctypes.data, array.nbytes, 0))
 
-    def move(self, taken: Taken) -> Moving:
+    def move(self, taken: LoadedBatch) -> DeviceCopy:
         """Start the copy of a batch."""
-        rows = taken.rows
+        chips = taken.chips
         with torch.cuda.stream(self._stream):
             image, valid, label = (
                 torch.from_numpy(array).to(self._device, non_blocking=True)
-                for array in (rows.image, rows.valid, rows.label)
+                for array in (chips.image, chips.valid, chips.label)
             )
-            return Moving(taken, (image, valid, label), self._stream.record_event())
+            return DeviceCopy(taken, (image, valid, label), self._stream.record_event())

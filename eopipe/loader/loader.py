@@ -12,35 +12,35 @@ from torch import Tensor
 
 from eopipe.chips.splits import read_split
 from eopipe.loader.augment import augment
-from eopipe.loader.device import Finish, Mover, Moving
-from eopipe.loader.order import Order
-from eopipe.loader.prefetch import Reader, Wanted, turns
+from eopipe.loader.device import DeviceCopy, DeviceFinisher, HostToDeviceCopier
+from eopipe.loader.order import SampleOrder
+from eopipe.loader.prefetch import BatchRequest, Prefetcher, symmetries_of
 
 if TYPE_CHECKING:
     from eopipe.training_job import Job
 
 # Batches that are read ahead: enough to ride out the reading of a block.
-AHEAD = 4
+PREFETCHED_BATCHES = 4
 # Batches on their way to a GPU or there: one is copied while the one before it is computed.
-MOVING = 2
+DEVICE_BATCHES = 2
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Images (N, band, chip, chip) and labels (N, chip, chip) on the device, and what was wanted.
+    """Images (N, band, chip, chip) and labels (N, chip, chip) on the device, and the request that they answer.
 
     Labels are class numbers (int64, 255 where there is none) or values (float32, NaN).
     """
 
     images_NCHW: Tensor
     labels_NHW: Tensor
-    wanted: Wanted
+    request: BatchRequest
 
 
-class Feed:
-    """The data of a training. Batches come in the order in which they are wanted.
+class ChipLoader:
+    """The data of a training. Batches come in the order of their requests.
 
-    They are the same whatever `workers`, `cache_mb` and the device: each is a function of what is wanted. A GPU gets
+    They are the same whatever `workers`, `cache_mb` and the device: each is a function of its request. A GPU gets
     the numbers as they are stored, fewer bytes, and finishes them itself; a CPU has it done where they are read.
     """
 
@@ -51,26 +51,26 @@ class Feed:
         self._scenes = [tiles.scene for tiles, _ in pairs]
         gpu = device.type == "cuda"
         workers = (2 if gpu else 0) if job.workers is None else job.workers
-        slots = (AHEAD if workers else 1) + (MOVING - 1 if gpu else 0)
-        self.reader = Reader(job, self.samples, workers, slots, finished=not gpu)
-        self._finish = Finish(job.normaliser, [tiles.scaling for tiles, _ in pairs], device)
-        self.order = Order(self.samples["train"], job.settings.seed, self.reader.shuffle)
+        slots = (PREFETCHED_BATCHES if workers else 1) + (DEVICE_BATCHES - 1 if gpu else 0)
+        self.reader = Prefetcher(job, self.samples, workers, slots, finished=not gpu)
+        self._finish = DeviceFinisher(job.normaliser, [tiles.scaling for tiles, _ in pairs], device)
+        self.order = SampleOrder(self.samples["train"], job.settings.seed, self.reader.shuffle)
 
     def count(self, split: str) -> int:
         """How many samples a split has."""
         return len(self.samples[split])
 
-    def scenes(self, wanted: Wanted) -> list[str]:
+    def scenes(self, request: BatchRequest) -> list[str]:
         """The scenes that these samples come from."""
-        rows = self.samples[wanted.split][wanted.numbers]
+        rows = self.samples[request.split][request.numbers]
         return sorted({self._scenes[scene] for scene in rows[:, 0]})
 
-    def stream(self, wanted: Iterable[Wanted]) -> Iterator[Batch]:
-        """Load what is wanted, batch by batch, in memory that the next one may take; a new stream ends the one before.
+    def stream(self, requests: Iterable[BatchRequest]) -> Iterator[Batch]:
+        """Load batch by batch, in memory that the next batch may overwrite; a new stream ends the one before.
 
-        Raises IntegrityError for a damaged store, and LostProducerError when a process that reads dies or hangs.
+        Raises IntegrityError for a damaged store, and LostWorkerError when a process that reads dies or hangs.
         """
-        self.reader.start(wanted)
+        self.reader.start(requests)
         return self._moved() if self.device.type == "cuda" else self._here()
 
     def close(self) -> None:
@@ -79,29 +79,29 @@ class Feed:
 
     def _here(self) -> Iterator[Batch]:
         while taken := self.reader.take():
-            images, labels = torch.from_numpy(taken.rows.image), torch.from_numpy(taken.rows.label)
-            yield self._augmented(images, labels, taken.wanted)
+            images, labels = torch.from_numpy(taken.chips.image), torch.from_numpy(taken.chips.label)
+            yield self._augmented(images, labels, taken.request)
             self.reader.free(taken)
 
     def _moved(self) -> Iterator[Batch]:
-        moving = deque[Moving]()
+        moving = deque[DeviceCopy]()
         while True:
             # The first is waited for; the next sets out now if it is there, and is copied during the step.
-            while len(moving) < MOVING and (taken := self.reader.take(patient=not moving)):
+            while len(moving) < DEVICE_BATCHES and (taken := self.reader.take(patient=not moving)):
                 moving.append(self._mover.move(taken))
             if not moving:
                 return
             now = moving.popleft()
-            scenes = self.samples[now.wanted.split][now.wanted.numbers][:, 0]
-            images, labels = self._finish(*now.arrived(), scenes, turns(now.wanted, self.job.settings))
-            yield self._augmented(images, labels, now.wanted)
+            scenes = self.samples[now.request.split][now.request.numbers][:, 0]
+            images, labels = self._finish(*now.arrived(), scenes, symmetries_of(now.request, self.job.settings))
+            yield self._augmented(images, labels, now.request)
             self.reader.free(now.left())
 
     @cached_property
-    def _mover(self) -> Mover:
-        return Mover(self.reader.ring, self.device)
+    def _mover(self) -> HostToDeviceCopier:
+        return HostToDeviceCopier(self.reader.ring, self.device)
 
-    def _augmented(self, images: Tensor, labels: Tensor, wanted: Wanted) -> Batch:
-        if wanted.epoch is not None:
-            images, labels = augment(images, labels, wanted.numbers, wanted.epoch, self.job.settings)
-        return Batch(images, labels, wanted)
+    def _augmented(self, images: Tensor, labels: Tensor, request: BatchRequest) -> Batch:
+        if request.epoch is not None:
+            images, labels = augment(images, labels, request.numbers, request.epoch, self.job.settings)
+        return Batch(images, labels, request)

@@ -20,7 +20,7 @@ import numpy as np
 
 from eopipe.arrays import IntArray
 
-WAYS = 8
+SYMMETRIES = 8
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Shuffle:
 
 
 @dataclass
-class Order:
+class SampleOrder:
     """The order of samples (n, 3) of scene, row and column, the same for every world size."""
 
     samples: IntArray
@@ -55,7 +55,7 @@ class Order:
     @cached_property
     def block_of(self) -> IntArray:
         """The number of the block that each sample lies in, by its corner."""
-        return blocks_of(self.samples, self.shuffle.block)
+        return block_numbers(self.samples, self.shuffle.block)
 
     def _permuted(self, epoch: int) -> IntArray:
         return _stream(self.seed, epoch, 0).permutation(len(self.samples))
@@ -83,15 +83,15 @@ def _lanes(sizes: IntArray, blocks: IntArray, window: int) -> tuple[IntArray, In
     return first, lane
 
 
-def blocks_of(samples: IntArray, edge: int) -> IntArray:
+def block_numbers(samples: IntArray, edge: int) -> IntArray:
     """Number the blocks of this edge in pixels that hold a corner of samples (n, 3), in the order of their places."""
     places = samples // np.array([1, edge, edge])
     return np.unique(places, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
-def way(seed: int, epoch: int, sample: int) -> int:
+def symmetry_of(seed: int, epoch: int, sample: int) -> int:
     """Which of the eight symmetries a sample is turned by in an epoch."""
-    return int(_stream(seed, epoch, 1 + sample).integers(WAYS))
+    return int(_stream(seed, epoch, 1 + sample).integers(SYMMETRIES))
 
 
 def steps_per_epoch(count: int, batch: int) -> int:

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from eopipe.loader.chip_reader import Rows
+from eopipe.loader.chip_reader import ChipArrays
 
 PAGE = mmap.PAGESIZE
 
 
 @dataclass(frozen=True)
-class Shape:
+class SlotLayout:
     """A ring: number of slots, chips of a slot, bands, edge of a chip in pixels, and types of image and label."""
 
     slots: int
@@ -36,13 +36,13 @@ class Shape:
         return self.slots * sum(self.sizes)
 
 
-class Ring:
+class SharedMemorySlots:
     """Slots in a file without a name: its memory goes with the last process that has it open, however that ends.
 
     Pages that no batch needs are never taken.
     """
 
-    def __init__(self, shape: Shape, file: int | None = None) -> None:
+    def __init__(self, shape: SlotLayout, file: int | None = None) -> None:
         self.shape = shape
         self.file = os.memfd_create("eopipe-ring") if file is None else file
         if file is None:
@@ -50,7 +50,7 @@ class Ring:
         self.memory = mmap.mmap(self.file, shape.nbytes)
         self.slots = [self._slot(number) for number in range(shape.slots)]
 
-    def _slot(self, number: int) -> Rows:
+    def _slot(self, number: int) -> ChipArrays:
         shape, (image, valid, label) = self.shape, self.shape.sizes
         start = number * (image + valid + label)
         raster = (shape.rows, shape.chip, shape.chip)
@@ -59,7 +59,9 @@ class Ring:
         def view(offset: int, dtype: str, over: tuple[int, ...]) -> Any:
             return np.ndarray(over, dtype, self.memory, start + offset)
 
-        return Rows(view(0, shape.dtype, bands), view(image, "u1", raster), view(image + valid, shape.label, raster))
+        return ChipArrays(
+            view(0, shape.dtype, bands), view(image, "u1", raster), view(image + valid, shape.label, raster)
+        )
 
 
 def _pages(size: int) -> int:

@@ -15,25 +15,25 @@ import numpy as np
 from eopipe.chips.chips import Normaliser
 from eopipe.errors import EopipeError
 from eopipe.launch.world import die_with_parent
-from eopipe.loader.chip_reader import Cutter, Piece, Source
-from eopipe.loader.shared_memory import Ring, Shape
+from eopipe.loader.chip_reader import ChipReader, ChipRequest, ChipSource
+from eopipe.loader.shared_memory import SharedMemorySlots, SlotLayout
 
 
 @dataclass(frozen=True)
-class Brief:
+class WorkerSetup:
     """What a producer is told first: types of stored numbers and labels, and a budget in bytes."""
 
-    sources: list[Source]
-    ring: Shape
+    sources: list[ChipSource]
+    ring: SlotLayout
     dtype: str
     label: str
     budget: int
     normaliser: Normaliser | None
 
-    def cutter(self) -> Cutter:
+    def cutter(self) -> ChipReader:
         """Cuts what the ring holds."""
         dtype, label = np.dtype(self.dtype), np.dtype(self.label)
-        return Cutter(self.sources, self.ring.chip, dtype, self.budget, label, self.normaliser)
+        return ChipReader(self.sources, self.ring.chip, dtype, self.budget, label, self.normaliser)
 
     def line(self, file: int) -> str:
         """The brief as a line, with the ring's file and the parent."""
@@ -44,20 +44,20 @@ def main() -> int:
     """Fill slots until the input ends."""
     told = json.loads(sys.stdin.readline())
     die_with_parent(told["parent"])
-    sources, see = [Source(**source) for source in told["sources"]], told["normaliser"]
-    shape, normaliser = Shape(**told["ring"]), Normaliser(**see) if see else None
-    cutter = Brief(sources, shape, told["dtype"], told["label"], told["budget"], normaliser).cutter()
-    ring = Ring(shape, told["file"])
+    sources, see = [ChipSource(**source) for source in told["sources"]], told["normaliser"]
+    shape, normaliser = SlotLayout(**told["ring"]), Normaliser(**see) if see else None
+    cutter = WorkerSetup(sources, shape, told["dtype"], told["label"], told["budget"], normaliser).cutter()
+    ring = SharedMemorySlots(shape, told["file"])
     for line in sys.stdin:
         print(json.dumps(_fill(json.loads(line), ring, cutter)), flush=True)
     return 0
 
 
-def _fill(told: dict[str, Any], ring: Ring, cutter: Cutter) -> dict[str, Any]:
+def _fill(told: dict[str, Any], ring: SharedMemorySlots, cutter: ChipReader) -> dict[str, Any]:
     slot = int(told["slot"])
     try:
         for scene, window, *which in told["pieces"]:
-            cutter.cut(Piece(scene, tuple(window) if window else None, *which), ring.slots[slot])
+            cutter.cut(ChipRequest(scene, tuple(window) if window else None, *which), ring.slots[slot])
     except EopipeError as error:
         return {"slot": slot, "code": error.code, "reason": str(error)}
     return {"slot": slot}

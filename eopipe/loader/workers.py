@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from eopipe.errors import BY_CODE, EopipeError
-from eopipe.loader.chip_reader import Cutter, Piece, Window
-from eopipe.loader.shared_memory import Ring
-from eopipe.loader.worker_main import Brief
+from eopipe.loader.chip_reader import Bounds, ChipReader, ChipRequest
+from eopipe.loader.shared_memory import SharedMemorySlots
+from eopipe.loader.worker_main import WorkerSetup
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLOSC_NTHREADS"), "1")
 
@@ -25,14 +25,14 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 MOST_TOLD = 4
 
 
-class LostProducerError(RuntimeError):
+class LostWorkerError(RuntimeError):
     """A process that reads chips is gone or stuck; the worker ends, torchrun starts all from the newest checkpoint."""
 
 
-class Crew(Protocol):
+class ReadBackend(Protocol):
     """Fills slots; they are waited for in the order in which they were given."""
 
-    def give(self, slot: int, pieces: Sequence[Piece]) -> None:
+    def give(self, slot: int, pieces: Sequence[ChipRequest]) -> None:
         """Have these pieces cut into a slot."""
 
     def ready(self, slot: int) -> bool:
@@ -45,13 +45,13 @@ class Crew(Protocol):
         """End the crew."""
 
 
-class Alone:
+class InlineReader:
     """Slots are filled by the worker itself."""
 
-    def __init__(self, cutter: Cutter, ring: Ring) -> None:
+    def __init__(self, cutter: ChipReader, ring: SharedMemorySlots) -> None:
         self._cutter, self._ring = cutter, ring
 
-    def give(self, slot: int, pieces: Sequence[Piece]) -> None:
+    def give(self, slot: int, pieces: Sequence[ChipRequest]) -> None:
         """Cut at once."""
         for piece in pieces:
             self._cutter.cut(piece, self._ring.slots[slot])
@@ -67,25 +67,25 @@ class Alone:
         """Nothing to end."""
 
 
-class Producers:
+class WorkerPool:
     """Processes of one thread each; a block belongs to one of them as long as it is among the last `live` ones.
 
     One that has not answered after `patience` seconds hangs.
     """
 
-    def __init__(self, brief: Brief, ring: Ring, count: int, live: int, patience: float) -> None:
+    def __init__(self, brief: WorkerSetup, ring: SharedMemorySlots, count: int, live: int, patience: float) -> None:
         self._live, self._patience = live, patience
         self._sources = brief.sources
-        self._owners: OrderedDict[tuple[int, Window], int] = OrderedDict()
+        self._owners: OrderedDict[tuple[int, Bounds], int] = OrderedDict()
         self._given: Counter[int] = Counter()
-        self._at_work: dict[int, dict[int, list[Piece]]] = {}
+        self._at_work: dict[int, dict[int, list[ChipRequest]]] = {}
         self._wrong: dict[int, EopipeError] = {}
         self._processes = [_start(brief, ring) for _ in range(count)]
         self._heard = [b""] * count
 
-    def give(self, slot: int, pieces: Sequence[Piece]) -> None:
+    def give(self, slot: int, pieces: Sequence[ChipRequest]) -> None:
         """Share the pieces out, about as many chips to each."""
-        parts: dict[int, list[Piece]] = {}
+        parts: dict[int, list[ChipRequest]] = {}
         for piece in pieces:
             owner = self._owner(piece)
             self._given[owner] += len(piece.places)
@@ -94,7 +94,7 @@ class Producers:
         for number, part in parts.items():
             self._tell(number, {"slot": slot, "pieces": [astuple(piece) for piece in part]})
 
-    def _owner(self, piece: Piece) -> int:
+    def _owner(self, piece: ChipRequest) -> int:
         if piece.window is None:
             return self._idlest(self._given)
         key = (piece.scene, piece.window)
@@ -150,12 +150,12 @@ class Producers:
             if "code" in told:
                 self._wrong.setdefault(told["slot"], BY_CODE.get(told["code"], EopipeError)(told["reason"]))
 
-    def _lost(self, number: int) -> LostProducerError:
+    def _lost(self, number: int) -> LostWorkerError:
         code = self._processes[number].wait()
         how = f"was killed by signal {-code}" if code < 0 else f"died with code {code}"
-        return LostProducerError(f"a process that reads chips {how}")
+        return LostWorkerError(f"a process that reads chips {how}")
 
-    def _stuck(self, parts: dict[int, list[Piece]]) -> LostProducerError:
+    def _stuck(self, parts: dict[int, list[ChipRequest]]) -> LostWorkerError:
         chips = [
             f"{Path(self._sources[piece.scene].tiles).name} (row {row}, column {column})"
             for part in parts.values()
@@ -164,7 +164,7 @@ class Producers:
         ]
         more = f" and {len(chips) - MOST_TOLD} more" if len(chips) > MOST_TOLD else ""
         told = ", ".join(chips[:MOST_TOLD]) + more
-        return LostProducerError(f"a process that reads chips is stuck for {self._patience:g} s at {told}")
+        return LostWorkerError(f"a process that reads chips is stuck for {self._patience:g} s at {told}")
 
     def close(self) -> None:
         """End the processes; their work is of no more use."""
@@ -175,7 +175,7 @@ class Producers:
                 pass
 
 
-def _start(brief: Brief, ring: Ring) -> "subprocess.Popen[bytes]":
+def _start(brief: WorkerSetup, ring: SharedMemorySlots) -> "subprocess.Popen[bytes]":
     # A session of its own: signals to the worker's group are the worker's to answer.
     process = subprocess.Popen(
         [sys.executable, "-m", "eopipe.loader.worker_main"],

@@ -19,7 +19,7 @@ from eopipe.chips.splits import read_split
 from eopipe.chips.statistics import band_normaliser, label_scaling, read_statistics
 from eopipe.contract import stage
 from eopipe.errors import BadInputError, UsageError
-from eopipe.loader.chip_reader import sources_of
+from eopipe.loader.chip_reader import chip_sources
 from eopipe.models import Architecture
 from eopipe.publish import digest
 from eopipe.stac.write import ItemExtent, extent_of
@@ -146,7 +146,7 @@ class TrainingData:
             )
         dry_run(module, job.architecture, chip, settings.task)
         # Reports which scene lacks a band.
-        sources_of(self.pairs, job.bands)
+        chip_sources(self.pairs, job.bands)
 
     def key(self, deciding: Mapping[str, Any]) -> str:
         """The name of the state folder of a job that decides this: other data or settings never resume it."""

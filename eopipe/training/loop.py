@@ -14,9 +14,9 @@ from eopipe.checkpoints.checkpoint import Progress
 from eopipe.checkpoints.manager import CheckpointManager
 from eopipe.errors import DivergedError, PreemptedError
 from eopipe.launch.world import StopRequest, World, WorldChangedError
-from eopipe.loader.loader import Batch, Feed
+from eopipe.loader.loader import Batch, ChipLoader
 from eopipe.loader.order import steps_per_epoch
-from eopipe.loader.prefetch import Wanted
+from eopipe.loader.prefetch import BatchRequest
 from eopipe.telemetry.timing import phase, timed
 from eopipe.training.losses import loss_of
 from eopipe.training.memory_fit import MemoryFit
@@ -38,7 +38,7 @@ class TrainingLoop:
     job: Job
     world: World
     stop: StopRequest
-    feed: Feed = field(init=False)
+    loader: ChipLoader = field(init=False)
     step: TrainStep = field(init=False)
     progress: Progress = field(default_factory=Progress)
     checkpoints: CheckpointManager = field(init=False)
@@ -46,11 +46,11 @@ class TrainingLoop:
 
     def __post_init__(self) -> None:
         self.settings = self.job.settings
-        self.feed = Feed(self.job, self.world.device)
+        self.loader = ChipLoader(self.job, self.world.device)
         self.checkpoints = CheckpointManager(self.job, self.world)
         self.monitor = TrainingMonitor(self.job, self.world)
-        self.batch = min(self.settings.batch, self.feed.count("train"))
-        self.per_epoch = steps_per_epoch(self.feed.count("train"), self.batch)
+        self.batch = min(self.settings.batch, self.loader.count("train"))
+        self.per_epoch = steps_per_epoch(self.loader.count("train"), self.batch)
         self.steps = self.settings.epochs * self.per_epoch
         torch.manual_seed(self.settings.seed)
         fit = MemoryFit(self.settings.accumulate, self.job.recompute)
@@ -65,7 +65,7 @@ class TrainingLoop:
         self.progress.record_world(self.world.size)
         if self.world.is_first:
             log.info("event=world size=%d step=%d", self.world.size, self.progress.step)
-        batches = timed(self.feed.stream(self.requests(self.progress.step)))
+        batches = timed(self.loader.stream(self.requests(self.progress.step)))
         started = time.monotonic()
         with self.monitor.open(self.progress.step, self.steps, self.batch, self.step):
             while not self.is_done:
@@ -76,26 +76,26 @@ class TrainingLoop:
                     started = time.monotonic()
                 self.maybe_checkpoint()
 
-    def requests(self, step: int) -> Iterator[Wanted]:
+    def requests(self, step: int) -> Iterator[BatchRequest]:
         """All that this worker reads from a step on: its samples of each step, and of each validation."""
         if self.validation_due:
             yield from self.validation_requests()
         for current in range(step, self.steps):
             epoch, step_of_epoch = divmod(current, self.per_epoch)
-            samples = self.feed.order.step(epoch, step_of_epoch, self.batch)
-            yield Wanted("train", np.concatenate(self.local_parts(samples)), epoch)
+            samples = self.loader.order.step(epoch, step_of_epoch, self.batch)
+            yield BatchRequest("train", np.concatenate(self.local_parts(samples)), epoch)
             if step_of_epoch + 1 == self.per_epoch:
                 yield from self.validation_requests()
 
-    def validation_requests(self) -> list[Wanted]:
+    def validation_requests(self) -> list[BatchRequest]:
         """Validation chips of this worker, each read once in the whole world."""
         return [request for group in self.validation_groups() for request in group]
 
-    def validation_groups(self) -> list[list[Wanted]]:
+    def validation_groups(self) -> list[list[BatchRequest]]:
         """The part of this worker in each global batch of validation chips; of a small batch it may have none."""
-        samples = np.arange(self.feed.count("val"))
+        samples = np.arange(self.loader.count("val"))
         groups = (samples[start : start + self.batch] for start in range(0, len(samples), self.batch))
-        return [[Wanted("val", part) for part in self.local_parts(group) if len(part)] for group in groups]
+        return [[BatchRequest("val", part) for part in self.local_parts(group) if len(part)] for group in groups]
 
     def local_parts(self, samples: IntArray) -> list[IntArray]:
         """The partition of some samples that this worker computes."""
@@ -126,7 +126,7 @@ class TrainingLoop:
 
     def diverged(self, result: StepResult, batch: Batch) -> DivergedError:
         """The error for a loss or gradient that is not finite, with the chips that caused it."""
-        chips = name_chips(self.feed, self.chips_not_finite(batch))
+        chips = name_chips(self.loader, self.chips_not_finite(batch))
         return DivergedError(
             f"the loss is {result.loss} and its gradient norm {result.grad_norm} at step {self.progress.step}; "
             f"lower train.learning_rate, or check the chips {chips}"
@@ -134,8 +134,8 @@ class TrainingLoop:
 
     def chips_not_finite(self, batch: Batch) -> IntArray:
         """The samples of a step, over all workers, whose own loss is not finite; all of them where none is alone."""
-        marks = torch.zeros(self.feed.count("train"), device=self.world.device)
-        numbers = batch.wanted.numbers
+        marks = torch.zeros(self.loader.count("train"), device=self.world.device)
+        numbers = batch.request.numbers
         losses = self.step.losses(split_batch(batch, [1] * len(numbers)))
         is_bad = torch.tensor(~np.isfinite(losses), dtype=marks.dtype, device=marks.device)
         marks[torch.from_numpy(numbers).to(marks.device)] = 1 + is_bad
@@ -162,7 +162,7 @@ class TrainingLoop:
 
         It ends early, with nothing that counts, as soon as all workers know that one of them was asked to stop.
         """
-        count = self.feed.count("val")
+        count = self.loader.count("val")
         if not count:
             return None
         validation = validation_of(self.job, count, self.world.device)
@@ -196,10 +196,10 @@ class TrainingLoop:
             raise stopped(f"stopped at step {self.progress.step}, the state is saved; run the same command again")
 
 
-def name_chips(feed: Feed, numbers: IntArray) -> str:
+def name_chips(loader: ChipLoader, numbers: IntArray) -> str:
     """Scene, row and column of training samples; a few, and how many more."""
-    rows = feed.samples["train"][numbers[:MAX_CHIPS_NAMED]].tolist()
-    scenes = [feed.scenes(Wanted("train", numbers[index : index + 1]))[0] for index in range(len(rows))]
+    rows = loader.samples["train"][numbers[:MAX_CHIPS_NAMED]].tolist()
+    scenes = [loader.scenes(BatchRequest("train", numbers[index : index + 1]))[0] for index in range(len(rows))]
     names = [f"{scene} (row {row}, column {col})" for scene, (_, row, col) in zip(scenes, rows, strict=True)]
     more = [f"{len(numbers) - MAX_CHIPS_NAMED} more"] if len(numbers) > MAX_CHIPS_NAMED else []
     return ", ".join(names + more)

@@ -22,7 +22,7 @@ from eopipe.training.data import TrainingData, TrainingInputs
 from eopipe.training_job import Job, Knobs, Settings
 
 if TYPE_CHECKING:
-    from eopipe.loader.prefetch import Wanted
+    from eopipe.loader.prefetch import BatchRequest
     from eopipe.training.loop import TrainingLoop
 
 LOWEST_RATE, HIGHEST_RATE = 1e-6, 1.0
@@ -122,7 +122,7 @@ def try_rates(values: dict[str, Any], steps: int) -> RateCurve:
     from eopipe.training.loop import TrainingLoop
 
     loop = TrainingLoop(job, World(0, 1, device), StopRequest())
-    with closing(loop.feed):
+    with closing(loop.loader):
         return measure_losses(loop, rising_rates(steps))
 
 
@@ -140,7 +140,7 @@ def measure_losses(loop: "TrainingLoop", rates: Float64Array) -> RateCurve:
 
     losses: list[float] = []
     average, lowest, no_stop = math.nan, math.inf, torch.zeros((), device=loop.world.device)
-    for step, batch in enumerate(loop.feed.stream(first_requests(loop, len(rates)))):
+    for step, batch in enumerate(loop.loader.stream(first_requests(loop, len(rates)))):
         result = loop.step(batch, step, float(rates[step]), no_stop)
         average = MOMENTUM * average + (1 - MOMENTUM) * result.loss if losses else result.loss
         lowest = min(lowest, average)
@@ -150,14 +150,14 @@ def measure_losses(loop: "TrainingLoop", rates: Float64Array) -> RateCurve:
     return RateCurve(rates, np.array(losses))
 
 
-def first_requests(loop: "TrainingLoop", steps: int) -> "Iterator[Wanted]":
+def first_requests(loop: "TrainingLoop", steps: int) -> "Iterator[BatchRequest]":
     """What the first steps of the training read, over any number of epochs."""
-    from eopipe.loader.prefetch import Wanted
+    from eopipe.loader.prefetch import BatchRequest
 
     for step in range(steps):
         epoch, step_of_epoch = divmod(step, loop.per_epoch)
-        samples = loop.feed.order.step(epoch, step_of_epoch, loop.batch)
-        yield Wanted("train", np.concatenate(loop.local_parts(samples)), epoch)
+        samples = loop.loader.order.step(epoch, step_of_epoch, loop.batch)
+        yield BatchRequest("train", np.concatenate(loop.local_parts(samples)), epoch)
 
 
 def advice(curve: RateCurve, current: float) -> list[str]:

@@ -52,7 +52,7 @@ class MemoryFit:
 
 def empty_batch(batch: Batch, settings: Settings, world: World) -> Batch:
     """As many empty chips as the fullest worker has, so that all warm up with the same."""
-    count = torch.tensor(float(len(batch.wanted.numbers)), device=world.device)
+    count = torch.tensor(float(len(batch.request.numbers)), device=world.device)
     parts = settings.shards if settings.deterministic else world.size
     largest = -(-int(world.sum(count)) // parts)
     images, labels = batch.images_NCHW, batch.labels_NHW
@@ -60,7 +60,7 @@ def empty_batch(batch: Batch, settings: Settings, world: World) -> Batch:
         batch,
         images_NCHW=images.new_zeros(largest, *images.shape[1:]),
         labels_NHW=labels.new_zeros(largest, *labels.shape[1:]),
-        wanted=replace(batch.wanted, numbers=np.zeros(largest, np.int64)),
+        request=replace(batch.request, numbers=np.zeros(largest, np.int64)),
     )
 
 

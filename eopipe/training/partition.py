@@ -41,11 +41,11 @@ def split_batch(batch: "Batch", sizes: list[int]) -> list["Batch"]:
         for field in fields(batch)
         if isinstance(getattr(batch, field.name), Tensor)
     }
-    numbers = np.split(batch.wanted.numbers, np.cumsum(sizes)[:-1])
+    numbers = np.split(batch.request.numbers, np.cumsum(sizes)[:-1])
     return [
         replace(
             batch,
-            wanted=replace(batch.wanted, numbers=part),
+            request=replace(batch.request, numbers=part),
             **{name: parts[index] for name, parts in tensors.items()},
         )
         for index, part in enumerate(numbers)

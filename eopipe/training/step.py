@@ -113,7 +113,7 @@ class TrainStep:
 
     def _split(self, batch: Batch) -> list[Batch]:
         """What goes through the model at once: the virtual shards, or the micro-batches of this worker's batch."""
-        count, parts = len(batch.wanted.numbers), self.fit.micro_batches
+        count, parts = len(batch.request.numbers), self.fit.micro_batches
         if self.settings.deterministic:
             parts = len(shards_of_rank(self.world.rank, self.world.size, self.settings.shards))
         return split_batch(batch, even_sizes(count, parts))

@@ -58,7 +58,7 @@ class ValueValidation:
         # Less the mean of the labels, or their variance would be the difference of two large numbers.
         truth = torch.where(labelled, batch.labels_NHW.double() - self.mean, 0.0)
         parts = torch.stack([labelled.double(), error, error.abs(), error**2, truth, truth**2], 1).sum((2, 3))
-        self.sums[torch.from_numpy(batch.wanted.numbers).to(parts.device)] = parts
+        self.sums[torch.from_numpy(batch.request.numbers).to(parts.device)] = parts
         return predicted.float()
 
     def compute(self, world: World) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import torch
 from trainings import Data, Training, payload, workers
 
 from eopipe import publish
-from eopipe.loader.loader import Feed
+from eopipe.loader.loader import ChipLoader
 from eopipe.models.model_folder import read_model_card
 from eopipe.tiles.store import Tiles
 from eopipe.training import data as training_data
@@ -56,7 +56,7 @@ def test_each_input_is_opened_and_digested_once_by_the_launcher_and_opened_once_
     assert digested == dict.fromkeys({*stores, "split.json", "statistics.json"}, 1)
     opened.clear()
     job.write(tmp_path / "job.json")
-    with closing(Feed(read_job(tmp_path / "job.json"), torch.device("cpu"))):
+    with closing(ChipLoader(read_job(tmp_path / "job.json"), torch.device("cpu"))):
         assert opened == dict.fromkeys(stores, 1)
 
 

@@ -14,8 +14,8 @@ from trainings import Data, Training, payload, workers
 from worlds import WAYS, trained
 
 from eopipe.launch.failures import read_failure
-from eopipe.loader.loader import Feed
-from eopipe.loader.prefetch import Wanted
+from eopipe.loader.loader import ChipLoader
+from eopipe.loader.prefetch import BatchRequest
 from eopipe.training_job import read_job
 
 SIZES = (1, 2, 4)
@@ -122,15 +122,15 @@ def test_t13_a_loss_that_is_not_finite_names_step_and_chips(
     assert re.search(r"at step \d+;", message)
     assert named
     (path,) = training.state.glob("*/job.json")
-    feed = Feed(read_job(path), torch.device("cpu"))
+    feed = ChipLoader(read_job(path), torch.device("cpu"))
     for scene, row, col in named:
         assert chip(feed, scene, int(row), int(col)) > BRIGHT
 
 
-def chip(feed: Feed, scene: str, row: int, col: int) -> float:
+def chip(feed: ChipLoader, scene: str, row: int, col: int) -> float:
     """The brightest pixel of a training chip."""
     for number, (_, y, x) in enumerate(feed.samples["train"].tolist()):
-        request = Wanted("train", feed.samples["train"][:1, 0] * 0 + number)
+        request = BatchRequest("train", feed.samples["train"][:1, 0] * 0 + number)
         if (y, x) == (row, col) and feed.scenes(request) == [scene]:
             return float(next(iter(feed.stream([request]))).images_NCHW.max())
     raise LookupError((scene, row, col))

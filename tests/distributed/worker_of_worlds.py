@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from eopipe.launch.world import World, exit_now, join_world
 from eopipe.loader.loader import Batch
-from eopipe.loader.prefetch import Wanted
+from eopipe.loader.prefetch import BatchRequest
 from eopipe.models import Architecture
 from eopipe.training.losses import loss_of
 from eopipe.training.memory_fit import MemoryFit
@@ -43,7 +43,7 @@ def chips(numbers: np.ndarray, split: str = "train") -> Batch:
         images.append(image)
         labels.append(label)
     return Batch(
-        torch.from_numpy(np.concatenate(images)), torch.from_numpy(np.concatenate(labels)), Wanted(split, numbers)
+        torch.from_numpy(np.concatenate(images)), torch.from_numpy(np.concatenate(labels)), BatchRequest(split, numbers)
     )
 
 

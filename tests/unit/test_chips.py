@@ -9,8 +9,8 @@ from stores import SHAPE, SMALL, classes, make_scene, number, usable
 
 from eopipe.chips.chips import pair_stores
 from eopipe.errors import BadInputError
-from eopipe.loader.chip_reader import Cutter, Piece, Rows, Window, block_bytes, sources_of
-from eopipe.loader.shared_memory import Ring, Shape
+from eopipe.loader.chip_reader import Bounds, ChipArrays, ChipReader, ChipRequest, chip_sources, window_bytes
+from eopipe.loader.shared_memory import SharedMemorySlots, SlotLayout
 from eopipe.tiles.grid import make_grid
 from eopipe.tiles.store import Tiles, add_array, new_store
 
@@ -30,15 +30,15 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Pairs:
     )
 
 
-def read_chip(cutter: Cutter, scene: int, row: int, col: int, window: Window | None = None) -> Rows:
-    into = Ring(Shape(1, 1, len(cutter.sources[scene].bands), cutter.chip, U2.str)).slots[0]
-    cutter.cut(Piece(scene, window, (0,), ((row, col),), (0,)), into)
+def read_chip(cutter: ChipReader, scene: int, row: int, col: int, window: Bounds | None = None) -> ChipArrays:
+    into = SharedMemorySlots(SlotLayout(1, 1, len(cutter.sources[scene].bands), cutter.chip, U2.str)).slots[0]
+    cutter.cut(ChipRequest(scene, window, (0,), ((row, col),), (0,)), into)
     return into[0]
 
 
 def test_bands_are_chosen_by_name_and_not_by_order(pairs: Pairs) -> None:
-    both = Cutter(sources_of(pairs, ("nir", "red")), 16, U2, 0)
-    only = Cutter(sources_of(pairs, ("red",)), 16, U2, 0)
+    both = ChipReader(chip_sources(pairs, ("nir", "red")), 16, U2, 0)
+    only = ChipReader(chip_sources(pairs, ("red",)), 16, U2, 0)
     for scene, name in enumerate("ab"):
         chip = read_chip(both, scene, 5, 7).image
         np.testing.assert_array_equal(chip[0], number(name, "nir")[5:21, 7:23])
@@ -48,7 +48,7 @@ def test_bands_are_chosen_by_name_and_not_by_order(pairs: Pairs) -> None:
 
 def test_a_band_that_a_scene_lacks_is_reported(pairs: Pairs) -> None:
     with pytest.raises(BadInputError, match=r"a\.zarr has no band swir; it has red, nir"):
-        sources_of(pairs, ("red", "swir"))
+        chip_sources(pairs, ("red", "swir"))
 
 
 WINDOW = 32 * 32 * (2 * 2 + 2)
@@ -56,7 +56,7 @@ WINDOW = 32 * 32 * (2 * 2 + 2)
 
 @pytest.mark.parametrize("budget", [WINDOW, 2 * WINDOW, 5 * WINDOW, 1 << 30])
 def test_the_memory_budget_of_chips_changes_no_pixel_and_is_never_exceeded(pairs: Pairs, budget: int) -> None:
-    cutter, random = Cutter(sources_of(pairs, ("red", "nir")), 16, U2, budget), np.random.default_rng(0)
+    cutter, random = ChipReader(chip_sources(pairs, ("red", "nir")), 16, U2, budget), np.random.default_rng(0)
     for turn in range(60):
         scene, row, col = int(random.integers(2)), int(random.integers(49)), int(random.integers(33))
         top, left = min(row // 16 * 16, 32), min(col // 16 * 16, 16)
@@ -68,11 +68,11 @@ def test_the_memory_budget_of_chips_changes_no_pixel_and_is_never_exceeded(pairs
         np.testing.assert_array_equal(chip.label, classes("ab"[scene])[pixels])
         np.testing.assert_array_equal(chip.valid, usable()[pixels])
         assert cutter.held <= budget
-    assert block_bytes((0, 0, 32, 32), 2, U2) == WINDOW
+    assert window_bytes((0, 0, 32, 32), 2, U2) == WINDOW
 
 
 def test_a_cached_window_is_read_once(pairs: Pairs) -> None:
-    cutter = Cutter(sources_of(pairs, ("red",)), 16, U2, 1 << 20)
+    cutter = ChipReader(chip_sources(pairs, ("red",)), 16, U2, 1 << 20)
     window = (0, 0, 48, 48)
     first = read_chip(cutter, 0, 3, 4, window)
     cutter._arrays.clear()

@@ -21,12 +21,12 @@ from eopipe.arrays import AnyArray
 from eopipe.chips.chips import Normaliser
 from eopipe.errors import IntegrityError, UsageError
 from eopipe.launch.failures import classify
-from eopipe.loader.chip_reader import Cutter, Piece, Rows, sources_of, turned
-from eopipe.loader.device import Finish, turn, turn_each
-from eopipe.loader.loader import Batch, Feed
+from eopipe.loader.chip_reader import ChipArrays, ChipReader, ChipRequest, apply_symmetry, chip_sources
+from eopipe.loader.device import DeviceFinisher, apply_symmetries, apply_tensor_symmetry
+from eopipe.loader.loader import Batch, ChipLoader
 from eopipe.loader.order import Shuffle
-from eopipe.loader.prefetch import Reader, Wanted, keeping, turns, windows_of
-from eopipe.loader.workers import Alone, LostProducerError, Producers
+from eopipe.loader.prefetch import BatchRequest, Prefetcher, cache_windows, plan_cache, symmetries_of
+from eopipe.loader.workers import InlineReader, LostWorkerError, WorkerPool
 from eopipe.models import Architecture
 from eopipe.tiles.store import NO_LABEL, Tiles
 from eopipe.training_job import Job, Settings
@@ -56,27 +56,27 @@ def make_job(place: Path) -> Job:
 
 
 @contextmanager
-def feeding(job: Job, **knobs: Any) -> Iterator[Feed]:
-    with closing(Feed(job.replace(**knobs), CPU)) as feed:
+def feeding(job: Job, **knobs: Any) -> Iterator[ChipLoader]:
+    with closing(ChipLoader(job.replace(**knobs), CPU)) as feed:
         yield feed
 
 
-def wanted(feed: Feed, epochs: int = 2, batch: int = 8) -> list[Wanted]:
+def wanted(feed: ChipLoader, epochs: int = 2, batch: int = 8) -> list[BatchRequest]:
     """Some epochs of training, each with its validation."""
     val = np.arange(feed.count("val"))
     told = []
     for epoch in range(epochs):
         steps = range(feed.count("train") // batch)
-        told += [Wanted("train", feed.order.step(epoch, step, batch), epoch) for step in steps]
-        told += [Wanted("val", val[start : start + batch]) for start in range(0, len(val), batch)]
+        told += [BatchRequest("train", feed.order.step(epoch, step, batch), epoch) for step in steps]
+        told += [BatchRequest("val", val[start : start + batch]) for start in range(0, len(val), batch)]
     return told
 
 
 def told(batches: Iterator[Batch]) -> list[tuple[str, bytes, bytes]]:
-    return [(b.wanted.split, b.images_NCHW.numpy().tobytes(), b.labels_NHW.numpy().tobytes()) for b in batches]
+    return [(b.request.split, b.images_NCHW.numpy().tobytes(), b.labels_NHW.numpy().tobytes()) for b in batches]
 
 
-def expected(feed: Feed, scene: int, row: int, col: int) -> tuple[AnyArray, AnyArray]:
+def expected(feed: ChipLoader, scene: int, row: int, col: int) -> tuple[AnyArray, AnyArray]:
     """One chip by way of zarr and NumPy: what eopipe predicts with."""
     y, x, name = slice(row, row + 16), slice(col, col + 16), "ab"[scene]
     valid = np.broadcast_to(np.arange(SHAPE[1]) != 20, SHAPE)[y, x]
@@ -87,24 +87,24 @@ def expected(feed: Feed, scene: int, row: int, col: int) -> tuple[AnyArray, AnyA
 
 def test_the_eight_ways_to_turn_a_chip_are_all_different_and_symmetries() -> None:
     chip = torch.arange(16).reshape(4, 4)
-    turned = [turn(chip, way).numpy() for way in range(8)]
+    arrays = [apply_tensor_symmetry(chip, way).numpy() for way in range(8)]
     known = [np.rot90(array, k) for array in (chip.numpy(), chip.numpy().T) for k in range(4)]
-    assert len({array.tobytes() for array in turned}) == 8
-    assert {array.tobytes() for array in turned} == {np.ascontiguousarray(array).tobytes() for array in known}
+    assert len({array.tobytes() for array in arrays}) == 8
+    assert {array.tobytes() for array in arrays} == {np.ascontiguousarray(array).tobytes() for array in known}
 
 
 def test_every_sample_of_a_batch_is_turned_by_its_own_way() -> None:
     batch, ways = torch.arange(6 * 2 * 9).reshape(6, 2, 3, 3), np.array([5, 0, 5, 7, 2, 1])
-    for sample, found, way in zip(batch, turn_each(batch, ways), ways, strict=True):
-        assert torch.equal(found, turn(sample, int(way)))
+    for sample, found, way in zip(batch, apply_symmetries(batch, ways), ways, strict=True):
+        assert torch.equal(found, apply_tensor_symmetry(sample, int(way)))
 
 
 def test_chips_are_normalised_as_a_model_predicts_bit_by_bit(job: Job) -> None:
     with feeding(job) as feed:
         sizes = []
-        for batch in feed.stream([Wanted("val", np.arange(8)), Wanted("val", np.arange(8, 11))]):
+        for batch in feed.stream([BatchRequest("val", np.arange(8)), BatchRequest("val", np.arange(8, 11))]):
             sizes.append(len(batch.labels_NHW))
-            for number_, image, label in zip(batch.wanted.numbers, batch.images_NCHW, batch.labels_NHW, strict=True):
+            for number_, image, label in zip(batch.request.numbers, batch.images_NCHW, batch.labels_NHW, strict=True):
                 known = expected(feed, *map(int, feed.samples["val"][number_]))
                 assert image.numpy().tobytes() == known[0].tobytes()
                 np.testing.assert_array_equal(label, known[1])
@@ -112,16 +112,16 @@ def test_chips_are_normalised_as_a_model_predicts_bit_by_bit(job: Job) -> None:
 
 
 def test_a_gpu_finishes_stored_numbers_as_a_cpu_does_bit_by_bit(job: Job) -> None:
-    numbers = Wanted("train", np.arange(8), 3)
-    with feeding(job) as feed, closing(Reader(job, feed.samples, 0, 1, finished=False)) as reader:
+    numbers = BatchRequest("train", np.arange(8), 3)
+    with feeding(job) as feed, closing(Prefetcher(job, feed.samples, 0, 1, finished=False)) as reader:
         reader.start([numbers])
         taken = reader.take()
         assert taken
-        assert taken.rows.image.dtype == np.uint16
-        stored = [torch.from_numpy(a.copy()) for a in (taken.rows.image, taken.rows.valid, taken.rows.label)]
+        assert taken.chips.image.dtype == np.uint16
+        stored = [torch.from_numpy(a.copy()) for a in (taken.chips.image, taken.chips.valid, taken.chips.label)]
         scaling = [tiles.scaling for tiles, _ in job.pairs]
-        scenes, ways = feed.samples["train"][numbers.numbers][:, 0], turns(numbers, job.settings)
-        images, labels = Finish(NORMALISER, scaling, CPU)(*stored, scenes, ways)
+        scenes, ways = feed.samples["train"][numbers.numbers][:, 0], symmetries_of(numbers, job.settings)
+        images, labels = DeviceFinisher(NORMALISER, scaling, CPU)(*stored, scenes, ways)
         batch = next(feed.stream([numbers]))
         assert images.numpy().tobytes() == batch.images_NCHW.numpy().tobytes()
         assert torch.equal(labels, batch.labels_NHW)
@@ -130,38 +130,40 @@ def test_a_gpu_finishes_stored_numbers_as_a_cpu_does_bit_by_bit(job: Job) -> Non
 def test_numpy_and_torch_turn_alike() -> None:
     chip = np.arange(2 * 16).reshape(2, 4, 4)
     for way in range(8):
-        np.testing.assert_array_equal(turned(chip, way), turn(torch.from_numpy(chip), way).numpy())
+        np.testing.assert_array_equal(
+            apply_symmetry(chip, way), apply_tensor_symmetry(torch.from_numpy(chip), way).numpy()
+        )
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_slot_is_not_filled_again_before_it_is_freed(job: Job, workers: int) -> None:
     """What a copy to a GPU needs, which goes on while the next batch is taken."""
-    with feeding(job) as feed, closing(Reader(job, feed.samples, workers, 3, finished=False)) as reader:
+    with feeding(job) as feed, closing(Prefetcher(job, feed.samples, workers, 3, finished=False)) as reader:
         reader.start(wanted(feed))
         first, second = reader.take(), reader.take()
         assert first
         assert second
-        known = first.rows.image.copy()
+        known = first.chips.image.copy()
         third = reader.take()
         assert third
         assert len({first.slot, second.slot, third.slot}) == 3
         assert reader.take() is None, "no slot is free"
-        np.testing.assert_array_equal(first.rows.image, known)
+        np.testing.assert_array_equal(first.chips.image, known)
         reader.free(second)
         again = reader.take()
         assert again
         assert again.slot == second.slot
-        np.testing.assert_array_equal(first.rows.image, known)
+        np.testing.assert_array_equal(first.chips.image, known)
 
 
 def test_who_has_no_patience_gets_nothing_from_readers_at_work_and_all_in_order_later(job: Job) -> None:
-    with feeding(job) as feed, closing(Reader(job, feed.samples, 2, 3, finished=False)) as reader:
-        plan: list[Wanted] = wanted(feed, 1)
-        found: list[Wanted] = []
+    with feeding(job) as feed, closing(Prefetcher(job, feed.samples, 2, 3, finished=False)) as reader:
+        plan: list[BatchRequest] = wanted(feed, 1)
+        found: list[BatchRequest] = []
         reader.start(plan)
         assert reader.take(patient=False) is None, "they have just been started"
         while taken := reader.take(patient=False) or reader.take():
-            found.append(taken.wanted)
+            found.append(taken.request)
             reader.free(taken)
         assert found == plan
 
@@ -169,15 +171,19 @@ def test_who_has_no_patience_gets_nothing_from_readers_at_work_and_all_in_order_
 def test_image_and_label_turn_together_and_another_way_in_another_epoch(job: Job) -> None:
     with feeding(job) as feed:
         numbers, seen = np.arange(8), set()
-        found = next(feed.stream([Wanted("train", numbers)]))
+        found = next(feed.stream([BatchRequest("train", numbers)]))
         # The next stream takes the memory of this one.
         plain = replace(found, images_NCHW=found.images_NCHW.clone(), labels_NHW=found.labels_NHW.clone())
         for epoch in range(6):
-            batch = next(feed.stream([Wanted("train", numbers, epoch)]))
+            batch = next(feed.stream([BatchRequest("train", numbers, epoch)]))
             for n in range(8):
-                ways = [w for w in range(8) if torch.equal(turn(plain.images_NCHW[n], w), batch.images_NCHW[n])]
+                ways = [
+                    w
+                    for w in range(8)
+                    if torch.equal(apply_tensor_symmetry(plain.images_NCHW[n], w), batch.images_NCHW[n])
+                ]
                 assert len(ways) == 1
-                assert torch.equal(turn(plain.labels_NHW[n], ways[0]), batch.labels_NHW[n])
+                assert torch.equal(apply_tensor_symmetry(plain.labels_NHW[n], ways[0]), batch.labels_NHW[n])
                 seen.add((n, ways[0]))
         assert len(seen) > 16
 
@@ -206,21 +212,21 @@ def test_a_store_larger_than_the_memory_that_is_allowed_stays_within_it(
     with feeding(job) as feed:
         held = []
         for _ in feed.stream(wanted(feed)):
-            assert isinstance(feed.reader._crew, Alone)
+            assert isinstance(feed.reader._crew, InlineReader)
             held.append(feed.reader._crew._cutter.held)
     assert max(held) <= 20_000
     assert (max(held) > 5_000) == (shuffle == "blocks"), "what fits is kept"
 
 
 def test_blocks_of_about_one_size_use_memory_again_and_never_more_than_allowed(job: Job) -> None:
-    sources, size = sources_of(job.pairs, job.bands), 30 * 30 * 6
-    cutter = Cutter(sources, 16, np.dtype("u2"), 2 * size)
+    sources, size = chip_sources(job.pairs, job.bands), 30 * 30 * 6
+    cutter = ChipReader(sources, 16, np.dtype("u2"), 2 * size)
     image, raster = np.zeros((1, 2, 16, 16), np.uint16), np.zeros((1, 16, 16), np.uint8)
     places = set()
     for turn_ in range(12):
         edge = 30 - turn_ % 3
         window = (turn_, 0, turn_ + edge, edge)
-        cutter.cut(Piece(0, window, [0], [(turn_, 3)], [0]), Rows(image, raster, raster.copy()))
+        cutter.cut(ChipRequest(0, window, [0], [(turn_, 3)], [0]), ChipArrays(image, raster, raster.copy()))
         np.testing.assert_array_equal(image[0, 1], number("a", "red")[turn_ : turn_ + 16, 3:19])
         assert cutter.held <= cutter.budget
         places |= {block.memory.ctypes.data for block in cutter._kept.values()}
@@ -243,14 +249,14 @@ def test_a_stream_that_was_left_disturbs_none_after_it(job: Job) -> None:
 def test_a_worker_without_samples_gets_an_empty_batch(job: Job) -> None:
     for workers in (0, 1):
         with feeding(job, workers=workers) as feed:
-            batch = next(feed.stream([Wanted("train", np.empty(0, np.int64), 0)]))
+            batch = next(feed.stream([BatchRequest("train", np.empty(0, np.int64), 0)]))
             assert batch.images_NCHW.shape == (0, 2, 16, 16)
             assert batch.labels_NHW.shape == (0, 16, 16)
 
 
 def test_a_batch_larger_than_the_training_said_is_refused(job: Job) -> None:
     with feeding(job) as feed, pytest.raises(UsageError, match="batch of 9 chips is wanted of a feed for 8"):
-        next(feed.stream([Wanted("train", np.arange(9), 0)]))
+        next(feed.stream([BatchRequest("train", np.arange(9), 0)]))
 
 
 def test_damage_reaches_the_training_by_its_name(tmp_path: Path) -> None:
@@ -262,8 +268,8 @@ def test_damage_reaches_the_training_by_its_name(tmp_path: Path) -> None:
             list(feed.stream(wanted(feed)))
 
 
-def producers(feed: Feed) -> list[int]:
-    assert isinstance(feed.reader._crew, Producers)
+def producers(feed: ChipLoader) -> list[int]:
+    assert isinstance(feed.reader._crew, WorkerPool)
     return [process.pid for process in feed.reader._crew._processes]
 
 
@@ -272,7 +278,7 @@ def test_a_reader_that_is_killed_ends_the_worker_with_an_error_that_is_tried_aga
         stream = feed.stream(wanted(feed, 50))
         next(stream)
         os.kill(producers(feed)[1], signal.SIGKILL)
-        with pytest.raises(LostProducerError, match="a process that reads chips was killed by signal 9") as found:
+        with pytest.raises(LostWorkerError, match="a process that reads chips was killed by signal 9") as found:
             list(stream)
     failure = classify(found.value, tmp_path)
     assert (failure.kind, failure.final) == ("reader", False)
@@ -284,12 +290,12 @@ def test_a_reader_that_is_stuck_is_told_with_its_chips_before_other_workers_call
     with feeding(job, workers=2, timeout_s=60.0) as feed:
         stream = feed.stream(wanted(feed, 50))
         next(stream)
-        assert isinstance(feed.reader._crew, Producers)
+        assert isinstance(feed.reader._crew, WorkerPool)
         assert feed.reader._crew._patience == 30
         feed.reader._crew._patience = 1.0
         os.kill(producers(feed)[1], signal.SIGSTOP)
         began = time.monotonic()
-        with pytest.raises(LostProducerError, match=r"is stuck for 1 s at [ab]\.zarr \(row \d+, column \d+\)") as found:
+        with pytest.raises(LostWorkerError, match=r"is stuck for 1 s at [ab]\.zarr \(row \d+, column \d+\)") as found:
             list(stream)
         assert time.monotonic() - began >= 1
         pids = producers(feed)
@@ -323,12 +329,12 @@ PROGRAM = """
 import sys, signal, time
 from pathlib import Path
 import torch
-from eopipe.loader.loader import Feed
-from eopipe.loader.prefetch import Wanted
+from eopipe.loader.loader import ChipLoader
+from eopipe.loader.prefetch import BatchRequest
 from eopipe.training_job import read_job
 import numpy as np
-feed = Feed(read_job(Path(sys.argv[1])), torch.device("cpu"))
-next(feed.stream([Wanted("train", np.arange(8), 0)]))
+feed = ChipLoader(read_job(Path(sys.argv[1])), torch.device("cpu"))
+next(feed.stream([BatchRequest("train", np.arange(8), 0)]))
 print(*[process.pid for process in feed.reader._crew._processes], flush=True)
 time.sleep(60)
 """
@@ -353,7 +359,7 @@ def test_readers_die_with_a_worker_that_is_killed_and_heed_no_signal_to_its_grou
 
 def test_the_window_of_a_block_holds_the_chips_whose_corners_lie_in_it() -> None:
     samples = np.array([[0, 0, 0], [0, 40, 60], [0, 70, 10], [1, 0, 0]])
-    found = windows_of(samples, 16, 64).tolist()
+    found = cache_windows(samples, 16, 64).tolist()
     assert found == [[0, 0, 56, 76], [0, 0, 56, 76], [70, 10, 86, 26], [0, 0, 16, 16]]
 
 
@@ -367,8 +373,10 @@ def test_only_what_fits_is_kept() -> None:
     block = 256 * 256 * 22
     samples = grid(1024)
     every, blocks = Shuffle("chips", 4, 256), Shuffle("blocks", 4, 256)
-    assert set(keeping(samples, 64, 22, every, 40 * block, 1).windows) == {"train", "val"}
-    assert set(keeping(samples, 64, 22, every, 16 * block, 1).windows) == set()
-    assert set(keeping(samples, 64, 22, blocks, 16 * block, 2).windows) == {"train"}
-    assert set(keeping(samples, 64, 22, blocks, 4 * block, 2).windows) == set(), "each of two may hold one block more"
-    assert keeping(samples, 64, 22, blocks, 4 * block, 1).live == 4
+    assert set(plan_cache(samples, 64, 22, every, 40 * block, 1).windows) == {"train", "val"}
+    assert set(plan_cache(samples, 64, 22, every, 16 * block, 1).windows) == set()
+    assert set(plan_cache(samples, 64, 22, blocks, 16 * block, 2).windows) == {"train"}
+    assert set(plan_cache(samples, 64, 22, blocks, 4 * block, 2).windows) == set(), (
+        "each of two may hold one block more"
+    )
+    assert plan_cache(samples, 64, 22, blocks, 4 * block, 1).live == 4

@@ -22,7 +22,7 @@ from eopipe.inference.mosaic import cut
 from eopipe.models import Architecture
 from eopipe.models.model_folder import TrainedModel, read_trained_model, write_model_folder
 from eopipe.models.onnx import check_onnx, write_onnx
-from eopipe.models.unet import UNet, reach
+from eopipe.models.unet import UNet, unet_radius
 from eopipe.publish import publish
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import NO_LABEL, Tiles, add_array, new_store
@@ -101,7 +101,7 @@ def test_the_reach_of_the_model_is_what_it_says(depth: int) -> None:
         assert x.grad is not None
         rows = x.grad[0, 0].abs().sum(1).nonzero().flatten()
         seen = max(seen, place - int(rows.min()), int(rows.max()) - place)
-    assert 0.8 * reach(depth) < seen <= reach(depth)
+    assert 0.8 * unet_radius(depth) < seen <= unet_radius(depth)
 
 
 @given(st.integers(1, 500), st.integers(0, 400), st.integers(1, 200), st.integers(0, 64), st.sampled_from([1, 2, 4, 8]))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eopipe.arrays import IntArray
-from eopipe.loader.order import Order, Shuffle, blocks_of, steps_per_epoch, way
+from eopipe.loader.order import SampleOrder, Shuffle, block_numbers, steps_per_epoch, symmetry_of
 
 shuffles = st.builds(Shuffle, st.sampled_from(["chips", "blocks"]), st.integers(1, 9), st.sampled_from([16, 64, 1024]))
 
@@ -23,7 +23,7 @@ def lattice(edge: int, step: int) -> IntArray:
 
 @given(shuffles, st.integers(0, 2**32), st.integers(0, 1000), st.integers(0, 300))
 def test_an_epoch_takes_every_sample_once(shuffle: Shuffle, seed: int, epoch: int, count: int) -> None:
-    order = Order(scattered(count), seed, shuffle)
+    order = SampleOrder(scattered(count), seed, shuffle)
     assert sorted(order.epoch(epoch)) == list(range(count))
 
 
@@ -32,7 +32,7 @@ def test_the_workers_together_take_the_batch_whatever_their_number(
     shuffle: Shuffle, seed: int, epoch: int, count: int, batch: int, world: int
 ) -> None:
     batch = min(batch, count)
-    order, taken = Order(scattered(count), seed, shuffle), []
+    order, taken = SampleOrder(scattered(count), seed, shuffle), []
     for step in range(steps_per_epoch(count, batch)):
         whole = order.step(epoch, step, batch)
         parts = [whole[rank::world] for rank in range(world)]
@@ -46,33 +46,33 @@ def test_the_workers_together_take_the_batch_whatever_their_number(
 def test_the_order_of_an_epoch_does_not_depend_on_the_epochs_before(
     shuffle: Shuffle, seed: int, epochs: list[int]
 ) -> None:
-    used = Order(scattered(60), seed, shuffle)
+    used = SampleOrder(scattered(60), seed, shuffle)
     for epoch in epochs:
-        np.testing.assert_array_equal(used.epoch(epoch), Order(scattered(60), seed, shuffle).epoch(epoch))
+        np.testing.assert_array_equal(used.epoch(epoch), SampleOrder(scattered(60), seed, shuffle).epoch(epoch))
 
 
 @pytest.mark.parametrize("how", ["chips", "blocks"])
 def test_epochs_and_seeds_have_orders_of_their_own(how: str) -> None:
     shuffle = Shuffle(how, 4, 64)
-    orders = {tuple(Order(scattered(50), seed, shuffle).epoch(epoch)) for seed in range(5) for epoch in range(5)}
+    orders = {tuple(SampleOrder(scattered(50), seed, shuffle).epoch(epoch)) for seed in range(5) for epoch in range(5)}
     assert len(orders) == 25
 
 
 def test_the_order_of_chips_is_the_one_that_models_were_trained_with() -> None:
     stream = np.random.Generator(np.random.Philox(counter=[0, 0, 0, 3], key=7))
-    np.testing.assert_array_equal(Order(scattered(40), 7).epoch(3), stream.permutation(40))
+    np.testing.assert_array_equal(SampleOrder(scattered(40), 7).epoch(3), stream.permutation(40))
 
 
 def test_a_sample_lies_in_the_block_of_its_corner() -> None:
     samples = np.array([[0, 0, 0], [0, 63, 63], [0, 64, 0], [1, 0, 0], [0, 0, 64]])
-    block = blocks_of(samples, 64)
+    block = block_numbers(samples, 64)
     assert block[0] == block[1]
     assert sorted(block[1:]) == [0, 1, 2, 3]
 
 
 @given(st.integers(1, 8), st.integers(0, 50))
 def test_no_more_blocks_are_live_than_the_window_says_and_each_is_read_once(window: int, seed: int) -> None:
-    order = Order(lattice(512, 16), seed, Shuffle("blocks", window, 128))
+    order = SampleOrder(lattice(512, 16), seed, Shuffle("blocks", window, 128))
     seen = order.block_of[order.epoch(0)]
     first = {block: int(np.flatnonzero(seen == block)[0]) for block in set(seen.tolist())}
     last = {block: int(np.flatnonzero(seen == block)[-1]) for block in first}
@@ -82,12 +82,12 @@ def test_no_more_blocks_are_live_than_the_window_says_and_each_is_read_once(wind
 
 def test_the_workers_of_a_world_that_divides_the_window_share_no_block_that_is_live() -> None:
     # So no block is read by two of them: 16 blocks of 64 chips in 4 lanes, and 2 workers.
-    order = Order(lattice(512, 16), 0, Shuffle("blocks", 4, 128))
+    order = SampleOrder(lattice(512, 16), 0, Shuffle("blocks", 4, 128))
     seen = order.block_of[order.epoch(0)]
     assert not set(seen[0::2].tolist()) & set(seen[1::2].tolist())
 
 
-def sharing(order: Order, batch: int) -> float:
+def sharing(order: SampleOrder, batch: int) -> float:
     """How often two chips of a batch lie in one block."""
     shares = []
     for epoch in range(20):
@@ -99,9 +99,9 @@ def sharing(order: Order, batch: int) -> float:
 def test_two_chips_of_a_batch_share_a_block_as_often_as_the_docstring_says() -> None:
     # 64 blocks of 16 chips: 1 / 64 of the pairs in a permutation; of a batch of 32 from 8 blocks, 8 * 6 of 496 pairs.
     samples = lattice(1024, 32)
-    assert sharing(Order(samples, 1, Shuffle("chips", 8, 128)), 32) == pytest.approx(1 / 64, rel=0.15)
-    assert sharing(Order(samples, 1, Shuffle("blocks", 8, 128)), 32) == pytest.approx(8 * 6 / 496, rel=0.05)
-    assert sharing(Order(samples, 1, Shuffle("blocks", 32, 128)), 32) == 0
+    assert sharing(SampleOrder(samples, 1, Shuffle("chips", 8, 128)), 32) == pytest.approx(1 / 64, rel=0.15)
+    assert sharing(SampleOrder(samples, 1, Shuffle("blocks", 8, 128)), 32) == pytest.approx(8 * 6 / 496, rel=0.05)
+    assert sharing(SampleOrder(samples, 1, Shuffle("blocks", 32, 128)), 32) == 0
 
 
 def test_the_mean_over_a_batch_varies_as_much_as_the_design_effect_says() -> None:
@@ -111,8 +111,8 @@ def test_the_mean_over_a_batch_varies_as_much_as_the_design_effect_says() -> Non
     def spread(shuffle: Shuffle) -> float:
         found = []
         for seed in range(12):
-            order = Order(samples, seed, shuffle)
-            value = draw.normal(size=int(order.block_of.max()) + 1)[blocks_of(samples, 128)]
+            order = SampleOrder(samples, seed, shuffle)
+            value = draw.normal(size=int(order.block_of.max()) + 1)[block_numbers(samples, 128)]
             found.append(value[order.epoch(0)].reshape(-1, 32).mean(1).var())
         return float(np.mean(found))
 
@@ -121,7 +121,7 @@ def test_the_mean_over_a_batch_varies_as_much_as_the_design_effect_says() -> Non
 
 
 def test_augmentation_uses_all_eight_ways_and_depends_on_the_epoch() -> None:
-    ways = [[way(0, epoch, sample) for sample in range(200)] for epoch in range(2)]
+    ways = [[symmetry_of(0, epoch, sample) for sample in range(200)] for epoch in range(2)]
     assert set(ways[0]) == set(range(8))
     assert ways[0] != ways[1]
-    assert ways[0] == [way(0, 0, sample) for sample in range(200)], "asked again it is the same"
+    assert ways[0] == [symmetry_of(0, 0, sample) for sample in range(200)], "asked again it is the same"

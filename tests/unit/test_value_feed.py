@@ -7,9 +7,9 @@ import torch
 from stores import SHAPE, SMALL, make_scene, number, usable
 
 from eopipe.chips.chips import Normaliser, is_continuous, pair_stores
-from eopipe.loader.chip_reader import VALUES, Cutter, Piece, block_bytes, pixel_bytes, sources_of
-from eopipe.loader.device import Finish
-from eopipe.loader.shared_memory import Ring, Shape
+from eopipe.loader.chip_reader import VALUE_DTYPE, ChipReader, ChipRequest, chip_sources, pixel_bytes, window_bytes
+from eopipe.loader.device import DeviceFinisher
+from eopipe.loader.shared_memory import SharedMemorySlots, SlotLayout
 from eopipe.telemetry.previews import preview_png
 from eopipe.tiles.grid import make_grid
 from eopipe.tiles.store import add_array, new_store
@@ -24,7 +24,7 @@ def values() -> np.ndarray:
     return found
 
 
-def cutter(place: Path, budget: int, normaliser: Normaliser | None = None) -> Cutter:
+def cutter(place: Path, budget: int, normaliser: Normaliser | None = None) -> ChipReader:
     tiles, _ = make_scene(place, "a", ("red", "nir"))
     grid = make_grid((0.0, 0.0, 480.0, 640.0), "EPSG:32633", 10.0, (0, 0))
     with new_store(place / "values.zarr", grid, ("height",), "", {"unit": "m"}) as group:
@@ -32,21 +32,21 @@ def cutter(place: Path, budget: int, normaliser: Normaliser | None = None) -> Cu
         add_array(group, "valid", SHAPE, "uint8", SMALL)[:] = np.isfinite(values())
     pairs = pair_stores((tiles,), (place / "values.zarr",))
     assert is_continuous(pairs[0][1])
-    return Cutter(sources_of(pairs, ("red",)), 16, U2, budget, VALUES, normaliser)
+    return ChipReader(chip_sources(pairs, ("red",)), 16, U2, budget, VALUE_DTYPE, normaliser)
 
 
 def test_chips_hold_the_values_whether_read_alone_or_from_a_window_that_is_kept(tmp_path: Path) -> None:
     window = (0, 0, 40, 40)
-    one = cutter(tmp_path, block_bytes(window, 1, U2, VALUES))
+    one = cutter(tmp_path, window_bytes(window, 1, U2, VALUE_DTYPE))
     for kept in (None, window):
-        into = Ring(Shape(1, 2, 1, 16, "<u2", "<f4")).slots[0]
-        one.cut(Piece(0, kept, (0, 1), ((3, 5), (20, 24)), (0, 0)), into)
+        into = SharedMemorySlots(SlotLayout(1, 2, 1, 16, "<u2", "<f4")).slots[0]
+        one.cut(ChipRequest(0, kept, (0, 1), ((3, 5), (20, 24)), (0, 0)), into)
         np.testing.assert_array_equal(into.label[0], values()[3:19, 5:21])
         np.testing.assert_array_equal(into.label[1], values()[20:36, 24:40])
 
 
 def test_slots_of_a_ring_do_not_touch_each_other() -> None:
-    ring = Ring(Shape(3, 2, 1, 8, "<u2", "<f4"))
+    ring = SharedMemorySlots(SlotLayout(3, 2, 1, 8, "<u2", "<f4"))
     for mark, slot in enumerate(ring.slots):
         slot.image[:], slot.valid[:], slot.label[:] = 100 + mark, mark, mark + 0.5
     for mark, slot in enumerate(ring.slots):
@@ -54,20 +54,20 @@ def test_slots_of_a_ring_do_not_touch_each_other() -> None:
         assert (slot.image == 100 + mark).all()
         assert (slot.valid == mark).all()
         assert (slot.label == mark + 0.5).all()
-    assert pixel_bytes(4, U2, VALUES) == 13
+    assert pixel_bytes(4, U2, VALUE_DTYPE) == 13
 
 
 def test_labels_turn_with_their_images_and_are_nothing_where_the_scene_is_invalid(tmp_path: Path) -> None:
     # On a CPU where they are cut, on a GPU after they were moved there.
     where, see, ways = ((3, 12), (3, 12)), Normaliser((0.0,), (1.0,)), np.array([0, 5])
-    cut = Ring(Shape(1, 2, 1, 16, "<f4", "<f4")).slots[0]
+    cut = SharedMemorySlots(SlotLayout(1, 2, 1, 16, "<f4", "<f4")).slots[0]
     (tmp_path / "cut").mkdir()
-    cutter(tmp_path / "cut", 0, see).cut(Piece(0, None, (0, 1), where, ways.tolist()), cut)
-    stored = Ring(Shape(1, 2, 1, 16, "<u2", "<f4")).slots[0]
+    cutter(tmp_path / "cut", 0, see).cut(ChipRequest(0, None, (0, 1), where, ways.tolist()), cut)
+    stored = SharedMemorySlots(SlotLayout(1, 2, 1, 16, "<u2", "<f4")).slots[0]
     (tmp_path / "stored").mkdir()
-    cutter(tmp_path / "stored", 0).cut(Piece(0, None, (0, 1), where, (0, 0)), stored)
+    cutter(tmp_path / "stored", 0).cut(ChipRequest(0, None, (0, 1), where, (0, 0)), stored)
     moved = [torch.from_numpy(array.copy()) for array in (stored.image, stored.valid, stored.label)]
-    images, labels = Finish(see, [(1.0, 0.0)], torch.device("cpu"))(*moved, np.zeros(2, np.int64), ways)
+    images, labels = DeviceFinisher(see, [(1.0, 0.0)], torch.device("cpu"))(*moved, np.zeros(2, np.int64), ways)
     assert labels.dtype == torch.float32
     want = np.where(usable()[3:19, 12:28] > 0, values()[3:19, 12:28], np.nan)
     np.testing.assert_array_equal(labels[0].numpy(), want)
