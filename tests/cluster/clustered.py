@@ -143,9 +143,9 @@ class ClusterProject:
 
     def wait_for(self, ready: Callable[[], object], event: str, seconds: float = 300) -> None:
         """Wait until a condition is true."""
-        until = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds
         while not ready():
-            assert time.monotonic() < until, f"{event}: {self.snakemake_log[-3000:]}\n{self.log()[-3000:]}"
+            assert time.monotonic() < deadline, f"{event}: {self.snakemake_log[-3000:]}\n{self.log()[-3000:]}"
             time.sleep(0.1)
 
     def wait_for_checkpoint(self) -> None:

@@ -25,9 +25,9 @@ def sh(*command: object, env: dict[str, str] | None = None) -> str:
 
 def wait(seconds: float, ready: Callable[[], bool], event: str) -> None:
     """Wait until a condition is true."""
-    until = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds
     while not ready():
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             raise ClusterError(f"{event}: not within {seconds:.0f} s")
         time.sleep(0.05)
 
@@ -46,9 +46,9 @@ def end(files: Iterable[Path], signal_number: int = signal.SIGTERM) -> None:
     pids = [pid for pid in map(number, files) if pid]
     for pid in pids:
         os.kill(pid, signal_number)
-    until = time.monotonic() + 10
+    deadline = time.monotonic() + 10
     while any(is_alive(pid) for pid in pids):
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             for pid in pids:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

@@ -67,13 +67,13 @@ def test_memory_time_and_cpus_of_jobs_come_from_the_accounts(accounted: Cluster,
     single = sh(*common, "--mem=600", "--time=7", str(tmp_path / "job.sh")).strip()
     two_nodes = ("--nodes=2", "--ntasks=2", "--partition=gpu", "--gres=gpu:2", "--mem=700", "--time=9")
     multi = sh(*common, *two_nodes, str(tmp_path / "job.sh")).strip()
-    until = time.monotonic() + 90
+    deadline = time.monotonic() + 90
     jobs = [
         JobUsage("split", 1.0, 10.0, 0.1, Requested(), single),
         JobUsage("train", 1.0, None, None, Requested(nodes=2), multi),
     ]
     while "COMPLETED" not in (state := sh("sacct", "-Xn", f"--jobs={multi}", "--format=State")) or sh("squeue", "-h"):
-        assert time.monotonic() < until, state
+        assert time.monotonic() < deadline, state
         time.sleep(1)
     measured, sentence = with_accounting(jobs)
     assert sentence == "2 of 2 Slurm jobs are in its accounting"

@@ -18,9 +18,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
     root = tmp_path_factory.mktemp("data")
     sample, grid = ROOT / "sample", root / "grid.json"
     ids = [f"S2_ROMANIA_{day}" for day in SCENES]
-    words = ["search", "--catalog", sample, "--items", root / "items", "--grid", grid, "--ids", *ids]
-    words += ["--selection", root / "selection.json"]
-    assert run_stage(*words) == 0
+    arguments = ["search", "--catalog", sample, "--items", root / "items", "--grid", grid, "--ids", *ids]
+    arguments += ["--selection", root / "selection.json"]
+    assert run_stage(*arguments) == 0
     tiles = []
     for name in ids:
         scene, store = root / "scenes" / name, root / "tiles" / f"{name}.zarr"
@@ -50,6 +50,6 @@ def training(data: Data, tmp_path: Path) -> Iterator[Training]:
 def undisturbed(data: Data, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """The files of a model that was trained without interruption."""
     training = Training(data, tmp_path_factory.mktemp("undisturbed"))
-    done = training.run()
-    assert done.returncode == 0, done.stderr
+    completed = training.run()
+    assert completed.returncode == 0, completed.stderr
     return payload(training.model)

@@ -38,12 +38,12 @@ def start(job: str, ranks: int) -> list[int]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks)}
+    rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks)}
     pids = []
     for rank in range(ranks):
         pid = os.fork()
         if pid == 0:
-            os.environ.update(place | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
+            os.environ.update(rendezvous | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
             sys.argv = ["worker", job]
             code = 1
             try:
@@ -59,7 +59,7 @@ def newest(state: Path) -> int:
     return int(checkpoints[-1].name[5:]) if checkpoints else 0
 
 
-def whole(state: Path) -> int:
+def restored_step(state: Path) -> int:
     """The step of the checkpoint that a resume begins from; 0 for none."""
     restored = restore(state)
     return restored[0].step if restored else 0
@@ -86,9 +86,9 @@ def disturb(event: str, pids: list[int]) -> None:
 
 def have_ended(pids: list[int], seconds: float) -> bool:
     """Whether all have ended by then."""
-    until, look = time.monotonic() + seconds, os.WEXITED | os.WNOWAIT | os.WNOHANG
-    while time.monotonic() < until:
-        if all(os.waitid(os.P_PID, pid, look) for pid in pids):
+    deadline, flags = time.monotonic() + seconds, os.WEXITED | os.WNOWAIT | os.WNOHANG
+    while time.monotonic() < deadline:
+        if all(os.waitid(os.P_PID, pid, flags) for pid in pids):
             return True
         time.sleep(0.002)
     return False
@@ -107,11 +107,11 @@ def main() -> int:
     worlds = cycle(int(word) for word in (*sys.argv[5:], "2")[0].split(","))
     draw, state = random.Random(seed), Path(read_job(Path(path)).state)
     os.environ |= {JUDGING: str(state / "judging"), JUDGING_S: str(SLOW_S if moment == "validation" else 0)}
-    for turn in range(events):
+    for number in range(events):
         (state / STATUS).unlink(missing_ok=True)
         Path(os.environ[JUDGING]).unlink(missing_ok=True)
-        kinds, before, at = EVENTS[moment], whole(state), newest(state) + draw.choice((0, 1, 1, 2))
-        pids, event = start(path, next(worlds)), draw.choice(kinds) if moment == "any" else kinds[turn % len(kinds)]
+        kinds, before, at = EVENTS[moment], restored_step(state), newest(state) + draw.choice((0, 1, 1, 2))
+        pids, event = start(path, next(worlds)), draw.choice(kinds) if moment == "any" else kinds[number % len(kinds)]
         while not has_come(moment, state, at) and alive(pids):
             time.sleep(0.001)
         time.sleep(draw.uniform(0, 0.05))
@@ -121,14 +121,14 @@ def main() -> int:
             # The one that is left waits for the other; torchrun would end it.
             assert event.startswith("kill"), f"alive 25 s after {event}"
             disturb("kill", pids)
-        ended = codes(pids)
-        assert whole(state) >= before, f"{event} lost a checkpoint that was there"
-        print(event, whole(state), *ended, flush=True)
+        exit_codes = codes(pids)
+        assert restored_step(state) >= before, f"{event} lost a checkpoint that was there"
+        print(event, restored_step(state), *exit_codes, flush=True)
     os.environ[JUDGING_S] = "0"
     (state / STATUS).unlink(missing_ok=True)
-    ended = codes(start(path, next(worlds)))
-    print("end", newest(state), *ended, flush=True)
-    return max(map(abs, ended))
+    exit_codes = codes(start(path, next(worlds)))
+    print("end", newest(state), *exit_codes, flush=True)
+    return max(map(abs, exit_codes))
 
 
 if __name__ == "__main__":

@@ -26,16 +26,16 @@ def write(training: Training, *more: str) -> None:
     """`eopipe condor` with relative paths."""
     data = training.data
     moved = Data(Path("in put"), [str(Path("in put") / Path(name).relative_to(data.root)) for name in data.tiles])
-    words = [*moved.stores(), *moved.cut(), "--model", "out/model", *training.settings, *more]
-    assert run_stage("condor", *words) == 0
+    arguments = [*moved.stores(), *moved.cut(), "--model", "out/model", *training.settings, *more]
+    assert run_stage("condor", *arguments) == 0
 
 
 def saved(job: Job) -> None:
     """Wait until a training has a checkpoint in its sandbox."""
-    until = time.monotonic() + 120
+    deadline = time.monotonic() + 120
     while not list(job.sandbox.glob("out/.model.state/*/step-*")):
         assert job.process.poll() is None
-        assert time.monotonic() < until
+        assert time.monotonic() < deadline
         time.sleep(0.02)
 
 
@@ -112,10 +112,10 @@ def test_condor_submit_dag_takes_the_dag(
     assert htcondor2.Submit((submit_folder / "condor/others.sub").read_text()).getQArgs() == "2"
 
 
-@pytest.mark.parametrize("words", [["a b", "it's", 'say "no"', "", "plain"], ["'", '"', "a,b;c"]])
-def test_htcondor_reads_the_words_that_were_meant(words: list[str], tmp_path: Path) -> None:
-    job = Job(htcondor2.Submit(f"arguments = {quoted(words)}"), tmp_path, tmp_path)
-    assert job.arguments("arguments") == words
+@pytest.mark.parametrize("arguments", [["a b", "it's", 'say "no"', "", "plain"], ["'", '"', "a,b;c"]])
+def test_htcondor_reads_the_words_that_were_meant(arguments: list[str], tmp_path: Path) -> None:
+    job = Job(htcondor2.Submit(f"arguments = {quoted(arguments)}"), tmp_path, tmp_path)
+    assert job.arguments("arguments") == arguments
 
 
 @pytest.mark.parametrize(("code", "expected"), [(0, 0), (3, 3), (75, 85), (143, 85)])

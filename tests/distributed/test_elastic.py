@@ -54,21 +54,21 @@ class Group:
     def pause(self) -> Path:
         return self.training.folder / "pause"
 
-    def start(self, *more: str, **environment: str) -> Node:
+    def start(self, *more: str, **variables: str) -> Node:
         log = self.training.folder / f"{len(self.nodes)}.log"
-        place = os.environ | {"PAUSE": str(self.pause)} | environment
+        environment = os.environ | {"PAUSE": str(self.pause)} | variables
         self.before = self.training.newest()
         with log.open("w") as file:
             line = self.training.command(*more)
-            started = subprocess.Popen(line, stderr=file, text=True, env=place, start_new_session=True)
+            started = subprocess.Popen(line, stderr=file, text=True, env=environment, start_new_session=True)
         self.nodes.append(Node(started, log))
         return self.nodes[-1]
 
     def wait_for_world(self, size: int, steps: int = 2) -> None:
         """Wait until so many workers have written a checkpoint after some steps."""
-        until = time.monotonic() + 150
+        deadline = time.monotonic() + 150
         while True:
-            assert time.monotonic() < until, [node.read_log() for node in self.nodes]
+            assert time.monotonic() < deadline, [node.read_log() for node in self.nodes]
             time.sleep(0.1)
             newest = max(self.training.state.glob("*/step-*/state.json"), default=None)
             try:
@@ -95,8 +95,8 @@ def alone(data: Data, tmp_path_factory: pytest.TempPathFactory) -> dict[str, byt
     """The model of an undisturbed training on one node."""
     training = Training(data, tmp_path_factory.mktemp("alone"), SETTINGS)
     paths = f"{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}"
-    done = training.run(PYTHONPATH=paths)
-    assert done.returncode == 0, done.stderr
+    completed = training.run(PYTHONPATH=paths)
+    assert completed.returncode == 0, completed.stderr
     return payload(training.model)
 
 
@@ -158,9 +158,9 @@ def test_t16_two_nodes_of_slurm_meet_though_the_port_is_taken_and_an_old_meeting
 def test_when_the_first_node_is_told_to_stop_or_dies_all_end_and_the_same_command_goes_on(
     group: Group, alone: dict[str, bytes], tmp_path: Path
 ) -> None:
-    place = LOCAL | {"EOPIPE_RDZV_FILE": str(tmp_path / "shared" / "meeting"), "EOPIPE_RDZV_ID": "submission-1"}
+    variables = LOCAL | {"EOPIPE_RDZV_FILE": str(tmp_path / "shared" / "meeting"), "EOPIPE_RDZV_ID": "submission-1"}
     for stop in (signal.SIGTERM, signal.SIGKILL):
-        nodes = [group.start("--nodes", "2", **place) for _ in range(2)]
+        nodes = [group.start("--nodes", "2", **variables) for _ in range(2)]
         group.wait_for_world(2)
         nodes.sort(key=lambda node: "event=group-joined" in node.read_log())
         nodes[0].process.send_signal(stop)
@@ -211,9 +211,9 @@ def ports_of(pid: int) -> list[tuple[str, int]]:
     addresses = []
     for name in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
-            words = line.split()
-            host, port = words[1].split(":")
-            if words[3] == "0A" and f"socket:[{words[9]}]" in inodes:
+            fields = line.split()
+            host, port = fields[1].split(":")
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
                 address = socket.inet_ntoa(bytes.fromhex(host)[::-1]) if name == "tcp" else host
                 addresses.append((address, int(port, 16)))
     return addresses

@@ -18,8 +18,8 @@ KILLS, AGAIN_WITHIN_S = 3, 15
 
 def first_step_after(training: Training, moment: float) -> float:
     """When the journal noted the first step that workers took which started after a moment (seconds since 1970)."""
-    until = time.monotonic() + 120
-    while time.monotonic() < until:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
         events = [event for path in training.state.glob("*/metrics.jsonl") for event in read_journal(path)]
         at = next((n for n, event in enumerate(events) if event["event"] == "resume" and event["time"] > moment), None)
         times = [event["time"] for event in events[at:] if event["event"] == "step"] if at is not None else []
@@ -53,16 +53,17 @@ def test_t01_a_worker_killed_again_and_again_takes_its_next_step_within_fifteen_
 
 
 @pytest.mark.parametrize(
-    ("number", "code", "whole"), [(signal.SIGTERM, 75, False), (signal.SIGUSR1, 75, True), (signal.SIGINT, 130, False)]
+    ("number", "code", "to_process_group"),
+    [(signal.SIGTERM, 75, False), (signal.SIGUSR1, 75, True), (signal.SIGINT, 130, False)],
 )
 def test_a_signal_to_the_command_or_to_all_saves_the_state_even_when_it_comes_again_and_again(
-    training: Training, number: int, code: int, whole: bool
+    training: Training, number: int, code: int, to_process_group: bool
 ) -> None:
     process = training.start()
     training.wait_for_step(3, process)
     sent = time.monotonic()
     while process.poll() is None and time.monotonic() - sent < 60:
-        if whole:
+        if to_process_group:
             os.killpg(process.pid, number)
         else:
             os.kill(process.pid, number)
@@ -109,10 +110,10 @@ def test_what_cannot_be_healed_is_not_tried_again(training: Training, tmp_path: 
         "        return super().forward(x)\n"
     )
     paths = f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"
-    done = training.run("--architecture", "broken:Broken", PYTHONPATH=paths)
-    assert done.returncode == 3, done.stderr
-    assert done.stderr.rstrip().endswith("error: tile 7 is empty; fetch it again")
-    assert "attempt" not in done.stderr
+    completed = training.run("--architecture", "broken:Broken", PYTHONPATH=paths)
+    assert completed.returncode == 3, completed.stderr
+    assert completed.stderr.rstrip().endswith("error: tile 7 is empty; fetch it again")
+    assert "attempt" not in completed.stderr
     failure = read_failure(next(training.state.glob("*/status.json")))
     assert failure is not None
     assert (failure.kind, failure.attempt, failure.final) == ("data", 0, True)

@@ -35,9 +35,9 @@ def test_t19_a_lost_or_stuck_reader_is_started_again_and_the_model_is_that_of_a_
     training: Training, undisturbed: dict[str, bytes], number: int, message: str
 ) -> None:
     process = training.start(*READERS)
-    until = time.monotonic() + 120
+    deadline = time.monotonic() + 120
     # One for each of two workers; they start with the first batch.
-    while len(pids := readers(training.folder)) < 2 and process.poll() is None and time.monotonic() < until:
+    while len(pids := readers(training.folder)) < 2 and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
     assert len(pids) == 2
     os.kill(pids[0], number)
@@ -52,8 +52,8 @@ def test_a_training_ends_the_same_in_a_temporary_folder_whose_path_is_too_long_f
     training: Training, undisturbed: dict[str, bytes]
 ) -> None:
     # As Toil gives its jobs under --workDir: 107 letters is what a socket may have.
-    place = training.folder / ("t" * 120) / ("u" * 120)
-    place.mkdir(parents=True)
-    done = training.run(*READERS, TMPDIR=str(place))
-    assert done.returncode == 0, done.stderr
+    temporary_folder = training.folder / ("t" * 120) / ("u" * 120)
+    temporary_folder.mkdir(parents=True)
+    completed = training.run(*READERS, TMPDIR=str(temporary_folder))
+    assert completed.returncode == 0, completed.stderr
     assert payload(training.model) == undisturbed

@@ -19,8 +19,8 @@ ALONE = ("--epochs", "1", "--processes", "1", "--width", "8", "--checkpoint-ever
 def calm(data: Data, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """The files of a model that was trained with enough room."""
     training = Training(data, tmp_path_factory.mktemp("calm"), ALONE)
-    done = training.run()
-    assert done.returncode == 0, done.stderr
+    completed = training.run()
+    assert completed.returncode == 0, completed.stderr
     return payload(training.model)
 
 
@@ -54,9 +54,9 @@ def test_t08_a_training_without_room_keeps_its_checkpoint_and_ends_with_the_same
     assert 3 <= restored[0].step <= failure.step
     assert not list(state.glob(".step-*")), "nothing is left half written"
     again = copy(stopped, tmp_path)
-    done = again.run()
-    assert done.returncode == 0, done.stderr
-    assert f"event=resume step={restored[0].step}" in done.stderr
+    completed = again.run()
+    assert completed.returncode == 0, completed.stderr
+    assert f"event=resume step={restored[0].step}" in completed.stderr
     assert payload(again.model) == calm
 
 
@@ -82,9 +82,9 @@ def test_t08_a_disk_that_fills_up_is_told_and_made_room_on(
     assert restored is not None
     assert restored[0].step >= 2
     filler.unlink()
-    done = training.run()
-    assert done.returncode == 0, done.stderr
-    assert "event=resume" in done.stderr
+    completed = training.run()
+    assert completed.returncode == 0, completed.stderr
+    assert "event=resume" in completed.stderr
     assert payload(training.model) == calm
 
 
@@ -105,8 +105,8 @@ def test_t18_the_state_of_another_training_is_refused_with_the_difference(
     identity = json.loads(path.read_text())
     change(identity)
     path.write_text(json.dumps(identity))
-    done = other.run()
-    assert done.returncode == 3, done.stderr
-    assert f"is the state of another training: {message}" in done.stderr.splitlines()[-1]
-    assert "torch.distributed" not in done.stderr
+    completed = other.run()
+    assert completed.returncode == 3, completed.stderr
+    assert f"is the state of another training: {message}" in completed.stderr.splitlines()[-1]
+    assert "torch.distributed" not in completed.stderr
     assert json.loads(path.read_text()) == identity

@@ -58,9 +58,9 @@ def piped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "worker.py").write_text(WORKER)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     line = [*torchrun, str(folder / "worker.py"), str(EXAMPLE), str(STEPS), str(folder)]
-    place = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(line, env=place, capture_output=True, text=True, timeout=180, check=False)
-    assert done.returncode == 0, done.stderr
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    completed = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=180, check=False)
+    assert completed.returncode == 0, completed.stderr
     return folder
 
 

@@ -69,18 +69,29 @@ def test_advice_ends_with_words_for_the_command_line() -> None:
 
 def run_rate(data: Data, folder: Path, *more: str) -> "subprocess.CompletedProcess[str]":
     # --processes and --strategy are those of the training; the trial has one process all the same.
-    words = [sys.executable, "-m", "eopipe", "rate", *data.stores(), *data.cut(), "--steps", "80", "--width", "8"]
-    words += ["--processes", "2", "--strategy", "fsdp", *more]
-    return subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    command = [sys.executable, "-m", "eopipe", "rate", *data.stores(), *data.cut(), "--steps", "80", "--width", "8"]
+    command += ["--processes", "2", "--strategy", "fsdp", *more]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
 
 
 def loss_with(training: Training, rate: float) -> float:
     trial = replace(training, folder=training.folder / f"{rate:g}")
-    words = ("--epochs", "3", "--width", "8", "--warmup", "0", "--schedule", "constant", "--learning-rate", f"{rate:g}")
-    done = trial.run(*words)
-    if done.returncode == DivergedError.code:
+    options = (
+        "--epochs",
+        "3",
+        "--width",
+        "8",
+        "--warmup",
+        "0",
+        "--schedule",
+        "constant",
+        "--learning-rate",
+        f"{rate:g}",
+    )
+    completed = trial.run(*options)
+    if completed.returncode == DivergedError.code:
         return math.inf
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     return float(json.loads((trial.model / "history.json").read_text())["epochs"][-1]["loss"])
 
 
@@ -102,6 +113,6 @@ def test_the_line_of_a_training_can_be_used_and_what_is_wrong_in_it_is_told(trai
         (("--model", "model", "--depth", "9"), "--depth is '9'"),
         (("--freeze", "encoder"), "train.freeze is encoder"),
     ):
-        done = run_rate(data, training.folder, *more)
-        assert done.returncode == 2
-        assert why in done.stderr
+        completed = run_rate(data, training.folder, *more)
+        assert completed.returncode == 2
+        assert why in completed.stderr

@@ -33,9 +33,9 @@ def test_a_training_with_all_of_it_is_resumed_to_the_bit(training: Training, tmp
     cut.wait_for_step(3, process)
     process.kill()
     process.communicate()
-    done = cut.run()
-    assert done.returncode == 0, done.stderr
-    assert "event=resume" in done.stderr
+    completed = cut.run()
+    assert completed.returncode == 0, completed.stderr
+    assert "event=resume" in completed.stderr
     same = ("model.safetensors", "history.json", "model.json")
     assert {n: payload(cut.model)[n] for n in same} == {n: payload(whole.model)[n] for n in same}
     assert len(history(whole)) <= 4
@@ -48,8 +48,8 @@ def test_a_training_that_gets_no_better_stops_and_publishes_its_best(training: T
     patient = replace(
         training, folder=tmp_path / "patient", settings=(*arguments, "--width", "8", "--epochs", "9", "--patience", "1")
     )
-    done = patient.run()
-    assert done.returncode == 0, done.stderr
+    completed = patient.run()
+    assert completed.returncode == 0, completed.stderr
     rows = history(patient)
     best = best_epoch(rows)
     assert best is not None
@@ -71,13 +71,13 @@ def test_balanced_weights_are_those_of_the_training_split(training: Training, da
 
 
 @pytest.mark.parametrize(
-    "words", [("convnext", "--depth", "1"), ("temporal", "--freeze", "embed.")], ids=["convnext", "temporal"]
+    "options", [("convnext", "--depth", "1"), ("temporal", "--freeze", "embed.")], ids=["convnext", "temporal"]
 )
-def test_other_models_go_all_the_way_to_the_map(training: Training, words: tuple[str, ...]) -> None:
-    arguments = ("--epochs", "1", "--width", "4", "--architecture", *words)
+def test_other_models_go_all_the_way_to_the_map(training: Training, options: tuple[str, ...]) -> None:
+    arguments = ("--epochs", "1", "--width", "4", "--architecture", *options)
     other = replace(training, settings=arguments)
-    done = other.run()
-    assert done.returncode == 0, done.stderr
+    completed = other.run()
+    assert completed.returncode == 0, completed.stderr
     tiles, folder = other.data.tiles[0], other.folder
     maps = ("--classes", folder / "classes.tif", "--probabilities", folder / "probabilities.tif")
     assert run_stage("predict", "--model", other.model, "--tiles", tiles, *maps) == 0
@@ -92,11 +92,11 @@ SEGFORMER = ("hidden_sizes=[8,16,16,16]", "depths=[1,1,1,1]", "sr_ratios=[1,1,1,
 def test_a_model_of_transformers_goes_frozen_with_low_rank_changes_to_the_map(training: Training) -> None:
     pytest.importorskip("transformers")
     pytest.importorskip("peft")
-    words = ("--architecture", "transformers:SegformerForSemanticSegmentation", "--arguments", *SEGFORMER)
-    arguments = ("--epochs", "1", *words, "--freeze", "segformer.", "--lora", "2")
+    options = ("--architecture", "transformers:SegformerForSemanticSegmentation", "--arguments", *SEGFORMER)
+    arguments = ("--epochs", "1", *options, "--freeze", "segformer.", "--lora", "2")
     other = replace(training, settings=arguments)
-    done = other.run()
-    assert done.returncode == 0, done.stderr
+    completed = other.run()
+    assert completed.returncode == 0, completed.stderr
     names = load_file(other.model / "model.safetensors")
     assert any(name.startswith("model.segformer.") for name in names)
     assert not any("lora" in name for name in names)
@@ -109,22 +109,22 @@ def to_the_map(training: Training) -> None:
     maps = ("--classes", folder / "classes.tif", "--probabilities", folder / "probabilities.tif")
     checked = ("--onnx", folder / "model.onnx", "--check", folder / "export.json")
     for stage, outputs in (("predict", maps), ("export", checked)):
-        words = [sys.executable, "-m", "eopipe", stage, "--model", training.model, "--tiles", tiles, *outputs]
-        done = subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=180, check=False)
-        assert done.returncode == 0, done.stderr
+        command = [sys.executable, "-m", "eopipe", stage, "--model", training.model, "--tiles", tiles, *outputs]
+        completed = subprocess.run([str(w) for w in command], capture_output=True, text=True, timeout=180, check=False)
+        assert completed.returncode == 0, completed.stderr
 
 
 def test_what_cannot_be_trained_is_refused_before_it_starts(training: Training) -> None:
-    for words, why in (
+    for options, why in (
         (("--freeze", "encoder"), "train.freeze is encoder"),
         (("--arguments", "size=tiny"), "UNet does not take size; it takes bands, classes, width, depth"),
         (("--architecture", "convnext", "--arguments", "size=huge"), "convnext has no size huge"),
         (("--architecture", "torch.nn:Identity"), "model torch.nn:Identity has no weights to learn"),
         (("--architecture", "odd_models:Picky"), "fails with a chip of 4 bands and 16 x 16 pixels: only 32 x 32 here"),
     ):
-        done = replace(training, settings=words).run(PYTHONPATH=f"{HERE}:{os.environ.get('PYTHONPATH', '')}")
-        assert done.returncode == 2
-        assert why in done.stderr
+        completed = replace(training, settings=options).run(PYTHONPATH=f"{HERE}:{os.environ.get('PYTHONPATH', '')}")
+        assert completed.returncode == 2
+        assert why in completed.stderr
 
 
 def test_frozen_parts_learn_a_low_rank_change_only(training: Training) -> None:
@@ -132,10 +132,10 @@ def test_frozen_parts_learn_a_low_rank_change_only(training: Training) -> None:
     arguments = ("--epochs", "1", "--width", "4")
     first = replace(training, folder=training.folder / "first", settings=arguments)
     assert first.run().returncode == 0
-    words = ("--init", str(first.model), "--freeze", "down.", "--lora", "1", "--ema", "0.5")
-    second = replace(training, folder=training.folder / "second", settings=(*arguments, *words))
-    done = second.run()
-    assert done.returncode == 0, done.stderr
+    options = ("--init", str(first.model), "--freeze", "down.", "--lora", "1", "--ema", "0.5")
+    second = replace(training, folder=training.folder / "second", settings=(*arguments, *options))
+    completed = second.run()
+    assert completed.returncode == 0, completed.stderr
     was, now = (load_file(training.model / "model.safetensors") for training in (first, second))
     assert was.keys() == now.keys()
     # A kernel (out, in, 3, 3) changes by a product of (out, 1) and (1, in x 3 x 3).

@@ -32,7 +32,7 @@ def spent() -> float:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "why"),
+    ("options", "code", "why"),
     [
         (("--learning-rate", "fast"), 2, "--learning-rate"),
         (("--deterministic", "--strategy", "fsdp"), 2, "it needs train.strategy ddp"),
@@ -44,15 +44,15 @@ def spent() -> float:
     ids=["word", "settings", "class", "bands", "classes", "init"],
 )
 def test_t15_what_cannot_work_is_refused_at_once_before_torchrun(
-    training: Training, tmp_path: Path, words: tuple[str, ...], code: int, why: str
+    training: Training, tmp_path: Path, options: tuple[str, ...], code: int, why: str
 ) -> None:
     (tmp_path / "own_models.py").write_text(MODELS)
     (tmp_path / "empty").mkdir()
-    arguments, before = [word.format(empty=tmp_path / "empty") for word in words], spent()
-    done = training.run(*arguments, PYTHONPATH=str(tmp_path))
-    assert done.returncode == code, done.stderr
-    assert why in done.stderr.splitlines()[-1]
-    assert "torch.distributed" not in done.stderr
+    arguments, before = [option.format(empty=tmp_path / "empty") for option in options], spent()
+    completed = training.run(*arguments, PYTHONPATH=str(tmp_path))
+    assert completed.returncode == code, completed.stderr
+    assert why in completed.stderr.splitlines()[-1]
+    assert "torch.distributed" not in completed.stderr
     assert spent() - before < AT_ONCE_S
     assert not list(training.state.glob("*/logs"))
 
@@ -60,11 +60,11 @@ def test_t15_what_cannot_work_is_refused_at_once_before_torchrun(
 class Trap:
     """Runs code as soon as it is unpickled."""
 
-    def __init__(self, place: Path) -> None:
-        self.place = place
+    def __init__(self, path: Path) -> None:
+        self.path = path
 
     def __reduce__(self) -> tuple[object, tuple[Path]]:
-        return Path.touch, (self.place,)
+        return Path.touch, (self.path,)
 
 
 @pytest.mark.parametrize("name", ["model.pt", "model.safetensors", ".metadata"])
@@ -72,8 +72,8 @@ def test_t17_a_pickle_to_begin_with_is_refused_unopened(training: Training, tmp_
     source, fallen = tmp_path / "source", tmp_path / "fallen"
     source.mkdir()
     (source / name).write_bytes(pickle.dumps(Trap(fallen)))
-    done = training.run("--init", str(source))
-    assert done.returncode == 8, done.stderr
-    assert done.stderr.splitlines()[-1].startswith(f"error: {source / name} is a pickle")
-    assert "torch.distributed" not in done.stderr
+    completed = training.run("--init", str(source))
+    assert completed.returncode == 8, completed.stderr
+    assert completed.stderr.splitlines()[-1].startswith(f"error: {source / name} is a pickle")
+    assert "torch.distributed" not in completed.stderr
     assert not fallen.exists()

@@ -13,10 +13,10 @@ HERE = Path(__file__).parent
 
 
 def forks(job: Path, seed: int, events: int, moment: str = "any") -> list[str]:
-    words = [sys.executable, str(HERE / "forks.py"), str(job), str(seed), str(events), moment]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=900, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.splitlines()
+    command = [sys.executable, str(HERE / "forks.py"), str(job), str(seed), str(events), moment]
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    return completed.stdout.splitlines()
 
 
 def last(job: Path) -> dict[str, bytes]:

@@ -10,8 +10,8 @@ def test_a_training_from_copies_has_the_same_weights_and_leaves_none(
 ) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    done = training.run("--scratch", "$NODE_DISK", NODE_DISK=str(disk))
-    assert done.returncode == 0, done.stderr
-    assert "event=copies host=" in done.stderr
+    completed = training.run("--scratch", "$NODE_DISK", NODE_DISK=str(disk))
+    assert completed.returncode == 0, completed.stderr
+    assert "event=copies host=" in completed.stderr
     assert payload(training.model) == undisturbed
     assert list(disk.iterdir()) == []

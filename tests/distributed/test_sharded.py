@@ -20,11 +20,11 @@ HERE = Path(__file__).parent
 FSDP: dict[str, Any] = {"strategy": "fsdp", "epochs": 1}
 
 
-def forks(job: Path, *words: str) -> str:
-    line = [sys.executable, str(HERE / "forks.py"), str(job), *words]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=900, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
+def forks(job: Path, *arguments: str) -> str:
+    line = [sys.executable, str(HERE / "forks.py"), str(job), *arguments]
+    completed = subprocess.run(line, capture_output=True, text=True, timeout=900, check=False)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    return completed.stdout + completed.stderr
 
 
 def last(job: Path) -> dict[str, bytes]:
@@ -103,7 +103,7 @@ def test_the_published_model_is_whole_and_that_of_one_process(data: Data, tmp_pa
     models = []
     for name, *strategy in (("sharded", "--processes", "2", "--strategy", "fsdp"), ("alone", "--processes", "1")):
         training = Training(data, tmp_path / name, (*settings, *strategy))
-        done = training.run()
-        assert done.returncode == 0, done.stderr
+        completed = training.run()
+        assert completed.returncode == 0, completed.stderr
         models.append(load_file(training.model / "model.safetensors"))
     assert apart(*models) < 0.02

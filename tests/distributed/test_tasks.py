@@ -33,10 +33,10 @@ def labelled(data: Data, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     """Values at chips of 16 pixels, and classes at chips of 8."""
     by_task = {}
     labelling = {"regression": ("--measure", "cover", "--unit", "%"), "classification": ("--bins", 50)}
-    for task, words in labelling.items():
+    for task, options in labelling.items():
         folder = tmp_path_factory.mktemp(task)
-        place = ("--grid", data.root / "grid.json", "--source", SOURCE, "--labels", folder / "labels.zarr")
-        assert run_stage("label", *place, *words, "--chunk", 32, "--shard", 128) == 0
+        paths = ("--grid", data.root / "grid.json", "--source", SOURCE, "--labels", folder / "labels.zarr")
+        assert run_stage("label", *paths, *options, "--chunk", 32, "--shard", 128) == 0
         prepared = Labelled(data.root, data.tiles[:4], folder)
         chip = {"regression": 16, "classification": 8}[task]
         plan = ("--method", "west-east", "--fractions", 0.48, 0.16, 0.36, "--chip", chip, "--stride", 8)
@@ -55,15 +55,15 @@ def test_killed_and_resumed_it_ends_with_the_bytes_of_an_undisturbed_run(
     labelled: dict[str, Labelled], task: str, tmp_path: Path
 ) -> None:
     whole, cut = (trained(labelled, task, tmp_path / name, "--processes", "2") for name in ("whole", "cut"))
-    done = whole.run()
-    assert done.returncode == 0, done.stderr
+    completed = whole.run()
+    assert completed.returncode == 0, completed.stderr
     process = cut.start()
     cut.wait_for_step(4, process)
     process.kill()
     process.communicate()
-    done = cut.run()
-    assert done.returncode == 0, done.stderr
-    assert "event=resume" in done.stderr
+    completed = cut.run()
+    assert completed.returncode == 0, completed.stderr
+    assert "event=resume" in completed.stderr
     assert {n: payload(cut.model)[n] for n in SAME} == {n: payload(whole.model)[n] for n in SAME}
 
 
@@ -72,8 +72,8 @@ def test_one_and_two_workers_end_with_the_same_bytes(labelled: dict[str, Labelle
     payloads = {}
     for size in ("1", "2"):
         training = trained(labelled, task, tmp_path / size, "--deterministic", "--shards", "2", "--processes", size)
-        done = training.run()
-        assert done.returncode == 0, done.stderr
+        completed = training.run()
+        assert completed.returncode == 0, completed.stderr
         payloads[size] = {name: payload(training.model)[name] for name in SAME}
     assert payloads["1"] == payloads["2"]
     scores = json.loads(payloads["1"]["history.json"])["epochs"][-1]["val"]
@@ -101,8 +101,8 @@ def test_values_are_scaled_by_the_training_labels_alone(labelled: dict[str, Labe
 def test_labels_and_losses_that_do_not_fit_are_told_before_any_worker_starts(
     labelled: dict[str, Labelled], tmp_path: Path, task: str, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
-    done = Training(labelled[task], tmp_path, arguments).run()
-    assert done.returncode == code
-    assert message in done.stderr
-    assert "event=epoch" not in done.stderr
-    assert "Traceback" not in done.stderr
+    completed = Training(labelled[task], tmp_path, arguments).run()
+    assert completed.returncode == code
+    assert message in completed.stderr
+    assert "event=epoch" not in completed.stderr
+    assert "Traceback" not in completed.stderr

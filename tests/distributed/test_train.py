@@ -99,8 +99,8 @@ def test_no_worker_outlives_a_killed_command(training: Training) -> None:
     assert len(workers(training.folder)) >= 3
     process.kill()
     process.communicate()
-    until = time.monotonic() + 5
-    while workers(training.folder) and time.monotonic() < until:
+    deadline = time.monotonic() + 5
+    while workers(training.folder) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert workers(training.folder) == []
 
@@ -145,27 +145,27 @@ def test_other_settings_never_resume_a_state(training: Training) -> None:
 
 
 def test_a_loss_that_is_not_finite_ends_with_code_7_and_no_model(training: Training) -> None:
-    done = training.run("--learning-rate", "1e30", "--processes", "1")
-    assert done.returncode == 7, done.stderr
-    assert "lower train.learning_rate, or check the chips S2_ROMANIA_" in done.stderr
+    completed = training.run("--learning-rate", "1e30", "--processes", "1")
+    assert completed.returncode == 7, completed.stderr
+    assert "lower train.learning_rate, or check the chips S2_ROMANIA_" in completed.stderr
     assert not training.model.exists()
 
 
 def test_chips_that_the_model_cannot_halve_are_refused_before_torchrun(training: Training) -> None:
-    done = training.run("--depth", "5")
-    assert done.returncode == 2
-    assert "choose split.chip as a multiple of 32" in done.stderr
-    assert "torch.distributed" not in done.stderr
+    completed = training.run("--depth", "5")
+    assert completed.returncode == 2
+    assert "choose split.chip as a multiple of 32" in completed.stderr
+    assert "torch.distributed" not in completed.stderr
 
 
 def test_a_split_of_other_scenes_is_refused(training: Training) -> None:
     training.data.tiles.pop()
     try:
-        done = training.run()
+        completed = training.run()
     finally:
         training.data.tiles.append(str(training.data.root / "tiles" / "S2_ROMANIA_20191009.zarr"))
-    assert done.returncode == 3
-    assert "these differ: S2_ROMANIA_20191009" in done.stderr
+    assert completed.returncode == 3
+    assert "these differ: S2_ROMANIA_20191009" in completed.stderr
 
 
 def test_a_model_of_ones_own_is_trained_by_its_name(training: Training, tmp_path: Path) -> None:
@@ -177,8 +177,8 @@ def test_a_model_of_ones_own_is_trained_by_its_name(training: Training, tmp_path
     )
     os.environ["PYTHONPATH"] = f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"
     try:
-        done = training.run("--architecture", "mine:Pixel", "--epochs", "1")
+        completed = training.run("--architecture", "mine:Pixel", "--epochs", "1")
     finally:
         os.environ["PYTHONPATH"] = os.environ["PYTHONPATH"].partition(":")[2]
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     assert read_model_card(training.model)["parameters"] == 10

@@ -26,8 +26,8 @@ def test_a_tuned_model_begins_better_and_is_resumed_to_the_bit(
     whole, cut = (Training(data, tmp_path / name, (*ALIKE, "--init", str(base))) for name in ("whole", "cut"))
     for training in (whole, cut):
         training.folder.mkdir()
-    done = whole.run()
-    assert done.returncode == 0, done.stderr
+    completed = whole.run()
+    assert completed.returncode == 0, completed.stderr
     tuned = payload(whole.model)
     assert loss(tuned) < 0.8 * loss(undisturbed)
     was, now = load_file(base / "model.safetensors"), load_file(whole.model / "model.safetensors")

@@ -110,9 +110,9 @@ def test_a_tracker_whose_library_is_missing_costs_one_warning_that_names_the_ext
     training: Training, undisturbed: dict[str, bytes]
 ) -> None:
     (training.folder / "mlflow.py").write_text("raise ModuleNotFoundError(\"No module named 'mlflow'\")\n")
-    done = training.run("--track", "mlflow", "prometheus", PYTHONPATH=str(training.folder))
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("tracker-off") == 1
-    assert "pip install 'eopipe[mlflow]'" in done.stderr
+    completed = training.run("--track", "mlflow", "prometheus", PYTHONPATH=str(training.folder))
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stderr.count("tracker-off") == 1
+    assert "pip install 'eopipe[mlflow]'" in completed.stderr
     assert (training.folder / "model.views/eopipe.prom").is_file()
     assert payload(training.model) == undisturbed

@@ -91,16 +91,16 @@ def test_t11_a_model_is_the_same_file_by_file_after_a_change_of_processes(data: 
     for pid in workers(changed.folder):
         os.kill(pid, signal.SIGKILL)
     process.communicate()
-    done = changed.run("--processes", "4")
-    assert done.returncode == 0, done.stderr
-    assert "event=resume" in done.stderr
+    completed = changed.run("--processes", "4")
+    assert completed.returncode == 0, completed.stderr
+    assert "event=resume" in completed.stderr
     assert payload(changed.model) == payload(unchanged.model)
 
 
 def test_more_processes_than_shards_are_refused_before_torchrun(training: Training) -> None:
-    done = training.run("--deterministic", "--processes", "5")
-    assert done.returncode == 2
-    assert "train.processes 5 is more than train.shards 4" in done.stderr
+    completed = training.run("--deterministic", "--processes", "5")
+    assert completed.returncode == 2
+    assert "train.processes 5 is more than train.shards 4" in completed.stderr
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
@@ -108,16 +108,16 @@ def test_t13_a_loss_that_is_not_finite_names_step_and_chips(
     training: Training, monkeypatch: pytest.MonkeyPatch, processes: str
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    done = training.run("--architecture", "odd_models:Poisoned", "--processes", processes)
-    assert done.returncode == 7, done.stderr
-    assert done.stderr.count("event=failed") == 0
-    assert "event=resume" not in done.stderr, "it is not tried again"
+    completed = training.run("--architecture", "odd_models:Poisoned", "--processes", processes)
+    assert completed.returncode == 7, completed.stderr
+    assert completed.stderr.count("event=failed") == 0
+    assert "event=resume" not in completed.stderr, "it is not tried again"
     failure = read_failure(next(training.state.glob("*/status.json")))
     assert failure is not None
     assert (failure.kind, failure.attempt, failure.final) == ("diverged", 0, True)
     for weights in training.state.glob("*/step-*/*.safetensors"):
         assert all(np.isfinite(value).all() for value in load_file(weights).values())
-    message = done.stderr.splitlines()[-1]
+    message = completed.stderr.splitlines()[-1]
     named = re.findall(r"(S2_ROMANIA_\d+) \(row (\d+), column (\d+)\)", message)
     assert re.search(r"at step \d+;", message)
     assert named

@@ -28,8 +28,8 @@ class Data:
         return ["--chips", str(self.root / "split.json"), "--statistics", str(self.root / "statistics.json")]
 
 
-def run_stage(*words: object) -> int:
-    return main([str(word) for word in words])
+def run_stage(*arguments: object) -> int:
+    return main([str(argument) for argument in arguments])
 
 
 @dataclass
@@ -49,16 +49,18 @@ class Training:
         return self.folder / "state"
 
     def command(self, *more: str) -> list[str]:
-        words = [sys.executable, "-m", "eopipe", "train", *self.data.stores(), *self.data.cut()]
-        return [*words, "--model", str(self.model), "--state", str(self.state), *self.settings, *more]
+        command = [sys.executable, "-m", "eopipe", "train", *self.data.stores(), *self.data.cut()]
+        return [*command, "--model", str(self.model), "--state", str(self.state), *self.settings, *more]
 
     def start(self, *more: str) -> "subprocess.Popen[str]":
         pipe = subprocess.PIPE
         return subprocess.Popen(self.command(*more), stdout=pipe, stderr=pipe, text=True, start_new_session=True)
 
-    def run(self, *more: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-        place = os.environ | environment
-        return subprocess.run(self.command(*more), capture_output=True, text=True, timeout=180, check=False, env=place)
+    def run(self, *more: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+        environment = os.environ | variables
+        return subprocess.run(
+            self.command(*more), capture_output=True, text=True, timeout=180, check=False, env=environment
+        )
 
     def newest(self) -> int:
         """The step of the newest checkpoint."""
@@ -66,10 +68,10 @@ class Training:
 
     def wait_for_step(self, step: int, process: "subprocess.Popen[str]") -> None:
         """Wait until a checkpoint of at least this step is there."""
-        until = time.monotonic() + 120
+        deadline = time.monotonic() + 120
         while not any(int(p.name[5:]) >= step for p in self.state.glob("*/step-*")):
             assert process.poll() is None, process.communicate()[1]
-            assert time.monotonic() < until
+            assert time.monotonic() < deadline
             time.sleep(0.02)
 
 

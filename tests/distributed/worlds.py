@@ -24,9 +24,9 @@ def way(model: str = "unet", /, **settings: Any) -> dict[str, Any]:
     return {"settings": {"architecture": name, **settings}}
 
 
-def rest(saved: Path, first: int, whole: dict[str, Any]) -> dict[str, Any]:
-    """A training that goes on from the state of another."""
-    return whole | {"begin": f"{saved}.safetensors", "first": first}
+def resumed_from(saved: Path, first: int, plan: dict[str, Any]) -> dict[str, Any]:
+    """A training that resumes from the state of another."""
+    return plan | {"begin": f"{saved}.safetensors", "first": first}
 
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -62,18 +62,18 @@ def plan(folder: Path, size: int) -> dict[str, Any]:
     chained = {
         2: {"chain": WAYS["deterministic-batchwise"] | {"steps": 3}, "fsdp-half": WAYS["fsdp"] | {"steps": 10}},
         1: {
-            "chain": rest(folder / "2/chain", 3, WAYS["deterministic-batchwise"] | {"steps": 5}),
-            "fsdp-rest": rest(folder / "2/fsdp-half", 10, WAYS["fsdp"]),
-            "plain-rest": rest(folder / "2/fsdp-half", 10, WAYS["plain"]),
+            "chain": resumed_from(folder / "2/chain", 3, WAYS["deterministic-batchwise"] | {"steps": 5}),
+            "fsdp-rest": resumed_from(folder / "2/fsdp-half", 10, WAYS["fsdp"]),
+            "plain-rest": resumed_from(folder / "2/fsdp-half", 10, WAYS["plain"]),
         },
-        4: {"chain": rest(folder / "1/chain", 5, WAYS["deterministic-batchwise"])},
+        4: {"chain": resumed_from(folder / "1/chain", 5, WAYS["deterministic-batchwise"])},
     }
     again = {
         f"{name}-{part}": training
         for name in ("dropping", "fp16", "fsdp-accumulated")
         for part, training in (
             ("begun", WAYS[name] | {"steps": 4}),
-            ("resumed", rest(folder_of_size / f"{name}-begun", 4, WAYS[name])),
+            ("resumed", resumed_from(folder_of_size / f"{name}-begun", 4, WAYS[name])),
         )
     }
     # Four workers without a compiler do what two do, and take twice as long.
@@ -85,7 +85,7 @@ def plan(folder: Path, size: int) -> dict[str, Any]:
 NO_COMPILER = {"CXX": "/nonexistent"}
 
 
-def launch(size: int, ways: dict[str, Any], folder: Path, place: dict[str, str] = NO_COMPILER) -> Runs:
+def launch(size: int, ways: dict[str, Any], folder: Path, base_environment: dict[str, str] = NO_COMPILER) -> Runs:
     """Train in all these ways with so many workers."""
     out = folder / str(size)
     out.mkdir()
@@ -93,10 +93,10 @@ def launch(size: int, ways: dict[str, Any], folder: Path, place: dict[str, str] 
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
     line = [*torchrun, str(HERE / "worker_of_worlds.py"), str(folder / f"{size}.json"), str(out)]
     variables = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "OMP_NUM_THREADS": "1"}
-    environment = os.environ | place | variables
-    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stderr
-    (out / "log").write_text(done.stderr)
+    environment = os.environ | base_environment | variables
+    completed = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    assert completed.returncode == 0, completed.stderr
+    (out / "log").write_text(completed.stderr)
     return {name: json.loads((out / f"{name}.json").read_text()) for name in ways}
 
 

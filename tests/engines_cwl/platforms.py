@@ -78,10 +78,10 @@ class Engine:
     def kill_during_training(self, folder: Path) -> None:
         """Start the engine; kill it and all its processes when training starts."""
         process = self.start(folder)
-        until = time.monotonic() + 300
+        deadline = time.monotonic() + 300
         while not re.search(self.training_pattern, (folder / "engine.log").read_text()):
             assert process.poll() is None, (folder / "engine.log").read_text()[-4000:]
-            assert time.monotonic() < until
+            assert time.monotonic() < deadline
             time.sleep(0.1)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(60)

@@ -30,8 +30,8 @@ rule made:
 """
 
 
-def snakemake(*words: object) -> list[str]:
-    return [sys.executable, "-m", "snakemake", *map(str, words)]
+def snakemake(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "snakemake", *map(str, arguments)]
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +48,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             variables["PYTHONPATH"] = f"{ROOT / 'tests/engines'}:{variables.get('PYTHONPATH', '')}"
         # The intervals of the profile are those of a shared cluster.
         hasty = ("--seconds-between-status-checks", 1, "--max-status-checks-per-second", 5, "--latency-wait", 5)
-        words = snakemake("--profile", ROOT / "profiles" / name, *hasty)
+        command = snakemake("--profile", ROOT / "profiles" / name, *hasty)
         with (folder / "output").open("w") as file:
-            running[name] = subprocess.Popen(words, cwd=folder, env=variables, stdout=file, stderr=file)
+            running[name] = subprocess.Popen(command, cwd=folder, env=variables, stdout=file, stderr=file)
     codes = {name: process.wait(timeout=240) for name, process in running.items()}
     assert set(codes.values()) == {0}, [(folders[name] / "output").read_text() for name, code in codes.items() if code]
     return folders
@@ -80,9 +80,9 @@ def test_the_engine_gets_what_the_rule_requests(name: str, first: str, second: s
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_the_pipeline_is_planned(name: str, project: Project) -> None:
-    words = snakemake("--dry-run", "--profile", ROOT / "profiles" / name, "--snakefile", ROOT / "Snakefile")
-    done = subprocess.run(
-        [*words, "--configfile", "config.yaml"],
+    command = snakemake("--dry-run", "--profile", ROOT / "profiles" / name, "--snakefile", ROOT / "Snakefile")
+    completed = subprocess.run(
+        [*command, "--configfile", "config.yaml"],
         cwd=project.folder,
         env=environment(),
         capture_output=True,
@@ -90,8 +90,8 @@ def test_the_pipeline_is_planned(name: str, project: Project) -> None:
         timeout=120,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "eopipe train " in done.stdout or "rule train:" in done.stdout
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert "eopipe train " in completed.stdout or "rule train:" in completed.stdout
 
 
 @pytest.mark.parametrize(
@@ -143,14 +143,14 @@ def test_scripts_beside_the_profiles_are_clean() -> None:
     scripts = [*ROOT.glob("profiles/*/*.sh"), ROOT / "eopipe/clusters/job.sh"]
     checker = shutil.which("shellcheck", path=environment()["PATH"])
     assert checker
-    done = subprocess.run([checker, "--format=json", *scripts], capture_output=True, text=True, check=False)
-    assert json.loads(done.stdout) == []
+    completed = subprocess.run([checker, "--format=json", *scripts], capture_output=True, text=True, check=False)
+    assert json.loads(completed.stdout) == []
 
 
 def test_the_line_of_a_training_becomes_a_submit_description(finished: Project, tmp_path: Path) -> None:
-    words = snakemake("--snakefile", ROOT / "Snakefile", "--configfile", "config.yaml", "--cores", 2)
+    command = snakemake("--snakefile", ROOT / "Snakefile", "--configfile", "config.yaml", "--cores", 2)
     run = {"cwd": finished.folder, "env": environment(), "capture_output": True, "text": True, "timeout": 120}
-    planned = subprocess.run([*words, "--dry-run", "--printshellcmds", "--forcerun", "train"], check=True, **run)
+    planned = subprocess.run([*command, "--dry-run", "--printshellcmds", "--forcerun", "train"], check=True, **run)
     [line] = [line for line in commands(planned.stdout) if line[0] == "train"]
     condor = [sys.executable, "-m", "eopipe", "condor", "--folder", str(tmp_path / "condor"), *line[1:]]
     subprocess.run(condor, check=True, **run)

@@ -126,10 +126,10 @@ def test_deleted_results_are_rebuilt_identically_although_everything_is_killed_d
     process = subprocess.Popen(
         finished.command(), cwd=finished.folder, stdout=pipe, stderr=pipe, start_new_session=True, env=environment()
     )
-    until = time.monotonic() + 200
+    deadline = time.monotonic() + 200
     while not list(finished.folder.glob("state/train/*/step-*")):
         assert process.poll() is None
-        assert time.monotonic() < until
+        assert time.monotonic() < deadline
         time.sleep(0.02)
     kill_tree(process.pid)
     process.wait()
@@ -154,9 +154,9 @@ def kill_tree(pid: int) -> None:
 def test_a_second_run_in_the_same_folder_is_refused_while_the_first_is_alive(project: Project) -> None:
     pipe = subprocess.DEVNULL
     first = subprocess.Popen(project.command(), cwd=project.folder, stdout=pipe, stderr=pipe, env=environment())
-    until = time.monotonic() + 60
+    deadline = time.monotonic() + 60
     while not project.results.exists():
-        assert time.monotonic() < until
+        assert time.monotonic() < deadline
         time.sleep(0.05)
     second = project.run()
     first.send_signal(signal.SIGINT)
