@@ -19,8 +19,8 @@ from eopipe.stac import client as reader
 def items(catalog: Catalog) -> list[dict[str, Any]]:
     """Four scenes as an API has them."""
     for n in range(4):
-        made = catalog.add(f"s{n}", properties={"eo:cloud_cover": 30.0 * n}, shape=(8, 8), driver="GTiff")
-        for name, asset in made["assets"].items():
+        item = catalog.add(f"s{n}", properties={"eo:cloud_cover": 30.0 * n}, shape=(8, 8), driver="GTiff")
+        for name, asset in item["assets"].items():
             asset["href"] = f"https://assets.example/{n}/{name}.tif"
     return catalog.items
 
@@ -58,8 +58,8 @@ def test_a_page_on_another_host_is_refused_and_nothing_is_sent_there(
     url = serve_api(web, items)
     inner = web.routes["/api/search"]
 
-    def lead_away(asked: Request) -> Any:
-        page = inner(asked)
+    def lead_away(request: Request) -> Any:
+        page = inner(request)
         href = f"{elsewhere.url}/api/search"
         page["links"] = [{"rel": "next", "href": href, "method": method, "body": {}, "headers": {"X-Api-Key": "k"}}]
         return page
@@ -96,8 +96,8 @@ def test_a_search_link_on_another_host_is_refused(
 ) -> None:
     url = serve_api(web, items)
     landing = web.routes["/api"]
-    web.routes["/api"] = lambda asked: json.loads(
-        json.dumps(landing(asked)).replace(f"{web.url}/api/search", f"{elsewhere.url}/api/search")
+    web.routes["/api"] = lambda request: json.loads(
+        json.dumps(landing(request)).replace(f"{web.url}/api/search", f"{elsewhere.url}/api/search")
     )
     assert search(run, tmp_path / "out", url).code == 8
     assert elsewhere.received == []
@@ -121,11 +121,11 @@ def test_the_login_is_sent_to_its_own_host(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert search(run, tmp_path / "out", serve_api(web, items)).code == 0
-    assert {asked.headers.get("Authorization") for asked in web.received} == {login}
+    assert {request.headers.get("Authorization") for request in web.received} == {login}
     monkeypatch.setenv("EOPIPE_TOKEN_127_0_0_1", "SECRET")
     web.reset()
     assert search(run, tmp_path / "out", serve_api(web, items)).code == 0
-    assert {asked.headers.get("Authorization") for asked in web.received} == {"Bearer SECRET"}
+    assert {request.headers.get("Authorization") for request in web.received} == {"Bearer SECRET"}
     assert not [p for p in (tmp_path / "out").rglob("*") if p.is_file() and "SECRET" in p.read_text()]
 
 
@@ -183,8 +183,8 @@ def test_the_server_filters_clouds_in_the_language_that_it_knows(
 ) -> None:
     url = serve_api(web, items, conformance=knows)
     assert search(run, tmp_path / "out", url, "--max-cloud", 40).code == 0
-    asked = web.requests("/api/search")[0].value
-    assert {key: value for key, value in asked.items() if key in ("filter", "query")} == sent
+    query = web.requests("/api/search")[0].value
+    assert {key: value for key, value in query.items() if key in ("filter", "query")} == sent
     assert names(tmp_path / "out") == ["s0", "s1"], "what a server sends in spite of the filter is dropped"
 
 
@@ -201,18 +201,18 @@ def test_the_area_near_180_degrees_asks_also_for_footprints_that_are_not_cut_the
     from shapely.geometry import Point, box, shape
 
     search(run, tmp_path / "out", serve_api(web, items), "--bbox", 179, 10, -179, 12)
-    asked = shape(web.requests("/api/search")[0].value["intersects"])
-    for point, wanted in (((179.5, 11), True), ((-179.5, 11), True), ((0, 11), True), ((90, 11), False)):
-        assert asked.intersects(Point(point)) is wanted
+    area = shape(web.requests("/api/search")[0].value["intersects"])
+    for point, expected in (((179.5, 11), True), ((-179.5, 11), True), ((0, 11), True), ((90, 11), False)):
+        assert area.intersects(Point(point)) is expected
     search(run, tmp_path / "out", serve_api(web, items), "--bbox", -179.5, 10, -179, 12)
-    asked = shape(web.requests("/api/search")[-1].value["intersects"])
-    assert asked.is_valid
+    area = shape(web.requests("/api/search")[-1].value["intersects"])
+    assert area.is_valid
     # Footprints that cross 180 degrees and lie in the area, drawn the long way round and beyond the line.
     for footprint in (box(-179.2, 10, 179.8, 11), box(179.8, 10, 180.8, 11), box(179.8, 12.5, 180.2, 13)):
-        assert asked.intersects(footprint)
-    assert not asked.intersects(box(179, 10, 179.9, 11))
-    assert asked.bounds[0] >= -180
-    assert asked.bounds[2] <= 180
+        assert area.intersects(footprint)
+    assert not area.intersects(box(179, 10, 179.9, 11))
+    assert area.bounds[0] >= -180
+    assert area.bounds[2] <= 180
     search(run, tmp_path / "out", serve_api(web, items), "--bbox", 15, 46, 16, 47)
     assert web.requests("/api/search")[-1].value["intersects"]["type"] == "Polygon"
 
@@ -224,9 +224,9 @@ def test_retries_are_logged_and_page_two_is_named_when_it_never_comes(
     url = serve_api(web, items)
     inner = web.routes["/api/search"]
 
-    def first_only(asked: Request) -> Any:
+    def first_only(request: Request) -> Any:
         web.fail("/api/search", times=None, cut=30)
-        return inner(asked)
+        return inner(request)
 
     web.routes["/api/search"] = first_only
     with caplog.at_level(logging.WARNING, "eopipe"):
@@ -265,21 +265,21 @@ def test_a_second_page_that_stumbles_is_asked_again_and_each_try_is_logged(
     url = serve_api(web, items)
     inner = web.routes["/api/search"]
 
-    def stumble_after(asked: Request) -> Any:
-        if "token" not in asked.value and not web.faults["/api/search"]:
+    def stumble_after(request: Request) -> Any:
+        if "token" not in request.value and not web.faults["/api/search"]:
             web.fail("/api/search", times=2, status=503)
             web.fail("/api/search", status=429, headers={"Retry-After": "1"})
-        return inner(asked)
+        return inner(request)
 
     web.routes["/api/search"] = stumble_after
     with caplog.at_level(logging.WARNING, "eopipe"):
         ended = search(run, tmp_path / "out", url)
     assert ended.code == 0, ended.stderr
     assert names(tmp_path / "out") == ["s0", "s1", "s2", "s3"]
-    told = [line for line in caplog.messages if "event=retry" in line]
-    assert [line.partition("attempt=")[2][0] for line in told] == ["1", "2", "3"]
-    assert all("page 2 of /api/search" in line for line in told)
-    assert "wait_s=1.0" in told[2]
+    retries = [line for line in caplog.messages if "event=retry" in line]
+    assert [line.partition("attempt=")[2][0] for line in retries] == ["1", "2", "3"]
+    assert all("page 2 of /api/search" in line for line in retries)
+    assert "wait_s=1.0" in retries[2]
 
 
 @pytest.mark.usefixtures("impatient")
@@ -317,8 +317,8 @@ def test_credits_come_from_the_collection_of_the_api(
     items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback
 ) -> None:
     url = serve_api(web, items)
-    told = {"type": "Collection", "id": "sentinel", "license": "CC-BY-4.0", "sci:doi": "10.1/x", "links": []}
-    web.routes["/api/collections/sentinel"] = lambda _: told
+    collection = {"type": "Collection", "id": "sentinel", "license": "CC-BY-4.0", "sci:doi": "10.1/x", "links": []}
+    web.routes["/api/collections/sentinel"] = lambda _: collection
     assert search(run, tmp_path / "out", url).code == 0
     item = read_json(tmp_path / "out/items/s0.geojson")
     assert (item["properties"]["license"], item["properties"]["sci:doi"]) == ("CC-BY-4.0", "10.1/x")

@@ -43,7 +43,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
 
 def make_job(place: Path) -> Job:
     """Two scenes of two bands in another order, and every fourth pixel a corner of a chip."""
-    scenes = [make_scene(place, *told) for told in (("a", ("red", "nir")), ("b", ("nir", "red")))]
+    scenes = [make_scene(place, *arguments) for arguments in (("a", ("red", "nir")), ("b", ("nir", "red")))]
     corners = [[s, y, x] for s in range(2) for y in range(0, 49, 4) for x in range(0, 33, 4)]
     samples = {"train": corners[::2], "val": corners[1::7], "test": []}
     (place / "split.json").write_text(json.dumps({"samples": samples}))
@@ -61,18 +61,18 @@ def feeding(job: Job, **knobs: Any) -> Iterator[ChipLoader]:
         yield feed
 
 
-def wanted(feed: ChipLoader, epochs: int = 2, batch: int = 8) -> list[BatchRequest]:
+def batch_plan(feed: ChipLoader, epochs: int = 2, batch: int = 8) -> list[BatchRequest]:
     """Some epochs of training, each with its validation."""
     val = np.arange(feed.count("val"))
-    told = []
+    plan = []
     for epoch in range(epochs):
         steps = range(feed.count("train") // batch)
-        told += [BatchRequest("train", feed.order.step(epoch, step, batch), epoch) for step in steps]
-        told += [BatchRequest("val", val[start : start + batch]) for start in range(0, len(val), batch)]
-    return told
+        plan += [BatchRequest("train", feed.order.step(epoch, step, batch), epoch) for step in steps]
+        plan += [BatchRequest("val", val[start : start + batch]) for start in range(0, len(val), batch)]
+    return plan
 
 
-def told(batches: Iterator[Batch]) -> list[tuple[str, bytes, bytes]]:
+def batch_bytes(batches: Iterator[Batch]) -> list[tuple[str, bytes, bytes]]:
     return [(b.request.split, b.images_NCHW.numpy().tobytes(), b.labels_NHW.numpy().tobytes()) for b in batches]
 
 
@@ -95,8 +95,8 @@ def test_the_eight_ways_to_turn_a_chip_are_all_different_and_symmetries() -> Non
 
 def test_every_sample_of_a_batch_is_turned_by_its_own_way() -> None:
     batch, ways = torch.arange(6 * 2 * 9).reshape(6, 2, 3, 3), np.array([5, 0, 5, 7, 2, 1])
-    for sample, found, way in zip(batch, apply_symmetries(batch, ways), ways, strict=True):
-        assert torch.equal(found, apply_tensor_symmetry(sample, int(way)))
+    for sample, chip, way in zip(batch, apply_symmetries(batch, ways), ways, strict=True):
+        assert torch.equal(chip, apply_tensor_symmetry(sample, int(way)))
 
 
 def test_chips_are_normalised_as_a_model_predicts_bit_by_bit(job: Job) -> None:
@@ -115,10 +115,12 @@ def test_a_gpu_finishes_stored_numbers_as_a_cpu_does_bit_by_bit(job: Job) -> Non
     numbers = BatchRequest("train", np.arange(8), 3)
     with feeding(job) as feed, closing(Prefetcher(job, feed.samples, 0, 1, finished=False)) as reader:
         reader.start([numbers])
-        taken = reader.take()
-        assert taken
-        assert taken.chips.image.dtype == np.uint16
-        stored = [torch.from_numpy(a.copy()) for a in (taken.chips.image, taken.chips.valid, taken.chips.label)]
+        finished = reader.take()
+        assert finished
+        assert finished.chips.image.dtype == np.uint16
+        stored = [
+            torch.from_numpy(a.copy()) for a in (finished.chips.image, finished.chips.valid, finished.chips.label)
+        ]
         scaling = [tiles.scaling for tiles, _ in job.pairs]
         scenes, ways = feed.samples["train"][numbers.numbers][:, 0], symmetries_of(numbers, job.settings)
         images, labels = DeviceFinisher(NORMALISER, scaling, CPU)(*stored, scenes, ways)
@@ -139,7 +141,7 @@ def test_numpy_and_torch_turn_alike() -> None:
 def test_a_slot_is_not_filled_again_before_it_is_freed(job: Job, workers: int) -> None:
     """What a copy to a GPU needs, which goes on while the next batch is taken."""
     with feeding(job) as feed, closing(Prefetcher(job, feed.samples, workers, 3, finished=False)) as reader:
-        reader.start(wanted(feed))
+        reader.start(batch_plan(feed))
         first, second = reader.take(), reader.take()
         assert first
         assert second
@@ -158,22 +160,22 @@ def test_a_slot_is_not_filled_again_before_it_is_freed(job: Job, workers: int) -
 
 def test_who_has_no_patience_gets_nothing_from_readers_at_work_and_all_in_order_later(job: Job) -> None:
     with feeding(job) as feed, closing(Prefetcher(job, feed.samples, 2, 3, finished=False)) as reader:
-        plan: list[BatchRequest] = wanted(feed, 1)
-        found: list[BatchRequest] = []
+        plan: list[BatchRequest] = batch_plan(feed, 1)
+        received: list[BatchRequest] = []
         reader.start(plan)
         assert reader.take(patient=False) is None, "they have just been started"
-        while taken := reader.take(patient=False) or reader.take():
-            found.append(taken.request)
-            reader.free(taken)
-        assert found == plan
+        while finished := reader.take(patient=False) or reader.take():
+            received.append(finished.request)
+            reader.free(finished)
+        assert received == plan
 
 
 def test_image_and_label_turn_together_and_another_way_in_another_epoch(job: Job) -> None:
     with feeding(job) as feed:
-        numbers, seen = np.arange(8), set()
-        found = next(feed.stream([BatchRequest("train", numbers)]))
+        numbers, orientations = np.arange(8), set()
+        first = next(feed.stream([BatchRequest("train", numbers)]))
         # The next stream takes the memory of this one.
-        plain = replace(found, images_NCHW=found.images_NCHW.clone(), labels_NHW=found.labels_NHW.clone())
+        plain = replace(first, images_NCHW=first.images_NCHW.clone(), labels_NHW=first.labels_NHW.clone())
         for epoch in range(6):
             batch = next(feed.stream([BatchRequest("train", numbers, epoch)]))
             for n in range(8):
@@ -184,8 +186,8 @@ def test_image_and_label_turn_together_and_another_way_in_another_epoch(job: Job
                 ]
                 assert len(ways) == 1
                 assert torch.equal(apply_tensor_symmetry(plain.labels_NHW[n], ways[0]), batch.labels_NHW[n])
-                seen.add((n, ways[0]))
-        assert len(seen) > 16
+                orientations.add((n, ways[0]))
+        assert len(orientations) > 16
 
 
 @pytest.mark.parametrize("shuffle", ["chips", "blocks"])
@@ -194,12 +196,12 @@ def test_batches_are_the_same_whoever_reads_them_and_whatever_is_kept(
 ) -> None:
     job = job.replace(settings=job.settings.replace(shuffle=shuffle, window=3, block=16))
     with feeding(job) as feed:
-        known = told(feed.stream(wanted(feed)))
+        known = batch_bytes(feed.stream(batch_plan(feed)))
         assert len(known) == 2 * (feed.count("train") // 8) + 2 * -(-feed.count("val") // 8)
-    for workers, room in ((0, 0), (0, 20_000), (0, 60_000), (1, 0), (1, 16 << 20), (2, 20_000), (2, 60_000)):
-        monkeypatch.setattr("eopipe.loader.prefetch.MB", room // 16)
+    for workers, cache_bytes in ((0, 0), (0, 20_000), (0, 60_000), (1, 0), (1, 16 << 20), (2, 20_000), (2, 60_000)):
+        monkeypatch.setattr("eopipe.loader.prefetch.MB", cache_bytes // 16)
         with feeding(job, workers=workers) as feed:
-            assert told(feed.stream(wanted(feed))) == known, (workers, room)
+            assert batch_bytes(feed.stream(batch_plan(feed))) == known, (workers, cache_bytes)
 
 
 @pytest.mark.parametrize("shuffle", ["chips", "blocks"])
@@ -210,12 +212,12 @@ def test_a_store_larger_than_the_memory_that_is_allowed_stays_within_it(
     monkeypatch.setattr("eopipe.loader.prefetch.MB", 20_000 // 16)
     job = job.replace(settings=job.settings.replace(shuffle=shuffle, window=3, block=16))
     with feeding(job) as feed:
-        held = []
-        for _ in feed.stream(wanted(feed)):
+        cached_bytes = []
+        for _ in feed.stream(batch_plan(feed)):
             assert isinstance(feed.reader._crew, InlineReader)
-            held.append(feed.reader._crew._cutter.held)
-    assert max(held) <= 20_000
-    assert (max(held) > 5_000) == (shuffle == "blocks"), "what fits is kept"
+            cached_bytes.append(feed.reader._crew._cutter.held)
+    assert max(cached_bytes) <= 20_000
+    assert (max(cached_bytes) > 5_000) == (shuffle == "blocks"), "what fits is kept"
 
 
 def test_blocks_of_about_one_size_use_memory_again_and_never_more_than_allowed(job: Job) -> None:
@@ -237,13 +239,13 @@ def test_blocks_of_about_one_size_use_memory_again_and_never_more_than_allowed(j
 
 def test_a_stream_that_was_left_disturbs_none_after_it(job: Job) -> None:
     with feeding(job, workers=2) as feed:
-        plan = wanted(feed, 1)
-        whole = told(feed.stream(plan))
+        plan = batch_plan(feed, 1)
+        whole = batch_bytes(feed.stream(plan))
         for left in (1, 3, 6):
             stream = feed.stream(plan)
             for _ in range(left):
                 next(stream)
-            assert told(feed.stream(plan)) == whole
+            assert batch_bytes(feed.stream(plan)) == whole
 
 
 def test_a_worker_without_samples_gets_an_empty_batch(job: Job) -> None:
@@ -265,7 +267,7 @@ def test_damage_reaches_the_training_by_its_name(tmp_path: Path) -> None:
     shard.write_bytes(shard.read_bytes()[:-1] + b"\0")
     for workers in (0, 2):
         with feeding(job, workers=workers) as feed, pytest.raises(IntegrityError, match=r"b\.zarr/image/c/0/0/0"):
-            list(feed.stream(wanted(feed)))
+            list(feed.stream(batch_plan(feed)))
 
 
 def producers(feed: ChipLoader) -> list[int]:
@@ -275,12 +277,12 @@ def producers(feed: ChipLoader) -> list[int]:
 
 def test_a_reader_that_is_killed_ends_the_worker_with_an_error_that_is_tried_again(job: Job, tmp_path: Path) -> None:
     with feeding(job, workers=2) as feed:
-        stream = feed.stream(wanted(feed, 50))
+        stream = feed.stream(batch_plan(feed, 50))
         next(stream)
         os.kill(producers(feed)[1], signal.SIGKILL)
-        with pytest.raises(LostWorkerError, match="a process that reads chips was killed by signal 9") as found:
+        with pytest.raises(LostWorkerError, match="a process that reads chips was killed by signal 9") as error:
             list(stream)
-    failure = classify(found.value, tmp_path)
+    failure = classify(error.value, tmp_path)
     assert (failure.kind, failure.final) == ("reader", False)
 
 
@@ -288,41 +290,41 @@ def test_a_reader_that_is_stuck_is_told_with_its_chips_before_other_workers_call
     job: Job, tmp_path: Path
 ) -> None:
     with feeding(job, workers=2, timeout_s=60.0) as feed:
-        stream = feed.stream(wanted(feed, 50))
+        stream = feed.stream(batch_plan(feed, 50))
         next(stream)
         assert isinstance(feed.reader._crew, WorkerPool)
         assert feed.reader._crew._patience == 30
         feed.reader._crew._patience = 1.0
         os.kill(producers(feed)[1], signal.SIGSTOP)
         began = time.monotonic()
-        with pytest.raises(LostWorkerError, match=r"is stuck for 1 s at [ab]\.zarr \(row \d+, column \d+\)") as found:
+        with pytest.raises(LostWorkerError, match=r"is stuck for 1 s at [ab]\.zarr \(row \d+, column \d+\)") as error:
             list(stream)
         assert time.monotonic() - began >= 1
         pids = producers(feed)
-    failure = classify(found.value, tmp_path)
+    failure = classify(error.value, tmp_path)
     assert (failure.kind, failure.final) == ("reader", False)
     assert "disk hangs" in failure.reason
-    assert all_gone(pids)
+    assert have_all_exited(pids)
 
 
-def gone(pid: int) -> bool:
+def has_exited(pid: int) -> bool:
     path = Path(f"/proc/{pid}/stat")
     return not path.exists() or path.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
-def all_gone(pids: list[int]) -> bool:
+def have_all_exited(pids: list[int]) -> bool:
     until = time.monotonic() + 20
-    while not all(map(gone, pids)) and time.monotonic() < until:
+    while not all(map(has_exited, pids)) and time.monotonic() < until:
         time.sleep(0.02)
-    return all(map(gone, pids))
+    return all(map(has_exited, pids))
 
 
 def test_readers_end_with_the_feed(job: Job) -> None:
     with feeding(job, workers=2) as feed:
-        list(feed.stream(wanted(feed, 1)))
+        list(feed.stream(batch_plan(feed, 1)))
         pids = producers(feed)
-        assert not any(map(gone, pids))
-    assert all_gone(pids)
+        assert not any(map(has_exited, pids))
+    assert have_all_exited(pids)
 
 
 PROGRAM = """
@@ -352,15 +354,15 @@ def test_readers_die_with_a_worker_that_is_killed_and_heed_no_signal_to_its_grou
         assert len(pids) == 2
         os.killpg(worker.pid, signal.SIGTERM)
         time.sleep(0.3)
-        assert not any(map(gone, pids))
+        assert not any(map(has_exited, pids))
         worker.kill()
-    assert all_gone(pids)
+    assert have_all_exited(pids)
 
 
 def test_the_window_of_a_block_holds_the_chips_whose_corners_lie_in_it() -> None:
     samples = np.array([[0, 0, 0], [0, 40, 60], [0, 70, 10], [1, 0, 0]])
-    found = cache_windows(samples, 16, 64).tolist()
-    assert found == [[0, 0, 56, 76], [0, 0, 56, 76], [70, 10, 86, 26], [0, 0, 16, 16]]
+    windows = cache_windows(samples, 16, 64).tolist()
+    assert windows == [[0, 0, 56, 76], [0, 0, 56, 76], [70, 10, 86, 26], [0, 0, 16, 16]]
 
 
 def grid(edge: int) -> dict[str, Any]:

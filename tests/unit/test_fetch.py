@@ -109,7 +109,7 @@ def test_assets_that_came_are_not_asked_for_again(
     (catalog.root / "scl.tif").rename(catalog.root / "s0" / "scl.tif")
     web.received.clear()
     assert fetch(run, tmp_path, item).code == 0
-    assert sorted(asked.path for asked in web.received) == [RED, "/catalog/s0/scl.tif"]
+    assert sorted(request.path for request in web.received) == [RED, "/catalog/s0/scl.tif"]
 
 
 def test_a_local_asset_that_is_missing_is_named(
@@ -194,9 +194,9 @@ def test_checksums_of_many_kinds_are_checked(tmp_path: Path, prefix: str, name: 
     (tmp_path / "a.tif").write_bytes(b"II*\0 and so on")
     code = hashlib.new(name, b"II*\0 and so on").hexdigest()
     download_asset({"href": "a.tif", "file:checksum": prefix + code.upper()}, "a", tmp_path, tmp_path / "a.part")
-    wrong = prefix + code[:-1] + ("0" if code[-1] != "0" else "1")
+    wrong_checksum = prefix + code[:-1] + ("0" if code[-1] != "0" else "1")
     with pytest.raises(IntegrityError, match=f"{name} checksum"):
-        download_asset({"href": "a.tif", "file:checksum": wrong}, "a", tmp_path, tmp_path / "b.part")
+        download_asset({"href": "a.tif", "file:checksum": wrong_checksum}, "a", tmp_path, tmp_path / "b.part")
 
 
 def test_a_checksum_of_unknown_kind_is_not_taken_for_good(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_a_download_goes_on_in_the_next_run(
     assert fetch(run, tmp_path, remote(scene, web)).code == 5
     web.reset()
     assert fetch(run, tmp_path, remote(scene, web)).code == 0
-    assert [asked.path for asked in web.received] == [RED], "only what is missing is asked for"
+    assert [request.path for request in web.received] == [RED], "only what is missing is asked for"
     assert "Range" in web.received[0].headers
     assert (tmp_path / "scene" / "red.tif").read_bytes() == red
 
@@ -372,13 +372,13 @@ def test_another_address_under_the_same_name_is_not_taken_for_what_came(
 def test_scenes_can_share_a_folder_of_parts(
     scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback
 ) -> None:
-    one, other = remote(scene, web), remote(scene, web) | {"id": "other"}
+    first_item, second_item = remote(scene, web), remote(scene, web) | {"id": "other"}
     web.fail("/catalog/s0/scl.tif", status=404)
-    assert fetch(run, tmp_path, one, "--parts", tmp_path / "parts").code == 3
-    assert fetch(run, tmp_path, other, "--parts", tmp_path / "parts").code == 0
+    assert fetch(run, tmp_path, first_item, "--parts", tmp_path / "parts").code == 3
+    assert fetch(run, tmp_path, second_item, "--parts", tmp_path / "parts").code == 0
     web.received.clear()
-    assert fetch(run, tmp_path, one, "--parts", tmp_path / "parts").code == 0
-    assert [asked.path for asked in web.received] == ["/catalog/s0/scl.tif"]
+    assert fetch(run, tmp_path, first_item, "--parts", tmp_path / "parts").code == 0
+    assert [request.path for request in web.received] == ["/catalog/s0/scl.tif"]
     assert (tmp_path / "scene" / "red.tif").read_bytes() == red
 
 
@@ -449,7 +449,7 @@ def test_a_body_that_comes_compressed_is_refused(
     ended = fetch(run, tmp_path, remote(scene, web))
     assert ended.code == 8
     assert "arrives compressed as gzip" in ended.stderr
-    assert all(asked.headers["Accept-Encoding"] == "identity" for asked in web.received)
+    assert all(request.headers["Accept-Encoding"] == "identity" for request in web.received)
 
 
 def test_a_redirect_into_the_own_network_is_refused(
@@ -544,7 +544,7 @@ def test_windows_bring_only_the_blocks_that_the_grid_needs(
     ended = fetch(run, tmp_path, remote(item, web) if far else local(item), "--grid", grid, "--windows")
 
     assert ended.code == 0, ended.stderr
-    told = read_json(tmp_path / "scene" / "scene.json")["assets"]["red"]
+    asset = read_json(tmp_path / "scene" / "scene.json")["assets"]["red"]
     with rasterio.open(tmp_path / "scene" / "red.tif") as part:
         column, row = ~part.transform * (LEFT, TOP)
         top, left = -round(row), -round(column)
@@ -553,11 +553,11 @@ def test_windows_bring_only_the_blocks_that_the_grid_needs(
         np.testing.assert_array_equal(part.read(1), noise[top : top + part.height, left : left + part.width])
         assert top + part.height >= 600
         assert left + part.width >= 200
-        assert told["proj:shape"] == [part.height, part.width]
-        assert told["proj:transform"] == list(part.transform)[:6]
-    assert told["file:size"] == (tmp_path / "scene" / "red.tif").stat().st_size
-    assert told["file:checksum"] == "1220" + digest(tmp_path / "scene" / "red.tif")
-    assert told["file:size"] < item["assets"]["red"]["file:size"] / 3
+        assert asset["proj:shape"] == [part.height, part.width]
+        assert asset["proj:transform"] == list(part.transform)[:6]
+    assert asset["file:size"] == (tmp_path / "scene" / "red.tif").stat().st_size
+    assert asset["file:checksum"] == "1220" + digest(tmp_path / "scene" / "red.tif")
+    assert asset["file:size"] < item["assets"]["red"]["file:size"] / 3
     assert web.sent < item["assets"]["red"]["file:size"] / 2
     verify(tmp_path / "scene")
 
@@ -584,11 +584,11 @@ def test_windows_that_came_are_not_asked_for_again_but_those_of_another_grid_are
     (tmp_path / "away.tif").rename(catalog.root / "s0" / "scl.tif")
     web.received.clear()
     assert fetch(run, tmp_path, item, *words).code == 0
-    assert {asked.path for asked in web.received} == {"/catalog/s0/scl.tif"}
+    assert {request.path for request in web.received} == {"/catalog/s0/scl.tif"}
     grid_over(tmp_path, slice(0, 60), slice(0, 60))
     web.received.clear()
     assert fetch(run, tmp_path, item, *words).code == 0
-    assert len({asked.path for asked in web.received}) == 3
+    assert len({request.path for request in web.received}) == 3
 
 
 def test_windows_need_a_grid_and_without_them_a_grid_changes_nothing(

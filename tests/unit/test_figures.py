@@ -210,8 +210,8 @@ def test_a_map_shows_every_cell_in_the_colour_of_its_class_and_alike_in_size(tmp
     size = round((right - left) / 100)
     across = left + (np.arange(100) + 0.5) * size
     down = row + (np.arange(60) + 0.5) * size
-    shown = blue[np.ix_(down.astype(int), across.astype(int))]
-    np.testing.assert_array_equal(shown, numbers == 1)
+    drawn_cells = blue[np.ix_(down.astype(int), across.astype(int))]
+    np.testing.assert_array_equal(drawn_cells, numbers == 1)
 
 
 @given(

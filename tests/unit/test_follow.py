@@ -175,8 +175,12 @@ def test_a_published_model_can_be_followed_afterwards_and_twice_gives_the_same(t
     (model / "model.json").write_text(
         json.dumps({"properties": {"mlm:hyperparameters": SETTINGS | {"model": {"width": 8}}}})
     )
-    found = find_run(model, None)
-    assert (found.views, found.settings, found.is_finished) == (tmp_path / "forest.views", SETTINGS, True)
+    training = find_run(model, None)
+    assert (training.views, training.settings, training.is_finished) == (
+        tmp_path / "forest.views",
+        SETTINGS,
+        True,
+    )
     for _ in range(2):
         # Without being told to end, since nothing is added to a model.
         assert follow_run(find_run(model, views), ("tensorboard", "mlflow"), Event())

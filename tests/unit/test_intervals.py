@@ -29,27 +29,27 @@ def both(table: AnyArray) -> dict[str, AnyArray]:
 
 
 def test_the_interval_of_95_percent_holds_the_truth_about_so_often_though_pixels_are_not_independent() -> None:
-    measures, held, naive = of_classes(NAMES), 0, 0
+    measures, covered, naive = of_classes(NAMES), 0, 0
     for seed in range(200):
-        found = intervals(CUT, both(patchy(seed)), measures)["model"]["accuracy"]
-        held += found[0] <= 0.75 <= found[1]
+        interval = intervals(CUT, both(patchy(seed)), measures)["model"]["accuracy"]
+        covered += interval[0] <= 0.75 <= interval[1]
         share, count = patchy(seed)[:, [0, 3]].sum() / patchy(seed).sum(), patchy(seed).sum()
         # What one gets who takes pixels for independent draws.
         naive += abs(share - 0.75) <= 1.96 * np.sqrt(share * (1 - share) / count)
-    assert 0.88 <= held / 200 <= 0.99
+    assert 0.88 <= covered / 200 <= 0.99
     assert naive / 200 < 0.4
 
 
 def test_the_scores_of_a_draw_are_the_scores_that_evaluate_tells() -> None:
     random = np.random.default_rng(1)
-    truth, found = random.integers(0, 3, (2, 500))
+    truth, predicted = random.integers(0, 3, (2, 500))
     names = ("a", "b", "c")
-    told, table = scores(confusion_matrix(truth, found, 3), names), confusion_matrix(truth, found, 3)
+    expected, table = scores(confusion_matrix(truth, predicted, 3), names), confusion_matrix(truth, predicted, 3)
     drawn = {key: float(value[0]) for key, value in of_classes(names)(table.reshape(1, 9)).items()}
     for key in ("accuracy", "miou", "f1_macro", "kappa"):
-        assert drawn[key] == pytest.approx(told[key], abs=1e-6)
+        assert drawn[key] == pytest.approx(expected[key], abs=1e-6)
     for name, key in product(names, ("iou", "precision", "recall", "f1")):
-        assert drawn[f"{key}:{name}"] == pytest.approx(told["per_class"][name][key], abs=1e-6)
+        assert drawn[f"{key}:{name}"] == pytest.approx(expected["per_class"][name][key], abs=1e-6)
 
 
 def test_values_have_intervals_of_their_own_scores() -> None:
@@ -57,9 +57,9 @@ def test_values_have_intervals_of_their_own_scores() -> None:
     truth = random.normal(10, 3, 3600)
     piece = np.repeat(np.arange(36), 100)
     sums = CUT.totals(piece, value_parts(truth, truth + random.normal(0.5, 1, 3600), 10.0))
-    whole, found = value_scores(sums.sum(0)), intervals(CUT, both(sums), of_values)["model"]
+    whole, bounds = value_scores(sums.sum(0)), intervals(CUT, both(sums), of_values)["model"]
     for key in ("rmse", "mae", "bias", "r2"):
-        assert found[key][0] < whole[key] < found[key][1], key
+        assert bounds[key][0] < whole[key] < bounds[key][1], key
 
 
 def test_a_model_that_is_its_own_baseline_gains_nothing_for_sure() -> None:
@@ -89,15 +89,15 @@ def test_each_quarter_has_the_scores_of_its_own_squares() -> None:
     table = np.zeros((SIDE, SIDE, 4), np.int64)
     table[..., 3] = 100
     table[:3, :3] = (0, 40, 0, 60)
-    found = {one["name"]: one for one in regions(CUT, table.reshape(-1, 4), of_classes(NAMES))}
-    assert {name: one["scores"]["accuracy"] for name, one in found.items()} == {
+    quarters = {region["name"]: region for region in regions(CUT, table.reshape(-1, 4), of_classes(NAMES))}
+    assert {name: region["scores"]["accuracy"] for name, region in quarters.items()} == {
         "north-west": 0.6,
         "north-east": 1.0,
         "south-west": 1.0,
         "south-east": 1.0,
     }
-    assert {one["pieces"] for one in found.values()} == {9}
-    assert found["north-west"]["intervals"]["accuracy"] == [0.6, 0.6]
+    assert {region["pieces"] for region in quarters.values()} == {9}
+    assert quarters["north-west"]["intervals"]["accuracy"] == [0.6, 0.6]
 
 
 def test_squares_have_no_quarters_where_whole_maps_are_drawn_and_few_squares_have_no_interval() -> None:
@@ -105,7 +105,7 @@ def test_squares_have_no_quarters_where_whole_maps_are_drawn_and_few_squares_hav
     assert regions(maps, np.ones((12, 4), np.int64), of_classes(NAMES)) == []
     table = np.zeros((SIDE, SIDE, 4), np.int64)
     table[:2, :2, 3] = 100
-    assert [one["intervals"] for one in regions(CUT, table.reshape(-1, 4), of_classes(NAMES))] == [{}] * 4
+    assert [region["intervals"] for region in regions(CUT, table.reshape(-1, 4), of_classes(NAMES))] == [{}] * 4
 
 
 def test_a_pixel_belongs_to_its_square_and_in_another_mode_to_its_map() -> None:

@@ -22,18 +22,18 @@ class Azure:
     """Blobs that open only with the newest of the signatures that were given out."""
 
     def __init__(self, web: Loopback) -> None:
-        self.web, self.given = web, 0
+        self.web, self.issued = web, 0
         self.good: set[str] = set()
         web.random_fault = self.check
 
     def token(self, _: Request) -> dict[str, str]:
-        self.given += 1
-        self.good.add(f"{self.given}SECRET")
+        self.issued += 1
+        self.good.add(f"{self.issued}SECRET")
         later = datetime.now(UTC) + timedelta(hours=1)
-        return {"token": f"se=2030&sig={self.given}SECRET", "msft:expiry": later.isoformat()}
+        return {"token": f"se=2030&sig={self.issued}SECRET", "msft:expiry": later.isoformat()}
 
-    def check(self, asked: Request) -> Fault:
-        if asked.path.startswith("/sas") or asked.value.get("sig") in self.good:
+    def check(self, request: Request) -> Fault:
+        if request.path.startswith("/sas") or request.value.get("sig") in self.good:
             return Fault()
         return Fault(status=403, body=b"<?xml version='1.0'?><Error>Signature not valid</Error>")
 
@@ -47,10 +47,10 @@ def azure(web: Loopback, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ite
     monkeypatch.setenv("PC_SDK_SUBSCRIPTION_KEY", "")
     TOKEN_CACHE.clear()
     Settings.get.cache_clear()
-    made = Azure(web)
-    web.routes["/sas/127/blobs"] = made.token
+    service = Azure(web)
+    web.routes["/sas/127/blobs"] = service.token
     (tmp_path / "blobs").mkdir()
-    yield made
+    yield service
     TOKEN_CACHE.clear()
     Settings.get.cache_clear()
 
@@ -70,9 +70,9 @@ def test_addresses_are_signed_when_they_are_asked_and_signatures_are_kept_nowher
     ended = fetch(run, tmp_path, blobs(web, content), *SIGN)
     assert ended.code == 0, ended.stderr
     assert is_fetched(tmp_path, content)
-    assert azure.given == 1, "one signature opens a container"
-    kept = [p for p in tmp_path.rglob("*") if p.is_file() and b"SECRET" in p.read_bytes()]
-    assert kept == []
+    assert azure.issued == 1, "one signature opens a container"
+    leaked_files = [p for p in tmp_path.rglob("*") if p.is_file() and b"SECRET" in p.read_bytes()]
+    assert leaked_files == []
     assert "SECRET" not in ended.stderr + caplog.text
 
 
@@ -86,17 +86,17 @@ def test_f06_a_signature_that_expires_in_the_middle_is_renewed_and_the_download_
     web.fail("/blobs/red.tif", cut=70_000)
     expired = threading.Event()
 
-    def expire(asked: Request) -> Fault:
-        if "Range" in asked.headers and not expired.is_set():
+    def expire(request: Request) -> Fault:
+        if "Range" in request.headers and not expired.is_set():
             expired.set()
             azure.good.clear()
-        return azure.check(asked)
+        return azure.check(request)
 
     web.random_fault = expire
     ended = fetch(run, tmp_path, item, *SIGN)
     assert ended.code == 0, ended.stderr
     assert is_fetched(tmp_path, content)
-    assert azure.given == 2
+    assert azure.issued == 2
     assert [a.headers.get("Range") for a in web.requests("/blobs/red.tif")] == [None, "bytes=70000-", "bytes=70000-"]
     assert "the signature has expired" in caplog.text
     assert "SECRET" not in ended.stderr + caplog.text
@@ -110,7 +110,7 @@ def test_an_address_that_no_signature_opens_is_told_after_one_renewal(
     ended = fetch(run, tmp_path, item, *SIGN)
     assert ended.code == 3
     assert "127.0.0.1 answered 403" in ended.stderr
-    assert azure.given == 2
+    assert azure.issued == 2
     assert "SECRET" not in ended.stderr + (tmp_path / "scene.run.json").read_text()
 
 
@@ -168,7 +168,7 @@ def netrc(place: Path, monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
 
 
 def logins(web: Loopback) -> list[str | None]:
-    return [asked.headers.get("Authorization") for asked in web.received]
+    return [request.headers.get("Authorization") for request in web.received]
 
 
 def test_a_login_of_netrc_and_a_token_reach_their_own_host(
@@ -180,8 +180,8 @@ def test_a_login_of_netrc_and_a_token_reach_their_own_host(
     monkeypatch.setenv("EOPIPE_TOKEN_127_0_0_1", "T0KEN")
     assert fetch(run, tmp_path, item).code == 0
     assert logins(web) == ["Basic YWRhOnB3", "Bearer T0KEN"]
-    kept = [p for p in tmp_path.rglob("*") if p.is_file() and p.name != "netrc" and b"T0KEN" in p.read_bytes()]
-    assert kept == []
+    leaked_files = [p for p in tmp_path.rglob("*") if p.is_file() and p.name != "netrc" and b"T0KEN" in p.read_bytes()]
+    assert leaked_files == []
 
 
 def test_the_default_entry_of_netrc_is_sent_to_nobody(

@@ -38,8 +38,8 @@ def grid(height: int, width: int) -> GeoBox:
 
 def write_tiles(path: Path, image: AnyArray, valid: AnyArray | None = None, day: str = "2020-07-01") -> Path:
     shape = image.shape[1:]
-    told = {"datetime": f"{day}T00:00:00Z", "collection": "test"}
-    with new_store(path, grid(*shape), BANDS, path.stem, told) as group:
+    properties = {"datetime": f"{day}T00:00:00Z", "collection": "test"}
+    with new_store(path, grid(*shape), BANDS, path.stem, properties) as group:
         add_array(group, "image", image.shape, "uint16", LAYOUT, scale_factor=1e-4, add_offset=0.0)[:] = image
         add_array(group, "valid", shape, "uint8", LAYOUT)[:] = 1 if valid is None else valid
     return path
@@ -68,8 +68,8 @@ def noise(height: int, width: int, seed: int = 0) -> UInt16Array:
 
 def predict(folder: Path, model: Path, tiles: list[Path], *words: object) -> tuple[AnyArray, AnyArray]:
     paths = folder / "classes.tif", folder / "probabilities.tif"
-    given = ["--model", model, "--tiles", *tiles, "--classes", paths[0], "--probabilities", paths[1], *words]
-    assert main(["predict", *map(str, given)]) == 0
+    arguments = ["--model", model, "--tiles", *tiles, "--classes", paths[0], "--probabilities", paths[1], *words]
+    assert main(["predict", *map(str, arguments)]) == 0
     with rasterio.open(paths[0]) as a, rasterio.open(paths[1]) as b:
         return a.read(1), b.read()
 
@@ -94,14 +94,14 @@ def test_the_reach_of_the_model_is_what_it_says(depth: int) -> None:
     torch.manual_seed(0)
     model, edge = UNet(1, 2, 4, depth).double(), 32 * 2**depth
     x = torch.rand(1, 1, edge, edge, dtype=torch.float64, requires_grad=True)
-    seen = 0
+    farthest = 0
     for place in range(edge // 2, edge // 2 + 2**depth):
         x.grad = None
         model(x)[0, 0, place, place].backward()
         assert x.grad is not None
         rows = x.grad[0, 0].abs().sum(1).nonzero().flatten()
-        seen = max(seen, place - int(rows.min()), int(rows.max()) - place)
-    assert 0.8 * unet_radius(depth) < seen <= unet_radius(depth)
+        farthest = max(farthest, place - int(rows.min()), int(rows.max()) - place)
+    assert 0.8 * unet_radius(depth) < farthest <= unet_radius(depth)
 
 
 @given(st.integers(1, 500), st.integers(0, 400), st.integers(1, 200), st.integers(0, 64), st.sampled_from([1, 2, 4, 8]))
@@ -134,9 +134,9 @@ def test_a_mosaic_takes_each_pixel_from_the_scenes_that_are_valid_there(tmp_path
 def test_the_mean_of_two_scenes_is_their_mean(tmp_path: Path) -> None:
     model = write_model(tmp_path / "model")
     tiles = [write_tiles(tmp_path / f"{n}.zarr", noise(48, 48, seed)) for seed, n in enumerate("ab")]
-    one, two = (predict(tmp_path / t.stem, model, [t])[1].astype(float) for t in tiles)
+    first, second = (predict(tmp_path / t.stem, model, [t])[1].astype(float) for t in tiles)
     both = predict(tmp_path / "both", model, tiles)[1]
-    assert np.abs(both - (one + two) / 2).max() <= 1
+    assert np.abs(both - (first + second) / 2).max() <= 1
     assert np.abs(both.sum(0).astype(int) - 10_000).max() <= 1
 
 
@@ -178,19 +178,22 @@ def test_a_model_whose_weights_were_changed_is_refused(tmp_path: Path, capsys: p
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=60))
 def test_scores_are_what_counting_by_hand_gives(pairs: list[tuple[int, int]]) -> None:
-    truth, found = (np.array(part) for part in zip(*pairs, strict=True))
-    told = scores(confusion_matrix(truth, found, 3), ("a", "b", "c"))
-    assert told["accuracy"] == pytest.approx((truth == found).mean(), abs=1e-6)
+    truth, predicted = (np.array(part) for part in zip(*pairs, strict=True))
+    metrics = scores(confusion_matrix(truth, predicted, 3), ("a", "b", "c"))
+    assert metrics["accuracy"] == pytest.approx((truth == predicted).mean(), abs=1e-6)
     for number, name in enumerate("abc"):
-        both, either = ((truth == number) & (found == number)).sum(), ((truth == number) | (found == number)).sum()
-        iou = told["per_class"][name]["iou"]
+        both, either = (
+            ((truth == number) & (predicted == number)).sum(),
+            ((truth == number) | (predicted == number)).sum(),
+        )
+        iou = metrics["per_class"][name]["iou"]
         assert (iou is None) if not either else iou == pytest.approx(both / either, abs=1e-6)
 
 
 def test_kappa_of_a_map_that_knows_nothing_is_zero() -> None:
-    told = scores(np.array([[0, 632], [0, 2440]]), CLASSES)
-    assert told["kappa"] == 0.0
-    assert told["per_class"]["land"]["precision"] is None
+    metrics = scores(np.array([[0, 632], [0, 2440]]), CLASSES)
+    assert metrics["kappa"] == 0.0
+    assert metrics["per_class"]["land"]["precision"] is None
 
 
 class Scene:
@@ -208,12 +211,12 @@ class Scene:
         words = ["--tiles", str(self.tiles), "--labels", str(self.labels), *split_outputs(folder), *plan]
         assert main(["split", *words]) == 0
 
-    def evaluate(self, found: UInt8Array, made_from: str = "a") -> int:
+    def evaluate(self, classes: UInt8Array, made_from: str = "a") -> int:
         with rasterio.open(
             self.folder / "map.tif", "w", driver="GTiff", dtype="uint8", count=1, nodata=255,
             height=64, width=96, crs="EPSG:32633", transform=grid(64, 96).affine,
         ) as file:  # fmt: skip
-            file.write(found, 1)
+            file.write(classes, 1)
             file.update_tags(scenes=made_from)
         words = ["--classes", self.folder / "map.tif", "--tiles", self.tiles, "--labels", self.labels]
         words += ["--chips", self.folder / "split.json", "--metrics", self.folder / "metrics.json"]
@@ -221,19 +224,19 @@ class Scene:
 
     @property
     def metrics(self) -> dict[str, Any]:
-        made: dict[str, Any] = json.loads((self.folder / "metrics.json").read_text())
-        return made
+        metrics: dict[str, Any] = json.loads((self.folder / "metrics.json").read_text())
+        return metrics
 
 
 def test_only_the_test_places_count(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    found = scene.label.copy()
-    found[:, :48] = 1 - found[:, :48]
-    assert scene.evaluate(found) == 0
+    classes = scene.label.copy()
+    classes[:, :48] = 1 - classes[:, :48]
+    assert scene.evaluate(classes) == 0
     assert scene.metrics["model"]["accuracy"] == 1.0
-    found = scene.label.copy()
-    found[:, 48:] = 1 - found[:, 48:]
-    assert scene.evaluate(found) == 0
+    classes = scene.label.copy()
+    classes[:, 48:] = 1 - classes[:, 48:]
+    assert scene.evaluate(classes) == 0
     assert scene.metrics["model"]["accuracy"] == 0.0
     assert scene.metrics["test_pixels"] == 64 * 48
 
@@ -249,9 +252,9 @@ def test_the_baselines_are_measured_in_the_same_places(tmp_path: Path) -> None:
 
 def test_pixels_that_the_map_does_not_cover_do_not_count(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    found = scene.label.copy()
-    found[:32] = NO_LABEL
-    assert scene.evaluate(found) == 0
+    classes = scene.label.copy()
+    classes[:32] = NO_LABEL
+    assert scene.evaluate(classes) == 0
     assert scene.metrics["test_pixels"] == 32 * 48
 
 
@@ -278,8 +281,8 @@ def test_onnx_gives_the_probabilities_of_the_model_at_any_size(tmp_path: Path) -
 
 
 def test_an_onnx_model_that_differs_is_refused(tmp_path: Path) -> None:
-    one, trained = write_model(tmp_path / "one"), read_trained_model(write_model(tmp_path / "two"))
-    write_onnx(tmp_path / "m.onnx", trained, one, 18)
+    folder, trained = write_model(tmp_path / "one"), read_trained_model(write_model(tmp_path / "two"))
+    write_onnx(tmp_path / "m.onnx", trained, folder, 18)
     with publish(tmp_path / "other", folder=True) as draft:
         weights = {k: v + 0.1 for k, v in trained.architecture.build().state_dict().items()}
         write_model_folder(draft, trained, weights, [], {})

@@ -41,12 +41,12 @@ def test_a_place_in_one_piece_has_its_size_wherever_it_lies(
 
 @given(TENTHS, TENTHS, st.integers(1, 20), st.integers(1, 20), st.booleans(), st.booleans())
 def test_two_places_meet_as_they_would_anywhere_else(
-    one: float, other: float, width: int, breadth: int, cut: bool, cut_too: bool
+    west: float, other_west: float, width: int, breadth: int, cut: bool, cut_too: bool
 ) -> None:
     # Off the tenths, so that no two edges are one.
-    a = wrapped(one, 0, width, 1, cut=cut)
-    b = wrapped(other + 0.05 - (360 if other > 179.9 else 0), 0, breadth, 1, cut=cut_too)
-    apart = (other + 0.05 - one) % 360
+    a = wrapped(west, 0, width, 1, cut=cut)
+    b = wrapped(other_west + 0.05 - (360 if other_west > 179.9 else 0), 0, breadth, 1, cut=cut_too)
+    apart = (other_west + 0.05 - west) % 360
     assert intersects(unwrap(a), unwrap(b)) == (apart < width or 360 - apart < breadth)
 
 
@@ -76,18 +76,23 @@ def test_a_box_whose_sides_are_mixed_up_is_a_mistake(bbox: tuple[float, ...]) ->
 
 def item(west: float, south: float, code: str | None) -> dict[str, Any]:
     asset = {"href": "red.tif", "proj:transform": [0.001, 0, west, 0, -0.001, south + 1], "proj:shape": [1000, 1000]}
-    told = {"proj:code": code} if code else {}
-    return {"id": "x", "properties": told, "assets": {"red": asset}, "geometry": wrapped(west, south, 1, 1, cut=True)}
+    properties = {"proj:code": code} if code else {}
+    return {
+        "id": "x",
+        "properties": properties,
+        "assets": {"red": asset},
+        "geometry": wrapped(west, south, 1, 1, cut=True),
+    }
 
 
 @given(st.integers(-70, 70), st.floats(0.1, 3), st.floats(0.1, 3))
 def test_the_grid_across_180_degrees_is_as_small_as_the_area(south: int, before: float, after: float) -> None:
     area = area_geometry(None, (180 - before, south, after - 180, south + 1))
-    there = choose_grid([item(179.5, south, None)], ("red",), area, "auto", 100.0)
+    grid_across = choose_grid([item(179.5, south, None)], ("red",), area, "auto", 100.0)
     elsewhere = area_geometry(None, (174 - before, south, 174 + after, south + 1))
-    here = choose_grid([item(173.5, south, None)], ("red",), elsewhere, "auto", 100.0)
-    assert there.shape[0] <= here.shape[0] * 1.2
-    assert there.shape[1] <= here.shape[1] * 1.2 + 2
+    grid_elsewhere = choose_grid([item(173.5, south, None)], ("red",), elsewhere, "auto", 100.0)
+    assert grid_across.shape[0] <= grid_elsewhere.shape[0] * 1.2
+    assert grid_across.shape[1] <= grid_elsewhere.shape[1] * 1.2 + 2
 
 
 def test_a_grid_of_degrees_goes_on_beyond_180() -> None:
@@ -111,9 +116,9 @@ def test_the_tiles_across_180_degrees_are_those_of_anywhere_else(
     for shift in (0, 10):
         for x in range(-3, 4):
             # Tile t0 lies from 179.5 to 180.5.
-            made = catalog.add(f"t{x}_{shift}", {"red": catalog_pixels()})
-            made["geometry"] = wrapped((179.5 + x - shift + 180) % 360 - 180, 0, 1, 1, cut=cut)
-    found = {}
+            scene = catalog.add(f"t{x}_{shift}", {"red": catalog_pixels()})
+            scene["geometry"] = wrapped((179.5 + x - shift + 180) % 360 - 180, 0, 1, 1, cut=cut)
+    tile_names = {}
     for shift in (0, 10):
         sides = [(side - shift + 180) % 360 - 180 for side in (179.0, 180.7)]
         words = ("--bbox", sides[0], 0.1, sides[1], 0.9, "--crs", "EPSG:32701", "--resolution", 500, "--assets", "red")
@@ -121,9 +126,9 @@ def test_the_tiles_across_180_degrees_are_those_of_anywhere_else(
         words += ("--items", place / "items", "--grid", place / "grid.json", "--selection", place / "selection.json")
         ended = run("search", "--catalog", catalog.write(), *words)
         assert ended.code == 0, ended.stderr
-        found[shift] = sorted(p.stem.partition("_")[0] for p in (place / "items").glob("*.geojson"))
+        tile_names[shift] = sorted(p.stem.partition("_")[0] for p in (place / "items").glob("*.geojson"))
         assert read_json(place / "grid.json")["shape"][1] < 800
-    assert found[0] == found[10] == ["t-1", "t0", "t1"]
+    assert tile_names[0] == tile_names[10] == ["t-1", "t0", "t1"]
 
 
 def catalog_pixels() -> Any:

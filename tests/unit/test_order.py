@@ -32,14 +32,14 @@ def test_the_workers_together_take_the_batch_whatever_their_number(
     shuffle: Shuffle, seed: int, epoch: int, count: int, batch: int, world: int
 ) -> None:
     batch = min(batch, count)
-    order, taken = SampleOrder(scattered(count), seed, shuffle), []
+    order, numbers = SampleOrder(scattered(count), seed, shuffle), []
     for step in range(steps_per_epoch(count, batch)):
         whole = order.step(epoch, step, batch)
         parts = [whole[rank::world] for rank in range(world)]
         assert len(whole) == batch
         assert sorted(np.concatenate(parts)) == sorted(whole)
-        taken += whole.tolist()
-    assert len(taken) == len(set(taken))
+        numbers += whole.tolist()
+    assert len(numbers) == len(set(numbers))
 
 
 @given(shuffles, st.integers(0, 9), st.lists(st.integers(0, 4), min_size=1, max_size=6))
@@ -51,9 +51,9 @@ def test_the_order_of_an_epoch_does_not_depend_on_the_epochs_before(
         np.testing.assert_array_equal(used.epoch(epoch), SampleOrder(scattered(60), seed, shuffle).epoch(epoch))
 
 
-@pytest.mark.parametrize("how", ["chips", "blocks"])
-def test_epochs_and_seeds_have_orders_of_their_own(how: str) -> None:
-    shuffle = Shuffle(how, 4, 64)
+@pytest.mark.parametrize("kind", ["chips", "blocks"])
+def test_epochs_and_seeds_have_orders_of_their_own(kind: str) -> None:
+    shuffle = Shuffle(kind, 4, 64)
     orders = {tuple(SampleOrder(scattered(50), seed, shuffle).epoch(epoch)) for seed in range(5) for epoch in range(5)}
     assert len(orders) == 25
 
@@ -73,18 +73,18 @@ def test_a_sample_lies_in_the_block_of_its_corner() -> None:
 @given(st.integers(1, 8), st.integers(0, 50))
 def test_no_more_blocks_are_live_than_the_window_says_and_each_is_read_once(window: int, seed: int) -> None:
     order = SampleOrder(lattice(512, 16), seed, Shuffle("blocks", window, 128))
-    seen = order.block_of[order.epoch(0)]
-    first = {block: int(np.flatnonzero(seen == block)[0]) for block in set(seen.tolist())}
-    last = {block: int(np.flatnonzero(seen == block)[-1]) for block in first}
-    live = [sum(first[b] <= at <= last[b] for b in first) for at in range(len(seen))]
+    blocks = order.block_of[order.epoch(0)]
+    first = {block: int(np.flatnonzero(blocks == block)[0]) for block in set(blocks.tolist())}
+    last = {block: int(np.flatnonzero(blocks == block)[-1]) for block in first}
+    live = [sum(first[b] <= at <= last[b] for b in first) for at in range(len(blocks))]
     assert max(live) == min(window, 16)
 
 
 def test_the_workers_of_a_world_that_divides_the_window_share_no_block_that_is_live() -> None:
     # So no block is read by two of them: 16 blocks of 64 chips in 4 lanes, and 2 workers.
     order = SampleOrder(lattice(512, 16), 0, Shuffle("blocks", 4, 128))
-    seen = order.block_of[order.epoch(0)]
-    assert not set(seen[0::2].tolist()) & set(seen[1::2].tolist())
+    blocks = order.block_of[order.epoch(0)]
+    assert not set(blocks[0::2].tolist()) & set(blocks[1::2].tolist())
 
 
 def sharing(order: SampleOrder, batch: int) -> float:
@@ -109,12 +109,12 @@ def test_the_mean_over_a_batch_varies_as_much_as_the_design_effect_says() -> Non
     samples, draw = lattice(4096, 32), np.random.default_rng(0)
 
     def spread(shuffle: Shuffle) -> float:
-        found = []
+        variances = []
         for seed in range(12):
             order = SampleOrder(samples, seed, shuffle)
             value = draw.normal(size=int(order.block_of.max()) + 1)[block_numbers(samples, 128)]
-            found.append(value[order.epoch(0)].reshape(-1, 32).mean(1).var())
-        return float(np.mean(found))
+            variances.append(value[order.epoch(0)].reshape(-1, 32).mean(1).var())
+        return float(np.mean(variances))
 
     ratio = spread(Shuffle("blocks", 8, 128)) / spread(Shuffle("chips", 8, 128))
     assert ratio == pytest.approx(4, rel=0.2)

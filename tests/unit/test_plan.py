@@ -117,12 +117,12 @@ def test_a_plan_shows_the_geometry_of_the_training_with_and_without_a_profile(
         yaml.safe_dump({"executor": "slurm", "set-resources": {"train": train}})
     )
     write(folder, train={"nodes": "2", "processes": 2})
-    many = (
+    table = (
         "training: 2 nodes x 2 processes (1 GPU each), 32 CPUs and 64 GB per node; "
         "one torchrun agent per node, through srun; rendezvous on the first node"
     )
     assert plan(["config.yaml", "--profile", "own-profile"]) == 0
-    assert f"\n{many}\n" in capsys.readouterr().out
+    assert f"\n{table}\n" in capsys.readouterr().out
     write(folder, train={"nodes": "3", "processes": 2})
     [_, conflict] = planned(run, folder, "--profile", "own-profile")["training"]
     assert conflict == "the profile gives the training 2 nodes, but train.nodes is 3:3; make them equal"

@@ -77,21 +77,21 @@ def item_of(name: str, collection: str, properties: dict[str, Any], asset: dict[
 
 
 @pytest.mark.parametrize("form", ["raster:bands", "bands", "asset", "raster: in bands", "raster: on the asset"])
-@pytest.mark.parametrize(("name", "collection", "properties", "asset", "told", "expected"), MEANINGS)
+@pytest.mark.parametrize(("name", "collection", "properties", "asset", "fields", "expected"), MEANINGS)
 def test_numbers_mean_what_the_product_says_in_every_form_of_stac(
     name: str,
     collection: str,
     properties: dict[str, Any],
     asset: str,
-    told: dict[str, Any],
+    fields: dict[str, Any],
     expected: tuple[Any, ...],
     form: str,
 ) -> None:
-    prefixed = {key if key == "nodata" else f"raster:{key}": value for key, value in told.items()}
+    prefixed = {key if key == "nodata" else f"raster:{key}": value for key, value in fields.items()}
     forms: dict[str, dict[str, Any]] = {
-        "raster:bands": {"raster:bands": [told]},
-        "bands": {"bands": [told]},
-        "asset": told,
+        "raster:bands": {"raster:bands": [fields]},
+        "bands": {"bands": [fields]},
+        "asset": fields,
         "raster: in bands": {"bands": [prefixed]},
         "raster: on the asset": {"bands": [{"name": "B1"}], **prefixed},
     }
@@ -100,9 +100,9 @@ def test_numbers_mean_what_the_product_says_in_every_form_of_stac(
     assert (band.scale, band.offset, band.nodata, band.product_nodata) == pytest.approx(expected, nan_ok=True)
 
 
-@pytest.mark.parametrize("told", [{"scale": "much"}, {"offset": [1]}, {"nodata": "none"}, {"nodata": {}}])
-def test_what_is_no_number_is_told(told: dict[str, Any]) -> None:
-    item = item_of("scene", "own", {}, {"red": {"href": "x.tif", "raster:bands": [told]}})
+@pytest.mark.parametrize("fields", [{"scale": "much"}, {"offset": [1]}, {"nodata": "none"}, {"nodata": {}}])
+def test_what_is_no_number_is_told(fields: dict[str, Any]) -> None:
+    item = item_of("scene", "own", {}, {"red": {"href": "x.tif", "raster:bands": [fields]}})
     with pytest.raises(
         BadInputError, match="scene scene, asset red has a scale, offset or nodata that is not a number"
     ):
@@ -129,8 +129,8 @@ def test_the_item_counts_more_than_the_file_and_the_file_more_than_the_usual(
     stated: float | None, filed: float | None, product_nodata: float | None, kind: str, expected: float | None
 ) -> None:
     band = SceneBand("red", Path("red.tif"), 1.0, 0.0, stated, product_nodata)
-    found = band.nodata_value(filed, np.dtype(kind), "scene s, asset red")
-    assert found == expected or (found is not None and math.isnan(found) and math.isnan(expected or 0))
+    nodata = band.nodata_value(filed, np.dtype(kind), "scene s, asset red")
+    assert nodata == expected or (nodata is not None and math.isnan(nodata) and math.isnan(expected or 0))
 
 
 @pytest.mark.parametrize("stated", [-1, 65536, 0.5, math.inf])

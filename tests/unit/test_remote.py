@@ -56,7 +56,7 @@ def test_a_part_that_breaks_off_is_completed_from_there(web: Loopback, far: str)
     web.fail("/red.tif", reset=True)
     assert remote.read(100_000, 60_000) == CONTENT[100_000:160_000]
     assert web.received[-1].headers["Range"] == "bytes=130000-159999"
-    assert all(asked.headers["If-Match"] == remote.version for asked in web.received[1:])
+    assert all(request.headers["If-Match"] == remote.version for request in web.received[1:])
 
 
 @pytest.mark.parametrize("tag", [True, False])
@@ -78,10 +78,10 @@ def test_a_server_that_ignores_if_match_does_not_join_two_versions(web: Loopback
         remote.read(100_000, 10)
 
 
-@pytest.mark.parametrize("told", ["bytes 0-9/200000", "nonsense"])
-def test_another_part_than_the_one_asked_for_is_not_taken(web: Loopback, far: str, told: str) -> None:
+@pytest.mark.parametrize("content_range", ["bytes 0-9/200000", "nonsense"])
+def test_another_part_than_the_one_asked_for_is_not_taken(web: Loopback, far: str, content_range: str) -> None:
     remote = open_range_reader(far, "red")
-    web.fail("/red.tif", headers={"Content-Range": told})
+    web.fail("/red.tif", headers={"Content-Range": content_range})
     with pytest.raises(UpstreamError):
         remote.read(100_000, 10)
 

@@ -38,7 +38,7 @@ def test_assets_of_a_bucket_come_whole(tmp_path: Path, run: Run, bucket: Loopbac
     ended = fetch(run, tmp_path, in_bucket(bucket, content))
     assert ended.code == 0, ended.stderr
     assert is_fetched(tmp_path, content)
-    assert all("Authorization" not in asked.headers for asked in bucket.received), "nobody is logged in"
+    assert all("Authorization" not in request.headers for request in bucket.received), "nobody is logged in"
 
 
 def test_an_asset_of_a_bucket_goes_on_where_it_broke_off(tmp_path: Path, run: Run, bucket: Loopback) -> None:
@@ -128,8 +128,10 @@ def test_who_pays_and_who_asks_is_told_to_the_bucket_and_written_nowhere(
     assert fetch(run, tmp_path, item).code == 0
     assert bucket.received[0].headers["X-Amz-Request-Payer"] == "requester"
     assert "AKIAME" in bucket.received[0].headers["Authorization"]
-    kept = b"".join(p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()) + (ended.stderr + caplog.text).encode()
-    assert not {secret for secret in (b"AKIAME", b"SECRET", b"T0KEN") if secret in kept}
+    written = (
+        b"".join(p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()) + (ended.stderr + caplog.text).encode()
+    )
+    assert not {secret for secret in (b"AKIAME", b"SECRET", b"T0KEN") if secret in written}
 
 
 def test_parts_of_an_object_are_of_one_version(bucket: Loopback, tmp_path: Path) -> None:
@@ -150,8 +152,8 @@ def test_what_asks_again_counts_against_a_bucket_too(
     monkeypatch.setattr("eopipe.fetch.s3.TIMEOUT", (1.0, 0.3))
     stalled: list[Request] = []
 
-    def stall_once(asked: Request) -> Fault:
-        stalled.append(asked)
+    def stall_once(request: Request) -> Fault:
+        stalled.append(request)
         return Fault(pause=2.0 if len(stalled) == 1 else 0.0)
 
     bucket.random_fault = stall_once

@@ -28,10 +28,10 @@ def three(catalog: Catalog) -> Catalog:
 
 
 def search(run: Run, place: Path, source: Path | str, *words: object, assets: tuple[str, ...] = ASSETS) -> Completed:
-    where = "--url" if isinstance(source, str) else "--catalog"
+    option = "--url" if isinstance(source, str) else "--catalog"
     return run(
         "search",
-        where,
+        option,
         source,
         "--items",
         place / "items",
@@ -292,7 +292,7 @@ def test_a_hostile_address_of_an_api_is_refused(
     ended = search(run, tmp_path / "out", serve_api(web, items))
     assert ended.code == 8
     assert "scene b, asset red" in ended.stderr
-    assert {asked.path for asked in web.received} <= {"/api", "/api/search", "/api/collections/sentinel"}, (
+    assert {request.path for request in web.received} <= {"/api", "/api/search", "/api/collections/sentinel"}, (
         "nothing else"
     )
 
@@ -337,11 +337,11 @@ def test_strange_ids_become_safe_file_names(catalog: Catalog, tmp_path: Path, ru
     assert {read_json(p)["id"] for p in (place / "items").glob("*.geojson")} == set(STRANGE)
 
 
-@given(one=st.text(max_size=150), other=st.text(max_size=150))
-def test_two_ids_never_get_one_file_name(one: str, other: str) -> None:
-    assert (scene_name(one) == scene_name(other)) == (one == other)
-    assert "/" not in scene_name(one)
-    assert scene_name(one) not in (".", "..", "")
+@given(first=st.text(max_size=150), second=st.text(max_size=150))
+def test_two_ids_never_get_one_file_name(first: str, second: str) -> None:
+    assert (scene_name(first) == scene_name(second)) == (first == second)
+    assert "/" not in scene_name(first)
+    assert scene_name(first) not in (".", "..", "")
 
 
 @pytest.mark.usefixtures("impatient")
@@ -403,8 +403,8 @@ def test_pages_in_a_circle_end(three: Catalog, tmp_path: Path, run: Run, web: Lo
     url = serve_api(web, [absolute(i, web) for i in three.items], page=1)
     inner = web.routes["/api/search"]
 
-    def circle(asked: Any) -> Any:
-        page = inner(asked)
+    def circle(request: Any) -> Any:
+        page = inner(request)
         page["links"] = [{"rel": "next", "href": f"{web.url}/api/search"}]
         return page
 
@@ -439,9 +439,9 @@ BROKEN_ITEMS = {
 }
 
 
-@pytest.mark.parametrize("wrong", BROKEN_ITEMS)
-def test_an_item_that_is_no_item_is_told(three: Catalog, tmp_path: Path, run: Run, wrong: str) -> None:
-    three.items[1] |= BROKEN_ITEMS[wrong]
+@pytest.mark.parametrize("damage", BROKEN_ITEMS)
+def test_an_item_that_is_no_item_is_told(three: Catalog, tmp_path: Path, run: Run, damage: str) -> None:
+    three.items[1] |= BROKEN_ITEMS[damage]
     ended = search(run, tmp_path, three.write())
     assert ended.code == 3
     assert "is not a STAC Item" in ended.stderr

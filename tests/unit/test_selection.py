@@ -27,8 +27,8 @@ SQUARE = {"type": "Polygon", "coordinates": [[[15, 46], [16, 46], [16, 47], [15,
 def scene(name: str, when: str = "2023-08-01T10:00:00Z", cloud: float | None = 5.0, **other: Any) -> Item:
     place = other.pop("geometry", SQUARE)
     assets = {band: {"href": f"{band}.tif"} for band in other.pop("bands", ("red",))}
-    told = {"datetime": when, "eo:cloud_cover": cloud} | other
-    return {"type": "Feature", "id": name, "geometry": place, "properties": told, "assets": assets, "links": []}
+    properties = {"datetime": when, "eo:cloud_cover": cloud} | other
+    return {"type": "Feature", "id": name, "geometry": place, "properties": properties, "assets": assets, "links": []}
 
 
 def box(west: float, south: float, east: float, north: float) -> dict[str, Any]:
@@ -141,12 +141,12 @@ def test_all_scenes_of_a_solar_day_stay_together() -> None:
 
 def test_a_solar_day_is_not_cut_at_midnight_in_greenwich() -> None:
     # 23:59 and 00:01 UTC are late morning of one day in New Zealand.
-    there = box(174, -40, 176, -38)
-    one = scene("one", "2023-08-01T23:59:00Z", geometry=there)
-    two = scene("two", "2023-08-02T00:01:00Z", geometry=there)
-    assert solar_day(one, None) == solar_day(two, None)
-    assert solar_day(one, None).isoformat() == "2023-08-02"
-    assert ids(chosen([one, two], Ranking(1, group="solar-day"))) == ["one", "two"]
+    new_zealand = box(174, -40, 176, -38)
+    before = scene("one", "2023-08-01T23:59:00Z", geometry=new_zealand)
+    after = scene("two", "2023-08-02T00:01:00Z", geometry=new_zealand)
+    assert solar_day(before, None) == solar_day(after, None)
+    assert solar_day(before, None).isoformat() == "2023-08-02"
+    assert ids(chosen([before, after], Ranking(1, group="solar-day"))) == ["one", "two"]
 
 
 def test_a_solar_day_is_not_cut_at_180_degrees() -> None:
@@ -164,8 +164,8 @@ def test_a_day_that_shows_only_a_sliver_is_not_the_best() -> None:
     whole = scene("whole", "2023-08-02T10:00:00Z", 20)
     best = Ranking(1, group="solar-day", geometry=SQUARE)
     assert ids(chosen([sliver, whole], best, geometry=SQUARE)) == ["whole"]
-    told = chosen([sliver, whole], best, geometry=SQUARE).dropped[0]
-    assert told["cloud"] == pytest.approx(95)
+    dropped_scene = chosen([sliver, whole], best, geometry=SQUARE).dropped[0]
+    assert dropped_scene["cloud"] == pytest.approx(95)
 
 
 def test_of_radar_the_days_that_show_most_of_the_area_stay() -> None:
@@ -181,10 +181,10 @@ def test_scenes_that_overlap_on_a_day_count_once() -> None:
     assert ids(chosen([*twice, whole], Ranking(1, group="solar-day", geometry=SQUARE), geometry=SQUARE)) == ["whole"]
 
 
-def search(run: Run, place: Path, where: Path | str, *words: object) -> Completed:
-    source = "--url" if isinstance(where, str) else "--catalog"
+def search(run: Run, place: Path, source: Path | str, *words: object) -> Completed:
+    option = "--url" if isinstance(source, str) else "--catalog"
     outputs = ("--items", place / "items", "--grid", place / "grid.json", "--selection", place / "selection.json")
-    return run("search", source, where, *outputs, "--assets", "blue", "red", *words)
+    return run("search", option, source, *outputs, "--assets", "blue", "red", *words)
 
 
 @pytest.fixture
@@ -200,9 +200,9 @@ def test_scenes_that_lack_an_asset_can_be_left_out_and_are_told(three: Catalog, 
         three.items = list(order)
         ended = search(run, tmp_path / str(number), three.write(), "--on-missing", "skip")
         assert ended.code == 0, ended.stderr
-        told = read_json(tmp_path / str(number) / "selection.json")
-        assert [row["id"] for row in told["scenes"]] == ["a", "c"]
-        assert told["dropped"] == [{"id": "b", "reason": "missing asset", "assets": ["red"]}]
+        selection = read_json(tmp_path / str(number) / "selection.json")
+        assert [row["id"] for row in selection["scenes"]] == ["a", "c"]
+        assert selection["dropped"] == [{"id": "b", "reason": "missing asset", "assets": ["red"]}]
 
 
 @given(order=st.permutations(range(20)))
@@ -228,24 +228,24 @@ def test_the_list_has_a_digest_that_only_its_scenes_change(three: Catalog, tmp_p
     three.items[0]["properties"]["created"] = "2024"
     search(run, tmp_path / "two", three.write())
     search(run, tmp_path / "three", three.write(), "--best", "3", "--per", "month")
-    one, two, again = (read_json(tmp_path / n / "selection.json")["digest"] for n in ("one", "two", "three"))
-    assert one != two == again
+    first, second, again = (read_json(tmp_path / n / "selection.json")["digest"] for n in ("one", "two", "three"))
+    assert first != second == again
 
 
 def test_anybody_can_check_the_digest_of_the_list(three: Catalog, tmp_path: Path, run: Run) -> None:
     assert search(run, tmp_path, three.write()).code == 0
-    told = read_json(tmp_path / "selection.json")
+    selection = read_json(tmp_path / "selection.json")
     files = sorted((tmp_path / "items").glob("*.geojson"))
     lines = "".join(f"{sha256(file.read_bytes()).hexdigest()}  {file.stem}\n" for file in files)
-    assert told["digest"] == sha256(lines.encode()).hexdigest()
-    assert [row["name"] for row in told["scenes"]] == [file.stem for file in files]
+    assert selection["digest"] == sha256(lines.encode()).hexdigest()
+    assert [row["name"] for row in selection["scenes"]] == [file.stem for file in files]
 
 
 def test_best_of_the_command_line_drops_the_cloudy(three: Catalog, tmp_path: Path, run: Run) -> None:
     assert search(run, tmp_path, three.write(), "--best", "1", "--per", "month", "--group", "solar-day").code == 0
-    told = read_json(tmp_path / "selection.json")
-    assert [(row["id"], row["solar_day"]) for row in told["scenes"]] == [("b", "2023-08-01"), ("c", "2023-09-01")]
-    assert told["dropped"] == [{"id": "a", "reason": "not best", "window": "2023-08", "place": 2, "cloud": 50.0}]
+    selection = read_json(tmp_path / "selection.json")
+    assert [(row["id"], row["solar_day"]) for row in selection["scenes"]] == [("b", "2023-08-01"), ("c", "2023-09-01")]
+    assert selection["dropped"] == [{"id": "a", "reason": "not best", "window": "2023-08", "place": 2, "cloud": 50.0}]
     assert not list((tmp_path / "items").glob("selection*.geojson"))
 
 
@@ -301,13 +301,13 @@ def credited(catalog: Catalog) -> None:
     """Put the scenes of a catalog into a collection that tells licence and citation."""
     head = json.loads((catalog.write() / "catalog.json").read_text())
     terms = [{"rel": "license", "href": "https://h.org/terms"}, {"rel": "cite-as", "href": "https://doi.org/10.1/x"}]
-    told = {
+    attribution = {
         "license": "CC-BY-4.0",
         "providers": [{"name": "An agency", "roles": ["producer"]}],
         "sci:doi": "10.1/x",
         "sci:citation": "An agency (2023): Scenes",
     }
-    collection = head | told | {"type": "Collection", "links": head["links"] + terms}
+    collection = head | attribution | {"type": "Collection", "links": head["links"] + terms}
     (catalog.root / "collection.json").write_text(json.dumps(collection))
     head["links"] = [{"rel": "child", "href": "./collection.json"}]
     (catalog.root / "catalog.json").write_text(json.dumps(head))
@@ -317,14 +317,14 @@ def test_licence_and_citation_come_from_the_collection(three: Catalog, tmp_path:
     three.items[0]["properties"]["license"] = "CC0-1.0"
     credited(three)
     assert search(run, tmp_path, three.root).code == 0
-    own, inherited = (read_json(tmp_path / f"items/{name}.geojson") for name in ("b", "a"))
-    assert own["properties"]["license"] == "CC0-1.0", "the scene's own word counts"
-    told = inherited["properties"]
-    assert (told["license"], told["sci:doi"]) == ("CC-BY-4.0", "10.1/x")
-    assert told["sci:citation"] == "An agency (2023): Scenes"
-    assert told["providers"][0]["name"] == "An agency"
-    assert {link["rel"]: link["href"] for link in inherited["links"]} == {
+    explicit, inherited_item = (read_json(tmp_path / f"items/{name}.geojson") for name in ("b", "a"))
+    assert explicit["properties"]["license"] == "CC0-1.0", "the scene's own word counts"
+    properties = inherited_item["properties"]
+    assert (properties["license"], properties["sci:doi"]) == ("CC-BY-4.0", "10.1/x")
+    assert properties["sci:citation"] == "An agency (2023): Scenes"
+    assert properties["providers"][0]["name"] == "An agency"
+    assert {link["rel"]: link["href"] for link in inherited_item["links"]} == {
         "license": "https://h.org/terms",
         "cite-as": "https://doi.org/10.1/x",
     }
-    assert any("/scientific/" in schema for schema in inherited["stac_extensions"])
+    assert any("/scientific/" in schema for schema in inherited_item["stac_extensions"])

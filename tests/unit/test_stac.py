@@ -29,15 +29,15 @@ def write_model(folder: Path, task: str = "segmentation") -> Path:
     classes = ("height",) if task == "regression" else CLASSES
     architecture = Architecture("unet", 2, len(classes), 4, 1, BANDS)
     torch.manual_seed(0)
-    what = (task, (3.0, 2.0), "m") if task == "regression" else (task,)
-    trained = TrainedModel(architecture, BANDS, classes, Normaliser((0.1, 0.2), (0.5, 0.4)), 16, *what)
+    task_options = (task, (3.0, 2.0), "m") if task == "regression" else (task,)
+    trained = TrainedModel(architecture, BANDS, classes, Normaliser((0.1, 0.2), (0.5, 0.4)), 16, *task_options)
     with publish(folder, folder=True) as draft:
         write_model_folder(draft, trained, architecture.build().state_dict(), [], {"epochs": 2, "loss": None})
     return folder
 
 
 @pytest.fixture
-def made(tmp_path: Path, catalog: Catalog, run: Run) -> Path:
+def run_dir(tmp_path: Path, catalog: Catalog, run: Run) -> Path:
     """A folder in which two scenes became tiles and a map; one of the scenes has an address of its own."""
     return make(tmp_path, catalog, run)
 
@@ -78,14 +78,14 @@ def tell(run: Run, folder: Path, name: str = "stac", *more: Any, model: Path | N
 
 def documents(folder: Path) -> dict[str, dict[str, Any]]:
     """Every STAC document of a catalog but the copies of scenes, by its path."""
-    found = {str(p.relative_to(folder)): read_json(p) for p in sorted(folder.rglob("*.json"))}
-    return {k: v for k, v in found.items() if "stac_version" in v and ".zarr" not in k}
+    documents_by_path = {str(p.relative_to(folder)): read_json(p) for p in sorted(folder.rglob("*.json"))}
+    return {k: v for k, v in documents_by_path.items() if "stac_version" in v and ".zarr" not in k}
 
 
-def test_every_document_is_valid_stac_with_the_versions_of_its_extensions(made: Path, run: Run) -> None:
-    assert tell(run, made).code == 0
-    told = documents(made / "stac")
-    assert set(told) == {
+def test_every_document_is_valid_stac_with_the_versions_of_its_extensions(run_dir: Path, run: Run) -> None:
+    assert tell(run, run_dir).code == 0
+    documents_by_path = documents(run_dir / "stac")
+    assert set(documents_by_path) == {
         "catalog.json",
         "model/model.json",
         "maps/collection.json",
@@ -94,13 +94,13 @@ def test_every_document_is_valid_stac_with_the_versions_of_its_extensions(made: 
         "tiles/a/a.json",
         "tiles/b/b.json",
     }
-    for name, document in told.items():
+    for name, document in documents_by_path.items():
         assert schema_errors(document) == [], name
-    verify(made / "stac")
+    verify(run_dir / "stac")
 
 
-def test_the_validation_finds_what_is_wrong(made: Path) -> None:
-    item = read_json(made / "model/model.json")
+def test_the_validation_finds_what_is_wrong(run_dir: Path) -> None:
+    item = read_json(run_dir / "model/model.json")
     del item["properties"]["mlm:input"][0]["bands"]
     assert any("mlm" in error and "'bands' is a required property" in error for error in schema_errors(item))
 
@@ -116,83 +116,95 @@ def test_models_and_maps_of_other_tasks_are_valid_stac(tmp_path: Path, catalog: 
         assert (band["unit"], band["nodata"], band["name"]) == ("m", "nan", "height")
 
 
-def test_pystac_reads_the_catalog_and_all_links_lead_to_what_is_there(made: Path, run: Run) -> None:
-    assert tell(run, made, "stac", "--title", "Forests").code == 0
-    (made / "stac").rename(made / "moved")
-    root = pystac.Catalog.from_file(str(made / "moved/catalog.json"))
+def test_pystac_reads_the_catalog_and_all_links_lead_to_what_is_there(run_dir: Path, run: Run) -> None:
+    assert tell(run, run_dir, "stac", "--title", "Forests").code == 0
+    (run_dir / "stac").rename(run_dir / "moved")
+    root = pystac.Catalog.from_file(str(run_dir / "moved/catalog.json"))
     assert root.title == "Forests"
     items = {item.id: item for item in root.get_items(recursive=True)}
     assert {"a", "b", "map"} < set(items)
-    for path, document in documents(made / "moved").items():
+    for path, document in documents(run_dir / "moved").items():
         hrefs = [link["href"] for link in document["links"]]
         hrefs += [asset["href"] for asset in document.get("assets", {}).values()]
         local = [href for href in hrefs if not href.startswith("https://")]
-        assert all((made / "moved" / path).parent.joinpath(href).exists() for href in local), path
+        assert all((run_dir / "moved" / path).parent.joinpath(href).exists() for href in local), path
 
 
-def test_a_map_tells_its_place_time_classes_origin_and_checksum(made: Path, run: Run) -> None:
-    assert tell(run, made).code == 0
-    item = read_json(made / "stac/maps/map/map.json")
-    told, asset = item["properties"], item["assets"]["classes"]
-    with rasterio.open(made / "classes.tif") as source:
-        assert told["proj:code"] == source.crs.to_string()
-        assert told["proj:transform"] == list(source.transform)[:6]
-        assert told["proj:shape"] == list(source.shape)
-    assert (told["start_datetime"], told["end_datetime"]) == ("2023-08-01T10:00:00Z", "2023-08-11T08:00:00Z")
-    assert [(one["value"], one["title"]) for one in asset["classification:classes"]] == [
+def test_a_map_tells_its_place_time_classes_origin_and_checksum(run_dir: Path, run: Run) -> None:
+    assert tell(run, run_dir).code == 0
+    item = read_json(run_dir / "stac/maps/map/map.json")
+    properties, asset = item["properties"], item["assets"]["classes"]
+    with rasterio.open(run_dir / "classes.tif") as source:
+        assert properties["proj:code"] == source.crs.to_string()
+        assert properties["proj:transform"] == list(source.transform)[:6]
+        assert properties["proj:shape"] == list(source.shape)
+    assert (properties["start_datetime"], properties["end_datetime"]) == (
+        "2023-08-01T10:00:00Z",
+        "2023-08-11T08:00:00Z",
+    )
+    assert [(entry["value"], entry["title"]) for entry in asset["classification:classes"]] == [
         (0, "bare ground"),
         (1, "forêt"),
         (255, "no scene is valid"),
     ]
-    assert asset["file:checksum"] == f"1220{sha256(made / 'stac/maps/map/classes.tif')}"
+    assert asset["file:checksum"] == f"1220{sha256(run_dir / 'stac/maps/map/classes.tif')}"
     assert item["assets"]["probabilities"]["raster:bands"][1]["scale"] == 1e-4
     from_ = [link["href"] for link in item["links"] if link["rel"] == "derived_from"]
     assert from_ == ["../../model/model.json", "../../tiles/a/a.json", "../../tiles/b/b.json"]
     origins = {
-        name: [link["href"] for link in read_json(made / f"stac/tiles/{name}/{name}.json")["links"]][3:]
+        name: [link["href"] for link in read_json(run_dir / f"stac/tiles/{name}/{name}.json")["links"]][3:]
         for name in "ab"
     }
     assert origins == {"a": ["../../scenes/a.geojson"], "b": ["https://example.org/b.json"]}
 
 
-def test_the_same_run_gives_the_same_catalog_with_no_path_of_this_machine(made: Path, run: Run) -> None:
-    assert tell(run, made).code == tell(run, made, "other").code == 0
-    assert (made / "stac/manifest.json").read_bytes() == (made / "other/manifest.json").read_bytes()
-    assert all(str(made) not in path.read_text() for path in (made / "stac").rglob("*json"))
+def test_the_same_run_gives_the_same_catalog_with_no_path_of_this_machine(run_dir: Path, run: Run) -> None:
+    assert tell(run, run_dir).code == tell(run, run_dir, "other").code == 0
+    assert (run_dir / "stac/manifest.json").read_bytes() == (run_dir / "other/manifest.json").read_bytes()
+    assert all(str(run_dir) not in path.read_text() for path in (run_dir / "stac").rglob("*json"))
 
 
-def test_a_later_search_finds_the_maps_and_a_fetch_brings_them_verified(made: Path, run: Run) -> None:
-    assert tell(run, made).code == 0
-    frozen = made / "later"
-    words = ["--items", frozen, "--grid", made / "g.json", "--selection", made / "s.json", "--collections", "maps"]
-    ended = run("search", "--catalog", made / "stac", *words, "--assets", "classes")
+def test_a_later_search_finds_the_maps_and_a_fetch_brings_them_verified(run_dir: Path, run: Run) -> None:
+    assert tell(run, run_dir).code == 0
+    frozen = run_dir / "later"
+    words = [
+        "--items",
+        frozen,
+        "--grid",
+        run_dir / "g.json",
+        "--selection",
+        run_dir / "s.json",
+        "--collections",
+        "maps",
+    ]
+    ended = run("search", "--catalog", run_dir / "stac", *words, "--assets", "classes")
     assert ended.code == 0, ended.stderr
     item = frozen / "map.geojson"
-    assert run("fetch", "--item", item, "--catalog", made / "stac", "--scene", made / "map").code == 0
-    (found,) = (made / "map").glob("classes*")
-    assert sha256(found) == sha256(made / "classes.tif")
-    assert read_json(made / "g.json")["shape"] == read_json(made / "grid.json")["shape"]
+    assert run("fetch", "--item", item, "--catalog", run_dir / "stac", "--scene", run_dir / "map").code == 0
+    (fetched,) = (run_dir / "map").glob("classes*")
+    assert sha256(fetched) == sha256(run_dir / "classes.tif")
+    assert read_json(run_dir / "g.json")["shape"] == read_json(run_dir / "grid.json")["shape"]
 
 
-@pytest.mark.parametrize("given", ["model/model.json", "stac", "stac/model"])
-def test_predict_needs_only_the_item_or_a_catalog_that_holds_it(made: Path, run: Run, given: str) -> None:
-    assert tell(run, made).code == 0
-    ended = predict(run, made, made / given, "again")
+@pytest.mark.parametrize("model", ["model/model.json", "stac", "stac/model"])
+def test_predict_needs_only_the_item_or_a_catalog_that_holds_it(run_dir: Path, run: Run, model: str) -> None:
+    assert tell(run, run_dir).code == 0
+    ended = predict(run, run_dir, run_dir / model, "again")
     assert ended.code == 0, ended.stderr
-    assert sha256(made / "classesagain.tif") == sha256(made / "classes.tif")
+    assert sha256(run_dir / "classesagain.tif") == sha256(run_dir / "classes.tif")
 
 
-def test_an_item_works_under_another_name_beside_weights_under_another_name(made: Path, run: Run) -> None:
-    text = (made / "model/model.json").read_text().replace("./model.safetensors", "./weights/mine.safetensors")
-    (made / "elsewhere/weights").mkdir(parents=True)
-    (made / "elsewhere/item.json").write_text(text)
-    (made / "elsewhere/weights/mine.safetensors").write_bytes((made / "model/model.safetensors").read_bytes())
-    assert predict(run, made, made / "elsewhere/item.json", "again").code == 0
+def test_an_item_works_under_another_name_beside_weights_under_another_name(run_dir: Path, run: Run) -> None:
+    text = (run_dir / "model/model.json").read_text().replace("./model.safetensors", "./weights/mine.safetensors")
+    (run_dir / "elsewhere/weights").mkdir(parents=True)
+    (run_dir / "elsewhere/item.json").write_text(text)
+    (run_dir / "elsewhere/weights/mine.safetensors").write_bytes((run_dir / "model/model.safetensors").read_bytes())
+    assert predict(run, run_dir, run_dir / "elsewhere/item.json", "again").code == 0
 
 
-def bad(item: dict[str, Any], what: str) -> dict[str, Any]:
+def bad(item: dict[str, Any], damage: str) -> dict[str, Any]:
     asset = item["assets"]["model"]
-    match what:
+    match damage:
         case "gone":
             asset["href"] = "./gone.safetensors"
         case "outside":
@@ -207,7 +219,7 @@ def bad(item: dict[str, Any], what: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("what", "code", "words"),
+    ("damage", "code", "words"),
     [
         ("gone", 3, "links the weights ./gone.safetensors, which do not exist"),
         ("outside", 8, "points to '../../model.safetensors'"),
@@ -216,45 +228,56 @@ def bad(item: dict[str, Any], what: str) -> dict[str, Any]:
         ("no bands", 3, "lacks 'bands', which eopipe needs of a model"),
     ],
 )
-def test_a_bad_item_of_a_model_is_told_in_one_sentence(made: Path, run: Run, what: str, code: int, words: str) -> None:
-    path = made / "model/model.json"
-    write_json(path, bad(read_json(path), what))
-    ended = predict(run, made, path, "again")
+def test_a_bad_item_of_a_model_is_told_in_one_sentence(
+    run_dir: Path, run: Run, damage: str, code: int, words: str
+) -> None:
+    path = run_dir / "model/model.json"
+    write_json(path, bad(read_json(path), damage))
+    ended = predict(run, run_dir, path, "again")
     assert (ended.code, ended.stderr.count("\n")) == (code, 1)
     assert words in ended.stderr
-    assert not (made / "classesagain.tif").exists()
+    assert not (run_dir / "classesagain.tif").exists()
 
 
-def test_a_folder_without_a_model_or_with_two_is_refused(made: Path, run: Run) -> None:
-    ended = predict(run, made, made / "items", "again")
+def test_a_folder_without_a_model_or_with_two_is_refused(run_dir: Path, run: Run) -> None:
+    ended = predict(run, run_dir, run_dir / "items", "again")
     assert ended.code == 3
     assert "no model.json and no STAC catalog of a model" in ended.stderr
-    assert tell(run, made).code == 0
+    assert tell(run, run_dir).code == 0
     # A catalog by somebody else has no manifest that would tell the change.
-    (made / "stac/manifest.json").unlink()
-    root = read_json(made / "stac/catalog.json")
+    (run_dir / "stac/manifest.json").unlink()
+    root = read_json(run_dir / "stac/catalog.json")
     root["links"].append({"rel": "item", "href": "./second/model.json"})
-    write_json(made / "stac/catalog.json", root)
-    write_model(made / "stac/second")
-    assert "holds 2 models" in predict(run, made, made / "stac", "again").stderr
+    write_json(run_dir / "stac/catalog.json", root)
+    write_model(run_dir / "stac/second")
+    assert "holds 2 models" in predict(run, run_dir, run_dir / "stac", "again").stderr
 
 
-def test_maps_of_other_tiles_and_tiles_of_other_scenes_are_refused(made: Path, run: Run) -> None:
-    words = ["--model", made / "model", "--classes", made / "classes.tif", "--catalog", made / "stac"]
-    words += ["--probabilities", made / "probabilities.tif", "--scenes", made / "items/a.geojson"]
-    ended = run("catalog", *words, "--tiles", made / "a.zarr")
+def test_maps_of_other_tiles_and_tiles_of_other_scenes_are_refused(run_dir: Path, run: Run) -> None:
+    words = ["--model", run_dir / "model", "--classes", run_dir / "classes.tif", "--catalog", run_dir / "stac"]
+    words += ["--probabilities", run_dir / "probabilities.tif", "--scenes", run_dir / "items/a.geojson"]
+    ended = run("catalog", *words, "--tiles", run_dir / "a.zarr")
     assert (ended.code, "is made from b, whose tiles are not given" in ended.stderr) == (3, True)
-    ended = run("catalog", *words, "--tiles", *tiles(made))
+    ended = run("catalog", *words, "--tiles", *tiles(run_dir))
     assert (ended.code, "is made from b, which is not among the scenes given" in ended.stderr) == (3, True)
-    assert not (made / "stac").exists()
+    assert not (run_dir / "stac").exists()
 
 
-def test_a_broken_link_of_a_catalog_is_told_with_the_document_that_has_it(made: Path, run: Run) -> None:
-    assert tell(run, made).code == 0
-    (made / "stac/maps/map/map.json").unlink()
-    (made / "stac/manifest.json").unlink()
-    words = ["--items", made / "i", "--grid", made / "g.json", "--selection", made / "s.json", "--assets", "classes"]
-    ended = run("search", "--catalog", made / "stac", *words)
+def test_a_broken_link_of_a_catalog_is_told_with_the_document_that_has_it(run_dir: Path, run: Run) -> None:
+    assert tell(run, run_dir).code == 0
+    (run_dir / "stac/maps/map/map.json").unlink()
+    (run_dir / "stac/manifest.json").unlink()
+    words = [
+        "--items",
+        run_dir / "i",
+        "--grid",
+        run_dir / "g.json",
+        "--selection",
+        run_dir / "s.json",
+        "--assets",
+        "classes",
+    ]
+    ended = run("search", "--catalog", run_dir / "stac", *words)
     assert (ended.code, ended.stderr.count("\n")) == (3, 1)
     assert "maps/collection.json links to './map/map.json', which is not there" in ended.stderr
 
@@ -297,6 +320,6 @@ def test_a_grid_across_180_degrees_has_two_polygons_and_its_west_in_the_east() -
     assert west > 179 > -179 > east
 
 
-def test_the_model_tells_where_and_when_it_learned(made: Path) -> None:
-    assert read_model_card(made / "model")["settings"] == {"epochs": 2, "loss": None}
-    assert np.isclose(read_model_card(made / "model")["mean"], (0.1, 0.2)).all()
+def test_the_model_tells_where_and_when_it_learned(run_dir: Path) -> None:
+    assert read_model_card(run_dir / "model")["settings"] == {"epochs": 2, "loss": None}
+    assert np.isclose(read_model_card(run_dir / "model")["mean"], (0.1, 0.2)).all()

@@ -33,8 +33,8 @@ def grid(shape: tuple[int, ...]) -> GeoBox:
 
 
 def write_tiles(path: Path, image: AnyArray, valid: AnyArray) -> Path:
-    told = {"datetime": "2020-07-01T00:00:00Z", "collection": "test"}
-    with new_store(path, grid(image.shape), BANDS, path.stem, told) as group:
+    properties = {"datetime": "2020-07-01T00:00:00Z", "collection": "test"}
+    with new_store(path, grid(image.shape), BANDS, path.stem, properties) as group:
         add_array(group, "image", image.shape, "uint16", LAYOUT, scale_factor=1e-4, add_offset=0.0)[:] = image
         add_array(group, "valid", valid.shape, "uint8", LAYOUT)[:] = valid
     return path
@@ -42,21 +42,21 @@ def write_tiles(path: Path, image: AnyArray, valid: AnyArray) -> Path:
 
 def scenes(folder: Path, count: int, seed: int = 0) -> list[Path]:
     rng = np.random.default_rng(seed)
-    found = []
+    stores = []
     for number in range(count):
         valid = rng.random(SHAPE) < 0.8
         valid[:16, :16] = number == 0
         valid[16:32, :16] = False
-        found.append(write_tiles(folder / f"s{number}.zarr", rng.integers(500, 4000, (2, *SHAPE)), valid))
-    return found
+        stores.append(write_tiles(folder / f"s{number}.zarr", rng.integers(500, 4000, (2, *SHAPE)), valid))
+    return stores
 
 
 def write_labels(path: Path, label: AnyArray, names: tuple[str, ...]) -> Path:
     kind = "float32" if label.dtype.kind == "f" else "uint8"
     with new_store(path, grid(label.shape), names, "", {"unit": "m"}) as group:
         add_array(group, "label", label.shape, kind, LAYOUT)[:] = label
-        there = np.isfinite(label) if kind == "float32" else label != NO_LABEL
-        add_array(group, "valid", label.shape, "uint8", LAYOUT)[:] = there
+        valid = np.isfinite(label) if kind == "float32" else label != NO_LABEL
+        add_array(group, "valid", label.shape, "uint8", LAYOUT)[:] = valid
     return path
 
 
@@ -66,16 +66,16 @@ def write_split(path: Path, names: list[str], classes: tuple[str, ...], chip: in
     samples: dict[str, Any] = {"train": [], "val": [], "test": []}
     for row, col in corners:
         samples["train" if col < 40 else "test"].append([0, row, col])
-    told = {"scenes": names, "classes": list(classes), "chip": chip, "plan": {"min_valid": 0.5}, "samples": samples}
-    write_json(path, told)
+    split = {"scenes": names, "classes": list(classes), "chip": chip, "plan": {"min_valid": 0.5}, "samples": samples}
+    write_json(path, split)
     return path
 
 
 def write_model(path: Path, task: str, classes: tuple[str, ...], chip: int = 8) -> Path:
     torch.manual_seed(1)
     architecture = Architecture("unet", 2, len(classes), 4, 1)
-    what = (task, (10.0, 4.0) if task == "regression" else (), "m")
-    trained = TrainedModel(architecture, BANDS, classes, Normaliser((0.2, 0.2), (0.1, 0.1)), chip, *what)
+    task_options = (task, (10.0, 4.0) if task == "regression" else (), "m")
+    trained = TrainedModel(architecture, BANDS, classes, Normaliser((0.2, 0.2), (0.1, 0.1)), chip, *task_options)
     with publish(path, folder=True) as draft:
         write_model_folder(draft, trained, architecture.build().state_dict(), [], {})
     return path
@@ -87,8 +87,8 @@ def stage(*words: object) -> int:
 
 def predict(folder: Path, model: Path, tiles: list[Path], *words: object) -> tuple[AnyArray, AnyArray]:
     paths = folder / "classes.tif", folder / "probabilities.tif"
-    given = ["predict", "--model", model, "--tiles", *tiles, "--classes", paths[0], "--probabilities", paths[1]]
-    assert stage(*given, *words) == 0
+    arguments = ["predict", "--model", model, "--tiles", *tiles, "--classes", paths[0], "--probabilities", paths[1]]
+    assert stage(*arguments, *words) == 0
     with rasterio.open(paths[0]) as a, rasterio.open(paths[1]) as b:
         return a.read(1), b.read()
 
@@ -105,13 +105,13 @@ def first_band(images: AnyArray) -> AnyArray:
 def test_values_are_the_mean_of_the_valid_scenes_and_the_spread_is_their_deviation(tmp_path: Path) -> None:
     stores = [Tiles(path) for path in scenes(tmp_path, 4)]
     look = Look(stores, BANDS, PLAIN, first_band, 32, 0, 1)
-    mean, spread, seen = np.zeros(SHAPE), np.zeros(SHAPE), np.zeros(SHAPE, int)
+    mean, spread, counts = np.zeros(SHAPE), np.zeros(SHAPE), np.zeros(SHAPE, int)
     for y, x, both, count in values(look):
-        mean[y, x], spread[y, x], seen[y, x] = *both, count
-    there = np.stack([store.read("valid") > 0 for store in stores])
-    stack = np.where(there, np.stack([store.physical(("red",))[0] for store in stores]), np.nan)
-    np.testing.assert_array_equal(seen, there.sum(0))
-    known = seen > 0
+        mean[y, x], spread[y, x], counts[y, x] = *both, count
+    valid = np.stack([store.read("valid") > 0 for store in stores])
+    stack = np.where(valid, np.stack([store.physical(("red",))[0] for store in stores]), np.nan)
+    np.testing.assert_array_equal(counts, valid.sum(0))
+    known = counts > 0
     np.testing.assert_allclose(mean[known], np.nanmean(stack[:, known], 0), rtol=1e-5)
     np.testing.assert_allclose(spread[known], np.nanstd(stack[:, known], 0), atol=1e-6)
 
@@ -124,9 +124,9 @@ def test_each_cell_is_one_chip_weighted_by_its_valid_pixels(two: list[Tiles], ch
 
     images = [store.physical(BANDS) for store in two]
     masks = [store.read("valid") > 0 for store in two]
-    found, seen = np.zeros(SHAPE), np.zeros(SHAPE, int)
+    chances, counts = np.zeros(SHAPE), np.zeros(SHAPE, int)
     for y, x, chance, count in cells(Look(two, BANDS, PLAIN, share, whole * chip, 0, 1), 1, chip):
-        found[y, x], seen[y, x] = chance[0], count
+        chances[y, x], counts[y, x] = chance[0], count
     for row in range(0, SHAPE[0], chip):
         for col in range(0, SHAPE[1], chip):
             box = slice(row, row + chip), slice(col, col + chip)
@@ -134,50 +134,55 @@ def test_each_cell_is_one_chip_weighted_by_its_valid_pixels(two: list[Tiles], ch
             sums = [(i[:, *box] * v).sum() / (2 * chip**2) for i, v in zip(images, valid, strict=True)]
             weights = [int(v.sum()) for v in valid]
             want = np.dot(sums, weights) / max(sum(weights), 1)
-            np.testing.assert_allclose(found[box], want, rtol=1e-4, atol=1e-7)
-            assert (seen[box] == sum(weights)).all()
+            np.testing.assert_allclose(chances[box], want, rtol=1e-4, atol=1e-7)
+            assert (counts[box] == sum(weights)).all()
 
 
 def test_a_map_of_values_has_no_seams_and_its_scores_are_those_of_scikit_learn(tmp_path: Path) -> None:
     tiles, names = scenes(tmp_path, 2), ("height",)
     model = write_model(tmp_path / "model", "regression", names)
     whole, _ = predict(tmp_path / "whole", model, tiles, "--window", 1024)
-    found, (spread, count) = predict(tmp_path, model, tiles, "--window", 64)
-    np.testing.assert_allclose(found, whole, rtol=1e-5)
-    assert np.isnan(found[16:32, :16]).all()
+    predicted, (spread, count) = predict(tmp_path, model, tiles, "--window", 64)
+    np.testing.assert_allclose(predicted, whole, rtol=1e-5)
+    assert np.isnan(predicted[16:32, :16]).all()
     assert (spread[:16, :16] == 0).all()
     assert (count[:16, :16] == 1).all()
     label = (10 + 3 * np.random.default_rng(3).normal(size=SHAPE)).astype(np.float32)
     label[::7] = np.nan
     labels = write_labels(tmp_path / "labels.zarr", label, names)
     split = write_split(tmp_path / "split.json", [path.stem for path in tiles], names)
-    given = ["--tiles", *tiles, "--labels", labels, "--chips", split, "--metrics", tmp_path / "metrics.json"]
-    assert stage("evaluate", "--classes", tmp_path / "classes.tif", *given) == 0
-    told = json.loads((tmp_path / "metrics.json").read_text())
-    there = np.isfinite(label) & np.isfinite(found)
-    test, train = there.copy(), there.copy()
+    arguments = ["--tiles", *tiles, "--labels", labels, "--chips", split, "--metrics", tmp_path / "metrics.json"]
+    assert stage("evaluate", "--classes", tmp_path / "classes.tif", *arguments) == 0
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    valid = np.isfinite(label) & np.isfinite(predicted)
+    test, train = valid.copy(), valid.copy()
     test[:, :40], train[:, 40:] = False, False
-    assert told["test_pixels"] == test.sum()
-    assert told["model"]["rmse"] == pytest.approx(mean_squared_error(label[test], found[test]) ** 0.5, rel=1e-5)
-    assert told["model"]["r2"] == pytest.approx(r2_score(label[test], found[test]), abs=1e-5)
-    assert told["mean"]["value"] == pytest.approx(label[train].mean(), rel=1e-5)
-    assert told["mean"]["rmse"] == pytest.approx(np.sqrt(np.mean((label[test] - label[train].mean()) ** 2)), rel=1e-4)
-    assert told["unit"] == "m"
+    assert metrics["test_pixels"] == test.sum()
+    assert metrics["model"]["rmse"] == pytest.approx(mean_squared_error(label[test], predicted[test]) ** 0.5, rel=1e-5)
+    assert metrics["model"]["r2"] == pytest.approx(r2_score(label[test], predicted[test]), abs=1e-5)
+    assert metrics["mean"]["value"] == pytest.approx(label[train].mean(), rel=1e-5)
+    assert metrics["mean"]["rmse"] == pytest.approx(
+        np.sqrt(np.mean((label[test] - label[train].mean()) ** 2)), rel=1e-4
+    )
+    assert metrics["unit"] == "m"
 
 
 def test_the_onnx_model_of_values_and_of_chips_gives_what_the_model_gives(tmp_path: Path) -> None:
     tiles = scenes(tmp_path, 1)[0]
     for task, names in (("regression", ("height",)), ("classification", ("land", "water"))):
-        model, made = write_model(tmp_path / task, task, names), (tmp_path / f"{task}.onnx", tmp_path / f"{task}.json")
-        assert stage("export", "--model", model, "--tiles", tiles, "--onnx", made[0], "--check", made[1]) == 0
-        assert json.loads(made[1].read_text())["largest_difference"] < 1e-5
+        model, outputs = (
+            write_model(tmp_path / task, task, names),
+            (tmp_path / f"{task}.onnx", tmp_path / f"{task}.json"),
+        )
+        assert stage("export", "--model", model, "--tiles", tiles, "--onnx", outputs[0], "--check", outputs[1]) == 0
+        assert json.loads(outputs[1].read_text())["largest_difference"] < 1e-5
 
 
 def test_chips_of_the_test_places_are_counted_once_by_the_majority_of_their_pixels(tmp_path: Path) -> None:
     tiles, names = scenes(tmp_path, 2), ("land", "water")
     model = write_model(tmp_path / "model", "classification", names)
-    found, _ = predict(tmp_path, model, tiles)
-    blocks = found.reshape(10, 8, 9, 8)
+    predicted, _ = predict(tmp_path, model, tiles)
+    blocks = predicted.reshape(10, 8, 9, 8)
     assert (blocks == blocks[:, :1, :, :1]).all()
     rng = np.random.default_rng(4)
     label = np.where(np.kron(rng.random((10, 9)), np.ones((8, 8))) < 0.5, 0, 1)
@@ -186,19 +191,19 @@ def test_chips_of_the_test_places_are_counted_once_by_the_majority_of_their_pixe
     label[:8, 40:48][1:] = NO_LABEL
     labels = write_labels(tmp_path / "labels.zarr", label.astype(np.uint8), names)
     split = write_split(tmp_path / "split.json", [path.stem for path in tiles], names)
-    given = ["--tiles", *tiles, "--labels", labels, "--chips", split, "--metrics", tmp_path / "metrics.json"]
-    assert stage("evaluate", "--classes", tmp_path / "classes.tif", *given) == 0
-    told = json.loads((tmp_path / "metrics.json").read_text())
+    arguments = ["--tiles", *tiles, "--labels", labels, "--chips", split, "--metrics", tmp_path / "metrics.json"]
+    assert stage("evaluate", "--classes", tmp_path / "classes.tif", *arguments) == 0
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
     want = np.zeros((2, 2), int)
     for row in range(0, 80, 8):
         for col in range(40, 72, 8):
             box = slice(row, row + 8), slice(col, col + 8)
-            there = (label[box] != NO_LABEL) & (found[box] != NO_LABEL)
-            if there.sum() >= 32:
-                want[int((label[box][there] == 1).mean() > 0.5), found[row, col]] += 1
-    assert told["test_chips"] == 39
-    assert told["model"]["confusion"] == want.tolist()
-    assert np.sum(told["pixel_baseline"]["confusion"]) == np.sum(told["majority"]["confusion"]) == 39
+            valid = (label[box] != NO_LABEL) & (predicted[box] != NO_LABEL)
+            if valid.sum() >= 32:
+                want[int((label[box][valid] == 1).mean() > 0.5), predicted[row, col]] += 1
+    assert metrics["test_chips"] == 39
+    assert metrics["model"]["confusion"] == want.tolist()
+    assert np.sum(metrics["pixel_baseline"]["confusion"]) == np.sum(metrics["majority"]["confusion"]) == 39
 
 
 def test_a_map_of_another_task_than_the_labels_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -206,11 +211,11 @@ def test_a_map_of_another_task_than_the_labels_is_refused(tmp_path: Path, capsys
     predict(tmp_path, write_model(tmp_path / "model", "classification", names), tiles)
     labels = write_labels(tmp_path / "labels.zarr", np.ones(SHAPE, np.float32), ("height",))
     split = write_split(tmp_path / "split.json", ["s0"], ("height",))
-    given = ["--tiles", *tiles, "--labels", labels, "--chips", split, "--metrics", tmp_path / "metrics.json"]
-    assert stage("evaluate", "--classes", tmp_path / "classes.tif", *given) == 3
+    arguments = ["--tiles", *tiles, "--labels", labels, "--chips", split, "--metrics", tmp_path / "metrics.json"]
+    assert stage("evaluate", "--classes", tmp_path / "classes.tif", *arguments) == 3
     assert "is of task classification, but the labels measure height" in capsys.readouterr().err
     labels = write_labels(tmp_path / "classes.zarr", np.ones(SHAPE, np.uint8), names)
-    given[given.index(tmp_path / "labels.zarr")] = labels
-    given[given.index(split)] = write_split(tmp_path / "other.json", ["s0"], names, 4)
-    assert stage("evaluate", "--classes", tmp_path / "classes.tif", *given) == 3
+    arguments[arguments.index(tmp_path / "labels.zarr")] = labels
+    arguments[arguments.index(split)] = write_split(tmp_path / "other.json", ["s0"], names, 4)
+    assert stage("evaluate", "--classes", tmp_path / "classes.tif", *arguments) == 3
     assert "has cells of 8 pixels, the split chips of 4" in capsys.readouterr().err

@@ -65,7 +65,7 @@ def test_f02_a_short_body_is_resumed_from_its_offset(tmp_path: Path, run: Run, w
     web.fail("/red.tif", cut=70_000)
     assert fetch(run, tmp_path, put(web, content)).code == 0
     assert is_fetched(tmp_path, content)
-    assert [asked.headers.get("Range") for asked in web.received] == [None, "bytes=70000-"]
+    assert [request.headers.get("Range") for request in web.received] == [None, "bytes=70000-"]
     assert web.sent == 200_000, "no byte comes twice"
 
 
@@ -138,13 +138,15 @@ def test_f09_a_trickle_is_cut_off_tried_again_and_given_up(
 
 
 @pytest.mark.parametrize(
-    "where", ["http://127.0.0.1:{port}/x", "http://169.254.169.254/", "http://2130706433:{port}/x"]
+    "location", ["http://127.0.0.1:{port}/x", "http://169.254.169.254/", "http://2130706433:{port}/x"]
 )
-def test_f10_a_redirect_into_this_network_is_not_followed(tmp_path: Path, run: Run, web: Loopback, where: str) -> None:
+def test_f10_a_redirect_into_this_network_is_not_followed(
+    tmp_path: Path, run: Run, web: Loopback, location: str
+) -> None:
     item = put(web, {"red": tif(9_000)})
     with Loopback(tmp_path) as inner:
         port = inner.server.server_address[1]
-        web.fail("/red.tif", times=None, status=302, headers={"Location": where.format(port=port)})
+        web.fail("/red.tif", times=None, status=302, headers={"Location": location.format(port=port)})
         ended = fetch(run, tmp_path, item)
         assert ended.code == 8, ended.stderr
         assert "asset red: 127.0.0.1 redirects to" in ended.stderr
@@ -155,13 +157,13 @@ def test_f10_a_name_that_means_another_address_a_moment_later_is_not_connected_t
     tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A public address when it is checked, an inner one when it is connected to."""
-    real, asked = __import__("socket").getaddrinfo, []
+    real, queries = __import__("socket").getaddrinfo, []
 
     def rebinding(host: str, port: int, *words: Any, **more: Any) -> Any:
         if host != "rebind.example":
             return real(host, port, *words, **more)
-        asked.append(host)
-        return real("8.8.8.8" if len(asked) == 1 else "127.0.0.1", port, *words, **more)
+        queries.append(host)
+        return real("8.8.8.8" if len(queries) == 1 else "127.0.0.1", port, *words, **more)
 
     monkeypatch.setattr("socket.getaddrinfo", rebinding)
     item = put(web, {"red": tif(9_000)})
@@ -171,7 +173,7 @@ def test_f10_a_name_that_means_another_address_a_moment_later_is_not_connected_t
         ended = fetch(run, tmp_path, item)
         assert inner.received == []
     assert ended.code == 8, ended.stderr
-    assert len(asked) == 2
+    assert len(queries) == 2
 
 
 @pytest.mark.parametrize("href", ["http://169.254.169.254/latest/meta-data", "http://[fe80::1]/x", "http://a b/"])
@@ -331,16 +333,16 @@ def test_f16_three_of_200_that_are_missing_are_listed_and_only_they_are_asked_fo
 ) -> None:
     content = {f"b{n:03}": tif(600, n) for n in range(200)}
     item = put(web, content)
-    gone = [f"b{n:03}" for n in (7, 70, 170)]
-    for name in gone:
+    missing = [f"b{n:03}" for n in (7, 70, 170)]
+    for name in missing:
         web.fail(f"/{name}.tif", status=404)
     ended = fetch(run, tmp_path, item, "--workers", 8)
     assert ended.code == 3
-    assert [name for name in content if f"asset {name} could not be fetched" in ended.stderr] == gone
+    assert [name for name in content if f"asset {name} could not be fetched" in ended.stderr] == missing
     assert not (tmp_path / "scene").exists()
     web.received.clear()
     assert fetch(run, tmp_path, item, "--workers", 8).code == 0
-    assert sorted(asked.path for asked in web.received) == [f"/{name}.tif" for name in gone]
+    assert sorted(request.path for request in web.received) == [f"/{name}.tif" for name in missing]
     assert is_fetched(tmp_path, content)
 
 
@@ -349,8 +351,8 @@ def test_f18_retry_after_is_obeyed_in_seconds_and_as_a_date(
     tmp_path: Path, web: Loopback, impatient: list[float], date: bool
 ) -> None:
     item = put(web, {"red": tif(9_000)})
-    told = formatdate(time.time() + 30, usegmt=True) if date else "30"
-    web.fail("/red.tif", status=429, headers={"Retry-After": told})
+    delay = formatdate(time.time() + 30, usegmt=True) if date else "30"
+    web.fail("/red.tif", status=429, headers={"Retry-After": delay})
     download_asset(item["assets"]["red"], "red", None, tmp_path / "red.part", FetchSession())
     assert 25 < impatient[0] <= 33
     assert retry_after("soon") == 0
@@ -386,11 +388,11 @@ def test_no_more_connections_to_a_host_than_allowed(tmp_path: Path, run: Run, we
     busy, most, lock = [0], [0], threading.Lock()
     answer = web.server.RequestHandlerClass.respond  # type: ignore[attr-defined]
 
-    def counted(handler: Any, asked: Any) -> None:
+    def counted(handler: Any, request: Any) -> None:
         with lock:
             busy[0] += 1
             most[0] = max(most[0], busy[0])
-        answer(handler, asked)
+        answer(handler, request)
         with lock:
             busy[0] -= 1
 

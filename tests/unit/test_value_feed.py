@@ -19,9 +19,9 @@ U2 = np.dtype("uint16")
 
 def values() -> np.ndarray:
     """Numbers that class numbers could not hold, with a row that has none."""
-    found = number("a", "red").astype(np.float32) / 7 - 100
-    found[9] = np.nan
-    return found
+    stored = number("a", "red").astype(np.float32) / 7 - 100
+    stored[9] = np.nan
+    return stored
 
 
 def cutter(place: Path, budget: int, normaliser: Normaliser | None = None) -> ChipReader:
@@ -37,10 +37,10 @@ def cutter(place: Path, budget: int, normaliser: Normaliser | None = None) -> Ch
 
 def test_chips_hold_the_values_whether_read_alone_or_from_a_window_that_is_kept(tmp_path: Path) -> None:
     window = (0, 0, 40, 40)
-    one = cutter(tmp_path, window_bytes(window, 1, U2, VALUE_DTYPE))
-    for kept in (None, window):
+    chip_cutter = cutter(tmp_path, window_bytes(window, 1, U2, VALUE_DTYPE))
+    for cached_window in (None, window):
         into = SharedMemorySlots(SlotLayout(1, 2, 1, 16, "<u2", "<f4")).slots[0]
-        one.cut(ChipRequest(0, kept, (0, 1), ((3, 5), (20, 24)), (0, 0)), into)
+        chip_cutter.cut(ChipRequest(0, cached_window, (0, 1), ((3, 5), (20, 24)), (0, 0)), into)
         np.testing.assert_array_equal(into.label[0], values()[3:19, 5:21])
         np.testing.assert_array_equal(into.label[1], values()[20:36, 24:40])
 
@@ -59,13 +59,13 @@ def test_slots_of_a_ring_do_not_touch_each_other() -> None:
 
 def test_labels_turn_with_their_images_and_are_nothing_where_the_scene_is_invalid(tmp_path: Path) -> None:
     # On a CPU where they are cut, on a GPU after they were moved there.
-    where, see, ways = ((3, 12), (3, 12)), Normaliser((0.0,), (1.0,)), np.array([0, 5])
+    corners, see, ways = ((3, 12), (3, 12)), Normaliser((0.0,), (1.0,)), np.array([0, 5])
     cut = SharedMemorySlots(SlotLayout(1, 2, 1, 16, "<f4", "<f4")).slots[0]
     (tmp_path / "cut").mkdir()
-    cutter(tmp_path / "cut", 0, see).cut(ChipRequest(0, None, (0, 1), where, ways.tolist()), cut)
+    cutter(tmp_path / "cut", 0, see).cut(ChipRequest(0, None, (0, 1), corners, ways.tolist()), cut)
     stored = SharedMemorySlots(SlotLayout(1, 2, 1, 16, "<u2", "<f4")).slots[0]
     (tmp_path / "stored").mkdir()
-    cutter(tmp_path / "stored", 0).cut(ChipRequest(0, None, (0, 1), where, (0, 0)), stored)
+    cutter(tmp_path / "stored", 0).cut(ChipRequest(0, None, (0, 1), corners, (0, 0)), stored)
     moved = [torch.from_numpy(array.copy()) for array in (stored.image, stored.valid, stored.label)]
     images, labels = DeviceFinisher(see, [(1.0, 0.0)], torch.device("cpu"))(*moved, np.zeros(2, np.int64), ways)
     assert labels.dtype == torch.float32

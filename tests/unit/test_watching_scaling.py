@@ -56,11 +56,11 @@ def test_energy_is_not_told_where_no_hardware_tells_it(tmp_path: Path, monkeypat
 
 
 def test_energy_of_all_gpus_is_their_power_times_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = tmp_path / "nvidia-smi"
-    told.write_text("#!/bin/sh\nprintf '100.5\\n[N/A]\\n199.5\\n'\n")
-    told.chmod(0o755)
+    script = tmp_path / "nvidia-smi"
+    script.write_text("#!/bin/sh\nprintf '100.5\\n[N/A]\\n199.5\\n'\n")
+    script.chmod(0o755)
     monkeypatch.setattr(scaling, "POWERCAP", tmp_path)
-    monkeypatch.setattr(scaling, "POWER", (str(told),))
+    monkeypatch.setattr(scaling, "POWER", (str(script),))
     meter, began = scaling.Meter(), time.monotonic()
     with meter.on():
         while meter.gpus is None and time.monotonic() < began + 30:

@@ -156,9 +156,9 @@ def test_a_window_holds_the_pixels_of_the_original_in_their_place(
             write_window(LocalRangeReader(whole), grid, place / "part.tif", WHERE)
         return
     write_window(LocalRangeReader(whole), grid, place / "part.tif", WHERE)
-    got, want, (row, column) = same_place(whole, place / "part.tif")
-    np.testing.assert_array_equal(got, want)
-    height, width = got.shape[1:]
+    window_pixels, expected, (row, column) = same_place(whole, place / "part.tif")
+    np.testing.assert_array_equal(window_pixels, expected)
+    height, width = window_pixels.shape[1:]
     assert row <= max(first - 4, 0)
     assert row + height >= min(last + 4, 200)
     assert column <= max(left - 4, 0)
@@ -175,8 +175,8 @@ def test_what_a_file_says_of_its_bands_stays(tmp_path: Path) -> None:
         file.scales, file.offsets = (1e-4, 1e-4), (-0.1, 0.0)
         file.update_tags(AREA_OR_POINT="Point", MAKER="somebody")
     write_window(LocalRangeReader(whole), grid_at(150, 200, 20), tmp_path / "part.tif", WHERE)
-    got, want, _ = same_place(whole, tmp_path / "part.tif")
-    np.testing.assert_array_equal(got, want)
+    window_pixels, expected, _ = same_place(whole, tmp_path / "part.tif")
+    np.testing.assert_array_equal(window_pixels, expected)
 
 
 @pytest.mark.parametrize("size", [{}, {"BIGTIFF": "YES"}])
@@ -190,8 +190,8 @@ def test_a_mask_inside_the_file_comes_along(tmp_path: Path, size: dict[str, str]
             file.write_mask(noise(200, 300) % 3 > 0)
     copy(plain, tmp_path / "whole.tif", driver="COG", BLOCKSIZE="64", **size)
     write_window(LocalRangeReader(tmp_path / "whole.tif"), grid_at(150, 200, 20), tmp_path / "part.tif", WHERE)
-    got, want, _ = same_place(tmp_path / "whole.tif", tmp_path / "part.tif")
-    np.testing.assert_array_equal(got, want)
+    window_pixels, expected, _ = same_place(tmp_path / "whole.tif", tmp_path / "part.tif")
+    np.testing.assert_array_equal(window_pixels, expected)
     with rasterio.open(tmp_path / "part.tif") as part:
         assert 0.2 < (part.read_masks(1) == 0).mean() < 0.5
 
@@ -218,10 +218,10 @@ def test_blocks_that_were_never_written_stay_nodata(tmp_path: Path) -> None:
         file.write(noise(64, 64), 1, window=Window(64, 64, 64, 64))
     remote = Counting(whole)
     write_window(remote, grid_at(96, 96, 120), tmp_path / "part.tif", WHERE)
-    got, want, _ = same_place(whole, tmp_path / "part.tif")
-    np.testing.assert_array_equal(got, want)
-    assert (got == 7).mean() > 0.5
-    assert (got != 7).any()
+    window_pixels, expected, _ = same_place(whole, tmp_path / "part.tif")
+    np.testing.assert_array_equal(window_pixels, expected)
+    assert (window_pixels == 7).mean() > 0.5
+    assert (window_pixels != 7).any()
 
 
 def raster_profile(path: Path) -> dict[str, Any]:
@@ -255,10 +255,10 @@ def test_the_same_window_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("crs", ["EPSG:32633", "EPSG:3035"])
-@pytest.mark.parametrize("how", ["nearest", "cubic", "average"])
+@pytest.mark.parametrize("resampling", ["nearest", "cubic", "average"])
 @pytest.mark.parametrize("step", [10.0, 31.0])
 def test_preprocess_makes_the_same_of_a_window_as_of_the_whole(
-    catalog: Catalog, run: Run, tmp_path: Path, crs: str, how: str, step: float
+    catalog: Catalog, run: Run, tmp_path: Path, crs: str, resampling: str, step: float
 ) -> None:
     shape = 400, 500
     pixels = {"red": numbered(shape), "blue": noise(*shape), "scl": noise(*shape, dtype="uint8") % 12}
@@ -273,7 +273,7 @@ def test_preprocess_makes_the_same_of_a_window_as_of_the_whole(
         assert (part / f"{name}.tif").stat().st_size < 0.7 * (whole / f"{name}.tif").stat().st_size
     for folder, name in ((whole, "whole.zarr"), (part, "part.zarr")):
         words = ("--scene", folder, "--grid", tmp_path / "grid.json", "--tiles", tmp_path / name, "--bands", "red")
-        ended = run("preprocess", *words, "blue", "--resampling", how, "--chunk", 16, "--shard", 32)
+        ended = run("preprocess", *words, "blue", "--resampling", resampling, "--chunk", 16, "--shard", 32)
         assert ended.code == 0, ended.stderr
     assert digest(tmp_path / "whole.zarr") == digest(tmp_path / "part.zarr")
 
@@ -315,8 +315,8 @@ def test_a_window_of_any_kind_of_geotiff_has_the_pixels_that_gdal_decodes(tmp_pa
         with rasterio.open(whole, "r+") as file:
             file.write_colormap(1, {value: (value, 255 - value, 7, 255) for value in range(256)})
     write_window(LocalRangeReader(whole), grid_at(150, 200, 20), tmp_path / "part.tif", WHERE)
-    got, want, _ = same_place(whole, tmp_path / "part.tif")
-    np.testing.assert_array_equal(got, want)
+    window_pixels, expected, _ = same_place(whole, tmp_path / "part.tif")
+    np.testing.assert_array_equal(window_pixels, expected)
     if kind == "palette":
         with rasterio.open(whole) as original, rasterio.open(tmp_path / "part.tif") as part:
             assert part.colormap(1) == original.colormap(1)
@@ -342,8 +342,8 @@ def test_a_window_is_the_same_however_few_blocks_are_copied_at_once(
     for step in (1 << 25, 50_000, 1):
         monkeypatch.setattr("eopipe.fetch.cog_window.STEP", step)
         write_window(LocalRangeReader(whole), grid_at(100, 150, 180), tmp_path / f"{step}.tif", WHERE)
-        got, want, _ = same_place(whole, tmp_path / f"{step}.tif")
-        np.testing.assert_array_equal(got, want)
+        window_pixels, expected, _ = same_place(whole, tmp_path / f"{step}.tif")
+        np.testing.assert_array_equal(window_pixels, expected)
     assert len({(tmp_path / f"{step}.tif").read_bytes() for step in (1 << 25, 50_000, 1)}) == 1
 
 
@@ -419,8 +419,8 @@ def test_a_damaged_block_is_named_and_nothing_is_left(tmp_path: Path, interleave
 def test_damage_outside_the_area_does_not_matter(tmp_path: Path) -> None:
     whole = broken(raster(tmp_path / "whole.tif", noise(1, 512, 512)), 0.9)
     write_window(LocalRangeReader(whole), grid_at(60, 60, 50), tmp_path / "part.tif", WHERE)
-    got, want, _ = same_place(whole, tmp_path / "part.tif")
-    np.testing.assert_array_equal(got, want)
+    window_pixels, expected, _ = same_place(whole, tmp_path / "part.tif")
+    np.testing.assert_array_equal(window_pixels, expected)
 
 
 @pytest.mark.parametrize("left", [0.99, 0.5, 0.002, 0.0])
@@ -483,13 +483,13 @@ def test_a_raster_without_a_place_is_bad_input(tmp_path: Path, missing: dict[str
 
 
 def test_only_tiff_files_are_opened(tmp_path: Path) -> None:
-    told = {
+    errors = {
         b"<VRTDataset rasterXSize='1' rasterYSize='1'/>": (RefusedError, "XML"),
         b"  <html>404</html>": (RefusedError, "XML"),
         b"\0\0\0\x0cjP  \r\n\x87\n": (BadInputError, "JPEG 2000"),
         b"PK\x03\x04 a zip file": (BadInputError, "not a GeoTIFF"),
     }
-    for content, (kind, words) in told.items():
+    for content, (kind, words) in errors.items():
         (tmp_path / "whole.tif").write_bytes(content)
         with pytest.raises(kind, match=words):
             write_window(LocalRangeReader(tmp_path / "whole.tif"), grid_at(9, 9, 9), tmp_path / "part.tif", WHERE)
@@ -536,9 +536,9 @@ def test_windows_come_over_http(tmp_path: Path) -> None:
         remote = open_range_reader(f"{web.url}/whole.tif", WHERE)
         write_window(remote, grid_at(500, 500, 100), tmp_path / "part.tif", WHERE)
         assert len(web.requests("/whole.tif")) <= 5
-    got, want, _ = same_place(whole, tmp_path / "part.tif")
-    np.testing.assert_array_equal(got, want)
-    assert got.shape[1:] != (1024, 1024)
+    window_pixels, expected, _ = same_place(whole, tmp_path / "part.tif")
+    np.testing.assert_array_equal(window_pixels, expected)
+    assert window_pixels.shape[1:] != (1024, 1024)
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared Sentinel-2 scenes are not on this machine")
@@ -552,7 +552,7 @@ def test_windows_of_real_scenes(tmp_path: Path, crs: str) -> None:
         centre = (TOP - y) / STEP, (x - LEFT) / STEP
         remote = Counting(file)
         write_window(remote, grid_at(*centre, 100, crs, 120.0), tmp_path / f"{number}.tif", file.name)
-        got, want, _ = same_place(file, tmp_path / f"{number}.tif")
-        np.testing.assert_array_equal(got, want)
+        window_pixels, expected, _ = same_place(file, tmp_path / f"{number}.tif")
+        np.testing.assert_array_equal(window_pixels, expected)
         assert remote.bytes < 0.45 * remote.size + 32_768
         assert len(remote.received) <= 2
