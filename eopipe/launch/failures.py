@@ -24,8 +24,10 @@ LOST = re.compile(
     r"|failed to (recv|connect)|unreachable|no route to host|communicator was aborted",
     re.IGNORECASE,
 )
-STUCK = re.compile(r"process.* is stuck")
-READER = re.compile(r"worker.*(exited unexpectedly|is killed by signal)|process.*(died|was killed)", re.IGNORECASE)
+STUCK = re.compile(r"data-loader worker is stuck")
+READER = re.compile(
+    r"worker.*(exited unexpectedly|is killed by signal)|(process|data-loader worker).*(died|was killed)", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -61,10 +63,10 @@ def classify(error: Exception, state: Path) -> Failure:
         return Failure("memory", 6, f"out of memory ({text}); {remedy}")
     if STUCK.search(str(error)):
         remedy = "check whether a disk hangs, or raise train.timeout_s"
-        return Failure("reader", 75, f"a process that reads the data hangs ({text}); {remedy}", final=False)
+        return Failure("reader", 75, f"a data-loader worker hangs ({text}); {remedy}", final=False)
     if READER.search(str(error)):
         remedy = "if memory ran out, lower train.cache_mb or request more memory"
-        return Failure("reader", 6, f"a process that reads the data died ({text}); {remedy}", final=False)
+        return Failure("reader", 6, f"a data-loader worker died ({text}); {remedy}", final=False)
     return _network_failure(error, text) or Failure(
         "bug", 70, f"the training met an unknown error ({text}); the log above says where", final=False
     )

@@ -1,1 +1,1 @@
-"""Chips of a training, in a known order: read, kept, prefetched by processes, finished on the device."""
+"""The data loader: chips in a deterministic order, cached, prefetched by worker processes, finished on the device."""

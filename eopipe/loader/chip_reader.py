@@ -1,4 +1,4 @@
-"""Chips cut from stores into memory of the caller's, within a budget of memory."""
+"""Read chips from tile stores into memory of the caller, with a cache of decoded windows within a memory budget."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -15,15 +15,15 @@ from eopipe.errors import BadInputError
 from eopipe.tiles.shard_reader import ArrayReader, open_array
 from eopipe.tiles.store import NO_LABEL, Tiles
 
-# Arrays that stay open; each may hold some shards open.
-ARRAYS = 48
+# Arrays kept open; each may keep some shards open.
+MAX_OPEN_ARRAYS = 48
 Bounds = tuple[int, int, int, int]
 CLASS_DTYPE, VALUE_DTYPE = np.dtype(np.uint8), np.dtype(np.float32)
 
 
 @dataclass(frozen=True)
 class ChipSource:
-    """Where the chips of a scene come from: folders of its stores, number of each band wanted, scale and offset."""
+    """Source of the chips of a scene: folders of its stores, indices of the selected bands, scale and offset."""
 
     tiles: str
     labels: str
@@ -32,7 +32,7 @@ class ChipSource:
 
 
 def chip_sources(pairs: Sequence[tuple[Tiles, Tiles]], bands: tuple[str, ...]) -> list[ChipSource]:
-    """Sources by band name; raises BadInputError where a scene lacks a band."""
+    """Chip sources with the bands selected by name; raises BadInputError where a scene lacks a band."""
     for tiles, _ in pairs:
         missing = [band for band in bands if band not in tiles.names]
         if missing:
@@ -55,40 +55,40 @@ class ChipArrays:
     valid: AnyArray
     label: AnyArray
 
-    def __getitem__(self, where: Any) -> "ChipArrays":
-        """The same part of each."""
-        return ChipArrays(self.image[where], self.valid[where], self.label[where])
+    def __getitem__(self, index: Any) -> "ChipArrays":
+        """Index all three arrays alike."""
+        return ChipArrays(self.image[index], self.valid[index], self.label[index])
 
 
 def view_chips(
-    memory: UInt8Array, shape: tuple[int, int], bands: int, dtype: np.dtype[Any], kind: np.dtype[Any]
+    memory: UInt8Array, shape: tuple[int, int], bands: int, dtype: np.dtype[Any], label_dtype: np.dtype[Any]
 ) -> ChipArrays:
-    """Pixels over (y, x) in memory that may be larger, see `window_bytes`; `kind` is the type of labels."""
+    """Arrays over (y, x) as views of memory that may be larger, see `window_bytes`."""
     pixels = shape[0] * shape[1]
-    sizes = [pixels * bands * dtype.itemsize, pixels * kind.itemsize, pixels]
+    sizes = [pixels * bands * dtype.itemsize, pixels * label_dtype.itemsize, pixels]
     image, label, valid, _ = np.split(memory, np.cumsum(sizes))
     stored = image.view(dtype).reshape(bands, *shape)
-    return ChipArrays(stored, valid.reshape(shape), label.view(kind).reshape(shape))
+    return ChipArrays(stored, valid.reshape(shape), label.view(label_dtype).reshape(shape))
 
 
 @dataclass(frozen=True)
 class ChipRequest:
-    """Chips of one scene to cut: their places in the batch, and their corners (row, column).
+    """Chips of one scene to read: their positions in the batch, and their corners (row, column).
 
-    All lie in `window` (top, left, bottom, right), which is kept in memory where it is given. `ways` says how to
-    turn each that a model is to see.
+    All are within `window` (top, left, bottom, right), which is cached in memory (None: not cached). `symmetries` are
+    applied to finished chips only.
     """
 
     scene: int
     window: Bounds | None
-    places: Sequence[int]
+    positions: Sequence[int]
     corners: Sequence[tuple[int, int]]
-    ways: Sequence[int]
+    symmetries: Sequence[int]
 
 
 @dataclass(frozen=True)
 class CachedWindow:
-    """A decoded window, and the memory that it lies in."""
+    """A decoded window, and the memory that contains it."""
 
     memory: UInt8Array
     chips: ChipArrays
@@ -96,125 +96,131 @@ class CachedWindow:
 
 @dataclass
 class ChipReader:
-    """Cuts chips; keeps decoded windows up to a budget in bytes, least recently used first out.
+    """Reads chips; caches decoded windows up to a budget in bytes (least recently used).
 
-    With a normaliser chips come as a model sees them.
+    With a normaliser it returns finished chips, as the model sees them.
     """
 
     sources: Sequence[ChipSource]
     chip: int
     dtype: np.dtype[Any]
     budget: int
-    label: np.dtype[Any] = CLASS_DTYPE
+    label_dtype: np.dtype[Any] = CLASS_DTYPE
     normaliser: Normaliser | None = None
     _arrays: "OrderedDict[tuple[int, str], ArrayReader]" = field(default_factory=OrderedDict)
-    _kept: "OrderedDict[tuple[int, Bounds], CachedWindow]" = field(default_factory=OrderedDict)
+    _cache: "OrderedDict[tuple[int, Bounds], CachedWindow]" = field(default_factory=OrderedDict)
     _largest: int = 0
 
-    def cut(self, piece: ChipRequest, into: ChipArrays) -> None:
+    def read(self, request: ChipRequest, out: ChipArrays) -> None:
         """Fill the chips of a request into a batch (n, …)."""
-        for place, corner, way in zip(piece.places, piece.corners, piece.ways, strict=True):
-            target = into[place]
+        for position, corner, symmetry in zip(request.positions, request.corners, request.symmetries, strict=True):
+            target = out[position]
             if self.normaliser:
-                finish_chip(self._chip(piece, corner, self._spare), target, self.normaliser, self._scaling(piece), way)
-            elif piece.window:
-                copy_chip(self._chip(piece, corner, target), target)
+                finish_chip(
+                    self._stored_chip(request, corner, self._buffer),
+                    target,
+                    self.normaliser,
+                    self._scaling(request),
+                    symmetry,
+                )
+            elif request.window:
+                copy_chip(self._stored_chip(request, corner, target), target)
             else:
-                self._chip(piece, corner, target)
+                self._stored_chip(request, corner, target)
 
-    def _chip(self, piece: ChipRequest, corner: tuple[int, int], spare: ChipArrays) -> ChipArrays:
-        """A chip as stored: a part of its block, else read into the memory that is given."""
-        if not piece.window:
-            self._read(piece.scene, *corner, spare)
-            return spare
-        y, x = corner[0] - piece.window[0], corner[1] - piece.window[1]
-        return self._block(piece.scene, piece.window)[..., y : y + self.chip, x : x + self.chip]
+    def _stored_chip(self, request: ChipRequest, corner: tuple[int, int], buffer: ChipArrays) -> ChipArrays:
+        """A chip as stored: a view of its cached window, else read into `buffer`."""
+        if not request.window:
+            self._read_window(request.scene, *corner, buffer)
+            return buffer
+        y, x = corner[0] - request.window[0], corner[1] - request.window[1]
+        return self._cached_window(request.scene, request.window)[..., y : y + self.chip, x : x + self.chip]
 
-    def _scaling(self, piece: ChipRequest) -> tuple[float, float]:
-        scale, offset = self.sources[piece.scene].scaling
+    def _scaling(self, request: ChipRequest) -> tuple[float, float]:
+        scale, offset = self.sources[request.scene].scaling
         return scale, offset
 
     @cached_property
-    def _spare(self) -> ChipArrays:
+    def _buffer(self) -> ChipArrays:
         bands, edges = len(self.sources[0].bands), (self.chip, self.chip)
-        memory = np.empty(window_bytes((0, 0, *edges), bands, self.dtype, self.label), np.uint8)
-        return view_chips(memory, edges, bands, self.dtype, self.label)
+        memory = np.empty(window_bytes((0, 0, *edges), bands, self.dtype, self.label_dtype), np.uint8)
+        return view_chips(memory, edges, bands, self.dtype, self.label_dtype)
 
-    def _block(self, scene: int, window: Bounds) -> ChipArrays:
+    def _cached_window(self, scene: int, window: Bounds) -> ChipArrays:
         key = (scene, window)
-        if key not in self._kept:
+        if key not in self._cache:
             top, left, bottom, right = window
             bands = len(self.sources[scene].bands)
-            memory = self._memory(window_bytes(window, bands, self.dtype, self.label))
-            block = view_chips(memory, (bottom - top, right - left), bands, self.dtype, self.label)
-            self._read(scene, top, left, block)
-            self._kept[key] = CachedWindow(memory, block)
-        self._kept.move_to_end(key)
-        return self._kept[key].chips
+            memory = self._memory(window_bytes(window, bands, self.dtype, self.label_dtype))
+            chips = view_chips(memory, (bottom - top, right - left), bands, self.dtype, self.label_dtype)
+            self._read_window(scene, top, left, chips)
+            self._cache[key] = CachedWindow(memory, chips)
+        self._cache.move_to_end(key)
+        return self._cache[key].chips
 
     def _memory(self, size: int) -> UInt8Array:
-        """Memory of a block that is dropped, if one must be and it is large enough; new pages cost as much as a copy.
+        """Memory of an evicted window if it is large enough, else new memory; new pages cost as much as a copy.
 
-        Room is made first, so that no more than the budget is ever held.
+        Windows are evicted first, so that the cache never exceeds the budget.
         """
-        self._largest, room = max(self._largest, size), size
-        while self._kept and self.held + size > self.budget:
-            old = self._kept.popitem(last=False)[1].memory
-            if old.nbytes >= size:
-                return old
-            del old
-            # Blocks are nearly alike: what is large enough for all will be used again.
-            room = max(size, min(self._largest, self.budget - self.held))
-        return np.empty(room, np.uint8)
+        self._largest, capacity = max(self._largest, size), size
+        while self._cache and self.cached_bytes + size > self.budget:
+            evicted = self._cache.popitem(last=False)[1].memory
+            if evicted.nbytes >= size:
+                return evicted
+            del evicted
+            # Windows have similar sizes: memory large enough for all will be reused.
+            capacity = max(size, min(self._largest, self.budget - self.cached_bytes))
+        return np.empty(capacity, np.uint8)
 
     @property
-    def held(self) -> int:
-        """Bytes of all blocks in memory."""
-        return sum(block.memory.nbytes for block in self._kept.values())
+    def cached_bytes(self) -> int:
+        """Bytes of all cached windows."""
+        return sum(window.memory.nbytes for window in self._cache.values())
 
-    def _read(self, scene: int, row: int, column: int, into: ChipArrays) -> None:
-        self._array(scene, "image").read(into.image, row, column, self.sources[scene].bands)
-        self._array(scene, "valid").read(into.valid, row, column, ())
-        self._array(scene, "label").read(into.label, row, column, ())
+    def _read_window(self, scene: int, row: int, column: int, out: ChipArrays) -> None:
+        self._array(scene, "image").read(out.image, row, column, self.sources[scene].bands)
+        self._array(scene, "valid").read(out.valid, row, column, ())
+        self._array(scene, "label").read(out.label, row, column, ())
 
     def _array(self, scene: int, name: str) -> ArrayReader:
         if (scene, name) not in self._arrays:
             source = self.sources[scene]
             self._arrays[scene, name] = open_array(Path(source.labels if name == "label" else source.tiles) / name)
-            if len(self._arrays) > ARRAYS:
+            if len(self._arrays) > MAX_OPEN_ARRAYS:
                 self._arrays.popitem(last=False)
         self._arrays.move_to_end((scene, name))
         return self._arrays[scene, name]
 
 
-def copy_chip(chip: ChipArrays, into: ChipArrays) -> None:
-    """A chip as it is."""
-    into.image[...], into.valid[...], into.label[...] = chip.image, chip.valid, chip.label
+def copy_chip(chip: ChipArrays, out: ChipArrays) -> None:
+    """Copy a chip as stored."""
+    out.image[...], out.valid[...], out.label[...] = chip.image, chip.valid, chip.label
 
 
 def finish_chip(
-    chip: ChipArrays, into: ChipArrays, normaliser: Normaliser, scaling: tuple[float, float], way: int
+    chip: ChipArrays, out: ChipArrays, normaliser: Normaliser, scaling: tuple[float, float], symmetry: int
 ) -> None:
-    """A chip as a model sees it: symmetry first, while it is small, then normalised bit by bit as in prediction."""
-    valid = apply_symmetry(chip.valid, way) != 0
-    normaliser.fill(into.image, apply_symmetry(chip.image, way), scaling, valid)
-    into.valid[...], into.label[...] = valid, apply_symmetry(chip.label, way)
+    """Finish a chip as the model sees it: symmetry first, on the stored type, then normalised as in prediction."""
+    valid = apply_symmetry(chip.valid, symmetry) != 0
+    normaliser.fill(out.image, apply_symmetry(chip.image, symmetry), scaling, valid)
+    out.valid[...], out.label[...] = valid, apply_symmetry(chip.label, symmetry)
     if not valid.all():
-        into.label[~valid] = np.nan if into.label.dtype.kind == "f" else NO_LABEL
+        out.label[~valid] = np.nan if out.label.dtype.kind == "f" else NO_LABEL
 
 
-def apply_symmetry(array: AnyArray, way: int) -> AnyArray:
-    """One of the eight symmetries of the square on the last two axes, as a view."""
-    if way & 4:
+def apply_symmetry(array: AnyArray, symmetry: int) -> AnyArray:
+    """Apply one of the eight symmetries of the square to the last two axes, as a view."""
+    if symmetry & 4:
         array = array.swapaxes(-1, -2)
-    return array[..., :: -1 if way & 2 else 1, :: -1 if way & 1 else 1]
+    return array[..., :: -1 if symmetry & 2 else 1, :: -1 if symmetry & 1 else 1]
 
 
-def window_bytes(window: Bounds, bands: int, dtype: np.dtype[Any], label: np.dtype[Any] = CLASS_DTYPE) -> int:
-    """Memory that a window takes."""
-    return (window[2] - window[0]) * (window[3] - window[1]) * pixel_bytes(bands, dtype, label)
+def window_bytes(window: Bounds, bands: int, dtype: np.dtype[Any], label_dtype: np.dtype[Any] = CLASS_DTYPE) -> int:
+    """Memory of a window in bytes."""
+    return (window[2] - window[0]) * (window[3] - window[1]) * pixel_bytes(bands, dtype, label_dtype)
 
 
-def pixel_bytes(bands: int, dtype: np.dtype[Any], label: np.dtype[Any]) -> int:
-    """Memory that a pixel takes: its bands, valid and label."""
-    return bands * dtype.itemsize + 1 + label.itemsize
+def pixel_bytes(bands: int, dtype: np.dtype[Any], label_dtype: np.dtype[Any]) -> int:
+    """Memory of a pixel in bytes: its bands, valid and label."""
+    return bands * dtype.itemsize + 1 + label_dtype.itemsize

@@ -1,4 +1,4 @@
-"""From stored numbers to what a model sees, normalised, masked and turned, on a GPU: what `cutting.finish` does."""
+"""Finish chips on a GPU: normalise, mask and apply symmetries, with the same result as `finish_chip` on a CPU."""
 
 import math
 from dataclasses import dataclass
@@ -15,22 +15,22 @@ from eopipe.tiles.store import NO_LABEL
 
 
 class DeviceFinisher:
-    """Scale and offset of each scene, mean and deviation of each band, kept on the device."""
+    """Normalises stored batches on the device, with scale and offset of each scene, mean and deviation of each band."""
 
     def __init__(self, normaliser: Normaliser, scaling: list[tuple[float, float]], device: torch.device) -> None:
         self._device = device
-        self._mean, self._std = (self._put(v)[:, None, None] for v in (normaliser.mean, normaliser.std))
-        self._scaling = self._put(scaling).reshape(-1, 2, 1, 1, 1)
+        self._mean, self._std = (self._to_device(values)[:, None, None] for values in (normaliser.mean, normaliser.std))
+        self._scaling = self._to_device(scaling).reshape(-1, 2, 1, 1, 1)
 
-    def _put(self, values: object) -> Tensor:
+    def _to_device(self, values: object) -> Tensor:
         return torch.from_numpy(np.array(values, np.float32)).to(self._device)
 
     def __call__(
-        self, images: Tensor, valid: Tensor, labels: Tensor, scenes: IntArray, ways: IntArray
+        self, images: Tensor, valid: Tensor, labels: Tensor, scenes: IntArray, symmetries: IntArray
     ) -> tuple[Tensor, Tensor]:
-        """Images (N, band, H, W) float32, 0 where invalid, and labels (N, H, W), 255 or NaN there; turned by `ways`.
+        """Images (N, band, H, W) float32, 0 where invalid, and labels (N, H, W), 255 or NaN there, after `symmetries`.
 
-        The numbers are those of `Normaliser`, bit by bit: the same operations in the same order.
+        Bit for bit equal to `Normaliser`: the same operations in the same order.
         """
         images, invalid = images.to(torch.float32), valid == 0
         scale, offset = self._scaling[_index(scenes, images)].unbind(1)
@@ -40,77 +40,79 @@ class DeviceFinisher:
             labels = labels.masked_fill_(invalid, math.nan)
         else:
             labels = labels.to(torch.int64).masked_fill_(invalid, NO_LABEL)
-        return apply_symmetries(images, ways), apply_symmetries(labels, ways)
+        return apply_symmetries(images, symmetries), apply_symmetries(labels, symmetries)
 
 
-def apply_tensor_symmetry(tensor: Tensor, way: int) -> Tensor:
-    """One of the eight symmetries of the square, on the last two axes."""
-    if way & 4:
+def apply_tensor_symmetry(tensor: Tensor, symmetry: int) -> Tensor:
+    """Apply one of the eight symmetries of the square to the last two axes."""
+    if symmetry & 4:
         tensor = tensor.transpose(-1, -2)
-    axes = [axis for axis, bit in ((-2, 2), (-1, 1)) if way & bit]
+    axes = [axis for axis, bit in ((-2, 2), (-1, 1)) if symmetry & bit]
     return tensor.flip(axes) if axes else tensor
 
 
-def apply_symmetries(tensor: Tensor, ways: IntArray) -> Tensor:
-    """Every sample of a batch by its own symmetry; few large operations rather than one for each sample."""
-    if len(set(ways.tolist())) == 1:
-        return apply_tensor_symmetry(tensor, int(ways[0]))
-    groups = [np.flatnonzero(ways == way) for way in range(8)]
+def apply_symmetries(tensor: Tensor, symmetries: IntArray) -> Tensor:
+    """Apply to every sample of a batch its own symmetry; a few large operations rather than one for each sample."""
+    if len(set(symmetries.tolist())) == 1:
+        return apply_tensor_symmetry(tensor, int(symmetries[0]))
+    groups = [np.flatnonzero(symmetries == symmetry) for symmetry in range(8)]
     parts = [
-        apply_tensor_symmetry(tensor[_index(group, tensor)], way) for way, group in enumerate(groups) if len(group)
+        apply_tensor_symmetry(tensor[_index(group, tensor)], symmetry)
+        for symmetry, group in enumerate(groups)
+        if len(group)
     ]
     return torch.cat(parts)[_index(np.argsort(np.concatenate(groups)), tensor)]
 
 
-def _index(numbers: IntArray, like: Tensor) -> Tensor:
-    return torch.from_numpy(numbers).to(like.device)
+def _index(numbers: IntArray, reference: Tensor) -> Tensor:
+    return torch.from_numpy(numbers).to(reference.device)
 
 
 @dataclass(frozen=True)
 class DeviceCopy:
-    """A batch whose copy has been started: image, valid and label on the GPU, and the event at the end of the copy."""
+    """An asynchronous copy of a batch: image, valid and label on the GPU, and the event at the end of the copy."""
 
-    taken: LoadedBatch
+    batch: LoadedBatch
     tensors: tuple[Tensor, Tensor, Tensor]
-    done: "torch.cuda.Event"
+    copied: "torch.cuda.Event"
 
     @property
     def request(self) -> BatchRequest:
-        """The samples of the batch."""
-        return self.taken.request
+        """The request of the batch."""
+        return self.batch.request
 
-    def arrived(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The tensors, for work on the current stream: the GPU waits for the copy, the CPU goes on."""
+    def ready_tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The tensors, for use on the current stream: the GPU waits for the copy, the CPU does not."""
         stream = torch.cuda.current_stream(self.tensors[0].device)
-        stream.wait_event(self.done)
+        stream.wait_event(self.copied)
         for tensor in self.tensors:
-            # Their memory belongs to the other stream, which must not take it back while this one works.
+            # Their memory belongs to the copy stream, which must not reuse it while this one works.
             tensor.record_stream(stream)
         return self.tensors
 
-    def left(self) -> LoadedBatch:
-        """The batch in its slot, when nothing reads the slot any more."""
-        self.done.synchronize()
-        return self.taken
+    def wait_until_copied(self) -> LoadedBatch:
+        """Wait for the end of the copy; return the batch in its slot, which may be freed then."""
+        self.copied.synchronize()
+        return self.batch
 
 
 class HostToDeviceCopier:
-    """Copies slots of a ring, whose pages it keeps in place so that the GPU reads them by itself."""
+    """Copies slots to the GPU asynchronously, from page-locked (pinned) memory, on a stream of its own."""
 
     def __init__(self, ring: SharedMemorySlots, device: torch.device) -> None:
         self._device = device
-        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._copy_stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         cudart = torch.cuda.cudart()  # type: ignore[no-untyped-call]
         for slot in ring.slots:
             for array in (slot.image, slot.valid, slot.label):
                 torch.cuda.check_error(cudart.cudaHostRegister(array.ctypes.data, array.nbytes, 0))
 
-    def move(self, taken: LoadedBatch) -> DeviceCopy:
-        """Start the copy of a batch."""
-        chips = taken.chips
-        with torch.cuda.stream(self._stream):
+    def start_copy(self, batch: LoadedBatch) -> DeviceCopy:
+        """Start the asynchronous copy of a batch."""
+        chips = batch.chips
+        with torch.cuda.stream(self._copy_stream):
             image, valid, label = (
                 torch.from_numpy(array).to(self._device, non_blocking=True)
                 for array in (chips.image, chips.valid, chips.label)
             )
-            return DeviceCopy(taken, (image, valid, label), self._stream.record_event())
+            return DeviceCopy(batch, (image, valid, label), self._copy_stream.record_event())

@@ -1,4 +1,4 @@
-"""Samples of a training as batches on the device, in an order that is known beforehand."""
+"""The data loader of a training: batches on the device, in a deterministic order."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -19,15 +19,15 @@ from eopipe.loader.prefetch import BatchRequest, Prefetcher, symmetries_of
 if TYPE_CHECKING:
     from eopipe.training_job import Job
 
-# Batches that are read ahead: enough to ride out the reading of a block.
+# Batches read ahead: enough to hide the time of reading a block.
 PREFETCHED_BATCHES = 4
-# Batches on their way to a GPU or there: one is copied while the one before it is computed.
+# Batches on the GPU or being copied to it: one is copied while the previous one is used.
 DEVICE_BATCHES = 2
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Images (N, band, chip, chip) and labels (N, chip, chip) on the device, and the request that they answer.
+    """Images (N, band, chip, chip) and labels (N, chip, chip) on the device, and their request.
 
     Labels are class numbers (int64, 255 where there is none) or values (float32, NaN).
     """
@@ -38,10 +38,10 @@ class Batch:
 
 
 class ChipLoader:
-    """The data of a training. Batches come in the order of their requests.
+    """The data loader of a training. Batches come in the order of their requests.
 
-    They are the same whatever `workers`, `cache_mb` and the device: each is a function of its request. A GPU gets
-    the numbers as they are stored, fewer bytes, and finishes them itself; a CPU has it done where they are read.
+    They are the same whatever `workers`, `cache_mb` and the device: each is a function of its request. For a GPU,
+    stored numbers are copied (fewer bytes) and finished there; for a CPU, the worker that reads them finishes them.
     """
 
     def __init__(self, job: "Job", device: torch.device) -> None:
@@ -49,59 +49,61 @@ class ChipLoader:
         self.samples: dict[str, Any] = read_split(Path(job.chips))["samples"]
         pairs = job.pairs
         self._scenes = [tiles.scene for tiles, _ in pairs]
-        gpu = device.type == "cuda"
-        workers = (2 if gpu else 0) if job.workers is None else job.workers
-        slots = (PREFETCHED_BATCHES if workers else 1) + (DEVICE_BATCHES - 1 if gpu else 0)
-        self.reader = Prefetcher(job, self.samples, workers, slots, finished=not gpu)
-        self._finish = DeviceFinisher(job.normaliser, [tiles.scaling for tiles, _ in pairs], device)
-        self.order = SampleOrder(self.samples["train"], job.settings.seed, self.reader.shuffle)
+        is_gpu = device.type == "cuda"
+        workers = (2 if is_gpu else 0) if job.workers is None else job.workers
+        slots = (PREFETCHED_BATCHES if workers else 1) + (DEVICE_BATCHES - 1 if is_gpu else 0)
+        self.prefetcher = Prefetcher(job, self.samples, workers, slots, finished=not is_gpu)
+        self._finisher = DeviceFinisher(job.normaliser, [tiles.scaling for tiles, _ in pairs], device)
+        self.order = SampleOrder(self.samples["train"], job.settings.seed, self.prefetcher.shuffle)
 
     def count(self, split: str) -> int:
-        """How many samples a split has."""
+        """The number of samples of a split."""
         return len(self.samples[split])
 
     def scenes(self, request: BatchRequest) -> list[str]:
-        """The scenes that these samples come from."""
+        """Names of the scenes of these samples."""
         rows = self.samples[request.split][request.numbers]
         return sorted({self._scenes[scene] for scene in rows[:, 0]})
 
     def stream(self, requests: Iterable[BatchRequest]) -> Iterator[Batch]:
         """Load batch by batch, in memory that the next batch may overwrite; a new stream ends the one before.
 
-        Raises IntegrityError for a damaged store, and LostWorkerError when a process that reads dies or hangs.
+        Raises IntegrityError for a damaged store, and LostWorkerError when a data-loader worker dies or hangs.
         """
-        self.reader.start(requests)
-        return self._moved() if self.device.type == "cuda" else self._here()
+        self.prefetcher.start(requests)
+        return self._gpu_batches() if self.device.type == "cuda" else self._cpu_batches()
 
     def close(self) -> None:
-        """End the processes that read."""
-        self.reader.close()
+        """Stop the data-loader workers."""
+        self.prefetcher.close()
 
-    def _here(self) -> Iterator[Batch]:
-        while taken := self.reader.take():
-            images, labels = torch.from_numpy(taken.chips.image), torch.from_numpy(taken.chips.label)
-            yield self._augmented(images, labels, taken.request)
-            self.reader.free(taken)
+    def _cpu_batches(self) -> Iterator[Batch]:
+        while loaded := self.prefetcher.take():
+            images, labels = torch.from_numpy(loaded.chips.image), torch.from_numpy(loaded.chips.label)
+            yield self._augmented_batch(images, labels, loaded.request)
+            self.prefetcher.free(loaded)
 
-    def _moved(self) -> Iterator[Batch]:
-        moving = deque[DeviceCopy]()
+    def _gpu_batches(self) -> Iterator[Batch]:
+        copies = deque[DeviceCopy]()
         while True:
-            # The first is waited for; the next sets out now if it is there, and is copied during the step.
-            while len(moving) < DEVICE_BATCHES and (taken := self.reader.take(patient=not moving)):
-                moving.append(self._mover.move(taken))
-            if not moving:
+            # Wait for the first batch; start the copy of the next, if it is ready, so that it overlaps with the step.
+            while len(copies) < DEVICE_BATCHES and (loaded := self.prefetcher.take(wait=not copies)):
+                copies.append(self._copier.start_copy(loaded))
+            if not copies:
                 return
-            now = moving.popleft()
-            scenes = self.samples[now.request.split][now.request.numbers][:, 0]
-            images, labels = self._finish(*now.arrived(), scenes, symmetries_of(now.request, self.job.settings))
-            yield self._augmented(images, labels, now.request)
-            self.reader.free(now.left())
+            copy = copies.popleft()
+            scenes = self.samples[copy.request.split][copy.request.numbers][:, 0]
+            images, labels = self._finisher(
+                *copy.ready_tensors(), scenes, symmetries_of(copy.request, self.job.settings)
+            )
+            yield self._augmented_batch(images, labels, copy.request)
+            self.prefetcher.free(copy.wait_until_copied())
 
     @cached_property
-    def _mover(self) -> HostToDeviceCopier:
-        return HostToDeviceCopier(self.reader.ring, self.device)
+    def _copier(self) -> HostToDeviceCopier:
+        return HostToDeviceCopier(self.prefetcher.ring, self.device)
 
-    def _augmented(self, images: Tensor, labels: Tensor, request: BatchRequest) -> Batch:
+    def _augmented_batch(self, images: Tensor, labels: Tensor, request: BatchRequest) -> Batch:
         if request.epoch is not None:
             images, labels = augment(images, labels, request.numbers, request.epoch, self.job.settings)
         return Batch(images, labels, request)

@@ -1,15 +1,15 @@
 """Data order and augmentation as pure functions of (seed, epoch, step): nothing to save but three integers.
 
-Two ways to shuffle, each of which takes every sample exactly once an epoch:
+Two shuffles, each of which takes every sample exactly once an epoch:
 
-`chips` deals all samples out evenly, as a permutation of all. Chips of one batch lie anywhere.
+`chips`: a random permutation of all samples. Chips of one batch come from anywhere.
 
-`blocks` keeps samples together that lie in one block of a scene, so that a block is read once an epoch: the blocks
-are shuffled, `window` of them are live at a time, and the order takes a chip from each of them in turn, the chips
-of a block shuffled too. Two chips of a batch so share their block with a chance of about 1 / window, where it is
-about 1 / (number of blocks) in a permutation. With a correlation r between chips of a block, the mean over a batch
-of n chips varies 1 + (n / window - 1) r times as much as that of chips drawn at will (the design effect of cluster
-sampling, Kish 1965, Survey Sampling): nothing is lost while the window is as large as the batch.
+`blocks`: samples of one block of a scene stay together, so that a block is read once an epoch. The blocks are
+shuffled, `window` of them are live at a time, and the order takes a chip from each of them round-robin; the chips
+of a block are shuffled too. Two chips of a batch share their block with a probability of about 1 / window, compared
+with about 1 / (number of blocks) in a permutation. With a correlation r between chips of a block, the variance of a
+mean over a batch of n chips is 1 + (n / window - 1) r times that of independent draws (the design effect of cluster
+sampling, Kish 1965, Survey Sampling): there is no loss while the window is as large as the batch.
 """
 
 import heapq
@@ -25,9 +25,9 @@ SYMMETRIES = 8
 
 @dataclass(frozen=True)
 class Shuffle:
-    """How an epoch is shuffled: `chips`, or `blocks` of an edge in pixels with so many of them live."""
+    """The shuffle of an epoch: mode `chips`, or `blocks` of `block` pixels edge with `window` of them live."""
 
-    how: str = "chips"
+    mode: str = "chips"
     window: int = 16
     block: int = 1024
 
@@ -39,14 +39,14 @@ class SampleOrder:
     samples: IntArray
     seed: int
     shuffle: Shuffle = field(default_factory=Shuffle)
-    _last: tuple[int, IntArray] | None = None
+    _cached_epoch: tuple[int, IntArray] | None = None
 
     def epoch(self, epoch: int) -> IntArray:
         """The sample numbers of an epoch in their order."""
-        if self._last is None or self._last[0] != epoch:
-            chips = self.shuffle.how == "chips"
-            self._last = epoch, self._permuted(epoch) if chips else self._mixed(epoch)
-        return self._last[1]
+        if self._cached_epoch is None or self._cached_epoch[0] != epoch:
+            chips = self.shuffle.mode == "chips"
+            self._cached_epoch = epoch, self._chip_order(epoch) if chips else self._block_order(epoch)
+        return self._cached_epoch[1]
 
     def step(self, epoch: int, step: int, batch: int) -> IntArray:
         """Sample numbers of the global batch of a step within an epoch."""
@@ -54,50 +54,50 @@ class SampleOrder:
 
     @cached_property
     def block_of(self) -> IntArray:
-        """The number of the block that each sample lies in, by its corner."""
+        """Block number of each sample (n,), by its corner."""
         return block_numbers(self.samples, self.shuffle.block)
 
-    def _permuted(self, epoch: int) -> IntArray:
-        return _stream(self.seed, epoch, 0).permutation(len(self.samples))
+    def _chip_order(self, epoch: int) -> IntArray:
+        return _generator(self.seed, epoch, 0).permutation(len(self.samples))
 
-    def _mixed(self, epoch: int) -> IntArray:
-        """Lanes take the next block when theirs is used up; the order goes round the lanes."""
-        draw = _stream(self.seed, epoch, 0)
+    def _block_order(self, epoch: int) -> IntArray:
+        """Round-robin over lanes; a lane takes the next block when its own is exhausted."""
+        generator = _generator(self.seed, epoch, 0)
         sizes = np.bincount(self.block_of)
-        first, lane = _lanes(sizes, draw.permutation(len(sizes)), self.shuffle.window)
-        chips = draw.permutation(len(self.samples))
+        first_round, lane = _lanes(sizes, generator.permutation(len(sizes)), self.shuffle.window)
+        chips = generator.permutation(len(self.samples))
         chips = chips[np.argsort(self.block_of[chips], kind="stable")]
-        # Within its block a chip has a place, which says at which turn of the lane it comes.
-        place = np.arange(len(chips)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        turn = place + np.repeat(first, sizes)
-        return chips[np.lexsort((np.repeat(lane, sizes), turn))]
+        # The index of a chip within its block gives the round of the lane in which it comes.
+        index_in_block = np.arange(len(chips)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        round_number = index_in_block + np.repeat(first_round, sizes)
+        return chips[np.lexsort((np.repeat(lane, sizes), round_number))]
 
 
 def _lanes(sizes: IntArray, blocks: IntArray, window: int) -> tuple[IntArray, IntArray]:
-    """The turn at which each block starts, and its lane; blocks come in the order given."""
-    first, lane = np.zeros_like(sizes), np.zeros_like(sizes)
-    free = [(0, number) for number in range(window)]
+    """The round in which each block starts, and its lane; `blocks` is the order of the blocks."""
+    first_round, lane = np.zeros_like(sizes), np.zeros_like(sizes)
+    free_lanes = [(0, number) for number in range(window)]
     for block in blocks:
-        first[block], lane[block] = free[0]
-        heapq.heapreplace(free, (int(first[block] + sizes[block]), int(lane[block])))
-    return first, lane
+        first_round[block], lane[block] = free_lanes[0]
+        heapq.heapreplace(free_lanes, (int(first_round[block] + sizes[block]), int(lane[block])))
+    return first_round, lane
 
 
 def block_numbers(samples: IntArray, edge: int) -> IntArray:
-    """Number the blocks of this edge in pixels that hold a corner of samples (n, 3), in the order of their places."""
-    places = samples // np.array([1, edge, edge])
-    return np.unique(places, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    """Block number (n,) of each sample (n, 3), for blocks of `edge` pixels, numbered by scene, row and column."""
+    block_keys = samples // np.array([1, edge, edge])
+    return np.unique(block_keys, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
 def symmetry_of(seed: int, epoch: int, sample: int) -> int:
-    """Which of the eight symmetries a sample is turned by in an epoch."""
-    return int(_stream(seed, epoch, 1 + sample).integers(SYMMETRIES))
+    """Which of the eight symmetries of the square is applied to a sample in an epoch."""
+    return int(_generator(seed, epoch, 1 + sample).integers(SYMMETRIES))
 
 
 def steps_per_epoch(count: int, batch: int) -> int:
-    """Whole batches in an epoch; the rest comes in another order in the next one."""
+    """Whole batches in an epoch; the remaining samples are left out of it."""
     return max(1, count // batch)
 
 
-def _stream(seed: int, epoch: int, which: int) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(counter=[0, 0, which, epoch], key=seed))
+def _generator(seed: int, epoch: int, stream: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(counter=[0, 0, stream, epoch], key=seed))

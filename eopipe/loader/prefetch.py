@@ -1,4 +1,4 @@
-"""Batches in the slots of a ring, filled ahead of time in the order of their requests."""
+"""Prefetching: batches are read ahead of time, in the order of their requests, into the slots of shared memory."""
 
 import logging
 from collections import deque
@@ -36,9 +36,9 @@ log = logging.getLogger("eopipe")
 
 @dataclass(frozen=True)
 class CachePlan:
-    """The window to keep for each sample (n, 4) as top, left, bottom, right, by split; at most `live` at a time.
+    """The window to cache for each sample (n, 4) as top, left, bottom, right, by split; at most `live` at a time.
 
-    Chips of a split that is not there are read one by one.
+    Chips of a split without windows are read one by one.
     """
 
     windows: Mapping[str, IntArray]
@@ -46,38 +46,42 @@ class CachePlan:
 
 
 def plan_cache(
-    samples: Mapping[str, IntArray], chip: int, pixel: int, shuffle: Shuffle, room: int, crew: int
+    samples: Mapping[str, IntArray], chip: int, bytes_per_pixel: int, shuffle: Shuffle, budget: int, workers: int
 ) -> CachePlan:
-    """What fits into `room` bytes at `pixel` bytes a pixel: all, else the live blocks of the shuffle, else nothing.
+    """Plan what to cache in `budget` bytes: all windows, else the live blocks of the shuffle, else nothing.
 
-    Each of a crew takes its share of the blocks, which may be one more than another's.
+    Each of the workers caches its share of the blocks, which may be one more than another's.
     """
     windows = {split: cache_windows(samples[split], chip, shuffle.block) for split in ("train", "val")}
-    sizes = {split: _areas(samples[split], found) * pixel for split, found in windows.items()}
-    every = np.concatenate(list(sizes.values()))
-    largest = int(every.max(initial=0))
-    if every.sum() + (crew - 1) * largest <= room:
-        return CachePlan(windows, max(len(every), 1))
-    need = (shuffle.window + crew - 1) * largest
-    if shuffle.how == "blocks" and need <= room:
+    sizes = {split: _window_areas(samples[split], window) * bytes_per_pixel for split, window in windows.items()}
+    window_sizes = np.concatenate(list(sizes.values()))
+    largest = int(window_sizes.max(initial=0))
+    if window_sizes.sum() + (workers - 1) * largest <= budget:
+        return CachePlan(windows, max(len(window_sizes), 1))
+    required_bytes = (shuffle.window + workers - 1) * largest
+    if shuffle.mode == "blocks" and required_bytes <= budget:
         return CachePlan({"train": windows["train"]}, shuffle.window)
-    if shuffle.how == "blocks":
-        log.warning("event=cache-small have_mb=%d need_mb=%d told='chips are read one by one'", room >> 20, need >> 20)
+    if shuffle.mode == "blocks":
+        log.warning(
+            "event=cache-small have_mb=%d need_mb=%d told='chips are read one by one'",
+            budget >> 20,
+            required_bytes >> 20,
+        )
     return CachePlan({}, 1)
 
 
 def cache_windows(samples: IntArray, chip: int, edge: int) -> IntArray:
-    """For each sample the window (n, 4) that holds all chips whose corner lies in the same block."""
+    """The window (n, 4) of each sample: it contains all chips whose corner is in the same block."""
     block = block_numbers(samples, edge)
     count = int(block.max(initial=-1)) + 1
-    low, high = np.full((count, 2), np.iinfo(np.int64).max), np.zeros((count, 2), np.int64)
-    np.minimum.at(low, block, samples[:, 1:])
-    np.maximum.at(high, block, samples[:, 1:])
-    return np.concatenate([low, high + chip], 1)[block]
+    first_corners, last_corners = np.full((count, 2), np.iinfo(np.int64).max), np.zeros((count, 2), np.int64)
+    np.minimum.at(first_corners, block, samples[:, 1:])
+    np.maximum.at(last_corners, block, samples[:, 1:])
+    return np.concatenate([first_corners, last_corners + chip], 1)[block]
 
 
-def _areas(samples: IntArray, windows: IntArray) -> AnyArray:
-    """Pixels of each window that is kept, once for each scene."""
+def _window_areas(samples: IntArray, windows: IntArray) -> AnyArray:
+    """Pixels of each distinct window of a scene."""
     top, left, bottom, right = np.unique(np.insert(windows, 0, samples[:, 0], 1), axis=0)[:, 1:].T
     return np.asarray((bottom - top) * (right - left))
 
@@ -87,7 +91,7 @@ MB = 1 << 20
 
 @dataclass(frozen=True)
 class BatchRequest:
-    """Samples of a split by number, and the epoch that augments them; without one they come as they are."""
+    """Sample numbers of a split, and the epoch of their augmentation (None: not augmented)."""
 
     split: str
     numbers: IntArray
@@ -96,7 +100,7 @@ class BatchRequest:
 
 @dataclass(frozen=True)
 class LoadedBatch:
-    """A batch in the memory of its slot, which is its own until the slot is freed."""
+    """A batch in the memory of its slot; valid until the slot is freed."""
 
     slot: int
     chips: ChipArrays
@@ -105,9 +109,9 @@ class LoadedBatch:
 
 @dataclass
 class Prefetcher:
-    """Reads samples (n, 3) of scene, row and column by `workers` processes, or itself, into so many slots.
+    """Reads samples (n, 3) of scene, row and column into `slots` batches ahead, by `workers` processes or inline (0).
 
-    Chips come as they are stored, or `finished` as a model sees them.
+    Chips are returned as stored, or, if `finished`, symmetry-transformed and normalised as the model's input.
     """
 
     job: "Job"
@@ -115,105 +119,110 @@ class Prefetcher:
     workers: int
     slots: int
     finished: bool
-    _crew: ReadBackend | None = None
-    _reading: deque[tuple[int, BatchRequest]] = field(default_factory=deque)
-    _free: deque[int] = field(default_factory=deque)
-    _source: Iterator[BatchRequest] = field(default_factory=lambda: iter(()))
+    _backend: ReadBackend | None = None
+    _in_flight: deque[tuple[int, BatchRequest]] = field(default_factory=deque)
+    _free_slots: deque[int] = field(default_factory=deque)
+    _requests: Iterator[BatchRequest] = field(default_factory=lambda: iter(()))
 
     def __post_init__(self) -> None:
         pairs, settings = self.job.pairs, self.job.settings
         self.sources = chip_sources(pairs, self.job.bands)
         self.dtype = np.result_type(*{open_array(Path(source.tiles) / "image").dtype for source in self.sources})
-        self.label = VALUE_DTYPE if is_continuous(pairs[0][1]) else CLASS_DTYPE
+        self.label_dtype = VALUE_DTYPE if is_continuous(pairs[0][1]) else CLASS_DTYPE
         self.shuffle = Shuffle(settings.shuffle, settings.window, settings.block)
-        self._room = self.job.cache_mb * MB
+        self._cache_bytes = self.job.cache_mb * MB
 
     def start(self, requests: Iterable[BatchRequest]) -> None:
-        """Read these from now on; what was taken before is no longer valid."""
-        while self._reading:
-            self._wait()
-        self._free, self._source = deque(range(self.slots)), iter(requests)
+        """Start to read these requests; batches taken before are no longer valid."""
+        while self._in_flight:
+            self._wait_for_oldest()
+        self._free_slots, self._requests = deque(range(self.slots)), iter(requests)
 
-    def take(self, patient: bool = True) -> LoadedBatch | None:
-        """The next batch, in a slot that the caller frees; None after the last, or where it needs patience.
+    def take(self, wait: bool = True) -> LoadedBatch | None:
+        """Return the next batch, in a slot that the caller frees; None after the last, or if not ready and not `wait`.
 
-        Raises IntegrityError for a damaged store, and LostWorkerError when a process that reads dies or hangs.
+        Raises IntegrityError for a damaged store, and LostWorkerError when a data-loader worker dies or hangs.
         """
-        while self._free and (asked := next(self._source, None)) is not None:
-            self._give(self._free[0], asked)
-            self._reading.append((self._free.popleft(), asked))
-        if not self._reading or not (patient or (self._crew and self._crew.ready(self._reading[0][0]))):
+        while self._free_slots and (request := next(self._requests, None)) is not None:
+            self._submit(self._free_slots[0], request)
+            self._in_flight.append((self._free_slots.popleft(), request))
+        if not self._in_flight or not (wait or (self._backend and self._backend.is_ready(self._in_flight[0][0]))):
             return None
-        slot, asked = self._wait()
-        return LoadedBatch(slot, self.ring.slots[slot][: len(asked.numbers)], asked)
+        slot, request = self._wait_for_oldest()
+        return LoadedBatch(slot, self.ring.slots[slot][: len(request.numbers)], request)
 
-    def free(self, taken: LoadedBatch) -> None:
-        """The slot may be filled again."""
-        self._free.append(taken.slot)
+    def free(self, batch: LoadedBatch) -> None:
+        """Release the slot of a batch for reuse."""
+        self._free_slots.append(batch.slot)
 
     def close(self) -> None:
-        """End the processes that read."""
-        if self._crew:
-            self._crew.close()
+        """Stop the data-loader workers."""
+        if self._backend:
+            self._backend.close()
 
-    def _give(self, slot: int, request: BatchRequest) -> None:
-        if len(request.numbers) > self.ring.shape.rows:
-            raise UsageError(f"a batch of {len(request.numbers)} chips is wanted of a feed for {self.ring.shape.rows}")
-        if self._crew is None:
-            self._crew = self._started()
-        self._crew.give(slot, self._pieces(request))
+    def _submit(self, slot: int, request: BatchRequest) -> None:
+        if len(request.numbers) > self.ring.layout.chips:
+            raise UsageError(
+                f"a batch of {len(request.numbers)} chips does not fit into a slot of {self.ring.layout.chips} chips"
+            )
+        if self._backend is None:
+            self._backend = self._start_backend()
+        self._backend.submit(slot, self._chip_requests(request))
 
-    def _wait(self) -> tuple[int, BatchRequest]:
-        slot, request = self._reading.popleft()
-        if self._crew:
-            self._crew.wait(slot)
+    def _wait_for_oldest(self) -> tuple[int, BatchRequest]:
+        slot, request = self._in_flight.popleft()
+        if self._backend:
+            self._backend.wait(slot)
         return slot, request
 
     @cached_property
-    def _keeping(self) -> CachePlan:
-        pixel = pixel_bytes(len(self.job.bands), self.dtype, self.label)
-        return plan_cache(self.samples, self.job.chip, pixel, self.shuffle, self._room, max(self.workers, 1))
+    def _cache_plan(self) -> CachePlan:
+        bytes_per_pixel = pixel_bytes(len(self.job.bands), self.dtype, self.label_dtype)
+        return plan_cache(
+            self.samples, self.job.chip, bytes_per_pixel, self.shuffle, self._cache_bytes, max(self.workers, 1)
+        )
 
     @cached_property
     def ring(self) -> SharedMemorySlots:
-        """The slots; their memory is taken as they are filled."""
+        """The ring buffer of slots; pages are allocated as they are filled."""
         chips = min(self.job.settings.batch, max(len(self.samples["train"]), len(self.samples["val"])))
-        seen = "<f4" if self.label == VALUE_DTYPE else "<i8"
-        types = ("<f4", seen) if self.finished else (self.dtype.str, self.label.str)
+        finished_label_dtype = "<f4" if self.label_dtype == VALUE_DTYPE else "<i8"
+        types = ("<f4", finished_label_dtype) if self.finished else (self.dtype.str, self.label_dtype.str)
         return SharedMemorySlots(SlotLayout(self.slots, max(chips, 1), len(self.job.bands), self.job.chip, *types))
 
-    def _started(self) -> ReadBackend:
-        see = self.job.normaliser if self.finished else None
-        types, room = (self.dtype.str, self.label.str), self._room // max(self.workers, 1)
-        brief = WorkerSetup(self.sources, self.ring.shape, *types, room, see)
+    def _start_backend(self) -> ReadBackend:
+        normaliser = self.job.normaliser if self.finished else None
+        types, budget = (self.dtype.str, self.label_dtype.str), self._cache_bytes // max(self.workers, 1)
+        setup = WorkerSetup(self.sources, self.ring.layout, *types, budget, normaliser)
         if not self.workers:
-            return InlineReader(brief.cutter(), self.ring)
-        # Sooner than other workers, who wait for this one, call it hung.
-        patience = self.job.timeout_s / 2
-        return WorkerPool(brief, self.ring, self.workers, self._keeping.live, patience)
+            return InlineReader(setup.chip_reader(), self.ring)
+        # Before the collective time-out of the other ranks, which wait for this one.
+        timeout_s = self.job.timeout_s / 2
+        return WorkerPool(setup, self.ring, self.workers, self._cache_plan.live, timeout_s)
 
-    def _pieces(self, request: BatchRequest) -> list[ChipRequest]:
-        """The chips of a batch by the block that is kept for them, or one by one."""
-        where = self.samples[request.split][request.numbers].tolist()
-        ways = symmetries_of(request, self.job.settings).tolist()
-        blocks = self._keeping.windows.get(request.split)
+    def _chip_requests(self, request: BatchRequest) -> list[ChipRequest]:
+        """The chips of a batch grouped by cached window, or one by one without a cache."""
+        rows = self.samples[request.split][request.numbers].tolist()
+        symmetries = symmetries_of(request, self.job.settings).tolist()
+        blocks = self._cache_plan.windows.get(request.split)
         if blocks is None:
             return [
-                ChipRequest(scene, None, (n,), ((row, col),), (ways[n],)) for n, (scene, row, col) in enumerate(where)
+                ChipRequest(scene, None, (n,), ((row, col),), (symmetries[n],))
+                for n, (scene, row, col) in enumerate(rows)
             ]
         windows = [tuple(window) for window in blocks[request.numbers].tolist()]
-        places: dict[tuple[int, Bounds], list[int]] = {}
-        for place, (key, window) in enumerate(zip(where, windows, strict=True)):
-            places.setdefault((key[0], window), []).append(place)
+        positions: dict[tuple[int, Bounds], list[int]] = {}
+        for position, (key, window) in enumerate(zip(rows, windows, strict=True)):
+            positions.setdefault((key[0], window), []).append(position)
         return [
-            ChipRequest(s, w, here, [tuple(where[n][1:]) for n in here], [ways[n] for n in here])
-            for (s, w), here in places.items()
+            ChipRequest(s, w, members, [tuple(rows[n][1:]) for n in members], [symmetries[n] for n in members])
+            for (s, w), members in positions.items()
         ]
 
 
 def symmetries_of(request: BatchRequest, settings: "Settings") -> IntArray:
-    """By which of the eight symmetries each sample is turned."""
+    """Which of the eight symmetries of the square is applied to each sample."""
     if request.epoch is None or "symmetries" not in settings.augment:
         return np.zeros(len(request.numbers), np.int64)
-    ways = [symmetry_of(settings.seed, request.epoch, int(number)) for number in request.numbers]
-    return np.array(ways, np.int64)
+    symmetries = [symmetry_of(settings.seed, request.epoch, int(number)) for number in request.numbers]
+    return np.array(symmetries, np.int64)

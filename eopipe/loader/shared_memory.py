@@ -1,4 +1,4 @@
-"""Batches in memory that processes share: a ring of slots, filled and used again and again, never sent."""
+"""Batches in shared memory: a ring buffer of slots that are refilled and never copied between processes."""
 
 import mmap
 import os
@@ -14,10 +14,10 @@ PAGE = mmap.PAGESIZE
 
 @dataclass(frozen=True)
 class SlotLayout:
-    """A ring: number of slots, chips of a slot, bands, edge of a chip in pixels, and types of image and label."""
+    """Layout of the ring: slots, chips per slot, bands, edge of a chip in pixels, types of image and label."""
 
     slots: int
-    rows: int
+    chips: int
     bands: int
     chip: int
     dtype: str
@@ -25,10 +25,10 @@ class SlotLayout:
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """Bytes that image, valid mask and label of a slot take, in whole pages."""
-        pixels = self.rows * self.chip**2
+        """Bytes of image, valid mask and label of a slot, in whole pages."""
+        pixels = self.chips * self.chip**2
         image, label = pixels * self.bands * np.dtype(self.dtype).itemsize, pixels * np.dtype(self.label).itemsize
-        return _pages(image), _pages(pixels), _pages(label)
+        return _page_aligned(image), _page_aligned(pixels), _page_aligned(label)
 
     @property
     def nbytes(self) -> int:
@@ -37,32 +37,32 @@ class SlotLayout:
 
 
 class SharedMemorySlots:
-    """Slots in a file without a name: its memory goes with the last process that has it open, however that ends.
+    """Slots in an anonymous file: its memory is freed with the last process that has it open, even a killed one.
 
-    Pages that no batch needs are never taken.
+    Pages that no batch needs are never allocated.
     """
 
-    def __init__(self, shape: SlotLayout, file: int | None = None) -> None:
-        self.shape = shape
+    def __init__(self, layout: SlotLayout, file: int | None = None) -> None:
+        self.layout = layout
         self.file = os.memfd_create("eopipe-ring") if file is None else file
         if file is None:
-            os.ftruncate(self.file, shape.nbytes)
-        self.memory = mmap.mmap(self.file, shape.nbytes)
-        self.slots = [self._slot(number) for number in range(shape.slots)]
+            os.ftruncate(self.file, layout.nbytes)
+        self.memory = mmap.mmap(self.file, layout.nbytes)
+        self.slots = [self._slot(number) for number in range(layout.slots)]
 
     def _slot(self, number: int) -> ChipArrays:
-        shape, (image, valid, label) = self.shape, self.shape.sizes
+        layout, (image, valid, label) = self.layout, self.layout.sizes
         start = number * (image + valid + label)
-        raster = (shape.rows, shape.chip, shape.chip)
-        bands = (shape.rows, shape.bands, shape.chip, shape.chip)
+        raster = (layout.chips, layout.chip, layout.chip)
+        bands = (layout.chips, layout.bands, layout.chip, layout.chip)
 
-        def view(offset: int, dtype: str, over: tuple[int, ...]) -> Any:
-            return np.ndarray(over, dtype, self.memory, start + offset)
+        def view(offset: int, dtype: str, view_shape: tuple[int, ...]) -> Any:
+            return np.ndarray(view_shape, dtype, self.memory, start + offset)
 
         return ChipArrays(
-            view(0, shape.dtype, bands), view(image, "u1", raster), view(image + valid, shape.label, raster)
+            view(0, layout.dtype, bands), view(image, "u1", raster), view(image + valid, layout.label, raster)
         )
 
 
-def _pages(size: int) -> int:
+def _page_aligned(size: int) -> int:
     return -(-size // PAGE) * PAGE

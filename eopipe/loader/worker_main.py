@@ -1,7 +1,7 @@
-"""The program that fills slots of a ring: `python -m eopipe.loader.worker_main`, started by `crew`.
+"""Main program of a data-loader worker: `python -m eopipe.loader.worker_main`, started by `WorkerPool`.
 
-It reads lines of JSON: first what to cut from and where the ring is, then pieces of batches, and answers each with
-a line: the slot, and what went wrong. It ends with its input, or with its parent.
+It reads lines of JSON: first its setup (sources and shared memory), then chip requests, and answers each with a
+line: the slot, and the error if any. It exits at the end of its input, or with its parent.
 """
 
 import json
@@ -21,7 +21,7 @@ from eopipe.loader.shared_memory import SharedMemorySlots, SlotLayout
 
 @dataclass(frozen=True)
 class WorkerSetup:
-    """What a producer is told first: types of stored numbers and labels, and a budget in bytes."""
+    """First message to a data-loader worker: sources, slots, stored data types, and the cache budget in bytes."""
 
     sources: list[ChipSource]
     ring: SlotLayout
@@ -30,34 +30,34 @@ class WorkerSetup:
     budget: int
     normaliser: Normaliser | None
 
-    def cutter(self) -> ChipReader:
-        """Cuts what the ring holds."""
+    def chip_reader(self) -> ChipReader:
+        """Build the chip reader that fills the slots."""
         dtype, label = np.dtype(self.dtype), np.dtype(self.label)
         return ChipReader(self.sources, self.ring.chip, dtype, self.budget, label, self.normaliser)
 
-    def line(self, file: int) -> str:
-        """The brief as a line, with the ring's file and the parent."""
+    def json_line(self, file: int) -> str:
+        """The setup as a line of JSON, with the file descriptor of the shared memory and the parent's process id."""
         return json.dumps(asdict(self) | {"file": file, "parent": os.getpid()})
 
 
 def main() -> int:
-    """Fill slots until the input ends."""
-    told = json.loads(sys.stdin.readline())
-    die_with_parent(told["parent"])
-    sources, see = [ChipSource(**source) for source in told["sources"]], told["normaliser"]
-    shape, normaliser = SlotLayout(**told["ring"]), Normaliser(**see) if see else None
-    cutter = WorkerSetup(sources, shape, told["dtype"], told["label"], told["budget"], normaliser).cutter()
-    ring = SharedMemorySlots(shape, told["file"])
+    """Fill slots until the end of the input."""
+    setup = json.loads(sys.stdin.readline())
+    die_with_parent(setup["parent"])
+    sources, moments = [ChipSource(**source) for source in setup["sources"]], setup["normaliser"]
+    layout, normaliser = SlotLayout(**setup["ring"]), Normaliser(**moments) if moments else None
+    reader = WorkerSetup(sources, layout, setup["dtype"], setup["label"], setup["budget"], normaliser).chip_reader()
+    ring = SharedMemorySlots(layout, setup["file"])
     for line in sys.stdin:
-        print(json.dumps(_fill(json.loads(line), ring, cutter)), flush=True)
+        print(json.dumps(_fill(json.loads(line), ring, reader)), flush=True)
     return 0
 
 
-def _fill(told: dict[str, Any], ring: SharedMemorySlots, cutter: ChipReader) -> dict[str, Any]:
-    slot = int(told["slot"])
+def _fill(task: dict[str, Any], ring: SharedMemorySlots, reader: ChipReader) -> dict[str, Any]:
+    slot = int(task["slot"])
     try:
-        for scene, window, *which in told["pieces"]:
-            cutter.cut(ChipRequest(scene, tuple(window) if window else None, *which), ring.slots[slot])
+        for scene, window, *fields in task["requests"]:
+            reader.read(ChipRequest(scene, tuple(window) if window else None, *fields), ring.slots[slot])
     except EopipeError as error:
         return {"slot": slot, "code": error.code, "reason": str(error)}
     return {"slot": slot}

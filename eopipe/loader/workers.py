@@ -1,4 +1,4 @@
-"""Who fills the slots of a ring: this process, or producers of its own."""
+"""Backends that fill the slots of a batch: inline in this process, or a pool of data-loader workers."""
 
 import json
 import os
@@ -21,162 +21,164 @@ from eopipe.loader.worker_main import WorkerSetup
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLOSC_NTHREADS"), "1")
 
 
-# Chips that an error names.
-MOST_TOLD = 4
+# Chips named in an error message.
+MAX_NAMED_CHIPS = 4
 
 
 class LostWorkerError(RuntimeError):
-    """A process that reads chips is gone or stuck; the worker ends, torchrun starts all from the newest checkpoint."""
+    """A data-loader worker died or hangs: the rank exits and torchrun restarts all from the newest checkpoint."""
 
 
 class ReadBackend(Protocol):
-    """Fills slots; they are waited for in the order in which they were given."""
+    """Fills slots; they are waited for in the order of their submission."""
 
-    def give(self, slot: int, pieces: Sequence[ChipRequest]) -> None:
-        """Have these pieces cut into a slot."""
+    def submit(self, slot: int, requests: Sequence[ChipRequest]) -> None:
+        """Start to read these chips into a slot."""
 
-    def ready(self, slot: int) -> bool:
-        """Whether the slot is filled, or it is known what went wrong."""
+    def is_ready(self, slot: int) -> bool:
+        """Whether the slot is filled or has failed."""
 
     def wait(self, slot: int) -> None:
-        """Return when the slot is filled; raises what went wrong."""
+        """Return when the slot is filled; raises the error of its reading."""
 
     def close(self) -> None:
-        """End the crew."""
+        """Stop the backend."""
 
 
 class InlineReader:
-    """Slots are filled by the worker itself."""
+    """Reads chips in the process of the rank itself."""
 
-    def __init__(self, cutter: ChipReader, ring: SharedMemorySlots) -> None:
-        self._cutter, self._ring = cutter, ring
+    def __init__(self, reader: ChipReader, ring: SharedMemorySlots) -> None:
+        self._reader, self._ring = reader, ring
 
-    def give(self, slot: int, pieces: Sequence[ChipRequest]) -> None:
-        """Cut at once."""
-        for piece in pieces:
-            self._cutter.cut(piece, self._ring.slots[slot])
+    def submit(self, slot: int, requests: Sequence[ChipRequest]) -> None:
+        """Read immediately."""
+        for request in requests:
+            self._reader.read(request, self._ring.slots[slot])
 
-    def ready(self, slot: int) -> bool:  # noqa: ARG002
-        """At any time."""
+    def is_ready(self, slot: int) -> bool:  # noqa: ARG002
+        """Always true: `submit` has filled the slot."""
         return True
 
     def wait(self, slot: int) -> None:
-        """Nothing to wait for."""
+        """Does nothing: `submit` has filled the slot."""
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Does nothing: there is no worker."""
 
 
 class WorkerPool:
-    """Processes of one thread each; a block belongs to one of them as long as it is among the last `live` ones.
+    """Single-threaded worker processes; a block is owned by one of them while it is among the last `live_blocks`.
 
-    One that has not answered after `patience` seconds hangs.
+    A worker that has not answered after `timeout_s` seconds is considered hung.
     """
 
-    def __init__(self, brief: WorkerSetup, ring: SharedMemorySlots, count: int, live: int, patience: float) -> None:
-        self._live, self._patience = live, patience
-        self._sources = brief.sources
-        self._owners: OrderedDict[tuple[int, Bounds], int] = OrderedDict()
-        self._given: Counter[int] = Counter()
-        self._at_work: dict[int, dict[int, list[ChipRequest]]] = {}
-        self._wrong: dict[int, EopipeError] = {}
-        self._processes = [_start(brief, ring) for _ in range(count)]
-        self._heard = [b""] * count
+    def __init__(
+        self, setup: WorkerSetup, ring: SharedMemorySlots, count: int, live_blocks: int, timeout_s: float
+    ) -> None:
+        self._live_blocks, self._timeout_s = live_blocks, timeout_s
+        self._sources = setup.sources
+        self._block_owners: OrderedDict[tuple[int, Bounds], int] = OrderedDict()
+        self._submitted_chips: Counter[int] = Counter()
+        self._pending: dict[int, dict[int, list[ChipRequest]]] = {}
+        self._errors: dict[int, EopipeError] = {}
+        self._processes = [_start(setup, ring) for _ in range(count)]
+        self._partial_lines = [b""] * count
 
-    def give(self, slot: int, pieces: Sequence[ChipRequest]) -> None:
-        """Share the pieces out, about as many chips to each."""
+    def submit(self, slot: int, requests: Sequence[ChipRequest]) -> None:
+        """Distribute the requests so that each worker gets about the same number of chips."""
         parts: dict[int, list[ChipRequest]] = {}
-        for piece in pieces:
-            owner = self._owner(piece)
-            self._given[owner] += len(piece.places)
-            parts.setdefault(owner, []).append(piece)
-        self._at_work[slot] = parts
+        for request in requests:
+            owner = self._owner(request)
+            self._submitted_chips[owner] += len(request.positions)
+            parts.setdefault(owner, []).append(request)
+        self._pending[slot] = parts
         for number, part in parts.items():
-            self._tell(number, {"slot": slot, "pieces": [astuple(piece) for piece in part]})
+            self._send(number, {"slot": slot, "requests": [astuple(request) for request in part]})
 
-    def _owner(self, piece: ChipRequest) -> int:
-        if piece.window is None:
-            return self._idlest(self._given)
-        key = (piece.scene, piece.window)
-        if key not in self._owners:
-            if len(self._owners) >= self._live:
-                self._owners.popitem(last=False)
-            self._owners[key] = self._idlest(Counter(self._owners.values()))
-        self._owners.move_to_end(key)
-        return self._owners[key]
+    def _owner(self, request: ChipRequest) -> int:
+        if request.window is None:
+            return self._least_loaded(self._submitted_chips)
+        key = (request.scene, request.window)
+        if key not in self._block_owners:
+            if len(self._block_owners) >= self._live_blocks:
+                self._block_owners.popitem(last=False)
+            self._block_owners[key] = self._least_loaded(Counter(self._block_owners.values()))
+        self._block_owners.move_to_end(key)
+        return self._block_owners[key]
 
-    def _idlest(self, load: "Counter[int]") -> int:
-        return min(range(len(self._processes)), key=lambda number: (load[number], self._given[number]))
+    def _least_loaded(self, load: "Counter[int]") -> int:
+        return min(range(len(self._processes)), key=lambda number: (load[number], self._submitted_chips[number]))
 
-    def _tell(self, number: int, told: dict[str, Any]) -> None:
+    def _send(self, number: int, message: dict[str, Any]) -> None:
         try:
-            _write(self._processes[number], json.dumps(told))
+            _write(self._processes[number], json.dumps(message))
         except BrokenPipeError:
-            raise self._lost(number) from None
+            raise self._lost_error(number) from None
 
-    def ready(self, slot: int) -> bool:
-        """Hear what has been said so far."""
-        return self._hear(slot, 0)
+    def is_ready(self, slot: int) -> bool:
+        """Whether the slot is filled, after all answers so far have been read."""
+        return self._wait_for_answers(slot, 0)
 
     def wait(self, slot: int) -> None:
-        """Every process that has a part answers once, in the order of its work."""
-        if not self._hear(slot, self._patience):
-            raise self._stuck(self._at_work[slot])
-        del self._at_work[slot]
-        if slot in self._wrong:
-            raise self._wrong.pop(slot)
+        """Return when every worker with a part of the slot has answered; raises its error."""
+        if not self._wait_for_answers(slot, self._timeout_s):
+            raise self._stuck_error(self._pending[slot])
+        del self._pending[slot]
+        if slot in self._errors:
+            raise self._errors.pop(slot)
 
-    def _hear(self, slot: int, seconds: float) -> bool:
-        """Whether all have answered within these seconds."""
-        until = time.monotonic() + seconds
-        while parts := self._at_work[slot]:
-            pipes, looker = {_file(self._processes[number].stdout): number for number in parts}, select.poll()
+    def _wait_for_answers(self, slot: int, seconds: float) -> bool:
+        """Whether all workers have answered within these seconds."""
+        deadline = time.monotonic() + seconds
+        while parts := self._pending[slot]:
+            pipes, poller = {_file(self._processes[number].stdout): number for number in parts}, select.poll()
             for pipe in pipes:
-                looker.register(pipe, select.POLLIN)
-            said = looker.poll(1000 * max(0.0, until - time.monotonic()))
-            if not said:
+                poller.register(pipe, select.POLLIN)
+            readable = poller.poll(1000 * max(0.0, deadline - time.monotonic()))
+            if not readable:
                 return False
-            for pipe, _ in said:
-                self._read(pipes[pipe])
+            for pipe, _ in readable:
+                self._read_answers(pipes[pipe])
         return True
 
-    def _read(self, number: int) -> None:
-        said = os.read(_file(self._processes[number].stdout), 1 << 16)
-        if not said:
-            raise self._lost(number)
-        *lines, self._heard[number] = (self._heard[number] + said).split(b"\n")
-        for told in map(json.loads, lines):
-            del self._at_work[told["slot"]][number]
-            if "code" in told:
-                self._wrong.setdefault(told["slot"], BY_CODE.get(told["code"], EopipeError)(told["reason"]))
+    def _read_answers(self, number: int) -> None:
+        data = os.read(_file(self._processes[number].stdout), 1 << 16)
+        if not data:
+            raise self._lost_error(number)
+        *lines, self._partial_lines[number] = (self._partial_lines[number] + data).split(b"\n")
+        for answer in map(json.loads, lines):
+            del self._pending[answer["slot"]][number]
+            if "code" in answer:
+                self._errors.setdefault(answer["slot"], BY_CODE.get(answer["code"], EopipeError)(answer["reason"]))
 
-    def _lost(self, number: int) -> LostWorkerError:
+    def _lost_error(self, number: int) -> LostWorkerError:
         code = self._processes[number].wait()
-        how = f"was killed by signal {-code}" if code < 0 else f"died with code {code}"
-        return LostWorkerError(f"a process that reads chips {how}")
+        cause = f"was killed by signal {-code}" if code < 0 else f"died with code {code}"
+        return LostWorkerError(f"a data-loader worker {cause}")
 
-    def _stuck(self, parts: dict[int, list[ChipRequest]]) -> LostWorkerError:
+    def _stuck_error(self, parts: dict[int, list[ChipRequest]]) -> LostWorkerError:
         chips = [
-            f"{Path(self._sources[piece.scene].tiles).name} (row {row}, column {column})"
+            f"{Path(self._sources[request.scene].tiles).name} (row {row}, column {column})"
             for part in parts.values()
-            for piece in part
-            for row, column in piece.corners
+            for request in part
+            for row, column in request.corners
         ]
-        more = f" and {len(chips) - MOST_TOLD} more" if len(chips) > MOST_TOLD else ""
-        told = ", ".join(chips[:MOST_TOLD]) + more
-        return LostWorkerError(f"a process that reads chips is stuck for {self._patience:g} s at {told}")
+        more = f" and {len(chips) - MAX_NAMED_CHIPS} more" if len(chips) > MAX_NAMED_CHIPS else ""
+        names = ", ".join(chips[:MAX_NAMED_CHIPS]) + more
+        return LostWorkerError(f"a data-loader worker is stuck for {self._timeout_s:g} s at {names}")
 
     def close(self) -> None:
-        """End the processes; their work is of no more use."""
+        """Kill the workers."""
         for process in self._processes:
             process.kill()
-            # Closes the pipes, which may still hold a line for it.
+            # Closes the pipes, which may still contain an unread line.
             with suppress(BrokenPipeError), process:
                 pass
 
 
-def _start(brief: WorkerSetup, ring: SharedMemorySlots) -> "subprocess.Popen[bytes]":
-    # A session of its own: signals to the worker's group are the worker's to answer.
+def _start(setup: WorkerSetup, ring: SharedMemorySlots) -> "subprocess.Popen[bytes]":
+    # A session of its own: signals to the process group are handled by the rank.
     process = subprocess.Popen(
         [sys.executable, "-m", "eopipe.loader.worker_main"],
         stdin=subprocess.PIPE,
@@ -185,7 +187,7 @@ def _start(brief: WorkerSetup, ring: SharedMemorySlots) -> "subprocess.Popen[byt
         env=os.environ | ONE_THREAD,
         start_new_session=True,
     )
-    _write(process, brief.line(ring.file))
+    _write(process, setup.json_line(ring.file))
     return process
 
 

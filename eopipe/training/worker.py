@@ -61,7 +61,7 @@ def _train(job: Job, stop: StopRequest, loops: "list[TrainingLoop]") -> None:
 
     loop = TrainingLoop(job, world, stop)
     loops.append(loop)
-    # A process that reads chips and hangs may not notice that its worker ended.
+    # A data-loader worker that hangs may not notice that its rank ended.
     with closing(loop.loader):
         loop.run()
 

@@ -27,8 +27,8 @@ def readers(folder: Path) -> list[int]:
 @pytest.mark.parametrize(
     ("number", "message"),
     [
-        (signal.SIGKILL, "a process that reads chips was killed by signal 9"),
-        (signal.SIGSTOP, "a process that reads chips is stuck for 20 s at "),
+        (signal.SIGKILL, "a data-loader worker was killed by signal 9"),
+        (signal.SIGSTOP, "a data-loader worker is stuck for 20 s at "),
     ],
 )
 def test_t19_a_lost_or_stuck_reader_is_started_again_and_the_model_is_that_of_a_training_without_readers(

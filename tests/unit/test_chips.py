@@ -30,10 +30,10 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Pairs:
     )
 
 
-def read_chip(cutter: ChipReader, scene: int, row: int, col: int, window: Bounds | None = None) -> ChipArrays:
-    into = SharedMemorySlots(SlotLayout(1, 1, len(cutter.sources[scene].bands), cutter.chip, U2.str)).slots[0]
-    cutter.cut(ChipRequest(scene, window, (0,), ((row, col),), (0,)), into)
-    return into[0]
+def read_chip(reader: ChipReader, scene: int, row: int, col: int, window: Bounds | None = None) -> ChipArrays:
+    out = SharedMemorySlots(SlotLayout(1, 1, len(reader.sources[scene].bands), reader.chip, U2.str)).slots[0]
+    reader.read(ChipRequest(scene, window, (0,), ((row, col),), (0,)), out)
+    return out[0]
 
 
 def test_bands_are_chosen_by_name_and_not_by_order(pairs: Pairs) -> None:
@@ -56,28 +56,28 @@ WINDOW = 32 * 32 * (2 * 2 + 2)
 
 @pytest.mark.parametrize("budget", [WINDOW, 2 * WINDOW, 5 * WINDOW, 1 << 30])
 def test_the_memory_budget_of_chips_changes_no_pixel_and_is_never_exceeded(pairs: Pairs, budget: int) -> None:
-    cutter, random = ChipReader(chip_sources(pairs, ("red", "nir")), 16, U2, budget), np.random.default_rng(0)
-    for turn in range(60):
+    reader, random = ChipReader(chip_sources(pairs, ("red", "nir")), 16, U2, budget), np.random.default_rng(0)
+    for number_ in range(60):
         scene, row, col = int(random.integers(2)), int(random.integers(49)), int(random.integers(33))
         top, left = min(row // 16 * 16, 32), min(col // 16 * 16, 16)
-        window = (top, left, top + 32, left + 32) if turn % 4 else None
-        chip = read_chip(cutter, scene, row, col, window)
+        window = (top, left, top + 32, left + 32) if number_ % 4 else None
+        chip = read_chip(reader, scene, row, col, window)
         pixels = slice(row, row + 16), slice(col, col + 16)
         np.testing.assert_array_equal(chip.image[0], number("ab"[scene], "red")[pixels])
         np.testing.assert_array_equal(chip.image[1], number("ab"[scene], "nir")[pixels])
         np.testing.assert_array_equal(chip.label, classes("ab"[scene])[pixels])
         np.testing.assert_array_equal(chip.valid, usable()[pixels])
-        assert cutter.held <= budget
+        assert reader.cached_bytes <= budget
     assert window_bytes((0, 0, 32, 32), 2, U2) == WINDOW
 
 
 def test_a_cached_window_is_read_once(pairs: Pairs) -> None:
-    cutter = ChipReader(chip_sources(pairs, ("red",)), 16, U2, 1 << 20)
+    reader = ChipReader(chip_sources(pairs, ("red",)), 16, U2, 1 << 20)
     window = (0, 0, 48, 48)
-    first = read_chip(cutter, 0, 3, 4, window)
-    cutter._arrays.clear()
-    cutter.sources = [replace(source, tiles="gone", labels="gone") for source in cutter.sources]
-    again = read_chip(cutter, 0, 3, 4, window)
+    first = read_chip(reader, 0, 3, 4, window)
+    reader._arrays.clear()
+    reader.sources = [replace(source, tiles="gone", labels="gone") for source in reader.sources]
+    again = read_chip(reader, 0, 3, 4, window)
     np.testing.assert_array_equal(again.image, first.image)
 
 

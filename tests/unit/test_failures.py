@@ -62,7 +62,7 @@ SILENCE = "[../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed o
         (RuntimeError(SILENCE), "hung", 75, False, "train.timeout_s"),
         (RuntimeError(PEER), "lost", 75, False, "run the same command again"),
         (RuntimeError("DataLoader worker (pid 3) is killed by signal: Killed."), "reader", 6, False, "cache_mb"),
-        (RuntimeError("a process that reads chips was killed by signal 9"), "reader", 6, False, "cache_mb"),
+        (RuntimeError("a data-loader worker was killed by signal 9"), "reader", 6, False, "cache_mb"),
         (KeyError("x"), "bug", 70, False, "the log above says where"),
         (ValueError("connection pooling of peers"), "bug", 70, False, "the log above says where"),
     ],

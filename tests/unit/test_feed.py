@@ -1,4 +1,4 @@
-"""Batches are the same whoever reads them, whatever memory they may take; a reader that dies is told."""
+"""Batches do not depend on workers or cache; a data-loader worker that dies or hangs is reported."""
 
 import json
 import os
@@ -41,33 +41,34 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
     return make_job(tmp_path_factory.mktemp("feed"))
 
 
-def make_job(place: Path) -> Job:
+def make_job(folder: Path) -> Job:
     """Two scenes of two bands in another order, and every fourth pixel a corner of a chip."""
-    scenes = [make_scene(place, *arguments) for arguments in (("a", ("red", "nir")), ("b", ("nir", "red")))]
+    scenes = [make_scene(folder, *arguments) for arguments in (("a", ("red", "nir")), ("b", ("nir", "red")))]
     corners = [[s, y, x] for s in range(2) for y in range(0, 49, 4) for x in range(0, 33, 4)]
     samples = {"train": corners[::2], "val": corners[1::7], "test": []}
-    (place / "split.json").write_text(json.dumps({"samples": samples}))
+    (folder / "split.json").write_text(json.dumps({"samples": samples}))
     tiles, labels = (tuple(Path(scene[n]) for scene in scenes) for n in range(2))
     return Job(
-        tiles=tiles, labels=labels, chips=place / "split.json", state=place, views=place, chip=16, bands=("nir", "red"),
+        tiles=tiles, labels=labels, chips=folder / "split.json", state=folder, views=folder, chip=16,
+        bands=("nir", "red"),
         architecture=Architecture("unet", 2, 3, 8, 1), normaliser=NORMALISER, settings=SETTINGS, device="cpu",
         checkpoint_every=1, keep=2, cache_mb=16, timeout_s=60.0,
     )  # fmt: skip
 
 
 @contextmanager
-def feeding(job: Job, **knobs: Any) -> Iterator[ChipLoader]:
-    with closing(ChipLoader(job.replace(**knobs), CPU)) as feed:
-        yield feed
+def loader_of(job: Job, **changes: Any) -> Iterator[ChipLoader]:
+    with closing(ChipLoader(job.replace(**changes), CPU)) as loader:
+        yield loader
 
 
-def batch_plan(feed: ChipLoader, epochs: int = 2, batch: int = 8) -> list[BatchRequest]:
+def batch_plan(loader: ChipLoader, epochs: int = 2, batch: int = 8) -> list[BatchRequest]:
     """Some epochs of training, each with its validation."""
-    val = np.arange(feed.count("val"))
+    val = np.arange(loader.count("val"))
     plan = []
     for epoch in range(epochs):
-        steps = range(feed.count("train") // batch)
-        plan += [BatchRequest("train", feed.order.step(epoch, step, batch), epoch) for step in steps]
+        steps = range(loader.count("train") // batch)
+        plan += [BatchRequest("train", loader.order.step(epoch, step, batch), epoch) for step in steps]
         plan += [BatchRequest("val", val[start : start + batch]) for start in range(0, len(val), batch)]
     return plan
 
@@ -76,117 +77,115 @@ def batch_bytes(batches: Iterator[Batch]) -> list[tuple[str, bytes, bytes]]:
     return [(b.request.split, b.images_NCHW.numpy().tobytes(), b.labels_NHW.numpy().tobytes()) for b in batches]
 
 
-def expected(feed: ChipLoader, scene: int, row: int, col: int) -> tuple[AnyArray, AnyArray]:
-    """One chip by way of zarr and NumPy: what eopipe predicts with."""
+def expected(loader: ChipLoader, scene: int, row: int, col: int) -> tuple[AnyArray, AnyArray]:
+    """One chip through zarr and NumPy, as in prediction."""
     y, x, name = slice(row, row + 16), slice(col, col + 16), "ab"[scene]
     valid = np.broadcast_to(np.arange(SHAPE[1]) != 20, SHAPE)[y, x]
     stored = np.stack([number(name, band)[y, x] for band in ("nir", "red")])
-    label = Tiles(Path(feed.job.labels[scene])).read("label", y, x)
+    label = Tiles(Path(loader.job.labels[scene])).read("label", y, x)
     return NORMALISER(stored, (SCALE, OFFSET), valid), np.where(valid, label, NO_LABEL)
 
 
 def test_the_eight_ways_to_turn_a_chip_are_all_different_and_symmetries() -> None:
     chip = torch.arange(16).reshape(4, 4)
-    arrays = [apply_tensor_symmetry(chip, way).numpy() for way in range(8)]
-    known = [np.rot90(array, k) for array in (chip.numpy(), chip.numpy().T) for k in range(4)]
+    arrays = [apply_tensor_symmetry(chip, symmetry).numpy() for symmetry in range(8)]
+    rotations = [np.rot90(array, k) for array in (chip.numpy(), chip.numpy().T) for k in range(4)]
     assert len({array.tobytes() for array in arrays}) == 8
-    assert {array.tobytes() for array in arrays} == {np.ascontiguousarray(array).tobytes() for array in known}
+    assert {array.tobytes() for array in arrays} == {np.ascontiguousarray(array).tobytes() for array in rotations}
 
 
 def test_every_sample_of_a_batch_is_turned_by_its_own_way() -> None:
-    batch, ways = torch.arange(6 * 2 * 9).reshape(6, 2, 3, 3), np.array([5, 0, 5, 7, 2, 1])
-    for sample, chip, way in zip(batch, apply_symmetries(batch, ways), ways, strict=True):
-        assert torch.equal(chip, apply_tensor_symmetry(sample, int(way)))
+    batch, symmetries = torch.arange(6 * 2 * 9).reshape(6, 2, 3, 3), np.array([5, 0, 5, 7, 2, 1])
+    for sample, chip, symmetry in zip(batch, apply_symmetries(batch, symmetries), symmetries, strict=True):
+        assert torch.equal(chip, apply_tensor_symmetry(sample, int(symmetry)))
 
 
 def test_chips_are_normalised_as_a_model_predicts_bit_by_bit(job: Job) -> None:
-    with feeding(job) as feed:
+    with loader_of(job) as loader:
         sizes = []
-        for batch in feed.stream([BatchRequest("val", np.arange(8)), BatchRequest("val", np.arange(8, 11))]):
+        for batch in loader.stream([BatchRequest("val", np.arange(8)), BatchRequest("val", np.arange(8, 11))]):
             sizes.append(len(batch.labels_NHW))
             for number_, image, label in zip(batch.request.numbers, batch.images_NCHW, batch.labels_NHW, strict=True):
-                known = expected(feed, *map(int, feed.samples["val"][number_]))
-                assert image.numpy().tobytes() == known[0].tobytes()
-                np.testing.assert_array_equal(label, known[1])
+                expected_chip = expected(loader, *map(int, loader.samples["val"][number_]))
+                assert image.numpy().tobytes() == expected_chip[0].tobytes()
+                np.testing.assert_array_equal(label, expected_chip[1])
         assert sizes == [8, 3]
 
 
 def test_a_gpu_finishes_stored_numbers_as_a_cpu_does_bit_by_bit(job: Job) -> None:
     numbers = BatchRequest("train", np.arange(8), 3)
-    with feeding(job) as feed, closing(Prefetcher(job, feed.samples, 0, 1, finished=False)) as reader:
-        reader.start([numbers])
-        finished = reader.take()
-        assert finished
-        assert finished.chips.image.dtype == np.uint16
-        stored = [
-            torch.from_numpy(a.copy()) for a in (finished.chips.image, finished.chips.valid, finished.chips.label)
-        ]
+    with loader_of(job) as loader, closing(Prefetcher(job, loader.samples, 0, 1, finished=False)) as prefetcher:
+        prefetcher.start([numbers])
+        loaded = prefetcher.take()
+        assert loaded
+        assert loaded.chips.image.dtype == np.uint16
+        stored = [torch.from_numpy(a.copy()) for a in (loaded.chips.image, loaded.chips.valid, loaded.chips.label)]
         scaling = [tiles.scaling for tiles, _ in job.pairs]
-        scenes, ways = feed.samples["train"][numbers.numbers][:, 0], symmetries_of(numbers, job.settings)
-        images, labels = DeviceFinisher(NORMALISER, scaling, CPU)(*stored, scenes, ways)
-        batch = next(feed.stream([numbers]))
+        scenes, symmetries = loader.samples["train"][numbers.numbers][:, 0], symmetries_of(numbers, job.settings)
+        images, labels = DeviceFinisher(NORMALISER, scaling, CPU)(*stored, scenes, symmetries)
+        batch = next(loader.stream([numbers]))
         assert images.numpy().tobytes() == batch.images_NCHW.numpy().tobytes()
         assert torch.equal(labels, batch.labels_NHW)
 
 
 def test_numpy_and_torch_turn_alike() -> None:
     chip = np.arange(2 * 16).reshape(2, 4, 4)
-    for way in range(8):
+    for symmetry in range(8):
         np.testing.assert_array_equal(
-            apply_symmetry(chip, way), apply_tensor_symmetry(torch.from_numpy(chip), way).numpy()
+            apply_symmetry(chip, symmetry), apply_tensor_symmetry(torch.from_numpy(chip), symmetry).numpy()
         )
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_slot_is_not_filled_again_before_it_is_freed(job: Job, workers: int) -> None:
-    """What a copy to a GPU needs, which goes on while the next batch is taken."""
-    with feeding(job) as feed, closing(Prefetcher(job, feed.samples, workers, 3, finished=False)) as reader:
-        reader.start(batch_plan(feed))
-        first, second = reader.take(), reader.take()
+    """A copy to a GPU needs it, since it continues while the next batch is taken."""
+    with loader_of(job) as loader, closing(Prefetcher(job, loader.samples, workers, 3, finished=False)) as prefetcher:
+        prefetcher.start(batch_plan(loader))
+        first, second = prefetcher.take(), prefetcher.take()
         assert first
         assert second
         known = first.chips.image.copy()
-        third = reader.take()
+        third = prefetcher.take()
         assert third
         assert len({first.slot, second.slot, third.slot}) == 3
-        assert reader.take() is None, "no slot is free"
+        assert prefetcher.take() is None, "no slot is free"
         np.testing.assert_array_equal(first.chips.image, known)
-        reader.free(second)
-        again = reader.take()
+        prefetcher.free(second)
+        again = prefetcher.take()
         assert again
         assert again.slot == second.slot
         np.testing.assert_array_equal(first.chips.image, known)
 
 
 def test_who_has_no_patience_gets_nothing_from_readers_at_work_and_all_in_order_later(job: Job) -> None:
-    with feeding(job) as feed, closing(Prefetcher(job, feed.samples, 2, 3, finished=False)) as reader:
-        plan: list[BatchRequest] = batch_plan(feed, 1)
+    with loader_of(job) as loader, closing(Prefetcher(job, loader.samples, 2, 3, finished=False)) as prefetcher:
+        plan: list[BatchRequest] = batch_plan(loader, 1)
         received: list[BatchRequest] = []
-        reader.start(plan)
-        assert reader.take(patient=False) is None, "they have just been started"
-        while finished := reader.take(patient=False) or reader.take():
-            received.append(finished.request)
-            reader.free(finished)
+        prefetcher.start(plan)
+        assert prefetcher.take(wait=False) is None, "they have just been started"
+        while loaded := prefetcher.take(wait=False) or prefetcher.take():
+            received.append(loaded.request)
+            prefetcher.free(loaded)
         assert received == plan
 
 
 def test_image_and_label_turn_together_and_another_way_in_another_epoch(job: Job) -> None:
-    with feeding(job) as feed:
+    with loader_of(job) as loader:
         numbers, orientations = np.arange(8), set()
-        first = next(feed.stream([BatchRequest("train", numbers)]))
+        first = next(loader.stream([BatchRequest("train", numbers)]))
         # The next stream takes the memory of this one.
         plain = replace(first, images_NCHW=first.images_NCHW.clone(), labels_NHW=first.labels_NHW.clone())
         for epoch in range(6):
-            batch = next(feed.stream([BatchRequest("train", numbers, epoch)]))
+            batch = next(loader.stream([BatchRequest("train", numbers, epoch)]))
             for n in range(8):
-                ways = [
-                    w
-                    for w in range(8)
-                    if torch.equal(apply_tensor_symmetry(plain.images_NCHW[n], w), batch.images_NCHW[n])
+                symmetries = [
+                    candidate
+                    for candidate in range(8)
+                    if torch.equal(apply_tensor_symmetry(plain.images_NCHW[n], candidate), batch.images_NCHW[n])
                 ]
-                assert len(ways) == 1
-                assert torch.equal(apply_tensor_symmetry(plain.labels_NHW[n], ways[0]), batch.labels_NHW[n])
-                orientations.add((n, ways[0]))
+                assert len(symmetries) == 1
+                assert torch.equal(apply_tensor_symmetry(plain.labels_NHW[n], symmetries[0]), batch.labels_NHW[n])
+                orientations.add((n, symmetries[0]))
         assert len(orientations) > 16
 
 
@@ -195,13 +194,13 @@ def test_batches_are_the_same_whoever_reads_them_and_whatever_is_kept(
     job: Job, shuffle: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = job.replace(settings=job.settings.replace(shuffle=shuffle, window=3, block=16))
-    with feeding(job) as feed:
-        known = batch_bytes(feed.stream(batch_plan(feed)))
-        assert len(known) == 2 * (feed.count("train") // 8) + 2 * -(-feed.count("val") // 8)
+    with loader_of(job) as loader:
+        known = batch_bytes(loader.stream(batch_plan(loader)))
+        assert len(known) == 2 * (loader.count("train") // 8) + 2 * -(-loader.count("val") // 8)
     for workers, cache_bytes in ((0, 0), (0, 20_000), (0, 60_000), (1, 0), (1, 16 << 20), (2, 20_000), (2, 60_000)):
         monkeypatch.setattr("eopipe.loader.prefetch.MB", cache_bytes // 16)
-        with feeding(job, workers=workers) as feed:
-            assert batch_bytes(feed.stream(batch_plan(feed))) == known, (workers, cache_bytes)
+        with loader_of(job, workers=workers) as loader:
+            assert batch_bytes(loader.stream(batch_plan(loader))) == known, (workers, cache_bytes)
 
 
 @pytest.mark.parametrize("shuffle", ["chips", "blocks"])
@@ -211,54 +210,54 @@ def test_a_store_larger_than_the_memory_that_is_allowed_stays_within_it(
     # 2 scenes of 64 x 48 pixels at 6 bytes: 37 KB.
     monkeypatch.setattr("eopipe.loader.prefetch.MB", 20_000 // 16)
     job = job.replace(settings=job.settings.replace(shuffle=shuffle, window=3, block=16))
-    with feeding(job) as feed:
+    with loader_of(job) as loader:
         cached_bytes = []
-        for _ in feed.stream(batch_plan(feed)):
-            assert isinstance(feed.reader._crew, InlineReader)
-            cached_bytes.append(feed.reader._crew._cutter.held)
+        for _ in loader.stream(batch_plan(loader)):
+            assert isinstance(loader.prefetcher._backend, InlineReader)
+            cached_bytes.append(loader.prefetcher._backend._reader.cached_bytes)
     assert max(cached_bytes) <= 20_000
     assert (max(cached_bytes) > 5_000) == (shuffle == "blocks"), "what fits is kept"
 
 
 def test_blocks_of_about_one_size_use_memory_again_and_never_more_than_allowed(job: Job) -> None:
     sources, size = chip_sources(job.pairs, job.bands), 30 * 30 * 6
-    cutter = ChipReader(sources, 16, np.dtype("u2"), 2 * size)
+    reader = ChipReader(sources, 16, np.dtype("u2"), 2 * size)
     image, raster = np.zeros((1, 2, 16, 16), np.uint16), np.zeros((1, 16, 16), np.uint8)
-    places = set()
-    for turn_ in range(12):
-        edge = 30 - turn_ % 3
-        window = (turn_, 0, turn_ + edge, edge)
-        cutter.cut(ChipRequest(0, window, [0], [(turn_, 3)], [0]), ChipArrays(image, raster, raster.copy()))
-        np.testing.assert_array_equal(image[0, 1], number("a", "red")[turn_ : turn_ + 16, 3:19])
-        assert cutter.held <= cutter.budget
-        places |= {block.memory.ctypes.data for block in cutter._kept.values()}
-        memory = [block.memory for block in cutter._kept.values()]
+    addresses = set()
+    for number_ in range(12):
+        edge = 30 - number_ % 3
+        window = (number_, 0, number_ + edge, edge)
+        reader.read(ChipRequest(0, window, [0], [(number_, 3)], [0]), ChipArrays(image, raster, raster.copy()))
+        np.testing.assert_array_equal(image[0, 1], number("a", "red")[number_ : number_ + 16, 3:19])
+        assert reader.cached_bytes <= reader.budget
+        addresses |= {block.memory.ctypes.data for block in reader._cache.values()}
+        memory = [block.memory for block in reader._cache.values()]
         assert not np.may_share_memory(memory[0], memory[-1]) or len(memory) == 1
-    assert len(places) <= 5, "twelve blocks"
+    assert len(addresses) <= 5, "twelve blocks"
 
 
 def test_a_stream_that_was_left_disturbs_none_after_it(job: Job) -> None:
-    with feeding(job, workers=2) as feed:
-        plan = batch_plan(feed, 1)
-        whole = batch_bytes(feed.stream(plan))
+    with loader_of(job, workers=2) as loader:
+        plan = batch_plan(loader, 1)
+        whole = batch_bytes(loader.stream(plan))
         for left in (1, 3, 6):
-            stream = feed.stream(plan)
+            stream = loader.stream(plan)
             for _ in range(left):
                 next(stream)
-            assert batch_bytes(feed.stream(plan)) == whole
+            assert batch_bytes(loader.stream(plan)) == whole
 
 
 def test_a_worker_without_samples_gets_an_empty_batch(job: Job) -> None:
     for workers in (0, 1):
-        with feeding(job, workers=workers) as feed:
-            batch = next(feed.stream([BatchRequest("train", np.empty(0, np.int64), 0)]))
+        with loader_of(job, workers=workers) as loader:
+            batch = next(loader.stream([BatchRequest("train", np.empty(0, np.int64), 0)]))
             assert batch.images_NCHW.shape == (0, 2, 16, 16)
             assert batch.labels_NHW.shape == (0, 16, 16)
 
 
 def test_a_batch_larger_than_the_training_said_is_refused(job: Job) -> None:
-    with feeding(job) as feed, pytest.raises(UsageError, match="batch of 9 chips is wanted of a feed for 8"):
-        next(feed.stream([BatchRequest("train", np.arange(9), 0)]))
+    with loader_of(job) as loader, pytest.raises(UsageError, match="a batch of 9 chips does not fit into a slot of 8"):
+        next(loader.stream([BatchRequest("train", np.arange(9), 0)]))
 
 
 def test_damage_reaches_the_training_by_its_name(tmp_path: Path) -> None:
@@ -266,21 +265,21 @@ def test_damage_reaches_the_training_by_its_name(tmp_path: Path) -> None:
     shard = Path(job.tiles[1]) / "image/c/0/0/0"
     shard.write_bytes(shard.read_bytes()[:-1] + b"\0")
     for workers in (0, 2):
-        with feeding(job, workers=workers) as feed, pytest.raises(IntegrityError, match=r"b\.zarr/image/c/0/0/0"):
-            list(feed.stream(batch_plan(feed)))
+        with loader_of(job, workers=workers) as loader, pytest.raises(IntegrityError, match=r"b\.zarr/image/c/0/0/0"):
+            list(loader.stream(batch_plan(loader)))
 
 
-def producers(feed: ChipLoader) -> list[int]:
-    assert isinstance(feed.reader._crew, WorkerPool)
-    return [process.pid for process in feed.reader._crew._processes]
+def worker_pids(loader: ChipLoader) -> list[int]:
+    assert isinstance(loader.prefetcher._backend, WorkerPool)
+    return [process.pid for process in loader.prefetcher._backend._processes]
 
 
 def test_a_reader_that_is_killed_ends_the_worker_with_an_error_that_is_tried_again(job: Job, tmp_path: Path) -> None:
-    with feeding(job, workers=2) as feed:
-        stream = feed.stream(batch_plan(feed, 50))
+    with loader_of(job, workers=2) as loader:
+        stream = loader.stream(batch_plan(loader, 50))
         next(stream)
-        os.kill(producers(feed)[1], signal.SIGKILL)
-        with pytest.raises(LostWorkerError, match="a process that reads chips was killed by signal 9") as error:
+        os.kill(worker_pids(loader)[1], signal.SIGKILL)
+        with pytest.raises(LostWorkerError, match="a data-loader worker was killed by signal 9") as error:
             list(stream)
     failure = classify(error.value, tmp_path)
     assert (failure.kind, failure.final) == ("reader", False)
@@ -289,18 +288,18 @@ def test_a_reader_that_is_killed_ends_the_worker_with_an_error_that_is_tried_aga
 def test_a_reader_that_is_stuck_is_told_with_its_chips_before_other_workers_call_this_one_hung(
     job: Job, tmp_path: Path
 ) -> None:
-    with feeding(job, workers=2, timeout_s=60.0) as feed:
-        stream = feed.stream(batch_plan(feed, 50))
+    with loader_of(job, workers=2, timeout_s=60.0) as loader:
+        stream = loader.stream(batch_plan(loader, 50))
         next(stream)
-        assert isinstance(feed.reader._crew, WorkerPool)
-        assert feed.reader._crew._patience == 30
-        feed.reader._crew._patience = 1.0
-        os.kill(producers(feed)[1], signal.SIGSTOP)
+        assert isinstance(loader.prefetcher._backend, WorkerPool)
+        assert loader.prefetcher._backend._timeout_s == 30
+        loader.prefetcher._backend._timeout_s = 1.0
+        os.kill(worker_pids(loader)[1], signal.SIGSTOP)
         began = time.monotonic()
         with pytest.raises(LostWorkerError, match=r"is stuck for 1 s at [ab]\.zarr \(row \d+, column \d+\)") as error:
             list(stream)
         assert time.monotonic() - began >= 1
-        pids = producers(feed)
+        pids = worker_pids(loader)
     failure = classify(error.value, tmp_path)
     assert (failure.kind, failure.final) == ("reader", False)
     assert "disk hangs" in failure.reason
@@ -320,9 +319,9 @@ def have_all_exited(pids: list[int]) -> bool:
 
 
 def test_readers_end_with_the_feed(job: Job) -> None:
-    with feeding(job, workers=2) as feed:
-        list(feed.stream(batch_plan(feed, 1)))
-        pids = producers(feed)
+    with loader_of(job, workers=2) as loader:
+        list(loader.stream(batch_plan(loader, 1)))
+        pids = worker_pids(loader)
         assert not any(map(has_exited, pids))
     assert have_all_exited(pids)
 
@@ -335,9 +334,9 @@ from eopipe.loader.loader import ChipLoader
 from eopipe.loader.prefetch import BatchRequest
 from eopipe.training_job import read_job
 import numpy as np
-feed = ChipLoader(read_job(Path(sys.argv[1])), torch.device("cpu"))
-next(feed.stream([BatchRequest("train", np.arange(8), 0)]))
-print(*[process.pid for process in feed.reader._crew._processes], flush=True)
+loader = ChipLoader(read_job(Path(sys.argv[1])), torch.device("cpu"))
+next(loader.stream([BatchRequest("train", np.arange(8), 0)]))
+print(*[process.pid for process in loader.prefetcher._backend._processes], flush=True)
 time.sleep(60)
 """
 
@@ -366,8 +365,8 @@ def test_the_window_of_a_block_holds_the_chips_whose_corners_lie_in_it() -> None
 
 
 def grid(edge: int) -> dict[str, Any]:
-    places = np.arange(0, edge, 64)
-    corners = np.stack([g.reshape(-1) for g in np.meshgrid([0, 1], places, places, indexing="ij")], 1)
+    positions = np.arange(0, edge, 64)
+    corners = np.stack([g.reshape(-1) for g in np.meshgrid([0, 1], positions, positions, indexing="ij")], 1)
     return {"train": corners, "val": corners[:5]}
 
 

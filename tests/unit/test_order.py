@@ -12,13 +12,13 @@ shuffles = st.builds(Shuffle, st.sampled_from(["chips", "blocks"]), st.integers(
 
 
 def scattered(count: int, scenes: int = 3, edge: int = 256, seed: int = 0) -> IntArray:
-    draw = np.random.default_rng(seed)
-    return np.stack([draw.integers(scenes, size=count), *draw.integers(edge, size=(2, count))], 1)
+    generator = np.random.default_rng(seed)
+    return np.stack([generator.integers(scenes, size=count), *generator.integers(edge, size=(2, count))], 1)
 
 
 def lattice(edge: int, step: int) -> IntArray:
-    places = np.arange(0, edge, step)
-    return np.stack([g.reshape(-1) for g in np.meshgrid([0], places, places, indexing="ij")], 1)
+    positions = np.arange(0, edge, step)
+    return np.stack([g.reshape(-1) for g in np.meshgrid([0], positions, positions, indexing="ij")], 1)
 
 
 @given(shuffles, st.integers(0, 2**32), st.integers(0, 1000), st.integers(0, 300))
@@ -51,9 +51,9 @@ def test_the_order_of_an_epoch_does_not_depend_on_the_epochs_before(
         np.testing.assert_array_equal(used.epoch(epoch), SampleOrder(scattered(60), seed, shuffle).epoch(epoch))
 
 
-@pytest.mark.parametrize("kind", ["chips", "blocks"])
-def test_epochs_and_seeds_have_orders_of_their_own(kind: str) -> None:
-    shuffle = Shuffle(kind, 4, 64)
+@pytest.mark.parametrize("mode", ["chips", "blocks"])
+def test_epochs_and_seeds_have_orders_of_their_own(mode: str) -> None:
+    shuffle = Shuffle(mode, 4, 64)
     orders = {tuple(SampleOrder(scattered(50), seed, shuffle).epoch(epoch)) for seed in range(5) for epoch in range(5)}
     assert len(orders) == 25
 
@@ -76,7 +76,7 @@ def test_no_more_blocks_are_live_than_the_window_says_and_each_is_read_once(wind
     blocks = order.block_of[order.epoch(0)]
     first = {block: int(np.flatnonzero(blocks == block)[0]) for block in set(blocks.tolist())}
     last = {block: int(np.flatnonzero(blocks == block)[-1]) for block in first}
-    live = [sum(first[b] <= at <= last[b] for b in first) for at in range(len(blocks))]
+    live = [sum(first[b] <= position <= last[b] for b in first) for position in range(len(blocks))]
     assert max(live) == min(window, 16)
 
 
@@ -106,13 +106,13 @@ def test_two_chips_of_a_batch_share_a_block_as_often_as_the_docstring_says() -> 
 
 def test_the_mean_over_a_batch_varies_as_much_as_the_design_effect_says() -> None:
     # Chips of a block are alike (r = 1), so 32 chips of 8 blocks are worth 8: 1 + (32 / 8 - 1) = 4 times the variance.
-    samples, draw = lattice(4096, 32), np.random.default_rng(0)
+    samples, generator = lattice(4096, 32), np.random.default_rng(0)
 
     def spread(shuffle: Shuffle) -> float:
         variances = []
         for seed in range(12):
             order = SampleOrder(samples, seed, shuffle)
-            value = draw.normal(size=int(order.block_of.max()) + 1)[block_numbers(samples, 128)]
+            value = generator.normal(size=int(order.block_of.max()) + 1)[block_numbers(samples, 128)]
             variances.append(value[order.epoch(0)].reshape(-1, 32).mean(1).var())
         return float(np.mean(variances))
 
@@ -121,7 +121,7 @@ def test_the_mean_over_a_batch_varies_as_much_as_the_design_effect_says() -> Non
 
 
 def test_augmentation_uses_all_eight_ways_and_depends_on_the_epoch() -> None:
-    ways = [[symmetry_of(0, epoch, sample) for sample in range(200)] for epoch in range(2)]
-    assert set(ways[0]) == set(range(8))
-    assert ways[0] != ways[1]
-    assert ways[0] == [symmetry_of(0, 0, sample) for sample in range(200)], "asked again it is the same"
+    symmetries = [[symmetry_of(0, epoch, sample) for sample in range(200)] for epoch in range(2)]
+    assert set(symmetries[0]) == set(range(8))
+    assert symmetries[0] != symmetries[1]
+    assert symmetries[0] == [symmetry_of(0, 0, sample) for sample in range(200)], "asked again it is the same"

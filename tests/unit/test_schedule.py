@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from eopipe.loader.augment import DROP, VEIL, augment, smooth
+from eopipe.loader.augment import DROP_PROBABILITY, MAX_HAZE, augment, bilinear_field
 from eopipe.training.ema import EMA
 from eopipe.training.schedule import best_epoch, learning_rate, stops_early
 from eopipe.training_job import Settings
@@ -154,7 +154,7 @@ def test_bands_are_dropped_as_often_as_said_and_never_all() -> None:
     assert present.any(1).all()
     assert set(present.flatten().tolist()) == {0.0, 1.0}
     # One band is always kept, so each of three is dropped with two thirds of the chance.
-    assert float(present.mean()) == pytest.approx(1 - DROP * 2 / 3, abs=0.01)
+    assert float(present.mean()) == pytest.approx(1 - DROP_PROBABILITY * 2 / 3, abs=0.01)
 
 
 def test_haze_brightens_dark_pixels_smoothly_and_hides_contrast() -> None:
@@ -163,14 +163,14 @@ def test_haze_brightens_dark_pixels_smoothly_and_hides_contrast() -> None:
     changed, _ = augment(dark, dark[:, 0].long(), np.arange(50), 0, SETTINGS.replace(augment=("haze",)))
     assert bool((changed >= dark).all())
     top = changed[:, :, :16]
-    assert float((top[..., 1:] - top[..., :-1]).abs().max()) < 3 * VEIL * 3 / 31
+    assert float((top[..., 1:] - top[..., :-1]).abs().max()) < 3 * MAX_HAZE * 3 / 31
     across = (changed[:, :, 16] - changed[:, :, 15]).mean()
     assert 0.2 < float(across) < 0.5
 
 
 def test_a_smooth_field_goes_through_its_knots() -> None:
     knots = torch.rand(2, 4, 4)
-    field = smooth(knots, torch.Size((7, 10)))
+    field = bilinear_field(knots, torch.Size((7, 10)))
     torch.testing.assert_close(field[:, ::2, ::3], knots)
     torch.testing.assert_close(field[:, 1], (field[:, 0] + field[:, 2]) / 2)
-    assert smooth(knots, torch.Size((1, 1))).shape == (2, 1, 1)
+    assert bilinear_field(knots, torch.Size((1, 1))).shape == (2, 1, 1)

@@ -1,4 +1,4 @@
-"""Labels that are values reach the model whole: through windows in memory, slots of the ring, masks and symmetries."""
+"""Labels that are values reach the model whole: through cached windows, shared memory, masks and symmetries."""
 
 from pathlib import Path
 
@@ -24,25 +24,25 @@ def values() -> np.ndarray:
     return stored
 
 
-def cutter(place: Path, budget: int, normaliser: Normaliser | None = None) -> ChipReader:
-    tiles, _ = make_scene(place, "a", ("red", "nir"))
+def chip_reader(folder: Path, budget: int, normaliser: Normaliser | None = None) -> ChipReader:
+    tiles, _ = make_scene(folder, "a", ("red", "nir"))
     grid = make_grid((0.0, 0.0, 480.0, 640.0), "EPSG:32633", 10.0, (0, 0))
-    with new_store(place / "values.zarr", grid, ("height",), "", {"unit": "m"}) as group:
+    with new_store(folder / "values.zarr", grid, ("height",), "", {"unit": "m"}) as group:
         add_array(group, "label", SHAPE, "float32", SMALL)[:] = values()
         add_array(group, "valid", SHAPE, "uint8", SMALL)[:] = np.isfinite(values())
-    pairs = pair_stores((tiles,), (place / "values.zarr",))
+    pairs = pair_stores((tiles,), (folder / "values.zarr",))
     assert is_continuous(pairs[0][1])
     return ChipReader(chip_sources(pairs, ("red",)), 16, U2, budget, VALUE_DTYPE, normaliser)
 
 
 def test_chips_hold_the_values_whether_read_alone_or_from_a_window_that_is_kept(tmp_path: Path) -> None:
     window = (0, 0, 40, 40)
-    chip_cutter = cutter(tmp_path, window_bytes(window, 1, U2, VALUE_DTYPE))
+    reader = chip_reader(tmp_path, window_bytes(window, 1, U2, VALUE_DTYPE))
     for cached_window in (None, window):
-        into = SharedMemorySlots(SlotLayout(1, 2, 1, 16, "<u2", "<f4")).slots[0]
-        chip_cutter.cut(ChipRequest(0, cached_window, (0, 1), ((3, 5), (20, 24)), (0, 0)), into)
-        np.testing.assert_array_equal(into.label[0], values()[3:19, 5:21])
-        np.testing.assert_array_equal(into.label[1], values()[20:36, 24:40])
+        out = SharedMemorySlots(SlotLayout(1, 2, 1, 16, "<u2", "<f4")).slots[0]
+        reader.read(ChipRequest(0, cached_window, (0, 1), ((3, 5), (20, 24)), (0, 0)), out)
+        np.testing.assert_array_equal(out.label[0], values()[3:19, 5:21])
+        np.testing.assert_array_equal(out.label[1], values()[20:36, 24:40])
 
 
 def test_slots_of_a_ring_do_not_touch_each_other() -> None:
@@ -58,22 +58,25 @@ def test_slots_of_a_ring_do_not_touch_each_other() -> None:
 
 
 def test_labels_turn_with_their_images_and_are_nothing_where_the_scene_is_invalid(tmp_path: Path) -> None:
-    # On a CPU where they are cut, on a GPU after they were moved there.
-    corners, see, ways = ((3, 12), (3, 12)), Normaliser((0.0,), (1.0,)), np.array([0, 5])
-    cut = SharedMemorySlots(SlotLayout(1, 2, 1, 16, "<f4", "<f4")).slots[0]
+    # On a CPU by the reader, on a GPU after the copy.
+    corners, normaliser, symmetries = ((3, 12), (3, 12)), Normaliser((0.0,), (1.0,)), np.array([0, 5])
+    finished = SharedMemorySlots(SlotLayout(1, 2, 1, 16, "<f4", "<f4")).slots[0]
     (tmp_path / "cut").mkdir()
-    cutter(tmp_path / "cut", 0, see).cut(ChipRequest(0, None, (0, 1), corners, ways.tolist()), cut)
+    request = ChipRequest(0, None, (0, 1), corners, symmetries.tolist())
+    chip_reader(tmp_path / "cut", 0, normaliser).read(request, finished)
     stored = SharedMemorySlots(SlotLayout(1, 2, 1, 16, "<u2", "<f4")).slots[0]
     (tmp_path / "stored").mkdir()
-    cutter(tmp_path / "stored", 0).cut(ChipRequest(0, None, (0, 1), corners, (0, 0)), stored)
+    chip_reader(tmp_path / "stored", 0).read(ChipRequest(0, None, (0, 1), corners, (0, 0)), stored)
     moved = [torch.from_numpy(array.copy()) for array in (stored.image, stored.valid, stored.label)]
-    images, labels = DeviceFinisher(see, [(1.0, 0.0)], torch.device("cpu"))(*moved, np.zeros(2, np.int64), ways)
+    images, labels = DeviceFinisher(normaliser, [(1.0, 0.0)], torch.device("cpu"))(
+        *moved, np.zeros(2, np.int64), symmetries
+    )
     assert labels.dtype == torch.float32
-    want = np.where(usable()[3:19, 12:28] > 0, values()[3:19, 12:28], np.nan)
-    np.testing.assert_array_equal(labels[0].numpy(), want)
-    np.testing.assert_array_equal(labels[1].numpy(), np.flip(want.T, 1))
+    expected = np.where(usable()[3:19, 12:28] > 0, values()[3:19, 12:28], np.nan)
+    np.testing.assert_array_equal(labels[0].numpy(), expected)
+    np.testing.assert_array_equal(labels[1].numpy(), np.flip(expected.T, 1))
     np.testing.assert_array_equal(images[1, 0].numpy(), np.flip(images[0, 0].numpy().T, 1))
-    np.testing.assert_array_equal(cut.label, labels.numpy())
+    np.testing.assert_array_equal(finished.label, labels.numpy())
 
 
 def test_a_picture_of_values_is_drawn_in_greys() -> None:
