@@ -6,7 +6,9 @@ import subprocess
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
+import durations
 import pytest
+import warm
 from hypothesis import settings
 from loopback import Loopback
 from scenery import Catalog, Completed, Run
@@ -21,8 +23,21 @@ settings.load_profile("eopipe")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Ignore deprecations of other packages: rasterio and odc-geo (affine), planetary-computer (pydantic)."""
+    warm.open_session()
+    if durations.FOLDER in os.environ:
+        config.pluginmanager.register(durations.Recorder())
     config.addinivalue_line("filterwarnings", "ignore:Use .@. matmul:PendingDeprecationWarning")
     config.addinivalue_line("filterwarnings", "ignore:Support for class-based .config. is deprecated")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what took long when it was last recorded."""
+    durations.mark_slow(items)
+
+
+def pytest_unconfigure() -> None:
+    """End what this session started."""
+    warm.close_session()
 
 
 @pytest.hookimpl(wrapper=True)

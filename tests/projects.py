@@ -6,11 +6,11 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import warm
 import yaml
 
 ROOT = Path(__file__).parents[1]
@@ -40,7 +40,7 @@ class Project:
         (self.folder / "config.yaml").write_text(yaml.safe_dump(config))
 
     def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "eopipe", "run", "--configfile", "config.yaml", "--cores", "2", *arguments]
+        return [warm.python(), "-m", "eopipe", "run", "--configfile", "config.yaml", "--cores", "2", *arguments]
 
     def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """Run to the end; `stdout` has both streams."""
@@ -74,8 +74,8 @@ class Project:
 
 
 def environment() -> dict[str, str]:
-    """The environment with this Python's commands first, as in an activated virtual environment."""
-    return os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    """The environment in which `eopipe` and `snakemake` start warm, and else as in an activated virtual environment."""
+    return warm.environment()
 
 
 def commands(log: str) -> list[list[str]]:

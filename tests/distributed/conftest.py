@@ -40,8 +40,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
 
 
 @pytest.fixture
-def training(data: Data, tmp_path: Path) -> Iterator[Training]:
-    yield Training(data, tmp_path)
+def training(data: Data, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Training]:
+    """A training; with the mark `launch` it starts interpreters of its own."""
+    yield Training(data, tmp_path, cold_start=request.node.get_closest_marker("launch") is not None)
     for pid in workers(tmp_path):
         os.kill(pid, signal.SIGKILL)
 

@@ -18,6 +18,7 @@ from trainings import Data, Training, payload, ranks, workers
 from eopipe.launch.endpoint import ENDPOINT_FILE, Endpoint, read_endpoint
 from eopipe.launch.environment import rendezvous_port
 
+pytestmark = pytest.mark.launch
 SETTINGS = ("--epochs", "10", "--batch", "16", "--processes", "1", "--checkpoint-every", "2", "--deterministic")
 SETTINGS += ("--shards", "2", "--architecture", "odd_models:Paused", "--restarts", "0")
 LOCAL = {"EOPIPE_RDZV_ENDPOINT": "127.0.0.1"}
@@ -102,7 +103,7 @@ def alone(data: Data, tmp_path_factory: pytest.TempPathFactory) -> dict[str, byt
 
 @pytest.fixture
 def group(data: Data, tmp_path: Path) -> Iterator[Group]:
-    launchers = Group(Training(data, tmp_path, SETTINGS))
+    launchers = Group(Training(data, tmp_path, SETTINGS, cold_start=True))
     launchers.pause.touch()
     yield launchers
     for node in launchers.nodes:

@@ -13,6 +13,7 @@ from eopipe.launch.failures import read_failure
 from eopipe.launch.torchrun import STOP_WITHIN_S
 from eopipe.telemetry.journal import read_journal
 
+pytestmark = pytest.mark.launch
 KILLS, AGAIN_WITHIN_S = 3, 15
 
 

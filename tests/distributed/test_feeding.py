@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from trainings import Training, payload, workers
 
+pytestmark = pytest.mark.launch
 READERS = ("--workers", "1", "--timeout-s", "40")
 
 

@@ -3,12 +3,12 @@
 import json
 import math
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import warm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trainings import Data, Training
@@ -69,7 +69,7 @@ def test_advice_ends_with_words_for_the_command_line() -> None:
 
 def run_rate(data: Data, folder: Path, *more: str) -> "subprocess.CompletedProcess[str]":
     # --processes and --strategy are those of the training; the trial has one process all the same.
-    command = [sys.executable, "-m", "eopipe", "rate", *data.stores(), *data.cut(), "--steps", "80", "--width", "8"]
+    command = [warm.python(), "-m", "eopipe", "rate", *data.stores(), *data.cut(), "--steps", "80", "--width", "8"]
     command += ["--processes", "2", "--strategy", "fsdp", *more]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
 

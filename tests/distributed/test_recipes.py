@@ -3,12 +3,12 @@
 import json
 import os
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import warm
 from safetensors.numpy import load_file
 from trainings import Data, Training, payload, run_stage
 
@@ -109,7 +109,7 @@ def to_the_map(training: Training) -> None:
     maps = ("--classes", folder / "classes.tif", "--probabilities", folder / "probabilities.tif")
     checked = ("--onnx", folder / "model.onnx", "--check", folder / "export.json")
     for stage, outputs in (("predict", maps), ("export", checked)):
-        command = [sys.executable, "-m", "eopipe", stage, "--model", training.model, "--tiles", tiles, *outputs]
+        command = [warm.python(), "-m", "eopipe", stage, "--model", training.model, "--tiles", tiles, *outputs]
         completed = subprocess.run([str(w) for w in command], capture_output=True, text=True, timeout=180, check=False)
         assert completed.returncode == 0, completed.stderr
 

@@ -60,6 +60,7 @@ def test_each_input_is_opened_and_digested_once_by_the_launcher_and_opened_once_
         assert opened == dict.fromkeys(stores, 1)
 
 
+@pytest.mark.launch
 def test_killed_with_everything_and_run_again_it_ends_with_the_same_bytes(
     training: Training, undisturbed: dict[str, bytes]
 ) -> None:
@@ -93,6 +94,7 @@ def test_a_signal_saves_the_state_and_the_rerun_ends_with_the_same_bytes(
     assert payload(training.model) == undisturbed
 
 
+@pytest.mark.launch
 def test_no_worker_outlives_a_killed_command(training: Training) -> None:
     process = training.start()
     training.wait_for_step(3, process)
@@ -105,6 +107,7 @@ def test_no_worker_outlives_a_killed_command(training: Training) -> None:
     assert workers(training.folder) == []
 
 
+@pytest.mark.launch
 def test_two_trainings_never_share_a_state(training: Training) -> None:
     # Long enough that the first still runs when the second has started.
     process = training.start("--epochs", "200")

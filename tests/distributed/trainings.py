@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import warm
+
 from eopipe.cli import main
 from eopipe.training.data import TrainingData, TrainingInputs
 from eopipe.training.run import prepare_state
@@ -39,6 +41,8 @@ class Training:
     data: Data
     folder: Path
     settings: tuple[str, ...] = ("--epochs", "3", "--processes", "2", "--width", "8", "--checkpoint-every", "3")
+    # Of its own interpreters, where the launch is the subject; else forked from one that has loaded torch.
+    cold_start: bool = False
 
     @property
     def model(self) -> Path:
@@ -48,8 +52,11 @@ class Training:
     def state(self) -> Path:
         return self.folder / "state"
 
+    def interpreter(self) -> str:
+        return sys.executable if self.cold_start else warm.python()
+
     def command(self, *more: str) -> list[str]:
-        command = [sys.executable, "-m", "eopipe", "train", *self.data.stores(), *self.data.cut()]
+        command = [self.interpreter(), "-m", "eopipe", "train", *self.data.stores(), *self.data.cut()]
         return [*command, "--model", str(self.model), "--state", str(self.state), *self.settings, *more]
 
     def start(self, *more: str) -> "subprocess.Popen[str]":
