@@ -1,1 +1,1 @@
-"""Scores of maps where the model never learned, beside those of simple methods."""
+"""Evaluation: scores of maps in the test areas, compared with baselines, with bootstrap intervals."""

@@ -1,4 +1,4 @@
-"""Compare maps with labels in the test places, and with what simple methods reach there."""
+"""Compare maps with labels in the test areas, and with the scores of baselines."""
 
 from typing import Any
 
@@ -7,101 +7,117 @@ import numpy as np
 from eopipe.arrays import IntArray
 from eopipe.chips.chips import majority_class
 from eopipe.errors import BadInputError
-from eopipe.evaluation.baseline import fit_baseline, method
-from eopipe.evaluation.bootstrap import Pieces, intervals, pieces_of, regions
-from eopipe.evaluation.maps import Data, Group, votes_of
-from eopipe.evaluation.measures import of_classes, of_values
+from eopipe.evaluation.baseline import baseline_method, fit_baseline
+from eopipe.evaluation.bootstrap import ResamplingUnits, choose_units, intervals, regions
+from eopipe.evaluation.maps import EvaluatedMap, EvaluationData, count_votes
+from eopipe.evaluation.measures import class_measures, value_measures
 from eopipe.training.metrics import scores, value_parts, value_scores
 
 METHODS = ("model", "majority", "pixel_baseline")
 
 
-def evaluate_maps(data: Data, most: int, seed: int) -> dict[str, Any]:
+def evaluate_maps(data: EvaluationData, max_pixels: int, seed: int) -> dict[str, Any]:
     """The content of a metrics file."""
-    kinds = {"segmentation": _by_pixel, "classification": _by_chip, "regression": _by_value}
-    return kinds[data.task](data, fit_baseline(data, most, seed))
+    functions = {
+        "segmentation": _segmentation_metrics,
+        "classification": _classification_metrics,
+        "regression": _regression_metrics,
+    }
+    return functions[data.task](data, fit_baseline(data, max_pixels, seed))
 
 
-def _by_pixel(data: Data, baseline: Any) -> dict[str, Any]:
-    cut, classes, majority = pieces_of(data), len(data.names), int(_truth_counts(data, "train").argmax())
-    counts = {name: np.zeros((cut.count, classes**2), np.int64) for name in METHODS}
+def _segmentation_metrics(data: EvaluationData, baseline: Any) -> dict[str, Any]:
+    units, classes, majority = choose_units(data), len(data.names), int(_truth_counts(data, "train").argmax())
+    counts = {name: np.zeros((units.count, classes**2), np.int64) for name in METHODS}
     for number, (group, rows, cols) in enumerate(data.pixels("test")):
-        truth, where = group.truth[rows, cols].astype(np.int64), cut.of(number, rows, cols)
-        found = {"model": group.found[rows, cols], "majority": np.full(truth.shape, majority)}
-        found["pixel_baseline"] = baseline.predict(group.features(rows, cols)) if len(truth) else truth
-        for name, said in found.items():
-            counts[name] += cut.sums(where, truth * classes + said, classes**2)
-    return _told(data, cut, counts, majority) | {"test_pixels": int(counts["model"].sum())}
+        truth, unit_numbers = group.truth[rows, cols].astype(np.int64), units.unit_of(number, rows, cols)
+        predictions = {"model": group.prediction[rows, cols], "majority": np.full(truth.shape, majority)}
+        predictions["pixel_baseline"] = baseline.predict(group.features(rows, cols)) if len(truth) else truth
+        for name, predicted in predictions.items():
+            counts[name] += units.count_by_cell(unit_numbers, truth * classes + predicted, classes**2)
+    return _class_metrics(data, units, counts, majority) | {"test_pixels": int(counts["model"].sum())}
 
 
-def _by_chip(data: Data, baseline: Any) -> dict[str, Any]:
-    """Scores over whole cells of the map; the baseline's class of a cell is that of most of its labelled pixels."""
-    cut, classes, edge = pieces_of(data), len(data.names), data.split["chip"]
+def _classification_metrics(data: EvaluationData, baseline: Any) -> dict[str, Any]:
+    """Scores over whole cells of the map; the baseline's class of a cell is the majority over its labelled pixels."""
+    units, classes, edge = choose_units(data), len(data.names), data.split["chip"]
     train = sum(np.bincount(truth, minlength=classes) for _, _, truth, _ in data.chips("train"))
     majority = int(np.argmax(train))
-    counts = {name: np.zeros((cut.count, classes**2), np.int64) for name in METHODS}
+    counts = {name: np.zeros((units.count, classes**2), np.int64) for name in METHODS}
     for number, (group, chosen, truth, mapped) in enumerate(data.chips("test")):
-        wide = group.truth.shape[1] // edge
-        where = cut.of(number, chosen // wide * edge, chosen % wide * edge)
-        found = {"model": mapped, "majority": np.full(truth.shape, majority)}
-        found["pixel_baseline"] = _baseline_of_chips(group, chosen, baseline, edge, classes)
-        for name, said in found.items():
-            counts[name] += cut.sums(where, truth * classes + said, classes**2)
+        columns = group.truth.shape[1] // edge
+        unit_numbers = units.unit_of(number, chosen // columns * edge, chosen % columns * edge)
+        predictions = {"model": mapped, "majority": np.full(truth.shape, majority)}
+        predictions["pixel_baseline"] = _baseline_of_chips(group, chosen, baseline, edge, classes)
+        for name, predicted in predictions.items():
+            counts[name] += units.count_by_cell(unit_numbers, truth * classes + predicted, classes**2)
     if not counts["model"].any():
         raise BadInputError(
-            f"no cell of {edge} pixels of the map lies whole in the test places; "
-            "choose a split.stride that divides split.chip, or larger test places"
+            f"no cell of {edge} pixels of the map is completely inside the test areas; "
+            "choose a split.stride that divides split.chip, or larger test areas"
         )
-    told = _told(data, cut, counts, majority) | {"task": data.task, "test_chips": int(counts["model"].sum())}
-    told["pixel_baseline"]["method"] += ", and their majority in each chip"
-    return told
+    metrics = _class_metrics(data, units, counts, majority) | {
+        "task": data.task,
+        "test_chips": int(counts["model"].sum()),
+    }
+    metrics["pixel_baseline"]["method"] += ", and their majority in each chip"
+    return metrics
 
 
-def _baseline_of_chips(group: Group, chosen: IntArray, baseline: Any, edge: int, classes: int) -> IntArray:
-    """The class of most pixels of each chosen cell, as the baseline calls them."""
-    wide = group.truth.shape[1] // edge
-    rows, cols = np.nonzero(group.both)
-    at = np.where(cols < wide * edge, rows // edge * wide + cols // edge, -1)
-    here = np.isin(at, chosen)
-    if not here.any():
+def _baseline_of_chips(group: EvaluatedMap, chosen: IntArray, baseline: Any, edge: int, classes: int) -> IntArray:
+    """The baseline's majority class of each chosen cell."""
+    columns = group.truth.shape[1] // edge
+    rows, cols = np.nonzero(group.is_comparable)
+    cells = np.where(cols < columns * edge, rows // edge * columns + cols // edge, -1)
+    is_chosen = np.isin(cells, chosen)
+    if not is_chosen.any():
         return np.zeros(len(chosen), np.int64)
-    said = baseline.predict(group.features(rows[here], cols[here]))
-    votes = votes_of(np.searchsorted(chosen, at[here]), said, (len(chosen), classes))
+    predicted = baseline.predict(group.features(rows[is_chosen], cols[is_chosen]))
+    votes = count_votes(np.searchsorted(chosen, cells[is_chosen]), predicted, (len(chosen), classes))
     return np.asarray(majority_class(votes), np.int64)
 
 
-def _told(data: Data, cut: Pieces, counts: dict[str, IntArray], majority: int) -> dict[str, Any]:
-    classes, measures = len(data.names), of_classes(data.names)
-    told: dict[str, Any] = {
+def _class_metrics(
+    data: EvaluationData, units: ResamplingUnits, counts: dict[str, IntArray], majority: int
+) -> dict[str, Any]:
+    classes, measures = len(data.names), class_measures(data.names)
+    metrics: dict[str, Any] = {
         name: scores(table.sum(0).reshape(classes, classes), data.names) for name, table in counts.items()
     }
-    told["majority"]["class"] = data.names[majority]
-    told["pixel_baseline"]["method"] = method(data)
-    told |= {"intervals": intervals(cut, counts, measures), "regions": regions(cut, counts["model"], measures)}
-    return {"classes": list(data.names), "maps": len(data.groups)} | told
+    metrics["majority"]["class"] = data.names[majority]
+    metrics["pixel_baseline"]["method"] = baseline_method(data)
+    metrics |= {"intervals": intervals(units, counts, measures), "regions": regions(units, counts["model"], measures)}
+    return {"classes": list(data.names), "maps": len(data.groups)} | metrics
 
 
-def _by_value(data: Data, baseline: Any) -> dict[str, Any]:
-    """Scores of values, beside the mean of the training labels and boosted trees on each pixel."""
+def _regression_metrics(data: EvaluationData, baseline: Any) -> dict[str, Any]:
+    """Scores of values, compared with the mean of the training labels and with boosted trees on each pixel."""
     train = np.concatenate([group.truth[rows, cols] for group, rows, cols in data.pixels("train")], dtype=np.float64)
-    mean, cut = float(f"{train.mean():.9g}"), pieces_of(data)
-    sums = {name: np.zeros((cut.count, 6)) for name in ("model", "mean", "pixel_baseline")}
+    mean, units = float(f"{train.mean():.9g}"), choose_units(data)
+    sums = {name: np.zeros((units.count, 6)) for name in ("model", "mean", "pixel_baseline")}
     for number, (group, rows, cols) in enumerate(data.pixels("test")):
-        truth, where = group.truth[rows, cols], cut.of(number, rows, cols)
+        truth, unit_numbers = group.truth[rows, cols], units.unit_of(number, rows, cols)
         if len(truth):
-            found = {"model": group.found[rows, cols], "mean": np.full(truth.shape, mean)}
-            found["pixel_baseline"] = baseline.predict(group.features(rows, cols))
-            for name, said in found.items():
-                sums[name] += cut.totals(where, value_parts(truth, said, mean))
-    told: dict[str, Any] = {name: value_scores(total.sum(0)) for name, total in sums.items()}
-    told["mean"]["value"] = round(mean, 6)
-    told["pixel_baseline"]["method"] = method(data)
+            predictions = {"model": group.prediction[rows, cols], "mean": np.full(truth.shape, mean)}
+            predictions["pixel_baseline"] = baseline.predict(group.features(rows, cols))
+            for name, predicted in predictions.items():
+                sums[name] += units.sum_by_unit(unit_numbers, value_parts(truth, predicted, mean))
+    metrics: dict[str, Any] = {name: value_scores(total.sum(0)) for name, total in sums.items()}
+    metrics["mean"]["value"] = round(mean, 6)
+    metrics["pixel_baseline"]["method"] = baseline_method(data)
     low, high = (float(f"{v:.9g}") for v in np.percentile(train, (0, 100)))
-    told |= {"task": data.task, "unit": data.unit, "range": [low, high]}
-    told |= {"intervals": intervals(cut, sums, of_values), "regions": regions(cut, sums["model"], of_values)}
-    return {"classes": list(data.names), "maps": len(data.groups), "test_pixels": int(sums["model"][:, 0].sum())} | told
+    metrics |= {"task": data.task, "unit": data.unit, "range": [low, high]}
+    metrics |= {
+        "intervals": intervals(units, sums, value_measures),
+        "regions": regions(units, sums["model"], value_measures),
+    }
+    return {
+        "classes": list(data.names),
+        "maps": len(data.groups),
+        "test_pixels": int(sums["model"][:, 0].sum()),
+    } | metrics
 
 
-def _truth_counts(data: Data, name: str) -> IntArray:
-    found = [np.bincount(g.truth[r, c], minlength=len(data.names)) for g, r, c in data.pixels(name)]
-    return np.asarray(np.sum(found, axis=0), np.int64)
+def _truth_counts(data: EvaluationData, name: str) -> IntArray:
+    counts = [np.bincount(g.truth[r, c], minlength=len(data.names)) for g, r, c in data.pixels(name)]
+    return np.asarray(np.sum(counts, axis=0), np.int64)

@@ -1,4 +1,4 @@
-"""What a simple method knows of each pixel."""
+"""Features of single pixels for the baseline."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ SEASONS = ((12, 1, 2), (3, 4, 5), (6, 7, 8), (9, 10, 11))
 
 
 def features(stores: list[Tiles], rows: AnyArray, cols: AnyArray) -> FloatArray:
-    """What is known of each pixel (pixel, feature): bands, or seasonal medians of many scenes; NaN unseen."""
+    """Features (pixel, feature): bands, or seasonal medians of many scenes; NaN where no scene is valid."""
     if len(stores) == 1:
         return _bands(stores[0], rows, cols)
     seasons = [[s for s in stores if _month(s) in months] for months in SEASONS]
@@ -28,7 +28,7 @@ def _bands(store: Tiles, rows: AnyArray, cols: AnyArray) -> FloatArray:
 
 def _median(stores: list[Tiles], rows: AnyArray, cols: AnyArray) -> FloatArray:
     stack = np.sort([_bands(store, rows, cols) for store in stores], axis=0)
-    # NaN sorts last: the median of what was seen lies around the middle of the count.
+    # NaN sorts last: the median of the valid values is at the middle of their count.
     count = np.isfinite(stack).sum(0)
     low, high = (np.take_along_axis(stack, np.maximum(i, 0)[None], 0)[0] for i in ((count - 1) // 2, count // 2))
     return np.where(count > 0, (low + high) / 2, np.nan).astype(np.float32)

@@ -1,1 +1,1 @@
-"""Predict a map from tiles with a trained model."""
+"""Inference: maps from tiles and a trained model, window by window."""

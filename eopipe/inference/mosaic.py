@@ -1,4 +1,4 @@
-"""Maps: predict a scene or a mosaic of scenes window by window, without seams and in bounded memory."""
+"""Predict maps of a scene or a mosaic window by window, without seams and in bounded memory."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
     from eopipe.models.model_folder import TrainedModel
 
-Part = tuple[slice, slice, FloatArray, IntArray]
+WindowResult = tuple[slice, slice, FloatArray, IntArray]
 Predict = Callable[[FloatArray], FloatArray]
 SCALE = 10_000
 NO_PROBABILITY = 65_535
 
 
-def cut(edge: int, window: slice, halo: int, factor: int) -> slice:
+def padded_slice(edge: int, window: slice, halo: int, factor: int) -> slice:
     """A window with its halo, widened so that it starts on a multiple of the model's factor.
 
-    Pooling then falls on the same pixels in every window. It may reach beyond the raster.
+    Pooling then falls on the same pixels in every window. It may extend beyond the raster.
     """
     start = (window.start - halo) // factor * factor
     stop = -(-(min(window.stop, edge) + halo) // factor) * factor
@@ -50,8 +50,8 @@ def read_padded(
 
 
 @dataclass(frozen=True)
-class Look:
-    """A model before scenes of one grid: it sees windows of an edge with a halo, in pixels, cut by its factor."""
+class WindowPredictor:
+    """A model applied to scenes of one grid: windows of `edge` pixels with a halo, aligned to the model's factor."""
 
     stores: list[Tiles]
     bands: tuple[str, ...]
@@ -65,77 +65,83 @@ class Look:
         """Windows (rows, columns) that cover the grid."""
         return windows(self.stores[0].shape, self.edge)
 
-    def answers(self, y: slice, x: slice) -> Iterator[tuple[FloatArray, BoolArray]]:
-        """What the model says of a window (channel, y, x), and where it is valid, for each scene that is somewhere."""
+    def predictions(self, y: slice, x: slice) -> Iterator[tuple[FloatArray, BoolArray]]:
+        """Predictions (channel, y, x) and valid mask of a window, for each scene with valid pixels in it."""
         shape = self.stores[0].shape
-        wide_y, wide_x = cut(shape[0], y, self.halo, self.factor), cut(shape[1], x, self.halo, self.factor)
+        padded_y, padded_x = (
+            padded_slice(shape[0], y, self.halo, self.factor),
+            padded_slice(shape[1], x, self.halo, self.factor),
+        )
         core = (
-            slice(y.start - wide_y.start, y.stop - wide_y.start),
-            slice(x.start - wide_x.start, x.stop - wide_x.start),
+            slice(y.start - padded_y.start, y.stop - padded_y.start),
+            slice(x.start - padded_x.start, x.stop - padded_x.start),
         )
         for store in self.stores:
-            image, valid = read_padded(store, self.bands, self.normalise, wide_y, wide_x)
+            image, valid = read_padded(store, self.bands, self.normalise, padded_y, padded_x)
             if valid[core].any():
                 yield self.predict(image[None])[0][(slice(None), *core)], valid[core]
 
 
-def probabilities(look: Look, classes: int) -> Iterator[Part]:
-    """For each window: its place, mean class probabilities over valid scenes (class, y, x), and their number."""
-    for y, x in look.windows():
+def probabilities(predictor: WindowPredictor, classes: int) -> Iterator[WindowResult]:
+    """For each window: rows, columns, mean class probabilities over valid scenes (class, y, x), and scene count."""
+    for y, x in predictor.windows():
         total = np.zeros((classes, y.stop - y.start, x.stop - x.start), np.float64)
-        seen = np.zeros(total.shape[1:], np.int64)
-        for chances, valid in look.answers(y, x):
-            total += chances * valid
-            seen += valid
-        yield y, x, (total / np.maximum(seen, 1)).astype(np.float32), seen
+        scene_count = np.zeros(total.shape[1:], np.int64)
+        for probability, valid in predictor.predictions(y, x):
+            total += probability * valid
+            scene_count += valid
+        yield y, x, (total / np.maximum(scene_count, 1)).astype(np.float32), scene_count
 
 
-def values(look: Look) -> Iterator[Part]:
-    """For each window: its place, mean value over valid scenes and standard deviation among them, and their number.
+def values(predictor: WindowPredictor) -> Iterator[WindowResult]:
+    """For each window: rows, columns, mean and standard deviation of the value over valid scenes, and scene count.
 
     Mean and squares are updated scene by scene (Welford 1962, doi:10.1080/00401706.1962.10490022).
     """
-    for y, x in look.windows():
+    for y, x in predictor.windows():
         mean = np.zeros((y.stop - y.start, x.stop - x.start), np.float64)
-        squares, seen = np.zeros_like(mean), np.zeros(mean.shape, np.int64)
-        for (found, *_), valid in look.answers(y, x):
-            seen += valid
-            apart = np.where(valid, found - mean, 0)
-            mean += apart / np.maximum(seen, 1)
-            squares += apart * np.where(valid, found - mean, 0)
-        spread = np.sqrt(squares / np.maximum(seen, 1))
-        yield y, x, np.stack([mean, spread]).astype(np.float32), seen
+        squares, scene_count = np.zeros_like(mean), np.zeros(mean.shape, np.int64)
+        for (value, *_), valid in predictor.predictions(y, x):
+            scene_count += valid
+            delta = np.where(valid, value - mean, 0)
+            mean += delta / np.maximum(scene_count, 1)
+            squares += delta * np.where(valid, value - mean, 0)
+        delta = np.sqrt(squares / np.maximum(scene_count, 1))
+        yield y, x, np.stack([mean, delta]).astype(np.float32), scene_count
 
 
-def cells(look: Look, classes: int, chip: int) -> Iterator[Part]:
-    """For each window: its place, class probabilities (class, y, x), constant in each cell of `chip` pixels.
+def cells(predictor: WindowPredictor, classes: int, chip: int) -> Iterator[WindowResult]:
+    """For each window: rows, columns, class probabilities (class, y, x), constant in each cell of `chip` pixels.
 
-    Each cell is a chip that the model looks at alone, so there is no seam but that between cells. A scene counts by its
-    valid pixels in the cell; at the rim a cell may reach beyond the grid. `look.edge` holds whole cells.
+    Each cell is a chip that the model classifies by itself, so there are no seams except between cells. Scenes are
+    weighted by their valid pixels in the cell; at the border a cell may extend beyond the grid. `predictor.edge` must
+    be a multiple of `chip`.
     """
-    for y, x in look.windows():
-        high, wide = (-(-(part.stop - part.start) // chip) for part in (y, x))
-        total, seen = np.zeros((high * wide, classes), np.float64), np.zeros(high * wide, np.int64)
-        for store in look.stores:
-            reach = slice(y.start, y.start + high * chip), slice(x.start, x.start + wide * chip)
-            image, valid = read_padded(store, look.bands, look.normalise, *reach)
+    for y, x in predictor.windows():
+        rows, columns = (-(-(part.stop - part.start) // chip) for part in (y, x))
+        total, scene_count = np.zeros((rows * columns, classes), np.float64), np.zeros(rows * columns, np.int64)
+        for store in predictor.stores:
+            extent = slice(y.start, y.start + rows * chip), slice(x.start, x.start + columns * chip)
+            image, valid = read_padded(store, predictor.bands, predictor.normalise, *extent)
             weight = _chips(valid[None], chip).sum((1, 2, 3))
-            if there := np.flatnonzero(weight).tolist():
-                total[there] += look.predict(_chips(image, chip)[there])[:, :, 0, 0] * weight[there, None]
-                seen += weight
-        chance = (total / np.maximum(seen, 1)[:, None]).astype(np.float32).T.reshape(classes, high, wide)
+            if valid_cells := np.flatnonzero(weight).tolist():
+                total[valid_cells] += (
+                    predictor.predict(_chips(image, chip)[valid_cells])[:, :, 0, 0] * weight[valid_cells, None]
+                )
+                scene_count += weight
+        probability = (total / np.maximum(scene_count, 1)[:, None]).astype(np.float32).T.reshape(classes, rows, columns)
         crop = np.s_[..., : y.stop - y.start, : x.stop - x.start]
-        yield y, x, _spread(chance, chip)[crop], _spread(seen.reshape(high, wide), chip)[crop]
+        yield y, x, _expand(probability, chip)[crop], _expand(scene_count.reshape(rows, columns), chip)[crop]
 
 
 def _chips(image: AnyArray, chip: int) -> AnyArray:
-    """(band, y, x) of whole cells to (cell, band, chip, chip), row by row."""
+    """Reshape (band, y, x) of whole cells to (cell, band, chip, chip), row by row."""
     bands, height, width = image.shape
     parts = image.reshape(bands, height // chip, chip, width // chip, chip).transpose(1, 3, 0, 2, 4)
     return np.ascontiguousarray(parts.reshape(-1, bands, chip, chip))
 
 
-def _spread(numbers: AnyArray, chip: int) -> AnyArray:
+def _expand(numbers: AnyArray, chip: int) -> AnyArray:
     return numbers.repeat(chip, -2).repeat(chip, -1)
 
 
@@ -143,7 +149,7 @@ def _spread(numbers: AnyArray, chip: int) -> AnyArray:
 def new_map(
     target: Path, grid: "GeoBox", dtype: str, nodata: float, names: tuple[str, ...], **tags: Any
 ) -> Iterator[Any]:
-    """Publish a COG: the block writes windows into a tiled GeoTIFF, which is then copied with overviews."""
+    """Publish a COG: the caller writes windows into a tiled GeoTIFF, which is then copied with overviews."""
     import rasterio
     from rasterio.shutil import copy
 
@@ -168,71 +174,79 @@ def new_map(
 
 
 def write_maps(
-    parts: Iterator[Part],
+    parts: Iterator[WindowResult],
     grid: "GeoBox",
     names: tuple[str, ...],
     classes: Path,
-    chances: Path,
+    probabilities_path: Path,
     scenes: list[str],
-    **about: Any,
+    **tags: Any,
 ) -> None:
     """Write the COG of classes (uint8, 255 no scene) and the one of probabilities (uint16, scale 1/10000).
 
-    Both name the scenes that they were made from, and tell what else is said about them.
+    The scenes and the other `tags` are written as tags of both.
     """
     from rasterio.windows import Window
 
     with ExitStack() as stack:
-        told = " ".join(scenes)
+        scene_names = " ".join(scenes)
         legend = ", ".join(f"{n}={name}" for n, name in enumerate(names))
-        tags = {"classes": legend, "scenes": told} | about
+        tags = {"classes": legend, "scenes": scene_names} | tags
         class_map = stack.enter_context(new_map(classes, grid, "uint8", NO_LABEL, ("class",), **tags))
-        chance_map = stack.enter_context(new_map(chances, grid, "uint16", NO_PROBABILITY, names, **tags))
-        chance_map.scales = [1 / SCALE] * len(names)
-        for y, x, chance, seen in parts:
-            there, box = seen > 0, Window.from_slices(y, x)
-            class_map.write(np.where(there, chance.argmax(0), NO_LABEL).astype(np.uint8), 1, window=box)
-            stored = np.where(there, np.rint(chance * SCALE), NO_PROBABILITY).astype(np.uint16)
-            chance_map.write(stored, window=box)
+        probability_map = stack.enter_context(
+            new_map(probabilities_path, grid, "uint16", NO_PROBABILITY, names, **tags)
+        )
+        probability_map.scales = [1 / SCALE] * len(names)
+        for y, x, probability, scene_count in parts:
+            is_covered, window_box = scene_count > 0, Window.from_slices(y, x)
+            class_map.write(
+                np.where(is_covered, probability.argmax(0), NO_LABEL).astype(np.uint8), 1, window=window_box
+            )
+            stored = np.where(is_covered, np.rint(probability * SCALE), NO_PROBABILITY).astype(np.uint16)
+            probability_map.write(stored, window=window_box)
 
 
 def write_values(
-    parts: Iterator[Part],
+    parts: Iterator[WindowResult],
     grid: "GeoBox",
     quantity: tuple[str, str],
-    found: Path,
-    spread: Path,
+    values_path: Path,
+    deviation_path: Path,
     scenes: list[str],
 ) -> None:
-    """Write the COG of values (float32, NaN no scene) of a quantity with its unit, and one of how far they agree.
+    """Write the COG of values (float32, NaN no scene) of a quantity with its unit, and one of their uncertainty.
 
-    That has the standard deviation among the scenes of each pixel, 0 for a single one, and their number.
+    The latter has the standard deviation over the scenes of each pixel, 0 for a single one, and their number.
     """
     from rasterio.windows import Window
 
-    (name, unit), told = quantity, " ".join(scenes)
-    tags = {"quantity": name, "unit": unit, "scenes": told, "task": "regression"}
+    (name, unit), scene_names = quantity, " ".join(scenes)
+    tags = {"quantity": name, "unit": unit, "scenes": scene_names, "task": "regression"}
     bands = (f"standard deviation of {name}", "scenes")
     with (
-        new_map(found, grid, "float32", math.nan, (name,), **tags) as values_map,
-        new_map(spread, grid, "float32", math.nan, bands, **tags) as spread_map,
+        new_map(values_path, grid, "float32", math.nan, (name,), **tags) as values_map,
+        new_map(deviation_path, grid, "float32", math.nan, bands, **tags) as deviation_map,
     ):
-        values_map.units, spread_map.units = (unit,), (unit, "1")
-        for y, x, both, seen in parts:
-            there, box = seen > 0, Window.from_slices(y, x)
-            values_map.write(np.where(there, both[0], np.float32(math.nan)), 1, window=box)
-            told_of = np.stack([both[1], seen]).astype(np.float32)
-            spread_map.write(np.where(there, told_of, np.float32(math.nan)), window=box)
+        values_map.units, deviation_map.units = (unit,), (unit, "1")
+        for y, x, mean_and_deviation, scene_count in parts:
+            is_covered, window_box = scene_count > 0, Window.from_slices(y, x)
+            values_map.write(np.where(is_covered, mean_and_deviation[0], np.float32(math.nan)), 1, window=window_box)
+            layers = np.stack([mean_and_deviation[1], scene_count]).astype(np.float32)
+            deviation_map.write(np.where(is_covered, layers, np.float32(math.nan)), window=window_box)
 
 
-def write_answers(look: Look, trained: "TrainedModel", found: Path, sure: Path) -> None:
-    """Write both maps of a model's task: classes and probabilities, or values and how far the scenes agree."""
-    grid, scenes, names = look.stores[0].grid, [store.scene for store in look.stores], trained.classes
+def write_prediction(
+    predictor: WindowPredictor, trained: "TrainedModel", prediction_path: Path, uncertainty_path: Path
+) -> None:
+    """Write both maps of a model's task: classes and probabilities, or values and their standard deviation."""
+    grid, scenes, names = predictor.stores[0].grid, [store.scene for store in predictor.stores], trained.classes
     if trained.task == "regression":
-        write_values(values(look), grid, (names[0], trained.unit), found, sure, scenes)
+        write_values(values(predictor), grid, (names[0], trained.unit), prediction_path, uncertainty_path, scenes)
     elif trained.task == "classification":
-        look = replace(look, edge=max(look.edge // trained.chip, 1) * trained.chip)
-        about = {"task": trained.task, "chip": trained.chip}
-        write_maps(cells(look, len(names), trained.chip), grid, names, found, sure, scenes, **about)
+        predictor = replace(predictor, edge=max(predictor.edge // trained.chip, 1) * trained.chip)
+        tags = {"task": trained.task, "chip": trained.chip}
+        write_maps(
+            cells(predictor, len(names), trained.chip), grid, names, prediction_path, uncertainty_path, scenes, **tags
+        )
     else:
-        write_maps(probabilities(look, len(names)), grid, names, found, sure, scenes)
+        write_maps(probabilities(predictor, len(names)), grid, names, prediction_path, uncertainty_path, scenes)

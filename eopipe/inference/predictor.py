@@ -1,4 +1,4 @@
-"""A trained model as a function from images to probabilities or values."""
+"""Load a trained model as a function from images to probabilities or values."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,20 +8,22 @@ from eopipe.models.model_folder import TrainedModel
 from eopipe.models.tasks import predictions
 
 
-def predictor(trained: TrainedModel, folder: Path, device: str, threads: int) -> Callable[[FloatArray], FloatArray]:
-    """Normalised images (N, band, H, W) to what `predictions` gives for the model's task."""
+def load_predict_function(
+    trained: TrainedModel, folder: Path, device: str, threads: int
+) -> Callable[[FloatArray], FloatArray]:
+    """Return a function from normalised images (N, band, H, W) to the `predictions` of the model's task."""
     import torch
 
     torch.set_num_threads(threads)
     use_cuda = device == "cuda" or (device == "auto" and torch.cuda.is_available())
-    place = torch.device("cuda" if use_cuda else "cpu")
-    module = trained.build(folder).to(place)
+    torch_device = torch.device("cuda" if use_cuda else "cpu")
+    module = trained.build(folder).to(torch_device)
 
     @torch.inference_mode()
-    def run(images: FloatArray) -> FloatArray:
-        found: FloatArray = (
-            predictions(trained.task, module(torch.from_numpy(images).to(place)), trained.target).cpu().numpy()
+    def predict(images: FloatArray) -> FloatArray:
+        outputs: FloatArray = (
+            predictions(trained.task, module(torch.from_numpy(images).to(torch_device)), trained.target).cpu().numpy()
         )
-        return found
+        return outputs
 
-    return run
+    return predict

@@ -33,9 +33,9 @@ def evaluate(
     over squares of the test places, or over whole maps where scenes are split.
     """
     from eopipe.evaluation.evaluate import evaluate_maps
-    from eopipe.evaluation.maps import Data
+    from eopipe.evaluation.maps import EvaluationData
     from eopipe.publish import publish, write_json
 
-    data = Data.read(classes, tiles, labels, chips)
+    data = EvaluationData.read(classes, tiles, labels, chips)
     with publish(metrics) as draft:
         write_json(draft, evaluate_maps(data, baseline_pixels, seed))

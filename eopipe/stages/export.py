@@ -1,4 +1,4 @@
-"""Model -> ONNX, checked against the model."""
+"""Export a model to ONNX and check it against the model."""
 
 from pathlib import Path
 from typing import Annotated
@@ -26,9 +26,9 @@ def export(
 ) -> None:
     """Write the model as ONNX and compare it with the model on real chips.
 
-    The graph takes physical values (N, band, H, W) and gives probabilities (N, class, H, W), of chips
-    (N, class), or values (N, 1, H, W); N, H and W are free. Raises IntegrityError when ONNX Runtime gives other
-    numbers than the model.
+    The graph maps physical values (N, band, H, W) to probabilities (N, class, H, W), of chips
+    (N, class), or values (N, 1, H, W); N, H and W are dynamic. Raises IntegrityError when the results of
+    ONNX Runtime differ from the model's by more than `tolerance`.
     """
     from eopipe.models.model_folder import read_trained_model
     from eopipe.models.onnx import check_onnx, write_onnx
@@ -36,6 +36,6 @@ def export(
     from eopipe.tiles.store import Tiles
 
     trained = read_trained_model(model)
-    with publish(onnx) as draft, publish(check) as told:
+    with publish(onnx) as draft, publish(check) as check_draft:
         write_onnx(draft, trained, model, opset)
-        write_json(told, check_onnx(draft, trained, model, Tiles(tiles), tolerance))
+        write_json(check_draft, check_onnx(draft, trained, model, Tiles(tiles), tolerance))

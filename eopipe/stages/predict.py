@@ -44,8 +44,8 @@ def predict(
     BadInputError when a scene lacks a band of the model or lies on another grid.
     """
     from eopipe.errors import BadInputError
-    from eopipe.inference.mosaic import Look, write_answers
-    from eopipe.inference.predictor import predictor
+    from eopipe.inference.mosaic import WindowPredictor, write_prediction
+    from eopipe.inference.predictor import load_predict_function
     from eopipe.models.model_folder import read_trained_model
     from eopipe.tiles.grid import same_grid
     from eopipe.tiles.store import Tiles
@@ -53,21 +53,21 @@ def predict(
     trained = read_trained_model(model)
     stores = sorted((Tiles(path) for path in tiles), key=lambda store: store.scene)
     for store in stores:
-        lacking = [band for band in trained.bands if band not in store.names]
-        if lacking:
+        missing_bands = [band for band in trained.bands if band not in store.names]
+        if missing_bands:
             raise BadInputError(
-                f"scene {store.scene} has no band {', '.join(lacking)}, which the model needs; "
+                f"scene {store.scene} has no band {', '.join(missing_bands)}, which the model needs; "
                 f"it has {', '.join(store.names)}"
             )
         if not same_grid(store.grid, stores[0].grid):
             raise BadInputError(f"scenes {stores[0].scene} and {store.scene} lie on different grids")
-    look = Look(
+    window_predictor = WindowPredictor(
         stores,
         trained.bands,
         trained.normaliser,
-        predictor(trained, model, device, threads),
+        load_predict_function(trained, model, device, threads),
         edge=window,
         halo=trained.architecture.receptive_field_radius if halo is None else halo,
         factor=trained.architecture.factor,
     )
-    write_answers(look, trained, classes, probabilities)
+    write_prediction(window_predictor, trained, classes, probabilities)

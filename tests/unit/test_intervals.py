@@ -6,21 +6,21 @@ import numpy as np
 import pytest
 
 from eopipe.arrays import AnyArray, IntArray
-from eopipe.evaluation.bootstrap import Pieces, intervals, regions
-from eopipe.evaluation.measures import of_classes, of_values
+from eopipe.evaluation.bootstrap import ResamplingUnits, intervals, regions
+from eopipe.evaluation.measures import class_measures, value_measures
 from eopipe.training.metrics import confusion_matrix, scores, value_parts, value_scores
 
 NAMES = ("water", "land")
 EDGE, SIDE = 10, 6
-CUT = Pieces((EDGE * SIDE, EDGE * SIDE), EDGE, 1)
+UNITS = ResamplingUnits((EDGE * SIDE, EDGE * SIDE), EDGE, 1)
 
 
 def patchy(seed: int) -> IntArray:
     """Confusions of squares (piece, 4) whose pixels are all alike: right or wrong together, three in four right."""
     random = np.random.default_rng(seed)
-    truth, right = random.integers(0, 2, CUT.count), random.random(CUT.count) < 0.75
-    table = np.zeros((CUT.count, 4), np.int64)
-    table[np.arange(CUT.count), truth * 2 + np.where(right, truth, 1 - truth)] = EDGE**2
+    truth, right = random.integers(0, 2, UNITS.count), random.random(UNITS.count) < 0.75
+    table = np.zeros((UNITS.count, 4), np.int64)
+    table[np.arange(UNITS.count), truth * 2 + np.where(right, truth, 1 - truth)] = EDGE**2
     return table
 
 
@@ -29,9 +29,9 @@ def both(table: AnyArray) -> dict[str, AnyArray]:
 
 
 def test_the_interval_of_95_percent_holds_the_truth_about_so_often_though_pixels_are_not_independent() -> None:
-    measures, covered, naive = of_classes(NAMES), 0, 0
+    measures, covered, naive = class_measures(NAMES), 0, 0
     for seed in range(200):
-        interval = intervals(CUT, both(patchy(seed)), measures)["model"]["accuracy"]
+        interval = intervals(UNITS, both(patchy(seed)), measures)["model"]["accuracy"]
         covered += interval[0] <= 0.75 <= interval[1]
         share, count = patchy(seed)[:, [0, 3]].sum() / patchy(seed).sum(), patchy(seed).sum()
         # What one gets who takes pixels for independent draws.
@@ -45,7 +45,7 @@ def test_the_scores_of_a_draw_are_the_scores_that_evaluate_tells() -> None:
     truth, predicted = random.integers(0, 3, (2, 500))
     names = ("a", "b", "c")
     expected, table = scores(confusion_matrix(truth, predicted, 3), names), confusion_matrix(truth, predicted, 3)
-    drawn = {key: float(value[0]) for key, value in of_classes(names)(table.reshape(1, 9)).items()}
+    drawn = {key: float(value[0]) for key, value in class_measures(names)(table.reshape(1, 9)).items()}
     for key in ("accuracy", "miou", "f1_macro", "kappa"):
         assert drawn[key] == pytest.approx(expected[key], abs=1e-6)
     for name, key in product(names, ("iou", "precision", "recall", "f1")):
@@ -55,41 +55,41 @@ def test_the_scores_of_a_draw_are_the_scores_that_evaluate_tells() -> None:
 def test_values_have_intervals_of_their_own_scores() -> None:
     random = np.random.default_rng(2)
     truth = random.normal(10, 3, 3600)
-    piece = np.repeat(np.arange(36), 100)
-    sums = CUT.totals(piece, value_parts(truth, truth + random.normal(0.5, 1, 3600), 10.0))
-    whole, bounds = value_scores(sums.sum(0)), intervals(CUT, both(sums), of_values)["model"]
+    unit = np.repeat(np.arange(36), 100)
+    sums = UNITS.sum_by_unit(unit, value_parts(truth, truth + random.normal(0.5, 1, 3600), 10.0))
+    whole, bounds = value_scores(sums.sum(0)), intervals(UNITS, both(sums), value_measures)["model"]
     for key in ("rmse", "mae", "bias", "r2"):
         assert bounds[key][0] < whole[key] < bounds[key][1], key
 
 
 def test_a_model_that_is_its_own_baseline_gains_nothing_for_sure() -> None:
-    gains = intervals(CUT, both(patchy(3)), of_classes(NAMES))["gain"]
+    gains = intervals(UNITS, both(patchy(3)), class_measures(NAMES))["gain"]
     assert gains["accuracy"] == gains["miou"] == [0.0, 0.0]
 
 
 def test_the_same_places_give_the_same_interval_and_one_piece_gives_none() -> None:
-    table, measures = patchy(4), of_classes(NAMES)
-    assert intervals(CUT, both(table), measures) == intervals(CUT, both(table), measures)
+    table, measures = patchy(4), class_measures(NAMES)
+    assert intervals(UNITS, both(table), measures) == intervals(UNITS, both(table), measures)
     alone = np.zeros_like(table)
     alone[7] = table[7]
-    assert intervals(CUT, both(alone), measures) == {}
+    assert intervals(UNITS, both(alone), measures) == {}
 
 
 def test_a_class_that_most_draws_lack_has_no_interval() -> None:
-    table = np.zeros((CUT.count, 4), np.int64)
+    table = np.zeros((UNITS.count, 4), np.int64)
     table[:, 3], table[0] = 100, (50, 0, 0, 0)
-    lacking = np.zeros((CUT.count, 4), np.int64)
+    lacking = np.zeros((UNITS.count, 4), np.int64)
     lacking[:, 3] = 100
-    measures = of_classes(NAMES)
-    assert intervals(CUT, both(lacking), measures)["model"]["iou:water"] is None
-    assert intervals(CUT, both(table), measures)["model"]["iou:water"] is not None
+    measures = class_measures(NAMES)
+    assert intervals(UNITS, both(lacking), measures)["model"]["iou:water"] is None
+    assert intervals(UNITS, both(table), measures)["model"]["iou:water"] is not None
 
 
 def test_each_quarter_has_the_scores_of_its_own_squares() -> None:
     table = np.zeros((SIDE, SIDE, 4), np.int64)
     table[..., 3] = 100
     table[:3, :3] = (0, 40, 0, 60)
-    quarters = {region["name"]: region for region in regions(CUT, table.reshape(-1, 4), of_classes(NAMES))}
+    quarters = {region["name"]: region for region in regions(UNITS, table.reshape(-1, 4), class_measures(NAMES))}
     assert {name: region["scores"]["accuracy"] for name, region in quarters.items()} == {
         "north-west": 0.6,
         "north-east": 1.0,
@@ -101,15 +101,18 @@ def test_each_quarter_has_the_scores_of_its_own_squares() -> None:
 
 
 def test_squares_have_no_quarters_where_whole_maps_are_drawn_and_few_squares_have_no_interval() -> None:
-    maps = Pieces((60, 60), 0, 12)
-    assert regions(maps, np.ones((12, 4), np.int64), of_classes(NAMES)) == []
+    maps = ResamplingUnits((60, 60), 0, 12)
+    assert regions(maps, np.ones((12, 4), np.int64), class_measures(NAMES)) == []
     table = np.zeros((SIDE, SIDE, 4), np.int64)
     table[:2, :2, 3] = 100
-    assert [region["intervals"] for region in regions(CUT, table.reshape(-1, 4), of_classes(NAMES))] == [{}] * 4
+    assert [region["intervals"] for region in regions(UNITS, table.reshape(-1, 4), class_measures(NAMES))] == [{}] * 4
 
 
 def test_a_pixel_belongs_to_its_square_and_in_another_mode_to_its_map() -> None:
     rows, cols = np.array([0, 9, 10, 59]), np.array([0, 10, 0, 59])
-    assert CUT.of(0, rows, cols).tolist() == [0, 1, 6, 35]
-    assert Pieces((60, 60), 0, 3).of(2, rows, cols).tolist() == [2, 2, 2, 2]
-    assert CUT.sums(np.array([0, 0, 35]), np.array([3, 3, 1]), 4)[[0, 35]].tolist() == [[0, 0, 0, 2], [0, 1, 0, 0]]
+    assert UNITS.unit_of(0, rows, cols).tolist() == [0, 1, 6, 35]
+    assert ResamplingUnits((60, 60), 0, 3).unit_of(2, rows, cols).tolist() == [2, 2, 2, 2]
+    assert UNITS.count_by_cell(np.array([0, 0, 35]), np.array([3, 3, 1]), 4)[[0, 35]].tolist() == [
+        [0, 0, 0, 2],
+        [0, 1, 0, 0],
+    ]

@@ -18,7 +18,7 @@ from eopipe.arrays import AnyArray, UInt8Array, UInt16Array
 from eopipe.chips.chips import Normaliser
 from eopipe.cli import main
 from eopipe.errors import IntegrityError
-from eopipe.inference.mosaic import cut
+from eopipe.inference.mosaic import padded_slice
 from eopipe.models import Architecture
 from eopipe.models.model_folder import TrainedModel, read_trained_model, write_model_folder
 from eopipe.models.onnx import check_onnx, write_onnx
@@ -95,12 +95,12 @@ def test_the_reach_of_the_model_is_what_it_says(depth: int) -> None:
     model, edge = UNet(1, 2, 4, depth).double(), 32 * 2**depth
     x = torch.rand(1, 1, edge, edge, dtype=torch.float64, requires_grad=True)
     farthest = 0
-    for place in range(edge // 2, edge // 2 + 2**depth):
+    for position in range(edge // 2, edge // 2 + 2**depth):
         x.grad = None
-        model(x)[0, 0, place, place].backward()
+        model(x)[0, 0, position, position].backward()
         assert x.grad is not None
         rows = x.grad[0, 0].abs().sum(1).nonzero().flatten()
-        farthest = max(farthest, place - int(rows.min()), int(rows.max()) - place)
+        farthest = max(farthest, position - int(rows.min()), int(rows.max()) - position)
     assert 0.8 * unet_radius(depth) < farthest <= unet_radius(depth)
 
 
@@ -110,11 +110,11 @@ def test_a_widened_window_keeps_its_halo_and_starts_on_the_models_step(
 ) -> None:
     start = min(start, edge - 1)
     window = slice(start, min(start + length, edge))
-    wide = cut(edge, window, halo, factor)
-    assert wide.start <= window.start - halo
-    assert wide.stop >= window.stop + halo
-    assert wide.start % factor == 0
-    assert (wide.stop - wide.start) % factor == 0
+    padded = padded_slice(edge, window, halo, factor)
+    assert padded.start <= window.start - halo
+    assert padded.stop >= window.stop + halo
+    assert padded.start % factor == 0
+    assert (padded.stop - padded.start) % factor == 0
 
 
 def test_a_mosaic_takes_each_pixel_from_the_scenes_that_are_valid_there(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from sklearn.metrics import mean_squared_error, r2_score
 from eopipe.arrays import AnyArray
 from eopipe.chips.chips import Normaliser
 from eopipe.cli import main
-from eopipe.inference.mosaic import Look, cells, values
+from eopipe.inference.mosaic import WindowPredictor, cells, values
 from eopipe.models import Architecture
 from eopipe.models.model_folder import TrainedModel, write_model_folder
 from eopipe.publish import publish, write_json
@@ -104,9 +104,9 @@ def first_band(images: AnyArray) -> AnyArray:
 
 def test_values_are_the_mean_of_the_valid_scenes_and_the_spread_is_their_deviation(tmp_path: Path) -> None:
     stores = [Tiles(path) for path in scenes(tmp_path, 4)]
-    look = Look(stores, BANDS, PLAIN, first_band, 32, 0, 1)
+    predictor = WindowPredictor(stores, BANDS, PLAIN, first_band, 32, 0, 1)
     mean, spread, counts = np.zeros(SHAPE), np.zeros(SHAPE), np.zeros(SHAPE, int)
-    for y, x, both, count in values(look):
+    for y, x, both, count in values(predictor):
         mean[y, x], spread[y, x], counts[y, x] = *both, count
     valid = np.stack([store.read("valid") > 0 for store in stores])
     stack = np.where(valid, np.stack([store.physical(("red",))[0] for store in stores]), np.nan)
@@ -125,7 +125,7 @@ def test_each_cell_is_one_chip_weighted_by_its_valid_pixels(two: list[Tiles], ch
     images = [store.physical(BANDS) for store in two]
     masks = [store.read("valid") > 0 for store in two]
     chances, counts = np.zeros(SHAPE), np.zeros(SHAPE, int)
-    for y, x, chance, count in cells(Look(two, BANDS, PLAIN, share, whole * chip, 0, 1), 1, chip):
+    for y, x, chance, count in cells(WindowPredictor(two, BANDS, PLAIN, share, whole * chip, 0, 1), 1, chip):
         chances[y, x], counts[y, x] = chance[0], count
     for row in range(0, SHAPE[0], chip):
         for col in range(0, SHAPE[1], chip):
@@ -133,8 +133,8 @@ def test_each_cell_is_one_chip_weighted_by_its_valid_pixels(two: list[Tiles], ch
             valid = [mask[box] for mask in masks]
             sums = [(i[:, *box] * v).sum() / (2 * chip**2) for i, v in zip(images, valid, strict=True)]
             weights = [int(v.sum()) for v in valid]
-            want = np.dot(sums, weights) / max(sum(weights), 1)
-            np.testing.assert_allclose(chances[box], want, rtol=1e-4, atol=1e-7)
+            expected = np.dot(sums, weights) / max(sum(weights), 1)
+            np.testing.assert_allclose(chances[box], expected, rtol=1e-4, atol=1e-7)
             assert (counts[box] == sum(weights)).all()
 
 
@@ -194,15 +194,15 @@ def test_chips_of_the_test_places_are_counted_once_by_the_majority_of_their_pixe
     arguments = ["--tiles", *tiles, "--labels", labels, "--chips", split, "--metrics", tmp_path / "metrics.json"]
     assert stage("evaluate", "--classes", tmp_path / "classes.tif", *arguments) == 0
     metrics = json.loads((tmp_path / "metrics.json").read_text())
-    want = np.zeros((2, 2), int)
+    expected = np.zeros((2, 2), int)
     for row in range(0, 80, 8):
         for col in range(40, 72, 8):
             box = slice(row, row + 8), slice(col, col + 8)
             valid = (label[box] != NO_LABEL) & (predicted[box] != NO_LABEL)
             if valid.sum() >= 32:
-                want[int((label[box][valid] == 1).mean() > 0.5), predicted[row, col]] += 1
+                expected[int((label[box][valid] == 1).mean() > 0.5), predicted[row, col]] += 1
     assert metrics["test_chips"] == 39
-    assert metrics["model"]["confusion"] == want.tolist()
+    assert metrics["model"]["confusion"] == expected.tolist()
     assert np.sum(metrics["pixel_baseline"]["confusion"]) == np.sum(metrics["majority"]["confusion"]) == 39
 
 
