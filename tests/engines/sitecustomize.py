@@ -30,9 +30,9 @@ class Schedd:
         _tell(log, number, 0, "Job submitted from host: <127.0.0.1:9618>")
         _tell(log, number, 1, "Job executing on host: <127.0.0.1:9618>")
         output = Path(description["output"].replace("$(ClusterId)", str(number)))
-        with output.open("w") as log:
+        with output.open("w") as file:
             line = [description["executable"], *description["arguments"].split()]
-            code = subprocess.run(line, stdout=log, stderr=log, check=False).returncode
+            code = subprocess.run(line, stdout=file, stderr=file, check=False).returncode
         _tell(log, number, 5, "Job terminated.\n" + END.format(code=code).rstrip())
 
 
