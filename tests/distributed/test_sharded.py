@@ -63,8 +63,8 @@ def test_killed_and_stopped_at_random_or_in_its_saves_it_ends_with_the_same_byte
     data: Data, tmp_path: Path, undisturbed: Path, seed: str, events: str, moment: str
 ) -> None:
     job = prepare(data, tmp_path / "often", **FSDP)
-    events = forks(job, seed, events, moment)
-    assert sum(line.startswith(("kill ", "TERM ", "USR1 ", "INT ")) for line in events.splitlines()) == int(events)
+    output = forks(job, seed, events, moment)
+    assert sum(line.startswith(("kill ", "TERM ", "USR1 ", "INT ")) for line in output.splitlines()) == int(events)
     assert last(job) == last(undisturbed)
 
 
