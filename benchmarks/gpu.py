@@ -1,9 +1,9 @@
-"""What a GPU makes of a training: samples a second, waiting for data, and memory, with AMP, compile and recompute.
+"""Training throughput on a GPU: samples a second, waiting for data, and memory, with AMP, compile and recompute.
 
     python benchmarks/gpu.py [CACHE] [--edge 4096] [--width 64] [--depth 4] [--batch 32] [--steps 30] [--workers 2]
 
-Builds in CACHE (once) a scene of 10 bands and trains a U-Net on chips of 256 x 256 x 10 of it, way by way, each in a
-process of its own. `in memory` steps over one batch that lies on the GPU: the limit. `from disk` reads shuffled
+Builds in CACHE (once) a scene of 10 bands and trains a U-Net on chips of 256 x 256 x 10 of it, each configuration in a
+process of its own. `in memory` trains on one batch that stays on the GPU: the upper limit. `from disk` reads shuffled
 blocks as `eopipe train` does. `waiting` is the share of that time in which the loop waits for a batch, with the GPU
 idle; `busy` the share of the time in which kernels run, by torch's profiler. Peak memory is that of torch's
 allocator. The table is Markdown.
@@ -21,7 +21,7 @@ from typing import Any
 
 from loader_scene import BANDS, CHIP, NAMES, corners_of, store
 
-WAYS: dict[str, dict[str, Any]] = {
+CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "fp32": {},
     "bf16": {"precision": "bf16"},
     "bf16, channels_last": {"precision": "bf16", "channels_last": True},
@@ -29,42 +29,44 @@ WAYS: dict[str, dict[str, Any]] = {
     "bf16, compile, channels_last": {"precision": "bf16", "compile": True, "channels_last": True},
     "bf16, recompute": {"precision": "bf16", "recompute": True},
 }
-WARM = 5
+WARM_UP_STEPS = 5
 
 
-def words() -> argparse.Namespace:
-    """What to measure."""
-    told = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    told.add_argument("cache", type=Path, nargs="?", default=Path(tempfile.gettempdir()) / "eopipe-gpu")
+def parse_arguments() -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cache", type=Path, nargs="?", default=Path(tempfile.gettempdir()) / "eopipe-gpu")
     sizes = {"edge": 4096, "width": 64, "depth": 4, "batch": 32, "steps": 30, "workers": 2}
     for name, value in sizes.items():
-        told.add_argument(f"--{name}", type=int, default=value)
-    told.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
-    return told.parse_args()
+        parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--configuration", choices=CONFIGURATIONS, help=argparse.SUPPRESS)
+    return parser.parse_args()
 
 
 def main() -> None:
-    """Make the scene and start a process for each way, or be one of them."""
+    """Build the scene and start a process for each configuration, or be one of them."""
     import torch
 
-    told = words()
+    options = parse_arguments()
     if not torch.cuda.is_available():
         raise SystemExit("benchmarks/gpu.py measures a GPU, and torch finds none here; run it on a node that has one")
-    folder = told.cache / f"scene-{told.edge}"
-    if told.way:
-        row(told, folder, "cuda")
+    folder = options.cache / f"scene-{options.edge}"
+    if options.configuration:
+        measure_configuration(options, folder, "cuda")
         return
-    build(folder, told.edge)
+    build(folder, options.edge)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}\n")
-    print("| way | in memory, chips/s | from disk, chips/s | waiting | busy | peak MB |")
+    print("| configuration | in memory, chips/s | from disk, chips/s | waiting | busy | peak MB |")
     print("|---|---:|---:|---:|---:|---:|", flush=True)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1"]
-    for way in WAYS:
-        subprocess.run([*torchrun, __file__, *sys.argv[1:], "--way", way], env=os.environ, check=True)
+    for configuration in CONFIGURATIONS:
+        subprocess.run(
+            [*torchrun, __file__, *sys.argv[1:], "--configuration", configuration], env=os.environ, check=True
+        )
 
 
 def build(folder: Path, edge: int) -> None:
-    """Make the scene, unless it is there."""
+    """Build the scene unless it exists."""
     import numpy as np
     from landscape import reflectance
 
@@ -74,26 +76,27 @@ def build(folder: Path, edge: int) -> None:
         (folder / "done").touch()
 
 
-def row(told: argparse.Namespace, folder: Path, device: str) -> None:
-    """Measure one way and print its line."""
+def measure_configuration(options: argparse.Namespace, folder: Path, device: str) -> None:
+    """Measure one configuration and print its row."""
     from eopipe.launch.world import exit_now, join_world
 
-    run = Run(told, folder, join_world(device, 600, 1))
-    run.steps(run.same(), WARM)
-    memory = run.steps(run.same(), told.steps)[0]
-    batches = run.loader.stream(run.requests(2 * WARM + 2 * told.steps))
-    run.steps(batches, WARM)
-    disk, waiting = run.steps(batches, told.steps)
-    busy = run.busy(batches, WARM)
+    run = Run(options, folder, join_world(device, 600, 1))
+    run.steps(run.repeated_batch(), WARM_UP_STEPS)
+    memory_rate = run.steps(run.repeated_batch(), options.steps)[0]
+    batches = run.loader.stream(run.requests(2 * WARM_UP_STEPS + 2 * options.steps))
+    run.steps(batches, WARM_UP_STEPS)
+    disk_rate, waiting = run.steps(batches, options.steps)
+    busy = run.busy(batches, WARM_UP_STEPS)
     run.loader.close()
-    print(f"| {told.way} | {memory:.0f} | {disk:.0f} | {waiting:.1%} | {busy} | {run.peak:.0f} |", flush=True)
+    rates = f"{memory_rate:.0f} | {disk_rate:.0f}"
+    print(f"| {options.configuration} | {rates} | {waiting:.1%} | {busy} | {run.peak:.0f} |", flush=True)
     exit_now(0)
 
 
 class Run:
-    """A training of one way."""
+    """A training with one configuration."""
 
-    def __init__(self, told: argparse.Namespace, folder: Path, world: Any) -> None:
+    def __init__(self, options: argparse.Namespace, folder: Path, world: Any) -> None:
         from loader_eopipe import job_of
         from loader_scene import Task
 
@@ -103,17 +106,17 @@ class Run:
         from eopipe.training.memory_fit import MemoryFit
         from eopipe.training.step import TrainStep
 
-        ways = dict(WAYS[told.way])
-        fit = MemoryFit(1, ways.pop("recompute", False))
-        job = job_of(Task(folder, corners_of(told.edge, "aligned"), told.workers, 1, 0), "blocks", 1024)
-        settings = job.settings.replace(batch=told.batch, **ways)
-        self.world, self.at, self.batch = world, 0, told.batch
-        model = Architecture("unet", len(NAMES), 3, told.width, told.depth).build()
+        overrides = dict(CONFIGURATIONS[options.configuration])
+        fit = MemoryFit(1, overrides.pop("recompute", False))
+        job = job_of(Task(folder, corners_of(options.edge, "aligned"), options.workers, 1, 0), "blocks", 1024)
+        settings = job.settings.replace(batch=options.batch, **overrides)
+        self.world, self.step, self.batch = world, 0, options.batch
+        model = Architecture("unet", len(NAMES), 3, options.width, options.depth).build()
         self.loader = ChipLoader(job.replace(settings=settings), world.device)
         self.train_step = TrainStep(model, settings, loss_of(settings), world, fit)
 
-    def same(self) -> Iterator[Any]:
-        """One batch, again and again."""
+    def repeated_batch(self) -> Iterator[Any]:
+        """Repeat one batch."""
         import numpy as np
         import torch
 
@@ -126,30 +129,30 @@ class Run:
             yield batch
 
     def requests(self, steps: int) -> Iterator[Any]:
-        """Whole batches of as many epochs as it takes."""
+        """Requests of whole batches, over as many epochs as needed."""
         from eopipe.loader.prefetch import BatchRequest
 
-        each = max(self.loader.count("train") // self.batch, 1)
-        for epoch, turn in (divmod(step, each) for step in range(steps)):
-            yield BatchRequest("train", self.loader.order.step(epoch, turn, self.batch), epoch)
+        steps_per_epoch = max(self.loader.count("train") // self.batch, 1)
+        for epoch, step_of_epoch in (divmod(step, steps_per_epoch) for step in range(steps)):
+            yield BatchRequest("train", self.loader.order.step(epoch, step_of_epoch, self.batch), epoch)
 
     def steps(self, batches: Iterator[Any], count: int) -> tuple[float, float]:
-        """Chips a second of so many steps, and the share of the time that went by waiting for a batch."""
+        """Chips a second over `count` steps, and the share of the time spent waiting for a batch."""
         import torch
 
-        waited, began = 0.0, time.perf_counter()
+        waiting, start = 0.0, time.perf_counter()
         for _ in range(count):
             before = time.perf_counter()
             batch = next(batches)
-            waited += time.perf_counter() - before
-            # A step ends with its loss on the CPU, so that the GPU has nothing left to do.
-            self.train_step(batch, self.at, 1e-3, torch.zeros((), device=self.world.device))
-            self.at += 1
-        took = time.perf_counter() - began
-        return count * self.batch / took, waited / took
+            waiting += time.perf_counter() - before
+            # A step ends with its loss on the CPU, which synchronises the GPU.
+            self.train_step(batch, self.step, 1e-3, torch.zeros((), device=self.world.device))
+            self.step += 1
+        seconds = time.perf_counter() - start
+        return count * self.batch / seconds, waiting / seconds
 
     def busy(self, batches: Iterator[Any], count: int) -> str:
-        """The share of the time in which kernels run."""
+        """Share of the time in which kernels run."""
         from torch.profiler import ProfilerActivity, profile
 
         from eopipe.telemetry.timing import busy_share, kernel_intervals
@@ -161,7 +164,7 @@ class Run:
 
     @property
     def peak(self) -> float:
-        """Most memory that torch had on the GPU, in MB."""
+        """Peak memory of torch on the GPU, in MB."""
         import torch
 
         return torch.cuda.max_memory_allocated() / 1e6 if self.world.device.type == "cuda" else 0.0

@@ -6,7 +6,7 @@ from typing import Any
 
 from loader_scene import BANDS, BATCH, CHIP, NAMES, Task
 
-LIVE = 4
+LIVE_BLOCKS = 4
 
 
 def job_of(task: Task, shuffle: str, cache_mb: int) -> Any:
@@ -19,7 +19,7 @@ def job_of(task: Task, shuffle: str, cache_mb: int) -> Any:
 
     settings = Settings(
         width=8, depth=1, epochs=1, batch=BATCH, learning_rate=1e-3, weight_decay=0.0, warmup=0.1,
-        shuffle=shuffle, window=LIVE,
+        shuffle=shuffle, window=LIVE_BLOCKS,
     )  # fmt: skip
     torch.set_num_threads(1)
     return Job(
@@ -32,56 +32,56 @@ def job_of(task: Task, shuffle: str, cache_mb: int) -> Any:
     )  # fmt: skip
 
 
-def _epochs_of(feed: Any, epoch: int) -> Iterator[Any]:
+def _epochs_of(loader: Any, epoch: int) -> Iterator[Any]:
     from eopipe.loader.prefetch import BatchRequest
 
-    for step in range(-(-feed.count("train") // BATCH)):
-        yield BatchRequest("train", feed.order.step(epoch, step, BATCH), epoch)
+    for step in range(-(-loader.count("train") // BATCH)):
+        yield BatchRequest("train", loader.order.step(epoch, step, BATCH), epoch)
 
 
 def _blocks_mb(task: Task) -> int:
-    """Room for the live blocks, and one more for each worker."""
+    """Cache budget for the live blocks, and one more for each worker."""
     edge = 1024 if task.aligned else 1024 + CHIP
-    return -(-(LIVE + max(task.workers, 1)) * edge**2 * (2 * BANDS + 2) >> 20) + 1
+    return -(-(LIVE_BLOCKS + max(task.workers, 1)) * edge**2 * (2 * BANDS + 2) >> 20) + 1
 
 
-def _stored(task: Task, shuffle: str, cache_mb: int) -> Iterator[int]:
-    """As a GPU gets them."""
+def _stored_chips(task: Task, shuffle: str, cache_mb: int) -> Iterator[int]:
+    """Chips as stored, as they are copied to a GPU."""
     import torch
 
     from eopipe.loader.loader import PREFETCHED_BATCHES, ChipLoader
     from eopipe.loader.prefetch import Prefetcher
 
     job = job_of(task, shuffle, cache_mb)
-    feed = ChipLoader(job, torch.device("cpu"))
+    loader = ChipLoader(job, torch.device("cpu"))
     with closing(
-        Prefetcher(job, feed.samples, task.workers, PREFETCHED_BATCHES if task.workers else 1, finished=False)
-    ) as reader:
+        Prefetcher(job, loader.samples, task.workers, PREFETCHED_BATCHES if task.workers else 1, finished=False)
+    ) as prefetcher:
         for epoch in range(task.epochs):
-            reader.start(_epochs_of(feed, epoch))
+            prefetcher.start(_epochs_of(loader, epoch))
             count = 0
-            while taken := reader.take():
-                count += len(taken.request.numbers)
-                reader.free(taken)
+            while batch := prefetcher.take():
+                count += len(batch.request.numbers)
+                prefetcher.free(batch)
             yield count
 
 
 def eopipe(task: Task) -> Iterator[int]:
     """Blocks of 1024 pixels, 4 of them live."""
-    yield from _stored(task, "blocks", _blocks_mb(task))
+    yield from _stored_chips(task, "blocks", _blocks_mb(task))
 
 
 def eopipe_chips(task: Task) -> Iterator[int]:
     """A permutation of all chips, each read from the store."""
-    yield from _stored(task, "chips", 16)
+    yield from _stored_chips(task, "chips", 16)
 
 
 def eopipe_ready(task: Task) -> Iterator[int]:
-    """As `eopipe`, and as a model on this CPU sees them: float32, normalised, masked, turned."""
+    """As `eopipe`, finished for a model on this CPU: float32, normalised, masked, with symmetries."""
     import torch
 
     from eopipe.loader.loader import ChipLoader
 
-    with closing(ChipLoader(job_of(task, "blocks", _blocks_mb(task)), torch.device("cpu"))) as feed:
+    with closing(ChipLoader(job_of(task, "blocks", _blocks_mb(task)), torch.device("cpu"))) as loader:
         for epoch in range(task.epochs):
-            yield sum(len(batch.images_NCHW) for batch in feed.stream(_epochs_of(feed, epoch)))
+            yield sum(len(batch.images_NCHW) for batch in loader.stream(_epochs_of(loader, epoch)))

@@ -26,23 +26,23 @@ class Chips:
         return self.read(self.source, *map(int, self.task.corners[number]))
 
 
-def _loaded(task: Task, data: Any, **how: Any) -> Iterator[int]:
-    """A DataLoader over it, with workers that stay."""
+def _loaded(task: Task, data: Any, **options: Any) -> Iterator[int]:
+    """A DataLoader over the data set, with persistent workers."""
     import torch
 
     torch.set_num_threads(1)
-    told = {"batch_size": BATCH, "num_workers": task.workers, "persistent_workers": task.workers > 0} | how
-    loader: Any = torch.utils.data.DataLoader(data, **told)
+    defaults = {"batch_size": BATCH, "num_workers": task.workers, "persistent_workers": task.workers > 0}
+    loader: Any = torch.utils.data.DataLoader(data, **defaults | options)
     yield from _counted(task, loader, lambda batch: batch[0] if isinstance(batch, (list, tuple)) else batch)
 
 
 def _counted(task: Task, loader: Any, image: Callable[[Any], Any]) -> Iterator[int]:
     for _ in range(task.epochs):
-        count, until = 0, time.perf_counter() + task.seconds
+        count, deadline = 0, time.perf_counter() + task.seconds
         for batch in loader:
             count += len(image(batch))
-            # A slow one need not come to the end.
-            if time.perf_counter() > until:
+            # A slow contestant may stop before the end of the epoch.
+            if time.perf_counter() > deadline:
                 break
         yield count
 
@@ -63,16 +63,16 @@ def memory(task: Task) -> Iterator[int]:
 
 
 def memory_ready(task: Task) -> Iterator[int]:
-    """As `memory`, and as a model sees them, by eopipe's own functions; the workers do it."""
+    """As `memory`, finished for a model by eopipe's own functions in the workers."""
     from eopipe.chips.chips import Normaliser
     from eopipe.loader.chip_reader import apply_symmetry
 
     normalise, draw = Normaliser((0.2,) * BANDS, (0.1,) * BANDS), np.random.default_rng()
 
     def read(image: Any, y: int, x: int) -> Any:
-        way, chip = int(draw.integers(8)), image[..., y : y + CHIP, x : x + CHIP]
-        valid, label = np.ones((CHIP, CHIP), bool), apply_symmetry(chip[0] % 3, way).astype(np.int64)
-        return normalise(apply_symmetry(chip, way), (0.0001, 0.0), valid), label
+        symmetry, chip = int(draw.integers(8)), image[..., y : y + CHIP, x : x + CHIP]
+        valid, label = np.ones((CHIP, CHIP), bool), apply_symmetry(chip[0] % 3, symmetry).astype(np.int64)
+        return normalise(apply_symmetry(chip, symmetry), (0.0001, 0.0), valid), label
 
     chips = Chips(task, lambda folder: np.load(folder / "image.npy"), read)
     chips.source = chips.opened(task.folder)
@@ -94,9 +94,9 @@ def tensorstore(task: Task) -> Iterator[int]:
     store: Any = importlib.import_module("tensorstore")
 
     def opened(folder: Path) -> Any:
-        place = {"driver": "file", "path": str(folder / "tiles.zarr/image")}
+        kvstore = {"driver": "file", "path": str(folder / "tiles.zarr/image")}
         limits = {"data_copy_concurrency": {"limit": 1}, "file_io_concurrency": {"limit": 1}}
-        return store.open({"driver": "zarr3", "kvstore": place, "context": limits}, open=True).result()
+        return store.open({"driver": "zarr3", "kvstore": kvstore, "context": limits}, open=True).result()
 
     def read(array: Any, y: int, x: int) -> Any:
         return array[:, y : y + CHIP, x : x + CHIP].read().result()
@@ -158,8 +158,8 @@ def torchgeo(task: Task) -> Iterator[int]:
     if task.aligned:
         windows = list(sampling.GridGeoSampler(scene, size=CHIP, stride=CHIP))
         sampler = [windows[number] for number in np.random.default_rng(0).permutation(len(windows))]
-    how = {"batch_size": BATCH, "num_workers": task.workers, "persistent_workers": task.workers > 0}
-    loader: Any = torch.utils.data.DataLoader(scene, sampler=sampler, collate_fn=data.stack_samples, **how)
+    options = {"batch_size": BATCH, "num_workers": task.workers, "persistent_workers": task.workers > 0}
+    loader: Any = torch.utils.data.DataLoader(scene, sampler=sampler, collate_fn=data.stack_samples, **options)
     yield from _counted(task, loader, lambda batch: batch["image"])
 
 
@@ -197,5 +197,5 @@ CONTESTANTS: dict[str, Callable[[Task], Iterator[int]]] = {
     "rasterio": rasterio,
     "torchgeo": torchgeo,
 }
-# They give chips of a lattice, or that were cut beforehand.
+# They yield chips of a lattice, or chips that were cut beforehand.
 ALIGNED_ONLY = {"xbatcher", "litdata", "webdataset"}

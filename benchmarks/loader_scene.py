@@ -1,4 +1,4 @@
-"""The scene that the contestants of `loader.py` take chips from, in all its forms."""
+"""The scene from which the contestants of `loader.py` read chips, in all its formats."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ NAMES = tuple(f"b{number:02d}" for number in range(BANDS))
 
 @dataclass(frozen=True)
 class Task:
-    """What a contestant gets: the folder, corners of chips (n, 2), workers, epochs, and most seconds of one."""
+    """Task of a contestant: the folder, corners of chips (n, 2), workers, epochs, and maximum seconds of an epoch."""
 
     folder: Path
     corners: Any
@@ -25,12 +25,12 @@ class Task:
 
     @property
     def aligned(self) -> bool:
-        """Whether chips lie on the chunks of the store."""
+        """Whether chips are aligned with the chunks of the store."""
         return not (self.corners % CHIP).any()
 
 
 def build(folder: Path, edge: int) -> None:
-    """Make the scene in all its forms, unless it is there."""
+    """Build the scene in all its formats unless it exists."""
     if (folder / "done").exists():
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -56,8 +56,8 @@ def store(folder: Path, image: Any) -> None:
     edge, layout = image.shape[-1], Layout()
     grid = make_grid((0.0, 0.0, 10.0 * edge, 10.0 * edge), "EPSG:32633", 10.0, (0, 0))
     with new_store(folder / "tiles.zarr", grid, NAMES, "made-up", {}) as group:
-        told = {"scale_factor": 0.0001, "add_offset": 0.0}
-        add_array(group, "image", image.shape, "uint16", layout, **told)[:] = image
+        scaling = {"scale_factor": 0.0001, "add_offset": 0.0}
+        add_array(group, "image", image.shape, "uint16", layout, **scaling)[:] = image
         add_array(group, "valid", image.shape[1:], "uint8", layout)[:] = 1
     with new_store(folder / "labels.zarr", grid, ("a", "b", "c"), "", {}) as group:
         add_array(group, "label", image.shape[1:], "uint8", layout)[:] = image[0] % 3
@@ -73,18 +73,18 @@ def _cogs(folder: Path, image: Any) -> None:
 
     folder.mkdir(exist_ok=True)
     edge = image.shape[-1]
-    place = {"crs": "EPSG:32633", "transform": from_origin(0, 10 * edge, 10, 10)}
-    how = {"compress": "deflate", "predictor": 2, "blocksize": 512, "num_threads": 2}
+    georeference = {"crs": "EPSG:32633", "transform": from_origin(0, 10 * edge, 10, 10)}
+    options = {"compress": "deflate", "predictor": 2, "blocksize": 512, "num_threads": 2}
     for name, band in zip(NAMES, image, strict=True):
         size = {"height": edge, "width": edge, "count": 1, "dtype": "uint16"}
-        with rasterio.open(folder / f"scene_{name}.tif", "w", driver="COG", **size, **place, **how) as file:
+        with rasterio.open(folder / f"scene_{name}.tif", "w", driver="COG", **size, **georeference, **options) as file:
             file.write(band, 1)
 
 
 def corners_of(edge: int, kind: str) -> Any:
     """As many corners (n, 2) as the scene has aligned chips."""
-    places = np.arange(0, edge - CHIP + 1, CHIP)
-    aligned = np.stack([axis.reshape(-1) for axis in np.meshgrid(places, places, indexing="ij")], 1)
+    offsets = np.arange(0, edge - CHIP + 1, CHIP)
+    aligned = np.stack([axis.reshape(-1) for axis in np.meshgrid(offsets, offsets, indexing="ij")], 1)
     if kind == "aligned":
         return aligned
     return np.random.default_rng(0).integers(0, edge - CHIP + 1, aligned.shape)
@@ -113,7 +113,7 @@ def _webdataset(folder: Path) -> None:
 
 
 def evict(folder: Path) -> None:
-    """Have the system forget what it keeps of these files, so that they are read from disk."""
+    """Evict these files from the page cache, so that they are read from disk."""
     for path in folder.rglob("*"):
         if path.is_file():
             file = os.open(path, os.O_RDONLY)

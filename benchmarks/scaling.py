@@ -1,12 +1,12 @@
-"""What more processes bring: the same training with 1, 2, 4 … of them, speed-up, efficiency, cost and energy a sample.
+"""Strong scaling: the same training with 1, 2, 4 … processes; speed-up, efficiency, cost and energy a sample.
 
     python benchmarks/scaling.py [--processes 1 2] [--rounds 1] [--price 2.5] -- --tiles … --labels … --chips …
         --statistics … --epochs 4 [any other port of eopipe train]
 
-The global batch stays as it is (strong scaling), so every run learns the same. Speed is that of the steps between the
-first and the last of each epoch, without the first epoch: neither start nor validation counts. Energy is that of
-the whole run, start included: of the processor by RAPL where the kernel lets it be read, of GPUs by their power as
-nvidia-smi tells it once a second. The table is Markdown.
+The global batch is constant (strong scaling), so every run computes the same training. Speed is that of the steps
+between the first and the last of each epoch, without the first epoch: neither start nor validation counts. Energy is
+that of the whole run, start included: of the processor by RAPL where its counters are readable, of GPUs by their power,
+sampled by nvidia-smi once a second. The table is Markdown.
 """
 
 import argparse
@@ -33,7 +33,7 @@ POWER = ("nvidia-smi", "--query-gpu=power.draw", "--format=csv,noheader,nounits"
 
 @dataclass
 class Meter:
-    """Joules of the machine; None for what it does not tell."""
+    """Energy of the machine in joules; None for what is not measurable."""
 
     processor: float | None = None
     gpus: float | None = None
@@ -49,45 +49,46 @@ class Meter:
         finally:
             self._stop.set()
             watcher.join()
-            passed = [passed_since(before[zone], now, top) for zone, (now, top) in counters().items() if zone in before]
+            after = counters()
+            passed = [passed_since(before[zone], *after[zone]) for zone in after if zone in before]
             self.processor = sum(passed) / 1e6 if passed else None
 
     def _sample(self) -> None:
-        """Power of all GPUs times the time between two looks."""
+        """Integrate the power of all GPUs over time."""
         last = time.monotonic()
         while shutil.which(POWER[0]) and not self._stop.wait(1.0):
-            told = subprocess.run(POWER, capture_output=True, text=True, check=False).stdout.split()
+            readings = subprocess.run(POWER, capture_output=True, text=True, check=False).stdout.split()
             now = time.monotonic()
-            self.gpus = (self.gpus or 0.0) + sum(map(watts, told)) * (now - last)
+            self.gpus = (self.gpus or 0.0) + sum(map(watts, readings)) * (now - last)
             last = now
 
     @property
     def joules(self) -> float | None:
-        """All of it."""
-        known = [value for value in (self.processor, self.gpus) if value is not None]
-        return sum(known) if known else None
+        """Energy of processor and GPUs."""
+        energies = [value for value in (self.processor, self.gpus) if value is not None]
+        return sum(energies) if energies else None
 
 
-def watts(word: str) -> float:
-    """A number of nvidia-smi; it says [N/A] for a GPU that does not tell."""
+def watts(text: str) -> float:
+    """A number of nvidia-smi, which prints [N/A] for a GPU without power readings."""
     with suppress(ValueError):
-        return float(word)
+        return float(text)
     return 0.0
 
 
 def counters() -> dict[str, tuple[int, int]]:
-    """Microjoules of each processor package so far, and where its counter begins anew; only root may read them."""
-    found = {}
+    """Microjoules of each processor package so far, and where its counter wraps around; only root may read them."""
+    counters_by_zone = {}
     for zone in sorted(POWERCAP.glob("intel-rapl:?")):
         with suppress(OSError, ValueError):
-            now, top = ((zone / name).read_text() for name in ("energy_uj", "max_energy_range_uj"))
-            found[zone.name] = int(now), int(top)
-    return found
+            now, maximum = ((zone / name).read_text() for name in ("energy_uj", "max_energy_range_uj"))
+            counters_by_zone[zone.name] = int(now), int(maximum)
+    return counters_by_zone
 
 
-def passed_since(before: tuple[int, int], now: int, top: int) -> int:
-    """Microjoules between two looks at a counter that begins anew behind `top`."""
-    return now - before[0] if now >= before[0] else now - before[0] + top
+def passed_since(before: tuple[int, int], now: int, maximum: int) -> int:
+    """Microjoules between two readings of a counter that wraps around after `maximum`."""
+    return now - before[0] if now >= before[0] else now - before[0] + maximum
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class Measured:
 def train(processes: int, arguments: list[str]) -> Measured:
     """Train once."""
     with tempfile.TemporaryDirectory() as folder:
-        model, state, meter, began = Path(folder) / "model", Path(folder) / "state", Meter(), time.monotonic()
+        model, state, meter, start = Path(folder) / "model", Path(folder) / "state", Meter(), time.monotonic()
         command = [sys.executable, "-m", "eopipe", "train", *arguments, "--processes", str(processes)]
         with meter.on(), (Path(folder) / "log").open("w+") as errors:
             process = subprocess.Popen([*command, "--model", str(model), "--state", str(state)], stderr=errors)
@@ -112,7 +113,7 @@ def train(processes: int, arguments: list[str]) -> Measured:
             if process.returncode:
                 errors.seek(0)
                 raise SystemExit(errors.read())
-        seconds = time.monotonic() - began
+        seconds = time.monotonic() - start
         steps_per_epoch = next(event["step"] // event["epoch"] for event in events if event["event"] == "epoch")
         batch = read_model_card(model)["settings"]["batch"]
         steps = [(event["step"], event["time"]) for event in events if event["event"] == "step"]
@@ -131,31 +132,31 @@ def read_until_end(process: "subprocess.Popen[bytes]", state: Path) -> Iterator[
         yield from tail.poll()[0]
 
 
-def pace(steps: list[tuple[int, float]], long: int) -> float:
-    """Steps a second from (step, seconds), within epochs of `long` steps, without the first where there are more."""
+def pace(steps: list[tuple[int, float]], steps_per_epoch: int) -> float:
+    """Steps a second from (step, seconds), within epochs, without the first epoch where there are more."""
     epochs: dict[int, list[float]] = defaultdict(list)
     for step, stamp in steps:
-        epochs[(step - 1) // long].append(stamp)
-    kept = [stamps for epoch, stamps in epochs.items() if epoch or len(epochs) == 1]
-    seconds = sum(stamps[-1] - stamps[0] for stamps in kept)
+        epochs[(step - 1) // steps_per_epoch].append(stamp)
+    timed_epochs = [stamps for epoch, stamps in epochs.items() if epoch or len(epochs) == 1]
+    seconds = sum(stamps[-1] - stamps[0] for stamps in timed_epochs)
     if not seconds:
-        raise SystemExit("epochs of one step cannot be timed; lower --batch or give more chips")
-    return sum(len(stamps) - 1 for stamps in kept) / seconds
+        raise SystemExit("an epoch of one step cannot be timed; lower --batch or use more chips")
+    return sum(len(stamps) - 1 for stamps in timed_epochs) / seconds
 
 
 def table(rounds: list[Measured], price: float | None) -> str:
-    """A row a number of processes: medians over the rounds, beside the fewest processes."""
+    """A row for each number of processes: medians over the rounds, relative to the fewest processes."""
     by_size: dict[int, list[Measured]] = defaultdict(list)
-    for one in rounds:
-        by_size[one.processes].append(one)
+    for run in rounds:
+        by_size[run.processes].append(run)
     first = min(by_size)
-    speeds = {size: statistics.median(one.samples_s for one in runs) for size, runs in by_size.items()}
-    head = ("processes", "samples/s", "speed-up", "efficiency", "process seconds a 1000 samples", "J a sample")
-    rows = [[*head, *(["price a million samples"] if price is not None else [])]]
+    speeds = {size: statistics.median(run.samples_s for run in runs) for size, runs in by_size.items()}
+    header = ("processes", "samples/s", "speed-up", "efficiency", "process seconds a 1000 samples", "J a sample")
+    rows = [[*header, *(["price a million samples"] if price is not None else [])]]
     for size, speed in sorted(speeds.items()):
         gain = speed / speeds[first]
-        known = [one.joules / one.samples for one in by_size[size] if one.joules is not None]
-        energy = f"{statistics.median(known):.3g}" if known else "not told"
+        energies = [run.joules / run.samples for run in by_size[size] if run.joules is not None]
+        energy = f"{statistics.median(energies):.3g}" if energies else "not measured"
         row = [
             str(size),
             f"{speed:.1f}",
@@ -170,16 +171,16 @@ def table(rounds: list[Measured], price: float | None) -> str:
 
 
 def main() -> None:
-    """Run the trainings round by round, so that a change of the machine's load meets all of them."""
+    """Run the trainings round by round, so that a change of the machine's load affects all of them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--price", type=float, help="of an hour of the machine, in any currency")
+    parser.add_argument("--price", type=float, help="price of an hour of the machine, in any currency")
     parser.add_argument("train", nargs=argparse.REMAINDER, help="-- and the ports of eopipe train")
-    asked = parser.parse_args()
-    words = asked.train[1:] if asked.train[:1] == ["--"] else asked.train
-    done = [train(size, words) for _ in range(asked.rounds) for size in asked.processes]
-    print(table(done, asked.price))
+    options = parser.parse_args()
+    arguments = options.train[1:] if options.train[:1] == ["--"] else options.train
+    done = [train(size, arguments) for _ in range(options.rounds) for size in options.processes]
+    print(table(done, options.price))
 
 
 if __name__ == "__main__":

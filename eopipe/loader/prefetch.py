@@ -50,7 +50,7 @@ def plan_cache(
 ) -> CachePlan:
     """Plan what to cache in `budget` bytes: all windows, else the live blocks of the shuffle, else nothing.
 
-    Each of the workers caches its share of the blocks, which may be one more than another's.
+    Each worker caches its share of the blocks; shares differ by at most one block.
     """
     windows = {split: cache_windows(samples[split], chip, shuffle.block) for split in ("train", "val")}
     sizes = {split: _window_areas(samples[split], window) * bytes_per_pixel for split, window in windows.items()}

@@ -21,7 +21,7 @@ CODE = [*PACKAGE, *(path for name in SHIPPED_WITH for path in sorted((ROOT / nam
 RULES = [ROOT / "workflow/Snakefile", *sorted((ROOT / "workflow/rules").glob("*.smk"))]
 LARGEST_FUNCTION, LARGEST_FILE = 50, 400
 # Rises only with a new capability, which the commit names; falls whenever it can.
-MODULES = 215
+MODULES = 213
 LARGEST_RULE, LAMBDAS_PER_RULE, LARGEST_RULE_FILE_PYTHON = 24, 1.2, 80
 # Rules that only name targets.
 TARGETS = {"all", "fetched"}

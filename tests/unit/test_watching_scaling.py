@@ -22,7 +22,7 @@ def test_only_time_within_epochs_counts_and_the_first_epoch_warms_up() -> None:
     fast = [(step, 100 + step * 0.5) for step in (4, 5, 6)] + [(step, 200 + step * 0.5) for step in (7, 8, 9)]
     assert scaling.pace(slow + fast, 3) == pytest.approx(2.0)
     assert scaling.pace(slow, 3) == pytest.approx(1.0)
-    with pytest.raises(SystemExit, match="epochs of one step"):
+    with pytest.raises(SystemExit, match="an epoch of one step cannot be timed"):
         scaling.pace([(1, 1.0), (2, 2.0)], 1)
 
 
@@ -30,7 +30,7 @@ def test_speed_up_is_beside_the_fewest_processes_and_efficiency_beside_their_num
     runs = [scaling.Measured(1, 100.0, 1000, 10.0, 50.0), scaling.Measured(2, 150.0, 1000, 8.0, None)]
     rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in scaling.table(runs, 3.6).splitlines()]
     assert rows[2] == ["1", "100.0", "1.00", "100%", "10.00", "0.05", "10.00"]
-    assert rows[3] == ["2", "150.0", "1.50", "75%", "13.33", "not told", "6.67"]
+    assert rows[3] == ["2", "150.0", "1.50", "75%", "13.33", "not measured", "6.67"]
 
 
 def test_a_counter_of_energy_may_begin_anew() -> None:
