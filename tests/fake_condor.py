@@ -118,7 +118,7 @@ def _transfer(names: list[str], source: Path, target: Path) -> None:
 def finish(jobs: list[Job], maximum_starts: int = 4) -> list[int]:
     """Restart jobs as HTCondor would until they end; return their exit codes."""
     codes: dict[int, int] = {}
-    until = time.monotonic() + 400
+    deadline = time.monotonic() + 400
     while len(codes) < len(jobs):
         for number, job in enumerate(jobs):
             code = job.process.poll()
@@ -129,7 +129,7 @@ def finish(jobs: list[Job], maximum_starts: int = 4) -> list[int]:
             else:
                 assert job.starts < maximum_starts, (job.folder / job["output"]).read_text()
                 job.start()
-        assert time.monotonic() < until
+        assert time.monotonic() < deadline
         time.sleep(0.05)
     return [codes[number] for number in range(len(jobs))]
 
@@ -158,9 +158,9 @@ def run_dag(file: Path, folder: Path, machine: Path, meanwhile: Callable[[list[J
         for job in jobs[name]:
             job.create_sandbox()
             job.start()
-        until = time.monotonic() + 120
+        deadline = time.monotonic() + 120
         while name in first and not (chirped.exists() and chirped.read_text() == "set_job_attr ProvisionerState 2\n"):
-            assert time.monotonic() < until
+            assert time.monotonic() < deadline
             time.sleep(0.1)
     all_jobs = [job for name in nodes for job in jobs[name]]
     if meanwhile:

@@ -26,12 +26,12 @@ class SyntheticRun:
     scenes: Sequence[Path]
     workflow: Path
 
-    def crate(self, to: Path) -> Path:
+    def crate(self, folder: Path) -> Path:
         """The crate of the run, by the stage itself."""
         from eopipe.stages.crate import crate
 
-        crate(tuple(self.records), (), tuple(self.scenes), self.workflow, to, author="Ada Lovelace")
-        return to
+        crate(tuple(self.records), (), tuple(self.scenes), self.workflow, folder, author="Ada Lovelace")
+        return folder
 
 
 def synthetic_run(folder: Path, scenes: int) -> SyntheticRun:

@@ -150,9 +150,9 @@ def test_in_a_checkout_the_name_slurm_means_the_template(monkeypatch: pytest.Mon
 
 
 def test_in_a_checkout_the_literal_command_plans_the_demo(tmp_path: Path) -> None:
-    place = os.environ | {"XDG_CONFIG_HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    environment = os.environ | {"XDG_CONFIG_HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     command = [sys.executable, "-m", "snakemake", "--profile", "slurm", "--dry-run", "--forceall", "--nolock"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=place, timeout=120)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     output = done.stdout + done.stderr
     train = re.search(r"^rule train:\n(?:    .*\n)*?    resources: .*runtime=(\d+).*mem_mb=(\d+)", output, re.MULTILINE)

@@ -233,8 +233,10 @@ def test_the_help_of_a_stage_has_its_ports_in_groups_and_advanced_ones_last(
 
 
 def test_help_is_wrapped_to_the_width_of_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    narrow, wide = (help_groups("train", columns, capsys) for columns in (72, 160))
-    assert sum(len(text.splitlines()) for text in narrow.values()) > sum(len(t.splitlines()) for t in wide.values())
+    narrow_help, wide_help = (help_groups("train", columns, capsys) for columns in (72, 160))
+    assert sum(len(text.splitlines()) for text in narrow_help.values()) > sum(
+        len(t.splitlines()) for t in wide_help.values()
+    )
 
 
 def test_every_command_of_the_table_has_a_function_and_a_sentence() -> None:

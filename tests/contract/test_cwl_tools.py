@@ -111,7 +111,7 @@ def resources_of_rule(name: str, patch: pytest.MonkeyPatch) -> dict[str, Any]:
     return values | {"threads": eval(threads[1], names) if threads else 1}
 
 
-def at(formula: Any, attempt: int) -> int:
+def evaluate(formula: Any, attempt: int) -> int:
     """The value of a resource at an attempt."""
     values = {"wildcards": None, "input": SimpleNamespace(tiles=[], stores=[], scene=""), "attempt": attempt}
     return int(formula(**{name: values[name] for name in inspect.signature(formula).parameters}))
@@ -120,9 +120,9 @@ def at(formula: Any, attempt: int) -> int:
 @pytest.mark.parametrize("name", STAGES)
 def test_a_tool_requests_the_memory_and_the_time_of_its_rule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     resources, requirements = resources_of_rule(name, monkeypatch), TOOLS[name]["requirements"]
-    assert requirements["ResourceRequirement"]["ramMin"] == at(resources["mem_mb"], 1)
-    assert requirements["ResourceRequirement"]["ramMax"] == at(resources["mem_mb"], ATTEMPTS)
-    assert requirements["ToolTimeLimit"]["timelimit"] == 60 * at(resources["runtime"], ATTEMPTS)
+    assert requirements["ResourceRequirement"]["ramMin"] == evaluate(resources["mem_mb"], 1)
+    assert requirements["ResourceRequirement"]["ramMax"] == evaluate(resources["mem_mb"], ATTEMPTS)
+    assert requirements["ToolTimeLimit"]["timelimit"] == 60 * evaluate(resources["runtime"], ATTEMPTS)
 
 
 @pytest.mark.parametrize("name", STAGES)

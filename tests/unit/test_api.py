@@ -26,19 +26,19 @@ def items(catalog: Catalog) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def elsewhere(tmp_path: Path) -> Any:
+def other_host(tmp_path: Path) -> Any:
     """Another host."""
     with Loopback(tmp_path, "127.0.0.2") as server:
         yield server
 
 
-def search(run: Run, place: Path, url: str, *words: object) -> Completed:
-    outputs = ("--items", place / "items", "--grid", place / "grid.json", "--selection", place / "selection.json")
-    return run("search", "--url", url, *outputs, "--assets", "blue", "red", *words)
+def search(run: Run, folder: Path, url: str, *arguments: object) -> Completed:
+    outputs = ("--items", folder / "items", "--grid", folder / "grid.json", "--selection", folder / "selection.json")
+    return run("search", "--url", url, *outputs, "--assets", "blue", "red", *arguments)
 
 
-def names(place: Path) -> list[str]:
-    return sorted(p.stem for p in (place / "items").glob("*.geojson"))
+def names(folder: Path) -> list[str]:
+    return sorted(p.stem for p in (folder / "items").glob("*.geojson"))
 
 
 @pytest.fixture
@@ -53,22 +53,22 @@ def login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_a_page_on_another_host_is_refused_and_nothing_is_sent_there(
-    items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback, elsewhere: Loopback, login: str, method: str
+    items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback, other_host: Loopback, login: str, method: str
 ) -> None:
     url = serve_api(web, items)
     inner = web.routes["/api/search"]
 
-    def lead_away(request: Request) -> Any:
+    def page_linking_to_other_host(request: Request) -> Any:
         page = inner(request)
-        href = f"{elsewhere.url}/api/search"
+        href = f"{other_host.url}/api/search"
         page["links"] = [{"rel": "next", "href": href, "method": method, "body": {}, "headers": {"X-Api-Key": "k"}}]
         return page
 
-    web.routes["/api/search"] = lead_away
-    ended = search(run, tmp_path / "out", url)
-    assert ended.code == 8, ended.stderr
-    assert "another host, 127.0.0.2" in ended.stderr
-    assert elsewhere.received == []
+    web.routes["/api/search"] = page_linking_to_other_host
+    completed = search(run, tmp_path / "out", url)
+    assert completed.code == 8, completed.stderr
+    assert "another host, 127.0.0.2" in completed.stderr
+    assert other_host.received == []
     assert not (tmp_path / "out/items").exists()
 
 
@@ -79,37 +79,37 @@ def test_a_redirect_to_another_host_is_refused(
     tmp_path: Path,
     run: Run,
     web: Loopback,
-    elsewhere: Loopback,
+    other_host: Loopback,
     login: str,
     status: int,
     path: str,
 ) -> None:
     url = serve_api(web, items)
-    web.fail(path, times=None, status=status, headers={"Location": f"{elsewhere.url}{path}"}, body=b"")
-    ended = search(run, tmp_path / "out", url)
-    assert ended.code == 8, ended.stderr
-    assert elsewhere.received == []
+    web.fail(path, times=None, status=status, headers={"Location": f"{other_host.url}{path}"}, body=b"")
+    completed = search(run, tmp_path / "out", url)
+    assert completed.code == 8, completed.stderr
+    assert other_host.received == []
 
 
 def test_a_search_link_on_another_host_is_refused(
-    items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback, elsewhere: Loopback
+    items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback, other_host: Loopback
 ) -> None:
     url = serve_api(web, items)
     landing = web.routes["/api"]
     web.routes["/api"] = lambda request: json.loads(
-        json.dumps(landing(request)).replace(f"{web.url}/api/search", f"{elsewhere.url}/api/search")
+        json.dumps(landing(request)).replace(f"{web.url}/api/search", f"{other_host.url}/api/search")
     )
     assert search(run, tmp_path / "out", url).code == 8
-    assert elsewhere.received == []
+    assert other_host.received == []
 
 
 def test_an_item_of_a_static_catalog_on_another_host_is_refused(
-    items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback, elsewhere: Loopback
+    items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback, other_host: Loopback
 ) -> None:
-    head = {"type": "Catalog", "id": "c", "links": [{"rel": "item", "href": f"{elsewhere.url}/item.json"}]}
+    head = {"type": "Catalog", "id": "c", "links": [{"rel": "item", "href": f"{other_host.url}/item.json"}]}
     (tmp_path / "head.json").write_text(json.dumps(head))
     assert search(run, tmp_path / "out", f"{web.url}/head.json").code == 8
-    assert elsewhere.received == []
+    assert other_host.received == []
 
 
 def test_the_login_is_sent_to_its_own_host(
@@ -224,16 +224,16 @@ def test_retries_are_logged_and_page_two_is_named_when_it_never_comes(
     url = serve_api(web, items)
     inner = web.routes["/api/search"]
 
-    def first_only(request: Request) -> Any:
+    def only_first_page(request: Request) -> Any:
         web.fail("/api/search", times=None, cut=30)
         return inner(request)
 
-    web.routes["/api/search"] = first_only
+    web.routes["/api/search"] = only_first_page
     with caplog.at_level(logging.WARNING, "eopipe"):
-        ended = search(run, tmp_path / "out", url)
-    assert ended.code == 5, ended.stderr
-    assert "page 2 of /api/search" in ended.stderr
-    assert "127.0.0.1" in ended.stderr
+        completed = search(run, tmp_path / "out", url)
+    assert completed.code == 5, completed.stderr
+    assert "page 2 of /api/search" in completed.stderr
+    assert "127.0.0.1" in completed.stderr
     assert len([line for line in caplog.messages if "event=retry" in line]) == MAX_ATTEMPTS - 1
     assert not (tmp_path / "out/items").exists()
 
@@ -248,9 +248,9 @@ def test_a_page_that_is_cut_in_the_middle_comes_whole_the_next_time(
     assert search(run, tmp_path / "out", url).code == 0
     assert names(tmp_path / "out") == ["s0", "s1", "s2", "s3"]
     web.fail("/api/search", times=None, **fault)
-    ended = search(run, tmp_path / "again", url)
-    assert ended.code == 5, ended.stderr
-    assert "page 1 of /api/search" in ended.stderr
+    completed = search(run, tmp_path / "again", url)
+    assert completed.code == 5, completed.stderr
+    assert "page 1 of /api/search" in completed.stderr
 
 
 @pytest.mark.usefixtures("impatient")
@@ -265,16 +265,16 @@ def test_a_second_page_that_stumbles_is_asked_again_and_each_try_is_logged(
     url = serve_api(web, items)
     inner = web.routes["/api/search"]
 
-    def stumble_after(request: Request) -> Any:
+    def fail_after_first_page(request: Request) -> Any:
         if "token" not in request.value and not web.faults["/api/search"]:
             web.fail("/api/search", times=2, status=503)
             web.fail("/api/search", status=429, headers={"Retry-After": "1"})
         return inner(request)
 
-    web.routes["/api/search"] = stumble_after
+    web.routes["/api/search"] = fail_after_first_page
     with caplog.at_level(logging.WARNING, "eopipe"):
-        ended = search(run, tmp_path / "out", url)
-    assert ended.code == 0, ended.stderr
+        completed = search(run, tmp_path / "out", url)
+    assert completed.code == 0, completed.stderr
     assert names(tmp_path / "out") == ["s0", "s1", "s2", "s3"]
     retries = [line for line in caplog.messages if "event=retry" in line]
     assert [line.partition("attempt=")[2][0] for line in retries] == ["1", "2", "3"]
@@ -286,10 +286,10 @@ def test_a_second_page_that_stumbles_is_asked_again_and_each_try_is_logged(
 def test_the_last_status_is_told(items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback) -> None:
     url = serve_api(web, items)
     web.fail("/api/search", times=None, status=503)
-    ended = search(run, tmp_path / "out", url)
-    assert ended.code == 5
-    assert f"status 503, {MAX_ATTEMPTS} attempts" in ended.stderr
-    assert "127.0.0.1 did not deliver page 1 of /api/search" in ended.stderr
+    completed = search(run, tmp_path / "out", url)
+    assert completed.code == 5
+    assert f"status 503, {MAX_ATTEMPTS} attempts" in completed.stderr
+    assert "127.0.0.1 did not deliver page 1 of /api/search" in completed.stderr
     assert len(web.requests("/api/search")) == MAX_ATTEMPTS
     assert not (tmp_path / "out/items").exists()
 
@@ -299,18 +299,18 @@ def test_a_server_that_wants_more_time_than_there_is_is_given_up_at_once(
 ) -> None:
     url = serve_api(web, items)
     web.fail("/api/search", times=None, status=429, headers={"Retry-After": "100"})
-    ended = search(run, tmp_path / "out", url, "--deadline", 20)
-    assert ended.code == 5, ended.stderr
-    assert "deadline" in ended.stderr
+    completed = search(run, tmp_path / "out", url, "--deadline", 20)
+    assert completed.code == 5, completed.stderr
+    assert "deadline" in completed.stderr
 
 
 def test_an_answer_that_never_ends_is_refused(
     items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reader, "MAX_BYTES", 1000)
-    ended = search(run, tmp_path / "out", serve_api(web, items))
-    assert ended.code == 8
-    assert "in one response" in ended.stderr
+    completed = search(run, tmp_path / "out", serve_api(web, items))
+    assert completed.code == 8
+    assert "in one response" in completed.stderr
 
 
 def test_credits_come_from_the_collection_of_the_api(

@@ -30,9 +30,9 @@ def damaged_image(tmp_path: Path) -> Path:
 
 
 def read(path: Path, y: slice, x: slice, bands: tuple[int, ...] = (0, 1)) -> np.ndarray[Any, Any]:
-    out = np.full((len(bands), y.stop - y.start, x.stop - x.start), 7, np.uint16)
-    open_array(path).read(out, y.start, x.start, bands)
-    return out
+    array = np.full((len(bands), y.stop - y.start, x.stop - x.start), 7, np.uint16)
+    open_array(path).read(array, y.start, x.start, bands)
+    return array
 
 
 def window(edge: int) -> "st.SearchStrategy[slice]":
@@ -56,27 +56,27 @@ def test_every_layout_and_type_that_eopipe_writes_is_read_without_zarr(
     image = open_array(tiles / "image")
     assert isinstance(image, ShardedArrayReader)
     assert image.dtype == dtype
-    out = np.empty((1, 33, 20), dtype)
-    image.read(out, 20, 25, (0,))
-    np.testing.assert_array_equal(out[0], number("a", "red").astype(dtype)[20:53, 25:45])
+    output = np.empty((1, 33, 20), dtype)
+    image.read(output, 20, 25, (0,))
+    np.testing.assert_array_equal(output[0], number("a", "red").astype(dtype)[20:53, 25:45])
     flat, array = np.empty((40, 40), np.uint8), open_array(labels / "label")
     array.read(flat, 24, 8, ())
     np.testing.assert_array_equal(flat, zarr.open_array(labels / "label", mode="r")[24:64, 8:48])
 
 
 def test_a_whole_chunk_is_decoded_where_it_belongs(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    array, out = open_array(image), np.zeros((3, 2, 16, 16), np.uint16)
-    array.read(out[0], 0, 0, (0, 1))
+    array, output = open_array(image), np.zeros((3, 2, 16, 16), np.uint16)
+    array.read(output[0], 0, 0, (0, 1))
 
     def no_memory(*_: object) -> None:
         raise AssertionError("a copy was made")
 
     with monkeypatch.context() as poor:
         poor.setattr(np, "empty", no_memory)
-        array.read(out[1], 16, 16, (0, 1))
+        array.read(output[1], 16, 16, (0, 1))
         with pytest.raises(AssertionError, match="a copy was made"):
-            array.read(out[2], 16, 16, (1, 0))
-    np.testing.assert_array_equal(out[1, 1], number("a", "nir")[16:32, 16:32])
+            array.read(output[2], 16, 16, (1, 0))
+    np.testing.assert_array_equal(output[1, 1], number("a", "nir")[16:32, 16:32])
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,8 @@ def test_a_whole_chunk_is_decoded_where_it_belongs(image: Path, monkeypatch: pyt
     ],
 )
 def test_an_array_that_eopipe_did_not_write_goes_through_zarr(tmp_path: Path, layout: dict[str, Any]) -> None:
-    foreign = zarr.create_array(tmp_path / "other", shape=(2, *SHAPE), dtype="uint16", **layout)
-    foreign[:] = np.stack([number("a", "red"), number("a", "nir")])
+    other_array = zarr.create_array(tmp_path / "other", shape=(2, *SHAPE), dtype="uint16", **layout)
+    other_array[:] = np.stack([number("a", "red"), number("a", "nir")])
     array = open_array(tmp_path / "other")
     assert isinstance(array, ZarrArrayReader)
     assert array.dtype == np.uint16
@@ -112,8 +112,12 @@ def test_a_folder_without_an_array_is_reported(tmp_path: Path) -> None:
         open_array(tmp_path)
 
 
-def flip(at: int) -> Callable[[bytes], bytes]:
-    return lambda data: data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :] if at >= 0 else flip(len(data) + at)(data)
+def flip(position: int) -> Callable[[bytes], bytes]:
+    return lambda data: (
+        data[:position] + bytes([data[position] ^ 4]) + data[position + 1 :]
+        if position >= 0
+        else flip(len(data) + position)(data)
+    )
 
 
 def drop_first_chunk(data: bytes) -> bytes:
@@ -180,8 +184,8 @@ def test_no_more_shards_stay_open_than_allowed(tmp_path: Path, monkeypatch: pyte
     tiles, _ = make_scene(tmp_path, "a", ("red",), Layout(16, 16))
     monkeypatch.setattr("eopipe.tiles.shard_reader.MAX_OPEN_SHARDS", 3)
     before = len(list(Path("/proc/self/fd").iterdir()))
-    array, out = open_array(tiles / "image"), np.empty((1, *SHAPE), np.uint16)
+    array, output = open_array(tiles / "image"), np.empty((1, *SHAPE), np.uint16)
     for _ in range(2):
-        array.read(out, 0, 0, (0,))
-        np.testing.assert_array_equal(out[0], number("a", "red"))
+        array.read(output, 0, 0, (0,))
+        np.testing.assert_array_equal(output[0], number("a", "red"))
         assert len(list(Path("/proc/self/fd").iterdir())) <= before + 3

@@ -187,13 +187,15 @@ PLACES = "train chip of scene s, row 16, column 0 and test chip of scene s, row 
 def test_a_copied_chip_is_refused_with_its_pair_and_passes_with_a_reason(
     tmp_path: Path, run: Run, change: str, kind: str
 ) -> None:
-    ended = split(run, tmp_path, {"s": copied(change)}, *SHARES)
-    assert ended.code == 4, ended.stderr
-    assert f"leaks. {kind} (1 times): {PLACES}" in ended.stderr
+    completed = split(run, tmp_path, {"s": copied(change)}, *SHARES)
+    assert completed.code == 4, completed.stderr
+    assert f"leaks. {kind} (1 times): {PLACES}" in completed.stderr
     assert not (tmp_path / "split.json").exists()
     tiles = tmp_path / "s.zarr", "--labels", tmp_path / "all.zarr"
-    ended = run("split", "--tiles", *tiles, *split_outputs(tmp_path), *SHARES, "--allow", f"{kind}: accepted in a test")
-    assert ended.code == 0, ended.stderr
+    completed = run(
+        "split", "--tiles", *tiles, *split_outputs(tmp_path), *SHARES, "--allow", f"{kind}: accepted in a test"
+    )
+    assert completed.code == 0, completed.stderr
     (finding,) = read_split(tmp_path / "split.json")["audit"]["allowed"]
     assert (finding["kind"], finding["reason"]) == (kind, "accepted in a test")
     assert PLACES in finding["example"]
@@ -202,17 +204,17 @@ def test_a_copied_chip_is_refused_with_its_pair_and_passes_with_a_reason(
 def test_a_scene_that_was_copied_to_another_date_is_found(tmp_path: Path, run: Run) -> None:
     arguments, days = ("--method", "temporal", "--dates", "2020-02-01", "--chip", EDGE), ("2020-01-01", "2020-03-01")
     image = scene(1)
-    ended = split(run, tmp_path, {"s": image, "t": image}, *arguments, s=days[0], t=days[1])
-    assert ended.code == 4
-    assert "duplicate (24 times): train chip of scene s, row 0, column 0 and test chip of scene t" in ended.stderr
+    completed = split(run, tmp_path, {"s": image, "t": image}, *arguments, s=days[0], t=days[1])
+    assert completed.code == 4
+    assert "duplicate (24 times): train chip of scene s, row 0, column 0 and test chip of scene t" in completed.stderr
 
 
 def test_one_place_on_two_days_is_no_duplicate_as_long_as_something_changed(tmp_path: Path, run: Run) -> None:
     arguments, days = ("--method", "temporal", "--dates", "2020-02-01", "--chip", EDGE), ("2020-01-01", "2020-03-01")
     image = scene(1)
     later = (image + np.random.default_rng(0).normal(0, 150, image.shape)).clip(0).astype(np.uint16)
-    ended = split(run, tmp_path, {"s": image, "t": later}, *arguments, s=days[0], t=days[1])
-    assert ended.code == 0, ended.stderr
+    completed = split(run, tmp_path, {"s": image, "t": later}, *arguments, s=days[0], t=days[1])
+    assert completed.code == 0, completed.stderr
 
 
 @pytest.mark.parametrize("value", [0, 7])
@@ -303,6 +305,6 @@ def test_train_refuses_statistics_of_another_split(tmp_path: Path, run: Run) -> 
         "--model",
         tmp_path / "m",
     )
-    ended = run("train", *tiles, *arguments)
-    assert ended.code == 4
-    assert "measured on other chips than the training chips" in ended.stderr
+    completed = run("train", *tiles, *arguments)
+    assert completed.code == 4
+    assert "measured on other chips than the training chips" in completed.stderr

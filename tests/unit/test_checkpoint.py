@@ -166,11 +166,11 @@ def test_the_writer_saves_the_state_of_the_step_whatever_happens_to_it_after() -
 
 
 def test_a_save_waits_for_the_one_before() -> None:
-    running, most = [], []
+    running, concurrent_saves = [], []
 
     def save(progress: Progress, state: Parts) -> None:
         running.append(progress.step)
-        most.append(len(running))
+        concurrent_saves.append(len(running))
         time.sleep(0.02)
         running.remove(progress.step)
 
@@ -178,7 +178,7 @@ def test_a_save_waits_for_the_one_before() -> None:
     for step in range(5):
         writer.put(Progress(step), parts(step))
     writer.wait()
-    assert most == [1] * 5
+    assert concurrent_saves == [1] * 5
 
 
 @pytest.mark.parametrize("call", ["raise_failure", "wait", "put"])
@@ -252,8 +252,8 @@ print(last, cut)
 
 
 def test_t07_saves_killed_at_fifty_random_moments_leave_the_newest_checkpoint_whole(tmp_path: Path) -> None:
-    words = [sys.executable, "-c", SAVING, str(tmp_path / "state")]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=200, check=False)
+    arguments = [sys.executable, "-c", SAVING, str(tmp_path / "state")]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr
     last, cut = map(int, done.stdout.split())
     # Some saves came to their end, others were cut in the middle.

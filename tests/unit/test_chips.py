@@ -38,12 +38,12 @@ def read_chip(reader: ChipReader, scene: int, row: int, col: int, window: Bounds
 
 def test_bands_are_chosen_by_name_and_not_by_order(pairs: Pairs) -> None:
     both = ChipReader(chip_sources(pairs, ("nir", "red")), 16, U2, 0)
-    only = ChipReader(chip_sources(pairs, ("red",)), 16, U2, 0)
+    reader = ChipReader(chip_sources(pairs, ("red",)), 16, U2, 0)
     for scene, name in enumerate("ab"):
         chip = read_chip(both, scene, 5, 7).image
         np.testing.assert_array_equal(chip[0], number(name, "nir")[5:21, 7:23])
         np.testing.assert_array_equal(chip[1], number(name, "red")[5:21, 7:23])
-        np.testing.assert_array_equal(read_chip(only, scene, 0, 0).image, [number(name, "red")[:16, :16]])
+        np.testing.assert_array_equal(read_chip(reader, scene, 0, 0).image, [number(name, "red")[:16, :16]])
 
 
 def test_a_band_that_a_scene_lacks_is_reported(pairs: Pairs) -> None:

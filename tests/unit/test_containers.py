@@ -28,8 +28,8 @@ def instructions() -> Iterator[tuple[str, str]]:
     text = re.sub(r"\\\n\s*", "", DOCKERFILE.read_text())
     for line in text.splitlines():
         if line and not line.startswith("#"):
-            word, _, rest = line.partition(" ")
-            yield word, rest
+            word, _, value = line.partition(" ")
+            yield word, value
 
 
 class Image:
@@ -80,18 +80,18 @@ def image(tmp_path: Path) -> Image:
 
 
 def test_the_steps_of_the_dockerfile_give_eopipe_to_a_user_who_is_not_root(image: Image) -> None:
-    for word, rest in instructions():
+    for word, value in instructions():
         if word == "WORKDIR":
-            image.folder = image.root / rest.strip("/")
+            image.folder = image.root / value.strip("/")
             image.folder.mkdir(parents=True, exist_ok=True)
         elif word == "COPY":
-            *names, target = rest.split()
+            *names, target = value.split()
             for name in names:
                 image.copy(name, image.folder / (name if target == "./" else target))
         elif word in ("ENV", "ARG"):
-            image.environment |= dict(pair.partition("=")[::2] for pair in shlex.split(rest))
+            image.environment |= dict(pair.partition("=")[::2] for pair in shlex.split(value))
         elif word == "RUN":
-            image.run(rest)
+            image.run(value)
     image.answers()
     assert "--uid 1000 eopipe" in (image.root / "bin/useradd.arguments").read_text()
     last = dict(instructions())
@@ -114,7 +114,7 @@ def test_the_steps_of_the_apptainer_definition_give_eopipe(image: Image) -> None
 def test_both_recipes_take_torch_from_where_they_are_told_and_keep_no_cache(tmp_path: Path) -> None:
     recipe = get_parser("singularity")(str(DEFINITION)).recipe["spython-base"]
     post = "\n".join(line for line in recipe.install if "tests.sh" not in line and not line.startswith("cd "))
-    [run] = [rest for word, rest in instructions() if word == "RUN" and "pip install" in rest]
+    [run] = [value for word, value in instructions() if word == "RUN" and "pip install" in value]
     (tmp_path / "python").write_text('#!/bin/sh\nprintf "%s|" "$@"\necho\n')
     (tmp_path / "eopipe").write_text("#!/bin/sh\n")
     for program in ("python", "eopipe"):
@@ -141,9 +141,9 @@ def test_the_recipes_start_from_one_tag_and_linters_find_nothing() -> None:
 
 
 def test_the_image_is_built_from_what_git_keeps_and_what_the_ignore_file_lets_through() -> None:
-    copied = [name for word, rest in instructions() if word == "COPY" for name in rest.split()[:-1]]
-    let_through = (ROOT / "containers/Dockerfile.dockerignore").read_text().split("\n")
-    assert {f"!{name}" for name in copied} == {line for line in let_through if line.startswith("!")}
+    copied = [name for word, value in instructions() if word == "COPY" for name in value.split()[:-1]]
+    included = (ROOT / "containers/Dockerfile.dockerignore").read_text().split("\n")
+    assert {f"!{name}" for name in copied} == {line for line in included if line.startswith("!")}
     files = get_parser("singularity")(str(DEFINITION)).recipe["spython-base"].files
     assert {pair.split()[0] for pair in files} == set(copied)
 

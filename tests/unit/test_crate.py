@@ -90,7 +90,7 @@ class Project:
         """The records of the jobs that succeeded."""
         return sorted(set(self.results.rglob("*.run.json")) - {self.failed})
 
-    def crate(self, to: Path, *extra: object, code: int = 0, **ports: list[Path]) -> Path:
+    def crate(self, target: Path, *extra: object, code: int = 0, **ports: list[Path]) -> Path:
         """Make a crate; `ports` replace its usual inputs."""
         inputs = {
             "records": self.records,
@@ -101,8 +101,8 @@ class Project:
             "lock": [self.root / "constraints.txt"],
         } | ports
         arguments = [word for port, paths in inputs.items() if paths for word in (f"--{port}", *paths)]
-        self.run("crate", *arguments, "--crate", to, *extra, code=code)
-        return to
+        self.run("crate", *arguments, "--crate", target, *extra, code=code)
+        return target
 
 
 @pytest.fixture(scope="module")
@@ -144,13 +144,13 @@ def ids(value: Any) -> list[str]:
     return [ref["@id"] for ref in (value if isinstance(value, list) else [value] if value else [])]
 
 
-def changed(crate: Path, to: Path, change: Callable[[Entities], None]) -> Path:
+def changed(crate: Path, folder: Path, change: Callable[[Entities], None]) -> Path:
     """Copy a crate and change its metadata."""
-    shutil.copytree(crate, to)
-    metadata = read_json(to / "ro-crate-metadata.json")
+    shutil.copytree(crate, folder)
+    metadata = read_json(folder / "ro-crate-metadata.json")
     change({entity["@id"]: entity for entity in metadata["@graph"]})
-    write_json(to / "ro-crate-metadata.json", metadata)
-    return to
+    write_json(folder / "ro-crate-metadata.json", metadata)
+    return folder
 
 
 # The profile
@@ -429,8 +429,10 @@ def test_different_files_that_no_job_distinguishes_are_refused(project: Project,
         folder.mkdir(parents=True)
         (folder / "note.md").write_text(str(folder))
     arguments = ["crate", "--records", *project.records, "--scenes", *project.results.glob("items/*.geojson")]
-    ended = run(*arguments, "--workflow", project.root / "Snakefile", "--crate", tmp_path / "c", "--payload", *folders)
-    assert (ended.code, "would be the same file of the crate; rename one" in ended.stderr) == (3, True)
+    completed = run(
+        *arguments, "--workflow", project.root / "Snakefile", "--crate", tmp_path / "c", "--payload", *folders
+    )
+    assert (completed.code, "would be the same file of the crate; rename one" in completed.stderr) == (3, True)
     assert not (tmp_path / "c").exists()
 
 
@@ -470,8 +472,8 @@ def test_jobs_that_ran_with_other_code_or_packages_have_tools_of_their_own(proje
     assert graph["config/config.yaml"]["version"] == projects
     numpy = {name: [i for i in ids(tool["softwareRequirements"]) if "numpy" in i] for name, tool in tools.items()}
     assert numpy == {"A": ["https://numpy.org/#1.0"], "B": ["https://numpy.org/#2.0"]}
-    place = graph[ids(graph["#job/preprocess/A"]["location"])[0]]
-    assert (place["name"].split(", ", 1)[1], graph["#job/preprocess/A"]["identifier"]) == (
+    location = graph[ids(graph["#job/preprocess/A"]["location"])[0]]
+    assert (location["name"].split(", ", 1)[1], graph["#job/preprocess/A"]["identifier"]) == (
         "EPYC, 64 cores, 2 x H200",
         "pbs:12",
     )
@@ -502,10 +504,10 @@ def test_every_file_that_is_not_a_run_record_is_named(project: Project, tmp_path
     records = [tmp_path / "one.json", project.records[0], tmp_path / "two.json"]
     payload = ("--payload", project.results / "grid.json", "--scenes", *project.results.glob("items/*.geojson"))
     workflow = ("--workflow", project.root / "Snakefile", "--crate", tmp_path / "crate")
-    ended = run("crate", "--records", *records, *payload, *workflow)
-    assert ended.code == 3
-    assert "one.json" in ended.stderr
-    assert "two.json" in ended.stderr
+    completed = run("crate", "--records", *records, *payload, *workflow)
+    assert completed.code == 3
+    assert "one.json" in completed.stderr
+    assert "two.json" in completed.stderr
     assert not (tmp_path / "crate").exists()
 
 

@@ -17,8 +17,8 @@ ALIKE = PLAIN.replace(deterministic=True)
 
 @settings(deadline=None, max_examples=50)
 @given(st.integers(0, 50), st.integers(1, 6), st.booleans(), st.integers(1, 6))
-def test_all_workers_together_take_each_sample_once(count: int, size: int, alike: bool, shards: int) -> None:
-    changed = PLAIN.replace(deterministic=alike, shards=shards)
+def test_all_workers_together_take_each_sample_once(count: int, size: int, deterministic: bool, shards: int) -> None:
+    changed = PLAIN.replace(deterministic=deterministic, shards=shards)
     parts = [part for rank in range(size) for part in partition(np.arange(count), changed, rank, size)]
     assert sorted(np.concatenate([np.arange(0), *parts])) == list(range(count))
 

@@ -312,8 +312,8 @@ def has_exited(pid: int) -> bool:
 
 
 def have_all_exited(pids: list[int]) -> bool:
-    until = time.monotonic() + 20
-    while not all(map(has_exited, pids)) and time.monotonic() < until:
+    deadline = time.monotonic() + 20
+    while not all(map(has_exited, pids)) and time.monotonic() < deadline:
         time.sleep(0.02)
     return all(map(has_exited, pids))
 

@@ -56,18 +56,18 @@ def unsure(item: dict[str, Any]) -> dict[str, Any]:
     return item | {"assets": bare}
 
 
-def fetch(run: Run, place: Path, item: dict[str, Any], *words: object) -> Completed:
-    (place / "item.geojson").write_text(json.dumps(item))
-    catalog = ("--catalog", place / "catalog")
-    return run("fetch", "--item", place / "item.geojson", "--scene", place / "scene", *catalog, *words)
+def fetch(run: Run, folder: Path, item: dict[str, Any], *arguments: object) -> Completed:
+    (folder / "item.geojson").write_text(json.dumps(item))
+    catalog = ("--catalog", folder / "catalog")
+    return run("fetch", "--item", folder / "item.geojson", "--scene", folder / "scene", *catalog, *arguments)
 
 
-@pytest.mark.parametrize("far", [False, True])
+@pytest.mark.parametrize("is_remote", [False, True])
 def test_assets_come_whole_and_the_item_points_to_them(
-    scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback, far: bool
+    scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback, is_remote: bool
 ) -> None:
-    ended = fetch(run, tmp_path, remote(scene, web) if far else local(scene))
-    assert ended.code == 0, ended.stderr
+    completed = fetch(run, tmp_path, remote(scene, web) if is_remote else local(scene))
+    assert completed.code == 0, completed.stderr
     assert (tmp_path / "scene" / "red.tif").read_bytes() == red
     item = read_json(tmp_path / "scene" / "scene.json")
     assert {n: a["href"] for n, a in item["assets"].items()} == {n: f"{n}.tif" for n in ("blue", "red", "scl")}
@@ -85,23 +85,23 @@ def test_the_same_scene_has_the_same_bytes_wherever_it_lies(
     assert len(set(digests)) == 1
 
 
-@pytest.mark.parametrize("know", ["checksum", "nothing", "no etag"])
+@pytest.mark.parametrize("evidence", ["checksum", "nothing", "no etag"])
 @pytest.mark.usefixtures("impatient")
 def test_assets_that_came_are_not_asked_for_again(
-    scene: dict[str, Any], red: bytes, catalog: Catalog, tmp_path: Path, run: Run, web: Loopback, know: str
+    scene: dict[str, Any], red: bytes, catalog: Catalog, tmp_path: Path, run: Run, web: Loopback, evidence: str
 ) -> None:
-    item = remote(scene if know == "checksum" else unsure(scene), web)
-    if know == "no etag":
+    item = remote(scene if evidence == "checksum" else unsure(scene), web)
+    if evidence == "no etag":
         for name in item["assets"]:
             web.fail(f"/catalog/s0/{name}.tif", times=None, drop=("ETag",))
     (catalog.root / "s0" / "red.tif").unlink()
     (catalog.root / "s0" / "scl.tif").rename(catalog.root / "scl.tif")
 
-    ended = fetch(run, tmp_path, item)
+    completed = fetch(run, tmp_path, item)
 
-    assert ended.code == 3
+    assert completed.code == 3
     for name in ("red", "scl"):
-        assert f"scene scene, asset {name} could not be fetched: 127.0.0.1 answered 404" in ended.stderr, (
+        assert f"scene scene, asset {name} could not be fetched: 127.0.0.1 answered 404" in completed.stderr, (
             "both are listed"
         )
     assert not (tmp_path / "scene").exists()
@@ -116,9 +116,9 @@ def test_a_local_asset_that_is_missing_is_named(
     scene: dict[str, Any], catalog: Catalog, tmp_path: Path, run: Run
 ) -> None:
     (catalog.root / "s0" / "red.tif").unlink()
-    ended = fetch(run, tmp_path, local(scene))
-    assert ended.code == 3
-    assert "scene scene, asset red is missing: there is no s0/red.tif" in ended.stderr
+    completed = fetch(run, tmp_path, local(scene))
+    assert completed.code == 3
+    assert "scene scene, asset red is missing: there is no s0/red.tif" in completed.stderr
     assert not (tmp_path / "scene").exists()
 
 
@@ -135,9 +135,9 @@ def test_a_local_asset_that_was_replaced_between_two_runs_comes_new(
 
 def test_a_relative_path_needs_a_catalog(scene: dict[str, Any], tmp_path: Path, run: Run) -> None:
     (tmp_path / "item.json").write_text(json.dumps(local(scene)))
-    ended = run("fetch", "--item", tmp_path / "item.json", "--scene", tmp_path / "scene")
-    assert ended.code == 3
-    assert "name its catalog folder" in ended.stderr
+    completed = run("fetch", "--item", tmp_path / "item.json", "--scene", tmp_path / "scene")
+    assert completed.code == 3
+    assert "name its catalog folder" in completed.stderr
 
 
 def truncated(content: bytes) -> bytes:
@@ -153,17 +153,24 @@ def emptied(content: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("damage", [truncated, flipped, emptied])
-@pytest.mark.parametrize("far", [False, True])
+@pytest.mark.parametrize("is_remote", [False, True])
 def test_a_damaged_asset_leaves_no_scene(
-    scene: dict[str, Any], red: bytes, catalog: Catalog, tmp_path: Path, run: Run, web: Loopback, damage: Any, far: bool
+    scene: dict[str, Any],
+    red: bytes,
+    catalog: Catalog,
+    tmp_path: Path,
+    run: Run,
+    web: Loopback,
+    damage: Any,
+    is_remote: bool,
 ) -> None:
     (catalog.root / "s0" / "red.tif").write_bytes(damage(red))
-    item = remote(scene, web) if far else local(scene)
-    ended = fetch(run, tmp_path, item)
-    assert ended.code == 4, ended.stderr
-    assert "scene scene, asset red (red.tif)" in ended.stderr
+    item = remote(scene, web) if is_remote else local(scene)
+    completed = fetch(run, tmp_path, item)
+    assert completed.code == 4, completed.stderr
+    assert "scene scene, asset red (red.tif)" in completed.stderr
     assert not (tmp_path / "scene").exists()
-    assert len(web.requests(RED)) == (2 if far else 0), "a damaged download is tried once more"
+    assert len(web.requests(RED)) == (2 if is_remote else 0), "a damaged download is tried once more"
     (catalog.root / "s0" / "red.tif").write_bytes(red)
     assert fetch(run, tmp_path, item).code == 0
     assert (tmp_path / "scene" / "red.tif").read_bytes() == red
@@ -210,8 +217,8 @@ def test_a_short_body_goes_on_from_where_it_broke_off(
     scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback
 ) -> None:
     web.fail(RED, cut=200_000)
-    ended = fetch(run, tmp_path, remote(scene, web))
-    assert ended.code == 0, ended.stderr
+    completed = fetch(run, tmp_path, remote(scene, web))
+    assert completed.code == 0, completed.stderr
     assert (tmp_path / "scene" / "red.tif").read_bytes() == red
     first, second = web.requests(RED)
     assert "Range" not in first.headers
@@ -235,16 +242,16 @@ def test_a_download_goes_on_in_the_next_run(
 
 
 @contextmanager
-def fetching(place: Path, item: dict[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
+def fetching(folder: Path, item: dict[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
     """Run fetch in another process, up to where a part of the red band lies on disk."""
-    (place / "item.geojson").write_text(json.dumps(item))
-    words = ["fetch", "--item", place / "item.geojson", "--scene", place / "scene"]
-    process = subprocess.Popen([sys.executable, "-m", "eopipe", *words], stderr=subprocess.DEVNULL)
+    (folder / "item.geojson").write_text(json.dumps(item))
+    arguments = ["fetch", "--item", folder / "item.geojson", "--scene", folder / "scene"]
+    process = subprocess.Popen([sys.executable, "-m", "eopipe", *arguments], stderr=subprocess.DEVNULL)
     try:
-        until = time.monotonic() + 20
-        while not any(p.stat().st_size for p in place.glob(".scene.parts/red-*.part")):
+        deadline = time.monotonic() + 20
+        while not any(p.stat().st_size for p in folder.glob(".scene.parts/red-*.part")):
             assert process.poll() is None
-            assert time.monotonic() < until
+            assert time.monotonic() < deadline
             time.sleep(0.02)
         yield process
     finally:
@@ -273,8 +280,8 @@ def test_two_runs_that_fetch_the_same_scene_at_once_both_end_right(
     """F17: each asset is fetched once or twice, and what comes is never mixed."""
     web.fail(RED, times=1, drip=0.02)
     with fetching(tmp_path, remote(unsure(scene), web)) as first:
-        ended = fetch(run, tmp_path, remote(unsure(scene), web))
-        assert ended.code == 0, ended.stderr
+        completed = fetch(run, tmp_path, remote(unsure(scene), web))
+        assert completed.code == 0, completed.stderr
         assert first.wait() == 0
     assert (tmp_path / "scene" / "red.tif").read_bytes() == red
     verify(tmp_path / "scene")
@@ -287,9 +294,9 @@ def test_a_fetch_that_waits_too_long_for_another_is_sent_away(
 ) -> None:
     web.fail(RED, times=None, drip=0.2)
     with fetching(tmp_path, remote(unsure(scene), web)) as first:
-        ended = fetch(run, tmp_path, remote(unsure(scene), web), "--deadline", 0.1)
-        assert ended.code == 2
-        assert "another eopipe is still fetching" in ended.stderr
+        completed = fetch(run, tmp_path, remote(unsure(scene), web), "--deadline", 0.1)
+        assert completed.code == 2
+        assert "another eopipe is still fetching" in completed.stderr
         assert first.poll() is None
 
 
@@ -305,13 +312,13 @@ def test_a_line_that_breaks_often_but_moves_on_is_not_given_up(
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("know", [True, False])
+@pytest.mark.parametrize("has_checksum", [True, False])
 def test_a_server_that_ignores_range_starts_again_from_the_beginning(
-    scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback, know: bool
+    scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback, has_checksum: bool
 ) -> None:
     web.fail(RED, cut=200_000)
     web.fail(RED, times=None, ignore_range=True)
-    assert fetch(run, tmp_path, remote(scene if know else unsure(scene), web)).code == 0
+    assert fetch(run, tmp_path, remote(scene if has_checksum else unsure(scene), web)).code == 0
     assert (tmp_path / "scene" / "red.tif").read_bytes() == red
 
 
@@ -382,17 +389,19 @@ def test_scenes_can_share_a_folder_of_parts(
     assert (tmp_path / "scene" / "red.tif").read_bytes() == red
 
 
-@pytest.mark.parametrize("know", [True, False])
+@pytest.mark.parametrize("has_checksum", [True, False])
 def test_a_web_page_instead_of_an_image_is_told(
-    scene: dict[str, Any], tmp_path: Path, run: Run, web: Loopback, know: bool
+    scene: dict[str, Any], tmp_path: Path, run: Run, web: Loopback, has_checksum: bool
 ) -> None:
     web.fail(RED, times=None, body=b"\n <!DOCTYPE html><html>please log in</html>")
-    ended = fetch(run, tmp_path, remote(scene if know else unsure(scene), web))
-    assert ended.code == 3, ended.stderr
-    assert "asset red is not a GeoTIFF or JPEG 2000 file: it looks like an HTML or XML page" in ended.stderr
+    completed = fetch(run, tmp_path, remote(scene if has_checksum else unsure(scene), web))
+    assert completed.code == 3, completed.stderr
+    assert "asset red is not a GeoTIFF or JPEG 2000 file: it looks like an HTML or XML page" in completed.stderr
     assert not (tmp_path / "scene").exists()
     web.reset()
-    assert fetch(run, tmp_path, remote(scene if know else unsure(scene), web)).code == 0, "after the login it goes on"
+    assert fetch(run, tmp_path, remote(scene if has_checksum else unsure(scene), web)).code == 0, (
+        "after the login it goes on"
+    )
 
 
 @pytest.mark.usefixtures("impatient")
@@ -411,9 +420,9 @@ def test_a_server_that_fails_for_ever_ends_with_code_5(
     scene: dict[str, Any], tmp_path: Path, run: Run, web: Loopback
 ) -> None:
     web.fail(RED, times=None, status=503)
-    ended = fetch(run, tmp_path, remote(scene, web))
-    assert ended.code == 5
-    assert "127.0.0.1 did not deliver scene scene, asset red (last: status 503); try again later" in ended.stderr
+    completed = fetch(run, tmp_path, remote(scene, web))
+    assert completed.code == 5
+    assert "127.0.0.1 did not deliver scene scene, asset red (last: status 503); try again later" in completed.stderr
     assert not (tmp_path / "scene").exists()
     assert len(web.requests(RED)) == MAX_ATTEMPTS
 
@@ -425,9 +434,9 @@ def test_a_server_that_only_trickles_is_given_up(
     monkeypatch.setattr("eopipe.fetch.retry.GRACE", -1.0)
     monkeypatch.setattr("eopipe.fetch.retry.MIN_RATE", 1e12)
     monkeypatch.setattr("eopipe.fetch.retry.MAX_ATTEMPTS", 2)
-    ended = fetch(run, tmp_path, remote(scene, web))
-    assert ended.code == 5, ended.stderr
-    assert "bytes per second" in ended.stderr
+    completed = fetch(run, tmp_path, remote(scene, web))
+    assert completed.code == 5, completed.stderr
+    assert "bytes per second" in completed.stderr
 
 
 @pytest.mark.usefixtures("impatient")
@@ -437,18 +446,18 @@ def test_a_server_that_never_answers_is_given_up(
     monkeypatch.setattr("eopipe.fetch.retry.TIMEOUT", (0.1, 0.1))
     monkeypatch.setattr("eopipe.fetch.retry.MAX_ATTEMPTS", 2)
     web.fail(RED, times=None, pause=0.3)
-    ended = fetch(run, tmp_path, remote(scene, web))
-    assert ended.code == 5
-    assert "ReadTimeout" in ended.stderr
+    completed = fetch(run, tmp_path, remote(scene, web))
+    assert completed.code == 5
+    assert "ReadTimeout" in completed.stderr
 
 
 def test_a_body_that_comes_compressed_is_refused(
     scene: dict[str, Any], tmp_path: Path, run: Run, web: Loopback
 ) -> None:
     web.fail(RED, headers={"Content-Encoding": "gzip"})
-    ended = fetch(run, tmp_path, remote(scene, web))
-    assert ended.code == 8
-    assert "arrives compressed as gzip" in ended.stderr
+    completed = fetch(run, tmp_path, remote(scene, web))
+    assert completed.code == 8
+    assert "arrives compressed as gzip" in completed.stderr
     assert all(request.headers["Accept-Encoding"] == "identity" for request in web.received)
 
 
@@ -457,10 +466,10 @@ def test_a_redirect_into_the_own_network_is_refused(
 ) -> None:
     with Loopback(tmp_path, host="127.0.0.2") as inner:
         web.fail(RED, times=None, status=302, headers={"Location": f"{inner.url}{RED}"})
-        ended = fetch(run, tmp_path, remote(scene, web))
+        completed = fetch(run, tmp_path, remote(scene, web))
         assert inner.received == []
-    assert ended.code == 8, ended.stderr
-    assert "127.0.0.1 redirects to http://127.0.0.2, which is not public" in ended.stderr
+    assert completed.code == 8, completed.stderr
+    assert "127.0.0.1 redirects to http://127.0.0.2, which is not public" in completed.stderr
 
 
 def test_a_redirect_to_a_file_is_refused(scene: dict[str, Any], tmp_path: Path, run: Run, web: Loopback) -> None:
@@ -484,9 +493,9 @@ def test_a_hostile_address_in_a_frozen_item_is_refused(
 ) -> None:
     item = local(scene)
     item["assets"]["red"]["href"] = href
-    ended = fetch(run, tmp_path, item)
-    assert ended.code == 8
-    assert "asset red points to" in ended.stderr
+    completed = fetch(run, tmp_path, item)
+    assert completed.code == 8
+    assert "asset red points to" in completed.stderr
 
 
 def test_strange_asset_names_stay_in_the_scene(scene: dict[str, Any], tmp_path: Path, run: Run) -> None:
@@ -501,9 +510,9 @@ def test_strange_asset_names_stay_in_the_scene(scene: dict[str, Any], tmp_path: 
 def test_an_item_that_is_no_item_is_told(tmp_path: Path, run: Run) -> None:
     for value in ({}, [], {"id": "x", "assets": {"red": 5}, "properties": {}, "geometry": None}):
         (tmp_path / "item.geojson").write_text(json.dumps(value))
-        ended = run("fetch", "--item", tmp_path / "item.geojson", "--scene", tmp_path / "scene")
-        assert ended.code == 3
-        assert "is not a STAC Item" in ended.stderr
+        completed = run("fetch", "--item", tmp_path / "item.geojson", "--scene", tmp_path / "scene")
+        assert completed.code == 3
+        assert "is not a STAC Item" in completed.stderr
 
 
 def fail(error: Exception) -> Path:
@@ -523,17 +532,17 @@ def test_an_error_that_is_not_ours_is_not_hidden_behind_one_that_is() -> None:
         run_parallel([lambda: fail(BadInputError("missing")), lambda: fail(OSError(28, "full"))], 1, Event())
 
 
-def grid_over(place: Path, rows: slice, columns: slice) -> Path:
+def grid_over(folder: Path, rows: slice, columns: slice) -> Path:
     """A grid on the pixels of the red band."""
     transform = [STEP, 0.0, LEFT + STEP * columns.start, 0.0, -STEP, TOP - STEP * rows.start]
     shape = [rows.stop - rows.start, columns.stop - columns.start]
-    write_json(place / "grid.json", {"crs": CRS, "shape": shape, "transform": transform})
-    return place / "grid.json"
+    write_json(folder / "grid.json", {"crs": CRS, "shape": shape, "transform": transform})
+    return folder / "grid.json"
 
 
-@pytest.mark.parametrize("far", [False, True])
+@pytest.mark.parametrize("is_remote", [False, True])
 def test_windows_bring_only_the_blocks_that_the_grid_needs(
-    catalog: Catalog, tmp_path: Path, run: Run, web: Loopback, far: bool
+    catalog: Catalog, tmp_path: Path, run: Run, web: Loopback, is_remote: bool
 ) -> None:
     import rasterio
 
@@ -541,9 +550,9 @@ def test_windows_bring_only_the_blocks_that_the_grid_needs(
     item = catalog.add("scene", {"red": noise})
     grid = grid_over(tmp_path, slice(520, 600), slice(150, 200))
 
-    ended = fetch(run, tmp_path, remote(item, web) if far else local(item), "--grid", grid, "--windows")
+    completed = fetch(run, tmp_path, remote(item, web) if is_remote else local(item), "--grid", grid, "--windows")
 
-    assert ended.code == 0, ended.stderr
+    assert completed.code == 0, completed.stderr
     asset = read_json(tmp_path / "scene" / "scene.json")["assets"]["red"]
     with rasterio.open(tmp_path / "scene" / "red.tif") as part:
         column, row = ~part.transform * (LEFT, TOP)
@@ -568,10 +577,10 @@ def test_windows_of_another_version_than_the_catalog_tells_are_refused(
     item = remote(scene, web)
     item["assets"]["red"]["file:size"] += 1
     grid = grid_over(tmp_path, slice(0, 50), slice(0, 50))
-    ended = fetch(run, tmp_path, item, "--grid", grid, "--windows")
-    assert ended.code == 4
-    assert "asset red has" in ended.stderr
-    assert "it is another version" in ended.stderr
+    completed = fetch(run, tmp_path, item, "--grid", grid, "--windows")
+    assert completed.code == 4
+    assert "asset red has" in completed.stderr
+    assert "it is another version" in completed.stderr
 
 
 def test_windows_that_came_are_not_asked_for_again_but_those_of_another_grid_are(
@@ -579,24 +588,24 @@ def test_windows_that_came_are_not_asked_for_again_but_those_of_another_grid_are
 ) -> None:
     item = remote(scene, web)
     (catalog.root / "s0" / "scl.tif").rename(tmp_path / "away.tif")
-    words = ("--grid", grid_over(tmp_path, slice(0, 50), slice(0, 50)), "--windows")
-    assert fetch(run, tmp_path, item, *words).code == 3
+    arguments = ("--grid", grid_over(tmp_path, slice(0, 50), slice(0, 50)), "--windows")
+    assert fetch(run, tmp_path, item, *arguments).code == 3
     (tmp_path / "away.tif").rename(catalog.root / "s0" / "scl.tif")
     web.received.clear()
-    assert fetch(run, tmp_path, item, *words).code == 0
+    assert fetch(run, tmp_path, item, *arguments).code == 0
     assert {request.path for request in web.received} == {"/catalog/s0/scl.tif"}
     grid_over(tmp_path, slice(0, 60), slice(0, 60))
     web.received.clear()
-    assert fetch(run, tmp_path, item, *words).code == 0
+    assert fetch(run, tmp_path, item, *arguments).code == 0
     assert len({request.path for request in web.received}) == 3
 
 
 def test_windows_need_a_grid_and_without_them_a_grid_changes_nothing(
     scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run
 ) -> None:
-    ended = fetch(run, tmp_path, local(scene), "--windows")
-    assert ended.code == 2
-    assert "--windows needs --grid" in ended.stderr
+    completed = fetch(run, tmp_path, local(scene), "--windows")
+    assert completed.code == 2
+    assert "--windows needs --grid" in completed.stderr
     grid = grid_over(tmp_path, slice(0, 50), slice(0, 50))
     assert fetch(run, tmp_path, local(scene), "--grid", grid).code == 0
     assert (tmp_path / "scene" / "red.tif").read_bytes() == red

@@ -234,8 +234,8 @@ def test_ticks_of_a_map_are_where_their_degrees_are(
         for axis, edge in ((axes.xaxis, 0), (axes.yaxis, 1)):
             labels = [label.get_text() for label in axis.get_ticklabels()]
             assert len(labels) == len(set(labels))
-            for place, label in zip(axis.get_ticklocs(), labels, strict=True):
-                corner = (place, north) if edge == 0 else (5e5 - size / 2, place)
+            for tick, label in zip(axis.get_ticklocs(), labels, strict=True):
+                corner = (tick, north) if edge == 0 else (5e5 - size / 2, tick)
                 value, *side = label.replace("°", "").split()
                 expected = to_degrees.transform(*corner)[edge]
                 difference = float(value) * {"W": -1, "S": -1}.get("".join(side), 1) - expected

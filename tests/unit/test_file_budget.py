@@ -66,8 +66,8 @@ def test_preprocess_makes_as_many_files_as_predicted(
     (catalog.root / "s0" / "scene.json").write_text(json.dumps(item))
     write_json(tmp_path / "grid.json", grid_json(grid_of(shape)))
     arguments = ("--scene", catalog.root / "s0", "--grid", tmp_path / "grid.json", "--tiles", tmp_path / "tiles.zarr")
-    ended = run("preprocess", *arguments, "--bands", "blue", "red", "--chunk", 16, "--shard", shard)
-    assert ended.code == 0, ended.stderr
+    completed = run("preprocess", *arguments, "--bands", "blue", "red", "--chunk", 16, "--shard", shard)
+    assert completed.code == 0, completed.stderr
     assert count(tmp_path / "tiles.zarr") == store_files(shape, Layout(16, shard), 2)
 
 

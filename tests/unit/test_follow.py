@@ -118,9 +118,9 @@ def following(state: Path, *names: str) -> Iterator[Event]:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
+    deadline = time.monotonic() + 60
     while not condition():
-        assert time.monotonic() < until
+        assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
@@ -130,8 +130,8 @@ def test_a_finished_training_is_in_all_trackers_with_its_settings_and_pictures(
     began = time.time()
     train(state, 0, 6, is_done=True)
     png = draw(state, 6)
-    ended = run("follow", state, "--to", *TRACKERS, "--once")
-    assert (ended.code, ended.stderr) == (0, "")
+    completed = run("follow", state, "--to", *TRACKERS, "--once")
+    assert (completed.code, completed.stderr) == (0, "")
 
     board = events(views)
     assert losses(views) == [(step, round(1 / step, 4)) for step in range(1, 7)]
@@ -262,9 +262,9 @@ def test_without_its_library_a_tracker_is_left_out_and_the_warning_names_the_ext
     assert record.message.startswith("event=tracker-off tracker=mlflow reason=")
     assert "pip install 'eopipe[mlflow]'" in record.message
     assert gauges(views)["eopipe_train_step"] == 2
-    ended = run("follow", state, "--to", "mlflow", "--once")
-    assert ended.code == 2
-    assert "error: no tracker is left; the warnings above say why\n" in ended.stderr
+    completed = run("follow", state, "--to", "mlflow", "--once")
+    assert completed.code == 2
+    assert "error: no tracker is left; the warnings above say why\n" in completed.stderr
 
 
 def test_trackers_on_a_full_disk_are_left_out_with_one_warning_each(state: Path) -> None:
@@ -274,14 +274,14 @@ def test_trackers_on_a_full_disk_are_left_out_with_one_warning_each(state: Path)
     def fill() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=fill)
-    assert ended.returncode == 2
-    assert sorted(line.split()[1] for line in ended.stderr.splitlines() if "tracker-off" in line) == [
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=fill)
+    assert completed.returncode == 2
+    assert sorted(line.split()[1] for line in completed.stderr.splitlines() if "tracker-off" in line) == [
         "tracker=mlflow",
         "tracker=prometheus",
         "tracker=tensorboard",
     ]
-    assert "Traceback" not in ended.stderr
+    assert "Traceback" not in completed.stderr
 
 
 def test_a_picture_that_is_not_one_leaves_out_only_the_tracker_that_looks_into_it(
@@ -307,17 +307,17 @@ def test_a_training_is_found_by_its_model_by_its_state_and_by_the_folder_of_stat
 
 
 def test_what_is_not_a_training_is_refused(tmp_path: Path, run: Run) -> None:
-    ended = run("follow", tmp_path / "nothing", "--to", "prometheus")
-    assert ended.code == 3
-    assert ended.stderr == (
+    completed = run("follow", tmp_path / "nothing", "--to", "prometheus")
+    assert completed.code == 3
+    assert completed.stderr == (
         f"error: {tmp_path}/nothing is not a training: it holds neither job.json (a state folder) nor model.json and "
         "metrics.jsonl (a model)\n"
     )
 
 
-def started(state: Path, *more: str) -> "subprocess.Popen[str]":
+def started(state: Path, *arguments: str) -> "subprocess.Popen[str]":
     """`eopipe follow` as a process, which has read what there is."""
-    command = [sys.executable, "-m", "eopipe", "follow", str(state), "--to", "prometheus", *more]
+    command = [sys.executable, "-m", "eopipe", "follow", str(state), "--to", "prometheus", *arguments]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_for((state.parents[1] / "model.views/eopipe.prom").exists)
     return process

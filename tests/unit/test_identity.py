@@ -28,7 +28,7 @@ def test_many_differences_are_counted_after_the_first_five() -> None:
 def test_other_states_in_the_folder_are_listed_with_their_differences(tmp_path: Path) -> None:
     for name, seed in (("mine", 0), ("other", 1)):
         (tmp_path / name).mkdir()
-        its = IDENTITY | {"settings": {"seed": seed, "augment": ["symmetries"]}}
-        (tmp_path / name / "identity.json").write_text(json.dumps(its))
+        identity = IDENTITY | {"settings": {"seed": seed, "augment": ["symmetries"]}}
+        (tmp_path / name / "identity.json").write_text(json.dumps(identity))
     rows = list(other_states(tmp_path, tmp_path / "mine", IDENTITY))
     assert rows == [(tmp_path / "other", "settings.seed is 0 here and 1 there")]

@@ -29,11 +29,11 @@ def model(tmp_path: Path) -> Path:
 class Trap:
     """Runs code as soon as it is unpickled."""
 
-    def __init__(self, place: Path) -> None:
-        self.place = place
+    def __init__(self, path: Path) -> None:
+        self.path = path
 
     def __reduce__(self) -> tuple[object, tuple[Path]]:
-        return Path.touch, (self.place,)
+        return Path.touch, (self.path,)
 
 
 def test_a_model_that_fits_is_taken(model: Path) -> None:
@@ -44,18 +44,18 @@ def test_a_model_that_fits_is_taken(model: Path) -> None:
 @pytest.mark.parametrize("name", ["model.pt", "weights", "model.safetensors", "dcp/.metadata", "lightning.ckpt"])
 @pytest.mark.parametrize("writer", ["pickle", "torch"])
 def test_a_pickle_is_refused_unopened_by_name_or_content(tmp_path: Path, name: str, writer: str) -> None:
-    source, fallen = tmp_path / "source", tmp_path / "fallen"
+    source, marker = tmp_path / "source", tmp_path / "fallen"
     path = source / name
     path.parent.mkdir(parents=True)
     if writer == "pickle":
-        path.write_bytes(pickle.dumps(Trap(fallen)))
+        path.write_bytes(pickle.dumps(Trap(marker)))
     else:
-        torch.save({"x": Trap(fallen)}, archive := io.BytesIO())
+        torch.save({"x": Trap(marker)}, archive := io.BytesIO())
         path.write_bytes(archive.getvalue())
     for candidate in (source, path):
         with pytest.raises(RefusedError, match="is a pickle"):
             check_init_folder(candidate)
-    assert not fallen.exists()
+    assert not marker.exists()
 
 
 @pytest.mark.parametrize(

@@ -39,8 +39,8 @@ def test_bins_cut_a_continuous_raster_and_their_edges_belong_above(tmp_path: Pat
     heights[0, 0] = np.nan
     source = write_raster(tmp_path / "height.tif", heights, nodata=-1)
     arguments = ("--classes", "low", "middle", "high", "--bins", "5.5", "20")
-    ended = label(run, tmp_path, "--source", source, *arguments)
-    assert ended.code == 0, ended.stderr
+    completed = label(run, tmp_path, "--source", source, *arguments)
+    assert completed.code == 0, completed.stderr
     expected = np.where(heights < 5.5, 0, np.where(heights < 20, 1, 2))
     expected[0, 0] = NO_LABEL
     np.testing.assert_array_equal(stored(tmp_path), expected)
@@ -54,8 +54,8 @@ def test_codes_name_the_classes_and_ignored_or_unknown_codes_are_unlabelled(tmp_
     codes = (np.arange(64 * 48).reshape(64, 48) % 5 * 10).astype(np.uint8)
     source = write_raster(tmp_path / "codes.tif", codes, nodata=None)
     arguments = ("--classes", "water", "wood", "town", "--codes", 30, 10, 20, "--ignore", 20)
-    ended = label(run, tmp_path, "--source", source, *arguments)
-    assert ended.code == 0, ended.stderr
+    completed = label(run, tmp_path, "--source", source, *arguments)
+    assert completed.code == 0, completed.stderr
     expected = np.select([codes == 30, codes == 10], [0, 1], NO_LABEL)
     np.testing.assert_array_equal(stored(tmp_path), expected)
 
@@ -93,13 +93,13 @@ def test_an_asset_of_a_scene_gives_the_labels_of_that_scene(catalog: Catalog, tm
     item = catalog.add("a/b", bands={"cover": (np.arange(64 * 48).reshape(64, 48) % 2).astype(np.uint8)}, nodata=None)
     (catalog.root / "s0" / "scene.json").write_text(json.dumps(item))
     arguments = ("--scene", catalog.root / "s0", "--asset", "cover", "--classes", "a", "b")
-    ended = label(run, tmp_path, *arguments)
-    assert ended.code == 0, ended.stderr
+    completed = label(run, tmp_path, *arguments)
+    assert completed.code == 0, completed.stderr
     np.testing.assert_array_equal(stored(tmp_path), np.arange(64 * 48).reshape(64, 48) % 2)
     assert Tiles(tmp_path / "labels.zarr").scene.startswith("a_b-")
-    ended = label(run, tmp_path, "--scene", catalog.root / "s0", "--asset", "truth")
-    assert ended.code == 3
-    assert "no band truth; it has cover" in ended.stderr
+    completed = label(run, tmp_path, "--scene", catalog.root / "s0", "--asset", "truth")
+    assert completed.code == 3
+    assert "no band truth; it has cover" in completed.stderr
 
 
 def square(left: int, top: int, right: int, bottom: int) -> dict[str, Any]:
@@ -121,8 +121,8 @@ def write_vectors(path: Path, *features: tuple[Any, Any]) -> Path:
 def test_polygons_in_degrees_land_on_the_pixels_they_cover(tmp_path: Path, run: Run) -> None:
     features = (("wood", square(4, 6, 20, 30)), ("water", square(21, 20, 40, 50)), (None, square(0, 0, 2, 2)))
     source = write_vectors(tmp_path / "truth.geojson", *features, ("wood", None))
-    ended = label(run, tmp_path, "--source", source, "--classes", "water", "wood")
-    assert ended.code == 0, ended.stderr
+    completed = label(run, tmp_path, "--source", source, "--classes", "water", "wood")
+    assert completed.code == 0, completed.stderr
     expected = np.full((64, 48), NO_LABEL)
     expected[6:30, 4:20] = 1
     expected[20:50, 21:40] = 0
@@ -173,10 +173,10 @@ def test_points_and_lines_label_the_pixels_that_contain_them(tmp_path: Path, run
 
 def test_a_self_crossing_ring_is_repaired(tmp_path: Path, run: Run) -> None:
     first, second, third, fourth, _ = square(4, 4, 12, 12)["coordinates"][0]
-    bow = {"type": "Polygon", "coordinates": [[first, second, fourth, third, first]]}
-    source = write_vectors(tmp_path / "truth.geojson", ("wood", bow))
-    ended = label(run, tmp_path, "--source", source, "--classes", "wood")
-    assert ended.code == 0, ended.stderr
+    polygon = {"type": "Polygon", "coordinates": [[first, second, fourth, third, first]]}
+    source = write_vectors(tmp_path / "truth.geojson", ("wood", polygon))
+    completed = label(run, tmp_path, "--source", source, "--classes", "wood")
+    assert completed.code == 0, completed.stderr
     assert stored(tmp_path)[5, 8] == 0
     assert stored(tmp_path)[8, 5] == NO_LABEL
 
@@ -187,14 +187,14 @@ def test_many_values_mean_one_class_in_vectors(tmp_path: Path, run: Run) -> None
         tmp_path / "truth.geojson", *features, (999, square(30, 30, 40, 40)), (None, square(0, 40, 9, 50))
     )
     arguments = ("--classes", "town", "wood", "--values", "town=111", "town=112", "wood=311", "=999")
-    ended = label(run, tmp_path, "--source", source, *arguments)
-    assert ended.code == 0, ended.stderr
+    completed = label(run, tmp_path, "--source", source, *arguments)
+    assert completed.code == 0, completed.stderr
     expected = np.full((64, 48), NO_LABEL)
     expected[0:9, 0:9], expected[0:9, 10:20], expected[20:30, 0:9] = 0, 0, 1
     np.testing.assert_array_equal(stored(tmp_path), expected)
-    ended = label(run, tmp_path, "--source", source, "--classes", "town", "--values", "town=111", "town=112")
-    assert ended.code == 3
-    assert "has features of class 311, 999; the classes are 111, 112" in ended.stderr
+    completed = label(run, tmp_path, "--source", source, "--classes", "town", "--values", "town=111", "town=112")
+    assert completed.code == 3
+    assert "has features of class 311, 999; the classes are 111, 112" in completed.stderr
 
 
 def test_values_in_another_language_mean_classes(tmp_path: Path, run: Run) -> None:
@@ -209,8 +209,8 @@ def test_many_and_negative_values_mean_one_class_in_rasters(tmp_path: Path, run:
     codes = np.array([-9999, -2, -1, 1, 2, 7])[np.arange(64 * 48).reshape(64, 48) % 6].astype(np.int16)
     source = write_raster(tmp_path / "codes.tif", codes, nodata=-9999)
     arguments = ("--classes", "low", "high", "--values", "low=-2", "low=-1", "high=2", "high=1", "--ignore", "-1")
-    ended = label(run, tmp_path, "--source", source, *arguments)
-    assert ended.code == 0, ended.stderr
+    completed = label(run, tmp_path, "--source", source, *arguments)
+    assert completed.code == 0, completed.stderr
     expected = np.select([codes == -2, np.isin(codes, (1, 2))], [0, 1], NO_LABEL)
     np.testing.assert_array_equal(stored(tmp_path), expected)
 
@@ -220,8 +220,8 @@ def test_codes_may_be_negative(tmp_path: Path, run: Run, dtype: str) -> None:
     codes = np.array([-9999, -3, -1, 0])[np.arange(64 * 48).reshape(64, 48) % 4].astype(dtype)
     source = write_raster(tmp_path / "codes.tif", codes, nodata=None)
     arguments = ("--classes", "a", "b", "--codes", -1, -3, "--ignore", -9999, 0)
-    ended = label(run, tmp_path, "--source", source, *arguments)
-    assert ended.code == 0, ended.stderr
+    completed = label(run, tmp_path, "--source", source, *arguments)
+    assert completed.code == 0, completed.stderr
     np.testing.assert_array_equal(stored(tmp_path), np.select([codes == -1, codes == -3], [0, 1], NO_LABEL))
 
 
@@ -252,8 +252,8 @@ def test_bins_are_physical_values_by_scale_and_offset_of_the_item(catalog: Catal
     item = catalog.add(bands={"height": numbered((64, 48))})
     (catalog.root / "s0" / "scene.json").write_text(json.dumps(item))
     arguments = ("--scene", catalog.root / "s0", "--asset", "height", "--classes", "low", "high", "--bins", "0.1")
-    ended = label(run, tmp_path, *arguments)
-    assert ended.code == 0, ended.stderr
+    completed = label(run, tmp_path, *arguments)
+    assert completed.code == 0, completed.stderr
     np.testing.assert_array_equal(stored(tmp_path), numbered((64, 48)) >= 1000)
 
 
@@ -272,13 +272,13 @@ def test_a_layer_is_chosen_by_name(tmp_path: Path, run: Run) -> None:
     assert label(run, tmp_path, *arguments, "--layer", "south").code == 0
     assert (stored(tmp_path)[30:60, :10] == 0).all()
     assert (stored(tmp_path)[:30] == NO_LABEL).all()
-    for more, message in (
+    for options, message in (
         ((), "has the layers north, south; choose one"),
         (("--layer", "x"), "no layer x; it has north"),
     ):
-        ended = label(run, tmp_path, *arguments, *more)
-        assert ended.code == 3
-        assert message in ended.stderr
+        completed = label(run, tmp_path, *arguments, *options)
+        assert completed.code == 3
+        assert message in completed.stderr
 
 
 def test_a_column_of_numbers_with_missing_values_still_names_codes(tmp_path: Path, run: Run) -> None:
@@ -317,18 +317,18 @@ def write_parquet(path: Path, **changes: Any) -> Path:
 def test_geoparquet_is_read(tmp_path: Path, run: Run) -> None:
     source = write_parquet(tmp_path / "truth.parquet")
     arguments = ("--source", source, "--classes", "water", "wood")
-    ended = label(run, tmp_path, *arguments)
-    assert ended.code == 0, ended.stderr
+    completed = label(run, tmp_path, *arguments)
+    assert completed.code == 0, completed.stderr
     expected = np.full((64, 48), NO_LABEL)
     expected[6:30, 4:20], expected[40:50, 30:40] = 1, 0
     np.testing.assert_array_equal(stored(tmp_path), expected)
-    ended = label(run, tmp_path, *arguments, "--attribute", "kind")
-    assert ended.code == 3
-    assert "has no attribute kind; it has class" in ended.stderr
+    completed = label(run, tmp_path, *arguments, "--attribute", "kind")
+    assert completed.code == 3
+    assert "has no attribute kind; it has class" in completed.stderr
     for change, message in (({"crs": None}, "has no CRS"), ({"encoding": "point"}, "only WKB is supported")):
-        ended = label(run, tmp_path, "--source", write_parquet(tmp_path / "odd.parquet", **change), *arguments[2:])
-        assert ended.code == 3
-        assert message in ended.stderr
+        completed = label(run, tmp_path, "--source", write_parquet(tmp_path / "odd.parquet", **change), *arguments[2:])
+        assert completed.code == 3
+        assert message in completed.stderr
     (tmp_path / "no.parquet").write_bytes(b"PAR1 or not")
     assert label(run, tmp_path, "--source", tmp_path / "no.parquet", *arguments[2:]).code == 3
 
@@ -336,9 +336,9 @@ def test_geoparquet_is_read(tmp_path: Path, run: Run) -> None:
 def test_geoparquet_without_pyarrow_says_what_to_do(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     (tmp_path / "truth.parquet").write_bytes(b"PAR1")
-    ended = label(run, tmp_path, "--source", tmp_path / "truth.parquet", "--classes", "wood")
-    assert ended.code == 2
-    assert "pip install 'eopipe[parquet]'" in ended.stderr
+    completed = label(run, tmp_path, "--source", tmp_path / "truth.parquet", "--classes", "wood")
+    assert completed.code == 2
+    assert "pip install 'eopipe[parquet]'" in completed.stderr
 
 
 def test_a_raster_half_a_pixel_off_gives_each_pixel_the_class_at_its_centre(tmp_path: Path, run: Run) -> None:
@@ -450,8 +450,8 @@ def test_numbers_in_vectors_are_codes(tmp_path: Path, run: Run) -> None:
 def test_a_polygon_far_larger_than_the_grid_covers_it_all(tmp_path: Path, run: Run) -> None:
     ring = [[-170, -80], [170, -80], [170, 80], [-170, 80], [-170, -80]]
     source = write_vectors(tmp_path / "truth.geojson", ("earth", {"type": "Polygon", "coordinates": [ring]}))
-    ended = label(run, tmp_path, "--source", source, "--classes", "earth")
-    assert ended.code == 0, ended.stderr
+    completed = label(run, tmp_path, "--source", source, "--classes", "earth")
+    assert completed.code == 0, completed.stderr
     assert (stored(tmp_path) == 0).all()
 
 
@@ -466,8 +466,8 @@ def test_other_attributes_and_formats_are_read(tmp_path: Path, run: Run) -> None
         fields = {"field_data": [np.array(["wood"], object)], "fields": ["kind"]}
         pyogrio.raw.write(tmp_path / name, np.array([to_wkb(shape)], object), **fields, **geometry)
         arguments = ("--source", tmp_path / name, "--classes", "wood", "--attribute", "kind")
-        ended = label(run, tmp_path, *arguments)
-        assert ended.code == 0, ended.stderr
+        completed = label(run, tmp_path, *arguments)
+        assert completed.code == 0, completed.stderr
         expected = np.full((64, 48), NO_LABEL)
         expected[6:30, 4:20] = 0
         np.testing.assert_array_equal(stored(tmp_path), expected)
@@ -485,17 +485,17 @@ WRONG_VECTORS = {
 def test_vectors_are_refused_that_have(tmp_path: Path, run: Run, fault: str) -> None:
     feature, message = WRONG_VECTORS[fault]
     source = write_vectors(tmp_path / "truth.geojson", feature)
-    ended = label(run, tmp_path, "--source", source, "--classes", "water", "wood")
-    assert ended.code == 3, ended.stderr
-    assert message in ended.stderr
+    completed = label(run, tmp_path, "--source", source, "--classes", "water", "wood")
+    assert completed.code == 3, completed.stderr
+    assert message in completed.stderr
     assert not (tmp_path / "labels.zarr").exists()
 
 
 def test_a_missing_attribute_is_reported_with_the_available_ones(tmp_path: Path, run: Run) -> None:
     source = write_vectors(tmp_path / "truth.geojson", ("wood", square(0, 0, 9, 9)))
-    ended = label(run, tmp_path, "--source", source, "--classes", "wood", "--attribute", "kind")
-    assert ended.code == 3
-    assert "has no attribute kind; it has class" in ended.stderr
+    completed = label(run, tmp_path, "--source", source, "--classes", "wood", "--attribute", "kind")
+    assert completed.code == 3
+    assert "has no attribute kind; it has class" in completed.stderr
 
 
 @pytest.mark.parametrize(
@@ -503,9 +503,9 @@ def test_a_missing_attribute_is_reported_with_the_available_ones(tmp_path: Path,
 )
 def test_a_file_without_vectors_is_reported(tmp_path: Path, run: Run, text: str, code: int) -> None:
     (tmp_path / "truth.geojson").write_text(text)
-    ended = label(run, tmp_path, "--source", tmp_path / "truth.geojson", "--classes", "wood")
-    assert ended.code == code, ended.stderr
-    assert "truth.geojson" in ended.stderr
+    completed = label(run, tmp_path, "--source", tmp_path / "truth.geojson", "--classes", "wood")
+    assert completed.code == code, completed.stderr
+    assert "truth.geojson" in completed.stderr
 
 
 def test_vectors_without_a_crs_are_reported(tmp_path: Path, run: Run) -> None:
@@ -518,24 +518,24 @@ def test_vectors_without_a_crs_are_reported(tmp_path: Path, run: Run) -> None:
         pyogrio.raw.write(
             tmp_path / "t.shp", np.array([to_wkb(box(0, 0, 1, 1))], object), geometry_type="Polygon", **fields
         )
-    ended = label(run, tmp_path, "--source", tmp_path / "t.shp", "--classes", "wood")
-    assert ended.code == 3
-    assert "has no CRS" in ended.stderr
+    completed = label(run, tmp_path, "--source", tmp_path / "t.shp", "--classes", "wood")
+    assert completed.code == 3
+    assert "has no CRS" in completed.stderr
 
 
 def test_a_label_raster_outside_the_grid_is_reported(tmp_path: Path, run: Run) -> None:
     source = write_raster(tmp_path / "far.tif", np.zeros((32, 32), np.uint8), left=LEFT + 90_000, nodata=None)
-    ended = label(run, tmp_path, "--source", source, "--classes", "a")
-    assert ended.code == 3
-    assert "far.tif covers" in ended.stderr
+    completed = label(run, tmp_path, "--source", source, "--classes", "a")
+    assert completed.code == 3
+    assert "far.tif covers" in completed.stderr
     assert not (tmp_path / "labels.zarr").exists()
 
 
 def test_a_label_raster_without_any_class_of_the_legend_is_reported(tmp_path: Path, run: Run) -> None:
     source = write_raster(tmp_path / "unknown.tif", np.full((64, 48), 9, np.uint8), nodata=None)
-    ended = label(run, tmp_path, "--source", source, "--classes", "a", "b")
-    assert ended.code == 3
-    assert "unknown.tif has no label on the grid" in ended.stderr
+    completed = label(run, tmp_path, "--source", source, "--classes", "a", "b")
+    assert completed.code == 3
+    assert "unknown.tif has no label on the grid" in completed.stderr
 
 
 @pytest.mark.parametrize(

@@ -40,8 +40,8 @@ def test_a_raster_keeps_its_numbers_with_quantity_unit_and_range(tmp_path: Path,
     values = heights()
     values[0, 0], values[5, 7] = np.nan, -1
     source = write_raster(tmp_path / "height.tif", values, nodata=-1)
-    ended = label(run, tmp_path, "--source", source, "--measure", "canopy height", "--unit", "m")
-    assert ended.code == 0, ended.stderr
+    completed = label(run, tmp_path, "--source", source, "--measure", "canopy height", "--unit", "m")
+    assert completed.code == 0, completed.stderr
     values[5, 7] = np.nan
     np.testing.assert_array_equal(stored(tmp_path), values)
     store = Tiles(tmp_path / "labels.zarr")
@@ -57,16 +57,16 @@ def test_a_store_of_values_passes_the_check_and_is_drawn(tmp_path: Path, run: Ru
     source = write_raster(tmp_path / "height.tif", heights(), nodata=-1)
     assert label(run, tmp_path, "--source", source, "--measure", "canopy height", "--unit", "m").code == 0
     assert run("tiles", "check", tmp_path / "labels.zarr").code == 0
-    ended = run("tiles", "plot", tmp_path / "labels.zarr", "--out", tmp_path / "labels.png")
-    assert ended.code == 0, ended.stderr
+    completed = run("tiles", "plot", tmp_path / "labels.zarr", "--out", tmp_path / "labels.png")
+    assert completed.code == 0, completed.stderr
 
 
 def test_the_average_of_integers_is_a_fraction(tmp_path: Path, run: Run) -> None:
     fine = np.tile(np.array([[0, 1], [0, 0]], np.uint8), (32, 24))
     source = write_raster(tmp_path / "cover.tif", fine, nodata=None)
     arguments = ("--source", source, "--measure", "cover", "--resampling", "average")
-    ended = label(run, tmp_path, *arguments, shape=(32, 24), step=2 * STEP)
-    assert ended.code == 0, ended.stderr
+    completed = label(run, tmp_path, *arguments, shape=(32, 24), step=2 * STEP)
+    assert completed.code == 0, completed.stderr
     np.testing.assert_allclose(stored(tmp_path), 0.25)
 
 
@@ -99,8 +99,8 @@ def test_shapes_are_rasterised_with_their_number_and_overlaps_are_unlabelled_or_
 ) -> None:
     source = shapes(tmp_path, square(0, 6, 7), square(4, 10, 2.5), square(8, 12, 2.5), square(14, 16, None))
     arguments = ("--source", source, "--measure", "height", "--attribute", "height", "--overlap", overlap)
-    ended = label(run, tmp_path, *arguments)
-    assert ended.code == 0, ended.stderr
+    completed = label(run, tmp_path, *arguments)
+    assert completed.code == 0, completed.stderr
     row = stored(tmp_path)[3]
     np.testing.assert_array_equal(row[:12], [*[7.0] * 4, *[between] * 2, *[2.5] * 6])
     assert np.isnan(row[12:]).all()
@@ -110,18 +110,18 @@ def test_shapes_are_rasterised_with_their_number_and_overlaps_are_unlabelled_or_
 def test_text_in_place_of_numbers_and_options_of_classes_are_reported(tmp_path: Path, run: Run) -> None:
     source = shapes(tmp_path, square(0, 4, "tall"))
     arguments = ("--source", source, "--attribute", "height")
-    ended = label(run, tmp_path, *arguments, "--measure", "height")
-    assert (ended.code, "not numbers: tall" in ended.stderr) == (3, True)
-    ended = label(run, tmp_path, *arguments, "--measure", "height", "--bins", 5)
-    assert (ended.code, "label.bins turns them into classes" in ended.stderr) == (2, True)
-    ended = label(run, tmp_path, *arguments, "--resampling", "bilinear")
-    assert (ended.code, "would average class numbers" in ended.stderr) == (2, True)
+    completed = label(run, tmp_path, *arguments, "--measure", "height")
+    assert (completed.code, "not numbers: tall" in completed.stderr) == (3, True)
+    completed = label(run, tmp_path, *arguments, "--measure", "height", "--bins", 5)
+    assert (completed.code, "label.bins turns them into classes" in completed.stderr) == (2, True)
+    completed = label(run, tmp_path, *arguments, "--resampling", "bilinear")
+    assert (completed.code, "would average class numbers" in completed.stderr) == (2, True)
 
 
 def test_a_file_without_a_value_on_the_grid_is_refused(tmp_path: Path, run: Run) -> None:
     source = write_raster(tmp_path / "height.tif", np.full((64, 48), -1, np.float32), nodata=-1)
-    ended = label(run, tmp_path, "--source", source, "--measure", "height")
-    assert (ended.code, "no value on the grid" in ended.stderr) == (3, True)
+    completed = label(run, tmp_path, "--source", source, "--measure", "height")
+    assert (completed.code, "no value on the grid" in completed.stderr) == (3, True)
     assert not (tmp_path / "labels.zarr").exists()
 
 

@@ -24,7 +24,7 @@ with hold_lease(Path(sys.argv[1]), 0.05) as token:
 """
 
 
-def holder(state: Path) -> "subprocess.Popen[str]":
+def lease_holder(state: Path) -> "subprocess.Popen[str]":
     process = subprocess.Popen([sys.executable, "-c", HOLDING, str(state)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline().strip() == str(newest_token(state))
@@ -61,7 +61,7 @@ def test_the_state_does_not_tell_what_its_host_is_called(tmp_path: Path, monkeyp
 
 
 def test_who_died_on_this_host_is_followed_at_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    end(holder(tmp_path))
+    end(lease_holder(tmp_path))
     began = time.monotonic()
     with hold_lease(tmp_path) as token:
         assert token == 2
@@ -70,7 +70,7 @@ def test_who_died_on_this_host_is_followed_at_once(tmp_path: Path, caplog: pytes
 
 
 def test_the_living_are_not_followed_where_locks_do_not_hold(tmp_path: Path) -> None:
-    process = holder(tmp_path)
+    process = lease_holder(tmp_path)
     # Another file of the same name: flock is granted to both, as NFS may do.
     (tmp_path / "lease/lock").unlink()
     with pytest.raises(UsageError, match=f"process {process.pid} on"), hold_lease(tmp_path):
@@ -78,15 +78,15 @@ def test_the_living_are_not_followed_where_locks_do_not_hold(tmp_path: Path) -> 
     end(process)
 
 
-def foreign(state: Path, process: int) -> Path:
+def lease_of_other_host(state: Path, process: int) -> Path:
     path = state / "lease/000001.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"host": "elsewhere", "pid": process}))
     return path
 
 
 def test_a_holder_on_another_host_is_followed_after_a_long_silence(tmp_path: Path) -> None:
-    end(holder(tmp_path))
-    foreign(tmp_path, 1)
+    end(lease_holder(tmp_path))
+    lease_of_other_host(tmp_path, 1)
     began = time.monotonic()
     with hold_lease(tmp_path, stale_s=0.5) as token:
         assert token == 2
@@ -94,9 +94,9 @@ def test_a_holder_on_another_host_is_followed_after_a_long_silence(tmp_path: Pat
 
 
 def test_a_holder_on_another_host_that_gives_a_sign_of_life_is_left_alone(tmp_path: Path) -> None:
-    process = holder(tmp_path)
+    process = lease_holder(tmp_path)
     (tmp_path / "lease/lock").unlink()
-    foreign(tmp_path, process.pid)
+    lease_of_other_host(tmp_path, process.pid)
     with pytest.raises(UsageError, match="already running"), hold_lease(tmp_path, stale_s=20):
         pass
     end(process)
@@ -114,7 +114,7 @@ def test_nobody_waits_for_a_silent_holder_that_another_has_followed(tmp_path: Pa
 
 
 def test_a_writer_with_an_older_token_is_fenced_off(tmp_path: Path) -> None:
-    end(holder(tmp_path))
+    end(lease_holder(tmp_path))
     fence(tmp_path, 1)
     with hold_lease(tmp_path) as token:
         fence(tmp_path, token)
@@ -123,18 +123,18 @@ def test_a_writer_with_an_older_token_is_fenced_off(tmp_path: Path) -> None:
 
 
 def test_only_one_of_many_takes_a_stale_lease_over_where_locks_do_not_hold(tmp_path: Path) -> None:
-    end(holder(tmp_path))
+    end(lease_holder(tmp_path))
     code = HOLDING.replace("from eopipe", "import fcntl; fcntl.flock = lambda *a: None\nfrom eopipe", 1)
-    words = [sys.executable, "-c", code, str(tmp_path)]
+    arguments = [sys.executable, "-c", code, str(tmp_path)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    rivals = [subprocess.Popen(words, **pipes) for _ in range(4)]
+    processes = [subprocess.Popen(arguments, **pipes) for _ in range(4)]
     try:
-        until = time.monotonic() + 60
-        while sum(rival.poll() is not None for rival in rivals) < 3 and time.monotonic() < until:
+        deadline = time.monotonic() + 60
+        while sum(process.poll() is not None for process in processes) < 3 and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert [rival.poll() for rival in rivals].count(None) == 1
+        assert [process.poll() for process in processes].count(None) == 1
         assert newest_token(tmp_path) == 2
     finally:
-        for rival in rivals:
-            end(rival)
+        for process in processes:
+            end(process)
     shutil.rmtree(tmp_path / "lease")

@@ -23,17 +23,17 @@ class Azure:
 
     def __init__(self, web: Loopback) -> None:
         self.web, self.issued = web, 0
-        self.good: set[str] = set()
+        self.valid_signatures: set[str] = set()
         web.random_fault = self.check
 
     def token(self, _: Request) -> dict[str, str]:
         self.issued += 1
-        self.good.add(f"{self.issued}SECRET")
+        self.valid_signatures.add(f"{self.issued}SECRET")
         later = datetime.now(UTC) + timedelta(hours=1)
         return {"token": f"se=2030&sig={self.issued}SECRET", "msft:expiry": later.isoformat()}
 
     def check(self, request: Request) -> Fault:
-        if request.path.startswith("/sas") or request.value.get("sig") in self.good:
+        if request.path.startswith("/sas") or request.value.get("sig") in self.valid_signatures:
             return Fault()
         return Fault(status=403, body=b"<?xml version='1.0'?><Error>Signature not valid</Error>")
 
@@ -67,13 +67,13 @@ def test_addresses_are_signed_when_they_are_asked_and_signatures_are_kept_nowher
     tmp_path: Path, run: Run, web: Loopback, azure: Azure, caplog: pytest.LogCaptureFixture
 ) -> None:
     content = {f"b{n}": tif(9_000, n) for n in range(6)}
-    ended = fetch(run, tmp_path, blobs(web, content), *SIGN)
-    assert ended.code == 0, ended.stderr
+    completed = fetch(run, tmp_path, blobs(web, content), *SIGN)
+    assert completed.code == 0, completed.stderr
     assert is_fetched(tmp_path, content)
     assert azure.issued == 1, "one signature opens a container"
     leaked_files = [p for p in tmp_path.rglob("*") if p.is_file() and b"SECRET" in p.read_bytes()]
     assert leaked_files == []
-    assert "SECRET" not in ended.stderr + caplog.text
+    assert "SECRET" not in completed.stderr + caplog.text
 
 
 @pytest.mark.usefixtures("impatient")
@@ -93,13 +93,13 @@ def test_f06_a_signature_that_expires_in_the_middle_is_renewed_and_the_download_
         return azure.check(request)
 
     web.random_fault = expire
-    ended = fetch(run, tmp_path, item, *SIGN)
-    assert ended.code == 0, ended.stderr
+    completed = fetch(run, tmp_path, item, *SIGN)
+    assert completed.code == 0, completed.stderr
     assert is_fetched(tmp_path, content)
     assert azure.issued == 2
     assert [a.headers.get("Range") for a in web.requests("/blobs/red.tif")] == [None, "bytes=70000-", "bytes=70000-"]
     assert "the signature has expired" in caplog.text
-    assert "SECRET" not in ended.stderr + caplog.text
+    assert "SECRET" not in completed.stderr + caplog.text
 
 
 def test_an_address_that_no_signature_opens_is_told_after_one_renewal(
@@ -107,20 +107,20 @@ def test_an_address_that_no_signature_opens_is_told_after_one_renewal(
 ) -> None:
     item = blobs(web, {"red": tif(9_000)})
     web.fail("/blobs/red.tif", times=None, status=403, body=b"no")
-    ended = fetch(run, tmp_path, item, *SIGN)
-    assert ended.code == 3
-    assert "127.0.0.1 answered 403" in ended.stderr
+    completed = fetch(run, tmp_path, item, *SIGN)
+    assert completed.code == 3
+    assert "127.0.0.1 answered 403" in completed.stderr
     assert azure.issued == 2
-    assert "SECRET" not in ended.stderr + (tmp_path / "scene.run.json").read_text()
+    assert "SECRET" not in completed.stderr + (tmp_path / "scene.run.json").read_text()
 
 
 def test_a_server_of_signatures_that_fails_is_told_without_its_address(
     tmp_path: Path, run: Run, web: Loopback, azure: Azure
 ) -> None:
     web.fail("/sas/127/blobs", times=None, status=404)
-    ended = fetch(run, tmp_path, blobs(web, {"red": tif(9_000)}), *SIGN)
-    assert ended.code == 5
-    assert "no signature for blobs: HTTPError" in ended.stderr
+    completed = fetch(run, tmp_path, blobs(web, {"red": tif(9_000)}), *SIGN)
+    assert completed.code == 5
+    assert "no signature for blobs: HTTPError" in completed.stderr
 
 
 def test_a_server_of_signatures_that_never_answers_is_given_up(
@@ -128,9 +128,9 @@ def test_a_server_of_signatures_that_never_answers_is_given_up(
 ) -> None:
     monkeypatch.setattr("eopipe.fetch.signing.TOKEN_TIMEOUT", 0.05)
     web.fail("/sas/127/blobs", times=None, pause=1.0)
-    ended = fetch(run, tmp_path, blobs(web, {"red": tif(9_000)}), *SIGN)
-    assert ended.code == 5
-    assert "no signature for blobs: no response" in ended.stderr
+    completed = fetch(run, tmp_path, blobs(web, {"red": tif(9_000)}), *SIGN)
+    assert completed.code == 5
+    assert "no signature for blobs: no response" in completed.stderr
 
 
 @pytest.mark.parametrize(
@@ -157,14 +157,14 @@ def test_without_the_package_for_signing_the_command_that_installs_it_is_told(
     tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "planetary_computer.sas", None)
-    ended = fetch(run, tmp_path, put(web, {"red": tif(9_000)}), *SIGN)
-    assert ended.code == 2
-    assert "pip install 'eopipe[planetary]'" in ended.stderr
+    completed = fetch(run, tmp_path, put(web, {"red": tif(9_000)}), *SIGN)
+    assert completed.code == 2
+    assert "pip install 'eopipe[planetary]'" in completed.stderr
 
 
-def netrc(place: Path, monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
-    (place / "netrc").write_text("\n".join(lines) + "\n")
-    monkeypatch.setenv("NETRC", str(place / "netrc"))
+def netrc(folder: Path, monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
+    (folder / "netrc").write_text("\n".join(lines) + "\n")
+    monkeypatch.setenv("NETRC", str(folder / "netrc"))
 
 
 def logins(web: Loopback) -> list[str | None]:
@@ -203,8 +203,8 @@ def test_a_login_is_not_sent_on_to_the_host_of_a_redirect(
         # The item names the other host too, so it may be inside this network.
         item["assets"]["blue"]["href"] = f"{other.url}/blue.tif"
         web.fail("/red.tif", times=None, status=307, headers={"Location": f"{other.url}/red.tif"}, body=b"")
-        ended = fetch(run, tmp_path, item, "--workers", 1)
-        assert ended.code == 0, ended.stderr
+        completed = fetch(run, tmp_path, item, "--workers", 1)
+        assert completed.code == 0, completed.stderr
         assert is_fetched(tmp_path, content)
         assert logins(other) == [None, None]
     assert logins(web) == ["Basic YWRhOnB3"]
@@ -227,9 +227,9 @@ def test_a_netrc_that_cannot_be_read_is_told(
     tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     netrc(tmp_path, monkeypatch, "password before machine")
-    ended = fetch(run, tmp_path, put(web, {"red": tif(9_000)}))
-    assert ended.code == 2
-    assert "cannot read the logins in" in ended.stderr
+    completed = fetch(run, tmp_path, put(web, {"red": tif(9_000)}))
+    assert completed.code == 2
+    assert "cannot read the logins in" in completed.stderr
     assert UsageError.code == 2
 
 
@@ -241,9 +241,9 @@ def test_names_of_tokens_of_different_hosts_differ() -> None:
 def test_a_host_that_wants_a_login_is_told_with_where_to_put_it(tmp_path: Path, run: Run, web: Loopback) -> None:
     item = put(web, {"red": tif(9_000)})
     web.fail("/red.tif", times=None, status=401)
-    ended = fetch(run, tmp_path, item)
-    assert ended.code == 3
-    assert "if it needs a login, set EOPIPE_TOKEN_127_0_0_1 or name the host in ~/.netrc" in ended.stderr
+    completed = fetch(run, tmp_path, item)
+    assert completed.code == 3
+    assert "if it needs a login, set EOPIPE_TOKEN_127_0_0_1 or name the host in ~/.netrc" in completed.stderr
 
 
 def test_a_redirect_from_a_safe_to_an_open_line_is_refused() -> None:

@@ -32,14 +32,14 @@ def drawn(seed: int, samples: int = 3, edge: int = 4, ignored: float = 0.3) -> t
     return torch.from_numpy(rng.normal(0, 2, (samples, 3, edge, edge))), torch.from_numpy(labels)
 
 
-def chances(logits: Tensor) -> np.ndarray:
+def probabilities(logits: Tensor) -> np.ndarray:
     x = np.exp(logits.numpy() - logits.numpy().max(1, keepdims=True))
     return x / x.sum(1, keepdims=True)
 
 
 def pixels(logits: Tensor, labels: Tensor) -> list[tuple[int, int, np.ndarray]]:
     """Sample, label and chances of each labelled pixel."""
-    p, y = chances(logits), labels.numpy()
+    p, y = probabilities(logits), labels.numpy()
     return [(n, int(y[n, r, c]), p[n, :, r, c]) for n, r, c in np.argwhere(y != NO_LABEL)]
 
 
@@ -84,9 +84,9 @@ def one_lovasz(rows: list[tuple[int, int, np.ndarray]]) -> float:
 @pytest.mark.parametrize("seed", range(4))
 def test_a_loss_is_what_its_formula_says(name: str, seed: int) -> None:
     total, weight = LOSSES[name](*drawn(seed))
-    want = expected(name, *drawn(seed))
-    assert float(total) == pytest.approx(want[0], rel=1e-9)
-    assert float(weight) == pytest.approx(want[1], rel=1e-6)
+    reference = expected(name, *drawn(seed))
+    assert float(total) == pytest.approx(reference[0], rel=1e-9)
+    assert float(weight) == pytest.approx(reference[1], rel=1e-6)
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -112,9 +112,12 @@ def test_pixels_without_a_label_change_neither_loss_nor_gradient(name: str) -> N
 
 @given(st.sampled_from(sorted(LOSSES)), st.integers(0, 99), st.integers(0, 5))
 @settings(max_examples=30, deadline=None)
-def test_sums_and_weights_of_parts_are_those_of_the_whole(name: str, seed: int, at: int) -> None:
+def test_sums_and_weights_of_parts_are_those_of_the_whole(name: str, seed: int, split: int) -> None:
     logits, labels = drawn(seed, samples=5, ignored=0.6)
-    whole, parts = LOSSES[name](logits, labels), [LOSSES[name](logits[s], labels[s]) for s in (slice(at), slice(at, 5))]
+    whole, parts = (
+        LOSSES[name](logits, labels),
+        [LOSSES[name](logits[s], labels[s]) for s in (slice(split), slice(split, 5))],
+    )
     for number in (0, 1):
         assert float(whole[number]) == pytest.approx(sum(float(part[number]) for part in parts), rel=1e-9, abs=1e-12)
 
@@ -169,8 +172,8 @@ def test_the_settings_name_the_loss_and_its_weights() -> None:
     logits, labels = drawn(2)
     for name in ("cross_entropy", "focal", "dice", "lovasz"):
         loss = loss_of(SETTINGS.replace(loss=name), WEIGHTS)
-        want = LOSSES[{"cross_entropy": "weighted", "focal": "weighted focal"}.get(name, name)]
-        assert torch.equal(loss(logits, labels)[0], want(logits, labels)[0])
+        expected_loss = LOSSES[{"cross_entropy": "weighted", "focal": "weighted focal"}.get(name, name)]
+        assert torch.equal(loss(logits, labels)[0], expected_loss(logits, labels)[0])
 
 
 def test_huber_is_a_parabola_near_the_truth_and_a_line_far_from_it() -> None:

@@ -66,9 +66,9 @@ def noise(height: int, width: int, seed: int = 0) -> UInt16Array:
     return np.random.default_rng(seed).integers(500, 4000, (2, height, width)).astype(np.uint16)
 
 
-def predict(folder: Path, model: Path, tiles: list[Path], *words: object) -> tuple[AnyArray, AnyArray]:
+def predict(folder: Path, model: Path, tiles: list[Path], *options: object) -> tuple[AnyArray, AnyArray]:
     paths = folder / "classes.tif", folder / "probabilities.tif"
-    arguments = ["--model", model, "--tiles", *tiles, "--classes", paths[0], "--probabilities", paths[1], *words]
+    arguments = ["--model", model, "--tiles", *tiles, "--classes", paths[0], "--probabilities", paths[1], *options]
     assert main(["predict", *map(str, arguments)]) == 0
     with rasterio.open(paths[0]) as a, rasterio.open(paths[1]) as b:
         return a.read(1), b.read()
@@ -160,8 +160,8 @@ def test_bands_are_taken_by_name_and_a_missing_one_is_named(tmp_path: Path, caps
             (draft / path.name).write_bytes(path.read_bytes())
         (draft / "model.json").write_text((model / "model.json").read_text().replace('"nir"', '"swir16"'))
     tiles = write_tiles(tmp_path / "a.zarr", noise(32, 32))
-    words = ["--tiles", tiles, "--classes", tmp_path / "c.tif", "--probabilities", tmp_path / "p.tif"]
-    assert main(["predict", "--model", str(tmp_path / "other"), *map(str, words)]) == 3
+    arguments = ["--tiles", tiles, "--classes", tmp_path / "c.tif", "--probabilities", tmp_path / "p.tif"]
+    assert main(["predict", "--model", str(tmp_path / "other"), *map(str, arguments)]) == 3
     assert "scene a has no band swir16, which the model needs; it has red, nir" in capsys.readouterr().err
     assert not (tmp_path / "c.tif").exists()
 
@@ -171,8 +171,8 @@ def test_a_model_whose_weights_were_changed_is_refused(tmp_path: Path, capsys: p
     weights = bytearray((model / "model.safetensors").read_bytes())
     weights[-3] ^= 1
     (model / "model.safetensors").write_bytes(weights)
-    words = ["--tiles", tiles, "--classes", tmp_path / "c.tif", "--probabilities", tmp_path / "p.tif"]
-    assert main(["predict", "--model", str(model), *map(str, words)]) == 4
+    arguments = ["--tiles", tiles, "--classes", tmp_path / "c.tif", "--probabilities", tmp_path / "p.tif"]
+    assert main(["predict", "--model", str(model), *map(str, arguments)]) == 4
     assert "model.safetensors has other content than the manifest says" in capsys.readouterr().err
 
 
@@ -208,8 +208,8 @@ class Scene:
         self.tiles = write_tiles(folder / "a.zarr", image)
         self.labels = write_labels(folder / "all.zarr", self.label)
         plan = ["--method", "west-east", "--fractions", "0.5", "0", "0.5", "--chip", "16"]
-        words = ["--tiles", str(self.tiles), "--labels", str(self.labels), *split_outputs(folder), *plan]
-        assert main(["split", *words]) == 0
+        arguments = ["--tiles", str(self.tiles), "--labels", str(self.labels), *split_outputs(folder), *plan]
+        assert main(["split", *arguments]) == 0
 
     def evaluate(self, classes: UInt8Array, made_from: str = "a") -> int:
         with rasterio.open(
@@ -218,9 +218,9 @@ class Scene:
         ) as file:  # fmt: skip
             file.write(classes, 1)
             file.update_tags(scenes=made_from)
-        words = ["--classes", self.folder / "map.tif", "--tiles", self.tiles, "--labels", self.labels]
-        words += ["--chips", self.folder / "split.json", "--metrics", self.folder / "metrics.json"]
-        return main(["evaluate", *map(str, words)])
+        arguments = ["--classes", self.folder / "map.tif", "--tiles", self.tiles, "--labels", self.labels]
+        arguments += ["--chips", self.folder / "split.json", "--metrics", self.folder / "metrics.json"]
+        return main(["evaluate", *map(str, arguments)])
 
     @property
     def metrics(self) -> dict[str, Any]:
@@ -269,14 +269,14 @@ def test_onnx_gives_the_probabilities_of_the_model_at_any_size(tmp_path: Path) -
     import onnxruntime
 
     model, tiles = write_model(tmp_path / "model"), write_tiles(tmp_path / "a.zarr", noise(64, 64))
-    words = ["--model", model, "--tiles", tiles, "--onnx", tmp_path / "m.onnx", "--check", tmp_path / "e.json"]
-    assert main(["export", *map(str, words)]) == 0
+    arguments = ["--model", model, "--tiles", tiles, "--onnx", tmp_path / "m.onnx", "--check", tmp_path / "e.json"]
+    assert main(["export", *map(str, arguments)]) == 0
     assert json.loads((tmp_path / "e.json").read_text())["largest_difference"] < 1e-5
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
     for height, width in ((4, 4), (32, 48), (60, 20)):
-        (chances,) = session.run(None, {"image": np.full((3, 2, height, width), 0.2, np.float32)})
-        assert chances.shape == (3, 2, height, width)
-        np.testing.assert_allclose(chances.sum(1), 1, atol=1e-5)
+        (probabilities,) = session.run(None, {"image": np.full((3, 2, height, width), 0.2, np.float32)})
+        assert probabilities.shape == (3, 2, height, width)
+        np.testing.assert_allclose(probabilities.sum(1), 1, atol=1e-5)
     assert b"/eopipe/" not in (tmp_path / "m.onnx").read_bytes(), "no path of the machine that exported it"
 
 

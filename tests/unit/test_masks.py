@@ -117,21 +117,21 @@ def test_the_table_says_what_the_pixels_say(kind: Any, masked: tuple[int, ...], 
     np.testing.assert_array_equal(mask.usable(values, valid), mask.usable(values.astype(np.int64), valid))
 
 
-def by_hand(out: AnyArray, margin: int) -> AnyArray:
+def by_hand(invalid: AnyArray, margin: int) -> AnyArray:
     """Grow by a disk as its definition says, pixel by pixel."""
-    grown = out.copy()
-    for row, col in np.argwhere(out):
-        y, x = np.ogrid[: out.shape[0], : out.shape[1]]
+    grown = invalid.copy()
+    for row, col in np.argwhere(invalid):
+        y, x = np.ogrid[: invalid.shape[0], : invalid.shape[1]]
         grown |= (y - row) ** 2 + (x - col) ** 2 <= margin**2
     return grown
 
 
-@given(out=arrays(np.bool_, (17, 23), elements=st.integers(0, 20).map(lambda n: n == 0)), margin=st.integers(0, 9))
+@given(invalid=arrays(np.bool_, (17, 23), elements=st.integers(0, 20).map(lambda n: n == 0)), margin=st.integers(0, 9))
 @settings(max_examples=40)
-def test_dilation_is_a_disk(out: AnyArray, margin: int) -> None:
+def test_dilation_is_a_disk(invalid: AnyArray, margin: int) -> None:
     mask = Mask(band("any"), "classes", (1,), margin=margin)
-    good = mask.usable(out.astype(np.uint8), np.ones(out.shape, bool))
-    np.testing.assert_array_equal(good, ~by_hand(out, margin))
+    usable = mask.usable(invalid.astype(np.uint8), np.ones(invalid.shape, bool))
+    np.testing.assert_array_equal(usable, ~by_hand(invalid, margin))
 
 
 def test_pixels_outside_of_the_mask_are_not_usable_but_are_not_dilated() -> None:
@@ -153,8 +153,8 @@ def clouded(catalog: Catalog, scl: AnyArray, steps: dict[str, float] | None = No
 def test_dilation_does_not_depend_on_how_the_scene_is_cut(catalog: Catalog, run: Run, margin: int, shard: int) -> None:
     scl = np.where(np.random.default_rng(margin).random((64, 48)) < 0.004, 9, 4).astype(np.uint8)
     scene = clouded(catalog, scl)
-    ended = preprocess(run, scene, "--dilate", margin, size=("--chunk", 16, "--shard", shard))
-    assert ended.code == 0, ended.stderr
+    completed = preprocess(run, scene, "--dilate", margin, size=("--chunk", 16, "--shard", shard))
+    assert completed.code == 0, completed.stderr
     np.testing.assert_array_equal(stored(scene)[1], ~by_hand(scl == 9, margin))
 
 
@@ -175,8 +175,8 @@ def test_the_clearest_sky_is_a_measurement_even_where_the_item_calls_it_no_data(
     item = catalog.add(bands={"blue": numbered(shape), "red": numbered(shape), "cloud": cloud})
     item["assets"]["cloud"]["raster:bands"][0]["nodata"] = stated
     scene = ready(catalog)
-    ended = preprocess(run, scene, "--mask", "cloud", "--max-probability", 60)
-    assert ended.code == 0, ended.stderr
+    completed = preprocess(run, scene, "--mask", "cloud", "--max-probability", 60)
+    assert completed.code == 0, completed.stderr
     np.testing.assert_array_equal(stored(scene)[1], cloud <= 60)
 
 
@@ -188,8 +188,8 @@ def test_a_mask_of_bits_comes_through_the_stage(catalog: Catalog, run: Run) -> N
     for asset in item["assets"].values():
         asset["raster:bands"] = []
     scene = ready(catalog)
-    ended = preprocess(run, scene, "--mask", "Fmask", bands=("B04",))
-    assert ended.code == 0, ended.stderr
+    completed = preprocess(run, scene, "--mask", "Fmask", bands=("B04",))
+    assert completed.code == 0, completed.stderr
     np.testing.assert_array_equal(stored(scene)[1], (fmask & 0b11110) == 0)
 
 
@@ -201,9 +201,9 @@ def test_no_mask_leaves_every_measurement(catalog: Catalog, run: Run) -> None:
 
 def test_an_unknown_mask_ends_before_anything_is_read(catalog: Catalog, run: Run) -> None:
     scene = clouded(catalog, np.full((64, 48), 4, np.uint8))
-    ended = preprocess(run, scene, "--mask", "red")
-    assert ended.code == 2
-    assert "mask red is unknown to eopipe" in ended.stderr
+    completed = preprocess(run, scene, "--mask", "red")
+    assert completed.code == 2
+    assert "mask red is unknown to eopipe" in completed.stderr
     assert not (scene.parent.parent / "tiles.zarr").exists()
 
 

@@ -31,9 +31,9 @@ def wrapped(west: float, south: float, width: float, height: float, *, cut: bool
 def test_a_place_in_one_piece_has_its_size_wherever_it_lies(
     west: float, south: int, width: int, height: int, cut: bool
 ) -> None:
-    place = unwrap(wrapped(west, south, width, height, cut=cut))
-    assert place.area == pytest.approx(width * height)
-    again = split(place)
+    polygon = unwrap(wrapped(west, south, width, height, cut=cut))
+    assert polygon.area == pytest.approx(width * height)
+    again = split(polygon)
     assert again.area == pytest.approx(width * height)
     assert again.bounds[0] >= -180
     assert again.bounds[2] <= 180
@@ -46,8 +46,8 @@ def test_two_places_meet_as_they_would_anywhere_else(
     # Off the tenths, so that no two edges are one.
     a = wrapped(west, 0, width, 1, cut=cut)
     b = wrapped(other_west + 0.05 - (360 if other_west > 179.9 else 0), 0, breadth, 1, cut=cut_too)
-    apart = (other_west + 0.05 - west) % 360
-    assert intersects(unwrap(a), unwrap(b)) == (apart < width or 360 - apart < breadth)
+    distance = (other_west + 0.05 - west) % 360
+    assert intersects(unwrap(a), unwrap(b)) == (distance < width or 360 - distance < breadth)
 
 
 def test_the_whole_earth_stays_the_whole_earth() -> None:
@@ -57,8 +57,8 @@ def test_the_whole_earth_stays_the_whole_earth() -> None:
 def test_a_hole_moves_with_its_polygon() -> None:
     outer = [[170, 0], [-170, 0], [-170, 9], [170, 9], [170, 0]]
     hole = [[178, 3], [-178, 3], [-178, 6], [178, 6], [178, 3]]
-    place = unwrap({"type": "Polygon", "coordinates": [outer, hole]})
-    assert place.area == pytest.approx(20 * 9 - 4 * 3)
+    polygon = unwrap({"type": "Polygon", "coordinates": [outer, hole]})
+    assert polygon.area == pytest.approx(20 * 9 - 4 * 3)
 
 
 def test_a_box_across_180_degrees_is_cut_in_two() -> None:
@@ -89,8 +89,8 @@ def item(west: float, south: float, code: str | None) -> dict[str, Any]:
 def test_the_grid_across_180_degrees_is_as_small_as_the_area(south: int, before: float, after: float) -> None:
     area = area_geometry(None, (180 - before, south, after - 180, south + 1))
     grid_across = choose_grid([item(179.5, south, None)], ("red",), area, "auto", 100.0)
-    elsewhere = area_geometry(None, (174 - before, south, 174 + after, south + 1))
-    grid_elsewhere = choose_grid([item(173.5, south, None)], ("red",), elsewhere, "auto", 100.0)
+    other_area = area_geometry(None, (174 - before, south, 174 + after, south + 1))
+    grid_elsewhere = choose_grid([item(173.5, south, None)], ("red",), other_area, "auto", 100.0)
     assert grid_across.shape[0] <= grid_elsewhere.shape[0] * 1.2
     assert grid_across.shape[1] <= grid_elsewhere.shape[1] * 1.2 + 2
 
@@ -121,13 +121,32 @@ def test_the_tiles_across_180_degrees_are_those_of_anywhere_else(
     tile_names = {}
     for shift in (0, 10):
         sides = [(side - shift + 180) % 360 - 180 for side in (179.0, 180.7)]
-        words = ("--bbox", sides[0], 0.1, sides[1], 0.9, "--crs", "EPSG:32701", "--resolution", 500, "--assets", "red")
-        place = tmp_path / str(shift)
-        words += ("--items", place / "items", "--grid", place / "grid.json", "--selection", place / "selection.json")
-        ended = run("search", "--catalog", catalog.write(), *words)
-        assert ended.code == 0, ended.stderr
-        tile_names[shift] = sorted(p.stem.partition("_")[0] for p in (place / "items").glob("*.geojson"))
-        assert read_json(place / "grid.json")["shape"][1] < 800
+        arguments = (
+            "--bbox",
+            sides[0],
+            0.1,
+            sides[1],
+            0.9,
+            "--crs",
+            "EPSG:32701",
+            "--resolution",
+            500,
+            "--assets",
+            "red",
+        )
+        folder = tmp_path / str(shift)
+        arguments += (
+            "--items",
+            folder / "items",
+            "--grid",
+            folder / "grid.json",
+            "--selection",
+            folder / "selection.json",
+        )
+        completed = run("search", "--catalog", catalog.write(), *arguments)
+        assert completed.code == 0, completed.stderr
+        tile_names[shift] = sorted(p.stem.partition("_")[0] for p in (folder / "items").glob("*.geojson"))
+        assert read_json(folder / "grid.json")["shape"][1] < 800
     assert tile_names[0] == tile_names[10] == ["t-1", "t0", "t1"]
 
 

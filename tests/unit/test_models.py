@@ -52,11 +52,11 @@ def test_a_model_sees_no_other_sample_and_as_far_as_it_says(architecture: Archit
     edge = -(-(2 * radius + 2 * step + 2) // step) * step
     x = torch.rand(2, 4, edge, edge, dtype=torch.float64, requires_grad=True)
     largest = 0
-    for place in (edge // 2, edge // 2 + step - 1):
-        (gradient,) = torch.autograd.grad(model(x)[0, 0, place, place], x)
+    for position in (edge // 2, edge // 2 + step - 1):
+        (gradient,) = torch.autograd.grad(model(x)[0, 0, position, position], x)
         assert not gradient[1].any()
         rows = gradient[0].abs().sum((0, 2)).nonzero().flatten()
-        largest = max(largest, place - int(rows.min()), int(rows.max()) - place)
+        largest = max(largest, position - int(rows.min()), int(rows.max()) - position)
     assert 0.8 * radius <= largest <= radius
 
 
@@ -188,8 +188,8 @@ class Rgb(nn.Module):
 class Timm(nn.Conv2d):
     factor, reach = 1, 3
 
-    def __init__(self, in_chans: int, **more: Any) -> None:
-        super().__init__(in_chans, more["classes"], 1)
+    def __init__(self, in_chans: int, **options: Any) -> None:
+        super().__init__(in_chans, options["classes"], 1)
 
 
 class Row(nn.Module):
@@ -226,7 +226,7 @@ def test_a_custom_model_may_state_its_reach_and_factor_and_take_any_argument() -
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "why"),
+    ("name", "arguments", "message"),
     [
         ("Rgb", ("colour=1",), "Rgb does not take colour; it takes in_channels, num_classes, layers, style"),
         ("Rgb", ("layers",), "train.arguments layers must be of the form name=value"),
@@ -235,8 +235,8 @@ def test_a_custom_model_may_state_its_reach_and_factor_and_take_any_argument() -
         ("no_module", (), "is not a torch.nn.Module but int"),
     ],
 )
-def test_a_model_that_cannot_be_built_gives_one_sentence(name: str, arguments: tuple[str, ...], why: str) -> None:
-    with pytest.raises(UsageError, match=why) as caught:
+def test_a_model_that_cannot_be_built_gives_one_sentence(name: str, arguments: tuple[str, ...], message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
         Architecture(MODULE + name, 4, 2, 8, 2, (), arguments).build()
     assert "\n" not in str(caught.value)
 

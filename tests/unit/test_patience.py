@@ -63,14 +63,14 @@ def restored(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(plugin, name, getattr(plugin, name))
 
 
-def run_on(executor_settings: object, jobs: int = 10000, **more: object) -> SimpleNamespace:
+def run_on(executor_settings: object, jobs: int = 10000, **attributes: object) -> SimpleNamespace:
     """What Snakemake knows of a run."""
     rate = SimpleNamespace(max_jobs=10000)
     return SimpleNamespace(
         executor_settings=executor_settings,
         resource_settings=SimpleNamespace(nodes=jobs),
         scheduling_settings=SimpleNamespace(max_jobs_per_timespan=rate),
-        **more,
+        **attributes,
     )
 
 

@@ -33,10 +33,10 @@ def file_content(tensors: LocalTensors) -> tuple[ShardIndex, dict[str, Tensor]]:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 20), st.lists(st.integers(0, 20), max_size=6), st.randoms(use_true_random=False))
-def test_rows_cut_anywhere_and_read_in_any_order_are_the_whole(rows: int, cuts: list[int], chance: Random) -> None:
+def test_rows_cut_anywhere_and_read_in_any_order_are_the_whole(rows: int, cuts: list[int], random: Random) -> None:
     whole = torch.arange(rows * 3).reshape(rows, 3)
     files = [file_content({"a": piece}) for piece in cut(whole, cuts)]
-    chance.shuffle(files)
+    random.shuffle(files)
     assert torch.equal(join_shards([*files, file_content({"b": torch.tensor(4)})])["a"], whole)
 
 

@@ -83,8 +83,8 @@ def folder(tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def planned(run: Run, folder: Path, *arguments: object) -> dict[str, Any]:
-    ended = run("plan", "config.yaml", *arguments)
-    assert ended.code == 0, ended.stderr
+    completed = run("plan", "config.yaml", *arguments)
+    assert completed.code == 0, completed.stderr
     value: dict[str, Any] = json.loads((folder / "plan/plan.json").read_text())
     return value
 
@@ -177,8 +177,8 @@ def test_the_chips_of_each_class_and_split_are_those_that_split_makes_of_clear_s
     forecast = chips_json(forecast_chips(config, frozen_scenes, masks))
     options = [word for port in stage("split").of(Option) for word in to_args(port, config["split"][port.name])]
     tiles = [f"tiles/{n}.zarr" for n in range(3)]
-    ended = run("split", "--tiles", *tiles, "--labels", "l.zarr", *split_outputs(stores), *options)
-    assert ended.code == 0, ended.stderr
+    completed = run("split", "--tiles", *tiles, "--labels", "l.zarr", *split_outputs(stores), *options)
+    assert completed.code == 0, completed.stderr
     result = json.loads((stores / "split.json").read_text())
     for split, chips in forecast.items():
         assert chips["chips"] == len(result["samples"][split])
@@ -192,15 +192,15 @@ def test_a_plan_over_a_quota_is_refused_with_what_it_needs_and_what_there_is(
 ) -> None:
     write(folder)
     value = planned(run, folder)
-    ended = run("plan", "config.yaml", word, size)
-    assert ended.code == 6
-    need = (
+    completed = run("plan", "config.yaml", word, size)
+    assert completed.code == 6
+    needs = (
         sum(row["files"] for row in value["needs"])
         if word == "--max-files"
         else format_bytes(sum(row["bytes"] for row in value["needs"]))
     )
-    assert f"it needs {need}" in ended.stderr
-    assert f"{word} allows {'10' if word == '--max-files' else '1.5 kB'}" in ended.stderr
+    assert f"it needs {needs}" in completed.stderr
+    assert f"{word} allows {'10' if word == '--max-files' else '1.5 kB'}" in completed.stderr
     refused = json.loads((folder / "plan/plan.json").read_text())["refused"]
     assert len(refused) == 1, "the plan is there to look at"
     assert value["refused"] == []
@@ -219,20 +219,20 @@ def test_a_plan_that_is_larger_than_the_disk_is_refused(folder: Path, catalog: C
 def test_labels_that_are_missing_or_elsewhere_are_refused_before_anything_runs(folder: Path, run: Run) -> None:
     write(folder)
     (folder / "labels.tif").unlink()
-    ended = run("plan", "config.yaml")
-    assert ended.code == 3
-    assert "label.source labels.tif is missing" in ended.stderr
+    completed = run("plan", "config.yaml")
+    assert completed.code == 3
+    assert "label.source labels.tif is missing" in completed.stderr
     write_raster(folder / "labels.tif", np.zeros((9, 9), np.uint8), left=LEFT + 90_000)
-    ended = run("plan", "config.yaml")
-    assert ended.code == 3
-    assert "outside the grid" in ended.stderr
+    completed = run("plan", "config.yaml")
+    assert completed.code == 3
+    assert "outside the grid" in completed.stderr
 
 
 def test_a_folder_of_other_files_is_not_replaced(folder: Path, run: Run) -> None:
     write(folder)
-    ended = run("plan", "config.yaml", "--out", "catalog")
-    assert ended.code == 2
-    assert "catalog holds other files" in ended.stderr
+    completed = run("plan", "config.yaml", "--out", "catalog")
+    assert completed.code == 2
+    assert "catalog holds other files" in completed.stderr
     assert (folder / "catalog/catalog.json").is_file()
 
 
@@ -366,9 +366,9 @@ def test_sizes_are_read(text: str, size: int) -> None:
 def test_other_text_than_a_size_is_refused(folder: Path, run: Run) -> None:
     write(folder)
     for text in ("many", "5 parsecs", "1.2.3MB", "-1"):
-        ended = run("plan", "config.yaml", f"--max-bytes={text}")
-        assert ended.code == 2
-        assert f"{text!r} is not a size; write a number with a unit, such as 500MB or 2TiB" in ended.stderr
+        completed = run("plan", "config.yaml", f"--max-bytes={text}")
+        assert completed.code == 2
+        assert f"{text!r} is not a size; write a number with a unit, such as 500MB or 2TiB" in completed.stderr
 
 
 @given(st.integers(0, 10**16))

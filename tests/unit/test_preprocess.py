@@ -55,8 +55,8 @@ def stored(scene: Path) -> tuple[AnyArray, AnyArray]:
 def test_every_pixel_keeps_its_place_on_its_own_grid(catalog: Catalog, run: Run, resampling: str) -> None:
     catalog.add()
     scene = ready(catalog)
-    ended = preprocess(run, scene, "--resampling", resampling)
-    assert ended.code == 0, ended.stderr
+    completed = preprocess(run, scene, "--resampling", resampling)
+    assert completed.code == 0, completed.stderr
     image, valid = stored(scene)
     np.testing.assert_array_equal(image, [numbered((64, 48)), numbered((64, 48), 101)])
     assert valid.all()
@@ -70,8 +70,8 @@ def test_a_grid_shifted_by_whole_pixels_shifts_the_scene(
 ) -> None:
     catalog.add(nodata=nodata)
     scene = ready(catalog)
-    ended = preprocess(run, scene, "--resampling", resampling, left=LEFT + right * STEP, top=TOP - down * STEP)
-    assert ended.code == 0, ended.stderr
+    completed = preprocess(run, scene, "--resampling", resampling, left=LEFT + right * STEP, top=TOP - down * STEP)
+    assert completed.code == 0, completed.stderr
     image, valid = stored(scene)
     expected, expected_valid = np.zeros((64, 48), int), np.zeros((64, 48), bool)
     source = numbered((64, 48))
@@ -146,8 +146,8 @@ def test_the_number_of_threads_changes_no_byte(catalog: Catalog, run: Run, crs: 
     size = ("--chunk", 32, "--shard", 96, "--dilate", 3, "--resampling", resampling)
     for threads in (0, 1, 2, 3):
         georeference = {"left": left, "top": top, "crs": crs, "shape": (400, 410)}
-        ended = preprocess(run, scene, *size, "--threads", threads, size=(), **georeference)
-        assert ended.code == 0, ended.stderr
+        completed = preprocess(run, scene, *size, "--threads", threads, size=(), **georeference)
+        assert completed.code == 0, completed.stderr
         assert 0.1 < stored(scene)[1].mean() < 0.9
         digests.add(digest(scene.parent.parent / "tiles.zarr"))
     assert len(digests) == 1
@@ -162,9 +162,9 @@ def test_a_store_of_too_many_files_is_refused_before_anything_is_read(catalog: C
     assert preprocess(run, scene, "--max-files", count).code == 0
     shutil.rmtree(store)
     (scene / "red.tif").write_bytes(b"")
-    ended = preprocess(run, scene, "--max-files", count - 1)
-    assert ended.code == 6
-    assert f"64 x 48 pixels needs {count} files, but max_files is {count - 1}; choose shards larger" in ended.stderr
+    completed = preprocess(run, scene, "--max-files", count - 1)
+    assert completed.code == 6
+    assert f"64 x 48 pixels needs {count} files, but max_files is {count - 1}; choose shards larger" in completed.stderr
     assert not store.exists()
 
 
@@ -188,10 +188,10 @@ def test_damage_inside_a_block_is_reported_with_its_row_and_column(
     (left,), (top,) = transform(CRS, crs, [LEFT + 40], [TOP - 60])
     arguments = ("--mask", "none", "--resampling", resampling, "--threads", 2)
     georeference = {"left": left, "top": top, "crs": crs, "shape": (700, 700)}
-    ended = preprocess(run, scene, *arguments, bands=("red",), size=("--chunk", 64, "--shard", 256), **georeference)
-    assert ended.code == 4, ended.stderr
-    match = re.search(r"scene scene, asset red is truncated or damaged near row (\d+), column (\d+)", ended.stderr)
-    assert match, ended.stderr
+    completed = preprocess(run, scene, *arguments, bands=("red",), size=("--chunk", 64, "--shard", 256), **georeference)
+    assert completed.code == 4, completed.stderr
+    match = re.search(r"scene scene, asset red is truncated or damaged near row (\d+), column (\d+)", completed.stderr)
+    assert match, completed.stderr
     # Where GDAL resamples, the position is that of the first window of the grid that needs the block.
     expected = (512, 256) if resampling != "average" else (256, 0)
     assert (int(match[1]), int(match[2])) == expected
@@ -207,10 +207,10 @@ def test_another_crs_puts_a_landmark_where_it_is(catalog: Catalog, run: Run) -> 
     scene = ready(catalog)
     x, y = Transformer.from_crs(CRS, "EPSG:3035", always_xy=True).transform(LEFT + 315.0, TOP - 215.0)
     arguments = ("--mask", "red", "--masked", 0, "--resampling", "nearest")
-    ended = preprocess(
+    completed = preprocess(
         run, scene, *arguments, crs="EPSG:3035", left=x - 105, top=y + 105, shape=(21, 21), bands=("red",), size=()
     )
-    assert ended.code == 0, ended.stderr
+    assert completed.code == 0, completed.stderr
     image, _ = stored(scene)
     assert image[0, 10, 10] == 5000
     rows, cols = np.nonzero(image[0] == 5000)
@@ -281,29 +281,29 @@ def test_a_coarser_mask_asset_is_never_interpolated(catalog: Catalog, run: Run) 
 def test_a_missing_band_is_reported_with_the_available_ones(catalog: Catalog, run: Run) -> None:
     catalog.add()
     scene = ready(catalog)
-    ended = preprocess(run, scene, bands=("blue", "swir", "coastal"))
-    assert ended.code == 3
-    assert "scene scene has no band swir, coastal; it has blue, red, scl" in ended.stderr
-    ended = preprocess(run, scene, "--mask", "qa")
-    assert ended.code == 3
-    assert "no band qa" in ended.stderr
+    completed = preprocess(run, scene, bands=("blue", "swir", "coastal"))
+    assert completed.code == 3
+    assert "scene scene has no band swir, coastal; it has blue, red, scl" in completed.stderr
+    completed = preprocess(run, scene, "--mask", "qa")
+    assert completed.code == 3
+    assert "no band qa" in completed.stderr
 
 
 def test_a_missing_file_is_reported(catalog: Catalog, run: Run) -> None:
     catalog.add()
     scene = ready(catalog)
     (scene / "red.tif").unlink()
-    ended = preprocess(run, scene)
-    assert ended.code == 3
-    assert "asset red is missing" in ended.stderr
+    completed = preprocess(run, scene)
+    assert completed.code == 3
+    assert "asset red is missing" in completed.stderr
 
 
 def test_overviews_of_a_class_raster_do_not_invent_classes(catalog: Catalog, run: Run) -> None:
     scl = np.where(np.random.default_rng(3).random((512, 512)) < 0.5, 4, 8).astype(np.uint8)
     catalog.add(bands={"scl": scl}, overview_resampling="average", overview_count=3)
     arguments = ("--mask", "scl", "--masked", 8, "--resampling", "nearest")
-    ended = preprocess(run, ready(catalog), *arguments, shape=(102, 102), step=50.0, bands=("scl",))
-    assert ended.code == 0, ended.stderr
+    completed = preprocess(run, ready(catalog), *arguments, shape=(102, 102), step=50.0, bands=("scl",))
+    assert completed.code == 0, completed.stderr
     image, valid = stored(catalog.root / "s0")
     np.testing.assert_array_equal(image[0], scl[2:512:5, 2:512:5])
     np.testing.assert_array_equal(valid, image[0] == 4)
@@ -324,9 +324,9 @@ def test_a_truncated_raster_gives_no_store(catalog: Catalog, run: Run, remaining
     file = scene / catalog.items[0]["assets"]["red"]["href"]
     os.truncate(file, {"half": file.stat().st_size // 2, "1 kB": 1000, "nothing": 0}[remaining])
     arguments = ("--mask", "red", "--masked", 0)
-    ended = preprocess(run, scene, *arguments, shape=(512, 512), bands=("red",), size=())
-    assert ended.code == 4, ended.stderr
-    assert "scene scene, asset red" in ended.stderr
+    completed = preprocess(run, scene, *arguments, shape=(512, 512), bands=("red",), size=())
+    assert completed.code == 4, completed.stderr
+    assert "scene scene, asset red" in completed.stderr
     assert not (scene.parent.parent / "tiles.zarr").exists()
 
 
@@ -339,9 +339,9 @@ def test_a_virtual_dataset_named_as_a_tiff_is_refused(catalog: Catalog, run: Run
         '<VRTRasterBand dataType="Byte" band="1" subClass="VRTRawRasterBand">'
         '<SourceFilename relativetoVRT="0">/etc/passwd</SourceFilename></VRTRasterBand></VRTDataset>'
     )
-    ended = preprocess(run, scene)
-    assert ended.code == 8, ended.stderr
-    assert "asset red" in ended.stderr
+    completed = preprocess(run, scene)
+    assert completed.code == 8, completed.stderr
+    assert "asset red" in completed.stderr
     assert not (scene.parent.parent / "tiles.zarr").exists()
 
 
@@ -365,9 +365,9 @@ def test_a_raster_without_georeference_is_reported(catalog: Catalog, run: Run) -
             scene / "red.tif", "w", driver="GTiff", height=64, width=48, count=1, dtype="uint16"
         ) as file:
             file.write(numbered((64, 48)), 1)
-    ended = preprocess(run, scene)
-    assert ended.code == 3, ended.stderr
-    assert "asset red (red.tif) is not georeferenced: it has no CRS or no geotransform" in ended.stderr
+    completed = preprocess(run, scene)
+    assert completed.code == 3, completed.stderr
+    assert "asset red (red.tif) is not georeferenced: it has no CRS or no geotransform" in completed.stderr
 
 
 @pytest.mark.parametrize(
@@ -379,10 +379,10 @@ def test_a_raster_outside_the_grid_is_reported_and_never_all_nodata(
     catalog.add()
     scene = ready(catalog)
     write_raster(scene / "red.tif", numbered((64, 48)), **georeference)
-    ended = preprocess(run, scene)
-    assert ended.code == 3, ended.stderr
-    assert "asset red covers" in ended.stderr
-    assert "outside the grid at" in ended.stderr
+    completed = preprocess(run, scene)
+    assert completed.code == 3, completed.stderr
+    assert "asset red covers" in completed.stderr
+    assert "outside the grid at" in completed.stderr
 
 
 def test_a_scene_without_a_valid_pixel_is_recorded_as_such(catalog: Catalog, run: Run) -> None:
@@ -405,9 +405,9 @@ def test_a_raster_that_declares_too_many_pixels_is_refused_before_it_is_read(cat
     georeference = {"crs": CRS, "transform": from_origin(LEFT, TOP, 10, 10), "blockxsize": 16384, "blockysize": 16384}
     with rasterio.open(scene / "red.tif", "w", driver="GTiff", sparse_ok=True, **size, **georeference):
         pass
-    ended = preprocess(run, scene)
-    assert ended.code == 8, ended.stderr
-    assert "400000 x 400000" in ended.stderr
+    completed = preprocess(run, scene)
+    assert completed.code == 8, completed.stderr
+    assert "400000 x 400000" in completed.stderr
 
 
 APPLIED = [
@@ -439,8 +439,8 @@ def test_stored_numbers_are_scaled_by_the_processing_baseline_of_the_product(
         del asset["raster:bands"]
         asset.update({key: [dict(band)]} if key else band)
     scene = ready(catalog)
-    ended = preprocess(run, scene, shape=(16, 16))
-    assert ended.code == 0, ended.stderr
+    completed = preprocess(run, scene, shape=(16, 16))
+    assert completed.code == 0, completed.stderr
     tiles = Tiles(scene.parent.parent / "tiles.zarr")
     assert tiles.scaling == pytest.approx(expected)
     reflectance = tiles.physical(("red",))[0]
@@ -450,18 +450,18 @@ def test_stored_numbers_are_scaled_by_the_processing_baseline_of_the_product(
 def test_bands_of_different_scales_are_reported(catalog: Catalog, run: Run) -> None:
     item = catalog.add()
     item["assets"]["red"]["raster:bands"][0]["scale"] = 0.5
-    ended = preprocess(run, ready(catalog))
-    assert ended.code == 3
-    assert "different scales" in ended.stderr
+    completed = preprocess(run, ready(catalog))
+    assert completed.code == 3
+    assert "different scales" in completed.stderr
 
 
 @pytest.mark.parametrize("value", [-9999, 70000, "much"])
 def test_nodata_that_the_pixels_cannot_hold_is_reported(catalog: Catalog, run: Run, value: object) -> None:
     item = catalog.add()
     item["assets"]["red"]["raster:bands"][0]["nodata"] = value
-    ended = preprocess(run, ready(catalog))
-    assert ended.code == 3, ended.stderr
-    assert "asset red" in ended.stderr
+    completed = preprocess(run, ready(catalog))
+    assert completed.code == 3, completed.stderr
+    assert "asset red" in completed.stderr
 
 
 @pytest.mark.parametrize("nodata", [float("nan"), -9999.0, None])
@@ -475,8 +475,8 @@ def test_float_bands_with_gaps_are_valid_where_they_are_finite(
     write_raster(catalog.root / "s0" / "vv.tif", power, nodata=nodata)
     item["assets"]["vv"]["raster:bands"][0]["nodata"] = None if nodata is None else str(nodata)
     scene = ready(catalog)
-    ended = preprocess(run, scene, "--resampling", resampling, bands=("vv",))
-    assert ended.code == 0, ended.stderr
+    completed = preprocess(run, scene, "--resampling", resampling, bands=("vv",))
+    assert completed.code == 0, completed.stderr
     image, valid = stored(scene)
     gaps = [(4, 5), (6, 7), (8, 9)] if nodata == -9999.0 else [(4, 5), (6, 7)]
     assert sorted(map(tuple, np.argwhere(~valid).tolist())) == gaps
@@ -537,16 +537,16 @@ def test_a_shard_that_was_deleted_is_found(catalog: Catalog, run: Run) -> None:
     folder = scene.parent.parent
     assert run("verify", folder).code == 0
     (folder / "tiles.zarr" / "image" / "c" / "0" / "1" / "0").unlink()
-    ended = run("verify", folder)
-    assert ended.code == 4
-    assert "image/c/0/1/0 is missing" in ended.stderr
+    completed = run("verify", folder)
+    assert completed.code == 4
+    assert "image/c/0/1/0 is missing" in completed.stderr
 
 
 def test_a_shard_of_half_chunks_is_a_usage_error(catalog: Catalog, run: Run) -> None:
     catalog.add()
-    ended = preprocess(run, ready(catalog), size=("--chunk", 96, "--shard", 256))
-    assert ended.code == 2
-    assert "not a multiple of the chunk edge" in ended.stderr
+    completed = preprocess(run, ready(catalog), size=("--chunk", 96, "--shard", 256))
+    assert completed.code == 2
+    assert "not a multiple of the chunk edge" in completed.stderr
 
 
 def test_a_store_contains_no_path_of_this_machine(catalog: Catalog, run: Run) -> None:

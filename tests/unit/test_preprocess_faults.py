@@ -81,9 +81,9 @@ def test_a_raster_that_lost_its_last_hundredth_is_reported_with_the_block(
 ) -> None:
     scene, file = noisy(catalog, driver)
     os.truncate(file, file.stat().st_size * 99 // 100)
-    ended = preprocess(run, scene, "--mask", "none", shape=(512, 512), bands=("red",), size=())
-    assert ended.code == 4, ended.stderr
-    assert "scene scene, asset red is truncated or damaged near row" in ended.stderr
+    completed = preprocess(run, scene, "--mask", "none", shape=(512, 512), bands=("red",), size=())
+    assert completed.code == 4, completed.stderr
+    assert "scene scene, asset red is truncated or damaged near row" in completed.stderr
     assert not (scene.parent.parent / "tiles.zarr").exists()
 
 
@@ -94,9 +94,9 @@ def test_a_flipped_bit_that_still_decodes_is_found_by_the_manifest(catalog: Cata
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     file.write_bytes(data)
-    ended = preprocess(run, scene, "--mask", "none", shape=(512, 512), bands=("red",), size=())
-    assert ended.code == 4, ended.stderr
-    assert f"{file.name} has other content than the manifest says" in ended.stderr
+    completed = preprocess(run, scene, "--mask", "none", shape=(512, 512), bands=("red",), size=())
+    assert completed.code == 4, completed.stderr
+    assert f"{file.name} has other content than the manifest says" in completed.stderr
     assert not (scene.parent.parent / "tiles.zarr").exists()
 
 
@@ -138,9 +138,9 @@ def test_no_file_makes_gdal_connect_to_a_server(
     catalog.add()
     scene = ready(catalog)
     (scene / f"{asset}.tif").write_text(text.replace("URL", web.url))
-    ended = preprocess(run, scene)
-    assert ended.code in (4, 8), ended.stderr
-    assert f"asset {asset}" in ended.stderr
+    completed = preprocess(run, scene)
+    assert completed.code in (4, 8), completed.stderr
+    assert f"asset {asset}" in completed.stderr
     assert web.received == []
     assert not (scene.parent.parent / "tiles.zarr").exists()
 
@@ -186,11 +186,11 @@ def test_an_item_and_a_file_that_contradict_each_other_are_reported_with_both(
     scene = ready(catalog)
     pixels = np.full((64, 48), 4, np.uint8) if asset == "scl" else numbered((64, 48))
     write_raster(scene / f"{asset}.tif", pixels, crs="EPSG:25833")
-    ended = preprocess(run, scene)
-    assert ended.code == 3, ended.stderr
+    completed = preprocess(run, scene)
+    assert completed.code == 3, completed.stderr
     assert (
         f"scene scene, asset {asset} is in EPSG:25833 according to {asset}.tif, but in EPSG:32633 according to its item"
-        in ended.stderr
+        in completed.stderr
     )
     catalog.items[0]["properties"]["proj:code"] = "EPSG:25833"
     assert preprocess(run, ready(catalog)).code == 3, "now the other asset contradicts"
@@ -208,8 +208,8 @@ def test_bands_half_a_pixel_apart_are_aligned(catalog: Catalog, run: Run, shift:
         catalog.root / "s0" / "swir.tif", coarse, left=LEFT + shift * STEP, step=20.0, nodata=None, driver="GTiff"
     )
     scene = ready(catalog)
-    ended = preprocess(run, scene, "--mask", "none", bands=("blue", "swir"))
-    assert ended.code == 0, ended.stderr
+    completed = preprocess(run, scene, "--mask", "none", bands=("blue", "swir"))
+    assert completed.code == 0, completed.stderr
     image, valid = stored(scene)
     inside = np.zeros((64, 48), bool)
     inside[:, 4:44] = True
@@ -236,8 +236,8 @@ def test_invalid_pixels_are_counted(catalog: Catalog, run: Run, kind: str) -> No
     item = catalog.add(bands={"red": pixels}, nodata=None, driver="GTiff")
     item["assets"]["red"]["raster:bands"] = [raster_band]
     scene = ready(catalog)
-    ended = preprocess(run, scene, "--mask", "none", bands=("red",))
-    assert ended.code == 0, ended.stderr
+    completed = preprocess(run, scene, "--mask", "none", bands=("red",))
+    assert completed.code == 0, completed.stderr
     image, valid = stored(scene)
     np.testing.assert_array_equal(valid, ~invalid)
     assert np.isfinite(image).all()

@@ -106,8 +106,8 @@ def test_an_unknown_partition_or_account_is_named_with_those_that_exist() -> Non
 
 
 def test_a_controller_that_forgets_at_once_is_queried_through_accounting_or_refused() -> None:
-    hasty = Site("hpc", "23.11.4", True, True, 30, (BATCH,), ())
-    assert yaml.safe_load(write_profile(hasty, ProfileOptions()))["slurm-status-command"] == "sacct"
+    site = Site("hpc", "23.11.4", True, True, 30, (BATCH,), ())
+    assert yaml.safe_load(write_profile(site, ProfileOptions()))["slurm-status-command"] == "sacct"
     with pytest.raises(UsageError, match="forgets a job 30 s after its end and keeps no accounting"):
         write_profile(Site("hpc", "23.11.4", False, True, 30, (BATCH,), ()), ProfileOptions())
 
@@ -130,12 +130,12 @@ def test_a_name_means_the_nearest_file_and_what_it_hides_is_named(
 
 
 def test_a_profile_that_eopipe_writes_passes_its_own_check() -> None:
-    for wishes in (
+    for options in (
         ProfileOptions(),
         ProfileOptions(training_partition="fast", shape=JobShape(2, 4, 8, 9000, "a100")),
         ProfileOptions(partition="spare", preemptible=True, shape=JobShape(3, 2, 4)),
     ):
-        assert list(site_conflicts(yaml.safe_load(write_profile(SITE, wishes)), SITE)) == []
+        assert list(site_conflicts(yaml.safe_load(write_profile(SITE, options)), SITE)) == []
 
 
 @pytest.mark.parametrize(

@@ -124,10 +124,10 @@ def test_a_host_is_named_by_a_digest_that_stays_the_same(tmp_path: Path, monkeyp
 
 
 def test_the_draft_of_another_host_is_not_swept(tmp_path: Path) -> None:
-    foreign = tmp_path / ".out.tmp-0123456789ab-999999999-0123abcd"
-    foreign.mkdir()
+    other_draft = tmp_path / ".out.tmp-0123456789ab-999999999-0123abcd"
+    other_draft.mkdir()
     make_folder(tmp_path / "out", a="1")
-    assert foreign.exists()
+    assert other_draft.exists()
 
 
 def test_a_target_that_cannot_be_written_is_named(tmp_path: Path) -> None:
@@ -171,14 +171,14 @@ def flip(folder: Path) -> None:
     path.write_bytes(content)
 
 
-def swap(folder: Path) -> None:
+def swap_contents(folder: Path) -> None:
     a, b = folder / "deep" / "a", folder / "deep" / "b"
     a.rename(folder / "c")
     b.rename(a)
     (folder / "c").rename(b)
 
 
-def nest(folder: Path) -> None:
+def nest_folder(folder: Path) -> None:
     shutil.copytree(folder / "deep", folder / "deep" / "again")
 
 
@@ -186,7 +186,7 @@ def cut_manifest(folder: Path) -> None:
     os.truncate(folder / MANIFEST, 40)
 
 
-def hollow_manifest(folder: Path) -> None:
+def empty_manifest(folder: Path) -> None:
     (folder / MANIFEST).write_text("[]")
 
 
@@ -200,10 +200,10 @@ DAMAGES = {
     truncate: "deep/a has 3 bytes instead of 6",
     empty: "deep/a has 0 bytes",
     flip: "deep/a has other content",
-    swap: "deep/a has other content than the manifest says; deep/b has",
-    nest: "deep/again/a does not belong there",
+    swap_contents: "deep/a has other content than the manifest says; deep/b has",
+    nest_folder: "deep/again/a does not belong there",
     cut_manifest: "manifest.json is damaged",
-    hollow_manifest: "manifest.json is damaged",
+    empty_manifest: "manifest.json is damaged",
     remove_manifest: "has no manifest.json",
 }
 
@@ -229,20 +229,20 @@ def test_the_verify_command_names_every_damaged_folder(tmp_path: Path, run: Run)
     assert run("verify", tmp_path).code == 0
     flip(tmp_path / "one")
     remove(tmp_path / "three")
-    ended = run("verify", tmp_path)
-    assert ended.code == 4
-    assert "one is damaged" in ended.stderr
-    assert "three is damaged" in ended.stderr
-    assert "two" not in ended.stderr
+    completed = run("verify", tmp_path)
+    assert completed.code == 4
+    assert "one is damaged" in completed.stderr
+    assert "three is damaged" in completed.stderr
+    assert "two" not in completed.stderr
 
 
 def test_a_stage_refuses_a_damaged_input(catalog: Catalog, tmp_path: Path, run: Run) -> None:
     scene = make_folder(tmp_path / "scene", a="aaaaaa")
     (tmp_path / "grid.json").write_text("{}")
     truncate(scene)
-    ended = run("preprocess", "--scene", scene, "--grid", tmp_path / "grid.json", "--tiles", tmp_path / "tiles")
-    assert ended.code == 4
-    assert "deep/a has 3 bytes instead of 6" in ended.stderr
+    completed = run("preprocess", "--scene", scene, "--grid", tmp_path / "grid.json", "--tiles", tmp_path / "tiles")
+    assert completed.code == 4
+    assert "deep/a has 3 bytes instead of 6" in completed.stderr
 
 
 SMALL = {"bytes": "size=200k", "files": "size=10m,nr_inodes=12"}
@@ -258,22 +258,22 @@ def test_a_full_disk_ends_with_code_6_and_leaves_the_old_output(
     catalog.add("old", {"b0": noise[:8, :8]}, driver="GTiff")
     catalog.add("new", bands, driver="GTiff", compress=None)
     for name in ("old", "new"):
-        ended = run(
+        completed = run(
             *("search", "--catalog", catalog.write(), "--ids", name, "--items", catalog.root / name),
             *("--grid", catalog.root / "grid.json", "--selection", catalog.root / "selection.json"),
             *("--assets", *(bands if name == "new" else ["b0"])),
         )
-        assert ended.code == 0, ended.stderr
+        assert completed.code == 0, completed.stderr
     fetch = ("fetch", "--catalog", catalog.root, "--parts", catalog.root / "parts", "--scene", disk / "scene")
     assert run(*fetch, "--item", catalog.root / "old" / "old.geojson").code == 0
     before = digest(disk / "scene")
 
-    ended = run(*fetch, "--item", catalog.root / "new" / "new.geojson")
+    completed = run(*fetch, "--item", catalog.root / "new" / "new.geojson")
 
-    assert ended.code == 6, ended.stderr
-    assert "no space left while writing scene" in ended.stderr
-    assert "MB and" in ended.stderr
-    assert "files are free in" in ended.stderr
+    assert completed.code == 6, completed.stderr
+    assert "no space left while writing scene" in completed.stderr
+    assert "MB and" in completed.stderr
+    assert "files are free in" in completed.stderr
     verify(disk / "scene")
     assert digest(disk / "scene") == before
     assert sorted(p.name for p in disk.iterdir()) == ["scene", "scene.run.json"]
@@ -288,10 +288,12 @@ def test_a_disk_that_fills_up_while_a_store_is_written_leaves_no_store(
     item = catalog.add("scene", {"red": noise})
     (catalog.root / "s0" / "scene.json").write_text(json.dumps(item))
     write_json(catalog.root / "grid.json", {"crs": "EPSG:32633", "shape": [512, 512], "transform": TRANSFORM})
-    words = ("preprocess", "--scene", catalog.root / "s0", "--grid", catalog.root / "grid.json", "--bands", "red")
-    ended = run(*words, "--mask", "red", "--masked", 0, "--tiles", disk / "tiles.zarr", "--chunk", 64, "--shard", 128)
-    assert ended.code == 6, ended.stderr
-    assert "no space left while writing tiles.zarr" in ended.stderr
+    arguments = ("preprocess", "--scene", catalog.root / "s0", "--grid", catalog.root / "grid.json", "--bands", "red")
+    completed = run(
+        *arguments, "--mask", "red", "--masked", 0, "--tiles", disk / "tiles.zarr", "--chunk", 64, "--shard", 128
+    )
+    assert completed.code == 6, completed.stderr
+    assert "no space left while writing tiles.zarr" in completed.stderr
     assert [p.name for p in disk.iterdir() if "run.json" not in p.name] == []
 
 

@@ -24,12 +24,15 @@ GRID = GeoBox((64, 64), Affine(10, 0, 500000, 0, -10, 5000000), "EPSG:32633")
 def write_scene(path: Path, shift: float = 0, *, valid: float = 1, bands: tuple[str, ...] = ("red", "nir")) -> Tiles:
     random = np.random.default_rng(len(path.name) + sum(map(ord, path.name)))
     image = random.normal(1000 + shift, 100, (len(bands), *GRID.shape)).round().astype(np.uint16)
-    good = (random.random(GRID.shape) < valid).astype(np.uint8)
-    measured = {"valid_fraction": float(good.mean()), "quality": {"nodata": 0.25, "masked": 0.125, "saturated": 0.0}}
+    valid_pixels = (random.random(GRID.shape) < valid).astype(np.uint8)
+    measured = {
+        "valid_fraction": float(valid_pixels.mean()),
+        "quality": {"nodata": 0.25, "masked": 0.125, "saturated": 0.0},
+    }
     with new_store(path, GRID, bands, path.stem, measured) as group:
         scale = {"scale_factor": 1e-4, "add_offset": 0.0}
         add_array(group, "image", image.shape, "uint16", Layout(16, 64), **scale)[:] = image
-        add_array(group, "valid", good.shape, "uint8", Layout(16, 64))[:] = good
+        add_array(group, "valid", valid_pixels.shape, "uint8", Layout(16, 64))[:] = valid_pixels
     return Tiles(path)
 
 
@@ -39,31 +42,39 @@ def quality_of(stores: list[Tiles]) -> DataQuality:
 
 
 @pytest.fixture(scope="module")
-def alike(tmp_path_factory: pytest.TempPathFactory) -> list[Tiles]:
+def similar_scenes(tmp_path_factory: pytest.TempPathFactory) -> list[Tiles]:
     folder = tmp_path_factory.mktemp("alike")
     return [write_scene(folder / f"s{n}.zarr", shift=3 * n) for n in range(8)]
 
 
-def test_similar_scenes_are_no_outliers(alike: list[Tiles]) -> None:
-    assert quality_of(alike).outliers == {}
+def test_similar_scenes_are_no_outliers(similar_scenes: list[Tiles]) -> None:
+    assert quality_of(similar_scenes).outliers == {}
 
 
-def test_a_scene_whose_offset_was_left_in_is_an_outlier_with_its_band(alike: list[Tiles], tmp_path: Path) -> None:
-    quality = quality_of([*alike, write_scene(tmp_path / "shifted.zarr", shift=1000)])
+def test_a_scene_whose_offset_was_left_in_is_an_outlier_with_its_band(
+    similar_scenes: list[Tiles], tmp_path: Path
+) -> None:
+    quality = quality_of([*similar_scenes, write_scene(tmp_path / "shifted.zarr", shift=1000)])
     assert list(quality.outliers) == ["shifted"]
     assert quality.outliers["shifted"][1] > 3
 
 
-def test_a_scene_without_a_valid_pixel_neither_hides_nor_makes_an_outlier(alike: list[Tiles], tmp_path: Path) -> None:
+def test_a_scene_without_a_valid_pixel_neither_hides_nor_makes_an_outlier(
+    similar_scenes: list[Tiles], tmp_path: Path
+) -> None:
     quality = quality_of(
-        [*alike, write_scene(tmp_path / "dark.zarr", valid=0), write_scene(tmp_path / "shifted.zarr", shift=1000)]
+        [
+            *similar_scenes,
+            write_scene(tmp_path / "dark.zarr", valid=0),
+            write_scene(tmp_path / "shifted.zarr", shift=1000),
+        ]
     )
     assert list(quality.outliers) == ["shifted"]
     assert [band.shares[8].sum() for band in quality.bands] == [0, 0]
 
 
-def test_histograms_are_of_valid_pixels_in_physical_units(alike: list[Tiles]) -> None:
-    for band in quality_of(alike).bands:
+def test_histograms_are_of_valid_pixels_in_physical_units(similar_scenes: list[Tiles]) -> None:
+    for band in quality_of(similar_scenes).bands:
         np.testing.assert_allclose(band.shares.sum(1), 1)
         assert 0.06 < band.low < 0.1 < band.high < 0.14
 
@@ -76,8 +87,10 @@ def test_the_distance_of_a_shifted_copy_is_its_shift(values: list[float], shift:
     assert distance(sample * scale, (sample + shift) * scale) == pytest.approx(abs(shift) * scale, abs=1e-9)
 
 
-def test_histograms_are_in_the_order_of_dates_and_outliers_are_highlighted(alike: list[Tiles], tmp_path: Path) -> None:
-    quality = quality_of([*alike, write_scene(tmp_path / "shifted.zarr", shift=1000)])
+def test_histograms_are_in_the_order_of_dates_and_outliers_are_highlighted(
+    similar_scenes: list[Tiles], tmp_path: Path
+) -> None:
+    quality = quality_of([*similar_scenes, write_scene(tmp_path / "shifted.zarr", shift=1000)])
     drawn = str(ridge_chart(quality.bands[0], quality.scenes, set(quality.outliers)))
     assert [drawn.index(f">2023-08-{day:02}<") for day in range(1, 10)] == sorted(
         drawn.index(f">2023-08-{day:02}<") for day in range(1, 10)
@@ -88,8 +101,8 @@ def test_histograms_are_in_the_order_of_dates_and_outliers_are_highlighted(alike
     assert [color == highlight for color in histograms] == [False] * 8 + [True], "one histogram is highlighted"
 
 
-def test_of_many_scenes_sixty_are_summarised_and_the_others_are_counted(alike: list[Tiles]) -> None:
-    stores = [alike[n % 8] for n in range(MAX_SCENES + 7)]
+def test_of_many_scenes_sixty_are_summarised_and_the_others_are_counted(similar_scenes: list[Tiles]) -> None:
+    stores = [similar_scenes[n % 8] for n in range(MAX_SCENES + 7)]
     quality = read_quality([(store, store) for store in stores], {})
     assert (len(quality.scenes), quality.omitted) == (MAX_SCENES, 7)
 
@@ -108,9 +121,14 @@ def test_the_page_counts_all_chips_by_what_became_of_them() -> None:
     }
 
 
-def test_the_table_shows_what_preprocess_measured(alike: list[Tiles]) -> None:
+def test_the_table_shows_what_preprocess_measured(similar_scenes: list[Tiles]) -> None:
     item = {"id": "s0", "properties": {"datetime": "2023-08-01T10:00:00Z", "eo:cloud_cover": 12.34}}
-    rows = data_tables.scene_rows([item], [(alike[0], alike[0]), (alike[1], alike[1])], {"s1": ("nir", 2.5)}, FATES)
+    rows = data_tables.scene_rows(
+        [item],
+        [(similar_scenes[0], similar_scenes[0]), (similar_scenes[1], similar_scenes[1])],
+        {"s1": ("nir", 2.5)},
+        FATES,
+    )
     cells = {row[0]: [cell.replace("\u202f", " ") for cell in row[1:]] for row in rows}
     assert cells["s0"] == ["2023-08-01", "12.3 %", "25.0 %", "12.5 %", "0.0 %", "100.0 %", "3", ""]
     assert cells["s1"][-1] == "outlier: nir by 2.5 interquartile ranges"

@@ -161,8 +161,8 @@ def test_a_vegetation_index_is_the_same_through_all_the_history(
     for asset in item["assets"].values():
         asset["raster:bands"] = [stated]
     scene = ready(catalog)
-    ended = preprocess(run, scene, "--mask", "none", shape=shape, bands=("red", "nir"))
-    assert ended.code == 0, ended.stderr
+    completed = preprocess(run, scene, "--mask", "none", shape=shape, bands=("red", "nir"))
+    assert completed.code == 0, completed.stderr
     red, nir = Tiles(scene.parent.parent / "tiles.zarr").physical(("red", "nir"))
     np.testing.assert_allclose((nir - red) / (nir + red), 0.7857, atol=1e-4)
 
@@ -172,8 +172,8 @@ def test_dark_pixels_of_new_baselines_are_negative_and_never_wrap(catalog: Catal
     item = catalog.add(bands={"red": dark}, properties=NEW, driver="GTiff", nodata=None)
     del item["assets"]["red"]["raster:bands"]
     scene = ready(catalog)
-    ended = preprocess(run, scene, "--mask", "none", shape=(32, 32), bands=("red",))
-    assert ended.code == 0, ended.stderr
+    completed = preprocess(run, scene, "--mask", "none", shape=(32, 32), bands=("red",))
+    assert completed.code == 0, completed.stderr
     image, valid = stored(scene)
     assert np.argwhere(~valid).tolist() == [[0, 0]], "0 stays no data though neither item nor file says so"
     np.testing.assert_array_equal(image[0], dark)
@@ -189,8 +189,8 @@ def test_radar_power_becomes_decibel_where_there_is_any(catalog: Catalog, run: R
     item["collection"] = RTC
     item["assets"]["vv"]["raster:bands"] = [{"nodata": -32768}]
     scene = ready(catalog)
-    ended = preprocess(run, scene, "--mask", "none", "--decibel", shape=(16, 16), bands=("vv",))
-    assert ended.code == 0, ended.stderr
+    completed = preprocess(run, scene, "--mask", "none", "--decibel", shape=(16, 16), bands=("vv",))
+    assert completed.code == 0, completed.stderr
     image, valid = stored(scene)
     assert np.argwhere(~valid).tolist() == [[0, 0], [0, 1], [0, 2], [0, 3]]
     np.testing.assert_allclose(image[0][valid], 10 * np.log10(power[valid]), rtol=1e-6, atol=1e-6)
@@ -211,9 +211,9 @@ def test_radar_of_an_item_that_says_nothing_knows_its_gaps(catalog: Catalog, run
 
 def test_whole_numbers_are_no_power(catalog: Catalog, run: Run) -> None:
     catalog.add(bands={"vv": numbered((16, 16))}, driver="GTiff")
-    ended = preprocess(run, ready(catalog), "--mask", "none", "--decibel", shape=(16, 16), bands=("vv",))
-    assert ended.code == 3, ended.stderr
-    assert "asset vv" in ended.stderr
+    completed = preprocess(run, ready(catalog), "--mask", "none", "--decibel", shape=(16, 16), bands=("vv",))
+    assert completed.code == 3, completed.stderr
+    assert "asset vv" in completed.stderr
 
 
 def test_heights_are_metres_and_the_sea_is_a_measurement(catalog: Catalog, run: Run) -> None:

@@ -112,7 +112,7 @@ def test_a_task_of_a_step_of_slurm_knows_the_first_host_the_port_and_its_own_num
 
 
 @pytest.mark.parametrize(
-    ("change", "nodes", "why"),
+    ("change", "nodes", "message"),
     [
         ({}, NodeRange(1, 1), "has 3 nodes and 3 tasks, but train.nodes is 1:1"),
         ({}, NodeRange(4, 4), "one task per node: srun --overlap --nodes=4 --ntasks=4 --ntasks-per-node=1"),
@@ -120,9 +120,9 @@ def test_a_task_of_a_step_of_slurm_knows_the_first_host_the_port_and_its_own_num
     ],
 )
 def test_a_place_and_nodes_that_cannot_go_together_are_refused(
-    change: dict[str, str], nodes: NodeRange, why: str
+    change: dict[str, str], nodes: NodeRange, message: str
 ) -> None:
-    with pytest.raises(UsageError, match=why):
+    with pytest.raises(UsageError, match=message):
         detect_environment(STEP | change, nodes, "abc")
 
 

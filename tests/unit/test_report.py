@@ -96,9 +96,9 @@ def write_label(path: Path, truth: AnyArray, classes: tuple[str, ...]) -> Path:
 
 def write_map(path: Path, bands: AnyArray, nodata: int, names: tuple[str, ...]) -> Path:
     count, height, width = bands.shape
-    place: dict[str, Any] = {"crs": "EPSG:32633", "transform": grid(height).affine, "nodata": nodata}
+    georeference: dict[str, Any] = {"crs": "EPSG:32633", "transform": grid(height).affine, "nodata": nodata}
     size: dict[str, Any] = {"count": count, "height": height, "width": width, "dtype": bands.dtype}
-    with rasterio.open(path, "w", driver="COG", compress="deflate", **place, **size) as file:
+    with rasterio.open(path, "w", driver="COG", compress="deflate", **georeference, **size) as file:
         file.write(bands)
         file.descriptions = names
         file.scales = [1e-4] * count
@@ -156,9 +156,9 @@ def finish(
     names, kinds = [f"S{n + 1}" for n in range(scenes)], len(classes)
     truth = smooth(size, kinds)
     predicted = blurred(truth, kinds, right, 5)
-    chances = np.full((kinds, size, size), 3000 // (kinds - 1), np.uint16)
-    np.put_along_axis(chances, predicted[None].astype(np.int64), np.uint16(7000), axis=0)
-    predicted[: size // 20], chances[:, : size // 20] = 255, 65535
+    probabilities = np.full((kinds, size, size), 3000 // (kinds - 1), np.uint16)
+    np.put_along_axis(probabilities, predicted[None].astype(np.int64), np.uint16(7000), axis=0)
+    predicted[: size // 20], probabilities[:, : size // 20] = 255, 65535
     tiles = [write_tiles(folder / f"{name}.zarr", truth, bands) for name in names]
     labels, split, chip = write_label(folder / "all.zarr", truth, classes), folder / "split.json", size // 10 // 4 * 4
     options = f"--chip {chip} --method west-east --fractions 0.5 0.2 0.3 --min-valid 0.1".split()
@@ -170,7 +170,7 @@ def finish(
         "model": [write_model(folder / "model", classes, bands)],
         "chips": [split],
         "classes": [write_map(folder / f"{m}c.tif", predicted[None], 255, ("class",)) for m in maps],
-        "probabilities": [write_map(folder / f"{m}p.tif", chances, 65535, classes) for m in maps],
+        "probabilities": [write_map(folder / f"{m}p.tif", probabilities, 65535, classes) for m in maps],
         "tiles": tiles,
         "labels": [labels],
         "scenes": [write_item(folder / f"{name}.geojson", n + 1) for n, name in enumerate(names)],
@@ -376,7 +376,7 @@ def test_scores_that_are_not_defined_show_as_a_dash(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("break_it", "message"),
+    ("damage", "message"),
     [
         (lambda run: run.edit("metrics", lambda value: value.update(classes=["a", "b"])), "different classes"),
         (lambda run: run.edit("metrics", lambda value: value.pop("classes")), "names no classes"),
@@ -390,10 +390,10 @@ def test_scores_that_are_not_defined_show_as_a_dash(tmp_path: Path) -> None:
     ],
 )
 def test_parts_of_different_runs_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], break_it: Callable[[Finished], Any], message: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[Finished], Any], message: str
 ) -> None:
     run = finish(tmp_path / "run")
-    break_it(run)
+    damage(run)
     code, text, picture = run.report()
     assert code == 3
     assert not text

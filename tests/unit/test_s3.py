@@ -35,8 +35,8 @@ def in_bucket(web: Loopback, content: dict[str, bytes], *, metadata: bool = True
 
 def test_assets_of_a_bucket_come_whole(tmp_path: Path, run: Run, bucket: Loopback) -> None:
     content = {"blue": tif(300_000, 1), "red": tif(9_000, 2)}
-    ended = fetch(run, tmp_path, in_bucket(bucket, content))
-    assert ended.code == 0, ended.stderr
+    completed = fetch(run, tmp_path, in_bucket(bucket, content))
+    assert completed.code == 0, completed.stderr
     assert is_fetched(tmp_path, content)
     assert all("Authorization" not in request.headers for request in bucket.received), "nobody is logged in"
 
@@ -45,8 +45,8 @@ def test_an_asset_of_a_bucket_goes_on_where_it_broke_off(tmp_path: Path, run: Ru
     content = {"red": tif(300_000)}
     bucket.fail("/scenes/red.tif", cut=200_000)
     bucket.fail("/scenes/red.tif", times=2, status=503, body=b"<Error><Code>SlowDown</Code></Error>")
-    ended = fetch(run, tmp_path, in_bucket(bucket, content))
-    assert ended.code == 0, ended.stderr
+    completed = fetch(run, tmp_path, in_bucket(bucket, content))
+    assert completed.code == 0, completed.stderr
     assert is_fetched(tmp_path, content)
     resumed = bucket.received[-1].headers
     assert int(resumed["Range"].removeprefix("bytes=").removesuffix("-")) > 100_000
@@ -67,9 +67,9 @@ def test_an_object_that_was_replaced_is_not_joined_with_the_old_one(tmp_path: Pa
 
 def test_a_bucket_that_fails_for_ever_ends_with_code_5(tmp_path: Path, run: Run, bucket: Loopback) -> None:
     bucket.fail("/scenes/red.tif", times=None, status=503)
-    ended = fetch(run, tmp_path, in_bucket(bucket, {"red": tif(9_000)}))
-    assert ended.code == 5
-    assert "scenes did not deliver scene scene, asset red (last: status 503)" in ended.stderr
+    completed = fetch(run, tmp_path, in_bucket(bucket, {"red": tif(9_000)}))
+    assert completed.code == 5
+    assert "scenes did not deliver scene scene, asset red (last: status 503)" in completed.stderr
     assert len(bucket.received) == MAX_ATTEMPTS
 
 
@@ -77,40 +77,40 @@ def test_an_object_that_is_missing_or_closed_is_told(tmp_path: Path, run: Run, b
     item = in_bucket(bucket, {"blue": tif(9_000), "red": tif(9_000)})
     (tmp_path / "scenes" / "blue.tif").unlink()
     bucket.fail("/scenes/red.tif", times=None, status=403)
-    ended = fetch(run, tmp_path, item)
-    assert ended.code == 3
-    assert "asset blue could not be fetched: there is no such file in the bucket scenes" in ended.stderr
-    assert "asset red could not be fetched: the bucket scenes denies access; set AWS_ACCESS_KEY_ID" in ended.stderr
+    completed = fetch(run, tmp_path, item)
+    assert completed.code == 3
+    assert "asset blue could not be fetched: there is no such file in the bucket scenes" in completed.stderr
+    assert "asset red could not be fetched: the bucket scenes denies access; set AWS_ACCESS_KEY_ID" in completed.stderr
 
 
 def test_a_bucket_of_another_region_is_told(tmp_path: Path, run: Run, bucket: Loopback) -> None:
     bucket.fail("/scenes/red.tif", times=None, status=301)
-    ended = fetch(run, tmp_path, in_bucket(bucket, {"red": tif(9_000)}))
-    assert ended.code == 3
-    assert "is in another region; set AWS_REGION" in ended.stderr
+    completed = fetch(run, tmp_path, in_bucket(bucket, {"red": tif(9_000)}))
+    assert completed.code == 3
+    assert "is in another region; set AWS_REGION" in completed.stderr
 
 
 def test_a_server_without_ranges_begins_anew(tmp_path: Path, run: Run, bucket: Loopback) -> None:
     content = {"red": tif(300_000)}
     bucket.fail("/scenes/red.tif", cut=200_000)
     bucket.fail("/scenes/red.tif", times=None, ignore_range=True)
-    ended = fetch(run, tmp_path, in_bucket(bucket, content))
-    assert ended.code == 0, ended.stderr
+    completed = fetch(run, tmp_path, in_bucket(bucket, content))
+    assert completed.code == 0, completed.stderr
     assert is_fetched(tmp_path, content)
 
 
 def test_a_damaged_object_is_fetched_twice_then_told(tmp_path: Path, run: Run, bucket: Loopback) -> None:
     item = in_bucket(bucket, {"red": tif(9_000, 1)})
     (tmp_path / "scenes" / "red.tif").write_bytes(tif(9_000, 2))
-    ended = fetch(run, tmp_path, item)
-    assert ended.code == 4
+    completed = fetch(run, tmp_path, item)
+    assert completed.code == 4
     assert len(bucket.received) == 2
 
 
 def test_an_address_without_a_key_is_told(tmp_path: Path, run: Run, bucket: Loopback) -> None:
-    ended = fetch(run, tmp_path, item_of({"red": {"href": "s3://scenes"}}))
-    assert ended.code == 3
-    assert "points to the bucket scenes, not to a file in it" in ended.stderr
+    completed = fetch(run, tmp_path, item_of({"red": {"href": "s3://scenes"}}))
+    assert completed.code == 3
+    assert "points to the bucket scenes, not to a file in it" in completed.stderr
 
 
 def test_who_pays_and_who_asks_is_told_to_the_bucket_and_written_nowhere(
@@ -122,14 +122,14 @@ def test_who_pays_and_who_asks_is_told_to_the_bucket_and_written_nowhere(
     monkeypatch.setenv("AWS_REQUEST_PAYER", "requester")
     item = in_bucket(bucket, {"red": tif(9_000)})
     bucket.fail("/scenes/red.tif", status=400, body=b"<Error>T0KEN</Error>")
-    ended = fetch(run, tmp_path, item)
-    assert ended.code == 3
-    assert "the bucket scenes answered 400" in ended.stderr
+    completed = fetch(run, tmp_path, item)
+    assert completed.code == 3
+    assert "the bucket scenes answered 400" in completed.stderr
     assert fetch(run, tmp_path, item).code == 0
     assert bucket.received[0].headers["X-Amz-Request-Payer"] == "requester"
     assert "AKIAME" in bucket.received[0].headers["Authorization"]
     written = (
-        b"".join(p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()) + (ended.stderr + caplog.text).encode()
+        b"".join(p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()) + (completed.stderr + caplog.text).encode()
     )
     assert not {secret for secret in (b"AKIAME", b"SECRET", b"T0KEN") if secret in written}
 
@@ -158,7 +158,7 @@ def test_what_asks_again_counts_against_a_bucket_too(
 
     bucket.random_fault = stall_once
     content = {"red": tif(9_000)}
-    ended = fetch(run, tmp_path, in_bucket(bucket, content))
-    assert ended.code == 0, ended.stderr
+    completed = fetch(run, tmp_path, in_bucket(bucket, content))
+    assert completed.code == 0, completed.stderr
     assert is_fetched(tmp_path, content)
     assert len(stalled) == 2

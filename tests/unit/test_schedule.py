@@ -70,20 +70,20 @@ def test_a_training_stops_after_so_many_epochs_without_a_better_one(scores: list
 def test_the_average_follows_its_formula_and_can_be_resumed() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
-    average, want, again = EMA(model, 0.9), model[0].weight.detach().clone(), None
+    average, expected, again = EMA(model, 0.9), model[0].weight.detach().clone(), None
     for step in range(1, 41):
         with torch.no_grad():
             model[0].weight.add_(torch.randn(2, 3))
         model[1].num_batches_tracked += 1
         average.update()
         decay = min(0.9, (1 + step) / (10 + step))
-        want = decay * want + (1 - decay) * model[0].weight.detach()
+        expected = decay * expected + (1 - decay) * model[0].weight.detach()
         if again:
             again.update()
         if step == 20:
             again = EMA(model, 0.9)
             again.load({name: value.clone() for name, value in average.weights.items()}, step)
-    torch.testing.assert_close(average.weights["0.weight"], want)
+    torch.testing.assert_close(average.weights["0.weight"], expected)
     assert average.weights["1.num_batches_tracked"] == 40
     assert again is not None
     assert all(torch.equal(average.weights[name], again.weights[name]) for name in average.weights)
@@ -113,14 +113,14 @@ def chips(count: int = 6, bands: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
     return images, torch.randint(0, 2, (count, 12, 10))
 
 
-@pytest.mark.parametrize("words", [("brightness",), ("haze",), ("bands",), ALL])
-def test_a_change_of_light_depends_on_seed_epoch_and_sample_alone(words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("augmentations", [("brightness",), ("haze",), ("bands",), ALL])
+def test_a_change_of_light_depends_on_seed_epoch_and_sample_alone(augmentations: tuple[str, ...]) -> None:
     images, labels = chips()
-    changed_settings, numbers = SETTINGS.replace(augment=words), np.array([7, 3, 900, 1, 0, 12])
+    changed_settings, numbers = SETTINGS.replace(augment=augmentations), np.array([7, 3, 900, 1, 0, 12])
     whole, same = augment(images, labels, numbers, 2, changed_settings)
     assert torch.equal(same, labels)
-    for at in range(6):
-        part = slice(at, at + 1)
+    for number in range(6):
+        part = slice(number, number + 1)
         alone, _ = augment(images[part], labels[part], numbers[part], 2, changed_settings)
         assert torch.equal(alone, whole[part]), "bit by bit, whatever the other samples"
     others = [
@@ -132,19 +132,19 @@ def test_a_change_of_light_depends_on_seed_epoch_and_sample_alone(words: tuple[s
         assert not torch.equal(augment(images, labels, drawn, epoch, given_settings)[0], whole)
 
 
-@pytest.mark.parametrize("words", [("brightness",), ("haze",), ("bands",), ALL])
-def test_pixels_that_were_not_measured_stay_so(words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("augmentations", [("brightness",), ("haze",), ("bands",), ALL])
+def test_pixels_that_were_not_measured_stay_so(augmentations: tuple[str, ...]) -> None:
     images, labels = chips()
     before = images.clone()
-    changed, _ = augment(images, labels, np.arange(6), 0, SETTINGS.replace(augment=words))
+    changed, _ = augment(images, labels, np.arange(6), 0, SETTINGS.replace(augment=augmentations))
     assert not changed[:, :, :2].any()
     assert torch.equal(images, before), "the input is not written to"
 
 
-@pytest.mark.parametrize("words", [("none",), ("symmetries",)])
-def test_without_a_change_of_light_chips_come_as_they_are(words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("augmentations", [("none",), ("symmetries",)])
+def test_without_a_change_of_light_chips_come_as_they_are(augmentations: tuple[str, ...]) -> None:
     images, labels = chips()
-    assert augment(images, labels, np.arange(6), 0, SETTINGS.replace(augment=words))[0] is images
+    assert augment(images, labels, np.arange(6), 0, SETTINGS.replace(augment=augmentations))[0] is images
 
 
 def test_bands_are_dropped_as_often_as_said_and_never_all() -> None:

@@ -93,11 +93,11 @@ def test_what_a_killed_training_left_is_removed_by_the_next_and_what_a_live_one_
         dead.stdout.readline()
         dead.send_signal(signal.SIGKILL)
     assert len(list(disk.iterdir())) == 2
-    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as alive:
-        assert alive.stdout
-        alive.stdout.readline()
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        process.stdout.readline()
         [copies] = [path for path in disk.iterdir() if path.is_dir()]
         with local_copies(str(disk), {"tiles": [store]}) as environment:
             assert environment
             assert (copies / "tiles/a.zarr/c0").exists()
-        alive.kill()
+        process.kill()

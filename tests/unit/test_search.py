@@ -27,30 +27,32 @@ def three(catalog: Catalog) -> Catalog:
     return catalog
 
 
-def search(run: Run, place: Path, source: Path | str, *words: object, assets: tuple[str, ...] = ASSETS) -> Completed:
+def search(
+    run: Run, folder: Path, source: Path | str, *arguments: object, assets: tuple[str, ...] = ASSETS
+) -> Completed:
     option = "--url" if isinstance(source, str) else "--catalog"
     return run(
         "search",
         option,
         source,
         "--items",
-        place / "items",
+        folder / "items",
         "--grid",
-        place / "grid.json",
+        folder / "grid.json",
         "--selection",
-        place / "selection.json",
+        folder / "selection.json",
         *assets,
-        *words,
+        *arguments,
     )
 
 
-def names(place: Path) -> list[str]:
-    return sorted(p.stem for p in (place / "items").glob("*.geojson"))
+def names(folder: Path) -> list[str]:
+    return sorted(p.stem for p in (folder / "items").glob("*.geojson"))
 
 
 def test_scenes_of_a_folder_are_frozen_with_the_grid(three: Catalog, tmp_path: Path, run: Run) -> None:
-    ended = search(run, tmp_path, three.write())
-    assert ended.code == 0, ended.stderr
+    completed = search(run, tmp_path, three.write())
+    assert completed.code == 0, completed.stderr
     assert names(tmp_path) == ["a", "b", "c"]
     item = read_json(tmp_path / "items" / "b.geojson")
     assert sorted(item["assets"]) == ["blue", "red", "scl"]
@@ -72,8 +74,8 @@ def test_the_order_of_the_catalog_does_not_matter(three: Catalog, tmp_path: Path
 
 def test_a_catalog_over_http_gives_the_same_scenes(three: Catalog, tmp_path: Path, run: Run, web: Loopback) -> None:
     three.write()
-    ended = search(run, tmp_path / "out", f"{web.url}/catalog/catalog.json")
-    assert ended.code == 0, ended.stderr
+    completed = search(run, tmp_path / "out", f"{web.url}/catalog/catalog.json")
+    assert completed.code == 0, completed.stderr
     assert names(tmp_path / "out") == ["a", "b", "c"]
     item = read_json(tmp_path / "out" / "items" / "b.geojson")
     assert item["assets"]["red"]["href"] == f"{web.url}/catalog/s0/red.tif"
@@ -99,8 +101,8 @@ def test_nested_catalogs_are_walked_and_circles_end(three: Catalog, tmp_path: Pa
 def test_an_api_is_read_page_by_page(three: Catalog, tmp_path: Path, run: Run, web: Loopback, follow: str) -> None:
     three.write()
     url = serve_api(web, [absolute(item, web) for item in [*three.items, three.items[0]]], follow=follow)
-    ended = search(run, tmp_path / "out", url, "--collections", "sentinel", "--datetime", "2023")
-    assert ended.code == 0, ended.stderr
+    completed = search(run, tmp_path / "out", url, "--collections", "sentinel", "--datetime", "2023")
+    assert completed.code == 0, completed.stderr
     assert names(tmp_path / "out") == ["a", "b", "c"], "one each, although a scene came on two pages"
     first, second = web.requests("/api/search")
     assert first.method == "POST"
@@ -124,15 +126,15 @@ def test_the_order_of_an_api_does_not_matter(three: Catalog, tmp_path: Path, run
     newer = items[0] | {"properties": items[0]["properties"] | {"updated": "2024-01-01T00:00:00Z"}}
     digests = set()
     for number, order in enumerate([[older, *items[1:], newer], [newer, *reversed(items[1:]), older]]):
-        place = tmp_path / str(number)
-        assert search(run, place, serve_api(web, order)).code == 0
-        digests.add(digest(place / "items"))
-        assert read_json(place / "items" / "b.geojson")["properties"]["updated"].startswith("2024")
+        folder = tmp_path / str(number)
+        assert search(run, folder, serve_api(web, order)).code == 0
+        digests.add(digest(folder / "items"))
+        assert read_json(folder / "items" / "b.geojson")["properties"]["updated"].startswith("2024")
     assert len(digests) == 1
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("arguments", "expected"),
     [
         (("--max-cloud", "50"), ["a", "b"]),
         (("--ids", "c", "b"), ["b", "c"]),
@@ -147,10 +149,10 @@ def test_the_order_of_an_api_does_not_matter(three: Catalog, tmp_path: Path, run
     ],
 )
 def test_a_query_narrows_the_list(
-    three: Catalog, tmp_path: Path, run: Run, words: tuple[str, ...], expected: list[str]
+    three: Catalog, tmp_path: Path, run: Run, arguments: tuple[str, ...], expected: list[str]
 ) -> None:
-    ended = search(run, tmp_path, three.write(), *words)
-    assert ended.code == 0, ended.stderr
+    completed = search(run, tmp_path, three.write(), *arguments)
+    assert completed.code == 0, completed.stderr
     assert names(tmp_path) == expected
 
 
@@ -177,20 +179,20 @@ def test_a_wrong_date_is_a_mistake_of_the_user(text: str) -> None:
 
 
 def test_an_empty_search_tells_the_query(three: Catalog, tmp_path: Path, run: Run) -> None:
-    words = ("--datetime", "1999", "--max-cloud", "12.5", "--collections", "sentinel", "--ids", "b")
-    ended = search(run, tmp_path, three.write(), *words, "--bbox", "15", "46", "15.5", "46.5")
-    assert ended.code == 3
+    arguments = ("--datetime", "1999", "--max-cloud", "12.5", "--collections", "sentinel", "--ids", "b")
+    completed = search(run, tmp_path, three.write(), *arguments, "--bbox", "15", "46", "15.5", "46.5")
+    assert completed.code == 3
     for word in ("sentinel", "1999", "12.5 %", "ids b", "the area 15 46 15.5 46.5"):
-        assert word in ended.stderr
+        assert word in completed.stderr
     assert not (tmp_path / "items").exists()
     assert not (tmp_path / "grid.json").exists()
 
 
 def test_an_area_outside_the_scenes_is_told(three: Catalog, tmp_path: Path, run: Run) -> None:
-    ended = search(run, tmp_path, three.write(), "--bbox", "-60", "-10", "-59", "-9")
-    assert ended.code == 3
-    assert "no scene matches" in ended.stderr
-    assert "the area -60 -10 -59 -9" in ended.stderr
+    completed = search(run, tmp_path, three.write(), "--bbox", "-60", "-10", "-59", "-9")
+    assert completed.code == 3
+    assert "no scene matches" in completed.stderr
+    assert "the area -60 -10 -59 -9" in completed.stderr
 
 
 def test_an_area_cuts_the_grid_on_the_pixels_of_the_scenes(three: Catalog, tmp_path: Path, run: Run) -> None:
@@ -199,8 +201,8 @@ def test_an_area_cuts_the_grid_on_the_pixels_of_the_scenes(three: Catalog, tmp_p
         "coordinates": [[[15.001, 46.049], [15.004, 46.049], [15.003, 46.052], [15.001, 46.049]]],
     }
     (tmp_path / "area.json").write_text(json.dumps({"type": "Feature", "properties": {}, "geometry": area}))
-    ended = search(run, tmp_path, three.write(), "--area", tmp_path / "area.json")
-    assert ended.code == 0, ended.stderr
+    completed = search(run, tmp_path, three.write(), "--area", tmp_path / "area.json")
+    assert completed.code == 0, completed.stderr
     grid = read_json(tmp_path / "grid.json")
     assert (grid["transform"][2] - LEFT) % STEP == 0
     assert (grid["transform"][5] - TOP) % STEP == 0
@@ -210,8 +212,8 @@ def test_an_area_cuts_the_grid_on_the_pixels_of_the_scenes(three: Catalog, tmp_p
 def test_the_grid_of_a_wide_area_covers_its_bulging_edges(three: Catalog, tmp_path: Path, run: Run) -> None:
     from pyproj import Transformer
 
-    words = ("--bbox", 10, 45, 20, 47, "--crs", "EPSG:32633", "--resolution", 1000)
-    assert search(run, tmp_path, three.write(), *words).code == 0
+    arguments = ("--bbox", 10, 45, 20, 47, "--crs", "EPSG:32633", "--resolution", 1000)
+    assert search(run, tmp_path, three.write(), *arguments).code == 0
     _, south = Transformer.from_crs("EPSG:4326", "EPSG:32633", always_xy=True).transform(15, 45)
     grid = read_json(tmp_path / "grid.json")
     bottom = grid["transform"][5] - 1000 * grid["shape"][0]
@@ -224,13 +226,13 @@ def test_the_grid_of_a_wide_area_covers_its_bulging_edges(three: Catalog, tmp_pa
 )
 def test_an_area_that_is_no_area_in_degrees_is_told(three: Catalog, tmp_path: Path, run: Run, text: str) -> None:
     (tmp_path / "area.json").write_text(text)
-    ended = search(run, tmp_path, three.write(), "--area", tmp_path / "area.json")
-    assert ended.code == 3, ended.stderr
-    assert "area.json" in ended.stderr
+    completed = search(run, tmp_path, three.write(), "--area", tmp_path / "area.json")
+    assert completed.code == 3, completed.stderr
+    assert "area.json" in completed.stderr
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ("--bbox", "1", "2", "3"),
         ("--bbox", "5", "2", "3", "4"),
@@ -241,20 +243,20 @@ def test_an_area_that_is_no_area_in_degrees_is_told(three: Catalog, tmp_path: Pa
     ],
 )
 def test_a_wrong_option_is_a_mistake_of_the_user(
-    three: Catalog, tmp_path: Path, run: Run, words: tuple[str, ...]
+    three: Catalog, tmp_path: Path, run: Run, arguments: tuple[str, ...]
 ) -> None:
-    assert search(run, tmp_path, three.write(), *words).code == 2
+    assert search(run, tmp_path, three.write(), *arguments).code == 2
 
 
 def test_scenes_that_lack_an_asset_are_listed(three: Catalog, tmp_path: Path, run: Run) -> None:
     del three.items[0]["assets"]["red"]
     del three.items[2]["assets"]["scl"], three.items[2]["assets"]["blue"]
-    ended = search(run, tmp_path, three.write())
-    assert ended.code == 3
-    assert "2 of 3 scenes lack assets" in ended.stderr
-    assert "b has no red" in ended.stderr
-    assert "c has no blue, scl" in ended.stderr
-    assert "there are blue, red, scl" in ended.stderr
+    completed = search(run, tmp_path, three.write())
+    assert completed.code == 3
+    assert "2 of 3 scenes lack assets" in completed.stderr
+    assert "b has no red" in completed.stderr
+    assert "c has no blue, scl" in completed.stderr
+    assert "there are blue, red, scl" in completed.stderr
 
 
 HOSTILE = [
@@ -277,9 +279,9 @@ HOSTILE = [
 @pytest.mark.parametrize("href", HOSTILE)
 def test_a_hostile_address_is_refused(three: Catalog, tmp_path: Path, run: Run, web: Loopback, href: str) -> None:
     three.items[1]["assets"]["red"]["href"] = href
-    ended = search(run, tmp_path / "out", three.write())
-    assert ended.code == 8, ended.stderr
-    assert "scene a, asset red" in ended.stderr
+    completed = search(run, tmp_path / "out", three.write())
+    assert completed.code == 8, completed.stderr
+    assert "scene a, asset red" in completed.stderr
     assert not (tmp_path / "out" / "items").exists()
 
 
@@ -289,9 +291,9 @@ def test_a_hostile_address_of_an_api_is_refused(
 ) -> None:
     items = [absolute(item, web) for item in three.items]
     items[0]["assets"]["red"]["href"] = href
-    ended = search(run, tmp_path / "out", serve_api(web, items))
-    assert ended.code == 8
-    assert "scene b, asset red" in ended.stderr
+    completed = search(run, tmp_path / "out", serve_api(web, items))
+    assert completed.code == 8
+    assert "scene b, asset red" in completed.stderr
     assert {request.path for request in web.received} <= {"/api", "/api/search", "/api/collections/sentinel"}, (
         "nothing else"
     )
@@ -325,16 +327,16 @@ STRANGE = ["../../evil", "a;touch x", "x" * 400, "$(touch x)", "über grün", ".
 def test_strange_ids_become_safe_file_names(catalog: Catalog, tmp_path: Path, run: Run) -> None:
     for name in STRANGE:
         catalog.add(name, shape=(8, 8), driver="GTiff")
-    place = tmp_path / "deep" / "er"
-    ended = search(run, place, catalog.write())
-    assert ended.code == 0, ended.stderr
-    assert len(names(place)) == len(STRANGE)
-    for name in names(place):
+    folder = tmp_path / "deep" / "er"
+    completed = search(run, folder, catalog.write())
+    assert completed.code == 0, completed.stderr
+    assert len(names(folder)) == len(STRANGE)
+    for name in names(folder):
         assert len(name) <= 120
         assert set(name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
         assert name[0] not in ".-"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["catalog", "deep"]
-    assert {read_json(p)["id"] for p in (place / "items").glob("*.geojson")} == set(STRANGE)
+    assert {read_json(p)["id"] for p in (folder / "items").glob("*.geojson")} == set(STRANGE)
 
 
 @given(first=st.text(max_size=150), second=st.text(max_size=150))
@@ -353,8 +355,8 @@ def test_a_server_that_fails_twice_still_gives_all_scenes(
     for path in ("/api", "/api/search", "/catalog/catalog.json", "/catalog/s1/item.json"):
         web.fail(path, times=2, **fault)
     for url in (serve_api(web, [absolute(i, web) for i in three.items]), f"{web.url}/catalog/catalog.json"):
-        ended = search(run, tmp_path / "out", url)
-        assert ended.code == 0, ended.stderr
+        completed = search(run, tmp_path / "out", url)
+        assert completed.code == 0, completed.stderr
         assert names(tmp_path / "out") == ["a", "b", "c"]
 
 
@@ -366,18 +368,18 @@ def test_a_server_that_fails_for_ever_ends_with_code_5(
 ) -> None:
     url = serve_api(web, [absolute(i, web) for i in three.items])
     web.fail(path, times=None, **fault)
-    ended = search(run, tmp_path / "out", url)
-    assert ended.code == 5, ended.stderr
-    assert "127.0.0.1" in ended.stderr
-    assert "try again later" in ended.stderr
+    completed = search(run, tmp_path / "out", url)
+    assert completed.code == 5, completed.stderr
+    assert "127.0.0.1" in completed.stderr
+    assert "try again later" in completed.stderr
     assert not (tmp_path / "out" / "items").exists()
 
 
 @pytest.mark.usefixtures("impatient")
 def test_a_server_that_nobody_runs_ends_with_code_5(tmp_path: Path, run: Run) -> None:
-    ended = search(run, tmp_path, "http://127.0.0.1:9/api")
-    assert ended.code == 5
-    assert "127.0.0.1" in ended.stderr
+    completed = search(run, tmp_path, "http://127.0.0.1:9/api")
+    assert completed.code == 5
+    assert "127.0.0.1" in completed.stderr
 
 
 @pytest.mark.usefixtures("impatient")
@@ -409,9 +411,9 @@ def test_pages_in_a_circle_end(three: Catalog, tmp_path: Path, run: Run, web: Lo
         return page
 
     web.routes["/api/search"] = circle
-    ended = search(run, tmp_path / "out", url)
-    assert ended.code == 3
-    assert "pagination loop" in ended.stderr
+    completed = search(run, tmp_path / "out", url)
+    assert completed.code == 3
+    assert "pagination loop" in completed.stderr
     assert len(web.requests("/api/search")) == 2, "stopped after the first repeat"
     assert not (tmp_path / "out" / "items").exists()
 
@@ -424,10 +426,10 @@ def test_an_answer_that_is_no_stac_is_told(
     tmp_path: Path, run: Run, web: Loopback, body: bytes, status: int, code: int
 ) -> None:
     web.fail("/api", times=None, body=body, status=status)
-    ended = search(run, tmp_path / "out", f"{web.url}/api?token=secret")
-    assert ended.code == code, ended.stderr
-    assert urlsplit(web.url).hostname in ended.stderr
-    assert "secret" not in ended.stderr
+    completed = search(run, tmp_path / "out", f"{web.url}/api?token=secret")
+    assert completed.code == code, completed.stderr
+    assert urlsplit(web.url).hostname in completed.stderr
+    assert "secret" not in completed.stderr
 
 
 BROKEN_ITEMS = {
@@ -442,17 +444,17 @@ BROKEN_ITEMS = {
 @pytest.mark.parametrize("damage", BROKEN_ITEMS)
 def test_an_item_that_is_no_item_is_told(three: Catalog, tmp_path: Path, run: Run, damage: str) -> None:
     three.items[1] |= BROKEN_ITEMS[damage]
-    ended = search(run, tmp_path, three.write())
-    assert ended.code == 3
-    assert "is not a STAC Item" in ended.stderr
+    completed = search(run, tmp_path, three.write())
+    assert completed.code == 3
+    assert "is not a STAC Item" in completed.stderr
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "5", '{"links": 5}', '{"links": [5]}', '{"links": [{}]}'])
 def test_a_catalog_that_is_no_catalog_is_told(three: Catalog, tmp_path: Path, run: Run, text: str) -> None:
     (three.write() / "catalog.json").write_text(text)
-    ended = search(run, tmp_path, three.root)
-    assert ended.code == 3
-    assert "catalog" in ended.stderr
+    completed = search(run, tmp_path, three.root)
+    assert completed.code == 3
+    assert "catalog" in completed.stderr
 
 
 def test_scenes_without_a_geometry_are_found_only_without_an_area(catalog: Catalog, tmp_path: Path, run: Run) -> None:
@@ -464,10 +466,10 @@ def test_scenes_without_a_geometry_are_found_only_without_an_area(catalog: Catal
 def test_scenes_of_two_zones_need_a_resolution_and_get_one_grid(catalog: Catalog, tmp_path: Path, run: Run) -> None:
     catalog.add("east", crs="EPSG:32633", left=300000.0)
     catalog.add("west", crs="EPSG:32632", left=700000.0)
-    ended = search(run, tmp_path, catalog.write())
-    assert ended.code in (0, 2), ended.stderr
-    ended = search(run, tmp_path, catalog.root, "--crs", "EPSG:3035", "--resolution", "20")
-    assert ended.code == 0, ended.stderr
+    completed = search(run, tmp_path, catalog.write())
+    assert completed.code in (0, 2), completed.stderr
+    completed = search(run, tmp_path, catalog.root, "--crs", "EPSG:3035", "--resolution", "20")
+    assert completed.code == 0, completed.stderr
     grid = read_json(tmp_path / "grid.json")
     assert grid["crs"] == "EPSG:3035"
     assert grid["transform"][0] == 20

@@ -17,7 +17,7 @@ SIGNED = f"https://grace:{PASSWORD}@example.org/a.tif?se=2030-01-01&sig={SIGNATU
 
 
 @pytest.fixture(autouse=True)
-def planted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def planted_secrets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A home folder, a user name and credentials in the environment, as in a shell."""
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", KEY)
     monkeypatch.setenv("EOPIPE_TOKEN_EXAMPLE_ORG", TOKEN)
@@ -89,10 +89,10 @@ crate: {{title: "{TOKEN}"}}
 
 def test_a_config_with_a_login_in_an_address_is_refused_and_not_repeated(run: Run, tmp_path: Path) -> None:
     Path("config.yaml").write_text(json.dumps({"search": {"url": SIGNED}, "label": {"source": "a.tif"}}))
-    ended = run("check", "config.yaml")
-    assert ended.code == 2
-    assert "search.url has a login or token in its URL; remove it" in ended.stderr
-    assert is_redacted(ended.stderr)
+    completed = run("check", "config.yaml")
+    assert completed.code == 2
+    assert "search.url has a login or token in its URL; remove it" in completed.stderr
+    assert is_redacted(completed.stderr)
 
 
 def test_signatures_anywhere_in_an_item_are_not_frozen(run: Run, catalog: Catalog) -> None:
@@ -123,12 +123,14 @@ def test_an_error_and_a_bug_leave_no_secret_behind(
         raise RuntimeError(f"{SIGNED} and {KEY} at {source.absolute()}")
 
     monkeypatch.setattr("rasterio.open", refuse)
-    ended = run("label", "--grid", "results/grid.json", "--labels", "results/all.zarr", "--source", source.absolute())
-    assert ended.code == 70
-    assert "RuntimeError: https://example.org/a.tif and (secret) at truth.tif" in ended.stderr
+    completed = run(
+        "label", "--grid", "results/grid.json", "--labels", "results/all.zarr", "--source", source.absolute()
+    )
+    assert completed.code == 70
+    assert "RuntimeError: https://example.org/a.tif and (secret) at truth.tif" in completed.stderr
     record = read_json(Path("results/all.zarr.run.json"))
     assert record["error"].startswith("a bug in eopipe: RuntimeError: https://example.org/a.tif and (secret)")
-    assert is_redacted(ended.stderr), ended.stderr
+    assert is_redacted(completed.stderr), completed.stderr
     for path, text in file_texts(Path("results")).items():
         assert is_redacted(text), path
         assert str(tmp_path) not in text, path

@@ -25,10 +25,17 @@ SQUARE = {"type": "Polygon", "coordinates": [[[15, 46], [16, 46], [16, 47], [15,
 
 
 def scene(name: str, when: str = "2023-08-01T10:00:00Z", cloud: float | None = 5.0, **other: Any) -> Item:
-    place = other.pop("geometry", SQUARE)
+    geometry = other.pop("geometry", SQUARE)
     assets = {band: {"href": f"{band}.tif"} for band in other.pop("bands", ("red",))}
     properties = {"datetime": when, "eo:cloud_cover": cloud} | other
-    return {"type": "Feature", "id": name, "geometry": place, "properties": properties, "assets": assets, "links": []}
+    return {
+        "type": "Feature",
+        "id": name,
+        "geometry": geometry,
+        "properties": properties,
+        "assets": assets,
+        "links": [],
+    }
 
 
 def box(west: float, south: float, east: float, north: float) -> dict[str, Any]:
@@ -55,8 +62,8 @@ OLD, NEW = S2.format("N0301_", "20200501"), S2.format("N0500_", "20230501")
 def test_of_two_baselines_the_newest_stays_in_any_order(order: list[Item]) -> None:
     selection = select(copy.deepcopy(order), Query(), ("red",), "fail", Ranking())
     assert ids(selection) == [NEW, "other"]
-    why = "baseline 05.00 instead of 03.01"
-    assert selection.dropped == [{"id": OLD, "reason": "superseded", "by": NEW, "why": why}]
+    reason = "baseline 05.00 instead of 03.01"
+    assert selection.dropped == [{"id": OLD, "reason": "superseded", "by": NEW, "why": reason}]
 
 
 def test_earth_search_and_planetary_computer_tell_versions_in_their_own_ways() -> None:
@@ -160,11 +167,11 @@ def test_a_solar_day_is_not_cut_at_180_degrees() -> None:
 
 
 def test_a_day_that_shows_only_a_sliver_is_not_the_best() -> None:
-    sliver = scene("sliver", "2023-08-01T10:00:00Z", 0, geometry=box(15, 46, 15.05, 47))
+    narrow_scene = scene("sliver", "2023-08-01T10:00:00Z", 0, geometry=box(15, 46, 15.05, 47))
     whole = scene("whole", "2023-08-02T10:00:00Z", 20)
     best = Ranking(1, group="solar-day", geometry=SQUARE)
-    assert ids(chosen([sliver, whole], best, geometry=SQUARE)) == ["whole"]
-    dropped_scene = chosen([sliver, whole], best, geometry=SQUARE).dropped[0]
+    assert ids(chosen([narrow_scene, whole], best, geometry=SQUARE)) == ["whole"]
+    dropped_scene = chosen([narrow_scene, whole], best, geometry=SQUARE).dropped[0]
     assert dropped_scene["cloud"] == pytest.approx(95)
 
 
@@ -181,10 +188,10 @@ def test_scenes_that_overlap_on_a_day_count_once() -> None:
     assert ids(chosen([*twice, whole], Ranking(1, group="solar-day", geometry=SQUARE), geometry=SQUARE)) == ["whole"]
 
 
-def search(run: Run, place: Path, source: Path | str, *words: object) -> Completed:
+def search(run: Run, folder: Path, source: Path | str, *arguments: object) -> Completed:
     option = "--url" if isinstance(source, str) else "--catalog"
-    outputs = ("--items", place / "items", "--grid", place / "grid.json", "--selection", place / "selection.json")
-    return run("search", option, source, *outputs, "--assets", "blue", "red", *words)
+    outputs = ("--items", folder / "items", "--grid", folder / "grid.json", "--selection", folder / "selection.json")
+    return run("search", option, source, *outputs, "--assets", "blue", "red", *arguments)
 
 
 @pytest.fixture
@@ -198,8 +205,8 @@ def test_scenes_that_lack_an_asset_can_be_left_out_and_are_told(three: Catalog, 
     del three.items[0]["assets"]["red"]
     for number, order in enumerate(itertools.permutations(three.items)):
         three.items = list(order)
-        ended = search(run, tmp_path / str(number), three.write(), "--on-missing", "skip")
-        assert ended.code == 0, ended.stderr
+        completed = search(run, tmp_path / str(number), three.write(), "--on-missing", "skip")
+        assert completed.code == 0, completed.stderr
         selection = read_json(tmp_path / str(number) / "selection.json")
         assert [row["id"] for row in selection["scenes"]] == ["a", "c"]
         assert selection["dropped"] == [{"id": "b", "reason": "missing asset", "assets": ["red"]}]
@@ -218,9 +225,9 @@ def test_one_scene_of_twenty_that_lacks_a_band_is_named_in_any_order(order: list
 def test_when_all_scenes_lack_an_asset_there_is_nothing_to_skip(three: Catalog, tmp_path: Path, run: Run) -> None:
     for item in three.items:
         del item["assets"]["red"]
-    ended = search(run, tmp_path, three.write(), "--on-missing", "skip")
-    assert ended.code == 3
-    assert "3 of 3 scenes lack assets" in ended.stderr
+    completed = search(run, tmp_path, three.write(), "--on-missing", "skip")
+    assert completed.code == 3
+    assert "3 of 3 scenes lack assets" in completed.stderr
 
 
 def test_the_list_has_a_digest_that_only_its_scenes_change(three: Catalog, tmp_path: Path, run: Run) -> None:
@@ -259,9 +266,9 @@ def test_widening_the_dates_leaves_the_old_scenes_byte_for_byte(three: Catalog, 
 
 def test_a_cloud_cover_that_is_no_number_is_told(three: Catalog, tmp_path: Path, run: Run) -> None:
     three.items[1]["properties"]["eo:cloud_cover"] = "none"
-    ended = search(run, tmp_path, three.write())
-    assert ended.code == 3
-    assert "scene a has a cloud cover that is not a number" in ended.stderr
+    completed = search(run, tmp_path, three.write())
+    assert completed.code == 3
+    assert "scene a has a cloud cover that is not a number" in completed.stderr
 
 
 SIGNED = {
@@ -297,7 +304,7 @@ def test_no_signature_of_a_server_reaches_a_file(three: Catalog, tmp_path: Path,
     assert not [p for p in (tmp_path / "out").rglob("*") if p.is_file() and "SECRET" in p.read_text()]
 
 
-def credited(catalog: Catalog) -> None:
+def catalog_with_credits(catalog: Catalog) -> None:
     """Put the scenes of a catalog into a collection that tells licence and citation."""
     head = json.loads((catalog.write() / "catalog.json").read_text())
     terms = [{"rel": "license", "href": "https://h.org/terms"}, {"rel": "cite-as", "href": "https://doi.org/10.1/x"}]
@@ -315,7 +322,7 @@ def credited(catalog: Catalog) -> None:
 
 def test_licence_and_citation_come_from_the_collection(three: Catalog, tmp_path: Path, run: Run) -> None:
     three.items[0]["properties"]["license"] = "CC0-1.0"
-    credited(three)
+    catalog_with_credits(three)
     assert search(run, tmp_path, three.root).code == 0
     explicit, inherited_item = (read_json(tmp_path / f"items/{name}.geojson") for name in ("b", "a"))
     assert explicit["properties"]["license"] == "CC0-1.0", "the scene's own word counts"

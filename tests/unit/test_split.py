@@ -61,8 +61,8 @@ def plans(draw: st.DrawFn, folds: bool | None = None) -> SplitPlan:
 
 def gap(first: IntArray, second: IntArray, chip: int) -> int:
     """The minimum gap in pixels between chips of two lists, by brute force; negative if they overlap."""
-    apart = np.abs(first[:, None, :] - second[None, :, :]).max(-1)
-    return int(apart.min()) - chip
+    distances = np.abs(first[:, None, :] - second[None, :, :]).max(-1)
+    return int(distances.min()) - chip
 
 
 @settings(max_examples=80)
@@ -182,9 +182,9 @@ def test_a_chip_that_does_not_fit_is_reported() -> None:
     "changes", [{"fractions": (0.9, 0.2, 0.2)}, {"fractions": (0.5, 0.5)}, {"folds": 2}, {"folds": 3, "fold": 3}]
 )
 def test_an_inconsistent_plan_is_a_usage_error(changes: dict[str, Any]) -> None:
-    good = {"fractions": (0.6, 0.2, 0.2), "folds": 0, "fold": 0}
+    consistent = {"fractions": (0.6, 0.2, 0.2), "folds": 0, "fold": 0}
     with pytest.raises(UsageError):
-        SplitPlan("blocks", chip=8, stride=8, buffer=0, block=8, seed=0, **(good | changes))
+        SplitPlan("blocks", chip=8, stride=8, buffer=0, block=8, seed=0, **(consistent | changes))
 
 
 # The stage itself, over stores.
@@ -231,8 +231,8 @@ def test_samples_have_usable_pixels_and_are_counted_by_class(tmp_path: Path, run
     label = (np.indices(SHAPE)[0] // 8 % 2).astype(np.uint8)
     label[50:55] = NO_LABEL
     stores = [make_stores(tmp_path, "s", valid=valid, label=label)]
-    ended = split(run, tmp_path, stores, *SHARES, "--min-valid", 0.7, "--stride", 4, "--buffer", 4)
-    assert ended.code == 0, ended.stderr
+    completed = split(run, tmp_path, stores, *SHARES, "--min-valid", 0.7, "--stride", 4, "--buffer", 4)
+    assert completed.code == 0, completed.stderr
     result = read_split(tmp_path / "split.json")
     usable = (valid > 0) & (label != NO_LABEL)
     for name in SPLITS:
@@ -269,9 +269,9 @@ def test_a_position_is_in_one_split_in_all_scenes(tmp_path: Path, run: Run) -> N
 def test_a_class_that_a_split_lacks_is_reported(tmp_path: Path, run: Run) -> None:
     label = np.zeros(SHAPE, np.uint8)
     label[:, :30] = 1
-    ended = split(run, tmp_path, [make_stores(tmp_path, "s", label=label)], *SHARES)
-    assert ended.code == 3
-    assert "the labels of the test split have no pixel of class b" in ended.stderr
+    completed = split(run, tmp_path, [make_stores(tmp_path, "s", label=label)], *SHARES)
+    assert completed.code == 3
+    assert "the labels of the test split have no pixel of class b" in completed.stderr
     assert not (tmp_path / "split.json").exists()
 
 
@@ -306,9 +306,9 @@ def test_a_class_that_a_split_lacks_is_reported(tmp_path: Path, run: Run) -> Non
 def test_an_impossible_split_is_reported(
     tmp_path: Path, run: Run, arguments: tuple[object, ...], code: int, message: str
 ) -> None:
-    ended = split(run, tmp_path, [make_stores(tmp_path, "s")], *arguments)
-    assert ended.code == code, ended.stderr
-    assert message in ended.stderr
+    completed = split(run, tmp_path, [make_stores(tmp_path, "s")], *arguments)
+    assert completed.code == code, completed.stderr
+    assert message in completed.stderr
 
 
 def test_stores_that_do_not_match_are_reported(tmp_path: Path, run: Run) -> None:
@@ -321,9 +321,9 @@ def test_stores_that_do_not_match_are_reported(tmp_path: Path, run: Run) -> None
         ([(a[0], c[1])], "no labels of scene a; there are labels of c"),
         ([(a[1], a[1])], "has no array image; it has label"),
     ):
-        ended = split(run, tmp_path, stores)
-        assert ended.code == 3, ended.stderr
-        assert message in ended.stderr
+        completed = split(run, tmp_path, stores)
+        assert completed.code == 3, completed.stderr
+        assert message in completed.stderr
 
 
 DAYS = {"a": "2020-01-05", "b": "2020-02-05T23:59:00Z", "c": "2020-03-01T00:30:00+02:00", "d": "2020-03-01"}
@@ -346,8 +346,8 @@ def test_scenes_are_split_by_the_day_in_utc(
     tmp_path: Path, run: Run, dates: tuple[str, ...], expected: dict[str, set[str]]
 ) -> None:
     stores = [make_stores(tmp_path, scene, date=day) for scene, day in DAYS.items()]
-    ended = split(run, tmp_path, stores, "--method", "temporal", "--dates", *dates)
-    assert ended.code == 0, ended.stderr
+    completed = split(run, tmp_path, stores, "--method", "temporal", "--dates", *dates)
+    assert completed.code == 0, completed.stderr
     assert scenes_by_split(tmp_path) == expected
     result = read_split(tmp_path / "split.json")
     assert result["by_scene"] is True
@@ -379,9 +379,9 @@ def test_in_a_split_by_scene_only_the_maps_of_test_scenes_are_scored(tmp_path: P
     assert run("evaluate", *arguments, tmp_path / "a.tif", tmp_path / "d.tif").code == 0
     scored = read_json(tmp_path / "metrics.json")
     assert (scored["model"]["accuracy"], scored["test_pixels"]) == (1.0, 96 * 96)
-    ended = run("evaluate", *arguments, tmp_path / "a d.tif")
-    assert ended.code == 3
-    assert "one mosaic mixes the scenes that train and test; give a map for each scene" in ended.stderr
+    completed = run("evaluate", *arguments, tmp_path / "a d.tif")
+    assert completed.code == 3
+    assert "one mosaic mixes the scenes that train and test; give a map for each scene" in completed.stderr
 
 
 def test_groups_stay_whole_and_every_fold_tests_others(tmp_path: Path, run: Run) -> None:
@@ -415,8 +415,8 @@ def test_tiles_that_overlap_keep_the_buffer_in_their_overlap(tmp_path: Path, run
     east = {"attributes": {"grid:code": "MGRS-33TWM"}}
     stores.append(make_stores(tmp_path, "east", valid=half("east"), **east))
     arguments = ("--method", "group", "--by", "tile", "--test-groups", "33TWM", "--stride", 4, "--buffer", 6)
-    ended = split(run, tmp_path, stores, *arguments, "--min-valid", 1.0)
-    assert ended.code == 0, ended.stderr
+    completed = split(run, tmp_path, stores, *arguments, "--min-valid", 1.0)
+    assert completed.code == 0, completed.stderr
     assert scenes_by_split(tmp_path) == {"train": set(west), "val": set(), "test": {"east"}}
     result = read_split(tmp_path / "split.json")
     distance = gap(result["samples"]["train"][:, 1:], result["samples"]["test"][:, 1:], 16)
@@ -426,9 +426,11 @@ def test_tiles_that_overlap_keep_the_buffer_in_their_overlap(tmp_path: Path, run
 @pytest.mark.parametrize("scene", ["LC09_L2SP_190028_20230801_02_T1", "LC08_190028_2023"])
 def test_a_landsat_scene_has_a_path_and_row(tmp_path: Path, run: Run, scene: str) -> None:
     stores = [make_stores(tmp_path, scene), make_stores(tmp_path, "LE07_L2SP_191028_20230801_02_T1")]
-    ended = split(run, tmp_path, stores, "--method", "group", "--by", "tile", "--test-groups", "190028", "--buffer", 96)
-    assert ended.code == 3
-    assert "the train split has no chip" in ended.stderr, "both cover the same area"
+    completed = split(
+        run, tmp_path, stores, "--method", "group", "--by", "tile", "--test-groups", "190028", "--buffer", 96
+    )
+    assert completed.code == 3
+    assert "the train split has no chip" in completed.stderr, "both cover the same area"
 
 
 def test_regions_stay_whole_and_keep_the_buffer(tmp_path: Path, run: Run) -> None:
@@ -441,8 +443,8 @@ def test_regions_stay_whole_and_keep_the_buffer(tmp_path: Path, run: Run) -> Non
     file = tmp_path / "regions.geojson"
     file.write_text(json.dumps({"type": "FeatureCollection", "crs": crs, "features": shapes}))
     arguments = ("--method", "group", "--by", "region", "--regions", file, "--attribute", "name")
-    ended = split(run, tmp_path, [make_stores(tmp_path, "s")], *arguments, "--test-groups", "south", "--stride", 2)
-    assert ended.code == 0, ended.stderr
+    completed = split(run, tmp_path, [make_stores(tmp_path, "s")], *arguments, "--test-groups", "south", "--stride", 2)
+    assert completed.code == 0, completed.stderr
     result = read_split(tmp_path / "split.json")["samples"]
     assert result["train"][:, 1].max() + 16 == 44
     assert result["test"][:, 1].min() == 52
@@ -467,23 +469,23 @@ def test_every_chip_is_counted_by_its_outcome(tmp_path: Path, run: Run) -> None:
     arguments = ("--method", "north-south", "--fractions", 0.5, 0.17, 0.33)
     assert split(run, tmp_path, stores, "--buffer", 8, *arguments).code == 0
     result = read_split(tmp_path / "split.json")
-    fates = {row.pop("scene"): row for row in result["fates"]}
+    outcomes = {row.pop("scene"): row for row in result["fates"]}
     # 6 x 6 chips of 16 pixels; 56 columns are 3 whole chips and half of the fourth, which is just enough.
-    assert (fates["a"]["unlabelled"], fates["a"]["unusable"]) == (0, 12)
-    assert (fates["b"]["unlabelled"], fates["b"]["unusable"]) == (12, 0)
-    assert [sum(row.values()) for row in fates.values()] == [36, 36]
-    assert fates["a"]["spare"] > 0
+    assert (outcomes["a"]["unlabelled"], outcomes["a"]["unusable"]) == (0, 12)
+    assert (outcomes["b"]["unlabelled"], outcomes["b"]["unusable"]) == (12, 0)
+    assert [sum(row.values()) for row in outcomes.values()] == [36, 36]
+    assert outcomes["a"]["spare"] > 0
     for number, scene in enumerate("ab"):
         samples = [rows[rows[:, 0] == number] for rows in result["samples"].values()]
-        assert fates[scene]["samples"] == sum(map(len, samples))
+        assert outcomes[scene]["samples"] == sum(map(len, samples))
 
 
 def test_random_chips_are_refused_until_a_reason_is_given(tmp_path: Path, run: Run) -> None:
     stores = [make_stores(tmp_path, "s")]
-    ended = split(run, tmp_path, stores, "--method", "random")
-    assert ended.code == 4
-    assert "random" in ended.stderr
-    assert "train chip of scene s, row" in ended.stderr
+    completed = split(run, tmp_path, stores, "--method", "random")
+    assert completed.code == 4
+    assert "random" in completed.stderr
+    assert "train chip of scene s, row" in completed.stderr
     assert not any((tmp_path / name).exists() for name in ("split.json", "split.gpkg", "split.png", "statistics.json"))
     assert split(run, tmp_path, stores, "--method", "random", "--allow", "random: to compare with").code == 0
     (finding,) = read_split(tmp_path / "split.json")["audit"]["allowed"]

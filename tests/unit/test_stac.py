@@ -46,18 +46,18 @@ def make(folder: Path, catalog: Catalog, run: Run, task: str = "segmentation") -
     catalog.add("a", properties={"datetime": "2023-08-01T10:00:00Z"})
     catalog.add("b", properties={"datetime": "2023-08-11T10:00:00+02:00"})
     catalog.items[1]["links"] = [{"rel": "self", "href": "https://example.org/b.json"}]
-    words: list[Any] = ["search", "--catalog", catalog.write(), "--assets", "red", "blue", "scl"]
+    arguments: list[Any] = ["search", "--catalog", catalog.write(), "--assets", "red", "blue", "scl"]
     for name in ("items", "grid.json", "selection.json"):
-        words += [f"--{name.partition('.')[0]}", folder / name]
-    assert run(*words).code == 0
+        arguments += [f"--{name.partition('.')[0]}", folder / name]
+    assert run(*arguments).code == 0
     for name in ("a", "b"):
         item, scene = folder / f"items/{name}.geojson", folder / f"scenes/{name}"
         assert run("fetch", "--item", item, "--catalog", catalog.root, "--scene", scene).code == 0
-        words = ["--grid", folder / "grid.json", "--tiles", folder / f"{name}.zarr", "--bands", "red", "blue"]
-        assert run("preprocess", "--scene", scene, *words, "--mask", "scl", "--chunk", 16, "--shard", 64).code == 0
+        arguments = ["--grid", folder / "grid.json", "--tiles", folder / f"{name}.zarr", "--bands", "red", "blue"]
+        assert run("preprocess", "--scene", scene, *arguments, "--mask", "scl", "--chunk", 16, "--shard", 64).code == 0
     write_model(folder / "model", task)
-    ended = predict(run, folder, folder / "model")
-    assert ended.code == 0, ended.stderr
+    completed = predict(run, folder, folder / "model")
+    assert completed.code == 0, completed.stderr
     return folder
 
 
@@ -70,10 +70,10 @@ def predict(run: Run, folder: Path, model: Path, name: str = "") -> Any:
     return run("predict", "--model", model, "--tiles", *tiles(folder), *maps)
 
 
-def tell(run: Run, folder: Path, name: str = "stac", *more: Any, model: Path | None = None) -> Any:
-    words: list[Any] = ["--classes", folder / "classes.tif", "--probabilities", folder / "probabilities.tif"]
-    words += ["--tiles", *tiles(folder), "--scenes", *sorted((folder / "items").glob("*.geojson"))]
-    return run("catalog", "--model", model or folder / "model", *words, "--catalog", folder / name, *more)
+def write_catalog(run: Run, folder: Path, name: str = "stac", *more: Any, model: Path | None = None) -> Any:
+    arguments: list[Any] = ["--classes", folder / "classes.tif", "--probabilities", folder / "probabilities.tif"]
+    arguments += ["--tiles", *tiles(folder), "--scenes", *sorted((folder / "items").glob("*.geojson"))]
+    return run("catalog", "--model", model or folder / "model", *arguments, "--catalog", folder / name, *more)
 
 
 def documents(folder: Path) -> dict[str, dict[str, Any]]:
@@ -83,7 +83,7 @@ def documents(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def test_every_document_is_valid_stac_with_the_versions_of_its_extensions(run_dir: Path, run: Run) -> None:
-    assert tell(run, run_dir).code == 0
+    assert write_catalog(run, run_dir).code == 0
     documents_by_path = documents(run_dir / "stac")
     assert set(documents_by_path) == {
         "catalog.json",
@@ -108,7 +108,7 @@ def test_the_validation_finds_what_is_wrong(run_dir: Path) -> None:
 @pytest.mark.parametrize("task", ["regression", "classification"])
 def test_models_and_maps_of_other_tasks_are_valid_stac(tmp_path: Path, catalog: Catalog, run: Run, task: str) -> None:
     folder = make(tmp_path, catalog, run, task)
-    assert tell(run, folder).code == 0
+    assert write_catalog(run, folder).code == 0
     assert [error for document in documents(folder / "stac").values() for error in schema_errors(document)] == []
     item = read_json(folder / "stac/maps/map/map.json")
     if task == "regression":
@@ -117,7 +117,7 @@ def test_models_and_maps_of_other_tasks_are_valid_stac(tmp_path: Path, catalog: 
 
 
 def test_pystac_reads_the_catalog_and_all_links_lead_to_what_is_there(run_dir: Path, run: Run) -> None:
-    assert tell(run, run_dir, "stac", "--title", "Forests").code == 0
+    assert write_catalog(run, run_dir, "stac", "--title", "Forests").code == 0
     (run_dir / "stac").rename(run_dir / "moved")
     root = pystac.Catalog.from_file(str(run_dir / "moved/catalog.json"))
     assert root.title == "Forests"
@@ -131,7 +131,7 @@ def test_pystac_reads_the_catalog_and_all_links_lead_to_what_is_there(run_dir: P
 
 
 def test_a_map_tells_its_place_time_classes_origin_and_checksum(run_dir: Path, run: Run) -> None:
-    assert tell(run, run_dir).code == 0
+    assert write_catalog(run, run_dir).code == 0
     item = read_json(run_dir / "stac/maps/map/map.json")
     properties, asset = item["properties"], item["assets"]["classes"]
     with rasterio.open(run_dir / "classes.tif") as source:
@@ -159,15 +159,15 @@ def test_a_map_tells_its_place_time_classes_origin_and_checksum(run_dir: Path, r
 
 
 def test_the_same_run_gives_the_same_catalog_with_no_path_of_this_machine(run_dir: Path, run: Run) -> None:
-    assert tell(run, run_dir).code == tell(run, run_dir, "other").code == 0
+    assert write_catalog(run, run_dir).code == write_catalog(run, run_dir, "other").code == 0
     assert (run_dir / "stac/manifest.json").read_bytes() == (run_dir / "other/manifest.json").read_bytes()
     assert all(str(run_dir) not in path.read_text() for path in (run_dir / "stac").rglob("*json"))
 
 
 def test_a_later_search_finds_the_maps_and_a_fetch_brings_them_verified(run_dir: Path, run: Run) -> None:
-    assert tell(run, run_dir).code == 0
+    assert write_catalog(run, run_dir).code == 0
     frozen = run_dir / "later"
-    words = [
+    arguments = [
         "--items",
         frozen,
         "--grid",
@@ -177,8 +177,8 @@ def test_a_later_search_finds_the_maps_and_a_fetch_brings_them_verified(run_dir:
         "--collections",
         "maps",
     ]
-    ended = run("search", "--catalog", run_dir / "stac", *words, "--assets", "classes")
-    assert ended.code == 0, ended.stderr
+    completed = run("search", "--catalog", run_dir / "stac", *arguments, "--assets", "classes")
+    assert completed.code == 0, completed.stderr
     item = frozen / "map.geojson"
     assert run("fetch", "--item", item, "--catalog", run_dir / "stac", "--scene", run_dir / "map").code == 0
     (fetched,) = (run_dir / "map").glob("classes*")
@@ -188,9 +188,9 @@ def test_a_later_search_finds_the_maps_and_a_fetch_brings_them_verified(run_dir:
 
 @pytest.mark.parametrize("model", ["model/model.json", "stac", "stac/model"])
 def test_predict_needs_only_the_item_or_a_catalog_that_holds_it(run_dir: Path, run: Run, model: str) -> None:
-    assert tell(run, run_dir).code == 0
-    ended = predict(run, run_dir, run_dir / model, "again")
-    assert ended.code == 0, ended.stderr
+    assert write_catalog(run, run_dir).code == 0
+    completed = predict(run, run_dir, run_dir / model, "again")
+    assert completed.code == 0, completed.stderr
     assert sha256(run_dir / "classesagain.tif") == sha256(run_dir / "classes.tif")
 
 
@@ -202,7 +202,7 @@ def test_an_item_works_under_another_name_beside_weights_under_another_name(run_
     assert predict(run, run_dir, run_dir / "elsewhere/item.json", "again").code == 0
 
 
-def bad(item: dict[str, Any], damage: str) -> dict[str, Any]:
+def damaged(item: dict[str, Any], damage: str) -> dict[str, Any]:
     asset = item["assets"]["model"]
     match damage:
         case "gone":
@@ -219,7 +219,7 @@ def bad(item: dict[str, Any], damage: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("damage", "code", "words"),
+    ("damage", "code", "message"),
     [
         ("gone", 3, "links the weights ./gone.safetensors, which do not exist"),
         ("outside", 8, "points to '../../model.safetensors'"),
@@ -229,21 +229,21 @@ def bad(item: dict[str, Any], damage: str) -> dict[str, Any]:
     ],
 )
 def test_a_bad_item_of_a_model_is_told_in_one_sentence(
-    run_dir: Path, run: Run, damage: str, code: int, words: str
+    run_dir: Path, run: Run, damage: str, code: int, message: str
 ) -> None:
     path = run_dir / "model/model.json"
-    write_json(path, bad(read_json(path), damage))
-    ended = predict(run, run_dir, path, "again")
-    assert (ended.code, ended.stderr.count("\n")) == (code, 1)
-    assert words in ended.stderr
+    write_json(path, damaged(read_json(path), damage))
+    completed = predict(run, run_dir, path, "again")
+    assert (completed.code, completed.stderr.count("\n")) == (code, 1)
+    assert message in completed.stderr
     assert not (run_dir / "classesagain.tif").exists()
 
 
 def test_a_folder_without_a_model_or_with_two_is_refused(run_dir: Path, run: Run) -> None:
-    ended = predict(run, run_dir, run_dir / "items", "again")
-    assert ended.code == 3
-    assert "no model.json and no STAC catalog of a model" in ended.stderr
-    assert tell(run, run_dir).code == 0
+    completed = predict(run, run_dir, run_dir / "items", "again")
+    assert completed.code == 3
+    assert "no model.json and no STAC catalog of a model" in completed.stderr
+    assert write_catalog(run, run_dir).code == 0
     # A catalog by somebody else has no manifest that would tell the change.
     (run_dir / "stac/manifest.json").unlink()
     root = read_json(run_dir / "stac/catalog.json")
@@ -254,20 +254,20 @@ def test_a_folder_without_a_model_or_with_two_is_refused(run_dir: Path, run: Run
 
 
 def test_maps_of_other_tiles_and_tiles_of_other_scenes_are_refused(run_dir: Path, run: Run) -> None:
-    words = ["--model", run_dir / "model", "--classes", run_dir / "classes.tif", "--catalog", run_dir / "stac"]
-    words += ["--probabilities", run_dir / "probabilities.tif", "--scenes", run_dir / "items/a.geojson"]
-    ended = run("catalog", *words, "--tiles", run_dir / "a.zarr")
-    assert (ended.code, "is made from b, whose tiles are not given" in ended.stderr) == (3, True)
-    ended = run("catalog", *words, "--tiles", *tiles(run_dir))
-    assert (ended.code, "is made from b, which is not among the scenes given" in ended.stderr) == (3, True)
+    arguments = ["--model", run_dir / "model", "--classes", run_dir / "classes.tif", "--catalog", run_dir / "stac"]
+    arguments += ["--probabilities", run_dir / "probabilities.tif", "--scenes", run_dir / "items/a.geojson"]
+    completed = run("catalog", *arguments, "--tiles", run_dir / "a.zarr")
+    assert (completed.code, "is made from b, whose tiles are not given" in completed.stderr) == (3, True)
+    completed = run("catalog", *arguments, "--tiles", *tiles(run_dir))
+    assert (completed.code, "is made from b, which is not among the scenes given" in completed.stderr) == (3, True)
     assert not (run_dir / "stac").exists()
 
 
 def test_a_broken_link_of_a_catalog_is_told_with_the_document_that_has_it(run_dir: Path, run: Run) -> None:
-    assert tell(run, run_dir).code == 0
+    assert write_catalog(run, run_dir).code == 0
     (run_dir / "stac/maps/map/map.json").unlink()
     (run_dir / "stac/manifest.json").unlink()
-    words = [
+    arguments = [
         "--items",
         run_dir / "i",
         "--grid",
@@ -277,9 +277,9 @@ def test_a_broken_link_of_a_catalog_is_told_with_the_document_that_has_it(run_di
         "--assets",
         "classes",
     ]
-    ended = run("search", "--catalog", run_dir / "stac", *words)
-    assert (ended.code, ended.stderr.count("\n")) == (3, 1)
-    assert "maps/collection.json links to './map/map.json', which is not there" in ended.stderr
+    completed = run("search", "--catalog", run_dir / "stac", *arguments)
+    assert (completed.code, completed.stderr.count("\n")) == (3, 1)
+    assert "maps/collection.json links to './map/map.json', which is not there" in completed.stderr
 
 
 @given(

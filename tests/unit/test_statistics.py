@@ -153,8 +153,8 @@ def test_no_pixel_outside_the_training_chips_is_read(tmp_path: Path) -> None:
 
 def test_other_scenes_and_bands_do_not_count(tmp_path: Path) -> None:
     stores = [make_scene(tmp_path, "a"), make_scene(tmp_path, "bb")]
-    only = measure_bands(stores[:1], np.array([[0, 0, 0]]), CHIP)["bands"]
-    assert measure_bands(stores, np.array([[0, 0, 0]]), CHIP)["bands"] == only
+    expected = measure_bands(stores[:1], np.array([[0, 0, 0]]), CHIP)["bands"]
+    assert measure_bands(stores, np.array([[0, 0, 0]]), CHIP)["bands"] == expected
 
 
 def test_a_model_is_normalised_by_band_name(tmp_path: Path) -> None:

@@ -20,10 +20,11 @@ def test_a_foreign_folder_is_unchanged_and_named(search: list[object], run: Run,
     (tmp_path / "items").mkdir()
     (tmp_path / "items/thesis.txt").write_text("years")
     for _ in range(2):
-        ended = run(*search)
-        assert ended.code == 2
+        completed = run(*search)
+        assert completed.code == 2
         assert (
-            f"would replace files that it did not make: --items {tmp_path}/items contains other files" in ended.stderr
+            f"would replace files that it did not make: --items {tmp_path}/items contains other files"
+            in completed.stderr
         )
     assert [path.name for path in (tmp_path / "items").iterdir()] == ["thesis.txt"]
     assert not (tmp_path / "items.run.json").exists()
@@ -33,10 +34,10 @@ def test_a_folder_does_not_replace_a_file_nor_a_file_a_folder(search: list[objec
     (tmp_path / "items").write_text("years")
     (tmp_path / "grid.json").mkdir()
     (tmp_path / "grid.json/thesis.txt").write_text("years")
-    ended = run(*search)
-    assert ended.code == 2
-    assert "items is a file; --grid" in ended.stderr
-    assert "grid.json is a folder; choose another path" in ended.stderr
+    completed = run(*search)
+    assert completed.code == 2
+    assert "items is a file; --grid" in completed.stderr
+    assert "grid.json is a folder; choose another path" in completed.stderr
     assert (tmp_path / "items").read_text() == (tmp_path / "grid.json/thesis.txt").read_text() == "years"
 
 
@@ -44,9 +45,9 @@ def test_the_output_of_another_stage_is_not_replaced(search: list[object], run: 
     assert run(*search).code == 0
     item = tmp_path / "items/A.geojson"
     before = item.read_bytes()
-    ended = run("fetch", "--item", item, "--scene", tmp_path / "items", "--catalog", search[2])
-    assert ended.code == 2
-    assert "items contains outputs of search" in ended.stderr
+    completed = run("fetch", "--item", item, "--scene", tmp_path / "items", "--catalog", search[2])
+    assert completed.code == 2
+    assert "items contains outputs of search" in completed.stderr
     assert item.read_bytes() == before
 
 

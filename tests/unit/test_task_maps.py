@@ -81,14 +81,14 @@ def write_model(path: Path, task: str, classes: tuple[str, ...], chip: int = 8) 
     return path
 
 
-def stage(*words: object) -> int:
-    return main([str(word) for word in words])
+def stage(*arguments: object) -> int:
+    return main([str(word) for word in arguments])
 
 
-def predict(folder: Path, model: Path, tiles: list[Path], *words: object) -> tuple[AnyArray, AnyArray]:
+def predict(folder: Path, model: Path, tiles: list[Path], *options: object) -> tuple[AnyArray, AnyArray]:
     paths = folder / "classes.tif", folder / "probabilities.tif"
     arguments = ["predict", "--model", model, "--tiles", *tiles, "--classes", paths[0], "--probabilities", paths[1]]
-    assert stage(*arguments, *words) == 0
+    assert stage(*arguments, *options) == 0
     with rasterio.open(paths[0]) as a, rasterio.open(paths[1]) as b:
         return a.read(1), b.read()
 

@@ -50,8 +50,8 @@ def test_the_loss_of_chips_is_that_of_their_mean_logits_and_counts_chips() -> No
     labels = torch.full((5, 4, 4), 2)
     labels[0] = NO_LABEL
     total, weight = loss_of(CHIPS)(logits, labels)
-    want = nn.functional.cross_entropy(logits[1:].mean((2, 3)), torch.full((4,), 2), reduction="sum")
-    assert (total.item(), weight.item()) == (pytest.approx(want.item(), rel=1e-6), 4)
+    expected = nn.functional.cross_entropy(logits[1:].mean((2, 3)), torch.full((4,), 2), reduction="sum")
+    assert (total.item(), weight.item()) == (pytest.approx(expected.item(), rel=1e-6), 4)
 
 
 def test_a_model_with_one_answer_a_chip_learns_as_one_of_pixels_that_all_say_so() -> None:
@@ -65,8 +65,8 @@ def test_the_loss_of_values_is_of_labels_in_deviations_from_their_mean() -> None
     outputs, labels = torch.randn(2, 1, 4, 4), torch.rand(2, 4, 4) * 100
     labels[0, :2] = float("nan")
     total, weight = loss_of(VALUES, target=TARGET)(outputs, labels)
-    want, _ = huber(outputs[:, 0], (labels - 50) / 20)
-    assert (total.item(), weight.item()) == (want.item(), 24)
+    expected, _ = huber(outputs[:, 0], (labels - 50) / 20)
+    assert (total.item(), weight.item()) == (expected.item(), 24)
     squared, _ = loss_of(VALUES.replace(loss="mse"), target=TARGET)(outputs, labels)
     labelled = torch.isfinite(labels)
     assert squared.item() == pytest.approx((((labels - 50) / 20 - outputs[:, 0])[labelled] ** 2).sum().item(), rel=1e-5)
@@ -121,8 +121,8 @@ def test_scores_of_classes_are_those_of_torchmetrics(seed: int, classes: int) ->
 
 def test_scores_of_no_value_and_of_values_that_are_all_alike_are_not_defined() -> None:
     assert value_scores(np.zeros(6)) == {"rmse": None, "mae": None, "bias": None, "r2": None}
-    alike = value_scores(value_sums(np.full(4, 7.0), np.full(4, 8.0), 7.0))
-    assert alike == {"rmse": 1.0, "mae": 1.0, "bias": 1.0, "r2": None}
+    constant = value_scores(value_sums(np.full(4, 7.0), np.full(4, 8.0), 7.0))
+    assert constant == {"rmse": 1.0, "mae": 1.0, "bias": 1.0, "r2": None}
 
 
 def test_the_best_epoch_of_a_regression_has_the_lowest_rmse_and_that_of_chips_the_highest_f1() -> None:

@@ -152,19 +152,19 @@ def test_the_contact_sheet_shows_every_store_and_what_is_not_valid(
     assert printed.startswith("wrote tiles.png: 1400 x ")
     pixels = np.asarray(Image.open(tmp_path / "tiles.png").convert("RGB")).astype(int)
     # What is tinted is much redder than blue; the upper halves are not.
-    tinted = pixels[..., 0] - pixels[..., 2] > 60
-    across = np.flatnonzero(tinted[400:].any(0))
-    assert tinted.mean() > 0.05
+    is_tinted = pixels[..., 0] - pixels[..., 2] > 60
+    across = np.flatnonzero(is_tinted[400:].any(0))
+    assert is_tinted.mean() > 0.05
     assert across.max() - across.min() > 900, "tints in all columns"
 
 
 def test_the_same_stores_give_the_same_sheet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = write(tmp_path / "a.zarr")
-    sheets = []
+    contents = []
     for name in ("one.png", "two.png"):
         assert command(capsys, "plot", store, "--out", tmp_path / name)[0] == 0
-        sheets.append((tmp_path / name).read_bytes())
-    assert sheets[0] == sheets[1]
+        contents.append((tmp_path / name).read_bytes())
+    assert contents[0] == contents[1]
     assert command(capsys, "plot", write_labels(tmp_path / "all.zarr"))[0] == 0
     assert (tmp_path / "all.png").is_file()
 

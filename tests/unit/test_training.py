@@ -56,10 +56,10 @@ def test_the_state_of_a_training_is_keyed_by_its_data_and_settings(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("name", "why"), [("resnet", "there is no model resnet"), ("no.such:Thing", "cannot be imported")]
+    ("name", "message"), [("resnet", "there is no model resnet"), ("no.such:Thing", "cannot be imported")]
 )
-def test_an_unknown_model_is_told_in_one_sentence(name: str, why: str) -> None:
-    with pytest.raises(UsageError, match=why):
+def test_an_unknown_model_is_told_in_one_sentence(name: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         Architecture(name, 4, 2, 8, 2).build()
 
 
@@ -127,8 +127,8 @@ def test_records_are_found_beside_files_and_folders(tmp_path: Path) -> None:
 
 def test_a_run_record_tells_what_was_done_and_not_by_whom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    words = ["search", "--catalog", str(ROOT / "sample"), "--items", "items", "--grid", "grid.json"]
-    assert main([*words, "--selection", "selection.json"]) == 0
+    arguments = ["search", "--catalog", str(ROOT / "sample"), "--items", "items", "--grid", "grid.json"]
+    assert main([*arguments, "--selection", "selection.json"]) == 0
     record = json.loads(Path("items.run.json").read_text())
     assert (record["stage"], record["status"]) == ("search", "completed")
     assert record["arguments"][:2] == ["eopipe", "search"]
@@ -145,8 +145,8 @@ def test_a_run_record_tells_what_was_done_and_not_by_whom(tmp_path: Path, monkey
 
 def test_a_failed_job_leaves_a_record_with_its_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    words = ["search", "--catalog", str(ROOT / "sample"), "--items", "items", "--grid", "grid.json"]
-    assert main([*words, "--selection", "selection.json", "--datetime", "1999-01-01"]) == 3
+    arguments = ["search", "--catalog", str(ROOT / "sample"), "--items", "items", "--grid", "grid.json"]
+    assert main([*arguments, "--selection", "selection.json", "--datetime", "1999-01-01"]) == 3
     record = json.loads(Path("items.run.json").read_text())
     assert (record["status"], record["outputs"]) == ("failed", [])
     assert "no scene matches" in record["error"]

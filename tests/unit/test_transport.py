@@ -40,17 +40,17 @@ def test_f01_200_assets_come_right_from_a_server_that_fails_a_third_of_requests(
     """F01: 20 % 503, 5 % reset, 5 % short, 2 % stalled."""
     monkeypatch.setattr("eopipe.fetch.retry.TIMEOUT", (2.0, 0.5))
     dice = random.Random(1)
-    fates = [fate for _ in range(6) for fate in dice.sample([*MIX, *[Fault()] * 68], 100)]
+    faults = [planned for _ in range(6) for planned in dice.sample([*MIX, *[Fault()] * 68], 100)]
     lock = threading.Lock()
 
     def fault(_: Request) -> Fault:
         with lock:
-            return fates.pop()
+            return faults.pop()
 
     web.random_fault = fault
     content = {f"b{n:03}": tif(18_000, n) for n in range(200)}
-    ended = fetch(run, tmp_path, put(web, content), "--workers", 16, "--per-host", 16)
-    assert ended.code == 0, ended.stderr
+    completed = fetch(run, tmp_path, put(web, content), "--workers", 16, "--per-host", 16)
+    assert completed.code == 0, completed.stderr
     assert is_fetched(tmp_path, content)
     assert len(list((tmp_path / "scene").glob("*.tif"))) == 200
     ideal = sum(map(len, content.values()))
@@ -108,9 +108,9 @@ def test_f05_two_versions_of_one_size_are_never_joined(tmp_path: Path, run: Run,
 def test_f07_a_wrong_checksum_is_fetched_once_more_then_kept_apart(tmp_path: Path, run: Run, web: Loopback) -> None:
     item = put(web, {"red": tif(9_000, 1)})
     (web.folder / "red.tif").write_bytes(tif(9_000, 2))
-    ended = fetch(run, tmp_path, item)
-    assert ended.code == 4
-    assert "asset red (red.tif) does not match its sha256 checksum" in ended.stderr
+    completed = fetch(run, tmp_path, item)
+    assert completed.code == 4
+    assert "asset red (red.tif) does not match its sha256 checksum" in completed.stderr
     assert len(web.received) == 2
     assert not (tmp_path / "scene").exists()
     assert [p.read_bytes() for p in tmp_path.glob(".scene.parts/red-*.quarantine")] == [tif(9_000, 2)]
@@ -118,9 +118,9 @@ def test_f07_a_wrong_checksum_is_fetched_once_more_then_kept_apart(tmp_path: Pat
 
 def test_f08_a_page_instead_of_a_raster_is_named(tmp_path: Path, run: Run, web: Loopback) -> None:
     item = put(web, {"red": b"<html>please log in</html>"}, metadata=False)
-    ended = fetch(run, tmp_path, item)
-    assert ended.code == 3
-    assert "asset red is not a GeoTIFF or JPEG 2000 file: it looks like an HTML or XML page" in ended.stderr
+    completed = fetch(run, tmp_path, item)
+    assert completed.code == 3
+    assert "asset red is not a GeoTIFF or JPEG 2000 file: it looks like an HTML or XML page" in completed.stderr
 
 
 @pytest.mark.usefixtures("impatient")
@@ -131,9 +131,9 @@ def test_f09_a_trickle_is_cut_off_tried_again_and_given_up(
     monkeypatch.setattr("eopipe.fetch.retry.GRACE", 0.0)
     monkeypatch.setattr("eopipe.fetch.retry.MIN_RATE", 1e12)
     monkeypatch.setattr("eopipe.fetch.retry.MAX_ATTEMPTS", 3)
-    ended = fetch(run, tmp_path, item)
-    assert ended.code == 5
-    assert "bytes per second" in ended.stderr
+    completed = fetch(run, tmp_path, item)
+    assert completed.code == 5
+    assert "bytes per second" in completed.stderr
     assert len(web.received) == 3
 
 
@@ -147,9 +147,9 @@ def test_f10_a_redirect_into_this_network_is_not_followed(
     with Loopback(tmp_path) as inner:
         port = inner.server.server_address[1]
         web.fail("/red.tif", times=None, status=302, headers={"Location": location.format(port=port)})
-        ended = fetch(run, tmp_path, item)
-        assert ended.code == 8, ended.stderr
-        assert "asset red: 127.0.0.1 redirects to" in ended.stderr
+        completed = fetch(run, tmp_path, item)
+        assert completed.code == 8, completed.stderr
+        assert "asset red: 127.0.0.1 redirects to" in completed.stderr
         assert inner.received == []
 
 
@@ -159,27 +159,27 @@ def test_f10_a_name_that_means_another_address_a_moment_later_is_not_connected_t
     """A public address when it is checked, an inner one when it is connected to."""
     real, queries = __import__("socket").getaddrinfo, []
 
-    def rebinding(host: str, port: int, *words: Any, **more: Any) -> Any:
+    def rebinding(host: str, port: int, *arguments: Any, **more: Any) -> Any:
         if host != "rebind.example":
-            return real(host, port, *words, **more)
+            return real(host, port, *arguments, **more)
         queries.append(host)
-        return real("8.8.8.8" if len(queries) == 1 else "127.0.0.1", port, *words, **more)
+        return real("8.8.8.8" if len(queries) == 1 else "127.0.0.1", port, *arguments, **more)
 
     monkeypatch.setattr("socket.getaddrinfo", rebinding)
     item = put(web, {"red": tif(9_000)})
     with Loopback(tmp_path) as inner:
         port = inner.server.server_address[1]
         web.fail("/red.tif", times=None, status=302, headers={"Location": f"http://rebind.example:{port}/red.tif"})
-        ended = fetch(run, tmp_path, item)
+        completed = fetch(run, tmp_path, item)
         assert inner.received == []
-    assert ended.code == 8, ended.stderr
+    assert completed.code == 8, completed.stderr
     assert len(queries) == 2
 
 
 @pytest.mark.parametrize("href", ["http://169.254.169.254/latest/meta-data", "http://[fe80::1]/x", "http://a b/"])
 def test_f11_an_item_cannot_name_the_metadata_server_of_a_cloud(tmp_path: Path, run: Run, href: str) -> None:
-    ended = fetch(run, tmp_path, item_of({"red": {"href": href}}))
-    assert ended.code == 8, ended.stderr
+    completed = fetch(run, tmp_path, item_of({"red": {"href": href}}))
+    assert completed.code == 8, completed.stderr
 
 
 @pytest.mark.usefixtures("impatient")
@@ -187,11 +187,11 @@ def test_f12_30_times_kill_9_costs_no_more_than_what_was_on_the_line(tmp_path: P
     content = {"blue": tif(250_000, 1), "red": tif(400_000, 2), "swir": tif(100_000, 3)}
     (tmp_path / "item.geojson").write_text(json.dumps(item := put(web, content)))
     web.random_fault = lambda _: Fault(drip=0.08)
-    words = ("fetch", "--item", tmp_path / "item.geojson", "--scene", tmp_path / "scene", "--workers", 2)
-    dice, killed, whole, nursery = random.Random(3), 0, 1, [Child(*words) for _ in range(3)]
+    arguments = ("fetch", "--item", tmp_path / "item.geojson", "--scene", tmp_path / "scene", "--workers", 2)
+    dice, killed, whole, children = random.Random(3), 0, 1, [Child(*arguments) for _ in range(3)]
     for _ in range(30):
-        child = nursery.pop(0)
-        nursery.append(Child(*words))
+        child = children.pop(0)
+        children.append(Child(*arguments))
         child.go()
         time.sleep(dice.uniform(0.0, 0.15))
         killed += child.kill()
@@ -199,7 +199,7 @@ def test_f12_30_times_kill_9_costs_no_more_than_what_was_on_the_line(tmp_path: P
             assert is_fetched(tmp_path, content)
             shutil.rmtree(tmp_path / "scene")
             whole += 1
-    for child in nursery:
+    for child in children:
         child.kill()
     assert killed >= 15, "in the middle"
     # A piece of the server is on the line of each worker, and one more before the server notices.
@@ -224,8 +224,8 @@ if sys.stdin.readline():
 class Child:
     """An eopipe in another process, which has imported what it needs and waits for the word to go."""
 
-    def __init__(self, *words: object) -> None:
-        command = [sys.executable, "-c", CHILD, *map(str, words)]
+    def __init__(self, *arguments: object) -> None:
+        command = [sys.executable, "-c", CHILD, *map(str, arguments)]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         self.process: subprocess.Popen[bytes] = subprocess.Popen(command, **pipes)
 
@@ -239,13 +239,13 @@ class Child:
 
     def kill(self) -> bool:
         """Kill it with signal 9 and tell whether it was still at work."""
-        alive = self.process.poll() is None
+        is_alive = self.process.poll() is None
         self.process.kill()
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 pipe.close()
-        return alive
+        return is_alive
 
 
 @pytest.mark.parametrize(
@@ -256,49 +256,51 @@ def test_f13_a_full_disk_ends_with_code_6_and_a_rerun_finishes(
 ) -> None:
     disk, small = small_disk(options), "inodes" in options
     content = {f"b{n}": tif(9_000 if small else 120_000, n) for n in range(4)}
-    words = ("--parts", disk / "parts", "--workers", 1)
-    ended = fetch(run, tmp_path, put(web, content, metadata=metadata), *words)
-    assert ended.code == 6, ended.stderr
-    assert "MB" in ended.stderr
-    assert "free" in ended.stderr
-    assert ("needs 0.5 MB more" in ended.stderr) == (metadata and not small), "where sizes are known, nothing is begun"
+    arguments = ("--parts", disk / "parts", "--workers", 1)
+    completed = fetch(run, tmp_path, put(web, content, metadata=metadata), *arguments)
+    assert completed.code == 6, completed.stderr
+    assert "MB" in completed.stderr
+    assert "free" in completed.stderr
+    assert ("needs 0.5 MB more" in completed.stderr) == (metadata and not small), (
+        "where sizes are known, nothing is begun"
+    )
     assert not (tmp_path / "scene").exists()
     subprocess.run(["mount", "-o", "remount,size=9m,nr_inodes=99", disk], check=True)
-    assert fetch(run, tmp_path, put(web, content, metadata=metadata), *words).code == 0
+    assert fetch(run, tmp_path, put(web, content, metadata=metadata), *arguments).code == 0
     assert is_fetched(tmp_path, content)
 
 
 def zipped() -> bytes:
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as archive:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr("../../evil", "x")
-    return out.getvalue()
+    return buffer.getvalue()
 
 
 def tarred() -> bytes:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as archive:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name, kind in (("../evil", tarfile.REGTYPE), ("/abs", tarfile.REGTYPE), ("link", tarfile.SYMTYPE)):
             entry = tarfile.TarInfo(name)
             entry.type, entry.linkname = kind, "/etc"
             archive.addfile(entry)
-    return out.getvalue()
+    return buffer.getvalue()
 
 
 @pytest.mark.parametrize(
     ("make", "kind"), [(zipped, "zip"), (tarred, "tar"), (lambda: gzip.compress(tarred()), "gzip")]
 )
-@pytest.mark.parametrize("far", [True, False])
+@pytest.mark.parametrize("is_remote", [True, False])
 def test_f14_an_archive_is_refused_and_nothing_of_it_is_unpacked(
-    tmp_path: Path, run: Run, web: Loopback, make: Callable[[], bytes], kind: str, far: bool
+    tmp_path: Path, run: Run, web: Loopback, make: Callable[[], bytes], kind: str, is_remote: bool
 ) -> None:
     item = put(web, {"red": make()}, metadata=False)
-    if not far:
+    if not is_remote:
         item["assets"]["red"]["href"] = "red.tif"
     before = {p.name for p in tmp_path.parent.iterdir()}
-    ended = fetch(run, tmp_path, item, "--catalog", tmp_path)
-    assert ended.code == 8, ended.stderr
-    assert f"asset red is a {kind} archive" in ended.stderr
+    completed = fetch(run, tmp_path, item, "--catalog", tmp_path)
+    assert completed.code == 8, completed.stderr
+    assert f"asset red is a {kind} archive" in completed.stderr
     assert {p.name for p in tmp_path.parent.iterdir()} == before
     assert not (tmp_path / "scene").exists()
 
@@ -314,8 +316,8 @@ def test_f15_a_compressed_body_is_not_unpacked(tmp_path: Path, run: Run, web: Lo
 def test_f15_a_body_ends_at_the_size_that_the_catalog_says(tmp_path: Path, run: Run, web: Loopback) -> None:
     item = put(web, {"red": tif(10_000)})
     (web.folder / "red.tif").write_bytes(tif(40_000_000))
-    ended = fetch(run, tmp_path, item)
-    assert ended.code == 4
+    completed = fetch(run, tmp_path, item)
+    assert completed.code == 4
     assert all(p.stat().st_size < 200_000 for p in tmp_path.glob(".scene.parts/*"))
 
 
@@ -323,9 +325,9 @@ def test_f15_a_body_without_an_end_is_refused(
     tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eopipe.fetch.download.MAX_BYTES", 100_000)
-    ended = fetch(run, tmp_path, put(web, {"red": tif(1_000_000)}, metadata=False))
-    assert ended.code == 8
-    assert "does not end after 100000 bytes" in ended.stderr
+    completed = fetch(run, tmp_path, put(web, {"red": tif(1_000_000)}, metadata=False))
+    assert completed.code == 8
+    assert "does not end after 100000 bytes" in completed.stderr
 
 
 def test_f16_three_of_200_that_are_missing_are_listed_and_only_they_are_asked_for_again(
@@ -336,9 +338,9 @@ def test_f16_three_of_200_that_are_missing_are_listed_and_only_they_are_asked_fo
     missing = [f"b{n:03}" for n in (7, 70, 170)]
     for name in missing:
         web.fail(f"/{name}.tif", status=404)
-    ended = fetch(run, tmp_path, item, "--workers", 8)
-    assert ended.code == 3
-    assert [name for name in content if f"asset {name} could not be fetched" in ended.stderr] == missing
+    completed = fetch(run, tmp_path, item, "--workers", 8)
+    assert completed.code == 3
+    assert [name for name in content if f"asset {name} could not be fetched" in completed.stderr] == missing
     assert not (tmp_path / "scene").exists()
     web.received.clear()
     assert fetch(run, tmp_path, item, "--workers", 8).code == 0
@@ -371,27 +373,27 @@ def test_f18_a_server_that_wants_a_day_is_waited_for_up_to_the_cap_then_given_up
 def test_f18_what_a_server_wants_counts_against_the_deadline(tmp_path: Path, run: Run, web: Loopback) -> None:
     item = put(web, {"red": tif(9_000)})
     web.fail("/red.tif", times=None, status=503, headers={"Retry-After": "99999"})
-    ended = fetch(run, tmp_path, item, "--deadline", 60)
-    assert ended.code == 5
-    assert "the next attempt in 120 s would be after the deadline" in ended.stderr
+    completed = fetch(run, tmp_path, item, "--deadline", 60)
+    assert completed.code == 5
+    assert "the next attempt in 120 s would be after the deadline" in completed.stderr
     assert len(web.received) == 1
 
 
 def test_an_asset_that_takes_longer_than_the_deadline_is_given_up(tmp_path: Path, run: Run, web: Loopback) -> None:
     web.random_fault = lambda _: Fault(drip=0.05)
-    ended = fetch(run, tmp_path, put(web, {"red": tif(900_000)}), "--deadline", 0.3)
-    assert ended.code == 5
-    assert "127.0.0.1 did not deliver scene scene, asset red (not within 0.3 s" in ended.stderr
+    completed = fetch(run, tmp_path, put(web, {"red": tif(900_000)}), "--deadline", 0.3)
+    assert completed.code == 5
+    assert "127.0.0.1 did not deliver scene scene, asset red (not within 0.3 s" in completed.stderr
 
 
 def test_no_more_connections_to_a_host_than_allowed(tmp_path: Path, run: Run, web: Loopback) -> None:
-    busy, most, lock = [0], [0], threading.Lock()
+    busy, maximum, lock = [0], [0], threading.Lock()
     answer = web.server.RequestHandlerClass.respond  # type: ignore[attr-defined]
 
     def counted(handler: Any, request: Any) -> None:
         with lock:
             busy[0] += 1
-            most[0] = max(most[0], busy[0])
+            maximum[0] = max(maximum[0], busy[0])
         answer(handler, request)
         with lock:
             busy[0] -= 1
@@ -401,7 +403,7 @@ def test_no_more_connections_to_a_host_than_allowed(tmp_path: Path, run: Run, we
     content = {f"b{n}": tif(600, n) for n in range(24)}
     assert fetch(run, tmp_path, put(web, content), "--workers", 12, "--per-host", 3).code == 0
     # The next request can come in before this thread has told that the last one is done.
-    assert most[0] <= 2 * 3 < 12
+    assert maximum[0] <= 2 * 3 < 12
 
 
 def test_an_interrupt_ends_downloads_at_once_and_keeps_what_came(tmp_path: Path, web: Loopback) -> None:
@@ -411,9 +413,9 @@ def test_an_interrupt_ends_downloads_at_once_and_keeps_what_came(tmp_path: Path,
     web.fail("/blue.tif", times=None, pause=1.0)
     child = Child("fetch", "--item", tmp_path / "item.geojson", "--scene", tmp_path / "scene")
     child.go()
-    until = time.monotonic() + 20
+    deadline = time.monotonic() + 20
     while not any(p.stat().st_size for p in tmp_path.glob(".scene.parts/red-*.part")):
-        assert time.monotonic() < until
+        assert time.monotonic() < deadline
         time.sleep(0.02)
     child.process.send_signal(signal.SIGINT)
     assert child.process.wait(10) == 130

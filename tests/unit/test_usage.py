@@ -33,8 +33,8 @@ def benchmark(results: Path, name: str, seconds: float, rss: object, cpu: object
 
 def record(path: Path, stage: str, cpu: float, rss: float, slurm: str = "", status: str = "completed") -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    usage, place = {"cpu_s": cpu, "max_rss_mb": rss}, {"job": f"slurm:{slurm}" if slurm else ""}
-    path.write_text(json.dumps({"stage": stage, "status": status, "usage": usage, "place": place}))
+    usage, location = {"cpu_s": cpu, "max_rss_mb": rss}, {"job": f"slurm:{slurm}" if slurm else ""}
+    path.write_text(json.dumps({"stage": stage, "status": status, "usage": usage, "place": location}))
 
 
 @pytest.fixture

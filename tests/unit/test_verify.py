@@ -28,8 +28,8 @@ def results(catalog: Catalog, run: Run, tmp_path: Path, monkeypatch: pytest.Monk
     for name in ("a", "b", "c"):
         item, scene, tiles = (f"results/{p}" for p in (f"items/{name}.geojson", f"scenes/{name}", f"tiles/{name}.zarr"))
         assert run("fetch", "--item", item, "--catalog", "catalog", "--scene", scene).code == 0
-        words = ("--scene", scene, "--grid", "results/grid.json", "--bands", "red", "nir", "--mask", "none")
-        assert run("preprocess", *words, "--tiles", tiles, "--chunk", 16, "--shard", 32).code == 0
+        arguments = ("--scene", scene, "--grid", "results/grid.json", "--bands", "red", "nir", "--mask", "none")
+        assert run("preprocess", *arguments, "--tiles", tiles, "--chunk", 16, "--shard", 32).code == 0
     return Path("results")
 
 
@@ -42,21 +42,21 @@ def broken(root: Path) -> dict[str, str]:
     }
 
 
-def remove(path: Path, chance: random.Random) -> None:
+def remove(path: Path, dice: random.Random) -> None:
     path.unlink()
 
 
-def truncate(path: Path, chance: random.Random) -> None:
-    path.write_bytes(path.read_bytes()[: chance.randrange(1, path.stat().st_size)])
+def truncate(path: Path, dice: random.Random) -> None:
+    path.write_bytes(path.read_bytes()[: dice.randrange(1, path.stat().st_size)])
 
 
-def empty(path: Path, chance: random.Random) -> None:
+def empty(path: Path, dice: random.Random) -> None:
     path.write_bytes(b"")
 
 
-def flip(path: Path, chance: random.Random) -> None:
+def flip(path: Path, dice: random.Random) -> None:
     content = bytearray(path.read_bytes())
-    content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+    content[dice.randrange(len(content))] ^= 1 << dice.randrange(8)
     path.write_bytes(content)
 
 
@@ -64,7 +64,7 @@ DAMAGES: tuple[Callable[[Path, random.Random], None], ...] = (remove, truncate, 
 
 
 def test_200_injected_damages_are_all_found_each_in_its_place_and_there_is_no_false_alarm(results: Path) -> None:
-    chance = random.Random(3)
+    dice = random.Random(3)
     assert broken(results) == {}
     files = sorted(p for p in results.rglob("*") if p.is_file() and not p.name.endswith(".run.json"))
     contents = {path: path.read_bytes() for path in files}
@@ -72,18 +72,21 @@ def test_200_injected_damages_are_all_found_each_in_its_place_and_there_is_no_fa
     home = {path: next((folder for folder in path.parents if folder / MANIFEST in files), path) for path in files}
     for number in range(200):
         if number % 5 == 4:
-            first, second = chance.sample(files, 2)
+            first, second = dice.sample(files, 2)
             while contents[first] == contents[second]:
-                first, second = chance.sample(files, 2)
-            hurt = [first, second]
+                first, second = dice.sample(files, 2)
+            damaged_files = [first, second]
             first.write_bytes(contents[second])
             second.write_bytes(contents[first])
         else:
-            hurt = [chance.choice([path for path in files if len(contents[path]) > 1])]
-            DAMAGES[number % 5](hurt[0], chance)
+            damaged_files = [dice.choice([path for path in files if len(contents[path]) > 1])]
+            DAMAGES[number % 5](damaged_files[0], dice)
         messages = broken(results)
-        assert set(messages) == {home[path].relative_to(results).as_posix() for path in hurt}, (number, hurt)
-        for path in hurt:
+        assert set(messages) == {home[path].relative_to(results).as_posix() for path in damaged_files}, (
+            number,
+            damaged_files,
+        )
+        for path in damaged_files:
             if path.name != MANIFEST and home[path] != path:
                 assert path.relative_to(home[path]).as_posix() in messages[home[path].relative_to(results).as_posix()]
             path.write_bytes(contents[path])
@@ -129,9 +132,9 @@ def test_a_second_output_that_is_gone_is_found_and_one_that_was_put_elsewhere_is
 def test_a_folder_without_manifest_is_found_also_when_it_is_what_was_asked_for(results: Path, run: Run) -> None:
     (results / "tiles/a.zarr" / MANIFEST).unlink()
     assert "has no manifest.json" in broken(results)["tiles/a.zarr"]
-    ended = run("verify", results / "tiles/a.zarr")
-    assert ended.code == 4
-    assert "a.zarr is damaged: it has no manifest.json" in ended.stderr
+    completed = run("verify", results / "tiles/a.zarr")
+    assert completed.code == 4
+    assert "a.zarr is damaged: it has no manifest.json" in completed.stderr
     assert run("verify", results / "tiles/b.zarr").code == 0
     assert run("verify", results / "grid.json").code == 3, "its record is beside the items"
     assert run("verify", "nowhere").code == 3
@@ -156,7 +159,7 @@ def test_a_record_that_cannot_be_read_leaves_the_manifest_to_compare_with(result
 
 
 @pytest.fixture
-def hurt(results: Path) -> Path:
+def damaged_results(results: Path) -> Path:
     """Results of which a scene and two stores are damaged."""
     flip(results / "tiles/a.zarr/image/c/0/1/1", random.Random(0))
     truncate(results / "tiles/b.zarr/valid/c/2/2", random.Random(0))
@@ -164,45 +167,49 @@ def hurt(results: Path) -> Path:
     return results
 
 
-def test_verify_prints_the_command_that_rebuilds_each(hurt: Path, run: Run) -> None:
-    ended = run("verify", "results")
-    assert ended.code == 4
-    lines = ended.stderr.splitlines()
+def test_verify_prints_the_command_that_rebuilds_each(damaged_results: Path, run: Run) -> None:
+    completed = run("verify", "results")
+    assert completed.code == 4
+    lines = completed.stderr.splitlines()
     assert lines[0].startswith("error: results/scenes/a is damaged: red.tif is missing")
     assert lines[1].startswith("  eopipe fetch --item results/items/a.geojson")
     assert "image/c/0/1/1 has other content than the manifest says" in lines[2]
     assert "valid/c/2/2 has" in lines[4]
 
 
-def test_repair_rebuilds_just_what_is_damaged_with_the_same_bytes(hurt: Path, run: Run, tmp_path: Path) -> None:
-    records = {path: path.stat().st_mtime_ns for path in hurt.rglob("*.run.json")}
-    manifests = {path: path.read_bytes() for path in hurt.rglob(MANIFEST)}
+def test_repair_rebuilds_just_what_is_damaged_with_the_same_bytes(
+    damaged_results: Path, run: Run, tmp_path: Path
+) -> None:
+    records = {path: path.stat().st_mtime_ns for path in damaged_results.rglob("*.run.json")}
+    manifests = {path: path.read_bytes() for path in damaged_results.rglob(MANIFEST)}
     assert run("verify", "results", "--repair").code == 0
-    assert broken(hurt) == {}
-    assert {path: path.read_bytes() for path in hurt.rglob(MANIFEST)} == manifests
+    assert broken(damaged_results) == {}
+    assert {path: path.read_bytes() for path in damaged_results.rglob(MANIFEST)} == manifests
     again = {path.name for path, then in records.items() if path.stat().st_mtime_ns != then}
     assert again == {"a.run.json", "a.zarr.run.json", "b.zarr.run.json"}
 
 
 def test_repair_somewhere_else_than_the_run_touches_nothing(
-    hurt: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    damaged_results: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    ended = run("verify", "../results", "--repair")
-    assert ended.code == 3
-    assert "start this where the run was started" in ended.stderr
+    completed = run("verify", "../results", "--repair")
+    assert completed.code == 3
+    assert "start this where the run was started" in completed.stderr
     assert list(Path().iterdir()) == []
 
 
-def test_what_cannot_be_rebuilt_is_reported_and_the_rest_is_repaired(hurt: Path, run: Run, tmp_path: Path) -> None:
+def test_what_cannot_be_rebuilt_is_reported_and_the_rest_is_repaired(
+    damaged_results: Path, run: Run, tmp_path: Path
+) -> None:
     shutil.rmtree(tmp_path / "catalog")
-    (hurt / "tiles/b.zarr.run.json").unlink()
-    before = digest(hurt / "tiles/c.zarr")
-    flip(hurt / "tiles/c.zarr/image/c/0/1/1", random.Random(0))
-    ended = run("verify", "results", "--repair")
-    assert ended.code == 4
-    assert "results/scenes/a: it could not be rebuilt: eopipe fetch exited with code 3" in ended.stderr
-    assert "results/tiles/b.zarr: there is no run record" in ended.stderr
-    assert set(broken(hurt)) == {"scenes/a", "tiles/a.zarr", "tiles/b.zarr"}, "a needs its scene"
-    assert digest(hurt / "tiles/c.zarr") == before
+    (damaged_results / "tiles/b.zarr.run.json").unlink()
+    before = digest(damaged_results / "tiles/c.zarr")
+    flip(damaged_results / "tiles/c.zarr/image/c/0/1/1", random.Random(0))
+    completed = run("verify", "results", "--repair")
+    assert completed.code == 4
+    assert "results/scenes/a: it could not be rebuilt: eopipe fetch exited with code 3" in completed.stderr
+    assert "results/tiles/b.zarr: there is no run record" in completed.stderr
+    assert set(broken(damaged_results)) == {"scenes/a", "tiles/a.zarr", "tiles/b.zarr"}, "a needs its scene"
+    assert digest(damaged_results / "tiles/c.zarr") == before

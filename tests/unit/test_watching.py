@@ -220,12 +220,12 @@ def test_progress_is_logged_at_intervals_only() -> None:
 
 def test_log_lines_appear_above_the_progress_bar(capsys: pytest.CaptureFixture[str]) -> None:
     log = logging.getLogger("eopipe")
-    live = ProgressBar()
-    live.show(NOW)
+    bar = ProgressBar()
+    bar.show(NOW)
     try:
         log.warning("event=word size=%d", 3)
     finally:
-        live.close()
+        bar.close()
     assert "event=word size=3\n" in capsys.readouterr().err
     assert not log.filters
 

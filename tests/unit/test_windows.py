@@ -48,11 +48,11 @@ def raster(path: Path, pixels: AnyArray, **other: Any) -> Path:
     """Write a GeoTIFF of bands (band, y, x), tiled by 64 unless told otherwise."""
     import rasterio
 
-    place = {"crs": CRS, "transform": Affine(STEP, 0, LEFT, 0, -STEP, TOP), "nodata": 0, "compress": "deflate"}
+    georeference = {"crs": CRS, "transform": Affine(STEP, 0, LEFT, 0, -STEP, TOP), "nodata": 0, "compress": "deflate"}
     tiles = {"tiled": True, "blockxsize": 64, "blockysize": 64}
     count, height, width = pixels.shape
     size = {"driver": "GTiff", "count": count, "height": height, "width": width, "dtype": pixels.dtype}
-    with rasterio.open(path, "w", **(size | place | tiles | other)) as file:
+    with rasterio.open(path, "w", **(size | georeference | tiles | other)) as file:
         file.write(pixels)
     return path
 
@@ -144,26 +144,26 @@ def test_a_window_holds_the_pixels_of_the_original_in_their_place(
     interleave: str,
     form: dict[str, str],
 ) -> None:
-    place = tmp_path_factory.mktemp("window")
+    folder = tmp_path_factory.mktemp("window")
     options = layout | codec | form | {"interleave": interleave}
     if codec["compress"]:
         options["predictor"] = predictor
-    whole = raster(place / "whole.tif", noise(bands, 200, 300, dtype=dtype), **options)
+    whole = raster(folder / "whole.tif", noise(bands, 200, 300, dtype=dtype), **options)
     grid = grid_at(*centre, edge, crs, step)
     first, last, left, right = needed(whole, grid)
     if first == last or left == right:
         with pytest.raises(BadInputError, match="outside the grid"):
-            write_window(LocalRangeReader(whole), grid, place / "part.tif", WHERE)
+            write_window(LocalRangeReader(whole), grid, folder / "part.tif", WHERE)
         return
-    write_window(LocalRangeReader(whole), grid, place / "part.tif", WHERE)
-    window_pixels, expected, (row, column) = same_place(whole, place / "part.tif")
+    write_window(LocalRangeReader(whole), grid, folder / "part.tif", WHERE)
+    window_pixels, expected, (row, column) = same_place(whole, folder / "part.tif")
     np.testing.assert_array_equal(window_pixels, expected)
     height, width = window_pixels.shape[1:]
     assert row <= max(first - 4, 0)
     assert row + height >= min(last + 4, 200)
     assert column <= max(left - 4, 0)
     assert column + width >= min(right + 4, 300)
-    shutil.rmtree(place)
+    shutil.rmtree(folder)
 
 
 def test_what_a_file_says_of_its_bands_stays(tmp_path: Path) -> None:
@@ -272,9 +272,9 @@ def test_preprocess_makes_the_same_of_a_window_as_of_the_whole(
         write_window(LocalRangeReader(whole / f"{name}.tif"), grid, part / f"{name}.tif", WHERE)
         assert (part / f"{name}.tif").stat().st_size < 0.7 * (whole / f"{name}.tif").stat().st_size
     for folder, name in ((whole, "whole.zarr"), (part, "part.zarr")):
-        words = ("--scene", folder, "--grid", tmp_path / "grid.json", "--tiles", tmp_path / name, "--bands", "red")
-        ended = run("preprocess", *words, "blue", "--resampling", resampling, "--chunk", 16, "--shard", 32)
-        assert ended.code == 0, ended.stderr
+        arguments = ("--scene", folder, "--grid", tmp_path / "grid.json", "--tiles", tmp_path / name, "--bands", "red")
+        completed = run("preprocess", *arguments, "blue", "--resampling", resampling, "--chunk", 16, "--shard", 32)
+        assert completed.code == 0, completed.stderr
     assert digest(tmp_path / "whole.zarr") == digest(tmp_path / "part.zarr")
 
 
@@ -399,11 +399,11 @@ def test_a_header_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.
         write_window(LocalRangeReader(whole), grid_at(150, 200, 20), tmp_path / "part.tif", WHERE)
 
 
-def broken(file: Path, at: float, flips: bytes = b"\xff\x00" * 40) -> Path:
+def broken(file: Path, fraction: float, flips: bytes = b"\xff\x00" * 40) -> Path:
     """Overwrite some bytes at this part of a file."""
     data = bytearray(file.read_bytes())
-    place = int(at * len(data))
-    data[place : place + len(flips)] = flips
+    offset = int(fraction * len(data))
+    data[offset : offset + len(flips)] = flips
     file.write_bytes(data)
     return file
 
@@ -444,9 +444,9 @@ def test_a_truncated_file_is_an_error(tmp_path: Path, left: float, driver: str) 
 
 @pytest.mark.filterwarnings("ignore:Dataset has no geotransform")
 @settings(max_examples=80)
-@given(place=st.integers(0, 700), value=st.binary(min_size=1, max_size=8))
+@given(offset=st.integers(0, 700), value=st.binary(min_size=1, max_size=8))
 def test_a_damaged_head_is_an_error_of_ours_or_harmless(
-    tmp_path_factory: pytest.TempPathFactory, place: int, value: bytes
+    tmp_path_factory: pytest.TempPathFactory, offset: int, value: bytes
 ) -> None:
     from rasterio.shutil import copy
 
@@ -454,7 +454,7 @@ def test_a_damaged_head_is_an_error_of_ours_or_harmless(
     plain = raster(folder / "plain.tif", noise(1, 200, 200))
     copy(plain, folder / "whole.tif", driver="COG", BLOCKSIZE="128", OVERVIEWS="NONE")
     data = bytearray((folder / "whole.tif").read_bytes())
-    data[place : place + len(value)] = value
+    data[offset : offset + len(value)] = value
     (folder / "whole.tif").write_bytes(data)
     with suppress(EopipeError):
         write_window(LocalRangeReader(folder / "whole.tif"), grid_at(50, 50, 120), folder / "part.tif", WHERE)
@@ -489,9 +489,9 @@ def test_only_tiff_files_are_opened(tmp_path: Path) -> None:
         b"\0\0\0\x0cjP  \r\n\x87\n": (BadInputError, "JPEG 2000"),
         b"PK\x03\x04 a zip file": (BadInputError, "not a GeoTIFF"),
     }
-    for content, (kind, words) in errors.items():
+    for content, (kind, message) in errors.items():
         (tmp_path / "whole.tif").write_bytes(content)
-        with pytest.raises(kind, match=words):
+        with pytest.raises(kind, match=message):
             write_window(LocalRangeReader(tmp_path / "whole.tif"), grid_at(9, 9, 9), tmp_path / "part.tif", WHERE)
 
 
