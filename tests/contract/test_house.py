@@ -1,4 +1,4 @@
-"""The structure of the package: sizes, names, imports, layers, who may open sockets, rules."""
+"""The structure of the package: sizes, names, imports, layers, packages that may open sockets, rules."""
 
 import ast
 import re

@@ -44,7 +44,7 @@ def test_the_citation_file_agrees_with_the_package() -> None:
 
 @pytest.fixture(scope="module")
 def cff_schema(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The schema of CFF 1.2.0 from cffconvert, whose pinned requirements conflict with ours."""
+    """The schema of CFF 1.2.0 from cffconvert, whose pinned requirements conflict with those of eopipe."""
     folder = tmp_path_factory.mktemp("cff")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
     result = subprocess.run([*pip, "--target", str(folder), "cffconvert==2.0.0"], capture_output=True, check=False)

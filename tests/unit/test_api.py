@@ -207,7 +207,7 @@ def test_the_area_near_180_degrees_asks_also_for_footprints_that_are_not_cut_the
     search(run, tmp_path / "out", serve_api(web, items), "--bbox", -179.5, 10, -179, 12)
     area = shape(web.requests("/api/search")[-1].value["intersects"])
     assert area.is_valid
-    # Footprints that cross 180 degrees and lie in the area, drawn the long way round and beyond the line.
+    # Footprints that cross 180 degrees and intersect the area, drawn the long way round and beyond the line.
     for footprint in (box(-179.2, 10, 179.8, 11), box(179.8, 10, 180.8, 11), box(179.8, 12.5, 180.2, 13)):
         assert area.intersects(footprint)
     assert not area.intersects(box(179, 10, 179.9, 11))

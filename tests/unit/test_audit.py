@@ -124,7 +124,7 @@ def test_a_leak_needs_a_kind_and_a_reason(entry: str) -> None:
     assert parse_allowed(("near-duplicate: open sea: no structure",)) == {"near-duplicate": "open sea: no structure"}
 
 
-# Chips that look alike, in stores.
+# Similar chips, in stores.
 
 SHAPE, EDGE = (64, 96), 16
 SHARES = ("--method", "west-east", "--fractions", 0.5, 0, 0.5, "--chip", EDGE)

@@ -1,4 +1,4 @@
-"""The benchmark of a GPU tells where there is none."""
+"""The GPU benchmark reports a machine without a GPU."""
 
 import os
 import subprocess

@@ -33,7 +33,7 @@ def instructions() -> Iterator[tuple[str, str]]:
 
 
 class Image:
-    """A folder that stands for the root of an image; the steps of a recipe run in it."""
+    """A folder used as the root of an image; the steps of a recipe run in it."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.folder = root, root

@@ -1,4 +1,4 @@
-"""Fetch brings whole, checked assets to disk, goes on where it broke off, and keeps what came."""
+"""Fetch writes whole, verified assets to disk, resumes interrupted downloads, and keeps finished assets."""
 
 import hashlib
 import json
@@ -51,7 +51,7 @@ def remote(item: dict[str, Any], web: Loopback) -> dict[str, Any]:
 
 
 def unsure(item: dict[str, Any]) -> dict[str, Any]:
-    """The item of a catalog that tells neither sizes nor checksums."""
+    """The item of a catalog that states neither sizes nor checksums."""
     bare = {n: {k: v for k, v in a.items() if not k.startswith("file:")} for n, a in item["assets"].items()}
     return item | {"assets": bare}
 
@@ -243,7 +243,7 @@ def test_a_download_goes_on_in_the_next_run(
 
 @contextmanager
 def fetching(folder: Path, item: dict[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
-    """Run fetch in another process, up to where a part of the red band lies on disk."""
+    """Run fetch in another process, until a part of the red band is on disk."""
     (folder / "item.geojson").write_text(json.dumps(item))
     arguments = ["fetch", "--item", folder / "item.geojson", "--scene", folder / "scene"]
     process = subprocess.Popen([sys.executable, "-m", "eopipe", *arguments], stderr=subprocess.DEVNULL)

@@ -1,4 +1,4 @@
-"""Figures: text in any script, the same bytes whatever the machine's settings, maps whose axes are true."""
+"""Figures: text in any script, the same bytes whatever the machine's settings, maps with correct axes."""
 
 import logging
 import os

@@ -182,7 +182,7 @@ def test_a_published_model_can_be_followed_afterwards_and_twice_gives_the_same(t
         True,
     )
     for _ in range(2):
-        # Without being told to end, since nothing is added to a model.
+        # Without a request to stop, since nothing is added to a model.
         assert follow_run(find_run(model, views), ("tensorboard", "mlflow"), Event())
     client, recorded = mlflow_run(views)
     assert [metric.step for metric in client.get_metric_history(recorded.info.run_id, "loss")] == [1, 2, 3, 4]

@@ -1,4 +1,4 @@
-"""A training begins with the weights of an eopipe model, and with nothing that could run code (T17)."""
+"""A training starts from the weights of an eopipe model, and from nothing that could run code (T17)."""
 
 import io
 import pickle

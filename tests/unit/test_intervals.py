@@ -16,7 +16,7 @@ UNITS = ResamplingUnits((EDGE * SIDE, EDGE * SIDE), EDGE, 1)
 
 
 def patchy(seed: int) -> IntArray:
-    """Confusions of squares (piece, 4) whose pixels are all alike: right or wrong together, three in four right."""
+    """Confusions of squares (piece, 4) of equal pixels: all right or all wrong, three squares in four right."""
     random = np.random.default_rng(seed)
     truth, right = random.integers(0, 2, UNITS.count), random.random(UNITS.count) < 0.75
     table = np.zeros((UNITS.count, 4), np.int64)
@@ -34,7 +34,7 @@ def test_the_interval_of_95_percent_holds_the_truth_about_so_often_though_pixels
         interval = intervals(UNITS, both(patchy(seed)), measures)["model"]["accuracy"]
         covered += interval[0] <= 0.75 <= interval[1]
         share, count = patchy(seed)[:, [0, 3]].sum() / patchy(seed).sum(), patchy(seed).sum()
-        # What one gets who takes pixels for independent draws.
+        # The interval if pixels were treated as independent samples.
         naive += abs(share - 0.75) <= 1.96 * np.sqrt(share * (1 - share) / count)
     assert 0.88 <= covered / 200 <= 0.99
     assert naive / 200 < 0.4

@@ -345,7 +345,7 @@ def test_a_raster_half_a_pixel_off_gives_each_pixel_the_class_at_its_centre(tmp_
     codes = (np.arange(64 * 48).reshape(64, 48) % 7).astype(np.uint8)
     source = write_raster(tmp_path / "classes.tif", codes, nodata=None, left=LEFT - 5, top=TOP + 6)
     arguments = ("--source", source, "--classes", *"abcdefg")
-    # A centre of the grid lies a hair below and to the right of where four pixels of the source meet.
+    # A centre of the grid is slightly below and to the right of where four pixels of the source meet.
     assert label(run, tmp_path, *arguments, left=LEFT + 1, shape=(60, 40)).code == 0
     np.testing.assert_array_equal(stored(tmp_path), codes[1:61, 1:41])
 

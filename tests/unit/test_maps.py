@@ -197,7 +197,7 @@ def test_kappa_of_a_map_that_knows_nothing_is_zero() -> None:
 
 
 class Scene:
-    """A place whose west is known and whose east is asked for: water where the near infrared is dark."""
+    """A scene with training labels in the west and test labels in the east: water where the near infrared is dark."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,4 +1,4 @@
-"""What lies across 180 degrees is found, and its grid is small."""
+"""Geometries across the antimeridian are found, and their grids are small."""
 
 from pathlib import Path
 from typing import Any
@@ -115,7 +115,7 @@ def test_the_tiles_across_180_degrees_are_those_of_anywhere_else(
 ) -> None:
     for shift in (0, 10):
         for x in range(-3, 4):
-            # Tile t0 lies from 179.5 to 180.5.
+            # Tile t0 extends from 179.5 to 180.5.
             scene = catalog.add(f"t{x}_{shift}", {"red": catalog_pixels()})
             scene["geometry"] = wrapped((179.5 + x - shift + 180) % 360 - 180, 0, 1, 1, cut=cut)
     tile_names = {}

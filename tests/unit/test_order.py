@@ -1,4 +1,4 @@
-"""The order of samples: each once an epoch, the same for everybody, and as well mixed as it says."""
+"""The order of samples: each once per epoch, the same in every process, and as well mixed as it reports."""
 
 import numpy as np
 import pytest
@@ -88,7 +88,7 @@ def test_the_workers_of_a_world_that_divides_the_window_share_no_block_that_is_l
 
 
 def sharing(order: SampleOrder, batch: int) -> float:
-    """How often two chips of a batch lie in one block."""
+    """How often two chips of a batch are in one block."""
     shares = []
     for epoch in range(20):
         blocks = order.block_of[order.epoch(epoch)].reshape(-1, batch)

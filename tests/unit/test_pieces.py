@@ -56,7 +56,7 @@ def test_rows_that_come_twice_are_no_whole() -> None:
 
 
 def of_worker(rank: int, step: int) -> dict[str, LocalTensors]:
-    """What a worker of two holds of a model with one weight of 3 rows and one that all hold alike."""
+    """The part of a worker of two: a model with one sharded weight of 3 rows and one replicated weight."""
     tensors: LocalTensors = {"a": cut(torch.full((3, 2), float(step)), [2])[rank]}
     return {"model": tensors | ({"b": torch.tensor(step)} if rank == 0 else {})}
 

@@ -58,7 +58,7 @@ def scenes(catalog: Catalog, count: int = 3, **item: Any) -> None:
 
 
 def write(folder: Path, **changes: dict[str, Any]) -> dict[str, Any]:
-    """A config for the scenes, with a raster of labels whose classes come in stripes."""
+    """A config for the scenes, with a label raster of striped classes."""
     codes = (np.arange(SHAPE[0])[:, None] // 7 + np.arange(SHAPE[1]) // 9) % 3
     write_raster(folder / "labels.tif", codes.astype(np.uint8), nodata=2)
     config: dict[str, Any] = {

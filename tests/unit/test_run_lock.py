@@ -18,7 +18,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_run_on_another_host_that_has_not_ended_is_not_taken_for_dead(folder: Path) -> None:
-    # As a file system leaves it whose locks hold within a host only.
+    # As on a file system whose locks hold within one host only.
     LOCK.write_text("process 7 on login2 since 2026-01-01T00:00:00+00:00")
     with pytest.raises(UsageError, match=r"a run started here as process 7 on login2 since .*; look for it on login2"):
         run(["--quiet", "all"])

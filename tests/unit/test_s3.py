@@ -1,4 +1,4 @@
-"""Buckets: the same checks as for web servers, with the AWS variables that everybody has."""
+"""Buckets: the same checks as for web servers, with the usual AWS variables."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("impatient")
 
 @pytest.fixture
 def bucket(web: Loopback, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Loopback:
-    """A bucket named `scenes` that anybody may read, on the server that misbehaves as told."""
+    """A public bucket named `scenes`, on the server that injects faults."""
     for key in KEYS:
         monkeypatch.delenv(key, raising=False)
     monkeypatch.setenv("AWS_ENDPOINT_URL", web.url)

@@ -1,4 +1,4 @@
-"""Of what a catalog holds, the same scenes stay whatever order it has, and what goes is told with the reason."""
+"""The selection does not depend on the order of a catalog, and every dropped scene is listed with the reason."""
 
 import copy
 import itertools
@@ -305,7 +305,7 @@ def test_no_signature_of_a_server_reaches_a_file(three: Catalog, tmp_path: Path,
 
 
 def catalog_with_credits(catalog: Catalog) -> None:
-    """Put the scenes of a catalog into a collection that tells licence and citation."""
+    """Put the scenes of a catalog into a collection with licence and citation."""
     head = json.loads((catalog.write() / "catalog.json").read_text())
     terms = [{"rel": "license", "href": "https://h.org/terms"}, {"rel": "cite-as", "href": "https://doi.org/10.1/x"}]
     attribution = {

@@ -1,4 +1,4 @@
-"""STAC out: the model as an item with the MLM extension, maps and tiles as a catalog that stands alone."""
+"""STAC out: the model as an item with the MLM extension, maps and tiles as a self-contained catalog."""
 
 import json
 from pathlib import Path
@@ -244,7 +244,7 @@ def test_a_folder_without_a_model_or_with_two_is_refused(run_dir: Path, run: Run
     assert completed.code == 3
     assert "no model.json and no STAC catalog of a model" in completed.stderr
     assert write_catalog(run, run_dir).code == 0
-    # A catalog by somebody else has no manifest that would tell the change.
+    # A catalog written by other software has no manifest that would reveal the change.
     (run_dir / "stac/manifest.json").unlink()
     root = read_json(run_dir / "stac/catalog.json")
     root["links"].append({"rel": "item", "href": "./second/model.json"})

@@ -97,7 +97,7 @@ def test_scores_of_values_are_those_of_torchmetrics_and_scikit_learn_however_the
     x, y = torch.from_numpy(predicted), torch.from_numpy(truth)
     assert result["rmse"] == pytest.approx(float(oracle.mean_squared_error(x, y, squared=False)), abs=1e-5)
     assert result["mae"] == pytest.approx(float(oracle.mean_absolute_error(x, y)), abs=1e-5)
-    # The library subtracts large squares, so far from zero it has fewer digits than we have.
+    # The library subtracts large squares, so for values far from zero it is less precise than this code.
     assert result["r2"] == pytest.approx(float(oracle.r2_score(x - mean, y - mean)), abs=1e-5)
     assert result["r2"] == pytest.approx(sklearn.r2_score(truth, predicted), abs=1e-6)
     assert result["bias"] == pytest.approx(float((predicted - truth).mean()), abs=1e-6)

@@ -90,7 +90,7 @@ def test_a_good_store_passes_the_check(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def resealed(store: Path) -> Path:
-    """A store whose manifest agrees with its files, as if it had been written like that."""
+    """A store whose manifest agrees with its changed files."""
     write_manifest(store)
     return store
 

@@ -222,7 +222,7 @@ if sys.stdin.readline():
 
 
 class Child:
-    """An eopipe in another process, which has imported what it needs and waits for the word to go."""
+    """An eopipe in another process, which has finished its imports and waits for the signal to start."""
 
     def __init__(self, *arguments: object) -> None:
         command = [sys.executable, "-c", CHILD, *map(str, arguments)]
@@ -230,7 +230,7 @@ class Child:
         self.process: subprocess.Popen[bytes] = subprocess.Popen(command, **pipes)
 
     def go(self) -> None:
-        """Let it begin."""
+        """Start it."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == b"ready\n"
@@ -238,7 +238,7 @@ class Child:
         self.process.stdin.close()
 
     def kill(self) -> bool:
-        """Kill it with signal 9 and tell whether it was still at work."""
+        """Kill it with signal 9 and return whether it was still running."""
         is_alive = self.process.poll() is None
         self.process.kill()
         self.process.wait()
@@ -402,13 +402,13 @@ def test_no_more_connections_to_a_host_than_allowed(tmp_path: Path, run: Run, we
     web.random_fault = lambda _: Fault(pause=0.02)
     content = {f"b{n}": tif(600, n) for n in range(24)}
     assert fetch(run, tmp_path, put(web, content), "--workers", 12, "--per-host", 3).code == 0
-    # The next request can come in before this thread has told that the last one is done.
+    # The next request can come in before this thread has counted the last one as finished.
     assert maximum[0] <= 2 * 3 < 12
 
 
 def test_an_interrupt_ends_downloads_at_once_and_keeps_what_came(tmp_path: Path, web: Loopback) -> None:
     (tmp_path / "item.geojson").write_text(json.dumps(put(web, {"red": tif(900_000), "blue": tif(900)})))
-    # Slowly enough for a machine that is busy with other things.
+    # Slowly enough for a busy machine.
     web.fail("/red.tif", times=None, drip=1.0)
     web.fail("/blue.tif", times=None, pause=1.0)
     child = Child("fetch", "--item", tmp_path / "item.geojson", "--scene", tmp_path / "scene")

@@ -45,7 +45,7 @@ class Counting(LocalRangeReader):
 
 
 def raster(path: Path, pixels: AnyArray, **other: Any) -> Path:
-    """Write a GeoTIFF of bands (band, y, x), tiled by 64 unless told otherwise."""
+    """Write a GeoTIFF of bands (band, y, x), in tiles of 64 pixels by default."""
     import rasterio
 
     georeference = {"crs": CRS, "transform": Affine(STEP, 0, LEFT, 0, -STEP, TOP), "nodata": 0, "compress": "deflate"}
@@ -73,7 +73,7 @@ def grid_at(row: float, column: float, edge: int, crs: str = CRS, step: float = 
 
 
 def same_place(whole: Path, part: Path) -> tuple[AnyArray, AnyArray, tuple[int, int]]:
-    """Pixels of the window, those of the original where the window says it lies, and its first row and column."""
+    """Pixels of the window, those of the original at the position of the window, and its first row and column."""
     import rasterio
     from rasterio.windows import Window
 
@@ -279,7 +279,7 @@ def test_preprocess_makes_the_same_of_a_window_as_of_the_whole(
 
 
 def photo(*shape: int) -> AnyArray:
-    """Smooth pixels, which lossy codecs keep alike."""
+    """Smooth pixels, which lossy codecs hardly change."""
     rows, columns = np.mgrid[: shape[1], : shape[2]]
     return np.stack([(rows // (band + 2) + columns // 3) % 200 for band in range(shape[0])]).astype("uint8")
 
