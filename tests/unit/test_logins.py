@@ -89,7 +89,7 @@ def test_f06_a_signature_that_expires_in_the_middle_is_renewed_and_the_download_
     def expire(request: Request) -> Fault:
         if "Range" in request.headers and not expired.is_set():
             expired.set()
-            azure.good.clear()
+            azure.valid_signatures.clear()
         return azure.check(request)
 
     web.random_fault = expire
