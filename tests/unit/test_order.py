@@ -76,8 +76,8 @@ def test_no_more_blocks_are_live_than_the_window_says_and_each_is_read_once(wind
     blocks = order.block_of[order.epoch(0)]
     first = {block: int(np.flatnonzero(blocks == block)[0]) for block in set(blocks.tolist())}
     last = {block: int(np.flatnonzero(blocks == block)[-1]) for block in first}
-    live = [sum(first[b] <= position <= last[b] for b in first) for position in range(len(blocks))]
-    assert max(live) == min(window, 16)
+    live_blocks = [sum(first[b] <= position <= last[b] for b in first) for position in range(len(blocks))]
+    assert max(live_blocks) == min(window, 16)
 
 
 def test_the_workers_of_a_world_that_divides_the_window_share_no_block_that_is_live() -> None:
@@ -105,7 +105,7 @@ def test_two_chips_of_a_batch_share_a_block_as_often_as_the_docstring_says() -> 
 
 
 def test_the_mean_over_a_batch_varies_as_much_as_the_design_effect_says() -> None:
-    # Chips of a block are alike (r = 1), so 32 chips of 8 blocks are worth 8: 1 + (32 / 8 - 1) = 4 times the variance.
+    # Chips of a block are equal (r = 1), so 32 chips of 8 blocks are worth 8: 1 + (32 / 8 - 1) = 4 times the variance.
     samples, generator = lattice(4096, 32), np.random.default_rng(0)
 
     def spread(shuffle: Shuffle) -> float:

@@ -124,9 +124,9 @@ def test_each_cell_is_one_chip_weighted_by_its_valid_pixels(two: list[Tiles], ch
 
     images = [store.physical(BANDS) for store in two]
     masks = [store.read("valid") > 0 for store in two]
-    chances, counts = np.zeros(SHAPE), np.zeros(SHAPE, int)
+    probabilities, counts = np.zeros(SHAPE), np.zeros(SHAPE, int)
     for y, x, chance, count in cells(WindowPredictor(two, BANDS, PLAIN, share, whole * chip, 0, 1), 1, chip):
-        chances[y, x], counts[y, x] = chance[0], count
+        probabilities[y, x], counts[y, x] = chance[0], count
     for row in range(0, SHAPE[0], chip):
         for col in range(0, SHAPE[1], chip):
             box = slice(row, row + chip), slice(col, col + chip)
@@ -134,7 +134,7 @@ def test_each_cell_is_one_chip_weighted_by_its_valid_pixels(two: list[Tiles], ch
             sums = [(i[:, *box] * v).sum() / (2 * chip**2) for i, v in zip(images, valid, strict=True)]
             weights = [int(v.sum()) for v in valid]
             expected = np.dot(sums, weights) / max(sum(weights), 1)
-            np.testing.assert_allclose(chances[box], expected, rtol=1e-4, atol=1e-7)
+            np.testing.assert_allclose(probabilities[box], expected, rtol=1e-4, atol=1e-7)
             assert (counts[box] == sum(weights)).all()
 
 
