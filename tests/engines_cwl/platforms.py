@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import warm
 import yaml
 from projects import DAYS, ROOT, Project, environment
 
@@ -67,7 +68,8 @@ class Engine:
         """Start the engine in a folder, as leader of a process group."""
         if self.environment and not (ENVIRONMENTS / self.environment).is_dir():
             pytest.skip(f"{self.name} is not installed; run `make .venv/engines`")
-        _eopipe(folder / "bin")
+        # The nodes of Slurm are not where the warm start is, and its times are those of no user.
+        _eopipe(folder / "bin", sys.executable if TIMED or self is TOIL_SLURM else warm.python())
         variables = environment() | {"PATH": self.path(folder), "HOME": str(folder)}
         command = ["env", *self.command(folder)]
         with (folder / "engine.log").open("a") as log:
@@ -112,10 +114,10 @@ class Engine:
         }
 
 
-def _eopipe(folder: Path) -> None:
+def _eopipe(folder: Path, interpreter: str) -> None:
     folder.mkdir(exist_ok=True)
     script = folder / "eopipe"
-    script.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m eopipe "$@"\n')
+    script.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{interpreter}" -m eopipe "$@"\n')
     script.chmod(0o755)
 
 

@@ -19,7 +19,7 @@ from eopipe.composites.periods import Period, part_of, period_of, stack_conflict
 from eopipe.composites.write import block_edge, layout_of, median, write_composite
 from eopipe.config import check
 from eopipe.errors import BadInputError, UsageError
-from eopipe.inspection.check_store import faults
+from eopipe.inspection.check_store import find_errors
 from eopipe.publish import verify
 from eopipe.tiles.grid import make_grid
 from eopipe.tiles.layout import Layout
@@ -227,7 +227,7 @@ def test_a_composite_names_its_scenes_and_period(tmp_path: Path) -> None:
     assert attributes["valid_fraction"] == pytest.approx(composite.read("valid").mean(), abs=1e-6)
     assert layout_of(composite) == Layout(16, 48)
     assert sum(path.is_file() for path in composite.path.rglob("*")) == 3 * Layout(16, 48).files((75, 60)) + 10
-    assert faults(composite) == []
+    assert find_errors(composite) == []
 
 
 def test_a_pixel_without_observation_is_not_valid_and_raises_no_warning(tmp_path: Path) -> None:
