@@ -7,7 +7,7 @@ import numpy as np
 from eopipe.arrays import IntArray
 from eopipe.chips.chips import majority_class
 from eopipe.errors import BadInputError
-from eopipe.evaluation.baseline import baseline_method, fit_baseline
+from eopipe.evaluation.baseline import baseline_method, features_of, fit_baseline
 from eopipe.evaluation.bootstrap import ResamplingUnits, choose_units, intervals, regions
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData, count_votes
 from eopipe.evaluation.measures import class_measures, value_measures
@@ -32,7 +32,7 @@ def _segmentation_metrics(data: EvaluationData, baseline: Any) -> dict[str, Any]
     for number, (group, rows, cols) in enumerate(data.pixels("test")):
         truth, unit_numbers = group.truth[rows, cols].astype(np.int64), units.unit_of(number, rows, cols)
         predictions = {"model": group.prediction[rows, cols], "majority": np.full(truth.shape, majority)}
-        predictions["pixel_baseline"] = baseline.predict(group.features(rows, cols)) if len(truth) else truth
+        predictions["pixel_baseline"] = baseline.predict(features_of(group.stores, rows, cols)) if len(truth) else truth
         for name, predicted in predictions.items():
             counts[name] += units.count_by_cell(unit_numbers, truth * classes + predicted, classes**2)
     return _class_metrics(data, units, counts, majority) | {"test_pixels": int(counts["model"].sum())}
@@ -72,7 +72,7 @@ def _baseline_of_chips(group: EvaluatedMap, chosen: IntArray, baseline: Any, edg
     is_chosen = np.isin(cells, chosen)
     if not is_chosen.any():
         return np.zeros(len(chosen), np.int64)
-    predicted = baseline.predict(group.features(rows[is_chosen], cols[is_chosen]))
+    predicted = baseline.predict(features_of(group.stores, rows[is_chosen], cols[is_chosen]))
     votes = count_votes(np.searchsorted(chosen, cells[is_chosen]), predicted, (len(chosen), classes))
     return np.asarray(majority_class(votes), np.int64)
 
@@ -99,7 +99,7 @@ def _regression_metrics(data: EvaluationData, baseline: Any) -> dict[str, Any]:
         truth, unit_numbers = group.truth[rows, cols], units.unit_of(number, rows, cols)
         if len(truth):
             predictions = {"model": group.prediction[rows, cols], "mean": np.full(truth.shape, mean)}
-            predictions["pixel_baseline"] = baseline.predict(group.features(rows, cols))
+            predictions["pixel_baseline"] = baseline.predict(features_of(group.stores, rows, cols))
             for name, predicted in predictions.items():
                 sums[name] += units.sum_by_unit(unit_numbers, value_parts(truth, predicted, mean))
     metrics: dict[str, Any] = {name: value_scores(total.sum(0)) for name, total in sums.items()}

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from eopipe.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from eopipe.arrays import AnyArray, BoolArray, IntArray
 from eopipe.chips.chips import is_continuous, majority_class, pair_stores, unit_of
 from eopipe.chips.make_split import check_scenes
 from eopipe.chips.splits import covered_pixels, read_split
 from eopipe.errors import BadInputError
-from eopipe.evaluation.pixel_features import features
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 
@@ -28,10 +27,6 @@ class EvaluatedMap:
     def is_comparable(self) -> BoolArray:
         """Mask (y, x) of pixels with prediction and ground truth."""
         return has_value(self.prediction) & has_value(self.truth)
-
-    def features(self, rows: AnyArray, cols: AnyArray) -> FloatArray:
-        """Features of pixels (pixel, feature) for the baseline."""
-        return features(self.stores, rows, cols)
 
 
 def has_value(numbers: AnyArray) -> BoolArray:

@@ -47,8 +47,9 @@ Origin = tuple[str, int]
 
 def check_urllib3() -> None:
     """Raise UsageError where urllib3 lacks the internals in the table above."""
-    probe = HTTPConnection("host.invalid")
-    if getattr(probe, "_dns_host", None) != "host.invalid" or not hasattr(probe, "_new_conn"):
+    probe, connect = HTTPConnection("host.invalid"), getattr(HTTPConnection, "_new_conn", None)
+    is_used = connect is not None and "_dns_host" in connect.__code__.co_names
+    if not is_used or getattr(probe, "_dns_host", None) != "host.invalid":
         raise UsageError(
             f"urllib3 {version('urllib3')} does not let eopipe check the address of a connection; "
             "install urllib3>=2.3,<3"

@@ -30,6 +30,7 @@ def launch(
     """
     # Loads torch.
     from eopipe.launch import torchrun
+    from eopipe.launch.rendezvous import GroupRendezvous
 
     torchrun.check_torch()
     address = member.address if member else LOOPBACK
@@ -41,12 +42,12 @@ def launch(
         log_folder=job.parent / "logs",
     )
 
-    def rendezvous() -> torchrun.LocalRendezvous | torchrun.GroupRendezvous:
+    def rendezvous() -> torchrun.LocalRendezvous | GroupRendezvous:
         if member is None:
             return torchrun.LocalRendezvous(f"{job.parent.name}.{token}", address)
         # The store takes the socket over.
         listening = member.listening.detach() if member.listening else None
-        return torchrun.GroupRendezvous.join(member.endpoint, listening, address, member.nodes, wait_s)
+        return GroupRendezvous.join(member.endpoint, listening, address, member.nodes, wait_s)
 
     status, stopped = job.parent / STATUS, 0
     ended: torchrun.Ended = "failed"

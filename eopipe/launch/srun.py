@@ -31,22 +31,32 @@ def run_on_all_nodes(values: Mapping[str, Any]) -> bool:
 
     Raises UsageError where the job does not have the nodes that train.nodes asks for, else the error of the first node.
     """
-    nodes, job = parse_nodes(values["nodes"]), os.environ.get("SLURM_JOB_ID")
-    placed = any(os.environ.get(name) for name in (RDZV_ID, RDZV_ENDPOINT, RDZV_FILE))
-    if not job or nodes_of_step(os.environ) > 1 or placed:
-        return False
-    allocated, cpus = _allocation(job)
-    if not nodes.minimum <= allocated <= nodes.maximum:
-        raise UsageError(
-            f"train.nodes is {nodes}, but Slurm gave job {job} {allocated}; set train.nodes and the nodes of the rule "
-            "train in the profile to the same number (check with `eopipe profile check`)"
-        )
+    nodes = parse_nodes(values["nodes"])
+    allocated, cpus = check_allocation(nodes)
     if allocated == 1:
         return False
     arguments = [word for port in stage("train").ports for word in to_args(port, values[port.name])]
     size = NodeRange(1, allocated) if nodes.is_elastic else NodeRange(allocated, allocated)
     _run([*srun_command(size, cpus), *_own_command(arguments)])
     return True
+
+
+def check_allocation(nodes: NodeRange) -> tuple[int, int]:
+    """Nodes of this Slurm job and CPUs of each; one node where the launcher is to run right here.
+
+    Raises UsageError where the job does not have the nodes that train.nodes asks for.
+    """
+    job = os.environ.get("SLURM_JOB_ID")
+    has_rendezvous = any(os.environ.get(name) for name in (RDZV_ID, RDZV_ENDPOINT, RDZV_FILE))
+    if not job or nodes_of_step(os.environ) > 1 or has_rendezvous:
+        return 1, 1
+    allocated, cpus = _allocation(job)
+    if not nodes.minimum <= allocated <= nodes.maximum:
+        raise UsageError(
+            f"train.nodes is {nodes}, but Slurm gave job {job} {allocated}; set train.nodes and the nodes of the rule "
+            "train in the profile to the same number (check with `eopipe profile check`)"
+        )
+    return allocated, cpus
 
 
 def _own_command(arguments: list[str]) -> list[str]:

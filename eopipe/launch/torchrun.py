@@ -1,4 +1,4 @@
-"""torchrun's agent and rendezvous: the only module that uses private parts of torch. Tested with torch 2.13.
+"""torchrun's agent: the module that uses private parts of torch, besides `rendezvous`. Tested with torch 2.13.
 
 | part of torch 2.13                               | here       | why                                                 |
 |--------------------------------------------------|------------|-----------------------------------------------------|
@@ -7,67 +7,40 @@
 | PContext.close                                   | wrapped    | after a failure workers get 20 s to end, not 30     |
 | LocalElasticAgent._stop_workers, ._shutdown      | overridden | by SIGTERM workers that are only to restart would   |
 |                                                  |            | believe that the training ends                      |
-| DynamicRendezvousHandler._state_holder,          | read       | nodes that left are noticed at once and cost no     |
-| ._this_node                                      |            | restart                                             |
-| ._stop_heartbeats, ._op_executor, ._get_deadline,| called     | a node that is asked to stop leaves at once, not    |
-| dynamic_rendezvous._RendezvousExitOp             |            | after ten silent seconds                            |
 | TCPStore(master_listen_fd=)                      | called     | torch listens on all addresses, a store here on one |
 |                                                  |            | (world.py too)                                      |
 | DistributedDataParallel._get_ddp_logging_data    | called     | seconds that summing gradients adds to the backward |
 |                                                  |            | pass                                                |
 | torch._foreach_mul_                              | called     | one kernel for all gradients (training/step.py)     |
 | TORCHELASTIC_SIGNALS_TO_HANDLE                   | set        | torch takes it from the environment only: SIGUSR1   |
-| TORCH_DISABLE_SHARE_RDZV_TCP_STORE               | set        | restarted ranks would read stale addresses (gloo)   |
 
-The states that agents of many nodes exchange carry a signature (HMAC-SHA-256, RFC 2104), since PyTorch unpickles what
-any process writes into its store. An agent on one node has its store in its own memory.
+`rendezvous` has a table of its own. An agent on one node has its store in its own memory.
 """
 
-import hmac
-import inspect
 import logging
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal, NoReturn, cast
 
 import torch
 
-from eopipe.errors import UsageError
-from eopipe.launch.endpoint import Endpoint
-from eopipe.launch.environment import NodeRange
+from eopipe.launch import rendezvous as group
 from eopipe.launch.failures import failure_of_signal, record_failure
+from eopipe.launch.rendezvous import GroupRendezvous, Methods, missing_parts, unsupported
 from eopipe.launch.world import RESTART_SIGNAL, handled_signals
-
-TESTED = "2.13"
-
-
-def unsupported(reason: str) -> UsageError:
-    """The error for a torch whose parts are not those that this module uses."""
-    return UsageError(
-        f"torch {torch.__version__} is not supported by eopipe ({reason}); eopipe was tested with {TESTED}"
-    )
-
 
 try:
     from torch.distributed import HashStore, TCPStore  # type: ignore[attr-defined]
     from torch.distributed.elastic.agent.server.api import RunResult, WorkerSpec
     from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, PContext, SignalException
-    from torch.distributed.elastic.rendezvous import (
-        RendezvousError,
-        RendezvousHandler,
-        RendezvousInfo,
-        RendezvousStateError,
-    )
-    from torch.distributed.elastic.rendezvous import dynamic_rendezvous as dynamic
+    from torch.distributed.elastic.rendezvous import RendezvousError, RendezvousHandler, RendezvousInfo
     from torch.distributed.elastic.rendezvous.api import RendezvousStoreInfo
-    from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
     from torch.distributed.launcher.api import LaunchConfig
     from torch.nn.parallel import DistributedDataParallel
 except ImportError as missing:
@@ -75,51 +48,28 @@ except ImportError as missing:
 
 log = logging.getLogger("eopipe")
 STOP_WITHIN_S = 20
-SIGNATURE_BYTES = 32
 Ended = Literal["done", "failed", "lost"]
-StateAndToken = tuple[bytes, Any]
 
-# Methods with the parameters that are passed to them; names of attributes that __init__ sets.
-METHODS: tuple[tuple[Any, str, tuple[str, ...]], ...] = (
+METHODS: Methods = (
     (LocalElasticAgent, "__init__", ("spec", "logs_specs", "shutdown_timeout")),
     (LocalElasticAgent, "_start_workers", ("worker_group",)),
     (LocalElasticAgent, "_stop_workers", ("worker_group",)),
     (LocalElasticAgent, "_shutdown", ("death_sig", "timeout")),
     (PContext, "close", ("death_sig", "timeout")),
     (LaunchConfig, "__init__", ("min_nodes", "max_nodes", "nproc_per_node")),
-    (dynamic.DynamicRendezvousHandler, "from_backend", ("run_id", "store", "backend", "min_nodes", "max_nodes")),
-    (dynamic.DynamicRendezvousHandler, "_stop_heartbeats", ()),
-    (dynamic.DynamicRendezvousHandler, "_get_deadline", ("timeout",)),
-    (dynamic, "_RendezvousExitOp", ()),
     (DistributedDataParallel, "_get_ddp_logging_data", ()),
     (torch, "_foreach_mul_", ()),
 )
-ATTRIBUTES: tuple[tuple[Any, str], ...] = (
-    (LocalElasticAgent, "_pcontext"),
-    (dynamic.DynamicRendezvousHandler, "_state_holder"),
-    (dynamic.DynamicRendezvousHandler, "_this_node"),
-    (dynamic.DynamicRendezvousHandler, "_op_executor"),
-)
+ATTRIBUTES = ((LocalElasticAgent, "_pcontext"),)
 
 
 def check_torch() -> None:
-    """Raise UsageError where this torch lacks a part that this module uses, or has it with other parameters."""
-    missing = [f"{owner.__name__}.{name}" for owner, name, parameters in METHODS if not _has(owner, name, parameters)]
-    missing += [
-        f"{owner.__name__}.{name}" for owner, name in ATTRIBUTES if name not in owner.__init__.__code__.co_names
-    ]
+    """Raise UsageError where this torch lacks a part that eopipe uses, or has it with other parameters."""
+    missing = missing_parts(METHODS + group.METHODS, ATTRIBUTES + group.ATTRIBUTES)
     if "master_listen_fd" not in (TCPStore.__init__.__doc__ or ""):
         missing.append("TCPStore(master_listen_fd=)")
     if missing:
         raise unsupported(f"it lacks {', '.join(missing)}")
-
-
-def _has(owner: Any, name: str, parameters: tuple[str, ...]) -> bool:
-    method = getattr(owner, name, None)
-    if getattr(method, "__isabstractmethod__", False):
-        return False
-    # Functions of C++ have no signature.
-    return method is not None and (not parameters or set(parameters) <= inspect.signature(method).parameters.keys())
 
 
 class StoppedError(Exception):
@@ -279,93 +229,6 @@ class LocalRendezvous(RendezvousHandler):
     def shutdown(self) -> bool:
         """Nothing to close."""
         return True
-
-
-class SignedBackend(dynamic.RendezvousBackend):
-    """A rendezvous backend whose states are signed; raises RendezvousStateError for those of other processes."""
-
-    def __init__(self, inner: C10dRendezvousBackend, secret: str) -> None:
-        self.inner, self.secret = inner, secret.encode()
-
-    @property
-    def name(self) -> str:
-        """The name that events carry."""
-        return "eopipe"
-
-    def get_state(self) -> StateAndToken | None:
-        """The state that all agents share, and the token of this version of it."""
-        signed = self.inner.get_state()
-        return signed and (self.verified(signed[0]), signed[1])
-
-    def set_state(self, state: bytes, token: Any | None = None) -> tuple[bytes, Any, bool] | None:
-        """Change the state if no process did so since `token`; gives the one that holds now."""
-        signed = self.inner.set_state(self.signature(state) + state, token)
-        return signed and (self.verified(signed[0]), *signed[1:])
-
-    def signature(self, state: bytes) -> bytes:
-        """32 bytes that only members of the group can compute."""
-        return hmac.digest(self.secret, state, "sha256")
-
-    def verified(self, signed: bytes) -> bytes:
-        """The state without its signature."""
-        state = signed[SIGNATURE_BYTES:]
-        if not hmac.compare_digest(signed[:SIGNATURE_BYTES], self.signature(state)):
-            # The agent may end by the failure of its workers, which save their state first.
-            log.error("event=store-forged reason='a foreign process wrote into the store of this training'")
-            raise RendezvousStateError("a foreign process wrote into the store of this training")
-        return state
-
-
-class GroupRendezvous(dynamic.DynamicRendezvousHandler):
-    """The rendezvous of many nodes: it notices nodes that left, so that this costs none of the restarts."""
-
-    world_size = 0
-
-    @classmethod
-    def join(
-        cls, endpoint: Endpoint, listening: int | None, address: str, nodes: NodeRange, wait_s: float
-    ) -> "GroupRendezvous":
-        """Connect to the store of an endpoint, or serve it on the listening socket; both are those of this group."""
-        # Restarted ranks would read stale addresses from a shared store.
-        os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
-        store = TCPStore(
-            endpoint.host,
-            endpoint.port,
-            is_master=listening is not None,
-            timeout=timedelta(seconds=60),
-            wait_for_workers=False,
-            master_listen_fd=listening,
-        )
-        # A node counts as lost after ten silent seconds; one that comes within five of the first needs no restart.
-        rendezvous = cls.from_backend(
-            endpoint.group,
-            store,
-            SignedBackend(C10dRendezvousBackend(store, endpoint.group), endpoint.secret),
-            nodes.minimum,
-            nodes.maximum,
-            address,
-            dynamic.RendezvousTimeout(timedelta(seconds=max(1, int(wait_s))), timedelta(seconds=5)),
-            keep_alive_interval=2,
-            keep_alive_max_attempt=5,
-        )
-        return cast(GroupRendezvous, rendezvous)
-
-    def next_rendezvous(self) -> RendezvousInfo:
-        """Meet in the next round."""
-        info = super().next_rendezvous()
-        self.world_size = info.world_size
-        return info
-
-    def num_nodes_waiting(self) -> int:
-        """Nodes that joined or left: the agent starts its workers again in the world that is left."""
-        waiting = super().num_nodes_waiting()
-        participants = self._state_holder.state.participants
-        return waiting + max(self.world_size - len(participants), int(self._this_node not in participants))
-
-    def leave(self) -> None:
-        """Let the others know at once that this node leaves."""
-        self._stop_heartbeats()
-        self._op_executor.run(dynamic._RendezvousExitOp(), self._get_deadline(timedelta(seconds=5)))
 
 
 def ddp_logging_data(module: DistributedDataParallel) -> Mapping[str, float]:

@@ -157,8 +157,6 @@ def train(
     an undisturbed run. Raises PreemptedError after a signal, DivergedError for a loss that is not finite.
     """
     values = dict(locals())
-    from eopipe.launch.srun import run_on_all_nodes
     from eopipe.training.run import run
 
-    if not run_on_all_nodes(values):
-        run(values)
+    run(values)

@@ -18,6 +18,7 @@ from eopipe.launch.launch import launch
 from eopipe.launch.lease import fence, hold_lease
 from eopipe.launch.membership import Membership, join_group
 from eopipe.launch.scratch import local_copies
+from eopipe.launch.srun import check_allocation, run_on_all_nodes
 from eopipe.models.model_folder import TrainedModel, write_model_folder
 from eopipe.publish import publish, read_json, write_json
 from eopipe.telemetry.follow import follower
@@ -33,13 +34,17 @@ def run(values: Mapping[str, Any]) -> None:
 
     `values` are those of a call of the stage `train`.
     """
+    nodes = parse_nodes(values["nodes"])
+    if nodes.maximum > 1 and run_on_all_nodes(values):
+        return
+    if nodes.maximum == 1:
+        check_allocation(nodes)
+        check_step(os.environ, nodes)
     model, settings, knobs = values["model"], Settings.of(values), Knobs.of(values)
     data = TrainingData.open(TrainingInputs.of(values))
     state_root = knobs.state or model.parent / f".{model.name}.state"
     job = data.job(settings, knobs, state_root, knobs.views or model.parent / f"{model.name}.views")
-    nodes = parse_nodes(settings.nodes)
     if nodes.maximum == 1:
-        check_step(os.environ, nodes)
         train_on_one_node(data, job, model)
     elif not train_on_many_nodes(data, job, model, detect_environment(os.environ, nodes, job.state.name)):
         return

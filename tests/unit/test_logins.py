@@ -1,6 +1,7 @@
 """Who may see what: signatures and logins go to their own host only, and are written down nowhere."""
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -11,11 +12,12 @@ import pytest
 from deliveries import fetch, is_fetched, put, tif
 from loopback import Fault, Loopback, Request
 from scenery import Run
+from urllib3.connection import HTTPConnection
 
 from eopipe.errors import RefusedError, UsageError
-from eopipe.fetch.http import token_variable
+from eopipe.fetch.http import HttpClient, token_variable
 from eopipe.fetch.retry import FetchSession, RetryBudget
-from eopipe.fetch.signing import SignedUrl
+from eopipe.fetch.signing import SignedUrl, check_planetary_computer
 
 
 class Azure:
@@ -257,3 +259,38 @@ def test_items_stay_unsigned(tmp_path: Path, run: Run, web: Loopback, azure: Azu
     assert fetch(run, tmp_path, blobs(web, {"red": tif(9_000)}), *SIGN).code == 0
     item = json.loads((tmp_path / "scene" / "scene.json").read_text())
     assert item["assets"]["red"]["href"] == "red.tif"
+
+
+class ConnectionElsewhere(HTTPConnection):
+    """A connection as another version of urllib3 could have it."""
+
+    def _new_conn(self) -> socket.socket:
+        return socket.create_connection((self.host, self.port))
+
+
+@pytest.mark.parametrize("change", ["no _new_conn", "no _dns_host", "_dns_host is not connected to"])
+def test_a_urllib3_whose_connections_cannot_be_checked_is_refused_in_one_sentence(
+    change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    HttpClient().close()
+    if change == "no _new_conn":
+        monkeypatch.delattr(HTTPConnection, "_new_conn")
+    elif change == "no _dns_host":
+        monkeypatch.setattr(HTTPConnection, "host", "host.invalid")
+        monkeypatch.setattr(HTTPConnection, "_dns_host", "", raising=False)
+    else:
+        monkeypatch.setattr(HTTPConnection, "_new_conn", ConnectionElsewhere._new_conn)
+    sentence = r"^urllib3 [\d.]+ does not let eopipe check the address of a connection; install urllib3>=2\.3,<3$"
+    with pytest.raises(UsageError, match=sentence):
+        HttpClient()
+
+
+@pytest.mark.parametrize("name", ["TOKEN_CACHE", "get_token"])
+def test_a_planetary_computer_without_its_tokens_is_refused_in_one_sentence(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert check_planetary_computer("asset red of scene a").TOKEN_CACHE == {}
+    monkeypatch.delattr(f"planetary_computer.sas.{name}")
+    sentence = r"^asset red of scene a has to be signed, but this version .*; install planetary-computer>=1\.0,<2$"
+    with pytest.raises(UsageError, match=sentence):
+        check_planetary_computer("asset red of scene a")

@@ -2,6 +2,7 @@
 
 import socket
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.distributed import HashStore
-from torch.distributed.elastic.rendezvous import RendezvousStateError
+from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousStateError
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 from torch.distributed.elastic.utils import macros as torchrun_macros
 
 from eopipe.errors import UsageError
-from eopipe.launch import torchrun
+from eopipe.launch import membership, torchrun
+from eopipe.launch import rendezvous as group
 from eopipe.launch.endpoint import (
     LOOPBACK,
     address_towards,
@@ -36,7 +38,9 @@ from eopipe.launch.environment import (
     rendezvous_port,
     srun_command,
 )
-from eopipe.launch.torchrun import GroupRendezvous, LocalRendezvous, SignedBackend, Workers, check_torch
+from eopipe.launch.launch import launch
+from eopipe.launch.rendezvous import GroupRendezvous, SignedBackend
+from eopipe.launch.torchrun import LocalRendezvous, Workers, check_torch
 
 STEP = {
     "SLURM_JOB_ID": "4711",
@@ -168,6 +172,23 @@ def test_an_agent_on_one_node_meets_only_itself_on_loopback() -> None:
     assert isinstance(first.store, torch.distributed.HashStore), "it listens on no port"
 
 
+def test_a_launcher_on_one_node_makes_no_endpoint_and_no_store_that_others_reach(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched: list[RendezvousHandler] = []
+
+    def run_agent(workers: Workers, rendezvous: Callable[[], RendezvousHandler], status: Path, token: int) -> str:
+        launched.append(rendezvous())
+        return "done"
+
+    monkeypatch.setattr(torchrun, "run_agent", run_agent)
+    for name in ("TCPStore", "open_endpoint"):
+        monkeypatch.delattr(group if name == "TCPStore" else membership, name)
+    launch(tmp_path / "job.json", 1, processes=2, restarts=3, threads=1, wait_s=60.0, environment={})
+    assert [type(rendezvous) for rendezvous in launched] == [LocalRendezvous]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_rendezvous_of_many_nodes_waits_as_long_as_it_is_told_and_notices_silence_after_ten_seconds() -> None:
     endpoint, listening = open_endpoint(ClusterEnvironment(NodeRange(1, 2), "run", host=LOOPBACK), 3)
     rendezvous = GroupRendezvous.join(endpoint, listening.detach(), LOOPBACK, NodeRange(1, 2), 90.0)
@@ -184,7 +205,7 @@ def test_a_rendezvous_of_many_nodes_waits_as_long_as_it_is_told_and_notices_sile
     [
         (torchrun.LocalElasticAgent, "_shutdown"),
         (torchrun.PContext, "close"),
-        (torchrun.dynamic, "_RendezvousExitOp"),
+        (group.dynamic, "_RendezvousExitOp"),
         (torchrun.DistributedDataParallel, "_get_ddp_logging_data"),
     ],
 )
