@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,11 @@ class Project:
 def environment() -> dict[str, str]:
     """The environment in which `eopipe` and `snakemake` start warm, and else as in an activated virtual environment."""
     return warm.environment()
+
+
+def cold_environment() -> dict[str, str]:
+    """The environment of an activated virtual environment: on the nodes of a cluster nothing starts warm."""
+    return os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
 def commands(log: str) -> list[list[str]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
-from projects import DAYS, ROOT, Project, environment
+from projects import DAYS, ROOT, Project, cold_environment
 
 MODEL = "results/model/manifest.json"
 # Small enough for a minute, large enough to be hit in the middle.
@@ -59,8 +59,8 @@ class ClusterProject:
     def environment(self) -> dict[str, str]:
         """The environment with the Python path of the model, and its brake."""
         folder = str(Path(__file__).parent)
-        paths = [folder, f"{folder}/impatient", *filter(None, [environment().get("PYTHONPATH")])]
-        return environment() | {"PYTHONUNBUFFERED": "1", "PYTHONPATH": ":".join(paths), PACE: str(self.brake)}
+        paths = [folder, f"{folder}/impatient", *filter(None, [cold_environment().get("PYTHONPATH")])]
+        return cold_environment() | {"PYTHONUNBUFFERED": "1", "PYTHONPATH": ":".join(paths), PACE: str(self.brake)}
 
     @property
     def brake(self) -> Path:
@@ -84,7 +84,7 @@ class ClusterProject:
     def profile(self, *options: str, train: dict[str, object] | None = None, **changes: object) -> None:
         """Write the site's profile with frequent queries of the queue and other changes; None removes a setting."""
         command = [sys.executable, "-m", "eopipe", "profile", "slurm", "--show", *options]
-        result = subprocess.run(command, capture_output=True, text=True, check=True, env=environment())
+        result = subprocess.run(command, capture_output=True, text=True, check=True, env=cold_environment())
         profile = yaml.safe_load(result.stdout)
         quick = {"slurm-init-seconds-before-status-checks": 1, "latency-wait": 20, "retries": 2}
         profile = {k: v for k, v in (profile | quick | changes).items() if v is not None}

@@ -11,7 +11,7 @@ import yaml
 from daemons import ClusterError, sh, wait
 from load import QUEUE, SUBMISSIONS, calls, files, reset_counters
 from many import project, tiles
-from projects import ROOT, environment
+from projects import ROOT, cold_environment
 
 from slurm import Cluster
 
@@ -22,7 +22,7 @@ COUNT = 6
 def snakemake(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "snakemake", *arguments]
     return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, check=False, env=environment(), timeout=300
+        command, cwd=folder, capture_output=True, text=True, check=False, env=cold_environment(), timeout=300
     )
 
 

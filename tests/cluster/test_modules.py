@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import yaml
-from projects import ROOT, Project, environment
+from projects import ROOT, Project, cold_environment
 
 from eopipe.run.project import SNAKEFILE
 from slurm import Cluster
@@ -33,7 +33,7 @@ def test_modules_are_loaded_before_each_command_of_a_job(cluster: Cluster, tmp_p
     (tmp_path / "site/config.yaml").write_text(yaml.safe_dump(profile))
     command = [sys.executable, "-m", "snakemake", "--profile", "site", "--until", "search"]
     result = subprocess.run(
-        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=180, check=False
+        command, cwd=tmp_path, env=cold_environment(), capture_output=True, text=True, timeout=180, check=False
     )
     assert result.returncode == 0, result.stdout + result.stderr
     [loaded] = (tmp_path / "loaded").read_text().splitlines()
