@@ -85,14 +85,14 @@ def run(suite: Suite, selection: str, apart: bool) -> Outcome:
         check=False,
     )
     code = 0 if result.returncode == NOTHING_SELECTED else result.returncode
-    print(f"== {suite.name}\n{result.stdout}", flush=True)
-    return Outcome(suite.name, code, time.monotonic() - start, result.stdout.strip().rpartition("\n")[2].strip("= "))
+    print(f"== {name}\n{result.stdout}", flush=True)
+    return Outcome(name, code, time.monotonic() - start, result.stdout.strip().rpartition("\n")[2].strip("= "))
 
 
 def run_cluster(selection: str, apart: bool) -> list[Outcome]:
     """The two parts of the cluster's suite, at the same time where they can be."""
     with ThreadPoolExecutor(len(CLUSTER) if apart else 1) as pool:
-        return list(pool.map(lambda suite: run(suite, selection, apart), CLUSTER))
+        return list(pool.map(lambda suite: run(suite.name, suite.command(selection, apart)), CLUSTER))
 
 
 def run_all(selection: str) -> list[Outcome]:
@@ -102,7 +102,9 @@ def run_all(selection: str) -> list[Outcome]:
         cluster = pool.submit(run_cluster, selection, apart)
         if not apart:
             cluster.result()
-        others = [pool.submit(run, suite, selection, apart) for suite in SUITES]
+        others = [pool.submit(run, suite.name, suite.command(selection, apart)) for suite in SUITES]
+        if selection != SELECTIONS["rest"]:
+            others.append(pool.submit(run, "check", ["make", "--no-print-directory", "check"]))
         return [*cluster.result(), *(outcome.result() for outcome in others)]
 
 

@@ -33,7 +33,7 @@ def missing_requirement(*programs: str) -> str | None:
         return "a Slurm of several nodes on one machine needs root"
     missing = [name for name in (*NEEDED, *programs) if not shutil.which(name)]
     if missing:
-        return f"{', '.join(missing)} is not installed; `make slurm-packages` gets it"
+        return f"{', '.join(missing)} is not installed; `make test-packages` installs it on Debian"
     conf = ETC / "slurm.conf"
     if conf.exists() and not (conf.is_symlink() and conf.readlink().is_relative_to(ROOT)):
         return f"{conf} belongs to another Slurm"
