@@ -73,20 +73,16 @@ class Outcome:
     last_line: str
 
 
-def run(suite: Suite, selection: str, apart: bool) -> Outcome:
-    """Run a suite and print what it printed, in one piece."""
+def run(name: str, command: list[str]) -> Outcome:
+    """Run the command of a suite and print its output in one piece."""
     start = time.monotonic()
-    result = subprocess.run(
-        suite.command(selection, apart),
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    code = 0 if result.returncode == NOTHING_SELECTED else result.returncode
-    print(f"== {name}\n{result.stdout}", flush=True)
-    return Outcome(name, code, time.monotonic() - start, result.stdout.strip().rpartition("\n")[2].strip("= "))
+    with tempfile.TemporaryFile("w+") as output:
+        code = subprocess.run(command, cwd=ROOT, stdout=output, stderr=output, check=False).returncode
+        output.seek(0)
+        text = output.read()
+    print(f"== {name}\n{text}", flush=True)
+    code = 0 if code == NOTHING_SELECTED else code
+    return Outcome(name, code, time.monotonic() - start, text.strip().rpartition("\n")[2].strip("= "))
 
 
 def run_cluster(selection: str, apart: bool) -> list[Outcome]:
