@@ -25,7 +25,7 @@ NICENESS = 10
 # A Slurm of its own in a network of its own, where this machine allows that; else one after the other.
 APART = TESTS / "cluster/apart"
 # Tests of one launch of every training, and of its runs.
-WORLDS = ("distributed/test_pairs.py", "distributed/test_strategies.py", "distributed/test_worlds.py")
+WORLDS = ("distributed/test_option_pairs.py", "distributed/test_strategies.py", "distributed/test_world_sizes.py")
 
 
 @dataclass(frozen=True)

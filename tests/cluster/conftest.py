@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
-from clustered import ClusterProject, copy_project, prepare, train_without_slurm
+from cluster_project import ClusterProject, copy_project, prepare, train_without_slurm
 from journeys import CONCURRENT, JOURNEYS, start_journeys
 from projects import Project
 

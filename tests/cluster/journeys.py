@@ -9,7 +9,7 @@ from concurrent.futures import Executor, Future
 from contextlib import suppress
 from pathlib import Path
 
-from clustered import MODEL, ClusterProject
+from cluster_project import MODEL, ClusterProject
 from daemons import sh, wait
 from slurm_conf import CPUS
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from clustered import MODEL, ClusterProject, copy_project
+from cluster_project import MODEL, ClusterProject, copy_project
 from daemons import sh
 from projects import Project
 

@@ -4,7 +4,7 @@ import re
 from concurrent.futures import Future
 
 import pytest
-from clustered import ClusterProject
+from cluster_project import ClusterProject
 from journeys import JOURNEYS
 
 Journeys = dict[str, "Future[ClusterProject]"]

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from daemons import ClusterError, sh, wait
 from load import QUEUE, SUBMISSIONS, calls, files, reset_counters
-from many import project, tiles
+from many_scenes import project, tiles
 from projects import ROOT, cold_environment
 
 from slurm import Cluster

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from clustered import MODEL, ClusterProject, copy_project
+from cluster_project import MODEL, ClusterProject, copy_project
 from projects import Project
 
 from slurm import Cluster

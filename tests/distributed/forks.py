@@ -16,7 +16,7 @@ from itertools import cycle
 from pathlib import Path
 
 import torch
-from odd_models import JUDGING, JUDGING_S
+from faulty_models import JUDGING, JUDGING_S
 
 from eopipe.checkpoints.checkpoint import restore, steps
 from eopipe.launch.failures import STATUS

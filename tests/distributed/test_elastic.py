@@ -20,7 +20,7 @@ from eopipe.launch.environment import rendezvous_port
 
 pytestmark = pytest.mark.launch
 SETTINGS = ("--epochs", "10", "--batch", "16", "--processes", "1", "--checkpoint-every", "2", "--deterministic")
-SETTINGS += ("--shards", "2", "--architecture", "odd_models:Paused", "--restarts", "0")
+SETTINGS += ("--shards", "2", "--architecture", "faulty_models:Paused", "--restarts", "0")
 LOCAL = {"EOPIPE_RDZV_ENDPOINT": "127.0.0.1"}
 
 

@@ -26,7 +26,7 @@ def last(job: Path) -> dict[str, bytes]:
 def test_t05_t07_a_training_killed_or_stopped_in_its_saves_loses_no_checkpoint_and_no_bit(
     data: Data, tmp_path: Path
 ) -> None:
-    settings = {"architecture": "odd_models:Heavy", "epochs": 1, "batch": 32}
+    settings = {"architecture": "faulty_models:Heavy", "epochs": 1, "batch": 32}
     once, often = (prepare(data, tmp_path / name, **settings) for name in ("once", "often"))
     forks(once, 0, 0)
     # Each of seven kills and signals comes while a file of a checkpoint is half written.
@@ -38,7 +38,7 @@ def test_t05_t07_a_training_killed_or_stopped_in_its_saves_loses_no_checkpoint_a
 def test_t04_a_signal_in_a_long_validation_is_noticed_between_its_batches_and_nothing_changes(
     data: Data, tmp_path: Path
 ) -> None:
-    settings = {"architecture": "odd_models:SlowJudge", "epochs": 2, "batch": 16}
+    settings = {"architecture": "faulty_models:SlowJudge", "epochs": 2, "batch": 16}
     once, often = (prepare(data, tmp_path / name, **settings) for name in ("once", "often"))
     forks(once, 0, 0)
     events = [line.split() for line in forks(often, 4, 3, "validation")]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from odd_models import BRIGHT
+from faulty_models import BRIGHT
 from safetensors.numpy import load_file
 from trainings import Data, Training, payload, workers
 from worlds import WAYS, trained
@@ -108,7 +108,7 @@ def test_t13_a_loss_that_is_not_finite_names_step_and_chips(
     training: Training, monkeypatch: pytest.MonkeyPatch, processes: str
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    completed = training.run("--architecture", "odd_models:Poisoned", "--processes", processes)
+    completed = training.run("--architecture", "faulty_models:Poisoned", "--processes", processes)
     assert completed.returncode == 7, completed.stderr
     assert completed.stderr.count("event=failed") == 0
     assert "event=resume" not in completed.stderr, "it is not tried again"

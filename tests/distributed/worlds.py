@@ -20,7 +20,7 @@ Runs = dict[str, dict[str, Any]]
 
 def way(model: str = "unet", /, **settings: Any) -> dict[str, Any]:
     """One training: its model and how its settings differ from plain ones."""
-    name = model if model == "unet" else f"odd_models:{model}"
+    name = model if model == "unet" else f"faulty_models:{model}"
     return {"settings": {"architecture": name, **settings}}
 
 

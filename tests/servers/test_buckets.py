@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import requests
-from deliveries import fetch, is_fetched, item_of, tif
 from processes import free_port, listens, running, skip_as_missing
+from remote_assets import fetch, is_fetched, item_of, tif
 from scenery import Completed, Run
 
 from eopipe.errors import BadInputError

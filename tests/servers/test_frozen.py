@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import dropped, filled, names, search
 from catalogs import CATALOGS
 from scenery import Run
+from server_requests import dropped, filled, names, search
 from shapely.geometry import box, mapping
 from stac_api import Api
 

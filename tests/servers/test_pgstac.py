@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import requests
-from asking import BANDS, SAMPLE, dropped, filled, names, search
 from catalogs import CATALOGS
 from nginx import Served
 from scenery import Run
+from server_requests import BANDS, SAMPLE, dropped, filled, names, search
 from shapely.geometry import box, mapping
 from stac_api import Api
 

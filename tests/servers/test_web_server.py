@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from asking import SAMPLE, Watch, names, search
 from catalogs import CATALOGS
-from deliveries import tif
 from nginx import Served, nginx
+from remote_assets import tif
 from scenery import Run
+from server_requests import SAMPLE, Watch, names, search
 from stac_api import Api
 
 from eopipe.fetch.download import download_asset

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deliveries import fetch, is_fetched, put, tif
 from loopback import Fault, Loopback, Request
+from remote_assets import fetch, is_fetched, put, tif
 from scenery import Run
 from urllib3.connection import HTTPConnection
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from deliveries import tif
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loopback import Loopback
+from remote_assets import tif
 
 from eopipe.errors import BadInputError, RefusedError, UpstreamError
 from eopipe.fetch.range_reader import FIRST_READ, open_range_reader

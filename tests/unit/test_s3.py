@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deliveries import fetch, is_fetched, item_of, put, tif
 from loopback import Fault, Loopback, Request
+from remote_assets import fetch, is_fetched, item_of, put, tif
 from scenery import Run
 
 from eopipe.errors import UpstreamError
