@@ -151,7 +151,7 @@ def label_degrees(axes: "Axes", crs: str) -> None:
 
     to_degrees = Transformer.from_crs(crs, "EPSG:4326", always_xy=True)
     (left, right), (lower, upper) = axes.get_xlim(), axes.get_ylim()
-    x, y = np.linspace(left, right, 101), np.linspace(lower, upper, 101)
+    x, y = np.linspace(left, right, 1001), np.linspace(lower, upper, 1001)
     longitudes = np.unwrap(to_degrees.transform(x, np.full_like(y, lower))[0], period=360)
     latitudes = to_degrees.transform(np.full_like(x, left), y)[1]
     if all(np.isfinite(edge).all() and (np.diff(edge) > 0).all() for edge in (longitudes, latitudes)):
