@@ -66,7 +66,7 @@ def publish(target: Path, *, folder: bool = False) -> Iterator[Path]:
 
 
 @dataclass(frozen=True)
-class PlainModes:
+class DefaultModes:
     """Permission bits of a file and a folder that are simply created: umask, setgid and default ACLs applied."""
 
     file: int
@@ -100,7 +100,7 @@ def is_draft(name: str) -> bool:
     return bool(re.fullmatch(r"\..+\.tmp-.+-\d+-[0-9a-f]{8}", name))
 
 
-def _make_draft_folder(target: Path, draft_folder: Path) -> PlainModes:
+def _make_draft_folder(target: Path, draft_folder: Path) -> DefaultModes:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         _sweep(target)
@@ -108,7 +108,7 @@ def _make_draft_folder(target: Path, draft_folder: Path) -> PlainModes:
         # Asked of the file system: to read the umask is to set it, for all threads of the process.
         probe = draft_folder / "mode"
         probe.touch()
-        modes = PlainModes(stat.S_IMODE(probe.stat().st_mode), stat.S_IMODE(draft_folder.stat().st_mode))
+        modes = DefaultModes(stat.S_IMODE(probe.stat().st_mode), stat.S_IMODE(draft_folder.stat().st_mode))
         probe.unlink()
     except OSError as error:
         if is_full(error):
@@ -136,7 +136,7 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-def _sync_all(draft: Path, modes: PlainModes) -> None:
+def _sync_all(draft: Path, modes: DefaultModes) -> None:
     for path in [draft, *draft.rglob("*")] if draft.is_dir() else [draft]:
         # Some libraries write through private temporary files, which others could not read.
         status, mode = path.stat(), modes.folder if path.is_dir() else modes.file

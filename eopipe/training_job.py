@@ -82,7 +82,7 @@ class Settings(_Options):
 
     def deciding(self) -> dict[str, Any]:
         """Those that decide the weights: not the number of processes where virtual shards replace it."""
-        return {k: v for k, v in self.model_dump().items() if k not in idle(self.deterministic)}
+        return {k: v for k, v in self.model_dump().items() if k not in options_without_effect(self.deterministic)}
 
     def _deterministic_conflicts(self) -> list[str]:
         nodes = parse_nodes(self.nodes).maximum
@@ -99,7 +99,7 @@ class Settings(_Options):
         return sentences
 
 
-def idle(deterministic: bool) -> tuple[str, ...]:
+def options_without_effect(deterministic: bool) -> tuple[str, ...]:
     """Settings that change only speed: the world size where a fixed number of shards replaces it, else the shards."""
     return ("processes", "nodes") if deterministic else ("shards",)
 

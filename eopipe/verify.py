@@ -34,7 +34,7 @@ from eopipe.publish import (
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedOutput:
     """An output of a stage; `sha256` and `command` are empty if no run record has them."""
 
     path: Path
@@ -44,21 +44,21 @@ class Published:
 
 
 @dataclass
-class Survey:
+class ScanResult:
     """Outputs that were checked, and the damage of those that are damaged."""
 
-    checked: list[Published]
-    damaged: dict[Published, list[Damage]] = field(default_factory=dict)
+    checked: list[PublishedOutput]
+    damaged: dict[PublishedOutput, list[Damage]] = field(default_factory=dict)
 
 
-def survey(root: Path, threads: int) -> Survey:
+def scan(root: Path, threads: int) -> ScanResult:
     """Check all outputs at or below a path.
 
     Raises BadInputError when the path does not exist or holds no output of eopipe.
     """
     if not root.exists() and not _record_of(root).is_file():
         raise BadInputError(f"there is no {root}; give a file or folder that eopipe made")
-    result = Survey(sorted(published(root), key=lambda output: output.path))
+    result = ScanResult(sorted(published_outputs(root), key=lambda output: output.path))
     if not result.checked:
         raise BadInputError(f"{root} holds nothing that eopipe made: there is no {MANIFEST} and no run record")
     with ThreadPoolExecutor(threads) as pool:
@@ -68,7 +68,7 @@ def survey(root: Path, threads: int) -> Survey:
     return result
 
 
-def published(root: Path) -> Iterator[Published]:
+def published_outputs(root: Path) -> Iterator[PublishedOutput]:
     """All outputs of stages at or below a path; files inside a published folder are parts of it."""
     folders, records = [], []
     for parent, subfolders, files in os.walk(root):
@@ -81,14 +81,14 @@ def published(root: Path) -> Iterator[Published]:
     recorded = {output.path: output for record in sorted([_record_of(root), *records]) for output in _outputs(record)}
     recorded = {path: output for path, output in recorded.items() if path == root or root in path.parents}
     yield from recorded.values()
-    yield from (Published(folder, folder=True) for folder in folders if folder not in recorded)
+    yield from (PublishedOutput(folder, folder=True) for folder in folders if folder not in recorded)
 
 
 def _record_of(path: Path) -> Path:
     return path.parent / f"{path.name}{RECORD}"
 
 
-def _outputs(record: Path) -> Iterator[Published]:
+def _outputs(record: Path) -> Iterator[PublishedOutput]:
     """The outputs of a run record that are in its folder: the first one always is, others may be elsewhere."""
     try:
         value: dict[str, Any] = read_json(record)
@@ -103,10 +103,10 @@ def _outputs(record: Path) -> Iterator[Published]:
         return
     for is_beside, (path, folder, checksum) in zip(beside, rows, strict=True):
         if is_beside:
-            yield Published(path, folder, checksum, command)
+            yield PublishedOutput(path, folder, checksum, command)
 
 
-def damage_of(output: Published, map_files: MapFunction) -> list[Damage]:
+def damage_of(output: PublishedOutput, map_files: MapFunction) -> list[Damage]:
     """The damage of one output; empty if it is intact."""
     if not output.path.exists():
         return [Damage("it is missing")]
@@ -133,7 +133,7 @@ def verify(argv: list[str]) -> int:
     )
     arguments = parser.parse_args(argv)
     crate = read_crate(arguments.path) if is_crate(arguments.path) else None
-    result = survey(arguments.path, max(1, arguments.threads))
+    result = scan(arguments.path, max(1, arguments.threads))
     _check_crates(result)
     for output, damage in result.damaged.items():
         print(f"error: {damage_message(output.path, damage)}", file=sys.stderr)
@@ -149,14 +149,14 @@ def verify(argv: list[str]) -> int:
     return IntegrityError.code if result.damaged else 0
 
 
-def _check_crates(result: Survey) -> None:
+def _check_crates(result: ScanResult) -> None:
     """Add where the metadata of a crate differ from its files."""
     for output in result.checked:
         if is_crate(output.path) and (damage := crate_damages(output.path)):
             result.damaged.setdefault(output, []).extend(damage)
 
 
-def _repair_all(result: Survey) -> int:
+def _repair_all(result: ScanResult) -> int:
     """Rebuild damaged outputs, inputs before what is derived from them; print what could not be rebuilt."""
     code = 0
     for output in sorted(result.damaged, key=_order):
@@ -168,12 +168,12 @@ def _repair_all(result: Survey) -> int:
     return code
 
 
-def _order(output: Published) -> tuple[int, Path]:
+def _order(output: PublishedOutput) -> tuple[int, Path]:
     name = output.command[1] if len(output.command) > 1 else ""
     return (STAGES.index(name) if name in STAGES else len(STAGES)), output.path
 
 
-def _repair(output: Published, damage: list[Damage]) -> str:
+def _repair(output: PublishedOutput, damage: list[Damage]) -> str:
     """Repair one output and say how; files that do not belong there are moved out, never removed."""
     extra_folder = output.path.with_name(f"{output.path.name}.extra")
     for extra in (entry.extra for entry in damage if entry.extra):
@@ -183,12 +183,12 @@ def _repair(output: Published, damage: list[Damage]) -> str:
     if all(entry.extra for entry in damage):
         return f"is intact again: what did not belong there is in {extra_folder.name}"
     _rebuild(output)
-    if damage_of(Published(output.path, output.folder, output.sha256), map):
+    if damage_of(PublishedOutput(output.path, output.folder, output.sha256), map):
         return "was rebuilt with different content; what is derived from it has to be rebuilt too"
     return "was rebuilt with the same content"
 
 
-def _rebuild(output: Published) -> None:
+def _rebuild(output: PublishedOutput) -> None:
     command = list(output.command)
     if len(command) < 2 or command[1] not in STAGES:
         raise IntegrityError("there is no run record with its command; run the stage again")

@@ -101,8 +101,8 @@ def save(
         collect(draft)
         write_json(draft / "state.json", asdict(progress) | {"token": token, "identity": identity or {}})
         fence()
-    _point(folder, target, token)
-    _drop(folder, keep)
+    _write_latest(folder, target, token)
+    _remove_old(folder, keep)
     return target
 
 
@@ -134,12 +134,12 @@ def _write(path: Path, tensors: Mapping[str, "Tensor | TensorShard"], progress: 
         raise OSError(int(match[1]), str(error), str(path)) from error
 
 
-def _point(folder: Path, target: Path, token: int) -> None:
+def _write_latest(folder: Path, target: Path, token: int) -> None:
     with publish(folder / LATEST) as draft:
         write_json(draft, {"checkpoint": target.name, "manifest": sha256(target / MANIFEST), "token": token})
 
 
-def _drop(folder: Path, keep: int) -> None:
+def _remove_old(folder: Path, keep: int) -> None:
     checkpoints, best_checkpoint = steps(folder), best(folder)
     for old in checkpoints[:-keep]:
         if old != best_checkpoint:

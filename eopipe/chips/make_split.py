@@ -96,7 +96,7 @@ def make_split(request: SplitRequest, plan: SplitPlan) -> SplitResult:
         "plan": asdict(plan) | settings,
         "by_scene": plan.by_scene,
         "left_out": _excluded(scenes, candidates.valid, request.min_scene_valid),
-        "fates": _fates(scenes, candidates, splits),
+        "fates": _chip_outcomes(scenes, candidates, splits),
         "audit": audit(split, fingerprints, reasons),
         "pixels": {k: dict(zip(classes, v.sum(0).tolist(), strict=True)) for k, v in pixels.items()},
         "chips": {k: dict(zip(classes, (v > 0).sum(0).tolist(), strict=True)) for k, v in pixels.items()},
@@ -115,7 +115,7 @@ def _excluded(scenes: list[str], valid: list[float], minimum: float) -> list[dic
     return [{"scene": s, "valid": round(v, 6)} for s, v in zip(scenes, valid, strict=True) if v < minimum]
 
 
-def _fates(scenes: list[str], candidates: CandidateChips, splits: UInt8Array) -> list[dict[str, Any]]:
+def _chip_outcomes(scenes: list[str], candidates: CandidateChips, splits: UInt8Array) -> list[dict[str, Any]]:
     """Chips of each scene by outcome: unlabelled, too few usable pixels, in no split (spare), or a sample."""
     rows = []
     for number, (scene, unlabelled) in enumerate(zip(scenes, candidates.unlabelled, strict=True)):

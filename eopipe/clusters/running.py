@@ -51,12 +51,12 @@ def run(argv: list[str]) -> int:
     profile = read_profile(find_profile(name).file)
     if profile.get("executor") != "slurm":
         return project.run(argv)
-    refuse(profile)
+    refuse_conflicts(profile)
     before = set(LOGS.glob("*.snakemake.log"))
     code = project.run(argv)
     if code:
         new = sorted(set(LOGS.glob("*.snakemake.log")) - before)
-        for sentence in failures("".join(file.read_text(errors="replace") for file in new)):
+        for sentence in failed_jobs("".join(file.read_text(errors="replace") for file in new)):
             print(f"error: {sentence}", file=sys.stderr)
     return code
 
@@ -70,13 +70,13 @@ def profile_of(argv: Sequence[str]) -> str:
     return os.environ.get("SNAKEMAKE_PROFILE", "")
 
 
-def refuse(profile: dict[str, Any]) -> None:
+def refuse_conflicts(profile: dict[str, Any]) -> None:
     """Raise UsageError with everything that this cluster cannot give."""
     if sentences := list(site_conflicts(profile, query_site())):
         raise UsageError(f"{'; '.join(sentences)} (nothing was submitted)")
 
 
-def failures(log: str) -> Iterator[str]:
+def failed_jobs(log: str) -> Iterator[str]:
     """A sentence for each job in Snakemake's log that failed and did not succeed later.
 
     Its events are not available here either (dryrun.py).

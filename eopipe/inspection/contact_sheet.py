@@ -18,10 +18,10 @@ from eopipe.reporting.figures import (
     add_text,
     axes_at,
     figure_style,
-    fitted,
     from_corner,
     new_figure,
     save_png,
+    shorten_to_width,
 )
 from eopipe.reporting.palette import VALUE_COLORS, ValueScale, class_colors, rgb
 from eopipe.reporting.panels import stretch_contrast
@@ -101,10 +101,10 @@ def _draw_store(figure: "Figure", store: Tiles, box: Box, masked: bool) -> None:
     properties = store.attributes
     date = str(properties.get("datetime") or properties.get("start_datetime") or "")[:10]
     corner = partial(figure.text, va="bottom", transform=from_corner(figure))
-    corner(left, 0.145 - top, fitted(date or store.scene or "labels", 7, width * 0.6), size=7, color=INK)
+    corner(left, 0.145 - top, shorten_to_width(date or store.scene or "labels", 7, width * 0.6), size=7, color=INK)
     share = f"{100 * valid:.0f} % valid" if masked else "as stored"
     corner(left + cols * scale, 0.15 - top, share, size=6, ha="right", color=INVALID if valid < 0.5 else FAINT)
-    corner(left, 0.03 - top, fitted(store.path.stem, 6, width), size=6, color=FAINT)
+    corner(left, 0.03 - top, shorten_to_width(store.path.stem, 6, width), size=6, color=FAINT)
 
 
 def _add_legend(figure: "Figure", entries: list[tuple[str, str]], top: float) -> None:

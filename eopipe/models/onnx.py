@@ -72,10 +72,10 @@ def write_onnx(target: Path, trained: TrainedModel, folder: Path, opset: int) ->
         raise UsageError(
             f"{trained.architecture.name} cannot be exported to ONNX with dynamic sizes: {reason}"
         ) from error
-    _strip(target)
+    _remove_metadata(target)
 
 
-def _strip(target: Path) -> None:
+def _remove_metadata(target: Path) -> None:
     """Remove the exporter's metadata: stack traces with paths of this machine, and sets in arbitrary order."""
     import onnx
 

@@ -57,7 +57,7 @@ def grid_outline(grid: "GeoBox") -> dict[str, Any]:
     return dict(mapping(reproject(grid_extent(grid), str(grid.crs), DEGREES, step)))
 
 
-def rings(geometry: Any) -> list[Float64Array]:
+def exterior_rings(geometry: Any) -> list[Float64Array]:
     """The outer rings (n, 2) of a shapely geometry."""
     from shapely import get_exterior_ring, get_parts
 

@@ -8,7 +8,7 @@ import numpy as np
 from eopipe.arrays import Float64Array
 from eopipe.chips.splits import SPLITS
 from eopipe.planning.chip_forecast import ChipForecast
-from eopipe.planning.footprints import footprint, grid_extent, rings
+from eopipe.planning.footprints import exterior_rings, footprint, grid_extent
 from eopipe.planning.frozen_scenes import FrozenScenes, SceneRow
 from eopipe.reporting.figures import FAINT, INK, Box, add_text, axes_at, figure_style, new_figure, save_png
 from eopipe.reporting.maps import (
@@ -40,7 +40,7 @@ MAX_AROUND, MIN_AROUND = 0.6, 0.06
 def write_plan_figure(path: Path, scenes: FrozenScenes, rows: list[SceneRow], chips: ChipForecast, title: str) -> None:
     """Draw the plan as PNG; the same plan gives the same bytes."""
     shapes = (footprint(item, str(scenes.grid.crs)) for item in scenes.items.values())
-    outlines = [ring for shape in shapes if shape is not None for ring in rings(shape)]
+    outlines = [ring for shape in shapes if shape is not None for ring in exterior_rings(shape)]
     left, lower, right, upper = figure_bounds(scenes.grid, outlines)
     days = sorted(row.day for row in rows if row.day)
     period = f", {days[0]} to {days[-1]}" if days else ""
@@ -95,7 +95,7 @@ def _draw_map(axes: "Axes", scenes: FrozenScenes, chips: ChipForecast, outlines:
             squares = PolyCollection(list(_squares(scenes.grid, chips, split)), facecolors=color, edgecolors=edge)
             squares.set(linewidths=0.2, antialiaseds=False)
             axes.add_collection(squares)
-    grid = PolyCollection(rings(grid_extent(scenes.grid)), facecolors="none", edgecolors=INK, linewidths=1)
+    grid = PolyCollection(exterior_rings(grid_extent(scenes.grid)), facecolors="none", edgecolors=INK, linewidths=1)
     axes.add_collection(grid)
 
 

@@ -217,11 +217,11 @@ def wrapped(text: str, size: float, width: float) -> list[str]:
         if lines and text_width(longer, size) <= width:
             lines[-1] = longer
         else:
-            lines.append(fitted(word, size, width))
+            lines.append(shorten_to_width(word, size, width))
     return lines
 
 
-def fitted(text: str, size: float, width: float) -> str:
+def shorten_to_width(text: str, size: float, width: float) -> str:
     """A text, shortened in its middle to fit a width in inches; names differ at their ends."""
     length, shortened = len(text), text
     while length > 4 and text_width(shortened, size) > width:

@@ -20,10 +20,10 @@ from eopipe.reporting.figures import (
     add_text,
     axes_at,
     figure_style,
-    fitted,
     from_corner,
     new_figure,
     save_png,
+    shorten_to_width,
     text_width,
     wrapped,
 )
@@ -138,7 +138,7 @@ def _draw_panel(figure: "Figure", content: MapContent, panel: MapPanel, box: Box
     upper, lower = (affine.f + affine.e * row for row in rows)
     axes = axes_at(figure, box)
     axes.imshow(colors[panel.numbers], extent=(left, right, lower, upper), interpolation="nearest", aspect="auto")
-    axes.set_title(fitted(panel.name, 7.5, box[2]), loc="left", size=7.5)
+    axes.set_title(shorten_to_width(panel.name, 7.5, box[2]), loc="left", size=7.5)
     label_degrees(axes, str(content.grid.crs))
 
 

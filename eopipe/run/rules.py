@@ -27,13 +27,13 @@ def _argv(config: Config, name: str, kind: type[Mark], without: Iterable[str] = 
     return [argument for port in ports for argument in to_args(port, config[name][port.name])]
 
 
-def _idle(config: Config, name: str) -> dict[str, Any]:
+def _without_effect(config: Config, name: str) -> dict[str, Any]:
     """Options without effect beside these settings: a change of them must rerun nothing."""
-    from eopipe.training_job import idle
+    from eopipe.training_job import options_without_effect
 
     if name != "train":
         return {}
-    return {option: config[name][option] for option in idle(config[name]["deterministic"])}
+    return {option: config[name][option] for option in options_without_effect(config[name]["deterministic"])}
 
 
 def prefix(setup: str) -> str:
@@ -45,7 +45,7 @@ def prefix(setup: str) -> str:
 
 def options(config: Config, name: str) -> str:
     """What changes a result: it goes into a rule's `params`, so a change reruns the job."""
-    return shlex.join(_argv(config, name, Input) + _argv(config, name, Option, _idle(config, name)))
+    return shlex.join(_argv(config, name, Input) + _argv(config, name, Option, _without_effect(config, name)))
 
 
 def revision(name: str) -> int:
@@ -59,7 +59,9 @@ def knobs(config: Config, name: str, *argv: str, **values: Any) -> str:
     It goes into a rule's `resources`, so a change reruns nothing.
     """
     settings = {name: config[name] | values}
-    return shlex.join([*argv, *_argv(settings, name, Knob), *_argv({name: _idle(config, name)}, name, Option)])
+    return shlex.join(
+        [*argv, *_argv(settings, name, Knob), *_argv({name: _without_effect(config, name)}, name, Option)]
+    )
 
 
 def params_for(config: Config, name: str, folders: Iterable[str] = ()) -> dict[str, Any]:
@@ -195,7 +197,7 @@ def share_with_jobs(workflow: Path) -> Path:
     return workflow
 
 
-def about_run(configs: Iterable[str], workflow: Path) -> str:
+def describe_run(configs: Iterable[str], workflow: Path) -> str:
     """Options that describe the run to the crate: the engine's version, the config, the pinned packages."""
     from importlib.metadata import version
 
@@ -209,7 +211,7 @@ def about_run(configs: Iterable[str], workflow: Path) -> str:
 
 def workflow_params(configs: Iterable[str], workflow: Path) -> dict[str, str]:
     """The `params` of the crate's rule that say what ran the jobs."""
-    return {"more": about_run(configs, workflow), "workflow": digest_of(workflow)}
+    return {"more": describe_run(configs, workflow), "workflow": digest_of(workflow)}
 
 
 def pinned(workflow: Path) -> list[Path]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from eopipe.errors import BadInputError
 from eopipe.publish import files, sha256
 from eopipe.scenes.item import Item
-from eopipe.stac.write import FILE, MLM, RASTER, ItemExtent, add_raster_bands, asset, class_objects, document, plain
+from eopipe.stac.write import FILE, MLM, RASTER, ItemExtent, add_raster_bands, asset, class_objects, document, slug
 
 if TYPE_CHECKING:
     import pystac
@@ -34,11 +34,11 @@ MODULE = ("width", "depth", "arguments", "target")
 def to_item(card: dict[str, Any], folder: Path, weights: str, extent: ItemExtent) -> Item:
     """Describe a model and the files in its folder, one of which is the weights."""
     item = extent.item(
-        f"eopipe-{plain(card['architecture'], 'model')}-{sha256(folder / weights)[:12]}",
+        f"eopipe-{slug(card['architecture'], 'model')}-{sha256(folder / weights)[:12]}",
         (MLM, FILE, RASTER),
         {
             "description": f"Model of the task {card['task']}, trained with eopipe: {', '.join(card['classes'])}.",
-            "mlm:name": f"eopipe {plain(card['architecture'], 'model')} {card['task']}",
+            "mlm:name": f"eopipe {slug(card['architecture'], 'model')} {card['task']}",
             "mlm:architecture": card["architecture"],
             "mlm:tasks": [TASKS[card["task"]][0]],
             "mlm:framework": "PyTorch",

@@ -144,10 +144,10 @@ def add_raster_bands(described: "pystac.Asset", bands: Iterable[dict[str, Any]])
 
 def class_objects(names: Sequence[str]) -> list[dict[str, Any]]:
     """Classes as the classification extension has them; a name there is one plain word, so titles are the names."""
-    return [{"value": n, "name": plain(name, f"class-{n}"), "title": name} for n, name in enumerate(names)]
+    return [{"value": n, "name": slug(name, f"class-{n}"), "title": name} for n, name in enumerate(names)]
 
 
-def plain(text: str, otherwise: str) -> str:
+def slug(text: str, otherwise: str) -> str:
     """A text as one word of letters, digits, - and _."""
     word = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in text).strip("-")
     return word or otherwise

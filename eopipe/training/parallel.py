@@ -29,15 +29,15 @@ Seed = Callable[[int], None]
 GATHER_SIZE = 1 << 22
 
 
-def blocks(model: nn.Module) -> list[nn.Module]:
+def trainable_blocks(model: nn.Module) -> list[nn.Module]:
     """The model's own steps that have weights; lists of modules, and a lone wrapper, count by what is in them."""
     children: list[nn.Module] = []
     for child in model.children():
         if isinstance(child, nn.ModuleList | nn.ModuleDict):
-            children += blocks(child)
+            children += trainable_blocks(child)
         elif next(child.parameters(), None) is not None:
             children.append(child)
-    return (len(children) == 1 and blocks(children[0])) or children
+    return (len(children) == 1 and trainable_blocks(children[0])) or children
 
 
 def place_model(model: nn.Module, settings: Settings, world: World) -> nn.Module:
@@ -48,7 +48,7 @@ def place_model(model: nn.Module, settings: Settings, world: World) -> nn.Module
     model = model.to(world.device, memory_format=layout)  # type: ignore[call-overload]
     if settings.strategy == "fsdp":
         mesh = init_device_mesh(world.device.type, (world.size,))
-        for block in blocks(model):
+        for block in trainable_blocks(model):
             fully_shard(block, mesh=mesh)
         fully_shard(model, mesh=mesh)
     return model
@@ -59,7 +59,7 @@ def checkpoint_activations(model: nn.Module) -> None:
 
     Random numbers are drawn again as they were, so not a bit changes (arXiv:1604.06174).
     """
-    for block in blocks(model) or [model]:
+    for block in trainable_blocks(model) or [model]:
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
 
 

@@ -24,11 +24,11 @@ from pyproj import Transformer
 from eopipe.arrays import AnyArray
 from eopipe.reporting.figures import (
     figure_style,
-    fitted,
     font_families,
     new_figure,
     save_png,
     save_svg,
+    shorten_to_width,
     text_width,
     wrapped,
 )
@@ -167,7 +167,7 @@ def test_text_is_wrapped_and_shortened_to_the_width(tmp_path: Path) -> None:
         assert "1\u202f234" in " ".join(lines), "a number is not cut at its thousands"
         assert lines[-1].startswith("averyv")
         assert lines[-1].endswith("where")
-        assert (wrapped("", 10, 1), fitted("short", 10, 1)) == ([], "short")
+        assert (wrapped("", 10, 1), shorten_to_width("short", 10, 1)) == ([], "short")
 
 
 def test_an_svg_for_the_page_holds_no_style_no_repeated_id_and_its_texts_unchanged() -> None:

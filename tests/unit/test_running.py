@@ -2,7 +2,7 @@
 
 import pytest
 
-from eopipe.clusters.running import failures
+from eopipe.clusters.running import failed_jobs
 
 RESUME = "run the same command again to resume"
 
@@ -40,16 +40,16 @@ def refused(output: str) -> str:
     ],
 )
 def test_what_slurm_says_of_a_job_has_a_remedy(message: str, sentence: str) -> None:
-    assert list(failures(log(message))) == [f"rule train: {sentence}"]
+    assert list(failed_jobs(log(message))) == [f"rule train: {sentence}"]
 
 
 def test_a_job_that_failed_by_itself_says_its_own_first_error() -> None:
     after = "Logfile results/logs/train.log:\nerror: no space left\nsrun: error: node1\nerror: the step ended so\n"
-    assert list(failures(log(ended("FAILED"), after=after))) == ["rule train: no space left"]
+    assert list(failed_jobs(log(ended("FAILED"), after=after))) == ["rule train: no space left"]
 
 
 def test_only_the_last_failure_of_what_never_succeeded_is_reported() -> None:
     text = log(ended("FAILED"), after="error: first") + log(ended("TIMEOUT")) + log(ended("TIMEOUT"), 4, "label")
-    assert [sentence.split(": its")[0] for sentence in failures(f"{text}[now]\nFinished jobid: 4 (Rule: label)\n")] == [
-        "rule train"
-    ]
+    assert [
+        sentence.split(": its")[0] for sentence in failed_jobs(f"{text}[now]\nFinished jobid: 4 (Rule: label)\n")
+    ] == ["rule train"]

@@ -11,7 +11,7 @@ from scenery import Catalog, Run
 
 from eopipe.errors import BadInputError
 from eopipe.publish import MANIFEST, digest, publish
-from eopipe.verify import survey
+from eopipe.verify import scan
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def results(catalog: Catalog, run: Run, tmp_path: Path, monkeypatch: pytest.Monk
 
 def broken(root: Path) -> dict[str, str]:
     """The damage that verify reports, by path below the root."""
-    damaged = survey(root, 2).damaged
+    damaged = scan(root, 2).damaged
     return {
         output.path.relative_to(root).as_posix(): "; ".join(entry.message for entry in damage)
         for output, damage in damaged.items()
@@ -140,7 +140,7 @@ def test_a_folder_without_manifest_is_found_also_when_it_is_what_was_asked_for(r
     assert run("verify", "nowhere").code == 3
     (results / "empty").mkdir()
     with pytest.raises(BadInputError, match="empty holds nothing that eopipe made"):
-        survey(results / "empty", 1)
+        scan(results / "empty", 1)
 
 
 def test_the_draft_of_a_living_writer_is_not_damage(results: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from eopipe.run.rules import about_run, digest_of
+from eopipe.run.rules import describe_run, digest_of
 
 
 @pytest.fixture
@@ -27,11 +27,11 @@ def test_a_change_of_any_rule_is_another_digest(workflow: Path, name: str) -> No
 
 
 def test_pinned_packages_are_those_of_the_project_or_else_of_the_workflow(workflow: Path) -> None:
-    options = about_run([], workflow)
+    options = describe_run([], workflow)
     assert options.endswith(' --lock "$EOPIPE_WORKFLOW"/constraints.txt')
     assert str(workflow) not in options
     Path("constraints.txt").write_text("torch==2.13.0\n")
-    assert about_run([], workflow).endswith(" --lock constraints.txt")
+    assert describe_run([], workflow).endswith(" --lock constraints.txt")
     Path("constraints.txt").unlink()
     (workflow / "constraints.txt").unlink()
-    assert "--lock" not in about_run([], workflow)
+    assert "--lock" not in describe_run([], workflow)
