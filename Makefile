@@ -5,7 +5,7 @@ BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # For the time of the suites.
 SHELL := /bin/bash
-# Processes that share two cores shall not spin while they wait for each other.
+# OpenMP threads sleep while they wait: spinning would slow down the processes that share two cores.
 export OMP_WAIT_POLICY := passive
 # Else each process of the tests would compile eopipe anew.
 unexport PYTHONDONTWRITEBYTECODE

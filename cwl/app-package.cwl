@@ -276,7 +276,7 @@ $graph:
       - record
     evaluate:
       label: evaluate
-      doc: Metrics on the test chips.
+      doc: Metrics of the map in the test areas, beside two baselines.
       run: '#stage-evaluate'
       in:
         classes:
@@ -554,7 +554,7 @@ $graph:
       - 'null'
       - string
       label: datetime
-      doc: date or interval, as 2020-05-01/2020-09-30
+      doc: date or interval of acquisition, e.g. 2020-05-01/2020-09-30
       inputBinding:
         prefix: --datetime
     max_cloud:
@@ -578,7 +578,7 @@ $graph:
         type: array
         items: string
       label: assets
-      doc: asset keys to fetch; every scene must have them
+      doc: keys of the assets to fetch; every scene must have them
       default:
       - blue
       - green
@@ -599,13 +599,13 @@ $graph:
       - 'null'
       - int
       label: best
-      doc: number of least cloudy scenes to keep in each window; all if not given
+      doc: 'number of least cloudy scenes to keep in each time window (default: all)'
       inputBinding:
         prefix: --best
     per:
       type: string
       label: per
-      doc: window of time that best applies to (all or year or month or week or day)
+      doc: time window that best applies to (all or year or month or week or day)
       default: all
       inputBinding:
         prefix: --per
@@ -629,7 +629,7 @@ $graph:
       - 'null'
       - double
       label: resolution
-      doc: pixel size in units of the CRS; that of the assets if not given
+      doc: 'pixel size of the grid in units of the CRS (default: that of the assets)'
       inputBinding:
         prefix: --resolution
     deadline:
@@ -898,7 +898,7 @@ $graph:
     dilate:
       type: int
       label: dilate
-      doc: 'mask dilation: mask also so many pixels of the grid around masked ones'
+      doc: 'mask dilation: also mask this many grid pixels around masked ones'
       default: 0
       inputBinding:
         prefix: --dilate
@@ -907,7 +907,7 @@ $graph:
       - 'null'
       - double
       label: saturated
-      doc: stored number from which on a pixel is saturated and masked
+      doc: stored value at or above which a pixel is saturated, and masked
       inputBinding:
         prefix: --saturated
     decibel:
@@ -1391,7 +1391,7 @@ $graph:
     similarity:
       type: double
       label: similarity
-      doc: correlation from which on chips of two splits are near duplicates
+      doc: correlation at or above which chips of two splits are near duplicates
       default: 0.995
       inputBinding:
         prefix: --similarity
@@ -1525,7 +1525,7 @@ $graph:
       - 'null'
       - Directory
       label: init
-      doc: model folder of eopipe to initialise the weights from (fine-tuning)
+      doc: 'fine-tuning: model folder of eopipe to initialise the weights from'
       inputBinding:
         prefix: --init
     architecture:
@@ -1570,7 +1570,7 @@ $graph:
     lora:
       type: int
       label: lora
-      doc: rank of LoRA adapters in the frozen layers, through peft (eopipe[lora]); 0 for none
+      doc: 'rank of LoRA adapters in the frozen layers, through peft (eopipe[lora]); 0: off'
       default: 0
       inputBinding:
         prefix: --lora
@@ -1635,7 +1635,7 @@ $graph:
     ema:
       type: double
       label: ema
-      doc: EMA decay per step; the averaged weights are validated and saved; 0 for none
+      doc: 'EMA decay per step; the averaged weights are validated and saved; 0: off'
       default: 0.0
       inputBinding:
         prefix: --ema
@@ -1848,7 +1848,7 @@ $graph:
     profile:
       type: boolean
       label: profile
-      doc: 'profiler: write a trace of a few steps and a table of their operations'
+      doc: 'profiler: write a trace of a few steps and a table of their operators'
       default: false
       inputBinding:
         prefix: --profile
@@ -1857,13 +1857,13 @@ $graph:
       - 'null'
       - string
       label: views
-      doc: 'folder of what track and profile write (default: beside the model)'
+      doc: 'output folder of track and profile (default: beside the model)'
       inputBinding:
         prefix: --views
     tell_every_s:
       type: double
       label: tell every s
-      doc: seconds between two progress lines
+      doc: seconds between two progress lines of the log
       default: 30.0
       inputBinding:
         prefix: --tell-every-s
@@ -1884,7 +1884,7 @@ $graph:
 - class: CommandLineTool
   id: stage-predict
   label: eopipe predict
-  doc: Predict classes and their probabilities, or values, for every pixel, in windows that leave no seam.
+  doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
   intent:
   - edam:operation_2423
   requirements:
@@ -1921,7 +1921,7 @@ $graph:
       - File
       - Directory
       label: model
-      doc: 'trained model: its folder, its STAC Item model.json, or a STAC catalog that holds it'
+      doc: 'trained model: its folder, its STAC Item model.json, or a STAC catalog with it'
       inputBinding:
         prefix: --model
     tiles:
@@ -1929,21 +1929,21 @@ $graph:
         type: array
         items: Directory
       label: tiles
-      doc: tile stores; several are averaged where they are valid
+      doc: tile stores; predictions are averaged over valid scenes
       inputBinding:
         prefix: --tiles
     classes_name:
       type: string
       label: classes
-      doc: COG of class numbers, 255 where no scene is valid; of a regression's values
+      doc: COG of class numbers, 255 where no scene is valid; for regression, of values
       default: classes.tif
       inputBinding:
         prefix: --classes
     probabilities_name:
       type: string
       label: probabilities
-      doc: COG of class probabilities, one band a class, scale 1/10000; of a regression the standard deviation among
-        the scenes, and their number
+      doc: COG of class probabilities, one band per class, scale 1/10000; for regression, standard deviation among
+        the scenes and their number
       default: probabilities.tif
       inputBinding:
         prefix: --probabilities
@@ -1952,7 +1952,7 @@ $graph:
       - 'null'
       - int
       label: halo
-      doc: pixels around a window that the model also sees; its reach
+      doc: 'pixels read around each window (default: receptive-field radius)'
       inputBinding:
         prefix: --halo
     window:
@@ -1965,14 +1965,14 @@ $graph:
     device:
       type: string
       label: device
-      doc: where to compute (auto or cpu or cuda)
+      doc: device to compute on (auto or cpu or cuda)
       default: auto
       inputBinding:
         prefix: --device
     threads:
       type: int
       label: threads
-      doc: threads; more may change the last bit of a sum
+      doc: CPU threads; more change the order of sums
       default: 1
       inputBinding:
         prefix: --threads
@@ -1981,15 +1981,15 @@ $graph:
       type: File
       format: iana:image/tiff
       label: classes
-      doc: COG of class numbers, 255 where no scene is valid; of a regression's values
+      doc: COG of class numbers, 255 where no scene is valid; for regression, of values
       outputBinding:
         glob: $(inputs.classes_name)
     probabilities:
       type: File
       format: iana:image/tiff
       label: probabilities
-      doc: COG of class probabilities, one band a class, scale 1/10000; of a regression the standard deviation among
-        the scenes, and their number
+      doc: COG of class probabilities, one band per class, scale 1/10000; for regression, standard deviation among
+        the scenes and their number
       outputBinding:
         glob: $(inputs.probabilities_name)
     record:
@@ -2002,7 +2002,7 @@ $graph:
 - class: CommandLineTool
   id: stage-evaluate
   label: eopipe evaluate
-  doc: Compare the map with the labels in the test places, beside the commonest answer and a pixel baseline.
+  doc: Score the map against the labels in the test areas, beside a majority-class and a per-pixel baseline.
   intent:
   - edam:operation_2238
   requirements:
@@ -2039,7 +2039,7 @@ $graph:
         type: array
         items: File
       label: classes
-      doc: 'maps of classes or values: one mosaic, or one for each scene in order'
+      doc: 'maps of classes or values: one mosaic, or one per scene in the order of the tiles'
       format: iana:image/tiff
       inputBinding:
         prefix: --classes
@@ -2048,7 +2048,7 @@ $graph:
         type: array
         items: Directory
       label: tiles
-      doc: tile stores that the baseline learns from
+      doc: tile stores that the baseline is trained on
       inputBinding:
         prefix: --tiles
     labels:
@@ -2056,13 +2056,13 @@ $graph:
         type: array
         items: Directory
       label: labels
-      doc: label store of all scenes, or one for each
+      doc: label store for all scenes, or one per scene
       inputBinding:
         prefix: --labels
     chips:
       type: File
       label: chips
-      doc: samples of each split
+      doc: 'split file: chips of the train, val and test splits'
       format: iana:application/json
       inputBinding:
         prefix: --chips
@@ -2076,14 +2076,14 @@ $graph:
     baseline_pixels:
       type: int
       label: baseline pixels
-      doc: most training pixels of the per-pixel baseline
+      doc: maximum number of training pixels of the per-pixel baseline
       default: 100000
       inputBinding:
         prefix: --baseline-pixels
     seed:
       type: int
       label: seed
-      doc: seed of the baseline's sample
+      doc: random seed of the baseline's sample of pixels
       default: 0
       inputBinding:
         prefix: --seed

@@ -131,14 +131,14 @@ inputs:
   license:
     type: string
     label: license
-    doc: 'licence of the crate: SPDX id such as CC-BY-4.0, or URL'
+    doc: 'licence of the crate: SPDX identifier such as CC-BY-4.0, or URL'
     default: Apache-2.0
     inputBinding:
       prefix: --license
   author:
     type: string
     label: author
-    doc: name of the person who made the run
+    doc: name of the person who ran the pipeline
     default: ''
     inputBinding:
       prefix: --author

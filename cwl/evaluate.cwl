@@ -6,7 +6,7 @@ $namespaces:
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe evaluate
-doc: Compare the map with the labels in the test places, beside the commonest answer and a pixel baseline.
+doc: Score the map against the labels in the test areas, beside a majority-class and a per-pixel baseline.
 intent:
 - edam:operation_2238
 s:license: https://spdx.org/licenses/Apache-2.0
@@ -46,7 +46,7 @@ inputs:
       type: array
       items: File
     label: classes
-    doc: 'maps of classes or values: one mosaic, or one for each scene in order'
+    doc: 'maps of classes or values: one mosaic, or one per scene in the order of the tiles'
     format: iana:image/tiff
     inputBinding:
       prefix: --classes
@@ -55,7 +55,7 @@ inputs:
       type: array
       items: Directory
     label: tiles
-    doc: tile stores that the baseline learns from
+    doc: tile stores that the baseline is trained on
     inputBinding:
       prefix: --tiles
   labels:
@@ -63,13 +63,13 @@ inputs:
       type: array
       items: Directory
     label: labels
-    doc: label store of all scenes, or one for each
+    doc: label store for all scenes, or one per scene
     inputBinding:
       prefix: --labels
   chips:
     type: File
     label: chips
-    doc: samples of each split
+    doc: 'split file: chips of the train, val and test splits'
     format: iana:application/json
     inputBinding:
       prefix: --chips
@@ -83,14 +83,14 @@ inputs:
   baseline_pixels:
     type: int
     label: baseline pixels
-    doc: most training pixels of the per-pixel baseline
+    doc: maximum number of training pixels of the per-pixel baseline
     default: 100000
     inputBinding:
       prefix: --baseline-pixels
   seed:
     type: int
     label: seed
-    doc: seed of the baseline's sample
+    doc: random seed of the baseline's sample of pixels
     default: 0
     inputBinding:
       prefix: --seed

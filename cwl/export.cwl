@@ -6,7 +6,7 @@ $namespaces:
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe export
-doc: Write the model as ONNX and compare it with the model on real chips.
+doc: Export the model to ONNX and compare its output with the original on real chips.
 intent:
 - edam:operation_3434
 s:license: https://spdx.org/licenses/Apache-2.0
@@ -50,34 +50,34 @@ inputs:
   tiles:
     type: Directory
     label: tiles
-    doc: a tile store to check with real pixels
+    doc: tile store whose pixels the comparison uses
     inputBinding:
       prefix: --tiles
   onnx_name:
     type: string
     label: onnx
-    doc: normalisation, model and probabilities or values as one ONNX graph
+    doc: 'ONNX model: normalisation, network, and softmax or scaling of the output in one graph'
     default: model.onnx
     inputBinding:
       prefix: --onnx
   check_name:
     type: string
     label: check
-    doc: largest difference to the model
+    doc: largest difference from the original model
     default: export.json
     inputBinding:
       prefix: --check
   opset:
     type: int
     label: opset
-    doc: ONNX operator set
+    doc: version of the ONNX operator set
     default: 18
     inputBinding:
       prefix: --opset
   tolerance:
     type: double
     label: tolerance
-    doc: largest difference of a probability, or of a value in standard deviations of the labels
+    doc: maximum difference of a probability, or of a value in standard deviations of the labels
     default: 0.0001
     inputBinding:
       prefix: --tolerance
@@ -86,14 +86,14 @@ outputs:
     type: File
     format: edam:format_2333
     label: onnx
-    doc: normalisation, model and probabilities or values as one ONNX graph
+    doc: 'ONNX model: normalisation, network, and softmax or scaling of the output in one graph'
     outputBinding:
       glob: $(inputs.onnx_name)
   check:
     type: File
     format: iana:application/json
     label: check
-    doc: largest difference to the model
+    doc: largest difference from the original model
     outputBinding:
       glob: $(inputs.check_name)
   record:

@@ -149,7 +149,7 @@ steps:
 
   evaluate:
     label: evaluate
-    doc: Metrics on the test chips.
+    doc: Metrics of the map in the test areas, beside two baselines.
     run: evaluate.cwl
     in:
       classes: {source: [predict/classes], linkMerge: merge_nested}
@@ -295,7 +295,7 @@ outputs:
   onnx: {type: "File?", label: ONNX model, doc: the model in ONNX format, format: edam:format_2333, outputSource: export/onnx}
   classes: {type: File, label: map, doc: map of classes, format: iana:image/tiff, outputSource: predict/classes}
   probabilities: {type: File, label: probabilities, doc: map of probabilities, format: iana:image/tiff, outputSource: predict/probabilities}
-  metrics: {type: File, label: metrics, doc: metrics of the test chips, format: iana:application/json, outputSource: evaluate/metrics}
+  metrics: {type: File, label: metrics, doc: metrics of the map in the test areas, format: iana:application/json, outputSource: evaluate/metrics}
   page: {type: "File?", label: report, doc: the report as one HTML page, format: iana:text/html, outputSource: report/page}
   picture: {type: "File?", label: map picture, doc: the map as a PNG image, format: iana:image/png, outputSource: report/picture}
   model_card: {type: "File?", label: model card, doc: model card in Markdown, format: iana:text/markdown, outputSource: report/model_card}

@@ -6,7 +6,7 @@ $namespaces:
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe predict
-doc: Predict classes and their probabilities, or values, for every pixel, in windows that leave no seam.
+doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
 intent:
 - edam:operation_2423
 s:license: https://spdx.org/licenses/Apache-2.0
@@ -46,7 +46,7 @@ inputs:
     - File
     - Directory
     label: model
-    doc: 'trained model: its folder, its STAC Item model.json, or a STAC catalog that holds it'
+    doc: 'trained model: its folder, its STAC Item model.json, or a STAC catalog with it'
     inputBinding:
       prefix: --model
   tiles:
@@ -54,21 +54,21 @@ inputs:
       type: array
       items: Directory
     label: tiles
-    doc: tile stores; several are averaged where they are valid
+    doc: tile stores; predictions are averaged over valid scenes
     inputBinding:
       prefix: --tiles
   classes_name:
     type: string
     label: classes
-    doc: COG of class numbers, 255 where no scene is valid; of a regression's values
+    doc: COG of class numbers, 255 where no scene is valid; for regression, of values
     default: classes.tif
     inputBinding:
       prefix: --classes
   probabilities_name:
     type: string
     label: probabilities
-    doc: COG of class probabilities, one band a class, scale 1/10000; of a regression the standard deviation among
-      the scenes, and their number
+    doc: COG of class probabilities, one band per class, scale 1/10000; for regression, standard deviation among
+      the scenes and their number
     default: probabilities.tif
     inputBinding:
       prefix: --probabilities
@@ -77,7 +77,7 @@ inputs:
     - 'null'
     - int
     label: halo
-    doc: pixels around a window that the model also sees; its reach
+    doc: 'pixels read around each window (default: receptive-field radius)'
     inputBinding:
       prefix: --halo
   window:
@@ -90,14 +90,14 @@ inputs:
   device:
     type: string
     label: device
-    doc: where to compute (auto or cpu or cuda)
+    doc: device to compute on (auto or cpu or cuda)
     default: auto
     inputBinding:
       prefix: --device
   threads:
     type: int
     label: threads
-    doc: threads; more may change the last bit of a sum
+    doc: CPU threads; more change the order of sums
     default: 1
     inputBinding:
       prefix: --threads
@@ -106,15 +106,15 @@ outputs:
     type: File
     format: iana:image/tiff
     label: classes
-    doc: COG of class numbers, 255 where no scene is valid; of a regression's values
+    doc: COG of class numbers, 255 where no scene is valid; for regression, of values
     outputBinding:
       glob: $(inputs.classes_name)
   probabilities:
     type: File
     format: iana:image/tiff
     label: probabilities
-    doc: COG of class probabilities, one band a class, scale 1/10000; of a regression the standard deviation among
-      the scenes, and their number
+    doc: COG of class probabilities, one band per class, scale 1/10000; for regression, standard deviation among
+      the scenes and their number
     outputBinding:
       glob: $(inputs.probabilities_name)
   record:

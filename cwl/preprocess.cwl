@@ -107,7 +107,7 @@ inputs:
   dilate:
     type: int
     label: dilate
-    doc: 'mask dilation: mask also so many pixels of the grid around masked ones'
+    doc: 'mask dilation: also mask this many grid pixels around masked ones'
     default: 0
     inputBinding:
       prefix: --dilate
@@ -116,7 +116,7 @@ inputs:
     - 'null'
     - double
     label: saturated
-    doc: stored number from which on a pixel is saturated and masked
+    doc: stored value at or above which a pixel is saturated, and masked
     inputBinding:
       prefix: --saturated
   decibel:

@@ -6,7 +6,7 @@ $namespaces:
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe report
-doc: Write a run's report page (verdict, scores, maps, training, data, provenance), its map, model card and data
+doc: Write the report of a run (scores, maps, training, data, provenance), a map sheet, a model card and a data
   card.
 intent:
 - edam:operation_0337
@@ -45,7 +45,7 @@ inputs:
   metrics:
     type: File
     label: metrics
-    doc: scores, as written by evaluate
+    doc: metrics file, as written by evaluate
     format: iana:application/json
     inputBinding:
       prefix: --metrics
@@ -58,7 +58,7 @@ inputs:
   chips:
     type: File
     label: chips
-    doc: split file
+    doc: 'split file: chips of the train, val and test splits'
     format: iana:application/json
     inputBinding:
       prefix: --chips
@@ -67,7 +67,7 @@ inputs:
       type: array
       items: File
     label: classes
-    doc: 'maps of classes: a mosaic, or one for each scene'
+    doc: 'class maps: one mosaic, or one per scene'
     format: iana:image/tiff
     inputBinding:
       prefix: --classes
@@ -76,7 +76,7 @@ inputs:
       type: array
       items: File
     label: probabilities
-    doc: maps of probabilities, in the order of the classes
+    doc: probability maps, in the order of the class maps
     format: iana:image/tiff
     inputBinding:
       prefix: --probabilities
@@ -93,7 +93,7 @@ inputs:
       type: array
       items: Directory
     label: labels
-    doc: label store of all scenes, or one for each
+    doc: label store for all scenes, or one per scene
     inputBinding:
       prefix: --labels
   scenes:
@@ -108,14 +108,14 @@ inputs:
   page_name:
     type: string
     label: page
-    doc: self-contained page
+    doc: 'report: one self-contained HTML page'
     default: report.html
     inputBinding:
       prefix: --page
   picture_name:
     type: string
     label: picture
-    doc: map with axes, legend and scale bar
+    doc: map sheet with axes, legend and scale bar
     default: map.png
     inputBinding:
       prefix: --picture
@@ -173,7 +173,7 @@ inputs:
   license:
     type: string
     label: license
-    doc: 'licence of model and stores: SPDX id such as CC-BY-4.0, or web address'
+    doc: 'licence of model and tiles: SPDX identifier such as CC-BY-4.0, or URL'
     default: ''
     inputBinding:
       prefix: --license
@@ -191,14 +191,14 @@ outputs:
     type: File
     format: iana:text/html
     label: page
-    doc: self-contained page
+    doc: 'report: one self-contained HTML page'
     outputBinding:
       glob: $(inputs.page_name)
   picture:
     type: File
     format: iana:image/png
     label: picture
-    doc: map with axes, legend and scale bar
+    doc: map sheet with axes, legend and scale bar
     outputBinding:
       glob: $(inputs.picture_name)
   model_card:

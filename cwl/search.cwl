@@ -109,7 +109,7 @@ inputs:
     - 'null'
     - string
     label: datetime
-    doc: date or interval, as 2020-05-01/2020-09-30
+    doc: date or interval of acquisition, e.g. 2020-05-01/2020-09-30
     inputBinding:
       prefix: --datetime
   max_cloud:
@@ -133,7 +133,7 @@ inputs:
       type: array
       items: string
     label: assets
-    doc: asset keys to fetch; every scene must have them
+    doc: keys of the assets to fetch; every scene must have them
     default:
     - blue
     - green
@@ -154,13 +154,13 @@ inputs:
     - 'null'
     - int
     label: best
-    doc: number of least cloudy scenes to keep in each window; all if not given
+    doc: 'number of least cloudy scenes to keep in each time window (default: all)'
     inputBinding:
       prefix: --best
   per:
     type: string
     label: per
-    doc: window of time that best applies to (all or year or month or week or day)
+    doc: time window that best applies to (all or year or month or week or day)
     default: all
     inputBinding:
       prefix: --per
@@ -184,7 +184,7 @@ inputs:
     - 'null'
     - double
     label: resolution
-    doc: pixel size in units of the CRS; that of the assets if not given
+    doc: 'pixel size of the grid in units of the CRS (default: that of the assets)'
     inputBinding:
       prefix: --resolution
   deadline:

@@ -222,7 +222,7 @@ inputs:
   similarity:
     type: double
     label: similarity
-    doc: correlation from which on chips of two splits are near duplicates
+    doc: correlation at or above which chips of two splits are near duplicates
     default: 0.995
     inputBinding:
       prefix: --similarity

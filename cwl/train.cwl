@@ -91,7 +91,7 @@ inputs:
     - 'null'
     - Directory
     label: init
-    doc: model folder of eopipe to initialise the weights from (fine-tuning)
+    doc: 'fine-tuning: model folder of eopipe to initialise the weights from'
     inputBinding:
       prefix: --init
   architecture:
@@ -136,7 +136,7 @@ inputs:
   lora:
     type: int
     label: lora
-    doc: rank of LoRA adapters in the frozen layers, through peft (eopipe[lora]); 0 for none
+    doc: 'rank of LoRA adapters in the frozen layers, through peft (eopipe[lora]); 0: off'
     default: 0
     inputBinding:
       prefix: --lora
@@ -201,7 +201,7 @@ inputs:
   ema:
     type: double
     label: ema
-    doc: EMA decay per step; the averaged weights are validated and saved; 0 for none
+    doc: 'EMA decay per step; the averaged weights are validated and saved; 0: off'
     default: 0.0
     inputBinding:
       prefix: --ema
@@ -414,7 +414,7 @@ inputs:
   profile:
     type: boolean
     label: profile
-    doc: 'profiler: write a trace of a few steps and a table of their operations'
+    doc: 'profiler: write a trace of a few steps and a table of their operators'
     default: false
     inputBinding:
       prefix: --profile
@@ -423,13 +423,13 @@ inputs:
     - 'null'
     - string
     label: views
-    doc: 'folder of what track and profile write (default: beside the model)'
+    doc: 'output folder of track and profile (default: beside the model)'
     inputBinding:
       prefix: --views
   tell_every_s:
     type: double
     label: tell every s
-    doc: seconds between two progress lines
+    doc: seconds between two progress lines of the log
     default: 30.0
     inputBinding:
       prefix: --tell-every-s

@@ -60,7 +60,7 @@ def imports_of(path: Path) -> set[str]:
 
 
 def distances(files: list[str]) -> dict[str, int]:
-    """Each test file that a change reaches, with the imports that lie between."""
+    """Each test file that a change reaches, with the number of imports between."""
     graph = grimp.build_graph("eopipe", cache_dir=None)
     importers = {name: graph.find_modules_that_directly_import(name) for name in graph.modules}
     tests = {str(path.relative_to(ROOT)): imports_of(path) for path in sorted((ROOT / "tests").rglob("*.py"))}

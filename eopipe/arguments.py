@@ -144,4 +144,4 @@ def check_inputs(definition: Stage, values: dict[str, Any]) -> None:
             elif path is not None and (path / MANIFEST).is_file():
                 verify(path, content=content)
     if missing:
-        raise BadInputError(f"{definition.name} cannot find {', '.join(missing)}")
+        raise BadInputError(f"{definition.name}: these inputs do not exist: {', '.join(missing)}")

@@ -136,9 +136,9 @@ def _train_conflicts(train: dict[str, Any], label: dict[str, Any], colors: tuple
     if task == "regression" and not measure:
         errors.append("train.task regression needs label.measure, the name of the quantity that the labels hold")
     if measure and task != "regression":
-        errors.append(f"label.measure makes labels of values, but train.task {task} needs classes; use regression")
+        errors.append(f"label.measure gives continuous labels, but train.task {task} needs classes; use regression")
     if measure and colors:
-        errors.append("report.colors are for classes, but label.measure makes labels of values; remove report.colors")
+        errors.append("report.colors are for classes, but label.measure gives continuous labels; remove report.colors")
     return errors
 
 

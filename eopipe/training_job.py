@@ -95,7 +95,9 @@ class Settings(_Options):
         if self.strategy != "ddp":
             sentences.append("train.deterministic sums whole gradients; it needs train.strategy ddp")
         if self.accumulate > 1:
-            sentences.append("train.deterministic goes shard by shard; raise train.shards instead of train.accumulate")
+            sentences.append(
+                "train.deterministic processes a batch shard by shard; raise train.shards instead of train.accumulate"
+            )
         return sentences
 
 
@@ -162,7 +164,7 @@ class Job(Knobs):
 
         module = self.architecture.build()
         if next(module.parameters(), None) is None:
-            raise UsageError(f"model {self.architecture.name} has no weights to learn")
+            raise UsageError(f"model {self.architecture.name} has no trainable weights")
         if self.init:
             module.load_state_dict(read_trained_model(self.init).build(self.init).state_dict())
         return add_lora_adapters(freeze(module, self.settings.freeze), self.settings.freeze, self.settings.lora)

@@ -60,7 +60,7 @@ def scan(root: Path, threads: int) -> ScanResult:
         raise BadInputError(f"there is no {root}; give a file or folder that eopipe made")
     result = ScanResult(sorted(published_outputs(root), key=lambda output: output.path))
     if not result.checked:
-        raise BadInputError(f"{root} holds nothing that eopipe made: there is no {MANIFEST} and no run record")
+        raise BadInputError(f"{root} is not an output of eopipe: there is no {MANIFEST} and no run record")
     with ThreadPoolExecutor(threads) as pool:
         for output in result.checked:
             if damage := damage_of(output, pool.map):

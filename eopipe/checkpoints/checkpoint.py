@@ -185,7 +185,7 @@ def _load(path: Path, identity: dict[str, Any] | None) -> tuple[Progress, Parts]
         refuse_other(path, identity, state.pop("identity"))
     progress = Progress(**{name: state[name] for name in Progress.__dataclass_fields__})
     if f"step-{progress.step:09d}" != path.name:
-        raise IntegrityError(f"{path} holds step {progress.step}")
+        raise IntegrityError(f"{path} contains step {progress.step}")
     return progress, {part: read_part(path, part) for part in sorted({_part_of(file) for file in _files(path)})}
 
 

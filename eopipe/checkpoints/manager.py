@@ -79,7 +79,9 @@ class CheckpointManager:
         # It also holds back the first worker, which may drop a checkpoint, until all have read theirs.
         sums = self.world.sum(torch.tensor([step, step**2], dtype=torch.float64, device=self.world.device))
         if float(sums[1]) * self.world.size != float(sums[0]) ** 2:
-            raise IntegrityError(f"the workers see different checkpoints in {self.folder}; is it one file system?")
+            raise IntegrityError(
+                f"the workers see different checkpoints in {self.folder}; put it on a shared file system"
+            )
         if restored and self.world.is_first:
             log.info("event=resume step=%d", step)
         return restored

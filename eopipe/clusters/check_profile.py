@@ -43,7 +43,7 @@ def site_conflicts(profile: dict[str, Any], site: Site) -> Iterator[str]:
         yield from (f"{subject}: {sentence}" for sentence in _gres_conflicts(str(resources.get("gres", "")), site))
     uses_accounting = profile.get("slurm-status-command") == "sacct"
     if uses_accounting and not site.has_accounting:
-        yield f"slurm-status-command is sacct, but the cluster {site.name} keeps no accounting; set it to squeue"
+        yield f"slurm-status-command is sacct, but the cluster {site.name} has no accounting; set it to squeue"
     if not uses_accounting and site.min_job_age_s < 3 * STATUS_INTERVAL_S:
         yield (
             f"the cluster {site.name} forgets a job {site.min_job_age_s} s after its end; "
@@ -53,7 +53,7 @@ def site_conflicts(profile: dict[str, Any], site: Site) -> Iterator[str]:
         yield sentence
     account = common.get("slurm_account")
     if account and not site.has_accounting:
-        yield f"the cluster {site.name} keeps no accounting; omit slurm_account"
+        yield f"the cluster {site.name} has no accounting; omit slurm_account"
     elif account and site.accounts and account not in site.accounts:
         yield f"you cannot charge account {account}; yours are {', '.join(site.accounts)}"
 

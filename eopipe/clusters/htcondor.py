@@ -70,7 +70,10 @@ RETRY others 3 UNLESS-EXIT 2
 def condor(argv: list[str]) -> int:
     """Write HTCondor submit files for a training, with the arguments of `eopipe train`."""
     parser = Parser(
-        prog="eopipe condor", description=condor.__doc__, epilog="and all of eopipe train --help", allow_abbrev=False
+        prog="eopipe condor",
+        description=condor.__doc__,
+        epilog="and all arguments of eopipe train --help",
+        allow_abbrev=False,
     )
     parser.add_argument("--folder", type=Path, default=Path("condor"), help="folder to write to [%(default)s]")
     parser.add_argument("--memory-mb", type=int, default=4000, help="memory of a job [%(default)s]")
@@ -110,7 +113,7 @@ def _single_node(options: argparse.Namespace, values: dict[str, Any]) -> str:
     outside = [str(path) for path in (*inputs, *outputs, values["state"]) if not _is_transferable(path)]
     if outside:
         raise UsageError(
-            "HTCondor transfers only what is below the folder that you submit from, without commas in its name: not "
+            "HTCondor transfers only files below the submit directory whose names have no comma; not "
             f"{', '.join(outside)}; use relative paths, or --nodes of two and more on a shared file system"
         )
     paths = {"inputs": _joined(inputs), "outputs": _joined(outputs), "state": values["state"]}

@@ -152,7 +152,7 @@ def _settings(site: Site, options: ProfileOptions) -> str:
     if site.min_job_age_s < 3 * STATUS_INTERVAL_S:
         if not site.has_accounting:
             raise UsageError(
-                f"the cluster {site.name} forgets a job {site.min_job_age_s} s after its end and keeps no accounting, "
+                f"the cluster {site.name} forgets a job {site.min_job_age_s} s after its end and has no accounting, "
                 f"so how it ended is unknown; ask for MinJobAge of at least {3 * STATUS_INTERVAL_S} s"
             )
         status = "slurm-status-command: sacct       # squeue forgets ended jobs too soon here"
@@ -205,7 +205,7 @@ def _describe_gpus(train: dict[str, Any], resources: dict[str, Any]) -> str:
         return "1 GPU each" if count == train["processes"] else f"{count} {_plural(count, 'GPU')} per node"
     if resources or train["device"] == "cpu":
         return "no GPU"
-    return "1 GPU each" if train["device"] == "cuda" else "1 GPU each where there are any"
+    return "1 GPU each" if train["device"] == "cuda" else "1 GPU each if available"
 
 
 def _describe_node(train: dict[str, Any], resources: dict[str, Any]) -> str:

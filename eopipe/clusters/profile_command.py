@@ -52,7 +52,9 @@ def _parser() -> Parser:
         template.set_defaults(command=copy, template=name)
         template.add_argument("--name", default=name, help="name of the profile [%(default)s]")
         template.add_argument("--show", action="store_true", help="print the template and write nothing")
-    check = commands.add_parser("check", help="find what of a profile cannot run", description=check_profile.__doc__)
+    check = commands.add_parser(
+        "check", help="show which file a profile name means, and check its requests", description=check_profile.__doc__
+    )
     check.set_defaults(command=check_profile)
     check.add_argument("name", nargs="?", default="slurm", help="name of the profile [%(default)s]")
     check.add_argument("--configfile", type=Path, help="config that will run with it")
@@ -113,7 +115,7 @@ def _publish(target: Path, text: str) -> None:
 
 
 def print_file(name: str) -> ProfileFile:
-    """Print which file a name means, and which ones of the same name it hides."""
+    """Print which file a profile name means, and which files of the same name it hides."""
     profile_file = find_profile(name)
     print(f"--profile {name} means {profile_file.file}")
     for hidden in profile_file.hidden:
@@ -128,7 +130,7 @@ def _requested(name: str, file: Path, config: dict[str, Any]) -> dict[str, Resou
 
 
 def check_profile(options: argparse.Namespace) -> int:
-    """Print which file a name means, and what of it the cluster or the config cannot give."""
+    """Print which file a profile name means, and check its requests against the cluster and the config."""
     settings = read_profile(print_file(options.name).file)
     config = load(options.configfile) if options.configfile else None
     conflicts: list[str] = []
@@ -143,5 +145,9 @@ def check_profile(options: argparse.Namespace) -> int:
     if conflicts:
         raise UsageError("; ".join(conflicts))
     engine = settings.get("executor", "this machine")
-    print("everything that it requests can run" if engine == "slurm" else f"what {engine} can give is not checked")
+    print(
+        "the cluster has all that the profile requests"
+        if engine == "slurm"
+        else f"requests to {engine} are not checked"
+    )
     return 0

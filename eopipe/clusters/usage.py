@@ -1,6 +1,6 @@
 """`eopipe usage`: resources that the jobs of a run requested and used, as a table.
 
-The figures come from Snakemake's benchmarks, eopipe's run records and, where Slurm keeps it, job accounting.
+The figures come from Snakemake's benchmarks, eopipe's run records and, where Slurm has it, job accounting.
 """
 
 import argparse
@@ -71,7 +71,9 @@ def read_jobs(results: Path) -> list[JobUsage]:
     records = _records(results)
     jobs = [job for file in files if (job := _job(file, results, records))]
     if not jobs:
-        raise UsageError(f"no job left a benchmark in {results / BENCHMARKS}; run the pipeline through Snakemake first")
+        raise UsageError(
+            f"there is no benchmark of a job in {results / BENCHMARKS}; run the pipeline through Snakemake first"
+        )
     return jobs
 
 
@@ -165,7 +167,7 @@ def with_accounting(jobs: Sequence[JobUsage]) -> tuple[list[JobUsage], str]:
     try:
         accounts = {job: account for job, account in _sacct(ids) if job in ids}
     except (OSError, subprocess.SubprocessError):
-        return list(jobs), "Slurm keeps no accounting here: measured by Snakemake and eopipe alone"
+        return list(jobs), "Slurm has no accounting here: measured by Snakemake and eopipe alone"
     merged = [_merged(job, accounts[job.slurm_job]) if job.slurm_job in accounts else job for job in jobs]
     return merged, f"{len(accounts)} of {len(ids)} Slurm jobs are in its accounting"
 

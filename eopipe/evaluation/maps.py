@@ -120,7 +120,9 @@ def _task(maps: tuple[Path, ...], labels: Tiles, split: dict[str, Any]) -> str:
     task, chip = str(tags.get("task", "segmentation")), int(tags.get("chip", split["chip"]))
     if is_continuous(labels) != (task == "regression"):
         kind = f"measure {labels.names[0]}" if is_continuous(labels) else "are classes"
-        raise BadInputError(f"map {maps[0]} is of task {task}, but the labels {kind}; give the labels of its training")
+        raise BadInputError(
+            f"map {maps[0]} is of task {task}, but the labels {kind}; give the labels that the model was trained on"
+        )
     if chip != split["chip"]:
         raise BadInputError(f"map {maps[0]} has cells of {chip} pixels, the split chips of {split['chip']}")
     return task

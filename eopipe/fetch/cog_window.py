@@ -131,7 +131,7 @@ def _needed(source: Any, grid: "GeoBox", label: str) -> Any:
 
     crs, transform, (height, width) = source.crs, source.transform, source.shape
     if crs is None or transform.is_identity or transform.is_degenerate:
-        raise BadInputError(f"{label} has no CRS or no geotransform, so it has no place")
+        raise BadInputError(f"{label} has no CRS or no geotransform, so it cannot be located")
     try:
         low, high, margin = _area(grid, crs, ~transform)
     except ProjError as error:
@@ -227,7 +227,9 @@ class WindowCopy:
                     target.write_mask(bits.reshape(step.height, step.width) * np.uint8(255), window=step)
         with rasterio.open(draft) as stored:
             if (stored.crs, stored.transform) != (self.source.crs, self.source.window_transform(self.window)):
-                raise BadInputError(f"{self.cache.label} has a CRS that no GeoTIFF keeps; fetch whole assets instead")
+                raise BadInputError(
+                    f"{self.cache.label} has a CRS that cannot be stored in a GeoTIFF; fetch whole assets instead"
+                )
             again = 0
             for bands, step in self._steps():
                 again = _crc32(*self._decode(stored, bands, step), again)

@@ -78,7 +78,7 @@ class HttpFile:
                 self.url.check(response)
                 yield _range_response(response, first, tag, budget)
         except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema):
-            raise RefusedError(f"{budget.label} has an address that cannot be requested") from None
+            raise RefusedError(f"{budget.label} has an invalid URL") from None
         except (requests.RequestException, HTTPError) as error:
             raise TransientError(type(error).__name__) from None
 
@@ -149,7 +149,7 @@ class HttpClient:
             encoding = response.headers.get("Content-Encoding", "identity")
             if encoding != "identity":
                 raise RefusedError(
-                    f"{budget.label} arrives compressed as {encoding}, which was not requested and can be a bomb"
+                    f"{budget.label} arrives compressed as {encoding}, which was not requested (decompression bomb?)"
                 )
             yield response
 
@@ -242,7 +242,7 @@ class AddressGuard:
         if destination.scheme not in PORTS or not destination.hostname:
             raise RefusedError(f"{redirect}, which is not a web address")
         if source.scheme == "https" and destination.scheme == "http":
-            raise RefusedError(f"{redirect}, where others can listen and write")
+            raise RefusedError(f"{redirect}, which is not encrypted")
         try:
             self.resolve(*_origin(target))
         except OSError:

@@ -82,7 +82,7 @@ def _translated_errors(label: str, bucket: str) -> Iterator[None]:
     except FileNotFoundError:
         raise BadInputError(f"{label} could not be fetched: there is no such file in the bucket {bucket}") from None
     except (PermissionDeniedError, UnauthenticatedError):
-        hint = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_REQUEST_PAYER=requester where readers pay"
+        hint = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_REQUEST_PAYER=requester if the requester pays"
         raise BadInputError(f"{label} could not be fetched: the bucket {bucket} denies access; {hint}") from None
     except PreconditionError:
         raise ChangedError from None

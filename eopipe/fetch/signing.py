@@ -69,10 +69,10 @@ def check_planetary_computer(label: str) -> Any:
     try:
         sas: Any = import_module("planetary_computer.sas")
     except ModuleNotFoundError as error:
-        raise UsageError(f"{label} has to be signed: pip install 'eopipe[planetary]'") from error
+        raise UsageError(f"{label} needs a signed URL: pip install 'eopipe[planetary]'") from error
     if not isinstance(getattr(sas, "TOKEN_CACHE", None), dict) or not callable(getattr(sas, "get_token", None)):
         raise UsageError(
-            f"{label} has to be signed, but this version of planetary-computer keeps its tokens in another way; "
+            f"{label} needs a signed URL, but this version of planetary-computer stores its tokens in another way; "
             "install planetary-computer>=1.0,<2"
         )
     return sas

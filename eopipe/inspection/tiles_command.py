@@ -42,7 +42,7 @@ def open_stores(path: Path) -> list[Tiles]:
     folders = sorted(file.parent for file in path.rglob("*.zarr/zarr.json"))
     stores = [folder for folder in folders if not any(is_draft(part) for part in folder.relative_to(path).parts)]
     if not stores:
-        raise BadInputError(f"{path} holds no store; eopipe preprocess, composite and label write stores")
+        raise BadInputError(f"{path} contains no store; eopipe preprocess, composite and label write stores")
     return [Tiles(folder) for folder in stores]
 
 
@@ -60,7 +60,7 @@ def _check(stores: list[Tiles]) -> int:
         for error in errors:
             print(f"error: {store.path}: {error}", file=sys.stderr)
         if not errors:
-            print(f"{store.path} is whole: every chunk decodes, masks and counts of files agree")
+            print(f"{store.path} is intact: every chunk decodes, masks and counts of files agree")
     return IntegrityError.code if damaged else 0
 
 

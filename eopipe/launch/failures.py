@@ -24,7 +24,7 @@ LOST = re.compile(
     r"|failed to (recv|connect)|unreachable|no route to host|communicator was aborted",
     re.IGNORECASE,
 )
-STUCK = re.compile(r"data-loader worker is stuck")
+STUCK = re.compile(r"data-loader worker has been stuck")
 READER = re.compile(
     r"worker.*(exited unexpectedly|is killed by signal)|(process|data-loader worker).*(died|was killed)", re.IGNORECASE
 )
@@ -95,10 +95,10 @@ def failure_of_signal(rank: int, number: int, token: int) -> Failure:
     name = signal.Signals(number).name
     if number == signal.SIGABRT:
         # NCCL ends a worker by SIGABRT that waited too long for another one.
-        reason = f"worker {rank} gave up ({name}), the log above says why; run the same command again"
+        reason = f"worker {rank} ended ({name}), the log above says why; run the same command again"
         return Failure("hung", 75, reason, final=True, token=token)
     reason = (
-        f"worker {rank} was ended by {name} more often than it is started again; {name} often means that memory "
+        f"worker {rank} was killed by {name} more often than train.restarts allows; {name} often means that memory "
         "ran out: lower train.batch or train.cache_mb, or request more memory, and run the same command again"
     )
     return Failure("killed", 6, reason, final=True, token=token)
@@ -126,7 +126,7 @@ def check_disk_space(path: Path) -> None:
     """Raise NoSpaceError where a failure could not be written."""
     probe = path.with_name("room")
     with publish(probe) as draft:
-        draft.write_text("there is room")
+        draft.write_text("test")
     probe.unlink(missing_ok=True)
 
 

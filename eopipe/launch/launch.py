@@ -92,7 +92,7 @@ def _raise_failure(ended: str, status: Path, stopped: int) -> None:
     if failure:
         raise failure.error()
     if stopped:
-        raise PreemptedError("stopped by a signal, what was saved before is kept; run the same command again")
+        raise PreemptedError("stopped by a signal; the last checkpoint is kept, run the same command again")
     if ended == "lost":
         raise PreemptedError("the other nodes ended or did not start; run the same command again to resume")
     raise EopipeError("the training workers failed; the log above says why")

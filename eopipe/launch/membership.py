@@ -106,7 +106,7 @@ def _find_endpoint(
         time.sleep(0.2)
     if refusal and not same_group:
         raise refusal
-    raise PreemptedError(f"the first node of {group} did not start, or gave up; run the same command again")
+    raise PreemptedError(f"the first node of {group} did not start or has ended; run the same command again")
 
 
 def await_result(member: Membership, *, patient: bool) -> None:
@@ -130,4 +130,6 @@ def await_result(member: Membership, *, patient: bool) -> None:
         if patient and holder != last_holder:
             last_holder, since = holder, time.monotonic()
         time.sleep(0.2)
-    raise PreemptedError("the first node of this training ended, what was saved is kept; run the same command again")
+    raise PreemptedError(
+        "the first node of this training ended; the last checkpoint is kept, run the same command again"
+    )

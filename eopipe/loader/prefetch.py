@@ -63,7 +63,7 @@ def plan_cache(
         return CachePlan({"train": windows["train"]}, shuffle.window)
     if shuffle.mode == "blocks":
         log.warning(
-            "event=cache-small have_mb=%d need_mb=%d told='chips are read one by one'",
+            "event=cache-small have_mb=%d need_mb=%d action=read-single-chips",
             budget >> 20,
             required_bytes >> 20,
         )

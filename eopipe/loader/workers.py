@@ -166,7 +166,7 @@ class WorkerPool:
         ]
         more = f" and {len(chips) - MAX_NAMED_CHIPS} more" if len(chips) > MAX_NAMED_CHIPS else ""
         names = ", ".join(chips[:MAX_NAMED_CHIPS]) + more
-        return LostWorkerError(f"a data-loader worker is stuck for {self._timeout_s:g} s at {names}")
+        return LostWorkerError(f"a data-loader worker has been stuck for {self._timeout_s:g} s at {names}")
 
     def close(self) -> None:
         """Kill the workers."""

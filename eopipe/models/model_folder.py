@@ -102,7 +102,7 @@ def model_item(path: Path) -> Path:
     items = [file for file, item in scan(path) if is_model(item)] if (path / "catalog.json").is_file() else []
     if len(items) != 1:
         contents = f"{len(items)} models" if items else f"no {CARD} and no STAC catalog of a model"
-        raise BadInputError(f"{path} holds {contents}; give the folder of one model, or its STAC Item")
+        raise BadInputError(f"{path} contains {contents}; give the folder of one model, or its STAC Item")
     return items[0]
 
 

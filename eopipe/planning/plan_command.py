@@ -71,7 +71,7 @@ def plan(argv: list[str]) -> int:
     arguments = _parser().parse_args(argv)
     target, max_bytes = arguments.out, parse_size(arguments.max_bytes) if arguments.max_bytes else None
     if target.is_dir() and any(target.iterdir()) and not (target / "plan.json").is_file():
-        raise UsageError(f"{target} holds other files; give --out a folder of its own")
+        raise UsageError(f"{target} contains other files; choose another folder for --out")
     config = load(arguments.config)
     # Stages write samples; their log lines do not belong to a run.
     logging.getLogger("eopipe").setLevel(logging.WARNING)

@@ -225,5 +225,5 @@ def _bounds(item: Item) -> tuple[float, float, float, float]:
     try:
         west, south, east, north = shape(item["geometry"]).bounds
     except (AttributeError, KeyError, TypeError, ValueError, ShapelyError) as error:
-        raise BadInputError(f"scene {item['id']} has a broken geometry: {error}") from error
+        raise BadInputError(f"scene {item['id']} has an invalid geometry: {error}") from error
     return west, south, east, north

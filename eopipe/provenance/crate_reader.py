@@ -82,7 +82,9 @@ def read_crate(folder: Path) -> RunCrate:
         _check_profiles(folder, entities)
         jobs = tuple(_job(i, e, entities) for i, e in entities.items() if i.startswith("#job/"))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise BadInputError(f"{folder / METADATA} is not as eopipe writes it: {error!r}") from error
+        raise BadInputError(
+            f"{folder / METADATA} has another structure than the metadata that eopipe writes: {error!r}"
+        ) from error
     order = {name: number for number, name in enumerate(STAGES)}
     return RunCrate(folder, entities, tuple(sorted(jobs, key=lambda j: (order.get(j.stage, len(order)), j.label))))
 

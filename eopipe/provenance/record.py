@@ -207,7 +207,7 @@ def refuse_foreign_outputs(stage: Stage, values: dict[str, Any]) -> None:
             conflicts.append(f"{port.flag} {path} contains {f'outputs of {maker}' if maker else 'other files'}")
     if conflicts:
         raise UsageError(
-            f"{stage.name} would replace files that it did not make: {'; '.join(conflicts)}; choose another path"
+            f"{stage.name} would overwrite files that it did not write: {'; '.join(conflicts)}; choose another path"
         )
 
 

@@ -168,7 +168,7 @@ def _common_classes(parts: dict[str, dict[str, Any]]) -> tuple[str, ...]:
     without_classes = [name for name, value in parts.items() if "classes" not in value]
     if without_classes:
         raise BadInputError(
-            f"the file of the {' and of the '.join(without_classes)} names no classes; is it the right one?"
+            f"the file of the {' and of the '.join(without_classes)} has no class names; give the stage's output"
         )
     classes = {name: value["classes"] for name, value in parts.items()}
     if len({tuple(names) for names in classes.values()}) > 1:

@@ -36,7 +36,7 @@ rule project:
 USAGE = "`eopipe usage` shows what the jobs requested and used."
 EARTH_SEARCH = "https://earth-search.aws.element84.com/v1"
 TEMPLATE = """\
-# Config of eopipe for an area of your own. `eopipe check config.yaml` looks for mistakes;
+# Config of eopipe for an area of your own. `eopipe check config.yaml` reports mistakes;
 # docs/stages.md of eopipe explains every setting and has the others.
 
 results: results                   # all outputs
@@ -231,7 +231,7 @@ def _scores(path: Path) -> list[str]:
     last = ("mean of labels", "mean") if metrics.get("task") == "regression" else ("majority class", "majority")
     rows = (("this model", "model"), ("per-pixel trees", "pixel_baseline"), last)
     lines = [f"  {name:<16} {_score(metrics[key], metrics.get('unit', ''))}" for name, key in rows]
-    return ["", "On the test split, which the model never saw:", *lines]
+    return ["", "Scores on the test split, which was not used in training:", *lines]
 
 
 def _score(scores: dict[str, Any], unit: str) -> str:

@@ -139,7 +139,7 @@ def reset_future_times(config: Config) -> str:
             os.utime(path, ns=(now - len(late) + number,) * 2)
     lines = [f"{len(late)} results had modification times in the future, as {late[0][1]}; set to now"] if late else []
     lines += [
-        f"warning: {path} has a modification time in the future; Snakemake refuses outputs older than it: touch it"
+        f"warning: {path} has a modification time in the future; Snakemake fails jobs whose outputs are older: touch it"
         for path in sorted(inputs)
         if path.is_file() and path.stat().st_mtime_ns > now
     ]

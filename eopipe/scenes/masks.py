@@ -124,7 +124,7 @@ def _kind(name: str, standard: Standard | None, mask_as: MaskAs, masked: tuple[i
     if masked:
         return "classes"
     raise UsageError(
-        f"mask {name} is unknown to eopipe, which knows {', '.join(STANDARD)}: set mask_as and masked to have it read"
+        f"mask {name} is not known to eopipe ({', '.join(STANDARD)} are); set preprocess.mask_as and preprocess.masked"
     )
 
 

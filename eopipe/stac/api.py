@@ -21,7 +21,7 @@ def from_url(url: str, query: Query, deadline: float) -> list[Item]:
     """The scenes that a STAC API finds for a query, or all of a static catalog over http.
 
     Raises UpstreamError when the server does not answer within `deadline` seconds, BadInputError when it
-    does not answer in STAC, RefusedError when it leads to another host.
+    is not a STAC API, RefusedError when it leads to another host.
     """
     from pystac import STACError
     from pystac_client.errors import ClientTypeError
@@ -38,7 +38,7 @@ def from_url(url: str, query: Query, deadline: float) -> list[Item]:
             items = walk(url, stac_io.read_json, urljoin)
         return [resolve_assets(item, address, urljoin) for address, item in items]
     except (ValueError, KeyError, TypeError, STACError, APIError, ClientTypeError, PystacClientWarning) as error:
-        raise BadInputError(f"{without_secrets(url)} does not answer in STAC: {error}") from error
+        raise BadInputError(f"{without_secrets(url)} is not a STAC API: {error}") from error
 
 
 def _from_api(url: str, query: Query, stac_io: RetryingStacIO) -> Iterator[tuple[str, Item]]:
@@ -102,7 +102,7 @@ def _items(pages: Iterator[dict[str, Any]], address: str) -> Iterator[Item]:
         ids = tuple(item["id"] for item in items)
         if ids in earlier:
             raise BadInputError(
-                f"{address} pages in a circle (pagination loop): the page that starts with scene {ids[0]} came before"
+                f"{address} has a pagination loop: the page that starts with scene {ids[0]} came before"
             )
         earlier.add(ids)
         yield from items

@@ -28,7 +28,7 @@ def choose_grid(
     native = min(transforms, key=lambda transform: abs(transform[0]), default=None)
     step = resolution or (abs(native[0]) if native else None)
     if step is None:
-        raise UsageError(f"search.resolution is needed: the scenes do not state their pixels in {chosen}")
+        raise UsageError(f"search.resolution is needed: the scenes do not state a pixel size in {chosen}")
     origin = (native[2], native[5]) if native else (0.0, 0.0)
     bounds = _bounds(items, assets, geometry, chosen)
     grid = make_grid(bounds, chosen, step, origin)
@@ -86,9 +86,9 @@ def _project(geometry: Geometry | None, crs: str) -> Bounds:
     fine = segmentize(whole, 0.1)
     west, south, east, north = transform(fine, lambda p: np.column_stack(change.transform(p[:, 0], p[:, 1]))).bounds
     if not all(map(math.isfinite, (west, south, east, north))):
-        raise UsageError(f"the area is outside of what {crs} can show; choose another search.crs")
+        raise UsageError(f"the area is outside the area of use of {crs}; choose another search.crs")
     if _crosses(whole) and _is_cut(change, whole.centroid.y):
-        raise UsageError(f"the area crosses 180 degrees, where {crs} is cut; choose another search.crs")
+        raise UsageError(f"the area crosses 180 degrees, where {crs} is discontinuous; choose another search.crs")
     return west, south, east, north
 
 

@@ -17,7 +17,7 @@ TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 MAX_BYTES = 1 << 28
 # What urllib3 says, and what it means.
 REASONS = {
-    "Failed to resolve": "no host of this name",
+    "Failed to resolve": "host not found",
     "timed out": "no response in time",
     "refused": "connection refused",
     "reset": "connection reset",
@@ -102,7 +102,7 @@ def _whole(body: str, attempts: str) -> str:
         try:
             json.loads(body)
         except ValueError as error:
-            raise TransientError(f"the response is cut in the middle of JSON, {attempts}") from error
+            raise TransientError(f"the JSON response is truncated, {attempts}") from error
     return body
 
 

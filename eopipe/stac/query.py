@@ -64,7 +64,7 @@ def middle_time(item: Item) -> datetime:
     try:
         first, last = (_moment(str(single or properties[key])) for key in ("start_datetime", "end_datetime"))
     except (KeyError, ValueError) as error:
-        raise BadInputError(f"scene {item['id']} has no proper datetime: {single}") from error
+        raise BadInputError(f"scene {item['id']} has no valid datetime: {single}") from error
     return first + (last - first) / 2
 
 
@@ -80,7 +80,7 @@ def is_within(item: Item, text: str | None) -> bool:
     try:
         return _moment(str(first)) <= end and _moment(str(last)) >= start
     except ValueError as error:
-        raise BadInputError(f"scene {item['id']} has no proper datetime: {first}") from error
+        raise BadInputError(f"scene {item['id']} has no valid datetime: {first}") from error
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def footprint(item: Item) -> Any:
     try:
         return unwrap(item["geometry"])
     except (AttributeError, KeyError, TypeError, ValueError, ShapelyError) as error:
-        raise BadInputError(f"scene {item['id']} has a broken geometry: {error}") from error
+        raise BadInputError(f"scene {item['id']} has an invalid geometry: {error}") from error
 
 
 def _touches(item: Item, geometry: Geometry | None) -> bool:
@@ -193,5 +193,5 @@ def _from_file(area: Path) -> "BaseGeometry":
     except (AttributeError, KeyError, TypeError, ValueError, ShapelyError) as error:
         raise BadInputError(f"{area} is not GeoJSON with polygons") from error
     if geometry.is_empty or not geometry.within(box(-360, -90, 540, 90)):
-        raise BadInputError(f"{area} holds no area in degrees; GeoJSON is longitude, latitude")
+        raise BadInputError(f"{area} contains no valid area; GeoJSON coordinates are longitude, latitude in degrees")
     return geometry

@@ -39,7 +39,7 @@ def scan(catalog: Path) -> Iterator[tuple[Path, Item]]:
     root = catalog.resolve()
     start = root / "catalog.json"
     if not start.is_file():
-        raise BadInputError(f"{catalog} holds no catalog.json; give the folder of a static STAC catalog")
+        raise BadInputError(f"{catalog} has no catalog.json; give the folder of a static STAC catalog")
 
     def resolve(document: str, href: str) -> str:
         target = (Path(document).parent / href).resolve()
@@ -85,7 +85,7 @@ def hrefs(value: Any, address: str, *relations: str) -> list[str]:
     try:
         return [str(link["href"]) for link in value.get("links", []) if link["rel"] in relations]
     except (AttributeError, KeyError, TypeError) as error:
-        raise BadInputError(f"{without_secrets(address)} is not STAC: it has no proper links") from error
+        raise BadInputError(f"{without_secrets(address)} is not STAC: it has no valid links") from error
 
 
 def resolve_assets(item: Item, address: str, resolve: Resolve) -> Item:

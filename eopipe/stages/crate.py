@@ -29,9 +29,10 @@ def crate(
         "Satellite scenes to a trained, measured and mapped model, with the record of every job."
     ),
     license: Annotated[  # noqa: A002 - the term of RO-Crate and of every catalogue
-        str, Option("licence of the crate: SPDX id such as CC-BY-4.0, or URL", pattern=r"^(https?://\S+|[\w.+-]+)$")
+        str,
+        Option("licence of the crate: SPDX identifier such as CC-BY-4.0, or URL", pattern=r"^(https?://\S+|[\w.+-]+)$"),
     ] = "Apache-2.0",
-    author: Annotated[str, Option("name of the person who made the run")] = "",
+    author: Annotated[str, Option("name of the person who ran the pipeline")] = "",
     orcid: Annotated[str | None, Option("ORCID of the author", pattern=ORCID)] = None,
     organization: Annotated[str, Option("name of the author's organization, which is also the publisher")] = "",
     ror: Annotated[str | None, Option("ROR id of the organization", pattern=ROR)] = None,

@@ -1,36 +1,38 @@
-"""Scores of the map in the places it never saw, against two baselines."""
+"""Scores of the map in the test areas, beside two baselines."""
 
 from pathlib import Path
 from typing import Annotated
 
 from eopipe.contract import Input, Option, Output
 
-# Scores with intervals and of each part of the test places.
+# Scores with confidence intervals, and of each quarter of the test areas.
 REVISION = 2
 
 
 def evaluate(
     classes: Annotated[
         tuple[Path, ...],
-        Input("maps of classes or values: one mosaic, or one for each scene in order", format="image/tiff"),
+        Input("maps of classes or values: one mosaic, or one per scene in the order of the tiles", format="image/tiff"),
     ],
-    tiles: Annotated[tuple[Path, ...], Input("tile stores that the baseline learns from", folder=True)],
-    labels: Annotated[tuple[Path, ...], Input("label store of all scenes, or one for each", folder=True)],
-    chips: Annotated[Path, Input("samples of each split", format="application/json")],
+    tiles: Annotated[tuple[Path, ...], Input("tile stores that the baseline is trained on", folder=True)],
+    labels: Annotated[tuple[Path, ...], Input("label store for all scenes, or one per scene", folder=True)],
+    chips: Annotated[Path, Input("split file: chips of the train, val and test splits", format="application/json")],
     metrics: Annotated[
         Path, Output("metrics.json", "scores of the map and of the baselines", format="application/json")
     ],
     *,
-    baseline_pixels: Annotated[int, Option("most training pixels of the per-pixel baseline", ge=100)] = 100_000,
-    seed: Annotated[int, Option("seed of the baseline's sample", ge=0)] = 0,
+    baseline_pixels: Annotated[
+        int, Option("maximum number of training pixels of the per-pixel baseline", ge=100)
+    ] = 100_000,
+    seed: Annotated[int, Option("random seed of the baseline's sample of pixels", ge=0)] = 0,
 ) -> None:
-    """Compare the map with the labels in the test places, beside the commonest answer and a pixel baseline.
+    """Score the map against the labels in the test areas, beside a majority-class and a per-pixel baseline.
 
-    The baseline is boosted trees (scikit-learn) that learn each pixel by itself in the training places: on the
-    bands of a scene, or on seasonal medians when one map stands for many scenes. Of chips the cells of the map
-    count that lie whole in the test places, and the baseline's class is that of most pixels of a cell. Values
-    are compared with the mean of the training labels and with trees for regression. Intervals come from a bootstrap
-    over squares of the test places, or over whole maps where scenes are split.
+    The per-pixel baseline is gradient-boosted trees (scikit-learn), trained on the pixels of the training areas: on
+    the bands of a scene, or on seasonal medians for a mosaic. For a chip classifier, the cells of the map that are
+    completely inside the test areas count, and the baseline's class is its majority in the cell. For regression the
+    baselines are the mean of the training labels and regression trees. Confidence intervals come from a bootstrap
+    over blocks of the test areas, or over whole maps if scenes are split.
     """
     from eopipe.evaluation.evaluate import evaluate_maps
     from eopipe.evaluation.maps import EvaluationData

@@ -1,4 +1,4 @@
-"""Export a model to ONNX and check it against the model."""
+"""Export of a model to ONNX, compared with the original."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,27 +8,30 @@ from eopipe.contract import Input, Option, Output
 
 def export(
     model: Annotated[Path, Input("trained model", folder=True)],
-    tiles: Annotated[Path, Input("a tile store to check with real pixels", folder=True)],
+    tiles: Annotated[Path, Input("tile store whose pixels the comparison uses", folder=True)],
     onnx: Annotated[
         Path,
         Output(
             "model.onnx",
-            "normalisation, model and probabilities or values as one ONNX graph",
+            "ONNX model: normalisation, network, and softmax or scaling of the output in one graph",
             format="edam:format_2333",
         ),
     ],
-    check: Annotated[Path, Output("export.json", "largest difference to the model", format="application/json")],
+    check: Annotated[
+        Path,
+        Output("export.json", "largest difference from the original model", format="application/json"),
+    ],
     *,
-    opset: Annotated[int, Option("ONNX operator set", ge=18, le=23)] = 18,
+    opset: Annotated[int, Option("version of the ONNX operator set", ge=18, le=23)] = 18,
     tolerance: Annotated[
-        float, Option("largest difference of a probability, or of a value in standard deviations of the labels", gt=0)
+        float, Option("maximum difference of a probability, or of a value in standard deviations of the labels", gt=0)
     ] = 1e-4,
 ) -> None:
-    """Write the model as ONNX and compare it with the model on real chips.
+    """Export the model to ONNX and compare its output with the original on real chips.
 
-    The graph maps physical values (N, band, H, W) to probabilities (N, class, H, W), of chips
-    (N, class), or values (N, 1, H, W); N, H and W are dynamic. Raises IntegrityError when the results of
-    ONNX Runtime differ from the model's by more than `tolerance`.
+    The graph maps physical values (N, band, H, W) to probabilities (N, class, H, W), for a chip classifier
+    (N, class), or to values (N, 1, H, W); N, H and W are dynamic. Raises IntegrityError when the output of
+    ONNX Runtime differs from that of the original by more than `tolerance`.
     """
     from eopipe.models.model_folder import read_trained_model
     from eopipe.models.onnx import check_onnx, write_onnx

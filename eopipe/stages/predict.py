@@ -10,38 +10,42 @@ COG = "image/tiff; application=geotiff; profile=cloud-optimized"
 
 def predict(
     model: Annotated[
-        Path, Input("trained model: its folder, its STAC Item model.json, or a STAC catalog that holds it", mixed=True)
+        Path,
+        Input("trained model: its folder, its STAC Item model.json, or a STAC catalog with it", mixed=True),
     ],
-    tiles: Annotated[tuple[Path, ...], Input("tile stores; several are averaged where they are valid", folder=True)],
+    tiles: Annotated[tuple[Path, ...], Input("tile stores; predictions are averaged over valid scenes", folder=True)],
     classes: Annotated[
         Path,
         Output(
-            "classes.tif", "COG of class numbers, 255 where no scene is valid; of a regression's values", format=COG
+            "classes.tif",
+            "COG of class numbers, 255 where no scene is valid; for regression, of values",
+            format=COG,
         ),
     ],
     probabilities: Annotated[
         Path,
         Output(
             "probabilities.tif",
-            "COG of class probabilities, one band a class, scale 1/10000; of a regression the standard deviation among "
-            "the scenes, and their number",
+            "COG of class probabilities, one band per class, scale 1/10000; for regression, standard deviation among "
+            "the scenes and their number",
             format=COG,
         ),
     ],
     *,
     halo: Annotated[
-        int | None, Option("pixels around a window that the model also sees; its reach", ge=0, advanced=True)
+        int | None,
+        Option("pixels read around each window (default: receptive-field radius)", ge=0, advanced=True),
     ] = None,
     window: Annotated[
         int, Option("edge of a window in pixels; memory grows with its square", ge=64, advanced=True)
     ] = 1024,
-    device: Annotated[Literal["auto", "cpu", "cuda"], Knob("where to compute")] = "auto",
-    threads: Annotated[int, Option("threads; more may change the last bit of a sum", ge=1)] = 1,
+    device: Annotated[Literal["auto", "cpu", "cuda"], Knob("device to compute on")] = "auto",
+    threads: Annotated[int, Option("CPU threads; more change the order of sums", ge=1)] = 1,
 ) -> None:
-    """Predict classes and their probabilities, or values, for every pixel, in windows that leave no seam.
+    """Predict a seamless map of classes and their probabilities, or of values, window by window.
 
-    A model of chips gives one class to each cell of its chip's size. Bands are taken by name. Raises
-    BadInputError when a scene lacks a band of the model or lies on another grid.
+    A chip classifier predicts one class for each cell of its chip size. Bands are selected by name. Raises
+    BadInputError when a scene lacks a band of the model or is on another grid.
     """
     from eopipe.errors import BadInputError
     from eopipe.inference.mosaic import WindowPredictor, write_prediction
@@ -60,7 +64,7 @@ def predict(
                 f"it has {', '.join(store.names)}"
             )
         if not same_grid(store.grid, stores[0].grid):
-            raise BadInputError(f"scenes {stores[0].scene} and {store.scene} lie on different grids")
+            raise BadInputError(f"scenes {stores[0].scene} and {store.scene} are on different grids")
     window_predictor = WindowPredictor(
         stores,
         trained.bands,

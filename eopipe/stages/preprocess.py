@@ -29,10 +29,10 @@ def preprocess(
         float, Option("cloud probability in percent above which pixels are masked", ge=0, le=100, advanced=True)
     ] = 40.0,
     dilate: Annotated[
-        int, Option("mask dilation: mask also so many pixels of the grid around masked ones", ge=0, le=512)
+        int, Option("mask dilation: also mask this many grid pixels around masked ones", ge=0, le=512)
     ] = 0,
     saturated: Annotated[
-        float | None, Option("stored number from which on a pixel is saturated and masked", advanced=True)
+        float | None, Option("stored value at or above which a pixel is saturated, and masked", advanced=True)
     ] = None,
     decibel: Annotated[bool, Option("convert linear radar power to dB")] = False,
     resampling: Annotated[

@@ -10,20 +10,18 @@ REVISION = 3
 
 
 def report(
-    metrics: Annotated[Path, Input("scores, as written by evaluate", format="application/json")],
+    metrics: Annotated[Path, Input("metrics file, as written by evaluate", format="application/json")],
     model: Annotated[Path, Input("trained model", folder=True)],
-    chips: Annotated[Path, Input("split file", format="application/json")],
-    classes: Annotated[
-        tuple[Path, ...], Input("maps of classes: a mosaic, or one for each scene", format="image/tiff")
-    ],
+    chips: Annotated[Path, Input("split file: chips of the train, val and test splits", format="application/json")],
+    classes: Annotated[tuple[Path, ...], Input("class maps: one mosaic, or one per scene", format="image/tiff")],
     probabilities: Annotated[
-        tuple[Path, ...], Input("maps of probabilities, in the order of the classes", format="image/tiff")
+        tuple[Path, ...], Input("probability maps, in the order of the class maps", format="image/tiff")
     ],
     tiles: Annotated[tuple[Path, ...], Input("tile stores, for the quicklook", folder=True)],
-    labels: Annotated[tuple[Path, ...], Input("label store of all scenes, or one for each", folder=True)],
+    labels: Annotated[tuple[Path, ...], Input("label store for all scenes, or one per scene", folder=True)],
     scenes: Annotated[tuple[Path, ...], Input("frozen STAC Items of the run", format="application/geo+json")],
-    page: Annotated[Path, Output("report.html", "self-contained page", format="text/html")],
-    picture: Annotated[Path, Output("map.png", "map with axes, legend and scale bar", format="image/png")],
+    page: Annotated[Path, Output("report.html", "report: one self-contained HTML page", format="text/html")],
+    picture: Annotated[Path, Output("map.png", "map sheet with axes, legend and scale bar", format="image/png")],
     model_card: Annotated[
         Path, Output("model-card.md", "model card in the format of Hugging Face", format="text/markdown")
     ],
@@ -39,7 +37,7 @@ def report(
     license: Annotated[  # noqa: A002 - the word of every catalogue
         str,
         Option(
-            "licence of model and stores: SPDX id such as CC-BY-4.0, or web address",
+            "licence of model and tiles: SPDX identifier such as CC-BY-4.0, or URL",
             pattern=r"^(https?://\S+|[\w.+-]*)$",
         ),
     ] = "",
@@ -50,7 +48,7 @@ def report(
         ),
     ] = (),
 ) -> None:
-    """Write a run's report page (verdict, scores, maps, training, data, provenance), its map, model card and data card.
+    """Write the report of a run (scores, maps, training, data, provenance), a map sheet, a model card and a data card.
 
     The page needs neither network nor scripts; large maps are decimated, at most six are included. Raises
     BadInputError for maps, splits and scores that do not belong together, UsageError for colors that do not

@@ -31,12 +31,12 @@ def search(
     url: Annotated[str | None, Option("URL of a STAC API or of a static catalog")] = None,
     collections: Annotated[tuple[str, ...], Option("STAC collections to search; all if empty")] = (),
     bbox: Annotated[tuple[float, ...], Option("bounding box: west south east north, in degrees")] = (),
-    datetime: Annotated[str | None, Option("date or interval, as 2020-05-01/2020-09-30")] = None,
+    datetime: Annotated[str | None, Option("date or interval of acquisition, e.g. 2020-05-01/2020-09-30")] = None,
     max_cloud: Annotated[
         float, Option("maximum cloud cover of a scene (eo:cloud_cover), in percent", ge=0, le=100)
     ] = 100.0,
     ids: Annotated[tuple[str, ...], Option("only these scenes, by id", advanced=True)] = (),
-    assets: Annotated[tuple[str, ...], Option("asset keys to fetch; every scene must have them")] = (
+    assets: Annotated[tuple[str, ...], Option("keys of the assets to fetch; every scene must have them")] = (
         "blue",
         "green",
         "red",
@@ -48,11 +48,9 @@ def search(
         Option("scenes that lack one of the assets: fail and list them, or skip them", advanced=True),
     ] = "fail",
     best: Annotated[
-        int | None, Option("number of least cloudy scenes to keep in each window; all if not given", ge=1)
+        int | None, Option("number of least cloudy scenes to keep in each time window (default: all)", ge=1)
     ] = None,
-    per: Annotated[
-        Literal["all", "year", "month", "week", "day"], Option("window of time that best applies to")
-    ] = "all",
+    per: Annotated[Literal["all", "year", "month", "week", "day"], Option("time window that best applies to")] = "all",
     group: Annotated[
         Literal["scene", "solar-day"],
         Option(
@@ -61,7 +59,7 @@ def search(
     ] = "scene",
     crs: Annotated[str, Option("CRS of the grid as EPSG:code, or auto", pattern=r"^(auto|EPSG:\d+)$")] = "auto",
     resolution: Annotated[
-        float | None, Option("pixel size in units of the CRS; that of the assets if not given", gt=0)
+        float | None, Option("pixel size of the grid in units of the CRS (default: that of the assets)", gt=0)
     ] = None,
     deadline: Annotated[float, Knob("time limit for the whole search, in seconds", gt=0, advanced=True)] = 900.0,
 ) -> None:

@@ -73,7 +73,7 @@ def split(
     seed: Annotated[int, Option("seed of random assignments", ge=0)] = 0,
     similarity: Annotated[
         float,
-        Option("correlation from which on chips of two splits are near duplicates", ge=0.5, le=1, advanced=True),
+        Option("correlation at or above which chips of two splits are near duplicates", ge=0.5, le=1, advanced=True),
     ] = 0.995,
     allow: Annotated[
         tuple[str, ...],

@@ -24,7 +24,7 @@ def train(
     ] = "segmentation",
     init: Annotated[
         Path | None,
-        Input("model folder of eopipe to initialise the weights from (fine-tuning)", folder=True, user=True),
+        Input("fine-tuning: model folder of eopipe to initialise the weights from", folder=True, user=True),
     ] = None,
     architecture: Annotated[
         str, Option("model architecture: unet, convnext, temporal, or module:Class of your own")
@@ -40,9 +40,7 @@ def train(
     ] = (),
     lora: Annotated[
         int,
-        Option(
-            "rank of LoRA adapters in the frozen layers, through peft (eopipe[lora]); 0 for none", ge=0, advanced=True
-        ),
+        Option("rank of LoRA adapters in the frozen layers, through peft (eopipe[lora]); 0: off", ge=0, advanced=True),
     ] = 0,
     epochs: Annotated[int, Option("number of epochs: passes over the training chips", ge=1)] = 10,
     batch: Annotated[int, Option("global batch size: chips per step over all processes", ge=1)] = 32,
@@ -66,7 +64,7 @@ def train(
     ema: Annotated[
         float,
         Option(
-            "EMA decay per step; the averaged weights are validated and saved; 0 for none",
+            "EMA decay per step; the averaged weights are validated and saved; 0: off",
             ge=0,
             lt=1,
             advanced=True,
@@ -144,12 +142,12 @@ def train(
         Knob("experiment trackers that follow the training while it runs"),
     ] = (),
     profile: Annotated[
-        bool, Knob("profiler: write a trace of a few steps and a table of their operations", advanced=True)
+        bool, Knob("profiler: write a trace of a few steps and a table of their operators", advanced=True)
     ] = False,
     views: Annotated[
-        Path | None, Knob("folder of what track and profile write (default: beside the model)", advanced=True)
+        Path | None, Knob("output folder of track and profile (default: beside the model)", advanced=True)
     ] = None,
-    tell_every_s: Annotated[float, Knob("seconds between two progress lines", gt=0, advanced=True)] = 30.0,
+    tell_every_s: Annotated[float, Knob("seconds between two progress lines of the log", gt=0, advanced=True)] = 30.0,
 ) -> None:
     """Train a model on chips: segmentation, classification or regression, on any number of processes and nodes.
 

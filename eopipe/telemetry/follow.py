@@ -264,7 +264,7 @@ class Trackers:
             yield
         except ModuleNotFoundError as error:
             self._drop(name, f"{error}; pip install 'eopipe[{name}]'")
-        except Exception as error:  # noqa: BLE001 - a tracker is somebody else's code, and the others shall continue
+        except Exception as error:  # noqa: BLE001 - a tracker is third-party code, and the others must continue
             self._drop(name, f"{type(error).__name__}: {error}")
 
     def _drop(self, name: str, reason: str) -> None:
@@ -302,7 +302,9 @@ def _parser() -> argparse.ArgumentParser:
         "--to", nargs="+", action="extend", required=True, choices=TRACKERS, metavar="|".join(TRACKERS), help="trackers"
     )
     parser.add_argument("--views", type=Path, help="folder that trackers write to [beside the model]")
-    parser.add_argument("--once", action="store_true", help="read what there is and end, without waiting for more")
+    parser.add_argument(
+        "--once", action="store_true", help="read the available lines and exit, without waiting for more"
+    )
     parser.add_argument(
         "--until-eof", action="store_true", help="end after a last read when standard input is closed, as train does it"
     )

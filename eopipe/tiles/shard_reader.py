@@ -152,7 +152,7 @@ class ShardedArrayReader:
         encoded = _checked(data, length, name)
         # Blosc trusts its header, which holds the sizes of the decoded and of the encoded bytes.
         if [int(size) for size in encoded[:16].view("<u4")[[1, 3]]] != [chunk.nbytes, len(encoded)]:
-            raise IntegrityError(f"{name} holds another number of pixels than its array declares; rebuild the store")
+            raise IntegrityError(f"{name} has a different number of pixels than its array declares; rebuild the store")
         # How many threads Blosc uses is a setting of the process (`blosc.use_threads`), which stays as it is.
         try:
             blosc.decompress(encoded, chunk)

@@ -58,7 +58,7 @@ class RateCurve:
         end = int(self.smooth.argmin()) + 1
         if end < 3:
             raise BadInputError(
-                f"the loss falls at no learning rate from {LOWEST_RATE:g} on; "
+                f"the loss does not decrease at any learning rate from {LOWEST_RATE:g}; "
                 "check the labels, set train.clip, or use more --steps"
             )
         slopes = np.gradient(self.smooth, np.log(self.rates))[:end]
@@ -93,7 +93,10 @@ class RateCurve:
 def rate(argv: list[str]) -> int:
     """Suggest a learning rate by a range test, with the arguments of `eopipe train`; nothing is written."""
     parser = Parser(
-        prog="eopipe rate", description=rate.__doc__, epilog="and all of eopipe train --help", allow_abbrev=False
+        prog="eopipe rate",
+        description=rate.__doc__,
+        epilog="and all arguments of eopipe train --help",
+        allow_abbrev=False,
     )
     parser.add_argument("--steps", type=int, default=120, help="steps of the trial, 20 or more [%(default)s]")
     arguments, train_argv = parser.parse_known_args(argv)

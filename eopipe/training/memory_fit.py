@@ -121,6 +121,6 @@ def explain_out_of_memory(step: int) -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         raise NoSpaceError(
-            f"out of memory at step {step}, though the first step had fit: another process uses it; "
+            f"out of memory at step {step}, although the first step fitted: another process uses memory; "
             "free it, or set train.recompute, and run the same command again"
         ) from error

@@ -41,7 +41,7 @@ def check_init_fits(folder: Path, architecture: Architecture, bands: tuple[str, 
     init = read_trained_model(folder)
     rows = list(differences(_requirements(architecture, bands), _requirements(init.architecture, init.bands)))
     if rows:
-        raise BadInputError(f"{folder} does not fit this training: {'; '.join(rows)}; set train to the same")
+        raise BadInputError(f"{folder} does not fit this training: {'; '.join(rows)}; set the same values in train")
 
 
 def _requirements(architecture: Architecture, bands: tuple[str, ...]) -> dict[str, object]:

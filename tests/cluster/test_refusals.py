@@ -38,7 +38,7 @@ def test_what_the_cluster_does_not_have_is_refused_before_a_job_is_submitted(
 
 def test_an_account_where_none_are_kept_is_refused(clustered: ClusterProject) -> None:
     clustered.profile(**{"default-resources": {"slurm_account": "eo"}})
-    assert "the cluster eopipe keeps no accounting; omit slurm_account" in clustered.refusal(2)
+    assert "the cluster eopipe has no accounting; omit slurm_account" in clustered.refusal(2)
 
 
 def test_what_only_sbatch_refuses_is_told_with_its_words(clustered: ClusterProject) -> None:

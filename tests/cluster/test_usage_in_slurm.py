@@ -38,4 +38,4 @@ def test_what_a_profile_requests_is_read_without_accounting(cluster: Cluster, tm
     record = {"stage": "label", "status": "completed", "usage": {}, "place": {"job": "slurm:1"}}
     (tmp_path / "results/label.run.json").write_text(json.dumps(record))
     _, sentence = with_accounting(read_jobs(tmp_path / "results"))
-    assert sentence == "Slurm keeps no accounting here: measured by Snakemake and eopipe alone"
+    assert sentence == "Slurm has no accounting here: measured by Snakemake and eopipe alone"

@@ -95,7 +95,7 @@ def test_what_htcondor_cannot_carry_is_told(training: Training, capsys: pytest.C
     argv = training.command()[3:]
     assert run_stage("condor", *argv[1:]) == 2
     message = capsys.readouterr().err
-    assert message.startswith("error: HTCondor transfers only what is below the folder that you submit from")
+    assert message.startswith("error: HTCondor transfers only files below the submit directory")
     assert "--nodes of two" in message
 
 

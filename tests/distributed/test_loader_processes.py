@@ -29,7 +29,7 @@ def readers(folder: Path) -> list[int]:
     ("number", "message"),
     [
         (signal.SIGKILL, "a data-loader worker was killed by signal 9"),
-        (signal.SIGSTOP, "a data-loader worker is stuck for 20 s at "),
+        (signal.SIGSTOP, "a data-loader worker has been stuck for 20 s at "),
     ],
 )
 def test_t19_a_lost_or_stuck_reader_is_started_again_and_the_model_is_that_of_a_training_without_readers(

@@ -44,9 +44,9 @@ def test_what_comes_after_the_lowest_loss_does_not_count() -> None:
 
 
 def test_a_loss_that_never_falls_is_told_in_one_sentence() -> None:
-    with pytest.raises(BadInputError, match=r"falls at no learning rate from 1e-06 on; check the labels"):
+    with pytest.raises(BadInputError, match=r"does not decrease at any learning rate from 1e-06; check the labels"):
         _ = RateCurve(RATES, np.linspace(0.7, 3, len(RATES))).suggested
-    with pytest.raises(BadInputError, match="falls at no learning rate"):
+    with pytest.raises(BadInputError, match="does not decrease at any learning rate"):
         _ = RateCurve(RATES[:1], np.array([0.7]), diverged=True).suggested
 
 

@@ -31,7 +31,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 REFUSED = {
     frozenset({"deterministic", "fsdp"}): "train.deterministic sums whole gradients; it needs train.strategy ddp",
-    frozenset({"deterministic", "accumulated"}): "train.deterministic goes shard by shard; raise train.shards instead",
+    frozenset(
+        {"deterministic", "accumulated"}
+    ): "train.deterministic processes a batch shard by shard; raise train.shards instead",
 }
 PAIRS = [pair for pair in combinations(OPTIONS, 2) if pair != ("bf16", "fp16")]
 ALL = ("fsdp", "accumulated", "bf16", "channels-last", "compiled", "recomputed", "averaged", "clipped")

@@ -119,7 +119,7 @@ def test_what_cannot_be_trained_is_refused_before_it_starts(training: Training) 
         (("--freeze", "encoder"), "train.freeze is encoder"),
         (("--arguments", "size=tiny"), "UNet does not take size; it takes bands, classes, width, depth"),
         (("--architecture", "convnext", "--arguments", "size=huge"), "convnext has no size huge"),
-        (("--architecture", "torch.nn:Identity"), "model torch.nn:Identity has no weights to learn"),
+        (("--architecture", "torch.nn:Identity"), "model torch.nn:Identity has no trainable weights"),
         (
             ("--architecture", "faulty_models:Picky"),
             "fails with a chip of 4 bands and 16 x 16 pixels: only 32 x 32 here",

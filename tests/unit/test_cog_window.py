@@ -478,7 +478,7 @@ def test_a_grid_elsewhere_is_refused_with_both_places(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:The given matrix is equal to Affine.identity")
 def test_a_raster_without_a_place_is_bad_input(tmp_path: Path, missing: dict[str, Any]) -> None:
     whole = raster(tmp_path / "whole.tif", noise(1, 200, 300), **missing)
-    with pytest.raises(BadInputError, match=r"no (CRS|geotransform).*, so it has no place"):
+    with pytest.raises(BadInputError, match=r"no (CRS|geotransform).*, so it cannot be located"):
         write_window(LocalRangeReader(whole), grid_at(9, 9, 9), tmp_path / "part.tif", WHERE)
 
 

@@ -122,7 +122,7 @@ def test_what_an_earlier_training_met_means_nothing_to_the_next(tmp_path: Path) 
 def test_a_worker_that_is_killed_again_and_again_points_at_memory() -> None:
     failure = failure_of_signal(1, signal.SIGKILL, 4)
     assert (failure.code, failure.token) == (6, 4)
-    assert "worker 1 was ended by SIGKILL" in failure.reason
+    assert "worker 1 was killed by SIGKILL" in failure.reason
 
 
 def test_a_worker_that_gave_up_is_told_as_hung_and_not_as_out_of_memory() -> None:

@@ -23,7 +23,7 @@ def test_a_foreign_folder_is_unchanged_and_named(search: list[object], run: Run,
         completed = run(*search)
         assert completed.code == 2
         assert (
-            f"would replace files that it did not make: --items {tmp_path}/items contains other files"
+            f"would overwrite files that it did not write: --items {tmp_path}/items contains other files"
             in completed.stderr
         )
     assert [path.name for path in (tmp_path / "items").iterdir()] == ["thesis.txt"]

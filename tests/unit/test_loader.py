@@ -296,7 +296,9 @@ def test_a_reader_that_is_stuck_is_told_with_its_chips_before_other_workers_call
         loader.prefetcher._backend._timeout_s = 1.0
         os.kill(worker_pids(loader)[1], signal.SIGSTOP)
         began = time.monotonic()
-        with pytest.raises(LostWorkerError, match=r"is stuck for 1 s at [ab]\.zarr \(row \d+, column \d+\)") as error:
+        with pytest.raises(
+            LostWorkerError, match=r"has been stuck for 1 s at [ab]\.zarr \(row \d+, column \d+\)"
+        ) as error:
             list(stream)
         assert time.monotonic() - began >= 1
         pids = worker_pids(loader)

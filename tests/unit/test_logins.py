@@ -251,7 +251,7 @@ def test_a_host_that_wants_a_login_is_told_with_where_to_put_it(tmp_path: Path, 
 def test_a_redirect_from_a_safe_to_an_open_line_is_refused() -> None:
     from eopipe.fetch.http import AddressGuard
 
-    with pytest.raises(RefusedError, match="where others can listen"):
+    with pytest.raises(RefusedError, match="which is not encrypted"):
         AddressGuard().check_redirect("https://a.org/x", "http://a.org/x", "red")
 
 

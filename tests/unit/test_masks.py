@@ -73,7 +73,7 @@ def test_numbers_for_no_data_are_no_probability() -> None:
 
 def test_an_unknown_mask_is_reported_with_the_known_ones() -> None:
     with pytest.raises(
-        UsageError, match=r"mask udm2 is unknown to eopipe, which knows scl, fmask, qa_pixel, .*mask_as"
+        UsageError, match=r"mask udm2 is not known to eopipe \(scl, fmask, qa_pixel, .* are\); set .*mask_as"
     ):
         mask_of(band("udm2"))
 
@@ -203,7 +203,7 @@ def test_an_unknown_mask_ends_before_anything_is_read(catalog: Catalog, run: Run
     scene = clouded(catalog, np.full((64, 48), 4, np.uint8))
     completed = preprocess(run, scene, "--mask", "red")
     assert completed.code == 2
-    assert "mask red is unknown to eopipe" in completed.stderr
+    assert "mask red is not known to eopipe" in completed.stderr
     assert not (scene.parent.parent / "tiles.zarr").exists()
 
 

@@ -107,7 +107,7 @@ def test_a_plan_shows_the_geometry_of_the_training_with_and_without_a_profile(
     folder: Path, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(folder)
-    alone = "training: 1 node x 1 process (1 GPU each where there are any), 1 CPU and as much memory as its input needs"
+    alone = "training: 1 node x 1 process (1 GPU each if available), 1 CPU and as much memory as its input needs"
     assert planned(run, folder)["training"] == [
         f"{alone} per node; one torchrun agent, without srun; rendezvous on the node itself"
     ]
@@ -232,7 +232,7 @@ def test_a_folder_of_other_files_is_not_replaced(folder: Path, run: Run) -> None
     write(folder)
     completed = run("plan", "config.yaml", "--out", "catalog")
     assert completed.code == 2
-    assert "catalog holds other files" in completed.stderr
+    assert "catalog contains other files" in completed.stderr
     assert (folder / "catalog/catalog.json").is_file()
 
 

@@ -108,7 +108,7 @@ def test_an_unknown_partition_or_account_is_named_with_those_that_exist() -> Non
 def test_a_controller_that_forgets_at_once_is_queried_through_accounting_or_refused() -> None:
     site = Site("hpc", "23.11.4", True, True, 30, (BATCH,), ())
     assert yaml.safe_load(write_profile(site, ProfileOptions()))["slurm-status-command"] == "sacct"
-    with pytest.raises(UsageError, match="forgets a job 30 s after its end and keeps no accounting"):
+    with pytest.raises(UsageError, match="forgets a job 30 s after its end and has no accounting"):
         write_profile(Site("hpc", "23.11.4", False, True, 30, (BATCH,), ()), ProfileOptions())
 
 

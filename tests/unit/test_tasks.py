@@ -153,7 +153,7 @@ def test_losses_and_weights_that_do_not_fit_a_task_are_told() -> None:
     ("section", "message"),
     [
         ({"train": {"task": "regression"}}, "train.task regression needs label.measure"),
-        ({"label": {"measure": "height", "bins": []}}, "label.measure makes labels of values"),
+        ({"label": {"measure": "height", "bins": []}}, "label.measure gives continuous labels"),
         ({"train": {"task": "classification", "loss": "dice"}}, "train.loss dice is not for task classification"),
         ({"train": {"loss": "huber"}}, "train.loss huber is not for task segmentation"),
         ({"label": {"measure": "height", "resampling": "mode", "bins": []}}, "label.resampling mode is for classes"),

@@ -86,7 +86,7 @@ def test_a_good_store_passes_the_check(tmp_path: Path, capsys: pytest.CaptureFix
     write(tmp_path / "a.zarr")
     write_labels(tmp_path / "all.zarr")
     code, printed = command(capsys, "check", tmp_path)
-    assert (code, printed.count("is whole")) == (0, 2)
+    assert (code, printed.count("is intact")) == (0, 2)
 
 
 def resealed(store: Path) -> Path:
@@ -139,7 +139,7 @@ def test_the_check_finds_that(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     code, printed = command(capsys, "check", tmp_path)
     assert code == 4
     assert error in printed
-    assert "good.zarr is whole" in printed
+    assert "good.zarr is intact" in printed
 
 
 def test_the_contact_sheet_shows_every_store_and_what_is_not_valid(
@@ -189,7 +189,7 @@ def test_a_folder_without_stores_and_a_foreign_group_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "folder").mkdir()
-    assert "folder holds no store" in command(capsys, "info", tmp_path / "folder")[1]
+    assert "folder contains no store" in command(capsys, "info", tmp_path / "folder")[1]
     code, printed = command(capsys, "info", tmp_path / "nowhere")
     assert code == 3
     assert "does not exist" in printed

@@ -88,7 +88,9 @@ def test_a_record_of_a_failed_job_and_half_a_benchmark_count_for_nothing(tmp_pat
 
 
 def test_a_folder_without_benchmarks_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no job left a benchmark in .*; run the pipeline through Snakemake first"):
+    with pytest.raises(
+        UsageError, match=r"there is no benchmark of a job in .*; run the pipeline through Snakemake first"
+    ):
         read_jobs(tmp_path)
 
 
@@ -143,7 +145,7 @@ def test_without_accounting_the_benchmarks_are_alone_and_the_table_says_so(
 ) -> None:
     sacct(tmp_path, "echo 'Slurm accounting storage is disabled' >&2; exit 1", monkeypatch)
     jobs, sentence = with_accounting(read_jobs(results))
-    assert sentence == "Slurm keeps no accounting here: measured by Snakemake and eopipe alone"
+    assert sentence == "Slurm has no accounting here: measured by Snakemake and eopipe alone"
     assert jobs == read_jobs(results)
 
 

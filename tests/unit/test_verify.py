@@ -139,7 +139,7 @@ def test_a_folder_without_manifest_is_found_also_when_it_is_what_was_asked_for(r
     assert run("verify", results / "grid.json").code == 3, "its record is beside the items"
     assert run("verify", "nowhere").code == 3
     (results / "empty").mkdir()
-    with pytest.raises(BadInputError, match="empty holds nothing that eopipe made"):
+    with pytest.raises(BadInputError, match="empty is not an output of eopipe"):
         scan(results / "empty", 1)
 
 

@@ -33,7 +33,7 @@ def test_a_source_from_the_future_is_named_and_left_as_it_is(project: Project) -
     assert result.returncode == 1
     for path in times:
         name = path.relative_to(project.folder)
-        assert f"warning: {name} has a modification time in the future; Snakemake refuses outputs" in result.stdout
+        assert f"warning: {name} has a modification time in the future; Snakemake fails jobs" in result.stdout
     assert "has older modification time" in result.stdout
     assert "results had modification times" not in result.stdout
     assert {path: path.stat().st_mtime for path in times} == pytest.approx(times)

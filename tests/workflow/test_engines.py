@@ -134,7 +134,7 @@ def test_a_template_is_copied_once_with_its_scripts(
         assert os.access(copied / file.name, os.X_OK) == os.access(file, os.X_OK)
     assert f"--profile {name} means {copied}" in capsys.readouterr().out
     assert main(["profile", "check", name]) == 0
-    assert "can give is not checked" in capsys.readouterr().out
+    assert "are not checked" in capsys.readouterr().out
     assert main(["profile", name]) == 2
     assert "exists already and is not overwritten" in capsys.readouterr().err
 
