@@ -1,5 +1,5 @@
 # make demo: install and run the pipeline on the embedded sample. make test: the same, then the tests of every promise of
-# the README. make test-all: every test. make quick: what a change needs while it is made.
+# the README. make test-all: every test. make quick: format, lint, types and the tests that a change reaches.
 PYTHON ?= python3
 BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -7,7 +7,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 SHELL := /bin/bash
 # OpenMP threads sleep while they wait: spinning would slow down the processes that share two cores.
 export OMP_WAIT_POLICY := passive
-# Else each process of the tests would compile eopipe anew.
+# Otherwise each process of the tests would compile eopipe again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo quick test test-rest test-all test-environments test-packages test-engines durations install check sync clean
@@ -91,7 +91,7 @@ slurm-down:
 	@$(PYTHON) tests/cluster/slurm.py down
 
 demo-slurm: .venv/slurm slurm-up
-	@# Nobody else asks this cluster, so it may be asked often.
+	@# Only this run queries the cluster, so frequent queries are harmless.
 	@eopipe run --profile slurm --logger rich --slurm-init-seconds-before-status-checks 3; code=$$?; $(MAKE) --no-print-directory slurm-down; exit $$code
 
 # The validators of EO Application Packages, in an environment of their own.
