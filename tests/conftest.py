@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -23,6 +24,11 @@ settings.load_profile("eopipe")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Ignore deprecations of other packages: rasterio and odc-geo (affine), planetary-computer (pydantic)."""
+    for number in (signal.SIGHUP, signal.SIGINT):
+        # Under nohup or in the background they are ignored, and would be in each process that a test starts; a handler
+        # is not inherited.
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
     warm.open_session()
     if durations.FOLDER in os.environ:
         config.pluginmanager.register(durations.Recorder())

@@ -13,7 +13,7 @@ from eopipe.clusters.slurm import query_site
 from eopipe.clusters.usage import JobUsage, Requested, with_accounting
 from slurm import Cluster
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.exhaustive]
 JOB = """\
 #!/bin/sh
 srun --overlap --ntasks=$SLURM_NNODES --ntasks-per-node=1 python3 -c '

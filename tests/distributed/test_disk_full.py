@@ -27,7 +27,7 @@ def calm(data: Data, tmp_path_factory: pytest.TempPathFactory) -> dict[str, byte
 @pytest.fixture(scope="module")
 def stopped(data: Data, tmp_path_factory: pytest.TempPathFactory) -> Training:
     """A training whose worker may write no larger files from its third step on (`ulimit -f`; it needs no root)."""
-    training = Training(data, tmp_path_factory.mktemp("stopped"), ALONE)
+    training = Training(data, tmp_path_factory.mktemp("stopped"), ALONE, cold_start=True)
     process = training.start()
     training.wait_for_step(3, process)
     for pid in ranks(training.folder):

@@ -118,6 +118,7 @@ def in_slurm(node: int, job: int) -> dict[str, str]:
     return step | {"SLURM_STEP_NODELIST": "nowhere[1-2]", "SLURM_NODEID": str(node), "SLURM_PROCID": str(node)}
 
 
+@pytest.mark.exhaustive
 def test_t12_nodes_join_and_leave_by_a_signal_or_by_death_and_nothing_changes(
     group: Group, alone: dict[str, bytes]
 ) -> None:
@@ -156,6 +157,7 @@ def test_t16_two_nodes_of_slurm_meet_though_the_port_is_taken_and_an_old_meeting
     assert payload(group.training.model) == alone
 
 
+@pytest.mark.exhaustive
 def test_when_the_first_node_is_told_to_stop_or_dies_all_end_and_the_same_command_goes_on(
     group: Group, alone: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -173,6 +175,7 @@ def test_when_the_first_node_is_told_to_stop_or_dies_all_end_and_the_same_comman
     assert payload(group.training.model) == alone
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("nodes", ["1", "1:2"])
 def test_t21_nothing_listens_beyond_loopback_and_who_writes_into_the_stores_runs_no_code(
     group: Group, alone: dict[str, bytes], tmp_path: Path, nodes: str

@@ -53,6 +53,7 @@ def test_t01_a_worker_killed_again_and_again_takes_its_next_step_within_fifteen_
     assert payload(training.model) == undisturbed
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("number", "code", "to_process_group"),
     [(signal.SIGTERM, 75, False), (signal.SIGUSR1, 75, True), (signal.SIGINT, 130, False)],
@@ -80,6 +81,7 @@ def test_a_signal_to_the_command_or_to_all_saves_the_state_even_when_it_comes_ag
 SILENT_S = 15
 
 
+@pytest.mark.exhaustive
 def test_t06_a_hung_worker_is_noticed_in_time_and_the_training_goes_on(
     training: Training, undisturbed: dict[str, bytes]
 ) -> None:

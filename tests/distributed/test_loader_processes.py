@@ -25,6 +25,7 @@ def readers(folder: Path) -> list[int]:
     return reader_pids
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("number", "message"),
     [

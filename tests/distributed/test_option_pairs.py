@@ -73,6 +73,7 @@ def test_all_that_can_go_together_does() -> None:
     assert run["all"]["losses"] == pytest.approx(run["clipped"]["losses"], abs=ROUGH)
 
 
+@pytest.mark.exhaustive
 def test_with_a_compiler_or_without_the_losses_are_those_of_the_model_as_it_is(tmp_path: Path) -> None:
     ways = {"compiled": together("compiled"), "compiled-recomputed": together("compiled", "recomputed")}
     runs = launch(1, ways, tmp_path, {})

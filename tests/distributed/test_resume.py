@@ -23,6 +23,7 @@ def last(job: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in steps(job.parent)[-1].iterdir()}
 
 
+@pytest.mark.exhaustive
 def test_t05_t07_a_training_killed_or_stopped_in_its_saves_loses_no_checkpoint_and_no_bit(
     data: Data, tmp_path: Path
 ) -> None:
@@ -35,6 +36,7 @@ def test_t05_t07_a_training_killed_or_stopped_in_its_saves_loses_no_checkpoint_a
     assert last(often) == last(once)
 
 
+@pytest.mark.exhaustive
 def test_t04_a_signal_in_a_long_validation_is_noticed_between_its_batches_and_nothing_changes(
     data: Data, tmp_path: Path
 ) -> None:
@@ -48,6 +50,7 @@ def test_t04_a_signal_in_a_long_validation_is_noticed_between_its_batches_and_no
     assert last(often) == last(once)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_training_disturbed_at_twelve_random_moments_ends_with_the_same_bytes(
     data: Data, tmp_path: Path, seed: int

@@ -58,6 +58,7 @@ def test_each_worker_writes_its_own_rows_and_none_writes_the_whole(undisturbed: 
     assert {path.name for path in step.glob("optimiser*")} == {"optimiser.safetensors", "optimiser.1.safetensors"}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("seed", "events", "moment"), [("5", "5", "any"), ("6", "3", "save")])
 def test_killed_and_stopped_at_random_or_in_its_saves_it_ends_with_the_same_bytes(
     data: Data, tmp_path: Path, undisturbed: Path, seed: str, events: str, moment: str

@@ -26,6 +26,7 @@ def test_cwltool_resumes_from_its_cache(by: RunBy) -> None:
     assert "[job train] Using cached output" not in log
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("slurm")
 def test_toil_makes_the_same_bytes_through_the_jobs_of_slurm(by: RunBy) -> None:
     assert by(TOIL_SLURM).digests == by(SNAKEMAKE).digests
@@ -55,6 +56,7 @@ def test_the_table_of_engines_is_of_these_engines_and_versions(by: RunBy) -> Non
     assert [len(set(column)) for column in columns] == [1] * len(PAYLOAD)
 
 
+@pytest.mark.exhaustive
 def test_folds_are_added_to_the_same_model_and_disabled_outputs_do_not_exist(by: RunBy) -> None:
     folder = by(CWLTOOL).folder
     shutil.rmtree(folder / "out")

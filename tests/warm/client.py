@@ -3,7 +3,7 @@ loaded torch, eopipe and Snakemake already, instead of starting an interpreter t
 
 It hands over its arguments, environment, working folder and standard streams, passes signals on, and ends as the
 forked process ends; when it is killed, that process is killed too. What the server does not know (another module, a
-script), or any call without a server, is run by the interpreter itself.
+script, another eopipe), or any call without a server, is run by the interpreter itself.
 """
 
 import os
@@ -25,11 +25,22 @@ def program(name: str, argv: list[str]) -> tuple[str, list[str]] | None:
     return None
 
 
+def changes_what_is_loaded() -> bool:
+    """Whether PYTHONPATH has another eopipe than the server's, or a start-up file."""
+    folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return any(
+        os.path.exists(f"{folder}/{name}")  # noqa: PTH110 - pathlib takes longer to import than all of this to run
+        for folder in folders
+        for name in ("sitecustomize.py", "eopipe/__init__.py")
+    )
+
+
 def main() -> None:
     name, argv = sys.argv[1].rpartition("/")[2], sys.argv[2:]
     call = program(name, argv)
-    if call is None:
-        os.execv(INTERPRETER, [INTERPRETER, *argv])
+    module = [] if name not in ("eopipe", "snakemake") else ["-m", name]
+    if call is None or changes_what_is_loaded():
+        os.execv(INTERPRETER, [INTERPRETER, *module, *argv])
 
     import ctypes
     import json
@@ -42,7 +53,6 @@ def main() -> None:
     try:
         connection.connect(SOCKET)
     except OSError:
-        module = [] if name not in ("eopipe", "snakemake") else ["-m", name]
         os.execv(INTERPRETER, [INTERPRETER, *module, *argv])
     ignored = [n for n in (signal.SIGHUP, signal.SIGINT) if signal.getsignal(n) == signal.SIG_IGN]
     mask = os.umask(0)
@@ -51,7 +61,7 @@ def main() -> None:
         "module": call[0],
         "argv": call[1],
         "environment": dict(os.environ),
-        "folder": os.getcwd(),  # noqa: PTH109 - pathlib takes longer to import than all of this to run
+        "folder": os.getcwd(),  # noqa: PTH109 - as above
         "umask": mask,
         "parent": parent,
         "ignored": ignored,

@@ -67,6 +67,7 @@ def test_ap_validator_finds_no_failure(name: str) -> None:
     assert (result.returncode, "CWL is compliant" in result.stdout) == (0, True), result.stdout + result.stderr
 
 
+@pytest.mark.exhaustive
 def test_both_validators_find_a_missing_container_and_a_missing_description(tmp_path: Path) -> None:
     document = yaml.safe_load(PACKAGE.read_text())
     tools = [process for process in document["$graph"] if process["class"] == "CommandLineTool"]

@@ -12,6 +12,7 @@ CATALOG = ROOT.parent / "shared/data"
 SCENES = ("S2A_33TWL_20230818_0_L2A", "S2A_33TWM_20230818_0_L2A")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not CATALOG.is_dir(), reason="the shared catalog is not beside the checkout")
 def test_two_scenes_of_the_cloud_example_are_planned_correctly_and_mapped_one_by_one(
     tmp_path: Path,

@@ -58,6 +58,7 @@ def test_the_crate_of_a_run_has_what_a_profile_requires_and_recommends(crate: Pa
     assert issues(crate, cache, "RECOMMENDED", profile) == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("profile", REQUIRED)
 def test_the_validator_reports_what_is_missing_from_a_crate(
     finished: Project, cache: Path, tmp_path: Path, profile: str

@@ -35,6 +35,7 @@ def run(tool: str, job: Job, folder: Path, *options: str) -> "subprocess.Complet
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("tool", "change", "message"),
     [
@@ -77,6 +78,7 @@ def test_paths_and_names_with_blanks_quotes_and_semicolons_are_only_names(job: J
     assert not list(tmp_path.rglob("owned"))
 
 
+@pytest.mark.exhaustive
 def test_a_cache_runs_only_what_changed_and_everything_for_a_new_version(job: Job, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "cwl", tmp_path / "cwl", symlinks=True)
 

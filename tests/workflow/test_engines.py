@@ -78,6 +78,7 @@ def test_the_engine_gets_what_the_rule_requests(name: str, first: str, second: s
     assert second in requests[1]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ENGINES)
 def test_the_pipeline_is_planned(name: str, project: Project) -> None:
     command = snakemake("--dry-run", "--profile", ROOT / "profiles" / name, "--snakefile", ROOT / "Snakefile")

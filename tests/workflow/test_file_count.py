@@ -33,6 +33,7 @@ def large(folder: Path) -> Project:
     return Project(folder)
 
 
+@pytest.mark.exhaustive
 def test_ten_thousand_chips_need_less_than_500_files(tmp_path: Path) -> None:
     project = large(tmp_path / "run")
     result = project.run("results/split.json")

@@ -72,6 +72,7 @@ def test_every_file_of_a_run_is_predicted_and_its_bytes_nearly(project: Project)
     assert "frozen in results" in second.stdout
 
 
+@pytest.mark.exhaustive
 def test_composites_are_predicted_too(project: Project) -> None:
     project.write(composite={"method": "median", "period": "year"})
     check_plan(project)

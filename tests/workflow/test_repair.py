@@ -47,6 +47,7 @@ def test_a_flipped_byte_and_a_truncated_shard_rerun_two_jobs_and_nothing_after_t
     assert project.planned(*SPLIT) == [], "the stores are newer than the split, but the same"
 
 
+@pytest.mark.exhaustive
 def test_a_removed_store_can_be_rebuilt_by_name_and_nothing_follows(project: Project) -> None:
     assert project.run(*SPLIT).returncode == 0
     before = project.digests()

@@ -64,7 +64,7 @@ def test_modules_are_loaded_before_each_command_of_a_job_in_the_queue(project: P
     search(project, site, profile)
     assert (site / "loaded").read_text().split("\n")[:-1] == ["load eopipe/1.0"]
     assert (site / "ran").read_text().startswith("search --")
-    assert len((site / "pool/asked").read_text().splitlines()) == 1
+    assert len((site / "pool/requested").read_text().splitlines()) == 1
 
 
 def test_a_command_runs_in_the_container_that_the_profile_names(project: Project, site: Path) -> None:

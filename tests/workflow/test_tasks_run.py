@@ -24,6 +24,7 @@ def run_example(folder: Path, example: str, **train: Any) -> dict[str, Any]:
     return metrics
 
 
+@pytest.mark.exhaustive
 def test_the_regression_of_tree_cover_is_better_than_its_mean(tmp_path: Path) -> None:
     metrics = run_example(tmp_path, "tree-cover-values", epochs=6, batch=16, width=8, processes=1)
     assert (metrics["task"], metrics["unit"], metrics["classes"]) == ("regression", "%", ["tree cover density"])
@@ -42,6 +43,7 @@ def test_the_regression_of_tree_cover_is_better_than_its_mean(tmp_path: Path) ->
     assert json.loads((tmp_path / "results/export.json").read_text())["largest_difference"] <= 1e-4
 
 
+@pytest.mark.exhaustive
 def test_the_classification_of_chips_is_better_than_the_majority_class(tmp_path: Path) -> None:
     metrics = run_example(tmp_path, "forest-chips", epochs=6, batch=32, width=8, processes=1)
     assert metrics["task"] == "classification"
