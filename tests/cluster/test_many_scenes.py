@@ -15,7 +15,7 @@ from projects import ROOT, cold_environment
 
 from slurm import Cluster
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.exhaustive]
 COUNT = 6
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 import yaml
 from projects import Project
 from scenery import Catalog, write_raster

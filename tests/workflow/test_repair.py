@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 
+import pytest
 from projects import DAYS, Project, environment
 
 SPLIT = ("--", "results/split.json")

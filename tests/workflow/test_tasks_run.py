@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import rasterio
 import yaml
 from projects import DAYS, ROOT, Project
