@@ -11,7 +11,7 @@ from projects import Project
 
 from slurm import Cluster
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.exhaustive]
 # More than until Snakemake's next look at the queue.
 OUTAGE_S = 14
 
