@@ -22,7 +22,7 @@ COMMANDS = {
         "check": ("eopipe.config:check_command", "Check a config file before anything runs."),
         "plan": ("eopipe.planning.plan_command:plan", "Estimate downloads, files, chips and disk use of a run."),
         "run": ("eopipe.clusters.running:run", "Run the whole pipeline with Snakemake, or resume it."),
-        "usage": ("eopipe.clusters.usage:usage", "Show the memory, time and CPU that jobs used."),
+        "usage": ("eopipe.clusters.usage:usage", "Show the memory, time and CPUs that jobs requested and used."),
     },
     "training": {
         "follow": ("eopipe.telemetry.follow:follow", "Show a training in TensorBoard, MLflow or Prometheus."),

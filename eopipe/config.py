@@ -64,7 +64,9 @@ def load(path: Path) -> dict[str, Any]:
 def check_command(argv: list[str]) -> int:
     """Check a config file before anything runs."""
     parser = Parser(prog="eopipe check", description=check_command.__doc__)
-    parser.add_argument("config", type=Path, nargs="?", default=Path("config/config.yaml"))
+    parser.add_argument(
+        "config", type=Path, nargs="?", default=Path("config/config.yaml"), help="config file [%(default)s]"
+    )
     path = parser.parse_args(argv).config
     load(path)
     print(f"{path} is valid")

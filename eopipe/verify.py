@@ -125,11 +125,13 @@ def verify(argv: list[str]) -> int:
     """Find removed, truncated or changed files; rebuild them on request."""
     parser = argparse.ArgumentParser(prog="eopipe verify", description=verify.__doc__)
     parser.add_argument("path", type=Path, help="folder of results, a crate, or one output of a stage")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="[all cores]")
+    parser.add_argument(
+        "--threads", type=int, default=len(os.sched_getaffinity(0)), help="threads that compute checksums [all cores]"
+    )
     parser.add_argument(
         "--repair",
         action="store_true",
-        help="run the commands in the run records of damaged outputs; start it where the run was started",
+        help="rebuild damaged outputs with the commands in their run records; start it in the folder of the run",
     )
     arguments = parser.parse_args(argv)
     crate = read_crate(arguments.path) if is_crate(arguments.path) else None

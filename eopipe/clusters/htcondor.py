@@ -75,12 +75,16 @@ def condor(argv: list[str]) -> int:
         epilog="and all arguments of eopipe train --help",
         allow_abbrev=False,
     )
-    parser.add_argument("--folder", type=Path, default=Path("condor"), help="folder to write to [%(default)s]")
+    parser.add_argument(
+        "--folder", type=Path, default=Path("condor"), help="output folder of the submit files [%(default)s]"
+    )
     parser.add_argument("--memory-mb", type=int, default=4000, help="memory of a job [%(default)s]")
     parser.add_argument("--disk-mb", type=int, default=10_000, help="scratch space of a job [%(default)s]")
     parser.add_argument("--gpu", action="store_true", help="one GPU for each process")
-    parser.add_argument("--image", help="container image of eopipe, for nodes that do not have it")
-    parser.add_argument("--every", type=int, default=3600, help="seconds between transfers of the state [%(default)s]")
+    parser.add_argument("--image", help="container image with eopipe, for nodes without it")
+    parser.add_argument(
+        "--every", type=int, default=3600, help="seconds between transfers of the checkpoints [%(default)s]"
+    )
     options, train_argv = parser.parse_known_args(argv)
     return write(options, parse(stage("train"), train_argv))
 

@@ -35,8 +35,8 @@ def _parser() -> Parser:
     commands = parser.add_subparsers(required=True, metavar="slurm|htcondor|kubernetes|lsf|pbs|check")
     slurm = commands.add_parser("slurm", help="query the cluster and write a profile for it", description=write.__doc__)
     slurm.set_defaults(command=write)
-    slurm.add_argument("--partition", help="partition of the ordinary jobs [the cluster's default]")
-    slurm.add_argument("--training", metavar="PARTITION", help="partition of the training [that of the ordinary jobs]")
+    slurm.add_argument("--partition", help="partition of all other jobs [the cluster's default]")
+    slurm.add_argument("--training", metavar="PARTITION", help="partition of the training [that of the other jobs]")
     slurm.add_argument("--account", help="account to charge [the only one that you have]")
     slurm.add_argument("--nodes", type=int, default=1, help="nodes of a training [%(default)s]")
     slurm.add_argument("--processes", type=int, default=1, help="processes, or GPUs, on each node [%(default)s]")
@@ -44,7 +44,9 @@ def _parser() -> Parser:
     slurm.add_argument("--cpus", type=int, help="CPUs per node [one for each process]")
     slurm.add_argument("--memory-mb", type=int, help="memory per node [what the rule calculates from its input]")
     slurm.add_argument("--preemptible", action="store_true", help="jobs may be pre-empted; Slurm requeues them")
-    slurm.add_argument("--jobs", type=int, help="maximum jobs in the queue, where a site limits them; no job arrays")
+    slurm.add_argument(
+        "--jobs", type=int, help="maximum number of jobs in the queue, if the site limits it; disables job arrays"
+    )
     slurm.add_argument("--name", default="slurm", help="name of the profile [%(default)s]")
     slurm.add_argument("--show", action="store_true", help="print the profile and write nothing")
     for name in TEMPLATES:
@@ -57,7 +59,7 @@ def _parser() -> Parser:
     )
     check.set_defaults(command=check_profile)
     check.add_argument("name", nargs="?", default="slurm", help="name of the profile [%(default)s]")
-    check.add_argument("--configfile", type=Path, help="config that will run with it")
+    check.add_argument("--configfile", type=Path, help="config of the run; its jobs are checked too")
     return parser
 
 

@@ -15,7 +15,20 @@ from eopipe.run import project
 
 LOGS = Path(".snakemake/log")
 # With these nothing is submitted.
-HARMLESS = {"-n", "--dry-run", "--dryrun", "--executor", "-e", "--unlock", "--list", "-h", "--help"}
+HARMLESS = {"-n", "--dry-run", "--dryrun", "--executor", "-e", "--unlock", "--list"}
+HELP = """\
+usage: eopipe run [OPTION ...] [TARGET ...]
+
+Run the whole pipeline with Snakemake, or resume it. A lock allows one run at a time in a folder.
+
+Every option of Snakemake is accepted; `snakemake --help` lists them all. The most common ones:
+  --configfile FILE  config of the run
+  --cores N          number of CPU cores to use [all]
+  --profile NAME     Snakemake profile, e.g. of a cluster (`eopipe profile` writes one)
+  --dry-run          list the jobs, run nothing
+  --forcerun STAGE   run a stage again, and what depends on it
+  TARGET             files or rules to build [all results]\
+"""
 RESUME = "run the same command again to resume"
 # What ended a job, in Slurm's words.
 STATES = {
@@ -44,7 +57,10 @@ FAILED = re.compile(
 
 
 def run(argv: list[str]) -> int:
-    """Run the pipeline; on Slurm, say at the end in a sentence each why jobs failed for good."""
+    """Run the pipeline; on Slurm, explain at the end each job that failed for good in one sentence."""
+    if {"-h", "--help"} & set(argv):
+        print(HELP)
+        return 0
     name = profile_of(argv)
     if not name or HARMLESS & {argument.partition("=")[0] for argument in argv}:
         return project.run(argv)

@@ -59,7 +59,9 @@ class JobUsage:
 def usage(argv: list[str]) -> int:
     """Show the memory, time, CPUs and GPUs that the jobs of each rule requested and used."""
     parser = argparse.ArgumentParser(prog="eopipe usage", description=usage.__doc__)
-    parser.add_argument("results", type=Path, nargs="?", default=Path("results"), help="of the run [%(default)s]")
+    parser.add_argument(
+        "results", type=Path, nargs="?", default=Path("results"), help="results folder of the run [%(default)s]"
+    )
     jobs, accounting = with_accounting(read_jobs(parser.parse_args(argv).results))
     print("\n".join([*table(jobs), "", *notes(jobs, accounting)]))
     return 0

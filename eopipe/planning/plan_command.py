@@ -182,11 +182,22 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="eopipe plan", description=plan.__doc__, allow_abbrev=False)
     default = Path("config/config.yaml")
     parser.add_argument("config", type=Path, nargs="?", default=default, help="config of the run [%(default)s]")
-    parser.add_argument("--out", type=Path, default=Path("plan"), help="folder of the plan's files [%(default)s]")
-    parser.add_argument("--profile", help="Snakemake profile of the run, to check the resources of its training")
-    parser.add_argument("--max-files", type=int, help="refuse a run with more files up to the split (exit code 6)")
     parser.add_argument(
-        "--max-bytes", metavar="SIZE", help="refuse a run with more bytes up to the split, such as 200GB (exit code 6)"
+        "--out",
+        type=Path,
+        default=Path("plan"),
+        help="output folder of plan.json, plan.png and plan.geojson [%(default)s]",
+    )
+    parser.add_argument("--profile", help="Snakemake profile whose resources for the training are checked")
+    parser.add_argument(
+        "--max-files",
+        type=int,
+        help="file quota: refuse a run that writes more files up to the stage split (exit code 6)",
+    )
+    parser.add_argument(
+        "--max-bytes",
+        metavar="SIZE",
+        help="disk quota, such as 200GB: refuse a run that writes more up to the stage split (exit code 6)",
     )
     return parser
 

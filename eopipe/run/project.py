@@ -36,8 +36,7 @@ rule project:
 USAGE = "`eopipe usage` shows what the jobs requested and used."
 EARTH_SEARCH = "https://earth-search.aws.element84.com/v1"
 TEMPLATE = """\
-# Config of eopipe for an area of your own. `eopipe check config.yaml` reports mistakes;
-# docs/stages.md of eopipe explains every setting and has the others.
+# Config of an eopipe run. `eopipe check config.yaml` reports mistakes; docs/stages.md of eopipe lists all settings.
 
 results: results                   # all outputs
 state: state                       # checkpoints and unfinished downloads; kept after failures
@@ -99,14 +98,32 @@ def init(argv: list[str]) -> int:
 
 def _init_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="eopipe init", description=init.__doc__)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, help="new folder of the project")
     parser.add_argument("--area", type=Path, help="GeoJSON of the area, in degrees")
-    parser.add_argument("--bbox", type=float, nargs=4, metavar=("WEST", "SOUTH", "EAST", "NORTH"))
-    parser.add_argument("--datetime", default="2024-05-01/2024-09-30", help="dates [%(default)s]")
-    parser.add_argument("--bands", nargs="+", default=["blue", "green", "red", "nir"])
-    parser.add_argument("--classes", nargs="+", default=["other", "forest"])
+    parser.add_argument(
+        "--bbox",
+        type=float,
+        nargs=4,
+        metavar=("WEST", "SOUTH", "EAST", "NORTH"),
+        help="bounding box of the area, in degrees",
+    )
+    parser.add_argument(
+        "--datetime", default="2024-05-01/2024-09-30", help="date or interval of acquisition [%(default)s]"
+    )
+    parser.add_argument(
+        "--bands",
+        nargs="+",
+        default=["blue", "green", "red", "nir"],
+        help="band names, in channel order [blue green red nir]",
+    )
+    parser.add_argument(
+        "--classes",
+        nargs="+",
+        default=["other", "forest"],
+        help="class names, in the order of the class numbers [other forest]",
+    )
     parser.add_argument("--labels", default="labels.gpkg", help="label file, relative to the folder [%(default)s]")
-    parser.add_argument("--url", default=EARTH_SEARCH, help="STAC API [%(default)s]")
+    parser.add_argument("--url", default=EARTH_SEARCH, help="URL of a STAC API [%(default)s]")
     return parser
 
 

@@ -301,12 +301,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--to", nargs="+", action="extend", required=True, choices=TRACKERS, metavar="|".join(TRACKERS), help="trackers"
     )
-    parser.add_argument("--views", type=Path, help="folder that trackers write to [beside the model]")
+    parser.add_argument("--views", type=Path, help="output folder of the trackers [beside the model]")
     parser.add_argument(
         "--once", action="store_true", help="read the available lines and exit, without waiting for more"
     )
     parser.add_argument(
-        "--until-eof", action="store_true", help="end after a last read when standard input is closed, as train does it"
+        "--until-eof",
+        action="store_true",
+        help="exit after a last read when standard input is closed (train uses this)",
     )
     return parser
 

@@ -98,7 +98,7 @@ def rate(argv: list[str]) -> int:
         epilog="and all arguments of eopipe train --help",
         allow_abbrev=False,
     )
-    parser.add_argument("--steps", type=int, default=120, help="steps of the trial, 20 or more [%(default)s]")
+    parser.add_argument("--steps", type=int, default=120, help="steps of the range test, 20 or more [%(default)s]")
     arguments, train_argv = parser.parse_known_args(argv)
     if arguments.steps < 20:
         raise UsageError(f"--steps is {arguments.steps}; a curve needs 20 or more")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from eopipe.clusters.running import failed_jobs
+from eopipe.clusters.running import failed_jobs, run
 
 RESUME = "run the same command again to resume"
 
@@ -53,3 +53,10 @@ def test_only_the_last_failure_of_what_never_succeeded_is_reported() -> None:
     assert [
         sentence.split(": its")[0] for sentence in failed_jobs(f"{text}[now]\nFinished jobid: 4 (Rule: label)\n")
     ] == ["rule train"]
+
+
+def test_the_help_names_the_common_options_and_starts_no_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == run(["all", "-h"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("usage: eopipe run ")
+    assert "`snakemake --help` lists them all" in text
