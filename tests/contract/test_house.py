@@ -33,15 +33,23 @@ UNTELLING = {
     *("said", "have", "had", "held", "gone", "taken", "got", "what", "where", "here", "how", "who", "whose", "many"),
     *("much", "odd", "theirs", "ours", "own", "lies", "thing", "things", "stuff", "dealt", "shown"),
 }
+VAGUE = {"utils", "util", "helpers", "common", "misc", "base"}
 # The only packages that open sockets, by the modules with which they do, and that read variables of a scheduler.
 SOCKETS = {name: {"fetch", "stac", "launch"} for name in ("requests", "urllib3", "socket")} | {
     "obstore": {"fetch"},
     "pystac_client": {"stac"},
     "mlflow": {"telemetry"},
     "prometheus_client": {"telemetry"},
-    **{name: set() for name in ("http", "urllib.request", "socketserver", "ftplib", "aiohttp", "httpx", "boto3")},
+    # Waits while it queries Slurm.
+    "asyncio": {"clusters"},
+    **{name: set() for name in ("http", "urllib.request", "xmlrpc", "socketserver", "ssl", "ftplib", "smtplib")},
+    **{name: set() for name in ("aiohttp", "httpx", "boto3", "fsspec", "s3fs", "gcsfs", "paramiko")},
 }
+SCHEDULERS = ("SLURM_", "SRUN_", "SBATCH_", "PBS_", "LSB_", "_CONDOR", "OMPI_", "PMI_", "PMIX_")
 SCHEDULER_VARIABLES = {"launch", "clusters", "provenance"}
+# torchrun gives them to its workers, and one module reads them.
+WORLD = ROOT / "eopipe/launch/world.py"
+WORLD_VARIABLES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"}
 
 
 def tree(path: Path) -> ast.Module:
@@ -54,7 +62,7 @@ def functions() -> dict[str, int]:
     sizes = {}
     for path in PACKAGE:
         for node in ast.walk(tree(path)):
-            if isinstance(node, ast.FunctionDef):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 body = node.body[1:] if ast.get_docstring(node) else node.body
                 first = min((n.lineno for n in body), default=node.end_lineno or 0)
                 sizes[f"{path}:{node.lineno}"] = (node.end_lineno or first) - first + 1
@@ -72,12 +80,13 @@ def test_the_number_of_modules_rises_only_with_a_new_capability() -> None:
 
 
 def test_folders_stay_flat_and_names_say_something() -> None:
-    assert max(len(path.relative_to(ROOT / "eopipe").parts) for path in PACKAGE) <= 2
-    assert not {path.stem for path in PACKAGE} & {"utils", "util", "helpers", "common", "misc", "base", "room"}
+    paths = [path.relative_to(ROOT / "eopipe").with_suffix("") for path in PACKAGE]
+    assert max(len(path.parts) for path in paths) <= 2
+    assert not {part for path in paths for part in path.parts} & (VAGUE | UNTELLING)
 
 
 def test_a_class_name_belongs_to_one_class() -> None:
-    names = Counter(node.name for path in PACKAGE for node in tree(path).body if isinstance(node, ast.ClassDef))
+    names = Counter(node.name for path in PACKAGE for node in ast.walk(tree(path)) if isinstance(node, ast.ClassDef))
     assert [name for name, count in names.items() if count > 1] == []
 
 
@@ -88,13 +97,13 @@ def bound_names(path: Path) -> Iterator[tuple[str, int]]:
             yield node.id, node.lineno
         elif isinstance(node, ast.arg):
             yield node.arg, node.lineno
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name, node.lineno
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
             yield node.attr, node.lineno
         elif isinstance(node, ast.alias) and node.asname:
             yield node.asname, node.lineno
-        elif isinstance(node, ast.ExceptHandler) and node.name:
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
             yield node.name, node.lineno
 
 
@@ -109,9 +118,12 @@ def test_a_name_says_what_its_value_is() -> None:
 
 
 def test_neither_modules_nor_packages_import_in_a_cycle() -> None:
-    # Imports inside of functions count too.
+    # Imports inside of functions and by `import_module` count too.
     graph = grimp.build_graph("eopipe", cache_dir=None)
     modules = {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
+    for path in PACKAGE:
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        modules[name] |= imported_by_name(path) & modules.keys()
     packages: dict[str, set[str]] = defaultdict(set)
     for name, imported in modules.items():
         for other in imported:
@@ -125,13 +137,24 @@ def test_neither_modules_nor_packages_import_in_a_cycle() -> None:
             pytest.fail(" -> ".join(error.args[1]))
 
 
+def imported_by_name(path: Path) -> set[str]:
+    """What a file imports by `import_module("name")`."""
+    calls = [node for node in ast.walk(tree(path)) if isinstance(node, ast.Call) and node.args]
+    functions_called = [(ast.unparse(call.func).rpartition(".")[2], call.args[0]) for call in calls]
+    return {
+        str(argument.value)
+        for function, argument in functions_called
+        if function in ("import_module", "__import__") and isinstance(argument, ast.Constant)
+    }
+
+
 def rules() -> dict[str, list[str]]:
     """The lines of every rule that are not blank."""
     lines: dict[str, list[str]] = {}
     for path in RULES:
         name = ""
         for line in path.read_text().splitlines():
-            if start := re.match(r"(?:rule|checkpoint) (\w+):", line):
+            if start := re.match(r"(?:use rule \w+ as|rule|checkpoint) (\w+)(?: with)?:", line):
                 name = start[1]
             elif line and not line[0].isspace():
                 name = ""
@@ -179,7 +202,7 @@ def test_there_is_no_default_profile() -> None:
 
 def names_imported(path: Path) -> set[str]:
     """The modules that a file imports anywhere, and the packages that they are in."""
-    names = set()
+    names = imported_by_name(path)
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
@@ -200,9 +223,9 @@ def test_sockets_scheduler_and_rank_are_used_in_their_packages_only(path: Path) 
     package = path.parent.name
     assert [name for name in names_imported(path) & SOCKETS.keys() if package not in SOCKETS[name]] == []
     if package not in SCHEDULER_VARIABLES:
-        assert not [name for name in environment_names(path) if name.startswith(("SLURM_", "PBS_", "LSB_", "_CONDOR"))]
-    if path.name != "world.py":
-        assert not environment_names(path) & {"RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK"}
+        assert not [name for name in environment_names(path) if name.startswith(SCHEDULERS)]
+    if path != WORLD:
+        assert not environment_names(path) & WORLD_VARIABLES
 
 
 def test_nothing_is_unpickled_or_evaluated() -> None:
