@@ -7,7 +7,8 @@
 | ._stop_heartbeats, ._op_executor, ._get_deadline, | called | a node that is asked to stop leaves at once, not after |
 | dynamic_rendezvous._RendezvousExitOp              |        | ten silent seconds                                     |
 | TCPStore(master_listen_fd=)                       | called | torch listens on all addresses, a store here on one    |
-| TORCH_DISABLE_SHARE_RDZV_TCP_STORE                | set    | restarted ranks would read stale addresses (gloo)      |
+| TORCH_DISABLE_SHARE_RDZV_TCP_STORE                | set    | in next_rendezvous: restarted ranks would read stale   |
+|                                                   |        | addresses from a store that agents share (gloo)        |
 
 The states that agents exchange carry a signature (HMAC-SHA-256, RFC 2104), since PyTorch unpickles what any process
 writes into its store. `torchrun.check_torch` looks for these parts before a training is launched.
@@ -17,6 +18,8 @@ import hmac
 import inspect
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, cast
 
@@ -79,6 +82,18 @@ def _has(owner: Any, name: str, parameters: tuple[str, ...]) -> bool:
     return method is not None and (not parameters or set(parameters) <= inspect.signature(method).parameters.keys())
 
 
+@contextmanager
+def torch_variable(name: str, value: str) -> Iterator[None]:
+    """Set a variable that torch reads from the environment only; afterwards it is as before."""
+    previous = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]
+        os.environ.update({} if previous is None else {name: previous})
+
+
 class SignedBackend(dynamic.RendezvousBackend):
     """A rendezvous backend whose states are signed; raises RendezvousStateError for those of other processes."""
 
@@ -124,8 +139,6 @@ class GroupRendezvous(dynamic.DynamicRendezvousHandler):
         cls, endpoint: Endpoint, listening: int | None, address: str, nodes: NodeRange, wait_s: float
     ) -> "GroupRendezvous":
         """Connect to the store of an endpoint, or serve it on the listening socket; both are those of this group."""
-        # Restarted ranks would read stale addresses from a shared store.
-        os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
         store = TCPStore(
             endpoint.host,
             endpoint.port,
@@ -148,9 +161,15 @@ class GroupRendezvous(dynamic.DynamicRendezvousHandler):
         )
         return cast(GroupRendezvous, rendezvous)
 
+    @property
+    def use_agent_store(self) -> bool:
+        """Whether workers use the store of the agents; restarted ranks would read stale addresses from it."""
+        return False
+
     def next_rendezvous(self) -> RendezvousInfo:
         """Meet in the next round."""
-        info = super().next_rendezvous()
+        with torch_variable("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"):
+            info = super().next_rendezvous()
         self.world_size = info.world_size
         return info
 

@@ -18,7 +18,6 @@
 """
 
 import logging
-import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -31,7 +30,7 @@ import torch
 
 from eopipe.launch import rendezvous as group
 from eopipe.launch.failures import failure_of_signal, record_failure
-from eopipe.launch.rendezvous import GroupRendezvous, Methods, missing_parts, unsupported
+from eopipe.launch.rendezvous import GroupRendezvous, Methods, missing_parts, torch_variable, unsupported
 from eopipe.launch.world import RESTART_SIGNAL, handled_signals
 
 try:
@@ -110,9 +109,10 @@ class Workers:
 def run_agent(workers: Workers, rendezvous: Callable[[], RendezvousHandler], status: Path, token: int) -> Ended:
     """Run the workers of this node to their end; says whether all are done, one failed, or the group is lost."""
     # By default the agent dies of SIGUSR1 and leaves its workers behind.
-    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = ",".join(number.name for number in handled_signals())
+    signals = ",".join(number.name for number in handled_signals())
     try:
-        result = _run(workers, rendezvous())
+        with torch_variable("TORCHELASTIC_SIGNALS_TO_HANDLE", signals):
+            result = _run(workers, rendezvous())
     except RendezvousError as error:
         log.warning("event=group-lost reason=%r", str(error) or type(error).__name__)
         return "lost"

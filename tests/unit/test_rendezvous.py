@@ -1,5 +1,6 @@
 """Where a launcher runs, what torchrun's agent gets there, and how agents of one group recognise each other."""
 
+import os
 import socket
 import stat
 from collections.abc import Callable
@@ -40,7 +41,7 @@ from eopipe.launch.environment import (
 )
 from eopipe.launch.launch import launch
 from eopipe.launch.rendezvous import GroupRendezvous, SignedBackend
-from eopipe.launch.torchrun import LocalRendezvous, Workers, check_torch
+from eopipe.launch.torchrun import LocalRendezvous, Workers, check_torch, run_agent
 
 STEP = {
     "SLURM_JOB_ID": "4711",
@@ -189,6 +190,21 @@ def test_a_launcher_on_one_node_makes_no_endpoint_and_no_store_that_others_reach
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("previous", [None, "SIGTERM"])
+def test_a_variable_that_only_torch_reads_is_afterwards_as_before(
+    previous: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, during = "TORCHELASTIC_SIGNALS_TO_HANDLE", []
+    monkeypatch.delenv(name, raising=False)
+    if previous:
+        monkeypatch.setenv(name, previous)
+    monkeypatch.setattr(torchrun, "_run", lambda workers, rendezvous: during.append(os.environ[name]))
+    workers = Workers(("python",), {}, processes=1, restarts=0, log_folder=Path("/state/logs"))
+    assert run_agent(workers, lambda: LocalRendezvous("run.7", LOOPBACK), Path("/state/status.json"), 1) == "lost"
+    assert "SIGUSR1" in during[0]
+    assert os.environ.get(name) == previous
+
+
 def test_a_rendezvous_of_many_nodes_waits_as_long_as_it_is_told_and_notices_silence_after_ten_seconds() -> None:
     endpoint, listening = open_endpoint(ClusterEnvironment(NodeRange(1, 2), "run", host=LOOPBACK), 3)
     rendezvous = GroupRendezvous.join(endpoint, listening.detach(), LOOPBACK, NodeRange(1, 2), 90.0)
@@ -197,6 +213,7 @@ def test_a_rendezvous_of_many_nodes_waits_as_long_as_it_is_told_and_notices_sile
     assert (settings.timeout.join.total_seconds(), settings.timeout.last_call.total_seconds()) == (90, 5)
     assert settings.keep_alive_interval.total_seconds() * settings.keep_alive_max_attempt == 10
     assert not rendezvous.use_agent_store
+    assert "TORCH_DISABLE_SHARE_RDZV_TCP_STORE" not in os.environ
     assert rendezvous.shutdown()
 
 
