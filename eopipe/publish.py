@@ -136,6 +136,12 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
+def make_executable(path: Path) -> None:
+    """Let everybody run a file who can read it, as the umask has it."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    path.chmod(mode | (mode & 0o444) >> 2)
+
+
 def _sync_all(draft: Path, modes: DefaultModes) -> None:
     for path in [draft, *draft.rglob("*")] if draft.is_dir() else [draft]:
         # Some libraries write through private temporary files, which others could not read.

@@ -13,7 +13,7 @@ from eopipe.errors import UsageError
 from eopipe.launch.endpoint import ENDPOINT_FILE
 from eopipe.launch.environment import RDZV_FILE, parse_nodes
 from eopipe.provenance.record import record_path
-from eopipe.publish import publish
+from eopipe.publish import make_executable, publish
 
 # `job.sh` ends with this code instead of 75: the state is saved, start the job again.
 RESUME_EXIT_CODE = 85
@@ -106,7 +106,7 @@ def write(options: argparse.Namespace, values: dict[str, Any]) -> int:
     for name, text in texts.items():
         with publish(options.folder / name) as draft:
             draft.write_text(text.replace("{folder}", str(options.folder)) if name.endswith(".dag") else text)
-    (options.folder / "job.sh").chmod(0o755)
+    make_executable(options.folder / "job.sh")
     print(f"wrote {', '.join(texts)} to {options.folder}; now: condor_submit_dag {options.folder / 'train.dag'}")
     return 0
 

@@ -15,7 +15,7 @@ from eopipe.clusters.profile import JobShape, ProfileOptions, write_profile
 from eopipe.clusters.slurm import query_site
 from eopipe.config import load
 from eopipe.errors import EopipeError, UsageError, no_space
-from eopipe.publish import publish
+from eopipe.publish import make_executable, publish
 from eopipe.run.project import snakefile
 
 # Rules that run beside Snakemake unless the nodes are online.
@@ -90,7 +90,8 @@ def copy(options: argparse.Namespace) -> int:
     for file in sorted(template.iterdir()):
         _publish(target / file.name, file.read_text())
         # Scripts of the wheel come without their mode.
-        (target / file.name).chmod(0o755 if file.suffix in (".sh", ".py") else 0o644)
+        if file.suffix in (".sh", ".py"):
+            make_executable(target / file.name)
     print(f"\nwrote {target}; adapt it, then: snakemake --profile {options.name}", file=sys.stderr)
     print_file(options.name)
     return 0

@@ -316,7 +316,7 @@ def test_a_full_quota_is_reported_like_a_full_disk(tmp_path: Path) -> None:
 UNDER_UMASK = """
 import os, sys
 from pathlib import Path
-from eopipe.publish import publish, write_json
+from eopipe.publish import make_executable, publish, write_json
 folder = Path(sys.argv[1])
 os.umask(int(sys.argv[2], 8))
 with publish(folder / "model", folder=True) as draft:
@@ -325,6 +325,9 @@ with publish(folder / "model", folder=True) as draft:
     (draft / "model.json").touch(mode=0o755)
 with publish(folder / "metrics.json") as draft:
     write_json(draft, {})
+with publish(folder / "job.sh") as draft:
+    draft.touch()
+make_executable(folder / "job.sh")
 (folder / "plain").mkdir()
 (folder / "plain/file").touch()
 """
@@ -341,6 +344,7 @@ def test_what_is_published_has_the_mode_of_a_file_that_is_simply_created(tmp_pat
     model, plain = tmp_path / "model", tmp_path / "plain"
     assert (mode(plain), mode(plain / "file")) == (0o777 & ~int(umask, 8), 0o666 & ~int(umask, 8))
     assert {mode(path) for path in (model, model / "blocks")} == {mode(plain)}
+    assert mode(tmp_path / "job.sh") == mode(plain), "those who can read a script can run it"
     files = (model / "blocks/weights", model / "model.json", model / MANIFEST, tmp_path / "metrics.json")
     assert {mode(path) for path in files} == {mode(plain / "file")}
 
