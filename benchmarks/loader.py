@@ -14,7 +14,7 @@ The extra `bench` installs some peers; litdata and torchgeo are installed by han
 they require builds of other packages. A peer that is not installed is reported and skipped.
 
 eopipe's cache budget covers its live blocks and not the scene, unless the scene is small. `memory` is a DataLoader
-over arrays in memory: the upper limit without reading. `first epoch` and `CPU ms a chip` (of all processes, after the
+over arrays in memory: the upper limit without reading. `first epoch` and `CPU ms per chip` (of all processes, after the
 first epoch: what other load affects least) are those of the run with the fewest workers.
 """
 
@@ -86,7 +86,7 @@ def compare(keys: list[Key], arguments: list[str], rounds: int) -> dict[Key, lis
 def table(results: dict[Key, list[dict[str, float]]], kind: str, names: list[str], workers: list[int]) -> str:
     """Median chips a second with each number of workers; then eopipe's best against the peer's, round by round."""
     header = [kind, *(f"{n} workers" for n in workers), "first epoch"]
-    header += ["CPU ms a chip", "eopipe x", "MiB", "MiB a worker"]
+    header += ["CPU ms per chip", "eopipe x", "MiB", "MiB per worker"]
     lines = [header, ["---"] + ["---:"] * (len(header) - 1)]
     for name in names:
         rows = [results.get((name, kind, n), []) for n in workers]

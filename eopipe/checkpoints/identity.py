@@ -32,7 +32,7 @@ def differences(current: Any, stored: Any, name: str = "") -> Iterator[str]:
 
 
 def _as_json(value: Any) -> Any:
-    """A value as JSON gives it back."""
+    """A value as it is after a round trip through JSON."""
     return [_as_json(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 

@@ -1,1 +1,1 @@
-"""What a cluster gives, what a run asks of it, and the Snakemake profile that joins the two."""
+"""Clusters: their resources, what a run requests, and Snakemake profiles."""

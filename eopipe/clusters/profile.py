@@ -41,7 +41,7 @@ max-jobs-per-timespan: 1/1s        # per minute, Snakemake would wait up to a mi
 
 @dataclass(frozen=True)
 class JobShape:
-    """Nodes of a training, and for each of them: processes, CPUs, memory in MB and GPUs (one a process, or none)."""
+    """Nodes of a training, and for each of them: processes, CPUs, memory in MB and GPUs (one per process, or none)."""
 
     nodes: int = 1
     processes: int = 1
@@ -53,7 +53,7 @@ class JobShape:
         """Resources of the rule `train` for Snakemake's Slurm executor.
 
         On many nodes the job's own Snakemake must not run in a job step of one node, which `mpi` prevents; one torchrun
-        agent a node makes one task a node. `tasks_per_gpu: 0` keeps the executor from requesting tasks by GPU, which
+        agent per node makes one task per node. `tasks_per_gpu: 0` keeps the executor from requesting tasks by GPU, which
         no number of nodes could meet.
         """
         resources: dict[str, int | str] = {"cpus_per_task": self.cpus}
@@ -125,7 +125,7 @@ class ProfileOptions:
 
 
 def write_profile(site: Site, options: ProfileOptions) -> str:
-    """The text of a profile. Raises UsageError for what the site cannot give."""
+    """The text of a profile. Raises UsageError for requests that the site cannot satisfy."""
     default = site.partition(options.partition) if options.partition else site.default_partition
     training = site.partition(options.training_partition) if options.training_partition else default
     conflicts = [f"the training {sentence}" for sentence in options.shape.conflicts(training)]

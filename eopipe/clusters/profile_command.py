@@ -112,7 +112,7 @@ def _publish(target: Path, text: str) -> None:
     except OSError as error:
         if isinstance(error, PermissionError) or error.errno == 30:
             raise UsageError(
-                f"{target.parent} cannot be written; set XDG_CONFIG_HOME to a folder of yours, or use --show > FILE"
+                f"{target.parent} cannot be written; set XDG_CONFIG_HOME to a writable folder, or use --show > FILE"
             ) from error
         raise EopipeError(str(no_space(target))) from error
 

@@ -1,4 +1,4 @@
-"""`eopipe run` on a cluster: it refuses what the cluster cannot give, and says why jobs failed for good."""
+"""`eopipe run` on a cluster: it refuses requests that the cluster cannot satisfy, and explains why jobs failed."""
 
 import os
 import re
@@ -57,7 +57,7 @@ FAILED = re.compile(
 
 
 def run(argv: list[str]) -> int:
-    """Run the pipeline; on Slurm, explain at the end each job that failed for good in one sentence."""
+    """Run the pipeline; on Slurm, explain at the end in one sentence why each job failed."""
     if {"-h", "--help"} & set(argv):
         print(HELP)
         return 0
@@ -87,7 +87,7 @@ def profile_of(argv: Sequence[str]) -> str:
 
 
 def refuse_conflicts(profile: dict[str, Any]) -> None:
-    """Raise UsageError with everything that this cluster cannot give."""
+    """Raise UsageError with every request that this cluster cannot satisfy."""
     if sentences := list(site_conflicts(profile, query_site())):
         raise UsageError(f"{'; '.join(sentences)} (nothing was submitted)")
 

@@ -232,7 +232,7 @@ class _CacheFile(io.RawIOBase):
         return self.position
 
     def read(self, size: int = -1) -> bytes:
-        """At most so many bytes; nothing after an error."""
+        """At most `length` bytes; nothing after an error."""
         start, end = self.position, self.cache.reader.size
         stop = start + size if size >= 0 else end
         try:

@@ -19,7 +19,7 @@ MAX_ATTEMPTS = 10
 BACKOFF, MAX_BACKOFF, MAX_RETRY_AFTER = 0.5, 30.0, 120.0
 # Seconds to connect, and between two chunks of a response.
 TIMEOUT = (10.0, 60.0)
-# A server that is slower than this (bytes per second, after so many seconds) hangs.
+# A server that is slower than this (bytes per second, after GRACE seconds) hangs.
 MIN_RATE, GRACE = 1000.0, 60.0
 # Bytes of a response body that are passed on at once.
 CHUNK = 1 << 16
@@ -59,7 +59,7 @@ class Clock:
         return time.monotonic()
 
     def wait(self, seconds: float, stop: threading.Event) -> None:
-        """Wait so many seconds, or until `stop` is set."""
+        """Wait for these seconds, or until `stop` is set."""
         stop.wait(seconds)
 
 

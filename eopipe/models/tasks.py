@@ -1,4 +1,4 @@
-"""Tasks: segmentation (a class for each pixel), classification (a class for each chip), regression (a value a pixel).
+"""Tasks: segmentation (a class for each pixel), classification (a class for each chip), regression (a value for each pixel).
 
 Every model returns maps (N, channel, H, W), and the task decides what they are. The logits of a chip are the mean of
 those of its pixels (global average pooling, Lin et al. 2014, arXiv:1312.4400), so each built-in model fits each task.
@@ -36,7 +36,7 @@ def chip_logits(outputs_NCHW: "Tensor") -> "Tensor":
 
 
 def pixel_outputs(outputs_NCHW: "Tensor", like_NHW: "Tensor") -> "Tensor":
-    """The outputs unchanged. Raises UsageError where the model returns one output a chip instead of one a pixel."""
+    """The outputs unchanged. Raises UsageError where the model returns one output per chip instead of per pixel."""
     if outputs_NCHW.shape[2:] != like_NHW.shape[-2:]:
         raise UsageError("the model returns one output for a whole chip; that is train.task classification")
     return outputs_NCHW

@@ -68,7 +68,7 @@ class ChipForecast:
 
 
 def forecast_chips(config: Config, scenes: FrozenScenes, masks: dict[str, BoolArray]) -> ChipForecast:
-    """Split the chips as the stage does, on temporary stores that are valid wherever a scene covers the grid.
+    """Split the chips as the stage does, on temporary stores that are valid where a scene covers the grid.
 
     Raises BadInputError where a chip does not fit the grid, or the labels cannot be used.
     """

@@ -81,7 +81,7 @@ def _data(ports: Iterable[Port], values: dict[str, Any]) -> list[dict[str, Any]]
 
 
 def _outputs(ports: Sequence[Port], values: dict[str, Any]) -> list[dict[str, Any]]:
-    """The outputs; `beside` is true for those in the folder of the record, wherever the command names them."""
+    """The outputs; `beside` is true for those in the folder of the record, whatever path the command uses."""
     home = values[ports[0].name].parent
     beside = {port.name: values[port.name] is not None and values[port.name].parent == home for port in ports}
     return [row | {"beside": beside[row["port"]]} for row in _data(ports, values)]

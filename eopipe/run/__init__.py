@@ -1,1 +1,1 @@
-"""What a project folder and the rules of the workflow call: init, run, lock, words of a job line."""
+"""The project folder (init, run, lock) and the helpers of the workflow's rules."""

@@ -127,7 +127,7 @@ def named_files(config: Config, name: str) -> dict[str, str]:
 def reset_future_times(config: Config) -> str:
     """Set modification times of results that are in the future to now, in their order; what to print about it.
 
-    They come from clocks that differ or were set back; Snakemake takes what is made of such a file for outdated, and
+    They come from clocks that differ or were set back; Snakemake treats outputs of such a file as outdated, and
     fails the job. The user's own files are not touched, only named.
     """
     now = time.time_ns()

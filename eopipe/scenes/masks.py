@@ -75,7 +75,7 @@ def _table(mask: Mask, dtype: str) -> BoolArray:
 
 
 def _dilated(masked: BoolArray, margin: int) -> BoolArray:
-    """Dilate by a disk: so many rows away, it reaches as many columns as the circle is wide there."""
+    """Dilate by a disk: at each row offset, by as many columns as the disk is wide there."""
     if not masked.any():
         return masked
     height, dilated, distance = masked.shape[0], masked.copy(), _row_distance(masked, margin)

@@ -1,1 +1,1 @@
-"""One module a stage, one function a module."""
+"""One module per stage, with one function."""

@@ -31,7 +31,7 @@ POLL_S = 0.5
 # How long a training waits for the last read of its follower, when it is done and when it was interrupted.
 LAST_READ_S, LAST_READ_INTERRUPTED_S = 60.0, 10.0
 EXPERIMENT = "eopipe train"
-# MLflow takes so many values in one request.
+# Maximum number of values in one request to MLflow.
 BATCH = 1000
 GAUGES = {
     "step": "steps done",

@@ -55,7 +55,7 @@ def format_duration(seconds: float) -> str:
 
 
 class Interval:
-    """Is due at most once in so many seconds, first after that many."""
+    """Is due at most once per interval in seconds, first after one interval."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds, self._last = seconds, time.monotonic()
@@ -70,7 +70,7 @@ class Interval:
 
 
 class ProgressLog:
-    """A line in the log at most every so many seconds."""
+    """A line in the log at intervals."""
 
     def __init__(self, every_s: float) -> None:
         self.interval = Interval(every_s)
@@ -126,7 +126,7 @@ class ProgressBar:
 
 
 def progress_display(every_s: float) -> ProgressLog | ProgressBar:
-    """The progress bar on a terminal, else lines in the log every so many seconds."""
+    """The progress bar on a terminal, else lines in the log every `every_s` seconds."""
     return ProgressBar() if sys.stderr.isatty() else ProgressLog(every_s)
 
 

@@ -48,7 +48,7 @@ class Layout:
 
 
 def store_files(shape: tuple[int, int], layout: Layout, arrays: int) -> int:
-    """Number of files of a published store with so many raster arrays.
+    """Number of files of a published store with this number of raster arrays.
 
     Shards and metadata of each array, those of two coordinates, the grid mapping, the group and the manifest.
     """
@@ -75,7 +75,7 @@ class ShardRegion:
 
 
 def shard_regions(shape: tuple[int, int], layout: Layout, min_rows: int = 1) -> list[ShardRegion]:
-    """Cut a raster into regions of at least so many rows (or a whole shard), from top to bottom over its full width.
+    """Cut a raster into regions of at least this number of rows (or a whole shard), from top to bottom over its full width.
 
     So only a few rows of a source are needed at a time, however wide its blocks are.
     """

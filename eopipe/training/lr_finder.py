@@ -115,7 +115,7 @@ def rising_rates(steps: int) -> Float64Array:
 
 
 def try_rates(values: dict[str, Any], steps: int) -> RateCurve:
-    """Train for so many steps with rising rates; `values` are those of the stage train.
+    """Train for a number of steps with rising rates; `values` are those of the stage train.
 
     Nothing is written, and no state of a training is read. Raises BadInputError for inputs that do not fit.
     """

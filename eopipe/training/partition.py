@@ -53,5 +53,5 @@ def split_batch(batch: "Batch", sizes: list[int]) -> list["Batch"]:
 
 
 def even_sizes(count: int, parts: int) -> list[int]:
-    """The sizes of so many parts that differ by at most one, larger ones first."""
+    """The sizes of a number of parts, which differ by at most one, larger ones first."""
     return [len(part) for part in torch.arange(count).tensor_split(parts)]

@@ -67,7 +67,7 @@ class ValueValidation:
 
 
 def validation_of(job: Job, chips: int, device: torch.device) -> ClassValidation | ValueValidation:
-    """The validation for a job's task, over so many validation chips."""
+    """The validation for a job's task, over a number of validation chips."""
     task = job.settings.task
     if task == "regression":
         return ValueValidation(job, chips, device)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
-# Rows of a region: at least so many, and so many times the margin of a mask, which is read again for each region.
+# Minimum rows of a region: an absolute number, and a multiple of a mask's margin, which is read again for each region.
 MIN_ROWS, MIN_MARGINS = 256, 4
 
 

@@ -69,5 +69,5 @@ def test_a_home_that_cannot_be_written_is_told_with_a_way_round(cluster: Cluster
     home = {k: v for k, v in clustered.environment.items() if k != "XDG_CONFIG_HOME"} | {"HOME": str(cluster.sealed)}
     result = subprocess.run(command, capture_output=True, text=True, check=False, env=home, timeout=60)
     assert result.returncode == 2
-    message = "cannot be written; set XDG_CONFIG_HOME to a folder of yours, or use --show > FILE"
+    message = "cannot be written; set XDG_CONFIG_HOME to a writable folder, or use --show > FILE"
     assert result.stderr.strip().splitlines()[-1].endswith(message)

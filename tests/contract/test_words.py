@@ -1,4 +1,4 @@
-"""What users and developers read is plain technical English: a written list of phrases does not occur."""
+"""What users and developers read is plain technical English, without the phrases of a written list; its links resolve."""
 
 import ast
 import io
@@ -43,7 +43,15 @@ BANNED = {
     r"\bspoken\b|\bshall\b|\bhitherto\b|\bwhence\b|\bwhither\b": "plain words",
     r"\A(?:most|fewest) (?!of\b|recent\b)": "maximum number of, minimum number of",
     r"\b(?:comes?|came) out of\b": "is produced by, results from",
-    r"\b[Nn]obody's\b|\b[Ss]omebody's\b": "name who or what",
+    r"\b[Nn]obody's\b|\b[Ss]omebody(?:'s| else)\b": "name who or what",
+    r"\bwherever\b|\bas it were\b|\ball the same\b|\bcommonest\b|\bto the bit\b": "where, most frequent, bit by bit",
+    r"\bso many\b(?! that\b)": "this number of, `n`",
+    r"\bof (?:yours|one's own)\b": "your",
+    r"\b(?:bytes|chips|files|GPUs|lines|MB|MiB|ms|samples|steps|tasks|times) an? (?:band|chip|class|core|epoch|file|hour|"
+    r"minute|node|process|sample|scene|second|step|worker)\b": "per",
+    r"\bcannot give\b|\bfinds? itself\b|\btake[ns]? for (?:dead|lost)\b": "does not have, is in, treats as",
+    r"\bin a sentence each\b|\bsays? so in a sentence\b": "in one sentence for each",
+    r"\bthe people of\b|\bgives? back\b|\bput under\b": "name who or what, returns, renamed to",
 }
 # Whole phrases that are what the field says.
 ALLOWED = ("stands alone", "tell-every-s")
@@ -114,3 +122,19 @@ def test_the_list_finds_what_it_should(text: str, count: int, tmp_path: Path) ->
     (tmp_path / "text.md").write_text(text)
     (tmp_path / "code.py").write_text(f'"""{text}"""\n')
     assert [len(phrases(tmp_path / name)) for name in ("text.md", "code.py")] == [count, count]
+
+
+def anchor(heading: str) -> str:
+    """The anchor of a heading, as GitHub derives it."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("path", [file for file in FILES if file.suffix == ".md"], ids=lambda path: path.name)
+def test_every_relative_link_of_a_page_has_a_target(path: Path) -> None:
+    links = [link for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text()) if ":" not in link]
+    for link in links:
+        name, _, heading = link.partition("#")
+        target = path.parent / name if name else path
+        assert target.exists(), link
+        if heading:
+            assert heading in map(anchor, re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE)), link
