@@ -52,9 +52,9 @@ class JobShape:
     def resources(self) -> dict[str, int | str]:
         """Resources of the rule `train` for Snakemake's Slurm executor.
 
-        On many nodes the job's own Snakemake must not run in a job step of one node, which `mpi` prevents; one torchrun
-        agent per node makes one task per node. `tasks_per_gpu: 0` keeps the executor from requesting tasks by GPU, which
-        no number of nodes could meet.
+        On many nodes the job's own Snakemake must not run in a job step of one node, which `mpi` prevents; there is
+        one torchrun agent, and so one task, per node. `tasks_per_gpu: 0` keeps the executor from requesting tasks per
+        GPU, which no number of nodes could satisfy.
         """
         resources: dict[str, int | str] = {"cpus_per_task": self.cpus}
         if self.memory_mb:

@@ -1,4 +1,4 @@
-"""Tasks: segmentation (a class for each pixel), classification (a class for each chip), regression (a value for each pixel).
+"""Tasks: segmentation (a class for each pixel), classification (a class for each chip), regression (a value per pixel).
 
 Every model returns maps (N, channel, H, W), and the task decides what they are. The logits of a chip are the mean of
 those of its pixels (global average pooling, Lin et al. 2014, arXiv:1312.4400), so each built-in model fits each task.

@@ -75,7 +75,7 @@ class ShardRegion:
 
 
 def shard_regions(shape: tuple[int, int], layout: Layout, min_rows: int = 1) -> list[ShardRegion]:
-    """Cut a raster into regions of at least this number of rows (or a whole shard), from top to bottom over its full width.
+    """Cut a raster into regions of a minimum number of rows (or a whole shard), from top to bottom over its full width.
 
     So only a few rows of a source are needed at a time, however wide its blocks are.
     """

@@ -1,4 +1,4 @@
-"""What users and developers read is plain technical English, without the phrases of a written list; its links resolve."""
+"""What users and developers read is plain technical English: no phrase of a written list occurs, and links resolve."""
 
 import ast
 import io
@@ -44,7 +44,7 @@ BANNED = {
     r"\A(?:most|fewest) (?!of\b|recent\b)": "maximum number of, minimum number of",
     r"\b(?:comes?|came) out of\b": "is produced by, results from",
     r"\b[Nn]obody's\b|\b[Ss]omebody(?:'s| else)\b": "name who or what",
-    r"\bwherever\b|\bas it were\b|\ball the same\b|\bcommonest\b|\bto the bit\b": "where, most frequent, bit by bit",
+    r"\bwherever\b|\bas it were\b|\ball the same\b|\bcommonest\b|\bto the bit\b": "where, most frequent",
     r"\bso many\b(?! that\b)": "this number of, `n`",
     r"\bof (?:yours|one's own)\b": "your",
     r"\b(?:bytes|chips|files|GPUs|lines|MB|MiB|ms|samples|steps|tasks|times) an? (?:band|chip|class|core|epoch|file|hour|"
