@@ -4,7 +4,7 @@ import logging
 import os
 import shutil
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ def run(values: Mapping[str, Any]) -> None:
 
 def train_on_one_node(data: TrainingData, job: Job, model: Path) -> None:
     """Hold the lease, run the workers of this node, publish the model."""
-    with local_copies(job.scratch, job.stores) as environment, hold_lease(job.state) as token:
+    with _copies(job) as environment, hold_lease(job.state) as token:
         prepare_state(data, job.replace(token=token))
         _launch(job, token, environment)
         fence(job.state, token)
@@ -66,7 +66,7 @@ def train_on_one_node(data: TrainingData, job: Job, model: Path) -> None:
 
 def train_on_many_nodes(data: TrainingData, job: Job, model: Path, cluster: ClusterEnvironment) -> bool:
     """Run the workers of this node with those of the others; whether this node is the first and published the model."""
-    with local_copies(job.scratch, job.stores) as environment, join_group(job.state, cluster) as member:
+    with _copies(job) as environment, join_group(job.state, cluster) as member:
         token = member.endpoint.token
         if member.is_first:
             prepare_state(data, job.replace(token=token))
@@ -79,10 +79,15 @@ def train_on_many_nodes(data: TrainingData, job: Job, model: Path, cluster: Clus
         return member.is_first
 
 
+def _copies(job: Job) -> AbstractContextManager[Mapping[str, str]]:
+    """Copies of the stores on a disk of this node where `scratch` names one; gives the variables that point to them."""
+    return local_copies(job.scratch, job.stores) if job.scratch else nullcontext({})
+
+
 def _launch(job: Job, token: int, environment: Mapping[str, str], member: Membership | None = None) -> None:
     """Run the workers of this node; those who track the training follow its journal beside the first node."""
-    tracked = job.track if member is None or member.is_first else ()
-    with follower(tracked, job.state, job.views):
+    is_tracked = job.track and (member is None or member.is_first)
+    with follower(job.track, job.state, job.views) if is_tracked else nullcontext():
         launch(
             job.state / JOB,
             token,
