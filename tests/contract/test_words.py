@@ -47,7 +47,7 @@ BANNED = {
     r"\bwherever\b|\bas it were\b|\ball the same\b|\bcommonest\b|\bto the bit\b": "where, most frequent",
     r"\bso many\b(?! that\b)": "this number of, `n`",
     r"\bof (?:yours|one's own)\b": "your",
-    r"\b(?:bytes|chips|files|GPUs|lines|MB|MiB|ms|samples|steps|tasks|times) an? (?:band|chip|class|core|epoch|file|hour|"
+    r"\b(?:bytes|chips|files|lines|MB|MiB|ms|samples|steps|tasks|times) an? (?:band|chip|class|core|epoch|file|hour|"
     r"minute|node|process|sample|scene|second|step|worker)\b": "per",
     r"\bcannot give\b|\bfinds? itself\b|\btake[ns]? for (?:dead|lost)\b": "does not have, is in, treats as",
     r"\bin a sentence each\b|\bsays? so in a sentence\b": "in one sentence for each",

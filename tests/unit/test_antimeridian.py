@@ -105,7 +105,7 @@ def test_a_grid_of_degrees_goes_on_beyond_180() -> None:
 
 def test_a_map_that_is_cut_at_180_degrees_is_refused() -> None:
     area = area_geometry(None, (179.0, -17.0, -179.0, -16.0))
-    with pytest.raises(UsageError, match="EPSG:3857 is cut"):
+    with pytest.raises(UsageError, match="EPSG:3857 is discontinuous"):
         choose_grid([item(179, -17, None)], ("red",), area, "EPSG:3857", 10.0)
 
 

@@ -291,6 +291,6 @@ def test_a_planetary_computer_without_its_tokens_is_refused_in_one_sentence(
 ) -> None:
     assert check_planetary_computer("asset red of scene a").TOKEN_CACHE == {}
     monkeypatch.delattr(f"planetary_computer.sas.{name}")
-    sentence = r"^asset red of scene a has to be signed, but this version .*; install planetary-computer>=1\.0,<2$"
+    sentence = r"^asset red of scene a needs a signed URL, but this version .*; install planetary-computer>=1\.0,<2$"
     with pytest.raises(UsageError, match=sentence):
         check_planetary_computer("asset red of scene a")

@@ -250,7 +250,7 @@ def test_a_folder_without_a_model_or_with_two_is_refused(run_dir: Path, run: Run
     root["links"].append({"rel": "item", "href": "./second/model.json"})
     write_json(run_dir / "stac/catalog.json", root)
     write_model(run_dir / "stac/second")
-    assert "holds 2 models" in predict(run, run_dir, run_dir / "stac", "again").stderr
+    assert "contains 2 models" in predict(run, run_dir, run_dir / "stac", "again").stderr
 
 
 def test_maps_of_other_tiles_and_tiles_of_other_scenes_are_refused(run_dir: Path, run: Run) -> None:
