@@ -78,10 +78,9 @@ def merge(folder: Path) -> None:
 def mark_slow(items: list[pytest.Item]) -> None:
     """Mark every test that took over 2 s, or needs a fixture that did."""
     known = recorded()
-    tests = {name for name, seconds in known["tests"].items() if seconds > SLOW_S}
-    fixtures = {name for name, seconds in known["fixtures"].items() if seconds > SLOW_S}
     for item in items:
-        if test_name(item.nodeid) in tests or fixtures.intersection(getattr(item, "fixturenames", ())):
+        needed = [known["fixtures"].get(name, 0) for name in getattr(item, "fixturenames", ())]
+        if max(known["tests"].get(test_name(item.nodeid), 0), *needed, 0) > SLOW_S:
             item.add_marker(pytest.mark.slow)
 
 
