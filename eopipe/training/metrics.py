@@ -35,16 +35,11 @@ def scores(counts: IntArray, classes: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def value_sums(truth: AnyArray, predicted: AnyArray, offset: float) -> Float64Array:
-    """What `value_scores` needs of values in one unit (n,), the truth less an offset that is about its mean.
-
-    Sums of: count, errors, absolute errors, squared errors, truth, squared truth. Sums of parts add up.
-    """
-    return np.asarray(value_parts(truth, predicted, offset).sum(1))
-
-
 def value_parts(truth: AnyArray, predicted: AnyArray, offset: float) -> Float64Array:
-    """What each value adds to these sums (6, n)."""
+    """What each of n values in one unit adds to the sums of `value_scores` (6, n); `offset` is about their mean.
+
+    Count, error, absolute error, squared error, truth less the offset, and its square. Sums of parts add up.
+    """
     error, shifted = predicted.astype(np.float64) - truth, truth.astype(np.float64) - offset
     return np.stack([np.ones(error.shape), error, np.abs(error), error**2, shifted, shifted**2])
 

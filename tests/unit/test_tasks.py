@@ -21,7 +21,7 @@ from eopipe.errors import UsageError
 from eopipe.models.tasks import chip_logits, predictions, task_conflicts
 from eopipe.tiles.store import NO_LABEL
 from eopipe.training.losses import cross_entropy, huber, loss_of, majority
-from eopipe.training.metrics import confusion_matrix, scores, value_scores, value_sums
+from eopipe.training.metrics import confusion_matrix, scores, value_parts, value_scores
 from eopipe.training.schedule import best_epoch
 from eopipe.training_job import Settings
 
@@ -93,7 +93,7 @@ def test_scores_of_values_are_those_of_torchmetrics_and_scikit_learn_however_the
     truth = rng.normal(mean, 10, 60)
     predicted = truth + rng.normal(1, 5, 60)
     pieces = zip(np.array_split(truth, parts), np.array_split(predicted, parts), strict=True)
-    result = value_scores(np.sum([value_sums(t, f, mean) for t, f in pieces], 0))
+    result = value_scores(np.sum([value_parts(t, f, mean).sum(1) for t, f in pieces], 0))
     x, y = torch.from_numpy(predicted), torch.from_numpy(truth)
     assert result["rmse"] == pytest.approx(float(oracle.mean_squared_error(x, y, squared=False)), abs=1e-5)
     assert result["mae"] == pytest.approx(float(oracle.mean_absolute_error(x, y)), abs=1e-5)
@@ -121,7 +121,7 @@ def test_scores_of_classes_are_those_of_torchmetrics(seed: int, classes: int) ->
 
 def test_scores_of_no_value_and_of_values_that_are_all_alike_are_not_defined() -> None:
     assert value_scores(np.zeros(6)) == {"rmse": None, "mae": None, "bias": None, "r2": None}
-    constant = value_scores(value_sums(np.full(4, 7.0), np.full(4, 8.0), 7.0))
+    constant = value_scores(value_parts(np.full(4, 7.0), np.full(4, 8.0), 7.0).sum(1))
     assert constant == {"rmse": 1.0, "mae": 1.0, "bias": 1.0, "r2": None}
 
 
