@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY := passive
 # Otherwise each process of the tests would compile eopipe again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo quick test test-rest test-all test-environments test-packages test-engines durations install check sync clean
+.PHONY: demo quick test test-rest test-all test-environments test-packages test-engines test-lowest test-newest durations install check sync clean
 .PHONY: .venv/servers .venv/validators .venv/engines slurm-up slurm-down demo-slurm
 
 demo: .venv/installed
@@ -111,6 +111,18 @@ demo-slurm: .venv/slurm slurm-up
 	  $(PYTHON) -m venv $$environment && $$environment/bin/pip install --quiet --disable-pip-version-check --requirement $$file || exit 1; \
 	done
 	@touch $@
+
+# The demo and the quick tests with the lowest versions that pyproject.toml allows, and with the newest. Types are
+# checked against the pinned versions only.
+test-lowest: REQUIREMENTS := --constraint constraints-lowest.txt
+test-newest: REQUIREMENTS := torch==2.13.0
+test-lowest test-newest: ENVIRONMENT = $(CURDIR)/.venv/$(@:test-%=%)
+test-lowest test-newest:
+	@rm -rf $(ENVIRONMENT) && $(PYTHON) -m venv $(ENVIRONMENT) && mkdir $(ENVIRONMENT)/demo
+	@$(ENVIRONMENT)/bin/pip install --quiet --disable-pip-version-check --no-compile $(REQUIREMENTS) --editable '.[test]'
+	@ln -s $(CURDIR)/sample $(ENVIRONMENT)/demo/sample
+	@cd $(ENVIRONMENT)/demo && PATH="$(ENVIRONMENT)/bin:$$PATH" eopipe run --configfile $(CURDIR)/config/config.yaml --cores 2
+	@PATH="$(ENVIRONMENT)/bin:$$PATH" $(ENVIRONMENT)/bin/python -m dev.quick --tests-only
 
 # The files that follow from the stages: config schema, CWL tools, reference page.
 sync: .venv/installed

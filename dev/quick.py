@@ -4,12 +4,15 @@ What changed is what differs from HEAD, or the last commit where nothing does. W
 imports: of the package, of the tests, and of the modules behind the commands and stages that a test names.
 """
 
+import argparse
 import ast
 import json
 import shutil
 import subprocess
 import sys
 from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grimp
@@ -33,9 +36,9 @@ DERIVED = ("workflow/", "profiles/", "cwl/", "config/", "docs/", "README.md", "p
 
 
 def changed() -> list[str]:
-    """The files that differ from HEAD; of a clean checkout those of the last commit."""
+    """The files that differ from HEAD; of a clean checkout those of the last commit, all if it has no parent."""
     listed = _git("diff", "--name-only", "HEAD") + _git("ls-files", "--others", "--exclude-standard")
-    return listed or _git("diff", "--name-only", "HEAD~1", "HEAD")
+    return listed or _git("diff-tree", "--root", "--no-commit-id", "--name-only", "-r", "-m", "--first-parent", "HEAD")
 
 
 def _git(*argv: str) -> list[str]:
@@ -102,27 +105,24 @@ def nearest(steps: dict[str, int]) -> list[str]:
     return chosen
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the checks beside the tests; returns 1 where any of them fails."""
+    parser = argparse.ArgumentParser(prog="python -m dev.quick", description=(__doc__ or "").partition("\n\n")[0])
+    parser.add_argument("--tests-only", action="store_true", help="no format, types and imports")
     files = changed()
     steps = distances(files)
     chosen = nearest(steps)
     print(f"{len(files)} files changed; they reach {len(steps)} test files, of which the nearest {len(chosen)} run")
-    checks = subprocess.Popen([sys.executable, "-m", "dev.quick", "--checks"], cwd=ROOT)
-    codes = []
-    if chosen:
-        line = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not slow", *chosen]
-        # 5: all of them are slow.
-        codes.append(subprocess.run(line, cwd=ROOT, check=False).returncode not in (0, 5))
-    codes.append(bool(checks.wait()))
-    return int(any(codes))
-
-
-def check() -> int:
-    """Format, types and imports."""
-    codes = [subprocess.run(line, cwd=ROOT, check=False).returncode for line in CHECKS]
-    return int(any(codes))
+    commands = () if parser.parse_args(argv).tests_only else CHECKS
+    with ThreadPoolExecutor(1) as pool:
+        checks = pool.submit(lambda: [subprocess.run(line, cwd=ROOT, check=False).returncode for line in commands])
+        codes = []
+        if chosen:
+            line = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not slow", *chosen]
+            # 5: all of them are slow.
+            codes.append(subprocess.run(line, cwd=ROOT, check=False).returncode not in (0, 5))
+        return int(any(codes) or any(checks.result()))
 
 
 if __name__ == "__main__":
-    sys.exit(check() if "--checks" in sys.argv else main())
+    sys.exit(main())
