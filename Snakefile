@@ -7,7 +7,7 @@ from snakemake.utils import min_version
 from eopipe.clusters.executor_patches import config_files, prepare_executor
 from eopipe.run.project import summary
 
-min_version("9.14")
+min_version("9.18.1")
 
 # Your own config replaces the demo's instead of being merged with it.
 if not config_files(workflow):

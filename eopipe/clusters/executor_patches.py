@@ -3,18 +3,18 @@
 | internal | use | why | versions |
 |---|---|---|---|
 | `snakemake_executor_plugin_slurm.query_job_status` | replaced: repeats the query until Slurm answers | after five \
-queries without an answer the executor drops its jobs and waits forever | 2.6.0 to 2.8.0 |
+queries without an answer the executor drops its jobs and waits forever | 2.8.0 |
 | `snakemake_executor_plugin_slurm.get_min_job_age` | replaced: keeps the last known answer | without one the executor \
-queries accounting, which may not exist | 2.6.0 to 2.8.0 |
+queries accounting, which may not exist | 2.8.0 |
 | `ExecutorSettings.array_jobs` of the plugin | read | array jobs need all ready jobs of a rule at once \
-(issue 473) | 2.6.0 to 2.8.0 |
-| name and comment of a submitted job | read from squeue | the executor submits a cancelled job again | 2.6.0 to 2.8.0 |
-| `Workflow.configfiles` | read | the demo's config is only for runs without another | 9.14.0 to 9.27.1 |
-| `Workflow.current_basedir` | read | the folder of the rules, which a project may include | 9.14.0 to 9.27.1 |
+(issue 473) | 2.8.0 |
+| name and comment of a submitted job | read from squeue | the executor submits a cancelled job again | 2.8.0 |
+| `Workflow.configfiles` | read | the demo's config is only for runs without another | 9.18.1 to 9.27.1 |
+| `Workflow.current_basedir` | read | the folder of the rules, which a project may include | 9.18.1 to 9.27.1 |
 | `Workflow.executor_settings`, `.resource_settings.nodes`, `.scheduling_settings.max_jobs_per_timespan` | read \
-| limits that would split array jobs | 9.14.0 to 9.27.1 |
+| limits that would split array jobs | 9.18.1 to 9.27.1 |
 | `snakemake.cli.get_profile_dir`, `snakemake.common.get_appdirs` | called | which file a profile's name means \
-| 9.14.0 to 9.27.1 |
+| 9.18.1 to 9.27.1 |
 
 An internal that is missing is reported in one sentence with the versions that eopipe was tested with. Every job imports
 this module, so it imports nothing heavy.
@@ -30,7 +30,7 @@ from typing import Any
 from eopipe.errors import EopipeError, PreemptedError, UsageError
 
 PLUGIN = "snakemake_executor_plugin_slurm"
-TESTED = {"snakemake": "9.14 to 9.27", "snakemake-executor-plugin-slurm": "2.6 to 2.8"}
+TESTED = {"snakemake": "9.18 to 9.27", "snakemake-executor-plugin-slurm": "2.8"}
 # Seconds between two queries of a Slurm that does not answer.
 RETRY_INTERVAL_S = 10.0
 SQUEUE_TIMEOUT_S = 20

@@ -106,7 +106,7 @@ def test_a_version_of_the_plugin_without_an_internal_is_refused_in_one_sentence(
 ) -> None:
     workflow = run_on(plugin.ExecutorSettings())
     monkeypatch.delattr(plugin, name)
-    sentence = rf"^snakemake-executor-plugin-slurm [\d.]+ has no {name}; eopipe was tested with .* 2\.6 to 2\.8$"
+    sentence = rf"^snakemake-executor-plugin-slurm [\d.]+ has no {name}; eopipe was tested with .* 2\.8$"
     with pytest.raises(WorkflowError, match=sentence):
         prepare_executor(workflow)
 
@@ -125,7 +125,7 @@ def test_a_setting_that_the_plugin_renamed_is_named() -> None:
 
 @pytest.mark.parametrize("read", [config_files, workflow_folder, prepare_executor])
 def test_a_version_of_snakemake_without_an_internal_is_refused_in_one_sentence(read: Any) -> None:
-    sentence = r"^snakemake [\d.]+ has no \w+; eopipe was tested with snakemake 9\.14 to 9\.27$"
+    sentence = r"^snakemake [\d.]+ has no \w+; eopipe was tested with snakemake 9\.18 to 9\.27$"
     with pytest.raises(WorkflowError, match=sentence):
         read(SimpleNamespace())
 
