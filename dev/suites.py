@@ -47,7 +47,7 @@ class Suite:
         return [str(APART), *command] if self.slurm and apart else ["nice", "-n", str(NICENESS), *command]
 
 
-# The longest first. The two of the cluster wait most of their time, so they share a lane.
+# The longest first. The two of the cluster wait most of their time, so they have no lane.
 CLUSTER = (
     Suite("cluster alone", ("cluster",), mark="alone", slurm=True),
     Suite("cluster", ("cluster",), mark="not alone", slurm=True),
@@ -92,10 +92,10 @@ def run_cluster(selection: str, apart: bool) -> list[Outcome]:
 
 
 def run_all(selection: str) -> list[Outcome]:
-    """All suites on two lanes."""
+    """All suites on two lanes; that of the cluster beside them."""
     apart = subprocess.run([APART, "true"], capture_output=True, check=False).returncode == 0
-    with ThreadPoolExecutor(LANES) as pool:
-        cluster = pool.submit(run_cluster, selection, apart)
+    with ThreadPoolExecutor(1) as waiting, ThreadPoolExecutor(LANES) as pool:
+        cluster = waiting.submit(run_cluster, selection, apart)
         if not apart:
             cluster.result()
         others = [pool.submit(run, suite.name, suite.command(selection, apart)) for suite in SUITES]

@@ -39,6 +39,7 @@ def saved(job: Job) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.exhaustive
 def test_a_training_that_loses_its_machine_goes_on_from_what_was_carried(
     training: Training, submit_folder: Path, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -61,6 +62,7 @@ def test_a_training_that_loses_its_machine_goes_on_from_what_was_carried(
     assert not list(submit_folder.glob("out/.model.state"))
 
 
+@pytest.mark.exhaustive
 def test_nodes_come_when_the_first_one_is_ready_and_one_that_stops_stays_in_the_queue(
     training: Training, submit_folder: Path, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:

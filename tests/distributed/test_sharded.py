@@ -69,6 +69,7 @@ def test_killed_and_stopped_at_random_or_in_its_saves_it_ends_with_the_same_byte
     assert last(job) == last(undisturbed)
 
 
+@pytest.mark.exhaustive
 def test_it_goes_on_in_one_two_or_four_workers_where_others_left_off(
     data: Data, tmp_path: Path, undisturbed: Path
 ) -> None:
@@ -89,6 +90,7 @@ def apart(first: dict[str, Tensor], second: dict[str, Tensor]) -> float:
     return float((vectors[0] - vectors[1]).norm() / vectors[1].norm())
 
 
+@pytest.mark.exhaustive
 def test_a_damaged_piece_of_another_worker_leads_to_the_checkpoint_before(undisturbed: Path) -> None:
     calm = last(undisturbed)
     piece = steps(undisturbed.parent)[-1] / "model.1.safetensors"

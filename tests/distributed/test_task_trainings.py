@@ -50,6 +50,7 @@ def trained(labelled: dict[str, Labelled], task: str, folder: Path, *more: str) 
     return Training(labelled[task], folder, ("--task", task, *SMALL, *more))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("task", TASKS)
 def test_killed_and_resumed_it_ends_with_the_bytes_of_an_undisturbed_run(
     labelled: dict[str, Labelled], task: str, tmp_path: Path

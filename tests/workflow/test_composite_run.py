@@ -6,6 +6,8 @@ from projects import Project
 
 from eopipe.tiles.store import Tiles
 
+pytestmark = pytest.mark.exhaustive
+
 
 def test_a_run_on_seasonal_medians_ends_with_a_crate_that_describes_them(composed: Project) -> None:
     composites = {

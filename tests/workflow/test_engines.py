@@ -56,12 +56,14 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return folders
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ENGINES)
 def test_a_job_goes_through_and_one_that_failed_is_tried_again_with_more(name: str, ran: dict[str, Path]) -> None:
     assert (ran[name] / "made.txt").read_text().strip() == str(ran[name])
     assert (ran[name] / "tries.txt").read_text().split() == ["700", "1400"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("name", "first", "second"),
     [

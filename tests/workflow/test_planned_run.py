@@ -63,6 +63,7 @@ def check_plan(project: Project) -> None:
     )
 
 
+@pytest.mark.exhaustive
 def test_every_file_of_a_run_is_predicted_and_its_bytes_nearly(project: Project) -> None:
     check_plan(project)
     second = plan(project)
