@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from projects import Project
 
 from eopipe.tiles.store import Tiles
