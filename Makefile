@@ -54,7 +54,7 @@ install: .venv/installed
 	@touch $@
 
 .venv/tests: .venv/installed
-	pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]'
+	pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[slurm,test]'
 	@touch $@
 
 .venv/slurm: .venv/installed
@@ -114,15 +114,15 @@ demo-slurm: .venv/slurm slurm-up
 
 # The demo and the quick tests with the lowest versions that pyproject.toml allows, and with the newest. Types are
 # checked against the pinned versions only.
-test-lowest: REQUIREMENTS := --constraint constraints-lowest.txt
-test-newest: REQUIREMENTS := torch==2.13.0
+test-lowest: REQUIREMENTS := --constraint constraints-lowest.txt --editable '.[test]'
+test-newest: REQUIREMENTS := torch==2.13.0 --editable '.[slurm,test]'
 test-lowest test-newest: ENVIRONMENT = $(CURDIR)/.venv/$(@:test-%=%)
 test-lowest test-newest:
 	@rm -rf $(ENVIRONMENT) && $(PYTHON) -m venv $(ENVIRONMENT) && mkdir $(ENVIRONMENT)/demo
-	@$(ENVIRONMENT)/bin/pip install --quiet --disable-pip-version-check --no-compile $(REQUIREMENTS) --editable '.[test]'
+	@$(ENVIRONMENT)/bin/pip install --quiet --disable-pip-version-check --no-compile $(REQUIREMENTS)
 	@ln -s $(CURDIR)/sample $(ENVIRONMENT)/demo/sample
 	@cd $(ENVIRONMENT)/demo && PATH="$(ENVIRONMENT)/bin:$$PATH" eopipe run --configfile $(CURDIR)/config/config.yaml --cores 2
-	@PATH="$(ENVIRONMENT)/bin:$$PATH" $(ENVIRONMENT)/bin/python -m dev.quick --tests-only
+	@EOPIPE_NO_SKIP= PATH="$(ENVIRONMENT)/bin:$$PATH" $(ENVIRONMENT)/bin/python -m dev.quick --package
 
 # The files that follow from the stages: config schema, CWL tools, reference page.
 sync: .venv/installed

@@ -108,13 +108,15 @@ def nearest(steps: dict[str, int]) -> list[str]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the checks beside the tests; returns 1 where any of them fails."""
     parser = argparse.ArgumentParser(prog="python -m dev.quick", description=(__doc__ or "").partition("\n\n")[0])
-    parser.add_argument("--tests-only", action="store_true", help="no format, types and imports")
-    files = changed()
+    help_of_package = "the tests nearest to the whole package, and no format, types and imports: for other versions"
+    parser.add_argument("--package", action="store_true", help=help_of_package)
+    whole_package = parser.parse_args(argv).package
+    files = _git("ls-files", "eopipe") if whole_package else changed()
     steps = distances(files)
     chosen = nearest(steps)
-    print(f"{len(files)} files changed; they reach {len(steps)} test files, of which the nearest {len(chosen)} run")
-    commands = () if parser.parse_args(argv).tests_only else CHECKS
+    print(f"{len(files)} files reach {len(steps)} test files, of which the nearest {len(chosen)} run", flush=True)
     with ThreadPoolExecutor(1) as pool:
+        commands = () if whole_package else CHECKS
         checks = pool.submit(lambda: [subprocess.run(line, cwd=ROOT, check=False).returncode for line in commands])
         codes = []
         if chosen:

@@ -150,6 +150,7 @@ def test_in_a_checkout_the_name_slurm_means_the_template(monkeypatch: pytest.Mon
 
 
 def test_in_a_checkout_the_literal_command_plans_the_demo(tmp_path: Path) -> None:
+    pytest.importorskip("snakemake_executor_plugin_slurm", reason="the extra slurm is not installed")
     environment = os.environ | {"XDG_CONFIG_HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     command = [sys.executable, "-m", "snakemake", "--profile", "slurm", "--dry-run", "--forceall", "--nolock"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment, timeout=120)

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import snakemake_executor_plugin_slurm as plugin
 from snakemake.api import Workflow
 from snakemake.exceptions import WorkflowError
 
@@ -25,6 +24,8 @@ from eopipe.clusters.executor_patches import (
     workflow_folder,
 )
 from eopipe.errors import UsageError
+
+plugin = pytest.importorskip("snakemake_executor_plugin_slurm", reason="the extra slurm is not installed")
 
 
 def test_a_query_is_repeated_until_it_is_answered_with_one_warning(
