@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -46,22 +47,22 @@ GAUGES = {
 }
 
 
-class Tracker:
-    """What each of them takes."""
+class Tracker(ABC):
+    """Where a training is shown: receives its scalars and pictures."""
 
     def __init__(self, run: FollowedRun) -> None:
         self.run = run
 
+    @abstractmethod
     def scalars(self, step: int, values: dict[str, float], when: float) -> None:
-        """Values of a step by name, and when they were measured, in seconds since 1970."""
-        raise NotImplementedError
+        """Add the values of a step by name, and when they were measured, in seconds since 1970."""
 
-    def picture(self, step: int, png: bytes, when: float) -> None:
-        """A picture of a step, not shown by every tracker."""
+    def picture(self, step: int, png: bytes, when: float) -> None:  # noqa: B027 - Prometheus has none
+        """Add a picture of a step; not every tracker shows it."""
 
+    @abstractmethod
     def flush(self) -> None:
-        """Write what was taken so far."""
-        raise NotImplementedError
+        """Write what was received so far."""
 
     def close(self, is_done: bool) -> None:  # noqa: ARG002 - of use to some
         """End; `is_done` says that the training has ended and will not be resumed."""
