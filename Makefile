@@ -120,8 +120,8 @@ test-lowest test-newest: ENVIRONMENT = $(CURDIR)/.venv/$(@:test-%=%)
 test-lowest test-newest:
 	@rm -rf $(ENVIRONMENT) && $(PYTHON) -m venv $(ENVIRONMENT) && mkdir $(ENVIRONMENT)/demo
 	@$(ENVIRONMENT)/bin/pip install --quiet --disable-pip-version-check --no-compile $(REQUIREMENTS)
-	@ln -s $(CURDIR)/sample $(ENVIRONMENT)/demo/sample
-	@cd $(ENVIRONMENT)/demo && PATH="$(ENVIRONMENT)/bin:$$PATH" eopipe run --configfile $(CURDIR)/config/config.yaml --cores 2
+	@ln -s $(CURDIR)/sample $(CURDIR)/config/config.yaml $(ENVIRONMENT)/demo
+	@cd $(ENVIRONMENT)/demo && PATH="$(ENVIRONMENT)/bin:$$PATH" eopipe run --cores 2
 	@EOPIPE_NO_SKIP= PATH="$(ENVIRONMENT)/bin:$$PATH" $(ENVIRONMENT)/bin/python -m dev.quick --package
 
 # The files that follow from the stages: config schema, CWL tools, reference page.

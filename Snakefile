@@ -3,8 +3,10 @@
 `snakemake --cores all` runs the demo, with `--configfile my.yaml` another area; `--list` shows the rules.
 """
 
+from pathlib import Path
 from snakemake.utils import min_version
 from eopipe.clusters.executor_patches import config_files, prepare_executor
+from eopipe.run.locate import project_folder
 from eopipe.run.project import summary
 
 min_version("9.18.1")
@@ -13,6 +15,10 @@ min_version("9.18.1")
 if not config_files(workflow):
 
     configfile: "config/config.yaml"
+
+
+# Paths in a config are relative to its project; --directory overrides this.
+workdir: project_folder(Path(config_files(workflow)[0]))
 
 
 include: "workflow/rules/common.smk"

@@ -126,6 +126,45 @@ $graph:
       type: int?
       label: stride
       doc: step between chips in pixels
+    architecture:
+      type: string
+      label: architecture
+      doc: built-in model, or module:Class
+      default: unet
+    arguments:
+      type: string[]
+      label: arguments
+      doc: further model arguments as name=value
+      default: []
+    model_files:
+      type:
+        type: array
+        items:
+        - File
+        - Directory
+      label: model files
+      doc: code of a custom model, and files that its arguments name
+      default: []
+    weights_bands:
+      type: string[]
+      label: weights bands
+      doc: bands of pretrained weights, in their order
+      default: []
+    weights_mean:
+      type: double[]
+      label: weights mean
+      doc: mean of these bands that the weights expect
+      default: []
+    weights_std:
+      type: double[]
+      label: weights deviation
+      doc: standard deviation of these bands
+      default: []
+    weights_scale:
+      type: double
+      label: weights scale
+      doc: what 1 in the unit of the tiles is in theirs
+      default: 1.0
     processes:
       type: int
       label: processes
@@ -152,6 +191,16 @@ $graph:
       type: string
       label: title
       doc: title of the report and of the crate
+    colors:
+      type: string[]
+      label: colours
+      doc: 'colour of each class as #rrggbb, for map and report; empty: a palette'
+      default: []
+    license:
+      type: string
+      label: licence
+      doc: 'licence of crate, model, maps and tiles; empty: none stated'
+      default: ''
   outputs:
     stac:
       type: Directory
@@ -169,6 +218,7 @@ $graph:
         ids: ids
         datetime: datetime
         assets: assets
+        grid_assets: bands
       out:
       - items_each
       - grid
@@ -255,6 +305,13 @@ $graph:
         chips: split/chips
         statistics: split/statistics
         task: task
+        architecture: architecture
+        arguments: arguments
+        model_files: model_files
+        weights_bands: weights_bands
+        weights_mean: weights_mean
+        weights_std: weights_std
+        weights_scale: weights_scale
         processes: processes
         width: width
         epochs: epochs
@@ -270,6 +327,7 @@ $graph:
       in:
         model: train/model
         tiles: preprocess/tiles
+        colors: colors
       out:
       - classes
       - probabilities
@@ -282,6 +340,10 @@ $graph:
         classes:
           source:
           - predict/classes
+          linkMerge: merge_nested
+        probabilities:
+          source:
+          - predict/probabilities
           linkMerge: merge_nested
         tiles: preprocess/tiles
         labels:
@@ -310,6 +372,7 @@ $graph:
         scenes: search/items_each
         metrics: evaluate/metrics
         title: title
+        license: license
       out:
       - catalog
       - record
@@ -364,6 +427,16 @@ $graph:
       type: string
       label: title
       doc: title of the report and of the crate
+    colors:
+      type: string[]
+      label: colours
+      doc: 'colour of each class as #rrggbb, for map and report; empty: a palette'
+      default: []
+    license:
+      type: string
+      label: licence
+      doc: 'licence of crate, model, maps and tiles; empty: none stated'
+      default: ''
     model:
       type: Directory
       label: model
@@ -385,6 +458,7 @@ $graph:
         ids: ids
         datetime: datetime
         assets: assets
+        grid_assets: bands
       out:
       - items_each
       - grid
@@ -427,6 +501,7 @@ $graph:
       in:
         model: model
         tiles: preprocess/tiles
+        colors: colors
       out:
       - classes
       - probabilities
@@ -448,6 +523,7 @@ $graph:
         tiles: preprocess/tiles
         scenes: search/items_each
         title: title
+        license: license
       out:
       - catalog
       - record
@@ -629,9 +705,19 @@ $graph:
       - 'null'
       - double
       label: resolution
-      doc: 'pixel size of the grid in units of the CRS (default: that of the assets)'
+      doc: 'pixel size of the grid in units of the CRS (default: the finest of grid_assets)'
       inputBinding:
         prefix: --resolution
+    grid_assets:
+      type:
+        type: array
+        items: string
+      label: grid assets
+      doc: 'assets whose CRS and pixels the grid follows (default: all assets; in a config preprocess.bands, so
+        that neither masks nor labels set the pixel size)'
+      default: []
+      inputBinding:
+        prefix: --grid-assets
     deadline:
       type: double
       label: deadline
@@ -910,6 +996,15 @@ $graph:
       doc: stored value at or above which a pixel is saturated, and masked
       inputBinding:
         prefix: --saturated
+    offset:
+      type:
+      - 'null'
+      - double
+      label: offset
+      doc: 'offset of reflectance where neither item nor product state it: -0.1 for Sentinel-2 since processing
+        baseline 04.00, 0 before or where it was removed'
+      inputBinding:
+        prefix: --offset
     decibel:
       type: boolean
       label: decibel
@@ -1072,7 +1167,7 @@ $graph:
         type: array
         items: int
       label: codes
-      doc: 'source value of each class (default: 0, 1, …)'
+      doc: 'source value of each class (default: 0, 1, …, if the raster has no other value)'
       default: []
       inputBinding:
         prefix: --codes
@@ -1142,9 +1237,10 @@ $graph:
     resampling:
       type: string
       label: resampling
-      doc: 'resampling of label rasters: nearest or mode for classes; nearest, bilinear or average for a measure
-        (nearest or mode or bilinear or average)'
-      default: nearest
+      doc: 'resampling of label rasters: nearest or mode for classes; nearest, bilinear, cubic or average for a
+        measure and before bins; auto: average if such a raster is finer than the grid, else nearest (auto or nearest
+        or mode or bilinear or cubic or average)'
+      default: auto
       inputBinding:
         prefix: --resampling
     chunk:
@@ -1330,7 +1426,8 @@ $graph:
     by:
       type: string
       label: by
-      doc: 'group split: unit that is kept whole; a tile is of MGRS or WRS-2 (scene or tile or region)'
+      doc: 'group split: unit that is kept whole; a tile is of MGRS or WRS-2, a polygon of the labels, whose pixels
+        are masked in the chips of other splits (scene or tile or region or polygon)'
       default: scene
       inputBinding:
         prefix: --by
@@ -1391,8 +1488,8 @@ $graph:
     similarity:
       type: double
       label: similarity
-      doc: correlation at or above which chips of two splits are near duplicates
-      default: 0.995
+      doc: correlation after alignment at or above which chips of two splits are near duplicates
+      default: 0.97
       inputBinding:
         prefix: --similarity
     allow:
@@ -1531,7 +1628,8 @@ $graph:
     architecture:
       type: string
       label: architecture
-      doc: 'model architecture: unet, convnext, temporal, or module:Class of your own'
+      doc: 'model architecture: unet, convnext, temporal, or a class of your own or of a library as module:Class
+        or file.py:Class'
       default: unet
       inputBinding:
         prefix: --architecture
@@ -1558,6 +1656,54 @@ $graph:
       default: []
       inputBinding:
         prefix: --arguments
+    model_files:
+      type:
+        type: array
+        items:
+        - File
+        - Directory
+      label: model files
+      doc: 'code of a custom model: modules and packages, and files that its arguments name (default: found by architecture
+        and arguments, beside the config)'
+      default: []
+      inputBinding:
+        prefix: --model-files
+    weights_bands:
+      type:
+        type: array
+        items: string
+      label: weights bands
+      doc: 'bands of pretrained weights of a custom model, in their order, e.g. red green blue: its first layer
+        is changed to the bands of the run by name'
+      default: []
+      inputBinding:
+        prefix: --weights-bands
+    weights_mean:
+      type:
+        type: array
+        items: double
+      label: weights mean
+      doc: 'mean of each band of weights_bands that the weights expect (default: training chips)'
+      default: []
+      inputBinding:
+        prefix: --weights-mean
+    weights_std:
+      type:
+        type: array
+        items: double
+      label: weights std
+      doc: standard deviation of each band of weights_bands that the weights expect
+      default: []
+      inputBinding:
+        prefix: --weights-std
+    weights_scale:
+      type: double
+      label: weights scale
+      doc: 'unit of weights_mean and weights_std: what 1 in the unit of the tiles is in theirs, e.g. 10000 for digital
+        numbers of a reflectance'
+      default: 1.0
+      inputBinding:
+        prefix: --weights-scale
     freeze:
       type:
         type: array
@@ -1628,7 +1774,8 @@ $graph:
     class_weights:
       type: string
       label: class weights
-      doc: 'class weights in cross_entropy and focal; balanced: the same total weight for every class (none or balanced)'
+      doc: 'class weights in cross_entropy and focal; balanced: the same total weight for every class (inverse frequency);
+        sqrt: square root of the inverse frequency, between none and balanced (none or sqrt or balanced)'
       default: none
       inputBinding:
         prefix: --class-weights
@@ -1947,6 +2094,34 @@ $graph:
       default: probabilities.tif
       inputBinding:
         prefix: --probabilities
+    calibration:
+      type:
+      - 'null'
+      - File
+      label: calibration
+      doc: calibration of the probabilities, as calibrate writes it for the same model
+      format: iana:application/json
+      inputBinding:
+        prefix: --calibration
+    colors:
+      type:
+        type: array
+        items: string
+      label: colors
+      doc: 'colour of each class as #rrggbb, for the colour table of the class map; as in the report if not given'
+      default: []
+      inputBinding:
+        prefix: --colors
+    allow:
+      type:
+        type: array
+        items: string
+      label: allow
+      doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind
+        of pixel-size, unit, level'
+      default: []
+      inputBinding:
+        prefix: --allow
     halo:
       type:
       - 'null'
@@ -2073,6 +2248,16 @@ $graph:
       default: metrics.json
       inputBinding:
         prefix: --metrics
+    probabilities:
+      type:
+        type: array
+        items: File
+      label: probabilities
+      doc: maps of probabilities in the order of the maps, for their calibration
+      format: iana:image/tiff
+      default: []
+      inputBinding:
+        prefix: --probabilities
     baseline_pixels:
       type: int
       label: baseline pixels
@@ -2211,8 +2396,8 @@ $graph:
     license:
       type: string
       label: license
-      doc: 'licence of maps and tiles: an SPDX identifier such as CC-BY-4.0, or other'
-      default: other
+      doc: 'licence of maps and tiles: SPDX identifier such as CC-BY-4.0, or URL'
+      default: ''
       inputBinding:
         prefix: --license
   outputs:

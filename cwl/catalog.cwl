@@ -115,8 +115,8 @@ inputs:
   license:
     type: string
     label: license
-    doc: 'licence of maps and tiles: an SPDX identifier such as CC-BY-4.0, or other'
-    default: other
+    doc: 'licence of maps and tiles: SPDX identifier such as CC-BY-4.0, or URL'
+    default: ''
     inputBinding:
       prefix: --license
 outputs:

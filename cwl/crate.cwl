@@ -131,8 +131,9 @@ inputs:
   license:
     type: string
     label: license
-    doc: 'licence of the crate: SPDX identifier such as CC-BY-4.0, or URL'
-    default: Apache-2.0
+    doc: 'licence of crate, model, maps and tiles: SPDX identifier such as CC-BY-4.0, or URL; without it crate,
+      cards and catalog say that none is stated'
+    default: ''
     inputBinding:
       prefix: --license
   author:

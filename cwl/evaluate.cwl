@@ -80,6 +80,16 @@ inputs:
     default: metrics.json
     inputBinding:
       prefix: --metrics
+  probabilities:
+    type:
+      type: array
+      items: File
+    label: probabilities
+    doc: maps of probabilities in the order of the maps, for their calibration
+    format: iana:image/tiff
+    default: []
+    inputBinding:
+      prefix: --probabilities
   baseline_pixels:
     type: int
     label: baseline pixels

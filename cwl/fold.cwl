@@ -24,6 +24,17 @@ inputs:
   chip: {type: int, label: chip, doc: edge of a chip in pixels}
   stride: {type: "int?", label: stride, doc: step between chips in pixels}
   task: {type: string, label: task, doc: "segmentation, classification or regression", default: segmentation}
+  architecture: {type: string, label: architecture, doc: "built-in model, or module:Class", default: unet}
+  arguments: {type: "string[]", label: arguments, doc: "further model arguments as name=value", default: []}
+  model_files:
+    type: {type: array, items: [File, Directory]}
+    label: model files
+    doc: "code of a custom model, and files that its arguments name"
+    default: []
+  weights_bands: {type: "string[]", label: weights bands, doc: "bands of pretrained weights, in their order", default: []}
+  weights_mean: {type: "double[]", label: weights mean, doc: mean of these bands that the weights expect, default: []}
+  weights_std: {type: "double[]", label: weights deviation, doc: standard deviation of these bands, default: []}
+  weights_scale: {type: double, label: weights scale, doc: what 1 in the unit of the tiles is in theirs, default: 1.0}
   processes: {type: int, label: processes, doc: torchrun workers, default: 1}
   width: {type: int, label: width, doc: channels of the first level of the model, default: 16}
   epochs: {type: int, label: epochs, doc: passes over the training chips (epochs)}
@@ -60,6 +71,13 @@ steps:
       chips: split/chips
       statistics: split/statistics
       task: task
+      architecture: architecture
+      arguments: arguments
+      model_files: model_files
+      weights_bands: weights_bands
+      weights_mean: weights_mean
+      weights_std: weights_std
+      weights_scale: weights_scale
       processes: processes
       width: width
       epochs: epochs
@@ -67,6 +85,19 @@ steps:
       learning_rate: learning_rate
       model_name: {valueFrom: model-fold-$(inputs.fold)}
     out: [model, record]
+
+  calibrate:
+    label: calibrate
+    doc: Temperature of the probabilities, fitted on the validation chips of this fold.
+    run: calibrate.cwl
+    in:
+      fold: fold
+      model: train/model
+      tiles: tiles
+      labels: labels
+      chips: split/chips
+      calibration_name: {valueFrom: calibration-fold-$(inputs.fold).json}
+    out: [calibration, record]
 
   predict:
     label: predict
@@ -76,9 +107,10 @@ steps:
       fold: fold
       model: train/model
       tiles: tiles
+      calibration: calibrate/calibration
       classes_name: {valueFrom: classes-fold-$(inputs.fold).tif}
       probabilities_name: {valueFrom: probabilities-fold-$(inputs.fold).tif}
-    out: [classes, record]
+    out: [classes, probabilities, record]
 
   evaluate:
     label: evaluate
@@ -87,6 +119,7 @@ steps:
     in:
       fold: fold
       classes: {source: [predict/classes], linkMerge: merge_nested}
+      probabilities: {source: [predict/probabilities], linkMerge: merge_nested}
       tiles: tiles
       labels: labels
       chips: split/chips
@@ -98,5 +131,6 @@ outputs:
   model: {type: Directory, label: model, doc: trained model of the fold, outputSource: train/model}
   split_record: {type: File, label: record of split, doc: run record of the job, format: iana:application/json, outputSource: split/record}
   train_record: {type: File, label: record of train, doc: run record of the job, format: iana:application/json, outputSource: train/record}
+  calibrate_record: {type: File, label: record of calibrate, doc: run record of the job, format: iana:application/json, outputSource: calibrate/record}
   predict_record: {type: File, label: record of predict, doc: run record of the job, format: iana:application/json, outputSource: predict/record}
   evaluate_record: {type: File, label: record of evaluate, doc: run record of the job, format: iana:application/json, outputSource: evaluate/record}

@@ -104,7 +104,7 @@ inputs:
       type: array
       items: int
     label: codes
-    doc: 'source value of each class (default: 0, 1, …)'
+    doc: 'source value of each class (default: 0, 1, …, if the raster has no other value)'
     default: []
     inputBinding:
       prefix: --codes
@@ -174,9 +174,10 @@ inputs:
   resampling:
     type: string
     label: resampling
-    doc: 'resampling of label rasters: nearest or mode for classes; nearest, bilinear or average for a measure (nearest
-      or mode or bilinear or average)'
-    default: nearest
+    doc: 'resampling of label rasters: nearest or mode for classes; nearest, bilinear, cubic or average for a measure
+      and before bins; auto: average if such a raster is finer than the grid, else nearest (auto or nearest or mode
+      or bilinear or cubic or average)'
+    default: auto
     inputBinding:
       prefix: --resampling
   chunk:

@@ -39,17 +39,29 @@ inputs:
   stride: {type: "int?", label: stride, doc: step between chips in pixels}
   folds: {type: int, label: folds, doc: "number of folds of a cross-validation; 0: none", default: 0}
   fold: {type: "int[]", label: fold numbers, doc: "folds to run, such as [0, 1, 2] of 3 folds", default: []}
+  architecture: {type: string, label: architecture, doc: "built-in model, or module:Class", default: unet}
+  arguments: {type: "string[]", label: arguments, doc: "further model arguments as name=value", default: []}
+  model_files:
+    type: {type: array, items: [File, Directory]}
+    label: model files
+    doc: "code of a custom model, and files that its arguments name"
+    default: []
+  weights_bands: {type: "string[]", label: weights bands, doc: "bands of pretrained weights, in their order", default: []}
+  weights_mean: {type: "double[]", label: weights mean, doc: mean of these bands that the weights expect, default: []}
+  weights_std: {type: "double[]", label: weights deviation, doc: standard deviation of these bands, default: []}
+  weights_scale: {type: double, label: weights scale, doc: what 1 in the unit of the tiles is in theirs, default: 1.0}
   processes: {type: int, label: processes, doc: torchrun workers, default: 1}
   width: {type: int, label: width, doc: channels of the first level of the model, default: 16}
   epochs: {type: int, label: epochs, doc: passes over the training chips (epochs)}
   batch: {type: int, label: batch, doc: batch size in chips}
   learning_rate: {type: double, label: learning rate, doc: maximum learning rate}
   title: {type: string, label: title, doc: title of the report and of the crate}
+  colors: {type: "string[]", label: colours, doc: "colour of each class as #rrggbb, for map and report; empty: a palette", default: []}
   attribution: {type: string, label: attribution, doc: credit line of the data, default: ""}
   use: {type: string, label: intended use, doc: intended use of the model, default: ""}
   limits: {type: "string[]", label: limits, doc: uses that the model is not suitable for, default: []}
   author: {type: string, label: author, doc: author to cite for the model, default: ""}
-  license: {type: string, label: licence, doc: licence of model and stores, default: ""}
+  license: {type: string, label: licence, doc: "licence of crate, model, maps and tiles; empty: none stated", default: ""}
   with_onnx: {type: boolean, label: with ONNX, doc: export the model to ONNX, default: true}
   with_report: {type: boolean, label: with report, doc: make the report and the cards, default: true}
   with_crate: {type: boolean, label: with crate, doc: make the Provenance Run Crate, default: true}
@@ -65,7 +77,7 @@ steps:
     label: search
     doc: Search for scenes; freeze their list and the grid.
     run: search.cwl
-    in: {catalog: catalog, area: area, ids: ids, datetime: datetime, assets: assets}
+    in: {catalog: catalog, area: area, ids: ids, datetime: datetime, assets: assets, grid_assets: bands}
     out: [items_each, grid, selection, record]
 
   fetch:
@@ -133,6 +145,13 @@ steps:
       chips: split/chips
       statistics: split/statistics
       task: task
+      architecture: architecture
+      arguments: arguments
+      model_files: model_files
+      weights_bands: weights_bands
+      weights_mean: weights_mean
+      weights_std: weights_std
+      weights_scale: weights_scale
       processes: processes
       width: width
       epochs: epochs
@@ -140,11 +159,22 @@ steps:
       learning_rate: learning_rate
     out: [model, record]
 
+  calibrate:
+    label: calibrate
+    doc: Temperature of the probabilities, fitted on the validation places.
+    run: calibrate.cwl
+    in:
+      model: train/model
+      tiles: preprocess/tiles
+      labels: {source: [label/labels], linkMerge: merge_nested}
+      chips: split/chips
+    out: [calibration, record]
+
   predict:
     label: predict
     doc: Map of classes, and map of their probabilities.
     run: predict.cwl
-    in: {model: train/model, tiles: preprocess/tiles}
+    in: {model: train/model, tiles: preprocess/tiles, calibration: calibrate/calibration, colors: colors}
     out: [classes, probabilities, record]
 
   evaluate:
@@ -153,6 +183,7 @@ steps:
     run: evaluate.cwl
     in:
       classes: {source: [predict/classes], linkMerge: merge_nested}
+      probabilities: {source: [predict/probabilities], linkMerge: merge_nested}
       tiles: preprocess/tiles
       labels: {source: [label/labels], linkMerge: merge_nested}
       chips: split/chips
@@ -172,12 +203,19 @@ steps:
       chip: chip
       stride: stride
       task: task
+      architecture: architecture
+      arguments: arguments
+      model_files: model_files
+      weights_bands: weights_bands
+      weights_mean: weights_mean
+      weights_std: weights_std
+      weights_scale: weights_scale
       processes: processes
       width: width
       epochs: epochs
       batch: batch
       learning_rate: learning_rate
-    out: [metrics, model, split_record, train_record, predict_record, evaluate_record]
+    out: [metrics, model, split_record, train_record, calibrate_record, predict_record, evaluate_record]
 
   export:
     label: export
@@ -211,6 +249,7 @@ steps:
       limits: limits
       author: author
       license: license
+      colors: colors
     out: [page, picture, model_card, data_card, record]
 
   publish:
@@ -225,6 +264,7 @@ steps:
       scenes: search/items_each
       metrics: evaluate/metrics
       title: title
+      license: license
     out: [catalog, record]
 
   crate:
@@ -242,10 +282,12 @@ steps:
           - label/record
           - split/record
           - train/record
+          - calibrate/record
           - predict/record
           - evaluate/record
           - cross_validate/split_record
           - cross_validate/train_record
+          - cross_validate/calibrate_record
           - cross_validate/predict_record
           - cross_validate/evaluate_record
           - export/record
@@ -269,6 +311,7 @@ steps:
           - report/model_card
           - report/data_card
           - train/model
+          - calibrate/calibration
           - predict/classes
           - predict/probabilities
           - cross_validate/metrics
@@ -280,6 +323,7 @@ steps:
       lock: lock
       engine: {default: cwl}
       title: title
+      license: license
     out: [crate]
 
 outputs:
@@ -292,6 +336,7 @@ outputs:
   split_map: {type: File, label: split map, doc: map of the splits, format: iana:image/png, outputSource: split/map}
   split_places: {type: File, label: split places, doc: chips as polygons, format: iana:application/geopackage+sqlite3, outputSource: split/places}
   model: {type: Directory, label: model, doc: trained model, outputSource: train/model}
+  calibration: {type: File, label: calibration, doc: temperature of the probabilities, format: iana:application/json, outputSource: calibrate/calibration}
   onnx: {type: "File?", label: ONNX model, doc: the model in ONNX format, format: edam:format_2333, outputSource: export/onnx}
   classes: {type: File, label: map, doc: map of classes, format: iana:image/tiff, outputSource: predict/classes}
   probabilities: {type: File, label: probabilities, doc: map of probabilities, format: iana:image/tiff, outputSource: predict/probabilities}

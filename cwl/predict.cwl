@@ -72,6 +72,34 @@ inputs:
     default: probabilities.tif
     inputBinding:
       prefix: --probabilities
+  calibration:
+    type:
+    - 'null'
+    - File
+    label: calibration
+    doc: calibration of the probabilities, as calibrate writes it for the same model
+    format: iana:application/json
+    inputBinding:
+      prefix: --calibration
+  colors:
+    type:
+      type: array
+      items: string
+    label: colors
+    doc: 'colour of each class as #rrggbb, for the colour table of the class map; as in the report if not given'
+    default: []
+    inputBinding:
+      prefix: --colors
+  allow:
+    type:
+      type: array
+      items: string
+    label: allow
+    doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind of
+      pixel-size, unit, level'
+    default: []
+    inputBinding:
+      prefix: --allow
   halo:
     type:
     - 'null'

@@ -119,6 +119,15 @@ inputs:
     doc: stored value at or above which a pixel is saturated, and masked
     inputBinding:
       prefix: --saturated
+  offset:
+    type:
+    - 'null'
+    - double
+    label: offset
+    doc: 'offset of reflectance where neither item nor product state it: -0.1 for Sentinel-2 since processing baseline
+      04.00, 0 before or where it was removed'
+    inputBinding:
+      prefix: --offset
   decibel:
     type: boolean
     label: decibel

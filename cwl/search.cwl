@@ -184,9 +184,19 @@ inputs:
     - 'null'
     - double
     label: resolution
-    doc: 'pixel size of the grid in units of the CRS (default: that of the assets)'
+    doc: 'pixel size of the grid in units of the CRS (default: the finest of grid_assets)'
     inputBinding:
       prefix: --resolution
+  grid_assets:
+    type:
+      type: array
+      items: string
+    label: grid assets
+    doc: 'assets whose CRS and pixels the grid follows (default: all assets; in a config preprocess.bands, so that
+      neither masks nor labels set the pixel size)'
+    default: []
+    inputBinding:
+      prefix: --grid-assets
   deadline:
     type: double
     label: deadline

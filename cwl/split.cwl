@@ -161,7 +161,8 @@ inputs:
   by:
     type: string
     label: by
-    doc: 'group split: unit that is kept whole; a tile is of MGRS or WRS-2 (scene or tile or region)'
+    doc: 'group split: unit that is kept whole; a tile is of MGRS or WRS-2, a polygon of the labels, whose pixels
+      are masked in the chips of other splits (scene or tile or region or polygon)'
     default: scene
     inputBinding:
       prefix: --by
@@ -222,8 +223,8 @@ inputs:
   similarity:
     type: double
     label: similarity
-    doc: correlation at or above which chips of two splits are near duplicates
-    default: 0.995
+    doc: correlation after alignment at or above which chips of two splits are near duplicates
+    default: 0.97
     inputBinding:
       prefix: --similarity
   allow:

@@ -97,7 +97,8 @@ inputs:
   architecture:
     type: string
     label: architecture
-    doc: 'model architecture: unet, convnext, temporal, or module:Class of your own'
+    doc: 'model architecture: unet, convnext, temporal, or a class of your own or of a library as module:Class or
+      file.py:Class'
     default: unet
     inputBinding:
       prefix: --architecture
@@ -124,6 +125,54 @@ inputs:
     default: []
     inputBinding:
       prefix: --arguments
+  model_files:
+    type:
+      type: array
+      items:
+      - File
+      - Directory
+    label: model files
+    doc: 'code of a custom model: modules and packages, and files that its arguments name (default: found by architecture
+      and arguments, beside the config)'
+    default: []
+    inputBinding:
+      prefix: --model-files
+  weights_bands:
+    type:
+      type: array
+      items: string
+    label: weights bands
+    doc: 'bands of pretrained weights of a custom model, in their order, e.g. red green blue: its first layer is
+      changed to the bands of the run by name'
+    default: []
+    inputBinding:
+      prefix: --weights-bands
+  weights_mean:
+    type:
+      type: array
+      items: double
+    label: weights mean
+    doc: 'mean of each band of weights_bands that the weights expect (default: training chips)'
+    default: []
+    inputBinding:
+      prefix: --weights-mean
+  weights_std:
+    type:
+      type: array
+      items: double
+    label: weights std
+    doc: standard deviation of each band of weights_bands that the weights expect
+    default: []
+    inputBinding:
+      prefix: --weights-std
+  weights_scale:
+    type: double
+    label: weights scale
+    doc: 'unit of weights_mean and weights_std: what 1 in the unit of the tiles is in theirs, e.g. 10000 for digital
+      numbers of a reflectance'
+    default: 1.0
+    inputBinding:
+      prefix: --weights-scale
   freeze:
     type:
       type: array
@@ -194,7 +243,8 @@ inputs:
   class_weights:
     type: string
     label: class weights
-    doc: 'class weights in cross_entropy and focal; balanced: the same total weight for every class (none or balanced)'
+    doc: 'class weights in cross_entropy and focal; balanced: the same total weight for every class (inverse frequency);
+      sqrt: square root of the inverse frequency, between none and balanced (none or sqrt or balanced)'
     default: none
     inputBinding:
       prefix: --class-weights

@@ -48,6 +48,8 @@ STAC = {
     "doc": "model, maps and tiles",
     "outputSource": f"{END}/catalog",
 }
+# The temperature belongs to the mosaic of one run and is not part of the catalog, so both packages map without it.
+UNCALIBRATED = ("predict", "calibration")
 MODEL = {
     "type": "Directory",
     "label": "model",
@@ -76,13 +78,14 @@ PACKAGES = (
         "Train a model and map with it",
         "Scenes of a staged STAC catalog and a file of labels to a trained and measured model, its map and its tiles, "
         "as a STAC catalog.",
+        omitted=(UNCALIBRATED,),
     ),
     Package(
         "eopipe-predict",
         "Map with a trained model",
         "Scenes of a staged STAC catalog and a trained model to a map and its tiles, as a STAC catalog.",
         replaced=(("train/model", "model", MODEL),),
-        omitted=((END, "metrics"),),
+        omitted=((END, "metrics"), UNCALIBRATED),
     ),
 )
 

@@ -13,14 +13,14 @@ from eopipe.contract import STAGES, Input, Output, Port, Stage, is_path
 
 KINDS = {int: "int", float: "double", str: "string", bool: "boolean"}
 NETWORK = ("search", "fetch")
-ON_GPU = ("train", "predict")
+ON_GPU = ("train", "calibrate", "predict")
 NAMESPACES = {
     "edam": "http://edamontology.org/",
     "iana": "https://www.iana.org/assignments/media-types/",
     "s": "https://schema.org/",
 }
 # The operation of each stage in EDAM: query, retrieval, standardisation, aggregation, annotation, splitting,
-# modelling, prediction, statistics, conversion, visualisation, deposition.
+# modelling, normalisation, prediction, statistics, conversion, visualisation, deposition.
 INTENTS = {
     "search": "operation_0224",
     "fetch": "operation_2422",
@@ -29,6 +29,7 @@ INTENTS = {
     "label": "operation_0226",
     "split": "operation_3359",
     "train": "operation_2426",
+    "calibrate": "operation_3435",
     "predict": "operation_2423",
     "evaluate": "operation_2238",
     "export": "operation_3434",
@@ -68,6 +69,7 @@ NEEDS = {
     "split": JobNeeds(2000, 110),
     # The memory of two processes, as in the demo.
     "train": JobNeeds(5048, 160, cores=PROCESSES, max_cores=PROCESSES, needs_more_time_on_retry=False),
+    "calibrate": JobNeeds(3000, 120, cores=THREADS, max_cores=THREADS),
     "predict": JobNeeds(3000, 120, cores=THREADS, max_cores=THREADS),
     "evaluate": JobNeeds(3000, 40),
     "export": JobNeeds(2500, 20),

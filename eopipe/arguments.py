@@ -4,8 +4,10 @@ import argparse
 import inspect
 import os
 import shutil
+import sys
 import textwrap
 from collections.abc import Sequence
+from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -29,9 +31,34 @@ GROUPS = {
 class Parser(argparse.ArgumentParser):
     """An argument parser that reports through UsageError."""
 
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """Parse; an option that does not exist is named before arguments that are missing."""
+        self._refuse_unknown(sys.argv[1:] if args is None else args)
+        return super().parse_args(args, namespace)
+
+    def _refuse_unknown(self, args: Sequence[str]) -> None:
+        if self._subparsers is not None:
+            return
+        known = [option for action in self._actions for option in action.option_strings]
+        # argparse takes a word with a blank for a value.
+        words = [word.partition("=")[0] for word in args if word.startswith("--") and " " not in word]
+        words = words[: words.index("--")] if "--" in words else words
+        unknown = [word for word in words if word not in known and not self._is_abbreviation(word, known)]
+        if unknown:
+            hints = [f"{word}{_hint(word, known)}" for word in dict.fromkeys(unknown)]
+            self.error(f"there is no option {', '.join(hints)}")
+
+    def _is_abbreviation(self, word: str, known: Sequence[str]) -> bool:
+        return self.allow_abbrev and any(option.startswith(word) for option in known)
+
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing the whole usage."""
         raise UsageError(f"{message} (see {self.prog} --help)")
+
+
+def _hint(word: str, known: Sequence[str]) -> str:
+    similar = get_close_matches(word, known, 1)
+    return f" (did you mean {similar[0]}?)" if similar else ""
 
 
 def stage_parser(definition: Stage) -> Parser:
@@ -100,7 +127,10 @@ def _argument(port: Port) -> dict[str, Any]:
 
 
 def parse(definition: Stage, argv: Sequence[str]) -> dict[str, Any]:
-    """Turn a command line into typed values. Raises UsageError that names every wrong one."""
+    """Turn a command line into typed values, with the inputs that follow from them.
+
+    Raises UsageError that names every wrong value.
+    """
     from pydantic import ValidationError
 
     arguments = vars(stage_parser(definition).parse_args(argv))
@@ -112,7 +142,7 @@ def parse(definition: Stage, argv: Sequence[str]) -> dict[str, Any]:
             errors.append(f"{port.flag} {_reason(error)}")
     if errors:
         raise UsageError(f"{definition.name}: {'; '.join(errors)}")
-    return values
+    return definition.with_derived(values)
 
 
 @cache

@@ -9,6 +9,7 @@ AnyArray = npt.NDArray[Any]
 BoolArray = npt.NDArray[np.bool_]
 UInt8Array = npt.NDArray[np.uint8]
 UInt16Array = npt.NDArray[np.uint16]
+Int32Array = npt.NDArray[np.int32]
 UInt64Array = npt.NDArray[np.uint64]
 # Counts, and positions in a table or an image.
 IntArray = npt.NDArray[np.int64]

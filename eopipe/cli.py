@@ -3,25 +3,32 @@
 import logging
 import os
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from eopipe import __version__
-from eopipe.arguments import check_inputs, parse
+from eopipe.arguments import Parser, check_inputs, parse
 from eopipe.contract import STAGES, Stage, stage, summary
-from eopipe.errors import EopipeError, UsageError, is_full, no_space
+from eopipe.errors import EopipeError, ModelCodeError, UsageError, is_full, model_code_error, no_space
+from eopipe.telemetry.progress import log_to_stderr
 
+log = logging.getLogger("eopipe")
+# Set by the workflow for its jobs.
+IN_WORKFLOW = "EOPIPE_WORKFLOW"
 # Each command with the function that runs it, given the arguments after its name, and its line in `eopipe --help`.
 # A module is imported when its command runs.
 COMMANDS = {
     "planning and running": {
-        "init": ("eopipe.run.project:init", "Write a commented config for an area of interest."),
-        "check": ("eopipe.config:check_command", "Check a config file before anything runs."),
+        "init": ("eopipe.planning.init_command:init", "Write a commented config for an area of interest."),
+        "check": ("eopipe.planning.check_config:check_command", "Find every mistake in a config that needs no pixels."),
         "plan": ("eopipe.planning.plan_command:plan", "Estimate downloads, files, chips and disk use of a run."),
         "run": ("eopipe.clusters.running:run", "Run the whole pipeline with Snakemake, or resume it."),
+        "command": ("eopipe.run.job_logs:command", "Print the command of a stage's jobs, to run one of them by hand."),
         "usage": ("eopipe.clusters.usage:usage", "Show the memory, time and CPUs that jobs requested and used."),
     },
     "training": {
@@ -34,6 +41,9 @@ COMMANDS = {
         "lineage": ("eopipe.provenance.lineage:lineage", "Trace a file or map pixel to chips, scenes and code."),
         "rerun": ("eopipe.provenance.rerun:rerun", "Run the jobs of a crate again and compare digests."),
     },
+    "shell": {
+        "completion": ("eopipe.cli:completion", "Print the tab completion of eopipe for bash, zsh or fish."),
+    },
     "clusters": {
         "profile": ("eopipe.clusters.profile_command:profile", "Write or check a Snakemake profile for a cluster."),
         "condor": ("eopipe.clusters.htcondor:condor", "Write HTCondor submit files for a training."),
@@ -43,8 +53,7 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code."""
-    logging.basicConfig(format="%(message)s", stream=sys.stderr)
-    logging.getLogger("eopipe").setLevel(logging.INFO)
+    log_to_stderr()
     try:
         return dispatch(list(sys.argv[1:] if argv is None else argv))
     except BrokenPipeError:
@@ -62,11 +71,17 @@ def report_error(error: Exception) -> int:
     """Print an error without credentials; return its exit code."""
     from eopipe.provenance.redact import redact_for_terminal, redact_message
 
+    error = model_code_error(error) or error
+    if isinstance(error, ModelCodeError):
+        print("".join(f"  {redact_for_terminal(line)}\n" for line in error.frames), end="", file=sys.stderr)
     if isinstance(error, EopipeError):
         print(f"error: {redact_for_terminal(str(error))}", file=sys.stderr)
         return error.code
     if is_full(error):
         print(f"error: {no_space(Path.cwd())}", file=sys.stderr)
+        return 6
+    if isinstance(error, MemoryError):
+        print(f"error: not enough memory: {error}; choose a smaller area, or a machine with more", file=sys.stderr)
         return 6
     # These lines are to be sent to others.
     print(redact_message("".join(traceback.format_exception(error))), end="", file=sys.stderr)
@@ -77,7 +92,10 @@ def report_error(error: Exception) -> int:
 def dispatch(argv: list[str]) -> int:
     """Run the command that the first argument names, with the others."""
     commands = {name: target for group in COMMANDS.values() for name, (target, _) in group.items()}
-    if not argv or argv[0] in ("-h", "--help"):
+    if argv and argv[0] in ("-h", "--help", "help"):
+        # `eopipe help train` is `eopipe train --help`.
+        argv = [*argv[1:2], "--help"] if argv[1:] else []
+    if not argv:
         print(overview())
         return 0
     if argv[0] == "--version":
@@ -103,22 +121,46 @@ def overview() -> str:
     return "\n".join([*lines, "", "eopipe COMMAND --help shows the arguments of a command."])
 
 
+def completion(argv: list[str]) -> int:
+    """Print the tab completion of eopipe, which the shell reads at its start."""
+    from eopipe.run.completion import script
+
+    parser = Parser(prog="eopipe completion", description=completion.__doc__)
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="shell that reads it")
+    others = {name: text for group in COMMANDS.values() for name, (_, text) in group.items()}
+    print(script(parser.parse_args(argv).shell, others), end="")
+    return 0
+
+
 def run_stage(definition: Stage, argv: Sequence[str]) -> int:
     """Run a stage and write its run record, also when it fails."""
     from eopipe.clusters.executor_patches import refuse_cancelled
     from eopipe.provenance.record import now, refuse_foreign_outputs, write_record
+    from eopipe.provenance.redact import command_for_log
 
     values = parse(definition, argv)
+    if IN_WORKFLOW in os.environ:
+        # The standard error of a job is its log.
+        print(command_for_log(["eopipe", definition.name, *argv]), file=sys.stderr, flush=True)
     refuse_cancelled()
     refuse_foreign_outputs(definition, values)
     check_inputs(definition, values)
-    start = now()
+    start, clock = now(), time.monotonic()
     try:
         definition.function(**values)
     except Exception as error:
-        is_expected = isinstance(error, EopipeError)
-        message = str(error) if is_expected else f"a bug in eopipe: {type(error).__name__}: {error}"
+        expected = model_code_error(error) or error
+        is_bug = not isinstance(expected, EopipeError)
+        message = f"a bug in eopipe: {type(error).__name__}: {error}" if is_bug else str(expected)
         write_record(definition, values, [definition.name, *argv], start, message)
         raise
-    write_record(definition, values, [definition.name, *argv], start)
+    record = write_record(definition, values, [definition.name, *argv], start)
+    log.info("event=finished stage=%s %s", definition.name, _written(record["outputs"], values, clock))
     return 0
+
+
+def _written(outputs: list[dict[str, Any]], values: dict[str, Any], clock: float) -> str:
+    """The time since `clock`, and what a stage wrote, for its log."""
+    paths = " ".join(str(values[row["port"]]) for row in outputs)
+    size, files = sum(row["bytes"] for row in outputs), sum(row["files"] for row in outputs)
+    return f"seconds={time.monotonic() - clock:.1f} mb={size / 1e6:.3g} files={files} wrote={paths!r}"

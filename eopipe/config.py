@@ -1,5 +1,7 @@
 """The config file: one section a stage, typed by the stage's own signature."""
 
+from collections.abc import Iterator, Sequence
+from datetime import date
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -7,14 +9,29 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from eopipe.arguments import Parser
-from eopipe.composites.periods import RANKING_BANDS, stack_conflict
+from eopipe.config_conflicts import conflicts
 from eopipe.contract import STAGES, annotated, stage, summary
 from eopipe.errors import UsageError
-from eopipe.labels.values import option_conflicts
 from eopipe.provenance.redact import redact_for_terminal
 
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+# What a setting must be, by pydantic's name of the mistake.
+RULES = {
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "write a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing", "finite_number"), "write a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "write true or false"),
+    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), "write `name: value` lines below it"),
+    "string_type": "write text, in quotes where it looks like a number, a date, yes or no",
+    "path_type": "write a path",
+    "greater_than_equal": "write at least {ge}",
+    "greater_than": "write more than {gt}",
+    "less_than_equal": "write at most {le}",
+    "less_than": "write less than {lt}",
+    "multiple_of": "write a multiple of {multiple_of}",
+    "literal_error": "write {expected}",
+    "too_short": "write at least one entry",
+    "string_too_short": "write some text",
+}
 
 
 @cache
@@ -51,37 +68,105 @@ def model() -> type[BaseModel]:
 
 def load(path: Path) -> dict[str, Any]:
     """Read and check a config file."""
+    return check(read_config(path), str(path))
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The settings of a config file, unchecked. Raises UsageError for what is not YAML with one key per setting."""
     import yaml
 
     try:
-        return check(yaml.safe_load(path.read_text()) or {}, str(path))
+        text = path.read_text(encoding="utf-8")
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        duplicates = sorted(_duplicate_keys(root))
+        values = yaml.safe_load(text)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except yaml.YAMLError as error:
-        raise UsageError(f"{path} is not valid YAML: {str(error).splitlines()[0]}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not valid YAML: {_yaml_reason(error)}") from error
+    if duplicates:
+        rows = "; ".join(f"{key} on lines {first} and {second}" for first, second, key in duplicates)
+        raise UsageError(f"{path} has a key twice, and YAML would keep only the last one: {rows}; merge them")
+    if not isinstance(values or {}, dict):
+        raise UsageError(f"{path} is not a config: write sections such as `search:` with `name: value` lines below")
+    return values or {}
 
 
-def check_command(argv: list[str]) -> int:
-    """Check a config file before anything runs."""
-    parser = Parser(prog="eopipe check", description=check_command.__doc__)
-    parser.add_argument(
-        "config", type=Path, nargs="?", default=Path("config/config.yaml"), help="config file [%(default)s]"
-    )
-    path = parser.parse_args(argv).config
-    load(path)
-    print(f"{path} is valid")
-    return 0
+def _duplicate_keys(node: Any) -> Iterator[tuple[int, int, str]]:
+    """First line, second line and name of each key that a mapping has twice."""
+    pairs = getattr(node, "value", None)
+    pairs = pairs if isinstance(pairs, list) else []
+    lines: dict[str, int] = {}
+    for pair in pairs:
+        key, value = pair if isinstance(pair, tuple) else (None, pair)
+        if key is not None:
+            line = key.start_mark.line + 1
+            if key.value in lines:
+                yield lines[key.value], line, str(key.value)
+            lines[key.value] = line
+        yield from _duplicate_keys(value)
+
+
+def _yaml_reason(error: Exception) -> str:
+    """What is wrong in a line of a YAML file."""
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    if mark is None:
+        return str(error).splitlines()[0]
+    if "'\\t'" in str(problem):
+        return f"line {mark.line + 1} has a tab; indent with spaces"
+    context = getattr(error, "context", None)
+    return f"{problem}{f' {context}' if context else ''} in line {mark.line + 1}, column {mark.column + 1}"
 
 
 def check(values: dict[str, Any], name: str = "config") -> dict[str, Any]:
     """Check a config and fill in defaults. Raises UsageError with one sentence for each mistake."""
-    try:
-        config = model().model_validate(values).model_dump()
-    except ValidationError as error:
-        raise UsageError(f"{name}: " + "; ".join(_sentence(e) for e in error.errors())) from None
-    if errors := urls_with_credentials(config) or conflicts(config):
-        raise UsageError(f"{name}: " + "; ".join(errors))
+    config, mistakes, _ = validate(values)
+    if mistakes:
+        raise UsageError(f"{name}: {'; '.join(mistakes)}")
     return config
+
+
+def validate(values: dict[str, Any]) -> tuple[dict[str, Any], list[str], set[str]]:
+    """The config with defaults, a sentence for each mistake, and the sections with settings of a wrong type.
+
+    Such a setting has its default. Combinations of settings are checked where all their sections are right.
+    """
+    # A section whose lines are all comments is empty in YAML.
+    values = {k: {} if v is None and k in STAGES else _dates_as_text(v) for k, v in values.items()}
+    try:
+        return _with_conflicts(model().model_validate(values).model_dump(), [], set())
+    except ValidationError as error:
+        errors = error.errors()
+    pruned = {key: dict(value) if isinstance(value, dict) else value for key, value in values.items()}
+    for row in errors:
+        key, *names = map(str, row["loc"])
+        owner, name = (pruned[key], names[0]) if names and isinstance(pruned.get(key), dict) else (pruned, key)
+        owner.pop(name, None)
+    config = model().model_validate(pruned).model_dump()
+    return _with_conflicts(config, _sentences(errors), {str(row["loc"][0]) for row in errors})
+
+
+def _dates_as_text(value: Any) -> Any:
+    """The same with dates as text: YAML reads a date without quotes as one."""
+    if isinstance(value, dict):
+        return {key: _dates_as_text(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_dates_as_text(entry) for entry in value]
+    return value.isoformat() if isinstance(value, date) else value
+
+
+def _with_conflicts(
+    config: dict[str, Any], mistakes: list[str], wrong_sections: set[str]
+) -> tuple[dict[str, Any], list[str], set[str]]:
+    sentences = [*mistakes, *urls_with_credentials(config), *conflicts(config, wrong_sections)]
+    # The grid follows the pixels of the bands, not those of masks and labels.
+    config["search"]["grid_assets"] = config["search"]["grid_assets"] or config["preprocess"]["bands"]
+    for name in (name for name in STAGES if name not in wrong_sections):
+        try:
+            config[name] = stage(name).with_derived(config[name])
+        except UsageError as error:
+            sentences.append(str(error))
+    return config, sentences, wrong_sections
 
 
 def urls_with_credentials(config: dict[str, Any]) -> list[str]:
@@ -102,112 +187,55 @@ def _strings(value: Any) -> list[str]:
     return [str(entry) for entry in values if isinstance(entry, (str, Path))]
 
 
+def _sentences(errors: Sequence[Any]) -> list[str]:
+    """One sentence for each wrong setting, or entry of a list."""
+    rows: dict[tuple[Any, ...], list[Any]] = {}
+    for error in errors:
+        rows.setdefault(error["loc"][:2], []).append(error)
+    sentences = []
+    for setting, of_setting in rows.items():
+        if percent := _in_percent(setting, of_setting):
+            sentences.append(percent)
+            continue
+        # Of a list with wrong entries pydantic adds that it is too short.
+        entries = [error for error in of_setting if error["type"] != "too_short"]
+        sentences += [_sentence(error) for error in entries or of_setting]
+    return sentences
+
+
+def _in_percent(setting: tuple[Any, ...], errors: list[Any]) -> str:
+    """The sentence about fractions that are written in percent; empty for another mistake."""
+    values = [error["input"] for error in errors if error["type"] == "less_than_equal"]
+    if setting != ("split", "fractions") or not any(value > 1 for value in values):
+        return ""
+    written = ", ".join(f"{value:g}" for value in values)
+    return f"split.fractions has {written}: write fractions of 1, such as [0.7, 0.15, 0.15], not percent"
+
+
 def _sentence(error: Any) -> str:
     keys = [str(key) for key in error["loc"]]
     if error["type"] != "extra_forbidden":
-        reason = error["msg"][:1].lower() + error["msg"][1:]
-        return f"{'.'.join(keys)} is {redact_for_terminal(repr(error['input']))}: {reason}"
+        if error["input"] is None:
+            return f"{'.'.join(keys)} has no value; write one, or remove the line"
+        return f"{'.'.join(keys)} is {redact_for_terminal(repr(error['input']))}: {_rule(error)}"
     owner, name = ".".join(keys[:-1]), keys[-1]
+    for port in stage(owner).ports if owner in STAGES else ():
+        if port.name == name and port.section:
+            return f"{owner} has no setting {name} of its own; set {port.section}.{name}, which is for all"
     known = list((section(owner) if owner else model()).model_fields)
     similar = get_close_matches(name, known, 1, 0.5)
     hint = f"did you mean {similar[0]}?" if similar else f"it has {', '.join(known)}"
     return f"{owner or 'the config'} has no setting {name}; {hint}"
 
 
-def conflicts(config: dict[str, Any]) -> list[str]:
-    """A sentence for each combination of settings that is wrong whatever the data are."""
-    search, tiles, label, split = (config[k] for k in ("search", "preprocess", "label", "split"))
-    errors = _search_conflicts(search, tiles, label)
-    if (label["asset"] is None) == (label["source"] is None):
-        errors.append("label needs exactly one of `source` (a file) and `asset` (of each scene)")
-    if split["chip"] % 2 ** config["train"]["depth"]:
-        errors.append(f"split.chip {split['chip']} cannot be halved {config['train']['depth']} times (train.depth)")
-    colors, classes = config["report"]["colors"], label["classes"]
-    if colors and not label["measure"] and len(colors) != len(classes):
-        errors.append(f"report.colors has {len(colors)} colours for {len(classes)} classes")
-    errors += _composite_conflicts(config["composite"], tiles, label)
-    errors += _train_conflicts(config["train"], label, colors)
-    return errors + _label_conflicts(label) + _tile_conflicts(search, tiles, split)
-
-
-def _train_conflicts(train: dict[str, Any], label: dict[str, Any], colors: tuple[str, ...]) -> list[str]:
-    from eopipe.training_job import Settings
-
-    task, measure = train["task"], label["measure"]
-    errors = Settings.of(train).conflicts()
-    if task == "regression" and not measure:
-        errors.append("train.task regression needs label.measure, the name of the quantity that the labels hold")
-    if measure and task != "regression":
-        errors.append(f"label.measure gives continuous labels, but train.task {task} needs classes; use regression")
-    if measure and colors:
-        errors.append("report.colors are for classes, but label.measure gives continuous labels; remove report.colors")
-    return errors
-
-
-def _composite_conflicts(composite: dict[str, Any], tiles: dict[str, Any], label: dict[str, Any]) -> list[str]:
-    method = composite["method"]
-    if method == "none":
-        return []
-    errors = [stack_conflict(composite["period"], composite["stack"], composite["parts"])]
-    if label["asset"]:
-        errors.append(
-            f"composite.method {method} combines scenes, so label.asset {label['asset']} of each scene cannot be used; "
-            "set label.source, or composite.method to none"
-        )
-    missing = [band for band in RANKING_BANDS.get(method, ()) if band not in tiles["bands"]]
-    if missing:
-        errors.append(f"composite.method {method} needs {', '.join(missing)} in preprocess.bands")
-    return [sentence for sentence in errors if sentence]
-
-
-def _search_conflicts(search: dict[str, Any], tiles: dict[str, Any], label: dict[str, Any]) -> list[str]:
-    errors = []
-    if (search["catalog"] is None) == (search["url"] is None):
-        errors.append("search needs exactly one of `catalog` (a folder) and `url`")
-    if search["area"] is not None and search["bbox"]:
-        errors.append("search has both `area` and `bbox`; remove one")
-    required = [*tiles["bands"], *([] if tiles["mask"] == "none" else [tiles["mask"]])]
-    missing = [band for band in required if band not in search["assets"]]
-    if missing:
-        errors.append(
-            f"preprocess needs {', '.join(missing)}, which search.assets does not have; "
-            f"it has {', '.join(search['assets'])}"
-        )
-    if label["asset"] and label["asset"] not in search["assets"]:
-        errors.append(f"label.asset {label['asset']} is not in search.assets")
-    return errors
-
-
-def _label_conflicts(label: dict[str, Any]) -> list[str]:
-    classes = len(label["classes"])
-    errors = option_conflicts(label["measure"], label["resampling"], {k: label[k] for k in ("bins", "codes", "values")})
-    if label["measure"]:
-        return errors
-    if label["bins"] and len(label["bins"]) != classes - 1:
-        errors.append(f"label.bins has {len(label['bins'])} edges; {classes} classes need {classes - 1}")
-    if label["codes"] and len(label["codes"]) != classes:
-        errors.append(f"label.codes has {len(label['codes'])} values for {classes} classes")
-    if label["bins"] and label["codes"]:
-        errors.append("label has both `bins` and `codes`; remove one")
-    if label["values"] and (label["bins"] or label["codes"]):
-        errors.append("label has `values` and also `bins` or `codes`; keep one")
-    return errors
-
-
-def _tile_conflicts(search: dict[str, Any], tiles: dict[str, Any], split: dict[str, Any]) -> list[str]:
-    errors = []
-    if tiles["shard"] % tiles["chunk"]:
-        errors.append(f"preprocess.shard {tiles['shard']} is not a multiple of preprocess.chunk {tiles['chunk']}")
-    if sum(split["fractions"]) > 1.0001 or len(split["fractions"]) != 3:
-        errors.append("split.fractions needs three numbers (train, val, test) whose sum is at most 1")
-    if split["method"] == "temporal" and not split["dates"]:
-        errors.append("split.method temporal needs split.dates: the first days of val and test, or of test alone")
-    if split["method"] == "group" and split["by"] == "region" and not split["regions"]:
-        errors.append("split.by region needs split.regions: a file of named polygons")
-    bbox, resolution = search["bbox"], search["resolution"]
-    if len(bbox) == 4 and resolution:
-        # A degree of latitude is 111 km; in a geographic CRS the resolution is in degrees itself.
-        height = (bbox[3] - bbox[1]) * (111_000 if resolution > 0.1 else 1) / resolution
-        if split["chip"] > height:
-            errors.append(f"split.chip {split['chip']} is larger than the area, which is {height:.0f} pixels high")
-    return errors
+def _rule(error: Any) -> str:
+    """What a setting must be, in words that need no Python."""
+    kind, name = error["type"], error["loc"][-1]
+    if kind == "tuple_type":
+        return f"write a list, {name}: [{error['input']}, …]"
+    if kind == "string_pattern_mismatch":
+        owner, field = (*error["loc"], "", "")[:2]
+        fields = section(owner).model_fields if owner in STAGES else model().model_fields
+        return f"write {fields[field if owner in STAGES else owner].description}"
+    rule = RULES.get(kind)
+    return rule.format(**error.get("ctx", {})) if rule else error["msg"][:1].lower() + error["msg"][1:]

@@ -7,7 +7,7 @@ and the reference page (`dev/`) are views of it.
 import importlib
 import inspect
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -21,6 +21,7 @@ STAGES = (
     "label",
     "split",
     "train",
+    "calibrate",
     "predict",
     "evaluate",
     "export",
@@ -34,7 +35,9 @@ STAGES = (
 class Input:
     """A file or folder that the stage reads.
 
-    `user`: the config names it, no other stage writes it; `mixed`: it can be a file or a folder.
+    `user`: the config names it, no other stage writes it; `mixed`: it can be a file or a folder. `derived`: the
+    function (`module:function`) that finds it by the other values of the stage; a folder is then identified by its
+    files.
     """
 
     doc: str
@@ -42,6 +45,7 @@ class Input:
     mixed: bool = False
     user: bool = False
     format: str = ""
+    derived: str = ""
 
 
 @dataclass(frozen=True)
@@ -59,16 +63,19 @@ class Output:
 class Option:
     """A setting that changes the result; a change reruns the stage. Constraints are pydantic's.
 
-    `advanced` ones are rarely needed: the help of the stage lists them last.
+    `advanced` ones are rarely needed: the help of the stage lists them last. With `section`, the setting of this name
+    in the config section of that stage applies, so that stages cannot differ in it.
     """
 
     doc: str
     advanced: bool
+    section: str
     constraints: dict[str, Any] = field(hash=False)
 
-    def __init__(self, doc: str, *, advanced: bool = False, **constraints: Any) -> None:
+    def __init__(self, doc: str, *, advanced: bool = False, section: str = "", **constraints: Any) -> None:
         object.__setattr__(self, "doc", doc)
         object.__setattr__(self, "advanced", advanced)
+        object.__setattr__(self, "section", section)
         object.__setattr__(self, "constraints", constraints)
 
 
@@ -102,6 +109,11 @@ class Port:
         return self.default is inspect.Parameter.empty
 
     @property
+    def section(self) -> str:
+        """The stage whose section of the config sets it; empty for its own stage."""
+        return self.mark.section if isinstance(self.mark, Option) else ""
+
+    @property
     def choices(self) -> tuple[str, ...]:
         """The allowed values of a Literal; empty for other types."""
         return get_args(self.base) if get_origin(self.base) is Literal else ()
@@ -129,6 +141,15 @@ class Stage:
         """The number of times that the results for the same inputs and options changed; see docs/adr/0007."""
         return int(getattr(importlib.import_module(self.function.__module__), "REVISION", 1))
 
+    def with_derived(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of a call with those inputs that follow from the others. Raises UsageError for missing files."""
+        results = dict(values)
+        for port in self.of(Input):
+            if isinstance(port.mark, Input) and port.mark.derived:
+                module, _, name = port.mark.derived.partition(":")
+                results[port.name] = getattr(importlib.import_module(module), name)(values)
+        return results
+
     @property
     def settings(self) -> tuple[Port, ...]:
         """The ports that a config file sets: options, knobs and the user's own input files."""
@@ -139,7 +160,7 @@ def _in_config(port: Port) -> bool:
     if isinstance(port.mark, Input):
         return port.mark.user
     # The workflow sets the folders of unfinished work.
-    return isinstance(port.mark, Option) and not is_path(port)
+    return isinstance(port.mark, Option) and not is_path(port) and not port.section
 
 
 def summary(name: str) -> str:

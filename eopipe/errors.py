@@ -1,9 +1,16 @@
 """Every error a user can meet, each with the exit code from which a scheduler knows what to do next."""
 
 import errno
+import linecache
 import os
+import re
 import shutil
+import traceback
+from collections.abc import Iterator
 from pathlib import Path
+
+# The modules of a custom model are imported into packages with this prefix (models/import_copy.py).
+MODEL_PACKAGE = "eopipe_model_"
 
 
 class EopipeError(Exception):
@@ -16,6 +23,14 @@ class UsageError(EopipeError):
     """The command or the config is wrong."""
 
     code = 2
+
+
+class ModelCodeError(UsageError):
+    """The code of a custom model failed; `frames` are the lines of the traceback that are in that code."""
+
+    def __init__(self, message: str, frames: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.frames = frames
 
 
 class BadInputError(EopipeError):
@@ -89,3 +104,28 @@ def no_space(target: Path) -> NoSpaceError:
         f"in {folder}; free some space or quota, or raise a limit on file sizes (ulimit -f), and run the same "
         "command again"
     )
+
+
+def model_code_error(error: BaseException) -> ModelCodeError | None:
+    """The error for an exception in the code of a custom model, with file and line; None for any other exception.
+
+    A lack of memory is not an error of the model.
+    """
+    if isinstance(error, EopipeError | MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return None
+    frames = tuple(_model_frames(error))
+    if not frames:
+        return None
+    reason = (str(error).strip() or "no message").splitlines()[0]
+    reason = re.sub(rf"{MODEL_PACKAGE}\w+\.", "", reason)
+    return ModelCodeError(f"{frames[-1].partition(',')[0]}: {type(error).__name__}: {reason}", frames)
+
+
+def _model_frames(error: BaseException) -> Iterator[str]:
+    """The lines of a traceback that are in the files of a custom model: file, line, function and text."""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        package, _, module = str(frame.f_globals.get("__name__", "")).partition(".")
+        if package.startswith(MODEL_PACKAGE):
+            file = module.replace(".", "/") + ("/__init__.py" if "__path__" in frame.f_globals else ".py")
+            text = linecache.getline(frame.f_code.co_filename, line).strip()
+            yield f"{file} line {line}, in {frame.f_code.co_name}: {text}"

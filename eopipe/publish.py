@@ -205,6 +205,21 @@ def files(folder: Path) -> list[Path]:
     return sorted(p for p in folder.rglob("*") if p.is_file() and p.relative_to(folder).as_posix() not in ENGINE)
 
 
+def visible_files(folder: Path) -> list[Path]:
+    """The files of a folder that a person works in, without hidden ones and the byte code that Python leaves there."""
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    names = ((path, path.relative_to(folder).parts) for path in paths)
+    return [path for path, parts in names if not any(name.startswith((".", "__pycache__")) for name in parts)]
+
+
+def content_digest(path: Path) -> str:
+    """The sha256 of a file, or of the names and contents of the visible files of a folder without a manifest."""
+    if path.is_file():
+        return sha256(path)
+    rows = (f"{sha256(file)}  {file.relative_to(path).as_posix()}\n" for file in visible_files(path))
+    return hashlib.sha256("".join(rows).encode()).hexdigest()
+
+
 def write_manifest(folder: Path) -> None:
     """List every file of a folder with its size and sha256."""
     rows = [

@@ -12,10 +12,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model, model
 
 from eopipe.chips.chips import Normaliser, pair_stores
 from eopipe.contract import Knob, Option, annotated, stage
-from eopipe.errors import UsageError
+from eopipe.errors import BadInputError, UsageError
 from eopipe.launch.environment import parse_nodes
 from eopipe.launch.scratch import local_path
 from eopipe.models import Architecture
+from eopipe.models.model_files import module_of
 from eopipe.models.model_folder import read_trained_model
 from eopipe.models.tasks import LOSSES, task_conflicts
 from eopipe.publish import read_json, write_json
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 # Beside the checkpoints of a training.
 JOB = "job.json"
+# What a custom model expects of its input, as pretrained weights do; without the first they have no effect.
+WEIGHTS_OPTIONS = ("weights_bands", "weights_mean", "weights_std", "weights_scale")
 Pairs = list[tuple[Tiles, Tiles]]
 
 
@@ -77,12 +80,31 @@ class Settings(_Options):
 
     def conflicts(self) -> list[str]:
         """Settings that exclude each other, a sentence each."""
-        sentences = task_conflicts(self.task, self.loss, self.class_weights)
+        sentences = task_conflicts(self.task, self.loss, self.class_weights) + self._weights_conflicts()
         return sentences + (self._deterministic_conflicts() if self.deterministic else [])
 
     def deciding(self) -> dict[str, Any]:
         """Those that decide the weights: not the number of processes where virtual shards replace it."""
-        return {k: v for k, v in self.model_dump().items() if k not in options_without_effect(self.deterministic)}
+        without_effect = options_without_effect(self.deterministic)
+        without_effect += () if self.weights_bands else WEIGHTS_OPTIONS
+        return {k: v for k, v in self.model_dump().items() if k not in without_effect}
+
+    def _weights_conflicts(self) -> list[str]:
+        bands, mean, std = self.weights_bands, self.weights_mean, self.weights_std
+        sentences = []
+        if bands and not module_of(self.architecture):
+            sentences.append(
+                f"train.weights_bands is for pretrained weights of a custom model, and {self.architecture} has none"
+            )
+        if not bands and (mean or std or self.weights_scale != 1):
+            sentences.append("train.weights_mean, weights_std and weights_scale need train.weights_bands")
+        if bands and len(mean) != len(std):
+            sentences.append("train.weights_mean and train.weights_std need one number per band of train.weights_bands")
+        elif bands and mean and len(mean) != len(bands):
+            sentences.append(
+                f"train.weights_mean has {len(mean)} numbers for the {len(bands)} bands of train.weights_bands"
+            )
+        return sentences
 
     def _deterministic_conflicts(self) -> list[str]:
         nodes = parse_nodes(self.nodes).maximum
@@ -166,7 +188,10 @@ class Job(Knobs):
         if next(module.parameters(), None) is None:
             raise UsageError(f"model {self.architecture.name} has no trainable weights")
         if self.init:
-            module.load_state_dict(read_trained_model(self.init).build(self.init).state_dict())
+            try:
+                module.load_state_dict(read_trained_model(self.init).build(self.init).state_dict())
+            except RuntimeError as error:
+                raise BadInputError(f"the weights of {self.init} do not fit the model: {error}") from error
         return add_lora_adapters(freeze(module, self.settings.freeze), self.settings.freeze, self.settings.lora)
 
     def write(self, path: Path) -> None:

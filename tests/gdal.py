@@ -10,10 +10,11 @@ import json
 import os
 import subprocess
 import sys
-from ctypes import byref, c_char_p, c_double, c_int, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_void_p
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,7 @@ def _library(path: str) -> Any:
         ("GDALVersionInfo", c_char_p),
         ("CPLGetLastErrorMsg", c_char_p),
         ("GDALGetMetadataItem", c_char_p),
+        ("GDALGetRasterCategoryNames", POINTER(c_char_p)),
     ):
         getattr(gdal, name).restype = kind
     gdal.CPLPushErrorHandler(gdal.CPLQuietErrorHandler)
@@ -96,6 +98,7 @@ def _read(gdal: Any, name: str) -> dict[str, Any]:
     has_transform = gdal.GDALGetGeoTransform(source, byref(numbers)) == 0
     width, height = gdal.GDALGetRasterXSize(source), gdal.GDALGetRasterYSize(source)
     pixels, failed = [], 0
+    names = gdal.GDALGetRasterCategoryNames(c_void_p(gdal.GDALGetRasterBand(source, 1)))
     for band in range(1, gdal.GDALGetRasterCount(source) + 1):
         values = (c_int * (width * height))()
         source_band = c_void_p(gdal.GDALGetRasterBand(source, band))
@@ -104,6 +107,7 @@ def _read(gdal: Any, name: str) -> dict[str, Any]:
     return {
         "transform": list(numbers) if has_transform else None,
         "wkt": gdal.GDALGetProjectionRef(source).decode(),
+        "categories": [name.decode() for name in takewhile(bool, map(names.__getitem__, count()))] if names else [],
         "pixels": None if failed else pixels,
         "error": gdal.CPLGetLastErrorMsg().decode() if failed else "",
     }

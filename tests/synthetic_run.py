@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 # An item of the sample has a typical length: five assets with checksum, bands and projection.
 SAMPLE = next(iter(sorted(ROOT.glob("sample/*/S2_*/S2_*.json"))))
 # The stages that read all stores.
-READ_ALL = ("split", "train", "predict", "evaluate", "report", "catalog")
+READ_ALL = ("split", "train", "calibrate", "predict", "evaluate", "report", "catalog")
 
 
 @dataclass(frozen=True)

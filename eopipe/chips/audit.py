@@ -5,15 +5,19 @@ Kinds of finding, each reported with the pair of chips that it was found on:
 overlap         a pixel is in chips of two splits; in a split by scene (temporal, or by group), a pixel of one day is,
                 since there the same position on another day is intended
 distance        chips of two splits are closer than the buffer; in a split by scene, on one day
-scene, group    a scene, or a tile or day that is a unit of the split, is in two splits
+scene, group    a scene, or a tile or day that is a unit of the split, is in two splits, or composites of one scene are
 random          chips were assigned at random, so neighbours are in two splits
 duplicate       two chips of two splits have the same pixels
 near-duplicate  two chips of two splits look alike (see `eopipe.chips.near_duplicates`)
+place           in a split by scene, pixels of one place have one label in two splits (see `eopipe.chips.label_leaks`)
+polygon         a polygon of the labels has pixels in two splits
+band            a warning: a band gives the label of nearly every pixel by itself
+autocorrelation a warning: labels are correlated over more than block and buffer (see `eopipe.chips.label_range`)
 statistics      band statistics of other pixels than the training chips (found when training starts)
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -25,7 +29,12 @@ from eopipe.chips.statistics import count_valid, samples_digest
 from eopipe.errors import IntegrityError, UsageError
 from eopipe.tiles.store import Tiles
 
-KINDS = ("overlap", "distance", "scene", "group", "random", "duplicate", "near-duplicate", "statistics")
+KINDS = (
+    *("overlap", "distance", "scene", "group", "random", "duplicate", "near-duplicate", "place", "polygon", "band"),
+    *("autocorrelation", "statistics"),
+)
+# Kinds that are listed, but do not stop the run.
+WARNINGS = ("band", "autocorrelation")
 PAIRS = (("train", "test"), ("train", "val"), ("val", "test"))
 # A distance in pixels that no two chips of one day have.
 OTHER_DAY = 1 << 40
@@ -33,22 +42,36 @@ OTHER_DAY = 1 << 40
 
 @dataclass(frozen=True)
 class Finding:
-    """One kind of leak: the number of chips with it, and the worst pair."""
+    """One kind of leak: the number of chips (or polygons, or bands) with it, and the worst pair.
+
+    `share` is the fraction of the pixels of the second of two `splits` with it, such as train-test, where it is known.
+    """
 
     kind: str
     count: int
     example: str
+    splits: str = ""
+    share: float | None = None
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The entry in the split file."""
+        return {key: value for key, value in asdict(self).items() if value not in ("", None)}
 
 
 @dataclass(frozen=True)
 class ChipSplit:
-    """A split to audit: samples (n, 3) of each split; name, group and day of each scene; the plan."""
+    """A split to audit: samples (n, 3) of each split; name, group and day of each scene; the plan.
+
+    `sources` are the scenes that each scene was made from, if they are composites.
+    """
 
     samples: dict[str, IntArray]
     scenes: list[str]
     groups: list[str]
     days: list[str]
     plan: SplitPlan
+    sources: tuple[tuple[str, ...], ...] = ()
 
     def name(self, split: str, number: int) -> str:
         """The name of a chip in findings."""
@@ -71,20 +94,28 @@ def parse_allowed(entries: tuple[str, ...]) -> dict[str, str]:
     return reasons
 
 
-def audit(split: ChipSplit, fingerprints: ChipFingerprints | None, reasons: dict[str, str]) -> dict[str, Any]:
-    """The audit in the split file: gaps in pixels between splits, and the findings that are allowed.
+def audit(
+    split: ChipSplit,
+    fingerprints: ChipFingerprints | None,
+    reasons: dict[str, str],
+    label_findings: Iterable[Finding] = (),
+) -> dict[str, Any]:
+    """The audit in the split file: gaps in pixels between splits, the findings that are allowed, and warnings.
 
     Raises IntegrityError that names every finding without a reason, with a pair of chips.
     """
-    gaps, findings = _gaps(split)
-    findings += [*_shared_units(split), *_random_neighbours(split)]
+    gaps, findings = ({}, []) if split.plan.by_polygon else _gaps(split)
+    findings += [*_shared_units(split), *_shared_sources(split), *_random_neighbours(split)]
     findings += _similar_chips(split, fingerprints) if fingerprints else ()
-    raise_findings([finding for finding in findings if finding.kind not in reasons])
+    findings += label_findings
+    unexplained = [finding for finding in findings if finding.kind not in reasons]
+    raise_findings([finding for finding in unexplained if finding.kind not in WARNINGS])
     return {
         "gap_pixels": gaps if split.plan.by_place else {},
         "buffer": split.plan.buffer,
         "allow": reasons,
-        "allowed": [vars(finding) | {"reason": reasons[finding.kind]} for finding in findings],
+        "allowed": [f.json | {"reason": reasons[f.kind]} for f in findings if f.kind in reasons],
+        "warnings": [finding.json for finding in unexplained],
     }
 
 
@@ -157,6 +188,28 @@ def _in_two_splits(split: ChipSplit, kind: str, units: IntArray) -> Iterator[Fin
             pair = f"{split.name(first, partner)} and {split.name(second, number)}"
             unit = "" if kind == "scene" else f" are both of {split.groups[split.samples[second][number, 0]]}"
             yield Finding(kind, int(shared.sum()), pair + unit)
+
+
+def _shared_sources(split: ChipSplit) -> Iterator[Finding]:
+    """Composites in two splits that were made from one scene, where scenes are units of the split."""
+    if not (split.plan.by_scene and split.sources):
+        return
+    for first, second in split.pairs():
+        firsts, seconds = (np.unique(split.samples[name][:, 0]) for name in (first, second))
+        shared = {
+            (a, b): scenes
+            for b in seconds.tolist()
+            for a in firsts.tolist()
+            if a != b and (scenes := sorted({*split.sources[a]} & {*split.sources[b]}))
+        }
+        if shared:
+            (a, b), scenes = next(iter(shared.items()))
+            partner, number = (
+                int((split.samples[name][:, 0] == scene).argmax()) for name, scene in ((first, a), (second, b))
+            )
+            pair = f"{split.name(first, partner)} and {split.name(second, number)}"
+            count = int(np.isin(split.samples[second][:, 0], [b for _, b in shared]).sum())
+            yield Finding("scene", count, f"{pair} are composites that share scene {', '.join(scenes[:3])}")
 
 
 def _random_neighbours(split: ChipSplit) -> Iterator[Finding]:

@@ -88,9 +88,38 @@ class Normaliser:
                 band[invalid] = 0
 
 
+def apply_symmetry(array: AnyArray, symmetry: int) -> AnyArray:
+    """Apply one of the eight symmetries of the square to the last two axes, as a view."""
+    if symmetry & 4:
+        array = array.swapaxes(-1, -2)
+    return array[..., :: -1 if symmetry & 2 else 1, :: -1 if symmetry & 1 else 1]
+
+
 def majority_class(counts: AnyArray) -> IntArray:
     """The most frequent class of each row of pixel counts (n, class), the lowest of equals; 255 without pixels."""
     return np.where(counts.any(1), counts.argmax(1), NO_LABEL).astype(np.int64)
+
+
+def whole_cells(
+    label: AnyArray, usable: BoolArray, area: BoolArray, edge: int, classes: int, min_pixels: float
+) -> tuple[IntArray, IntArray]:
+    """Cells of `edge` pixels that are completely inside an area (y, x), and the majority class of each.
+
+    Cells are numbered row by row. `usable` marks the pixels of the label that count; a cell needs `min_pixels` of them.
+    """
+    rows, columns = (length // edge for length in label.shape)
+    crop = np.s_[: rows * edge, : columns * edge]
+    y, x = np.nonzero(usable[crop])
+    votes = count_votes(y // edge * columns + x // edge, label[y, x], (rows * columns, classes))
+    is_whole = area[crop].reshape(rows, edge, columns, edge).all((1, 3)).ravel()
+    chosen = np.flatnonzero(is_whole & (votes.sum(1) >= min_pixels))
+    return chosen, majority_class(votes[chosen])
+
+
+def count_votes(cells: AnyArray, classes: AnyArray, shape: tuple[int, int]) -> IntArray:
+    """Counts (cell, class) of pixels (n,)."""
+    flat = cells.astype(np.int64) * shape[1] + classes.astype(np.int64)
+    return np.bincount(flat, minlength=shape[0] * shape[1]).reshape(shape)
 
 
 def chip_classes(pairs: list[tuple[Tiles, Tiles]], samples: IntArray, chip: int) -> IntArray:

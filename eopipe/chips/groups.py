@@ -80,11 +80,11 @@ def assign_groups(groups: Sequence[str], plan: SplitPlan) -> dict[str, int]:
             f"{len(names)} groups ({', '.join(names)}) cannot fill {needed} splits; "
             "set a fraction to 0, choose fewer folds, or split by a smaller unit"
         )
-    splits = _without_empty_splits(assign_at_random(len(names), plan), plan)
+    splits = without_empty_splits(assign_at_random(len(names), plan), plan)
     return dict(zip(names, splits.tolist(), strict=True))
 
 
-def _without_empty_splits(splits: UInt8Array, plan: SplitPlan) -> UInt8Array:
+def without_empty_splits(splits: UInt8Array, plan: SplitPlan) -> UInt8Array:
     """Move a group of the largest split to each split that has none because of rounding."""
     needed = [n for n, fraction in enumerate(plan.fractions) if fraction > 0 or plan.folds]
     for number in needed:

@@ -1,16 +1,21 @@
 """Make a split: candidate chips of all scenes, their assignment, statistics and leakage audit."""
 
-from dataclasses import asdict, dataclass
+import logging
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from eopipe.arrays import IntArray, UInt8Array
+from eopipe.arrays import BoolArray, IntArray, UInt8Array
 from eopipe.chips.audit import ChipSplit, audit, parse_allowed
+from eopipe.chips.block_choice import describe_empty_split, plan_warnings
 from eopipe.chips.chips import is_continuous, pair_stores
 from eopipe.chips.groups import day_of, groups_of, region_zones, splits_of_groups
+from eopipe.chips.label_leaks import find_label_bands, find_repeated_places, find_split_polygons
+from eopipe.chips.label_range import find_autocorrelation, label_range
 from eopipe.chips.near_duplicates import fingerprint_chips
+from eopipe.chips.polygons import split_polygons, splits_of_pixels
 from eopipe.chips.splits import (
     NO_SPLIT,
     SPLITS,
@@ -30,6 +35,8 @@ from eopipe.tiles.store import Tiles
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
+log = logging.getLogger("eopipe")
+
 
 @dataclass(frozen=True)
 class SplitRequest:
@@ -41,7 +48,7 @@ class SplitRequest:
     min_scene_valid: float = 0.0
     regions: Path | None = None
     attribute: str = "region"
-    similarity: float = 0.995
+    similarity: float = 0.97
     allow: tuple[str, ...] = ()
 
 
@@ -60,7 +67,8 @@ class SplitResult:
 class CandidateChips:
     """Chips that may become samples (n, 3), their pixels of each class (n, classes), the valid fraction of scenes.
 
-    `unlabelled` is the number of chips of each scene without a labelled pixel, `positions` that of chips of the grid.
+    `unlabelled` is the number of chips of each scene without a labelled pixel, `positions` that of chips of the grid;
+    `reasons` says for each scene why it has no chip at all, and is empty where it may have some.
     """
 
     samples: IntArray
@@ -68,25 +76,24 @@ class CandidateChips:
     valid: list[float]
     unlabelled: list[int]
     positions: int
+    reasons: list[str]
 
 
 def make_split(request: SplitRequest, plan: SplitPlan) -> SplitResult:
     """Find candidate chips, assign them to splits, measure the training chips and audit the splits."""
-    reasons = parse_allowed(request.allow)
+    parse_allowed(request.allow)
     pairs = pair_stores(request.tiles, request.labels)
     stores, classes = [image for image, _ in pairs], pairs[0][1].names
-    candidates = find_candidates(pairs, plan, request)
-    splits = assign_splits(candidates.samples, stores, plan, request)
+    candidates, splits, polygons = place_chips(pairs, plan, request)
+    _report_left_out([store.scene for store in stores], candidates.reasons)
     samples = {name: candidates.samples[splits == number] for number, name in enumerate(SPLITS)}
     pixels = {name: candidates.pixels[splits == number] for number, name in enumerate(SPLITS)}
-    _check_complete(samples, {name: rows.sum(0) for name, rows in pixels.items()}, classes)
+    check_complete(samples, {name: rows.sum(0) for name, rows in pixels.items()}, classes, stores[0].shape, plan)
+    warnings = list(plan_warnings(plan, candidates.samples, splits))
     statistics = measure_bands(stores, samples["train"], plan.chip)
     if is_continuous(pairs[0][1]):
         statistics["labels"] = measure_labels(pairs, samples["train"], plan.chip)
-    spread = {name: max(band["std"], 1e-9) for name, band in statistics["bands"].items()}
-    fingerprints = fingerprint_chips(stores, samples, plan.chip, spread, request.similarity)
-    scenes, days = [store.scene for store in stores], [day_of(store) or store.scene for store in stores]
-    split = ChipSplit(samples, scenes, groups_or_names(stores, plan), days, plan)
+    scenes = [store.scene for store in stores]
     settings = {"min_valid": request.min_valid, "min_scene_valid": request.min_scene_valid}
     document = {
         "grid": grid_json(stores[0].grid),
@@ -95,14 +102,50 @@ def make_split(request: SplitRequest, plan: SplitPlan) -> SplitResult:
         "chip": plan.chip,
         "plan": asdict(plan) | settings,
         "by_scene": plan.by_scene,
-        "left_out": _excluded(scenes, candidates.valid, request.min_scene_valid),
+        "left_out": _left_out(scenes, candidates),
         "fates": _chip_outcomes(scenes, candidates, splits),
-        "audit": audit(split, fingerprints, reasons),
+        "audit": audit_split(pairs, samples, plan, request, statistics),
+        "warnings": warnings,
         "pixels": {k: dict(zip(classes, v.sum(0).tolist(), strict=True)) for k, v in pixels.items()},
         "chips": {k: dict(zip(classes, (v > 0).sum(0).tolist(), strict=True)) for k, v in pixels.items()},
         "samples": {name: rows.tolist() for name, rows in samples.items()},
-    }
+    } | ({"polygons": polygons} if polygons else {})
+    _log_split(document)
     return SplitResult(document, statistics, samples, pixels, stores[0].grid)
+
+
+def audit_split(
+    pairs: list[tuple[Tiles, Tiles]],
+    samples: dict[str, IntArray],
+    plan: SplitPlan,
+    request: SplitRequest,
+    statistics: dict[str, Any],
+) -> dict[str, Any]:
+    """The leakage audit of samples in the split file, with the range of the labels in pixels."""
+    stores = [image for image, _ in pairs]
+    days = [day_of(store) or store.scene for store in stores]
+    sources = tuple(tuple(store.attributes.get("scenes") or [store.scene]) for store in stores)
+    split = ChipSplit(samples, [s.scene for s in stores], groups_or_names(stores, plan), days, plan, sources)
+    spread = {name: max(band["std"], 1e-9) for name, band in statistics["bands"].items()}
+    fingerprints = fingerprint_chips(stores, samples, plan.chip, spread, request.similarity)
+    fingerprints = replace(fingerprints, shares_places=plan.by_polygon)
+    distance = label_range(pairs[0][1]) if plan.by_place else None
+    findings = [
+        *find_repeated_places(split, pairs),
+        *find_split_polygons(split, pairs),
+        *find_label_bands(split, pairs),
+        *find_autocorrelation(split, distance, stores[0].shape),
+    ]
+    return audit(split, fingerprints, parse_allowed(request.allow), findings) | {"label_range": distance}
+
+
+def _log_split(document: dict[str, Any]) -> None:
+    chips = " ".join(f"{name}={len(rows)}" for name, rows in document["samples"].items())
+    log.info("event=split %s label_range=%s", chips, document["audit"]["label_range"])
+    for sentence in document["warnings"]:
+        log.warning("event=split_plan message=%r", sentence)
+    for warning in document["audit"]["warnings"]:
+        log.warning("event=leakage_audit kind=%s message=%r", warning["kind"], warning["example"])
 
 
 def groups_or_names(stores: list[Tiles], plan: SplitPlan) -> list[str]:
@@ -111,8 +154,30 @@ def groups_or_names(stores: list[Tiles], plan: SplitPlan) -> list[str]:
     return groups_of(stores, plan) if grouped else [store.scene for store in stores]
 
 
-def _excluded(scenes: list[str], valid: list[float], minimum: float) -> list[dict[str, Any]]:
-    return [{"scene": s, "valid": round(v, 6)} for s, v in zip(scenes, valid, strict=True) if v < minimum]
+def _left_out(scenes: list[str], candidates: CandidateChips) -> list[dict[str, Any]]:
+    rows = zip(scenes, candidates.valid, candidates.reasons, strict=True)
+    return [{"scene": scene, "valid": round(valid, 6), "reason": reason} for scene, valid, reason in rows if reason]
+
+
+def _report_left_out(scenes: list[str], reasons: list[str]) -> None:
+    """Warn of each scene that is left out; raise BadInputError with the reasons where none remains."""
+    left_out = {scene: reason for scene, reason in zip(scenes, reasons, strict=True) if reason}
+    if len(left_out) == len(scenes):
+        details = "; ".join(f"{scene}: {reason}" for scene, reason in left_out.items())
+        raise BadInputError(f"no scene can be used ({details}); check nodata, mask and labels of these scenes")
+    for scene, reason in left_out.items():
+        log.warning("event=scene_left_out scene=%s reason=%r", scene, reason)
+
+
+def _reason_without_chips(image: Tiles, valid: BoolArray, labelled: BoolArray, minimum: float) -> str:
+    """Why a scene has no chip at all; empty where it may have some."""
+    if not valid.any():
+        quality = image.attributes.get("quality") or {}
+        return "all pixels are nodata" if quality.get("nodata") == 1 else "all pixels are nodata or masked"
+    if not labelled.any():
+        return "no pixel has a label"
+    share = float(valid.mean())
+    return f"{share:.2%} of the pixels are valid, split.min_scene_valid is {minimum:.2%}" if share < minimum else ""
 
 
 def _chip_outcomes(scenes: list[str], candidates: CandidateChips, splits: UInt8Array) -> list[dict[str, Any]]:
@@ -128,25 +193,58 @@ def _chip_outcomes(scenes: list[str], candidates: CandidateChips, splits: UInt8A
     return rows
 
 
-def find_candidates(pairs: list[tuple[Tiles, Tiles]], plan: SplitPlan, request: SplitRequest) -> CandidateChips:
-    """The chips with enough usable pixels, scene by scene, row by row; none of excluded scenes."""
+def place_chips(
+    pairs: list[tuple[Tiles, Tiles]], plan: SplitPlan, request: SplitRequest
+) -> tuple[CandidateChips, UInt8Array, dict[str, list[int]]]:
+    """Candidate chips, the split of each (255 for none), and the splits of the polygons where these are split."""
+    if not plan.by_polygon:
+        candidates = find_candidates(pairs, plan, request)
+        stores = [image for image, _ in pairs]
+        return candidates, assign_splits(candidates.samples, stores, plan, request), {}
+    polygons = split_polygons(pairs, plan)
+    by_split = [find_candidates(pairs, plan, request, polygons, number) for number in range(len(SPLITS))]
+    candidates = replace(
+        by_split[0],
+        samples=np.concatenate([part.samples for part in by_split]),
+        pixels=np.concatenate([part.pixels for part in by_split]),
+    )
+    splits = np.repeat(np.arange(len(SPLITS), dtype=np.uint8), [len(part.samples) for part in by_split])
+    return candidates, splits, polygons
+
+
+def find_candidates(
+    pairs: list[tuple[Tiles, Tiles]],
+    plan: SplitPlan,
+    request: SplitRequest,
+    polygons: dict[str, list[int]] | None = None,
+    split: int = 0,
+) -> CandidateChips:
+    """The chips with enough usable pixels, scene by scene, row by row; none of excluded scenes.
+
+    Where polygons are split: the chips with pixels of polygons of one split, which alone are counted.
+    """
     corners, count = chip_corners(pairs[0][0].shape, plan), len(pairs[0][1].names)
     samples, pixels = [np.empty((0, 3), np.int64)], [np.empty((0, count), np.int64)]
     fractions: list[float] = []
     unlabelled: list[int] = []
+    reasons: list[str] = []
     for number, (image, label) in enumerate(pairs):
         valid, labelled = image.read("valid") > 0, label.read("valid") > 0
         fractions.append(float(valid.mean()))
         unlabelled.append(int(np.count_nonzero(chip_counts(labelled, corners, plan.chip) == 0)))
-        if fractions[-1] < request.min_scene_valid:
+        reasons.append(_reason_without_chips(image, valid, labelled, request.min_scene_valid))
+        if reasons[-1]:
             continue
         usable = valid & labelled
         enough = corners[chip_counts(usable, corners, plan.chip) >= max(1.0, request.min_valid * plan.chip**2)]
+        if polygons:
+            usable &= splits_of_pixels(label, polygons) == split
+            enough = enough[chip_counts(usable, enough, plan.chip) > 0]
         # All pixels of continuous labels count as one class.
         numbers = np.where(usable, 0 if is_continuous(label) else label.read("label"), len(label.names))
         samples.append(np.insert(enough, 0, number, axis=1))
         pixels.append(np.stack([chip_counts(numbers == n, enough, plan.chip) for n in range(count)], -1))
-    return CandidateChips(np.concatenate(samples), np.concatenate(pixels), fractions, unlabelled, len(corners))
+    return CandidateChips(np.concatenate(samples), np.concatenate(pixels), fractions, unlabelled, len(corners), reasons)
 
 
 def assign_splits(samples: IntArray, stores: list[Tiles], plan: SplitPlan, request: SplitRequest) -> UInt8Array:
@@ -172,13 +270,17 @@ def _without_overlaps(samples: IntArray, splits: UInt8Array, shape: tuple[int, i
     return splits
 
 
-def _check_complete(samples: dict[str, IntArray], counts: dict[str, Any], classes: tuple[str, ...]) -> None:
+def check_complete(
+    samples: dict[str, IntArray],
+    counts: dict[str, Any],
+    classes: tuple[str, ...],
+    shape: tuple[int, int],
+    plan: SplitPlan,
+) -> None:
     """Check that train and test have samples of every class."""
     for name in ("train", "test"):
         if not len(samples[name]):
-            raise BadInputError(
-                f"the {name} split has no chip; choose smaller chips, a smaller buffer or min_valid, or more scenes"
-            )
+            raise BadInputError(describe_empty_split(name, shape, plan))
         missing = [c for c, n in zip(classes, counts[name], strict=True) if not n]
         if missing:
             raise BadInputError(

@@ -15,7 +15,7 @@ from eopipe.errors import BadInputError, UsageError
 SplitMethod = Literal[
     "blocks", "checkerboard", "west-east", "east-west", "north-south", "south-north", "temporal", "group", "random"
 ]
-GroupKind = Literal["scene", "tile", "region"]
+GroupKind = Literal["scene", "tile", "region", "polygon"]
 SPLITS = ("train", "val", "test")
 NO_SPLIT = 255
 
@@ -52,6 +52,8 @@ class SplitPlan:
             raise UsageError("split.method temporal needs split.dates: the first day of val and that of test, in order")
         if self.method == "temporal" and (self.folds or len(self.dates) > 2):
             raise UsageError("split.method temporal has one or two split.dates and no folds")
+        if self.by == "polygon" and (self.method != "group" or self.val_groups or self.test_groups):
+            raise UsageError("split.by polygon needs split.method group, without val_groups and test_groups")
         in_both = sorted(set(self.val_groups) & set(self.test_groups))
         if in_both:
             raise UsageError(f"split.val_groups and split.test_groups both name {', '.join(in_both)}")
@@ -62,9 +64,14 @@ class SplitPlan:
         return self.method == "temporal" or (self.method == "group" and self.by == "scene")
 
     @property
+    def by_polygon(self) -> bool:
+        """Whether polygons of the labels are assigned, so that a chip may be in two splits with different labels."""
+        return self.method == "group" and self.by == "polygon"
+
+    @property
     def by_place(self) -> bool:
         """Whether positions are kept apart, whatever the scene."""
-        return not self.by_scene and self.method != "random"
+        return not self.by_scene and not self.by_polygon and self.method != "random"
 
 
 @dataclass(frozen=True)
@@ -93,8 +100,7 @@ def split_zones(shape: tuple[int, int], plan: SplitPlan) -> SplitZones:
     height, width = shape
     if plan.method in ("blocks", "checkerboard"):
         rows, columns = -(-height // plan.block), -(-width // plan.block)
-        is_checkerboard = plan.method == "checkerboard"
-        splits = _checkerboard(shape, plan) if is_checkerboard else assign_at_random(rows * columns, plan)
+        splits = (_checkerboard if plan.method == "checkerboard" else _random_blocks)(shape, plan)
         return SplitZones(splits.reshape(rows, columns), plan.block, plan.block)
     by_column = plan.method in ("west-east", "east-west")
     numbers = _in_fractions(width if by_column else height, fractions_of(plan))
@@ -116,6 +122,22 @@ def assign_at_random(count: int, plan: SplitPlan) -> UInt8Array:
     return splits_of_folds(folds, plan)
 
 
+def _random_blocks(shape: tuple[int, int], plan: SplitPlan) -> UInt8Array:
+    """Blocks in these fractions, at random; those that the edge of the grid cuts may contain no chip, so apart."""
+    holds_chip = _holds_chip(shape, plan)
+    order = np.random.Generator(np.random.Philox(key=plan.seed)).permutation(holds_chip.size)
+    folds = np.empty(holds_chip.size, np.uint8)
+    for blocks in (order[holds_chip[order]], order[~holds_chip[order]]):
+        folds[blocks] = _in_fractions(len(blocks), fractions_of(plan))
+    return splits_of_folds(folds, plan)
+
+
+def _holds_chip(shape: tuple[int, int], plan: SplitPlan) -> BoolArray:
+    """Whether each block of the grid, row by row, is large enough for a chip."""
+    height, width = (np.minimum(plan.block, edge - np.arange(0, edge, plan.block)) >= plan.chip for edge in shape)
+    return np.logical_and.outer(height, width).ravel()
+
+
 def _checkerboard(shape: tuple[int, int], plan: SplitPlan) -> UInt8Array:
     """One colour trains; squares of the other go to val and test at random, in the ratio of their fractions."""
     starts = [np.arange(0, edge, plan.block) for edge in shape]
@@ -125,8 +147,7 @@ def _checkerboard(shape: tuple[int, int], plan: SplitPlan) -> UInt8Array:
     _, val, test = plan.fractions
     squares = np.random.Generator(np.random.Philox(key=plan.seed)).permutation(np.flatnonzero(diagonal.ravel() % 2))
     # A square that the edge of the grid cuts may contain no chip, so it is assigned last.
-    holds_chip = np.logical_and.outer(*(start + plan.chip <= edge for start, edge in zip(starts, shape, strict=True)))
-    squares = squares[np.argsort(~holds_chip.ravel()[squares], kind="stable")]
+    squares = squares[np.argsort(~_holds_chip(shape, plan)[squares], kind="stable")]
     test_squares = np.floor(np.arange(len(squares) + 1) * (test / (val + test) if val else 1.0) + 1e-9)
     split = np.zeros(diagonal.size, np.uint8)
     split[squares] = np.where(np.diff(test_squares) > 0, SPLITS.index("test"), SPLITS.index("val"))
@@ -157,8 +178,13 @@ def chip_corners(shape: tuple[int, int], plan: SplitPlan) -> IntArray:
         raise BadInputError(
             f"a chip of {plan.chip} pixels does not fit into a grid of {height} x {width}; choose a smaller split.chip"
         )
-    rows, cols = (np.arange(0, edge - plan.chip + 1, plan.stride) for edge in shape)
+    rows, cols = (_positions(edge, plan) for edge in shape)
     return np.stack(np.meshgrid(rows, cols, indexing="ij"), -1).reshape(-1, 2)
+
+
+def _positions(edge: int, plan: SplitPlan) -> IntArray:
+    """Every stride along an edge, and the last position, so that no row or column is outside of all chips."""
+    return np.unique(np.append(np.arange(0, edge - plan.chip + 1, plan.stride), edge - plan.chip))
 
 
 def splits_of_chips(corners: IntArray, zones: SplitZones, plan: SplitPlan) -> UInt8Array:

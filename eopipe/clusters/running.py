@@ -12,22 +12,32 @@ from eopipe.clusters.find_profile import find_profile
 from eopipe.clusters.slurm import query_site
 from eopipe.errors import UsageError
 from eopipe.run import project
+from eopipe.run.locate import find_config, project_folder
 
 LOGS = Path(".snakemake/log")
 # With these nothing is submitted.
 HARMLESS = {"-n", "--dry-run", "--dryrun", "--executor", "-e", "--unlock", "--list"}
+# With these, or a profile, the caller decides what Snakemake prints.
+OWN_OUTPUT = {"--logger", "--quiet", "-q", "--verbose", "--printshellcmds", "-p", "--workflow-profile"}
+# As in the profile `local`: a live bar on a terminal, and the logs of failed jobs.
+OUTPUT = ["--logger", "rich", "--show-failed-logs"]
 HELP = """\
 usage: eopipe run [OPTION ...] [TARGET ...]
 
-Run the whole pipeline with Snakemake, or resume it. A lock allows one run at a time in a folder.
+Run the whole pipeline with Snakemake, or resume it: with config.yaml of this folder, or in a checkout with
+config/config.yaml. Paths in the config, and targets, are relative to the folder of the config (for one in a folder
+`config`, to the folder above it). A lock allows one run at a time in a folder.
 
 Every option of Snakemake is accepted; `snakemake --help` lists them all. The most common ones:
-  --configfile FILE  config of the run
+  --configfile FILE  config of the run; its project may be another folder
   --cores N          number of CPU cores to use [all]
   --profile NAME     Snakemake profile, e.g. of a cluster (`eopipe profile` writes one)
   --dry-run          list the jobs, run nothing
   --forcerun STAGE   run a stage again, and what depends on it
-  TARGET             files or rules to build [all results]\
+  TARGET             files or rules to build [all results]; after --configfile, put `--` before them
+
+Exit code: 0 everything is done, 1 a job failed (its error is printed last), 2 the command or the config is wrong.
+`eopipe command STAGE` prints the command of a job, to run it by hand.\
 """
 RESUME = "run the same command again to resume"
 # What ended a job, in Slurm's words.
@@ -61,29 +71,79 @@ def run(argv: list[str]) -> int:
     if {"-h", "--help"} & set(argv):
         print(HELP)
         return 0
-    name = profile_of(argv)
-    if not name or HARMLESS & {argument.partition("=")[0] for argument in argv}:
-        return project.run(argv)
-    profile = read_profile(find_profile(name).file)
+    refuse_dotted_settings(argv)
+    folder, config = locate(argv)
+    name, options = profile_of(argv), {argument.partition("=")[0] for argument in argv}
+    if not name and not options & (HARMLESS | OWN_OUTPUT) and not any(re.match(r"-\w*[np]", word) for word in options):
+        config += OUTPUT
+    arguments = [*config, *argv]
+    profile = read_profile(find_profile(name).file) if name and not HARMLESS & options else {}
     if profile.get("executor") != "slurm":
-        return project.run(argv)
+        return project.run(arguments, folder)
     refuse_conflicts(profile)
-    before = set(LOGS.glob("*.snakemake.log"))
-    code = project.run(argv)
+    before = set((folder / LOGS).glob("*.snakemake.log"))
+    code = project.run(arguments, folder)
     if code:
-        new = sorted(set(LOGS.glob("*.snakemake.log")) - before)
+        new = sorted(set((folder / LOGS).glob("*.snakemake.log")) - before)
         for sentence in failed_jobs("".join(file.read_text(errors="replace") for file in new)):
             print(f"error: {sentence}", file=sys.stderr)
     return code
 
 
+def locate(argv: Sequence[str]) -> tuple[Path, list[str]]:
+    """The project folder of a run, and the option for its config where the arguments name none.
+
+    Raises UsageError where there is no config.
+    """
+    if folders := option_values(argv, "--directory", "-d"):
+        return Path(folders[0]), []
+    configs = option_values(argv, "--configfile", "--configfiles")
+    if missing := [name for name in configs if not Path(name).is_file()]:
+        raise UsageError(
+            f"there is no config file {', '.join(missing)}; put targets before --configfile, or after `--` at the end"
+        )
+    if configs:
+        folder = project_folder(Path(configs[0]))
+        return Path() if folder == Path.cwd() else folder, []
+    # A Snakefile names its config, and a profile may.
+    if Path("Snakefile").is_file():
+        return Path(), []
+    try:
+        # A switch behind it, so that targets of the caller are not taken as more configs.
+        return Path(), ["--configfile", str(find_config()), "--rerun-incomplete"]
+    except UsageError:
+        if profile_of(argv):
+            return Path(), []
+        raise
+
+
+def option_values(argv: Sequence[str], *names: str) -> list[str]:
+    """The values of an option: those behind it, up to the next option."""
+    values, is_open = [], False
+    for argument in argv:
+        option, equals, value = argument.partition("=")
+        if argument.startswith("-"):
+            is_open = option in names and not equals
+            values += [value] if option in names and equals else []
+        elif is_open:
+            values.append(argument)
+    return values
+
+
 def profile_of(argv: Sequence[str]) -> str:
     """The profile that the arguments or the environment name; empty where they name none."""
-    for argument, following in zip(argv, [*argv[1:], ""], strict=True):
-        option, _, value = argument.partition("=")
-        if option == "--profile":
-            return value or following
-    return os.environ.get("SNAKEMAKE_PROFILE", "")
+    return next(iter(option_values(argv, "--profile")), os.environ.get("SNAKEMAKE_PROFILE", ""))
+
+
+def refuse_dotted_settings(argv: Sequence[str]) -> None:
+    """Raise UsageError for `--config train.epochs=1`, which Snakemake refuses with a traceback."""
+    for entry in option_values(argv, "--config", "-C"):
+        key, _, value = entry.partition("=")
+        section, dot, name = key.partition(".")
+        if dot:
+            raise UsageError(f"--config {entry}: write --config {section}='{{{name}: {value}}}', or edit the config")
+        if not re.fullmatch(r"[a-zA-Z_]\w+=.*", entry, re.DOTALL):
+            raise UsageError(f"--config {entry}: write SECTION='{{NAME: VALUE}}', such as train='{{epochs: 5}}'")
 
 
 def refuse_conflicts(profile: dict[str, Any]) -> None:

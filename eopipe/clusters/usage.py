@@ -157,7 +157,7 @@ def _gpu_memory(log: Path) -> float | None:
     """The peak GPU memory that the log of a training gives."""
     if not log.is_file():
         return None
-    peaks = re.findall(r"^event=device name=cuda memory_mb=(\d+)", log.read_text(errors="replace"), re.MULTILINE)
+    peaks = re.findall(r"\bevent=device name=cuda memory_mb=(\d+)", log.read_text(errors="replace"), re.MULTILINE)
     return float(peaks[-1]) if peaks else None
 
 

@@ -1,16 +1,26 @@
 """The observations of a composite: the tile stores of one period, sorted into the parts that are stacked."""
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
+from eopipe.arrays import AnyArray
 from eopipe.composites.periods import RANKING_BANDS, Period, PeriodKind, day_of, part_of, period_of, stack_conflict
 from eopipe.errors import BadInputError, UsageError
 from eopipe.tiles.grid import same_grid
 from eopipe.tiles.store import Tiles
 
+log = logging.getLogger("eopipe")
+Scaling = tuple[float, float]
+# Scale and offset of stores whose items state neither.
+UNSCALED = (1.0, 0.0)
+# Offsets and scales are decimal fractions, whose quotients are not exact.
+EXACT = 1e-6
 CompositeMethod = Literal["none", "median", "middle", "greenest", "clearest"]
 
 
@@ -43,10 +53,14 @@ class PeriodPart:
 
 @dataclass(frozen=True)
 class Observations:
-    """The observations of a period; all stores have the same grid, bands, data type, scale and offset."""
+    """The observations of a period; all stores have the same grid, bands and data type.
+
+    `scaling` is the scale and offset of the composite.
+    """
 
     period: Period
     parts: list[PeriodPart]
+    scaling: Scaling
 
     @property
     def first(self) -> Tiles:
@@ -76,7 +90,40 @@ def read_observations(tiles: tuple[Path, ...], recipe: CompositeRecipe) -> Obser
         raise BadInputError(
             f"period {period.name} has no scene in {', '.join(missing)}; it has scenes in {', '.join(stores_by_part)}"
         )
-    return Observations(period, [_part(name, stores_by_part[name], recipe) for name in dict.fromkeys(names_of_parts)])
+    parts = [_part(name, stores_by_part[name], recipe) for name in dict.fromkeys(names_of_parts)]
+    return Observations(period, parts, common_scaling([store for part in parts for store in part.stores]))
+
+
+def common_scaling(stores: list[Tiles]) -> Scaling:
+    """The scale and offset of a composite: those of the stores with the lowest offset, of these with the finest scale.
+
+    Unsigned numbers of the other stores can then be expressed without going below zero.
+    """
+    scalings = sorted({(store.scaling[1], store.scaling[0]) for store in stores})
+    offset, scale = scalings[0]
+    if len(scalings) > 1:
+        other = ", ".join(f"{a:g} and {b:g}" for b, a in scalings[1:])
+        log.info("event=one_scale scale=%g offset=%g converted_from=%r", scale, offset, other)
+    return scale, offset
+
+
+def rescale(stored: AnyArray, scaling: Scaling, target: Scaling) -> AnyArray:
+    """Stored numbers of one scale and offset as those of another, in their data type.
+
+    Integers are shifted exactly where the scales are equal and the offsets differ by whole stored numbers, else rounded
+    to the nearest, halves to even; numbers beyond the range of the data type become its limits.
+    """
+    if scaling == target:
+        return stored
+    factor, shift = scaling[0] / target[0], (scaling[1] - target[1]) / target[0]
+    if stored.dtype.kind == "f":
+        return np.asarray(stored * factor + shift, stored.dtype)
+    limits = np.iinfo(stored.dtype)
+    if factor == 1 and abs(shift - round(shift)) < EXACT:
+        numbers = stored.astype(np.int64) + round(shift)
+    else:
+        numbers = np.rint(stored * factor + shift)
+    return np.clip(numbers, limits.min, limits.max).astype(stored.dtype)
 
 
 def _day(store: Tiles) -> date:
@@ -113,8 +160,12 @@ def _differences(store: Tiles, first: Tiles) -> Iterator[str]:
         yield "another grid"
     for name, value, first_value in (
         ("bands", store.names, first.names),
-        ("scale and offset", store.scaling, first.scaling),
         ("data type", store.array("image").dtype, first.array("image").dtype),
     ):
         if value != first_value:
             yield f"{name} {value} instead of {first_value}"
+    if store.scaling != first.scaling and UNSCALED in (store.scaling, first.scaling):
+        yield (
+            f"scale and offset {store.scaling} instead of {first.scaling}: one of the items states none, so its "
+            "numbers are in an unknown unit"
+        )

@@ -4,8 +4,12 @@ A pixel of a composite is the median of each band, or the observation that ranks
 
 The median is that of `numpy.nanmedian`; integers are rounded to the nearest, halves to even. The other methods
 choose one observation for all bands of a pixel, so that its spectrum is a measured one; of equal observations the
-earliest is chosen. Highest NDVI: Holben 1986, doi:10.1080/01431168608948945. Lowest blue, since
-cloud and haze are bright there: minimum-blue composites, as Vermote and Vermeulen 1999, MODIS ATBD 08.
+earliest is chosen. Highest NDVI: Holben 1986, doi:10.1080/01431168608948945; reflectances below zero count as zero,
+and dark pixels rank lower, since the ratio of two small numbers says nothing. Lowest blue, since cloud and haze are
+bright there: minimum-blue composites, as Vermote and Vermeulen 1999, MODIS ATBD 08.
+
+Scenes of different scale and offset, as before and after baseline 04.00 of Sentinel-2, are converted to one of theirs
+as they are read: exactly where the difference is a whole number, else rounded to the nearest stored number.
 """
 
 from functools import cache
@@ -16,11 +20,14 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray
-from eopipe.composites.observations import CompositeMethod, CompositeRecipe, Observations, PeriodPart
+from eopipe.composites.observations import CompositeMethod, CompositeRecipe, Observations, PeriodPart, Scaling, rescale
 from eopipe.composites.periods import RANKING_BANDS
 from eopipe.tiles.grid import PixelWindow, windows
 from eopipe.tiles.layout import ArrayWriter, Layout, shard_regions
-from eopipe.tiles.store import Tiles, add_array, new_store
+from eopipe.tiles.store import Tiles, add_array, declare_nodata, new_store
+
+# Sum of the reflectances of red and near infrared below which a pixel is dark; that of vegetation is above it.
+DARK = np.float32(0.2)
 
 
 def write_composite(target: Path, observations: Observations, recipe: CompositeRecipe, budget: int) -> None:
@@ -31,8 +38,8 @@ def write_composite(target: Path, observations: Observations, recipe: CompositeR
     first, shape = observations.first, observations.first.shape
     image, layout = first.array("image"), layout_of(first)
     names = tuple(f"{band}_{part.name}" if part.name else band for part in observations.parts for band in first.names)
-    scale, offset = first.scaling
-    edge, valid_pixels = block_edge(observations, layout, budget), 0
+    scale, offset = observations.scaling
+    edge, valid_pixels, zeros = block_edge(observations, layout, budget), 0, 0
     with new_store(target, first.grid, names, observations.period.name, _attributes(observations, recipe)) as group:
         pixels = add_array(
             group, "image", (len(names), *shape), image.dtype, layout, scale_factor=scale, add_offset=offset
@@ -46,7 +53,10 @@ def write_composite(target: Path, observations: Observations, recipe: CompositeR
             for writer, values in zip(writers, (composite, usable, counts), strict=True):
                 writer.write(region, writer.encode(values))
             valid_pixels += int(usable.sum())
+            zeros += int(np.count_nonzero((composite == 0) & (counts > 0)))
         group.attrs["valid_fraction"] = round(valid_pixels / (shape[0] * shape[1]), 6)
+        if not zeros:
+            declare_nodata(pixels)
 
 
 def layout_of(store: Tiles) -> Layout:
@@ -77,6 +87,7 @@ def _attributes(observations: Observations, recipe: CompositeRecipe) -> dict[str
         "collection": observations.first.attributes.get("collection"),
         "composite": {"method": recipe.method, "period": recipe.period, "stack": recipe.stack},
         "scenes": [store.scene for part in observations.parts for store in part.stores],
+        **{name: value for name, value in observations.first.attributes.items() if name in ("unit", "level")},
     }
 
 
@@ -90,33 +101,35 @@ def _compose(
     counts = np.empty(shape, np.uint16)
     for y, x in windows(shape, edge):
         block = slice(top + y.start, top + y.stop), slice(left + x.start, left + x.stop)
-        parts = [_merge(part, method, block) for part in observations.parts]
+        parts = [_merge(part, method, observations.scaling, block) for part in observations.parts]
         # A pixel that one part lacks is not valid, since training needs all bands.
         counts[y, x] = np.min([count for _, count in parts], axis=0)
         composite[:, y, x] = np.where(counts[y, x] > 0, np.concatenate([pixels for pixels, _ in parts]), 0)
     return composite, counts
 
 
-def _merge(part: PeriodPart, method: CompositeMethod, block: PixelWindow) -> tuple[AnyArray, AnyArray]:
+def _merge(
+    part: PeriodPart, method: CompositeMethod, scaling: Scaling, block: PixelWindow
+) -> tuple[AnyArray, AnyArray]:
     """One block of one part: pixels (band, y, x) and number of valid observations (y, x)."""
     valid = np.stack([store.read("valid", *block) > 0 for store in part.stores])
     image = part.stores[0].array("image")
     stack = np.empty((len(part.stores), image.shape[0], *valid.shape[1:]), image.dtype)
     for number, store in enumerate(part.stores):
-        stack[number] = store.read("image", *block)
+        stack[number] = rescale(store.read("image", *block), store.scaling, scaling)
     count = valid.sum(0, dtype=np.uint16)
     if method == "median":
         return median(stack, valid), count
-    return best_observation(stack, valid, _rank(part, method, stack)), count
+    return best_observation(stack, valid, _rank(part, method, scaling, stack)), count
 
 
-def _rank(part: PeriodPart, method: CompositeMethod, stack: AnyArray) -> AnyArray:
+def _rank(part: PeriodPart, method: CompositeMethod, scaling: Scaling, stack: AnyArray) -> AnyArray:
     """Ranks of observations that broadcast to (date, y, x); the lowest is best."""
     store = part.stores[0]
-    scale, offset = map(np.float32, store.scaling)
+    scale, offset = map(np.float32, scaling)
     bands = [stack[:, store.names.index(band)] * scale + offset for band in RANKING_BANDS.get(method, ())]
     if method == "greenest":
-        return negative_ndvi(*bands)
+        return greenness_rank(*bands)
     if method == "clearest":
         return bands[0]
     return np.array([abs((day - part.middle).days) for day in part.days], np.float32)[:, None, None]
@@ -171,7 +184,15 @@ def best_observation(stack: AnyArray, valid: BoolArray, rank: AnyArray) -> AnyAr
     return np.asarray(np.take_along_axis(stack, first[None, None], 0)[0])
 
 
-def negative_ndvi(red: AnyArray, nir: AnyArray) -> AnyArray:
-    """Minus the NDVI of physical values; larger than any NDVI where the sum of the bands is not positive."""
+def greenness_rank(red: AnyArray, nir: AnyArray) -> AnyArray:
+    """Minus the NDVI of reflectances (date, y, x), where the lowest is greenest.
+
+    Values below zero count as zero. A positive NDVI is reduced in proportion where the sum of both bands is below
+    `DARK`, so that a shadow with a red of zero, whose NDVI is 1, does not rank above vegetation. Pixels whose sum is
+    zero are last.
+    """
+    red, nir = np.maximum(red, 0), np.maximum(nir, 0)
     total = red + nir
-    return np.where(total > 0, (red - nir) / np.where(total > 0, total, 1), np.finfo(np.float32).max)
+    ndvi = (nir - red) / np.where(total > 0, total, 1)
+    index = np.where(ndvi > 0, ndvi * np.minimum(total / DARK, 1), ndvi)
+    return np.where(total > 0, -index, np.finfo(np.float32).max)

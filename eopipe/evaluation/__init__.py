@@ -1,1 +1,1 @@
-"""Evaluation: scores of maps in the test areas, compared with baselines, with bootstrap intervals."""
+"""Evaluation: scores of maps in the test areas, compared with baselines, with confidence intervals."""

@@ -5,15 +5,15 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import IntArray
-from eopipe.chips.chips import majority_class
+from eopipe.chips.chips import count_votes, majority_class
 from eopipe.errors import BadInputError
 from eopipe.evaluation.baseline import baseline_method, features_of, fit_baseline
-from eopipe.evaluation.bootstrap import ResamplingUnits, choose_units, intervals, regions
-from eopipe.evaluation.maps import EvaluatedMap, EvaluationData, count_votes
-from eopipe.evaluation.measures import class_measures, value_measures
+from eopipe.evaluation.intervals import Tally, choose_cells, rounded
+from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
+from eopipe.evaluation.measures import VALUES, Measures, class_measures
 from eopipe.training.metrics import scores, value_parts, value_scores
 
-METHODS = ("model", "majority", "pixel_baseline")
+METHODS, VALUE_METHODS = ("model", "pixel_baseline", "majority"), ("model", "pixel_baseline", "mean")
 
 
 def evaluate_maps(data: EvaluationData, max_pixels: int, seed: int) -> dict[str, Any]:
@@ -27,38 +27,38 @@ def evaluate_maps(data: EvaluationData, max_pixels: int, seed: int) -> dict[str,
 
 
 def _segmentation_metrics(data: EvaluationData, baseline: Any) -> dict[str, Any]:
-    units, classes, majority = choose_units(data), len(data.names), int(_truth_counts(data, "train").argmax())
-    counts = {name: np.zeros((units.count, classes**2), np.int64) for name in METHODS}
+    cells, classes, majority = choose_cells(data), len(data.names), int(_truth_counts(data, "train").argmax())
+    tally = Tally.empty(cells, METHODS, len(data.groups), classes**2)
     for number, (group, rows, cols) in enumerate(data.pixels("test")):
-        truth, unit_numbers = group.truth[rows, cols].astype(np.int64), units.unit_of(number, rows, cols)
+        truth, index = group.truth[rows, cols].astype(np.int64), cells.index_of(number, rows, cols)
         predictions = {"model": group.prediction[rows, cols], "majority": np.full(truth.shape, majority)}
         predictions["pixel_baseline"] = baseline.predict(features_of(group.stores, rows, cols)) if len(truth) else truth
         for name, predicted in predictions.items():
-            counts[name] += units.count_by_cell(unit_numbers, truth * classes + predicted, classes**2)
-    return _class_metrics(data, units, counts, majority) | {"test_pixels": int(counts["model"].sum())}
+            tally.add(name, number, cells.count_pairs(index, truth * classes + predicted, classes**2))
+    return _class_metrics(data, tally, majority) | {"test_pixels": int(tally.by_cell["model"].sum())}
 
 
 def _classification_metrics(data: EvaluationData, baseline: Any) -> dict[str, Any]:
     """Scores over whole cells of the map; the baseline's class of a cell is the majority over its labelled pixels."""
-    units, classes, edge = choose_units(data), len(data.names), data.split["chip"]
+    cells, classes, edge = choose_cells(data), len(data.names), data.split["chip"]
     train = sum(np.bincount(truth, minlength=classes) for _, _, truth, _ in data.chips("train"))
     majority = int(np.argmax(train))
-    counts = {name: np.zeros((units.count, classes**2), np.int64) for name in METHODS}
+    tally = Tally.empty(cells, METHODS, len(data.groups), classes**2)
     for number, (group, chosen, truth, mapped) in enumerate(data.chips("test")):
         columns = group.truth.shape[1] // edge
-        unit_numbers = units.unit_of(number, chosen // columns * edge, chosen % columns * edge)
+        index = cells.index_of(number, chosen // columns * edge, chosen % columns * edge)
         predictions = {"model": mapped, "majority": np.full(truth.shape, majority)}
         predictions["pixel_baseline"] = _baseline_of_chips(group, chosen, baseline, edge, classes)
         for name, predicted in predictions.items():
-            counts[name] += units.count_by_cell(unit_numbers, truth * classes + predicted, classes**2)
-    if not counts["model"].any():
+            tally.add(name, number, cells.count_pairs(index, truth * classes + predicted, classes**2))
+    if not tally.by_cell["model"].any():
         raise BadInputError(
             f"no cell of {edge} pixels of the map is completely inside the test areas; "
             "choose a split.stride that divides split.chip, or larger test areas"
         )
-    metrics = _class_metrics(data, units, counts, majority) | {
+    metrics = _class_metrics(data, tally, majority) | {
         "task": data.task,
-        "test_chips": int(counts["model"].sum()),
+        "test_chips": int(tally.by_cell["model"].sum()),
     }
     metrics["pixel_baseline"]["method"] += ", and their majority in each chip"
     return metrics
@@ -77,45 +77,60 @@ def _baseline_of_chips(group: EvaluatedMap, chosen: IntArray, baseline: Any, edg
     return np.asarray(majority_class(votes), np.int64)
 
 
-def _class_metrics(
-    data: EvaluationData, units: ResamplingUnits, counts: dict[str, IntArray], majority: int
-) -> dict[str, Any]:
-    classes, measures = len(data.names), class_measures(data.names)
+def _class_metrics(data: EvaluationData, tally: Tally, majority: int) -> dict[str, Any]:
+    classes = len(data.names)
     metrics: dict[str, Any] = {
-        name: scores(table.sum(0).reshape(classes, classes), data.names) for name, table in counts.items()
+        name: scores(table.sum(0).reshape(classes, classes), data.names) for name, table in tally.by_cell.items()
     }
     metrics["majority"]["class"] = data.names[majority]
     metrics["pixel_baseline"]["method"] = baseline_method(data)
-    metrics |= {"intervals": intervals(units, counts, measures), "regions": regions(units, counts["model"], measures)}
-    return {"classes": list(data.names), "maps": len(data.groups)} | metrics
+    uncertainty = tally.uncertainty(data.split["chip"], class_measures(data.names))
+    scenes = _scene_scores(data, tally, class_measures(data.names))
+    return {"classes": list(data.names), "maps": len(data.groups)} | metrics | uncertainty | scenes
 
 
 def _regression_metrics(data: EvaluationData, baseline: Any) -> dict[str, Any]:
     """Scores of values, compared with the mean of the training labels and with boosted trees on each pixel."""
     train = np.concatenate([group.truth[rows, cols] for group, rows, cols in data.pixels("train")], dtype=np.float64)
-    mean, units = float(f"{train.mean():.9g}"), choose_units(data)
-    sums = {name: np.zeros((units.count, 6)) for name in ("model", "mean", "pixel_baseline")}
+    mean, cells = float(f"{train.mean():.9g}"), choose_cells(data)
+    tally = Tally.empty(cells, VALUE_METHODS, len(data.groups), 6, np.float64)
     for number, (group, rows, cols) in enumerate(data.pixels("test")):
-        truth, unit_numbers = group.truth[rows, cols], units.unit_of(number, rows, cols)
+        truth, index = group.truth[rows, cols], cells.index_of(number, rows, cols)
         if len(truth):
             predictions = {"model": group.prediction[rows, cols], "mean": np.full(truth.shape, mean)}
             predictions["pixel_baseline"] = baseline.predict(features_of(group.stores, rows, cols))
             for name, predicted in predictions.items():
-                sums[name] += units.sum_by_unit(unit_numbers, value_parts(truth, predicted, mean))
-    metrics: dict[str, Any] = {name: value_scores(total.sum(0)) for name, total in sums.items()}
+                tally.add(name, number, cells.sum_parts(index, value_parts(truth, predicted, mean)))
+    metrics: dict[str, Any] = {name: value_scores(total.sum(0)) for name, total in tally.by_cell.items()}
     metrics["mean"]["value"] = round(mean, 6)
     metrics["pixel_baseline"]["method"] = baseline_method(data)
     low, high = (float(f"{v:.9g}") for v in np.percentile(train, (0, 100)))
     metrics |= {"task": data.task, "unit": data.unit, "range": [low, high]}
-    metrics |= {
-        "intervals": intervals(units, sums, value_measures),
-        "regions": regions(units, sums["model"], value_measures),
-    }
+    metrics |= tally.uncertainty(data.split["chip"], VALUES) | _scene_scores(data, tally, VALUES)
     return {
         "classes": list(data.names),
         "maps": len(data.groups),
-        "test_pixels": int(sums["model"][:, 0].sum()),
+        "test_pixels": int(tally.by_cell["model"][:, 0].sum()),
     } | metrics
+
+
+def _scene_scores(data: EvaluationData, tally: Tally, measures: Measures) -> dict[str, Any]:
+    """The model's scores of each test scene by date, where scenes are split; otherwise nothing."""
+    if not data.split.get("by_scene"):
+        return {}
+    table = tally.by_map
+    scores_by_scene, sizes = measures.scores(table), measures.sizes(table)
+    scenes = [
+        {
+            "scene": group.stores[0].scene,
+            "date": str(group.stores[0].attributes.get("datetime") or "")[:10],
+            "count": int(sizes[number]),
+            "scores": {key: rounded(values[number]) for key, values in scores_by_scene.items() if ":" not in key},
+        }
+        for number, group in enumerate(data.groups)
+        if sizes[number]
+    ]
+    return {"scenes": sorted(scenes, key=lambda scene: (scene["date"], scene["scene"]))}
 
 
 def _truth_counts(data: EvaluationData, name: str) -> IntArray:

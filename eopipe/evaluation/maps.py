@@ -7,21 +7,26 @@ from typing import Any
 
 import numpy as np
 
-from eopipe.arrays import AnyArray, BoolArray, IntArray
-from eopipe.chips.chips import is_continuous, majority_class, pair_stores, unit_of
+from eopipe.arrays import AnyArray, BoolArray, IntArray, UInt8Array
+from eopipe.chips.chips import is_continuous, pair_stores, unit_of, whole_cells
 from eopipe.chips.make_split import check_scenes
-from eopipe.chips.splits import covered_pixels, read_split
+from eopipe.chips.polygons import splits_of_pixels
+from eopipe.chips.splits import SPLITS, covered_pixels, read_split
 from eopipe.errors import BadInputError
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 
 @dataclass(frozen=True)
 class EvaluatedMap:
-    """One map, the tile stores it was predicted from, and its ground truth (255 or NaN where there is none)."""
+    """One map, the tile stores it was predicted from, and its ground truth (255 or NaN where there is none).
+
+    `splits` (y, x) is the split of each pixel's polygon, where polygons are split.
+    """
 
     prediction: AnyArray
     stores: list[Tiles]
     truth: AnyArray
+    splits: UInt8Array | None = None
 
     @property
     def is_comparable(self) -> BoolArray:
@@ -60,7 +65,10 @@ class EvaluationData:
         members = [pairs] if len(maps) == 1 else [[pair] for pair in pairs]
         groups = [
             EvaluatedMap(
-                _read_map(path, [image for image, _ in group]), [image for image, _ in group], group[0][1].read("label")
+                _read_map(path, [image for image, _ in group]),
+                [image for image, _ in group],
+                group[0][1].read("label"),
+                splits_of_pixels(group[0][1], split["polygons"]) if "polygons" in split else None,
             )
             for path, group in zip(maps, members, strict=True)
         ]
@@ -82,7 +90,7 @@ class EvaluationData:
         for number, group in enumerate(self.groups):
             if self.split.get("by_scene"):
                 area = covered_pixels(group.truth.shape, samples[samples[:, 0] == number], chip)
-            yield group, area
+            yield group, area if group.splits is None else area & (group.splits == SPLITS.index(name))
 
     def chips(self, name: str) -> Iterator[tuple[EvaluatedMap, IntArray, IntArray, IntArray]]:
         """For each map of chips: the cells completely inside the areas of a split, their true and mapped class.
@@ -93,22 +101,9 @@ class EvaluationData:
         edge, count = self.split["chip"], len(self.names)
         min_pixels = max(1.0, self.split["plan"]["min_valid"] * edge**2)
         for group, area in self.areas(name):
-            cell_rows, cell_columns = (length // edge for length in group.truth.shape)
-            crop = np.s_[: cell_rows * edge, : cell_columns * edge]
-            rows, cols = np.nonzero((area & group.is_comparable)[crop])
-            votes = count_votes(
-                rows // edge * cell_columns + cols // edge, group.truth[rows, cols], (cell_rows * cell_columns, count)
-            )
-            whole = area[crop].reshape(cell_rows, edge, cell_columns, edge).all((1, 3)).ravel()
-            chosen = np.flatnonzero(whole & (votes.sum(1) >= min_pixels))
-            mapped = group.prediction[crop][::edge, ::edge].ravel()[chosen]
-            yield group, chosen, majority_class(votes[chosen]), mapped.astype(np.int64)
-
-
-def count_votes(cells: AnyArray, classes: AnyArray, shape: tuple[int, int]) -> IntArray:
-    """Counts (cell, class) of pixels (n,)."""
-    flat = cells.astype(np.int64) * shape[1] + classes.astype(np.int64)
-    return np.bincount(flat, minlength=shape[0] * shape[1]).reshape(shape)
+            chosen, truth = whole_cells(group.truth, area & group.is_comparable, area, edge, count, min_pixels)
+            rows, cols = np.divmod(chosen, group.truth.shape[1] // edge)
+            yield group, chosen, truth, group.prediction[rows * edge, cols * edge].astype(np.int64)
 
 
 def _task(maps: tuple[Path, ...], labels: Tiles, split: dict[str, Any]) -> str:

@@ -1,20 +1,42 @@
-"""Scores of many bootstrap draws at a time."""
+"""Scores of many tables at a time, and what their intervals need: errors by cell, and the pieces of each class."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
-from eopipe.arrays import AnyArray, Float64Array
-from eopipe.training.metrics import value_scores
+from eopipe.arrays import AnyArray, BoolArray, Float64Array
 
-Measures = Callable[[AnyArray], dict[str, Float64Array]]
+PER_CLASS = ("iou", "precision", "recall", "f1")
+MACRO = ("miou", "f1_macro")
+SHARES = ("accuracy", *MACRO, *PER_CLASS)
+
+
+@dataclass(frozen=True)
+class Measures:
+    """Of tables (n, …): scores, number of pixels, mean error, and what is incorrect and correct in each of them.
+
+    Keys of `incorrect` and `correct` are the names of classes, and empty for all pixels; `contains` is True where
+    labels contain a class (n, class).
+    """
+
+    scores: Callable[[AnyArray], dict[str, Float64Array]]
+    sizes: Callable[[AnyArray], Float64Array]
+    errors: Callable[[AnyArray], Float64Array]
+    incorrect: Callable[[AnyArray], dict[str, Float64Array]]
+    correct: Callable[[AnyArray], dict[str, Float64Array]]
+    contains: Callable[[AnyArray], BoolArray]
+    classes: tuple[str, ...] = ()
 
 
 def class_measures(names: tuple[str, ...]) -> Measures:
-    """The scores of confusion matrices (draw, truth x prediction), those of a class as `iou:name`."""
+    """The scores of confusion matrices (n, truth x prediction), those of a class as `iou:name`."""
 
-    def measures(tables: AnyArray) -> dict[str, Float64Array]:
-        counts = tables.reshape(len(tables), len(names), len(names)).astype(np.float64)
+    def matrices(tables: AnyArray) -> Float64Array:
+        return tables.reshape(len(tables), len(names), len(names)).astype(np.float64)
+
+    def scores(tables: AnyArray) -> dict[str, Float64Array]:
+        counts = matrices(tables)
         correct, truth, predicted = np.diagonal(counts, axis1=1, axis2=2), counts.sum(2), counts.sum(1)
         total, agreed = counts.sum((1, 2)), _share(correct.sum(1), counts.sum((1, 2)))
         chance = _share((truth * predicted).sum(1), total**2)
@@ -30,13 +52,58 @@ def class_measures(names: tuple[str, ...]) -> Measures:
             f"{key}:{name}": values[:, index] for key, values in per_class.items() for index, name in enumerate(names)
         }
 
-    return measures
+    def by_class(everything: Float64Array, classes: Float64Array) -> dict[str, Float64Array]:
+        return {"": everything} | {name: classes[:, index] for index, name in enumerate(names)}
+
+    def correct(tables: AnyArray) -> dict[str, Float64Array]:
+        diagonal = np.diagonal(matrices(tables), axis1=1, axis2=2)
+        return by_class(diagonal.sum(1), diagonal)
+
+    def incorrect(tables: AnyArray) -> dict[str, Float64Array]:
+        counts = matrices(tables)
+        diagonal = np.diagonal(counts, axis1=1, axis2=2)
+        return by_class(sizes(tables) - diagonal.sum(1), counts.sum(1) + counts.sum(2) - 2 * diagonal)
+
+    def sizes(tables: AnyArray) -> Float64Array:
+        return np.asarray(matrices(tables).sum((1, 2)))
+
+    def errors(tables: AnyArray) -> Float64Array:
+        return np.nan_to_num(_share(incorrect(tables)[""], sizes(tables)))
+
+    def contains(tables: AnyArray) -> BoolArray:
+        return np.asarray(matrices(tables).sum(2) > 0)
+
+    return Measures(scores, sizes, errors, incorrect, correct, contains, names)
 
 
 def value_measures(sums: AnyArray) -> dict[str, Float64Array]:
-    """The scores of sums (draw, 6) of `value_parts`."""
-    rows = [value_scores(row) for row in sums]
-    return {key: np.array([np.nan if row[key] is None else row[key] for row in rows]) for key in rows[0]}
+    """The scores of sums (n, 6) of `value_parts`, as `value_scores` without rounding."""
+    count, error, absolute, squared, truth, squared_truth = np.asarray(sums, np.float64).T
+    variation = squared_truth - _share(truth**2, count)
+    return {
+        "rmse": np.sqrt(_share(squared, count)),
+        "mae": _share(absolute, count),
+        "bias": _share(error, count),
+        "r2": 1 - _share(squared, variation),
+    }
+
+
+def _value_errors(sums: AnyArray) -> Float64Array:
+    return np.nan_to_num(_share(sums[:, 1], sums[:, 0]))
+
+
+def _squared_errors(sums: AnyArray) -> dict[str, Float64Array]:
+    return {"": sums[:, 3]}
+
+
+VALUES = Measures(
+    value_measures,
+    lambda sums: sums[:, 0],
+    _value_errors,
+    _squared_errors,
+    _squared_errors,
+    lambda sums: np.empty((len(sums), 0), bool),
+)
 
 
 def _share(part: Float64Array, whole: Float64Array) -> Float64Array:

@@ -11,8 +11,10 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from eopipe.chips.chips import Normaliser
+from eopipe.errors import BadInputError, DivergedError
+from eopipe.inference.temperature import Calibration, apply_temperature
 from eopipe.publish import publish
-from eopipe.tiles.grid import windows
+from eopipe.tiles.grid import PixelWindow, windows
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 WindowResult = tuple[slice, slice, FloatArray, IntArray]
 Predict = Callable[[FloatArray], FloatArray]
+# Red, green and blue of 0 to 255 of each number.
+ColorTable = dict[int, tuple[int, int, int]]
 SCALE = 10_000
 NO_PROBABILITY = 65_535
 
@@ -51,7 +55,11 @@ def read_padded(
 
 @dataclass(frozen=True)
 class WindowPredictor:
-    """A model applied to scenes of one grid: windows of `edge` pixels with a halo, aligned to the model's factor."""
+    """A model applied to scenes of one grid: windows of `edge` pixels with a halo, aligned to the model's factor.
+
+    `boxes` are the windows of a part of the grid; None means all of it. Raises DivergedError where the model's output
+    for a valid pixel is not finite, BadInputError where its input is not.
+    """
 
     stores: list[Tiles]
     bands: tuple[str, ...]
@@ -60,10 +68,11 @@ class WindowPredictor:
     edge: int
     halo: int
     factor: int
+    boxes: tuple[PixelWindow, ...] | None = None
 
-    def windows(self) -> list[tuple[slice, slice]]:
-        """Windows (rows, columns) that cover the grid."""
-        return windows(self.stores[0].shape, self.edge)
+    def windows(self) -> list[PixelWindow]:
+        """Windows (rows, columns) that cover the grid, or the boxes."""
+        return windows(self.stores[0].shape, self.edge) if self.boxes is None else [*self.boxes]
 
     def predictions(self, y: slice, x: slice) -> Iterator[tuple[FloatArray, BoolArray]]:
         """Predictions (channel, y, x) and valid mask of a window, for each scene with valid pixels in it."""
@@ -79,7 +88,27 @@ class WindowPredictor:
         for store in self.stores:
             image, valid = read_padded(store, self.bands, self.normalise, padded_y, padded_x)
             if valid[core].any():
-                yield self.predict(image[None])[0][(slice(None), *core)], valid[core]
+                check_finite(image, valid, f"scene {store.scene}", (y, x))
+                output = self.predict(image[None])[0][(slice(None), *core)]
+                check_finite(output, valid[core], f"scene {store.scene}", (y, x), by_model=True)
+                yield output, valid[core]
+
+
+def check_finite(
+    numbers: AnyArray, valid: BoolArray, label: str, window: PixelWindow, *, by_model: bool = False
+) -> None:
+    """Raise BadInputError for NaN or infinite input (channel, ...) of a model where valid, DivergedError for output."""
+    count = int(np.count_nonzero(valid & ~np.isfinite(numbers).all(0)))
+    if not count:
+        return
+    y, x = window
+    place = f"{label}, rows {y.start} to {y.stop}, columns {x.start} to {x.stop}"
+    if by_model:
+        raise DivergedError(
+            f"the model's output is NaN or infinite at {count} of {valid.sum()} valid places of {place}, although its "
+            "input is finite; train again with a lower train.learning_rate, or check the code of the model"
+        )
+    raise BadInputError(f"{count} valid pixels of {place} with its halo are NaN or infinite; mask them in the tiles")
 
 
 def probabilities(predictor: WindowPredictor, classes: int) -> Iterator[WindowResult]:
@@ -88,7 +117,8 @@ def probabilities(predictor: WindowPredictor, classes: int) -> Iterator[WindowRe
         total = np.zeros((classes, y.stop - y.start, x.stop - x.start), np.float64)
         scene_count = np.zeros(total.shape[1:], np.int64)
         for probability, valid in predictor.predictions(y, x):
-            total += probability * valid
+            # A model may have no finite output for the zeros of invalid pixels.
+            total += np.where(valid, probability, 0)
             scene_count += valid
         yield y, x, (total / np.maximum(scene_count, 1)).astype(np.float32), scene_count
 
@@ -125,9 +155,10 @@ def cells(predictor: WindowPredictor, classes: int, chip: int) -> Iterator[Windo
             image, valid = read_padded(store, predictor.bands, predictor.normalise, *extent)
             weight = _chips(valid[None], chip).sum((1, 2, 3))
             if valid_cells := np.flatnonzero(weight).tolist():
-                total[valid_cells] += (
-                    predictor.predict(_chips(image, chip)[valid_cells])[:, :, 0, 0] * weight[valid_cells, None]
-                )
+                check_finite(image, valid, f"scene {store.scene}", (y, x))
+                output = predictor.predict(_chips(image, chip)[valid_cells])[:, :, 0, 0]
+                check_finite(output.T, np.ones(len(output), bool), f"scene {store.scene}", (y, x), by_model=True)
+                total[valid_cells] += output * weight[valid_cells, None]
                 scene_count += weight
         probability = (total / np.maximum(scene_count, 1)[:, None]).astype(np.float32).T.reshape(classes, rows, columns)
         crop = np.s_[..., : y.stop - y.start, : x.stop - x.start]
@@ -147,14 +178,23 @@ def _expand(numbers: AnyArray, chip: int) -> AnyArray:
 
 @contextmanager
 def new_map(
-    target: Path, grid: "GeoBox", dtype: str, nodata: float, names: tuple[str, ...], **tags: Any
+    target: Path,
+    grid: "GeoBox",
+    dtype: str,
+    nodata: float | None,
+    names: tuple[str, ...],
+    colors: ColorTable | None = None,
+    **tags: Any,
 ) -> Iterator[Any]:
-    """Publish a COG: the caller writes windows into a tiled GeoTIFF, which is then copied with overviews."""
+    """Publish a COG: the caller writes windows into a tiled GeoTIFF, which is then copied with overviews.
+
+    The names are those of the bands, `colors` those of the numbers of a single band, nodata being transparent.
+    """
     import rasterio
     from rasterio.shutil import copy
 
     height, width = grid.shape
-    profile = {
+    profile: dict[str, Any] = {
         "driver": "GTiff",
         "dtype": dtype,
         "nodata": nodata,
@@ -168,6 +208,8 @@ def new_map(
         with rasterio.open(plain, "w", **profile, BIGTIFF="IF_SAFER") as file:
             file.descriptions = names
             file.update_tags(**tags)
+            if colors:
+                file.write_colormap(1, colors)
             yield file
         copy(plain, draft, driver="COG", COMPRESS="DEFLATE", NUM_THREADS="1", OVERVIEW_RESAMPLING="NEAREST")
         plain.unlink()
@@ -180,11 +222,14 @@ def write_maps(
     classes: Path,
     probabilities_path: Path,
     scenes: list[str],
+    calibration: Calibration | None = None,
+    colors: ColorTable | None = None,
     **tags: Any,
 ) -> None:
     """Write the COG of classes (uint8, 255 no scene) and the one of probabilities (uint16, scale 1/10000).
 
-    The scenes and the other `tags` are written as tags of both.
+    The scenes and the other `tags` are written as tags of both; the classes have a colour table. A calibration changes
+    only the second file.
     """
     from rasterio.windows import Window
 
@@ -192,9 +237,10 @@ def write_maps(
         scene_names = " ".join(scenes)
         legend = ", ".join(f"{n}={name}" for n, name in enumerate(names))
         tags = {"classes": legend, "scenes": scene_names} | tags
-        class_map = stack.enter_context(new_map(classes, grid, "uint8", NO_LABEL, ("class",), **tags))
+        class_map = stack.enter_context(new_map(classes, grid, "uint8", NO_LABEL, ("class",), colors, **tags))
+        probability_tags = tags | (calibration.tags if calibration else {})
         probability_map = stack.enter_context(
-            new_map(probabilities_path, grid, "uint16", NO_PROBABILITY, names, **tags)
+            new_map(probabilities_path, grid, "uint16", NO_PROBABILITY, names, **probability_tags)
         )
         probability_map.scales = [1 / SCALE] * len(names)
         for y, x, probability, scene_count in parts:
@@ -202,7 +248,8 @@ def write_maps(
             class_map.write(
                 np.where(is_covered, probability.argmax(0), NO_LABEL).astype(np.uint8), 1, window=window_box
             )
-            stored = np.where(is_covered, np.rint(probability * SCALE), NO_PROBABILITY).astype(np.uint16)
+            calibrated = apply_temperature(probability, calibration.temperature) if calibration else probability
+            stored = np.where(is_covered, np.rint(calibrated * SCALE), NO_PROBABILITY).astype(np.uint16)
             probability_map.write(stored, window=window_box)
 
 
@@ -221,7 +268,7 @@ def write_values(
     from rasterio.windows import Window
 
     (name, unit), scene_names = quantity, " ".join(scenes)
-    tags = {"quantity": name, "unit": unit, "scenes": scene_names, "task": "regression"}
+    tags: dict[str, Any] = {"quantity": name, "unit": unit, "scenes": scene_names, "task": "regression"}
     bands = (f"standard deviation of {name}", "scenes")
     with (
         new_map(values_path, grid, "float32", math.nan, (name,), **tags) as values_map,
@@ -236,17 +283,29 @@ def write_values(
 
 
 def write_prediction(
-    predictor: WindowPredictor, trained: "TrainedModel", prediction_path: Path, uncertainty_path: Path
+    predictor: WindowPredictor,
+    trained: "TrainedModel",
+    prediction_path: Path,
+    uncertainty_path: Path,
+    calibration: Calibration | None = None,
+    colors: ColorTable | None = None,
 ) -> None:
-    """Write both maps of a model's task: classes and probabilities, or values and their standard deviation."""
+    """Write both maps of a model's task: classes, in colours, and probabilities, or values and their deviation.
+
+    A calibration applies to probabilities.
+    """
     grid, scenes, names = predictor.stores[0].grid, [store.scene for store in predictor.stores], trained.classes
     if trained.task == "regression":
         write_values(values(predictor), grid, (names[0], trained.unit), prediction_path, uncertainty_path, scenes)
-    elif trained.task == "classification":
-        predictor = replace(predictor, edge=max(predictor.edge // trained.chip, 1) * trained.chip)
-        tags = {"task": trained.task, "chip": trained.chip}
-        write_maps(
-            cells(predictor, len(names), trained.chip), grid, names, prediction_path, uncertainty_path, scenes, **tags
-        )
-    else:
-        write_maps(probabilities(predictor, len(names)), grid, names, prediction_path, uncertainty_path, scenes)
+        return
+    tags: dict[str, Any] = {"task": trained.task, "chip": trained.chip} if trained.task == "classification" else {}
+    parts = task_probabilities(predictor, trained)
+    write_maps(parts, grid, names, prediction_path, uncertainty_path, scenes, calibration, colors, **tags)
+
+
+def task_probabilities(predictor: WindowPredictor, trained: "TrainedModel") -> Iterator[WindowResult]:
+    """The `probabilities` of pixels, or of the `cells` of a chip classifier."""
+    if trained.task != "classification":
+        return probabilities(predictor, len(trained.classes))
+    predictor = replace(predictor, edge=max(predictor.edge // trained.chip, 1) * trained.chip)
+    return cells(predictor, len(trained.classes), trained.chip)

@@ -1,11 +1,15 @@
-"""Load a trained model as a function from images to probabilities or values."""
+"""Open a trained model for prediction: a function from images to probabilities or values, and its windows."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 from eopipe.arrays import FloatArray
+from eopipe.errors import BadInputError
+from eopipe.inference.mosaic import WindowPredictor
 from eopipe.models.model_folder import TrainedModel
 from eopipe.models.tasks import predictions
+from eopipe.tiles.grid import same_grid
+from eopipe.tiles.store import Tiles
 
 
 def load_predict_function(
@@ -27,3 +31,27 @@ def load_predict_function(
         return outputs
 
     return predict
+
+
+def open_predictor(
+    trained: TrainedModel, model: Path, stores: list[Tiles], window: int, halo: int | None, device: str, threads: int
+) -> WindowPredictor:
+    """A trained model on stores, sorted by scene. Raises BadInputError where bands or grids do not fit."""
+    for store in stores:
+        missing_bands = [band for band in trained.bands if band not in store.names]
+        if missing_bands:
+            raise BadInputError(
+                f"scene {store.scene} has no band {', '.join(missing_bands)}, which the model needs; "
+                f"it has {', '.join(store.names)}"
+            )
+        if not same_grid(store.grid, stores[0].grid):
+            raise BadInputError(f"scenes {stores[0].scene} and {store.scene} are on different grids")
+    return WindowPredictor(
+        stores,
+        trained.bands,
+        trained.normaliser,
+        load_predict_function(trained, model, device, threads),
+        edge=window,
+        halo=trained.architecture.receptive_field_radius if halo is None else halo,
+        factor=trained.architecture.factor,
+    )

@@ -23,10 +23,11 @@ from eopipe.reporting.figures import (
     save_png,
     shorten_to_width,
 )
-from eopipe.reporting.palette import VALUE_COLORS, ValueScale, class_colors, rgb
+from eopipe.reporting.palette import ValueScale, class_colors, rgb
 from eopipe.reporting.panels import stretch_contrast
 from eopipe.reporting.rasters import Decimation, decimate, read_centres
-from eopipe.reporting.wording import TIMES, format_length, pixel_metres
+from eopipe.reporting.wording import TIMES, format_length
+from eopipe.tiles.grid import pixel_metres
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def _label_image(store: Tiles, decimation: Decimation) -> UInt8Array:
     numbers, scale = read_centres(partial(store.read, "label"), decimation), _scale_of(store)
     numbers = scale.numbers(numbers) if scale else numbers
     table = np.full((256, 3), rgb(NO_DATA), np.uint8)
-    colors = VALUE_COLORS if scale else class_colors(store.names, ())
+    colors = scale.colors if scale else class_colors(store.names, ())
     table[: len(colors)] = [rgb(color) for color in colors]
     table[NO_LABEL] = rgb(NO_DATA)
     return np.asarray(table[numbers])
@@ -178,8 +179,8 @@ def legend_of(stores: list[Tiles]) -> list[tuple[str, str]]:
     """Colours and their meaning."""
     labels = next((store for store in stores if "label" in store.group), None)
     scale = _scale_of(labels) if labels else None
-    classes = scale.names if scale else labels.names if labels else ()
-    named = [*zip(VALUE_COLORS if scale else class_colors(classes, ()), classes, strict=True)] if classes else []
+    classes = labels.names if labels else ()
+    named = scale.legend if scale else [*zip(class_colors(classes, ()), classes, strict=True)]
     has_images = any("image" in store.group for store in stores)
     invalid = [(INVALID, "not valid: masked, or a band without data")] * has_images
     return [*invalid, *named, (NO_DATA, "no data" if has_images else "no label")]

@@ -4,11 +4,12 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.publish import files
-from eopipe.reporting.wording import format_bounds, format_length, pixel_metres
+from eopipe.reporting.wording import format_bounds, format_length
 from eopipe.text_table import format_bytes
+from eopipe.tiles.grid import pixel_metres
 from eopipe.tiles.store import IDENTITY, Tiles
 
-COORDINATES = {"x", "y", "spatial_ref"}
+COORDINATES = {"x", "y", "band", "time", "spatial_ref"}
 # Attributes that other lines show already, or that no reader needs.
 OMITTED = IDENTITY | {"datetime", "collection", "valid_fraction", "Conventions", "zarr_conventions"}
 OMITTED |= {"spatial:dimensions", "spatial:bbox"}

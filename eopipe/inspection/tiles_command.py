@@ -1,21 +1,28 @@
-"""`eopipe tiles`: stores described as text, checked, or drawn as a contact sheet."""
+"""`eopipe tiles`: stores described as text, checked, drawn as a contact sheet, or exported to GeoTIFF."""
 
 import argparse
 import sys
 from pathlib import Path
 
-from eopipe.errors import BadInputError, IntegrityError
+from eopipe.errors import BadInputError, IntegrityError, UsageError
 from eopipe.inspection.check_store import find_errors
 from eopipe.inspection.contact_sheet import write_contact_sheet
 from eopipe.inspection.describe_store import describe_store, store_table
+from eopipe.inspection.export_store import export_store
 from eopipe.publish import is_draft, publish
 from eopipe.tiles.store import Tiles
 
 
 def tiles(argv: list[str]) -> int:
-    """Describe stores of tiles or labels, check them, or draw them."""
+    """Describe stores of tiles or labels, check them, draw them, or export one."""
     arguments = _parser().parse_args(argv)
+    if arguments.target and arguments.action != "export":
+        raise UsageError(
+            f"tiles {arguments.action} takes one path, not also {arguments.target}; only export has a target"
+        )
     stores = open_stores(arguments.path)
+    if arguments.action == "export":
+        return _export(stores, arguments.path, arguments.target or arguments.out)
     if arguments.action == "plot":
         return _plot(stores, arguments.path, arguments.out)
     return _check(stores) if arguments.action == "check" else _info(stores)
@@ -25,10 +32,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="eopipe tiles", description=tiles.__doc__)
     parser.add_argument(
         "action",
-        choices=("info", "check", "plot"),
-        help="info: print properties; check: read every chunk and report errors; plot: write a contact sheet as PNG",
+        choices=("info", "check", "plot", "export"),
+        help="info: print properties; check: read every chunk and report errors; plot: write a contact sheet as PNG; "
+        "export: write the pixels of a store as a cloud-optimised GeoTIFF",
     )
     parser.add_argument("path", type=Path, help="a store of tiles or labels, or a folder with stores")
+    parser.add_argument("target", type=Path, nargs="?", help="export: the GeoTIFF [PATH with the suffix .tif]")
     parser.add_argument("--out", type=Path, help="PNG of the contact sheet [PATH with the suffix .png]")
     return parser
 
@@ -62,6 +71,15 @@ def _check(stores: list[Tiles]) -> int:
         if not errors:
             print(f"{store.path} is intact: every chunk decodes, masks and counts of files agree")
     return IntegrityError.code if damaged else 0
+
+
+def _export(stores: list[Tiles], path: Path, out: Path | None) -> int:
+    if len(stores) > 1:
+        raise BadInputError(f"{path} contains {len(stores)} stores; export one at a time, such as {stores[0].path}")
+    target = out or path.resolve().with_suffix(".tif")
+    bands = export_store(target, stores[0])
+    print(f"wrote {out or target.name}: {', '.join(bands)}")
+    return 0
 
 
 def _plot(stores: list[Tiles], path: Path, out: Path | None) -> int:

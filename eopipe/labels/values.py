@@ -12,8 +12,15 @@ import numpy as np
 from eopipe.arrays import AnyArray, FloatArray
 from eopipe.errors import BadInputError
 from eopipe.labels.classes import Overlap
-from eopipe.labels.vectors import read_features, to_grid
-from eopipe.labels.write import ReadOptions, is_vector, physical
+from eopipe.labels.vectors import read_features, to_grid, warn_of_points
+from eopipe.labels.write import (
+    INTERPOLATING,
+    ReadOptions,
+    check_labelled,
+    is_vector,
+    physical,
+    raster_resampling,
+)
 from eopipe.scenes.item import SceneBand
 from eopipe.tiles.grid import windows
 from eopipe.tiles.layout import Layout
@@ -61,6 +68,7 @@ class ValueShapes:
         has_shape = np.array([shape is not None for shape in shapes], bool) & ~is_empty(shapes)
         is_labelled = has_shape & np.isfinite(values)
         self.shapes, self.values, self.options = shapes[is_labelled], values[is_labelled], options
+        warn_of_points(source, self.shapes)
         self.tree = STRtree(self.shapes)
 
     def rasterize(self, part: "GeoBox") -> ValueRaster:
@@ -106,9 +114,10 @@ def write_values(
     options: ReadOptions,
     layout: Layout,
 ) -> None:
-    """Publish `label` (float32) and `valid` (y, x); raises BadInputError when no pixel has a value.
+    """Publish `label` (float32) and `valid` (y, x).
 
     Attributes of the store: the quantity with its unit, the number of labelled pixels, and the range of the values.
+    Warns of a scene without any value; raises BadInputError when labels of all scenes have none.
     """
     shape = (int(grid.shape[0]), int(grid.shape[1]))
     count, conflicts, low, high = 0, 0, np.inf, -np.inf
@@ -125,10 +134,9 @@ def write_values(
             low = float(np.min(part.values, where=labelled, initial=low))
             high = float(np.max(part.values, where=labelled, initial=high))
             count, conflicts = count + int(labelled.sum()), conflicts + part.conflicts
-        if not count:
-            raise BadInputError(f"{band.name} has no value on the grid; compare its location and nodata with the area")
+        check_labelled(count, band, scene, "value")
         group.attrs["pixels"] = {quantity.name: count}
-        group.attrs["range"] = [float(f"{v:.9g}") for v in (low, high)]
+        group.attrs["range"] = [float(f"{v:.9g}") for v in (low, high)] if count else [0.0, 0.0]
         if is_vector(band):
             group.attrs["conflicts"] = conflicts
     log.info("event=labels source=%s quantity=%r pixels=%d low=%g high=%g", band.name, quantity.name, count, low, high)
@@ -144,12 +152,15 @@ def _reader(
         shapes = ValueShapes(band.path, grid, quantity, options)
         yield lambda y, x: shapes.rasterize(grid[y, x])
         return
+    resampling, band = raster_resampling(band, grid, options.resampling, quantity.ignore, is_continuous=True)
+    # Ignored numbers are nodata where pixels are interpolated.
+    ignore = () if resampling in INTERPOLATING else quantity.ignore
     # In float32, since means of integers are not integers.
-    with warped(band, grid, options.resampling, f"label {band.name}", "float32") as source:
+    with warped(band, grid, resampling, f"label {band.name}", "float32") as source:
 
         def read(y: slice, x: slice) -> ValueRaster:
             stored, valid = read_window(source, (y, x), f"label {band.name}")
-            labelled = valid & ~np.isin(stored, quantity.ignore)
+            labelled = valid & ~np.isin(stored, ignore)
             return ValueRaster(np.where(labelled, physical(stored, source, band), NO_VALUE).astype(np.float32), 0)
 
         yield read
@@ -166,10 +177,15 @@ def option_conflicts(measure: str | None, resampling: str, class_options: Mappin
         conflicts.append("label.measure is empty; give the name of the quantity")
     if measure and used:
         conflicts.append(f"label.measure keeps the numbers, but label.{used[0]} turns them into classes; give one")
-    if measure and resampling == "mode":
-        conflicts.append("label.resampling mode is for classes; label.measure needs nearest, bilinear or average")
-    if not measure and resampling in ("bilinear", "average"):
+    is_continuous = bool(measure or class_options.get("bins"))
+    if is_continuous and resampling == "mode":
         conflicts.append(
-            f"label.resampling {resampling} would average class numbers; use nearest or mode, or give label.measure"
+            f"label.resampling mode is for classes; label.{'measure' if measure else 'bins'} needs nearest, bilinear, "
+            "cubic or average"
+        )
+    if not is_continuous and resampling in INTERPOLATING:
+        conflicts.append(
+            f"label.resampling {resampling} would average class numbers; use nearest or mode, or give label.measure or "
+            "label.bins"
         )
     return conflicts

@@ -1,5 +1,6 @@
 """Vector files: shapes with one attribute, reprojected to the CRS of a grid."""
 
+import logging
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,17 @@ if TYPE_CHECKING:
 
 PARQUET = (".parquet", ".geoparquet")
 VECTORS = (".geojson", ".json", ".gpkg", ".shp", ".fgb", *PARQUET)
+# Formats that users have labels in and that are not read, with what their files are.
+OTHER_FORMATS = {
+    **dict.fromkeys((".csv", ".tsv", ".txt"), "a text table"),
+    **dict.fromkeys((".xls", ".xlsx", ".ods"), "a spreadsheet"),
+    **dict.fromkeys((".kml", ".kmz"), "KML"),
+    ".gml": "GML",
+    ".gpx": "GPX",
+    ".zip": "a ZIP archive",
+    **dict.fromkeys((".dbf", ".shx", ".prj"), "a part of a Shapefile"),
+}
+log = logging.getLogger("eopipe")
 # The CRS of GeoParquet without a CRS.
 DEFAULT_CRS = "OGC:CRS84"
 
@@ -28,13 +40,42 @@ class Features:
     crs: str
 
 
+def source_conflicts(source: Path | None) -> list[str]:
+    """A sentence where the name of a label file shows a format that is not read."""
+    suffix = source.suffix.lower() if source else ""
+    if source is None or suffix not in OTHER_FORMATS:
+        return []
+    command = f"ogr2ogr {source.stem}.gpkg {source.name}"
+    if suffix in (".csv", ".tsv"):
+        command += " -oo X_POSSIBLE_NAMES=lon* -oo Y_POSSIBLE_NAMES=lat* -a_srs EPSG:4326"
+    return [
+        f"label.source {source} is {OTHER_FORMATS[suffix]}, which is not read; give a vector file (GeoPackage, "
+        "GeoJSON, Shapefile as .shp, FlatGeobuf, GeoParquet) or a raster (GeoTIFF, JPEG 2000)"
+        + ("" if suffix in (".dbf", ".shx", ".prj", ".zip") else f"; QGIS converts it, or: {command}")
+    ]
+
+
+def warn_of_points(source: Path, shapes: ObjectArray) -> None:
+    """Warn where shapes are points, since each labels a single pixel, and split requires half a chip by default."""
+    from shapely import GeometryType, get_type_id
+
+    is_point = np.isin(get_type_id(shapes), (GeometryType.POINT, GeometryType.MULTIPOINT))
+    if is_point.any():
+        log.warning(
+            "event=labels_are_points source=%s points=%d each_labels='the pixel that contains it' hint='set "
+            "split.min_valid, the minimum fraction of labelled pixels in a chip, to 0, or give polygons'",
+            source.name,
+            int(is_point.sum()),
+        )
+
+
 def read_features(source: Path, attribute: str, layer: str | None = None) -> Features:
     """Read a vector file of one layer, or the named layer.
 
     Raises BadInputError for a file that is not a vector file, for a missing attribute, layer or CRS, RefusedError
     for XML, which can read other files.
     """
-    _refuse_xml(source)
+    refuse_xml(source)
     reader = _from_parquet if source.suffix.lower() in PARQUET else _from_gdal
     wkb, values, crs = reader(source, attribute, layer)
     if not crs:
@@ -66,8 +107,8 @@ def _plain(value: Any) -> Any:
     return None if math.isnan(value) else int(value) if value.is_integer() else value
 
 
-def _refuse_xml(source: Path) -> None:
-    """Refuse what GDAL could open as a virtual dataset, which reads other files."""
+def refuse_xml(source: Path) -> None:
+    """Refuse what GDAL could open as a virtual dataset, which reads other files. Raises RefusedError."""
     with source.open("rb") as file:
         if file.read(64).lstrip()[:1] == b"<":
             raise RefusedError(f"{source} is XML, which can read other files; give GeoJSON, GeoPackage or a Shapefile")

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from eopipe.errors import BY_CODE, EopipeError, NoSpaceError, is_full, no_space
+from eopipe.errors import BY_CODE, EopipeError, NoSpaceError, is_full, model_code_error, no_space
 from eopipe.publish import publish, read_json, write_json
 
 # Beside the checkpoints of a training.
@@ -67,6 +67,8 @@ def classify(error: Exception, state: Path) -> Failure:
     if READER.search(str(error)):
         remedy = "if memory ran out, lower train.cache_mb or request more memory"
         return Failure("reader", 6, f"a data-loader worker died ({text}); {remedy}", final=False)
+    if in_model := model_code_error(error):
+        return Failure("model", in_model.code, str(in_model), final=False)
     return _network_failure(error, text) or Failure(
         "bug", 70, f"the training met an unknown error ({text}); the log above says where", final=False
     )

@@ -10,25 +10,30 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, UInt8Array
-from eopipe.chips.chips import Normaliser
+from eopipe.chips.chips import Normaliser, apply_symmetry
 from eopipe.errors import BadInputError
 from eopipe.tiles.shard_reader import ArrayReader, open_array
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 # Arrays kept open; each may keep some shards open.
 MAX_OPEN_ARRAYS = 48
+LABEL_ARRAYS = ("label", "polygon")
 Bounds = tuple[int, int, int, int]
 CLASS_DTYPE, VALUE_DTYPE = np.dtype(np.uint8), np.dtype(np.float32)
 
 
 @dataclass(frozen=True)
 class ChipSource:
-    """Source of the chips of a scene: folders of its stores, indices of the selected bands, scale and offset."""
+    """Source of the chips of a scene: folders of its stores, indices of the selected bands, scale and offset.
+
+    With `polygons`, the numbers of those that have labels, pixels of all others have none.
+    """
 
     tiles: str
     labels: str
     bands: tuple[int, ...]
     scaling: tuple[float, float]
+    polygons: tuple[int, ...] | None = None
 
 
 def chip_sources(pairs: Sequence[tuple[Tiles, Tiles]], bands: tuple[str, ...]) -> list[ChipSource]:
@@ -182,11 +187,15 @@ class ChipReader:
         self._array(scene, "image").read(out.image, row, column, self.sources[scene].bands)
         self._array(scene, "valid").read(out.valid, row, column, ())
         self._array(scene, "label").read(out.label, row, column, ())
+        if (polygons := self.sources[scene].polygons) is not None:
+            numbers = np.empty(out.label.shape, np.int32)
+            self._array(scene, "polygon").read(numbers, row, column, ())
+            out.label[~np.isin(numbers, polygons)] = NO_LABEL
 
     def _array(self, scene: int, name: str) -> ArrayReader:
         if (scene, name) not in self._arrays:
             source = self.sources[scene]
-            self._arrays[scene, name] = open_array(Path(source.labels if name == "label" else source.tiles) / name)
+            self._arrays[scene, name] = open_array(Path(source.labels if name in LABEL_ARRAYS else source.tiles) / name)
             if len(self._arrays) > MAX_OPEN_ARRAYS:
                 self._arrays.popitem(last=False)
         self._arrays.move_to_end((scene, name))
@@ -207,13 +216,6 @@ def finish_chip(
     out.valid[...], out.label[...] = valid, apply_symmetry(chip.label, symmetry)
     if not valid.all():
         out.label[~valid] = np.nan if out.label.dtype.kind == "f" else NO_LABEL
-
-
-def apply_symmetry(array: AnyArray, symmetry: int) -> AnyArray:
-    """Apply one of the eight symmetries of the square to the last two axes, as a view."""
-    if symmetry & 4:
-        array = array.swapaxes(-1, -2)
-    return array[..., :: -1 if symmetry & 2 else 1, :: -1 if symmetry & 1 else 1]
 
 
 def window_bytes(window: Bounds, bands: int, dtype: np.dtype[Any], label_dtype: np.dtype[Any] = CLASS_DTYPE) -> int:

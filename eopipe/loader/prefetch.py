@@ -3,7 +3,7 @@
 import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, IntArray
 from eopipe.chips.chips import is_continuous
+from eopipe.chips.polygons import polygon_numbers
 from eopipe.errors import UsageError
 from eopipe.loader.chip_reader import (
     CLASS_DTYPE,
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from eopipe.training_job import Job, Settings
 
 log = logging.getLogger("eopipe")
+# Where polygons are split, each scene is a source of its own for each of these splits, with other labels.
+SOURCES_OF_POLYGONS = ("train", "val")
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,7 @@ class Prefetcher:
     """Reads samples (n, 3) of scene, row and column into `slots` batches ahead, by `workers` processes or inline (0).
 
     Chips are returned as stored, or, if `finished`, symmetry-transformed and normalised as the model's input.
+    `polygons` are the splits of the polygons by scene of the labels: those of other splits have no label.
     """
 
     job: "Job"
@@ -119,6 +123,7 @@ class Prefetcher:
     workers: int
     slots: int
     finished: bool
+    polygons: Mapping[str, list[int]] | None = None
     _backend: ReadBackend | None = None
     _in_flight: deque[tuple[int, BatchRequest]] = field(default_factory=deque)
     _free_slots: deque[int] = field(default_factory=deque)
@@ -127,6 +132,12 @@ class Prefetcher:
     def __post_init__(self) -> None:
         pairs, settings = self.job.pairs, self.job.settings
         self.sources = chip_sources(pairs, self.job.bands)
+        if self.polygons:
+            self.sources = [
+                replace(source, polygons=tuple(polygon_numbers(self.polygons, label, split).tolist()))
+                for split in SOURCES_OF_POLYGONS
+                for source, (_, label) in zip(self.sources, pairs, strict=True)
+            ]
         self.dtype = np.result_type(*{open_array(Path(source.tiles) / "image").dtype for source in self.sources})
         self.label_dtype = VALUE_DTYPE if is_continuous(pairs[0][1]) else CLASS_DTYPE
         self.shuffle = Shuffle(settings.shuffle, settings.window, settings.block)
@@ -202,20 +213,23 @@ class Prefetcher:
 
     def _chip_requests(self, request: BatchRequest) -> list[ChipRequest]:
         """The chips of a batch grouped by cached window, or one by one without a cache."""
-        rows = self.samples[request.split][request.numbers].tolist()
+        rows = self.samples[request.split][request.numbers]
+        if self.polygons:
+            rows = np.add(rows, [SOURCES_OF_POLYGONS.index(request.split) * len(self.job.pairs), 0, 0])
+        corners = [(row, col) for _, row, col in rows.tolist()]
         symmetries = symmetries_of(request, self.job.settings).tolist()
         blocks = self._cache_plan.windows.get(request.split)
         if blocks is None:
             return [
                 ChipRequest(scene, None, (n,), ((row, col),), (symmetries[n],))
-                for n, (scene, row, col) in enumerate(rows)
+                for n, (scene, row, col) in enumerate(rows.tolist())
             ]
         windows = [tuple(window) for window in blocks[request.numbers].tolist()]
         positions: dict[tuple[int, Bounds], list[int]] = {}
-        for position, (key, window) in enumerate(zip(rows, windows, strict=True)):
-            positions.setdefault((key[0], window), []).append(position)
+        for position, (scene, window) in enumerate(zip(rows[:, 0].tolist(), windows, strict=True)):
+            positions.setdefault((scene, window), []).append(position)
         return [
-            ChipRequest(s, w, members, [tuple(rows[n][1:]) for n in members], [symmetries[n] for n in members])
+            ChipRequest(s, w, members, [corners[n] for n in members], [symmetries[n] for n in members])
             for (s, w), members in positions.items()
         ]
 

@@ -1,8 +1,11 @@
 """Models as plain `nn.Module`s, independent of files, ranks and stages; what a trained one is and how it is stored."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from eopipe.models.model_files import ModelFile, list_files, portable_names
 
 if TYPE_CHECKING:
     from torch import nn
@@ -15,7 +18,9 @@ DEFAULT_RADIUS = 64
 class Architecture:
     """What is needed to build a model: its name, its sizes and the names of its bands.
 
-    `arguments` are further parameters of the model in the form `size=tiny`, their values in JSON.
+    `arguments` are further parameters of the model in the form `size=tiny`, their values in JSON; `files` are the code
+    of a custom model and the files that arguments name. `weights_bands` are the bands, in order, for which a custom
+    model makes its first layer; that is changed to the bands of `names` then.
     """
 
     name: str
@@ -25,24 +30,36 @@ class Architecture:
     depth: int
     names: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
+    files: tuple[ModelFile, ...] = ()
+    weights_bands: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], bands: tuple[str, ...], classes: int) -> "Architecture":
+        """The model that the values of the stage train describe. Raises UsageError for files that it cannot have."""
+        name, arguments = values["architecture"], tuple(values["arguments"])
+        files = list_files(values["model_files"], name, arguments)
+        name, arguments = portable_names(name, arguments, files)
+        sizes = (len(bands), classes, values["width"], values["depth"])
+        return cls(name, *sizes, bands, arguments, files, tuple(values["weights_bands"]))
 
     def build(self) -> "nn.Module":
         """Build the module with initial weights: images (N, bands, H, W) to logits (N, classes, H, W).
 
-        The name is a built-in one or `module:Class`. The class is called with the arguments and with those of bands,
-        classes, width, depth and names that its signature has, under these or other common names. Raises UsageError
-        where it cannot be built.
+        The name is a built-in one, `module:Class` or `file.py:Class`. The class is called with the arguments and with
+        those of bands, classes, width, depth and names that its signature has, under these or other common names.
+        Raises UsageError where it cannot be built, IntegrityError where one of its files has changed.
         """
         from eopipe.models.build import build_module
 
         offered = {
-            "bands": self.bands,
+            # Its own first layer fits its weights; a library that changes that layer does so by position.
+            "bands": len(self.weights_bands) or self.bands,
             "classes": self.classes,
             "width": self.width,
             "depth": self.depth,
             "names": self.names,
         }
-        return build_module(self.name, offered, self.arguments)
+        return build_module(self.name, offered, self.arguments, self.files, (self.names, self.weights_bands))
 
     @property
     def receptive_field_radius(self) -> int:

@@ -1,17 +1,22 @@
 """Build models, built-in or custom, from the sizes of the data and the arguments of the user."""
 
-import importlib
 import inspect
-import json
+import re
+import traceback
 from collections.abc import Mapping
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from eopipe.errors import UsageError
+from eopipe.errors import MODEL_PACKAGE, EopipeError, IntegrityError, ModelCodeError, UsageError, model_code_error
+from eopipe.models.import_copy import import_module_of
+from eopipe.models.input_bands import change_input_bands
+from eopipe.models.model_files import ModelFile, resolved_arguments
+
+PACKAGE = Path(__file__).parents[1]
 
 BUILT_IN = {
     "unet": "eopipe.models.unet:UNet",
@@ -25,26 +30,39 @@ ALIASES = {
 }
 
 
-def build_module(name: str, offered: Mapping[str, Any], arguments: tuple[str, ...]) -> nn.Module:
+def build_module(
+    name: str,
+    offered: Mapping[str, Any],
+    arguments: tuple[str, ...],
+    files: tuple[ModelFile, ...] = (),
+    bands: tuple[tuple[str, ...], tuple[str, ...]] = ((), ()),
+) -> nn.Module:
     """Call a built-in model or `module:Class` with the arguments and those of the offered values that it accepts.
 
-    The first convolution of a custom model is adapted to the number of bands. Raises UsageError for a model that does
-    not exist or does not accept an argument.
+    The code of a custom model, and what its arguments name, are those `files`. `bands` are those of the images and
+    those of its weights: with the latter its first convolution is changed. Raises UsageError for a model that does not
+    exist, fails or does not accept an argument, IntegrityError for a file that has changed.
     """
-    factory = _import_factory(name)
+    factory = _import_factory(name, files)
+    values = resolved_arguments(arguments, files)
     try:
-        module = _instantiate(factory, offered, arguments)
-    except (TypeError, ValueError, OSError) as error:
-        raise UsageError(f"model {name} cannot be built: {error_summary(error)}; see train.arguments") from error
+        module = _instantiate(factory, offered, values)
+    except EopipeError:
+        raise
+    except Exception as error:
+        if name in BUILT_IN and not isinstance(error, TypeError | ValueError | OSError):
+            raise
+        raise _failure(name, "built", error, f"{_from_library(error)}; see train.arguments") from error
     if not isinstance(module, nn.Module):
         raise UsageError(f"model {name} is not a torch.nn.Module but {type(module).__name__}")
     if name in BUILT_IN:
         return module
-    change_input_bands(module, offered["bands"])
+    if bands[1]:
+        change_input_bands(module, *bands)
     return WrappedModel(module)
 
 
-def _instantiate(factory: Any, offered: Mapping[str, Any], arguments: tuple[str, ...]) -> Any:
+def _instantiate(factory: Any, offered: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
     """Call it; a class of transformers is built from a config, which accepts the number of classes undocumented."""
     config = getattr(factory, "config_class", None)
     if config is None:
@@ -52,52 +70,66 @@ def _instantiate(factory: Any, offered: Mapping[str, Any], arguments: tuple[str,
     return factory(config(**{"num_labels": offered["classes"]} | keyword_arguments(config, offered, arguments)))
 
 
-def error_summary(error: Exception) -> str:
+def error_summary(error: BaseException) -> str:
     """The first line of an error's message, or its class name where that is empty."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def _import_factory(name: str) -> Any:
+def _from_library(error: BaseException) -> str:
+    """What an exception says; that of a library also with its class and place, unless it is about the call itself."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    is_call = isinstance(error, TypeError | ValueError | OSError) or Path(last.filename).is_relative_to(PACKAGE)
+    if is_call:
+        return error_summary(error)
+    place = "/".join(Path(last.filename).parts[-2:])
+    return f"{type(error).__name__}: {error_summary(error)} ({place} line {last.lineno})"
+
+
+def _import_factory(name: str, files: tuple[ModelFile, ...]) -> Any:
     path, _, attribute = BUILT_IN.get(name, name).partition(":")
     if not attribute:
-        raise UsageError(f"there is no model {name}; use {', '.join(BUILT_IN)} or module:Class")
+        raise UsageError(f"there is no model {name}; use {', '.join(BUILT_IN)}, module:Class or file.py:Class")
     try:
-        return attrgetter(attribute)(importlib.import_module(path))
-    except (ImportError, AttributeError) as error:
+        return attrgetter(attribute)(import_module_of(path, files))
+    except IntegrityError:
+        raise
+    except UsageError as error:
         raise UsageError(f"model {name} cannot be imported: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise _failure(name, "imported", error, _import_reason(error, path)) from error
 
 
-def keyword_arguments(factory: Any, offered: Mapping[str, Any], arguments: tuple[str, ...]) -> dict[str, Any]:
+def _failure(name: str, action: str, error: BaseException, reason: str) -> ModelCodeError:
+    """The error of a model that cannot be imported or built; `reason` is for one outside of the model's own code."""
+    in_model = model_code_error(error)
+    frames = in_model.frames if in_model else ()
+    return ModelCodeError(f"model {name} cannot be {action}: {in_model or reason}", frames)
+
+
+def _import_reason(error: BaseException, path: str) -> str:
+    """Why a module or a name in it is not there, or fails in a library."""
+    top = path.partition(".")[0]
+    if isinstance(error, ModuleNotFoundError) and error.name == top:
+        return f"No module named {top!r}: neither {top}.py or {top}/ is in {Path.cwd()}, nor is it installed"
+    if isinstance(error, ImportError | AttributeError):
+        return re.sub(rf"{MODEL_PACKAGE}\w+\.", "", error_summary(error))
+    return _from_library(error)
+
+
+def keyword_arguments(factory: Any, offered: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
     """What to call a model with: the arguments, and those of the offered values that its signature has.
 
-    An argument overrides an offered value. Raises UsageError for arguments that are not of the form `name=value` or
-    that the signature does not have.
+    An argument overrides an offered value. Raises UsageError for arguments that the signature does not have.
     """
     parameters = inspect.signature(factory).parameters
-    given_by_user = read_arguments(arguments)
-    unknown = [name for name in given_by_user if name not in parameters]
+    unknown = [name for name in arguments if name not in parameters]
     if unknown and not any(value.kind is inspect.Parameter.VAR_KEYWORD for value in parameters.values()):
         raise UsageError(f"{factory.__name__} does not take {', '.join(unknown)}; it takes {', '.join(parameters)}")
     from_data: dict[str, Any] = {}
     for name, value in offered.items():
         accepted = [alias for alias in ALIASES.get(name, (name,)) if alias in parameters]
         from_data |= dict.fromkeys(accepted[:1], value)
-    return from_data | given_by_user
-
-
-def read_arguments(arguments: tuple[str, ...]) -> dict[str, Any]:
-    """Arguments as `size=tiny` or `layers=[2,2]` by name; a value that is not JSON is text."""
-    malformed = [text for text in arguments if not text.partition("=")[0].isidentifier() or "=" not in text]
-    if malformed:
-        raise UsageError(f"train.arguments {', '.join(malformed)} must be of the form name=value")
-    return {name: _parse_value(text) for name, _, text in (argument.partition("=") for argument in arguments)}
-
-
-def _parse_value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+    return from_data | dict(arguments)
 
 
 class WrappedModel(nn.Module):
@@ -133,37 +165,6 @@ def _logits(outputs: Any) -> Tensor:
             "it as `logits` or `out`"
         )
     return outputs
-
-
-def change_input_bands(module: nn.Module, bands: int) -> None:
-    """Replace the first convolution of a module by one for this number of bands, in place, if it has another number.
-
-    Its weights are repeated over the bands and scaled by old / new number, so that bands with equal values give the
-    same output as before.
-    """
-    for name, layer in module.named_modules():
-        if isinstance(layer, nn.Conv2d):
-            if layer.in_channels != bands and layer.groups == 1:
-                parent, _, attribute = name.rpartition(".")
-                setattr(module.get_submodule(parent), attribute, _with_input_bands(layer, bands))
-            return
-
-
-def _with_input_bands(old: nn.Conv2d, bands: int) -> nn.Conv2d:
-    sizes: dict[str, Any] = {k: getattr(old, k) for k in ("kernel_size", "stride", "padding", "dilation")}
-    new = nn.Conv2d(bands, old.out_channels, bias=old.bias is not None, padding_mode=old.padding_mode, **sizes)
-    old_bands = old.in_channels
-    with torch.no_grad():
-        new.weight.copy_(old.weight[:, [band % old_bands for band in range(bands)]])
-        # Old bands are repeated different numbers of times: the weight of each is divided among its copies.
-        copies = torch.tensor([len(range(band % old_bands, bands, old_bands)) for band in range(bands)])
-        if bands > old_bands:
-            new.weight.div_(copies[None, :, None, None])
-        else:
-            new.weight.mul_(old_bands / bands)
-        if old.bias is not None and new.bias is not None:
-            new.bias.copy_(old.bias)
-    return new
 
 
 def unwrapped_name(name: str) -> str:

@@ -3,13 +3,15 @@
 Its `model.json` is a STAC Item with the MLM extension that links the weights: the item is all that a user needs.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eopipe.chips.chips import Normaliser
 from eopipe.errors import BadInputError, IntegrityError
 from eopipe.models import Architecture
+from eopipe.models.input_check import TileProperties
+from eopipe.models.model_files import ModelFile
 from eopipe.publish import sha256, write_json
 from eopipe.scenes.item import read_item, safe_href
 from eopipe.stac.mlm import is_model, to_card, to_item
@@ -27,7 +29,8 @@ class TrainedModel:
     """All that inference needs: architecture, band and class names, normalisation, edge of a chip in pixels, and task.
 
     For a regression `classes` is the name of the measured quantity, `unit` its unit, and `target` the mean and standard
-    deviation of the training labels.
+    deviation of the training labels. `trained_on` describes the tiles of the training; models of older versions have
+    no such description.
     """
 
     architecture: Architecture
@@ -38,6 +41,7 @@ class TrainedModel:
     task: str = "segmentation"
     target: tuple[float, ...] = ()
     unit: str = ""
+    trained_on: TileProperties | None = None
 
     def build(self, path: Path) -> "nn.Module":
         """The module with its weights in evaluation mode; the path is one that `model_item` accepts."""
@@ -60,11 +64,13 @@ def write_model_folder(
     settings: dict[str, Any],
     worlds: list[list[int]] | None = None,
     extent: ItemExtent | None = None,
+    software: dict[str, str] | None = None,
 ) -> None:
     """Write a model folder, its item last; the same training gives the same bytes.
 
     `worlds` lists (first step, world size) where the world size changed; `extent` is the area and time of the training
-    pixels. Files that the folder holds already become assets of the item, with the role metadata.
+    pixels; `software` has the versions of the distributions that a custom model uses, whose files are in the folder
+    already. Files that the folder holds become assets of the item.
     """
     from safetensors.torch import save_file
 
@@ -85,8 +91,13 @@ def write_model_folder(
         "settings": settings,
         "task": trained.task,
     }
+    card |= {"files": {file.name: file.sha256 for file in architecture.files}} if architecture.files else {}
+    card |= {"weights_bands": architecture.weights_bands} if architecture.weights_bands else {}
+    card |= {"software": software} if software else {}
     if trained.task == "regression":
         card |= {"target": trained.target, "unit": trained.unit}
+    if trained.trained_on:
+        card["trained_on"] = asdict(trained.trained_on)
     write_json(folder / CARD, to_item(card, folder, WEIGHTS, extent or ItemExtent()))
 
 
@@ -104,6 +115,11 @@ def model_item(path: Path) -> Path:
         contents = f"{len(items)} models" if items else f"no {CARD} and no STAC catalog of a model"
         raise BadInputError(f"{path} contains {contents}; give the folder of one model, or its STAC Item")
     return items[0]
+
+
+def model_id(path: Path) -> str:
+    """The id of a model's STAC Item, which has a part of the weights' digest."""
+    return str(read_item(model_item(path))["id"])
 
 
 def read_model_card(path: Path) -> dict[str, Any]:
@@ -129,11 +145,17 @@ def weights_file(path: Path) -> Path:
 
 
 def read_trained_model(path: Path) -> TrainedModel:
-    """Read the metadata of a model; the path is one that `model_item` accepts."""
-    card = read_model_card(path)
+    """Read the metadata of a model; the path is one that `model_item` accepts. Nothing is imported."""
+    card, folder = read_model_card(path), model_item(path).parent
     bands, classes = tuple(card["bands"]), tuple(card["classes"])
     normaliser = Normaliser(tuple(card["mean"]), tuple(card["std"]))
     sizes = (len(bands), len(classes), card["width"], card["depth"])
-    architecture = Architecture(card["architecture"], *sizes, bands, tuple(card["arguments"]))
+    files = tuple(
+        ModelFile(name, digest, (folder / safe_href(name, str(folder))).absolute())
+        for name, digest in sorted(card.get("files", {}).items())
+    )
+    weights_bands = tuple(card.get("weights_bands", ()))
+    architecture = Architecture(card["architecture"], *sizes, bands, tuple(card["arguments"]), files, weights_bands)
     target, unit = tuple(card.get("target", ())), card.get("unit", "")
-    return TrainedModel(architecture, bands, classes, normaliser, card["chip"], card["task"], target, unit)
+    trained_on = TileProperties.read(card["trained_on"], path) if "trained_on" in card else None
+    return TrainedModel(architecture, bands, classes, normaliser, card["chip"], card["task"], target, unit, trained_on)

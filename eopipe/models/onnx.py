@@ -1,5 +1,6 @@
 """Export to ONNX: normalisation, network and softmax as one graph from physical values to probabilities or values."""
 
+import json
 import logging
 import warnings
 from pathlib import Path
@@ -72,17 +73,24 @@ def write_onnx(target: Path, trained: TrainedModel, folder: Path, opset: int) ->
         raise UsageError(
             f"{trained.architecture.name} cannot be exported to ONNX with dynamic sizes: {reason}"
         ) from error
-    _remove_metadata(target)
+    _replace_metadata(target, metadata(trained))
 
 
-def _remove_metadata(target: Path) -> None:
-    """Remove the exporter's metadata: stack traces with paths of this machine, and sets in arbitrary order."""
+def metadata(trained: TrainedModel) -> dict[str, str]:
+    """What a program needs to use the ONNX model without its sidecar, as `metadata_props`; lists are JSON."""
+    names = {"bands": json.dumps(trained.bands), "classes": json.dumps(trained.classes, ensure_ascii=False)}
+    return names | {"task": trained.task, "chip": str(trained.chip)} | units(trained)
+
+
+def _replace_metadata(target: Path, properties: dict[str, str]) -> None:
+    """Replace the exporter's metadata: stack traces with paths of this machine, and sets in arbitrary order."""
     import onnx
 
     model = onnx.load(target)
     graph = model.graph
     for message in (model, graph, *graph.node, *graph.input, *graph.output, *graph.initializer, *graph.value_info):
         del message.metadata_props[:]
+    onnx.helper.set_model_props(model, dict(sorted(properties.items())))
     target.write_bytes(model.SerializeToString(deterministic=True))
 
 
@@ -104,7 +112,12 @@ def check_onnx(target: Path, trained: TrainedModel, folder: Path, tiles: Tiles, 
     if not largest <= tolerance:
         raise IntegrityError(f"the ONNX model differs from the model by {largest:.2g}, more than {tolerance:.2g}")
     report = {"largest_difference": float(f"{largest:.0e}"), "tolerance": tolerance, "chips": count}
-    return report | {"bands": list(trained.bands), "classes": list(trained.classes)}
+    return report | {"bands": list(trained.bands), "classes": list(trained.classes)} | units(trained)
+
+
+def units(trained: TrainedModel) -> dict[str, str]:
+    """The units of input and output; probabilities have none."""
+    return {"input_unit": "physical value: stored * scale + offset", "output_unit": trained.unit or "1"}
 
 
 def _chips(tiles: Tiles, trained: TrainedModel) -> list[FloatArray]:

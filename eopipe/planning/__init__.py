@@ -1,1 +1,1 @@
-"""`eopipe plan`: what a run will download, write and need, before anything is downloaded."""
+"""Before a run: a config for an area (`init`), its mistakes (`check`), a forecast of what it writes (`plan`)."""

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import BoolArray, IntArray, UInt8Array
+from eopipe.chips.block_choice import plan_warnings
 from eopipe.chips.chips import pair_stores
-from eopipe.chips.make_split import SplitRequest, assign_splits, find_candidates
+from eopipe.chips.make_split import SplitRequest, check_complete, place_chips
 from eopipe.chips.splits import SPLITS, SplitPlan
 from eopipe.contract import stage
-from eopipe.errors import BadInputError
+from eopipe.errors import EopipeError
+from eopipe.labels.source_values import label_table
 from eopipe.planning.frozen_scenes import Config, FrozenScenes
 from eopipe.planning.trial_store import scene_folder
 from eopipe.publish import MANIFEST, size, write_json
@@ -30,7 +32,8 @@ UNKNOWN = "unknown"
 class ChipForecast:
     """Samples (n, 3) that split would select without clouds: their split, and their pixels of each class.
 
-    Without labels there is one class, `unknown`.
+    Without labels there is one class, `unknown`. `stops` says why labels or chips will end the run, `warnings` what
+    is wasted; `label_lines` is a table of the source values of the labels with their classes.
     """
 
     plan: SplitPlan
@@ -40,6 +43,9 @@ class ChipForecast:
     pixels: IntArray
     classes: tuple[str, ...]
     label_bytes: int
+    stops: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    label_lines: tuple[str, ...] = ()
 
     @property
     def has_labels(self) -> bool:
@@ -70,20 +76,32 @@ class ChipForecast:
 def forecast_chips(config: Config, scenes: FrozenScenes, masks: dict[str, BoolArray]) -> ChipForecast:
     """Split the chips as the stage does, on temporary stores that are valid where a scene covers the grid.
 
-    Raises BadInputError where a chip does not fit the grid, or the labels cannot be used.
+    Labels that the stage refuses count as unknown; the forecast says why.
     """
+    stops: list[str] = []
     with tempfile.TemporaryDirectory(prefix="eopipe-plan-") as name:
-        folder = Path(name)
-        labels = _write_labels(config, scenes, folder)
+        folder, labels = Path(name), list[Path]()
+        try:
+            labels = _write_labels(config, scenes, folder)
+        except EopipeError as error:
+            stops.append(f"label: {error}")
         tiles = [_write_empty_tiles(folder, scenes, name, mask) for name, mask in _images(scenes, masks).items()]
         plan, request = _split_arguments(config["split"], tiles, labels or [_write_unknown_labels(folder, scenes)])
         pairs = pair_stores(request.tiles, request.labels)
-        candidates = find_candidates(pairs, plan, request)
-        stores = [image for image, _ in pairs]
-        role = assign_splits(candidates.samples, stores, plan, request)
+        stores, classes = [image for image, _ in pairs], pairs[0][1].names
+        samples, role, pixels = np.empty((0, 3), np.int64), np.empty(0, np.uint8), np.empty((0, len(classes)), np.int64)
+        try:
+            candidates, role, _ = place_chips(pairs, plan, request)
+            samples, pixels = candidates.samples, candidates.pixels
+            rows = {split: role == number for number, split in enumerate(SPLITS)}
+            counts = {split: pixels[of_split].sum(0) for split, of_split in rows.items()}
+            check_complete({k: samples[v] for k, v in rows.items()}, counts, classes, scenes.shape, plan)
+        except EopipeError as error:
+            stops.append(f"split: {error}")
         label_bytes = sum(size(store)[0] + (store / MANIFEST).stat().st_size for store in labels)
-        names, classes = [store.scene for store in stores], pairs[0][1].names
-        return ChipForecast(plan, names, candidates.samples, role, candidates.pixels, classes, label_bytes)
+        names, warnings = [store.scene for store in stores], tuple(plan_warnings(plan, samples, role))
+        table = tuple(label_table(labels))
+        return ChipForecast(plan, names, samples, role, pixels, classes, label_bytes, tuple(stops), warnings, table)
 
 
 def _split_arguments(settings: dict[str, Any], tiles: list[Path], labels: list[Path]) -> tuple[SplitPlan, SplitRequest]:
@@ -121,13 +139,13 @@ def _write_unknown_labels(folder: Path, scenes: FrozenScenes) -> Path:
 
 
 def _write_labels(config: Config, scenes: FrozenScenes, folder: Path) -> list[Path]:
-    """Label stores, written by the stage itself; none where a scene with its label asset is not local."""
+    """Label stores, written by the stage itself; none where their file is missing, or a scene is not local."""
     source, grid = config["label"]["source"], folder / "grid.json"
     write_json(grid, grid_json(scenes.grid))
     label, target = stage("label").function, folder / "labels"
     if source is not None:
-        if not Path(source).is_file():
-            raise BadInputError(f"label.source {source} is missing; put the labels there, or name another file")
+        if not Path(source).exists():
+            return []
         label(grid=grid, labels=target / "all.zarr", **config["label"])
         return [target / "all.zarr"]
     if scenes.shape[0] * scenes.shape[1] * len(scenes.items) > MAX_LABEL_PIXELS:

@@ -103,11 +103,12 @@ def _labels(
 ) -> FolderForecast:
     paths, layout = [Path(config["results"], "labels", f"{name}.zarr") for name in names], _layout(config["label"])
     if chips.has_labels:
-        count = store_files(scenes.shape, layout, 2) * len(names)
+        count = store_files(scenes.shape, layout, 2, has_image=False) * len(names)
         return FolderForecast("labels", len(names), count, chips.label_bytes, _existing(paths), "written")
     sampled = sample_size(config, scenes, masks, "label") if config["label"]["asset"] else None
     store_size, basis = sampled or StoreSize(LABEL_RATE, LABEL_METADATA), "sampled" if sampled else "typical"
-    pixels = [int(masks[name].sum()) for name in names]
+    # Labels of a file are not limited to what a scene covers.
+    pixels = [int(masks[name].sum()) if name in masks else scenes.shape[0] * scenes.shape[1] for name in names]
     return _stores("labels", layout, scenes, paths, store_size, pixels, basis)
 
 
@@ -128,7 +129,7 @@ def _stores(
     """A folder of Zarr stores with their number of covered pixels."""
     fixed = store_size.fixed + COORDINATE_BYTES * sum(scenes.shape)
     total = sum(store_size.rate * count + fixed for count in pixels)
-    count = store_files(scenes.shape, layout, rasters) * len(paths)
+    count = store_files(scenes.shape, layout, rasters, has_image=folder != "labels") * len(paths)
     return FolderForecast(folder, len(paths), count, round(total), _existing(paths), basis)
 
 

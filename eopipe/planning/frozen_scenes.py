@@ -52,7 +52,7 @@ def find_scenes(config: Config) -> FrozenScenes:
     Raises the errors of search: no scene, a missing asset, a server that does not respond.
     """
     results = Path(config["results"])
-    if _is_up_to_date(config, results):
+    if is_up_to_date(config, results):
         return _read_scenes(config, results, is_frozen=True)
     with tempfile.TemporaryDirectory(prefix="eopipe-plan-") as folder:
         outputs = {port: Path(folder, name) for port, name in SEARCH_OUTPUTS.items()}
@@ -60,7 +60,7 @@ def find_scenes(config: Config) -> FrozenScenes:
         return _read_scenes(config, Path(folder), is_frozen=False)
 
 
-def _is_up_to_date(config: Config, results: Path) -> bool:
+def is_up_to_date(config: Config, results: Path) -> bool:
     """Whether the run's list is whole and was written with these settings, according to its run record."""
     record_path, single_files = results / "items.run.json", [results / "grid.json", results / "selection.json"]
     outputs = [record_path, *single_files, results / "items" / MANIFEST]

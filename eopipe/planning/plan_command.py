@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +13,13 @@ from eopipe.clusters.check_profile import config_conflicts, read_profile
 from eopipe.clusters.find_profile import find_profile
 from eopipe.clusters.profile import describe_training
 from eopipe.config import load
-from eopipe.errors import NoSpaceError, UsageError
+from eopipe.errors import BadInputError, NoSpaceError, UsageError
 from eopipe.fetch.retry import FetchSession
 from eopipe.fetch.sizes import asset_sizes
+from eopipe.planning.check_config import missing_files, model_mistakes
 from eopipe.planning.chip_forecast import ChipForecast, chips_json, forecast_chips
 from eopipe.planning.disk_forecast import FolderForecast, forecast_folders, free_space
-from eopipe.planning.footprints import coverage_mask
+from eopipe.planning.footprints import coverage_mask, footprint, grid_extent
 from eopipe.planning.frozen_scenes import (
     Config,
     FrozenScenes,
@@ -30,8 +32,10 @@ from eopipe.planning.frozen_scenes import (
 )
 from eopipe.planning.plan_figure import write_plan_figure
 from eopipe.publish import publish, write_json
+from eopipe.run.locate import in_project
 from eopipe.text_table import TextRow, format_bytes, format_table
 from eopipe.tiles.grid import grid_json
+from eopipe.training.schedule import few_steps
 
 # Seconds to wait for a server's answer about the size of a file.
 TIMEOUT_S = 30.0
@@ -69,25 +73,57 @@ class RunForecast:
 def plan(argv: list[str]) -> int:
     """Forecast what a run will download, write and need, without downloading; refuse a run over a quota."""
     arguments = _parser().parse_args(argv)
+    if arguments.profile and Path(arguments.profile).exists():
+        arguments.profile = str(Path(arguments.profile).absolute())
+    with in_project(arguments.config) as arguments.config:
+        return plan_project(arguments)
+
+
+def plan_project(arguments: argparse.Namespace) -> int:
+    """The forecast of the config of this folder."""
     target, max_bytes = arguments.out, parse_size(arguments.max_bytes) if arguments.max_bytes else None
     if target.is_dir() and any(target.iterdir()) and not (target / "plan.json").is_file():
         raise UsageError(f"{target} contains other files; choose another folder for --out")
     config = load(arguments.config)
     # Stages write samples; their log lines do not belong to a run.
-    logging.getLogger("eopipe").setLevel(logging.WARNING)
-    training = training_lines(config, arguments.profile)
-    forecast = forecast_run(config)
+    logging.getLogger("eopipe").setLevel(logging.ERROR)
+    training, stops = (
+        training_lines(config, arguments.profile),
+        [*missing_files(config, set()), *model_mistakes(config)],
+    )
+    try:
+        forecast = forecast_run(config)
+    except BadInputError as error:
+        raise BadInputError(stop_message([*stops, str(error)])) from error
+    stops += forecast.chips.stops
+    warnings = warnings_of(config, forecast)
     refused = refusals(config, forecast, arguments.max_files, max_bytes)
-    print("\n".join([*forecast_lines(config, forecast), "", *training]))
+    print("\n".join([*forecast_lines(config, forecast), "", *training, *(f"warning: {line}" for line in warnings)]))
     with publish(target, folder=True) as draft:
-        write_json(draft / "plan.json", forecast_json(forecast, refused) | {"training": training})
+        document = forecast_json(forecast, refused) | {"training": training, "stops": stops, "warnings": warnings}
+        write_json(draft / "plan.json", document)
         write_json(draft / "plan.geojson", plan_geojson(forecast.scenes, forecast.rows))
         title = config["report"]["title"]
         write_plan_figure(draft / "plan.png", forecast.scenes, forecast.rows, forecast.chips, title)
     print(f"\nwrote {', '.join(str(target / name) for name in ('plan.png', 'plan.geojson', 'plan.json'))}")
+    if stops:
+        raise BadInputError(stop_message([*stops, *refused]))
     if refused:
         raise NoSpaceError(f"this run does not fit: {'; '.join(refused)}")
     return 0
+
+
+def stop_message(sentences: list[str]) -> str:
+    """What will stop the run, a line for each reason where there are several."""
+    several = "".join(f"\n  {sentence}" for sentence in dict.fromkeys(sentences))
+    return f"this will stop the run:{several}" if len(sentences) > 1 else f"this will stop the run: {sentences[0]}"
+
+
+def warnings_of(config: Config, forecast: "RunForecast") -> list[str]:
+    """What makes a run weak although it ends: chips in no split, few steps."""
+    train, chips = config["train"], forecast.chips.count("train")
+    short = few_steps(chips, train["batch"], train["epochs"]) if chips else ""
+    return [*forecast.chips.warnings, *filter(None, [short])]
 
 
 def training_lines(config: Config, profile_name: str | None) -> list[str]:
@@ -100,6 +136,7 @@ def training_lines(config: Config, profile_name: str | None) -> list[str]:
 def forecast_run(config: Config) -> RunForecast:
     """Search and forecast; nothing is downloaded or written to the results."""
     scenes = find_scenes(config)
+    refuse_huge_grid(scenes)
     masks = {name: coverage_mask(item, scenes.grid) for name, item in scenes.items.items()}
     catalog = Path(config["search"]["catalog"]) if config["search"]["catalog"] else None
     fetch = config["fetch"]
@@ -109,6 +146,22 @@ def forecast_run(config: Config) -> RunForecast:
     chips = forecast_chips(config, scenes, masks)
     folders = forecast_folders(config, scenes, sizes, chips, masks)
     return RunForecast(scenes, scene_rows(config, scenes, sizes, masks), chips, folders)
+
+
+def refuse_huge_grid(scenes: FrozenScenes) -> None:
+    """Raise BadInputError for a grid whose valid masks would fill the memory of this machine, as of distant scenes."""
+    (height, width), memory = scenes.shape, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    needed = height * width * (len(scenes.items) + len(scenes.periods))
+    if needed < memory / 2:
+        return
+    outlines = [outline for item in scenes.items.values() if (outline := footprint(item, str(scenes.grid.crs)))]
+    share = 100 * sum(outline.area for outline in outlines) / grid_extent(scenes.grid).area
+    raise BadInputError(
+        f"the grid of {height:,} x {width:,} pixels in {scenes.grid.crs} is too large: masks of "
+        f"{len(scenes.items)} scenes need {format_bytes(needed)} of memory, and this machine has "
+        f"{format_bytes(memory)}; the scenes cover {share:.2g} % of it. Choose a smaller search.area, a coarser "
+        "search.resolution, or a run for each place where scenes are far apart"
+    )
 
 
 def refusals(config: Config, forecast: RunForecast, max_files: int | None, max_bytes: int | None) -> list[str]:
@@ -154,6 +207,7 @@ def forecast_lines(config: Config, forecast: RunForecast) -> list[str]:
         "",
         *folders_table(forecast.folders),
         "",
+        *((*chips.label_lines, "") if chips.label_lines else ()),
         *chips_table(chips),
         f"chips of {chips.plan.chip} pixels, if all pixels are {assumption}",
         "",
@@ -180,13 +234,12 @@ def forecast_json(forecast: RunForecast, refused: list[str]) -> dict[str, Any]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="eopipe plan", description=plan.__doc__, allow_abbrev=False)
-    default = Path("config/config.yaml")
-    parser.add_argument("config", type=Path, nargs="?", default=default, help="config of the run [%(default)s]")
+    parser.add_argument("config", type=Path, nargs="?", help="config of the run [config.yaml, or config/config.yaml]")
     parser.add_argument(
         "--out",
-        type=Path,
+        type=lambda text: Path(text).absolute(),
         default=Path("plan"),
-        help="output folder of plan.json, plan.png and plan.geojson [%(default)s]",
+        help="output folder of plan.json, plan.png and plan.geojson [plan, in the project folder]",
     )
     parser.add_argument("--profile", help="Snakemake profile whose resources for the training are checked")
     parser.add_argument(

@@ -24,8 +24,7 @@ from eopipe.reporting.maps import (
     label_degrees,
 )
 from eopipe.reporting.palette import SPLIT_COLORS
-from eopipe.reporting.wording import pixel_metres
-from eopipe.tiles.grid import Bounds
+from eopipe.tiles.grid import Bounds, pixel_metres
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,6 +1,9 @@
 """The size of a run's stores from samples: the stages write a few windows into a temporary folder."""
 
+import logging
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,12 +66,25 @@ def sample_size(config: Config, scenes: FrozenScenes, masks: dict[str, BoolArray
         for scene, window in _trial_windows(scenes, masks):
             source = scene_folder(config, scene, scenes.items[scene], folder)
             if source is not None:
-                sizes = _write_trial(config, stage_name, source, scenes.grid[window], folder)
+                with _without_warnings():
+                    sizes = _write_trial(config, stage_name, source, scenes.grid[window], folder)
                 trials.append((*sizes, int(masks[scene][window].sum())))
     if not trials:
         return None
     data, metadata, pixels = np.array(trials, float).T
     return StoreSize(float(data.sum() / max(1.0, pixels.sum())), float(metadata.mean()))
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """A window without valid pixels says nothing about its scene."""
+    log = logging.getLogger("eopipe")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 def _trial_windows(scenes: FrozenScenes, masks: dict[str, BoolArray]) -> list[tuple[str, tuple[slice, slice]]]:

@@ -14,11 +14,12 @@ from eopipe.scenes.item import Item, read_item, scene_name
 ORCID = r"\(?(?:https://orcid\.org/)?(\d{4}-\d{4}-\d{4}-\d{3}[\dX])\)?"
 REPOSITORY = "https://github.com/eopipe/eopipe"
 UNNAMED = "The person or group that ran the pipeline; crate.author and crate.organization in the config name them."
+UNLICENSED = "No licence is stated, so no rights are granted: ask the authors. crate.license in the config states one."
 
 
 @dataclass(frozen=True)
 class CrateDescription:
-    """What the user says about a crate; `license` is an SPDX id or a URL, ORCID and ROR ids may be bare."""
+    """What the user says about a crate; `license` is an SPDX id, a URL or empty, ORCID and ROR ids may be bare."""
 
     title: str
     description: str
@@ -55,8 +56,10 @@ def author(graph: CrateGraph, description: CrateDescription) -> Entity:
         url = f"https://orcid.org/{_last_segment(description.orcid)}" if description.orcid else None
         identifier = url or local_id("author")
         return graph.add(identifier, "Person", name=description.author, url=url, affiliation=affiliation)
+    # RO-Crate recommends an address of an organization; this one explains what is missing.
+    explanation = f"{REPOSITORY}/blob/main/docs/provenance.md"
     return affiliation or graph.add(
-        local_id("user"), "Organization", name="eopipe user", url=REPOSITORY, description=UNNAMED
+        local_id("author"), "Organization", name="not stated", url=explanation, description=UNNAMED
     )
 
 
@@ -104,7 +107,9 @@ def _last_segment(url: str) -> str:
 
 
 def licence(graph: CrateGraph, name: str, title: str = "") -> Entity:
-    """A licence by its SPDX id or URL."""
+    """A licence by its SPDX id or URL; for none an entity that says so, since RO-Crate 1.1 requires the property."""
+    if not name:
+        return graph.add(local_id("licence"), "CreativeWork", name="none stated", description=UNLICENSED)
     url = name if name.startswith(("http://", "https://")) else f"https://spdx.org/licenses/{name}"
     title = title or _last_segment(url)
     return graph.add(url, "CreativeWork", name=title, url=url, description=f"Licence: {title}.")

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from eopipe.contract import STAGES, Input, Output, stage
 from eopipe.errors import BadInputError
 from eopipe.provenance.contextual_entities import REPOSITORY
-from eopipe.provenance.create_actions import FAILED, LIBRARY_SITES
+from eopipe.provenance.create_actions import FAILED
 from eopipe.provenance.graph import CRATE_VERSION, METADATA
 from eopipe.provenance.jobs import HostClass, RecordedData, RecordedJob, RunRecord
 from eopipe.publish import MANIFEST, Damage, read_json
@@ -165,7 +165,7 @@ def _setting(name: str, entity: dict[str, Any]) -> Any:
 
 def _libraries(tool: dict[str, Any], entities: Entities) -> dict[str, str]:
     requirements = [entities[identifier] for identifier in _ids(tool.get("softwareRequirements"))]
-    return {e["name"]: e["softwareVersion"] for e in requirements if e["name"] in LIBRARY_SITES}
+    return {e["name"]: e["softwareVersion"] for e in requirements}
 
 
 def _types(entity: dict[str, Any]) -> set[str]:

@@ -204,14 +204,15 @@ class ActionBuilder:
             url=url,
         )
         for name, release in sorted(job.record.software.items()):
-            if name in LIBRARY_SITES:
+            if name != "git":
                 tool.append_to("softwareRequirements", self._library(name, release))
         self.workflow.append_to("hasPart", tool)
         return tool
 
     def _library(self, name: str, version: str) -> Entity:
-        properties = {"name": name, "softwareVersion": version, "url": LIBRARY_SITES[name]}
-        return self.graph.add(f"{LIBRARY_SITES[name]}#{version}", "SoftwareApplication", **properties)
+        site = LIBRARY_SITES.get(name)
+        identifier = f"{site}#{version}" if site else local_id("library", name, version)
+        return self.graph.add(identifier, "SoftwareApplication", name=name, softwareVersion=version, url=site)
 
     def _step(self, job: RecordedJob, tool: Entity) -> Entity:
         step = self.graph.add(
@@ -230,7 +231,8 @@ class ActionBuilder:
         """Connect an input of a stage to the stage output, or to the workflow input, that it was."""
         source = self.sources.get(data.key) or self.sources.get(self.data_entities.folder_of(data))
         target = local_id("parameter", job.stage, data.port)
-        if source:
+        # A model contains copies of the code that its training read.
+        if source and source[0] != job.stage:
             self.connect(step, local_id("parameter", *source), target)
             return
         entity = self.data_entities.of(data)

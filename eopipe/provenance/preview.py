@@ -131,7 +131,8 @@ def readme(
     """What the crate contains, how it was made and how to check it, as Markdown."""
     people = ", ".join(filter(None, (*description.people, description.organization)))
     lines = [f"# {description.title}", "", description.description, ""]
-    lines += [f"By {people}. Licence: {description.license}." if people else f"Licence: {description.license}.", ""]
+    terms = f"Licence: {description.license or 'none stated'}."
+    lines += [f"By {people}. {terms}" if people else terms, ""]
     lines += [f"Funded by {'; '.join(description.funding)}.", ""] if description.funding else []
     lines += ["## Contents", "", "| name | files | bytes |", "|---|---:|---:|"]
     lines += [f"| `{part.path}` | {part.content.files} | {part.content.bytes} |" for part in parts]

@@ -17,14 +17,17 @@ from typing import Any
 
 from eopipe import __version__
 from eopipe.contract import Input, Output, Port, Stage, is_path
-from eopipe.errors import UsageError
+from eopipe.errors import EopipeError, UsageError
+from eopipe.models.model_files import libraries
 from eopipe.provenance.redact import redact_for_record, redact_message
-from eopipe.publish import ENGINE, MANIFEST, digest, publish, read_json, size, write_json
+from eopipe.publish import ENGINE, MANIFEST, content_digest, digest, publish, read_json, size, write_json
 
 # The environment variables with a scheduler's job id; PBS appends its host behind a dot.
 SCHEDULERS = {"slurm": "SLURM_JOB_ID", "pbs": "PBS_JOBID", "lsf": "LSB_JOBID"}
 GPUS = Path("/proc/driver/nvidia/gpus")
 PACKAGES = ("numpy", "rasterio", "torch", "zarr")
+# Stages that run a model.
+MODEL_USERS = ("calibrate", "predict", "export")
 CODE = Path(__file__).resolve().parents[2]
 # The commands of workflow engines, and the packages that contain them.
 ENGINE_COMMANDS = {
@@ -46,8 +49,13 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def write_record(stage: Stage, values: dict[str, Any], arguments: list[str], start: str, error: str = "") -> None:
-    """Write the record of a job that has ended, with its command; `error` is empty for one that succeeded."""
+def write_record(
+    stage: Stage, values: dict[str, Any], arguments: list[str], start: str, error: str = ""
+) -> dict[str, Any]:
+    """Write the record of a job that has ended, with its command; `error` is empty for one that succeeded.
+
+    Returns the record.
+    """
     outputs = stage.of(Output)
     record = {
         "stage": stage.name,
@@ -62,12 +70,13 @@ def write_record(stage: Stage, values: dict[str, Any], arguments: list[str], sta
         "outputs": [] if error else _outputs(outputs, values),
         "usage": _usage(),
         "place": _host_class(),
-        "software": _software(),
+        "software": _software() | _model_libraries(stage, values),
         "project": _project_commit(),
         "engine": engine(),
     }
     with publish(record_path(values[outputs[0].name])) as draft:
         write_json(draft, record)
+    return record
 
 
 def _data(ports: Iterable[Port], values: dict[str, Any]) -> list[dict[str, Any]]:
@@ -76,7 +85,7 @@ def _data(ports: Iterable[Port], values: dict[str, Any]) -> list[dict[str, Any]]
         value = values[port.name]
         for path in value if isinstance(value, tuple) else (value,):
             if path is not None and path.exists():
-                rows.append(_data_row(port.name, path))
+                rows.append(_data_row(port, path))
     return rows
 
 
@@ -87,16 +96,18 @@ def _outputs(ports: Sequence[Port], values: dict[str, Any]) -> list[dict[str, An
     return [row | {"beside": beside[row["port"]]} for row in _data(ports, values)]
 
 
-def _data_row(port: str, path: Path) -> dict[str, Any]:
+def _data_row(port: Port, path: Path) -> dict[str, Any]:
     bytes_, count = size(path)
     has_digest = path.is_file() or (path / MANIFEST).is_file()
+    # Of a folder that may be large, as a catalog, the files that are used have digests of their own.
+    is_small = isinstance(port.mark, Input) and bool(port.mark.derived)
     return {
-        "port": port,
+        "port": port.name,
         "name": path.name,
         "folder": path.is_dir(),
         "bytes": bytes_,
         "files": count,
-        "sha256": digest(path) if has_digest else "",
+        "sha256": content_digest(path) if is_small else digest(path) if has_digest else "",
     }
 
 
@@ -144,6 +155,24 @@ def _software() -> dict[str, str]:
         with suppress(PackageNotFoundError):
             versions[name] = version(name)
     return versions
+
+
+def _model_libraries(stage: Stage, values: dict[str, Any]) -> dict[str, str]:
+    """Versions of the libraries of a custom model: of the one that is trained, or as installed of one that is used."""
+    if stage.name == "train":
+        return libraries(values["architecture"], values["model_files"])
+    model = values.get("model")
+    if stage.name not in MODEL_USERS or not isinstance(model, Path):
+        return {}
+    # Loads NumPy, which not every stage needs.
+    from eopipe.models.model_folder import read_model_card
+
+    installed = {}
+    with suppress(EopipeError):
+        for name in read_model_card(model).get("software", {}):
+            with suppress(PackageNotFoundError):
+                installed[name] = version(name)
+    return installed
 
 
 def _project_commit() -> str:

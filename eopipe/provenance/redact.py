@@ -54,6 +54,21 @@ def redact_argument(argument: str) -> str:
     return redact_paths(argument)
 
 
+def command_for_log(arguments: Iterable[str]) -> str:
+    """A command for the log of its job: pasted in the working folder it runs the job again; without credentials."""
+    return shlex.join(_from_working_folder(mask_credentials(argument)) for argument in arguments)
+
+
+def _from_working_folder(argument: str) -> str:
+    """An argument with an absolute path as a relative one, unless the two share nothing."""
+    name, equals, value = argument.partition("=")
+    if equals and value.startswith("/"):
+        return f"{name}={_from_working_folder(value)}"
+    if not argument.startswith("/") or os.path.commonpath([argument, Path.cwd()]) == "/":
+        return argument
+    return os.path.relpath(argument)
+
+
 def redact_paths(text: str, arguments: Iterable[str] = ()) -> str:
     """A message for others; `arguments` are those of the command, whose paths may contain spaces.
 

@@ -1,6 +1,7 @@
 """`eopipe rerun`: run the jobs of a crate again and compare every digest."""
 
 import argparse
+import glob
 import os
 import platform
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,7 @@ from eopipe.provenance.crate_reader import RunCrate, crate_damages, read_crate
 from eopipe.provenance.jobs import RecordedData
 from eopipe.provenance.record import commit
 from eopipe.provenance.rerun_jobs import FROZEN_STAGE, CrateRerun
-from eopipe.publish import MANIFEST, damage_message, digest, verify
+from eopipe.publish import MANIFEST, content_digest, damage_message, digest, verify
 
 
 def rerun(arguments: list[str]) -> int:
@@ -112,7 +113,9 @@ def find_user_inputs(crate: RunCrate, folder: Path, inputs: Sequence[RecordedDat
     available = crate.paths.keys() | outputs
     missing = {data.key: data for data in inputs if data.key not in available}
     named = [folder / text for text in _config_strings(crate)]
-    paths = {key: _find(data, folder, named) for key, data in missing.items()}
+    # The model in the crate contains the code of a custom model.
+    copies = {key: sorted(crate.folder.rglob(glob.escape(data.name))) for key, data in missing.items()}
+    paths = {key: _find(data, folder, [*named, *copies[key]]) for key, data in missing.items()}
     not_found = [missing[key] for key, path in paths.items() if path is None]
     if not_found:
         names = "; ".join(f"{data.name} ({_identity(data)})" for data in not_found)
@@ -133,7 +136,8 @@ def _config_strings(crate: RunCrate) -> Iterator[str]:
 
 
 def _find(data: RecordedData, folder: Path, named: Sequence[Path]) -> Path | None:
-    candidates = [path for path in named if path.name == data.name]
+    # The folder itself too: `--data sample` for a catalog named sample.
+    candidates = [path for path in (*named, folder.resolve()) if path.name == data.name]
     candidates += [folder / data.name, *sorted(folder.glob(f"*/{data.name}"))]
     return next((path for path in candidates if _has_content(path, data)), None)
 
@@ -145,7 +149,8 @@ def _has_content(path: Path, data: RecordedData) -> bool:
     if not (path.is_dir() and data.folder):
         return False
     # A catalog has no digest of its own; the assets that are fetched from it do.
-    return not data.sha256 or ((path / MANIFEST).is_file() and digest(path) == data.sha256)
+    is_published = (path / MANIFEST).is_file()
+    return not data.sha256 or (digest(path) if is_published else content_digest(path)) == data.sha256
 
 
 def _identity(data: RecordedData) -> str:

@@ -14,21 +14,24 @@ from eopipe import __version__
 from eopipe.reporting import data_tables
 from eopipe.reporting.data_tables import TextRow
 from eopipe.reporting.run_data import RunData
-from eopipe.reporting.scores import measures_of
+from eopipe.reporting.scores import measures_of, scene_score_rows
+from eopipe.reporting.verdict import SEEDS, verdict
 from eopipe.reporting.wording import (
     DASH,
+    calibration_text,
+    describe_test,
     format_count,
     format_length,
     format_percent,
     format_setting,
     join_words,
-    pixel_metres,
     plural,
     scored_size,
     scored_unit,
 )
+from eopipe.tiles.grid import pixel_metres
 
-UNSTATED = "not stated (set report.{name} in the config)"
+UNSTATED = "not stated (set {name} in the config)"
 # The licences that Hugging Face lists; any other one is given by its name.
 HUB_LICENCES = ("apache-2.0", "mit", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0", "cc0-1.0", "gpl-3.0", "bsd-3-clause")
 HUB_TASKS = {"segmentation": "image-segmentation", "classification": "image-classification"}
@@ -107,7 +110,7 @@ def _escape(text: str) -> str:
 
 def _licence_text(run: RunData, product: str) -> Iterator[str]:
     """The licence of a product, and those of the scenes and labels that it was made from."""
-    yield f"Licence of the {product}: {run.statements.license or UNSTATED.format(name='license')}."
+    yield f"Licence of the {product}: {run.statements.license or UNSTATED.format(name='crate.license')}."
     scenes = [licence.text for licence in data_tables.licences(run.items)]
     yield f"Licence of the scenes: {'; '.join(scenes) or 'not named by their items'}. Labels keep that of their source."
 
@@ -136,7 +139,7 @@ def _hub_licence(name: str) -> dict[str, str]:
 def model_card(run: RunData) -> Card:
     """The card of a run's model."""
     statements = run.statements
-    use = f"Use: {statements.use.rstrip('.') or UNSTATED.format(name='use')}."
+    use = f"Use: {statements.use.rstrip('.') or UNSTATED.format(name='report.use')}."
     sections = (
         CardSection("Model", tables=(CardTable("Properties", ("Property", "Value"), _model_rows(run)),)),
         CardSection("Intended use", text=(use, _scope_text(run))),
@@ -215,35 +218,48 @@ def _model_limits(run: RunData) -> Iterator[str]:
         yield "Training and test chips touch, so the scores may be slightly too high."
     for finding in run.split["audit"].get("allowed") or []:
         yield f"The audit of the splits found {finding['kind']} {finding['count']} times; allowed: {finding['reason']}."
+    for warning in run.split["audit"].get("warnings") or []:
+        yield f"Warning of the audit of the splits: {warning['example']}."
     per_class = run.metrics["model"].get("per_class", {})
     total = sum(scores["pixels"] for scores in per_class.values())
     for name, scores in per_class.items():
-        if scores["pixels"] < RARE_SHARE * total:
+        if scores["pixels"] and not scores["recall"]:
+            yield f"Class {name} is never predicted correctly: its recall is 0."
+        elif scores["pixels"] < RARE_SHARE * total:
             number = f"{format_count(scores['pixels'])} test {scored_unit(run.metrics)}s"
             yield f"Class {name} has only {number}, so its scores are uncertain."
 
 
 def _interval_limits(run: RunData) -> Iterator[str]:
+    """What the intervals allow for, what they do not, and which scores have none."""
     intervals = run.metrics.get("intervals") or {}
-    if not intervals:
-        yield "No confidence interval is given: the test areas are divided into fewer than two blocks."
-    elif intervals["edge"]:
-        yield "Labels are correlated over more than one block, so the confidence intervals are too narrow."
-    gain = intervals.get("gain", {}).get("rmse" if run.scale else "miou")
-    if gain and gain[0] <= 0 <= gain[1]:
-        yield "The difference from the per-pixel baseline is not significant: its confidence interval includes 0."
+    if distance := intervals.get("range"):
+        metres = format_length(distance * pixel_metres(run.grid)[0])
+        yield f"Errors are correlated over about {distance:.3g} pixels ({metres}), as measured in the test areas."
+    if not any((intervals.get("model") or {}).values()):
+        yield f"No confidence interval is given: {intervals.get('reason') or 'the metrics contain none'}."
+        return
+    yield SEEDS
+    missing = intervals.get("missing") or {}
+    for reason in dict.fromkeys(missing.values()):
+        keys = [key for key, value in missing.items() if value == reason and ":" not in key]
+        if keys:
+            names = [name for key, name in measures_of(run.metrics) if key in keys]
+            yield f"{join_words(names)} without an interval: {reason}."
 
 
 def _scores_section(run: RunData) -> CardSection:
-    """Scores of the map, of each class and of each quarter."""
+    """Verdict, and scores of the map, of each class, each quarter and each scene."""
     intervals = run.metrics.get("intervals") or {}
-    text = [f"Scores of the published map on {scored_size(run.metrics)}, in areas without training chips."]
-    if intervals:
-        text.append(
-            f"Confidence intervals of {format_percent(intervals['level'])}: {intervals['method']}; "
-            f"{intervals['pieces']} blocks, {intervals['draws']} draws."
-        )
-    return CardSection("Scores", text=tuple(text), tables=(_overall_table(run), _class_table(run), _region_table(run)))
+    text = [
+        verdict(run.metrics).headline,
+        f"Scores of the published map on {scored_size(run.metrics)}. {describe_test(run.split)}",
+    ]
+    if any((intervals.get("model") or {}).values()):
+        text.append(f"Confidence intervals of {format_percent(intervals['level'])}: {intervals['method']}.")
+    text += filter(None, [calibration_text(run.metrics)])
+    tables = (_overall_table(run), _class_table(run), _region_table(run), _scene_table(run))
+    return CardSection("Scores", text=tuple(text), tables=tables)
 
 
 def _overall_table(run: RunData) -> CardTable:
@@ -289,8 +305,15 @@ def _region_table(run: RunData) -> CardTable:
         )
         for region in run.metrics.get("regions", [])
     ]
-    heads = ("Region", *(name for _, name in measures), "Blocks")
-    return CardTable("Scores of each quarter of the test areas, with intervals where it has enough blocks", heads, rows)
+    heads = ("Region", *(name for _, name in measures), "Pieces")
+    caption = "Scores of each quarter of the test areas, with intervals where it has enough independent pieces"
+    return CardTable(caption, heads, rows)
+
+
+def _scene_table(run: RunData) -> CardTable:
+    """Scores of each test scene; empty where places are split and not scenes."""
+    heads, rows = scene_score_rows(run.metrics)
+    return CardTable("Scores of each test scene", heads, rows)
 
 
 def _figures(value: float | None) -> str:
@@ -340,7 +363,7 @@ def _splits_section(run: RunData) -> CardSection:
             CardTable("Labelled pixels and chips of each split", split_heads, data_tables.pixel_rows(run.split)),
             CardTable("Chips that are used, and not", ("Chips", "Number", "Share"), data_tables.chip_rows(run.split)),
             CardTable("Gap between the nearest chips", gap_heads, data_tables.gap_rows(run.split, run.pairs)),
-            CardTable("Leaks that are allowed by the config", leak_heads, data_tables.finding_rows(run.split)),
+            CardTable("Leaks that the config allows, and warnings", leak_heads, data_tables.finding_rows(run.split)),
         ),
     )
 
@@ -351,7 +374,7 @@ def _data_limits(run: RunData) -> Iterator[str]:
     for scene, (band, shift) in sorted(run.quality.outliers.items()):
         yield f"Scene {scene} is an outlier: its histogram of {band} is shifted by {shift:.1f} interquartile ranges."
     for scene in run.split.get("left_out") or []:
-        yield f"Scene {scene['scene']} is not used: only {format_setting(100 * scene['valid'])} % of the grid is valid."
+        yield f"Scene {scene['scene']} is not used: {scene['reason']}."
     gap = data_tables.gap_text(run.split, run.pairs)
     yield from filter(None, [gap])
 

@@ -1,16 +1,20 @@
-"""Charts of the page as inline SVG: curves over epochs, and histograms of one band over the dates."""
+"""Charts of the page as inline SVG: curves over epochs, reliability, histograms over the dates, errors of values."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
-from eopipe.reporting.figures import FAINT, ONE, PAPER, TWO, figure_style, new_figure, save_svg
+from eopipe.arrays import Float64Array, FloatArray, IntArray
+from eopipe.reporting.figures import FAINT, INK, ONE, PAPER, TWO, figure_style, new_figure, save_svg
 from eopipe.reporting.quality import BandHistograms, SceneSummary
 
 # In inches; the page scales charts to its columns.
 CHART, RIDGES_WIDTH = (4.6, 2.8), 3.6
 RIDGE, OVERLAP, MAX_LABELS = 0.15, 2.4, 30
+# Cells and bars of the charts of errors; a level of fewer pixels has no quantiles.
+CELLS, BARS, ERROR_LEVELS, MIN_LEVEL_PIXELS = 48, 41, 10, 20
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,32 @@ def line_chart(
         return save_svg(figure, alt)
 
 
+def reliability_chart(calibration: dict[str, Any]) -> Markup:
+    """Accuracy over confidence in the test areas, beside the diagonal of perfect calibration.
+
+    A dot for each bin; its area is the bin's share of the samples.
+    """
+    bins = calibration["bins"]
+    confidence, accuracy = ([row[key] for row in bins] for key in ("confidence", "accuracy"))
+    total = sum(row["samples"] for row in bins)
+    points = ", ".join(f"{x:.2f}: {y:.2f}" for x, y in zip(confidence, accuracy, strict=True))
+    alt = f"Reliability curve, accuracy by confidence: {points}."
+    with figure_style(salt=alt):
+        figure = new_figure(CHART[1], CHART[1])
+        figure.set_layout_engine("constrained")
+        axes = figure.subplots()
+        axes.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8, label="perfect calibration")
+        axes.plot(confidence, accuracy, color=ONE, linewidth=1.6, label="this map")
+        axes.scatter(
+            confidence, accuracy, s=[8 + 120 * row["samples"] / total for row in bins], color=ONE, clip_on=False
+        )
+        axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="accuracy", aspect="equal")
+        axes.grid(clip_on=False)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(loc="upper left")
+        return save_svg(figure, alt)
+
+
 def ridge_chart(band: BandHistograms, scenes: list[SceneSummary], outliers: set[str]) -> Markup:
     """Histograms of a band by date, early ones on top, outliers in another colour.
 
@@ -92,4 +122,99 @@ def ridge_chart(band: BandHistograms, scenes: list[SceneSummary], outliers: set[
         axes.grid(axis="x", clip_on=False)
         axes.set_axisbelow(True)
         axes.spines[["top", "left", "right"]].set_visible(False)
+        return save_svg(figure, alt)
+
+
+def error_charts(label: FloatArray, mapped: FloatArray, name: str, unit: str) -> list[Markup]:
+    """Map against label, histogram of the errors, and errors by the level of the label; each value is a pixel (n,)."""
+    if not label.size:
+        return []
+    tail = f" ({unit})" if unit else ""
+    axes = f"{name}, label{tail}", f"{name}, map{tail}", f"map minus label{tail}"
+    return [_agreement_chart(label, mapped, axes[:2]), *_error_histograms(label, mapped - label, axes[0], axes[2])]
+
+
+def _agreement_chart(label: FloatArray, mapped: FloatArray, titles: tuple[str, str]) -> Markup:
+    """Number of pixels by label and map, in decades, with the line of equal values."""
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path
+
+    low, high = float(min(label.min(), mapped.min())), float(max(label.max(), mapped.max()))
+    high = high if high > low else low + 1
+    edges = np.linspace(low, high, CELLS + 1)
+    counts = np.histogram2d(label, mapped, [edges, edges])[0].astype(np.int64)
+    correlation = float(np.corrcoef(label, mapped)[0, 1]) if label.std() and mapped.std() else 0.0
+    alt = f"Map against label of {label.size} test pixels; correlation {correlation:.3f}."
+    with figure_style(*titles, salt=alt):
+        figure = new_figure(CHART[0], CHART[0])
+        figure.set_layout_engine("constrained")
+        axes = figure.subplots()
+        decades = [10**n for n in range(len(str(int(counts.max()))))]
+        for number, least in enumerate(decades):
+            columns, rows = np.nonzero((counts >= least) & (counts < 10 * least))
+            if len(columns):
+                cells = [_cell(edges, column, row) for column, row in zip(columns.tolist(), rows.tolist(), strict=True)]
+                shade = 0.25 + 0.75 * number / max(len(decades) - 1, 1)
+                text = f"{least} to {10 * least - 1} pixels"
+                shape = Path.make_compound_path(*(Path(cell, closed=True) for cell in cells))
+                axes.add_patch(PathPatch(shape, facecolor=ONE, alpha=shade, linewidth=0, label=text))
+        axes.plot([low, high], [low, high], color=INK, linewidth=0.8, dashes=(4, 3), label="map equals label")
+        axes.set(xlim=(low, high), ylim=(low, high), xlabel=titles[0], ylabel=titles[1], aspect="equal")
+        axes.grid()
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+        figure.legend(loc="outside lower center", ncols=2)
+        return save_svg(figure, alt)
+
+
+def _cell(edges: Float64Array, column: int, row: int) -> list[tuple[float, float]]:
+    """Corners of a cell, the first one twice, as a closed path needs."""
+    left, right, lower, upper = (float(edges[n]) for n in (column, column + 1, row, row + 1))
+    return [(left, lower), (right, lower), (right, upper), (left, upper), (left, lower)]
+
+
+def _error_histograms(label: FloatArray, error: FloatArray, level_title: str, title: str) -> list[Markup]:
+    """Histogram of the errors, and their quantiles by the level of the label."""
+    limit, bias = float(np.percentile(np.abs(error), 99.5)) or 1.0, float(error.mean())
+    # Errors beyond the limit are in the outer bars.
+    counts, edges = np.histogram(np.clip(error, -limit, limit), BARS, (-limit, limit))
+    alt = f"Histogram of map minus label: mean {bias:.3g}, standard deviation {float(error.std()):.3g}."
+    with figure_style(title, salt=alt):
+        figure = new_figure(*CHART)
+        figure.set_layout_engine("constrained")
+        axes = figure.subplots()
+        axes.stairs(counts / error.size, edges, fill=True, color=ONE, alpha=0.8)
+        axes.axvline(0, color=INK, linewidth=0.8, dashes=(4, 3))
+        axes.axvline(bias, color=TWO, linewidth=1.4, label=f"bias {bias:.3g}")
+        axes.set(xlabel=title, ylabel="share of the pixels", xlim=(-limit, limit))
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(loc="upper right")
+        histogram = save_svg(figure, alt)
+    return [histogram, *filter(None, [_level_chart(label, error, level_title, title)])]
+
+
+def _level_chart(label: FloatArray, error: FloatArray, level_title: str, title: str) -> Markup:
+    """Median, quartiles and 90 % of the errors in each of ten intervals of the label; empty where all are alike."""
+    edges = np.linspace(float(label.min()), float(label.max()), ERROR_LEVELS + 1)
+    level: IntArray = np.clip(np.searchsorted(edges, label, "right") - 1, 0, ERROR_LEVELS - 1)
+    used = [n for n in range(ERROR_LEVELS) if (level == n).sum() >= MIN_LEVEL_PIXELS]
+    if edges[0] == edges[-1] or not used:
+        return Markup("")
+    centres = (edges[:-1] + edges[1:])[used] / 2
+    quantiles = np.stack([np.percentile(error[level == n], (5, 25, 50, 75, 95)) for n in used], 1)
+    alt = "Median of map minus label by label: " + ", ".join(
+        f"{median:.3g} at {centre:.3g}" for median, centre in zip(quantiles[2], centres, strict=True)
+    )
+    with figure_style(level_title, title, salt=alt):
+        figure = new_figure(*CHART)
+        figure.set_layout_engine("constrained")
+        axes = figure.subplots()
+        axes.vlines(centres, quantiles[0], quantiles[4], color=ONE, linewidth=1, label="90 % of the pixels")
+        axes.vlines(centres, quantiles[1], quantiles[3], color=ONE, linewidth=6, alpha=0.6, label="quartiles")
+        axes.plot(centres, quantiles[2], "o", color=TWO, markersize=4, label="median")
+        axes.axhline(0, color=INK, linewidth=0.8, dashes=(4, 3))
+        axes.set(xlabel=level_title, ylabel=title)
+        axes.grid(axis="y")
+        axes.spines[["top", "right"]].set_visible(False)
+        figure.legend(loc="outside lower center", ncols=3)
         return save_svg(figure, alt)

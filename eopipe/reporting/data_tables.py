@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.chips.splits import SPLITS
+from eopipe.contract import stage
 from eopipe.publish import MANIFEST, digest, read_json
 from eopipe.reporting.rasters import MapFile, Pairs
 from eopipe.reporting.wording import (
@@ -14,9 +15,9 @@ from eopipe.reporting.wording import (
     format_length,
     format_percent,
     format_setting,
-    pixel_metres,
 )
 from eopipe.scenes.item import scene_name
+from eopipe.tiles.grid import pixel_metres
 
 TextRow = tuple[str, ...]
 Item = dict[str, Any]
@@ -113,9 +114,12 @@ def gap_rows(split: dict[str, Any], pairs: Pairs) -> list[TextRow]:
 
 
 def finding_rows(split: dict[str, Any]) -> list[TextRow]:
-    """Leaks that the audit found and the config allows: kind, number, example and reason."""
-    findings = split["audit"].get("allowed") or []
-    return [(str(f["kind"]), format_count(int(f["count"])), str(f["example"]), str(f["reason"])) for f in findings]
+    """Leaks that the audit found and the config allows, then warnings: kind, number, example and reason."""
+    findings = [*(split["audit"].get("allowed") or []), *(split["audit"].get("warnings") or [])]
+    return [
+        (str(f["kind"]), format_count(int(f["count"])), str(f["example"]), str(f.get("reason", "a warning")))
+        for f in findings
+    ]
 
 
 def gap_text(split: dict[str, Any], pairs: Pairs) -> str:
@@ -135,7 +139,7 @@ def gap_text(split: dict[str, Any], pairs: Pairs) -> str:
 
 
 def model_rows(model: dict[str, Any]) -> list[TextRow]:
-    """The architecture of the model and the settings of its training."""
+    """The architecture of the model, and the settings of its training that differ from their defaults."""
     architecture = {
         "architecture": model["architecture"],
         "parameters": format_count(model["parameters"]),
@@ -144,8 +148,24 @@ def model_rows(model: dict[str, Any]) -> list[TextRow]:
         "bands": format_setting(model["bands"]),
         "chip": f"{model['chip']} pixels",
     }
-    settings = {key.replace("_", " "): format_setting(value) for key, value in sorted(model["settings"].items())}
-    return [*architecture.items(), *((key, value) for key, value in settings.items() if key not in architecture)]
+    changed = _setting_rows({key: value for key, value in model["settings"].items() if not _is_default(key, value)})
+    return [*architecture.items(), *(row for row in changed if row[0] not in architecture)]
+
+
+def default_rows(model: dict[str, Any]) -> list[TextRow]:
+    """The settings of the training that have their defaults."""
+    return _setting_rows({key: value for key, value in model["settings"].items() if _is_default(key, value)})
+
+
+def _is_default(key: str, value: Any) -> bool:
+    """Whether a setting of the training has its default; JSON has lists for tuples."""
+    ports = {port.name: port for port in stage("train").ports}
+    default = ports[key].default if key in ports else object()
+    return bool(value == (list(default) if isinstance(default, tuple) else default))
+
+
+def _setting_rows(settings: dict[str, Any]) -> list[TextRow]:
+    return [(key.replace("_", " "), format_setting(value)) for key, value in sorted(settings.items())]
 
 
 def plan_rows(split: dict[str, Any]) -> list[TextRow]:

@@ -27,17 +27,17 @@ from eopipe.reporting.figures import (
     text_width,
     wrapped,
 )
-from eopipe.reporting.palette import SPLIT_COLORS, rgb
+from eopipe.reporting.palette import SPLIT_COLORS, ValueScale, rgb
 from eopipe.reporting.wording import (
     TIMES,
     format_count,
     format_length,
     format_percent,
     join_words,
-    pixel_metres,
     plural,
     round_length,
 )
+from eopipe.tiles.grid import pixel_metres
 from eopipe.tiles.store import NO_LABEL
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 WIDTH, MARGIN, LEGEND_WIDTH, GAP = 7.0, 0.28, 1.6, 0.2
 TALLEST, TICKS, PANEL_TITLE = 5.0, 0.24, 0.2
 LEGEND_ROW, SCALE_HEIGHT = 0.21, 0.85
+BAR_WIDTH, BAR_HEIGHT = 0.16, 1.5
 NO_DATA, UNUSED_COLOR = "#c6cbc8", "#e9e9e6"
 TITLES = {"train": "Training", "val": "Validation", "test": "Test"}
 SPLIT_MAP_EDGE = 1100
@@ -68,7 +69,7 @@ class MapPanel:
 
 @dataclass(frozen=True)
 class MapContent:
-    """What a map figure shows; a cell is `step` pixels of the grid wide and high."""
+    """What a map figure shows; a cell is `step` pixels of the grid wide and high, `scale` that of continuous values."""
 
     title: str
     subtitle: str
@@ -78,11 +79,12 @@ class MapContent:
     grid: "GeoBox"
     step: int
     panels: list[MapPanel]
+    scale: ValueScale | None = None
 
     @property
     def legend(self) -> list[tuple[str, str]]:
-        """Names and colours; also of cells without data where there are any."""
-        known = list(zip(self.classes, self.colors, strict=True))
+        """Names and colours of classes; also of cells without data where there are any."""
+        known = [] if self.scale else list(zip(self.classes, self.colors, strict=True))
         return [*known, *[("no data", NO_DATA)] * any((p.numbers == NO_LABEL).any() for p in self.panels)]
 
 
@@ -95,12 +97,17 @@ def write_map(path: Path, content: MapContent) -> None:
         top = add_text(figure, content.subtitle, (MARGIN, top), width, 9, FAINT) + 0.12
         boxes = _panel_boxes(content, top)
         left = max(box[0] + box[2] for box in boxes) + GAP + 0.1
-        end = add_legend(figure, (left, boxes[0][1]), content.legend)
+        title = wrapped(content.classes[0], 9, LEGEND_WIDTH) if content.scale else []
+        end = boxes[0][1] + (BAR_HEIGHT + 0.3 + 9 * LINE_HEIGHT * len(title) if content.scale else 0)
+        end = add_legend(figure, (left, end), content.legend) if content.legend else end
         bottom = max(boxes[-1][1] + boxes[-1][3], end + SCALE_HEIGHT)
         end = add_text(figure, content.credit, (MARGIN, bottom + TICKS + 0.08), width, 7.5, FAINT)
         figure.set_figheight(end + MARGIN / 2)
+        # Axes are placed once the height is known.
         for panel, box in zip(content.panels, boxes, strict=True):
             _draw_panel(figure, content, panel, box)
+        if content.scale:
+            add_color_bar(figure, (left, boxes[0][1]), content.classes[0], content.scale)
         metres = pixel_metres(content.grid)[0] * content.step * content.panels[0].numbers.shape[1] / boxes[0][2]
         add_scale_bar(figure, (left, bottom), metres, content.grid)
         save_png(figure, path)
@@ -213,6 +220,19 @@ def add_legend(figure: "Figure", corner: tuple[float, float], entries: list[tupl
         labelspacing=0.6,
     )
     return corner[1] + sum(LEGEND_ROW + 9 * LINE_HEIGHT * (len(lines) - 1) for lines in labels)
+
+
+def add_color_bar(figure: "Figure", corner: tuple[float, float], title: str, scale: ValueScale) -> None:
+    """A colour bar with its title below (left, top) in inches, the highest value on top."""
+    left, top = corner
+    top = add_text(figure, title, corner, LEGEND_WIDTH, 9) + 0.08
+    ramp = np.array([[rgb(color)] for color in scale.colors], np.uint8)
+    ticks = scale.ticks
+    axes = axes_at(figure, (left, top, BAR_WIDTH, BAR_HEIGHT))
+    axes.imshow(ramp, extent=(0, 1, ticks[0], ticks[-1]), origin="lower", aspect="auto", interpolation="nearest")
+    axes.set_xticks([])
+    axes.yaxis.tick_right()
+    axes.set_yticks(ticks, labels=[scale.text(tick) for tick in ticks])
 
 
 def add_scale_bar(figure: "Figure", corner: tuple[float, float], metres_per_inch: float, grid: "GeoBox") -> None:

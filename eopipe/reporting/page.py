@@ -1,18 +1,32 @@
 """The page as HTML: everything inline, nothing from the network, no script."""
 
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
+import numpy as np
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from eopipe import __version__
+from eopipe.arrays import FloatArray
 from eopipe.reporting import data_tables, scores
 from eopipe.reporting.cards import Card
-from eopipe.reporting.charts import ridge_chart
+from eopipe.reporting.charts import error_charts, reliability_chart, ridge_chart
 from eopipe.reporting.palette import CONFIDENCE_COLORS, SPLIT_COLORS
-from eopipe.reporting.panels import CORRECT, INCORRECT, UNTESTED
+from eopipe.reporting.panels import CORRECT, INCORRECT, UNTESTED, PanelGroup
 from eopipe.reporting.run_data import RunData
-from eopipe.reporting.wording import format_score, plural, scored_size, scored_unit
+from eopipe.reporting.verdict import verdict
+from eopipe.reporting.wording import (
+    calibration_text,
+    describe_test,
+    format_length,
+    format_score,
+    plural,
+    round_length,
+    scored_size,
+    scored_unit,
+)
+from eopipe.tiles.grid import pixel_metres
 
 TEMPLATE, STYLE = "page.html", "style.css"
 
@@ -36,13 +50,17 @@ def _context(run: RunData) -> dict[str, Any]:
         "run": run,
         "version": __version__,
         "style": _source(STYLE),
+        "test_areas": describe_test(run.split),
         "gap": data_tables.gap_text(run.split, run.pairs),
         "scored_size": scored_size(run.metrics),
         "unit": scored_unit(run.metrics),
-        "legend": dict(zip(run.legend, run.colors, strict=True)),
+        "legend": {} if run.scale else dict(zip(run.classes, run.colors, strict=True)),
+        "scale_bar": partial(scale_bar, run),
         "confidence_colors": ", ".join(CONFIDENCE_COLORS),
         "split_legend": dict(zip(("train", "validation", "test"), SPLIT_COLORS, strict=True)),
         "ridge_charts": [ridge_chart(band, run.quality.scenes, outliers) for band in run.quality.bands],
+        "interval_note": scores.interval_note(run.metrics),
+        "scene_scores": scores.scene_score_rows(run.metrics),
         "tables": _tables(run),
     }
 
@@ -51,16 +69,18 @@ def _scores(run: RunData) -> dict[str, Any]:
     """What differs between maps of classes and of values; the latter have no confusion matrix and no confidence."""
     if run.scale:
         return {
-            "verdict": scores.value_verdict(run.metrics),
+            "verdict": verdict(run.metrics),
             "measures": [name for _, name in scores.VALUE_MEASURES],
             "methods": scores.value_method_rows(run.metrics),
             "charts": scores.value_training_charts(run.history),
             "best_epoch": scores.value_best_epoch(run.history, run.scale.unit),
             "error_legend": {},
+            "error_charts": error_charts(*_tested_values(run), run.classes[0], run.scale.unit),
             "class_balance": [],
+            "reliability": "",
         }
     return {
-        "verdict": scores.verdict(run.metrics),
+        "verdict": verdict(run.metrics),
         "measures": [name for _, name in scores.MEASURES],
         "methods": scores.method_rows(run.metrics),
         "charts": scores.training_charts(run.history),
@@ -70,7 +90,24 @@ def _scores(run: RunData) -> dict[str, Any]:
         "chance": format_score(1 / max(len(run.classes), 2)),
         "error_legend": {"correct": CORRECT, "incorrect": INCORRECT, "outside the test area": UNTESTED},
         "class_balance": scores.class_balance(run.split, run.colors),
+        "calibration_text": calibration_text(run.metrics),
+        "reliability": reliability_chart(run.metrics["calibration"]) if "calibration" in run.metrics else "",
     }
+
+
+def _tested_values(run: RunData) -> tuple[FloatArray, FloatArray]:
+    """Values of label and map (n,) of the test pixels in the images of all maps."""
+    views = [view for view in run.maps if view.values]
+    parts = [(view.values.label[view.tested], view.values.mapped[view.tested]) for view in views if view.values]
+    label, mapped = (np.concatenate([part[n] for part in parts] or [np.empty(0, np.float32)]) for n in (0, 1))
+    return label, mapped
+
+
+def scale_bar(run: RunData, group: PanelGroup) -> tuple[float, str]:
+    """Share of the width of a panel that a round length takes, and that length as text."""
+    width = group.width * run.step * pixel_metres(run.grid)[0]
+    length = round_length(0.35 * width)
+    return length / width, format_length(length)
 
 
 def _tables(run: RunData) -> dict[str, Any]:
@@ -79,8 +116,8 @@ def _tables(run: RunData) -> dict[str, Any]:
         "pixels": data_tables.pixel_rows(run.split),
         "chips": data_tables.chip_rows(run.split),
         "gaps": data_tables.gap_rows(run.split, run.pairs),
-        "plan": data_tables.plan_rows(run.split),
         "model": data_tables.model_rows(run.model),
+        "defaults": data_tables.default_rows(run.model),
         "licences": data_tables.licences(run.items),
         "citations": data_tables.citations(run.items),
         "credits": data_tables.credit_lines(run.items),

@@ -3,12 +3,12 @@
 import colorsys
 import re
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
 from eopipe.arrays import AnyArray, UInt8Array
 from eopipe.errors import UsageError
+from eopipe.reporting.wording import round_length
 from eopipe.tiles.store import NO_LABEL
 
 # Okabe and Ito 2008, without black: outlines are black.
@@ -30,7 +30,7 @@ COLOR_BY_MEANING = (
 SPLIT_COLORS = ("#3b8fd0", "#b06fc4", "#f0a11a")
 # Dark is uncertain, which is what a reader looks for. It differs in lightness, so colour blindness does not matter.
 CONFIDENCE_COLORS = ("#34104f", "#5f2a80", "#8d5aa6", "#b98fc4", "#dcc3df", "#f5eef3")
-RAMP_LEVELS = 24
+RAMP_LEVELS, VALUE_LEVELS = 24, 64
 # Viridis (van der Walt and Smith 2015), whose order colour-blind readers see too.
 VALUE_COLORS = ("#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725")
 
@@ -75,30 +75,50 @@ def rgb(color: str) -> tuple[int, int, int]:
 
 def confidence_ramp() -> tuple[str, ...]:
     """The colours of confidence, lowest first, mixed to as many levels as images use."""
-    anchors = np.array([rgb(color) for color in CONFIDENCE_COLORS]) / 255
-    positions = np.linspace(0, len(anchors) - 1, RAMP_LEVELS)
+    return mix_colors(CONFIDENCE_COLORS, RAMP_LEVELS)
+
+
+def mix_colors(colors: tuple[str, ...], levels: int) -> tuple[str, ...]:
+    """A ramp of colours, interpolated to a number of levels."""
+    anchors = np.array([rgb(color) for color in colors]) / 255
+    positions = np.linspace(0, len(anchors) - 1, levels)
     mixed = [np.interp(positions, np.arange(len(anchors)), anchors[:, channel]) for channel in range(3)]
     return tuple(_hex(tuple(color)) for color in np.stack(mixed, -1))
 
 
 @dataclass(frozen=True)
 class ValueScale:
-    """Eight intervals of equal width, from the lowest to the highest training label, in which values are drawn."""
+    """A continuous colour scale between round numbers that enclose the range of the training labels."""
 
     low: float
     high: float
     unit: str
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The intervals as text."""
-        edges = np.linspace(self.low, self.high, len(VALUE_COLORS) + 1)
-        tail = f" {self.unit}" if self.unit else ""
-        return tuple(f"{low:.4g} to {high:.4g}{tail}" for low, high in pairwise(edges))
+    def ticks(self) -> tuple[float, ...]:
+        """Round numbers, the first at or below the lowest label, the last at or above the highest."""
+        step = round_length(max(self.high - self.low, 1e-3 * abs(self.high), 1e-9) / 3)
+        first, last = int(np.floor(self.low / step + 1e-6)), int(np.ceil(self.high / step - 1e-6))
+        return tuple(float(f"{number * step:.6g}") for number in range(first, max(last, first + 1) + 1))
+
+    @property
+    def colors(self) -> tuple[str, ...]:
+        """The colours, that of the lowest value first."""
+        return mix_colors(VALUE_COLORS, VALUE_LEVELS)
+
+    def text(self, value: float) -> str:
+        """A value with its unit."""
+        return f"{value:g} {self.unit}".strip()
+
+    @property
+    def legend(self) -> list[tuple[str, str]]:
+        """Colour and text of each tick."""
+        levels = self.numbers(np.array(self.ticks)).tolist()
+        return [(self.colors[level], self.text(tick)) for level, tick in zip(levels, self.ticks, strict=True)]
 
     def numbers(self, values: AnyArray) -> UInt8Array:
-        """The interval of each value, the outer ones for values beyond the range; 255 for NaN."""
-        known = np.isfinite(values)
-        share = (np.where(known, values, self.low) - self.low) / max(self.high - self.low, 1e-12)
-        level = np.clip(share * len(VALUE_COLORS), 0, len(VALUE_COLORS) - 1)
+        """The level of each value in the colours, the outer ones for values beyond the scale; 255 for NaN."""
+        known, (first, *_, last) = np.isfinite(values), self.ticks
+        share = (np.where(known, values, first) - first) / (last - first)
+        level = np.clip(share * VALUE_LEVELS, 0, VALUE_LEVELS - 1)
         return np.where(known, level, NO_LABEL).astype(np.uint8)

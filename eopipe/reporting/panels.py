@@ -9,7 +9,7 @@ import numpy as np
 
 from eopipe.arrays import BoolArray, FloatArray, UInt8Array
 from eopipe.chips.splits import SPLITS
-from eopipe.reporting.palette import RAMP_LEVELS, SPLIT_COLORS, confidence_ramp, rgb
+from eopipe.reporting.palette import CONFIDENCE_COLORS, RAMP_LEVELS, SPLIT_COLORS, confidence_ramp, rgb
 from eopipe.reporting.rasters import MapView, Quicklook
 from eopipe.reporting.wording import format_percent, join_words
 from eopipe.tiles.store import NO_LABEL
@@ -45,12 +45,22 @@ class EncodedImage:
 
 
 @dataclass(frozen=True)
+class ColorRamp:
+    """The legend of a continuous image: its colours, and the texts of both ends."""
+
+    low: str
+    high: str
+    colors: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class ImagePanel:
-    """One image with its title and a description."""
+    """One image with its title, a description, and the legend of its colours if it has one of its own."""
 
     title: str
     alt: str
     image: EncodedImage
+    ramp: ColorRamp | None = None
 
 
 @dataclass(frozen=True)
@@ -64,43 +74,66 @@ class PanelGroup:
     height: int
 
 
-def map_panels(view: MapView, heading: str, classes: tuple[str, ...], colors: tuple[str, ...]) -> PanelGroup:
+def map_panels(
+    view: MapView, heading: str, classes: tuple[str, ...], colors: tuple[str, ...], unit: str = ""
+) -> PanelGroup:
     """Quicklook, label, map, confidence and errors of one map, cropped to where it has data."""
-    crop = view.window
-    label, mapped = view.label[crop], view.classes[crop]
-    tested, confidence = view.tested[crop], view.confidence[crop]
-    kind = "classes" if view.error is None else "values"
-    panels = [
-        _quicklook_panel(view),
-        ImagePanel("Label", f"Labels: {_class_shares(label, classes)}.", encode_classes(label, colors)),
-        ImagePanel(
-            f"Predicted {kind}", f"Predicted {kind}: {_class_shares(mapped, classes)}.", encode_classes(mapped, colors)
-        ),
-    ]
-    if view.error is not None:
-        panels += _value_panels(confidence, np.where(tested, view.error[crop], np.float32(np.nan)))
-    else:
-        chance = 1 / max(len(classes), 2)
-        panels.append(ImagePanel("Confidence", _confidence_text(confidence), encode_ramp(confidence, chance)))
-    if tested.any() and view.error is None:
-        share = format_percent(float((label != mapped)[tested].mean()))
-        alt = f"Test pixels where map and label differ: {share} of the pixels in this image."
-        panels.append(ImagePanel("Errors in the test area", alt, encode_errors(label, mapped, tested)))
-    test = view.role[crop] == SPLITS.index("test")
+    panels = [_quicklook_panel(view)]
+    panels += _class_panels(view, classes, colors) if view.values is None else _value_panels(view, colors, unit)
+    test = view.role[view.window] == SPLITS.index("test")
     return PanelGroup(heading, panels, outline(test), test.shape[1], test.shape[0])
 
 
-def _value_panels(spread: FloatArray, error: FloatArray) -> list[ImagePanel]:
-    """How much the scenes of each pixel differ, and the error of the map in the test areas; dark is large."""
-    named = {"Standard deviation among the scenes": spread, "Absolute error in the test area": error}
-    panels = []
-    for name, values in named.items():
-        known = values[np.isfinite(values)]
-        median, high = np.percentile(known, (50, 98)) if known.size else (0.0, 0.0)
-        image = encode_ramp(1 - values / np.float32(max(high, 1e-12)), 0.0)
-        alt = f"{name}: median {median:.3g}, 98th percentile {high:.3g}."
-        panels.append(ImagePanel(f"{name}, darkest {high:.3g}", alt, image))
+def _class_panels(view: MapView, classes: tuple[str, ...], colors: tuple[str, ...]) -> list[ImagePanel]:
+    crop = view.window
+    label, mapped, confidence = view.label[crop], view.classes[crop], view.confidence[crop]
+    tested = view.tested[crop]
+    panels = [
+        ImagePanel(title, f"{name}: {_class_shares(numbers, classes)}.", encode_classes(numbers, colors))
+        for title, name, numbers in (("Label", "Labels", label), ("Predicted classes", "Predicted classes", mapped))
+    ]
+    chance = 1 / max(len(classes), 2)
+    panels.append(ImagePanel("Confidence", _confidence_text(confidence), encode_ramp(confidence, chance)))
+    if tested.any():
+        share = format_percent(float((label != mapped)[tested].mean()))
+        alt = f"Test pixels where map and label differ: {share} of the pixels in this image."
+        panels.append(ImagePanel("Errors in the test area", alt, encode_errors(label, mapped, tested)))
     return panels
+
+
+def _value_panels(view: MapView, colors: tuple[str, ...], unit: str) -> list[ImagePanel]:
+    """Label and map, how much the scenes of each pixel differ, and the absolute error in the test areas."""
+    if view.values is None:
+        return []
+    crop, values = view.window, view.values
+    panels = [
+        ImagePanel(title, f"{title}: {_value_text(numbers[crop], unit)}.", encode_classes(levels[crop], colors))
+        for title, numbers, levels in (
+            ("Label", values.label, view.label),
+            ("Predicted values", values.mapped, view.classes),
+        )
+    ]
+    error: FloatArray = np.where(view.tested, np.abs(values.error), np.float32(np.nan)).astype(np.float32)
+    # Dark is large, as dark is uncertain on maps of classes.
+    dark = tuple(reversed(CONFIDENCE_COLORS))
+    for name, numbers in (
+        ("Standard deviation among the scenes", view.confidence[crop]),
+        ("Absolute error in the test area", error[crop]),
+    ):
+        known = numbers[np.isfinite(numbers)]
+        high = float(np.percentile(known, 98)) if known.size else 0.0
+        image = encode_ramp(np.asarray(1 - numbers / np.float32(max(high, 1e-12)), np.float32), 0.0)
+        ramp = ColorRamp(f"0 {unit}".strip(), f"≥ {high:.3g} {unit}".strip(), dark)
+        panels.append(ImagePanel(name, f"{name}: {_value_text(numbers, unit)}.", image, ramp))
+    return panels
+
+
+def _value_text(values: FloatArray, unit: str) -> str:
+    known = values[np.isfinite(values)]
+    if not known.size:
+        return "none here"
+    low, median, high = (f"{value:.3g}" for value in np.percentile(known, (5, 50, 95)))
+    return f"median {median} {unit}".rstrip() + f", 90 % of the pixels between {low} and {high} {unit}".rstrip()
 
 
 def split_panel(quicklook: Quicklook, role: UInt8Array) -> PanelGroup:

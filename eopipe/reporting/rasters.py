@@ -162,11 +162,24 @@ class Quicklook:
 
 
 @dataclass(frozen=True)
+class ValuePixels:
+    """Continuous values (y, x) of label and map, NaN where there are none."""
+
+    label: FloatArray
+    mapped: FloatArray
+
+    @property
+    def error(self) -> FloatArray:
+        """Map minus label (y, x)."""
+        return self.mapped - self.label
+
+
+@dataclass(frozen=True)
 class MapView:
     """One map with its surroundings, all (y, x); `role` is 0 train, 1 val, 2 test, 255 elsewhere.
 
-    Of continuous values `label` and `classes` are the intervals of their colours, `confidence` is the standard
-    deviation among the scenes, and `error` the absolute error of the map.
+    Of continuous values `label` and `classes` are the levels of their colours, `confidence` is the standard
+    deviation among the scenes, and `values` the values themselves.
     """
 
     scene: str
@@ -177,7 +190,7 @@ class MapView:
     role: UInt8Array
     tested: BoolArray
     window: tuple[slice, slice]
-    error: FloatArray | None = None
+    values: ValuePixels | None = None
 
 
 @dataclass(frozen=True)
@@ -236,20 +249,20 @@ def page_decimation(files: list[MapFile], pairs: Pairs) -> Decimation:
 def read_map(
     file: MapFile, pairs: Pairs, role: UInt8Array, decimation: Decimation, scale: ValueScale | None = None
 ) -> MapView:
-    """Read one map with its surroundings; continuous values as intervals of their scale."""
+    """Read one map with its surroundings; continuous values also as levels of their scale."""
     in_map = [(tiles, label) for tiles, label in pairs if file.scene in {"", tiles.scene}]
-    label, error = read_centres(partial(in_map[0][1].read, "label"), decimation), None
+    label, values = read_centres(partial(in_map[0][1].read, "label"), decimation), None
     if scale:
-        values, confidence = read_values(file.classes, decimation), read_values(file.probabilities, decimation)
-        error = np.abs(values - label)
-        label, classes = scale.numbers(label), scale.numbers(values)
+        values = ValuePixels(label, read_values(file.classes, decimation))
+        confidence = read_values(file.probabilities, decimation)
+        label, classes = scale.numbers(label), scale.numbers(values.mapped)
     else:
         classes, confidence = read_classes(file.classes, decimation), read_confidence(file.probabilities, decimation)
     # The pixels that evaluate counts, as far as they are in the image.
     tested = (role == SPLITS.index("test")) & (label != NO_LABEL) & (classes != NO_LABEL)
     quicklook = read_quicklook([tiles for tiles, _ in in_map], decimation)
     window = _bounding_window((classes != NO_LABEL) | quicklook.has_data)
-    return MapView(file.scene, quicklook, label, classes, confidence, role, tested, window, error)
+    return MapView(file.scene, quicklook, label, classes, confidence, role, tested, window, values)
 
 
 def split_roles(split: dict[str, Any], decimation: Decimation) -> UInt8Array:

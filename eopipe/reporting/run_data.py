@@ -13,7 +13,7 @@ from eopipe.models.model_folder import HISTORY, WEIGHTS, read_model_card
 from eopipe.publish import read_json
 from eopipe.reporting.data_tables import Item, TextRow, digest_rows, item_dates, read_items
 from eopipe.reporting.maps import MapContent, MapPanel
-from eopipe.reporting.palette import VALUE_COLORS, ValueScale, class_colors
+from eopipe.reporting.palette import ValueScale, class_colors
 from eopipe.reporting.panels import PanelGroup, map_panels, split_panel
 from eopipe.reporting.quality import DataQuality, read_quality
 from eopipe.reporting.rasters import (
@@ -29,8 +29,9 @@ from eopipe.reporting.rasters import (
     split_roles,
 )
 from eopipe.reporting.scores import headline, scale_of, value_headline
-from eopipe.reporting.wording import TIMES, format_bounds, format_length, join_words, pixel_metres
+from eopipe.reporting.wording import TIMES, format_bounds, format_length, join_words
 from eopipe.telemetry.journal import METRICS, read_journal
+from eopipe.tiles.grid import pixel_metres
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
@@ -88,11 +89,6 @@ class RunData:
     scale: ValueScale | None = None
 
     @property
-    def legend(self) -> tuple[str, ...]:
-        """The meaning of each colour: a class, or an interval of values."""
-        return self.scale.names if self.scale else self.classes
-
-    @property
     def grid(self) -> "GeoBox":
         """The grid of the run."""
         return self.pairs[0][0].grid
@@ -137,7 +133,7 @@ def read_run(
     files = map_files(inputs.classes, inputs.probabilities, pairs, bands)
     files.sort(key=lambda file: (dates.get(file.scene, ""), file.scene))
     selected, decimation = select_maps(files, split), page_decimation(files, pairs)
-    palette, legend = (VALUE_COLORS, scale.names) if scale else (class_colors(classes, colors), classes)
+    palette, unit = (scale.colors, scale.unit) if scale else (class_colors(classes, colors), "")
     role = split_roles(split, decimation)
     maps = [read_map(file, pairs, role, decimation, scale) for file in selected]
     return RunData(
@@ -153,7 +149,7 @@ def read_run(
         pairs=pairs,
         quality=read_quality(pairs, dates),
         maps=maps,
-        map_panels=[map_panels(view, _map_heading(view.scene, dates), legend, palette) for view in maps],
+        map_panels=[map_panels(view, _map_heading(view.scene, dates), classes, palette, unit) for view in maps],
         split_panel=_split_panel(maps, pairs, role, decimation),
         omitted_maps=len(files) - len(selected),
         step=decimation.step,
@@ -200,8 +196,9 @@ def map_content(run: RunData) -> MapContent:
         title=run.title,
         subtitle=value_headline(run.metrics) if run.scale else headline(run.metrics),
         credit=run.attribution,
-        classes=run.legend,
+        classes=run.classes,
         colors=run.colors,
+        scale=run.scale,
         grid=run.grid,
         step=run.step,
         panels=[MapPanel(_map_heading(v.scene, dates), v.classes[v.window], v.window) for v in run.maps],

@@ -1,41 +1,41 @@
-"""Scores as tables, curves and a verdict: of maps of classes, and of maps of continuous values (`value_...`)."""
+"""Scores as tables and curves: of maps of classes, and of maps of continuous values (`value_...`)."""
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any
 
 from markupsafe import Markup
 
 from eopipe.reporting.charts import Series, line_chart
 from eopipe.reporting.figures import FAINT, ONE, TWO
 from eopipe.reporting.palette import ValueScale
+from eopipe.reporting.verdict import SEEDS
 from eopipe.reporting.wording import (
-    THIN_SPACE,
+    DASH,
     format_count,
+    format_gain,
+    format_interval,
+    format_measured,
     format_percent,
     format_score,
     format_value,
-    join_words,
     plural,
-    scored_size,
     scored_unit,
 )
 
 MAX_POINTS = 200
 MEASURES = (("accuracy", "Accuracy"), ("miou", "mIoU"), ("f1_macro", "Macro F1"), ("kappa", "Kappa"))
 VALUE_MEASURES = (("rmse", "RMSE"), ("mae", "MAE"), ("bias", "Bias"), ("r2", "R²"))
-BETTER, WORSE, SLIGHTLY = "better than", "worse than", "slightly"
-# A difference below one point in both measures is called slight.
-SLIGHT_DIFFERENCE = 0.01
+UNIT_MEASURES = ("rmse", "mae", "bias")
 
 
 @dataclass(frozen=True)
 class TableCell:
-    """A number as text, its share of 1 for a bar or a shade, whether it is highlighted, and a note below it."""
+    """A number as text, its share of 1 for a bar or a shade (None: no bar), whether it is highlighted, and a note."""
 
     text: str
-    share: float = 0.0
+    share: float | None = 0.0
     is_highlighted: bool = False
     note: str = ""
 
@@ -49,37 +49,78 @@ class TableRow:
     cells: list[TableCell]
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What the scores amount to, as a headline and a sentence; the tone selects a colour."""
-
-    tone: Literal["good", "mixed", "bad"]
-    headline: str
-    text: str
-
-
 def measures_of(metrics: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     """The keys of the scores and their names."""
     return VALUE_MEASURES if metrics.get("task") == "regression" else MEASURES
 
 
 def method_rows(metrics: dict[str, Any]) -> list[TableRow]:
-    """Model, per-pixel baseline and majority class; the best of each measure is highlighted."""
+    """Model, per-pixel baseline and majority class, and the gain; the best of each measure is highlighted."""
     methods = {
         "This model": ("", metrics["model"]),
         "Per-pixel baseline": (metrics["pixel_baseline"]["method"], metrics["pixel_baseline"]),
         "Majority class": (f"always predicts “{metrics['majority']['class']}”", metrics["majority"]),
     }
     best = {key: max((s[key] for _, s in methods.values() if s[key] is not None), default=None) for key, _ in MEASURES}
-    return [
+    rows = [
         TableRow(name, note, [_score_cell(scores[key], best[key]) for key, _ in MEASURES])
         for name, (note, scores) in methods.items()
     ]
+    return _with_intervals(metrics, rows, MEASURES)
 
 
 def _score_cell(value: float | None, best: float | None) -> TableCell:
     is_best = value is not None and best is not None and round(value, 3) == round(best, 3)
     return TableCell(format_score(value), min(max(value or 0.0, 0.0), 1.0), is_best)
+
+
+def _with_intervals(
+    metrics: dict[str, Any], rows: list[TableRow], measures: tuple[tuple[str, str], ...]
+) -> list[TableRow]:
+    """The model's row with an interval below each score, and a last row: model minus per-pixel baseline."""
+    intervals = metrics.get("intervals") or {}
+    unit = {key: metrics.get("unit", "") if key in UNIT_MEASURES else "" for key, _ in measures}
+    cells = [
+        replace(cell, note=format_interval(intervals.get("model", {}).get(key), unit[key]))
+        for cell, (key, _) in zip(rows[0].cells, measures, strict=True)
+    ]
+    gains = [
+        TableCell(
+            _gain_text(metrics["model"][key], metrics["pixel_baseline"][key], unit[key]),
+            share=None,
+            note=format_interval(intervals.get("gain", {}).get(key), unit[key]),
+        )
+        for key, _ in measures
+    ]
+    return [replace(rows[0], cells=cells), *rows[1:], TableRow("Model minus per-pixel baseline", "", gains)]
+
+
+def _gain_text(score: float | None, baseline: float | None, unit: str) -> str:
+    if score is None or baseline is None:
+        return DASH
+    return format_value(score - baseline, unit) if unit else format_gain(score - baseline)
+
+
+def interval_note(metrics: dict[str, Any]) -> str:
+    """What the intervals of the table are, or why it has none, as sentences."""
+    intervals = metrics.get("intervals") or {}
+    if not any((intervals.get("model") or {}).values()):
+        return f"No confidence interval is given: {intervals.get('reason') or 'the metrics contain none'}."
+    return f"Below a score is its confidence interval of {100 * intervals['level']:.0f} %. {SEEDS}"
+
+
+def scene_score_rows(metrics: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Heads and rows of the scores of each test scene, by date; no rows where places are split and not scenes."""
+    measures = measures_of(metrics)
+    rows = []
+    for scene in metrics.get("scenes") or []:
+        texts = [_scene_text(scene["scores"][key], key, metrics) for key, _ in measures]
+        rows.append((scene["scene"], scene["date"], *texts, format_count(scene["count"])))
+    return ("Scene", "Date", *(name for _, name in measures), f"Test {scored_unit(metrics)}s"), rows
+
+
+def _scene_text(value: float | None, key: str, metrics: dict[str, Any]) -> str:
+    return format_value(value, metrics["unit"]) if key in UNIT_MEASURES else format_score(value)
 
 
 def confusion_rows(metrics: dict[str, Any]) -> list[TableRow]:
@@ -217,83 +258,6 @@ def value_best_epoch(history: dict[str, Any], unit: str) -> str:
     return f"Lowest RMSE in the validation areas: {score} in epoch {best['epoch']} of {len(history['epochs'])}."
 
 
-def verdict(metrics: dict[str, Any]) -> Verdict:
-    """Compare the model with both baselines, on accuracy and mIoU as they are printed (three digits)."""
-    model = metrics["model"]
-    if model["accuracy"] is None:
-        return _unscored(scored_unit(metrics))
-    baselines = {
-        "the per-pixel baseline": metrics["pixel_baseline"],
-        f"always predicting “{metrics['majority']['class']}”": metrics["majority"],
-    }
-    comparisons = {name: _compare(model, scores) for name, scores in baselines.items()}
-    tone: Literal["good", "mixed", "bad"] = "mixed"
-    if any(text.endswith("worse than") and " but " not in text for text in comparisons.values()):
-        tone = "bad"
-    elif all(text in (BETTER, f"{SLIGHTLY} {BETTER}") for text in comparisons.values()):
-        tone = "good"
-    return Verdict(tone, _verdict_headline(comparisons), _verdict_text(metrics, baselines))
-
-
-def _unscored(unit: str) -> Verdict:
-    return Verdict(
-        "mixed",
-        "The model could not be scored.",
-        f"Not one {unit} of the test areas has both a label and a prediction.",
-    )
-
-
-def _compare(model: dict[str, Any], baseline: dict[str, Any]) -> str:
-    """How the model compares with a baseline, as text that ends before the name of the baseline."""
-    accuracy, miou = (_gain(model[measure], baseline[measure]) for measure in ("accuracy", "miou"))
-    degree = "" if max(abs(accuracy), abs(miou)) >= SLIGHT_DIFFERENCE else f"{SLIGHTLY} "
-    if accuracy == miou == 0:
-        return "no better than"
-    if min(accuracy, miou) >= 0:
-        return degree + BETTER
-    if max(accuracy, miou) <= 0:
-        return degree + WORSE
-    better, worse = ("accuracy", "mIoU") if accuracy > 0 else ("mIoU", "accuracy")
-    return f"better in {better} but worse in {worse} than"
-
-
-def _gain(score: float | None, baseline: float | None) -> float:
-    return 0.0 if score is None or baseline is None else round(round(score, 3) - round(baseline, 3), 3)
-
-
-def _verdict_headline(comparisons: dict[str, str]) -> str:
-    if set(comparisons.values()) == {BETTER}:
-        return "The model is better than both baselines."
-    order = sorted(set(comparisons.values()), key=lambda text: ("worse" not in text, text == BETTER, text))
-    parts = [f"{text} {' and '.join(name for name in comparisons if comparisons[name] == text)}" for text in order]
-    is_contrast = any("worse" in text for text in order) and order[-1].endswith(BETTER)
-    return f"The model is {(', but ' if is_contrast else ', and ').join(parts)}."
-
-
-def _verdict_text(metrics: dict[str, Any], baselines: dict[str, dict[str, Any]]) -> str:
-    model = metrics["model"]
-    others = join_words([f"{name} for {_accuracy_text(scores)}" for name, scores in baselines.items()])
-    return (
-        f"On {scored_size(metrics)} outside of the training areas, the model is correct for {_accuracy_text(model)}; "
-        f"{others}.{_error_ratio(model['accuracy'], metrics['pixel_baseline']['accuracy'])}"
-    )
-
-
-def _accuracy_text(scores: dict[str, Any]) -> str:
-    return f"{format_percent(scores['accuracy'])} (mIoU {format_score(scores['miou'])})"
-
-
-def _error_ratio(accuracy: float, baseline: float | None) -> str:
-    """How many more or fewer errors than the per-pixel baseline, as a sentence."""
-    if baseline is None or round(baseline, 3) >= 1 or round(accuracy, 3) == round(baseline, 3):
-        return ""
-    ratio = (1 - accuracy) / (1 - baseline)
-    if ratio > 2:
-        return f" It makes {ratio:.1f} times as many errors as the per-pixel baseline."
-    share = f"{100 * abs(ratio - 1):.0f}{THIN_SPACE}%"
-    return f" It makes {share} {'more' if ratio > 1 else 'fewer'} errors than the per-pixel baseline."
-
-
 def headline(metrics: dict[str, Any]) -> str:
     """The scores on one line, for the map."""
     model, baseline, majority = (metrics[name] for name in ("model", "pixel_baseline", "majority"))
@@ -319,7 +283,7 @@ def scale_of(metrics: dict[str, Any]) -> ValueScale | None:
 
 
 def value_method_rows(metrics: dict[str, Any]) -> list[TableRow]:
-    """Model, per-pixel baseline and mean of the labels; the best of each measure is highlighted."""
+    """Model, per-pixel baseline and mean of the labels, and the gain; the best of each measure is highlighted."""
     unit = metrics["unit"]
     methods = {
         "This model": ("", metrics["model"]),
@@ -327,10 +291,12 @@ def value_method_rows(metrics: dict[str, Any]) -> list[TableRow]:
         "Mean of the labels": (f"always predicts {format_value(metrics['mean']['value'], unit)}", metrics["mean"]),
     }
     best = {key: min(_distance_to_perfect(key, s[key]) for _, s in methods.values()) for key, _ in VALUE_MEASURES}
-    return [
-        TableRow(name, note, [_value_cell(key, scores[key], best[key], unit) for key, _ in VALUE_MEASURES])
+    scale = metrics["model"]["rmse"] or 0.0
+    rows = [
+        TableRow(name, note, [_value_cell(key, scores[key], best[key], unit, scale) for key, _ in VALUE_MEASURES])
         for name, (note, scores) in methods.items()
     ]
+    return _with_intervals(metrics, rows, VALUE_MEASURES)
 
 
 def _distance_to_perfect(key: str, value: float | None) -> float:
@@ -339,26 +305,8 @@ def _distance_to_perfect(key: str, value: float | None) -> float:
     return 1 - value if key == "r2" else abs(value)
 
 
-def _value_cell(key: str, value: float | None, best: float, unit: str) -> TableCell:
-    share = max(value or 0.0, 0.0) if key == "r2" else 0.0
+def _value_cell(key: str, value: float | None, best: float, unit: str, scale: float) -> TableCell:
     is_best = value is not None and _distance_to_perfect(key, value) == best
-    return TableCell(format_value(value, "" if key == "r2" else unit), share, is_best)
-
-
-def value_verdict(metrics: dict[str, Any]) -> Verdict:
-    """Compare the RMSE of the model with that of both baselines."""
-    model, unit = metrics["model"]["rmse"], metrics["unit"]
-    if model is None:
-        return _unscored("pixel")
-    keys = {"the per-pixel baseline": "pixel_baseline", "the mean of the labels": "mean"}
-    baselines = {name: metrics[key]["rmse"] for name, key in keys.items()}
-    better = [name for name, rmse in baselines.items() if model < rmse]
-    worse = [name for name in baselines if name not in better]
-    parts = [f"{WORSE} {' and '.join(worse)}"] * bool(worse) + [f"{BETTER} {' and '.join(better)}"] * bool(better)
-    comparison = f"{BETTER} both baselines" if not worse else ", but ".join(parts)
-    others = join_words([f"of {name} {format_value(rmse, unit)}" for name, rmse in baselines.items()])
-    text = (
-        f"On {scored_size(metrics)} outside of the training areas, the root mean square error of the model is "
-        f"{format_value(model, unit)}; {others}."
-    )
-    return Verdict("good" if not worse else "bad", f"The model is {comparison}.", text)
+    if key == "r2":
+        return TableCell(format_score(value), max(value or 0.0, 0.0), is_best)
+    return TableCell(format_measured(value, unit, scale), None, is_best)

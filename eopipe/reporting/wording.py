@@ -8,12 +8,23 @@ if TYPE_CHECKING:
 
 THIN_SPACE = "\u202f"
 DASH, TIMES = "\u2013", " \u00d7 "
-EARTH_RADIUS_M = 6371008.8
 
 
 def format_score(value: float | None) -> str:
     """A score between 0 and 1 with three digits; a dash where it is not defined."""
     return DASH if value is None else f"{value:.3f}"
+
+
+def format_gain(difference: float) -> str:
+    """A difference of two scores with three digits; never a negative zero."""
+    return f"{round(difference, 3) + 0.0:.3f}"
+
+
+def format_interval(ends: list[float] | None, unit: str = "") -> str:
+    """The ends of an interval with three digits, four significant ones of a value with a unit; empty without one."""
+    if not ends:
+        return ""
+    return f"{ends[0]:.4g} to {ends[1]:.4g} {unit}".strip() if unit else " to ".join(map(format_gain, ends))
 
 
 def format_percent(share: float | None) -> str:
@@ -40,6 +51,12 @@ def format_setting(value: Any) -> str:
 def format_value(value: float | None, unit: str) -> str:
     """A measured value with four significant digits and its unit; a dash where it is not defined."""
     return DASH if value is None else f"{value:.4g} {unit}".strip()
+
+
+def format_measured(value: float | None, unit: str, scale: float) -> str:
+    """A measured value with as many decimals as three significant digits of `scale` have, so that columns compare."""
+    decimals = max(0, 2 - math.floor(math.log10(scale))) if scale > 0 and math.isfinite(scale) else 3
+    return DASH if value is None else f"{value:.{decimals}f} {unit}".strip()
 
 
 def format_length(metres: float) -> str:
@@ -70,17 +87,42 @@ def scored_size(metrics: dict[str, Any]) -> str:
     return plural(metrics[f"test_{unit}s"], f"test {unit}")
 
 
-def pixel_metres(grid: "GeoBox") -> tuple[float, float]:
-    """Width and height of a pixel in metres; at the centre of the grid where the CRS is in degrees."""
-    affine, crs = grid.affine, grid.crs
-    width, height = math.hypot(affine.a, affine.d), math.hypot(affine.b, affine.e)
-    if crs is None:
-        return width, height
-    factor = crs.proj.axis_info[0].unit_conversion_factor
-    if not crs.geographic:
-        return width * factor, height * factor
-    latitude = (grid.boundingbox.bottom + grid.boundingbox.top) / 2
-    return width * factor * EARTH_RADIUS_M * math.cos(latitude * factor), height * factor * EARTH_RADIUS_M
+def calibration_text(metrics: dict[str, Any]) -> str:
+    """How well the probabilities of the map are calibrated in the test areas; empty where it was not measured."""
+    calibration = metrics.get("calibration")
+    if not calibration:
+        return ""
+    intervals = calibration["intervals"]
+    values = [
+        f"{title} {format_score(calibration[key])}" + (f" ({ends[0]:.3f} to {ends[1]:.3f})" if ends else "")
+        for key, title in (("ece", "expected calibration error (ECE)"), ("brier", "Brier score"), ("nll", "log loss"))
+        for ends in [intervals[key]]
+    ]
+    return (
+        f"Probabilities of the map in the test areas: {', '.join(values)}; mean confidence "
+        f"{format_percent(calibration['confidence'])} at an accuracy of {format_percent(calibration['accuracy'])}. "
+        f"Calibration: {calibration['description']}."
+    )
+
+
+def describe_test(split: dict[str, Any]) -> str:
+    """What the test chips have in common with training, by the method of the split and by its audit."""
+    findings = {finding["kind"]: finding for finding in reversed(split["audit"].get("allowed") or [])}
+    if "place" in findings and findings["place"].get("splits") == "train-test":
+        share = format_percent(findings["place"].get("share"))
+        return (
+            f"The test scenes were not used in training, but their places were: {share} of the test pixels were in the "
+            "training with the same label on other dates, so the scores are not those of new places."
+        )
+    if split["plan"].get("method") == "random":
+        return "Test chips were chosen at random among the training chips, so they touch or overlap them."
+    if split.get("polygons"):
+        return "All scores are from polygons of the labels that were not used in training; what is around them may be."
+    if "overlap" in findings:
+        return "Some test chips overlap training chips, so the scores may be too high."
+    if split.get("by_scene"):
+        return "All scores are from test scenes, which were not used in training."
+    return "All scores are from test areas without training chips."
 
 
 def format_bounds(grid: "GeoBox") -> str:

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.composites.periods import day_of, part_of, period_of
+from eopipe.config import check
 from eopipe.contract import STAGES, Input, Knob, Mark, Option, is_path, stage, to_args
-from eopipe.publish import MANIFEST, read_json
+from eopipe.errors import UsageError
+from eopipe.publish import MANIFEST, read_json, visible_files
 
 Config = dict[str, Any]
 # Functions of a job's wildcards and input files, as Snakemake calls them.
@@ -21,10 +23,19 @@ Amount = int | AmountOfInput
 PINNED = "constraints.txt"
 
 
+def checked(values: Config, source: str = "config") -> Config:
+    """The config with defaults. Raises UsageError for its mistakes, and for a file at the path of its folders."""
+    config = check(values, os.path.relpath(source))
+    files = [f"{key} {config[key]}" for key in ("results", "state") if Path(config[key]).is_file()]
+    if files:
+        raise UsageError(f"{' and '.join(files)} must be a folder, but is a file: move it, or name another folder")
+    return config
+
+
 def _argv(config: Config, name: str, kind: type[Mark], without: Iterable[str] = ()) -> list[str]:
     """Arguments for the ports of one kind that the config sets."""
-    ports = [port for port in stage(name).of(kind) if port.name in config[name] and port.name not in without]
-    return [argument for port in ports for argument in to_args(port, config[name][port.name])]
+    ports = [(port, config.get(port.section or name, {})) for port in stage(name).of(kind) if port.name not in without]
+    return [word for port, values in ports if port.name in values for word in to_args(port, values[port.name])]
 
 
 def _without_effect(config: Config, name: str) -> dict[str, Any]:
@@ -64,15 +75,32 @@ def knobs(config: Config, name: str, *argv: str, **values: Any) -> str:
     )
 
 
-def params_for(config: Config, name: str, folders: Iterable[str] = ()) -> dict[str, Any]:
-    """The `params` of a rule: options and revision of its stage, and the folders of inputs that are manifests."""
+def params_for(config: Config, name: str, folders: Iterable[str] = (), optional: Iterable[str] = ()) -> dict[str, Any]:
+    """The `params` of a rule: options and revision of its stage, and the folders of inputs that are manifests.
+
+    Those of `optional` inputs are arguments, none where the job has no such input.
+    """
     functions = {name_of_input: _folders_of(name_of_input) for name_of_input in folders}
-    return functions | {"options": options(config, name), "revision": revision(name)}
+    functions |= {name_of_input: _arguments_of(name_of_input) for name_of_input in optional}
+    return functions | {"options": options(config, name), "revision": revision(name)} | _libraries(config, name)
+
+
+def _libraries(config: Config, name: str) -> dict[str, str]:
+    """Versions of the libraries that a custom model uses: another version gives other weights."""
+    from eopipe.models.model_files import libraries
+
+    train = config["train"]
+    versions = libraries(train["architecture"], train["model_files"]) if name == "train" else {}
+    return {"libraries": ", ".join(f"{library} {number}" for library, number in versions.items())} if versions else {}
 
 
 def _folders_of(name: str) -> Callable[[Any, Any], list[str]]:
     # By its name `input` Snakemake knows that the value follows from the input.
     return lambda wildcards, input: folders(getattr(input, name))
+
+
+def _arguments_of(name: str) -> Callable[[Any, Any], list[str]]:
+    return lambda wildcards, input: [f"--{name}", *folders(paths)] if (paths := getattr(input, name)) else []
 
 
 def resources_for(
@@ -118,10 +146,22 @@ def catalog(config: Config) -> str:
     return shlex.join(["--catalog", str(folder)]) if folder else ""
 
 
-def named_files(config: Config, name: str) -> dict[str, str]:
-    """The user's own input files of a stage; of a catalog's folder it is catalog.json."""
+def named_files(config: Config, name: str) -> dict[str, str | list[str]]:
+    """The user's own input files of a stage; of a published folder it is the manifest, of a catalog catalog.json.
+
+    Of a folder of code it is each of its files: a change in one of them reruns the stage.
+    """
     paths = {port.name: config[name][port.name] for port in stage(name).settings if is_path(port)}
-    return {k: str(Path(v, "catalog.json") if Path(v).is_dir() else v) for k, v in paths.items() if v}
+    return {k: _files_of(v) if isinstance(v, tuple) else _file_for(Path(v)) for k, v in paths.items() if v}
+
+
+def _files_of(paths: Iterable[Path]) -> list[str]:
+    return [str(file) for path in paths for file in (visible_files(path) if path.is_dir() else [path])]
+
+
+def _file_for(path: Path) -> str:
+    names = [path / name for name in (MANIFEST, "catalog.json") if (path / name).is_file()]
+    return str(names[0] if names else path)
 
 
 def reset_future_times(config: Config) -> str:
@@ -131,7 +171,8 @@ def reset_future_times(config: Config) -> str:
     fails the job. The user's own files are not touched, only named.
     """
     now = time.time_ns()
-    inputs = {Path(path) for name in STAGES for path in named_files(config, name).values()}
+    values = (value for name in STAGES for value in named_files(config, name).values())
+    inputs = {Path(path) for value in values for path in ([value] if isinstance(value, str) else value)}
     results = {path for path in Path(config["results"]).rglob("*") if path.is_file()} - inputs
     late = sorted((path.stat().st_mtime_ns, path) for path in results if path.stat().st_mtime_ns > now)
     for number, (_, path) in enumerate(late):

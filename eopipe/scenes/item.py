@@ -12,7 +12,13 @@ import numpy as np
 
 from eopipe.errors import BadInputError, RefusedError
 from eopipe.publish import read_json
-from eopipe.scenes.radiometry import BandScaling, is_offset_applied, product_scaling
+from eopipe.scenes.radiometry import (
+    BandScaling,
+    is_offset_applied,
+    is_offset_unapplied,
+    offset_doubt,
+    product_scaling,
+)
 
 Item = dict[str, Any]
 SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,119}")
@@ -24,7 +30,8 @@ class SceneBand:
     """One asset of a scene on disk: physical value = stored * scale + offset.
 
     `nodata` is what the item states; `product_nodata` is that of the product, where neither item nor file state one.
-    NaN means that every integer is a value. `crs` is the CRS of the file as the item states it.
+    NaN means that every integer is a value. `crs` is the CRS of the file and `unit` the unit of its physical values, as
+    the item states them. `doubt` says why the offset of stored integers is not known; empty where it is.
     """
 
     name: str
@@ -34,6 +41,8 @@ class SceneBand:
     nodata: float | None
     product_nodata: float | None = None
     crs: str | None = None
+    unit: str = ""
+    doubt: str = ""
 
     def nodata_value(self, in_file: float | None, dtype: np.dtype[Any], label: str) -> float | None:
         """The nodata value of pixels of a type, where the file states `in_file`: the item has priority.
@@ -119,27 +128,43 @@ def read_scene(folder: Path) -> Item:
     return read_item(folder / ITEM_FILE)
 
 
-def bands(folder: Path, item: Item, names: tuple[str, ...]) -> list[SceneBand]:
-    """The named bands of a fetched scene, in this order. Raises BadInputError that names all missing ones."""
+def bands(folder: Path, item: Item, names: tuple[str, ...], offset: float | None = None) -> list[SceneBand]:
+    """The named bands of a fetched scene, in this order; `offset` is that of bands whose own is in doubt.
+
+    Raises BadInputError that names all missing ones.
+    """
     missing = [name for name in names if name not in item["assets"]]
     if missing:
         raise BadInputError(
             f"scene {item['id']} has no band {', '.join(missing)}; it has {', '.join(sorted(item['assets']))}"
         )
-    return [_band(folder, item, name) for name in names]
+    return [_band(folder, item, name, offset) for name in names]
 
 
-def _band(folder: Path, item: Item, name: str) -> SceneBand:
+def _band(folder: Path, item: Item, name: str, offset_in_doubt: float | None) -> SceneBand:
     asset, label = item["assets"][name], f"scene {item['id']}, asset {name}"
     stated = _stated_scaling(asset, label)
-    product = product_scaling(item, name)
-    if stated.scale is None and stated.offset is None:
+    product, doubt = product_scaling(item, name), offset_doubt(item, name, stated)
+    states_neither = stated.scale is None and stated.offset is None
+    if doubt and offset_in_doubt is not None:
+        stated, doubt = replace(stated, scale=stated.scale or product.scale, offset=offset_in_doubt), ""
+    elif doubt and states_neither:
+        # Only integers are refused; what floating-point pixels of unknown processing hold is read as it is.
+        product = BandScaling()
+    elif states_neither or (stated.offset is None and stated.scale == product.scale and is_offset_unapplied(item)):
         stated = replace(stated, scale=product.scale, offset=product.offset)
     # The offset may have been removed from the pixels already; items that still state it would apply it twice.
     offset = 0.0 if is_offset_applied(item) else stated.offset or 0.0
     scale = 1.0 if stated.scale is None else stated.scale
     crs = asset_projection(item, name)[0]
-    return SceneBand(name, folder / safe_href(asset["href"], label), scale, offset, stated.nodata, product.nodata, crs)
+    path, unit = folder / safe_href(asset["href"], label), _stated_unit(asset)
+    return SceneBand(name, path, scale, offset, stated.nodata, product.nodata, crs, unit, doubt)
+
+
+def _stated_unit(asset: Item) -> str:
+    """The unit of a band in STAC 1.0 and 1.1; empty if it is not stated."""
+    band = (asset.get("raster:bands") or asset.get("bands") or [{}])[0]
+    return str(next((holder[key] for holder in (band, asset) for key in ("unit", "raster:unit") if key in holder), ""))
 
 
 def _stated_scaling(asset: Item, label: str) -> BandScaling:

@@ -4,7 +4,8 @@ Sources, by family:
 
 - `sentinel-2`: Sentinel-2 Products Specification Document (S2-PDGS-TAS-DI-PSD), and
   https://sentiwiki.copernicus.eu/web/s2-products: quantification 10000 for reflectance, 1000 for AOT and WVP;
-  since processing baseline 04.00 (January 2022) reflectance has an offset of 1000; 0 is still nodata.
+  since processing baseline 04.00 (25 January 2022) reflectance has an offset of 1000; 0 is still nodata. Earlier
+  acquisitions have it too if they were processed again (Collection-1, baseline 05.00 and later).
 - `landsat`: LSDS-1619, Landsat 8-9 Collection 2 Level 2 Science Product Guide, tables 6-1 and 6-2: surface
   reflectance DN * 0.0000275 - 0.2, surface temperature DN * 0.00341802 + 149 kelvin, fill 0; QA_PIXEL fill 1.
 - `hls-s30`, `hls-l30`: HLS User Guide 2.0, tables 6 to 9: reflectance 0.0001, thermal bands of L30 0.01 degrees
@@ -21,7 +22,14 @@ from typing import Any
 
 APPLIED = ("earthsearch:boa_offset_applied", "sentinel:boa_offset_applied")
 BASELINE = ("s2:processing_baseline", "sentinel:processing_baseline", "processing:version")
-FIRST_WITH_OFFSET = 4.0
+FALSE = (False, "false", "False")
+FIRST_WITH_OFFSET, FIRST_DAY_WITH_OFFSET, SENTINEL2_OFFSET = 4.0, "20220125", -0.1
+# Names of reflectance bands, of ESA and of common names.
+REFLECTANCE = re.compile(
+    r"b(0?[1-9]|1[0-2]|8a)|coastal|blue|green|red|rededge[1-3]?|nir|nir0?[89]|swir(1[126]|2[12]|[12])|cirrus"
+)
+# Name of a product: day of acquisition, and day of processing or a little later than the acquisition.
+PRODUCT = re.compile(r"S2[A-D]_MSIL(?:1C|2A)_(\d{8})T\d{6}(?:_N\d{4})?(?:_R\d{3}_T\w{5}_(\d{8})T\d{6})?")
 
 
 @dataclass(frozen=True)
@@ -61,19 +69,71 @@ PRODUCTS: dict[str, tuple[tuple[str, BandScaling], ...]] = {
 
 
 def product_scaling(item: dict[str, Any], asset: str) -> BandScaling:
-    """What the documents of its product say of an asset; nothing for unknown products."""
+    """What the documents of its product say of an asset; nothing for unknown products.
+
+    The offset of a Sentinel-2 reflectance is None where neither a processing baseline nor the dates decide it.
+    """
     family, name = _family(item), re.sub(r"_\d+m$", "", asset.lower())
     rows = PRODUCTS.get(family, ())
     scaling = next((scaling for pattern, scaling in rows if re.fullmatch(pattern, name)), BandScaling())
-    is_reflectance = family == "sentinel-2" and scaling.scale == 1e-4
-    if is_reflectance and (_baseline(item["properties"]) or 0) >= FIRST_WITH_OFFSET:
-        return replace(scaling, offset=-0.1)
-    return scaling
+    if family != "sentinel-2":
+        return scaling
+    baseline = processing_baseline(item)
+    if scaling.scale != 1e-4:
+        return scaling if baseline is not None or _is_esa_product(item) else BandScaling()
+    if baseline is not None:
+        return replace(scaling, offset=SENTINEL2_OFFSET if baseline >= FIRST_WITH_OFFSET else 0.0)
+    return replace(scaling, offset=_offset_by_dates(item)) if REFLECTANCE.fullmatch(name) else BandScaling()
+
+
+def _offset_by_dates(item: dict[str, Any]) -> float | None:
+    """The offset of a product of ESA by the days of processing and acquisition; None where they leave it open.
+
+    What was acquired earlier may have been processed again later, with the offset.
+    """
+    if not _is_esa_product(item):
+        return None
+    properties, product = item["properties"], PRODUCT.search(_product_names(item))
+    processed = str(properties.get("s2:generation_time") or "")[:10].replace("-", "") or (product and product[2]) or ""
+    if processed:
+        return SENTINEL2_OFFSET if processed >= FIRST_DAY_WITH_OFFSET else 0.0
+    acquired = str(properties.get("datetime") or properties.get("start_datetime") or "")[:10].replace("-", "")
+    return SENTINEL2_OFFSET if acquired >= FIRST_DAY_WITH_OFFSET else None
+
+
+def offset_doubt(item: dict[str, Any], asset: str, stated: BandScaling) -> str:
+    """Why the offset of a band is not known, and what decides it; empty where item or product state it.
+
+    Without a baseline and without a date that decides, an item that states a scale follows STAC: its offset is zero.
+    """
+    if stated.offset is not None or is_offset_applied(item):
+        return ""
+    product, baseline = product_scaling(item, asset), processing_baseline(item)
+    if stated.scale is None and product.scale is not None and product.offset is None:
+        return (
+            "states neither offset nor processing baseline, and its dates do not show whether it has the offset of "
+            f"{SENTINEL2_OFFSET} that Sentinel-2 products have since baseline 04.00; set preprocess.offset to "
+            f"{SENTINEL2_OFFSET} or 0, or add s2:processing_baseline to the item"
+        )
+    has_offset = product.offset == SENTINEL2_OFFSET and stated.scale == product.scale
+    if has_offset and not is_offset_unapplied(item):
+        version = "date" if baseline is None else f"baseline {baseline:05.2f}"
+        return (
+            f"states a scale but no offset, while products of its {version} have an offset of {SENTINEL2_OFFSET} "
+            f"unless it was removed from the pixels; set preprocess.offset to {SENTINEL2_OFFSET}, or to 0 if it was "
+            "removed, or add the offset to the item"
+        )
+    return ""
 
 
 def is_offset_applied(item: dict[str, Any]) -> bool:
     """Whether the catalog has removed the offset from the pixels already; many such items still state it."""
     return any(item["properties"].get(key) in (True, "true", "True") for key in APPLIED)
+
+
+def is_offset_unapplied(item: dict[str, Any]) -> bool:
+    """Whether the catalog says that the offset is still in the pixels."""
+    return any(item["properties"].get(key) in FALSE for key in APPLIED)
 
 
 def _family(item: dict[str, Any]) -> str:
@@ -85,19 +145,35 @@ def _family(item: dict[str, Any]) -> str:
         return "landsat"
     if "sentinel-1-rtc" in names[1]:
         return "sentinel-1-rtc"
-    return "sentinel-2" if _is_sentinel2(properties, names[1]) and _baseline(properties) is not None else ""
+    return "sentinel-2" if _is_sentinel2(item, names[1]) else ""
 
 
-def _is_sentinel2(properties: dict[str, Any], collection: str) -> bool:
-    if any(key in properties for key in BASELINE[:2]) or collection.startswith("sentinel-2"):
+def _is_sentinel2(item: dict[str, Any], collection: str) -> bool:
+    properties = item["properties"]
+    if any(key in properties for key in BASELINE[:2]) or collection.startswith("sentinel-2") or _is_esa_product(item):
         return True
     return str(properties.get("platform")).lower().startswith("sentinel-2")
 
 
-def _baseline(properties: dict[str, Any]) -> float | None:
-    """The processing baseline as a number; without it the meaning of Sentinel-2's numbers is unknown."""
+def _is_esa_product(item: dict[str, Any]) -> bool:
+    """Whether an item is of a product of ESA, by its collection, its properties or the name of the product."""
+    collection = str(item.get("collection")).lower()
+    has_properties = any(key.startswith("s2:") for key in item["properties"])
+    is_known = re.match(r"sentinel-(2|s2)-(c1-)?l(1c|2a)", collection)
+    return bool(has_properties or is_known or PRODUCT.search(_product_names(item)))
+
+
+def _product_names(item: dict[str, Any]) -> str:
+    properties = item["properties"]
+    keys = ("s2:product_uri", "sentinel:product_id", "s2:product_id", "s2:datatake_id", "eopf:datatake_id")
+    return " ".join([*(str(properties.get(key) or "") for key in keys), str(item["id"])])
+
+
+def processing_baseline(item: dict[str, Any]) -> float | None:
+    """The processing baseline of Sentinel-2 as a number, from a property or the name of the product or datatake."""
+    properties = item["properties"]
     value = next((properties[key] for key in BASELINE if properties.get(key)), None)
-    if value is None and (uri := re.search(r"_N(\d\d)(\d\d)_", str(properties.get("s2:product_uri")))):
-        value = f"{uri[1]}.{uri[2]}"
-    number = re.fullmatch(r"\d{1,2}(\.\d+)?", str(value))
-    return float(number[0]) if number else None
+    if number := re.fullmatch(r"\d{1,2}(\.\d+)?", str(value)):
+        return float(number[0])
+    in_name = re.search(r"_N(\d\d)\.?(\d\d)(?:_|\b)", _product_names(item))
+    return float(f"{in_name[1]}.{in_name[2]}") if in_name else None

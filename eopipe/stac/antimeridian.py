@@ -1,5 +1,6 @@
 """Geometries in degrees, also across the antimeridian: in one piece to measure, in two to query a server."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -43,6 +44,37 @@ def shift_near(geometry: "BaseGeometry", other: "BaseGeometry") -> "BaseGeometry
 def intersects(geometry: "BaseGeometry", other: "BaseGeometry") -> bool:
     """Whether two geometries have a point in common anywhere on Earth."""
     return any(_shift(geometry, CIRCLE * k).intersects(other) for k in (-1, 0, 1))
+
+
+def counter_clockwise(geometry: Geometry) -> Geometry:
+    """A GeoJSON geometry with outer rings counter-clockwise and holes clockwise (RFC 7946, section 3.1.6).
+
+    Edges take the short way round, and positions stay as they are. What is not GeoJSON is returned unchanged.
+    """
+    try:
+        if geometry["type"] == "Polygon":
+            return geometry | {"coordinates": _wound(geometry["coordinates"])}
+        if geometry["type"] == "MultiPolygon":
+            return geometry | {"coordinates": [_wound(rings) for rings in geometry["coordinates"]]}
+        if geometry["type"] == "GeometryCollection":
+            return geometry | {"geometries": [counter_clockwise(part) for part in geometry["geometries"]]}
+    except (IndexError, KeyError, TypeError, ValueError):
+        return geometry
+    return geometry
+
+
+def _wound(rings: Sequence[Sequence[Any]]) -> list[Any]:
+    """The rings of a polygon, the first counter-clockwise, the holes clockwise."""
+    return [ring if (_signed_area(ring) < 0) == (n > 0) else ring[::-1] for n, ring in enumerate(rings)]
+
+
+def _signed_area(ring: Sequence[Any]) -> float:
+    """Twice the area of a ring in square degrees; negative for a clockwise one (shoelace formula)."""
+    import numpy as np
+
+    x, y = np.array([position[:2] for position in ring], float).T
+    x = np.unwrap(x, period=CIRCLE)
+    return float(np.sum(x * np.roll(y, -1) - np.roll(x, -1) * y))
 
 
 def _short_way(part: "BaseGeometry") -> "BaseGeometry":

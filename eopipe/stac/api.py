@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 
-from eopipe.errors import BadInputError, RefusedError
+from eopipe.errors import BadInputError, EopipeError, RefusedError
 from eopipe.scenes.item import Item, as_item, scheme
 from eopipe.stac.antimeridian import Geometry, split, unwrap
 from eopipe.stac.client import RetryingStacIO
@@ -12,6 +12,8 @@ from eopipe.stac.query import Query
 from eopipe.stac.static import add_credits, hrefs, resolve_assets, walk, without_secrets
 
 PAGE = 100
+# Collections that a message lists.
+MAX_NAMES = 60
 # Degrees: longitudes from here on are nearer to 180 than a scene is wide; how tall a scene is; how wide a line.
 NEAR_180, SCENE_HEIGHT, LINE_WIDTH = 170.0, 3.0, 0.001
 CLOUD = {"property": "eo:cloud_cover"}
@@ -106,6 +108,18 @@ def _items(pages: Iterator[dict[str, Any]], address: str) -> Iterator[Item]:
             )
         earlier.add(ids)
         yield from items
+
+
+def collection_names(url: str, query: Query, deadline: float) -> list[str]:
+    """The collections of a server that lacks one of the query's; none where it has them, or lists none."""
+    stac_io = RetryingStacIO(url, deadline)
+    parts = urlsplit(url)
+    try:
+        value = stac_io.read_json(parts._replace(path=f"{parts.path.rstrip('/')}/collections").geturl())
+        names = sorted(str(collection["id"]) for collection in value["collections"])
+    except (EopipeError, KeyError, TypeError, ValueError):
+        return []
+    return names[:MAX_NAMES] if set(query.collections) - set(names) else []
 
 
 def _collection(url: str, name: str, stac_io: RetryingStacIO) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from xml.sax.saxutils import escape
 
 from eopipe import __version__
 from eopipe.errors import BadInputError
@@ -64,11 +65,26 @@ class CatalogInputs:
 
 @dataclass(frozen=True)
 class CatalogText:
-    """What a person says of a catalog; the licence is an SPDX id, or `other`."""
+    """What a person says of a catalog; the licence is an SPDX id, a URL, or empty."""
 
     title: str
     description: str
     license: str
+
+    @property
+    def terms(self) -> str:
+        """The description with a sentence on the licence where none is stated, which STAC has no value for."""
+        return self.description if self.license else f"{self.description} No licence is stated."
+
+    @property
+    def spdx(self) -> str:
+        """The SPDX id, or what STAC 1.1 has for any other licence, which grants no right."""
+        return "other" if self.is_url or not self.license else self.license
+
+    @property
+    def is_url(self) -> bool:
+        """Whether the licence is a URL."""
+        return "://" in self.license
 
 
 def write_catalog(draft: Path, inputs: CatalogInputs, text: CatalogText) -> None:
@@ -103,7 +119,7 @@ def write_catalog(draft: Path, inputs: CatalogInputs, text: CatalogText) -> None
 def _root(text: CatalogText, collections: "Sequence[pystac.Collection]", model: str) -> "pystac.Catalog":
     import pystac
 
-    root = pystac.Catalog("eopipe-run", text.description, text.title)
+    root = pystac.Catalog("eopipe-run", text.terms, text.title)
     root.clear_links()
     root.add_link(link("root", "./catalog.json"))
     root.add_links([link("child", f"./{child.id}/collection.json", JSON, child.title) for child in collections])
@@ -125,7 +141,10 @@ def _collection(
         item.add_links([*(link(rel, "../collection.json") for rel in ("parent", "collection")), *origins])
         item.collection_id = name
         write_json(draft / name / item_path(item.id), document(item))
-    return collection(name, title, text.description, text.license, items)
+    described = collection(name, title, text.terms, text.spdx, items)
+    if text.is_url:
+        described.add_link(link("license", text.license, "text/html", "licence"))
+    return described
 
 
 def _origin_links(draft: Path, scenes: Sequence[Path]) -> "dict[str, pystac.Link]":
@@ -192,10 +211,39 @@ def _map_item(draft: Path, pair: tuple[Path, Path], stores: dict[str, Tiles], in
         link_or_copy(path, target)
         item.add_asset(key, _raster(target, key, _resolution(mapped[0])))
     if card["task"] != "regression":
-        nodata = {"value": NO_LABEL, "name": "nothing", "title": "no scene is valid", "nodata": True}
-        item.assets["classes"].extra_fields["classification:classes"] = [*class_objects(card["classes"]), nodata]
-        item.stac_extensions = sorted([*item.stac_extensions, CLASSIFICATION])
+        _add_classes(item, draft / "maps" / name / "classes.tif", card["classes"])
     return item
+
+
+def _add_classes(item: "pystac.Item", file: Path, names: Sequence[str]) -> None:
+    """Add the classes of a map with its colours, and the names beside the file, where GDAL and QGIS read them."""
+    nodata = {"value": NO_LABEL, "name": "nothing", "title": "no scene is valid", "nodata": True}
+    colors = _colors(file)
+    hints = [
+        described | ({"color_hint": colors[described["value"]]} if described["value"] in colors else {})
+        for described in class_objects(names)
+    ]
+    item.assets["classes"].extra_fields["classification:classes"] = [*hints, nodata]
+    item.stac_extensions = sorted([*item.stac_extensions, CLASSIFICATION])
+    lines = [f"      <Category>{escape(name)}</Category>" for name in names]
+    head, tail = '<PAMDataset>\n  <PAMRasterBand band="1">\n    <CategoryNames>', "    </CategoryNames>"
+    beside = file.with_name(f"{file.name}.aux.xml")
+    text = "\n".join([head, *lines, tail, "  </PAMRasterBand>", "</PAMDataset>", ""])
+    beside.write_text(text, encoding="utf-8", newline="\n")
+    title = "names of the classes for GDAL and QGIS"
+    item.add_asset("names", asset(f"./{beside.name}", "application/xml", title, ("metadata",), beside))
+
+
+def _colors(file: Path) -> dict[int, str]:
+    """The colours of a map's numbers as rrggbb; none where it has no colour table."""
+    import rasterio
+
+    with rasterio.open(file) as source:
+        try:
+            table = source.colormap(1)
+        except ValueError:
+            return {}
+    return {number: "".join(f"{part:02x}" for part in color[:3]) for number, color in table.items()}
 
 
 def _scenes(path: Path, stores: dict[str, Tiles]) -> list[str]:

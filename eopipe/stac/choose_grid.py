@@ -1,5 +1,6 @@
 """The grid of a run: the one that fits the area of interest and the scenes."""
 
+import logging
 import math
 from typing import TYPE_CHECKING
 
@@ -13,19 +14,22 @@ if TYPE_CHECKING:
     from pyproj import Transformer
     from shapely.geometry.base import BaseGeometry
 
+log = logging.getLogger("eopipe")
 NO_EXTENT = BadInputError("a scene has neither a projection nor a geometry; give search.area or search.bbox")
 
 
 def choose_grid(
     items: list[Item], assets: tuple[str, ...], geometry: Geometry | None, crs: str, resolution: float | None
 ) -> "GeoBox":
-    """The run's grid: the scenes' own pixels where they agree, else UTM; over the area or all scenes."""
+    """The run's grid: the pixels of these assets where the scenes agree, else UTM; over the area or all scenes."""
     # The finest raster decides: its pixels are read without warping.
-    projections = [asset_projection(item, asset) for item in items for asset in assets]
-    stated = [(code, transform) for code, transform, _ in projections if code and transform]
-    chosen = crs if crs != "auto" else _choose_crs(sorted({code for code, _ in stated}), items, geometry)
-    transforms = [transform for code, transform in stated if code == chosen]
-    native = min(transforms, key=lambda transform: abs(transform[0]), default=None)
+    projections = [(asset, *asset_projection(item, asset)) for item in items for asset in assets]
+    stated = [(asset, code, transform) for asset, code, transform, _ in projections if code and transform]
+    if crs != "auto":
+        check_crs(crs)
+    chosen = crs if crs != "auto" else _choose_crs(sorted({code for _, code, _ in stated}), items, geometry)
+    transforms = [(asset, transform) for asset, code, transform in stated if code == chosen]
+    finest, native = min(transforms, key=lambda row: abs(row[1][0]), default=("", None))
     step = resolution or (abs(native[0]) if native else None)
     if step is None:
         raise UsageError(f"search.resolution is needed: the scenes do not state a pixel size in {chosen}")
@@ -34,7 +38,28 @@ def choose_grid(
     grid = make_grid(bounds, chosen, step, origin)
     if 0 in grid.shape:
         raise BadInputError(f"the area is smaller than one pixel of {step:g} units of {chosen}")
+    pixel = f"{_pixel_size(step, chosen)} ({'search.resolution' if resolution else f'asset {finest}'})"
+    log.info("event=grid crs=%s pixel=%r shape='%d x %d'", chosen, pixel, *grid.shape)
     return grid
+
+
+def check_crs(crs: str) -> None:
+    """Raise UsageError for a CRS that does not exist."""
+    from pyproj import CRS
+    from pyproj.exceptions import CRSError
+
+    try:
+        CRS(crs)
+    except CRSError as error:
+        raise UsageError(
+            f"search.crs: there is no CRS {crs}; write the EPSG code of a projection, such as EPSG:32633"
+        ) from error
+
+
+def _pixel_size(step: float, crs: str) -> str:
+    from pyproj import CRS
+
+    return f"{step:g} {'degrees' if CRS(crs).is_geographic else 'm'}"
 
 
 def _choose_crs(codes: list[str], items: list[Item], geometry: Geometry | None) -> str:
@@ -72,15 +97,11 @@ def _item_bounds(item: Item, asset: str, crs: str) -> Bounds:
 def _project(geometry: Geometry | None, crs: str) -> Bounds:
     import numpy as np
     from pyproj import Transformer
-    from pyproj.exceptions import CRSError
     from shapely import segmentize, transform
 
     if geometry is None:
         raise NO_EXTENT
-    try:
-        change = Transformer.from_crs("EPSG:4326", crs, always_xy=True)
-    except CRSError as error:
-        raise UsageError(f"there is no CRS {crs}") from error
+    change = Transformer.from_crs("EPSG:4326", crs, always_xy=True)
     # A straight edge in degrees bends in the CRS.
     whole = unwrap(geometry)
     fine = segmentize(whole, 0.1)

@@ -37,7 +37,12 @@ class OneHostSession(requests.Session):
         """The target of a redirect. Raises RefusedError when that is on another host."""
         target = super().get_redirect_target(resp)
         if target:
-            check_same_host(self.home, urljoin(resp.url, target))
+            try:
+                check_same_host(self.home, urljoin(resp.url, target))
+            except RefusedError:
+                # Its socket would stay open until it is collected.
+                resp.close()
+                raise
         return target
 
 

@@ -26,13 +26,23 @@ TASKS = {
 }
 BY_MLM_TASK = {name: task for task, (name, _) in TASKS.items()}
 SAFETENSORS = "application/vnd.safetensors"
-MEDIA_TYPES = {".json": "application/json", ".jsonl": "application/jsonl"}
+MEDIA_TYPES = {
+    ".json": "application/json",
+    ".jsonl": "application/jsonl",
+    ".py": "text/x-python",
+    ".safetensors": SAFETENSORS,
+}
 # Keys of a card that are not hyper-parameters of the training, but needed to build the module.
 MODULE = ("width", "depth", "arguments", "target")
+# Pixel size, units and processing levels of the tiles that a model was trained on; MLM has no field for them.
+TRAINED_ON = "eopipe:trained_on"
+# Keys that only a custom model may have: its files with their digests, the bands of its weights, its libraries.
+CUSTOM = ("files", "weights_bands", "software")
 
 
 def to_item(card: dict[str, Any], folder: Path, weights: str, extent: ItemExtent) -> Item:
     """Describe a model and the files in its folder, one of which is the weights."""
+    module = {key: card[key] for key in (*MODULE, *CUSTOM) if key in card}
     item = extent.item(
         f"eopipe-{slug(card['architecture'], 'model')}-{sha256(folder / weights)[:12]}",
         (MLM, FILE, RASTER),
@@ -46,16 +56,27 @@ def to_item(card: dict[str, Any], folder: Path, weights: str, extent: ItemExtent
             "mlm:total_parameters": card["parameters"],
             "mlm:input": [_input(card)],
             "mlm:output": [_output(card)],
-            "mlm:hyperparameters": card["settings"] | {"model": {key: card[key] for key in MODULE if key in card}},
+            "mlm:hyperparameters": card["settings"] | {"model": module},
         },
     )
+    if "trained_on" in card:
+        item.properties[TRAINED_ON] = card["trained_on"]
     item.add_asset("model", _weights(folder / weights, card["bands"]))
     for file in files(folder):
         path = file.relative_to(folder).as_posix()
         if path != weights:
-            media_type = MEDIA_TYPES.get(file.suffix, "application/octet-stream")
-            item.add_asset(path, asset(f"./{path}", media_type, f"{file.stem} of the training", ("metadata",), file))
+            item.add_asset(path, _file(path, file, is_part=path in card.get("files", {})))
     return document(item)
+
+
+def _file(path: str, file: Path, *, is_part: bool) -> "pystac.Asset":
+    """A file of the training; or a part of a custom model: its code, or a file that its arguments name."""
+    media_type = MEDIA_TYPES.get(file.suffix, "application/octet-stream")
+    if not is_part:
+        return asset(f"./{path}", media_type, f"{file.stem} of the training", ("metadata",), file)
+    is_code = file.suffix == ".py"
+    roles, title = (("mlm:source_code", "code"), "code of the model") if is_code else (("data",), "file of the model")
+    return asset(f"./{path}", media_type, f"{file.name}, {title}", roles, file)
 
 
 def _three_numbers(text: str) -> str:
@@ -119,8 +140,11 @@ def to_card(item: Item, path: Path) -> dict[str, Any]:
             "settings": settings,
             "task": task,
         }
+        if TRAINED_ON in properties:
+            card["trained_on"] = properties[TRAINED_ON]
         if task == "regression":
             card |= {"classes": [output["name"]], "unit": output["unit"]}
+        card |= {key: module[key] for key in CUSTOM if key in module}
         return card | {key: module[key] for key in (*MODULE[:3], *(MODULE[3:] if task == "regression" else ()))}
     except (KeyError, IndexError, TypeError) as error:
         raise BadInputError(f"{path} lacks {error}, which eopipe needs of a model; use one that train wrote") from error

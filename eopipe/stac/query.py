@@ -1,7 +1,7 @@
 """Which scenes a search selects: the area of interest, dates as STAC writes them, and whether a scene matches."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -195,3 +195,35 @@ def _from_file(area: Path) -> "BaseGeometry":
     if geometry.is_empty or not geometry.within(box(-360, -90, 540, 90)):
         raise BadInputError(f"{area} contains no valid area; GeoJSON coordinates are longitude, latitude in degrees")
     return geometry
+
+
+def explain_no_match(items: list[Item], query: Query) -> str:
+    """Why none of the scenes of a catalog matches, and what would: collections, area, dates, cloud cover."""
+    available = sorted({str(item.get("collection") or "") for item in items} - {""})
+    unknown = [name for name in query.collections if name not in available]
+    if items and unknown:
+        return f"there is no collection {', '.join(unknown)}; there are {', '.join(available) or 'none'}"
+    swapped = replace(query, geometry=_swapped(query.geometry))
+    if query.geometry and (count := sum(map(swapped.matches, items))):
+        return f"with latitude and longitude swapped {count} scenes match; coordinates are longitude, latitude"
+    relaxed = {
+        "the area": replace(query, geometry=None),
+        "the dates": replace(query, datetime=None),
+        "the limit of cloud cover": replace(query, max_cloud=100.0),
+        "the ids": replace(query, ids=()),
+    }
+    counts = {name: sum(map(other.matches, items)) for name, other in relaxed.items() if other != query}
+    rows = [f"without {name} {count} of {len(items)} would" for name, count in counts.items() if count]
+    return "; ".join(["widen the dates, area or cloud cover", *rows])
+
+
+def _swapped(geometry: Geometry | None) -> Geometry | None:
+    """The geometry with longitude and latitude swapped; none where that is not on Earth."""
+    from shapely import transform
+    from shapely.geometry import mapping, shape
+
+    if geometry is None:
+        return None
+    swapped = transform(shape(geometry), lambda points: points[:, ::-1])
+    _, south, _, north = swapped.bounds
+    return dict(mapping(swapped)) if -90 <= south <= north <= 90 else geometry

@@ -13,7 +13,7 @@ from eopipe.errors import BadInputError
 from eopipe.fetch.signing import redact_href
 from eopipe.publish import sha256, write_json
 from eopipe.scenes.item import Item, safe_href, scene_name
-from eopipe.stac.antimeridian import Geometry, shift_near, unwrap
+from eopipe.stac.antimeridian import Geometry, counter_clockwise, shift_near, unwrap
 from eopipe.stac.query import Query, cloud_cover, footprint, middle_time
 from eopipe.stac.versions import Dropped, newest
 
@@ -158,7 +158,8 @@ def _frozen(item: Item, assets: tuple[str, ...]) -> Item:
         href = safe_href(asset["href"], f"scene {item['id']}, asset {name}")
         selected[name] = asset | {"href": redact_href(href)}
     links = [link for link in item.get("links", []) if _is_public(link)]
-    frozen: Item = _redacted(item | {"assets": selected, "links": links})
+    geometry = counter_clockwise(item["geometry"]) if item["geometry"] else None
+    frozen: Item = _redacted(item | {"assets": selected, "links": links, "geometry": geometry})
     return frozen
 
 

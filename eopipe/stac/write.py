@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from eopipe.publish import sha256
 from eopipe.scenes.item import Item
-from eopipe.stac.antimeridian import Geometry, split, unwrap
+from eopipe.stac.antimeridian import Geometry, counter_clockwise, split, unwrap
 
 if TYPE_CHECKING:
     import pystac
@@ -97,7 +97,7 @@ def outline(grid: "GeoBox") -> tuple[Geometry, tuple[float, ...]]:
     west, south, east, north = whole.bounds
     # A cut can leave lines beside the areas.
     areas = union_all([part for part in get_parts(split(whole)) if part.area])
-    geometry = {key: _rounded(value) for key, value in mapping(areas).items()}
+    geometry = counter_clockwise({key: _rounded(value) for key, value in mapping(areas).items()})
     return geometry, (_wrapped(west), round(south, DIGITS), _wrapped(east), round(north, DIGITS))
 
 

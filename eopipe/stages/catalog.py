@@ -5,6 +5,9 @@ from typing import Annotated
 
 from eopipe.contract import Input, Option, Output
 
+# Colours and names of the classes; no licence where none is stated.
+REVISION = 2
+
 
 def catalog(
     model: Annotated[Path, Input("trained model: its folder, or a STAC catalog that contains it", folder=True)],
@@ -22,8 +25,13 @@ def catalog(
         "Model, maps and tiles that eopipe made from satellite scenes."
     ),
     license: Annotated[  # noqa: A002 - the word of STAC
-        str, Option("licence of maps and tiles: an SPDX identifier such as CC-BY-4.0, or other", pattern=r"^[\w.+-]+$")
-    ] = "other",
+        str,
+        Option(
+            "licence of maps and tiles: SPDX identifier such as CC-BY-4.0, or URL",
+            section="crate",
+            pattern=r"^(https?://\S+|[\w.+-]*)$",
+        ),
+    ] = "",
 ) -> None:
     """Export model, maps and tiles as a self-contained STAC catalog.
 

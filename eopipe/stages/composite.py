@@ -5,6 +5,10 @@ from typing import Annotated, Literal
 
 from eopipe.contract import Input, Knob, Option, Output
 
+# 2: greenest counts reflectances below zero as zero, and ranks dark pixels lower.
+# 3: coordinates band and time, _FillValue.
+REVISION = 3
+
 
 def composite(
     tiles: Annotated[tuple[Path, ...], Input("tile stores of the scenes of one period", folder=True)],
@@ -34,9 +38,11 @@ def composite(
 ) -> None:
     """Composite the scenes of a period into one image, pixel by pixel.
 
-    Only valid observations count; a pixel is valid where there is one (of every part, when parts are
-    stacked), and `count` is their number. Stored numbers keep the scale and offset of the scenes. Raises
-    BadInputError for scenes on another grid, with other bands, scale or offset, or of another period.
+    Only valid observations count; a pixel is valid where there is one (of every part, when parts are stacked), and
+    `count` is their number. Stored numbers keep the scale and offset of the scenes; where these differ, all are
+    converted to those with the lowest offset: exactly where the difference is a whole number, else rounded to the
+    nearest. Raises BadInputError for scenes on another grid, with other bands, with and without a stated scale, or of
+    another period.
     """
     from eopipe.composites.observations import CompositeRecipe, read_observations
     from eopipe.composites.write import write_composite

@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 from eopipe.contract import Input, Option, Output
 
+# No licence and no author where none are stated.
+REVISION = 2
 ORCID = r"^(https://orcid\.org/)?\d{4}-\d{4}-\d{4}-\d{3}[\dX]$"
 ROR = r"^(https://ror\.org/)?0[a-z0-9]{8}$"
 
@@ -30,8 +32,12 @@ def crate(
     ),
     license: Annotated[  # noqa: A002 - the term of RO-Crate and of every catalogue
         str,
-        Option("licence of the crate: SPDX identifier such as CC-BY-4.0, or URL", pattern=r"^(https?://\S+|[\w.+-]+)$"),
-    ] = "Apache-2.0",
+        Option(
+            "licence of crate, model, maps and tiles: SPDX identifier such as CC-BY-4.0, or URL; without it crate, "
+            "cards and catalog say that none is stated",
+            pattern=r"^(https?://\S+|[\w.+-]*)$",
+        ),
+    ] = "",
     author: Annotated[str, Option("name of the person who ran the pipeline")] = "",
     orcid: Annotated[str | None, Option("ORCID of the author", pattern=ORCID)] = None,
     organization: Annotated[str, Option("name of the author's organization, which is also the publisher")] = "",

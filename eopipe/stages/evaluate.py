@@ -5,8 +5,9 @@ from typing import Annotated
 
 from eopipe.contract import Input, Option, Output
 
-# Scores with confidence intervals, and of each quarter of the test areas.
-REVISION = 2
+# 2: scores with confidence intervals, and of each quarter of the test areas. 3: calibration of the probabilities.
+# 4: intervals by independent pieces instead of a bootstrap, gains over both baselines, scores of each test scene.
+REVISION = 4
 
 
 def evaluate(
@@ -21,6 +22,10 @@ def evaluate(
         Path, Output("metrics.json", "scores of the map and of the baselines", format="application/json")
     ],
     *,
+    probabilities: Annotated[
+        tuple[Path, ...],
+        Input("maps of probabilities in the order of the maps, for their calibration", format="image/tiff"),
+    ] = (),
     baseline_pixels: Annotated[
         int, Option("maximum number of training pixels of the per-pixel baseline", ge=100)
     ] = 100_000,
@@ -31,13 +36,17 @@ def evaluate(
     The per-pixel baseline is gradient-boosted trees (scikit-learn), trained on the pixels of the training areas: on
     the bands of a scene, or on seasonal medians for a mosaic. For a chip classifier, the cells of the map that are
     completely inside the test areas count, and the baseline's class is its majority in the cell. For regression the
-    baselines are the mean of the training labels and regression trees. Confidence intervals come from a bootstrap
-    over blocks of the test areas, or over whole maps if scenes are split.
+    baselines are the mean of the training labels and regression trees. Confidence intervals allow for the measured
+    correlation of the errors; where fewer than six pieces of the test areas are independent, no interval is given.
+    Where scenes are split, the model is also scored on each test scene.
+    With maps of probabilities, their calibration is measured: ECE, Brier score, log loss and a reliability curve.
     """
+    from eopipe.evaluation.calibration import calibration_metrics
     from eopipe.evaluation.evaluate import evaluate_maps
     from eopipe.evaluation.maps import EvaluationData
     from eopipe.publish import publish, write_json
 
     data = EvaluationData.read(classes, tiles, labels, chips)
+    calibration = calibration_metrics(data, probabilities)
     with publish(metrics) as draft:
-        write_json(draft, evaluate_maps(data, baseline_pixels, seed))
+        write_json(draft, evaluate_maps(data, baseline_pixels, seed) | calibration)

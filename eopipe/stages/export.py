@@ -5,6 +5,9 @@ from typing import Annotated
 
 from eopipe.contract import Input, Option, Output
 
+# Metadata of the ONNX model, units in its check.
+REVISION = 2
+
 
 def export(
     model: Annotated[Path, Input("trained model", folder=True)],

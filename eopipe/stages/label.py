@@ -5,6 +5,10 @@ from typing import Annotated, Literal
 
 from eopipe.contract import Input, Option, Output
 
+# 2: source values in the attributes; a continuous raster that is finer than the grid is averaged; numbers of polygons.
+# 3: coordinates and meanings as CF attributes, _FillValue.
+REVISION = 3
+
 
 def label(
     grid: Annotated[Path, Input("grid of the run", format="application/json")],
@@ -22,7 +26,9 @@ def label(
     bins: Annotated[
         tuple[float, ...], Option("edges between the classes of a continuous raster, in physical units")
     ] = (),
-    codes: Annotated[tuple[int, ...], Option("source value of each class (default: 0, 1, …)")] = (),
+    codes: Annotated[
+        tuple[int, ...], Option("source value of each class (default: 0, 1, …, if the raster has no other value)")
+    ] = (),
     values: Annotated[
         tuple[str, ...],
         Option("class=value for each source value, also several per class: town=1 town=2; =3 means unlabelled"),
@@ -44,9 +50,12 @@ def label(
         bool, Option("rasterise shapes to all pixels they touch, not only to contained centres", advanced=True)
     ] = False,
     resampling: Annotated[
-        Literal["nearest", "mode", "bilinear", "average"],
-        Option("resampling of label rasters: nearest or mode for classes; nearest, bilinear or average for a measure"),
-    ] = "nearest",
+        Literal["auto", "nearest", "mode", "bilinear", "cubic", "average"],
+        Option(
+            "resampling of label rasters: nearest or mode for classes; nearest, bilinear, cubic or average for a "
+            "measure and before bins; auto: average if such a raster is finer than the grid, else nearest"
+        ),
+    ] = "auto",
     chunk: Annotated[
         int, Option("edge of a chunk, the read unit, in pixels", multiple_of=16, ge=16, advanced=True)
     ] = 256,
@@ -54,21 +63,27 @@ def label(
 ) -> None:
     """Put labels onto the grid, as class numbers or as values of a quantity, with their valid mask.
 
-    The source is a file for all scenes, or an asset of each scene; pixels outside of it are unlabelled. Edges of
-    bins are physical values: scale and offset of the source are applied. Raises BadInputError for an unknown class
-    and for a source outside of the grid.
+    The source is a file for all scenes, or an asset of each scene; pixels outside of it are unlabelled. Every value
+    of a raster belongs to a class by codes, values or bins, or is nodata or in ignore. Edges of bins are physical
+    values: the raster is resampled, scale and offset of the source are applied, then the bins. A point labels the pixel
+    that contains it. A scene without labels is left out by split. Raises BadInputError with a table of values and
+    pixels for values that belong to no class, and for a source outside of the grid.
     """
-    from eopipe.errors import UsageError
+    from eopipe.errors import BadInputError, UsageError
     from eopipe.labels.classes import Legend
     from eopipe.labels.values import Quantity, option_conflicts, write_values
+    from eopipe.labels.vectors import source_conflicts
     from eopipe.labels.write import ReadOptions, label_band, write_labels
     from eopipe.scenes.item import read_scene, scene_name
     from eopipe.tiles.grid import read_grid
     from eopipe.tiles.layout import Layout
 
+    if source is not None and source.is_dir():
+        raise BadInputError(f"label.source {source} is a folder; give one file in it")
     if (source is None) == (asset is None or scene is None):
         raise UsageError("label needs exactly one of --source and --asset (with --scene)")
-    if conflicts := option_conflicts(measure, resampling, {"bins": bins, "codes": codes, "values": values}):
+    class_options = {"bins": bins, "codes": codes, "values": values}
+    if conflicts := source_conflicts(source) + option_conflicts(measure, resampling, class_options):
         raise UsageError("; ".join(conflicts))
     item = read_scene(scene) if scene and asset else None
     band, name = label_band(source, scene, item, asset), scene_name(item["id"]) if item else ""

@@ -5,6 +5,9 @@ from typing import Annotated, Literal
 
 from eopipe.contract import Input, Knob, Option, Output
 
+# Colour table of classes.
+REVISION = 2
+
 COG = "image/tiff; application=geotiff; profile=cloud-optimized"
 
 
@@ -32,6 +35,27 @@ def predict(
         ),
     ],
     *,
+    calibration: Annotated[
+        Path | None,
+        Input("calibration of the probabilities, as calibrate writes it for the same model", format="application/json"),
+    ] = None,
+    colors: Annotated[
+        tuple[str, ...],
+        Option(
+            "colour of each class as #rrggbb, for the colour table of the class map; as in the report if not given",
+            section="report",
+            pattern=r"^#[0-9A-Fa-f]{6}$",
+        ),
+    ] = (),
+    allow: Annotated[
+        tuple[str, ...],
+        Option(
+            "accepted differences of the tiles from those of the training, each as 'kind: reason', with a kind of "
+            "pixel-size, unit, level",
+            pattern=r"^(pixel-size|unit|level): *\S",
+            advanced=True,
+        ),
+    ] = (),
     halo: Annotated[
         int | None,
         Option("pixels read around each window (default: receptive-field radius)", ge=0, advanced=True),
@@ -44,34 +68,25 @@ def predict(
 ) -> None:
     """Predict a seamless map of classes and their probabilities, or of values, window by window.
 
-    A chip classifier predicts one class for each cell of its chip size. Bands are selected by name. Raises
-    BadInputError when a scene lacks a band of the model or is on another grid.
+    A chip classifier predicts one class for each cell of its chip size. Bands are selected by name. A calibration
+    changes probabilities, not classes. Raises BadInputError when a scene lacks a band of the model, is on another grid,
+    or differs in pixel size, unit or processing level from the tiles of the training, UsageError for colors that do
+    not match the classes, and DivergedError when the model's output is not finite.
     """
-    from eopipe.errors import BadInputError
-    from eopipe.inference.mosaic import WindowPredictor, write_prediction
-    from eopipe.inference.predictor import load_predict_function
-    from eopipe.models.model_folder import read_trained_model
-    from eopipe.tiles.grid import same_grid
+    from eopipe.inference.mosaic import write_prediction
+    from eopipe.inference.predictor import open_predictor
+    from eopipe.inference.temperature import read_calibration
+    from eopipe.models.input_check import check_tiles
+    from eopipe.models.model_folder import model_id, read_trained_model
+    from eopipe.reporting.palette import class_colors, rgb
     from eopipe.tiles.store import Tiles
 
     trained = read_trained_model(model)
     stores = sorted((Tiles(path) for path in tiles), key=lambda store: store.scene)
-    for store in stores:
-        missing_bands = [band for band in trained.bands if band not in store.names]
-        if missing_bands:
-            raise BadInputError(
-                f"scene {store.scene} has no band {', '.join(missing_bands)}, which the model needs; "
-                f"it has {', '.join(store.names)}"
-            )
-        if not same_grid(store.grid, stores[0].grid):
-            raise BadInputError(f"scenes {stores[0].scene} and {store.scene} are on different grids")
-    window_predictor = WindowPredictor(
-        stores,
-        trained.bands,
-        trained.normaliser,
-        load_predict_function(trained, model, device, threads),
-        edge=window,
-        halo=trained.architecture.receptive_field_radius if halo is None else halo,
-        factor=trained.architecture.factor,
-    )
-    write_prediction(window_predictor, trained, classes, probabilities)
+    check_tiles(trained.trained_on, stores, allow)
+    fitted = read_calibration(calibration) if calibration else None
+    if fitted:
+        fitted.check(model_id(model), [store.scene for store in stores])
+    predictor = open_predictor(trained, model, stores, window, halo, device, threads)
+    table = {number: rgb(color) for number, color in enumerate(class_colors(trained.classes, colors))}
+    write_prediction(predictor, trained, classes, probabilities, fitted, table)

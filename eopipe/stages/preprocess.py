@@ -5,7 +5,10 @@ from typing import Annotated, Literal
 
 from eopipe.contract import Input, Knob, Option, Output
 
-REVISION = 2
+# 3: stores declare the unit and the processing level, where the item does; Sentinel-2 without a processing baseline is
+# scaled by name and dates of the product, or refused.
+# 4: coordinates band and time, _FillValue.
+REVISION = 4
 
 
 def preprocess(
@@ -34,6 +37,14 @@ def preprocess(
     saturated: Annotated[
         float | None, Option("stored value at or above which a pixel is saturated, and masked", advanced=True)
     ] = None,
+    offset: Annotated[
+        float | None,
+        Option(
+            "offset of reflectance where neither item nor product state it: -0.1 for Sentinel-2 since processing "
+            "baseline 04.00, 0 before or where it was removed",
+            advanced=True,
+        ),
+    ] = None,
     decibel: Annotated[bool, Option("convert linear radar power to dB")] = False,
     resampling: Annotated[
         Literal["nearest", "bilinear", "cubic", "average", "mode"],
@@ -55,9 +66,9 @@ def preprocess(
     """Resample one scene onto the grid and write it as a sharded Zarr store.
 
     Stored numbers stay those of the scene, with scale and offset as CF attributes. A pixel is valid where
-    every band has data and the mask asset does not mask it. Raises IntegrityError for truncated assets,
-    BadInputError for a missing band or a scene outside of the grid, UsageError for an unknown mask,
-    NoSpaceError for max_files.
+    every band has data and the mask asset does not mask it; a scene without a valid pixel is written with a warning,
+    and split leaves it out. Raises IntegrityError for truncated assets, BadInputError for a missing band, an offset
+    that is not known, or a scene outside of the grid, UsageError for an unknown mask, NoSpaceError for max_files.
     """
     from eopipe.scenes.item import bands as bands_of
     from eopipe.scenes.item import read_scene
@@ -67,7 +78,7 @@ def preprocess(
     from eopipe.warp.write_tiles import TileRecipe, write_tiles
 
     item = read_scene(scene)
-    scene_bands = bands_of(scene, item, bands if mask == "none" else (*bands, mask))
+    scene_bands = bands_of(scene, item, bands if mask == "none" else (*bands, mask), offset)
     usable = None if mask == "none" else mask_of(scene_bands.pop(), mask_as, masked, max_probability, dilate)
     layout = Layout(chunk, shard, codec)
     recipe = TileRecipe(scene_bands, usable, resampling, layout, decibel=decibel, saturated=saturated)

@@ -5,8 +5,10 @@ from typing import Annotated
 
 from eopipe.contract import Input, Option, Output
 
-# Maps have axes in degrees, and figures are drawn by matplotlib.
-REVISION = 3
+# 3: maps have axes in degrees, and figures are drawn by matplotlib. 4: calibration of the probabilities.
+# 5: verdict by the intervals of the gains, scores of each test scene.
+# 6: errors of values, continuous colours, scale bars.
+REVISION = 6
 
 
 def report(
@@ -38,6 +40,7 @@ def report(
         str,
         Option(
             "licence of model and tiles: SPDX identifier such as CC-BY-4.0, or URL",
+            section="crate",
             pattern=r"^(https?://\S+|[\w.+-]*)$",
         ),
     ] = "",

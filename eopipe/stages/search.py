@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 from eopipe.contract import Input, Knob, Option, Output
 
-# 2: a frozen item is one line.
-REVISION = 2
+# 2: a frozen item is one line. 3: its polygons are counter-clockwise.
+REVISION = 3
 
 
 def search(
@@ -59,8 +59,16 @@ def search(
     ] = "scene",
     crs: Annotated[str, Option("CRS of the grid as EPSG:code, or auto", pattern=r"^(auto|EPSG:\d+)$")] = "auto",
     resolution: Annotated[
-        float | None, Option("pixel size of the grid in units of the CRS (default: that of the assets)", gt=0)
+        float | None, Option("pixel size of the grid in units of the CRS (default: the finest of grid_assets)", gt=0)
     ] = None,
+    grid_assets: Annotated[
+        tuple[str, ...],
+        Option(
+            "assets whose CRS and pixels the grid follows (default: all assets; in a config preprocess.bands, so that "
+            "neither masks nor labels set the pixel size)",
+            advanced=True,
+        ),
+    ] = (),
     deadline: Annotated[float, Knob("time limit for the whole search, in seconds", gt=0, advanced=True)] = 900.0,
 ) -> None:
     """Find scenes in a STAC catalog or API and freeze the list and the grid.
@@ -73,9 +81,9 @@ def search(
     """
     from eopipe.errors import BadInputError, UsageError
     from eopipe.publish import publish, write_json
-    from eopipe.stac.api import from_url
+    from eopipe.stac.api import collection_names, from_url
     from eopipe.stac.choose_grid import choose_grid
-    from eopipe.stac.query import Query, area_geometry
+    from eopipe.stac.query import Query, area_geometry, explain_no_match
     from eopipe.stac.select import Ranking, select
     from eopipe.stac.static import from_folder
     from eopipe.tiles.grid import grid_json
@@ -84,13 +92,18 @@ def search(
         raise UsageError("search needs exactly one of --catalog and --url")
     if area is not None and bbox:
         raise UsageError("search takes at most one of --area and --bbox")
+    if absent := [asset for asset in grid_assets if asset not in assets]:
+        raise UsageError(f"search.grid_assets has {', '.join(absent)}, which search.assets does not have")
     geometry = area_geometry(area, bbox)
     query = Query(collections, geometry, datetime, max_cloud, ids)
     candidates = from_folder(catalog) if catalog else from_url(url or "", query, deadline)
     selected = select(candidates, query, assets, on_missing, Ranking(best, per, group, geometry))
     if not selected.items:
-        raise BadInputError(f"no scene matches in {catalog or url}: {query}; widen the dates, area or cloud cover")
-    box = choose_grid(selected.items, assets, geometry, crs, resolution)
+        names = () if catalog else collection_names(url or "", query, deadline)
+        unknown = f"not all of these collections exist; there are {', '.join(names)}"
+        advice = unknown if names else explain_no_match(candidates, query)
+        raise BadInputError(f"no scene matches in {catalog or url}: {query}; {advice}")
+    box = choose_grid(selected.items, grid_assets or assets, geometry, crs, resolution)
     with publish(items, folder=True) as draft, publish(grid) as grid_draft, publish(selection) as summary_draft:
         selected.write(draft, summary_draft)
         write_json(grid_draft, grid_json(box))

@@ -5,6 +5,10 @@ from typing import Annotated, Literal
 
 from eopipe.contract import Input, Option, Output
 
+# 2: scenes without a valid or labelled pixel are left out with the reason; the last rows and columns are in chips;
+# blocks that the grid cuts are assigned apart; the audit has more kinds.
+REVISION = 2
+
 
 def split(
     tiles: Annotated[tuple[Path, ...], Input("tile stores of all scenes", folder=True)],
@@ -57,7 +61,11 @@ def split(
         Option("temporal split: first day of val and of test, or of test only", pattern=r"^\d{4}-\d\d-\d\d$"),
     ] = (),
     by: Annotated[
-        Literal["scene", "tile", "region"], Option("group split: unit that is kept whole; a tile is of MGRS or WRS-2")
+        Literal["scene", "tile", "region", "polygon"],
+        Option(
+            "group split: unit that is kept whole; a tile is of MGRS or WRS-2, a polygon of the labels, "
+            "whose pixels are masked in the chips of other splits"
+        ),
     ] = "scene",
     val_groups: Annotated[tuple[str, ...], Option("names of the validation groups", advanced=True)] = (),
     test_groups: Annotated[
@@ -73,8 +81,13 @@ def split(
     seed: Annotated[int, Option("seed of random assignments", ge=0)] = 0,
     similarity: Annotated[
         float,
-        Option("correlation at or above which chips of two splits are near duplicates", ge=0.5, le=1, advanced=True),
-    ] = 0.995,
+        Option(
+            "correlation after alignment at or above which chips of two splits are near duplicates",
+            ge=0.5,
+            le=1,
+            advanced=True,
+        ),
+    ] = 0.97,
     allow: Annotated[
         tuple[str, ...],
         Option(
@@ -84,7 +97,8 @@ def split(
 ) -> None:
     """Cut the grid into chips, assign them to splits by place, date or group, and audit the splits for leakage.
 
-    Writes samples as (scene, row, column). Raises BadInputError when a split is empty or lacks a class,
+    Writes samples as (scene, row, column). A scene without a valid or a labelled pixel is left out, with a warning.
+    Raises BadInputError when a split is empty or lacks a class,
     IntegrityError with a pair of chips when the audit finds a leak that split.allow does not accept.
     """
     from eopipe.chips.make_split import SplitRequest, make_split

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 from eopipe.contract import Input, Knob, Option, Output
 
-# 2: model.json is a STAC Item.
-REVISION = 2
+# 2: model.json is a STAC Item. 3: it describes the tiles of the training.
+REVISION = 3
 
 
 def train(
@@ -27,7 +27,11 @@ def train(
         Input("fine-tuning: model folder of eopipe to initialise the weights from", folder=True, user=True),
     ] = None,
     architecture: Annotated[
-        str, Option("model architecture: unet, convnext, temporal, or module:Class of your own")
+        str,
+        Option(
+            "model architecture: unet, convnext, temporal, or a class of your own or of a library as module:Class or "
+            "file.py:Class"
+        ),
     ] = "unet",
     width: Annotated[int, Option("channels of the first level", ge=1)] = 16,
     depth: Annotated[int, Option("downsampling levels: how often the model halves its input", ge=1, le=6)] = 2,
@@ -35,6 +39,41 @@ def train(
         tuple[str, ...],
         Option("further model arguments as name=value, with values in JSON, e.g. size=tiny", advanced=True),
     ] = (),
+    model_files: Annotated[
+        tuple[Path, ...],
+        Input(
+            "code of a custom model: modules and packages, and files that its arguments name (default: found by "
+            "architecture and arguments, beside the config)",
+            mixed=True,
+            user=True,
+            derived="eopipe.models.model_files:find_model_files",
+        ),
+    ] = (),
+    weights_bands: Annotated[
+        tuple[str, ...],
+        Option(
+            "bands of pretrained weights of a custom model, in their order, e.g. red green blue: its first layer is "
+            "changed to the bands of the run by name",
+            advanced=True,
+        ),
+    ] = (),
+    weights_mean: Annotated[
+        tuple[float, ...],
+        Option("mean of each band of weights_bands that the weights expect (default: training chips)", advanced=True),
+    ] = (),
+    weights_std: Annotated[
+        tuple[float, ...],
+        Option("standard deviation of each band of weights_bands that the weights expect", advanced=True),
+    ] = (),
+    weights_scale: Annotated[
+        float,
+        Option(
+            "unit of weights_mean and weights_std: what 1 in the unit of the tiles is in theirs, e.g. 10000 for "
+            "digital numbers of a reflectance",
+            gt=0,
+            advanced=True,
+        ),
+    ] = 1.0,
     freeze: Annotated[
         tuple[str, ...], Option("prefixes of parameter names to freeze, e.g. encoder.", advanced=True)
     ] = (),
@@ -58,8 +97,11 @@ def train(
         ),
     ] = None,
     class_weights: Annotated[
-        Literal["none", "balanced"],
-        Option("class weights in cross_entropy and focal; balanced: the same total weight for every class"),
+        Literal["none", "sqrt", "balanced"],
+        Option(
+            "class weights in cross_entropy and focal; balanced: the same total weight for every class (inverse "
+            "frequency); sqrt: square root of the inverse frequency, between none and balanced"
+        ),
     ] = "none",
     ema: Annotated[
         float,

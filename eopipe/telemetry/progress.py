@@ -54,6 +54,27 @@ def format_duration(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02d}:{remainder:02d}"
 
 
+class LineFormatter(logging.Formatter):
+    """A log line as `key=value`: the time in UTC and the level, then the message."""
+
+    def __init__(self) -> None:
+        super().__init__("time=%(asctime)s level=%(lowercase)s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
+        self.converter = time.gmtime
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        record.lowercase = record.levelname.lower()
+        return super().format(record)
+
+
+def log_to_stderr() -> None:
+    """Send the log of this process to its standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter())
+    logging.basicConfig(handlers=[handler])
+    log.setLevel(logging.INFO)
+
+
 class Interval:
     """Is due at most once per interval in seconds, first after one interval."""
 

@@ -47,12 +47,13 @@ class Layout:
         return ChunkEncoder(self.chunk, self.codec, LEVELS[self.codec])
 
 
-def store_files(shape: tuple[int, int], layout: Layout, arrays: int) -> int:
+def store_files(shape: tuple[int, int], layout: Layout, arrays: int, *, has_image: bool = True) -> int:
     """Number of files of a published store with this number of raster arrays.
 
-    Shards and metadata of each array, those of two coordinates, the grid mapping, the group and the manifest.
+    Shards and metadata of each array, those of two coordinates, the grid mapping, the group and the manifest; beside
+    an image the names of its bands and its time.
     """
-    return arrays * (layout.files(shape) + 1) + 2 * 2 + 1 + 2
+    return arrays * (layout.files(shape) + 1) + 2 * 2 + 1 + 2 + (2 + 1 if has_image else 0)
 
 
 def check_file_budget(shape: tuple[int, int], layout: Layout, arrays: int, max_files: int | None) -> None:

@@ -1,13 +1,17 @@
 """Tile and label stores: one sharded Zarr v3 store per scene, georeferenced when it is opened in xarray.
 
 A tile store holds `image` (band, y, x), the scene's stored numbers with their scale and offset, and the mask `valid`
-(y, x); a label store holds `label` and `valid`. The fill value never means nodata: `valid` marks usable pixels.
+(y, x); a label store holds `label` and `valid`. `valid` marks usable pixels. The fill value of Zarr never means nodata;
+the CF attribute `_FillValue` does, and is there only where no data have that number.
 """
 
+import base64
 import math
+import struct
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +28,13 @@ if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
 NO_LABEL = 255
+# What xarray reads as NaT.
+NO_TIME = -(2**63)
+# CF attributes of arrays by their names.
+CF_ATTRIBUTES: dict[str, dict[str, Any]] = {
+    "image": {"ancillary_variables": "valid"},
+    "valid": {"flag_values": [0, 1], "flag_meanings": "not_usable usable"},
+}
 MAX_PIXELS = 2**40
 # The GeoZarr conventions of the georeferencing attributes; readers look for their identifiers.
 CONVENTIONS = [
@@ -101,7 +112,7 @@ class Tiles:
         try:
             array: zarr.Array[Any] = self.group[name]  # type: ignore[assignment]
         except KeyError as error:
-            available = ", ".join(sorted(self.group.array_keys()))
+            available = ", ".join(sorted(key for key, array in self.group.arrays() if array.ndim > 1))
             raise BadInputError(f"{self.path} has no array {name}; it has {available}") from error
         except (TypeError, ValueError) as error:
             raise BadInputError(f"{name} of {self.path} cannot be read: {error}") from error
@@ -190,5 +201,39 @@ def add_array(
         fill_value=0,
         dimension_names=("band", "y", "x") if bands else ("y", "x"),
     )
-    array.attrs.update({"grid_mapping": "spatial_ref"} | attributes)
+    if bands and "time" not in group:
+        _write_image_coordinates(group)
+    georeference = {"grid_mapping": "spatial_ref", "coordinates": "spatial_ref" + " time" * ("time" in group)}
+    array.attrs.update(georeference | CF_ATTRIBUTES.get(name, {}) | attributes)
     return array
+
+
+def _write_image_coordinates(group: "zarr.Group") -> None:
+    """Write the band names and the time of an image as CF coordinates; without a date the time is NaT in xarray."""
+    names, text = [str(name) for name in group.attrs["names"]], group.attrs.get("datetime")  # type: ignore[union-attr]
+    bands = group.create_array(
+        "band", shape=(len(names),), chunks=(len(names),), dtype="string", dimension_names=("band",), compressors=None
+    )
+    bands[:] = np.array(names, object)
+    bands.attrs["long_name"] = "band"
+    value = _milliseconds(str(text), str(group.attrs["scene"])) if text else NO_TIME
+    # A scalar that equals its fill value needs no file for its chunk.
+    time = group.create_array("time", shape=(), dtype="int64", dimension_names=(), fill_value=value)
+    attributes = {"units": "milliseconds since 1970-01-01", "calendar": "proleptic_gregorian", "standard_name": "time"}
+    time.attrs.update(attributes | ({} if text else {"_FillValue": NO_TIME}))
+
+
+def _milliseconds(text: str, scene: str) -> int:
+    """Milliseconds since 1970 of an ISO 8601 time, UTC if it names no zone."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise BadInputError(f"scene {scene} has datetime {text!r}, which is not a time as in ISO 8601") from error
+    return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def declare_nodata(array: "zarr.Array[Any]", value: int = 0) -> None:
+    """Declare the number that means nodata, which no data of the array may have; xarray reads it as NaN."""
+    # xarray encodes numbers of floating-point arrays in this way, since JSON has no NaN.
+    is_float = array.dtype.kind == "f"
+    array.attrs["_FillValue"] = base64.b64encode(struct.pack("<d", value)).decode() if is_float else value

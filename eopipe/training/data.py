@@ -21,7 +21,8 @@ from eopipe.contract import stage
 from eopipe.errors import BadInputError, UsageError
 from eopipe.loader.chip_reader import chip_sources
 from eopipe.models import Architecture
-from eopipe.publish import digest
+from eopipe.models.model_files import libraries
+from eopipe.publish import content_digest, digest
 from eopipe.stac.write import ItemExtent, extent_of
 from eopipe.tiles.store import NO_LABEL, Tiles
 from eopipe.training.model_checks import check_init_fits, check_init_folder, dry_run
@@ -39,6 +40,7 @@ class TrainingInputs:
     chips: Path
     statistics: Path
     init: Path | None = None
+    model_files: tuple[Path, ...] = ()
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "TrainingInputs":
@@ -76,10 +78,9 @@ class TrainingData:
         """The labels of the first scene; all others have the same classes, or the same unit."""
         return self.pairs[0][1]
 
-    @property
-    def normaliser(self) -> Normaliser:
-        """Mean and standard deviation of each band."""
-        return band_normaliser(self.statistics, self.bands)
+    def normaliser(self, settings: Settings) -> Normaliser:
+        """Mean and standard deviation of each band: of the training chips, or as pretrained weights expect them."""
+        return weights_normaliser(band_normaliser(self.statistics, self.bands), self.bands, settings)
 
     @property
     def extent(self) -> ItemExtent:
@@ -95,14 +96,18 @@ class TrainingData:
             "chips": digest(self.inputs.chips),
             "statistics": digest(self.inputs.statistics),
             "init": digest(self.inputs.init) if self.inputs.init else None,
+            "model_files": {path.name: content_digest(path) for path in self.inputs.model_files} or None,
         }
 
     def job(self, settings: Settings, knobs: Knobs, state_root: Path, views: Path) -> Job:
         """The job of a training on these data. Raises UsageError or BadInputError for what cannot work."""
         if conflicts := settings.conflicts():
             raise UsageError("; ".join(conflicts))
+        values = dict(settings) | {"model_files": self.inputs.model_files}
+        architecture = Architecture.of(values, self.bands, len(self.labels.names))
+        # Without paths of this machine.
+        settings = settings.replace(architecture=architecture.name, arguments=architecture.arguments)
         computed = self._computed_from_labels(settings)
-        sizes = (len(self.bands), len(self.labels.names), settings.width, settings.depth)
         paths = {
             "tiles": tuple(path.resolve() for path in self.inputs.tiles),
             "labels": tuple(path.resolve() for path in self.inputs.labels),
@@ -113,9 +118,9 @@ class TrainingData:
         }
         job = Job(
             **dict(knobs) | paths | computed,
-            architecture=Architecture(settings.architecture, *sizes, self.bands, settings.arguments),
+            architecture=architecture,
             bands=self.bands,
-            normaliser=self.normaliser,
+            normaliser=self.normaliser(settings),
             chip=self.split["chip"],
             settings=settings,
         )
@@ -155,6 +160,8 @@ class TrainingData:
             for name, value in self.digests.items()
             if value is not None
         }
+        versions = libraries(deciding["architecture"], self.inputs.model_files)
+        digests |= {"libraries": versions} if versions else {}
         text = json.dumps(digests | {"settings": deciding}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -171,9 +178,34 @@ class TrainingData:
             "settings": job.deciding(),
             "tensors": {name: list(value.shape) for name, value in tensors.items()},
             # The same settings give other weights with other code.
-            "revision": {"eopipe": stage("train").revision, "torch": version("torch")},
+            "revision": {"eopipe": stage("train").revision, "torch": version("torch")}
+            | libraries(job.architecture.name, self.inputs.model_files),
         }
         return cast(dict[str, Any], json.loads(json.dumps(content)))
+
+
+def weights_normaliser(of_chips: Normaliser, bands: tuple[str, ...], settings: Settings) -> Normaliser:
+    """Mean and standard deviation of each band in the unit of the tiles: those that pretrained weights expect of it.
+
+    Bands that they do not know, and all without `weights_mean`, have those of the training chips. Raises BadInputError
+    where the two are so far apart that the unit must be another: ten standard deviations, or a factor of 50 between
+    the deviations.
+    """
+    scale, expected = settings.weights_scale, {}
+    for band, mean, std in zip(settings.weights_bands, settings.weights_mean, settings.weights_std, strict=False):
+        expected[band] = (mean / scale, std / scale)
+    pairs, other_unit = [], []
+    for band, mean, std in zip(bands, of_chips.mean, of_chips.std, strict=True):
+        pair = expected.get(band) or expected.get(band.rpartition("_")[0])
+        pairs.append(pair or (mean, std))
+        if pair and (abs(mean - pair[0]) > 10 * pair[1] or not 1 / 50 < std / pair[1] < 50):
+            other_unit.append(f"{band} is {mean:.3g} ± {std:.2g}, not {pair[0]:.3g} ± {pair[1]:.2g}")
+    if other_unit:
+        raise BadInputError(
+            f"the training chips are not in the unit of train.weights_mean and weights_std: {'; '.join(other_unit)}; "
+            "set train.weights_scale to what 1 in the unit of the tiles is in the unit of the weights, such as 10000"
+        )
+    return Normaliser(tuple(mean for mean, _ in pairs), tuple(std for _, std in pairs))
 
 
 def check_labels(task: str, labels: Tiles) -> None:
@@ -210,6 +242,7 @@ def count_chips(split: dict[str, Any], pairs: Pairs) -> dict[str, int]:
 
 def loss_weights(settings: Settings, counts: dict[str, int], classes: tuple[str, ...]) -> tuple[float, ...]:
     """The weight of a pixel or chip of each class in the loss; none where all count alike."""
-    from eopipe.training.losses import balanced
+    from eopipe.training.losses import balanced, square_root
 
-    return balanced(counts, classes) if settings.class_weights == "balanced" else ()
+    weights = {"balanced": balanced, "sqrt": square_root}.get(settings.class_weights)
+    return weights(counts, classes) if weights else ()

@@ -22,7 +22,7 @@ from eopipe.training.losses import loss_of
 from eopipe.training.memory_fit import MemoryFit
 from eopipe.training.monitor import TrainingMonitor
 from eopipe.training.partition import partition, split_batch
-from eopipe.training.schedule import learning_rate, stops_early
+from eopipe.training.schedule import few_steps, learning_rate, stops_early
 from eopipe.training.step import StepResult, TrainStep
 from eopipe.training.validation import validation_of
 from eopipe.training_job import Job
@@ -65,6 +65,8 @@ class TrainingLoop:
         self.progress.record_world(self.world.size)
         if self.world.is_first:
             log.info("event=world size=%d step=%d", self.world.size, self.progress.step)
+            if warning := few_steps(self.loader.count("train"), self.batch, self.settings.epochs):
+                log.warning("event=few_steps steps=%d advice=%r", self.steps, warning)
         batches = timed(self.loader.stream(self.requests(self.progress.step)))
         started = time.monotonic()
         with self.monitor.open(self.progress.step, self.steps, self.batch, self.step):

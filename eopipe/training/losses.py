@@ -5,6 +5,7 @@ Lovász-softmax are defined for each sample (chip) alone instead, and their weig
 over a global batch is the same whatever its partition into workers or micro-batches.
 """
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -62,6 +63,17 @@ def balanced(pixels: dict[str, int], classes: tuple[str, ...]) -> tuple[float, .
     counts = [pixels.get(name, 0) for name in classes]
     present = sum(count > 0 for count in counts)
     return tuple(round(sum(counts) / (present * count), 6) if count else 0.0 for count in counts)
+
+
+def square_root(pixels: dict[str, int], classes: tuple[str, ...]) -> tuple[float, ...]:
+    """Square roots of the inverse frequencies, with a mean of 1 over all pixels.
+
+    Between no weights and `balanced`, as in square-root sampling (Mahajan et al. 2018,
+    doi:10.1007/978-3-030-01216-8_12). A class without any pixel gets weight 0.
+    """
+    roots = [math.sqrt(pixels.get(name, 0)) for name in classes]
+    total = sum(pixels.get(name, 0) for name in classes)
+    return tuple(round(total / (sum(roots) * root), 6) if root else 0.0 for root in roots)
 
 
 def cross_entropy(logits_NCHW: Tensor, labels_NHW: Tensor, weights: tuple[float, ...] = ()) -> tuple[Tensor, Tensor]:

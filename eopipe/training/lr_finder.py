@@ -131,6 +131,7 @@ def try_rates(values: dict[str, Any], steps: int) -> RateCurve:
 
 def job_of(values: dict[str, Any]) -> Job:
     """The job that the values of the stage train describe, for one process."""
+    values = stage("train").with_derived(values)
     settings = Settings.of(values).replace(processes=1, nodes="1", strategy="ddp")
     # No folder of this name is created: nothing is kept.
     unused = Path(values["model"]).with_suffix(".rate")

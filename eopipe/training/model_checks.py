@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eopipe.checkpoints.identity import differences
-from eopipe.errors import BadInputError, EopipeError, RefusedError, UsageError
+from eopipe.errors import BadInputError, EopipeError, ModelCodeError, RefusedError, UsageError, model_code_error
 from eopipe.models import Architecture
 from eopipe.models.model_folder import CARD, read_trained_model
 from eopipe.publish import verify
@@ -74,6 +74,7 @@ def dry_run(module: "nn.Module", architecture: Architecture, chip: int, task: st
     import torch
 
     from eopipe.models.build import error_summary
+    from eopipe.models.input_bands import first_convolution
 
     expected = (1, architecture.classes, chip, chip)
     try:
@@ -84,8 +85,15 @@ def dry_run(module: "nn.Module", architecture: Architecture, chip: int, task: st
     except Exception as error:
         if NEEDS_GPU.search(str(error)):
             return
-        chips, reason = f"a chip of {architecture.bands} bands and {chip} x {chip} pixels", error_summary(error)
-        raise UsageError(f"model {architecture.name} fails with {chips}: {reason}; see train.arguments") from error
+        chips, in_model = f"a chip of {architecture.bands} bands and {chip} x {chip} pixels", model_code_error(error)
+        first, hint = first_convolution(module), "see train.arguments"
+        if first and first[1].in_channels != architecture.bands:
+            hint = (
+                f"its first layer takes {first[1].in_channels} channels: name the bands that its weights are made for, "
+                "in their order, in train.weights_bands, such as [red, green, blue]"
+            )
+        sentence = f"model {architecture.name} fails with {chips}: {in_model or error_summary(error)}; {hint}"
+        raise ModelCodeError(sentence, in_model.frames if in_model else ()) from error
     # The output for a chip is the mean over its pixels, so any number of them will do.
     pooled = (*shape[:2], chip, chip) if task == "classification" else shape
     if pooled != expected:

@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from eopipe.checkpoints.checkpoint import best, read_part, steps
 from eopipe.checkpoints.identity import other_states, refuse_other
 from eopipe.checkpoints.manager import IDENTITY
 from eopipe.chips.chips import unit_of
+from eopipe.contract import stage
 from eopipe.launch.environment import ClusterEnvironment, check_step, detect_environment, parse_nodes
 from eopipe.launch.failures import STATUS
 from eopipe.launch.launch import launch
@@ -19,6 +21,8 @@ from eopipe.launch.lease import fence, hold_lease
 from eopipe.launch.membership import Membership, join_group
 from eopipe.launch.scratch import local_copies
 from eopipe.launch.srun import check_allocation, run_on_all_nodes
+from eopipe.models.input_check import TileProperties
+from eopipe.models.model_files import copy_files, libraries
 from eopipe.models.model_folder import TrainedModel, write_model_folder
 from eopipe.publish import publish, read_json, write_json
 from eopipe.telemetry.follow import follower
@@ -34,6 +38,7 @@ def run(values: Mapping[str, Any]) -> None:
 
     `values` are those of a call of the stage `train`.
     """
+    values = stage("train").with_derived(values)
     nodes = parse_nodes(values["nodes"])
     if nodes.maximum > 1 and run_on_all_nodes(values):
         return
@@ -110,21 +115,27 @@ def prepare_state(data: TrainingData, job: Job) -> None:
     with publish(path) as draft:
         write_json(draft, identity)
     (job.state / STATUS).unlink(missing_ok=True)
-    job.write(job.state / JOB)
+    # A worker that starts again later must not read files that were edited meanwhile.
+    copies = copy_files(job.architecture.files, job.state)
+    job.replace(architecture=replace(job.architecture, files=copies)).write(job.state / JOB)
 
 
 def _publish(model: Path, job: Job, data: TrainingData) -> None:
     from eopipe.models.lora import merge_lora_adapters
 
     settings = job.settings
+    copies = tuple(replace(file, path=(job.state / file.name).absolute()) for file in job.architecture.files)
+    architecture = replace(job.architecture, files=copies)
     last = steps(job.state)[-1]
     chosen = (best(job.state) if settings.patience else None) or last
     weights = merge_lora_adapters(read_part(chosen, "ema" if settings.ema else "model"))
-    task = (settings.task, job.target, unit_of(data.labels))
-    trained = TrainedModel(job.architecture, job.bands, data.labels.names, job.normaliser, job.chip, *task)
+    task = (settings.task, job.target, unit_of(data.labels), TileProperties.of([image for image, _ in data.pairs]))
+    trained = TrainedModel(architecture, job.bands, data.labels.names, job.normaliser, job.chip, *task)
     progress = read_json(last / "state.json")
     # Without virtual shards another world gives other weights.
     worlds = [] if settings.deterministic or len(progress["worlds"]) == 1 else progress["worlds"]
     with publish(model, folder=True) as draft:
         (draft / METRICS).write_bytes(published_lines(job.state / METRICS))
-        write_model_folder(draft, trained, weights, progress["history"], job.deciding(), worlds, data.extent)
+        copy_files(copies, draft)
+        software = libraries(architecture.name, data.inputs.model_files)
+        write_model_folder(draft, trained, weights, progress["history"], job.deciding(), worlds, data.extent, software)

@@ -4,9 +4,26 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from eopipe.checkpoints.checkpoint import validation_score
+from eopipe.loader.order import steps_per_epoch
 
 if TYPE_CHECKING:
     from eopipe.training_job import Settings
+
+# With fewer steps than this a network has hardly left its random start, however good its data are.
+FEWEST_STEPS = 200
+
+
+def few_steps(chips: int, batch: int, epochs: int) -> str:
+    """A sentence about a training that is too short to learn from its `chips`; empty for a longer one."""
+    batch = min(batch, max(1, chips))
+    per_epoch = steps_per_epoch(chips, batch)
+    if per_epoch * epochs >= FEWEST_STEPS:
+        return ""
+    return (
+        f"{epochs} epochs of {chips} chips in batches of {batch} are {per_epoch * epochs} steps, and below "
+        f"{FEWEST_STEPS} a model learns little; train.epochs: {-(-FEWEST_STEPS // per_epoch)} gives {FEWEST_STEPS}, "
+        "a smaller train.batch or split.stride more per epoch"
+    )
 
 
 def learning_rate(settings: "Settings", step: int, steps: int) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from eopipe.errors import DivergedError
 from eopipe.launch.world import World
 from eopipe.models.tasks import chip_logits, pixel_outputs
 from eopipe.tiles.store import NO_LABEL
@@ -26,18 +27,22 @@ class ClassValidation:
     def __init__(self, job: Job, *, whole: bool) -> None:
         self.classes, self.whole = job.architecture.classes, whole
         self.counts = np.zeros((self.classes, self.classes), np.int64)
+        self.not_finite = 0
 
     def update(self, outputs_NCHW: Tensor, batch: "Batch") -> Tensor:
         """Count where there is a label; gives the predicted classes (N, H, W)."""
         labels = batch.labels_NHW
         truth = majority(labels, self.classes) if self.whole else labels
-        predicted = (chip_logits(outputs_NCHW) if self.whole else pixel_outputs(outputs_NCHW, labels)).argmax(1)
-        labelled = truth != NO_LABEL
+        logits = chip_logits(outputs_NCHW) if self.whole else pixel_outputs(outputs_NCHW, labels)
+        predicted, labelled = logits.argmax(1), truth != NO_LABEL
+        # The largest of logits that are NaN would be the first class.
+        self.not_finite += int((labelled & ~torch.isfinite(logits).all(1)).sum())
         self.counts += confusion_matrix(truth[labelled].cpu().numpy(), predicted[labelled].cpu().numpy(), self.classes)
         return predicted.expand_as(labels)
 
     def compute(self, world: World) -> dict[str, Any]:
         """Accuracy and mean IoU of pixels; accuracy and macro F1 of chips. All workers must call this together."""
+        check_outputs(int(world.sum(torch.tensor(self.not_finite, device=world.device))))
         total = world.sum(torch.from_numpy(self.counts).to(world.device)).cpu().numpy()
         values = scores(total, tuple(map(str, range(self.classes))))
         return {name: values[name] for name in ("accuracy", "f1_macro" if self.whole else "miou")}
@@ -63,7 +68,18 @@ class ValueValidation:
 
     def compute(self, world: World) -> dict[str, Any]:
         """RMSE, MAE and bias in the unit of the labels, and R². All workers must call this together."""
-        return value_scores(world.sum(self.sums).cpu().numpy().sum(0))
+        sums = world.sum(self.sums).cpu().numpy()
+        check_outputs(int((~np.isfinite(sums).all(1)).sum()))
+        return value_scores(sums.sum(0))
+
+
+def check_outputs(count: int) -> None:
+    """Raise DivergedError where outputs of the model are not finite, for a number of validation pixels or chips."""
+    if count:
+        raise DivergedError(
+            f"the model's output is NaN or infinite for {count} labelled validation samples; lower "
+            "train.learning_rate, or check the code of the model"
+        )
 
 
 def validation_of(job: Job, chips: int, device: torch.device) -> ClassValidation | ValueValidation:

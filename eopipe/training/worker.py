@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eopipe.errors import PreemptedError
+from eopipe.errors import PreemptedError, model_code_error
 from eopipe.launch.failures import STATUS, Failure, classify, read_failure, record_failure
 from eopipe.launch.world import (
     StopRequest,
@@ -20,6 +20,7 @@ from eopipe.launch.world import (
     join_world,
     restart_count,
 )
+from eopipe.telemetry.progress import log_to_stderr
 from eopipe.training_job import Job, read_job
 
 if TYPE_CHECKING:
@@ -36,8 +37,7 @@ def main() -> int:
     die_with_parent(agent_pid())
     stop = StopRequest()
     stop.listen()
-    logging.basicConfig(format="%(message)s", stream=sys.stderr)
-    log.setLevel(logging.INFO)
+    log_to_stderr()
     job = read_job(Path(sys.argv[1]))
     earlier = read_failure(job.state / STATUS)
     if earlier and earlier.final and earlier.token == job.token:
@@ -74,7 +74,9 @@ def _report(error: Exception, job: Job, stop: StopRequest, loop: "TrainingLoop |
         with suppress(Exception):
             loop.checkpoints.wait(within_s=LAST_SAVE_S)
     step = loop.progress.step if loop else 0
-    if failure.kind in {"bug", "memory", "reader"}:
+    if in_model := model_code_error(error):
+        log.error("event=model-failed step=%d\n  %s", step, "\n  ".join(in_model.frames))
+    elif failure.kind in {"bug", "memory", "reader"}:
         log.error("event=failed kind=%s step=%d", failure.kind, step, exc_info=error)
     failure = replace(failure, step=step, token=job.token, attempt=restart_count(), signal=stop.signal_number)
     failure = record_failure(job.state / STATUS, failure)

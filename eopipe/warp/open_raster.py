@@ -1,5 +1,6 @@
 """Open rasters of allowed formats safely, check their location, and warp them to a grid with GDAL."""
 
+import math
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -66,6 +67,37 @@ def warped(
         )
 
 
+def pixels_per_edge(band: SceneBand, grid: "GeoBox", name: str) -> float:
+    """Pixels of a band's file along the edge of a pixel at the centre of the grid; above 1 the file is finer.
+
+    1 where the grid is outside of what the CRS of the file can express. Raises what `open_raster` raises.
+    """
+    import rasterio
+    from rasterio.errors import RasterioError
+    from rasterio.warp import transform_bounds
+
+    (height, width), affine = grid.shape, grid.affine
+    corners = [affine * (width / 2 + step, height / 2 + step) for step in (-0.5, 0.5)]
+    (x0, y0), (x1, y1) = corners
+    with rasterio.Env(**SETTINGS), open_raster(band, name) as source:
+        try:
+            edges = transform_bounds(str(grid.crs), source.crs, min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1))
+        except RasterioError:
+            return 1.0
+        across, down = source.res
+    west, south, east, north = edges
+    ratio = math.sqrt(abs((east - west) * (north - south) / (across * down)))
+    return ratio if math.isfinite(ratio) else 1.0
+
+
+def stated_nodata(band: SceneBand, name: str) -> float | None:
+    """The nodata value that the item or the file of a band states."""
+    import rasterio
+
+    with rasterio.Env(**SETTINGS), open_raster(band, name) as source:
+        return band.nodata_value(source.nodata, np.dtype(source.dtypes[0]), name)
+
+
 def open_raster(band: SceneBand, name: str) -> Any:
     """Open the file of a band, a georeferenced raster of an allowed format; `name` is the band's in errors.
 
@@ -123,12 +155,16 @@ def _bounds(crs: str, target_crs: str, bounds: Bounds) -> Bounds:
 
 def read_window(source: Any, window: PixelWindow, name: str) -> tuple[AnyArray, BoolArray]:
     """Read pixels of an opened band and their valid mask; raises IntegrityError for a damaged block."""
+    from rasterio.enums import ColorInterp
     from rasterio.errors import RasterioIOError
     from rasterio.windows import Window
 
     box = Window.from_slices(*window)
+    # GDAL takes an alpha band for the mask only of 8 and 16 bits without sign; of other types all would be valid.
+    has_alpha = source.nodata is None and source.colorinterp[-1] == ColorInterp.alpha
     try:
-        pixels, valid = source.read(1, window=box), source.read_masks(1, window=box) > 0
+        pixels = source.read(1, window=box)
+        valid = (source.read(source.count, window=box) if has_alpha else source.read_masks(1, window=box)) > 0
     except RasterioIOError as error:
         row, column = window[0].start, window[1].start
         raise IntegrityError(f"{name} is truncated or damaged near row {row}, column {column}: {error}") from error

@@ -1,11 +1,12 @@
 """Write one scene as tiles: region by region on all cores, so that memory does not grow with the scene."""
 
+import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,7 +18,7 @@ from eopipe.scenes.item import Item, SceneBand, scene_name
 from eopipe.scenes.masks import Mask
 from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.layout import ArrayWriter, Layout, ShardRegion, check_file_budget, shard_regions
-from eopipe.tiles.store import add_array, new_store
+from eopipe.tiles.store import add_array, declare_nodata, new_store
 from eopipe.warp.open_raster import SETTINGS
 from eopipe.warp.readers import BandOpener, BandReader
 from eopipe.warp.separable import Resampling
@@ -25,6 +26,7 @@ from eopipe.warp.separable import Resampling
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
+log = logging.getLogger("eopipe")
 T = TypeVar("T")
 R = TypeVar("R")
 # Minimum rows of a region: an absolute number, and a multiple of a mask's margin, which is read again for each region.
@@ -51,6 +53,8 @@ class PixelCounts:
     nodata: int = 0
     masked: int = 0
     saturated: int = 0
+    # Numbers in the bands that are data and 0, the number that the store has for nodata.
+    zeros: int = 0
 
     def add(self, other: "PixelCounts") -> None:
         """Add the pixels of another region."""
@@ -60,7 +64,7 @@ class PixelCounts:
     def attributes(self, non_finite: int) -> dict[str, Any]:
         """Attributes of the store: fractions of all pixels, and the number of NaN and infinite pixels in the assets."""
         count = self.usable + self.nodata + self.masked + self.saturated
-        fractions = {name: round(number / count, 6) for name, number in vars(self).items()}
+        fractions = {name: round(number / count, 6) for name, number in vars(self).items() if name != "zeros"}
         return {"valid_fraction": fractions.pop("usable"), "quality": fractions | {"not_finite": non_finite}}
 
 
@@ -108,7 +112,7 @@ class OpenScene:
     def read(self, window: PixelWindow, image: AnyArray) -> tuple[BoolArray, PixelCounts]:
         """Fill `image` (band, y, x) with a window, zero for nodata; return the valid mask (y, x) and the counts."""
         shared: dict[Any, Any] = {}
-        has_data = np.ones(image.shape[1:], bool)
+        has_data, zeros = np.ones(image.shape[1:], bool), 0
         for number, (reader, band) in enumerate(zip(self.bands, self.recipe.bands, strict=True)):
             out = image[number]
             valid = reader.read(window, shared, out)
@@ -117,7 +121,9 @@ class OpenScene:
             if valid is not None:
                 np.copyto(out, 0, where=~valid)
                 has_data &= valid
-        return self._classify(image, has_data, self._unmasked(window))
+            zeros += int((out.size if valid is None else np.count_nonzero(valid)) - np.count_nonzero(out))
+        usable, counts = self._classify(image, has_data, self._unmasked(window))
+        return usable, replace(counts, zeros=zeros)
 
     def _classify(
         self, image: AnyArray, has_data: BoolArray, unmasked: BoolArray | None
@@ -164,14 +170,26 @@ def write_tiles(
     scale, offset = (1.0, 0.0) if recipe.decibel else _scaling(item, recipe.bands)
     names = tuple(band.name for band in recipe.bands)
     attributes = {"datetime": item["properties"].get("datetime"), "collection": item.get("collection")}
+    attributes |= _declared(item, recipe)
     with ExitStack() as stack:
         scene = open_scene(stack, item, grid, recipe)
+        _check_offsets(item, recipe.bands, scene.bands)
         group = stack.enter_context(new_store(target, grid, names, scene_name(item["id"]), attributes))
         scaling = {"scale_factor": scale, "add_offset": offset}
         image = add_array(group, "image", (len(names), *shape), scene.dtype, recipe.layout, **scaling)
         valid = add_array(group, "valid", shape, "uint8", recipe.layout)
         counts = _write(scene, ArrayWriter(image, recipe.layout), ArrayWriter(valid, recipe.layout), threads)
         group.attrs.update(counts.attributes(scene.non_finite))
+        if not counts.zeros:
+            declare_nodata(image)
+    if not counts.usable:
+        log.warning(
+            "event=scene_without_pixels scene=%s nodata=%d masked=%d saturated=%d left_out_by=split",
+            scene_name(item["id"]),
+            counts.nodata,
+            counts.masked,
+            counts.saturated,
+        )
 
 
 def open_scene(stack: ExitStack, item: Item, grid: "GeoBox", recipe: TileRecipe) -> OpenScene:
@@ -232,6 +250,17 @@ def _check_power(item: Item, bands: list[SceneBand], readers: list[BandReader]) 
         )
 
 
+def _check_offsets(item: Item, bands: list[SceneBand], readers: list[BandReader]) -> None:
+    """Refuse stored integers whose offset is not known; floating-point pixels have none."""
+    doubts: dict[str, list[str]] = {}
+    for band, reader in zip(bands, readers, strict=True):
+        if band.doubt and reader.dtype.kind != "f":
+            doubts.setdefault(band.doubt, []).append(band.name)
+    if doubts:
+        sentences = (f"asset {', '.join(names)} {doubt}" for doubt, names in doubts.items())
+        raise BadInputError(f"scene {item['id']}: {'; '.join(sentences)}")
+
+
 def _scaling(item: Item, bands: list[SceneBand]) -> tuple[float, float]:
     """The scale and offset of the whole image, which all bands share."""
     scalings = sorted({(band.scale, band.offset) for band in bands})
@@ -241,6 +270,13 @@ def _scaling(item: Item, bands: list[SceneBand]) -> tuple[float, float]:
             "choose bands with the same scale and offset"
         )
     return scalings[0]
+
+
+def _declared(item: Item, recipe: TileRecipe) -> dict[str, str]:
+    """Unit and processing level of the image, where the item declares them for all bands; dB after a conversion."""
+    units = {"dB"} if recipe.decibel else {band.unit for band in recipe.bands}
+    values = {"unit": units.pop() if len(units) == 1 else "", "level": item["properties"].get("processing:level")}
+    return {name: str(value) for name, value in values.items() if value}
 
 
 def _asset_name(item: Item, band: SceneBand) -> str:

@@ -24,7 +24,7 @@ TRAIN = {
 }
 # The file that slows the model of paced_models.py.
 PACE = "EOPIPE_TEST_PACE"
-RESUMED = r"^event=resume step=(\d+)"
+RESUMED = r"\bevent=resume step=(\d+)"
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class ClusterProject:
             return (self._resumed(now) or 0) > (resumed or 0)
 
         self.wait_for(has_resumed, fault, 300)
-        last_step = max(map(int, re.findall(r"^event=progress step=(\d+)", before, re.MULTILINE)), default=0)
+        last_step = max(map(int, re.findall(r"\bevent=progress step=(\d+)", before, re.MULTILINE)), default=0)
         row = Row(fault, self.status(job), last_step, self._resumed(self.log()) or 0, time.monotonic() - start)
         self.rows.append(row)
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from cluster_project import ClusterProject, copy_project, prepare, train_without_slurm
@@ -75,9 +76,11 @@ def journeys(
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Journeys take minutes: tests that need the cluster alone run before, others meanwhile, those on journeys last."""
-    items.sort(key=_order)
-    if any("journeys" in _fixtures(item) for item in items):
-        for item in items:
+    folder = Path(__file__).parent
+    of_cluster = sorted((item for item in items if folder in item.path.parents), key=_order)
+    items[:] = [item for item in items if folder not in item.path.parents] + of_cluster
+    if any("journeys" in _fixtures(item) for item in of_cluster):
+        for item in of_cluster:
             if _order(item) == 1:
                 _fixtures(item).insert(0, "journeys")
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 from projects import ROOT, Project, cold_environment
 
@@ -14,6 +15,7 @@ MODULES = 'module() {{ echo "$* on $(hostname)" >> {folder}/loaded; PATH={folder
 EOPIPE = '#!/bin/sh\necho "$1 on $(hostname)" >> {folder}/ran\nexec {python} -m eopipe "$@"\n'
 
 
+@pytest.mark.exhaustive
 def test_modules_are_loaded_before_each_command_of_a_job(cluster: Cluster, tmp_path: Path) -> None:
     project = Project(tmp_path)
     (tmp_path / "Snakefile").write_text(SNAKEFILE)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 from eopipe.clusters.usage import read_jobs, with_accounting
@@ -18,6 +19,7 @@ rule label:
 """
 
 
+@pytest.mark.exhaustive
 def test_what_a_profile_requests_is_read_without_accounting(cluster: Cluster, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "eopipe", "profile", "slurm", "--show"]
     profile_text = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)

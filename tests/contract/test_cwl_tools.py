@@ -155,7 +155,7 @@ def test_what_is_optional_is_left_out_when_its_input_says_so() -> None:
     assert all(port["type"].endswith("?") == (port["outputSource"].split("/")[0] in optional) for port in outputs)
 
 
-@pytest.mark.parametrize(("file", "stages"), [("docker", STAGES), ("gpu", ("train", "predict"))])
+@pytest.mark.parametrize(("file", "stages"), [("docker", STAGES), ("gpu", ("train", "calibrate", "predict"))])
 def test_the_keys_of_an_override_file_are_tools(file: str, stages: tuple[str, ...]) -> None:
     # As cwltool and Toil resolve them: relative to the document that they run.
     overrides = load_overrides((CWL / f"overrides/{file}.yml").as_uri(), (CWL / "pipeline.cwl").as_uri())

@@ -1,7 +1,10 @@
 """The wheel and the source archive contain what a user needs, and nothing else."""
 
+import os
+import shlex
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path
@@ -31,6 +34,11 @@ def test_the_wheel_holds_the_package_the_workflow_and_the_template(built: Path) 
     share = {name.partition(".data/data/")[2] for name in names if ".data/data/" in name}
     assert {"share/eopipe/Snakefile", "share/eopipe/workflow/rules/model.smk"} <= share
     assert not [name for name in names if name.startswith(("tests", "sample", "dev"))]
+    committed = subprocess.run(["git", "ls-files", "sample"], cwd=ROOT, capture_output=True, text=True, check=True)
+    sample = {f"share/eopipe/{name}" for name in committed.stdout.split()} - {"share/eopipe/sample/build.py"}
+    assert {name for name in share if name.startswith("share/eopipe/sample/")} == sample
+    examples = {f"share/eopipe/config/examples/{path.name}" for path in (ROOT / "config/examples").glob("*.yaml")}
+    assert examples | {"share/eopipe/config/config.yaml"} <= share
 
 
 def test_the_source_archive_can_build_the_wheel_again(built: Path) -> None:
@@ -64,3 +72,46 @@ def test_an_installed_wheel_runs_without_the_checkout(built: Path, tmp_path: Pat
         command, cwd=tmp_path, env={"PYTHONPATH": str(site)}, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == str(tmp_path / "prefix/share/eopipe/Snakefile")
+
+
+@pytest.fixture
+def environment(built: Path, tmp_path: Path) -> dict[str, str]:
+    """The environment of a new virtual environment with the wheel, whose dependencies are those of this one."""
+    (wheel,) = built.glob("*.whl")
+    venv = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    pip = [sys.executable, "-m", "pip", "--python", venv / "bin/python", "install", "--quiet", "--no-deps"]
+    subprocess.run([*pip, "--no-index", wheel], check=True, capture_output=True)
+    (site,) = venv.glob("lib/python*/site-packages")
+    # Files of paths in that folder, as of an editable eopipe, are not read.
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    home = tmp_path / "home"
+    home.mkdir()
+    return {"PATH": f"{venv}/bin:/usr/bin:/bin", "HOME": str(home), "CONDOR_CONFIG": os.devnull, "LANG": "C.UTF-8"}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.launch
+def test_an_installed_wheel_goes_from_init_to_the_report_outside_of_a_checkout(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    def run(command: str, cwd: Path) -> str:
+        done = subprocess.run(
+            shlex.split(command), cwd=cwd, env=environment, capture_output=True, text=True, timeout=600, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    output = run("eopipe init forest --sample", tmp_path)
+    commands = [line.strip() for line in output.splitlines() if line.startswith("  eopipe ")]
+    assert commands == ["eopipe check", "eopipe plan", "eopipe run"]
+    project = tmp_path / "forest"
+    config = project / "config.yaml"
+    config.write_text(config.read_text().replace("epochs: 10", "epochs: 2"))
+    module = run("python -c 'import eopipe; print(eopipe.__file__)'", project)
+    assert str(ROOT) not in module, "the wheel runs, not this checkout"
+    for command in commands:
+        run(command, project)
+    assert (project / "results/report.html").is_file()
+    assert (project / "results/crate/ro-crate-metadata.json").is_file()
+    assert str(ROOT) not in (project / "results/crate/ro-crate-metadata.json").read_text()

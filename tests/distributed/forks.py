@@ -96,6 +96,12 @@ def have_ended(pids: list[int], seconds: float) -> bool:
     return False
 
 
+def died_of_signal(pid: int) -> bool:
+    """Whether a signal ended it, so that its own handler did not run, or not yet."""
+    ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+    return ended is not None and ended.si_code != os.CLD_EXITED
+
+
 def codes(pids: list[int]) -> list[int]:
     return [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
 
@@ -119,10 +125,12 @@ def main() -> int:
         time.sleep(draw.uniform(0, 0.05))
         assert alive(pids), "it ended by itself"
         disturb(event, pids)
-        if not have_ended(pids, 3 if event.startswith("kill") else ENDS_WITHIN_S):
-            # The one that is left waits for the other; torchrun would end it.
-            assert event.startswith("kill"), f"alive {ENDS_WITHIN_S} s after {event}"
-            disturb("kill", pids)
+        if not have_ended(pids, 3):
+            if any(map(died_of_signal, pids)):
+                # The others wait for it, which was killed or did not listen for signals yet; torchrun would end them.
+                disturb("kill", pids)
+            else:
+                assert have_ended(pids, ENDS_WITHIN_S), f"alive {ENDS_WITHIN_S} s after {event}"
         exit_codes = codes(pids)
         assert restored_step(state) >= before, f"{event} lost a checkpoint that was there"
         print(event, restored_step(state), *exit_codes, flush=True)

@@ -79,6 +79,7 @@ def test_nodes_come_when_the_first_one_is_ready_and_one_that_stops_stays_in_the_
     assert "event=group-joined" in both[1]
 
 
+@pytest.mark.exhaustive
 def test_submit_descriptions_ask_for_what_the_training_needs(training: Training, submit_folder: Path) -> None:
     write(training, "--gpu", "--image", "eopipe.sif", "--memory-mb", "7000", "--threads", "3")
     description = htcondor2.Submit((submit_folder / "condor/train.sub").read_text())
@@ -93,6 +94,7 @@ def test_submit_descriptions_ask_for_what_the_training_needs(training: Training,
     }
 
 
+@pytest.mark.exhaustive
 def test_what_htcondor_cannot_carry_is_told(training: Training, capsys: pytest.CaptureFixture[str]) -> None:
     argv = training.command()[3:]
     assert run_stage("condor", *argv[1:]) == 2
@@ -101,6 +103,7 @@ def test_what_htcondor_cannot_carry_is_told(training: Training, capsys: pytest.C
     assert "--nodes of two" in message
 
 
+@pytest.mark.exhaustive
 def test_condor_submit_dag_takes_the_dag(
     training: Training, submit_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +132,7 @@ def test_the_job_says_again_only_for_what_was_saved(
     assert script(submit_folder, EOPIPE_EVERY="0").wait(timeout=20) == expected
 
 
+@pytest.mark.exhaustive
 def test_the_job_stops_its_training_every_so_often_or_when_the_slot_is_wanted(
     submit_folder: Path, training: Training
 ) -> None:

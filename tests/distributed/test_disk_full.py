@@ -43,6 +43,7 @@ def copy(stopped: Training, folder: Path) -> Training:
     return Training(stopped.data, folder, stopped.settings)
 
 
+@pytest.mark.exhaustive
 def test_t08_a_training_without_room_keeps_its_checkpoint_and_ends_with_the_same_bytes(
     stopped: Training, calm: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -60,6 +61,7 @@ def test_t08_a_training_without_room_keeps_its_checkpoint_and_ends_with_the_same
     assert payload(again.model) == calm
 
 
+@pytest.mark.exhaustive
 def test_t08_a_disk_that_fills_up_is_told_and_made_room_on(
     data: Data, small_disk: Callable[[str], Path], calm: dict[str, bytes], tmp_path: Path
 ) -> None:

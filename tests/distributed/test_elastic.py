@@ -143,6 +143,7 @@ def test_t12_nodes_join_and_leave_by_a_signal_or_by_death_and_nothing_changes(
     assert payload(group.training.model) == alone
 
 
+@pytest.mark.exhaustive
 def test_t16_two_nodes_of_slurm_meet_though_the_port_is_taken_and_an_old_meeting_lies_about(
     group: Group, alone: dict[str, bytes], tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
 from safetensors.numpy import load_file
 from trainings import Data, Training, payload, workers
 
@@ -16,6 +17,7 @@ def loss(model: dict[str, bytes]) -> float:
     return float(json.loads(model["metrics.jsonl"].splitlines()[0])["loss"])
 
 
+@pytest.mark.exhaustive
 def test_a_tuned_model_begins_better_and_is_resumed_to_the_bit(
     data: Data, tmp_path: Path, undisturbed: dict[str, bytes]
 ) -> None:

@@ -50,6 +50,7 @@ def test_t19_a_lost_or_stuck_reader_is_started_again_and_the_model_is_that_of_a_
     assert not readers(training.folder)
 
 
+@pytest.mark.exhaustive
 def test_a_training_ends_the_same_in_a_temporary_folder_whose_path_is_too_long_for_a_socket(
     training: Training, undisturbed: dict[str, bytes]
 ) -> None:

@@ -56,6 +56,7 @@ def trained() -> Runs:
         return alone | launch(2, sharded | {"all": together(*ALL)}, Path(folder))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("pair", PAIRS, ids="+".join)
 def test_two_options_go_together_or_are_refused(pair: tuple[str, str]) -> None:
     conflicts = Settings(**PLAIN | together(*pair)["settings"]).conflicts()
@@ -68,6 +69,7 @@ def test_two_options_go_together_or_are_refused(pair: tuple[str, str]) -> None:
     assert trained()["+".join(pair)]["losses"] == pytest.approx(expected, abs=tolerance)
 
 
+@pytest.mark.exhaustive
 def test_all_that_can_go_together_does() -> None:
     run = trained()
     assert run["all"]["losses"] == pytest.approx(run["clipped"]["losses"], abs=ROUGH)

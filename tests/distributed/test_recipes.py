@@ -25,6 +25,7 @@ def history(training: Training) -> list[dict[str, object]]:
     return rows
 
 
+@pytest.mark.exhaustive
 def test_a_training_with_all_of_it_is_resumed_to_the_bit(training: Training, tmp_path: Path) -> None:
     whole = replace(training, folder=tmp_path / "whole", settings=RICH)
     assert whole.run().returncode == 0
@@ -89,6 +90,7 @@ def test_other_models_go_all_the_way_to_the_map(training: Training, options: tup
 SEGFORMER = ("hidden_sizes=[8,16,16,16]", "depths=[1,1,1,1]", "sr_ratios=[1,1,1,1]", "decoder_hidden_size=16")
 
 
+@pytest.mark.exhaustive
 def test_a_model_of_transformers_goes_frozen_with_low_rank_changes_to_the_map(training: Training) -> None:
     pytest.importorskip("transformers")
     pytest.importorskip("peft")
@@ -122,7 +124,7 @@ def test_what_cannot_be_trained_is_refused_before_it_starts(training: Training) 
         (("--architecture", "torch.nn:Identity"), "model torch.nn:Identity has no trainable weights"),
         (
             ("--architecture", "faulty_models:Picky"),
-            "fails with a chip of 4 bands and 16 x 16 pixels: only 32 x 32 here",
+            "a chip of 4 bands and 16 x 16 pixels: faulty_models.py line 99: AssertionError: only 32 x 32 here",
         ),
     ):
         completed = replace(training, settings=options).run(PYTHONPATH=f"{HERE}:{os.environ.get('PYTHONPATH', '')}")

@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import pytest
 from trainings import Training, payload
 
 
+@pytest.mark.exhaustive
 def test_a_training_from_copies_has_the_same_weights_and_leaves_none(
     training: Training, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:

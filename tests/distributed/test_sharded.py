@@ -101,6 +101,7 @@ def test_a_damaged_piece_of_another_worker_leads_to_the_checkpoint_before(undist
     assert last(undisturbed) == calm
 
 
+@pytest.mark.exhaustive
 def test_the_published_model_is_whole_and_that_of_one_process(data: Data, tmp_path: Path) -> None:
     settings = ("--epochs", "1", "--batch", "32", "--width", "4")
     models = []

@@ -68,6 +68,7 @@ def test_killed_and_resumed_it_ends_with_the_bytes_of_an_undisturbed_run(
     assert {n: payload(cut.model)[n] for n in SAME} == {n: payload(whole.model)[n] for n in SAME}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("task", TASKS)
 def test_one_and_two_workers_end_with_the_same_bytes(labelled: dict[str, Labelled], task: str, tmp_path: Path) -> None:
     payloads = {}

@@ -39,6 +39,7 @@ def followers(folder: Path) -> list[int]:
     return [pid for pid in workers(folder) if line in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
+@pytest.mark.exhaustive
 def test_killed_between_checkpoints_and_followed_by_all_trackers_it_ends_with_the_same_lines(
     training: Training, undisturbed: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,7 +56,7 @@ def test_killed_between_checkpoints_and_followed_by_all_trackers_it_ends_with_th
     assert not followers(training.folder)
     assert "event=progress step=" in again.stderr
     assert "data_wait=" in again.stderr
-    assert re.search(r"^event=device name=(cpu|cuda) memory_mb=[1-9]\d*$", again.stderr, re.MULTILINE)
+    assert re.search(r"\bevent=device name=(cpu|cuda) memory_mb=[1-9]\d*$", again.stderr, re.MULTILINE)
     for word in ("data", "forward", "backward", "communication", "optimiser", "validation", "checkpoint", "all"):
         assert f"\n{word} " in again.stderr.partition("where the time")[2], word
     assert "tracker-off" not in again.stderr
@@ -83,6 +84,7 @@ def test_killed_between_checkpoints_and_followed_by_all_trackers_it_ends_with_th
     assert "collectives: " in (views / "operators.txt").read_text()
 
 
+@pytest.mark.exhaustive
 def test_a_follower_that_is_killed_or_cannot_write_ends_no_training(
     training: Training, undisturbed: dict[str, bytes]
 ) -> None:

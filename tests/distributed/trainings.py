@@ -83,7 +83,7 @@ class Training:
 
 
 def payload(model: Path) -> dict[str, bytes]:
-    return {p.name: p.read_bytes() for p in model.iterdir()}
+    return {str(p.relative_to(model)): p.read_bytes() for p in model.rglob("*") if p.is_file()}
 
 
 def workers(folder: Path) -> list[int]:

@@ -3,17 +3,20 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scenery import Catalog, Run
-from shapely.geometry import box, mapping, shape
+from shapely.geometry import LinearRing, box, mapping, shape
 
 from eopipe.errors import UsageError
 from eopipe.publish import read_json
-from eopipe.stac.antimeridian import intersects, split, unwrap
+from eopipe.stac.antimeridian import counter_clockwise, intersects, split, unwrap
 from eopipe.stac.choose_grid import choose_grid
 from eopipe.stac.query import area_geometry
+from eopipe.stac.write import outline
+from eopipe.tiles.grid import make_grid
 
 TENTHS = st.integers(-1800, 1799).map(lambda n: n / 10)
 
@@ -83,6 +86,39 @@ def item(west: float, south: float, code: str | None) -> dict[str, Any]:
         "assets": {"red": asset},
         "geometry": wrapped(west, south, 1, 1, cut=True),
     }
+
+
+@given(TENTHS, st.integers(-80, 70), st.integers(1, 90), st.booleans(), st.booleans())
+def test_rings_become_counter_clockwise_and_holes_clockwise_anywhere(
+    west: float, south: int, width: int, cut: bool, is_reversed: bool
+) -> None:
+    geometry = wrapped(west, south, width, 5, cut=cut)
+    is_multiple = geometry["type"] == "MultiPolygon"
+    polygons = geometry["coordinates"] if is_multiple else [geometry["coordinates"]]
+    turned = [[ring[::-1] if is_reversed else ring for ring in rings] for rings in polygons]
+    result = counter_clockwise(geometry | {"coordinates": turned if is_multiple else turned[0]})
+    outer = [ring for rings in (result["coordinates"] if is_multiple else [result["coordinates"]]) for ring in rings]
+    for ring in outer:
+        x, y = np.array(ring).T
+        assert LinearRing(np.column_stack([np.unwrap(x, period=360), y])).is_ccw
+    hole = [[x, y] for x, y in box(0.4, 0.4, 0.6, 0.6).exterior.coords]
+    shell = [[x, y] for x, y in box(0, 0, 1, 1).exterior.coords]
+    for ring in (hole, hole[::-1]):
+        result = counter_clockwise({"type": "Polygon", "coordinates": [shell, ring]})
+        assert [LinearRing(ring).is_ccw for ring in result["coordinates"]] == [True, False]
+
+
+@pytest.mark.parametrize("crs", ["EPSG:32633", "EPSG:3035", "EPSG:4326", "EPSG:3031", "EPSG:32701"])
+def test_the_outline_of_a_grid_is_counter_clockwise(crs: str) -> None:
+    degrees = crs == "EPSG:4326"
+    grid = make_grid((10, 45, 11, 46) if degrees else (5e5, 8e6, 6e5, 81e5), crs, 0.01 if degrees else 1000.0, (0, 0))
+    geometry, _ = outline(grid)
+    assert counter_clockwise(geometry) == geometry
+
+
+def test_what_is_no_geojson_is_not_turned() -> None:
+    for value in ({}, {"type": "Polygon"}, {"type": "Polygon", "coordinates": [["x"]]}, {"type": "Point"}):
+        assert counter_clockwise(value) == value
 
 
 @given(st.integers(-70, 70), st.floats(0.1, 3), st.floats(0.1, 3))

@@ -210,9 +210,10 @@ def test_a_scene_that_was_copied_to_another_date_is_found(tmp_path: Path, run: R
 
 
 def test_one_place_on_two_days_is_no_duplicate_as_long_as_something_changed(tmp_path: Path, run: Run) -> None:
-    arguments, days = ("--method", "temporal", "--dates", "2020-02-01", "--chip", EDGE), ("2020-01-01", "2020-03-01")
-    image = scene(1)
+    arguments: tuple[object, ...] = ("--method", "temporal", "--dates", "2020-02-01", "--chip", EDGE)
+    days, image = ("2020-01-01", "2020-03-01"), scene(1)
     later = (image + np.random.default_rng(0).normal(0, 150, image.shape)).clip(0).astype(np.uint16)
+    arguments = (*arguments, "--allow", "place: two days of one place")
     completed = split(run, tmp_path, {"s": image, "t": later}, *arguments, s=days[0], t=days[1])
     assert completed.code == 0, completed.stderr
 

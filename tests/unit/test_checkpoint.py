@@ -251,6 +251,7 @@ print(last, cut)
 """
 
 
+@pytest.mark.exhaustive
 def test_t07_saves_killed_at_fifty_random_moments_leave_the_newest_checkpoint_whole(tmp_path: Path) -> None:
     arguments = [sys.executable, "-c", SAVING, str(tmp_path / "state")]
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=200, check=False)

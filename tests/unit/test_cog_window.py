@@ -541,6 +541,7 @@ def test_windows_come_over_http(tmp_path: Path) -> None:
     assert window_pixels.shape[1:] != (1024, 1024)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared Sentinel-2 scenes are not on this machine")
 @pytest.mark.parametrize("crs", ["EPSG:32633", "EPSG:3035"])
 def test_windows_of_real_scenes(tmp_path: Path, crs: str) -> None:

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scenery import Run
 
-from eopipe.composites.observations import CompositeRecipe, read_observations
+from eopipe.composites.observations import CompositeRecipe, read_observations, rescale
 from eopipe.composites.periods import Period, part_of, period_of, stack_conflict
-from eopipe.composites.write import block_edge, layout_of, median, write_composite
+from eopipe.composites.write import block_edge, greenness_rank, layout_of, median, write_composite
 from eopipe.config import check
 from eopipe.errors import BadInputError, UsageError
 from eopipe.inspection.check_store import find_errors
@@ -40,13 +40,14 @@ def write_store(
     names: tuple[str, ...] = BANDS,
     left: float = 500000.0,
     scale: float = 1e-4,
+    offset: float = -0.1,
     layout: Layout = LAYOUT,
     **attributes: Any,
 ) -> Path:
     height, width = valid.shape
     grid = make_grid((left, 5000000.0 - 10 * height, left + 10 * width, 5000000.0), "EPSG:32633", 10.0, (0, 0))
     with new_store(path, grid, names, scene, {"datetime": day and f"{day}T10:00:00Z", **attributes}) as group:
-        image = add_array(group, "image", pixels.shape, pixels.dtype, layout, scale_factor=scale, add_offset=-0.1)
+        image = add_array(group, "image", pixels.shape, pixels.dtype, layout, scale_factor=scale, add_offset=offset)
         image[:] = pixels
         add_array(group, "valid", valid.shape, "uint8", layout)[:] = valid
     return path
@@ -137,7 +138,7 @@ def test_the_median_of_any_stack_is_that_of_numpy(count: int, dtype: str, seed: 
 PHYSICAL = {
     "middle": lambda pixels: np.abs(np.arange(len(DATES)) - 3)[:, None, None] + np.zeros(pixels.shape[2:]),
     "clearest": lambda pixels: pixels[:, 0],
-    "greenest": lambda pixels: -(pixels[:, 2] - pixels[:, 1]) / np.maximum(pixels[:, 2] + pixels[:, 1], 1e-9),
+    "greenest": lambda pixels: greenness_rank(pixels[:, 1], pixels[:, 2]),
 }
 
 
@@ -146,16 +147,15 @@ def test_one_observation_gives_all_bands_of_a_pixel(tmp_path: Path, method: Any)
     days = tuple(str(date(2018, 7, 1) + timedelta(days=5 * n)) for n in range(len(DATES)))
     series = make_series(tmp_path, dates=days)
     composite = compose(series, tmp_path / "made.zarr", CompositeRecipe(method))
-    rank = PHYSICAL[method](np.maximum(series.pixels.astype(np.float32) * np.float32(1e-4) - np.float32(0.1), -1))
+    rank = PHYSICAL[method](series.pixels.astype(np.float32) * np.float32(1e-4) - np.float32(0.1))
     rank = np.where(series.valid, rank, np.inf)
     valid = series.valid.any(0)
     image = composite.read("image").astype(int)
     # The pixel of all bands is one of the dates', and no valid date ranks better.
     same = (series.pixels == image[None]).all(1) & series.valid
     assert same.any(0)[valid].all()
-    if method != "greenest":
-        best = np.take_along_axis(rank, same.argmax(0)[None], 0)[0]
-        np.testing.assert_array_equal(best[valid], rank.min(0)[valid])
+    best = np.take_along_axis(rank, same.argmax(0)[None], 0)[0]
+    np.testing.assert_array_equal(best[valid], rank.min(0)[valid])
 
 
 def test_the_greenest_pixel_has_the_highest_ndvi_of_its_valid_dates(tmp_path: Path) -> None:
@@ -172,6 +172,71 @@ def test_the_greenest_pixel_has_the_highest_ndvi_of_its_valid_dates(tmp_path: Pa
     )
     assert (composite[2, :8] == 9000).all()
     assert (composite[2, 8:] == 9500).all()
+
+
+# Reflectances of red and near infrared, the greener first: D6 of the review, and what a dark pixel must not beat.
+VEGETATION, SHADOW = (0.03, 0.45), (-0.004, 0.006)
+GREENER = [
+    (VEGETATION, SHADOW),
+    (VEGETATION, (0.0, 0.006)),
+    (VEGETATION, (-0.05, 0.08)),
+    (VEGETATION, (0.002, 0.06)),
+    (VEGETATION, (-0.02, -0.03)),
+    ((0.02, 0.17), (-0.004, 0.05)),
+    ((0.03, 0.12), (0.5, 0.52)),
+    ((0.05, 0.05), (-0.01, -0.01)),
+    ((0.02, 0.35), (0.04, 0.6)),
+]
+
+
+@pytest.mark.parametrize(("greener", "other"), GREENER)
+def test_a_dark_or_negative_pixel_is_never_greener_than_vegetation(
+    tmp_path: Path, greener: tuple[float, float], other: tuple[float, float]
+) -> None:
+    valid, paths = np.ones((16, 16), "uint8"), []
+    for n, (red, nir) in enumerate((other, greener)):
+        pixels = np.empty((3, 16, 16), "uint16")
+        pixels[0], pixels[1], pixels[2] = 1500, round(red * 1e4) + 1000, round(nir * 1e4) + 1000
+        paths.append(write_store(tmp_path / f"{n}.zarr", f"s{n}", f"2023-07-0{n + 1}", pixels, valid))
+    recipe = CompositeRecipe("greenest")
+    write_composite(tmp_path / "g.zarr", read_observations(tuple(paths), recipe), recipe, 1 << 20)
+    assert (Tiles(tmp_path / "g.zarr").read("image")[2] == round(greener[1] * 1e4) + 1000).all()
+
+
+@pytest.mark.parametrize("method", ["median", "middle", "greenest", "clearest"])
+def test_scenes_before_and_after_the_offset_of_sentinel_2_are_composited_as_if_they_had_one_offset(
+    tmp_path: Path, method: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    random = np.random.default_rng(5)
+    reflectance = random.integers(0, 9000, (5, 3, 16, 16))
+    valid = (random.random((5, 16, 16)) < 0.7).astype("uint8")
+    stores: dict[str, list[Path]] = {"mixed": [], "new": []}
+    for n in range(5):
+        day, new = f"202{n // 3 + 1}-07-0{n + 1}", (reflectance[n] + 1000).astype("uint16")
+        stores["new"].append(write_store(tmp_path / f"new{n}.zarr", f"s{n}", day, new, valid[n]))
+        old = reflectance[n].astype("uint16")
+        path = write_store(tmp_path / f"old{n}.zarr", f"s{n}", day, old, valid[n], offset=0.0)
+        stores["mixed"].append(path if n < 3 else stores["new"][-1])
+    caplog.set_level("INFO")
+    recipe, images = CompositeRecipe(method), {}
+    for name, paths in stores.items():
+        write_composite(tmp_path / f"{name}.zarr", read_observations(tuple(paths), recipe), recipe, 1 << 20)
+        images[name] = Tiles(tmp_path / f"{name}.zarr")
+    assert images["mixed"].scaling == images["new"].scaling == (1e-4, -0.1)
+    np.testing.assert_array_equal(images["mixed"].read("image"), images["new"].read("image"))
+    assert caplog.text.count("event=one_scale scale=0.0001 offset=-0.1 converted_from='0.0001 and 0'") == 1
+
+
+def test_numbers_of_another_scale_are_rounded_to_half_a_stored_number() -> None:
+    stored = np.arange(0, 65536, 7, dtype="uint16")
+    landsat, sentinel = (2.75e-5, -0.2), (1e-4, -0.3)
+    physical = stored * landsat[0] + landsat[1]
+    error = np.abs(rescale(stored, landsat, sentinel) * sentinel[0] + sentinel[1] - physical)
+    assert error.max() <= 0.5e-4 * (1 + 1e-9)
+    np.testing.assert_array_equal(rescale(stored, sentinel, sentinel), stored)
+    assert rescale(np.array([65535], "uint16"), (1e-4, 0.0), (1e-4, -0.1))[0] == 65535
+    values = rescale(np.array([0.25], "float32"), (1.0, 0.5), (0.5, 0.0))
+    assert (values.dtype, values[0]) == (np.float32, 1.5)
 
 
 def test_of_equal_observations_the_earliest_is_chosen_whatever_the_order_of_the_inputs(tmp_path: Path) -> None:
@@ -226,7 +291,7 @@ def test_a_composite_names_its_scenes_and_period(tmp_path: Path) -> None:
     )
     assert attributes["valid_fraction"] == pytest.approx(composite.read("valid").mean(), abs=1e-6)
     assert layout_of(composite) == Layout(16, 48)
-    assert sum(path.is_file() for path in composite.path.rglob("*")) == 3 * Layout(16, 48).files((75, 60)) + 10
+    assert sum(path.is_file() for path in composite.path.rglob("*")) == 3 * Layout(16, 48).files((75, 60)) + 13
     assert find_errors(composite) == []
 
 
@@ -251,7 +316,7 @@ def test_stores_that_do_not_match_are_all_named_with_their_differences(tmp_path:
     first = write_store(tmp_path / "first.zarr", "first", "2018-07-01", pixels, valid)
     others = (
         write("moved", left=500010.0),
-        write("scaled", scale=1.0),
+        write("scaled", scale=1.0, offset=0.0),
         write("typed", pixels=pixels.astype("int16")),
         write("named", names=("blue", "green", "nir")),
     )
@@ -259,7 +324,7 @@ def test_stores_that_do_not_match_are_all_named_with_their_differences(tmp_path:
         read_observations((first, *others), CompositeRecipe("median"))
     for arguments in (
         "moved.zarr has another grid",
-        "scaled.zarr has scale and offset (1.0, -0.1) instead of (0.0001, -0.1)",
+        "scaled.zarr has scale and offset (1.0, 0.0) instead of (0.0001, -0.1): one of the items states none",
         "typed.zarr has data type int16 instead of uint16",
         "named.zarr has bands",
     ):
@@ -361,7 +426,7 @@ PEAK = r"""
 import re, sys
 from pathlib import Path
 from eopipe.composites.write import write_composite
-from eopipe.composites.observations import CompositeRecipe, read_observations
+from eopipe.composites.observations import CompositeRecipe, read_observations, rescale
 recipe = CompositeRecipe("median")
 observations = read_observations(tuple(map(Path, sys.argv[3:])), recipe)
 observations.first.read("image", slice(0, 8), slice(0, 8))
@@ -374,6 +439,7 @@ print((peak() - before) // 1024)
 """
 
 
+@pytest.mark.exhaustive
 def test_memory_is_bounded_by_the_budget_and_one_shard_however_many_dates(tmp_path: Path) -> None:
     edge, layout = 1024, Layout(128, 512)
     valid = np.ones((edge, edge), "uint8")
@@ -384,7 +450,7 @@ def test_memory_is_bounded_by_the_budget_and_one_shard_however_many_dates(tmp_pa
         # The same pixels under another scene's name.
         path = tmp_path / f"{number}.zarr"
         path.mkdir()
-        for part in ("image", "valid", "x", "y", "spatial_ref"):
+        for part in ("image", "valid", "x", "y", "band", "time", "spatial_ref"):
             (path / part).symlink_to(store / part)
         metadata = (store / "zarr.json").read_text().replace('"s00"', f'"s{number:02}"')
         (path / "zarr.json").write_text(metadata)

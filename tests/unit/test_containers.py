@@ -130,6 +130,7 @@ def test_both_recipes_take_torch_from_where_they_are_told_and_keep_no_cache(tmp_
             assert done.stdout.strip() == f"{arguments}{more}.[slurm]|"
 
 
+@pytest.mark.exhaustive
 def test_the_recipes_start_from_one_tag_and_linters_find_nothing() -> None:
     bases = [dict(instructions())["FROM"], get_parser("singularity")(str(DEFINITION)).recipe["spython-base"].fromHeader]
     assert bases[0] == bases[1]

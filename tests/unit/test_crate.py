@@ -160,6 +160,7 @@ def test_the_crate_passes_the_required_and_recommended_checks_of_the_profile(cra
     assert issues(crate, cache, "RECOMMENDED") == []
 
 
+@pytest.mark.exhaustive
 def test_a_crate_with_people_passes_the_recommended_checks_too(project: Project, tmp_path: Path, cache: Path) -> None:
     people = ("--author", "Ada Lovelace", "--orcid", "0000-0002-1825-0097", "--organization", "Example Lab")
     crate = project.crate(tmp_path / "crate", *people, "--ror", "05xvt9f17", "--license", "CC-BY-4.0")
@@ -172,6 +173,19 @@ def test_a_crate_with_people_passes_the_recommended_checks_too(project: Project,
     assert "Ada Lovelace, Example Lab" in (crate / "README.md").read_text()
 
 
+def test_a_crate_without_licence_and_author_says_so_and_grants_nothing(crate: Path) -> None:
+    graph = entities(crate)
+    (licence,), (author,) = ids(graph["./"]["license"]), ids(graph["./"]["author"])
+    assert graph[licence]["name"] == "none stated"
+    assert "no rights are granted" in graph[licence]["description"]
+    assert graph[author]["name"] == "not stated"
+    metadata, readme = ((crate / name).read_text() for name in ("ro-crate-metadata.json", "README.md"))
+    assert "licenses/Apache-2.0" not in metadata
+    assert "eopipe user" not in metadata
+    assert "Licence: none stated." in readme
+
+
+@pytest.mark.exhaustive
 def test_the_validator_finds_a_step_that_controls_nothing(crate: Path, cache: Path, tmp_path: Path) -> None:
     def cut(graph: Entities) -> None:
         del graph["#control/split"]["object"]
@@ -180,6 +194,7 @@ def test_the_validator_finds_a_step_that_controls_nothing(crate: Path, cache: Pa
     assert any("#control/split" in issue for issue in found_issues)
 
 
+@pytest.mark.exhaustive
 def test_a_crate_of_a_cwl_run_needs_no_config_and_no_lock(project: Project, tmp_path: Path, cache: Path) -> None:
     pipeline = tmp_path / "pipeline.cwl"
     pipeline.write_text("cwlVersion: v1.2\n")
@@ -449,7 +464,7 @@ def test_a_thousand_scenes_stay_below_ten_megabytes(tmp_path: Path) -> None:
     sizes = []
     for scenes in (50, 100):
         crate = synthetic_run(tmp_path / f"run-{scenes}", scenes).crate(tmp_path / f"crate-{scenes}")
-        assert len(of_type(entities(crate), "ControlAction")) == 2 * scenes + 7
+        assert len(of_type(entities(crate), "ControlAction")) == 2 * scenes + 8
         sizes.append(sum(path.stat().st_size for path in crate.rglob("*") if path.is_file()))
     # Every scene adds the same.
     assert sizes[1] + 900 * (sizes[1] - sizes[0]) / 50 < 10e6

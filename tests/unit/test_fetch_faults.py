@@ -182,6 +182,7 @@ def test_f11_an_item_cannot_name_the_metadata_server_of_a_cloud(tmp_path: Path, 
     assert completed.code == 8, completed.stderr
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("impatient")
 def test_f12_30_times_kill_9_costs_no_more_than_what_was_on_the_line(tmp_path: Path, run: Run, web: Loopback) -> None:
     content = {"blue": tif(250_000, 1), "red": tif(400_000, 2), "swir": tif(100_000, 3)}

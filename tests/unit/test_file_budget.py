@@ -77,5 +77,5 @@ def test_tiles_and_labels_of_ten_thousand_chips_take_few_files(chip: int) -> Non
     granules = -(-10_000 // (GRANULE[0] // chip) ** 2)
     layout = Layout()
     assert chip <= layout.chunk
-    tiles, labels = (granules * store_files(GRANULE, layout, 2) for _ in ("image, valid", "label, valid"))
+    tiles, labels = (granules * store_files(GRANULE, layout, 2, has_image=image) for image in (True, False))
     assert tiles + labels <= 400

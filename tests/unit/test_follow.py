@@ -277,7 +277,11 @@ def test_trackers_on_a_full_disk_are_left_out_with_one_warning_each(state: Path)
 
     completed = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=fill)
     assert completed.returncode == 2
-    assert sorted(line.split()[1] for line in completed.stderr.splitlines() if "tracker-off" in line) == [
+    assert sorted(
+        next(field for field in line.split() if field.startswith("tracker="))
+        for line in completed.stderr.splitlines()
+        if "tracker-off" in line
+    ) == [
         "tracker=mlflow",
         "tracker=prometheus",
         "tracker=tensorboard",

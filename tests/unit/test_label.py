@@ -50,10 +50,10 @@ def test_bins_cut_a_continuous_raster_and_their_edges_belong_above(tmp_path: Pat
     assert store.attributes["pixels"] == {"low": 549, "middle": 1450, "high": 1072}
 
 
-def test_codes_name_the_classes_and_ignored_or_unknown_codes_are_unlabelled(tmp_path: Path, run: Run) -> None:
+def test_codes_name_the_classes_and_ignored_codes_are_unlabelled(tmp_path: Path, run: Run) -> None:
     codes = (np.arange(64 * 48).reshape(64, 48) % 5 * 10).astype(np.uint8)
     source = write_raster(tmp_path / "codes.tif", codes, nodata=None)
-    arguments = ("--classes", "water", "wood", "town", "--codes", 30, 10, 20, "--ignore", 20)
+    arguments = ("--classes", "water", "wood", "--codes", 30, 10, "--ignore", 0, 20, 40)
     completed = label(run, tmp_path, "--source", source, *arguments)
     assert completed.code == 0, completed.stderr
     expected = np.select([codes == 30, codes == 10], [0, 1], NO_LABEL)
@@ -68,8 +68,9 @@ def test_without_codes_the_values_are_the_class_numbers(tmp_path: Path, run: Run
 
 
 def test_labels_end_where_their_raster_ends(tmp_path: Path, run: Run) -> None:
-    for nodata in (None, 255):
-        source = write_raster(tmp_path / "classes.tif", np.zeros((32, 24), np.uint8), nodata=nodata)
+    types = [(None, "uint8"), (255, "uint8"), *((None, dtype) for dtype in ("uint16", "int16", "int32", "float32"))]
+    for nodata, dtype in types:
+        source = write_raster(tmp_path / "classes.tif", np.zeros((32, 24), dtype), nodata=nodata)
         assert label(run, tmp_path, "--source", source, "--classes", "a", left=LEFT - 80, top=TOP + 80).code == 0
         expected = np.full((64, 48), NO_LABEL)
         expected[8:40, 8:32] = 0
@@ -208,7 +209,7 @@ def test_values_in_another_language_mean_classes(tmp_path: Path, run: Run) -> No
 def test_many_and_negative_values_mean_one_class_in_rasters(tmp_path: Path, run: Run) -> None:
     codes = np.array([-9999, -2, -1, 1, 2, 7])[np.arange(64 * 48).reshape(64, 48) % 6].astype(np.int16)
     source = write_raster(tmp_path / "codes.tif", codes, nodata=-9999)
-    arguments = ("--classes", "low", "high", "--values", "low=-2", "low=-1", "high=2", "high=1", "--ignore", "-1")
+    arguments = ("--classes", "low", "high", "--values", "low=-2", "high=2", "high=1", "=7", "--ignore", "-1")
     completed = label(run, tmp_path, "--source", source, *arguments)
     assert completed.code == 0, completed.stderr
     expected = np.select([codes == -2, np.isin(codes, (1, 2))], [0, 1], NO_LABEL)
@@ -531,11 +532,12 @@ def test_a_label_raster_outside_the_grid_is_reported(tmp_path: Path, run: Run) -
     assert not (tmp_path / "labels.zarr").exists()
 
 
-def test_a_label_raster_without_any_class_of_the_legend_is_reported(tmp_path: Path, run: Run) -> None:
-    source = write_raster(tmp_path / "unknown.tif", np.full((64, 48), 9, np.uint8), nodata=None)
-    completed = label(run, tmp_path, "--source", source, "--classes", "a", "b")
+def test_a_label_raster_of_nodata_and_ignored_values_is_reported(tmp_path: Path, run: Run) -> None:
+    source = write_raster(tmp_path / "empty.tif", np.full((64, 48), 9, np.uint8), nodata=None)
+    completed = label(run, tmp_path, "--source", source, "--classes", "a", "b", "--ignore", 9)
     assert completed.code == 3
-    assert "unknown.tif has no label on the grid" in completed.stderr
+    assert "empty.tif has no label on the grid" in completed.stderr
+    assert not (tmp_path / "labels.zarr").exists()
 
 
 @pytest.mark.parametrize(
@@ -553,6 +555,9 @@ def test_a_label_raster_without_any_class_of_the_legend_is_reported(tmp_path: Pa
         ("--classes", "a", "--values", "b=1", "a=2"),
         ("--classes", "a", "--values", "a=oak"),
         ("--classes", "a", "--values", "a=1", "--codes", "1"),
+        ("--classes", "a", "b", "--codes", "1", "2", "--ignore", "2"),
+        ("--classes", "a", "--values", "a=1", "--ignore", "1"),
+        ("--classes", "a", "b", "--ignore", "0"),
         ("--asset", "cover"),
     ],
 )
@@ -583,8 +588,9 @@ def test_the_same_labels_have_the_same_bytes(tmp_path: Path, run: Run) -> None:
     ignore=st.lists(st.integers(-300, 300), max_size=3),
 )
 def test_a_value_gets_the_class_of_its_code(values: list[int], codes: list[int], ignore: list[int]) -> None:
+    ignore = [value for value in ignore if value not in codes]
     legend = Legend(tuple(map(str, codes)), codes=tuple(codes), ignore=tuple(ignore))
     numbers = legend.classify(np.array([values]), np.ones((1, len(values)), bool))[0]
     for value, number in zip(values, numbers, strict=True):
-        expected = codes.index(value) if value in codes and value not in ignore else NO_LABEL
+        expected = codes.index(value) if value in codes else NO_LABEL
         assert number == expected

@@ -70,6 +70,15 @@ def test_the_average_of_integers_is_a_fraction(tmp_path: Path, run: Run) -> None
     np.testing.assert_allclose(stored(tmp_path), 0.25)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float32"])
+def test_outside_of_a_raster_without_nodata_there_is_no_value(tmp_path: Path, run: Run, dtype: str) -> None:
+    source = write_raster(tmp_path / "height.tif", np.full((32, 48), 7, dtype), nodata=None)
+    assert label(run, tmp_path, "--source", source, "--measure", "height").code == 0
+    values = stored(tmp_path)
+    assert (values[:32] == 7).all()
+    assert np.isnan(values[32:]).all()
+
+
 def test_ignored_numbers_are_unlabelled(tmp_path: Path, run: Run) -> None:
     numbers = (np.arange(64 * 48).reshape(64, 48) % 5).astype(np.int16)
     source = write_raster(tmp_path / "cover.tif", numbers, nodata=None)

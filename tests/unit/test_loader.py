@@ -18,10 +18,10 @@ import torch
 from stores import OFFSET, SCALE, SHAPE, make_scene, number
 
 from eopipe.arrays import AnyArray
-from eopipe.chips.chips import Normaliser
+from eopipe.chips.chips import Normaliser, apply_symmetry
 from eopipe.errors import IntegrityError, UsageError
 from eopipe.launch.failures import classify
-from eopipe.loader.chip_reader import ChipArrays, ChipReader, ChipRequest, apply_symmetry, chip_sources
+from eopipe.loader.chip_reader import ChipArrays, ChipReader, ChipRequest, chip_sources
 from eopipe.loader.device import DeviceFinisher, apply_symmetries, apply_tensor_symmetry
 from eopipe.loader.loader import Batch, ChipLoader
 from eopipe.loader.order import Shuffle

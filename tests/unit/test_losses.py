@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from eopipe.tiles.store import NO_LABEL
-from eopipe.training.losses import Loss, balanced, cross_entropy, dice, focal, huber, loss_of, lovasz
+from eopipe.training.losses import Loss, balanced, cross_entropy, dice, focal, huber, loss_of, lovasz, square_root
 from eopipe.training_job import Settings
 
 SETTINGS = Settings(width=8, depth=2, epochs=10, batch=16, learning_rate=1e-3, warmup=0.1)
@@ -166,6 +166,17 @@ def test_balanced_weights_let_every_class_count_alike() -> None:
     counts = [weight * count for weight, count in zip(weights, pixels_of.values(), strict=True)]
     assert counts == pytest.approx([1000 / 3, 1000 / 3, 1000 / 3, 0], rel=1e-4)
     assert balanced({"a": 5, "b": 5}, ("a", "b")) == (1.0, 1.0)
+
+
+def test_square_root_weights_are_between_none_and_balanced_with_a_mean_of_one() -> None:
+    pixels_of = {"water": 1, "forest": 100, "city": 2500, "absent": 0}
+    weights = square_root(pixels_of, tuple(pixels_of))
+    assert weights[3] == 0
+    assert weights[0] / weights[1] == pytest.approx(10, rel=1e-4)
+    assert weights[1] / weights[2] == pytest.approx(5, rel=1e-4)
+    mean = sum(weight * count for weight, count in zip(weights, pixels_of.values(), strict=True)) / 2601
+    assert mean == pytest.approx(1, rel=1e-4)
+    assert square_root({"a": 5, "b": 5}, ("a", "b")) == (1.0, 1.0)
 
 
 def test_the_settings_name_the_loss_and_its_weights() -> None:

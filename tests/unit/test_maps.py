@@ -12,6 +12,7 @@ from affine import Affine
 from hypothesis import given
 from hypothesis import strategies as st
 from odc.geo.geobox import GeoBox
+from rasterio.enums import ColorInterp
 from scenery import split_outputs
 
 from eopipe.arrays import AnyArray, UInt8Array, UInt16Array
@@ -24,6 +25,7 @@ from eopipe.models.model_folder import TrainedModel, read_trained_model, write_m
 from eopipe.models.onnx import check_onnx, write_onnx
 from eopipe.models.unet import UNet, unet_radius
 from eopipe.publish import publish
+from eopipe.reporting.palette import class_colors, rgb
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import NO_LABEL, Tiles, add_array, new_store
 from eopipe.training.metrics import confusion_matrix, scores
@@ -148,9 +150,35 @@ def test_maps_are_cloud_optimised_placed_and_named(tmp_path: Path) -> None:
         assert (file.crs.to_epsg(), file.transform[2], file.nodata) == (32633, 500000.0, 255)
         assert file.overviews(1)
         assert file.tags()["classes"] == "0=land, 1=water"
+        assert file.colorinterp == (ColorInterp.palette,)
     with rasterio.open(tmp_path / "probabilities.tif") as file:
         assert file.descriptions == CLASSES
         assert file.scales == (1e-4, 1e-4)
+
+
+@pytest.mark.parametrize("colors", [(), ("#102030", "#0A0b0C")])
+def test_a_map_of_classes_has_the_colours_of_the_report_and_transparent_nodata(
+    tmp_path: Path, colors: tuple[str, ...]
+) -> None:
+    model = write_model(tmp_path / "model")
+    valid = np.ones((40, 40), np.uint8)
+    valid[:, :7] = 0
+    tiles = [write_tiles(tmp_path / "a.zarr", noise(40, 40), valid)]
+    predict(tmp_path, model, tiles, *(["--colors", *colors] if colors else []))
+    with rasterio.open(tmp_path / "classes.tif") as file:
+        table = file.colormap(1)
+        assert {n: table[n] for n in (0, 1)} == {n: (*rgb(c), 255) for n, c in enumerate(class_colors(CLASSES, colors))}
+        assert table[NO_LABEL][3] == 0
+        assert (file.read(1)[:, :7] == NO_LABEL).all()
+        assert (file.read_masks(1)[:, :7] == 0).all()
+
+
+def test_colours_that_do_not_match_the_classes_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, tiles = write_model(tmp_path / "model"), write_tiles(tmp_path / "a.zarr", noise(32, 32))
+    arguments = ["--tiles", tiles, "--classes", tmp_path / "c.tif", "--probabilities", tmp_path / "p.tif"]
+    assert main(["predict", "--model", str(model), *map(str, arguments), "--colors", "#ff0000"]) == 2
+    assert "there are 1 colors for 2 classes: land, water" in capsys.readouterr().err
+    assert not (tmp_path / "c.tif").exists()
 
 
 def test_bands_are_taken_by_name_and_a_missing_one_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -278,6 +306,9 @@ def test_onnx_gives_the_probabilities_of_the_model_at_any_size(tmp_path: Path) -
         assert probabilities.shape == (3, 2, height, width)
         np.testing.assert_allclose(probabilities.sum(1), 1, atol=1e-5)
     assert b"/eopipe/" not in (tmp_path / "m.onnx").read_bytes(), "no path of the machine that exported it"
+    properties = session.get_modelmeta().custom_metadata_map
+    assert (json.loads(properties["bands"]), json.loads(properties["classes"])) == (list(BANDS), list(CLASSES))
+    assert (properties["task"], properties["chip"], properties["output_unit"]) == ("segmentation", "16", "1")
 
 
 def test_an_onnx_model_that_differs_is_refused(tmp_path: Path) -> None:

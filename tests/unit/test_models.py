@@ -7,14 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from eopipe.chips.chips import Normaliser
 from eopipe.errors import UsageError
 from eopipe.models import DEFAULT_RADIUS, Architecture
-from eopipe.models.build import WrappedModel, change_input_bands, freeze, read_arguments
+from eopipe.models.build import WrappedModel, freeze
 from eopipe.models.model_folder import TrainedModel, read_trained_model, write_model_folder
 from eopipe.models.onnx import write_onnx
 from eopipe.models.tasks import pixel_outputs
@@ -251,34 +249,6 @@ def test_a_model_of_whole_chips_has_one_output_for_each_and_none_for_pixels() ->
     assert outputs.shape[2:] == (1, 1)
     with pytest.raises(UsageError, match=r"that is train\.task classification"):
         pixel_outputs(outputs, torch.zeros(3, 4, 4))
-
-
-def test_values_of_arguments_are_json_or_text() -> None:
-    arguments = ("a=1", "b=[1, 2]", "c=true", "d=resnet18", "e=null", "f=a=b", 'g="1"', "h=")
-    values = {"a": 1, "b": [1, 2], "c": True, "d": "resnet18", "e": None, "f": "a=b", "g": "1", "h": ""}
-    assert read_arguments(arguments) == values
-
-
-@given(st.integers(1, 4), st.integers(1, 9))
-@settings(max_examples=30, deadline=None)
-def test_a_first_layer_for_another_number_of_bands_gives_the_same_for_equal_bands(old: int, bands: int) -> None:
-    module = nn.Sequential(nn.Sequential(nn.Conv2d(old, 3, 3, 2, 1)), nn.ReLU(), nn.Conv2d(3, old, 1))
-    grey = torch.rand(2, 1, 8, 8)
-    with torch.inference_mode():
-        before = module(grey.expand(-1, old, -1, -1))
-        last = module[2].weight
-        change_input_bands(module, bands)
-        if bands >= old:
-            torch.testing.assert_close(module(grey.expand(-1, bands, -1, -1)), before)
-        assert module(torch.rand(2, bands, 8, 8)).shape == before.shape
-    assert module[2].weight is last, "only the first layer is another one"
-
-
-def test_an_argument_for_the_bands_adapts_the_first_layer_of_a_pretrained_model() -> None:
-    model = Architecture(MODULE + "Rgb", 6, 2, 8, 1, (), ("in_channels=3",)).build()
-    assert model(torch.rand(1, 6, 8, 8)).shape == (1, 2, 8, 8)
-    weight = model.get_parameter("model.stem.weight")
-    assert torch.equal(weight[:, :3], weight[:, 3:])
 
 
 # Frozen parameters

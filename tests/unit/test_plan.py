@@ -15,6 +15,7 @@ from PIL import Image
 from scenery import CRS, LEFT, STEP, TOP, Catalog, Run, split_outputs, write_raster
 
 from eopipe.arrays import AnyArray
+from eopipe.cli import report_error
 from eopipe.clusters.profile import JobShape
 from eopipe.config import check, load
 from eopipe.contract import Option, stage, to_args
@@ -24,7 +25,7 @@ from eopipe.planning.chip_forecast import chips_json, forecast_chips
 from eopipe.planning.disk_forecast import FolderForecast, typical_size
 from eopipe.planning.footprints import coverage_mask
 from eopipe.planning.frozen_scenes import find_scenes
-from eopipe.planning.plan_command import RunForecast, parse_size, plan, refusals
+from eopipe.planning.plan_command import RunForecast, forecast_lines, forecast_run, parse_size, plan, refusals
 from eopipe.planning.plan_figure import figure_bounds
 from eopipe.planning.trial_store import sample_size
 from eopipe.publish import files, write_json
@@ -36,6 +37,8 @@ from eopipe.tiles.store import add_array, new_store
 SHAPE = (96, 160)
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared/data"
+# As a config derives them from preprocess.bands.
+BANDS = ("--grid-assets", "blue", "red")
 
 
 def sprinkled(seed: int, shape: tuple[int, int] = SHAPE) -> AnyArray:
@@ -145,9 +148,14 @@ SPLITS: dict[str, dict[str, Any]] = {
     "dates": {
         "method": "temporal",
         "dates": ["2023-06-01", "2023-07-01"],
-        "allow": ["near-duplicate: the test's scenes"],
+        "allow": ["near-duplicate: the test's scenes", "place: one raster of labels"],
     },
-    "scenes": {"method": "group", "by": "scene", "fractions": [0.34, 0.33, 0.33]},
+    "scenes": {
+        "method": "group",
+        "by": "scene",
+        "fractions": [0.34, 0.33, 0.33],
+        "allow": ["place: one raster of labels"],
+    },
     "folds": {"method": "blocks", "block": 32, "folds": 3, "fold": 1},
 }
 
@@ -216,16 +224,85 @@ def test_a_plan_that_is_larger_than_the_disk_is_refused(folder: Path, catalog: C
     assert refusals(config, RunForecast(frozen_scenes, [], None, huge[1:]), None, None) == []  # type: ignore[arg-type]
 
 
-def test_labels_that_are_missing_or_elsewhere_are_refused_before_anything_runs(folder: Path, run: Run) -> None:
+def stopped(run: Run, folder: Path) -> tuple[str, dict[str, Any]]:
+    """What a plan says will stop the run, and its file."""
+    completed = run("plan", "config.yaml")
+    assert completed.code == 3, completed.stderr
+    assert "this will stop the run: " in completed.stderr.replace("run:\n", "run: ")
+    assert "bug" not in completed.stderr
+    return completed.stderr, json.loads((folder / "plan/plan.json").read_text())
+
+
+def test_labels_that_are_missing_or_elsewhere_will_stop_the_run_and_the_rest_is_planned(folder: Path, run: Run) -> None:
     write(folder)
     (folder / "labels.tif").unlink()
-    completed = run("plan", "config.yaml")
-    assert completed.code == 3
-    assert "label.source labels.tif is missing" in completed.stderr
+    message, value = stopped(run, folder)
+    assert "label.source labels.tif is missing" in message
+    assert value["chips"]["train"] == {"places": 30, "chips": 90, "classes": {}}
     write_raster(folder / "labels.tif", np.zeros((9, 9), np.uint8), left=LEFT + 90_000)
+    message, value = stopped(run, folder)
+    assert "outside the grid" in message
+    assert len(value["stops"]) == 1
+
+
+def test_an_empty_split_will_stop_the_run_and_the_block_that_works_is_named(folder: Path, run: Run) -> None:
+    write(folder, split={"method": "blocks", "block": 512, "fractions": [0.7, 0.15, 0.15]})
+    message, value = stopped(run, folder)
+    assert "1 block of 512 px on a grid of 96 x 160: at least 3 are needed; split.block: " in message
+    assert len(value["stops"]) == 1
+    block = int(message.partition("split.block: ")[2].split()[0])
+    write(folder, split={"method": "blocks", "block": block, "fractions": [0.7, 0.15, 0.15]})
+    assert planned(run, folder)["stops"] == []
+
+
+def test_a_chip_that_does_not_fit_the_grid_will_stop_the_run(folder: Path, run: Run) -> None:
+    write(folder, split={"chip": 128})
+    message, value = stopped(run, folder)
+    assert "a chip of 128 pixels does not fit into a grid of 96 x 160" in message
+    assert value["needs"], "downloads and files are planned all the same"
+
+
+def test_all_that_will_stop_the_run_is_listed_together(folder: Path, run: Run) -> None:
+    write(folder, split={"chip": 128}, train={"architecture": "nomodule:Net"}, label={"source": "nolabels.gpkg"})
+    message, value = stopped(run, folder)
+    for part in ("a chip of 128 pixels", "nomodule:Net cannot be imported", "label.source nolabels.gpkg is missing"):
+        assert sum(part in line for line in message.splitlines()) == 1, part
+    assert len(value["stops"]) == 3
+
+
+def test_a_training_of_few_steps_and_places_in_no_split_are_warned_of(
+    folder: Path, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(folder, train={"epochs": 10, "batch": 32})
+    assert plan(["config.yaml"]) == 0
+    output = capsys.readouterr().out
+    assert "warning: 10 epochs of 90 chips in batches of 32 are 20 steps, and below 200 a model learns little" in output
+    assert "in no split" not in output
+    # The advice is enough.
+    epochs = int(output.partition("train.epochs: ")[2].split()[0])
+    write(folder, train={"epochs": epochs, "batch": 32})
+    assert planned(run, folder)["warnings"] == []
+    write(folder, train={"epochs": epochs, "batch": 32}, split={"fractions": [0.1, 0.1, 0.1]})
+    assert any("in no split" in line for line in planned(run, folder)["warnings"])
+
+
+def test_a_grid_larger_than_memory_is_refused_in_one_sentence(folder: Path, run: Run) -> None:
+    write(folder, search={"resolution": 0.001})
     completed = run("plan", "config.yaml")
     assert completed.code == 3
-    assert "outside the grid" in completed.stderr
+    assert completed.stderr.startswith("error: this will stop the run: the grid of 960,000 x 1,600,000 pixels")
+    assert "need 4.61 TB of memory" in completed.stderr
+    assert "coarser search.resolution" in completed.stderr
+    assert completed.stderr.count("\n") == 1
+
+
+def test_too_little_memory_is_not_called_a_bug(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(MemoryError) as caught:
+        np.empty((1 << 40, 1 << 10), np.uint8)
+    assert report_error(caught.value) == 6
+    message = capsys.readouterr().err
+    assert message.startswith("error: not enough memory: Unable to allocate 1.00 PiB")
+    assert message.count("\n") == 1
 
 
 def test_a_folder_of_other_files_is_not_replaced(folder: Path, run: Run) -> None:
@@ -244,7 +321,7 @@ def remote(folder: Path, web: Loopback, catalog: Catalog, *, has_sizes: bool) ->
             if not has_sizes:
                 del asset["file:size"], asset["file:checksum"]
     catalog.write()
-    label = {"source": None, "asset": "scl", "classes": ["land"], "codes": [4]}
+    label = {"source": None, "asset": "scl", "classes": ["land", "water"], "codes": [4, 6]}
     return write(folder, label=label, preprocess={"mask": "none"})
 
 
@@ -401,7 +478,7 @@ def test_a_frozen_list_is_used_if_it_was_written_with_these_settings(folder: Pat
     write(folder)
     outputs = ("--items", "results/items", "--grid", "results/grid.json", "--catalog", "catalog")
     outputs += ("--selection", "results/selection.json")
-    assert run("search", *outputs, "--assets", "blue", "red", "scl").code == 0
+    assert run("search", *outputs, "--assets", "blue", "red", "scl", *BANDS).code == 0
     assert find_scenes(write(folder)).is_frozen
     assert planned(run, folder)["needs"][0]["made"][0] == 6
     assert not find_scenes(write(folder, search={"max_cloud": 50})).is_frozen
@@ -410,3 +487,16 @@ def test_a_frozen_list_is_used_if_it_was_written_with_these_settings(folder: Pat
     record = json.loads((folder / "results/items.run.json").read_text())
     (folder / "results/items.run.json").write_text(json.dumps(record | {"status": "failed"}))
     assert not find_scenes(write(folder)).is_frozen
+
+
+def test_a_plan_shows_which_class_each_value_of_the_labels_becomes(folder: Path, run: Run) -> None:
+    config = write(folder)
+    lines = forecast_lines(config, forecast_run(config))
+    first = next(number for number, line in enumerate(lines) if line.startswith("label value"))
+    assert [line.split()[::2] for line in lines[first : first + 3]] == [["label", "pixels"], ["0", "a"], ["1", "b"]]
+    codes = (np.arange(SHAPE[0])[:, None] // 7 + np.arange(SHAPE[1]) // 9) % 3
+    write_raster(folder / "labels.tif", codes.astype(np.uint8), nodata=None)
+    completed = run("plan", "config.yaml")
+    assert completed.code == 3, completed.stderr
+    assert "labels.tif has values that belong to no class" in completed.stderr
+    assert "set label.codes: [1, 2] and label.ignore: [0]" in completed.stderr

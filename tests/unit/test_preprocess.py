@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import rioxarray  # noqa: F401 - georeferences arrays of xarray
+import xarray
 from scenery import CRS, LEFT, STEP, TOP, Catalog, Completed, Run, numbered, write_raster
 
 from eopipe.arrays import AnyArray
@@ -486,9 +488,6 @@ def test_float_bands_with_gaps_are_valid_where_they_are_finite(
 
 
 def test_a_store_opens_in_xarray_with_georeference_and_units(catalog: Catalog, run: Run) -> None:
-    import rioxarray  # noqa: F401
-    import xarray
-
     catalog.add()
     scene = ready(catalog)
     assert preprocess(run, scene).code == 0
@@ -501,6 +500,33 @@ def test_a_store_opens_in_xarray_with_georeference_and_units(catalog: Catalog, r
         georeference = store.image.rio
         assert georeference.crs.to_epsg() == 32633
         assert list(georeference.transform())[:6] == [10.0, 0.0, LEFT, 0.0, -10.0, TOP]
+
+
+def test_the_part_of_a_scene_beyond_its_orbit_is_nan_in_xarray(catalog: Catalog, run: Run) -> None:
+    blue, red = numbered((64, 48)), numbered((64, 48), 101)
+    blue[:, :6] = red[:, :6] = red[0, 7] = 0
+    catalog.add(bands={"blue": blue, "red": red, "scl": np.full((64, 48), 4, np.uint8)})
+    scene = ready(catalog)
+    assert preprocess(run, scene).code == 0
+    with xarray.open_zarr(scene.parent.parent / "tiles.zarr") as store:
+        np.testing.assert_array_equal(np.isnan(store["image"]), np.stack([blue, red]) == 0)
+        assert float(store["image"].sel(band="red").mean()) == pytest.approx(1e-4 * red[red > 0].mean())
+        assert store["time"].values == np.datetime64("2023-08-01T10:00:00")
+        assert store["valid"].attrs["flag_meanings"] == "not_usable usable"
+
+
+def test_a_zero_that_is_data_is_never_declared_as_nodata(catalog: Catalog, run: Run) -> None:
+    height = numbered((64, 48), 0)
+    bands = {"blue": height, "red": numbered((64, 48), 101), "scl": np.full((64, 48), 4, np.uint8)}
+    item = catalog.add(bands=bands, nodata=None)
+    for asset in item["assets"].values():
+        asset["raster:bands"][0]["nodata"] = None
+    item["collection"] = "heights"
+    scene = ready(catalog)
+    assert preprocess(run, scene).code == 0
+    with xarray.open_zarr(scene.parent.parent / "tiles.zarr") as store:
+        assert not np.isnan(store["image"]).any()
+        assert float(store["image"][0, 0, 0]) == 0
 
 
 @pytest.mark.parametrize(("shape", "chunk", "shard"), [((64, 48), 16, 32), ((70, 50), 16, 64), ((64, 48), 64, 2048)])

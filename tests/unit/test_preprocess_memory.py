@@ -60,5 +60,6 @@ def test_memory_does_not_grow_with_the_scene(tmp_path: Path, shift: float) -> No
     assert after - before < 36
 
 
+@pytest.mark.exhaustive
 def test_a_whole_granule_takes_less_than_one_and_a_half_gib(tmp_path: Path) -> None:
     assert peak(granule(tmp_path / "g", 10980, 10980), 10980, 10980, 0.0) < 1536

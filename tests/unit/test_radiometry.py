@@ -17,6 +17,7 @@ S2, NEW, OLD = "sentinel-2-l2a", {"s2:processing_baseline": "05.11"}, {"s2:proce
 C2 = {"landsat:correction": "L2SP", "landsat:collection_number": "02"}
 STATED = {"scale": 0.0001, "offset": -0.1, "nodata": 0}
 RTC = "sentinel-1-rtc"
+NEW_RED, OLD_RED = (1e-4, -0.1, None, 0), (1e-4, 0.0, None, 0)
 # Id, collection, properties, asset, what the item says of it -> scale, offset, nodata that the item states, the usual.
 MEANINGS: list[tuple[str, str, dict[str, Any], str, dict[str, Any], tuple[Any, ...]]] = [
     # Sentinel-2: the offset came with baseline 04.00 and is never applied twice.
@@ -42,8 +43,23 @@ MEANINGS: list[tuple[str, str, dict[str, Any], str, dict[str, Any], tuple[Any, .
     ("x", S2, NEW, "WVP_10m", {}, (1e-3, 0.0, None, 0)),
     ("x", S2, NEW, "SCL", {}, (1.0, 0.0, None, None)),
     ("x", S2, NEW, "cloud", {}, (1.0, 0.0, None, None)),
-    # Nobody knows what it means without the baseline.
+    # Without a baseline name and dates of the product decide; float pixels without either are read as they are.
     ("x", S2, {"platform": "sentinel-2a"}, "B04", {}, (1.0, 0.0, None, None)),
+    ("x", S2, {"datetime": "2022-01-25T10:00:00Z"}, "B04", {}, (1e-4, -0.1, None, 0)),
+    ("x", S2, {"datetime": "2023-08-15T10:00:00Z"}, "red", {}, (1e-4, -0.1, None, 0)),
+    ("x", S2, {"datetime": "2023-08-15T10:00:00Z"}, "ndvi", {}, (1.0, 0.0, None, None)),
+    ("x", S2, {"datetime": "2023-08-15T10:00:00Z"}, "aot", {}, (1e-3, 0.0, None, 0)),
+    ("x", S2, {"datetime": "2019-08-15T10:00:00Z", "s2:generation_time": "2019-08-16T01:00:00Z"}, "B04", {}, OLD_RED),
+    ("x", S2, {"datetime": "2019-08-15T10:00:00Z", "s2:generation_time": "2023-08-16T01:00:00Z"}, "B04", {}, NEW_RED),
+    ("S2A_MSIL2A_20230815T095031_N0509_R079_T33TWL_20230815T155057", "own", {}, "B04", {}, NEW_RED),
+    ("S2A_MSIL2A_20190815T095031_N0213_R079_T33TWL_20190815T155057", "own", {}, "B04", {}, OLD_RED),
+    ("S2A_MSIL2A_20190815T095031_N0500_R079_T33TWL_20230515T155057", "own", {}, "B04", {}, NEW_RED),
+    ("S2A_MSIL2A_20190815T095031_R079_T33TWL_20201015T155057", "own", {}, "B04", {}, OLD_RED),
+    ("S2A_MSIL2A_20190815T095031_R079_T33TWL_20230515T155057", "own", {}, "B04", {}, NEW_RED),
+    ("x", S2, {"s2:datatake_id": "GS2A_20230815T095031_042547_N05.09"}, "B04", {}, NEW_RED),
+    ("x", S2, {"s2:datatake_id": "GS2A_20190815T095031_021655_N02.13"}, "B04", {}, OLD_RED),
+    ("x", S2, NEW | {"earthsearch:boa_offset_applied": False}, "B04", {"scale": 1e-4}, NEW_RED),
+    ("x", S2, OLD, "B04", {"scale": 1e-4}, OLD_RED),
     # Landsat Collection 2 Level 2.
     ("LC09_L2SP", "landsat-c2-l2", C2, "red", {}, (2.75e-5, -0.2, None, 0)),
     ("LC09_L2SP", "landsat-c2l2-sr", C2, "SR_B5", {}, (2.75e-5, -0.2, None, 0)),
@@ -236,3 +252,52 @@ def test_a_usual_nodata_does_not_reach_files_that_cannot_hold_it(catalog: Catalo
     scene = ready(catalog)
     assert preprocess(run, scene, "--mask", "none", shape=(16, 16), bands=("B04",)).code == 0
     assert stored(scene)[1].all()
+
+
+# Properties of an item, what it says of its bands, and what the refusal says; with a declared offset it is that.
+DOUBTS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"platform": "sentinel-2a"}, {}, "asset red, nir states neither offset nor processing baseline"),
+    ({"s2:mgrs_tile": "33TWL", "datetime": "2019-08-01T10:00:00Z"}, {}, "set preprocess.offset to -0.1 or 0"),
+    (NEW, {"scale": 1e-4}, "states a scale but no offset, while products of its baseline 05.11 have an offset of -0.1"),
+]
+
+
+@pytest.mark.parametrize(("properties", "stated", "message"), DOUBTS)
+def test_an_offset_that_nothing_decides_is_refused_until_it_is_declared(
+    catalog: Catalog, run: Run, properties: dict[str, Any], stated: dict[str, Any], message: str
+) -> None:
+    shape = (16, 16)
+    pixels = {"red": np.full(shape, 1300, np.uint16), "nir": np.full(shape, 3500, np.uint16)}
+    item = catalog.add(bands=pixels, properties=properties, driver="GTiff", nodata=None)
+    for asset in item["assets"].values():
+        asset["raster:bands"] = [stated]
+    scene = ready(catalog)
+    completed = preprocess(run, scene, "--mask", "none", shape=shape, bands=("red", "nir"))
+    assert completed.code == 3, completed.stderr
+    assert message in completed.stderr
+    assert not (scene.parent.parent / "tiles.zarr").exists()
+    for offset in (-0.1, 0.0):
+        arguments = ("--mask", "none", "--offset", offset)
+        completed = preprocess(run, scene, *arguments, shape=shape, bands=("red", "nir"))
+        assert completed.code == 0, completed.stderr
+        red, nir = Tiles(scene.parent.parent / "tiles.zarr").physical(("red", "nir"))
+        np.testing.assert_allclose((red[0, 0], nir[0, 0]), (0.13 + offset, 0.35 + offset), atol=1e-6)
+
+
+def test_a_declared_offset_does_not_change_what_item_or_baseline_state(catalog: Catalog, run: Run) -> None:
+    shape = (16, 16)
+    item = catalog.add(bands={"red": np.full(shape, 1300, np.uint16)}, properties=NEW, driver="GTiff", nodata=None)
+    del item["assets"]["red"]["raster:bands"]
+    scene = ready(catalog)
+    arguments = ("--mask", "none", "--offset", 0)
+    assert preprocess(run, scene, *arguments, shape=shape, bands=("red",)).code == 0
+    assert Tiles(scene.parent.parent / "tiles.zarr").scaling == pytest.approx((1e-4, -0.1))
+
+
+def test_floating_point_reflectance_without_a_baseline_is_read_as_it_is(catalog: Catalog, run: Run) -> None:
+    red = np.linspace(0, 1, 256, dtype=np.float32).reshape(16, 16)
+    item = catalog.add(bands={"red": red}, properties={"platform": "sentinel-2b"}, driver="GTiff", nodata=None)
+    del item["assets"]["red"]["raster:bands"]
+    scene = ready(catalog)
+    assert preprocess(run, scene, "--mask", "none", shape=(16, 16), bands=("red",)).code == 0
+    np.testing.assert_array_equal(Tiles(scene.parent.parent / "tiles.zarr").physical(("red",))[0], red)

@@ -129,8 +129,16 @@ def write_scores(path: Path, classes: tuple[str, ...], truth: AnyArray, predicte
     }
     metrics = {k: scores(confusion_matrix(truth[known], v[known], len(classes)), classes) for k, v in guesses.items()}
     metrics["majority"]["class"], metrics["pixel_baseline"]["method"] = classes[0], "boosted trees"
-    write_json(path, {"classes": classes, "test_pixels": int(known.sum()), "maps": 1} | metrics)
+    intervals = {"level": 0.95, "method": "of this test", "range": 12.0, "model": {}, "missing": {}}
+    intervals |= {"model": {key: around(metrics["model"][key]) for key in ("accuracy", "miou")}}
+    for name, other in (("gain", "pixel_baseline"), ("simple_gain", "majority")):
+        intervals[name] = {k: around(metrics["model"][k] - metrics[other][k]) for k in ("accuracy", "miou")}
+    write_json(path, {"classes": classes, "test_pixels": int(known.sum()), "maps": 1, "intervals": intervals} | metrics)
     return path
+
+
+def around(value: float) -> list[float]:
+    return [round(value - 0.02, 6), round(value + 0.01, 6)]
 
 
 def write_item(path: Path, day: int) -> Path:
@@ -283,6 +291,19 @@ def test_errors_are_marked_in_the_test_area_only(run_: Finished, page: str) -> N
     np.testing.assert_array_equal(errors, area & (run_.predicted != 255) & (run_.predicted != run_.truth))
 
 
+def test_every_panel_has_a_scale_bar_and_opens_large_without_a_script(page: str) -> None:
+    tags = Tags(page)
+    panels = [figure for figure in tags.of("figure") if figure.get("class") == "panel"]
+    assert len(panels) == 6
+    links = [str(link["href"]) for link in tags.of("a") if link.get("class") == "enlarge"]
+    assert links == [f"#{figure['id']}" for figure in panels]
+    bars = [span for span in tags.of("span") if span.get("class") == "scalebar"]
+    # The area is 1000 m wide; a bar of at most 35 % of it is 200 m.
+    assert [str(bar["style"]) for bar in bars] == ["--w:0.2000"] * 6
+    assert "200 m" in tags.text
+    assert not tags.of("script")
+
+
 def test_pixels_without_a_map_are_transparent(page: str) -> None:
     alpha = decoded(page, "Predicted")[..., 3]
     assert not alpha[:5].any()
@@ -297,10 +318,43 @@ def test_the_verdict_says_when_a_simpler_method_is_better(tmp_path: Path) -> Non
     _, text, _ = finish(tmp_path / "run", right=0.7, baseline=0.95).report()
     sentences = Tags(text).text
     assert (
-        "The model is worse than the per-pixel baseline, but better than always predicting “non-forest”." in sentences
+        "The model is worse than the per-pixel baseline, but is better than always predicting “non-forest”."
+        in sentences
     )
     assert "times as many errors as the per-pixel baseline" in sentences
     assert 'class="verdict bad"' in text
+
+
+def test_intervals_are_beside_the_scores_and_a_difference_that_may_be_chance_has_a_neutral_colour(
+    tmp_path: Path,
+) -> None:
+    run = finish(tmp_path / "run")
+    metrics = read_json(run.ports["metrics"][0])
+    low, high = metrics["intervals"]["model"]["accuracy"]
+    _, text, _ = run.report()
+    assert f"<small>{low:.3f} to {high:.3f}</small>" in text
+    assert "Model minus per-pixel baseline" in text
+    assert "they do not include the spread over seeds" in text
+    around_zero = {"accuracy": [-0.022, 0.01], "miou": [-0.03, 0.02]}
+    run.edit("metrics", lambda content: content["intervals"].update(gain=around_zero))
+    _, text, _ = run.report(name="neutral")
+    assert "The model cannot be told apart from the per-pixel baseline (gain " in text
+    assert ", 95 %: -0.022 to 0.010), but is better than always predicting" in Tags(text).text
+    assert 'class="verdict mixed"' in text
+    run.edit("metrics", lambda content: content.update(intervals={"reason": "too few independent pieces to say"}))
+    _, text, _ = run.report(name="none")
+    assert "The model scores better than both baselines." in text
+    assert "No confidence interval is given: too few independent pieces to say." in text
+
+
+def test_each_test_scene_has_its_scores_where_scenes_are_split(tmp_path: Path) -> None:
+    run, measures = finish(tmp_path / "run"), ("accuracy", "miou", "f1_macro", "kappa")
+    scene = {"scene": "S9", "date": "2020-06-09", "count": 1234, "scores": dict.fromkeys(measures, 0.777)}
+    run.edit("metrics", lambda content: content.update(scenes=[scene]))
+    _, text, _ = run.report()
+    model, _ = cards_of(run, "out")
+    assert "| S9 | 2020-06-09 | 0.777 | 0.777 | 0.777 | 0.777 | 1 234 |" in model
+    assert "Scores of each test scene" in text
 
 
 def test_a_class_name_cannot_become_markup(tmp_path: Path) -> None:
@@ -322,6 +376,7 @@ def test_only_a_web_address_becomes_a_link(tmp_path: Path) -> None:
     assert not [a for a in Tags(text).of("a") if str(a["href"]).startswith("javascript")]
 
 
+@pytest.mark.exhaustive
 def test_of_many_maps_six_are_included_and_the_others_are_counted(tmp_path: Path) -> None:
     code, text, picture = finish(tmp_path / "run", scenes=8, mosaic=False).report()
     assert code == 0
@@ -332,6 +387,7 @@ def test_of_many_maps_six_are_included_and_the_others_are_counted(tmp_path: Path
         assert image.width == 1400
 
 
+@pytest.mark.exhaustive
 def test_a_large_map_makes_a_small_page(tmp_path: Path) -> None:
     code, text, picture = finish(tmp_path / "run", size=2000, right=0.8, scenes=1).report()
     assert code == 0
@@ -469,7 +525,7 @@ def test_the_model_card_says_what_is_not_stated_and_what_was_not_measured(run_: 
         assert f"\n## {word}\n" in model
     assert "Use: not stated" in model
     assert "Not measured." in model
-    assert "No confidence interval is given" in model, "these scores came without"
+    assert "Errors are correlated over about 12 pixels (120 m), as measured in the test areas." in model
     assert "Licence of the scenes: https://example.org/licence" in model
     item = run_.ports["model"][0] / "model.json"
     assert to_card(read_json(item), item)["classes"][1] in model
@@ -509,7 +565,9 @@ def test_intervals_of_scores_classes_and_quarters_are_in_the_card(tmp_path: Path
     assert f"({low:.4g} to {high:.4g})" in model
     low, high = metrics["intervals"]["model"]["recall:forest"]
     assert f"{metrics['model']['per_class']['forest']['recall']:.4g} ({low:.4g} to {high:.4g})" in model
-    assert "doi:10.1111/j.1467-9868.2007.00593.x" in model
+    assert "doi:10.1016/j.jeconom.2011.01.007" in model
+    assert "they do not include the spread over seeds" in model
+    assert "Labels are correlated" not in model
     assert {region["name"] for region in metrics["regions"]} <= set(
         re.findall(r"^\| ([a-z]+-[a-z]+) \|", model, re.MULTILINE)
     )

@@ -11,8 +11,11 @@ from eopipe.errors import UsageError
 from eopipe.reporting.palette import class_colors
 from eopipe.reporting.panels import outline
 from eopipe.reporting.rasters import decimate, read_centres, read_means
-from eopipe.reporting.scores import verdict
-from eopipe.reporting.wording import format_length, join_words, pixel_metres, round_length
+from eopipe.reporting.verdict import verdict
+from eopipe.reporting.wording import format_length, join_words, round_length
+from eopipe.tiles.grid import pixel_metres
+
+Gains = tuple[list[float] | None, list[float] | None]
 
 
 def test_names_choose_meaningful_colours_that_all_differ() -> None:
@@ -26,23 +29,84 @@ def test_names_choose_meaningful_colours_that_all_differ() -> None:
         class_colors(("a", "b"), ("#000000",))
 
 
-@pytest.mark.parametrize(("scores", "baseline", "headline"), [
-    ((0.90, 0.8), (0.80, 0.9), "better in accuracy but worse in mIoU than the per-pixel baseline"),
-    ((0.90, 0.8), (0.896, 0.8), "slightly better than the per-pixel baseline, and better than always predicting"),
-    ((0.90, 0.8), (0.9, 0.8), "no better than the per-pixel baseline"),
-    ((0.30, 0.1), (0.5, 0.3), "worse than the per-pixel baseline and always predicting “a”"),
-])  # fmt: skip
-def test_the_verdict_weighs_both_measures(scores: Any, baseline: Any, headline: str) -> None:
-    model, pixel_baseline, majority = (
-        dict(zip(("accuracy", "miou"), pair, strict=True)) for pair in (scores, baseline, (0.4, 0.2))
-    )
-    metrics = {
-        "test_pixels": 9,
-        "model": model,
-        "pixel_baseline": pixel_baseline,
-        "majority": majority | {"class": "a"},
+PIXEL, ALWAYS = "the per-pixel baseline", "always predicting “a”"
+UP, DOWN, AROUND = [0.02, 0.08], [-0.09, -0.02], [-0.022, 0.01]
+
+
+def compared(gains: Gains, simple: Gains, baseline: tuple[float, float] = (0.86, 0.76)) -> dict[str, Any]:
+    """Metrics of a model of accuracy 0.9 and mIoU 0.8, with the intervals of its gains over both baselines."""
+    methods = {"model": (0.9, 0.8), "pixel_baseline": baseline, "majority": (0.88, 0.7)}
+    scores = {name: dict(zip(("accuracy", "miou"), pair, strict=True)) for name, pair in methods.items()}
+    intervals = {
+        key: dict(zip(("accuracy", "miou"), pair, strict=True))
+        for key, pair in (("gain", gains), ("simple_gain", simple))
     }
-    assert headline in verdict(metrics).headline
+    return scores | {"test_pixels": 9, "majority": scores["majority"] | {"class": "a"}, "intervals": intervals}
+
+
+@pytest.mark.parametrize(("gains", "simple", "tone", "headline"), [
+    ((UP, UP), (UP, UP), "good", "The model is better than both baselines."),
+    ((DOWN, DOWN), (DOWN, DOWN), "bad", "The model is worse than both baselines."),
+    ((DOWN, DOWN), (UP, UP), "bad", f"The model is worse than {PIXEL}, but is better than {ALWAYS}."),
+    ((UP, UP), (DOWN, AROUND), "bad", f"The model is better than {PIXEL}, but is worse in accuracy than {ALWAYS}."),
+    ((UP, None), (UP, None), "good", "The model is better in accuracy than both baselines."),
+    ((UP, DOWN), (UP, UP), "mixed",
+     f"The model is better in accuracy but worse in mIoU than {PIXEL}, but is better than {ALWAYS}."),
+    ((AROUND, AROUND), (UP, UP), "mixed",
+     f"The model cannot be told apart from {PIXEL} (gain 0.040, 95 %: -0.022 to 0.010), but is better than {ALWAYS}."),
+    ((DOWN, DOWN), (AROUND, AROUND), "bad",
+     f"The model is worse than {PIXEL}, and cannot be told apart from {ALWAYS} (gain 0.020, 95 %: -0.022 to 0.010)."),
+    ((AROUND, AROUND), (AROUND, AROUND), "mixed",
+     f"The model cannot be told apart from {PIXEL} (gain 0.040, 95 %: -0.022 to 0.010), "
+     f"or from {ALWAYS} (gain 0.020, 95 %: -0.022 to 0.010)."),
+    ((None, AROUND), (UP, UP), "mixed",
+     f"The model cannot be told apart from {PIXEL} (gain of mIoU 0.040, 95 %: -0.022 to 0.010), "
+     f"but is better than {ALWAYS}."),
+])  # fmt: skip
+def test_the_verdict_goes_by_the_intervals_of_the_gains(gains: Gains, simple: Gains, tone: str, headline: str) -> None:
+    result = verdict(compared(gains, simple))
+    assert result.headline == headline
+    assert result.tone == tone
+
+
+def test_a_difference_that_may_be_chance_is_not_counted_in_errors() -> None:
+    assert "% fewer errors" in verdict(compared((UP, UP), (UP, UP))).text
+    assert "errors" not in verdict(compared((AROUND, UP), (UP, UP))).text
+
+
+def test_a_small_but_certain_difference_is_called_slight() -> None:
+    metrics = compared(([0.001, 0.007], [0.001, 0.007]), (UP, UP), (0.896, 0.796))
+    assert verdict(metrics).headline == f"The model is slightly better than {PIXEL}, and is better than {ALWAYS}."
+
+
+def test_without_an_interval_the_scores_decide_nothing_and_the_reason_follows() -> None:
+    metrics = compared((None, None), (None, None))
+    metrics["intervals"]["reason"] = "too few independent pieces to say: about 3, at least 6 are needed"
+    result = verdict(metrics)
+    assert result.headline == "The model scores better than both baselines."
+    assert result.tone == "mixed"
+    assert result.text.endswith("may be chance: too few independent pieces to say: about 3, at least 6 are needed.")
+    assert verdict(metrics | {"intervals": {}}).tone == "mixed"
+
+
+def test_equal_errors_are_not_worse_and_a_lower_one_is_better() -> None:
+    def headline(gain: list[float] | None, baseline: float = 2.0) -> str:
+        metrics = {"task": "regression", "unit": "m", "test_pixels": 9, "model": {"rmse": 2.0}, "mean": {"rmse": 4.0}}
+        intervals = {"gain": {"rmse": gain}, "simple_gain": {"rmse": [-2.5, -1.5] if gain else None}}
+        return verdict(metrics | {"pixel_baseline": {"rmse": baseline}, "intervals": intervals}).headline
+
+    assert (
+        headline(None)
+        == "The model scores the same as the per-pixel baseline, but scores better than the mean of the labels."
+    )
+    assert headline([-0.4, -0.1], 2.2) == "The model is better than both baselines."
+    assert headline([0.1, 0.4], 1.8) == (
+        "The model is worse than the per-pixel baseline, but is better than the mean of the labels."
+    )
+    assert headline([-0.1, 0.4], 1.8) == (
+        "The model cannot be told apart from the per-pixel baseline (difference in RMSE 0.2 m, 95 %: -0.1 to 0.4), "
+        "but is better than the mean of the labels."
+    )
 
 
 def test_an_outline_walks_around_a_mask() -> None:

@@ -49,6 +49,7 @@ def test_the_sources_are_credited() -> None:
     assert (SAMPLE / "LICENSE-EUPL-1.2.txt").stat().st_size > 10_000
 
 
+@pytest.mark.exhaustive
 def test_the_sample_is_rebuilt_from_its_wheel_byte_by_byte(tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(tmp_path), "nrt==0.2.1"]
     if subprocess.run(pip, capture_output=True, check=False).returncode:

@@ -13,7 +13,7 @@ from torch import nn
 
 from eopipe.loader.augment import DROP_PROBABILITY, MAX_HAZE, augment, bilinear_field
 from eopipe.training.ema import EMA
-from eopipe.training.schedule import best_epoch, learning_rate, stops_early
+from eopipe.training.schedule import FEWEST_STEPS, best_epoch, few_steps, learning_rate, stops_early
 from eopipe.training_job import Settings
 
 SETTINGS = Settings(width=8, depth=2, epochs=10, batch=16, learning_rate=1e-3, warmup=0.1)
@@ -174,3 +174,15 @@ def test_a_smooth_field_goes_through_its_knots() -> None:
     torch.testing.assert_close(field[:, ::2, ::3], knots)
     torch.testing.assert_close(field[:, 1], (field[:, 0] + field[:, 2]) / 2)
     assert bilinear_field(knots, torch.Size((1, 1))).shape == (2, 1, 1)
+
+
+@given(st.integers(0, 400), st.integers(1, 64), st.integers(1, 60))
+def test_a_training_of_too_few_steps_is_warned_of_and_the_advice_is_enough(chips: int, batch: int, epochs: int) -> None:
+    per_epoch = max(1, chips // min(batch, max(1, chips)))
+    sentence = few_steps(chips, batch, epochs)
+    assert bool(sentence) == (per_epoch * epochs < FEWEST_STEPS)
+    if sentence:
+        assert f"are {per_epoch * epochs} steps" in sentence
+        advised = int(sentence.partition("train.epochs: ")[2].split()[0])
+        assert few_steps(chips, batch, advised) == ""
+        assert few_steps(chips, batch, advised - 1)

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from loopback import Loopback, serve_api
-from scenery import LEFT, STEP, TOP, Catalog, Completed, Run
+from scenery import LEFT, STEP, TOP, Catalog, Completed, Run, numbered
+from shapely.geometry import LinearRing
 
+from eopipe.config import check
 from eopipe.errors import UsageError
 from eopipe.publish import digest, read_json, verify
 from eopipe.scenes.item import scene_name
@@ -60,6 +62,46 @@ def test_scenes_of_a_folder_are_frozen_with_the_grid(three: Catalog, tmp_path: P
     grid = read_json(tmp_path / "grid.json")
     assert grid == {"crs": "EPSG:32633", "shape": [64, 48], "transform": [STEP, 0.0, LEFT, 0.0, -STEP, TOP]}
     verify(tmp_path / "items")
+
+
+def test_the_bands_set_the_pixel_size_and_not_a_finer_mask_or_label(
+    catalog: Catalog, tmp_path: Path, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    bands = {"red": numbered((32, 24)), "truth": numbered((64, 48)), "scl": numbered((128, 96))}
+    catalog.add(bands=bands, steps={"red": 2 * STEP, "truth": STEP, "scl": STEP / 2}, driver="GTiff")
+    assets = ("--assets", "scl", "truth", "red")
+    caplog.set_level("INFO")
+    completed = search(run, tmp_path, catalog.write(), "--grid-assets", "red", assets=assets)
+    assert completed.code == 0, completed.stderr
+    assert read_json(tmp_path / "grid.json")["transform"] == [2 * STEP, 0.0, LEFT, 0.0, -2 * STEP, TOP]
+    assert "event=grid crs=EPSG:32633 pixel='20 m (asset red)' shape='32 x 24'" in caplog.text
+    assert search(run, tmp_path, catalog.root, assets=assets).code == 0
+    assert "pixel='5 m (asset scl)'" in caplog.text
+    completed = search(run, tmp_path, catalog.root, "--grid-assets", "nir", assets=assets)
+    assert (completed.code, "search.grid_assets has nir" in completed.stderr) == (2, True)
+
+
+def test_in_a_config_the_bands_of_preprocess_set_the_pixel_size() -> None:
+    config: dict[str, Any] = {
+        "search": {"catalog": "c", "assets": ["red", "scl", "truth"]},
+        "preprocess": {"bands": ["red"]},
+        "label": {"asset": "truth", "classes": ["a", "b"]},
+    }
+    assert check(config)["search"]["grid_assets"] == ("red",)
+    config["search"]["grid_assets"] = ["truth"]
+    assert check(config)["search"]["grid_assets"] == ("truth",)
+
+
+def test_a_clockwise_footprint_is_frozen_counter_clockwise(catalog: Catalog, tmp_path: Path, run: Run) -> None:
+    item = catalog.add()
+    ring = item["geometry"]["coordinates"][0]
+    positions = [list(position) for position in ring]
+    for clockwise in (ring, ring[::-1]):
+        item["geometry"]["coordinates"] = [clockwise]
+        assert search(run, tmp_path, catalog.write()).code == 0
+        (frozen,) = read_json(tmp_path / "items" / "scene.geojson")["geometry"]["coordinates"]
+        assert LinearRing(frozen).is_ccw
+        assert sorted(frozen) == sorted(positions)
 
 
 def test_the_order_of_the_catalog_does_not_matter(three: Catalog, tmp_path: Path, run: Run) -> None:
@@ -193,6 +235,42 @@ def test_an_area_outside_the_scenes_is_told(three: Catalog, tmp_path: Path, run:
     assert completed.code == 3
     assert "no scene matches" in completed.stderr
     assert "the area -60 -10 -59 -9" in completed.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        (("--collections", "landsat"), "there is no collection landsat; there are sentinel"),
+        (("--bbox", "46", "15", "46.1", "15.1"), "with latitude and longitude swapped 3 scenes match"),
+        (("--bbox", "-60", "-10", "-59", "-9"), "without the area 3 of 3 would"),
+        (("--datetime", "1999"), "without the dates 3 of 3 would"),
+        (("--datetime", "2023-09", "--max-cloud", "10"), "without the dates 1 of 3 would; without the limit of cloud"),
+    ],
+)
+def test_an_empty_search_says_what_would_match(
+    three: Catalog, tmp_path: Path, run: Run, arguments: tuple[str, ...], advice: str
+) -> None:
+    completed = search(run, tmp_path, three.write(), *arguments)
+    assert completed.code == 3
+    assert advice in completed.stderr
+
+
+def test_a_collection_that_an_api_lacks_is_named_with_those_that_it_has(
+    three: Catalog, tmp_path: Path, run: Run, web: Loopback
+) -> None:
+    url = serve_api(web, [])
+    web.routes["/api/collections"] = lambda _: {"collections": [{"id": "sentinel-2-l2a"}, {"id": "landsat"}]}
+    completed = search(run, tmp_path, url, "--collections", "sentinel-2")
+    assert completed.code == 3
+    assert "not all of these collections exist; there are landsat, sentinel-2-l2a" in completed.stderr
+    completed = search(run, tmp_path, url, "--collections", "landsat")
+    assert "widen the dates, area or cloud cover" in completed.stderr
+
+
+def test_a_crs_that_does_not_exist_is_named(three: Catalog, tmp_path: Path, run: Run) -> None:
+    completed = search(run, tmp_path, three.write(), "--crs", "EPSG:99999")
+    assert completed.code == 2
+    assert "search.crs: there is no CRS EPSG:99999" in completed.stderr
 
 
 def test_an_area_cuts_the_grid_on_the_pixels_of_the_scenes(three: Catalog, tmp_path: Path, run: Run) -> None:

@@ -75,7 +75,8 @@ def test_chips_of_two_splits_keep_the_buffer_and_are_in_the_grid(shape: tuple[in
     for corners in chips.values():
         assert (corners >= 0).all()
         assert (corners + plan.chip <= shape).all()
-        assert (corners % plan.stride == 0).all()
+        last = np.array(shape) - plan.chip
+        assert ((corners % plan.stride == 0) | (corners == last)).all()
         assert len(np.unique(corners, axis=0)) == len(corners)
 
 
@@ -94,10 +95,11 @@ def test_no_chip_that_could_be_used_is_lost(shape: tuple[int, int], plan: SplitP
     owner = np.repeat(np.repeat(zones.split, zones.height, 0), zones.width, 1)[: shape[0], : shape[1]]
     others = {"train": [1, 2], "val": [2], "test": []}
     for number, name in enumerate(SPLITS):
+        rows, cols = (sorted({*range(0, edge - plan.chip + 1, plan.stride), edge - plan.chip}) for edge in shape)
         expected = [
             (row, col)
-            for row in range(0, shape[0] - plan.chip + 1, plan.stride)
-            for col in range(0, shape[1] - plan.chip + 1, plan.stride)
+            for row in rows
+            for col in cols
             if (owner[row : row + plan.chip, col : col + plan.chip] == number).all()
             and not np.isin(around(owner, row, col, plan), others[name]).any()
         ]
@@ -190,6 +192,7 @@ def test_an_inconsistent_plan_is_a_usage_error(changes: dict[str, Any]) -> None:
 # The stage itself, over stores.
 
 SHAPE = (96, 96)
+SAME_LABELS = "place: labels of the tests never change"
 SHARES = ("--method", "west-east", "--fractions", 0.5, 0.25, 0.25)
 
 
@@ -220,9 +223,9 @@ def make_stores(
 
 def split(run: Run, folder: Path, stores: list[tuple[Path, Path]], *arguments: object) -> Completed:
     tiles, labels = zip(*stores, strict=True)
-    return run(
-        "split", "--tiles", *tiles, "--labels", *labels, *split_outputs(folder), "--chip", 16, "--block", 32, *arguments
-    )
+    # Labels of the scenes are the same, which a split by scene must accept.
+    common = ("--chip", 16, "--block", 32, "--allow", SAME_LABELS)
+    return run("split", "--tiles", *tiles, "--labels", *labels, *split_outputs(folder), *common, *arguments)
 
 
 def test_samples_have_usable_pixels_and_are_counted_by_class(tmp_path: Path, run: Run) -> None:
@@ -367,7 +370,7 @@ def test_in_a_split_by_scene_only_the_maps_of_test_scenes_are_scored(tmp_path: P
     tiles = [make_stores(tmp_path, scene, date=DAYS[scene])[0] for scene in "ad"]
     labels = make_stores(tmp_path, "")[1]
     stores = ("--tiles", *tiles, "--labels", labels)
-    days = ("--method", "temporal", "--dates", "2020-02-01")
+    days = ("--method", "temporal", "--dates", "2020-02-01", "--allow", SAME_LABELS)
     assert run("split", *stores, *split_outputs(tmp_path), "--chip", 16, *days).code == 0
     truth, grid = Tiles(labels).read("label"), Tiles(labels).grid
     for scenes, prediction in (("a", 1 - truth), ("d", truth), ("a d", truth)):
@@ -379,6 +382,10 @@ def test_in_a_split_by_scene_only_the_maps_of_test_scenes_are_scored(tmp_path: P
     assert run("evaluate", *arguments, tmp_path / "a.tif", tmp_path / "d.tif").code == 0
     scored = read_json(tmp_path / "metrics.json")
     assert (scored["model"]["accuracy"], scored["test_pixels"]) == (1.0, 96 * 96)
+    assert [(scene["scene"], scene["date"], scene["count"]) for scene in scored["scenes"]] == [
+        ("d", DAYS["d"], 96 * 96)
+    ]
+    assert scored["scenes"][0]["scores"]["accuracy"] == 1.0
     completed = run("evaluate", *arguments, tmp_path / "a d.tif")
     assert completed.code == 3
     assert "one mosaic mixes the scenes that train and test; give a map for each scene" in completed.stderr
@@ -458,8 +465,44 @@ def test_scenes_that_are_mostly_cloud_are_excluded_and_listed(tmp_path: Path, ru
     assert split(run, tmp_path, stores, "--min-scene-valid", 0.6).code == 0
     result = read_split(tmp_path / "split.json")
     assert result["scenes"] == ["a", "b", "c"]
-    assert result["left_out"] == [{"scene": "b", "valid": pytest.approx(56 / 96, abs=1e-6)}]
+    reason = "58.33% of the pixels are valid, split.min_scene_valid is 60.00%"
+    assert result["left_out"] == [{"scene": "b", "valid": pytest.approx(56 / 96, abs=1e-6), "reason": reason}]
     assert set().union(*scenes_by_split(tmp_path).values()) == {"a", "c"}
+
+
+def test_a_scene_without_pixels_or_labels_is_left_out_with_a_warning_and_the_others_are_used(
+    tmp_path: Path, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    nothing = np.zeros(SHAPE, np.uint8)
+    quality = {"quality": {"nodata": 1.0, "masked": 0.0, "saturated": 0.0, "not_finite": 0}}
+    stores = [
+        make_stores(tmp_path, "a"),
+        make_stores(tmp_path, "gap", valid=nothing, attributes=quality),
+        make_stores(tmp_path, "cloud", valid=nothing),
+        make_stores(tmp_path, "unlabelled", label=np.full(SHAPE, NO_LABEL)),
+    ]
+    completed = split(run, tmp_path, stores)
+    assert completed.code == 0, completed.stderr
+    reasons = {row["scene"]: row["reason"] for row in read_split(tmp_path / "split.json")["left_out"]}
+    assert reasons == {
+        "gap": "all pixels are nodata",
+        "cloud": "all pixels are nodata or masked",
+        "unlabelled": "no pixel has a label",
+    }
+    for scene, reason in reasons.items():
+        assert f"event=scene_left_out scene={scene} reason={reason!r}" in caplog.text
+    assert set().union(*scenes_by_split(tmp_path).values()) == {"a"}
+
+
+def test_where_no_scene_can_be_used_all_are_named_with_the_reasons(tmp_path: Path, run: Run) -> None:
+    quality = {"quality": {"nodata": 1.0}}
+    stores = [
+        make_stores(tmp_path, "gap", valid=np.zeros(SHAPE, np.uint8), attributes=quality),
+        make_stores(tmp_path, "unlabelled", label=np.full(SHAPE, NO_LABEL)),
+    ]
+    completed = split(run, tmp_path, stores)
+    assert completed.code == 3, completed.stderr
+    assert "no scene can be used (gap: all pixels are nodata; unlabelled: no pixel has a label)" in completed.stderr
 
 
 def test_every_chip_is_counted_by_its_outcome(tmp_path: Path, run: Run) -> None:
@@ -534,7 +577,7 @@ def test_two_runs_write_the_same_bytes(tmp_path: Path, run: Run, method: tuple[o
         (tmp_path / clock).mkdir()
         tiles, labels = zip(*stores, strict=True)
         arguments = ("--tiles", *tiles, "--labels", *labels, *split_outputs(tmp_path / clock), "--chip", 16, *method)
-        assert run("split", *arguments).code == 0
+        assert run("split", *arguments, "--allow", SAME_LABELS).code == 0
         names = ("split.json", "split.gpkg", "split.png", "statistics.json")
         digests.append([digest(tmp_path / clock / name) for name in names])
     assert digests[0] == digests[1]

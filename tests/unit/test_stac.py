@@ -9,6 +9,7 @@ import pystac
 import pytest
 import rasterio
 import torch
+from gdal import available_libraries
 from hypothesis import given
 from hypothesis import strategies as st
 from odc.geo.geobox import GeoBox
@@ -114,6 +115,39 @@ def test_models_and_maps_of_other_tasks_are_valid_stac(tmp_path: Path, catalog: 
     if task == "regression":
         (band,) = item["assets"]["values"]["raster:bands"]
         assert (band["unit"], band["nodata"], band["name"]) == ("m", "nan", "height")
+
+
+@pytest.mark.parametrize(
+    ("options", "licence", "links"),
+    [
+        ((), "other", []),
+        (("--license", "CC-BY-4.0"), "CC-BY-4.0", []),
+        (("--license", "https://example.org/terms"), "other", ["https://example.org/terms"]),
+    ],
+)
+def test_collections_have_the_licence_that_is_stated_and_otherwise_say_that_none_is(
+    run_dir: Path, run: Run, options: tuple[str, ...], licence: str, links: list[str]
+) -> None:
+    assert write_catalog(run, run_dir, "stac", *options).code == 0
+    for name in ("maps", "tiles"):
+        document = read_json(run_dir / f"stac/{name}/collection.json")
+        assert document["license"] == licence
+        assert [link["href"] for link in document["links"] if link["rel"] == "license"] == links
+        assert document["description"].endswith("No licence is stated.") == (not options)
+        assert schema_errors(document) == []
+
+
+def test_gdal_reads_the_names_of_the_classes_and_stac_their_colours(run_dir: Path, run: Run) -> None:
+    assert write_catalog(run, run_dir).code == 0
+    folder = run_dir / "stac/maps/map"
+    for gdal in available_libraries():
+        assert gdal.read(str(folder / "classes.tif"))["categories"] == ["bare ground", "forêt"], gdal.version
+    with rasterio.open(folder / "classes.tif") as source:
+        colors = {n: "".join(f"{part:02x}" for part in source.colormap(1)[n][:3]) for n in (0, 1)}
+    item = read_json(folder / "map.json")
+    hints = {row["value"]: row.get("color_hint") for row in item["assets"]["classes"]["classification:classes"]}
+    assert hints == colors | {255: None}
+    assert schema_errors(item) == []
 
 
 def test_pystac_reads_the_catalog_and_all_links_lead_to_what_is_there(run_dir: Path, run: Run) -> None:

@@ -35,7 +35,7 @@ def test_the_number_of_files_is_predicted(tmp_path: Path, height: int, width: in
     for name in ("image", "valid"):
         files = [p for p in (path / name / "c").rglob("*") if p.is_file()]
         assert len(files) == layout.files((height, width))
-    assert len([p for p in path.rglob("*") if p.is_file()]) == 2 * layout.files((height, width)) + 9
+    assert len([p for p in path.rglob("*") if p.is_file()]) == 2 * layout.files((height, width)) + 12
 
 
 def test_any_window_reads_what_was_written(tmp_path: Path) -> None:
@@ -96,5 +96,5 @@ def test_a_store_that_eopipe_did_not_write_is_refused(tmp_path: Path) -> None:
 
 def test_tiles_in_place_of_labels_are_reported(tmp_path: Path) -> None:
     make_store(tmp_path / "t.zarr", (20, 30), Layout(chunk=16, shard=32))
-    with pytest.raises(BadInputError, match=r"has no array label; it has image, .*valid"):
+    with pytest.raises(BadInputError, match="has no array label; it has image, valid"):
         Tiles(tmp_path / "t.zarr").read("label")

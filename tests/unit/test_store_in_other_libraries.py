@@ -1,5 +1,8 @@
 """A store opens in xarray, rioxarray and GDAL with its pixels georeferenced."""
 
+import shutil
+import subprocess
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +14,16 @@ import xarray
 import zarr
 from affine import Affine
 from gdal import Gdal, available_libraries
+from odc.geo.geobox import GeoBox
 from pyproj import CRS
 
+from eopipe.publish import read_json, write_json
 from eopipe.tiles.grid import make_grid
 from eopipe.tiles.layout import Layout
-from eopipe.tiles.store import Tiles, add_array, new_store
+from eopipe.tiles.store import Tiles, add_array, declare_nodata, new_store
 
 GDALS = available_libraries()
+VALIDATORS = Path(__file__).parents[2] / ".venv/validators/bin/python"
 # Zarr v3 as it was standardised, and shards, came with these.
 STANDARD, SHARDS = (3, 11), (3, 13)
 GRIDS = {
@@ -32,10 +38,14 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return write(tmp_path / "t.zarr", request.param)
 
 
+def grid_of(crs: str = "EPSG:32633") -> GeoBox:
+    bounds, step = GRIDS[crs]
+    return make_grid(bounds, crs, step, (0, 0))
+
+
 def write(path: Path, crs: str, *, shards: bool = True) -> Path:
     """Write a store of two bands whose numbers encode their position."""
-    bounds, step = GRIDS[crs]
-    grid = make_grid(bounds, crs, step, (0, 0))
+    grid = grid_of(crs)
     pixels = np.arange(2 * 48 * 40, dtype="uint16").reshape(2, 48, 40)
     with new_store(path, grid, ("red", "nir"), "s", {"datetime": "2020-01-01T00:00:00Z"}) as group:
         if shards:
@@ -64,6 +74,74 @@ def test_xarray_and_rioxarray_find_grid_and_physical_values_by_themselves(store:
         names = {opened[axis].attrs["standard_name"] for axis in "xy"}
         geographic = {"longitude", "latitude"}
         assert names == (geographic if grid.crs.geographic else {"projection_x_coordinate", "projection_y_coordinate"})
+
+
+def test_a_plain_open_zarr_has_crs_band_names_and_time(store: Path) -> None:
+    grid = Tiles(store).grid
+    with xarray.open_zarr(store) as opened:
+        image = opened["image"]
+        assert CRS.from_user_input(str(grid.crs)) == opened.rio.crs == image.rio.crs == opened["valid"].rio.crs
+        np.testing.assert_array_equal(image.sel(band="nir"), Tiles(store).physical(("nir",))[0])
+        assert opened["time"].values == np.datetime64("2020-01-01T00:00:00")
+        assert set(image.coords) == {"band", "spatial_ref", "time", "y", "x"}
+        two = xarray.concat([opened, opened.assign_coords(time=np.datetime64("2020-02-01", "ns"))], "time")
+        assert two["image"].sizes["time"] == 2
+
+
+def test_odc_finds_the_grid_in_a_plain_open_zarr(store: Path) -> None:
+    if not VALIDATORS.exists():
+        pytest.skip("odc.geo.xr and dask are not installed; run `make .venv/validators`")
+    # In an environment of its own, since xarray opens stores otherwise where dask is.
+    code = """
+import sys, odc.geo.xr, xarray
+opened = xarray.open_zarr(sys.argv[1])
+assert opened["image"].odc.crs == opened.odc.crs
+print(opened.odc.crs.to_epsg(), *opened["image"].odc.geobox.affine[:6])
+"""
+    line = [VALIDATORS, "-c", code, store]
+    epsg, *affine = subprocess.run(line, capture_output=True, text=True, check=True).stdout.split()
+    grid = Tiles(store).grid
+    assert int(epsg) == grid.crs.to_epsg()
+    assert Affine(*map(float, affine)).almost_equals(grid.affine, 1e-9)
+
+
+def test_a_store_without_a_date_has_no_time_but_opens(tmp_path: Path) -> None:
+    with new_store(tmp_path / "t.zarr", grid_of(), ("a",), "s", {"datetime": None}) as group:
+        add_array(group, "image", (1, 48, 40), "uint16", Layout(16, 32), scale_factor=1.0, add_offset=0.0)[:] = 3
+    with xarray.open_zarr(tmp_path / "t.zarr") as opened:
+        assert np.isnat(opened["time"].values)
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "int16", "float32"])
+def test_pixels_without_data_are_nan_in_xarray_and_no_others(tmp_path: Path, dtype: str) -> None:
+    pixels = np.arange(2 * 48 * 40).reshape(2, 48, 40).astype(dtype)
+    pixels[:, :, :5] = 0
+    with new_store(tmp_path / "t.zarr", grid_of(), ("red", "nir"), "s", {}) as group:
+        image = add_array(group, "image", pixels.shape, dtype, Layout(16, 32), scale_factor=0.5, add_offset=-1.0)
+        image[:] = pixels
+        declare_nodata(image)
+    with xarray.open_zarr(tmp_path / "t.zarr") as opened:
+        np.testing.assert_array_equal(np.isnan(opened["image"]), pixels == 0)
+        np.testing.assert_allclose(opened["image"].values[pixels > 0], pixels[pixels > 0] * 0.5 - 1.0)
+    np.testing.assert_array_equal(Tiles(tmp_path / "t.zarr").read("image"), pixels, "the stored numbers are the same")
+
+
+def test_a_store_of_an_earlier_version_reads_as_before(tmp_path: Path) -> None:
+    """Without band names, time and nodata, as stores were until revision 2."""
+    store = write(tmp_path / "t.zarr", "EPSG:32633")
+    pixels = Tiles(store).read("image")
+    for name in ("band", "time"):
+        shutil.rmtree(store / name)
+    for name in ("image", "valid"):
+        metadata = read_json(store / name / "zarr.json")
+        for key in ("coordinates", "ancillary_variables", "flag_values", "flag_meanings"):
+            metadata["attributes"].pop(key, None)
+        write_json(store / name / "zarr.json", metadata)
+    (store / "manifest.json").unlink()
+    with warnings.catch_warnings(action="ignore"):
+        zarr.consolidate_metadata(store)
+    np.testing.assert_array_equal(Tiles(store).read("image"), pixels)
+    assert Tiles(store).physical(("nir",)).shape == (1, 48, 40)
 
 
 def test_the_grid_mapping_is_complete_by_cf(store: Path) -> None:

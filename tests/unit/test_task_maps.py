@@ -167,6 +167,7 @@ def test_a_map_of_values_has_no_seams_and_its_scores_are_those_of_scikit_learn(t
     assert metrics["unit"] == "m"
 
 
+@pytest.mark.exhaustive
 def test_the_onnx_model_of_values_and_of_chips_gives_what_the_model_gives(tmp_path: Path) -> None:
     tiles = scenes(tmp_path, 1)[0]
     for task, names in (("regression", ("height",)), ("classification", ("land", "water"))):

@@ -157,7 +157,7 @@ def test_losses_and_weights_that_do_not_fit_a_task_are_told() -> None:
         ({"train": {"task": "classification", "loss": "dice"}}, "train.loss dice is not for task classification"),
         ({"train": {"loss": "huber"}}, "train.loss huber is not for task segmentation"),
         ({"label": {"measure": "height", "resampling": "mode", "bins": []}}, "label.resampling mode is for classes"),
-        ({"label": {"resampling": "average"}}, "label.resampling average would average class numbers"),
+        ({"label": {"resampling": "average", "bins": []}}, "label.resampling average would average class numbers"),
         ({"label": {"measure": "height"}}, "label.bins turns them into classes"),
     ],
 )

@@ -6,16 +6,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import rasterio
 import zarr
 from PIL import Image
 
 from eopipe.cli import main
 from eopipe.inspection.contact_sheet import rgb_bands
 from eopipe.publish import write_manifest
+from eopipe.reporting.palette import class_colors, rgb
 from eopipe.text_table import format_bytes
 from eopipe.tiles.grid import make_grid
 from eopipe.tiles.layout import Layout
-from eopipe.tiles.store import add_array, new_store
+from eopipe.tiles.store import Tiles, add_array, new_store
 
 SHAPE = (48, 40)
 NAMES = ("blue", "green", "red", "nir")
@@ -69,6 +71,41 @@ def test_info_shows_bounds_bands_scale_chunks_and_files(tmp_path: Path, capsys: 
         f"{files} files",
     ):
         assert line in printed, printed
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "float32"])
+def test_export_writes_a_geotiff_with_the_numbers_names_scale_and_mask_of_the_store(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], dtype: str
+) -> None:
+    store, target = Tiles(write(tmp_path / "a.zarr", dtype=dtype)), tmp_path / "out.tif"
+    assert command(capsys, "export", store.path, target) == (0, f"wrote {target}: blue, green, red, nir\n")
+    with rasterio.open(target) as file:
+        np.testing.assert_array_equal(file.read(), store.read("image"))
+        np.testing.assert_array_equal(file.dataset_mask() > 0, store.read("valid") > 0)
+        assert file.descriptions == NAMES
+        assert (set(file.scales), set(file.offsets), file.nodata) == ({1e-4}, {-0.1}, None)
+        assert (file.crs.to_string(), file.transform) == (str(GRID.crs), GRID.affine)
+        assert file.tags(ns="IMAGE_STRUCTURE")["LAYOUT"] == "COG"
+        assert file.tags()["datetime"] == "2020-07-04T00:00:00Z"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zarr", "out.tif"]
+
+
+def test_export_of_labels_has_their_classes_and_nodata(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = Tiles(write_labels(tmp_path / "all.zarr"))
+    assert command(capsys, "export", store.path)[0] == 0
+    with rasterio.open(tmp_path / "all.tif") as file:
+        np.testing.assert_array_equal(file.read(1), store.read("label"))
+        assert (file.nodata, file.tags()["classes"]) == (255, "0=land, 1=water")
+        assert file.colormap(1)[1] == (*rgb(class_colors(store.names, ())[1]), 255)
+
+
+def test_export_takes_one_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in "ab":
+        write(tmp_path / "deep" / f"{name}.zarr")
+    code, printed = command(capsys, "export", tmp_path / "deep", tmp_path / "x.tif")
+    assert (code, "contains 2 stores; export one at a time" in printed) == (3, True)
+    assert command(capsys, "info", tmp_path / "deep", tmp_path / "x.tif")[0] == 2
+    assert not (tmp_path / "x.tif").exists()
 
 
 def test_info_of_a_folder_is_a_line_for_each_store_and_a_sum(

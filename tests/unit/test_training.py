@@ -55,6 +55,20 @@ def test_the_state_of_a_training_is_keyed_by_its_data_and_settings(tmp_path: Pat
     assert key(inputs) != first
 
 
+def test_the_state_of_a_training_is_keyed_by_the_files_of_a_custom_model(tmp_path: Path) -> None:
+    for name in ("a", "split", "statistics", "net.py"):
+        (tmp_path / name).write_text("x = 1")
+    (tmp_path / "layers").mkdir()
+    (tmp_path / "layers/curves.py").write_text("x = 1")
+    a, code = tmp_path / "a", (tmp_path / "net.py", tmp_path / "layers")
+    inputs = TrainingInputs((a,), (a,), tmp_path / "split", tmp_path / "statistics", None, code)
+    keys = {key(replace(inputs, model_files=())), key(inputs)}
+    for path in (tmp_path / "net.py", tmp_path / "layers/curves.py"):
+        path.write_text("x = 2")
+        keys.add(key(inputs))
+    assert len(keys) == 4
+
+
 @pytest.mark.parametrize(
     ("name", "message"), [("resnet", "there is no model resnet"), ("no.such:Thing", "cannot be imported")]
 )

@@ -52,6 +52,7 @@ def failures(report: dict[str, Any]) -> list[str]:
     return [f"{finding['rule_id']}: {finding['message']}" for finding in failed]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", STAGED)
 def test_eoap_validator_finds_no_failure(name: str, tmp_path: Path) -> None:
     report = eoap(PACKAGE, name, tmp_path)
@@ -116,6 +117,7 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+@pytest.mark.exhaustive
 def test_a_package_returns_a_self_contained_stac_catalog(trained: Path, predicted: Path) -> None:
     for folder in (trained, predicted):
         documents = [read for p in folder.rglob("*.json") if "stac_version" in (read := json.loads(p.read_text()))]
@@ -126,6 +128,7 @@ def test_a_package_returns_a_self_contained_stac_catalog(trained: Path, predicte
         assert {"map", *IDS} < set(items)
 
 
+@pytest.mark.exhaustive
 def test_the_model_of_one_package_makes_the_same_map_in_the_other(trained: Path, predicted: Path) -> None:
     for name in ("maps/map/classes.tif", "maps/map/probabilities.tif", "model/manifest.json"):
         assert sha256(trained / name) == sha256(predicted / name)
@@ -133,6 +136,7 @@ def test_the_model_of_one_package_makes_the_same_map_in_the_other(trained: Path,
     assert not (predicted / "maps/metrics.json").exists()
 
 
+@pytest.mark.exhaustive
 def test_a_later_run_searches_the_output_of_a_package(predicted: Path, tmp_path: Path) -> None:
     arguments = ["--items", tmp_path / "items", "--grid", tmp_path / "grid.json", "--selection", tmp_path / "s.json"]
     arguments += ["--catalog", predicted, "--collections", "maps", "--assets", "classes"]

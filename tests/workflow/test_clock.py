@@ -21,6 +21,7 @@ def shift(folder: Path, seconds: int) -> dict[Path, float]:
     return times
 
 
+@pytest.mark.exhaustive
 def test_a_source_from_the_future_is_named_and_left_as_it_is(project: Project) -> None:
     (project.folder / "sample").unlink()
     shutil.copytree(ROOT / "sample", project.folder / "sample")
@@ -45,6 +46,7 @@ def test_a_source_from_the_future_is_named_and_left_as_it_is(project: Project) -
     assert project.planned(*targets) == []
 
 
+@pytest.mark.exhaustive
 def test_a_run_completes_after_the_clock_was_set_back_between_stages(project: Project) -> None:
     result = project.run("--", FETCHED)
     assert result.returncode == 0, result.stdout

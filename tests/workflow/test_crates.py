@@ -110,6 +110,7 @@ def test_the_reporter_makes_the_crate_that_the_rule_makes(finished: Project, cac
     assert subprocess.run(command, check=False, env=environment(), capture_output=True).returncode == 0
 
 
+@pytest.mark.exhaustive
 def test_the_reporter_makes_the_crate_of_a_failed_run(project: Project, cache: Path) -> None:
     before = run_reporter(project)
     assert before.returncode == 1

@@ -22,6 +22,7 @@ def sha256(path: Path) -> str:
     "name",
     [
         "model/manifest.json",
+        "calibration.json",
         "metrics.json",
         "split.json",
         "split.png",
@@ -51,7 +52,7 @@ def test_cwl_and_snakemake_make_the_same_tiles_and_maps(finished: Project, by_cw
 def test_the_crate_of_a_cwl_run_has_every_job_its_engine_and_its_packages(by_cwl: Path) -> None:
     graph = json.loads((by_cwl / "crate/ro-crate-metadata.json").read_text())["@graph"]
     actions = [e for e in graph if e["@type"] == "CreateAction"]
-    assert len(actions) == 1 + 1 + 2 * len(DAYS) + 8
+    assert len(actions) == 1 + 1 + 2 * len(DAYS) + 9
     (engine,) = [e for e in graph if e["@id"] == "https://www.commonwl.org/"]
     assert engine["softwareVersion"] == f"cwltool {version('cwltool')}"
     assert sha256(by_cwl / "crate/constraints.txt") == sha256(ROOT / "constraints.txt")

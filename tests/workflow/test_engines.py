@@ -124,6 +124,7 @@ def test_an_engine_that_does_not_answer_is_not_a_failed_job(
     assert subprocess.run(line, env=variables, capture_output=True, text=True, check=True).stdout.split() == [status]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ENGINES)
 def test_a_template_is_copied_once_with_its_scripts(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -150,6 +151,7 @@ def test_scripts_beside_the_profiles_are_clean() -> None:
     assert json.loads(completed.stdout) == []
 
 
+@pytest.mark.exhaustive
 def test_the_line_of_a_training_becomes_a_submit_description(finished: Project, tmp_path: Path) -> None:
     command = snakemake("--snakefile", ROOT / "Snakefile", "--configfile", "config.yaml", "--cores", 2)
     run = {"cwd": finished.folder, "env": environment(), "capture_output": True, "text": True, "timeout": 120}

@@ -23,6 +23,7 @@ def record_times(project: Project) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in project.results.rglob("*.run.json")}
 
 
+@pytest.mark.exhaustive
 def test_a_flipped_byte_and_a_truncated_shard_rerun_two_jobs_and_nothing_after_them(project: Project) -> None:
     assert project.run(*SPLIT).returncode == 0
     assert verify(project).returncode == 0

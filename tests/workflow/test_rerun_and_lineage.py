@@ -177,7 +177,7 @@ def rerun(finished: Project, tmp_path_factory: pytest.TempPathFactory) -> Rerun:
 
 def test_the_rerun_of_a_crate_in_another_folder_is_identical(rerun: Rerun, finished: Project) -> None:
     assert rerun.code == 0, rerun.output
-    jobs = 2 * len(DAYS) + 8
+    jobs = 2 * len(DAYS) + 9
     assert re.search(
         rf"^identical: \d+ outputs of {jobs} jobs have the digests of the crate$", rerun.output, re.MULTILINE
     )
@@ -193,7 +193,7 @@ def test_the_rerun_of_a_crate_in_another_folder_is_identical(rerun: Rerun, finis
 
 def test_a_second_rerun_keeps_the_outputs_of_the_first(rerun: Rerun) -> None:
     before = {path: path.stat().st_mtime_ns for path in rerun.folder.rglob("*.run.json")}
-    assert len(before) == 2 * len(DAYS) + 8
+    assert len(before) == 2 * len(DAYS) + 9
     result = eopipe("rerun", "crate", "--data", ROOT, cwd=rerun.folder.parent)
     assert result.returncode == 0, result.stdout
     assert {path: path.stat().st_mtime_ns for path in rerun.folder.rglob("*.run.json")} == before
@@ -332,7 +332,7 @@ def test_a_pixel_is_traced_to_its_split_chips_and_scenes(finished: Project, name
     assert f"{name}: {len(samples)} chips of {split['chip']} pixels" in text
     assert all(f"S2_ROMANIA_{day}" in text for day in DAYS)
     assert "tree_cover_density_2018.tif" in text
-    for stage in ("predict", "train", "split", "label", "preprocess", "fetch", "search"):
+    for stage in ("predict", "calibrate", "train", "split", "label", "preprocess", "fetch", "search"):
         assert re.search(rf"^  {stage} +20\d\d-.*, eopipe {re.escape(__version__)}", text, re.MULTILINE), stage
     assert "width=8" in text
     assert "evaluate" not in text, "no later stage"

@@ -12,7 +12,7 @@ from eopipe.config import load
 from eopipe.contract import STAGES, stage
 from eopipe.run.rules import params_for
 
-FOLLOWS = {"split", "train", "predict", "evaluate", "export", "report", "catalog", "crate", "all"}
+FOLLOWS = {"split", "train", "calibrate", "predict", "evaluate", "export", "report", "catalog", "crate", "all"}
 
 
 class OtherVersion:

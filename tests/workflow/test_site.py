@@ -56,6 +56,7 @@ def search(project: Project, site: Path, profile: dict[str, object], *arguments:
     assert (project.results / "items/manifest.json").is_file()
 
 
+@pytest.mark.exhaustive
 def test_modules_are_loaded_before_each_command_of_a_job_in_the_queue(project: Project, site: Path) -> None:
     profile = yaml.safe_load((ROOT / "profiles/pbs/config.yaml").read_text())
     profile["cluster-generic-status-cmd"] = str(ROOT / "profiles/pbs/status.sh")

@@ -11,12 +11,18 @@ import time
 from pathlib import Path
 from socket import gethostname
 
+import numpy as np
 import pytest
+import rasterio
+import torch
+import xarray as xr
 from projects import DAYS, ROOT, Project, commands, environment
+from torchmetrics.functional.classification import multiclass_calibration_error
 
-from eopipe import cli
 from eopipe.arguments import parse
 from eopipe.contract import STAGES, stage
+
+MAX_ECE = 0.05
 
 
 def test_a_run_ends_with_map_scores_report_model_and_crate(finished: Project) -> None:
@@ -31,6 +37,33 @@ def test_a_run_ends_with_map_scores_report_model_and_crate(finished: Project) ->
         assert (finished.results / name).is_file(), name
     metrics = json.loads((finished.results / "metrics.json").read_text())
     assert metrics["model"]["accuracy"] > metrics["majority"]["accuracy"]
+
+
+def test_the_published_probabilities_are_calibrated_where_they_are_tested(finished: Project) -> None:
+    # Read and measured by other code than eopipe's.
+    with rasterio.open(finished.results / "maps/mosaic/probabilities.tif") as file:
+        probability, tags = file.read() * file.scales[0], file.tags()
+    with rasterio.open(finished.results / "maps/mosaic/classes.tif") as file:
+        classes = file.read(1)
+    label = xr.open_zarr(finished.results / "labels/all.zarr", mask_and_scale=False)["label"].values
+    split = json.loads((finished.results / "split.json").read_text())
+    tested = np.zeros(label.shape, bool)
+    for _, row, col in split["samples"]["test"]:
+        tested[row : row + split["chip"], col : col + split["chip"]] = True
+    tested &= (label < len(split["classes"])) & (classes < len(split["classes"]))
+    assert (probability.argmax(0) == classes)[tested].mean() > 0.999
+    chances = torch.tensor(probability[:, tested].T)
+    truth = torch.tensor(label[tested].astype(int))
+    ece = float(multiclass_calibration_error(chances, truth, len(split["classes"]), n_bins=15, norm="l1"))
+    measured = json.loads((finished.results / "metrics.json").read_text())["calibration"]
+    assert measured["ece"] == pytest.approx(ece, abs=1e-4)
+    assert ece < MAX_ECE
+    fitted = json.loads((finished.results / "calibration.json").read_text())
+    assert fitted["after"]["ece"] < fitted["before"]["ece"]
+    assert float(tags["temperature"]) == pytest.approx(fitted["temperature"])
+    card = (finished.results / "model-card.md").read_text()
+    assert f"expected calibration error (ECE) {measured['ece']:.3f}" in card
+    assert "Reliability curve" in (finished.results / "report.html").read_text()
 
 
 def test_a_second_run_has_nothing_to_do_and_says_so(finished: Project) -> None:
@@ -70,7 +103,7 @@ def test_a_job_line_has_the_settings_of_the_config(finished: Project) -> None:
     assert (label["bins"], label["classes"]) == ((50.0,), ("non-forest", "forest"))
 
 
-AFTER_TRAIN = {"train", "predict", "evaluate", "export", "report", "catalog", "crate", "all"}
+AFTER_TRAIN = {"train", "calibrate", "predict", "evaluate", "export", "report", "catalog", "crate", "all"}
 
 
 def test_changing_the_epochs_reruns_train_and_what_follows_and_nothing_before(finished: Project) -> None:
@@ -216,15 +249,3 @@ def test_the_list_of_rules_has_a_sentence_for_each() -> None:
     descriptions = dict(re.findall(r"^(\w+) \((.+)\)$", result.stdout, re.MULTILINE))
     assert set(descriptions) == {*STAGES, "all", "fetched"}
     assert all(text.endswith(".") for text in descriptions.values())
-
-
-def test_init_writes_a_config_that_check_accepts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    area = ROOT / "sample/area.geojson"
-    assert cli.main(["init", str(tmp_path / "project"), "--area", str(area), "--classes", "water", "land"]) == 0
-    output = capsys.readouterr().out
-    assert "eopipe run --configfile config.yaml" in output
-    assert cli.main(["check", str(tmp_path / "project/config.yaml")]) == 0
-    assert cli.main(["init", str(tmp_path / "project"), "--area", str(area)]) == 2
-    assert cli.main(["init", str(tmp_path / "other")]) == 2
-    assert cli.main(["init", str(tmp_path / "other"), "--bbox", "26", "45", "26.5", "45.5"]) == 0
-    assert "bbox: [26.0, 45.0, 26.5, 45.5]" in (tmp_path / "other/config.yaml").read_text()

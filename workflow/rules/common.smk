@@ -3,14 +3,16 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 from eopipe.run import rules as eo
 from eopipe.clusters.executor_patches import config_files, workflow_folder
-from eopipe.config import check
 from eopipe.errors import EopipeError
+from eopipe.run.job_logs import describe_jobs
 
+messages = describe_jobs()
 try:
-    config = check(config, *config_files(workflow)[:1])
+    config = eo.checked(config, *config_files(workflow)[:1])
 except EopipeError as error:
     raise WorkflowError(str(error))
 
+messages.read(config)
 RESULTS, STATE = config["results"], config["state"]
 # The folder of the workflow: a project may include these rules from a Snakefile of its own.
 WORKFLOW = eo.share_with_jobs(workflow_folder(workflow))
@@ -18,6 +20,7 @@ WORKFLOW = eo.share_with_jobs(workflow_folder(workflow))
 PER_SCENE = config["label"]["asset"] is not None
 # The model sees scenes, or composites of them.
 COMPOSITES = config["composite"]["method"] != "none"
+IS_MOSAIC = not (PER_SCENE or eo.splits_images(config))
 IMAGES = f"{'composites' if COMPOSITES else 'tiles'}/{{}}.zarr/manifest.json"
 params_for, machine = partial(eo.params_for, config), partial(eo.resources_for, config)
 
@@ -51,8 +54,7 @@ def each(pattern, names=scenes):
 def each_map(name):
     """One map of all images, or one for each where labels or the split differ between them."""
     names = periods if COMPOSITES else scenes
-    apart = PER_SCENE or eo.splits_images(config)
-    return each(f"maps/{{}}/{name}.tif", names if apart else lambda: ["mosaic"])
+    return each(f"maps/{{}}/{name}.tif", (lambda: ["mosaic"]) if IS_MOSAIC else names)
 
 
 # The files that stages make and share, by the names of their ports; functions wait for the search.
@@ -67,6 +69,7 @@ FILES = {
     "chips": f"{RESULTS}/split.json",
     "statistics": f"{RESULTS}/statistics.json",
     "model": f"{RESULTS}/model/manifest.json",
+    "calibration": f"{RESULTS}/calibration.json",
     "classes": each_map("classes"),
     "probabilities": each_map("probabilities"),
     "maps": lambda wildcards: each_map("classes")(wildcards) + each_map("probabilities")(wildcards),
@@ -89,6 +92,11 @@ def tiles_of_map(wildcards):
     """The tiles of a map: one image for a map of its name, all images for the mosaic."""
     mosaic = wildcards.map == "mosaic"
     return (FILES["tiles"] if mosaic else each(IMAGES, lambda: [wildcards.map]))(wildcards)
+
+
+def calibration_of_map(wildcards):
+    """The calibration of the mosaic; none for a map of one image, whose probabilities stay those of the model."""
+    return FILES["calibration"] if IS_MOSAIC and wildcards.map == "mosaic" else []
 
 
 def label_source(wildcards):

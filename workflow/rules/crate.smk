@@ -2,6 +2,7 @@
 SINGLE = [
     *("grid.json", "selection.json", "split.json", "split.png", "split.gpkg", "statistics.json", "metrics.json"),
     *("export.json", "model.onnx", "report.html", "map.png", "model-card.md", "data-card.md"),
+    *(["calibration.json"] if IS_MOSAIC else []),
 ]
 FILES["single"] = [f"{RESULTS}/{name}" for name in SINGLE]
 

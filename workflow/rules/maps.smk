@@ -1,8 +1,31 @@
+rule calibrate:
+    "Fit the temperature of the mosaic's probabilities on the validation places."
+    input:
+        **files("model", "tiles", "labels", "chips"),
+    output:
+        calibration=FILES["calibration"],
+    log:
+        f"{RESULTS}/logs/calibrate.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/calibrate.tsv"
+    conda:
+        "../envs/eopipe.yaml"
+    threads: config["calibrate"]["threads"]
+    resources:
+        **machine("calibrate", mem_mb=3000, runtime=lambda wildcards, input: 20 + eo.volume(input.tiles) // 10),
+    params:
+        **params_for("calibrate", folders=["model", "tiles", "labels"]),
+    shell:
+        "eopipe calibrate --model {params.model:q} --tiles {params.tiles:q} --labels {params.labels:q} --chips"
+        " {input.chips:q} --calibration {output.calibration:q} {params.options} {resources.knobs} > {log:q} 2>&1"
+
+
 rule predict:
     "Map classes and their probabilities, as cloud-optimised GeoTIFFs."
     input:
         **files("model"),
         tiles=tiles_of_map,
+        calibration=calibration_of_map,
     output:
         classes=f"{RESULTS}/maps/{{map}}/classes.tif",
         probabilities=f"{RESULTS}/maps/{{map}}/probabilities.tif",
@@ -17,16 +40,16 @@ rule predict:
         **machine("predict", mem_mb=3000, runtime=lambda wildcards, input: 20 + eo.volume(input.tiles) // 10),
         disk_mb=lambda wildcards, input: 100 + eo.volume(input.tiles),
     params:
-        **params_for("predict", folders=["model", "tiles"]),
+        **params_for("predict", folders=["model", "tiles"], optional=["calibration"]),
     shell:
-        "eopipe predict --model {params.model:q} --tiles {params.tiles:q} --classes {output.classes:q}"
-        " --probabilities {output.probabilities:q} {params.options} {resources.knobs} > {log:q} 2>&1"
+        "eopipe predict --model {params.model:q} --tiles {params.tiles:q} --classes {output.classes:q} --probabilities"
+        " {output.probabilities:q} {params.calibration:q} {params.options} {resources.knobs} > {log:q} 2>&1"
 
 
 rule evaluate:
     "Score the map on the test split, against two baselines."
     input:
-        **files("classes", "tiles", "labels", "chips"),
+        **files("classes", "probabilities", "tiles", "labels", "chips"),
     output:
         metrics=f"{RESULTS}/metrics.json",
     log:
@@ -40,8 +63,9 @@ rule evaluate:
     params:
         **params_for("evaluate", folders=["tiles", "labels"]),
     shell:
-        "eopipe evaluate --classes {input.classes:q} --tiles {params.tiles:q} --labels {params.labels:q}"
-        " --chips {input.chips:q} --metrics {output.metrics:q} {params.options} {resources.knobs} > {log:q} 2>&1"
+        "eopipe evaluate --classes {input.classes:q} --probabilities {input.probabilities:q} --tiles {params.tiles:q}"
+        " --labels {params.labels:q} --chips {input.chips:q} --metrics {output.metrics:q} {params.options}"
+        " {resources.knobs} > {log:q} 2>&1"
 
 
 rule report:

@@ -1,0 +1,139 @@
+# Derived from eopipe/stages by `make sync`; do not edit.
+cwlVersion: v1.2
+class: CommandLineTool
+$namespaces:
+  edam: http://edamontology.org/
+  iana: https://www.iana.org/assignments/media-types/
+  s: https://schema.org/
+label: eopipe calibrate
+doc: Fit one temperature for the mean probabilities of a mosaic on its validation places (temperature scaling).
+intent:
+- edam:operation_3435
+s:license: https://spdx.org/licenses/Apache-2.0
+s:author:
+- s:name: The eopipe team
+  s:email: team@example.org
+  s:url: https://github.com/eopipe/eopipe
+requirements:
+  NetworkAccess:
+    networkAccess: false
+  ResourceRequirement:
+    coresMin: $(inputs.threads)
+    coresMax: $(inputs.threads)
+    ramMin: 3000
+    ramMax: 9000
+  ToolTimeLimit:
+    timelimit: 21600
+  LoadListingRequirement:
+    loadListing: no_listing
+  EnvVarRequirement:
+    envDef:
+      EOPIPE_VERSION: 0.1.0
+hints:
+  SoftwareRequirement:
+    packages:
+      eopipe:
+        version:
+        - 0.1.0
+        specs:
+        - https://github.com/eopipe/eopipe
+baseCommand:
+- eopipe
+- calibrate
+inputs:
+  model:
+    type:
+    - File
+    - Directory
+    label: model
+    doc: 'trained model: its folder, its STAC Item model.json, or a STAC catalog with it'
+    inputBinding:
+      prefix: --model
+  tiles:
+    type:
+      type: array
+      items: Directory
+    label: tiles
+    doc: tile stores of the mosaic
+    inputBinding:
+      prefix: --tiles
+  labels:
+    type:
+      type: array
+      items: Directory
+    label: labels
+    doc: label store for all scenes
+    inputBinding:
+      prefix: --labels
+  chips:
+    type: File
+    label: chips
+    doc: 'split file: chips of the train, val and test splits'
+    format: iana:application/json
+    inputBinding:
+      prefix: --chips
+  calibration_name:
+    type: string
+    label: calibration
+    doc: temperature, and calibration in the validation places before and after it
+    default: calibration.json
+    inputBinding:
+      prefix: --calibration
+  min_samples:
+    type: int
+    label: min samples
+    doc: minimum number of labelled validation pixels or chips; below it the temperature is 1
+    default: 50
+    inputBinding:
+      prefix: --min-samples
+  max_samples:
+    type: int
+    label: max samples
+    doc: maximum number of validation pixels; of more, some are drawn at random
+    default: 500000
+    inputBinding:
+      prefix: --max-samples
+  halo:
+    type:
+    - 'null'
+    - int
+    label: halo
+    doc: 'pixels read around each window (default: receptive-field radius)'
+    inputBinding:
+      prefix: --halo
+  window:
+    type: int
+    label: window
+    doc: edge of a window in pixels; memory grows with its square
+    default: 1024
+    inputBinding:
+      prefix: --window
+  device:
+    type: string
+    label: device
+    doc: device to compute on (auto or cpu or cuda)
+    default: auto
+    inputBinding:
+      prefix: --device
+  threads:
+    type: int
+    label: threads
+    doc: CPU threads; more change the order of sums
+    default: 1
+    inputBinding:
+      prefix: --threads
+outputs:
+  calibration:
+    type: File
+    format: iana:application/json
+    label: calibration
+    doc: temperature, and calibration in the validation places before and after it
+    outputBinding:
+      glob: $(inputs.calibration_name)
+  record:
+    type: File
+    format: iana:application/json
+    label: run record
+    doc: what the job did
+    outputBinding:
+      glob: $(inputs.calibration_name).run.json

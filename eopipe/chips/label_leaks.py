@@ -1,0 +1,225 @@
+"""Leaks through the labels: places with the same label in two splits, polygons in two splits, a band that is the label.
+
+A split by scene (temporal, or by group) has the same places in two splits on purpose. Where their labels never change,
+such as land cover, a model that remembers places is right without any skill on new ones (Roberts et al. 2017,
+Ecography 40, doi:10.1111/ecog.02881); where labels change with the scene, such as clouds, it is not. Labels are the
+same if they agree beyond chance (Cohen 1960, doi:10.1177/001316446002000104).
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
+from eopipe.chips.audit import ChipSplit, Finding
+from eopipe.chips.chips import is_continuous
+from eopipe.chips.splits import chip_counts, covered_pixels
+from eopipe.tiles.store import Tiles
+
+# Kappa of classes, or correlation of values, from which on labels of two scenes are the same.
+SAME_LABELS = 0.95
+# Kappa of classes, or coefficient of determination of values, from which on a band is the label.
+LABEL_BAND = 0.999
+# Chips of each split whose pixels are compared with the bands, and the minimum number of pixels of two classes.
+BAND_CHIPS, MIN_PIXELS = 64, 50
+MAX_BINS = 4096
+Pairs = list[tuple[Tiles, Tiles]]
+
+
+def find_repeated_places(split: ChipSplit, pairs: Pairs) -> Iterator[Finding]:
+    """Places that are in two splits with the same label, where scenes are split and labels never change."""
+    if not split.plan.by_scene:
+        return
+    for first, second in split.pairs():
+        labels, is_known = _first_labels(split, first, pairs)
+        agreement = _Agreement(len(pairs[0][1].names), is_continuous(pairs[0][1]))
+        pixels, repeated = 0, np.zeros(len(split.samples[second]), bool)
+        for scene in np.unique(split.samples[second][:, 0]):
+            usable, label = _usable(split, second, pairs, scene), pairs[scene][1].read("label")
+            both, of_scene = usable & is_known, split.samples[second][:, 0] == scene
+            agreement.add(labels[both], label[both])
+            same = both & (label == labels)
+            pixels += int(usable.sum())
+            repeated[of_scene] = chip_counts(same, split.samples[second][of_scene, 1:], split.plan.chip) > 0
+        if agreement.same and agreement.value >= SAME_LABELS:
+            share, number = agreement.same / pixels, int(repeated.argmax())
+            distance = np.abs(split.samples[first][:, 1:] - split.samples[second][number, 1:]).max(1)
+            pair = f"{split.name(first, int(distance.argmin()))} and {split.name(second, number)}"
+            example = (
+                f"labels of a place are the same in both splits: {100 * share:.1f} % of the {second} pixels were in "
+                f"{first} with this label, such as those of {pair}"
+            )
+            yield Finding("place", int(repeated.sum()), example, f"{first}-{second}", round(share, 6))
+
+
+class _Agreement:
+    """How much labels of the same places agree beyond chance: Cohen's kappa of classes, correlation of values."""
+
+    def __init__(self, classes: int, continuous: bool) -> None:
+        self.same, self.classes = 0, 0 if continuous else classes
+        self.table = np.zeros((classes, classes), np.int64)
+        self.sums = np.zeros(6)
+
+    def add(self, first: AnyArray, second: AnyArray) -> None:
+        """Count labels (n,) of the same places."""
+        self.same += int((first == second).sum())
+        if self.classes:
+            self.table += _confusion(first, second, self.classes)
+        else:
+            x, y = first.astype(np.float64), second.astype(np.float64)
+            self.sums += [len(x), x.sum(), y.sum(), (x * x).sum(), (y * y).sum(), (x * y).sum()]
+
+    @property
+    def value(self) -> float:
+        """Between 0 and 1; 1 where all labels are one and the same."""
+        if self.classes:
+            return cohen_kappa(self.table)
+        n, x, y, xx, yy, xy = self.sums.tolist()
+        spread = max(n * xx - x * x, 0.0) * max(n * yy - y * y, 0.0)
+        return float((n * xy - x * y) / spread**0.5) if spread > 0 else float(self.same == n)
+
+
+def _confusion(first: AnyArray, second: AnyArray, classes: int) -> IntArray:
+    flat = first.astype(np.int64) * classes + second.astype(np.int64)
+    return np.bincount(flat, minlength=classes**2).reshape(classes, classes)
+
+
+def cohen_kappa(table: IntArray) -> float:
+    """Agreement beyond chance of a table of counts (class, class); 1 where there is only one class, 0 without."""
+    total = int(table.sum())
+    if not total:
+        return 0.0
+    observed = float(np.trace(table)) / total
+    by_chance = float((table.sum(0) / total * (table.sum(1) / total)).sum())
+    return 1.0 if by_chance >= 1 else (observed - by_chance) / (1 - by_chance)
+
+
+def _usable(split: ChipSplit, name: str, pairs: Pairs, scene: int) -> BoolArray:
+    """The valid, labelled pixels (y, x) of a scene in its chips of a split."""
+    image, label = pairs[scene]
+    samples = split.samples[name]
+    covered = covered_pixels(image.shape, samples[samples[:, 0] == scene], split.plan.chip)
+    return np.asarray(covered & (image.read("valid") > 0) & (label.read("valid") > 0))
+
+
+def _first_labels(split: ChipSplit, name: str, pairs: Pairs) -> tuple[AnyArray, BoolArray]:
+    """Labels (y, x) of a split, of the first scene that has one, and the mask of pixels that have one."""
+    shape = pairs[0][0].shape
+    labels, is_known = np.zeros(shape, pairs[0][1].array("label").dtype), np.zeros(shape, bool)
+    for scene in np.unique(split.samples[name][:, 0]):
+        new = _usable(split, name, pairs, scene) & ~is_known
+        labels[new] = pairs[scene][1].read("label")[new]
+        is_known |= new
+    return labels, is_known
+
+
+def find_split_polygons(split: ChipSplit, pairs: Pairs) -> Iterator[Finding]:
+    """Polygons of the labels that have pixels in two splits, where positions are split."""
+    if not split.plan.by_place or "polygon" not in pairs[0][1].group:
+        return
+    stores = {str(label.path): label for _, label in pairs}
+    shared: dict[tuple[str, str], list[tuple[str, int]]] = {}
+    total = 0
+    for path, label in stores.items():
+        polygons = np.where(label.read("valid") > 0, label.read("polygon"), 0)
+        total += int(np.count_nonzero(np.unique(polygons)))
+        scenes = [number for number, (_, other) in enumerate(pairs) if str(other.path) == path]
+        numbers = {name: _polygons_of(split, name, scenes, polygons) for name in split.samples}
+        for first, second in split.pairs():
+            both = np.intersect1d(numbers[first], numbers[second])
+            shared.setdefault((first, second), []).extend((path, number) for number in both.tolist())
+    for (first, second), entries in shared.items():
+        if entries:
+            path, number = entries[0]
+            is_polygon = stores[path].read("polygon") == number
+            a, b = (
+                int((chip_counts(is_polygon, split.samples[name][:, 1:], split.plan.chip) > 0).argmax())
+                for name in (first, second)
+            )
+            example = (
+                f"{len(entries)} of {total} polygons of the labels have pixels in {first} and {second}, such as one of "
+                f"{split.name(first, a)} and {split.name(second, b)}; split.by: polygon keeps each whole"
+            )
+            yield Finding("polygon", len(entries), example, f"{first}-{second}", round(len(entries) / total, 6))
+
+
+def _polygons_of(split: ChipSplit, name: str, scenes: list[int], polygons: AnyArray) -> AnyArray:
+    """The numbers of the polygons with pixels in the chips of a split, of some scenes."""
+    samples = split.samples[name]
+    covered = covered_pixels(polygons.shape, samples[np.isin(samples[:, 0], scenes)], split.plan.chip)
+    numbers = np.unique(polygons[covered])
+    return numbers[numbers > 0]
+
+
+def find_label_bands(split: ChipSplit, pairs: Pairs) -> Iterator[Finding]:
+    """Bands that give the label of nearly every test pixel by themselves, while most bands do not.
+
+    For each band the most frequent class (or the mean value) of the training pixels in each of up to 4096 bins is
+    compared with the test pixels, on at most 64 chips of each split, spread evenly.
+    """
+    if not (len(split.samples["train"]) and len(split.samples["test"])):
+        return
+    train, test = (_sample_pixels(split.samples[name], pairs, split.plan.chip) for name in ("train", "test"))
+    names = pairs[0][0].names
+    relate = _value_relation if is_continuous(pairs[0][1]) else _class_relation
+    relations = {n: relate(train[0][i], train[1], test[0][i], test[1]) for i, n in enumerate(names)}
+    known = {name: value for name, value in relations.items() if value is not None}
+    suspects = sorted((name for name, value in known.items() if value >= LABEL_BAND), key=lambda n: -known[n])
+    others = {name: value for name, value in known.items() if name not in suspects}
+    # Where most bands give the label, the classes are easy rather than an input.
+    if suspects and (len(names) == 1 or len(suspects) <= len(names) / 2):
+        measure = "coefficient of determination" if is_continuous(pairs[0][1]) else "kappa"
+        best = max(others, key=lambda name: others[name], default="")
+        rest = f", the next one is {best} with {others[best]:.3f}" if best else ""
+        example = (
+            f"band {', '.join(suspects)} gives the label of nearly every test pixel by itself ({measure} "
+            f"{known[suspects[0]]:.4f}{rest}), so it may be the source of the labels; remove it from preprocess.bands"
+        )
+        yield Finding("band", len(suspects), example)
+
+
+def _sample_pixels(samples: IntArray, pairs: Pairs, chip: int) -> tuple[Float64Array, AnyArray]:
+    """Stored values (band, n) and labels (n,) of the usable pixels of chips that are spread evenly."""
+    names, values, labels = pairs[0][0].names, [], []
+    for number in np.unique(np.linspace(0, len(samples) - 1, BAND_CHIPS).astype(int)):
+        scene, row, col = samples[number].tolist()
+        image, label = pairs[scene]
+        window = slice(row, row + chip), slice(col, col + chip)
+        usable = (image.read("valid", *window) > 0) & (label.read("valid", *window) > 0)
+        stored = image.read("image", *window)[[image.names.index(name) for name in names]]
+        values.append(stored[:, usable].astype(np.float64) * image.scaling[0] + image.scaling[1])
+        labels.append(label.read("label", *window)[usable])
+    return np.concatenate(values, 1), np.concatenate(labels)
+
+
+def _bins(train: Float64Array, test: Float64Array) -> tuple[IntArray, IntArray, int]:
+    """The bin of each value, in bins with about the same number of training pixels, and the number of bins."""
+    count = int(np.clip(len(train) // 4, 2, MAX_BINS))
+    edges = np.unique(np.quantile(train, np.linspace(0, 1, count + 1)[1:-1]))
+    numbers = (np.searchsorted(edges, values, side="right") for values in (train, test))
+    return *numbers, len(edges) + 1  # type: ignore[return-value]
+
+
+def _class_relation(train: Float64Array, truth: AnyArray, test: Float64Array, test_truth: AnyArray) -> float | None:
+    """Kappa of the test pixels' classes by one band; None where they are of one class, or nearly so."""
+    counts = np.bincount(test_truth.astype(np.int64), minlength=1)
+    if np.sort(counts)[:-1].sum() < MIN_PIXELS or len(train) < MIN_PIXELS:
+        return None
+    classes = int(max(truth.max(), test_truth.max())) + 1
+    train_bins, test_bins, count = _bins(train, test)
+    votes = np.bincount(train_bins * classes + truth, minlength=count * classes).reshape(count, classes)
+    predicted = np.where(votes.any(1), votes.argmax(1), votes.sum(0).argmax())[test_bins]
+    return cohen_kappa(_confusion(test_truth, predicted, classes))
+
+
+def _value_relation(train: Float64Array, truth: AnyArray, test: Float64Array, test_truth: AnyArray) -> float | None:
+    """Coefficient of determination of the test pixels' values by one band, in bins or linear; None without spread."""
+    values = test_truth.astype(np.float64)
+    if len(values) < MIN_PIXELS or len(train) < MIN_PIXELS or not values.std() > 0:
+        return None
+    train_bins, test_bins, count = _bins(train, test)
+    weights = np.bincount(train_bins, minlength=count)
+    means = np.bincount(train_bins, truth, count) / np.maximum(weights, 1)
+    predicted = np.where(weights > 0, means, truth.mean())[test_bins]
+    by_line = float(np.corrcoef(values, test)[0, 1] ** 2) if test.std() > 0 else 0.0
+    return max(by_line, 1.0 - float(((values - predicted) ** 2).mean() / values.var()))

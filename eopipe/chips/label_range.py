@@ -1,0 +1,94 @@
+"""The range of the labels: the distance over which labels of two pixels are correlated.
+
+The correlogram is the autocovariance of the labels (of each class as 0 and 1, or of the values), summed over the
+classes and divided by their variance; the range is the shortest distance at which it is below 0.05, the practical range
+of geostatistics (Chiles and Delfiner 2012, Geostatistics, doi:10.1002/9781118136188). Unlabelled pixels are left out of
+both by the masked Fourier transform (Padfield 2012, doi:10.1109/TIP.2011.2181402).
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from eopipe.arrays import AnyArray, Float64Array
+from eopipe.chips.audit import ChipSplit, Finding
+from eopipe.chips.chips import is_continuous
+from eopipe.chips.splits import SPLITS, SplitPlan, split_zones
+from eopipe.tiles.store import NO_LABEL, Tiles
+
+# Below this correlation labels are independent.
+INDEPENDENT = 0.05
+# Rasters are thinned to at most this edge, which bounds the time: below a second for each class.
+MAX_EDGE = 1024
+MAX_CLASSES = 16
+# A distance needs this number of pairs of pixels.
+MIN_COUNT = 100
+
+
+def label_range(labels: Tiles) -> int | None:
+    """The range of a label store in pixels; None where labels do not vary, half of the shorter edge at most."""
+    step = -(-max(labels.shape) // MAX_EDGE)
+    values = labels.array("label")[::step, ::step]
+    valid = np.asarray(labels.array("valid")[::step, ::step]) > 0
+    distance = correlation_range(list(_indicators(np.asarray(values), labels)), valid)
+    return None if distance is None else distance * step
+
+
+def _indicators(values: AnyArray, labels: Tiles) -> Iterator[Float64Array]:
+    if is_continuous(labels):
+        yield np.nan_to_num(values).astype(np.float64)
+        return
+    present, counts = np.unique(values[values != NO_LABEL], return_counts=True)
+    for number in present[np.argsort(-counts, kind="stable")][:MAX_CLASSES]:
+        yield (values == number).astype(np.float64)
+
+
+def correlation_range(fields: list[Float64Array], valid: AnyArray) -> int | None:
+    """The range in pixels of fields (y, x) that vary together, over the valid pixels; None if they do not vary."""
+    if not (fields and valid.any()):
+        return None
+    anomalies = [np.where(valid, field - field[valid].mean(), 0.0) for field in fields]
+    variance = sum(float((anomaly[valid] ** 2).mean()) for anomaly in anomalies)
+    if not variance > 0:
+        return None
+    covariance = np.sum([_autocorrelate(anomaly) for anomaly in anomalies], axis=0)
+    count = _autocorrelate(valid.astype(np.float64)).round()
+    limit = max(1, min(valid.shape) // 2)
+    rows, cols = (np.minimum(np.arange(n), n - np.arange(n)) for n in count.shape)
+    distance = np.round(np.hypot(rows[:, None], cols[None])).astype(np.int64)
+    near = distance <= limit
+    pairs = np.bincount(distance[near], count[near], limit + 1)
+    sums = np.bincount(distance[near], covariance[near], limit + 1)
+    correlation = np.where(pairs >= MIN_COUNT, sums / np.maximum(pairs, 1) / variance, np.nan)
+    below = np.flatnonzero(correlation < INDEPENDENT)
+    return int(below[0]) if len(below) else limit
+
+
+def _autocorrelate(field: Float64Array) -> Float64Array:
+    """Sums of products over all pairs of pixels at each lag (y, x), zero-padded so that lags do not wrap around."""
+    from scipy.fft import irfft2, next_fast_len, rfft2
+
+    shape = tuple(next_fast_len(2 * n, real=True) for n in field.shape)
+    spectrum = rfft2(field, shape)
+    return np.asarray(irfft2(spectrum * spectrum.conj(), shape), np.float64)
+
+
+def find_autocorrelation(split: ChipSplit, distance: int | None, shape: tuple[int, int]) -> Iterator[Finding]:
+    """Whether labels are alike over more than block and buffer, so that test chips repeat their training neighbours."""
+    plan = split.plan
+    if distance is None or not plan.by_place or plan.method == "group":
+        return
+    extent, unit = _block_extent(shape, plan), "block" if plan.method in ("blocks", "checkerboard") else "test strip"
+    if extent + plan.buffer < distance:
+        example = (
+            f"labels are correlated over {distance} pixels, more than {unit} and buffer ({extent} + {plan.buffer}), so "
+            "test areas resemble their training neighbours and scores may be too high"
+        )
+        yield Finding("autocorrelation", len(split.samples["test"]), example)
+
+
+def _block_extent(shape: tuple[int, int], plan: SplitPlan) -> int:
+    """The edge of a block, or the width of the test strip."""
+    if plan.method in ("blocks", "checkerboard"):
+        return int(plan.block)
+    return int((split_zones(shape, plan).split == SPLITS.index("test")).sum())

@@ -1,0 +1,72 @@
+"""Group splits by polygon: every polygon of the labels is in one split, and other pixels of its chips are masked.
+
+Polygons are often smaller than a chip, so a chip may be in several splits: of each it has the labels of that split's
+polygons only. No label is in two splits; what a chip shows around them may be.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from eopipe.arrays import AnyArray, Int32Array, IntArray, UInt8Array
+from eopipe.chips.groups import without_empty_splits
+from eopipe.chips.splits import NO_SPLIT, SPLITS, SplitPlan, assign_at_random
+from eopipe.errors import BadInputError
+from eopipe.tiles.store import NO_LABEL, Tiles
+
+
+def split_polygons(pairs: list[tuple[Tiles, Tiles]], plan: SplitPlan) -> dict[str, list[int]]:
+    """The split of polygon 1, 2, … of each label store, by its scene; 255 for a polygon in no split.
+
+    Raises BadInputError for labels that have no polygons.
+    """
+    stores = {label.scene: label for _, label in pairs}
+    splits = {}
+    for scene, label in sorted(stores.items()):
+        if "polygon" not in label.group:
+            raise BadInputError(
+                f"{label.path} has no polygons, so split.by polygon cannot be used; give classes of a vector "
+                "file with several shapes of a class"
+            )
+        polygons, classes = label.read("polygon"), label.read("label")
+        splits[scene] = _without_neighbours(polygons, _assign(polygons, classes, plan), plan.buffer).tolist()
+    return splits
+
+
+def _assign(polygons: Int32Array, classes: AnyArray, plan: SplitPlan) -> UInt8Array:
+    """The split of each polygon, at random in the fractions within each class, so that every split has every class."""
+    class_of = np.full(int(polygons.max()) + 1, NO_LABEL, np.int64)
+    class_of[polygons[polygons > 0]] = classes[polygons > 0]
+    splits = np.full(len(class_of), NO_SPLIT, np.uint8)
+    for number in np.unique(class_of[class_of != NO_LABEL]).tolist():
+        members = np.flatnonzero(class_of == number)
+        of_class = replace(plan, seed=plan.seed + number)
+        splits[members] = without_empty_splits(assign_at_random(len(members), of_class), plan)
+    return splits[1:]
+
+
+def _without_neighbours(polygons: Int32Array, splits: UInt8Array, buffer: int) -> UInt8Array:
+    """Without val polygons within the buffer of test, and train polygons within that of both."""
+    from scipy.ndimage import maximum_filter
+
+    if not buffer:
+        return splits
+    by_pixel = np.append(np.uint8(NO_SPLIT), splits)
+    for name, others in (("val", ("test",)), ("train", ("val", "test"))):
+        is_other = np.isin(by_pixel[polygons], [SPLITS.index(other) for other in others])
+        near = np.unique(polygons[maximum_filter(is_other, 2 * buffer + 1, mode="constant")])
+        near = near[by_pixel[near] == SPLITS.index(name)]
+        by_pixel[near] = NO_SPLIT
+    return by_pixel[1:]
+
+
+def splits_of_pixels(label: Tiles, polygons: dict[str, list[int]]) -> UInt8Array:
+    """The split of each pixel (y, x) by its polygon; 255 for one in none."""
+    by_number = np.array([NO_SPLIT, *polygons[label.scene]], np.uint8)
+    return np.asarray(by_number[label.read("polygon")], np.uint8)
+
+
+def polygon_numbers(polygons: Mapping[str, list[int]], label: Tiles, name: str) -> IntArray:
+    """The numbers of the polygons of a split in a label store."""
+    return np.flatnonzero(np.array(polygons[label.scene]) == SPLITS.index(name)) + 1

@@ -1,0 +1,187 @@
+"""Combinations of settings that are wrong whatever the data are, by the checks of the stages themselves."""
+
+from collections.abc import Callable, Collection
+from dataclasses import fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from eopipe.chips.audit import parse_allowed
+from eopipe.chips.splits import SplitPlan
+from eopipe.composites.periods import RANKING_BANDS, stack_conflict
+from eopipe.errors import EopipeError
+from eopipe.labels.classes import legend_conflicts, raster_conflicts
+from eopipe.labels.values import option_conflicts
+from eopipe.labels.vectors import VECTORS, source_conflicts
+from eopipe.stac.choose_grid import check_crs
+from eopipe.stac.query import area_geometry, parse_interval
+
+
+def conflicts(config: dict[str, Any], wrong_sections: Collection[str] = ()) -> list[str]:
+    """A sentence for each combination of settings that is wrong whatever the data are."""
+    return [
+        sentence
+        for function, sections in CONFLICTS.items()
+        if not {*sections} & {*wrong_sections}
+        for sentence in function(*(config[name] for name in sections))
+    ]
+
+
+def refusal(call: Callable[[], object], setting: str = "") -> list[str]:
+    """The sentence with which a stage's own check refuses a value, if it does; `setting` is the key it names."""
+    try:
+        call()
+    except EopipeError as error:
+        return [f"{setting}: {error}" if setting and setting not in str(error) else str(error)]
+    return []
+
+
+def _search_conflicts(search: dict[str, Any]) -> list[str]:
+    errors = []
+    if (search["catalog"] is None) == (search["url"] is None):
+        errors.append("search needs exactly one of `catalog` (a folder) and `url`")
+    if search["area"] is not None and search["bbox"]:
+        errors.append("search has both `area` and `bbox`; remove one")
+    errors += refusal(lambda: parse_interval(search["datetime"] or ""), "search.datetime")
+    if search["bbox"]:
+        errors += refusal(lambda: area_geometry(None, search["bbox"]), "search.bbox")
+    if search["crs"] != "auto":
+        errors += refusal(lambda: check_crs(search["crs"]), "search.crs")
+    return errors
+
+
+def _asset_conflicts(search: dict[str, Any], tiles: dict[str, Any], label: dict[str, Any]) -> list[str]:
+    errors = []
+    required = [*tiles["bands"], *([] if tiles["mask"] == "none" else [tiles["mask"]])]
+    missing = [band for band in required if band not in search["assets"]]
+    if missing:
+        errors.append(
+            f"preprocess needs {', '.join(missing)}, which search.assets does not have; "
+            f"it has {', '.join(search['assets'])}"
+        )
+    twice = sorted({band for band in tiles["bands"] if tiles["bands"].count(band) > 1})
+    if twice:
+        errors.append(f"preprocess.bands has {', '.join(twice)} twice; a band is one channel of the model")
+    if label["asset"] and label["asset"] not in search["assets"]:
+        errors.append(f"label.asset {label['asset']} is not in search.assets; it has {', '.join(search['assets'])}")
+    if label["asset"] and label["asset"] in tiles["bands"]:
+        errors.append(
+            f"label.asset {label['asset']} is also in preprocess.bands, so the labels would be an input of the model; "
+            "remove it from preprocess.bands"
+        )
+    return errors
+
+
+def _tile_conflicts(tiles: dict[str, Any]) -> list[str]:
+    if tiles["shard"] % tiles["chunk"]:
+        return [f"preprocess.shard {tiles['shard']} is not a multiple of preprocess.chunk {tiles['chunk']}"]
+    return []
+
+
+def _composite_conflicts(composite: dict[str, Any], tiles: dict[str, Any], label: dict[str, Any]) -> list[str]:
+    method = composite["method"]
+    if method == "none":
+        return []
+    errors = [stack_conflict(composite["period"], composite["stack"], composite["parts"])]
+    if label["asset"]:
+        errors.append(
+            f"composite.method {method} combines scenes, so label.asset {label['asset']} of each scene cannot be used; "
+            "set label.source, or composite.method to none"
+        )
+    missing = [band for band in RANKING_BANDS.get(method, ()) if band not in tiles["bands"]]
+    if missing:
+        errors.append(f"composite.method {method} needs {', '.join(missing)} in preprocess.bands")
+    return [sentence for sentence in errors if sentence]
+
+
+def _label_conflicts(label: dict[str, Any]) -> list[str]:
+    class_options = {key: label[key] for key in ("bins", "codes", "values")}
+    source = Path(label["source"]) if label["source"] else None
+    errors = option_conflicts(label["measure"], label["resampling"], class_options) + source_conflicts(source)
+    if (label["asset"] is None) == (label["source"] is None):
+        errors.append("label needs exactly one of `source` (a file) and `asset` (of each scene)")
+    if label["measure"]:
+        return errors
+    classes = label["classes"]
+    if len(classes) < 2:
+        names = f"one class, {classes[0]}" if classes else "no class"
+        example = f"[other, {classes[0] if classes else 'forest'}]"
+        errors.append(f"label.classes has {names}; at least two are needed, such as {example}")
+    errors += legend_conflicts(classes, label["bins"], label["codes"], label["ignore"], label["values"])
+    if source is None or source.suffix.lower() not in VECTORS:
+        errors += raster_conflicts(classes, label["ignore"], is_explicit=any(class_options.values()))
+    return errors
+
+
+def _split_conflicts(split: dict[str, Any]) -> list[str]:
+    if sum(split["fractions"]) > 1.0001 or len(split["fractions"]) != 3:
+        return ["split.fractions needs three numbers (train, val, test) whose sum is at most 1"]
+    if split["method"] == "temporal" and not split["dates"]:
+        return ["split.method temporal needs split.dates: the first days of val and test, or of test alone"]
+    if split["method"] == "group" and split["by"] == "region" and not split["regions"]:
+        return ["split.by region needs split.regions: a file of named polygons"]
+    errors = []
+    for day in split["dates"]:
+        errors += refusal(partial(parse_interval, day), "split.dates")
+    errors += refusal(lambda: parse_allowed(split["allow"]), "split.allow")
+    return errors + refusal(lambda: plan_of(split), "split")
+
+
+def plan_of(split: dict[str, Any]) -> SplitPlan:
+    """The plan of a split with these settings. Raises UsageError where they do not fit together."""
+    values = split | {"stride": split["stride"] or split["chip"]}
+    return SplitPlan(**{field.name: values[field.name] for field in fields(SplitPlan)})
+
+
+def _chip_conflicts(split: dict[str, Any], train: dict[str, Any]) -> list[str]:
+    if split["chip"] % 2 ** train["depth"]:
+        return [f"split.chip {split['chip']} cannot be halved {train['depth']} times (train.depth)"]
+    if train["task"] == "classification" and split["by"] == "polygon":
+        return ["split.by polygon masks pixels of chips, so it cannot be used with train.task classification"]
+    return []
+
+
+def _area_conflicts(search: dict[str, Any], split: dict[str, Any]) -> list[str]:
+    bbox, resolution = search["bbox"], search["resolution"]
+    if len(bbox) == 4 and resolution:
+        # A degree of latitude is 111 km; in a geographic CRS the resolution is in degrees itself.
+        height = (bbox[3] - bbox[1]) * (111_000 if resolution > 0.1 else 1) / resolution
+        if 0 < height < split["chip"]:
+            return [f"split.chip {split['chip']} is larger than the area, which is {height:.0f} pixels high"]
+    return []
+
+
+def _train_conflicts(train: dict[str, Any], label: dict[str, Any]) -> list[str]:
+    from eopipe.training_job import Settings
+
+    task, measure = train["task"], label["measure"]
+    errors = Settings.of(train).conflicts()
+    if task == "regression" and not measure:
+        errors.append("train.task regression needs label.measure, the name of the quantity that the labels hold")
+    if measure and task != "regression":
+        errors.append(f"label.measure gives continuous labels, but train.task {task} needs classes; use regression")
+    return errors
+
+
+def _color_conflicts(report: dict[str, Any], label: dict[str, Any]) -> list[str]:
+    colors, classes, measure = report["colors"], label["classes"], label["measure"]
+    if measure and colors:
+        return ["report.colors are for classes, but label.measure gives continuous labels; remove report.colors"]
+    if colors and len(colors) != len(classes):
+        return [f"report.colors has {len(colors)} colours for {len(classes)} classes"]
+    return []
+
+
+# Each function with the sections that it compares.
+CONFLICTS: dict[Callable[..., list[str]], tuple[str, ...]] = {
+    _search_conflicts: ("search",),
+    _asset_conflicts: ("search", "preprocess", "label"),
+    _tile_conflicts: ("preprocess",),
+    _composite_conflicts: ("composite", "preprocess", "label"),
+    _label_conflicts: ("label",),
+    _split_conflicts: ("split",),
+    _area_conflicts: ("search", "split"),
+    _chip_conflicts: ("split", "train"),
+    _train_conflicts: ("train", "label"),
+    _color_conflicts: ("report", "label"),
+}

@@ -1,0 +1,185 @@
+"""Calibration of published probabilities: ECE, Brier score and log loss in the test areas, with intervals.
+
+The expected calibration error (ECE) is the mean distance of confidence and accuracy over 15 bins of equal width,
+weighted by their samples (Naeini et al. 2015, AAAI; Guo et al. 2017, arXiv:1706.04599); with few samples it is too
+large. The Brier score is the squared error of the probabilities, summed over the classes (Brier 1950,
+doi:10.1175/1520-0493(1950)078<0001:VOFEIT>2.0.CO;2). Intervals come from a delete-one jackknife over the same spatial
+units as those of the scores (Kunsch 1989, doi:10.1214/aos/1176347265).
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eopipe.arrays import AnyArray, Float64Array, IntArray
+from eopipe.errors import BadInputError
+from eopipe.evaluation.correlation import Cells
+from eopipe.evaluation.intervals import LEVEL, MIN_PIECES, choose_cells, design_effect
+from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
+
+BINS, EDGE = 15, 1024
+# Stored probabilities are multiples of 1/10000, so 0 means less than half of that.
+SMALLEST = 5e-5
+Scores = Callable[[AnyArray], dict[str, Float64Array]]
+METHOD = "jackknife over {units}, inflated by the measured correlation, t distribution; doi:10.1214/aos/1176347265"
+NAMES = ("ece", "brier", "nll", "accuracy", "confidence")
+
+
+def calibration_metrics(data: EvaluationData, probabilities: tuple[Path, ...]) -> dict[str, Any]:
+    """The calibration of maps of probabilities in the test areas, as an entry of a metrics file.
+
+    Empty for a regression, and without maps of probabilities. Raises BadInputError for maps of other classes.
+    """
+    if data.task == "regression" or not probabilities:
+        return {}
+    if len(probabilities) != len(data.groups):
+        raise BadInputError(f"{len(probabilities)} maps of probabilities for {len(data.groups)} maps of classes")
+    cells = choose_cells(data)
+    sums = np.zeros((len(cells.used), BINS, len(NAMES)))
+    tags: dict[str, str] = {}
+    for number, (path, (group, samples)) in enumerate(zip(probabilities, _test_samples(data), strict=True)):
+        tags = _check_map(path, group, data.names)
+        for probability, part in _read_probabilities(path, samples):
+            index = cells.index_of(number, part.rows, part.cols)
+            sums += reliability_sums(probability, part.predicted, part.truth, index, len(cells.used))
+    if not sums[..., 0].any():
+        return {}
+    temperature = float(tags["temperature"]) if "temperature" in tags else None
+    description = tags.get("calibration", "not calibrated: the mean of the model's probabilities")
+    summary = {"temperature": temperature, "description": description}
+    summary |= {name: round(float(value[0]), 6) for name, value in reliability_measures(sums.sum(0)[None]).items()}
+    return {"calibration": summary | {"bins": _bins(sums.sum(0)), "intervals": _intervals(sums, cells)}}
+
+
+@dataclass(frozen=True)
+class EvaluatedSamples:
+    """Pixels, or cells by their first pixel, of the test areas with their true and mapped classes; all (n,)."""
+
+    rows: IntArray
+    cols: IntArray
+    truth: IntArray
+    predicted: IntArray
+
+    def __getitem__(self, chosen: Any) -> "EvaluatedSamples":
+        return EvaluatedSamples(self.rows[chosen], self.cols[chosen], self.truth[chosen], self.predicted[chosen])
+
+
+def _test_samples(data: EvaluationData) -> Iterator[tuple[EvaluatedMap, EvaluatedSamples]]:
+    if data.task == "classification":
+        edge = data.split["chip"]
+        for group, chosen, truth, mapped in data.chips("test"):
+            rows, cols = np.divmod(chosen, group.truth.shape[1] // edge)
+            yield group, EvaluatedSamples(rows * edge, cols * edge, truth, mapped)
+        return
+    for group, rows, cols in data.pixels("test"):
+        truth, mapped = (numbers[rows, cols].astype(np.int64) for numbers in (group.truth, group.prediction))
+        yield group, EvaluatedSamples(rows, cols, truth, mapped)
+
+
+def _check_map(path: Path, group: EvaluatedMap, names: tuple[str, ...]) -> dict[str, str]:
+    """The tags of a map of probabilities; raises BadInputError where grid or classes are others."""
+    import rasterio
+
+    with rasterio.open(path) as file:
+        if file.shape != group.truth.shape or file.descriptions != names:
+            bands = ", ".join(str(name) for name in file.descriptions)
+            raise BadInputError(
+                f"{path} has {file.shape[0]} x {file.shape[1]} pixels of {bands}; expected the probabilities of "
+                f"{', '.join(names)} on the grid of the map of classes"
+            )
+        tags: dict[str, str] = file.tags()
+    return tags
+
+
+def _read_probabilities(path: Path, samples: EvaluatedSamples) -> Iterator[tuple[Float64Array, EvaluatedSamples]]:
+    """Probabilities (class, n) of samples, window by window of the map."""
+    import rasterio
+    from rasterio.windows import Window
+
+    with rasterio.open(path) as file:
+        columns = -(-file.shape[1] // EDGE)
+        window = samples.rows // EDGE * columns + samples.cols // EDGE
+        order = np.argsort(window, kind="stable")
+        numbers, starts = np.unique(window[order], return_index=True)
+        for number, chosen in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
+            part, (row, col) = samples[chosen], (EDGE * index for index in divmod(number, columns))
+            height, width = min(EDGE, file.shape[0] - row), min(EDGE, file.shape[1] - col)
+            stored = file.read(window=Window(col, row, width, height))[:, part.rows - row, part.cols - col]
+            yield stored * np.asarray(file.scales)[:, None], part
+
+
+def reliability_sums(
+    probability: AnyArray, predicted: IntArray, truth: IntArray, unit: IntArray, units: int
+) -> Float64Array:
+    """Sums (unit, bin, 5) over samples with probabilities (class, n): count, confidence, correct, Brier, log loss."""
+    index = np.arange(len(truth))
+    confidence, of_truth = (probability[numbers, index].astype(np.float64) for numbers in (predicted, truth))
+    squares = (probability.astype(np.float64) ** 2).sum(0)
+    parts = (
+        np.ones(len(truth)),
+        confidence,
+        predicted == truth,
+        squares - 2 * of_truth + 1,
+        -np.log(np.maximum(of_truth, SMALLEST)),
+    )
+    cell = unit * BINS + np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
+    sums = [np.bincount(cell, part, units * BINS).reshape(units, BINS) for part in parts]
+    return np.stack(sums, -1)
+
+
+def reliability_measures(sums: AnyArray) -> dict[str, Float64Array]:
+    """ECE, Brier score, log loss, accuracy and mean confidence of sums (draw, bin, 5)."""
+    count, confidence, correct, brier, loss = np.moveaxis(sums, -1, 0)
+    total = count.sum(1)
+    values = (np.abs(confidence - correct), brier, loss, correct, confidence)
+    return {name: value.sum(1) / total for name, value in zip(NAMES, values, strict=True)}
+
+
+def _bins(sums: Float64Array) -> list[dict[str, float | int]]:
+    """The reliability curve: samples, mean confidence and accuracy of every bin with samples."""
+    return [
+        {
+            "from": round(number / BINS, 6),
+            "to": round((number + 1) / BINS, 6),
+            "samples": int(count),
+            "confidence": round(float(confidence / count), 6),
+            "accuracy": round(float(correct / count), 6),
+        }
+        for number, (count, confidence, correct, *_) in enumerate(sums)
+        if count
+    ]
+
+
+def _intervals(sums: Float64Array, cells: Cells) -> dict[str, Any]:
+    """Intervals of ECE, Brier score and log loss over cells; null below six independent ones."""
+    is_used = sums[..., 0].any(1)
+    used, cells = sums[is_used], replace(cells, used=cells.used[is_used])
+    weights, brier = used[..., 0].sum(1), used[..., 3].sum(1)
+    effect = design_effect(cells, brier / weights, weights)
+    independent = len(used) / effect
+    ends = jackknife(used, reliability_measures, effect) if independent >= MIN_PIECES else {}
+    method = METHOD.format(units=f"squares of {cells.edge} pixels" if cells.edge else "whole maps")
+    summary = {"pieces": len(used), "independent": round(independent, 1), "level": LEVEL, "method": method}
+    return summary | {name: ends.get(name) for name in NAMES[:3]}
+
+
+def jackknife(sums: Float64Array, measures: Scores, effect: float = 1.0) -> dict[str, list[float]]:
+    """Intervals of measures that cannot be negative, from sums (unit, ...) of which each unit is left out once.
+
+    The design effect of the units inflates the variance and reduces the degrees of freedom.
+    """
+    from scipy.stats import t
+
+    total, count = sums.sum(0), len(sums)
+    independent = count / effect
+    values, without = measures(total[None]), measures(total - sums)
+    quantile = float(t.ppf((1 + LEVEL) / 2, independent - 1))
+    intervals = {}
+    for name, value in values.items():
+        error = np.sqrt((count - 1) ** 2 / (independent - 1) * np.var(without[name]))
+        low, high = (float(value[0] + sign * quantile * error) for sign in (-1, 1))
+        intervals[name] = [round(max(low, 0.0), 6), round(high, 6)]
+    return intervals

@@ -1,0 +1,133 @@
+"""How far errors are correlated in the test areas, and how many independent pieces the areas amount to.
+
+The errors of neighbouring pixels are alike, so a test area is worth fewer observations than it has pixels. The error
+rates of small squares (cells) are modelled as a field with an exponential correlation and a nugget. A grid of ranges
+and nuggets is weighted by the restricted likelihood, which needs no mean (REML, Patterson and Thompson 1971, Biometrika
+58, 545-554). Each gives a design effect: the variance of the sum over all cells, relative to that of independent cells
+(Kish 1965; effective sample size, Griffith 2005, doi:10.1111/j.1467-8306.2005.00484.x); the weighted median counts.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from eopipe.arrays import BoolArray, Float64Array, IntArray
+
+# Bounds the eigenvectors; a range shorter than a cell is of no consequence for pieces.
+MAX_CELLS = 400
+NUGGETS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
+# The range is the distance at which the correlation of cells has fallen to this.
+RANGE_LEVEL = 0.1
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The squares of the grid in which the test areas are counted, over all maps, or whole maps (edge 0).
+
+    `used` are the numbers of the squares with test pixels, row by row, or of the maps, ascending.
+    """
+
+    columns: int
+    edge: int
+    used: IntArray
+
+    def index_of(self, number: int, rows: IntArray, cols: IntArray) -> IntArray:
+        """Index into `used` of each pixel of a map."""
+        if not self.edge:
+            return np.full(len(rows), np.searchsorted(self.used, number))
+        return np.searchsorted(self.used, rows // self.edge * self.columns + cols // self.edge)
+
+    def count_pairs(self, index: IntArray, pair: IntArray, pairs: int) -> IntArray:
+        """Counts (cell, pair) of pixels by cell and by pair of true and mapped class."""
+        count = len(self.used) * pairs
+        return np.bincount(index * pairs + pair, minlength=count).reshape(-1, pairs)
+
+    def sum_parts(self, index: IntArray, parts: Float64Array) -> Float64Array:
+        """Sums (cell, part) of parts (part, n)."""
+        return np.stack([np.bincount(index, part, len(self.used)) for part in parts], 1)
+
+    @cached_property
+    def corners(self) -> IntArray:
+        """Row and column of the first pixel of each square (n, 2)."""
+        return np.stack(np.divmod(self.used, self.columns), 1) * self.edge
+
+    def squares(self, edge: int) -> IntArray:
+        """Number of the square of `edge` pixels, or of the cell if that is larger, that contains each cell."""
+        if edge <= self.edge or not self.edge:
+            return np.arange(len(self.used))
+        rows, cols = (self.corners // edge).T
+        return np.asarray(np.unique(rows * (cols.max() + 1) + cols, return_inverse=True)[1], np.int64)
+
+
+def square_cells(area: BoolArray, base: int, finest: int) -> Cells:
+    """The finest squares of an area (y, x), at most `MAX_CELLS`.
+
+    Their edge is `base` halved or doubled, and a multiple of `finest`.
+    """
+    edge = base
+    while edge % 2 == 0 and edge // 2 % finest == 0:
+        edge //= 2
+    rows, cols = np.nonzero(area)
+    while True:
+        columns = -(-area.shape[1] // edge)
+        used = np.unique(rows // edge * columns + cols // edge)
+        if len(used) <= MAX_CELLS:
+            return Cells(columns, edge, used)
+        edge *= 2
+
+
+class Correlation:
+    """Correlations that a field of cells may have, on a grid of ranges and nuggets, and how likely each is."""
+
+    def __init__(self, cells: Cells) -> None:
+        """Prepare the likelihood for some cells."""
+        self.cells = cells
+        difference = cells.corners[:, None].astype(np.float64) - cells.corners[None]
+        self.distance = np.hypot(difference[..., 0], difference[..., 1])
+        count = 2 * np.log2(max(self.distance.max(initial=0), cells.edge) / cells.edge) + 3
+        self.ranges = cells.edge * 2.0 ** (np.arange(int(count)) / 2 - 1)
+
+    @cached_property
+    def _bases(self) -> list[tuple[Float64Array, Float64Array]]:
+        """Eigenvalues and eigenvectors of the correlation matrix without a nugget, for each range."""
+        return [np.linalg.eigh(np.exp(-self.distance / length)) for length in self.ranges]
+
+    def likelihood(self, fields: Float64Array) -> Float64Array:
+        """Weights (field, range, nugget) of fields (field, cell), which add up to 1 for each field.
+
+        A constant field says nothing about its correlation, and is treated as uncorrelated.
+        """
+        degrees, centred = fields.shape[1] - 1, fields - fields.mean(1, keepdims=True)
+        log = np.empty((len(fields), len(self.ranges), len(NUGGETS)))
+        for number, (values, vectors) in enumerate(self._bases):
+            turned, constant = centred @ vectors, vectors.sum(0)
+            for column, nugget in enumerate(NUGGETS):
+                inverse = 1 / np.maximum((1 - nugget) * values + nugget, 1e-9)
+                mean = (inverse * constant**2).sum()
+                residual = turned**2 @ inverse - (turned @ (inverse * constant)) ** 2 / mean
+                logarithm = np.log(np.maximum(residual, 1e-300))
+                log[:, number, column] = (np.log(inverse).sum() - np.log(mean) - degrees * logarithm) / 2
+        likelihood = np.exp(log - log.max((1, 2), keepdims=True))
+        likelihood[np.ptp(fields, 1) == 0] = np.array(NUGGETS) == 1
+        return np.asarray(likelihood / likelihood.sum((1, 2), keepdims=True))
+
+    def design_effects(self, weights: Float64Array, likelihood: Float64Array) -> Float64Array:
+        """The design effect of fields, at least 1, for cells with these weights; likelihoods (field, range, nugget)."""
+        pairs = np.array([values @ (vectors.T @ weights) ** 2 for values, vectors in self._bases])
+        nugget = np.array(NUGGETS)
+        effects = (1 - nugget) * (pairs / (weights**2).sum())[:, None] + nugget
+        return np.maximum(_medians(effects, likelihood), 1.0)
+
+    def distances(self, likelihood: Float64Array) -> Float64Array:
+        """The range of fields in pixels: where the correlation falls to `RANGE_LEVEL`, 0 where it is never higher."""
+        begin = 1 - np.array(NUGGETS)
+        decay = np.log(np.maximum(begin, RANGE_LEVEL) / RANGE_LEVEL)
+        return _medians(self.ranges[:, None] * decay, likelihood)
+
+
+def _medians(values: Float64Array, likelihood: Float64Array) -> Float64Array:
+    """Weighted medians of values (range, nugget) by likelihoods (field, range, nugget)."""
+    order = np.argsort(values, axis=None, kind="stable")
+    share = likelihood.reshape(len(likelihood), -1)[:, order].cumsum(1)
+    return np.asarray(values.ravel()[order][(share < 0.5).sum(1).clip(0, len(order) - 1)])

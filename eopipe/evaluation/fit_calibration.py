@@ -1,0 +1,140 @@
+"""Fit the temperature of a mosaic on its validation places, with the code that predicts the map."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from eopipe.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from eopipe.chips.chips import whole_cells
+from eopipe.chips.polygons import splits_of_pixels
+from eopipe.chips.splits import SPLITS, covered_pixels
+from eopipe.errors import BadInputError
+from eopipe.evaluation.calibration import reliability_measures, reliability_sums
+from eopipe.inference.mosaic import WindowPredictor, task_probabilities
+from eopipe.inference.temperature import METHOD, apply_temperature, fit_temperature
+from eopipe.models.model_folder import TrainedModel
+from eopipe.tiles.grid import PixelWindow
+from eopipe.tiles.store import NO_LABEL, Tiles
+
+
+@dataclass(frozen=True)
+class ValidationPlaces:
+    """The areas (y, x) of validation chips with the labels of all scenes; a cell needs `min_pixels` labelled ones."""
+
+    labels: Tiles
+    area: BoolArray
+    edge: int
+    min_pixels: float
+
+    @classmethod
+    def of(cls, split: dict[str, Any], stores: list[Tiles]) -> "ValidationPlaces":
+        """The validation places of a split with the labels of each scene.
+
+        Raises BadInputError where scenes are split, or their labels differ.
+        """
+        labels = stores[0]
+        if split.get("by_scene") or any(store.scene != labels.scene for store in stores):
+            raise BadInputError(
+                "a mosaic mixes scenes, so it has no validation places where scenes are split or labels differ from "
+                "scene to scene; predict one map for each scene, without a calibration"
+            )
+        area = covered_pixels(labels.shape, split["samples"]["val"], split["chip"])
+        if "polygons" in split:
+            area &= splits_of_pixels(labels, split["polygons"]) == SPLITS.index("val")
+        return cls(labels, area, split["chip"], max(1.0, split["plan"]["min_valid"] * split["chip"] ** 2))
+
+    def labelled(self, y: slice, x: slice) -> tuple[AnyArray, BoolArray]:
+        """Class numbers of a window, and the pixels that are labelled and in a validation place."""
+        label, valid = (self.labels.read(name, y, x) for name in ("label", "valid"))
+        return label, self.area[y, x] & (valid > 0) & (label != NO_LABEL)
+
+    def boxes(self, windows: list[PixelWindow], multiple: int) -> Iterator[tuple[PixelWindow, int]]:
+        """The part of each window that has labelled pixels, its edges at a multiple, and their number."""
+        for y, x in windows:
+            _, labelled = self.labelled(y, x)
+            if labelled.any():
+                rows, cols = (_extent(np.asarray(labelled.any(axis)), multiple) for axis in (1, 0))
+                box = _within(rows, y), _within(cols, x)
+                yield box, int(np.count_nonzero(labelled))
+
+
+def _extent(is_used: BoolArray, multiple: int) -> slice:
+    """First and last used position, widened to a multiple."""
+    (used,) = np.nonzero(is_used)
+    return slice(int(used[0]) // multiple * multiple, -(-int(used[-1] + 1) // multiple) * multiple)
+
+
+def _within(part: slice, window: slice) -> slice:
+    return slice(window.start + part.start, min(window.start + part.stop, window.stop))
+
+
+@dataclass(frozen=True)
+class LabelledSamples:
+    """Mean probabilities (class, n) of labelled samples, and their true classes (n,)."""
+
+    probability: FloatArray
+    truth: IntArray
+
+    def scores(self, temperature: float) -> dict[str, float]:
+        """Calibration of the samples at a temperature."""
+        probability = apply_temperature(self.probability, temperature)
+        predicted, unit = self.probability.argmax(0), np.zeros(len(self.truth), np.int64)
+        sums = reliability_sums(probability, predicted, self.truth, unit, 1)
+        return {name: round(float(value[0]), 6) for name, value in reliability_measures(sums).items()}
+
+
+def validation_samples(
+    predictor: WindowPredictor, trained: TrainedModel, places: ValidationPlaces, maximum: int
+) -> LabelledSamples:
+    """Samples of the mosaic in the validation places: pixels, or cells of a chip classifier.
+
+    Only boxes around validation places are predicted. Of more pixels than the maximum some are drawn at random.
+    """
+    is_chipwise = trained.task == "classification"
+    if is_chipwise:
+        predictor = replace(predictor, edge=max(predictor.edge // trained.chip, 1) * trained.chip)
+    boxes = list(places.boxes(predictor.windows(), trained.chip if is_chipwise else 1))
+    share = 1.0 if is_chipwise else maximum / max(sum(count for _, count in boxes), 1)
+    predictor = replace(predictor, boxes=tuple(box for box, _ in boxes))
+    parts = [LabelledSamples(np.zeros((len(trained.classes), 0), np.float32), np.zeros(0, np.int64))]
+    for number, (y, x, probability, scene_count) in enumerate(task_probabilities(predictor, trained)):
+        label, labelled = places.labelled(y, x)
+        usable = labelled & (scene_count > 0)
+        if is_chipwise:
+            area, edge = places.area[y, x], places.edge
+            chosen, truth = whole_cells(label, usable, area, edge, len(trained.classes), places.min_pixels)
+            rows, cols = (edge * index for index in np.divmod(chosen, label.shape[1] // edge))
+        else:
+            generator = np.random.Generator(np.random.Philox(key=0, counter=[0, 0, 0, number]))
+            rows, cols = np.nonzero(usable & (generator.random(usable.shape) < share))
+            truth = label[rows, cols].astype(np.int64)
+        parts.append(LabelledSamples(probability[:, rows, cols], truth))
+    return LabelledSamples(np.hstack([p.probability for p in parts]), np.concatenate([p.truth for p in parts]))
+
+
+def calibration_document(
+    samples: LabelledSamples, trained: TrainedModel, model: str, scenes: list[str], minimum: int
+) -> dict[str, Any]:
+    """The content of a calibration file: the temperature, and the calibration of the samples before and after."""
+    unit, count = "chip" if trained.task == "classification" else "pixel", len(samples.truth)
+    document: dict[str, Any] = {"method": METHOD, "model": model, "task": trained.task, "scenes": scenes}
+    document |= {"classes": list(trained.classes), f"{unit}s": count}
+    if trained.task == "regression":
+        return document | _uncalibrated("a regression has values instead of probabilities")
+    if not count:
+        return document | _uncalibrated("the split has no labelled and valid validation place")
+    if count < minimum:
+        return document | _uncalibrated(f"{count} validation {unit}s are fewer than {minimum}")
+    temperature = fit_temperature(samples.probability, samples.truth)
+    before, after = samples.scores(1.0), samples.scores(temperature)
+    summary = (
+        f"temperature {temperature:.3g} from {count} validation {unit}s, where ECE changes from {before['ece']:.3f} to "
+        f"{after['ece']:.3f} and log loss from {before['nll']:.3f} to {after['nll']:.3f}"
+    )
+    return document | {"temperature": temperature, "before": before, "after": after, "summary": summary}
+
+
+def _uncalibrated(reason: str) -> dict[str, Any]:
+    return {"temperature": 1.0, "reason": reason, "summary": f"not calibrated: {reason}"}

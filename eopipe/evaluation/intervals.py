@@ -1,0 +1,297 @@
+"""Confidence intervals of the scores, by pieces of the test areas and by how many of them are independent.
+
+Pieces are small squares of the test areas, or whole maps where scenes are split. The variance of a score is that of the
+pieces' influences on it (jackknife), inflated by the design effect of the measured correlation of the errors. Intervals
+are those of Student's t, of shares on the logit scale, which does not cut off at 1. The degrees of freedom are one less
+than the number of independent pieces (Bester, Conley and Hansen 2011, doi:10.1016/j.jeconom.2011.01.007), and fewer
+where errors are concentrated in few of them: their participation ratio, the effective number of clusters of Carter,
+Schnepel and Steigerwald 2017 (doi:10.1162/REST_a_00639). Below six independent pieces no interval is given. How often
+the intervals contain the truth is simulated in `benchmarks/coverage.py`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from eopipe.arrays import AnyArray, BoolArray, Float64Array
+from eopipe.evaluation.correlation import Cells, Correlation, square_cells
+from eopipe.evaluation.maps import EvaluationData
+from eopipe.evaluation.measures import MACRO, SHARES, Measures
+
+LEVEL, MIN_PIECES = 0.95, 6
+METHOD = (
+    "Student's t on the logit scale over {pieces}, variance inflated by the measured correlation of the errors; "
+    "doi:10.1016/j.jeconom.2011.01.007, doi:10.1162/REST_a_00639"
+)
+# The comparisons with an interval: the model, and the model less the per-pixel and less the simple baseline.
+COMPARISONS = ("model", "gain", "simple_gain")
+# Concentrated errors are also correlated; this power of the design effect gave the best coverage in the simulations.
+CONCENTRATION_POWER, MIN_FREEDOM = 0.85, 3.0
+# A wider interval of a share, or of kappa, says nothing.
+MAX_WIDTH = 0.9
+
+Intervals = dict[str, list[float] | None]
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """The pieces with test pixels, their design effect by comparison, and the range of the errors in pixels."""
+
+    cells: Cells
+    chip: int
+    effects: dict[str, float]
+    range: float | None = None
+
+    @property
+    def count(self) -> int:
+        """Number of pieces."""
+        return len(self.cells.used)
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """What the intervals rest on, for the metrics."""
+        edge = self.cells.edge
+        return {
+            "level": LEVEL,
+            "method": METHOD.format(pieces=f"squares of {edge} pixels" if edge else "whole maps"),
+            "edge": edge,
+            "pieces": self.count,
+            "independent": {key: round(self.count / effect, 1) for key, effect in self.effects.items()},
+            "range": self.range and round(self.range, 1),
+        }
+
+    def within(self, chosen: BoolArray) -> "Pieces":
+        """Some of the pieces."""
+        return replace(self, cells=replace(self.cells, used=self.cells.used[chosen]))
+
+    def class_squares(self, model: AnyArray, measures: Measures) -> dict[str, int]:
+        """In how many chip-sized squares, or maps, the labels have each class."""
+        squares, contains = self.cells.squares(self.chip), measures.contains(model)
+        return {name: len(np.unique(squares[contains[:, n]])) for n, name in enumerate(measures.classes)}
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Tables of the test pixels: of each method by cell, the model's also by map. The model is the first method."""
+
+    cells: Cells
+    by_cell: dict[str, AnyArray]
+    by_map: AnyArray
+
+    @classmethod
+    def empty(cls, cells: Cells, methods: tuple[str, ...], maps: int, width: int, dtype: Any = np.int64) -> "Tally":
+        """Tables of zeros, of `width` numbers for each cell or map."""
+        by_cell = {name: np.zeros((len(cells.used), width), dtype) for name in methods}
+        return cls(cells, by_cell, np.zeros((maps, width), dtype))
+
+    def add(self, method: str, number: int, table: AnyArray) -> None:
+        """Add the table (cell, …) of a method and a map."""
+        self.by_cell[method] += table
+        if method == "model":
+            self.by_map[number] += table.sum(0)
+
+    def uncertainty(self, chip: int, measures: Measures) -> dict[str, Any]:
+        """Intervals of the scores and gains, and the scores of each quarter of the test areas."""
+        is_used = measures.sizes(self.by_cell["model"]) > 0
+        if not is_used.any():
+            return {"intervals": {"reason": "not one test pixel has both a label and a prediction"}, "regions": []}
+        cells = replace(self.cells, used=self.cells.used[is_used])
+        tables = {name: table[is_used] for name, table in self.by_cell.items()}
+        pieces = measure_pieces(cells, chip, tables, measures)
+        ends = intervals(pieces, tables, measures)
+        summary = pieces.summary | _reasons(pieces, tables["model"], measures, ends["model"]) | ends
+        return {"intervals": summary, "regions": _regions(pieces, tables["model"], measures)}
+
+
+def choose_cells(data: EvaluationData) -> Cells:
+    """Choose the cells: whole maps where scenes are split and enough of them test, else squares over all maps."""
+    tested = [area for _, area in data.areas("test")]
+    numbers = np.flatnonzero([area.any() for area in tested])
+    if data.split.get("by_scene") and len(numbers) >= MIN_PIECES:
+        return Cells(0, 0, numbers)
+    # A chip of a classifier has one class.
+    chip = int(data.split["chip"])
+    return square_cells(np.logical_or.reduce(tested), chip, chip if data.task == "classification" else 1)
+
+
+def measure_pieces(cells: Cells, chip: int, tables: dict[str, AnyArray], measures: Measures) -> Pieces:
+    """Measure the correlation of the errors of some cells; whole maps are taken as independent."""
+    if not cells.edge:
+        return Pieces(cells, chip, dict.fromkeys(COMPARISONS[: len(tables)], 1.0))
+    return correlated_pieces(Correlation(cells), chip, tables, measures)
+
+
+def correlated_pieces(correlation: Correlation, chip: int, tables: dict[str, AnyArray], measures: Measures) -> Pieces:
+    """The cells of a correlation as pieces, with the design effects of the errors and of their differences."""
+    model, *baselines = (measures.errors(table) for table in tables.values())
+    likelihood = correlation.likelihood(np.stack([model, *(model - baseline for baseline in baselines)]))
+    effects = correlation.design_effects(measures.sizes(tables["model"]).astype(np.float64), likelihood)
+    by_comparison = dict(zip(COMPARISONS, effects.tolist(), strict=False))
+    return Pieces(correlation.cells, chip, by_comparison, float(correlation.distances(likelihood)[0]))
+
+
+def design_effect(cells: Cells, field: Float64Array, weights: Float64Array) -> float:
+    """The design effect of a field of cells; 1 for whole maps."""
+    if not cells.edge:
+        return 1.0
+    correlation = Correlation(cells)
+    return float(correlation.design_effects(weights, correlation.likelihood(field[None]))[0])
+
+
+def intervals(pieces: Pieces, tables: dict[str, AnyArray], measures: Measures) -> dict[str, Intervals]:
+    """Intervals of the model's scores and of its gains over both baselines, by comparison and score.
+
+    Tables are (piece, …): those of the model first, then those of the per-pixel and of the simple baseline.
+    """
+    model, *baselines = tables.values()
+    influences = [_influences(table, measures) for table in tables.values()]
+    errors, hits = measures.incorrect(model), measures.correct(model)
+    rare = {key for key, _ in _rare_scores(pieces, model, measures)}
+    result = {}
+    for number, comparison in enumerate(pieces.effects):
+        scores, parts = influences[0]
+        events = {name: min(errors[name], hits[name], key=np.sum) for name in errors}
+        if number:
+            others, other_parts = influences[number]
+            scores = {key: value - others[key] for key, value in scores.items()}
+            parts = {key: value - other_parts[key] for key, value in parts.items()}
+            other_errors = measures.incorrect(baselines[number - 1])
+            events = {name: value - other_errors[name] for name, value in errors.items()}
+        effect = pieces.effects[comparison]
+        freedom = {name: _freedom(len(model), value, effect) for name, value in events.items()}
+        kind = {key: "gain" if number else key.partition(":")[0] for key in scores}
+        result[comparison] = {
+            key: None if key in rare else _interval(kind[key], score, parts[key], effect, freedom[_class(key)])
+            for key, score in scores.items()
+        }
+    return result
+
+
+def _class(key: str) -> str:
+    """The class of a score, empty where it is that of all."""
+    return key.partition(":")[2]
+
+
+def _influences(tables: AnyArray, measures: Measures) -> tuple[dict[str, float], dict[str, Float64Array]]:
+    """Scores of all pieces, and how much each piece moves them (jackknife)."""
+    total, count = tables.sum(0), len(tables)
+    scores = {key: float(value[0]) for key, value in measures.scores(total[None]).items()}
+    without = measures.scores(total - tables)
+    return scores, {key: (score - without[key]) * (count - 1) / count for key, score in scores.items()}
+
+
+def _freedom(count: int, events: Float64Array, effect: float) -> float:
+    """Degrees of freedom of pieces with these errors, at least `MIN_FREEDOM`."""
+    events = np.abs(events)
+    squares = float((events**2).sum())
+    participation = float(events.sum()) ** 2 / squares if squares else count
+    return max(min(count / effect, participation / float(effect**CONCENTRATION_POWER)) - 1, MIN_FREEDOM)
+
+
+def _interval(kind: str, score: float, influences: Float64Array, effect: float, freedom: float) -> list[float] | None:
+    """The interval of a score from the influences of the pieces; None where too few are independent."""
+    from scipy.stats import t as student_t
+
+    independent = len(influences) / effect
+    if independent < MIN_PIECES or not np.isfinite(score) or not np.isfinite(influences).all():
+        return None
+    # For independent pieces of one size this is the usual variance of a mean.
+    error = float(np.sqrt((influences**2).sum() * len(influences) / (independent - 1)))
+    margin = float(student_t.ppf((1 + LEVEL) / 2, freedom)) * error
+    low, high = sorted(_ends(kind, score, margin, independent))
+    if kind in (*SHARES, "kappa") and high - low > MAX_WIDTH:
+        return None
+    return [round(low, 6) + 0.0, round(high, 6) + 0.0]
+
+
+def _ends(kind: str, score: float, margin: float, independent: float) -> tuple[float, float]:
+    """The ends of an interval on the scale of its score."""
+    if kind in ("gain", "bias"):
+        return score - margin, score + margin
+    if kind in ("rmse", "mae"):
+        factor = _exp(margin / score) if score else 1.0
+        return score / factor, score * factor
+    if kind == "r2":
+        factor = _exp(margin / (1 - score)) if score < 1 else 1.0
+        return 1 - (1 - score) * factor, 1 - (1 - score) / factor
+    if kind == "kappa":
+        low, high = _ends("share", (1 + score) / 2, margin / 2, independent)
+        return 2 * low - 1, 2 * high - 1
+    if not 0 < score < 1:
+        # All right or all wrong: the exact bound for as many trials as there are independent pieces.
+        bound = ((1 - LEVEL) / 2) ** (1 / independent)
+        return (bound, 1.0) if score else (0.0, 1 - bound)
+    logit, scaled = float(np.log(score / (1 - score))), margin / (score * (1 - score))
+    return 1 / (1 + _exp(scaled - logit)), 1 / (1 + _exp(-scaled - logit))
+
+
+def _exp(value: float) -> float:
+    """The exponential, finite for any value."""
+    return float(np.exp(min(max(value, -500.0), 500.0)))
+
+
+def _rare_scores(pieces: Pieces, model: AnyArray, measures: Measures) -> Iterator[tuple[str, str]]:
+    """Scores that depend on a class in too few squares, with the class; means depend on every class that occurs."""
+    squares, scores = pieces.class_squares(model, measures), measures.scores(model.sum(0)[None])
+    rare = [name for name, count in squares.items() if count < MIN_PIECES and np.isfinite(scores[f"iou:{name}"][0])]
+    for key in scores:
+        if _class(key) in rare:
+            yield key, _class(key)
+        elif key in MACRO and rare:
+            yield key, min(rare, key=squares.__getitem__)
+
+
+def _reasons(pieces: Pieces, model: AnyArray, measures: Measures, ends: Intervals) -> dict[str, Any]:
+    """Why scores have no interval: all of them (`reason`), or some (`missing`, by score)."""
+    independent = pieces.count / pieces.effects["model"]
+    if independent < MIN_PIECES:
+        amount = f"the test areas amount to about {independent:.1f}, at least {MIN_PIECES} are needed"
+        return {"reason": f"too few independent pieces to say: {amount}"}
+    squares, edge = pieces.class_squares(model, measures), max(pieces.chip, pieces.cells.edge)
+    unit = f"squares of {edge} pixels" if pieces.cells.edge else "maps"
+    scores = measures.scores(model.sum(0)[None])
+    few = "too few independent pieces to say: the errors are concentrated in a small part of the test areas"
+    missing = {key: few for key, value in ends.items() if value is None and np.isfinite(scores[key][0])}
+    missing |= {
+        key: f"class {name} is in {squares[name]} {unit}, at least {MIN_PIECES} are needed"
+        for key, name in _rare_scores(pieces, model, measures)
+    }
+    return {"missing": missing} if any(ends.values()) else {"missing": missing, "reason": few}
+
+
+def _regions(pieces: Pieces, model: AnyArray, measures: Measures) -> list[dict[str, Any]]:
+    """The model's scores in each quarter of the test areas, with intervals where enough pieces are independent.
+
+    Empty where whole maps are the pieces.
+    """
+    cells = pieces.cells
+    if not cells.edge:
+        return []
+    south, east = (
+        corners + cells.edge / 2 > (corners.min() + corners.max() + cells.edge) / 2 for corners in cells.corners.T
+    )
+    quarters = {
+        "north-west": ~south & ~east,
+        "north-east": ~south & east,
+        "south-west": south & ~east,
+        "south-east": south & east,
+    }
+    return [
+        {"name": name} | _region(pieces.within(chosen), model[chosen], measures)
+        for name, chosen in quarters.items()
+        if chosen.any()
+    ]
+
+
+def _region(pieces: Pieces, model: AnyArray, measures: Measures) -> dict[str, Any]:
+    scores = {key: rounded(values[0]) for key, values in measures.scores(model.sum(0)[None]).items()}
+    only_model = replace(pieces, effects={"model": pieces.effects["model"]})
+    ends = intervals(only_model, {"model": model}, measures)["model"]
+    return {"pieces": pieces.count, "scores": scores, "intervals": {key: value for key, value in ends.items() if value}}
+
+
+def rounded(value: float) -> float | None:
+    """A score with six digits; None where it is not defined."""
+    return round(float(value), 6) if np.isfinite(value) else None

@@ -1,0 +1,104 @@
+"""Calibrated probabilities: one temperature, fitted on labelled samples of the validation places.
+
+A temperature T makes probabilities p proportional to p**(1/T), which is softmax(log(p) / T), so the classes stay the
+same. T minimises the negative log-likelihood of the labels (temperature scaling, Guo et al. 2017, arXiv:1706.04599). It
+is fitted on the mean over the scenes, since that is published, and averaging makes probabilities less confident
+(Rahaman and Thiery 2021, arXiv:2007.08792).
+"""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eopipe.arrays import AnyArray, Float64Array, FloatArray, IntArray
+from eopipe.errors import BadInputError
+from eopipe.publish import read_json
+
+log = logging.getLogger("eopipe")
+METHOD = "temperature scaling, arXiv:1706.04599"
+LOWEST, HIGHEST = 0.05, 20.0
+# A probability that underflowed to 0 would have no logarithm.
+FLOOR = 1e-12
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The temperature of a model's mosaic; `summary` is one sentence about its fit, `model` the id of the model."""
+
+    temperature: float
+    model: str
+    scenes: tuple[str, ...]
+    summary: str
+
+    @property
+    def tags(self) -> dict[str, Any]:
+        """Tags of the map whose probabilities it was applied to."""
+        return {"temperature": f"{self.temperature:.6g}", "calibration": self.summary}
+
+    def check(self, model: str, scenes: list[str]) -> None:
+        """Raise BadInputError where it was fitted for another model; warn where it was fitted on other scenes."""
+        if self.model != model:
+            raise BadInputError(f"the calibration is of model {self.model}, not of {model}; calibrate this model")
+        if self.scenes != tuple(scenes):
+            log.warning(
+                "event=other-scenes calibrated=%d predicted=%d effect='it fits the mean over its own scenes'",
+                len(self.scenes),
+                len(scenes),
+            )
+
+
+def read_calibration(path: Path) -> Calibration:
+    """Read what `calibrate` wrote. Raises BadInputError for anything else."""
+    try:
+        content = read_json(path)
+        temperature = float(content["temperature"])
+        calibration = Calibration(temperature, content["model"], tuple(content["scenes"]), content["summary"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadInputError(f"{path} is not a calibration: it lacks {error}; use one that calibrate wrote") from error
+    if not LOWEST <= temperature <= HIGHEST:
+        raise BadInputError(f"{path} has the temperature {temperature:g}; it must be from {LOWEST:g} to {HIGHEST:g}")
+    return calibration
+
+
+def apply_temperature(probability: AnyArray, temperature: float) -> FloatArray:
+    """Probabilities (class, ...) as float32 at a temperature; at 1 they stay as they are, bit by bit."""
+    if temperature == 1:
+        return np.asarray(probability, np.float32)
+    return _softmax(np.log(np.maximum(probability, FLOOR, dtype=np.float64)) / temperature).astype(np.float32)
+
+
+def fit_temperature(probability: AnyArray, truth: IntArray) -> float:
+    """The temperature that minimises the log loss of samples: probabilities (class, n) and true classes (n,).
+
+    In 1/T the loss is convex. The truth of n samples counts 1 - 1/(n + 2) and the other classes share the rest (Platt
+    1999, Advances in Large Margin Classifiers), so that samples without a single error do not ask for a temperature
+    of 0. The result has six significant digits and is from 0.05 to 20.
+    """
+    from scipy.optimize import brentq
+
+    logits = np.log(np.maximum(probability, FLOOR, dtype=np.float64))
+    classes, count = logits.shape
+    if classes < 2:
+        return 1.0
+    of_truth, total, smoothing = logits[truth, np.arange(count)], logits.sum(0), 1 / (count + 2)
+    target = ((1 - smoothing) * of_truth + smoothing * (total - of_truth) / (classes - 1)).mean()
+
+    def slope(log_temperature: float) -> float:
+        """Derivative of the mean loss with respect to 1/T: expected minus labelled log-probability."""
+        return float((_softmax(logits * np.exp(-log_temperature)) * logits).sum(0).mean() - target)
+
+    ends = float(np.log(LOWEST)), float(np.log(HIGHEST))
+    # The expected log-probability falls as the temperature rises.
+    if slope(ends[0]) <= 0:
+        return LOWEST
+    if slope(ends[1]) >= 0:
+        return HIGHEST
+    return float(f"{np.exp(brentq(slope, *ends, xtol=1e-9)):.6g}")
+
+
+def _softmax(logits: Float64Array) -> Float64Array:
+    powers = np.exp(logits - logits.max(0))
+    return np.asarray(powers / powers.sum(0), np.float64)

@@ -1,0 +1,163 @@
+"""`eopipe check`: every mistake of a config that can be found without reading pixels, all in one list."""
+
+import logging
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from eopipe.arguments import Parser
+from eopipe.chips.block_choice import describe_empty_split, empty_splits
+from eopipe.chips.splits import chip_corners
+from eopipe.config import read_config, validate
+from eopipe.config_conflicts import plan_of, refusal
+from eopipe.contract import STAGES, stage
+from eopipe.contract import is_path as is_path_port
+from eopipe.errors import BadInputError, EopipeError, ModelCodeError, UsageError
+from eopipe.models import Architecture
+from eopipe.planning.frozen_scenes import Config, find_scenes, is_up_to_date
+from eopipe.run.locate import in_project
+from eopipe.stac.choose_grid import choose_grid
+from eopipe.stac.query import area_geometry
+from eopipe.tiles.grid import read_grid
+from eopipe.training.model_checks import check_init_folder
+
+# Vector data sets that are folders.
+FOLDERS = (".gdb",)
+# Positions of chips that are counted; larger grids have enough blocks.
+MAX_POSITIONS = 4_000_000
+# PyTorch's errors of an operation that needs values, on a tensor without: "meta tensor", "'Meta' backend".
+OF_META_DEVICE = re.compile(r"\bmeta\b", re.IGNORECASE)
+
+
+def check_command(argv: list[str]) -> int:
+    """Find every mistake of a config that needs no pixels: settings, dates, files, model, scenes, blocks."""
+    parser = Parser(prog="eopipe check", description=check_command.__doc__)
+    parser.add_argument(
+        "config", type=Path, nargs="?", help="config file [config.yaml, or else config/config.yaml of a checkout]"
+    )
+    config = parser.parse_args(argv).config
+    # Stages that take part log what they read.
+    logging.getLogger("eopipe").setLevel(logging.ERROR)
+    with in_project(config) as path:
+        check_file(path)
+    print(f"{config or path} is valid")
+    return 0
+
+
+def check_file(path: Path) -> Config:
+    """The config in a file, with defaults.
+
+    Raises UsageError that lists every mistake, or BadInputError where all settings are right, and files or scenes are
+    missing.
+    """
+    config, settings, wrong_sections = validate(read_config(path))
+    inputs = [*missing_files(config, wrong_sections)]
+    if not wrong_sections & {"search", "preprocess", "label", "train"}:
+        settings += model_mistakes(config)
+    if not settings and not inputs:
+        inputs = scene_mistakes(config)
+    mistakes = [*settings, *inputs]
+    if not mistakes:
+        return config
+    text = mistakes[0] if len(mistakes) == 1 else f"{len(mistakes)} mistakes\n  " + "\n  ".join(mistakes)
+    raise UsageError(f"{path}: {text}") if settings else BadInputError(f"{path}: {text}")
+
+
+def missing_files(config: Config, wrong_sections: set[str]) -> Iterator[str]:
+    """A sentence for each file or folder of the user that is missing, of the wrong kind, or cannot be read."""
+    for name in STAGES:
+        ports = [] if name in wrong_sections else [port for port in stage(name).settings if is_path_port(port)]
+        for port in ports:
+            value, is_folder = config[name][port.name], getattr(port.mark, "folder", False)
+            for path in value if port.is_list else [] if value is None else [value]:
+                is_mixed = getattr(port.mark, "mixed", False)
+                yield from _missing(f"{name}.{port.name}", Path(path), is_folder or (is_mixed and Path(path).is_dir()))
+    area, search = config["search"]["area"], "search" not in wrong_sections
+    if search and area is not None and Path(area).is_file():
+        yield from refusal(lambda: area_geometry(Path(area), ()), "search.area")
+    init = config["train"]["init"]
+    if "train" not in wrong_sections and init is not None and Path(init).is_dir():
+        yield from refusal(lambda: check_init_folder(Path(init)), "train.init")
+
+
+def _missing(setting: str, path: Path, is_folder: bool) -> Iterator[str]:
+    if not path.exists():
+        purpose = {"label.source": "put the labels there, or name another file"}
+        yield f"{setting} {path} is missing: there is no such {'folder' if is_folder else 'file'}; " + purpose.get(
+            setting, "correct the path"
+        )
+    elif is_folder and not path.is_dir():
+        yield f"{setting} {path} is a file; give the folder that contains it"
+    elif not is_folder and path.is_dir() and path.suffix not in FOLDERS:
+        yield f"{setting} {path} is a folder; give one file in it"
+    elif not os.access(path, os.R_OK):
+        yield f"{setting} {path} cannot be read: permission denied"
+
+
+def model_mistakes(config: Config) -> list[str]:
+    """Why the model cannot be imported or built; it is built without memory for its weights."""
+    train, names = config["train"], config["preprocess"]["bands"]
+    classes = 1 if config["label"]["measure"] else len(config["label"]["classes"])
+    sentences = refusal(lambda: build_without_memory(Architecture.of(train, names, classes), train["freeze"]))
+    return [s if "train." in s else f"train.architecture: {s}" for s in sentences]
+
+
+def build_without_memory(architecture: Architecture, frozen: tuple[str, ...] = ()) -> None:
+    """Build a model on PyTorch's meta device. Raises UsageError where it cannot be built or frozen.
+
+    A model that copies pretrained weights while it is built cannot be built there; it passes.
+    """
+    import torch
+
+    from eopipe.models.build import freeze
+
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            freeze(architecture.build(), frozen)
+    except (NotImplementedError, RuntimeError, ModelCodeError) as error:
+        if not OF_META_DEVICE.search(str(error)):
+            raise
+
+
+def scene_mistakes(config: Config) -> list[str]:
+    """Why no scene, grid or chip can come of the config; scenes of a server are not searched for."""
+    try:
+        shape = grid_shape(config)
+    except EopipeError as error:
+        return [f"search: {error}"]
+    return chip_mistakes(shape, config["split"]) if shape else []
+
+
+def grid_shape(config: Config) -> tuple[int, int] | None:
+    """Height and width of the run's grid in pixels, where they are known without a server; None elsewhere.
+
+    From the grid that a run froze, from the items of a catalog on disk, or from area and resolution. Raises the
+    errors of search.
+    """
+    search, results = config["search"], Path(config["results"])
+    if is_up_to_date(config, results):
+        grid = read_grid(results / "grid.json")
+    elif search["catalog"]:
+        return find_scenes(config).shape
+    else:
+        geometry, resolution = area_geometry(search["area"], search["bbox"]), search["resolution"]
+        # Metres or degrees: without a CRS only the scenes say which.
+        if geometry is None or resolution is None or (search["crs"] == "auto" and resolution < 0.1):
+            return None
+        grid = choose_grid([], search["assets"], geometry, search["crs"], resolution)
+    return int(grid.shape[0]), int(grid.shape[1])
+
+
+def chip_mistakes(shape: tuple[int, int], split: dict[str, Any]) -> list[str]:
+    """Why a split would have no chip on a grid without clouds."""
+    plan = plan_of(split)
+    if too_large := refusal(lambda: chip_corners(shape, plan), "split.chip") if plan.chip > min(shape) else []:
+        return too_large
+    positions = (shape[0] // plan.stride) * (shape[1] // plan.stride)
+    if not plan.by_place or plan.method == "group" or positions > MAX_POSITIONS:
+        return []
+    empty = [name for name in empty_splits(shape, plan) if name != "val"]
+    # One cause for all of them.
+    return [describe_empty_split(name, shape, plan) for name in empty[:1]]

@@ -1,0 +1,276 @@
+"""`eopipe init`: a project folder with a commented config that `eopipe check` accepts."""
+
+import argparse
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from eopipe.arguments import Parser
+from eopipe.config import validate
+from eopipe.errors import BadInputError, UsageError
+from eopipe.planning.check_config import chip_mistakes, grid_shape, missing_files, model_mistakes
+from eopipe.planning.project_settings import (
+    FRACTIONS,
+    SMALL_KM2,
+    ProjectArea,
+    SceneSource,
+    SplitChoice,
+    choose_split,
+    read_area,
+    shipped,
+    source_of_api,
+    source_of_catalog,
+)
+from eopipe.publish import publish, write_json
+from eopipe.run.project import SNAKEFILE
+from eopipe.stac.query import Query, area_geometry, parse_interval
+
+DATES, CLASSES = "2024-05-01/2024-09-30", ("other", "forest")
+# The configs of the embedded sample, by task.
+SAMPLES = {
+    "segmentation": "config/config.yaml",
+    "classification": "config/examples/forest-chips.yaml",
+    "regression": "config/examples/tree-cover-values.yaml",
+}
+TEMPLATE = """\
+# Config of an eopipe run. `eopipe check` reports mistakes; docs/stages.md of eopipe lists all settings.
+
+results: results                   # all outputs
+state: state                       # checkpoints and unfinished downloads; kept after failures
+
+search:
+{search}
+{fetch}
+preprocess:
+  bands: {bands}   # channel order of the model
+  mask: {mask}
+{decibel}
+label:
+  source: {labels}                 # raster or vector file; for vectors, `attribute` is the field of the class name
+{legend}
+split:
+  method: blocks                   # spatial blocks go to train, val or test as a whole, never single chips
+  fractions: {fractions}
+  block: {block}                       # {comment}
+  chip: {chip}
+  # min_valid: 0.02                # for sparse polygons: fraction of a chip that must be labelled
+
+train:
+  task: {task}
+  architecture: {model}
+  processes: 1                     # torchrun workers
+  epochs: 20
+  batch: {batch}
+
+report:
+  title: {title}
+"""
+BEST = """\
+  # best: 3                        # only the three clearest days of each month, with all their scenes
+  # per: month
+  # group: solar-day\
+"""
+
+
+@dataclass(frozen=True)
+class ProjectFiles:
+    """The files of a new project: texts by name, the GeoJSON of its area, and whether it has the sample."""
+
+    texts: dict[str, str]
+    area: Any = None
+    has_sample: bool = False
+
+    def write(self, folder: Path) -> None:
+        """Write all of them."""
+        folder.mkdir(parents=True, exist_ok=True)
+        if self.has_sample:
+            ignored = shutil.ignore_patterns("*.py", "__pycache__")
+            shutil.copytree(shipped("sample"), folder / "sample", dirs_exist_ok=True, ignore=ignored)
+        if self.area is not None:
+            write_json(folder / "area.geojson", self.area)
+        for name, text in self.texts.items():
+            with publish(folder / name) as draft:
+                draft.write_text(text, encoding="utf-8")
+
+
+def init(argv: list[str]) -> int:
+    """Write a commented config for an area into a new folder and print the next commands."""
+    options = _parser().parse_args(argv)
+    folder: Path = options.folder
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file; choose another folder")
+    if (folder / "config.yaml").exists():
+        raise UsageError(f"{folder / 'config.yaml'} exists already; choose another folder or edit it")
+    project = _sample_project(options) if options.sample else _area_project(options)
+    # Nothing was written before all of it was right.
+    project.write(folder)
+    labels = "" if options.sample else f"; put your labels at {folder / options.labels}"
+    print(f"wrote {folder / 'config.yaml'}{labels}, then:\n\n  cd {folder}")
+    print("  eopipe check\n  eopipe plan\n  eopipe run")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(prog="eopipe init", description=init.__doc__)
+    add = parser.add_argument
+    add("folder", type=Path, help="new folder of the project")
+    add("--area", type=Path, help="polygons of the area: GeoJSON in degrees, GeoPackage or Shapefile")
+    corners = ("WEST", "SOUTH", "EAST", "NORTH")
+    add("--bbox", type=float, nargs=4, metavar=corners, help="bounding box of the area, in degrees")
+    add(
+        "--catalog", type=Path, help="folder of a static STAC catalog, instead of a STAC API; its area if none is given"
+    )
+    add("--url", help="URL of a STAC API [Earth Search]")
+    add("--collection", help="STAC collection: one of the examples, or of --url or --catalog [sentinel-2-l2a]")
+    add("--datetime", help=f"date or interval of acquisition [{DATES}, or all of a catalog]")
+    add("--bands", nargs="+", help="asset names, in channel order [those of the collection]")
+    add("--task", choices=tuple(SAMPLES), default="segmentation", help="learning task [%(default)s]")
+    names = ", ".join(CLASSES)
+    add("--classes", nargs="+", help=f"class names, in the order of the class numbers [{names}]")
+    add("--measure", help="quantity of the labels, for --task regression [value]")
+    add("--model", default="unet", help="unet, convnext, temporal, or module:Class of your own [%(default)s]")
+    add("--labels", default="labels.gpkg", help="label file, relative to the folder [%(default)s]")
+    add("--sample", action="store_true", help="the embedded sample with its labels, ready to run, instead of an area")
+    return parser
+
+
+def _sample_project(options: argparse.Namespace) -> ProjectFiles:
+    """The demo as a project of its own, whose folder has a copy of the sample."""
+    used = [f"--{name}" for name in ("area", "bbox", "catalog", "url", "collection") if getattr(options, name)]
+    if used:
+        raise UsageError(f"--sample has its own area and scenes; omit {', '.join(used)}")
+    lines = shipped(SAMPLES[options.task]).read_text(encoding="utf-8").splitlines(keepends=True)
+    text = "".join(line for line in lines if not line.startswith("# yaml-language-server"))
+    return ProjectFiles({"config.yaml": text, "Snakefile": SNAKEFILE}, has_sample=True)
+
+
+def _area_project(options: argparse.Namespace) -> ProjectFiles:
+    """Validate the options, choose settings from collection, catalog and grid, and check the resulting config."""
+    _refuse_contradictions(options)
+    dates = options.datetime or (None if options.catalog else DATES)
+    parse_interval(dates or "")
+    area = _area(options)
+    bands = tuple(options.bands or ())
+    if options.catalog:
+        query = Query(geometry=area.geometry if area else None, datetime=dates)
+        source = source_of_catalog(options.catalog, options.collection, bands, query)
+    else:
+        source = source_of_api(options.url, options.collection, bands)
+    outline = None if area is None or area.bbox else _feature_collection(options.area, area)
+    with tempfile.TemporaryDirectory(prefix="eopipe-init-") as name:
+        if outline is not None:
+            write_json(Path(name, "area.geojson"), outline)
+        shape = _checked_shape(_config_text(options, source, area, dates, choose_split(None)), Path(name), options)
+        split = choose_split(shape)
+        text = _config_text(options, source, area, dates, split)
+        _checked_shape(text, Path(name), options, check_chips=True)
+    return ProjectFiles({"config.yaml": text, "Snakefile": SNAKEFILE}, outline)
+
+
+def _refuse_contradictions(options: argparse.Namespace) -> None:
+    if options.area and options.bbox:
+        raise UsageError("init takes --area or --bbox, not both")
+    if not (options.area or options.bbox or options.catalog):
+        raise UsageError("init needs --area or --bbox, or --catalog for all scenes of a folder, or --sample")
+    if options.catalog and options.url:
+        raise UsageError("init takes --catalog (a folder) or --url, not both")
+    if options.area and not options.area.is_file():
+        raise BadInputError(f"there is no file {options.area}; give the area as GeoJSON, GeoPackage or Shapefile")
+    if options.measure and options.task != "regression":
+        raise UsageError("--measure is for --task regression; name --classes for the other tasks")
+    if options.classes and options.task == "regression":
+        raise UsageError("--task regression has no classes; name the quantity of the labels with --measure")
+
+
+def _area(options: argparse.Namespace) -> ProjectArea | None:
+    if options.bbox:
+        return ProjectArea(area_geometry(None, tuple(options.bbox)) or {}, tuple(options.bbox))
+    return ProjectArea(read_area(options.area)) if options.area else None
+
+
+def _feature_collection(path: Path, area: ProjectArea) -> Any:
+    """The area as the project stores it: GeoJSON as it is, other formats as one feature."""
+    if path.suffix.lower() in (".geojson", ".json"):
+        return json.loads(path.read_text(encoding="utf-8"))
+    feature = {"type": "Feature", "properties": {}, "geometry": area.geometry}
+    return {"type": "FeatureCollection", "features": [feature]}
+
+
+def _checked_shape(
+    text: str, folder: Path, options: argparse.Namespace, *, check_chips: bool = False
+) -> tuple[int, int] | None:
+    """The shape of the grid where it is known; raises what `eopipe check` would say, apart from missing labels."""
+    import yaml
+
+    config, mistakes, wrong_sections = validate(yaml.safe_load(text))
+    search = config["search"]
+    if search["area"] is not None:
+        search["area"] = folder / "area.geojson"
+    if search["catalog"] is not None:
+        search["catalog"] = options.catalog
+    # Results of another project that is run in this folder are not those of the new one.
+    config["results"] = str(folder / "results")
+    if not check_chips:
+        mistakes = [line for line in mistakes if not line.startswith("split.")]
+    if not mistakes:
+        mistakes = [line for line in missing_files(config, wrong_sections) if not line.startswith("label.source")]
+        mistakes += [] if mistakes else model_mistakes(config)
+    if mistakes:
+        raise UsageError("; ".join(mistakes))
+    shape = grid_shape(config)
+    if check_chips and shape and (errors := chip_mistakes(shape, config["split"])):
+        raise UsageError("; ".join(errors))
+    return shape
+
+
+def _config_text(
+    options: argparse.Namespace, source: SceneSource, area: ProjectArea | None, dates: str | None, split: SplitChoice
+) -> str:
+    """The template with values; JSON strings and lists are YAML, so nothing needs quotes by hand."""
+    is_small = area is not None and area.square_kilometres < SMALL_KM2
+    fetch = ["", "fetch:", "  windows: true                    # only the blocks of the files that the area needs", ""]
+    if options.task == "regression":
+        legend = [f"  measure: {json.dumps(options.measure or 'value')}", "  attribute: value"]
+    else:
+        legend = [f"  classes: {json.dumps(list(options.classes or CLASSES))}", "  attribute: class"]
+    return TEMPLATE.format(
+        search="\n".join(_search_lines(source, area, dates, options)),
+        fetch="\n".join(fetch if is_small and source.windows else [""]),
+        bands=json.dumps(source.bands),
+        mask=json.dumps(source.mask),
+        decibel="  decibel: true                    # 10 log10 of the power\n" if source.decibel else "",
+        labels=json.dumps(options.labels),
+        legend="\n".join([*legend, ""]),
+        fractions=json.dumps(FRACTIONS),
+        block=split.block,
+        comment=split.comment,
+        chip=split.chip,
+        task=options.task,
+        model=json.dumps(options.model),
+        # With few chips a large batch leaves few steps.
+        batch=32 if split.chip >= 128 else 8,
+        title=json.dumps(f"Map of {options.folder.resolve().name}"),
+    )
+
+
+def _search_lines(
+    source: SceneSource, area: ProjectArea | None, dates: str | None, options: argparse.Namespace
+) -> list[str]:
+    place = f"  bbox: {json.dumps(area.bbox)}" if area and area.bbox else "  area: area.geojson" if area else ""
+    lines = [
+        f"  catalog: {json.dumps(os.path.relpath(source.catalog, options.folder))}" if source.catalog else "",
+        f"  url: {json.dumps(source.url)}" if source.url else "",
+        f"  collections: {json.dumps(source.collections)}" if source.collections else "",
+        place,
+        f"  datetime: {json.dumps(dates)}" if dates and source.has_dates else "",
+        "  max_cloud: 30                    # percent" if source.has_clouds and not source.catalog else "",
+        f"  assets: {json.dumps(source.assets)}",
+        "  on_missing: skip                 # scenes without these assets" if source.skip_missing else "",
+        f"  crs: {area.utm_crs}" if area and source.utm else "",
+        f"  resolution: {source.resolution:g}                   # pixel size of the grid" if source.resolution else "",
+    ]
+    return [*filter(None, lines), BEST]

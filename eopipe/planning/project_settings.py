@@ -1,0 +1,233 @@
+"""What a new project needs of a collection, a catalog on disk and an area: assets, bands, mask, grid, chips."""
+
+import math
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from eopipe.chips.block_choice import BlockChoice, choose_block
+from eopipe.errors import BadInputError, UsageError
+from eopipe.labels.vectors import refuse_xml
+from eopipe.scenes.item import Item
+from eopipe.scenes.masks import STANDARD
+from eopipe.stac.antimeridian import Geometry, unwrap
+from eopipe.stac.query import Query, area_geometry, explain_no_match
+from eopipe.stac.static import from_folder
+from eopipe.tiles.grid import utm_crs
+
+EARTH_SEARCH = "https://earth-search.aws.element84.com/v1"
+SENTINEL_2, SENTINEL_2_METRES = "sentinel-2-l2a", 10.0
+# A scene of Sentinel-2 or Landsat covers more than twice this area in square kilometres.
+SMALL_KM2 = 5000.0
+KM_PER_DEGREE = 111.0
+# Edges of chips to choose from, blocks in them, and the minimum number of blocks that can hold a chip.
+CHIPS, CHIPS_PER_BLOCK, BLOCKS, FEWEST_BLOCKS = (128, 64, 32, 16), (4, 2), 9, 3
+FRACTIONS = (0.7, 0.15, 0.15)
+
+
+def shipped(name: str) -> Path:
+    """A file or folder that eopipe comes with: in the checkout that it runs from, or installed beside it."""
+    places = [folder / name for folder in (Path(__file__).parents[2], Path(sys.prefix, "share/eopipe"))]
+    existing = [place for place in places if place.exists()]
+    if not existing:
+        raise UsageError(f"eopipe's {name} is not installed; install eopipe with pip, or run this in a checkout")
+    return existing[0]
+
+
+@dataclass(frozen=True)
+class SceneSource:
+    """Where scenes come from: a STAC API or a catalog on disk, and what is read of them.
+
+    `utm` says whether the grid needs a CRS of its own, `resolution` its pixel size where it is known beforehand.
+    """
+
+    url: str | None
+    catalog: Path | None
+    collections: tuple[str, ...]
+    bands: tuple[str, ...]
+    mask: str
+    resolution: float | None = None
+    utm: bool = False
+    windows: bool = True
+    has_dates: bool = True
+    has_clouds: bool = True
+    skip_missing: bool = False
+    decibel: bool = False
+
+    @property
+    def assets(self) -> tuple[str, ...]:
+        """The assets to fetch: bands, and the mask."""
+        return tuple(dict.fromkeys([*self.bands, *([] if self.mask == "none" else [self.mask])]))
+
+    def with_bands(self, bands: tuple[str, ...]) -> "SceneSource":
+        """The same with other bands, where some are named."""
+        return replace(self, bands=bands) if bands else self
+
+
+def example_sources() -> Iterator[SceneSource]:
+    """What the example configs say of the collections of known providers."""
+    import yaml
+
+    for path in sorted(shipped("config/examples").glob("*.yaml")):
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        search, tiles = values["search"], values["preprocess"]
+        if "url" not in search:
+            continue
+        yield SceneSource(
+            url=search["url"],
+            catalog=None,
+            collections=tuple(search["collections"]),
+            bands=tuple(tiles["bands"]),
+            mask=tiles["mask"],
+            resolution=search.get("resolution"),
+            utm="crs" in search,
+            windows=values.get("fetch", {}).get("windows", False),
+            has_dates="datetime" in search,
+            has_clouds="max_cloud" in search,
+            skip_missing=search.get("on_missing") == "skip",
+            decibel=tiles.get("decibel", False),
+        )
+
+
+def source_of_api(url: str | None, collection: str | None, bands: tuple[str, ...]) -> SceneSource:
+    """The source of a collection of a STAC API; what a provider's example knows is used.
+
+    Raises UsageError for an unknown collection without a URL, or without bands.
+    """
+    if (url or EARTH_SEARCH) == EARTH_SEARCH and (collection or SENTINEL_2) == SENTINEL_2:
+        default = bands or ("blue", "green", "red", "nir")
+        return SceneSource(EARTH_SEARCH, None, (SENTINEL_2,), default, "scl", SENTINEL_2_METRES)
+    examples = [source for source in example_sources() if url in (None, source.url)]
+    for source in examples:
+        if collection is None or collection in source.collections:
+            return source.with_bands(bands)
+    if url is None:
+        known = ", ".join(sorted({name for source in examples for name in source.collections}))
+        raise UsageError(f"--collection {collection} is not in the examples ({known}); give its STAC API with --url")
+    if not bands:
+        raise UsageError(f"the assets of {collection or 'the collections'} at {url} are not known; name --bands")
+    return SceneSource(url, None, (collection,) if collection else (), bands, "none")
+
+
+def source_of_catalog(catalog: Path, collection: str | None, bands: tuple[str, ...], query: Query) -> SceneSource:
+    """The source of a static catalog on disk, by the assets that all its matching scenes have.
+
+    Raises BadInputError where no scene matches, UsageError where collection or bands have to be named.
+    """
+    items = from_folder(catalog)
+    names = sorted({str(item.get("collection") or "") for item in items} - {""})
+    if collection is None and len(names) > 1:
+        raise UsageError(f"{catalog} has the collections {', '.join(names)}; choose one with --collection")
+    query = replace(query, collections=(collection,) if collection else tuple(names))
+    matching = [item for item in items if query.matches(item)]
+    if not matching:
+        raise BadInputError(f"no scene matches in {catalog}: {query}; {explain_no_match(items, query)}")
+    known, mask = known_assets(matching, bands)
+    return SceneSource(None, catalog, query.collections, known, mask, windows=False)
+
+
+def known_assets(items: list[Item], bands: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+    """Bands and mask that all scenes have: the named bands, blue to near infrared, or those of an example.
+
+    Raises UsageError that lists the assets where none of these are there.
+    """
+    common = set.intersection(*(set(item["assets"]) for item in items))
+    choices = [bands] if bands else [("blue", "green", "red", "nir"), *(s.bands for s in example_sources())]
+    chosen = next((choice for choice in choices if common.issuperset(choice)), None)
+    if chosen is None:
+        lacking = f"have no {', '.join(sorted({*bands} - common))}" if bands else "have other assets than usual"
+        raise UsageError(f"the scenes {lacking}; name --bands of {', '.join(sorted(common))}")
+    masks = sorted(name for name in common if name.lower() in STANDARD and name not in chosen)
+    return chosen, masks[0] if masks else "none"
+
+
+@dataclass(frozen=True)
+class SplitChoice:
+    """Edges of chips and blocks in pixels for a grid, and how it was chosen."""
+
+    chip: int
+    block: int
+    comment: str
+
+
+def choose_split(shape: tuple[int, int] | None) -> SplitChoice:
+    """The largest chips and blocks with which every split of a grid (height, width) gets chips.
+
+    Raises UsageError for a grid that is too small.
+    """
+    if shape is None:
+        return SplitChoice(128, 512, "pixels; `eopipe plan` shows whether every split has chips")
+    for count, factor in ((BLOCKS, CHIPS_PER_BLOCK[1]), (FEWEST_BLOCKS, 1)):
+        for chip in CHIPS:
+            choice = _choice(shape, chip, count)
+            if choice and choice.block >= factor * chip:
+                comment = f"pixels: {choice.count} blocks on the grid of {shape[0]} x {shape[1]}"
+                return SplitChoice(chip, choice.block, comment)
+    raise UsageError(
+        f"the area is {shape[0]} x {shape[1]} pixels, too small for three blocks of chips; choose a larger one"
+    )
+
+
+def _choice(shape: tuple[int, int], chip: int, count: int) -> BlockChoice | None:
+    if chip > min(shape):
+        return None
+    return choose_block(shape, chip, FRACTIONS, largest=CHIPS_PER_BLOCK[0] * chip, min_blocks=count)
+
+
+@dataclass(frozen=True)
+class ProjectArea:
+    """The area of interest as GeoJSON in degrees, from a file or a bounding box."""
+
+    geometry: Geometry
+    bbox: tuple[float, ...] = ()
+
+    @cached_property
+    def square_kilometres(self) -> float:
+        """The area of the bounding box."""
+        west, south, east, north = unwrap(self.geometry).bounds
+        across = (east - west) * math.cos(math.radians((south + north) / 2))
+        return float(across * (north - south) * KM_PER_DEGREE**2)
+
+    @property
+    def utm_crs(self) -> str:
+        """The UTM zone of the centre."""
+        centre = unwrap(self.geometry).centroid
+        return utm_crs((centre.x + 180) % 360 - 180, centre.y)
+
+
+def read_area(path: Path) -> Geometry:
+    """The polygons of a vector file as one GeoJSON geometry in degrees.
+
+    GeoJSON is in degrees by definition; other formats are reprojected. Raises BadInputError for what has no polygons
+    or no CRS.
+    """
+    import numpy as np
+    import pyogrio
+    import pyogrio.raw
+    from pyproj import Transformer
+    from shapely import from_wkb, make_valid, segmentize, transform, union_all
+    from shapely.errors import ShapelyError
+    from shapely.geometry import mapping
+
+    if path.suffix.lower() in (".geojson", ".json"):
+        return area_geometry(path, ()) or {}
+    refuse_xml(path)
+    try:
+        meta, _, wkb, _ = pyogrio.raw.read(path, columns=[])
+        shapes = make_valid(from_wkb(wkb))
+    except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, ShapelyError, TypeError) as error:
+        raise BadInputError(
+            f"{path} cannot be read as an area; give polygons as GeoJSON, GeoPackage or Shapefile"
+        ) from error
+    if not meta["crs"]:
+        raise BadInputError(f"{path} has no CRS, so the area cannot be located")
+    change = Transformer.from_crs(meta["crs"], "EPSG:4326", always_xy=True)
+    whole = union_all([shape for shape in shapes if shape is not None])
+    if whole.is_empty or not whole.area:
+        raise BadInputError(f"{path} has no polygons; give the outline of the area")
+    step = max(whole.bounds[2] - whole.bounds[0], whole.bounds[3] - whole.bounds[1]) / 100
+    fine = segmentize(whole, step)
+    degrees = transform(fine, lambda p: np.column_stack(change.transform(p[:, 0], p[:, 1])))
+    return dict(mapping(degrees))

@@ -1,0 +1,67 @@
+"""Tab completion for shells: commands, and the options and choices of each stage."""
+
+from collections.abc import Mapping
+
+from eopipe.contract import STAGES, stage, summary
+
+# The word before the cursor decides first: an option with choices completes to those, other values to files.
+BASH = """\
+# Tab completion of eopipe: eval "$(eopipe completion bash)"
+_eopipe() {{
+  local word=${{COMP_WORDS[COMP_CWORD]}} words=""
+  if (( COMP_CWORD == 1 )); then
+    words="{commands}"
+  else
+    case "${{COMP_WORDS[1]}} ${{COMP_WORDS[COMP_CWORD-1]}}" in
+{choices}
+      *) if [[ $word == -* ]]; then case "${{COMP_WORDS[1]}}" in
+{options}
+      esac; fi ;;
+    esac
+  fi
+  COMPREPLY=($(compgen -W "$words" -- "$word"))
+}}
+complete -o bashdefault -o default -F _eopipe eopipe
+"""
+ZSH = """\
+# Tab completion of eopipe: eval "$(eopipe completion zsh)"
+autoload -Uz +X compinit bashcompinit && compinit && bashcompinit
+"""
+# Commands whose first argument is a stage or a shell.
+ARGUMENTS = {"command": STAGES, "help": STAGES, "completion": ("bash", "zsh", "fish")}
+
+
+def script(shell: str, others: Mapping[str, str]) -> str:
+    """The completion for a shell; `others` are the commands that are not stages, each with its summary."""
+    if shell == "fish":
+        return _fish(others)
+    options: list[str] = []
+    choices = [f'      "{name} {name}") words="{" ".join(words)}" ;;' for name, words in ARGUMENTS.items()]
+    for name in STAGES:
+        ports = stage(name).ports
+        options.append(f'        {name}) words="{" ".join([*(port.flag for port in ports), "--help"])}" ;;')
+        rows = ((port.flag, " ".join(map(str, port.choices))) for port in ports if port.choices)
+        choices += [f'      "{name} {flag}") words="{values}" ;;' for flag, values in rows]
+    commands = " ".join([*STAGES, *others, "help"])
+    text = BASH.format(commands=commands, choices="\n".join(choices), options="\n".join(options))
+    return ZSH + text.partition("\n")[2] if shell == "zsh" else text
+
+
+def _fish(others: Mapping[str, str]) -> str:
+    lines = ["# Tab completion of eopipe: eopipe completion fish | source"]
+    for name, text in {**{name: summary(name) for name in STAGES}, **others}.items():
+        lines.append(f"complete -c eopipe -n __fish_use_subcommand -a {name} -d {_quoted(text)}")
+    for name in STAGES:
+        for port in stage(name).ports:
+            values = f" -x -a {_quoted(' '.join(map(str, port.choices)))}" if port.choices else ""
+            condition = _quoted(f"__fish_seen_subcommand_from {name}")
+            lines.append(f"complete -c eopipe -n {condition} -l {port.flag[2:]}{values} -d {_quoted(port.mark.doc)}")
+    for name, words in ARGUMENTS.items():
+        condition = _quoted(f"__fish_seen_subcommand_from {name}")
+        lines.append(f"complete -c eopipe -n {condition} -a {_quoted(' '.join(words))}")
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

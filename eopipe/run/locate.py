@@ -1,0 +1,55 @@
+"""Which config a command uses, and the project folder that the paths in a config are relative to."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
+from pathlib import Path
+
+from eopipe.errors import UsageError
+
+# Of a project, and of a checkout.
+NAMES = (Path("config.yaml"), Path("config/config.yaml"))
+
+
+def find_config(path: Path | None = None) -> Path:
+    """The config at a path or in a folder; without one that of the working folder.
+
+    Raises UsageError where there is none.
+    """
+    if path is not None and path.is_file():
+        return path
+    if path is not None and not path.is_dir():
+        raise UsageError(f"there is no config file {path}")
+    folder = path or Path()
+    existing = [folder / name for name in NAMES if (folder / name).is_file()]
+    if not existing:
+        place = path or "this folder"
+        raise UsageError(
+            f"there is no config.yaml in {place}: change to the folder of your project, name its config file, or "
+            "write one with `eopipe init`"
+        )
+    return existing[0]
+
+
+def project_folder(config: Path) -> Path:
+    """The absolute folder that the paths in a config are relative to, and in which it runs.
+
+    It is the folder of the config; for one in a folder named `config`, or in a folder below it, the folder above
+    `config`, as in a checkout.
+    """
+    folder = Path(os.path.abspath(config)).parent  # noqa: PTH100 - resolve() would follow links
+    named = next((above for above in (folder, folder.parent) if above.name == "config"), None)
+    return named.parent if named else folder
+
+
+@contextmanager
+def in_project(config: Path | None) -> Iterator[Path]:
+    """Change to the project folder of a config; gives the config's path from there."""
+    path = find_config(config)
+    project = project_folder(path)
+    relative = Path(os.path.relpath(path, project))
+    if project != Path.cwd():
+        print(f"in the project folder {os.path.relpath(project)}:", file=sys.stderr)
+    with chdir(project):
+        yield relative

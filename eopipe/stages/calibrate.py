@@ -1,0 +1,80 @@
+"""Temperature of the mosaic's probabilities, from the validation places."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from eopipe.contract import Input, Knob, Option, Output
+
+
+def calibrate(
+    model: Annotated[
+        Path,
+        Input("trained model: its folder, its STAC Item model.json, or a STAC catalog with it", mixed=True),
+    ],
+    tiles: Annotated[tuple[Path, ...], Input("tile stores of the mosaic", folder=True)],
+    labels: Annotated[tuple[Path, ...], Input("label store for all scenes", folder=True)],
+    chips: Annotated[Path, Input("split file: chips of the train, val and test splits", format="application/json")],
+    calibration: Annotated[
+        Path,
+        Output(
+            "calibration.json",
+            "temperature, and calibration in the validation places before and after it",
+            format="application/json",
+        ),
+    ],
+    *,
+    min_samples: Annotated[
+        int, Option("minimum number of labelled validation pixels or chips; below it the temperature is 1", ge=1)
+    ] = 50,
+    max_samples: Annotated[
+        int, Option("maximum number of validation pixels; of more, some are drawn at random", ge=100, advanced=True)
+    ] = 500_000,
+    halo: Annotated[
+        int | None,
+        Option("pixels read around each window (default: receptive-field radius)", ge=0, advanced=True),
+    ] = None,
+    window: Annotated[
+        int, Option("edge of a window in pixels; memory grows with its square", ge=64, advanced=True)
+    ] = 1024,
+    device: Annotated[Literal["auto", "cpu", "cuda"], Knob("device to compute on")] = "auto",
+    threads: Annotated[int, Option("CPU threads; more change the order of sums", ge=1)] = 1,
+) -> None:
+    """Fit one temperature for the mean probabilities of a mosaic on its validation places (temperature scaling).
+
+    `predict --calibration` applies it: confidences then agree with accuracies, and no class changes. The temperature is
+    1, with the reason, for a regression and where too few validation places are labelled and valid. Raises
+    BadInputError where scenes are split, as a mosaic of them has no validation places.
+    """
+    import numpy as np
+
+    from eopipe.chips.chips import pair_stores
+    from eopipe.chips.make_split import check_scenes
+    from eopipe.chips.splits import read_split
+    from eopipe.errors import BadInputError
+    from eopipe.evaluation.fit_calibration import (
+        LabelledSamples,
+        ValidationPlaces,
+        calibration_document,
+        validation_samples,
+    )
+    from eopipe.inference.predictor import open_predictor
+    from eopipe.models.model_folder import model_id, read_trained_model
+    from eopipe.publish import publish, write_json
+
+    trained, pairs, split = read_trained_model(model), pair_stores(tiles, labels), read_split(chips)
+    check_scenes(split, pairs)
+    stores, label_store = [image for image, _ in pairs], pairs[0][1]
+    samples = LabelledSamples(np.zeros((len(trained.classes), 0), np.float32), np.zeros(0, np.int64))
+    if trained.task != "regression":
+        if label_store.names != trained.classes or split["chip"] != trained.chip:
+            raise BadInputError(
+                f"labels of {', '.join(label_store.names)} in chips of {split['chip']} pixels do not fit the model, "
+                f"which has {', '.join(trained.classes)} in chips of {trained.chip}; use those of its training"
+            )
+        places = ValidationPlaces.of(split, [label for _, label in pairs])
+        if places.area.any():
+            predictor = open_predictor(trained, model, stores, window, halo, device, threads)
+            samples = validation_samples(predictor, trained, places, max_samples)
+    with publish(calibration) as draft:
+        scenes = [store.scene for store in stores]
+        write_json(draft, calibration_document(samples, trained, model_id(model), scenes, min_samples))

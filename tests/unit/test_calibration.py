@@ -1,0 +1,308 @@
+"""Calibration: the temperature that is fitted, what it does to a map, and how calibration is measured."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import rasterio
+import torch
+from affine import Affine
+from hypothesis import given
+from hypothesis import strategies as st
+from odc.geo.geobox import GeoBox
+from torchmetrics.functional.classification import multiclass_calibration_error
+
+from eopipe.arrays import AnyArray, Float64Array, FloatArray, IntArray
+from eopipe.chips.chips import Normaliser
+from eopipe.cli import main
+from eopipe.evaluation.calibration import jackknife, reliability_measures, reliability_sums
+from eopipe.inference.temperature import HIGHEST, LOWEST, apply_temperature, fit_temperature
+from eopipe.models import Architecture
+from eopipe.models.model_folder import TrainedModel, write_model_folder
+from eopipe.publish import publish, write_json
+from eopipe.tiles.layout import Layout
+from eopipe.tiles.store import NO_LABEL, add_array, new_store
+
+BANDS, CLASSES, SHAPE, CHIP = ("red", "nir"), ("land", "water", "ice"), (96, 160), 16
+GRID = GeoBox(SHAPE, Affine(10.0, 0.0, 500000.0, 0.0, -10.0, 5000000.0), "EPSG:32633")
+
+
+def softmax(logits: AnyArray) -> Float64Array:
+    powers = np.exp(logits - logits.max(0))
+    return np.asarray(powers / powers.sum(0), np.float64)
+
+
+def draw(probability: AnyArray, seed: int = 0) -> IntArray:
+    """One class for each column of probabilities (class, ...)."""
+    uniform = np.random.default_rng(seed).random(probability.shape[1:])
+    return np.minimum((probability.cumsum(0) < uniform).sum(0), len(probability) - 1).astype(np.int64)
+
+
+@pytest.mark.parametrize("temperature", [0.2, 0.5, 1.0, 3.0])
+def test_the_fit_recovers_the_temperature_of_overconfident_and_underconfident_probabilities(temperature: float) -> None:
+    logits = np.random.default_rng(1).normal(scale=2, size=(4, 20_000))
+    truth = draw(softmax(logits))
+    assert fit_temperature(softmax(logits * temperature), truth) == pytest.approx(temperature, rel=0.05)
+
+
+@given(st.lists(st.floats(1e-4, 1), min_size=2, max_size=6, unique=True), st.floats(LOWEST, HIGHEST))
+def test_a_temperature_changes_no_class_and_the_sum_stays_one(weights: list[float], temperature: float) -> None:
+    probability = np.array(weights, np.float32)[:, None] / np.float32(sum(weights))
+    calibrated = apply_temperature(probability, temperature)
+    assert calibrated[int(probability.argmax())] == calibrated.max()
+    assert calibrated.sum() == pytest.approx(1, abs=1e-5)
+
+
+def test_probabilities_that_underflowed_keep_a_finite_loss_and_temperature_one_changes_no_bit() -> None:
+    probability = np.array([[1.0, 0.0, 0.3], [0.0, 1.0, 0.7]], np.float32)
+    np.testing.assert_array_equal(apply_temperature(probability, 1.0), probability)
+    assert np.isfinite(apply_temperature(probability, 0.05)).all()
+    assert LOWEST <= fit_temperature(probability, np.array([1, 1, 1])) <= HIGHEST
+
+
+def test_samples_without_an_error_do_not_make_the_map_certain() -> None:
+    probability = np.full((2, 98), 0.2, np.float32)
+    probability[0] = 0.8
+    calibrated = apply_temperature(probability, fit_temperature(probability, np.zeros(98, np.int64)))
+    assert calibrated[0, 0] == pytest.approx(0.99, abs=1e-3), "98 of 98 are as if 99 of 100 were correct"
+
+
+def sums_of(probability: AnyArray, truth: IntArray, unit: IntArray, units: int) -> Float64Array:
+    return reliability_sums(probability, probability.argmax(0), truth, unit, units)
+
+
+def test_ece_brier_score_and_log_loss_are_those_of_torchmetrics_and_of_the_definitions() -> None:
+    probability = softmax(np.random.default_rng(2).normal(scale=2, size=(3, 5000)))
+    truth = draw(probability**0.5 / (probability**0.5).sum(0))
+    measures = reliability_measures(sums_of(probability, truth, np.zeros(5000, np.int64), 1))
+    reference = multiclass_calibration_error(torch.tensor(probability.T), torch.tensor(truth), 3, n_bins=15, norm="l1")
+    assert measures["ece"][0] == pytest.approx(float(reference), abs=1e-6)
+    hot = np.eye(3)[truth].T
+    assert measures["brier"][0] == pytest.approx(((probability - hot) ** 2).sum(0).mean())
+    assert measures["nll"][0] == pytest.approx(-np.log(probability[truth, np.arange(5000)]).mean())
+    assert measures["accuracy"][0] == (probability.argmax(0) == truth).mean()
+
+
+def test_intervals_contain_the_truth_of_simulated_maps_with_correlated_errors() -> None:
+    # Each of 20 blocks has an effect that all its pixels share; pixels alone would seem far more certain.
+    stream, contained, draws = np.random.default_rng(3), {"brier": 0, "nll": 0, "ece": 0}, 300
+    confidence, truth_ece = 0.9, 0.1
+    expected = {"brier": 0.2 * 2 * 0.81 + 0.8 * 2 * 0.01, "ece": truth_ece}
+    expected["nll"] = -(0.8 * np.log(0.9) + 0.2 * np.log(0.1))
+    for _ in range(draws):
+        errors = stream.beta(4, 16, 20)
+        is_wrong = stream.random((20, 100)) < errors[:, None]
+        probability = np.stack([np.full(2000, confidence), np.full(2000, 1 - confidence)])
+        sums = sums_of(probability, is_wrong.ravel().astype(np.int64), np.repeat(np.arange(20), 100), 20)
+        for name, (low, high) in jackknife(sums, reliability_measures).items():
+            if name in contained:
+                contained[name] += low <= expected[name] <= high
+    assert all(0.92 <= count / draws <= 0.98 for count in contained.values()), contained
+
+
+class Mosaic:
+    """Two scenes, a random model, and labels drawn from its sharpened mean probabilities, so that T is known.
+
+    The west trains, the middle validates, the east tests; one column of the labels is missing.
+    """
+
+    def __init__(self, folder: Path, task: str = "segmentation", truth: float = 0.2) -> None:
+        self.folder = folder
+        stream = np.random.default_rng(4)
+        self.tiles = [self.write_tiles(name, stream) for name in ("a", "b")]
+        names = ("height",) if task == "regression" else CLASSES
+        self.model = write_model(folder / "model", task, names)
+        self.split = write_split(folder / "split.json", names)
+        self.classes, self.probability = self.predict(folder / "plain")
+        label: AnyArray = np.ones(SHAPE, np.float32)
+        if task != "regression":
+            label = draw(apply_temperature(self.probability.astype(np.float64), truth)).astype(np.uint8)
+            label[:, 70] = NO_LABEL
+        if task == "classification":
+            label = np.repeat(np.repeat(label[::CHIP, ::CHIP], CHIP, 0), CHIP, 1)
+        self.label, self.labels = label, write_labels(folder / "all.zarr", label, names)
+
+    def write_tiles(self, name: str, stream: np.random.Generator) -> Path:
+        properties = {"datetime": "2020-07-01T00:00:00Z", "collection": "test"}
+        with new_store(self.folder / f"{name}.zarr", GRID, BANDS, name, properties) as group:
+            image = stream.integers(500, 4000, (2, *SHAPE)).astype(np.uint16)
+            layout = Layout(32, 64)
+            add_array(group, "image", image.shape, "uint16", layout, scale_factor=1e-4, add_offset=0.0)[:] = image
+            add_array(group, "valid", SHAPE, "uint8", layout)[:] = stream.random(SHAPE) < 0.8
+        return self.folder / f"{name}.zarr"
+
+    def predict(self, folder: Path, *options: object) -> tuple[AnyArray, FloatArray]:
+        folder.mkdir()
+        outputs = ["--classes", folder / "classes.tif", "--probabilities", folder / "probabilities.tif"]
+        assert stage("predict", "--model", self.model, "--tiles", *self.tiles, *outputs, *options) == 0
+        with rasterio.open(outputs[1]) as classes, rasterio.open(outputs[3]) as probabilities:
+            return classes.read(1), (probabilities.read() / 10_000).astype(np.float32)
+
+    def calibrate(self, name: str = "calibration.json", *options: object) -> int:
+        inputs = ["--model", self.model, "--tiles", *self.tiles, "--labels", self.labels, "--chips", self.split]
+        return stage("calibrate", *inputs, "--calibration", self.folder / name, *options)
+
+    def read(self, name: str = "calibration.json") -> dict[str, Any]:
+        content: dict[str, Any] = json.loads((self.folder / name).read_text())
+        return content
+
+    def evaluate(self, folder: Path) -> dict[str, Any]:
+        maps = ["--classes", folder / "classes.tif", "--probabilities", folder / "probabilities.tif"]
+        inputs = ["--tiles", *self.tiles, "--labels", self.labels, "--chips", self.split]
+        assert stage("evaluate", *maps, *inputs, "--metrics", folder / "metrics.json") == 0
+        metrics: dict[str, Any] = json.loads((folder / "metrics.json").read_text())
+        return metrics
+
+
+def stage(*arguments: object) -> int:
+    return main([str(word) for word in arguments])
+
+
+def write_model(path: Path, task: str, names: tuple[str, ...], weight: float | None = None) -> Path:
+    torch.manual_seed(1)
+    architecture = Architecture("unet", 2, len(names), 4, 1)
+    target = (10.0, 4.0) if task == "regression" else ()
+    trained = TrainedModel(architecture, BANDS, names, Normaliser((0.2, 0.2), (0.1, 0.1)), CHIP, task, target)
+    weights = architecture.build().state_dict()
+    if weight is not None:
+        weights = {name: torch.full_like(value, weight) for name, value in weights.items()}
+    with publish(path, folder=True) as draft:
+        write_model_folder(draft, trained, weights, [], {})
+    return path
+
+
+def write_split(path: Path, names: tuple[str, ...], **changes: Any) -> Path:
+    samples: dict[str, Any] = {"train": [], "val": [], "test": []}
+    for row in range(0, SHAPE[0], CHIP):
+        for col in range(0, SHAPE[1], CHIP):
+            samples["train" if col < 48 else "val" if col < 96 else "test"].append([0, row, col])
+    plan = {"min_valid": 0.5, "method": "west-east", "block": CHIP}
+    content = {"scenes": ["a", "b"], "classes": list(names), "chip": CHIP, "plan": plan, "samples": samples}
+    write_json(path, content | changes)
+    return path
+
+
+def write_labels(path: Path, label: AnyArray, names: tuple[str, ...]) -> Path:
+    layout = Layout(32, 64)
+    with new_store(path, GRID, names, "", {}) as group:
+        add_array(group, "label", SHAPE, label.dtype, layout)[:] = label
+        valid = np.isfinite(label) if label.dtype.kind == "f" else label != NO_LABEL
+        add_array(group, "valid", SHAPE, "uint8", layout)[:] = valid
+    return path
+
+
+@pytest.fixture(scope="module")
+def mosaic(tmp_path_factory: pytest.TempPathFactory) -> Mosaic:
+    mosaic = Mosaic(tmp_path_factory.mktemp("mosaic"))
+    assert mosaic.calibrate() == 0
+    return mosaic
+
+
+def test_the_temperature_of_a_mosaic_is_fitted_on_the_labelled_pixels_of_its_validation_places(mosaic: Mosaic) -> None:
+    content = mosaic.read()
+    comparable = (mosaic.label != NO_LABEL) & (mosaic.classes != NO_LABEL)
+    assert content["pixels"] == comparable[:, 48:96].sum()
+    assert content["temperature"] == pytest.approx(0.2, rel=0.15)
+    assert content["after"]["nll"] < content["before"]["nll"]
+    assert content["after"]["accuracy"] == content["before"]["accuracy"]
+
+
+def test_a_calibrated_map_has_the_same_classes_and_is_calibrated_where_it_is_tested(mosaic: Mosaic) -> None:
+    folder = mosaic.folder / "calibrated"
+    classes, probability = mosaic.predict(folder, "--calibration", mosaic.folder / "calibration.json")
+    np.testing.assert_array_equal(classes, mosaic.classes)
+    assert (folder / "classes.tif").read_bytes() == (mosaic.folder / "plain/classes.tif").read_bytes()
+    covered = classes != NO_LABEL
+    expected = apply_temperature(mosaic.probability[:, covered], mosaic.read()["temperature"])
+    # The map without a calibration is rounded to 1/10000, and 1/T is about 5.
+    assert np.abs(probability[:, covered] - expected).max() < 1e-3
+    before, after = mosaic.evaluate(mosaic.folder / "plain"), mosaic.evaluate(folder)
+    assert after["model"] == before["model"], "the scores of classes are the same"
+    assert after["calibration"]["ece"] < 0.05 < before["calibration"]["ece"]
+    assert after["calibration"]["nll"] < before["calibration"]["nll"]
+    assert after["calibration"]["temperature"] == pytest.approx(mosaic.read()["temperature"])
+    assert before["calibration"]["temperature"] is None
+    low, high = after["calibration"]["intervals"]["ece"]
+    assert low <= after["calibration"]["ece"] <= high
+    bins = after["calibration"]["bins"]
+    assert sum(row["samples"] for row in bins) == after["test_pixels"]
+    difference = sum(row["samples"] * abs(row["confidence"] - row["accuracy"]) for row in bins) / after["test_pixels"]
+    assert after["calibration"]["ece"] == pytest.approx(difference, abs=1e-5)
+
+
+def test_the_windows_change_the_temperature_by_nothing_that_matters(mosaic: Mosaic) -> None:
+    assert mosaic.calibrate("small.json", "--window", 64) == 0
+    assert mosaic.read("small.json")["temperature"] == pytest.approx(mosaic.read()["temperature"], rel=1e-3)
+    assert mosaic.read("small.json")["pixels"] == mosaic.read()["pixels"]
+
+
+def test_of_too_many_pixels_some_are_drawn(mosaic: Mosaic) -> None:
+    assert mosaic.calibrate("drawn.json", "--max-samples", 2000) == 0
+    assert 1800 < mosaic.read("drawn.json")["pixels"] < 2200
+    assert mosaic.read("drawn.json")["temperature"] == pytest.approx(mosaic.read()["temperature"], rel=0.2)
+
+
+def test_the_calibration_of_another_model_is_refused(mosaic: Mosaic, capsys: pytest.CaptureFixture[str]) -> None:
+    write_json(mosaic.folder / "other.json", mosaic.read() | {"model": "eopipe-unet-0"})
+    outputs = ["--classes", mosaic.folder / "no.tif", "--probabilities", mosaic.folder / "none.tif"]
+    arguments = ["predict", "--model", mosaic.model, "--tiles", *mosaic.tiles, *outputs, "--calibration"]
+    assert stage(*arguments, mosaic.folder / "other.json") == 3
+    assert "the calibration is of model eopipe-unet-0, not of eopipe-unet-" in capsys.readouterr().err
+    assert stage(*arguments, mosaic.split) == 3
+    assert "is not a calibration" in capsys.readouterr().err
+    assert not (mosaic.folder / "no.tif").exists()
+
+
+def test_without_validation_places_the_temperature_is_one_and_the_file_says_why(mosaic: Mosaic) -> None:
+    samples = json.loads(mosaic.split.read_text())["samples"] | {"val": []}
+    split, mosaic.split = mosaic.split, write_split(mosaic.folder / "empty.json", CLASSES, samples=samples)
+    try:
+        assert mosaic.calibrate("empty-calibration.json") == 0
+    finally:
+        mosaic.split = split
+    content = mosaic.read("empty-calibration.json")
+    assert (content["temperature"], content["pixels"]) == (1.0, 0)
+    assert content["reason"] == "the split has no labelled and valid validation place"
+    _, probability = mosaic.predict(mosaic.folder / "one", "--calibration", mosaic.folder / "empty-calibration.json")
+    np.testing.assert_array_equal(probability, mosaic.probability)
+
+
+def test_too_few_samples_fit_no_temperature(mosaic: Mosaic) -> None:
+    assert mosaic.calibrate("few.json", "--min-samples", 10_000) == 0
+    assert mosaic.read("few.json")["temperature"] == 1
+    assert "validation pixels are fewer than 10000" in mosaic.read("few.json")["reason"]
+
+
+def test_a_mosaic_of_scenes_that_are_split_has_no_validation_places(
+    mosaic: Mosaic, capsys: pytest.CaptureFixture[str]
+) -> None:
+    split, mosaic.split = mosaic.split, write_split(mosaic.folder / "scenes.json", CLASSES, by_scene=True)
+    try:
+        assert mosaic.calibrate("never.json") == 3
+    finally:
+        mosaic.split = split
+    assert "predict one map for each scene, without a calibration" in capsys.readouterr().err
+    assert not (mosaic.folder / "never.json").exists()
+
+
+def test_a_regression_has_temperature_one(tmp_path: Path) -> None:
+    mosaic = Mosaic(tmp_path, "regression")
+    assert mosaic.calibrate() == 0
+    assert mosaic.read()["reason"] == "a regression has values instead of probabilities"
+    mosaic.predict(tmp_path / "again", "--calibration", tmp_path / "calibration.json")
+    for name in ("classes.tif", "probabilities.tif"):
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
+
+
+def test_a_chip_classifier_is_calibrated_on_whole_chips(tmp_path: Path) -> None:
+    mosaic = Mosaic(tmp_path, "classification", truth=0.1)
+    assert mosaic.calibrate("calibration.json", "--min-samples", 10) == 0
+    content = mosaic.read()
+    assert content["chips"] == 18, "6 rows of 3 columns"
+    assert content["after"]["nll"] <= content["before"]["nll"] + 0.01
+    classes, _ = mosaic.predict(tmp_path / "calibrated", "--calibration", tmp_path / "calibration.json")
+    np.testing.assert_array_equal(classes, mosaic.classes)
+    metrics = mosaic.evaluate(tmp_path / "calibrated")
+    assert sum(row["samples"] for row in metrics["calibration"]["bins"]) == metrics["test_chips"]

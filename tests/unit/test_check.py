@@ -1,0 +1,217 @@
+"""`eopipe check` finds every mistake of a config that needs no pixels, and lists them together."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from scenery import CRS, Catalog, Run, write_raster
+
+SHAPE = (96, 160)
+# A config of scenes on disk that is right; a case changes one thing in it.
+RIGHT: dict[str, Any] = {
+    "search": {"catalog": "catalog", "assets": ["blue", "red", "scl"]},
+    "preprocess": {"bands": ["blue", "red"], "chunk": 16, "shard": 64},
+    "label": {"source": "labels.tif", "classes": ["other", "forest"], "chunk": 16, "shard": 64},
+    "split": {"method": "blocks", "block": 32, "chip": 16},
+}
+SERVER = {"catalog": None, "url": "https://stac.example.org/v1"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with two scenes, labels, an area and a model of its own."""
+    monkeypatch.chdir(tmp_path)
+    for n in range(2):
+        bands = {name: np.full(SHAPE, 4, np.uint8) for name in ("blue", "red", "scl")}
+        catalog.add(f"scene-{n}", bands, shape=SHAPE, properties={"datetime": f"2023-0{n + 5}-01T10:00:00Z"})
+    catalog.write()
+    write_raster(tmp_path / "labels.tif", np.ones(SHAPE, np.uint8))
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "notes.txt").write_text("not GeoJSON")
+    return tmp_path
+
+
+# As a config derives them from preprocess.bands.
+BANDS = ("--grid-assets", "blue", "red")
+
+
+def write(folder: Path, **changes: dict[str, Any]) -> None:
+    config = RIGHT | {name: RIGHT.get(name, {}) | values for name, values in changes.items()}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+
+
+def test_a_config_without_a_mistake_is_valid_in_a_project_folder_without_naming_it(folder: Path, run: Run) -> None:
+    write(folder)
+    completed = run("check")
+    assert (completed.code, completed.stderr) == (0, "")
+
+
+MISTAKES: list[tuple[dict[str, dict[str, Any]], str, int]] = [
+    # Files.
+    ({"label": {"source": "nolabels.gpkg"}}, "label.source nolabels.gpkg is missing: there is no such file", 3),
+    ({"label": {"source": "empty"}}, "label.source empty is a folder; give one file in it", 3),
+    ({"search": {"area": "noarea.geojson"}}, "search.area noarea.geojson is missing: there is no such file", 3),
+    ({"search": {"area": "notes.txt"}}, "search.area: notes.txt is not valid JSON", 3),
+    ({"search": {"catalog": "nowhere"}}, "search.catalog nowhere is missing: there is no such folder", 3),
+    ({"search": {"catalog": "labels.tif"}}, "search.catalog labels.tif is a file; give the folder", 3),
+    ({"search": {"catalog": "empty"}}, "search: empty has no catalog.json", 3),
+    ({"train": {"init": "nomodel"}}, "train.init nomodel is missing: there is no such folder", 3),
+    ({"train": {"init": "empty"}}, "empty has no model.json", 3),
+    # Dates.
+    ({"search": {"datetime": "01.08.2023-31.08.2023"}}, "search.datetime: '01.08.2023-31.08.2023' is not a date", 2),
+    ({"search": {"datetime": "2023-13-01/2023-14-01"}}, "search.datetime: '2023-13-01/2023-14-01' is not a date", 2),
+    ({"search": {"datetime": "2023-09-01/2023-08-01"}}, "search.datetime: the interval 2023-09-01/2023-08-01 ends", 2),
+    ({"split": {"method": "temporal", "dates": ["2023-06-31"]}}, "split.dates: '2023-06-31' is not a date", 2),
+    # Areas.
+    ({"search": {"bbox": [500.0, 2.0, 3.0, 4.0]}}, "search.bbox: bbox 500.0 2.0 3.0 4.0 is not west south", 2),
+    ({"search": {"bbox": [15.0, 46.1, 15.1, 46.0]}}, "is not west south east north in degrees", 2),
+    ({"search": {"crs": "EPSG:99999"}}, "search.crs: there is no CRS EPSG:99999", 2),
+    ({"search": {"crs": "utm33"}}, "search.crs is 'utm33': write CRS of the grid as EPSG:code, or auto", 2),
+    # Classes.
+    ({"label": {"classes": "forest"}}, "label.classes is 'forest': write a list, classes: [forest, …]", 2),
+    ({"label": {"classes": ["forest"]}}, "label.classes has one class, forest; at least two are needed", 2),
+    ({"label": {"classes": ["forest", "forest"]}}, "label.classes has forest twice", 2),
+    ({"label": {"classes": [True, "forest"]}}, "label.classes.0 is True: write text, in quotes", 2),
+    ({"label": {"codes": [1]}}, "label.codes has 1 values for 2 classes", 2),
+    ({"label": {"codes": [1, 1]}}, "2 different numbers in label.codes", 2),
+    ({"label": {"bins": [50.0, 20.0]}}, "label.bins has 2 edges; 2 classes need 1", 2),
+    # Models.
+    (
+        {"train": {"architecture": "resnet"}},
+        "there is no model resnet; use unet, convnext",
+        2,
+    ),
+    ({"train": {"architecture": "nomodule:Net"}}, "model nomodule:Net cannot be imported", 2),
+    ({"train": {"architecture": "torch.nn:NoNet"}}, "model torch.nn:NoNet cannot be imported", 2),
+    ({"train": {"architecture": "torch.nn:Conv2d"}}, "model torch.nn:Conv2d cannot be built", 2),
+    ({"train": {"arguments": ["hiden=3"]}}, "UNet does not take hiden", 2),
+    ({"train": {"freeze": ["encoder."]}}, "train.freeze is encoder., but no parameter has that prefix", 2),
+    # Numbers.
+    ({"train": {"epochs": "many"}}, "train.epochs is 'many': write a whole number", 2),
+    ({"train": {"epochs": 2.5}}, "train.epochs is 2.5: write a whole number", 2),
+    ({"train": {"epochs": -2}}, "train.epochs is -2: write at least 1", 2),
+    ({"train": {"epochs": None}}, "train.epochs has no value; write one, or remove the line", 2),
+    ({"train": {"learning_rate": "4e-3s"}}, "train.learning_rate is '4e-3s': write a number", 2),
+    ({"train": {"deterministic": "maybe"}}, "train.deterministic is 'maybe': write true or false", 2),
+    ({"train": {"task": "detection"}}, "write 'segmentation', 'classification' or 'regression'", 2),
+    ({"search": {"max_cloud": 300}}, "search.max_cloud is 300: write at most 100", 2),
+    ({"split": {"chip": 0}}, "split.chip is 0: write at least 8", 2),
+    ({"split": {"fractions": [70, 15, 15]}}, "write fractions of 1, such as [0.7, 0.15, 0.15], not percent", 2),
+    ({"split": {"fractions": [0.9, 0.3, 0.1]}}, "split.fractions needs three numbers", 2),
+    # Scenes of a catalog on disk, and the grid that they give.
+    ({"search": {"collections": ["sentinel-9"]}}, "sentinel-9", 3),
+    ({"search": {"datetime": "2022"}}, "search: no scene matches", 3),
+    ({"search": {"assets": ["blue", "red", "scl", "swir"]}}, "scenes lack assets", 3),
+    ({"preprocess": {"bands": ["blue", "swir"]}}, "preprocess needs swir, which search.assets does not have", 2),
+    ({"preprocess": {"bands": ["blue", "blue"]}}, "preprocess.bands has blue twice", 2),
+    ({"label": {"source": None, "asset": "cover"}}, "label.asset cover is not in search.assets; it has blue, red", 2),
+    ({"split": {"block": 512}}, "split has no chip: 1 block of 512 px on a grid of 96 x 160", 3),
+    ({"split": {"chip": 128, "block": 128}}, "does not fit into a grid of 96 x 160", 3),
+    ({"split": {"block": 8}}, "split.block: 16", 3),
+    # A server is not asked: area and resolution give the grid.
+    (
+        {
+            "search": SERVER | {"bbox": [15.0, 46.0, 15.02, 46.02], "resolution": 10.0, "crs": CRS},
+            "split": {"block": 512, "chip": 128},
+        },
+        "1 block of 512 px on a grid of 223 x 155",
+        3,
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "sentence", "code"), MISTAKES, ids=[sentence[:40] for _, sentence, _ in MISTAKES])
+def test_one_mistake_is_one_sentence_with_its_key(
+    folder: Path, run: Run, changes: dict[str, dict[str, Any]], sentence: str, code: int
+) -> None:
+    write(folder, **changes)
+    completed = run("check", "config.yaml")
+    assert sentence in completed.stderr
+    assert completed.code == code
+    assert completed.stderr.count("\n") == 1, "no second message follows from the mistake"
+    for idiom in ("tuple", "validation", "dictionary", "input should", "Input should"):
+        assert idiom not in completed.stderr
+
+
+TEXTS = {
+    "search:\n\tcatalog: catalog\n": "line 2 has a tab; indent with spaces",
+    "search: [\n": "config.yaml is not valid YAML",
+    "train:\n  epochs: 3\ntrain:\n  batch: 8\n": "train on lines 1 and 3",
+    "- search\n": "is not a config: write sections such as `search:`",
+    "search: catalog\n": "search is 'catalog': write `name: value` lines below it",
+}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_what_is_not_a_config_is_explained_with_the_line(folder: Path, run: Run, text: str) -> None:
+    (folder / "config.yaml").write_text(text)
+    completed = run("check", "config.yaml")
+    assert completed.code == 2
+    assert TEXTS[text] in completed.stderr
+
+
+def test_an_empty_section_and_dates_without_quotes_are_accepted(folder: Path, run: Run) -> None:
+    write(folder)
+    text = (folder / "config.yaml").read_text().replace("search:", "fetch:\nsearch:\n  datetime: 2023-05-01", 1)
+    (folder / "config.yaml").write_text(text)
+    assert run("check").code == 0
+
+
+def test_mistakes_of_settings_files_dates_and_model_are_listed_together(folder: Path, run: Run) -> None:
+    write(
+        folder,
+        search={"datetime": "yesterday"},
+        label={"source": "nolabels.gpkg", "classes": ["forest"]},
+        train={"architecture": "resnet"},
+        split={"chipp": 8},
+    )
+    completed = run("check")
+    assert completed.code == 2
+    head, *lines = completed.stderr.rstrip().split("\n")
+    assert head == "error: config.yaml: 5 mistakes"
+    for key in ("search.datetime", "label.source", "label.classes", "train.architecture", "chipp"):
+        assert sum(key in line for line in lines) == 1, key
+
+
+def test_a_model_is_checked_without_the_memory_of_its_weights(folder: Path, run: Run) -> None:
+    # Four terabytes of weights.
+    write(folder, train={"width": 200_000, "depth": 2})
+    assert run("check").code == 0
+
+
+def test_a_model_beside_the_config_is_imported_and_built_and_its_mistakes_have_a_line(folder: Path, run: Run) -> None:
+    text = "from torch import nn\n\nclass Net(nn.Conv2d):\n    def __init__(self, bands, classes):\n"
+    (folder / "checked_net.py").write_text(text + "        super().__init__(bands, classes, 1)\n")
+    for name in ("checked_net:Net", "checked_net.py:Net"):
+        write(folder, train={"architecture": name})
+        assert (run("check").code, run("check").stderr) == (0, "")
+    # The second is no error of the meta device, on which the model is built.
+    for name in ("clases", "metadata"):
+        (folder / "checked_net.py").write_text(text + f"        super().__init__(bands, {name}, 1)\n")
+        completed = run("check")
+        assert completed.code == 2
+        assert f"cannot be built: checked_net.py line 5: NameError: name '{name}' is not defined" in completed.stderr
+    write(folder, train={"architecture": "no_net.py:Net"})
+    assert "train.architecture names no_net.py, but there is no such file in" in run("check").stderr
+
+
+def test_no_config_in_the_folder_is_one_sentence(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    completed = run("check")
+    assert completed.code == 2
+    assert "there is no config.yaml in this folder: change to the folder of your project" in completed.stderr
+    assert "eopipe init" in completed.stderr
+
+
+def test_the_grid_that_a_run_froze_is_checked_too(folder: Path, run: Run) -> None:
+    write(folder)
+    outputs = ("--items", "results/items", "--grid", "results/grid.json", "--selection", "results/selection.json")
+    assert run("search", *outputs, "--catalog", "catalog", "--assets", "blue", "red", "scl", *BANDS).code == 0
+    # Scenes are not searched for again.
+    (folder / "catalog/catalog.json").write_text(json.dumps({"links": "broken"}))
+    assert run("check").code == 0
+    write(folder, split={"block": 512})
+    assert "split has no chip" in run("check").stderr

@@ -1,0 +1,113 @@
+"""The command line itself: help, misspelt options, tab completion, the form of log lines."""
+
+import io
+import logging
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from scenery import Run
+
+from eopipe import cli
+from eopipe.contract import STAGES, stage
+from eopipe.run.locate import find_config, project_folder
+from eopipe.telemetry.progress import LineFormatter
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("train", "--archtecture", "x"), "there is no option --archtecture (did you mean --architecture?)"),
+        (("fetch", "--itme=a", "--zzz"), "there is no option --itme (did you mean --item?), --zzz"),
+        (("completion", "--bash"), "there is no option --bash"),
+    ],
+)
+def test_a_misspelt_option_is_named_before_missing_ones(run: Run, arguments: tuple[str, ...], sentence: str) -> None:
+    completed = run(*arguments)
+    assert completed.code == 2
+    assert completed.stderr.startswith(f"error: {sentence} (see eopipe {arguments[0]} --help)")
+
+
+def test_help_is_a_command_too(capsys: pytest.CaptureFixture[str]) -> None:
+    texts = []
+    for arguments in (["help"], ["--help"], []):
+        assert cli.main(arguments) == 0
+        texts.append(capsys.readouterr().out)
+    assert len(set(texts)) == 1
+    assert cli.main(["help", "run"]) == 0
+    assert capsys.readouterr().out.startswith("usage: eopipe run ")
+    for name in ("train", "plan"):
+        with pytest.raises(SystemExit):
+            cli.main(["help", name])
+        assert capsys.readouterr().out.startswith(f"usage: eopipe {name} ")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["eopipe", "pre"], ["predict", "preprocess"]),
+        (["eopipe", "train", "--arch"], ["--architecture"]),
+        (["eopipe", "preprocess", "--resampling", "bil"], ["bilinear"]),
+        (["eopipe", "command", "exp"], ["export"]),
+        (["eopipe", "completion", "z"], ["zsh"]),
+        (["eopipe", "train", "no-option"], []),
+    ],
+)
+def test_bash_completes_commands_options_and_choices(
+    capsys: pytest.CaptureFixture[str], words: list[str], expected: list[str]
+) -> None:
+    assert cli.main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    line = f"COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}; _eopipe; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    done = subprocess.run(["bash", "-c", f"{script}\n{line}"], capture_output=True, text=True, check=True)
+    assert sorted(done.stdout.split()) == expected
+
+
+def test_every_shell_completes_every_stage_and_option(capsys: pytest.CaptureFixture[str]) -> None:
+    for shell in ("bash", "zsh", "fish"):
+        assert cli.main(["completion", shell]) == 0
+        text = capsys.readouterr().out
+        for name in STAGES:
+            for port in stage(name).ports:
+                flag = f"-l {port.flag[2:]} " if shell == "fish" else port.flag
+                assert flag in text, (shell, name)
+        if program := shutil.which(shell):
+            subprocess.run([program, "-n", "-c", text], check=True)
+
+
+def test_a_log_line_has_time_and_level_before_its_message() -> None:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(LineFormatter())
+    handler.handle(logging.makeLogRecord({"msg": "event=word size=%d", "args": (3,), "levelname": "WARNING"}))
+    assert re.fullmatch(r"time=\d{4}(-\d\d){2}T\d\d:\d\d:\d\dZ level=warning event=word size=3\n", stream.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("config", "project"),
+    [
+        ("config.yaml", "."),
+        ("my-area/config.yaml", "my-area"),
+        ("my-area/other.yaml", "my-area"),
+        ("config/config.yaml", "."),
+        ("config/examples/dem.yaml", "."),
+        ("my-area/config/config.yaml", "my-area"),
+        ("config/a/b/config.yaml", "config/a/b"),
+    ],
+)
+def test_the_project_of_a_config_is_its_folder_or_the_one_above_config(
+    config: str, project: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert project_folder(Path(config)) == tmp_path / project
+    assert project_folder(tmp_path / config) == tmp_path / project
+
+
+def test_the_config_of_a_folder_is_that_of_a_project_before_that_of_a_checkout(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/config.yaml").touch()
+    assert find_config(tmp_path) == tmp_path / "config/config.yaml"
+    (tmp_path / "config.yaml").touch()
+    assert find_config(tmp_path) == tmp_path / "config.yaml"

@@ -1,0 +1,229 @@
+"""`eopipe init` writes a config that `eopipe check` accepts, or nothing and one sentence."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyogrio.raw
+import pytest
+import shapely
+from scenery import CRS, LEFT, TOP, Catalog, Run, write_raster
+
+from eopipe.chips.block_choice import empty_splits
+from eopipe.config import load
+from eopipe.config_conflicts import plan_of
+from eopipe.planning.check_config import grid_shape
+
+ROOT = Path(__file__).parents[2]
+# 4 x 4 km: at 10 m the grid has about 400 x 400 pixels.
+BOX = ("15.0", "46.0", "15.052", "46.036")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def config_of(folder: Path) -> dict[str, Any]:
+    return load(folder / "config.yaml")
+
+
+def with_labels(folder: Path) -> None:
+    """Labels, so that the project lacks nothing."""
+    write_raster(folder / "labels.gpkg", np.ones((8, 8), np.uint8), driver="GTiff")
+
+
+def check_project(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The config of a project, which passes `eopipe check` in its folder once there are labels."""
+    monkeypatch.chdir(folder)
+    completed = run("check")
+    assert completed.code == 3
+    assert "label.source labels.gpkg is missing" in completed.stderr
+    assert "\n" not in completed.stderr.rstrip(), "nothing else is missing"
+    with_labels(folder)
+    assert run("check").code == 0
+    return load(Path("config.yaml"))
+
+
+def test_a_small_area_gets_blocks_that_fill_every_split_and_windows(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("init", "area", "--bbox", *BOX).code == 0
+    config = check_project(folder / "area", run, monkeypatch)
+    shape = grid_shape(config)
+    assert shape is not None
+    assert 390 < shape[0] < 420, "10 m"
+    assert empty_splits(shape, plan_of(config["split"])) == []
+    assert config["split"]["block"] >= 2 * config["split"]["chip"]
+    assert config["fetch"]["windows"]
+    text = (folder / "area/config.yaml").read_text()
+    assert "# best: 3" in text
+    assert "# per: month" in text
+
+
+@pytest.mark.parametrize("edge", [0.02, 0.1, 0.5, 2.0])
+def test_blocks_are_chosen_for_every_size_of_area(folder: Path, run: Run, edge: float) -> None:
+    assert run("init", "area", "--bbox", "15.0", "46.0", str(15 + edge), str(46 + edge)).code == 0
+    config = config_of(folder / "area")
+    shape = grid_shape(config)
+    assert shape is not None
+    assert empty_splits(shape, plan_of(config["split"])) == []
+    assert config["split"]["chip"] == (128 if edge > 0.09 else 32 if edge > 0.03 else 16)
+    assert config["fetch"]["windows"] == (edge < 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence", "code"),
+    [
+        ((), "init needs --area or --bbox", 2),
+        (("--bbox", "500", "2", "3", "4"), "is not west south east north in degrees", 2),
+        (("--bbox", "15.0", "46.1", "15.1", "46.0"), "is not west south east north in degrees", 2),
+        (("--bbox", *BOX, "--datetime", "yesterday"), "'yesterday' is not a date or interval", 2),
+        (("--bbox", *BOX, "--datetime", "2024-09-01/2024-05-01"), "ends before it starts", 2),
+        (("--bbox", *BOX, "--classes", "forest"), "label.classes has one class, forest", 2),
+        (("--bbox", *BOX, "--classes", "forest", "forest"), "label.classes has forest", 2),
+        (("--bbox", *BOX, "--model", "resnet"), "there is no model resnet; use unet, convnext", 2),
+        (("--bbox", *BOX, "--collection", "sentinel-9"), "sentinel-9 is not in the examples (cop-dem-glo-30, hls2", 2),
+        (("--bbox", *BOX, "--task", "regression", "--classes", "a", "b"), "--task regression has no classes", 2),
+        (("--bbox", *BOX, "--url", "https://stac.example.org"), "name --bands", 2),
+        (("--bbox", "15.0", "46.0", "15.0005", "46.0005"), "too small for three blocks of chips", 2),
+        (("--area", "nowhere.gpkg"), "there is no file nowhere.gpkg", 3),
+        (("--area", "notes.txt"), "notes.txt cannot be read as an area", 3),
+        (("--area", "notes.geojson"), "notes.geojson is not valid JSON", 3),
+        (("--catalog", "nowhere"), "nowhere has no catalog.json", 3),
+    ],
+)
+def test_what_cannot_work_is_refused_and_leaves_nothing(
+    folder: Path, run: Run, arguments: tuple[str, ...], sentence: str, code: int
+) -> None:
+    for name in ("notes.txt", "notes.geojson"):
+        (folder / name).write_text("not an area")
+    completed = run("init", "project", *arguments)
+    assert sentence in completed.stderr
+    assert completed.code == code
+    assert not (folder / "project").exists()
+
+
+def test_an_existing_config_is_not_replaced(folder: Path, run: Run) -> None:
+    (folder / "project").mkdir()
+    (folder / "project/config.yaml").write_text("mine")
+    completed = run("init", "project", "--bbox", *BOX)
+    assert completed.code == 2
+    assert "exists already" in completed.stderr
+    assert (folder / "project/config.yaml").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["area.gpkg", "area.shp", "area.geojson"])
+def test_an_area_of_any_vector_format_and_crs_is_stored_in_degrees(folder: Path, run: Run, name: str) -> None:
+    crs, outline = CRS, shapely.box(LEFT, TOP - 5000, LEFT + 5000, TOP)
+    if name.endswith("geojson"):
+        crs, outline = "EPSG:4326", shapely.box(15.0, 46.0, 15.065, 46.045)
+    pyogrio.raw.write(
+        folder / name, shapely.to_wkb(np.array([outline])), [], [], crs=crs, geometry_type="Polygon", driver=None
+    )
+    assert run("init", "project", "--area", name).code == 0
+    config = config_of(folder / "project")
+    assert str(config["search"]["area"]).endswith("area.geojson")
+    value = json.loads((folder / "project/area.geojson").read_text())
+    stored = shapely.from_geojson(json.dumps(value)).bounds
+    assert stored == pytest.approx((15.0, 46.0, 15.065, 46.05), abs=0.01)
+    assert config["split"]["block"] < 512
+
+
+def test_an_area_without_a_crs_is_refused(folder: Path, run: Run) -> None:
+    wkb = shapely.to_wkb(np.array([shapely.box(0, 0, 5000, 5000)]))
+    with pytest.warns(UserWarning, match="crs"):
+        pyogrio.raw.write(folder / "area.gpkg", wkb, [], [], geometry_type="Polygon")
+    completed = run("init", "project", "--area", "area.gpkg")
+    assert completed.code == 3
+    assert "area.gpkg has no CRS" in completed.stderr
+    assert not (folder / "project").exists()
+
+
+@pytest.mark.parametrize(
+    ("collection", "bands", "mask", "resolution"),
+    [
+        ("sentinel-2-l2a", ("blue", "green", "red", "nir"), "scl", 10),
+        ("landsat-c2-l2", ("blue", "green", "red", "nir08", "swir16"), "qa_pixel", 30),
+        ("hls2-s30", ("B02", "B03", "B04", "B8A", "B11", "B12"), "Fmask", 30),
+        ("sentinel-1-rtc", ("vv", "vh"), "none", 10),
+        ("cop-dem-glo-30", ("data",), "none", 30),
+    ],
+)
+def test_a_known_collection_has_its_own_bands_mask_and_pixel_size(
+    folder: Path, run: Run, collection: str, bands: tuple[str, ...], mask: str, resolution: float
+) -> None:
+    completed = run("init", "project", "--bbox", "15.0", "46.0", "15.3", "46.3", "--collection", collection)
+    assert completed.code == 0, completed.stderr
+    config = config_of(folder / "project")
+    assert config["search"]["collections"] == (collection,)
+    assert (config["preprocess"]["bands"], config["preprocess"]["mask"]) == (bands, mask)
+    assert config["search"]["resolution"] == resolution
+    assert config["preprocess"]["decibel"] == (collection == "sentinel-1-rtc")
+    if collection != "sentinel-2-l2a":
+        assert config["search"]["crs"] == "EPSG:32633", "the zone of the area, not that of the example"
+
+
+def test_tasks_and_models_are_written(folder: Path, run: Run) -> None:
+    assert run("init", "a", "--bbox", *BOX, "--task", "classification", "--model", "convnext").code == 0
+    train = config_of(folder / "a")["train"]
+    assert (train["task"], train["architecture"]) == ("classification", "convnext")
+    assert run("init", "b", "--bbox", *BOX, "--task", "regression", "--measure", "height").code == 0
+    label = config_of(folder / "b")["label"]
+    assert (label["measure"], label["attribute"]) == ("height", "value")
+
+
+def test_a_catalog_on_disk_decides_collection_bands_mask_and_blocks(
+    folder: Path, catalog: Catalog, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape = (200, 300)
+    bands = {name: np.full(shape, 4, np.uint8) for name in ("blue", "green", "red", "nir", "SCL")}
+    catalog.add("scene", bands, shape=shape)
+    catalog.write()
+    assert run("init", "project", "--catalog", "catalog").code == 0
+    config = check_project(folder / "project", run, monkeypatch)
+    assert config["search"]["collections"] == ("sentinel",)
+    assert config["preprocess"]["bands"] == ("blue", "green", "red", "nir")
+    assert config["preprocess"]["mask"] == "SCL"
+    assert grid_shape(config) == shape
+    assert empty_splits(shape, plan_of(config["split"])) == []
+
+
+def test_a_catalog_of_other_bands_or_dates_is_explained(folder: Path, catalog: Catalog, run: Run) -> None:
+    catalog.add("scene")
+    catalog.write()
+    completed = run("init", "project", "--catalog", "catalog")
+    assert "name --bands of blue, red, scl" in completed.stderr
+    completed = run("init", "project", "--catalog", "catalog", "--bands", "blue", "swir")
+    assert "the scenes have no swir; name --bands of blue, red, scl" in completed.stderr
+    completed = run("init", "project", "--catalog", "catalog", "--datetime", "2021")
+    assert "no scene matches" in completed.stderr
+    assert "without the dates 1 of 1 would" in completed.stderr
+    assert not (folder / "project").exists()
+
+
+@pytest.mark.parametrize("task", ["segmentation", "classification", "regression"])
+def test_the_embedded_sample_is_a_project_of_its_own(
+    folder: Path, run: Run, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("init", "project", "--sample", "--task", task).code == 0
+    monkeypatch.chdir(folder / "project")
+    assert run("check").code == 0
+    config = load(Path("config.yaml"))
+    assert config["train"]["task"] == task
+    assert (folder / "project/sample/LICENSE-EUPL-1.2.txt").is_file(), "the sample has a licence of its own"
+    assert not list((folder / "project").rglob("*.py"))
+
+
+def test_init_prints_the_commands_of_the_readme(folder: Path, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    from eopipe.cli import main
+
+    assert main(["init", "my-area", "--bbox", *BOX]) == 0
+    output = capsys.readouterr().out
+    commands = re.findall(r"^  ((?:cd|eopipe) .+)$", output, re.MULTILINE)
+    block = next(b for b in (ROOT / "README.md").read_text().split("```") if "eopipe init my-area" in b)
+    lines = [line.partition("#")[0].strip() for line in block.splitlines()]
+    assert commands == [line for line in lines if line.startswith(("cd ", "eopipe ")) and "eopipe init" not in line]

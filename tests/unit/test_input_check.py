@@ -1,0 +1,198 @@
+"""What predict refuses: tiles unlike those of the training, and numbers that are not finite."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from affine import Affine
+from odc.geo.geobox import GeoBox
+
+from eopipe.arrays import AnyArray
+from eopipe.chips.chips import Normaliser
+from eopipe.cli import main
+from eopipe.errors import BadInputError, DivergedError
+from eopipe.inference.mosaic import WindowPredictor, cells, probabilities
+from eopipe.models import Architecture
+from eopipe.models.input_check import TileProperties, check_tiles
+from eopipe.models.model_folder import TrainedModel, read_trained_model, write_model_folder
+from eopipe.publish import publish
+from eopipe.tiles.layout import Layout
+from eopipe.tiles.store import Tiles, add_array, new_store
+from eopipe.training.validation import ClassValidation
+
+BANDS, CLASSES, SHAPE = ("vv", "vh"), ("land", "water"), (64, 80)
+UTM = "EPSG:32633"
+
+
+def write_tiles(
+    folder: Path,
+    name: str,
+    *,
+    pixel: float = 10.0,
+    crs: str = UTM,
+    dtype: str = "float32",
+    scale: float = 1.0,
+    values: AnyArray | None = None,
+    **attributes: str,
+) -> Tiles:
+    """A store without valid pixels in its first column."""
+    west, north = (15.0, 45.0) if crs == "EPSG:4326" else (500000.0, 5000000.0)
+    grid = GeoBox(SHAPE, Affine(pixel, 0.0, west, 0.0, -pixel, north), crs)
+    image = np.random.default_rng(0).integers(1, 400, (2, *SHAPE)).astype(dtype) if values is None else values
+    with new_store(folder / f"{name}.zarr", grid, BANDS, name, {"datetime": "2020-07-01", **attributes}) as group:
+        layout = Layout(32, 64)
+        add_array(group, "image", image.shape, dtype, layout, scale_factor=scale, add_offset=0.0)[:] = image
+        valid = add_array(group, "valid", SHAPE, "uint8", layout)
+        valid[:, 1:] = 1
+    return Tiles(folder / f"{name}.zarr")
+
+
+def write_model(path: Path, trained_on: TileProperties | None, weight: float | None = None) -> Path:
+    torch.manual_seed(1)
+    architecture = Architecture("unet", 2, len(CLASSES), 4, 1)
+    normaliser = Normaliser((200.0, 200.0), (100.0, 100.0))
+    trained = TrainedModel(architecture, BANDS, CLASSES, normaliser, 16, trained_on=trained_on)
+    weights = architecture.build().state_dict()
+    if weight is not None:
+        weights = {name: torch.full_like(value, weight) for name, value in weights.items()}
+    with publish(path, folder=True) as draft:
+        write_model_folder(draft, trained, weights, [], {})
+    return path
+
+
+def predict(folder: Path, model: Path, store: Tiles, *options: str) -> int:
+    maps = ["--classes", str(folder / "classes.tif"), "--probabilities", str(folder / "probabilities.tif")]
+    return main(["predict", "--model", str(model), "--tiles", str(store.path), *maps, *options])
+
+
+def test_a_model_keeps_what_it_was_trained_on_in_its_stac_item(tmp_path: Path) -> None:
+    stores = [write_tiles(tmp_path, "a", unit="dB"), write_tiles(tmp_path, "b", unit="dB", level="L1C")]
+    properties = TileProperties.of(stores)
+    assert properties == TileProperties(10.0, ("dB",), ("", "1"))
+    assert read_trained_model(write_model(tmp_path / "model", properties)).trained_on == properties
+    assert read_trained_model(write_model(tmp_path / "old", None)).trained_on is None
+
+
+def test_tiles_of_another_pixel_size_stop_predict_unless_it_is_allowed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = write_model(tmp_path / "model", TileProperties.of([write_tiles(tmp_path, "coarse", pixel=120.0)]))
+    store = write_tiles(tmp_path, "fine")
+    assert predict(tmp_path, model, store) == 3
+    message = capsys.readouterr().err
+    assert "their pixels are 10 m wide, those of the training 120 m" in message
+    assert "predict.allow as 'pixel-size: reason'" in message
+    assert not (tmp_path / "classes.tif").exists()
+    assert predict(tmp_path, model, store, "--allow", "unit: known") == 3
+    assert predict(tmp_path, model, store, "--allow", "pixel-size: a test of scale") == 0
+    assert predict(tmp_path, write_model(tmp_path / "old", None), store) == 0
+
+
+@pytest.mark.parametrize(
+    ("training", "tiles", "kind"),
+    [
+        ({"unit": "dB"}, {}, "unit"),
+        ({}, {"unit": "dB"}, "unit"),
+        ({"dtype": "uint16", "scale": 1e-4}, {"dtype": "uint16"}, "unit"),
+        ({"level": "L2A"}, {"level": "L1C"}, "level"),
+        ({"collection": "sentinel-2-l2a"}, {"collection": "sentinel-2-l1c"}, "level"),
+        ({"collection": "landsat-c2-l2"}, {"level": "Level-1"}, "level"),
+        ({"pixel": 10.0}, {"pixel": 15.0}, "pixel-size"),
+    ],
+)
+def test_a_difference_of_unit_or_level_is_refused(
+    tmp_path: Path, training: dict[str, Any], tiles: dict[str, Any], kind: str
+) -> None:
+    trained_on = TileProperties.of([write_tiles(tmp_path, "a", **training)])
+    stores = [write_tiles(tmp_path, "b", **tiles)]
+    with pytest.raises(BadInputError, match=f"'{kind}: reason'"):
+        check_tiles(trained_on, stores, ())
+    check_tiles(trained_on, stores, (f"{kind}: known",))
+
+
+@pytest.mark.parametrize(
+    ("training", "tiles"),
+    [
+        ({"dtype": "uint16", "scale": 1e-4}, {"dtype": "float32"}),
+        ({"dtype": "uint16", "scale": 1e-4}, {"dtype": "uint16", "scale": 2.75e-5}),
+        ({"unit": "reflectance"}, {"unit": "1"}),
+        ({"collection": "sentinel-2-l2a"}, {"collection": "landsat-c2-l2"}),
+        ({"collection": "sentinel-2-l2a"}, {"collection": "own"}),
+        ({"collection": "hls2-l30"}, {"collection": "hls2-s30"}),
+        ({"pixel": 10.0}, {"pixel": 1e-4, "crs": "EPSG:4326"}),
+    ],
+)
+def test_what_means_the_same_is_accepted(tmp_path: Path, training: dict[str, Any], tiles: dict[str, Any]) -> None:
+    trained_on = TileProperties.of([write_tiles(tmp_path, "a", **training)])
+    check_tiles(trained_on, [write_tiles(tmp_path, "b", **tiles)], ())
+
+
+def test_a_model_that_answers_nan_is_refused_with_scene_and_window(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, store = write_model(tmp_path / "model", None, float("nan")), write_tiles(tmp_path, "a")
+    assert predict(tmp_path, model, store, "--window", "64") == 7
+    message = capsys.readouterr().err
+    assert "the model's output is NaN or infinite at 4032 of 4032 valid places" in message
+    assert "scene a, rows 0 to 64, columns 0 to 64" in message
+    assert not (tmp_path / "classes.tif").exists()
+
+
+def test_valid_pixels_that_are_not_finite_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    image = np.ones((2, *SHAPE), np.float32)
+    image[1, 30, 40], image[0, 5, 0] = np.inf, np.nan
+    model, store = write_model(tmp_path / "model", None), write_tiles(tmp_path, "a", values=image)
+    assert predict(tmp_path, model, store) == 3
+    assert "1 valid pixels of scene a, rows 0 to 64, columns 0 to 80" in capsys.readouterr().err
+
+
+def ratio(images: AnyArray) -> AnyArray:
+    """Probabilities of a model that divides by its input: NaN at the zeros of invalid pixels."""
+    with np.errstate(invalid="ignore"):
+        share = images[:, :1] / (images[:, :1] + images[:, 1:])
+    return np.concatenate([share, 1 - share], 1)
+
+
+def chip_ratio(images: AnyArray) -> AnyArray:
+    return ratio(images.mean((2, 3), keepdims=True) * np.float32("nan"))
+
+
+def test_an_output_that_is_not_finite_where_no_pixel_is_valid_does_not_matter(tmp_path: Path) -> None:
+    store = write_tiles(tmp_path, "a")
+    plain = Normaliser((0.0, 0.0), (1.0, 1.0))
+    for _, x, probability, count in probabilities(WindowPredictor([store], BANDS, plain, ratio, 40, 0, 1), 2):
+        assert np.isfinite(probability).all()
+        assert (count == (np.arange(x.start, x.stop) > 0)).all()
+    with pytest.raises(DivergedError, match="scene a, rows 0 to 32, columns 0 to 32"):
+        list(cells(WindowPredictor([store], BANDS, plain, chip_ratio, 32, 0, 1), 2, 16))
+
+
+class SingleWorld:
+    """A world of one process."""
+
+    device = torch.device("cpu")
+    sum = staticmethod(lambda values: values)
+
+
+def validated(outputs_NCHW: torch.Tensor, *, whole: bool) -> dict[str, Any]:
+    """Scores of outputs for a chip of class 0 whose first row is not labelled."""
+    labels = torch.zeros(1, 4, 4, dtype=torch.uint8)
+    labels[0, 0] = 255
+    job: Any = SimpleNamespace(architecture=SimpleNamespace(classes=2))
+    batch: Any = SimpleNamespace(labels_NHW=labels)
+    world: Any = SingleWorld()
+    validation = ClassValidation(job, whole=whole)
+    validation.update(outputs_NCHW, batch)
+    return validation.compute(world)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_validation_refuses_outputs_that_are_not_finite_where_there_is_a_label(*, whole: bool) -> None:
+    outputs = torch.zeros(1, 2, 4, 4)
+    assert validated(outputs, whole=whole)["accuracy"] == 1
+    outputs[0, 0, 2, 1] = float("nan")
+    with pytest.raises(DivergedError, match="NaN or infinite for 1 labelled validation samples"):
+        validated(outputs, whole=whole)

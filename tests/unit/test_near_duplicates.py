@@ -1,0 +1,103 @@
+"""Copies of real chips are found however they were changed, and chips of two places of the sample are not."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rasterio
+from scipy.ndimage import gaussian_filter, shift
+
+from eopipe.arrays import Float64Array, IntArray
+from eopipe.chips.near_duplicates import find_similar_chips, fingerprint_chips
+from eopipe.chips.statistics import measure_bands
+from eopipe.tiles.grid import make_grid
+from eopipe.tiles.layout import Layout
+from eopipe.tiles.store import Tiles, add_array, new_store
+
+SAMPLE = Path(__file__).parents[2] / "sample/sentinel-2-l2a-romania"
+BANDS = ("blue", "green", "red", "nir")
+DATES = ("20170621", "20180919", "20190407", "20190830")
+THRESHOLD = 0.97
+
+
+def real_scene(date: str) -> Float64Array:
+    """Bands (band, y, x) of a scene of the sample, 100 x 100 pixels."""
+    layers = []
+    for name in ("B02", "B03", "B04", "B08"):
+        with rasterio.open(SAMPLE / f"S2_ROMANIA_{date}" / f"{name}.tif") as file:
+            layers.append(file.read(1))
+    return np.stack(layers).astype(np.float64)
+
+
+def store_of(path: Path, image: Float64Array) -> Tiles:
+    height, width = image.shape[1:]
+    grid = make_grid((0.0, 0.0, width * 10.0, height * 10.0), "EPSG:32633", 10.0, (0, 0))
+    with new_store(path, grid, BANDS, path.stem, {}) as group:
+        pixels = image.round().clip(0, 65535).astype(np.uint16)
+        array = add_array(group, "image", pixels.shape, "uint16", Layout(32, 128), scale_factor=1e-4, add_offset=0.0)
+        array[:] = pixels
+        add_array(group, "valid", (height, width), "uint8", Layout(32, 128))[:] = 1
+    return Tiles(path)
+
+
+def chips(edge: int, columns: range, scenes: int = 1) -> IntArray:
+    """Chips (scene, row, column) of these columns of the sample, half a chip apart."""
+    cols = range(columns.start, columns.stop - edge + 1, edge // 2)
+    return np.array([[n, row, col] for n in range(scenes) for row in range(0, 101 - edge, edge // 2) for col in cols])
+
+
+def at_20_m(image: Float64Array) -> Float64Array:
+    """Averaged to 20 m and back to 10 m."""
+    bands, edge, _ = image.shape
+    mean = image.reshape(bands, edge // 2, 2, edge // 2, 2).mean((2, 4))
+    return np.asarray(mean.repeat(2, 1).repeat(2, 2), np.float64)
+
+
+def noisy(image: Float64Array) -> Float64Array:
+    """With noise of a tenth of the signal."""
+    noise = np.random.default_rng(0).normal(size=image.shape)
+    return np.asarray(image + 0.1 * image.std((1, 2), keepdims=True) * noise, np.float64)
+
+
+CHANGES: dict[str, Callable[[Float64Array], Float64Array]] = {
+    "moved by half a pixel": lambda image: shift(image, (0, 0.5, 0.5), order=1, mode="nearest"),
+    "moved by half a pixel with a cubic spline": lambda image: shift(image, (0, 0, 0.5), order=3, mode="nearest"),
+    "moved by a pixel": lambda image: np.roll(image, (1, -1), (1, 2)),
+    "turned": lambda image: np.rot90(image, axes=(1, 2)),
+    "turned half": lambda image: np.rot90(image, 2, axes=(1, 2)),
+    "flipped": lambda image: image[:, :, ::-1],
+    "flipped and moved": lambda image: np.roll(image[:, ::-1], 1, 2),
+    "blurred": lambda image: gaussian_filter(image, (0, 1, 1)),
+    "at 20 m": at_20_m,
+    "brighter": lambda image: image * 1.1 + 100,
+    "noisy": noisy,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("edge", [16, 32])
+def test_a_changed_copy_of_a_chip_is_found(tmp_path: Path, change: str, edge: int) -> None:
+    image = real_scene("20180919")
+    row, col, margin = 40, 8, 4
+    # A margin, so that what moves in comes from beside the chip.
+    around = image[:, row - margin : row + edge + margin, col - margin : col + edge + margin]
+    copied = np.array(image)
+    copied[:, 40 : 40 + edge, 64 : 64 + edge] = CHANGES[change](around)[:, margin:-margin, margin:-margin]
+    store = store_of(tmp_path / "s.zarr", copied)
+    train = np.concatenate([chips(edge, range(60)), [[0, row, col]]])
+    samples = {"train": train, "test": np.array([[0, 40, 64], [0, 4, 66]])}
+    spread = {name: band["std"] for name, band in measure_bands([store], samples["train"], edge)["bands"].items()}
+    fingerprints = fingerprint_chips([store], samples, edge, spread, THRESHOLD)
+    results = list(find_similar_chips(fingerprints, "train", "test"))
+    assert [(kind, count) for kind, count, _, _ in results] == [("near-duplicate", 1)], results
+    assert results[0][2][1] == 0
+
+
+@pytest.mark.parametrize("edge", [8, 16, 24, 32])
+def test_chips_of_west_and_east_of_real_scenes_are_not_alike(tmp_path: Path, edge: int) -> None:
+    stores = [store_of(tmp_path / f"{date}.zarr", real_scene(date)) for date in DATES]
+    samples = {"train": chips(edge, range(48), len(stores)), "test": chips(edge, range(64, 100), len(stores))}
+    spread = {name: band["std"] for name, band in measure_bands(stores, samples["train"], edge)["bands"].items()}
+    fingerprints = fingerprint_chips(stores, samples, edge, spread, THRESHOLD)
+    assert list(find_similar_chips(fingerprints, "train", "test")) == []

@@ -1,0 +1,276 @@
+"""No value of a label raster becomes a class, or nothing, without the user's knowledge."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scenery import Catalog, Run, write_raster
+from test_label import NO_LABEL, label, square, stored, write_vectors
+
+from eopipe.arrays import AnyArray
+from eopipe.labels.source_values import label_table
+from eopipe.tiles.store import Tiles
+
+SHAPE = (64, 48)
+
+
+def striped(*values: float, dtype: str = "uint8") -> AnyArray:
+    """The values in equal stripes of rows; a label raster of 64 x 48 pixels."""
+    return np.repeat(np.array(values, dtype), SHAPE[0] // len(values))[:, None] + np.zeros(SHAPE[1], dtype)
+
+
+def lines_of(stderr: str) -> list[list[str]]:
+    """The cells of the table in a message."""
+    return [line.split() for line in stderr.splitlines() if line.startswith("  ")]
+
+
+def test_classes_coded_from_1_with_0_as_unlabelled_stop_with_the_table_and_the_codes_to_write(
+    tmp_path: Path, run: Run
+) -> None:
+    source = write_raster(tmp_path / "cover.tif", striped(0, 1, 2, 1), nodata=None)
+    arguments = ("--source", source, "--classes", "forest", "other")
+    completed = label(run, tmp_path, *arguments)
+    assert completed.code == 3, completed.stderr
+    assert "cover.tif has values that belong to no class" in completed.stderr
+    assert lines_of(completed.stderr) == [
+        ["label", "value", "pixels", "class"],
+        ["0", "768", "forest"],
+        ["1", "1,536", "other"],
+        ["2", "768", "no", "class"],
+    ]
+    assert "0 means unlabelled and the others in this order mean forest, other" in completed.stderr
+    assert "label.codes: [1, 2] and label.ignore: [0]" in completed.stderr
+    assert not (tmp_path / "labels.zarr").exists()
+    completed = label(run, tmp_path, *arguments, "--codes", 1, 2, "--ignore", 0)
+    assert completed.code == 0, completed.stderr
+    np.testing.assert_array_equal(stored(tmp_path), striped(NO_LABEL, 0, 1, 0))
+
+
+def test_classes_coded_from_1_are_refused_with_the_codes_to_write(tmp_path: Path, run: Run) -> None:
+    source = write_raster(tmp_path / "cover.tif", striped(1, 2), nodata=0)
+    completed = label(run, tmp_path, "--source", source, "--classes", "forest", "other")
+    assert completed.code == 3, completed.stderr
+    assert ["2", "1,536", "no", "class"] in lines_of(completed.stderr)
+    assert "if the values in this order mean forest, other, set label.codes: [1, 2]" in completed.stderr
+
+
+@pytest.mark.parametrize(
+    ("values", "arguments", "cure"),
+    [
+        ((0, 1, 255), (), "the others mean unlabelled, set label.ignore: [255]"),
+        ((0, 1, 7, 255), ("--ignore", 255), "the others mean unlabelled, set label.ignore: [255, 7]"),
+        ((3, 5, 9), ("--codes", 3, 5), "if they mean unlabelled, set label.ignore: [9]"),
+        ((3, 5, 9), ("--values", "forest=3", "other=5"), "name their class in label.values (class=value)"),
+        ((-1, 0.5, 1), ("--codes", -1, 1), "if they mean unlabelled, set label.ignore: [0.5]"),
+    ],
+)
+def test_a_value_that_no_option_explains_is_refused_with_a_cure(
+    tmp_path: Path, run: Run, values: tuple[float, ...], arguments: tuple[Any, ...], cure: str
+) -> None:
+    pixels = striped(*values, dtype="float32" if 0.5 in values else "int16")[: 64 // len(values) * len(values)]
+    source = write_raster(tmp_path / "cover.tif", pixels, nodata=None)
+    completed = label(run, tmp_path, "--source", source, "--classes", "forest", "other", *arguments)
+    assert completed.code == 3, completed.stderr
+    assert cure in completed.stderr
+    assert not (tmp_path / "labels.zarr").exists()
+
+
+def test_a_raster_whose_values_are_all_explained_passes_and_its_store_has_the_table(
+    tmp_path: Path, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = write_raster(tmp_path / "cover.tif", striped(10, 20, 30, 40), nodata=40)
+    arguments = ("--classes", "water", "wood", "--values", "water=10", "wood=20", "wood=21", "=30")
+    caplog.set_level("INFO")
+    completed = label(run, tmp_path, "--source", source, *arguments)
+    assert completed.code == 0, completed.stderr
+    np.testing.assert_array_equal(stored(tmp_path), striped(0, 1, NO_LABEL, NO_LABEL))
+    assert "event=label_value source=cover.tif value='10' pixels=768 class='water'" in caplog.text
+    assert label_table([tmp_path / "labels.zarr"]) == [
+        "label value  pixels  class",
+        "         10     768  water",
+        "         20     768  wood",
+        "         30     768  unlabelled",
+    ]
+
+
+def test_a_class_without_a_pixel_is_a_line_of_the_table(tmp_path: Path, run: Run) -> None:
+    source = write_raster(tmp_path / "cover.tif", striped(1), nodata=None)
+    assert label(run, tmp_path, "--source", source, "--classes", "a", "b").code == 0
+    lines = label_table([tmp_path / "labels.zarr"])
+    assert [line.split() for line in lines[1:]] == [
+        ["0", "0", "a"],
+        ["1", "3,072", "b"],
+        ["class", "a", "has", "no", "pixel", "on", "the", "grid"],
+    ]
+
+
+def test_bins_explain_every_value_and_the_table_has_their_ranges(tmp_path: Path, run: Run) -> None:
+    source = write_raster(tmp_path / "cover.tif", striped(0, 20, 60, 255), nodata=None)
+    arguments = ("--classes", "bare", "open", "dense", "--bins", 10, 50, "--ignore", 255)
+    assert label(run, tmp_path, "--source", source, *arguments).code == 0
+    assert label_table([tmp_path / "labels.zarr"])[1:] == [
+        "       < 10     768  bare",
+        " 10 to < 50     768  open",
+        "      >= 50     768  dense",
+        " ignore 255     768  unlabelled",
+    ]
+
+
+def test_the_table_of_shapes_counts_the_shapes_of_each_value(tmp_path: Path, run: Run) -> None:
+    features = (("Nadelwald", square(0, 0, 9, 9)), ("Laubwald", square(10, 0, 20, 9)), ("unklar", square(0, 20, 9, 30)))
+    source = write_vectors(tmp_path / "truth.geojson", *features, ("Laubwald", square(30, 0, 40, 9)))
+    arguments = ("--classes", "wood", "--values", "wood=Laubwald", "wood=Nadelwald", "=unklar")
+    assert label(run, tmp_path, "--source", source, *arguments).code == 0
+    assert [line.split() for line in label_table([tmp_path / "labels.zarr"])] == [
+        ["label", "value", "shapes", "class"],
+        ["Laubwald", "2", "wood"],
+        ["Nadelwald", "1", "wood"],
+        ["unklar", "1", "unlabelled"],
+    ]
+
+
+def test_the_table_of_several_scenes_adds_their_pixels(catalog: Catalog, tmp_path: Path, run: Run) -> None:
+    stores = []
+    for name, values in (("first", (1, 2)), ("second", (0, 2))):
+        item = catalog.add(name, bands={"cover": striped(*values)}, nodata=None)
+        folder = catalog.root / f"s{len(catalog.items) - 1}"
+        (folder / "scene.json").write_text(json.dumps(item))
+        arguments = ("--scene", folder, "--asset", "cover", "--classes", "a", "b", "c", "d")
+        completed = label(run, tmp_path, *arguments)
+        assert completed.code == 0, completed.stderr
+        stores.append((tmp_path / "labels.zarr").rename(tmp_path / f"{name}.zarr"))
+    assert [line.split() for line in label_table(stores)[1:]] == [
+        ["0", "1,536", "a"],
+        ["1", "1,536", "b"],
+        ["2", "3,072", "c"],
+        ["3", "0", "d"],
+        ["class", "d", "has", "no", "pixel", "on", "the", "grid"],
+    ]
+
+
+def test_a_continuous_raster_without_bins_or_measure_is_refused(tmp_path: Path, run: Run) -> None:
+    heights = np.arange(64 * 48, dtype=np.float32).reshape(SHAPE)
+    source = write_raster(tmp_path / "height.tif", heights, nodata=None)
+    completed = label(run, tmp_path, "--source", source, "--classes", "low", "high")
+    assert completed.code == 3, completed.stderr
+    assert "a continuous raster: divide it into classes with label.bins, or set label.measure" in completed.stderr
+
+
+def test_an_ignored_stored_number_is_not_a_physical_value(tmp_path: Path, run: Run) -> None:
+    import rasterio
+
+    source = write_raster(tmp_path / "t.tif", striped(4, 20, dtype="int16"), nodata=None, driver="GTiff")
+    with rasterio.open(source, "r+") as file:
+        file.scales, file.offsets = (0.5,), (-6.0,)
+    # 20 is stored, 4 is the physical value of 20.
+    assert label(run, tmp_path, "--source", source, "--classes", "a", "b", "--bins", 0, "--ignore", 4).code == 0
+    np.testing.assert_array_equal(stored(tmp_path), striped(NO_LABEL, 1))
+
+
+def tree_cover(path: Path, *, nodata: float | None = None) -> tuple[Path, AnyArray]:
+    """A raster of percent at a third of the pixel size of the grid, and its means on the grid."""
+    fine = np.random.default_rng(3).integers(0, 101, (3 * 16, 3 * 12)).astype(np.uint8)
+    fine[:3, :3] = 0 if nodata is None else nodata
+    write_raster(path, fine, step=10.0, nodata=nodata)
+    return path, fine.reshape(16, 3, 12, 3).astype(float).mean((1, 3))
+
+
+@pytest.mark.parametrize("resampling", [(), ("--resampling", "average")])
+def test_bins_of_a_finer_raster_are_applied_to_its_average(
+    tmp_path: Path, run: Run, resampling: tuple[str, ...]
+) -> None:
+    source, means = tree_cover(tmp_path / "cover.tif")
+    arguments = ("--source", source, "--classes", "open", "dense", "--bins", 50, *resampling)
+    completed = label(run, tmp_path, *arguments, shape=(16, 12), step=30.0)
+    assert completed.code == 0, completed.stderr
+    np.testing.assert_array_equal(stored(tmp_path), means >= 50)
+
+
+@pytest.mark.parametrize("resampling", ["bilinear", "cubic", "nearest"])
+def test_bins_are_applied_after_any_resampling_of_numbers(tmp_path: Path, run: Run, resampling: str) -> None:
+    ramp = np.arange(0, 96, 2, dtype=np.float32)[:, None] + np.zeros(36, np.float32)
+    source = write_raster(tmp_path / "ramp.tif", ramp, nodata=None)
+    arguments = ("--source", source, "--classes", "low", "high", "--bins", 49, "--resampling", resampling)
+    completed = label(run, tmp_path, *arguments, shape=(16, 12), step=30.0)
+    assert completed.code == 0, completed.stderr
+    # The centre of a pixel of the grid is that of the middle one of three rows; the ramp is linear.
+    np.testing.assert_array_equal(stored(tmp_path)[1:-1], np.broadcast_to(ramp[1::3, :12] >= 49, (16, 12))[1:-1])
+
+
+def test_ignored_numbers_do_not_mix_with_others_when_a_finer_raster_is_averaged(
+    tmp_path: Path, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    fine = np.full((48, 36), 40, np.uint8)
+    fine[::3, ::3], fine[:3, :3] = 255, 255
+    source = write_raster(tmp_path / "cover.tif", fine, nodata=None)
+    grid: dict[str, Any] = {"shape": (16, 12), "step": 30.0}
+    arguments = ("--source", source, "--classes", "open", "dense", "--bins", 50)
+    assert label(run, tmp_path, *arguments, "--ignore", 255, **grid).code == 0
+    expected = np.zeros((16, 12))
+    expected[0, 0] = NO_LABEL
+    np.testing.assert_array_equal(stored(tmp_path), expected)
+    completed = label(run, tmp_path, *arguments, "--ignore", 254, 255, "--resampling", "average", **grid)
+    assert completed.code == 2, completed.stderr
+    assert "would mix the ignored numbers 254, 255 with others" in completed.stderr
+    assert label(run, tmp_path, *arguments, "--ignore", 254, 255, **grid).code == 0
+    np.testing.assert_array_equal(stored(tmp_path), expected)
+    assert "event=labels_not_averaged" in caplog.text
+
+
+def test_a_raster_as_coarse_as_the_grid_or_coarser_is_not_averaged(tmp_path: Path, run: Run) -> None:
+    coarse = (np.arange(32 * 24) % 101).reshape(32, 24).astype(np.uint8)
+    source = write_raster(tmp_path / "cover.tif", coarse, nodata=None, step=20.0)
+    assert label(run, tmp_path, "--source", source, "--classes", "open", "dense", "--bins", 50).code == 0
+    np.testing.assert_array_equal(stored(tmp_path), np.kron(coarse, np.ones((2, 2))) >= 50)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("places.csv", "is a text table, which is not read; give a vector file (GeoPackage, GeoJSON"),
+        ("places.csv", "ogr2ogr places.gpkg places.csv -oo X_POSSIBLE_NAMES=lon*"),
+        ("places.kml", "is KML, which is not read"),
+        ("places.xlsx", "is a spreadsheet, which is not read"),
+        ("places.dbf", "is a part of a Shapefile, which is not read; give a vector file"),
+    ],
+)
+def test_other_formats_of_labels_are_refused_with_what_is_read(
+    tmp_path: Path, run: Run, name: str, message: str
+) -> None:
+    source = tmp_path / name
+    source.write_text("<kml></kml>" if name.endswith("kml") else "x,y,class\n")
+    completed = label(run, tmp_path, "--source", source, "--classes", "wood")
+    assert completed.code == 2, completed.stderr
+    assert message in completed.stderr
+
+
+def test_points_label_their_pixel_and_the_log_says_so(
+    tmp_path: Path, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    corner = square(2.5, 3.5, 9, 9)["coordinates"][0][0]
+    point = {"type": "Point", "coordinates": corner}
+    source = write_vectors(tmp_path / "truth.geojson", ("well", point), ("wood", square(20, 20, 30, 30)))
+    assert label(run, tmp_path, "--source", source, "--classes", "well", "wood").code == 0
+    assert np.argwhere(stored(tmp_path) == 0).tolist() == [[3, 2]]
+    assert "event=labels_are_points source=truth.geojson points=1" in caplog.text
+    assert "set split.min_valid" in caplog.text
+    caplog.clear()
+    source = write_vectors(tmp_path / "truth.geojson", ("wood", square(20, 20, 30, 30)))
+    assert label(run, tmp_path, "--source", source, "--classes", "wood").code == 0
+    assert "labels_are_points" not in caplog.text
+
+
+def test_a_scene_without_labels_is_published_as_such_with_a_warning(
+    catalog: Catalog, tmp_path: Path, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    item = catalog.add("cloudy", bands={"cover": striped(9)}, nodata=None)
+    (catalog.root / "s0" / "scene.json").write_text(json.dumps(item))
+    source = ("--scene", catalog.root / "s0", "--asset", "cover")
+    for options in (("--classes", "a", "b"), ("--measure", "height")):
+        completed = label(run, tmp_path, *source, *options, "--ignore", 9)
+        assert completed.code == 0, completed.stderr
+        assert not Tiles(tmp_path / "labels.zarr").read("valid").any()
+        assert "event=scene_without_labels scene=cloudy asset=cover" in caplog.text
+        caplog.clear()
