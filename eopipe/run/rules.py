@@ -26,7 +26,7 @@ PINNED = "constraints.txt"
 def checked(values: Config, source: str = "config") -> Config:
     """The config with defaults. Raises UsageError for its mistakes, and for a file at the path of its folders."""
     config = check(values, os.path.relpath(source))
-    files = [f"{key} {config[key]}" for key in ("results", "state") if Path(config[key]).is_file()]
+    files = [f"{key}: {config[key]}" for key in ("results", "state") if Path(config[key]).is_file()]
     if files:
         raise UsageError(f"{' and '.join(files)} must be a folder, but is a file: move it, or name another folder")
     return config

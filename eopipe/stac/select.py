@@ -25,6 +25,8 @@ Group = Literal["scene", "solar-day"]
 Missing = Literal["fail", "skip"]
 # Dates in one window of time give the same text.
 WINDOWS = {"all": "all", "year": "%Y", "month": "%Y-%m", "week": "%G-W%V", "day": "%Y-%m-%d"}
+# Scenes that an error names.
+NAMED = 10
 LINKS = ("license", "cite-as", "derived_from", "via", "self")
 
 
@@ -144,10 +146,18 @@ def _with_assets(items: list[Item], assets: tuple[str, ...], on_missing: Missing
     incomplete = sorted(name for name, lacking in missing.items() if lacking)
     if incomplete and (on_missing == "fail" or len(incomplete) == len(items)):
         available = ", ".join(sorted(set().union(*(item["assets"] for item in items))))
-        details = "; ".join(f"{name} has no {', '.join(missing[name])}" for name in incomplete)
+        lacking = sorted({tuple(missing[name]) for name in incomplete})
+        groups = ((assets, [name for name in incomplete if tuple(missing[name]) == assets]) for assets in lacking)
+        details = "; ".join(f"no {', '.join(assets)} in {_some(names)}" for assets, names in groups)
         raise BadInputError(f"{len(incomplete)} of {len(items)} scenes lack assets: {details} (there are {available})")
     complete = [item for item in items if not missing[item["id"]]]
     return complete, [{"id": name, "reason": "missing asset", "assets": missing[name]} for name in incomplete]
+
+
+def _some(names: list[str]) -> str:
+    """The first names of a long list, and how many follow."""
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _frozen(item: Item, assets: tuple[str, ...]) -> Item:

@@ -332,8 +332,8 @@ def test_scenes_that_lack_an_asset_are_listed(three: Catalog, tmp_path: Path, ru
     completed = search(run, tmp_path, three.write())
     assert completed.code == 3
     assert "2 of 3 scenes lack assets" in completed.stderr
-    assert "b has no red" in completed.stderr
-    assert "c has no blue, scl" in completed.stderr
+    assert "no red in b" in completed.stderr
+    assert "no blue, scl in c" in completed.stderr
     assert "there are blue, red, scl" in completed.stderr
 
 

@@ -215,7 +215,7 @@ def test_scenes_that_lack_an_asset_can_be_left_out_and_are_told(three: Catalog, 
 @given(order=st.permutations(range(20)))
 def test_one_scene_of_twenty_that_lacks_a_band_is_named_in_any_order(order: list[int]) -> None:
     items = [scene(f"s{n:02}", bands=("blue",) if n == 7 else ("red",)) for n in order]
-    with pytest.raises(BadInputError, match=r"1 of 20 scenes lack assets: s07 has no red \(there are blue, red\)"):
+    with pytest.raises(BadInputError, match=r"1 of 20 scenes lack assets: no red in s07 \(there are blue, red\)"):
         select(copy.deepcopy(items), Query(), ("red",), "fail", Ranking())
     selection = select(copy.deepcopy(items), Query(), ("red",), "skip", Ranking())
     assert ids(selection) == [f"s{n:02}" for n in range(20) if n != 7]
@@ -227,7 +227,15 @@ def test_when_all_scenes_lack_an_asset_there_is_nothing_to_skip(three: Catalog, 
         del item["assets"]["red"]
     completed = search(run, tmp_path, three.write(), "--on-missing", "skip")
     assert completed.code == 3
-    assert "3 of 3 scenes lack assets" in completed.stderr
+    assert "3 of 3 scenes lack assets: no red in a, b, c (there are" in completed.stderr
+
+
+def test_scenes_that_lack_the_same_asset_are_named_together() -> None:
+    items = [scene(f"s{n}", bands=("blue",) if n else ()) for n in range(14)]
+    names = ", ".join(f"s{n}" for n in (1, 10, 11, 12, 13, 2, 3, 4, 5, 6))
+    sentence = rf"14 of 14 scenes lack assets: no blue, red in s0; no red in {names} and 3 more \(there are blue\)"
+    with pytest.raises(BadInputError, match=sentence):
+        select(items, Query(), ("blue", "red"), "fail", Ranking())
 
 
 def test_the_list_has_a_digest_that_only_its_scenes_change(three: Catalog, tmp_path: Path, run: Run) -> None:

@@ -154,7 +154,7 @@ def test_a_file_in_place_of_the_results_is_one_sentence(project: Project) -> Non
     result = typed("eopipe run --dry-run", project.folder)
     assert result.returncode == 1
     assert result.stdout.strip() == (
-        "error: results results must be a folder, but is a file: move it, or name another folder"
+        "error: results: results must be a folder, but is a file: move it, or name another folder"
     )
 
 
