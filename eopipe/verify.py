@@ -1,7 +1,8 @@
 """`eopipe verify`: find what is damaged below a folder, and on request run just those stages again.
 
 Folders are compared with their manifests. Files, and manifests as a whole, are compared with the run records
-beside them, so that a folder that was replaced by another or removed is found too.
+beside them, so that a folder that was replaced by another or removed is found too. What has no run record is compared
+with the crates among the results. What none of them names is listed as not checked.
 """
 
 import argparse
@@ -9,7 +10,6 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -18,8 +18,9 @@ from typing import Any
 
 from eopipe.contract import STAGES, Output, stage
 from eopipe.errors import BadInputError, EopipeError, IntegrityError
-from eopipe.provenance.crate_reader import crate_damages, is_crate, read_crate
+from eopipe.provenance.crate_reader import RunCrate, crate_damages, is_crate, read_crate
 from eopipe.publish import (
+    ENGINE,
     MANIFEST,
     RECORD,
     Damage,
@@ -31,6 +32,9 @@ from eopipe.publish import (
     read_json,
     sha256,
 )
+
+# More paths than these are counted, not listed.
+LISTED_PATHS = 20
 
 
 @dataclass(frozen=True)
@@ -45,75 +49,115 @@ class PublishedOutput:
 
 @dataclass
 class ScanResult:
-    """Outputs that were checked, and the damage of those that are damaged."""
+    """Outputs that were checked, the damage of those that are damaged, and what could not be checked.
+
+    `unchecked` are files that no manifest, run record or crate names, `manifest_only` folders without run record;
+    `warnings` are sentences.
+    """
 
     checked: list[PublishedOutput]
     damaged: dict[PublishedOutput, list[Damage]] = field(default_factory=dict)
+    unchecked: list[Path] = field(default_factory=list)
+    manifest_only: list[Path] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Survey:
+    """What is at or below a path: outputs by run records, records that cannot be read, other published folders, files.
+
+    Both `folders` and `files` are without those that records name.
+    """
+
+    recorded: list[PublishedOutput]
+    unreadable: list[Path]
+    folders: list[Path]
+    files: list[Path]
 
 
 def scan(root: Path, threads: int) -> ScanResult:
     """Check all outputs at or below a path.
 
-    Raises BadInputError when the path does not exist or holds no output of eopipe.
+    Raises BadInputError when the path does not exist or holds no output of eopipe, and for a crate by other software
+    or of a newer version that was asked for.
     """
     if not root.exists() and not _record_of(root).is_file():
         raise BadInputError(f"there is no {root}; give a file or folder that eopipe made")
-    result = ScanResult(sorted(published_outputs(root), key=lambda output: output.path))
-    if not result.checked:
-        raise BadInputError(f"{root} is not an output of eopipe: there is no {MANIFEST} and no run record")
+    survey = _survey(root)
+    result = ScanResult([*survey.recorded, *(PublishedOutput(path, folder=True) for path in survey.folders)])
     with ThreadPoolExecutor(threads) as pool:
         for output in result.checked:
             if damage := damage_of(output, pool.map):
                 result.damaged[output] = damage
+    for path in survey.unreadable:
+        record = PublishedOutput(path, folder=False)
+        result.checked.append(record)
+        result.damaged[record] = [Damage("it is not a readable run record, so its job and outputs are unknown")]
+    if not result.checked:
+        raise BadInputError(f"{root} is not an output of eopipe: there is no {MANIFEST} and no run record")
+    _compare_with_crates(result, survey, _check_crates(result, root))
+    result.checked.sort(key=lambda output: output.path)
     return result
 
 
-def published_outputs(root: Path) -> Iterator[PublishedOutput]:
-    """All outputs of stages at or below a path; files inside a published folder are parts of it."""
-    folders, records = [], []
-    for parent, subfolders, files in os.walk(root):
-        if MANIFEST in files:
+def _survey(root: Path) -> Survey:
+    """Walk a folder. Files inside a published folder are parts of it; drafts and hidden folders are left out."""
+    folders, records, others = [], [], []
+    for parent, subfolders, names in os.walk(root):
+        if MANIFEST in names:
             folders.append(Path(parent))
             subfolders.clear()
-        else:
-            subfolders[:] = [name for name in subfolders if not is_draft(name)]
-            records += [Path(parent, name) for name in files if name.endswith(RECORD)]
-    recorded = {output.path: output for record in sorted([_record_of(root), *records]) for output in _outputs(record)}
+            continue
+        subfolders[:] = sorted(name for name in subfolders if not is_draft(name) and not name.startswith("."))
+        paths = [Path(parent, name) for name in sorted(set(names) - ENGINE) if not is_draft(name)]
+        records += [path for path in paths if path.name.endswith(RECORD)]
+        others += [path for path in paths if not path.name.endswith(RECORD)]
+    recorded: dict[Path, PublishedOutput] = {}
+    unreadable = []
+    for record in sorted({*records, *filter(Path.is_file, [_record_of(root)])}):
+        try:
+            recorded |= {output.path: output for output in _outputs(record)}
+        except (AttributeError, BadInputError, KeyError, TypeError, ValueError):
+            unreadable.append(record)
     recorded = {path: output for path, output in recorded.items() if path == root or root in path.parents}
-    yield from recorded.values()
-    yield from (PublishedOutput(folder, folder=True) for folder in folders if folder not in recorded)
+    unrecorded = [[path for path in paths if path not in recorded] for paths in (folders, others)]
+    return Survey(list(recorded.values()), unreadable, *unrecorded)
 
 
 def _record_of(path: Path) -> Path:
     return path.parent / f"{path.name}{RECORD}"
 
 
-def _outputs(record: Path) -> Iterator[PublishedOutput]:
-    """The outputs of a run record that are in its folder: the first one always is, others may be elsewhere."""
-    try:
-        value: dict[str, Any] = read_json(record)
-        command = tuple(map(str, value["arguments"]))
-        parents = {flag: Path(path).parent for flag, path in pairwise(command)}
-        folders = [parents.get(f"--{row['port'].replace('_', '-')}") for row in value["outputs"]]
+def _outputs(record: Path) -> list[PublishedOutput]:
+    """The outputs of a run record that are in its folder: the first one always is, others may be elsewhere.
+
+    Raises BadInputError, or an error of Python, for a file that is not a run record.
+    """
+    value: dict[str, Any] = read_json(record)
+    command, rows = tuple(map(str, value["arguments"])), value["outputs"]
+    parents = {flag: Path(path).parent for flag, path in pairwise(command)}
+    folders = [parents.get(f"--{row['port'].replace('_', '-')}") for row in rows]
+    if invalid := [row["name"] for row in rows if row["name"] in ("", "..") or row["name"] != Path(row["name"]).name]:
+        raise BadInputError(f"{record} has an output {invalid[0]!r}, which is not the name of a file")
+    return [
+        PublishedOutput(record.parent / row["name"], bool(row["folder"]), str(row["sha256"]), command)
+        for row, at in zip(rows, folders, strict=True)
         # Records of earlier versions lack `beside`.
-        beside = [row.get("beside", at == folders[0]) for at, row in zip(folders, value["outputs"], strict=True)]
-        rows = [(record.parent / row["name"], bool(row["folder"]), str(row["sha256"])) for row in value["outputs"]]
-    except (AttributeError, BadInputError, KeyError, TypeError):
-        # A record is not payload: if it cannot be read, the manifest is all there is to compare with.
-        return
-    for is_beside, (path, folder, checksum) in zip(beside, rows, strict=True):
-        if is_beside:
-            yield PublishedOutput(path, folder, checksum, command)
+        if row.get("beside", at == folders[0])
+    ]
 
 
 def damage_of(output: PublishedOutput, map_files: MapFunction) -> list[Damage]:
     """The damage of one output; empty if it is intact."""
     if not output.path.exists():
         return [Damage("it is missing")]
-    if output.path.is_dir() != output.folder:
+    if not (output.path.is_dir() if output.folder else output.path.is_file()):
         return [Damage(f"it is not a {'folder' if output.folder else 'file'}")]
     if not output.folder:
-        is_changed = sha256(output.path) != output.sha256
+        try:
+            is_changed = sha256(output.path) != output.sha256
+        except OSError as error:
+            return [Damage(f"it cannot be read: {error.strerror}")]
         return [Damage("it has other content than its run record says")] if is_changed else []
     damage = find_damage(output.path, map_files)
     if not damage and output.sha256 and digest(output.path) != output.sha256:
@@ -134,28 +178,85 @@ def verify(argv: list[str]) -> int:
         help="rebuild damaged outputs with the commands in their run records; start it in the folder of the run",
     )
     arguments = parser.parse_args(argv)
-    crate = read_crate(arguments.path) if is_crate(arguments.path) else None
     result = scan(arguments.path, max(1, arguments.threads))
-    _check_crates(result)
-    for output, damage in result.damaged.items():
+    for output, damage in sorted(result.damaged.items(), key=lambda entry: entry[0].path):
         print(f"error: {damage_message(output.path, damage)}", file=sys.stderr)
         if output.command and not arguments.repair:
             print(f"  {shlex.join(output.command)}", file=sys.stderr)
     if arguments.repair and result.damaged:
         return _repair_all(result)
-    if crate and not result.damaged:
-        checksums = len(list(crate.data_entities()))
-        print(f"{checksums} checksums of the metadata are right; digest of the crate: {digest(crate.folder)}")
+    if not result.damaged and is_crate(arguments.path):
+        checksums = len(list(read_crate(arguments.path).data_entities()))
+        print(f"{checksums} checksums of the metadata are right; digest of the crate: {digest(arguments.path)}")
     total = len(result.checked)
     print(f"{total - len(result.damaged)} of {total} files and folders are intact")
+    _print_unchecked(result)
     return IntegrityError.code if result.damaged else 0
 
 
-def _check_crates(result: ScanResult) -> None:
-    """Add where the metadata of a crate differ from its files."""
+def _print_unchecked(result: ScanResult) -> None:
+    """Print what the number of intact files and folders does not cover."""
+    for sentence in result.warnings:
+        print(f"warning: {sentence}", file=sys.stderr)
+    if result.manifest_only:
+        print(f"without run record, compared with their own manifest only: {_listed(result.manifest_only)}")
+    if result.unchecked:
+        print(f"not checked, since no manifest, run record or crate names them: {_listed(result.unchecked)}")
+
+
+def _listed(paths: list[Path]) -> str:
+    omitted = len(paths) - LISTED_PATHS
+    return ", ".join([*map(str, paths[:LISTED_PATHS]), *([f"and {omitted} more"] if omitted > 0 else [])])
+
+
+def _check_crates(result: ScanResult, root: Path) -> list[RunCrate]:
+    """Add where the metadata of crates differ from their files; return the crates that are intact.
+
+    Raises BadInputError for metadata that are unreadable although intact, if the path is that of the crate.
+    """
+    intact = []
     for output in result.checked:
-        if is_crate(output.path) and (damage := crate_damages(output.path)):
-            result.damaged.setdefault(output, []).extend(damage)
+        if not output.folder or not is_crate(output.path):
+            continue
+        try:
+            if damage := crate_damages(output.path):
+                result.damaged.setdefault(output, []).extend(damage)
+            elif output not in result.damaged:
+                intact.append(read_crate(output.path))
+        except BadInputError as error:
+            if output not in result.damaged and output.path == root:
+                raise
+            if output not in result.damaged:
+                result.warnings.append(f"{output.path} is as its manifest says, but its metadata are not read: {error}")
+    return intact
+
+
+def _compare_with_crates(result: ScanResult, survey: Survey, crates: list[RunCrate]) -> None:
+    """Compare files and folders without run record with crates; warn where a record and all crates differ."""
+    digests: dict[tuple[str, bool], set[str]] = {}
+    for data in (data for crate in crates for job in crate.jobs for data in job.record.outputs if data.sha256):
+        digests.setdefault((data.name, data.folder), set()).add(data.sha256)
+    source = " or ".join(str(crate.folder) for crate in crates)
+    for output in survey.recorded:
+        expected = digests.get((output.path.name, output.folder))
+        if expected and output not in result.damaged and output.sha256 not in expected:
+            result.warnings.append(
+                f"{output.path} is as its run record says, but not as {source} says: either the stage ran again after "
+                "the crate was written, and the next run updates the crate, or file and record were changed together"
+            )
+    outputs = [PublishedOutput(path, folder=True) for path in survey.folders]
+    outputs += [PublishedOutput(path, folder=False) for path in survey.files]
+    for output in outputs:
+        expected = digests.get((output.path.name, output.folder))
+        if expected and (output.folder or (os.access(output.path, os.R_OK) and output.path.is_file())):
+            result.checked += [] if output.folder else [output]
+            if output not in result.damaged and digest(output.path) not in expected:
+                text = f"it has no run record, and its {'manifest' if output.folder else 'content'} is not that of"
+                result.damaged[output] = [Damage(f"{text} {source}")]
+        elif not output.folder:
+            result.unchecked.append(output.path)
+        elif output not in result.damaged and not is_crate(output.path):
+            result.manifest_only.append(output.path)
 
 
 def _repair_all(result: ScanResult) -> int:

@@ -63,7 +63,8 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     def command(*arguments: object) -> Completed:
         capsys.readouterr()
         code = main([str(argument) for argument in arguments])
-        return Completed(code, capsys.readouterr().err)
+        printed = capsys.readouterr()
+        return Completed(code, printed.err, printed.out)
 
     return command
 

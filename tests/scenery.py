@@ -120,10 +120,11 @@ def split_outputs(folder: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class Completed:
-    """A finished command: exit code and stderr."""
+    """A finished command: exit code and what it printed."""
 
     code: int
     stderr: str
+    stdout: str = ""
 
 
 Run = Callable[..., Completed]

@@ -10,7 +10,7 @@ import pytest
 from scenery import Catalog, Run
 
 from eopipe.errors import BadInputError
-from eopipe.publish import MANIFEST, digest, publish
+from eopipe.publish import MANIFEST, digest, publish, read_json, write_json
 from eopipe.verify import scan
 
 
@@ -152,11 +152,86 @@ def test_the_draft_of_a_living_writer_is_not_damage(results: Path) -> None:
         (draft / MANIFEST).unlink()
 
 
-def test_a_record_that_cannot_be_read_leaves_the_manifest_to_compare_with(results: Path) -> None:
-    (results / "tiles/a.zarr.run.json").write_text("{")
-    assert broken(results) == {}
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"arguments": [], "outputs": [{"name": "../a"}]}'])
+def test_a_record_that_cannot_be_read_is_damage_of_its_own_and_the_manifest_is_still_compared(
+    results: Path, content: str
+) -> None:
+    (results / "tiles/a.zarr.run.json").write_text(content)
+    assert set(broken(results)) == {"tiles/a.zarr.run.json"}
     (results / "tiles/a.zarr/image/zarr.json").unlink()
-    assert broken(results) == {"tiles/a.zarr": "image/zarr.json is missing"}
+    assert broken(results)["tiles/a.zarr"] == "image/zarr.json is missing"
+
+
+def test_what_has_no_record_is_never_counted_as_intact_and_files_beside_the_results_are_named(
+    results: Path, run: Run
+) -> None:
+    before = int(run("verify", "results").stdout.split()[0])
+    (results / "items.run.json").unlink()
+    (results / "tiles/a.zarr.run.json").unlink()
+    (results / "notes.txt").write_text("mine")
+    completed = run("verify", "results")
+    assert completed.code == 0
+    # The record of the search named three outputs; of the frozen items the manifest is left.
+    assert completed.stdout.startswith(f"{before - 2} of {before - 2} files and folders are intact\n")
+    sentences = completed.stdout.splitlines()
+    assert sentences[1].endswith("compared with their own manifest only: results/items, results/tiles/a.zarr")
+    assert sentences[2].endswith("names them: results/grid.json, results/notes.txt, results/selection.json")
+
+
+@pytest.fixture
+def with_crate(results: Path, run: Run) -> Path:
+    """The results with a crate among them, which has the grid."""
+    Path("Snakefile").write_text("rule all:\n    input: []\n")
+    records, items = sorted(results.rglob("*.run.json")), sorted(results.glob("items/*.geojson"))
+    arguments = ("--records", *records, "--payload", results / "grid.json", "--scenes", *items)
+    completed = run("crate", *arguments, "--workflow", "Snakefile", "--crate", results / "crate")
+    assert completed.code == 0, completed.stderr
+    assert run("verify", "results").code == 0
+    return results
+
+
+def test_a_file_that_lost_its_record_is_compared_with_the_crate(with_crate: Path, run: Run) -> None:
+    (with_crate / "items.run.json").unlink()
+    completed = run("verify", "results")
+    assert completed.code == 0
+    assert "not checked" not in completed.stdout, "grid and selection are in the metadata of the crate"
+    text = (with_crate / "grid.json").read_text()
+    # A hard link of the payload: written anew, so that the crate keeps its bytes.
+    (with_crate / "grid.json").unlink()
+    (with_crate / "grid.json").write_text(text.replace("0", "1", 1))
+    completed = run("verify", "results")
+    assert completed.code == 4
+    assert "its content is not that of results/crate" in completed.stderr
+    assert completed.stderr.count("error: ") == 1
+
+
+def test_a_file_that_was_changed_together_with_its_record_is_named(with_crate: Path, run: Run) -> None:
+    text = (with_crate / "grid.json").read_text().replace("0", "1", 1)
+    (with_crate / "grid.json").unlink()
+    (with_crate / "grid.json").write_text(text)
+    record = read_json(with_crate / "items.run.json")
+    next(row for row in record["outputs"] if row["port"] == "grid")["sha256"] = digest(with_crate / "grid.json")
+    write_json(with_crate / "items.run.json", record)
+    completed = run("verify", "results")
+    assert completed.stderr.startswith("warning: results/grid.json is as its run record says, but not as results/crate")
+    assert completed.code == 0
+
+
+@pytest.mark.parametrize("name", ["ro-crate-metadata.json", "manifest.json"])
+def test_a_broken_crate_is_one_more_damage_that_ends_neither_survey_nor_repair(
+    with_crate: Path, run: Run, name: str
+) -> None:
+    whole = digest(with_crate / "tiles/b.zarr")
+    (with_crate / "crate" / name).write_text("{")
+    flip(with_crate / "tiles/b.zarr/image/c/0/1/1", random.Random(0))
+    completed = run("verify", "results")
+    assert completed.code == 4
+    assert completed.stderr.count("is damaged:") == 2
+    assert set(broken(with_crate)) == {"crate", "tiles/b.zarr"}
+    completed = run("verify", "results", "--repair")
+    assert completed.code == 0, completed.stderr
+    assert digest(with_crate / "tiles/b.zarr") == whole
+    assert broken(with_crate) == {}
 
 
 @pytest.fixture
