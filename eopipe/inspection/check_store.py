@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray
-from eopipe.errors import BadInputError
+from eopipe.errors import BadInputError, IntegrityError
 from eopipe.publish import find_damage
 from eopipe.tiles.grid import windows
 from eopipe.tiles.store import NO_LABEL, Tiles
@@ -55,7 +55,7 @@ def _pixel_errors(store: Tiles) -> Iterator[str]:
         try:
             error = _window_error(store, window)
             valid_pixels += int((store.read("valid", *window) > 0).sum())
-        except (ValueError, RuntimeError, OSError) as failure:
+        except (IntegrityError, OSError) as failure:
             error = f"does not decode: {failure}"
         if error:
             rows, cols = window

@@ -95,6 +95,11 @@ class ShardedArrayReader:
     _shards: "OrderedDict[tuple[int, int], OpenShard]" = field(default_factory=OrderedDict)
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the array: (y, x) or (band, y, x)."""
+        return self.metadata.shape
+
+    @property
     def dtype(self) -> np.dtype[Any]:
         """The data type of the array."""
         return self.metadata.dtype
@@ -206,6 +211,7 @@ class ZarrArrayReader:
         except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise BadInputError(f"{path} is not a readable Zarr array: {error}") from error
         self.path, self.dtype = path, np.dtype(self._array.dtype)
+        self.shape: tuple[int, ...] = self._array.shape
 
     def read(self, out: AnyArray, y: int, x: int, bands: BandIndices) -> None:
         """Read the window, then choose the bands."""

@@ -22,6 +22,7 @@ from eopipe.arrays import AnyArray, FloatArray
 from eopipe.errors import BadInputError, RefusedError
 from eopipe.publish import publish
 from eopipe.tiles.layout import LEVELS, Layout
+from eopipe.tiles.shard_reader import open_array
 
 if TYPE_CHECKING:
     import zarr
@@ -121,8 +122,20 @@ class Tiles:
         return array
 
     def read(self, name: str, y: slice = slice(None), x: slice = slice(None)) -> AnyArray:
-        """Read a window of an array, in its last two axes."""
-        return np.asarray(self.array(name)[..., y, x])
+        """Read a window of an array, in its last two axes; slices have no step.
+
+        Raises BadInputError for an array that the store does not have, IntegrityError for damaged chunks.
+        """
+        if not (self.path / name / "zarr.json").is_file():
+            self.array(name)
+        reader = open_array(self.path / name)
+        if reader.shape[-2:] != self.shape:
+            raise BadInputError(f"{name} of {self.path} has shape {reader.shape}, but its grid has {self.shape}")
+        top, bottom, _ = y.indices(self.shape[0])
+        left, right, _ = x.indices(self.shape[1])
+        window = np.empty((*reader.shape[:-2], max(bottom - top, 0), max(right - left, 0)), reader.dtype)
+        reader.read(window, top, left, tuple(range(math.prod(reader.shape[:-2]))))
+        return window
 
     def physical(self, bands: tuple[str, ...], y: slice = slice(None), x: slice = slice(None)) -> FloatArray:
         """Bands by name as float32 (band, y, x), scale and offset applied."""

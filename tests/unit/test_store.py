@@ -8,7 +8,7 @@ import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from eopipe.errors import BadInputError, UsageError
+from eopipe.errors import BadInputError, IntegrityError, UsageError
 from eopipe.publish import verify
 from eopipe.tiles.grid import make_grid
 from eopipe.tiles.layout import Layout
@@ -67,7 +67,7 @@ def test_a_chunk_with_one_flipped_bit_does_not_read(tmp_path: Path) -> None:
     content = bytearray(shard.read_bytes())
     content[40] ^= 1
     shard.write_bytes(content)
-    with pytest.raises(ValueError, match="checksum"):
+    with pytest.raises(IntegrityError, match="checksum"):
         Tiles(tmp_path / "t.zarr").read("image")
 
 
