@@ -65,6 +65,7 @@ def folder(training: Training, tmp_path: Path) -> Folder:
     return Folder(project, training)
 
 
+@pytest.mark.exhaustive
 def test_a_model_beside_the_config_is_mapped_from_its_copy_whatever_the_user_edits(folder: Folder) -> None:
     completed = folder.train()
     assert completed.returncode == 0, completed.stderr
@@ -118,6 +119,7 @@ def test_a_mistake_in_the_file_ends_the_command_at_once_with_its_line(folder: Fo
     assert not folder.training.state.exists()
 
 
+@pytest.mark.exhaustive
 def test_weights_of_photographs_in_a_folder_meet_their_bands_and_are_in_the_model(folder: Folder) -> None:
     transformers = pytest.importorskip("transformers")
     sizes = {"hidden_sizes": [8, 16, 16, 16], "depths": [1] * 4, "sr_ratios": [1] * 4, "decoder_hidden_size": 16}

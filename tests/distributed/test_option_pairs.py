@@ -77,9 +77,8 @@ def test_all_that_can_go_together_does() -> None:
 
 @pytest.mark.exhaustive
 def test_with_a_compiler_or_without_the_losses_are_those_of_the_model_as_it_is(tmp_path: Path) -> None:
-    ways = {"compiled": together("compiled"), "compiled-recomputed": together("compiled", "recomputed")}
-    runs = launch(1, ways, tmp_path, {})
-    for run in runs.values():
-        assert run["losses"] == pytest.approx(golden(STEPS), abs=TOLERANCE)
+    # With activation checkpointing, which the compiler has to take apart.
+    runs = launch(1, {"compiled": together("compiled", "recomputed")}, tmp_path, {})
+    assert runs["compiled"]["losses"] == pytest.approx(golden(STEPS), abs=TOLERANCE)
     fell_back = "event=compile-failed" in (tmp_path / "1/log").read_text()
     assert fell_back == (shutil.which("c++") is None)

@@ -72,7 +72,11 @@ def test_balanced_weights_are_those_of_the_training_split(training: Training, da
 
 
 @pytest.mark.parametrize(
-    "options", [("convnext", "--depth", "1"), ("temporal", "--freeze", "embed.")], ids=["convnext", "temporal"]
+    "options",
+    [
+        pytest.param(("convnext", "--depth", "1"), id="convnext"),
+        pytest.param(("temporal", "--freeze", "embed."), id="temporal", marks=pytest.mark.exhaustive),
+    ],
 )
 def test_other_models_go_all_the_way_to_the_map(training: Training, options: tuple[str, ...]) -> None:
     arguments = ("--epochs", "1", "--width", "4", "--architecture", *options)

@@ -99,6 +99,7 @@ def test_cwltool_train_inputs_works_literally_with_a_long_name_of_the_temporary_
     assert sha256(checkout / "cwl/model/manifest.json") == sha256(finished.results / "model/manifest.json")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", sorted(set(TOOLS) - {"inputs", "pipeline"}))
 def test_the_job_file_beside_a_tool_works(checkout: Path, name: str, tmp_path: Path) -> None:
     cwltool("--outdir", tmp_path, f"{name}.cwl", f"{name}.yml", cwd=checkout / "cwl")
