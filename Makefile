@@ -11,6 +11,7 @@ export OMP_WAIT_POLICY := passive
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo quick test test-rest test-all test-environments test-packages test-engines test-lowest test-newest durations install check sync clean
+.PHONY: lock lock-check sbom audit
 .PHONY: .venv/servers .venv/validators .venv/engines slurm-up slurm-down demo-slurm
 
 demo: .venv/installed
@@ -39,6 +40,7 @@ test-engines: .venv/tests .venv/engines
 
 check: .venv/tests
 	ruff check . && ruff format --check .
+	bandit --quiet --recursive --configfile pyproject.toml --severity-level medium eopipe dev profiles sample snakemake_report_plugin_eopipe
 	mypy
 	lint-imports
 	snakefmt --check Snakefile workflow
@@ -127,6 +129,16 @@ test-lowest test-newest:
 # The files that follow from the stages: config schema, CWL tools, reference page.
 sync: .venv/installed
 	python -m dev.sync
+
+# For a release, each with a package index: hashes of all packages (locks/), the SBOM (eopipe.cdx.json), and known
+# vulnerabilities of the locked versions.
+lock sbom audit: .venv/tests
+	@python -m dev.supply_chain $@
+
+# pip compares what it would download with the hashes; nothing is installed.
+lock-check: .venv/tests
+	@pip install --quiet --dry-run --ignore-installed --require-hashes --requirement locks/requirements.lock --requirement locks/torch-cpu.lock
+	@echo "Every file that pip would install has a hash of locks/."
 
 clean:
 	rm -rf results state .snakemake
