@@ -69,9 +69,9 @@ test-environments: .venv/tests .venv/servers .venv/validators .venv/engines
 
 # Debian's packages for the tests of real servers and of a real Slurm; for root, and only when it is asked for.
 DEBIAN := slurmctld slurmd slurm-client slurmdbd munge mariadb-server mariadb-client iproute2 \
-  postgresql postgresql-15-postgis-3 nginx
+  postgresql postgresql-15-postgis-3 nginx prometheus
 test-packages:
-	@if dpkg --status $(DEBIAN) > /dev/null 2>&1; then echo "Slurm, MariaDB, PostgreSQL and nginx are installed."; \
+	@if dpkg --status $(DEBIAN) > /dev/null 2>&1; then echo "Slurm, MariaDB, PostgreSQL, nginx and Prometheus are installed."; \
 	elif [ "$$(id -u)" != 0 ]; then echo "make test-packages installs $(DEBIAN): run it as root." >&2; exit 1; \
 	else echo "Installing $(DEBIAN)"; \
 	  apt-get update -qq && apt-get install -y -qq --no-install-recommends $(DEBIAN); fi

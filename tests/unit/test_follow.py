@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -309,6 +310,21 @@ def test_a_training_is_found_by_its_model_by_its_state_and_by_the_folder_of_stat
     (older / JOB).write_text(json.dumps(JOB_VALUES | {"settings": {}, "views": ""}))
     os.utime(older / JOB, (1, 1))
     assert find_run(tmp_path / path, None) == FollowedRun(state, NAME, SETTINGS, views)
+
+
+def test_promtool_finds_no_mistake_in_the_file_for_the_textfile_collector(state: Path, views: Path, run: Run) -> None:
+    promtool = shutil.which("promtool")
+    if not promtool:
+        pytest.skip("promtool is not installed: make test-packages installs it")
+    train(state, 0, 3, is_done=True)
+    assert run("follow", state, "--to", "prometheus", "--once").code == 0
+    text = (views / "eopipe.prom").read_text()
+    for content, code in ((text, 0), (text.replace(" gauge", " gouge"), 1)):
+        done = subprocess.run(
+            [promtool, "check", "metrics"], input=content, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        assert bool(done.stdout + done.stderr) == (code == 1)
 
 
 def test_what_is_not_a_training_is_refused(tmp_path: Path, run: Run) -> None:
