@@ -103,8 +103,11 @@ def component(pin: Pin) -> Component:
         comment="the files of this version in the package index",
         hashes=[HashType(alg=HashAlgorithm.SHA_256, content=value) for value in pin.hashes],
     )
-    # A short text is a name or an SPDX expression, a long one the licence itself.
-    stated = next((text for key in ("License-Expression", "License") if 0 < len(text := metadata[key] or "") < 80), "")
+    # A text of the older field is a name if it is short, and else the licence itself.
+    expressions = metadata.get_all("License-Expression") or []
+    licences = expressions + [text for text in metadata.get_all("License") or () if 0 < len(text) < 80]
+    licences += [text.rpartition(" :: ")[2] for text in metadata.get_all("Classifier") or () if "License ::" in text]
+    stated = next(iter(licences), "")
     return Component(
         name=pin.name,
         version=pin.version,

@@ -93,8 +93,8 @@ def test_the_sbom_is_valid_cyclonedx_with_versions_hashes_licences_and_dependenc
     assert {name: entry["version"] for name, entry in packages.items()} == {n: pin.version for n, pin in LOCKED.items()}
     hashes = packages["torch"]["externalReferences"][0]["hashes"]
     assert [value["content"] for value in hashes] == list(pins(CPU)["torch"].hashes)
-    licensed = [name for name, entry in packages.items() if entry.get("licenses")]
-    assert len(licensed) >= 0.7 * len(packages)
+    unstated = [name for name, entry in packages.items() if not entry.get("licenses")]
+    assert all(name.startswith(("conda-inject", "snakemake-")) for name in unstated), unstated
     dependencies = {entry["ref"]: entry.get("dependsOn", []) for entry in document["dependencies"]}
     assert packages["torch"]["purl"] in dependencies["eopipe"]
     assert packages["numpy"]["purl"] in dependencies[packages["zarr"]["purl"]]
