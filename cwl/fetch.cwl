@@ -107,6 +107,16 @@ inputs:
     default: auto
     inputBinding:
       prefix: --sign
+  private_hosts:
+    type:
+      type: array
+      items: string
+    label: private hosts
+    doc: hosts inside a private network that assets may be fetched from, as name or name:port (in a config also
+      the host of search.url)
+    default: []
+    inputBinding:
+      prefix: --private-hosts
   parts:
     type:
     - 'null'

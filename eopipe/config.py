@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
@@ -161,12 +162,22 @@ def _with_conflicts(
     sentences = [*mistakes, *urls_with_credentials(config), *conflicts(config, wrong_sections)]
     # The grid follows the pixels of the bands, not those of masks and labels.
     config["search"]["grid_assets"] = config["search"]["grid_assets"] or config["preprocess"]["bands"]
+    # The user named the host of the catalog, so its items may name it too.
+    config["fetch"]["private_hosts"] = (*config["fetch"]["private_hosts"], *_catalog_host(config["search"]["url"]))
     for name in (name for name in STAGES if name not in wrong_sections):
         try:
             config[name] = stage(name).with_derived(config[name])
         except UsageError as error:
             sentences.append(str(error))
     return config, sentences, wrong_sections
+
+
+def _catalog_host(url: str | None) -> tuple[str, ...]:
+    try:
+        host = urlsplit(url or "").hostname
+    except ValueError:
+        host = None
+    return (host,) if host else ()
 
 
 def urls_with_credentials(config: dict[str, Any]) -> list[str]:

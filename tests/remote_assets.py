@@ -3,18 +3,22 @@
 import hashlib
 import json
 import random
+import struct
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from loopback import Loopback
 from scenery import Completed, Run
 
+from eopipe.fetch.retry import FetchSession
 from eopipe.publish import verify
 
 
 def tif(size: int, seed: int = 0) -> bytes:
-    """Bytes with the signature of a TIFF file."""
-    return b"II*\0" + random.Random(seed).randbytes(size - 4)
+    """Bytes of a TIFF file whose directory is empty."""
+    header = b"II*\0" + struct.pack("<IHI", 8, 0, 0)
+    return header + random.Random(seed).randbytes(size - len(header))
 
 
 def item_of(assets: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -41,9 +45,19 @@ def put(web: Loopback, content: dict[str, bytes], *, metadata: bool = True) -> d
     return item_of(assets)
 
 
+def named_hosts(item: dict[str, Any]) -> tuple[str, ...]:
+    """The option that lets a scene come from the servers of a test, which no item may name by itself."""
+    hosts = {urlsplit(asset["href"]).netloc for asset in item["assets"].values() if asset["href"].startswith("http:")}
+    return ("--private-hosts", *sorted(hosts)) if hosts else ()
+
+
+def loopback_session(**settings: Any) -> FetchSession:
+    return FetchSession(**settings, private_hosts=("127.0.0.1",))
+
+
 def fetch(run: Run, folder: Path, item: dict[str, Any], *arguments: object) -> Completed:
     (folder / "item.geojson").write_text(json.dumps(item))
-    return run("fetch", "--item", folder / "item.geojson", "--scene", folder / "scene", *arguments)
+    return run("fetch", "--item", folder / "item.geojson", "--scene", folder / "scene", *arguments, *named_hosts(item))
 
 
 def is_fetched(folder: Path, content: dict[str, bytes]) -> bool:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from eopipe.errors import BadInputError, IntegrityError, RefusedError, is_full
-from eopipe.fetch.range_reader import catalog_file
+from eopipe.errors import BadInputError, IntegrityError, RefusedError, UpstreamError, is_full
+from eopipe.fetch.range_reader import catalog_file, is_same_version
 from eopipe.fetch.remote_file import RemoteFile, remote_file
-from eopipe.fetch.retry import ChangedError, FetchSession, RetryBudget, TransientError, retry
+from eopipe.fetch.retry import ChangedError, FetchSession, RangeResponse, RetryBudget, TransientError, retry
 from eopipe.scenes.item import safe_href, scene_name, scheme
 
 log = logging.getLogger("eopipe")
@@ -77,7 +77,10 @@ def download_asset(
 def _copy(asset: dict[str, Any], label: str, source: Path, part: Path) -> Path:
     """Copy an asset of a catalog on this disk; always again, since it may have changed."""
     part.unlink(missing_ok=True)
+    status = source.stat()
     shutil.copyfile(source, part)
+    if not is_same_version(status, source.stat()):
+        raise UpstreamError(f"{label} changed while it was copied; try again later")
     if damage := find_damage(asset, part):
         raise _damaged(asset, label, _quarantine(part), damage)
     raster_suffix(part, label)
@@ -138,12 +141,14 @@ def _size(part: Path) -> int:
 def _attempt(file: RemoteFile, part: Path, max_bytes: int, budget: RetryBudget) -> None:
     """One request for the missing bytes of a part."""
     tag_file, size = part.with_suffix(".etag"), _size(part)
-    tag = tag_file.read_text() if size and tag_file.exists() else ""
+    tag, length = _version_begun(tag_file) if size else ("", None)
     try:
         with file.request(size if tag else 0, None, tag, budget) as response:
             if not response.start:
                 # The old bytes are removed before the tag is written: it never accompanies bytes of another version.
-                _begin(part, tag_file, response.tag)
+                _begin(part, tag_file, response)
+            elif response.total is None or length not in (None, response.total):
+                raise ChangedError
             size = _append(part, response.start, response.body, max_bytes)
     except ChangedError:
         part.unlink(missing_ok=True)
@@ -156,12 +161,18 @@ def _attempt(file: RemoteFile, part: Path, max_bytes: int, budget: RetryBudget) 
         raise TransientError(f"{size} of {response.total} bytes arrived")
 
 
-def _begin(part: Path, tag_file: Path, tag: str) -> None:
+def _version_begun(tag_file: Path) -> tuple[str, int | None]:
+    """The ETag and the length of the version of which a part has the first bytes, empty and None where not known."""
+    lines = tag_file.read_text().splitlines() if tag_file.exists() else []
+    return "".join(lines[:1]), int(lines[1]) if lines[1:] and lines[1].isdigit() else None
+
+
+def _begin(part: Path, tag_file: Path, response: RangeResponse) -> None:
     # A new file, since the old one can be the second name of a published one.
     part.unlink(missing_ok=True)
     part.touch()
-    if tag:
-        tag_file.write_text(tag)
+    if response.tag:
+        tag_file.write_text(f"{response.tag}\n{'' if response.total is None else response.total}\n")
     else:
         tag_file.unlink(missing_ok=True)
 

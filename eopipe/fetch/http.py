@@ -1,32 +1,29 @@
-"""HTTP requests for assets: only to addresses that were checked, only with the login of their own host.
-
-Internals of other packages that this module uses; `check_urllib3` looks for them before the first request:
-
-| what | why | versions |
-|---|---|---|
-| `HTTPConnection._new_conn` of urllib3 is overridden | to check addresses before a connection | 2.3 to 2.x |
-| `HTTPConnection._dns_host` is set meanwhile | to connect to what was checked (DNS rebinding) | 2.3 to 2.x |
-"""
+"""HTTP requests for assets: only to addresses that were checked, only with the login of their own origin."""
 
 import ipaddress
 import netrc
 import os
-import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import requests
-from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase
-from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
-from urllib3.exceptions import HTTPError, NewConnectionError
+from requests.utils import get_environ_proxies
+from urllib3.exceptions import HTTPError
 
 from eopipe.errors import BadInputError, RefusedError, UsageError
+from eopipe.fetch.addresses import (
+    PORTS,
+    AddressGuard,
+    GuardedSession,
+    call_after,
+    check_urllib3,
+    host_and_port,
+    stop_of,
+)
 from eopipe.fetch.retry import (
     CHUNK,
     ChangedError,
@@ -41,19 +38,6 @@ from eopipe.fetch.signing import SignedUrl
 
 MAX_REDIRECTS = 8
 TRANSIENT = (408, 425, 429)
-PORTS = {"http": 80, "https": 443}
-Origin = tuple[str, int]
-
-
-def check_urllib3() -> None:
-    """Raise UsageError where urllib3 lacks the internals in the table above."""
-    probe, connect = HTTPConnection("host.invalid"), getattr(HTTPConnection, "_new_conn", None)
-    is_used = connect is not None and "_dns_host" in connect.__code__.co_names
-    if not is_used or getattr(probe, "_dns_host", None) != "host.invalid":
-        raise UsageError(
-            f"urllib3 {version('urllib3')} does not let eopipe check the address of a connection; "
-            "install urllib3>=2.3,<3"
-        )
 
 
 class HttpFile:
@@ -80,6 +64,7 @@ class HttpFile:
         except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema):
             raise RefusedError(f"{budget.label} has an invalid URL") from None
         except (requests.RequestException, HTTPError) as error:
+            budget.remaining()
             raise TransientError(type(error).__name__) from None
 
 
@@ -88,11 +73,13 @@ def _range_response(response: requests.Response, first: int, tag: str, budget: R
     code, headers = response.status_code, response.headers
     if code >= 500 or code in TRANSIENT:
         raise TransientError(f"status {code}", retry_after(headers.get("Retry-After", "")))
-    current, modified = headers.get("ETag", tag), headers.get("Last-Modified", "")
+    current, modified = headers.get("ETag", ""), headers.get("Last-Modified", "")
     strong = current if current.startswith('"') else ""
-    if code == 416 and current == tag and headers.get("Content-Range") == f"bytes */{first}":
-        return RangeResponse(first, first, strong, modified, iter(()))
-    if code in (412, 416) or (code == 206 and tag and current != tag):
+    weak = "" if strong else f"{current} {modified}".strip()
+    if code == 416 and tag and strong == tag and headers.get("Content-Range") == f"bytes */{first}":
+        return RangeResponse(first, first, strong, weak, iter(()))
+    # A range that does not name its version may be of another one (RFC 9110, section 15.3.7, wants it named).
+    if code in (412, 416) or (code == 206 and tag and strong != tag):
         raise ChangedError
     if code not in (200, 206):
         raise _not_fetched(response, budget)
@@ -102,8 +89,8 @@ def _range_response(response: requests.Response, first: int, tag: str, budget: R
         start, total = 0, _number(headers.get("Content-Length", ""))
     if code == 206 and start != first:
         raise ChangedError
-    chunks = iter(lambda: response.raw.read1(CHUNK), b"")
-    return RangeResponse(start, total, strong, modified, guard_rate(chunks, budget))
+    chunks = iter(lambda: response.raw.read1(CHUNK) or b"", b"")
+    return RangeResponse(start, total, strong, weak, guard_rate(chunks, budget))
 
 
 def _content_range(header: str) -> tuple[int, int | None]:
@@ -120,7 +107,9 @@ def _number(text: str) -> int | None:
 def _not_fetched(response: requests.Response, budget: RetryBudget) -> BadInputError:
     """The error for a response that no retry changes."""
     code, host = response.status_code, urlsplit(response.url).hostname or ""
-    needs_login = f"; if it needs a login, set {token_variable(host)} or name the host in ~/.netrc"
+    needs_login = (
+        f"; if it needs a login, set {token_variable(response.url)} or name {_machine(response.url)} in ~/.netrc"
+    )
     hint = needs_login if code in (401, 403) else ""
     return BadInputError(f"{budget.label} could not be fetched: {host} answered {code} {response.reason}{hint}")
 
@@ -128,24 +117,22 @@ def _not_fetched(response: requests.Response, budget: RetryBudget) -> BadInputEr
 class HttpClient:
     """The connections of one fetch session, which all its downloads use again."""
 
-    def __init__(self) -> None:
+    def __init__(self, fetch_session: FetchSession) -> None:
         check_urllib3()
-        self.guard, self.session = AddressGuard(), requests.Session()
-        adapter = HTTPAdapter(pool_maxsize=32)
-        # A proxy keeps its own kind of connection: it looks names up itself.
-        adapter.poolmanager.pool_classes_by_scheme = _guarded_pools(self.guard)
-        self.session.mount("http://", adapter)
-        self.session.mount("https://", adapter)
+        self.guard = AddressGuard(fetch_session.private_hosts)
+        self.session = GuardedSession(self.guard)
 
     @contextmanager
     def get(self, url: str, headers: dict[str, str], budget: RetryBudget) -> Iterator[requests.Response]:
         """Request a URL and follow its redirects; yield the response before its body is read.
 
-        Raises RefusedError when a redirect leads into this network or the body is compressed.
+        Raises RefusedError for an address inside this network that the user did not name, also of a redirect, and
+        for a compressed body.
         """
-        self.guard.allow(url)
+        if get_environ_proxies(url):
+            self.guard.check(url)
         slot = budget.session.connection_slot(urlsplit(url).hostname or "")
-        with slot, self._follow(url, headers, budget) as response:
+        with slot, self._follow(url, headers, budget) as response, end_in_time(response, budget):
             encoding = response.headers.get("Content-Encoding", "identity")
             if encoding != "identity":
                 raise RefusedError(
@@ -175,31 +162,43 @@ class HttpClient:
         self.session.close()
 
 
-def token_variable(host: str) -> str:
-    """The environment variable that holds the bearer token of a host.
+@contextmanager
+def end_in_time(response: requests.Response, budget: RetryBudget) -> Iterator[None]:
+    """Break a connection at the deadline, also where a server keeps it busy with what is not the body."""
+    with call_after(budget.remaining(), stop_of(response.raw)):
+        yield
 
-    >>> token_variable("data.cloud-host.org")
-    'EOPIPE_TOKEN_DATA_CLOUD__HOST_ORG'
+
+def token_variable(url: str) -> str:
+    """The environment variable that holds the bearer token of an origin; its port only where it is not the usual one.
+
+    >>> token_variable("https://data.cloud-host.org/a.tif"), token_variable("https://data.org:8443/a.tif")
+    ('EOPIPE_TOKEN_DATA_CLOUD__HOST_ORG', 'EOPIPE_TOKEN_DATA_ORG_8443')
     """
-    return "EOPIPE_TOKEN_" + host.upper().replace("-", "__").replace(".", "_").replace(":", "_")
+    return "EOPIPE_TOKEN_" + _machine(url).upper().replace("-", "__").replace(".", "_").replace(":", "_")
+
+
+def _machine(url: str) -> str:
+    """How an origin is named where logins are kept: its host, with a port that is not the usual one."""
+    host, port = host_and_port(url)
+    return host if port == PORTS.get(urlsplit(url).scheme) else f"{host}:{port}"
 
 
 class HostAuth(AuthBase):
-    """The user's login for exactly the host of a request, and none for any other host."""
+    """The user's login for exactly the origin of a request (scheme, host, port), and none for any other."""
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         """Add the header of the login."""
         parts = urlsplit(request.url or "")
-        host = str(parts.hostname or "")
-        if parts.scheme == "https" or _is_loopback(host):
-            _log_in(request, host)
+        if parts.scheme == "https" or _is_loopback(str(parts.hostname or "")):
+            _log_in(request, str(request.url))
         return request
 
 
-def _log_in(request: requests.PreparedRequest, host: str) -> None:
-    if token := os.environ.get(token_variable(host)):
+def _log_in(request: requests.PreparedRequest, url: str) -> None:
+    if token := os.environ.get(token_variable(url)):
         request.headers["Authorization"] = f"Bearer {token}"
-    elif login := _netrc_logins().get(host):
+    elif login := _netrc_logins().get(_machine(url)):
         requests.auth.HTTPBasicAuth(login[0], login[2])(request)
 
 
@@ -218,88 +217,3 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _origin(url: str) -> Origin:
-    parts = urlsplit(url)
-    return parts.hostname or "", parts.port or PORTS.get(parts.scheme, 0)
-
-
-class AddressGuard:
-    """Which addresses a session connects to: public ones, and those of the hosts that its items name."""
-
-    def __init__(self) -> None:
-        self._named: set[Origin] = set()
-
-    def allow(self, url: str) -> None:
-        """Let the host of an item's asset be inside this network."""
-        self._named.add(_origin(url))
-
-    def check_redirect(self, url: str, target: str, label: str) -> None:
-        """Raise RefusedError for a redirect to a host inside this network, or to another kind of address."""
-        source, destination = urlsplit(url), urlsplit(target)
-        redirect = f"{label}: {source.hostname} redirects to {destination.scheme}://{destination.hostname or ''}"
-        if destination.scheme not in PORTS or not destination.hostname:
-            raise RefusedError(f"{redirect}, which is not a web address")
-        if source.scheme == "https" and destination.scheme == "http":
-            raise RefusedError(f"{redirect}, which is not encrypted")
-        try:
-            self.resolve(*_origin(target))
-        except OSError:
-            # Behind a proxy, names need not resolve here; the proxy guards its own network.
-            return
-        except RefusedError as error:
-            raise RefusedError(f"{redirect}, which is not public") from error
-
-    def resolve(self, host: str, port: int) -> list[str]:
-        """The IP addresses of a host. Raises RefusedError for one that may not be connected to."""
-        addresses = [str(row[4][0]) for row in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
-        for address in addresses:
-            plain = ipaddress.ip_address(address.partition("%")[0])
-            mapped = getattr(plain, "ipv4_mapped", None) or plain
-            is_allowed = not mapped.is_link_local if self._is_named(host, port) else mapped.is_global
-            if not is_allowed:
-                raise RefusedError(f"{host} is {address}, which is not public")
-        return addresses
-
-    def _is_named(self, host: str, port: int) -> bool:
-        return (host, port) in self._named or (port == 443 and (host, 80) in self._named)
-
-    def connect(self, connection: HTTPConnection, connect: Callable[[], socket.socket]) -> socket.socket:
-        """Connect to an address that was checked, not to what the name resolves to a moment later."""
-        name = connection._dns_host
-        try:
-            addresses = self.resolve(name, connection.port)
-        except socket.gaierror:
-            return connect()
-        try:
-            for address in addresses[:-1]:
-                connection._dns_host = address
-                try:
-                    return connect()
-                except NewConnectionError:
-                    continue
-            connection._dns_host = addresses[-1]
-            return connect()
-        finally:
-            connection._dns_host = name
-
-
-def _guarded_pools(guard: AddressGuard) -> dict[str, type[HTTPConnectionPool]]:
-    """Connection pools that connect only where a guard allows, by scheme."""
-
-    class GuardedHttp(HTTPConnection):
-        def _new_conn(self) -> socket.socket:
-            return guard.connect(self, super()._new_conn)
-
-    class GuardedHttps(HTTPSConnection):
-        def _new_conn(self) -> socket.socket:
-            return guard.connect(self, super()._new_conn)
-
-    class GuardedHttpPool(HTTPConnectionPool):
-        ConnectionCls = GuardedHttp
-
-    class GuardedHttpsPool(HTTPSConnectionPool):
-        ConnectionCls = GuardedHttps
-
-    return {"http": GuardedHttpPool, "https": GuardedHttpsPool}

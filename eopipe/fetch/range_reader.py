@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from eopipe.errors import BadInputError, IntegrityError, RefusedError
+from eopipe.errors import BadInputError, IntegrityError, RefusedError, UpstreamError
 from eopipe.fetch.remote_file import remote_file
 from eopipe.fetch.retry import ChangedError, FetchSession, RangeResponse, RetryBudget, TransientError, retry
 from eopipe.scenes.item import safe_href, scheme
@@ -58,7 +58,7 @@ def open_range_reader(
     """
     if scheme(safe_href(href, label)):
         return ServerRangeReader(href, label, session or FetchSession())
-    return LocalRangeReader(catalog_file(href, label, catalog))
+    return LocalRangeReader(catalog_file(href, label, catalog), label)
 
 
 def catalog_file(href: str, label: str, catalog: Path | None) -> Path:
@@ -78,13 +78,23 @@ class LocalRangeReader:
 
     version = ""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.size = path, path.stat().st_size
+    def __init__(self, path: Path, label: str = "") -> None:
+        self.path, self.label, self.status = path, label or path.name, path.stat()
+        self.size = self.status.st_size
 
     def read(self, start: int, length: int) -> bytes:
-        """The bytes from `start`, fewer than `length` at the end."""
+        """The bytes from `start`, fewer than `length` at the end. Raises UpstreamError for another version."""
         with self.path.open("rb") as file:
-            return os.pread(file.fileno(), length, start)
+            data = os.pread(file.fileno(), length, start)
+            if not is_same_version(self.status, os.fstat(file.fileno())):
+                raise UpstreamError(f"{self.label} changed while it was read; try again later")
+        return data
+
+
+def is_same_version(before: os.stat_result, after: os.stat_result) -> bool:
+    """Whether a file on this disk was neither replaced nor written to."""
+    fields = ("st_ino", "st_size", "st_mtime_ns")
+    return all(getattr(before, name) == getattr(after, name) for name in fields)
 
 
 class ServerRangeReader:
@@ -134,6 +144,11 @@ class ServerRangeReader:
             self.size, self.version, self.modified = response.total, response.tag, response.modified
         elif (response.total, response.tag, response.modified) != (self.size, self.version, self.modified):
             raise ChangedError
+        if self.size > FIRST_READ and not (self.version or self.modified):
+            raise BadInputError(
+                f"{self.label} cannot be read in ranges: {self.file.host} does not name the version of the file "
+                "(ETag or Last-Modified), so that two could be mixed; fetch whole assets instead"
+            )
 
 
 class RangeCache:

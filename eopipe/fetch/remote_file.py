@@ -29,7 +29,7 @@ def remote_file(href: str, label: str, session: FetchSession) -> RemoteFile:
     if scheme(href) == "s3":
         from eopipe.fetch.s3 import S3File
 
-        return S3File(href, label)
+        return S3File(href, label, session)
     from eopipe.fetch.http import HttpFile
 
     return HttpFile(href, session)

@@ -42,7 +42,10 @@ class ChangedError(Exception):
 
 @dataclass(frozen=True)
 class RangeResponse:
-    """Bytes of a file from `start` on; its length in bytes, strong ETag and Last-Modified, empty where not given."""
+    """Bytes of a file from `start` on, and its length where the server states it.
+
+    `tag` is the strong ETag of its version; where there is none, `modified` is what else the server says of it.
+    """
 
     start: int
     total: int | None
@@ -65,15 +68,19 @@ class Clock:
 
 @dataclass(frozen=True)
 class FetchSession:
-    """What the requests of one job share: the deadline of each asset in seconds, limits, signing, connections."""
+    """What the requests of one job share: the deadline of each asset in seconds, limits, signing, connections.
+
+    `private_hosts` are hosts that may be requested though they are not public.
+    """
 
     deadline: float = 3600.0
     per_host: int = 8
     sign: Sign = "auto"
+    private_hosts: tuple[str, ...] = ()
     stop: threading.Event = field(default_factory=threading.Event)
     clock: Clock = field(default_factory=Clock)
     _slots: dict[str, threading.BoundedSemaphore] = field(default_factory=dict)
-    _resources: dict[Callable[[], Any], Any] = field(default_factory=dict)
+    _resources: dict[Callable[["FetchSession"], Any], Any] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def connection_slot(self, host: str) -> threading.BoundedSemaphore:
@@ -81,11 +88,11 @@ class FetchSession:
         with self._lock:
             return self._slots.setdefault(host, threading.BoundedSemaphore(self.per_host))
 
-    def resource(self, create: Callable[[], Resource]) -> Resource:
+    def resource(self, create: Callable[["FetchSession"], Resource]) -> Resource:
         """What `create` returns, created at the first use and shared by the whole session: a connection pool."""
         with self._lock:
             if create not in self._resources:
-                self._resources[create] = create()
+                self._resources[create] = create(self)
             resource: Resource = self._resources[create]
             return resource
 
@@ -170,6 +177,8 @@ def guard_rate(body: Iterable[bytes], budget: RetryBudget) -> Iterator[bytes]:
         elapsed = clock.now() - start
         if elapsed > GRACE and received < MIN_RATE * elapsed:
             raise TransientError(f"slower than {MIN_RATE:.0f} bytes per second", slow=True)
+    # A connection that was broken at the deadline looks like one that has ended.
+    budget.remaining()
 
 
 def retry_after(header: str) -> float:

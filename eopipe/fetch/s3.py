@@ -12,7 +12,15 @@ from obstore.exceptions import BaseError, PermissionDeniedError, PreconditionErr
 from obstore.store import S3Store
 
 from eopipe.errors import BadInputError, EopipeError, UsageError
-from eopipe.fetch.retry import CHUNK, TIMEOUT, ChangedError, RangeResponse, RetryBudget, TransientError, guard_rate
+from eopipe.fetch.retry import (
+    TIMEOUT,
+    ChangedError,
+    FetchSession,
+    RangeResponse,
+    RetryBudget,
+    TransientError,
+    guard_rate,
+)
 
 STATUS = re.compile(r"status code: (\d{3})")
 TRANSIENT = (408, 425, 429)
@@ -29,13 +37,13 @@ CREDENTIALS = (
 class S3File:
     """An object in a bucket."""
 
-    def __init__(self, href: str, label: str) -> None:
+    def __init__(self, href: str, label: str, session: FetchSession) -> None:
         parts = urlsplit(href)
         # A key may contain ? and #, which mean nothing in an s3 address.
         self.host, self.key, self.label = parts.netloc, href.partition("://")[2].partition("/")[2], label
         if not self.key:
             raise BadInputError(f"{label} points to the bucket {self.host}, not to a file in it")
-        self.store = _store(self.host)
+        self.store = _store(self.host, session.deadline)
 
     @contextmanager
     def request(self, first: int, stop: int | None, tag: str, budget: RetryBudget) -> Iterator[RangeResponse]:
@@ -48,22 +56,27 @@ class S3File:
         with budget.session.connection_slot(self.host), _translated_errors(self.label, self.host):
             budget.remaining()
             result = obstore.get(self.store, self.key, options=options)  # type: ignore[arg-type]
-            body = guard_rate(iter(result.stream(min_chunk_size=CHUNK)), budget)
-            yield RangeResponse(result.range[0], result.meta["size"], result.meta["e_tag"] or "", "", body)
+            current = result.meta["e_tag"] or ""
+            if tag and current != tag:
+                raise ChangedError
+            # As the bytes arrive, since a large chunk of a body that trickles would never come.
+            body = guard_rate(map(bytes, result.stream(min_chunk_size=1)), budget)
+            modified = "" if current else str(result.meta["last_modified"])
+            yield RangeResponse(result.range[0], result.meta["size"], current, modified, body)
 
 
-def _store(bucket: str) -> S3Store:
+def _store(bucket: str, deadline: float) -> S3Store:
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
     anonymous: dict[str, Any] = {} if any(map(os.environ.get, CREDENTIALS)) else {"skip_signature": True}
     try:
         return S3Store(
             bucket,
-            # Rate and deadline are checked here: a large file may take longer than any timeout of one request.
+            # Rate and deadline are checked here; the timeout ends responses that never come to their body.
             client_options={
                 "allow_http": endpoint.startswith("http://"),
                 "connect_timeout": f"{TIMEOUT[0]:g}s",
                 "read_timeout": f"{TIMEOUT[1]:g}s",
-                "timeout": "1d",
+                "timeout": f"{max(1, round(deadline * 1000))}ms",
             },
             retry_config={"max_retries": 0},
             **anonymous,

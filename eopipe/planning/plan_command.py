@@ -140,7 +140,7 @@ def forecast_run(config: Config) -> RunForecast:
     masks = {name: coverage_mask(item, scenes.grid) for name, item in scenes.items.items()}
     catalog = Path(config["search"]["catalog"]) if config["search"]["catalog"] else None
     fetch = config["fetch"]
-    session = FetchSession(TIMEOUT_S, fetch["per_host"], fetch["sign"])
+    session = FetchSession(TIMEOUT_S, fetch["per_host"], fetch["sign"], tuple(fetch["private_hosts"]))
     sizes = asset_sizes(list(scenes.items.values()), catalog, session)
     sizes = [clip_size(size, scenes) for size in sizes] if fetch["windows"] else sizes
     chips = forecast_chips(config, scenes, masks)

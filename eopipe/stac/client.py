@@ -7,9 +7,11 @@ from urllib.parse import urljoin, urlsplit
 
 import requests
 from pystac_client.stac_api_io import StacApiIO
+from urllib3.exceptions import HTTPError
 
 from eopipe.errors import BadInputError, RefusedError
-from eopipe.fetch.http import PORTS, HostAuth
+from eopipe.fetch.addresses import PORTS, AddressGuard, GuardedSession
+from eopipe.fetch.http import MAX_REDIRECTS, HostAuth, end_in_time
 from eopipe.fetch.retry import CHUNK, FetchSession, RetryBudget, TransientError, guard_rate, retry_after
 
 TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
@@ -26,26 +28,6 @@ REASONS = {
 }
 
 
-class OneHostSession(requests.Session):
-    """A session that follows no redirect to another host; the user's login is sent only to its own host."""
-
-    def __init__(self, home: str) -> None:
-        super().__init__()
-        self.home, self.auth = home, HostAuth()
-
-    def get_redirect_target(self, resp: requests.Response) -> str | None:
-        """The target of a redirect. Raises RefusedError when that is on another host."""
-        target = super().get_redirect_target(resp)
-        if target:
-            try:
-                check_same_host(self.home, urljoin(resp.url, target))
-            except RefusedError:
-                # Its socket would stay open until it is collected.
-                resp.close()
-                raise
-        return target
-
-
 class RetryingStacIO(StacApiIO):
     """Reads JSON for pystac-client, only from the host of `home`, with retries for `deadline` seconds.
 
@@ -55,7 +37,9 @@ class RetryingStacIO(StacApiIO):
 
     def __init__(self, home: str, deadline: float) -> None:
         super().__init__()
-        self.home, self.session = home, OneHostSession(home)
+        # The user named this host, and no other is queried.
+        self.home, self.session = home, GuardedSession(AddressGuard([urlsplit(home).hostname or ""]))
+        self.session.auth = HostAuth()
         self.pages: Counter[str] = Counter()
         self.limits = FetchSession(deadline=deadline)
         self.deadline = self.limits.clock.now() + deadline
@@ -78,27 +62,45 @@ class RetryingStacIO(StacApiIO):
         content = {"json" if verb == "POST" else "params": parameters, "headers": headers}
         while True:
             try:
-                return _attempt(self.session, budget, verb, href, **content)
+                return self._attempt(budget, verb, href, **content)
             except TransientError as error:
                 budget.back_off(error, progressed=False)
 
+    def _attempt(self, budget: RetryBudget, verb: str, href: str, **content: Any) -> str:
+        """The text of a response. Raises TransientError where the next attempt may succeed."""
+        attempts = f"{budget.failures + 1} attempts"
+        try:
+            with self._follow(budget, verb, href, **content) as response, end_in_time(response, budget):
+                code = response.status_code
+                if code in TRANSIENT:
+                    wait = retry_after(response.headers.get("Retry-After", ""))
+                    raise TransientError(f"status {code}, {attempts}", wait)
+                body = _body(response, budget)
+        except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema) as error:
+            raise BadInputError(f"{budget.host} cannot be queried: {type(error).__name__}") from error
+        except (requests.RequestException, HTTPError) as error:
+            budget.remaining()
+            raise TransientError(f"{_reason(error)}, {attempts}") from error
+        if code >= 400:
+            raise BadInputError(f"{budget.host} refused the search with status {code}: {body[:200]}")
+        return _whole(body, attempts)
 
-def _attempt(session: requests.Session, budget: RetryBudget, verb: str, href: str, **content: Any) -> str:
-    """The text of a response. Raises TransientError where the next attempt may succeed."""
-    attempts = f"{budget.failures + 1} attempts"
-    try:
-        with session.request(verb, href, stream=True, timeout=budget.timeout(), **content) as response:
-            code = response.status_code
-            if code in TRANSIENT:
-                raise TransientError(f"status {code}, {attempts}", retry_after(response.headers.get("Retry-After", "")))
-            body = _body(response, budget)
-    except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema, requests.TooManyRedirects) as error:
-        raise BadInputError(f"{budget.host} cannot be queried: {type(error).__name__}") from error
-    except requests.RequestException as error:
-        raise TransientError(f"{_reason(error)}, {attempts}") from error
-    if code >= 400:
-        raise BadInputError(f"{budget.host} refused the search with status {code}: {body[:200]}")
-    return _whole(body, attempts)
+    def _follow(self, budget: RetryBudget, verb: str, href: str, **content: Any) -> requests.Response:
+        """The response after all redirects, whose bodies are not read."""
+        for _ in range(MAX_REDIRECTS):
+            response = self.session.request(
+                verb, href, stream=True, allow_redirects=False, timeout=budget.timeout(), **content
+            )
+            if not response.is_redirect:
+                return response
+            response.close()
+            href = keep_https(self.home, urljoin(href, response.headers["Location"]))
+            check_same_host(self.home, href)
+            becomes_get = response.status_code == 303 or (verb == "POST" and response.status_code in (301, 302))
+            verb = "GET" if becomes_get else verb
+            # The address of a redirect has its parameters.
+            content = {key: value for key, value in content.items() if key == "headers" or verb == "POST"}
+        raise BadInputError(f"{budget.host} cannot be queried: it redirects more than {MAX_REDIRECTS} times")
 
 
 def _whole(body: str, attempts: str) -> str:
@@ -106,6 +108,8 @@ def _whole(body: str, attempts: str) -> str:
     if body.lstrip()[:1] in ("{", "["):
         try:
             json.loads(body)
+        except RecursionError as error:
+            raise BadInputError("the JSON response is nested too deeply to be STAC") from error
         except ValueError as error:
             raise TransientError(f"the JSON response is truncated, {attempts}") from error
     return body
@@ -114,7 +118,9 @@ def _whole(body: str, attempts: str) -> str:
 def _body(response: requests.Response, budget: RetryBudget) -> str:
     """The text of a response of limited size."""
     body = bytearray()
-    for chunk in guard_rate(response.iter_content(CHUNK), budget):
+    # As the bytes arrive, since a large chunk of a body that trickles would never come.
+    chunks = iter(lambda: response.raw.read1(CHUNK, decode_content=True) or b"", b"")
+    for chunk in guard_rate(chunks, budget):
         body += chunk
         if len(body) > MAX_BYTES:
             raise RefusedError(f"{budget.host} answers the search with more than {MAX_BYTES >> 20} MiB in one response")

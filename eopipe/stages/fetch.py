@@ -26,6 +26,14 @@ def fetch(
         Literal["auto", "none", "planetary-computer"],
         Knob("service that signs asset URLs; auto chooses by host", advanced=True),
     ] = "auto",
+    private_hosts: Annotated[
+        tuple[str, ...],
+        Knob(
+            "hosts inside a private network that assets may be fetched from, as name or name:port (in a config also "
+            "the host of search.url)",
+            advanced=True,
+        ),
+    ] = (),
     parts: Annotated[
         Path | None, Knob("folder of unfinished downloads, for resume; beside the scene if not given", advanced=True)
     ] = None,
@@ -33,9 +41,11 @@ def fetch(
     """Fetch the assets of one scene and verify size and checksum.
 
     An interrupted download is resumed with range requests. Hrefs are http(s), s3 (with the usual AWS_* variables) or
-    paths; a login is read from EOPIPE_TOKEN_<HOST>, as in EOPIPE_TOKEN_DATA_ORG, or from ~/.netrc.
-    Raises BadInputError for missing assets, IntegrityError for damaged ones, UpstreamError when retries are used up;
-    assets that were fetched are kept for the rerun.
+    paths; a login is read from EOPIPE_TOKEN_<HOST>, as in EOPIPE_TOKEN_DATA_ORG, or EOPIPE_TOKEN_<HOST>_<PORT> for
+    another port than the usual one, or from ~/.netrc (`machine host` or `machine host:port`). Hosts that are not public
+    get no request unless private_hosts names them.
+    Raises BadInputError for missing assets, IntegrityError for damaged ones, UpstreamError when retries are used up,
+    RefusedError for unsafe addresses; assets that were fetched are kept for the rerun.
     """
     import shutil
 
@@ -51,7 +61,7 @@ def fetch(
     frozen = read_item(item)
     folder = parts / scene_name(frozen["id"]) if parts else scene.parent / f".{scene.name}.parts"
     area = read_grid(grid) if windows and grid else None
-    with FetchSession(deadline, per_host, sign) as session, lock_folder(folder, session):
+    with FetchSession(deadline, per_host, sign, private_hosts) as session, lock_folder(folder, session):
         fetched = fetch_assets(frozen, catalog, folder, session, workers, area)
         with publish(scene, folder=True) as draft:
             write_scene(frozen, fetched, draft, is_window=windows)

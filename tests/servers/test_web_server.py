@@ -12,7 +12,7 @@ import pytest
 import yaml
 from catalogs import CATALOGS
 from nginx import Served, nginx
-from remote_assets import tif
+from remote_assets import loopback_session, tif
 from scenery import Run
 from server_requests import SAMPLE, Watch, names, search
 from stac_api import Api
@@ -29,7 +29,7 @@ def test_a_download_goes_on_where_it_broke_off_unless_the_file_has_changed(tmp_p
     (tmp_path / "files/red.tif").write_bytes(body)
     with nginx({"files": tmp_path / "files"}, tmp_path / "work") as server:
         asset: dict[str, Any] = {"href": f"{server.url}/files/red.tif"}
-        download_asset(asset, "red", None, part)
+        download_asset(asset, "red", None, part, loopback_session())
         # As a kill leaves it.
         os.truncate(part, 150_000)
         part.with_suffix(".whole").unlink()
@@ -37,7 +37,9 @@ def test_a_download_goes_on_where_it_broke_off_unless_the_file_has_changed(tmp_p
             body = tif(500_000, 2)
             (tmp_path / "files/red.tif").write_bytes(body)
         watch = Watch(server)
-        download_asset(asset | {"file:checksum": f"1220{sha256(body).hexdigest()}"}, "red", None, part)
+        download_asset(
+            asset | {"file:checksum": f"1220{sha256(body).hexdigest()}"}, "red", None, part, loopback_session()
+        )
         assert [line.status for line in watch.lines()] == [200 if changed else 206]
     assert part.read_bytes() == body
 
@@ -55,7 +57,7 @@ def test_windows_come_with_range_requests_and_hold_the_pixels_of_the_original(
     assert completed.code == 0, completed.stderr
     watch, item = Watch(assets), tmp_path / f"items/{name}.geojson"
     scene = ("--scene", tmp_path / "scene", "--grid", tmp_path / "grid.json", "--windows")
-    completed = run("fetch", "--item", item, *scene)
+    completed = run("fetch", "--item", item, *scene, "--private-hosts", "127.0.0.1")
     assert completed.code == 0, completed.stderr
     assert {line.status for line in watch.lines()} == {206}
     part = next((tmp_path / "scene").glob("red*"))

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loopback import Loopback
 from odc.geo.geobox import GeoBox
+from remote_assets import loopback_session
 from scenery import CRS, LEFT, STEP, TOP, Catalog, Run, numbered
 
 from eopipe.arrays import AnyArray
@@ -533,7 +534,7 @@ def test_the_error_of_the_remote_comes_through(tmp_path: Path) -> None:
 def test_windows_come_over_http(tmp_path: Path) -> None:
     whole = raster(tmp_path / "whole.tif", noise(1, 1024, 1024), blockxsize=128, blockysize=128)
     with Loopback(tmp_path) as web:
-        remote = open_range_reader(f"{web.url}/whole.tif", WHERE)
+        remote = open_range_reader(f"{web.url}/whole.tif", WHERE, loopback_session())
         write_window(remote, grid_at(500, 500, 100), tmp_path / "part.tif", WHERE)
         assert len(web.requests("/whole.tif")) <= 5
     window_pixels, expected, _ = same_place(whole, tmp_path / "part.tif")

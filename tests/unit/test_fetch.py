@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from loopback import Loopback
+from remote_assets import named_hosts
 from scenery import CRS, LEFT, STEP, TOP, Catalog, Completed, Run
 
 from eopipe.errors import BadInputError, IntegrityError, RefusedError, UpstreamError
@@ -59,7 +60,16 @@ def unsure(item: dict[str, Any]) -> dict[str, Any]:
 def fetch(run: Run, folder: Path, item: dict[str, Any], *arguments: object) -> Completed:
     (folder / "item.geojson").write_text(json.dumps(item))
     catalog = ("--catalog", folder / "catalog")
-    return run("fetch", "--item", folder / "item.geojson", "--scene", folder / "scene", *catalog, *arguments)
+    return run(
+        "fetch",
+        "--item",
+        folder / "item.geojson",
+        "--scene",
+        folder / "scene",
+        *catalog,
+        *arguments,
+        *named_hosts(item),
+    )
 
 
 @pytest.mark.parametrize("is_remote", [False, True])
@@ -245,7 +255,7 @@ def test_a_download_goes_on_in_the_next_run(
 def fetching(folder: Path, item: dict[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
     """Run fetch in another process, until a part of the red band is on disk."""
     (folder / "item.geojson").write_text(json.dumps(item))
-    arguments = ["fetch", "--item", folder / "item.geojson", "--scene", folder / "scene"]
+    arguments = ["fetch", "--item", folder / "item.geojson", "--scene", folder / "scene", *named_hosts(item)]
     process = subprocess.Popen([sys.executable, "-m", "eopipe", *arguments], stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 20
@@ -330,7 +340,7 @@ def test_a_file_that_changed_meanwhile_is_not_mixed_with_the_old_one(
     web.fail(RED, times=None, status=503)
     assert fetch(run, tmp_path, remote(unsure(scene), web)).code == 5
     web.reset()
-    newer = red[:4] + red[4:][::-1]
+    newer = red[:2000] + red[2000:][::-1]
     (catalog.root / "s0" / "red.tif").write_bytes(newer)
     assert fetch(run, tmp_path, remote(unsure(scene), web)).code == 0
     assert (tmp_path / "scene" / "red.tif").read_bytes() == newer

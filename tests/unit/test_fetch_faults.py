@@ -20,13 +20,13 @@ from typing import Any
 
 import pytest
 from loopback import Fault, Loopback, Request
-from remote_assets import fetch, is_fetched, item_of, put, tif
+from remote_assets import fetch, is_fetched, item_of, loopback_session, named_hosts, put, tif
 from scenery import Run
 
 from eopipe.errors import PreemptedError, UpstreamError
 from eopipe.fetch.assets import run_parallel
 from eopipe.fetch.download import download_asset
-from eopipe.fetch.retry import MAX_RETRY_AFTER, FetchSession, retry_after
+from eopipe.fetch.retry import MAX_RETRY_AFTER, retry_after
 
 MIX = (
     [Fault(status=503, body=b"busy")] * 20 + [Fault(reset=True)] * 5 + [Fault(cut=9_000)] * 5 + [Fault(pause=10.0)] * 2
@@ -188,7 +188,16 @@ def test_f12_30_times_kill_9_costs_no_more_than_what_was_on_the_line(tmp_path: P
     content = {"blue": tif(250_000, 1), "red": tif(400_000, 2), "swir": tif(100_000, 3)}
     (tmp_path / "item.geojson").write_text(json.dumps(item := put(web, content)))
     web.random_fault = lambda _: Fault(drip=0.08)
-    arguments = ("fetch", "--item", tmp_path / "item.geojson", "--scene", tmp_path / "scene", "--workers", 2)
+    arguments = (
+        "fetch",
+        "--item",
+        tmp_path / "item.geojson",
+        "--scene",
+        tmp_path / "scene",
+        "--workers",
+        2,
+        *named_hosts(item),
+    )
     dice, killed, whole, children = random.Random(3), 0, 1, [Child(*arguments) for _ in range(3)]
     for _ in range(30):
         child = children.pop(0)
@@ -356,7 +365,7 @@ def test_f18_retry_after_is_obeyed_in_seconds_and_as_a_date(
     item = put(web, {"red": tif(9_000)})
     delay = formatdate(time.time() + 30, usegmt=True) if date else "30"
     web.fail("/red.tif", status=429, headers={"Retry-After": delay})
-    download_asset(item["assets"]["red"], "red", None, tmp_path / "red.part", FetchSession())
+    download_asset(item["assets"]["red"], "red", None, tmp_path / "red.part", loopback_session())
     assert 25 < impatient[0] <= 33
     assert retry_after("soon") == 0
 
@@ -367,7 +376,7 @@ def test_f18_a_server_that_wants_a_day_is_waited_for_up_to_the_cap_then_given_up
     item = put(web, {"red": tif(9_000)})
     web.fail("/red.tif", times=None, status=503, headers={"Retry-After": "99999"})
     with pytest.raises(UpstreamError, match="last: status 503"):
-        download_asset(item["assets"]["red"], "red", None, tmp_path / "red.part", FetchSession())
+        download_asset(item["assets"]["red"], "red", None, tmp_path / "red.part", loopback_session())
     assert MAX_RETRY_AFTER <= max(impatient) <= 1.1 * MAX_RETRY_AFTER
 
 
@@ -408,11 +417,12 @@ def test_no_more_connections_to_a_host_than_allowed(tmp_path: Path, run: Run, we
 
 
 def test_an_interrupt_ends_downloads_at_once_and_keeps_what_came(tmp_path: Path, web: Loopback) -> None:
-    (tmp_path / "item.geojson").write_text(json.dumps(put(web, {"red": tif(900_000), "blue": tif(900)})))
+    item = put(web, {"red": tif(900_000), "blue": tif(900)})
+    (tmp_path / "item.geojson").write_text(json.dumps(item))
     # Slowly enough for a busy machine.
     web.fail("/red.tif", times=None, drip=1.0)
     web.fail("/blue.tif", times=None, pause=1.0)
-    child = Child("fetch", "--item", tmp_path / "item.geojson", "--scene", tmp_path / "scene")
+    child = Child("fetch", "--item", tmp_path / "item.geojson", "--scene", tmp_path / "scene", *named_hosts(item))
     child.go()
     deadline = time.monotonic() + 20
     while not any(p.stat().st_size for p in tmp_path.glob(".scene.parts/red-*.part")):
@@ -426,7 +436,7 @@ def test_an_interrupt_ends_downloads_at_once_and_keeps_what_came(tmp_path: Path,
 
 
 def test_a_download_that_is_stopped_says_so(tmp_path: Path, web: Loopback) -> None:
-    terms = FetchSession()
+    terms = loopback_session()
     terms.stop.set()
     task = lambda: download_asset({"href": f"{web.url}/red.tif"}, "red", None, tmp_path / "red.part", terms)  # noqa: E731
     with pytest.raises(PreemptedError, match="the next run continues it"):

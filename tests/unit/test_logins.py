@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from loopback import Fault, Loopback, Request
@@ -173,13 +174,13 @@ def logins(web: Loopback) -> list[str | None]:
     return [request.headers.get("Authorization") for request in web.received]
 
 
-def test_a_login_of_netrc_and_a_token_reach_their_own_host(
+def test_a_login_of_netrc_and_a_token_reach_their_own_origin(
     tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     item = put(web, {"red": tif(9_000)})
-    netrc(tmp_path, monkeypatch, "machine 127.0.0.1 login ada password pw")
+    netrc(tmp_path, monkeypatch, f"machine {urlsplit(web.url).netloc} login ada password pw")
     assert fetch(run, tmp_path, item).code == 0
-    monkeypatch.setenv("EOPIPE_TOKEN_127_0_0_1", "T0KEN")
+    monkeypatch.setenv(token_variable(web.url), "T0KEN")
     assert fetch(run, tmp_path, item).code == 0
     assert logins(web) == ["Basic YWRhOnB3", "Bearer T0KEN"]
     leaked_files = [p for p in tmp_path.rglob("*") if p.is_file() and p.name != "netrc" and b"T0KEN" in p.read_bytes()]
@@ -198,7 +199,7 @@ def test_a_login_is_not_sent_on_to_the_host_of_a_redirect(
     tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A7: of the item's two hosts, one sends on to the other; each sees its own login only."""
-    netrc(tmp_path, monkeypatch, "machine 127.0.0.1 login ada password pw")
+    netrc(tmp_path, monkeypatch, f"machine {urlsplit(web.url).netloc} login ada password pw")
     with Loopback(tmp_path, host="127.0.0.3") as other:
         content = {"blue": tif(9_000, 1), "red": tif(9_000, 2)}
         item = put(web, content)
@@ -236,8 +237,9 @@ def test_a_netrc_that_cannot_be_read_is_told(
 
 
 def test_names_of_tokens_of_different_hosts_differ() -> None:
-    hosts = ("a-b.org", "a.b.org", "ab.org")
-    assert len({token_variable(host) for host in hosts}) == 3
+    origins = ("https://a-b.org", "https://a.b.org", "https://ab.org", "https://ab.org:8443", "https://ab.org:80")
+    assert len({token_variable(origin) for origin in origins}) == 5
+    assert token_variable("https://ab.org:443/x") == token_variable("https://ab.org")
 
 
 def test_a_host_that_wants_a_login_is_told_with_where_to_put_it(tmp_path: Path, run: Run, web: Loopback) -> None:
@@ -245,11 +247,12 @@ def test_a_host_that_wants_a_login_is_told_with_where_to_put_it(tmp_path: Path, 
     web.fail("/red.tif", times=None, status=401)
     completed = fetch(run, tmp_path, item)
     assert completed.code == 3
-    assert "if it needs a login, set EOPIPE_TOKEN_127_0_0_1 or name the host in ~/.netrc" in completed.stderr
+    machine = urlsplit(web.url).netloc
+    assert f"set {token_variable(web.url)} or name {machine} in ~/.netrc" in completed.stderr
 
 
 def test_a_redirect_from_a_safe_to_an_open_line_is_refused() -> None:
-    from eopipe.fetch.http import AddressGuard
+    from eopipe.fetch.addresses import AddressGuard
 
     with pytest.raises(RefusedError, match="which is not encrypted"):
         AddressGuard().check_redirect("https://a.org/x", "http://a.org/x", "red")
@@ -272,7 +275,7 @@ class ConnectionElsewhere(HTTPConnection):
 def test_a_urllib3_whose_connections_cannot_be_checked_is_refused_in_one_sentence(
     change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    HttpClient().close()
+    HttpClient(FetchSession()).close()
     if change == "no _new_conn":
         monkeypatch.delattr(HTTPConnection, "_new_conn")
     elif change == "no _dns_host":
@@ -282,7 +285,7 @@ def test_a_urllib3_whose_connections_cannot_be_checked_is_refused_in_one_sentenc
         monkeypatch.setattr(HTTPConnection, "_new_conn", ConnectionElsewhere._new_conn)
     sentence = r"^urllib3 [\d.]+ does not let eopipe check the address of a connection; install urllib3>=2\.3,<3$"
     with pytest.raises(UsageError, match=sentence):
-        HttpClient()
+        HttpClient(FetchSession())
 
 
 @pytest.mark.parametrize("name", ["TOKEN_CACHE", "get_token"])

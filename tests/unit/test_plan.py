@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -322,7 +323,8 @@ def remote(folder: Path, web: Loopback, catalog: Catalog, *, has_sizes: bool) ->
                 del asset["file:size"], asset["file:checksum"]
     catalog.write()
     label = {"source": None, "asset": "scl", "classes": ["land", "water"], "codes": [4, 6]}
-    return write(folder, label=label, preprocess={"mask": "none"})
+    fetch = {"private_hosts": [urlsplit(web.url).netloc]}
+    return write(folder, label=label, preprocess={"mask": "none"}, fetch=fetch)
 
 
 def test_sizes_that_items_do_not_state_are_requested_without_fetching(

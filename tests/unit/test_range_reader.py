@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loopback import Loopback
-from remote_assets import tif
+from remote_assets import loopback_session, tif
 
 from eopipe.errors import BadInputError, RefusedError, UpstreamError
 from eopipe.fetch.range_reader import FIRST_READ, open_range_reader
-from eopipe.fetch.retry import FetchSession
 
 CONTENT = tif(200_000)
 
@@ -31,7 +30,7 @@ def test_every_part_is_the_right_one(tmp_path_factory: pytest.TempPathFactory, d
     (folder / "red.tif").write_bytes(CONTENT[:size])
     with Loopback(folder) as web:
         for remote in (
-            open_range_reader(f"{web.url}/red.tif", "red"),
+            open_range_reader(f"{web.url}/red.tif", "red", loopback_session()),
             open_range_reader("red.tif", "red", None, folder),
         ):
             assert remote.size == size
@@ -41,7 +40,7 @@ def test_every_part_is_the_right_one(tmp_path_factory: pytest.TempPathFactory, d
 
 
 def test_the_beginning_is_asked_for_once(web: Loopback, remote_url: str) -> None:
-    remote = open_range_reader(remote_url, "red")
+    remote = open_range_reader(remote_url, "red", loopback_session())
     assert (
         remote.read(0, 16) + remote.read(FIRST_READ - 100, 100) == CONTENT[:16] + CONTENT[FIRST_READ - 100 : FIRST_READ]
     )
@@ -50,7 +49,7 @@ def test_the_beginning_is_asked_for_once(web: Loopback, remote_url: str) -> None
 
 
 def test_a_part_that_breaks_off_is_completed_from_there(web: Loopback, remote_url: str) -> None:
-    remote = open_range_reader(remote_url, "red")
+    remote = open_range_reader(remote_url, "red", loopback_session())
     web.fail("/red.tif", cut=30_000)
     web.fail("/red.tif", status=503)
     web.fail("/red.tif", reset=True)
@@ -63,7 +62,7 @@ def test_a_part_that_breaks_off_is_completed_from_there(web: Loopback, remote_ur
 def test_parts_of_two_versions_are_never_joined(web: Loopback, remote_url: str, tag: bool) -> None:
     if not tag:
         web.fail("/red.tif", drop=("ETag",), headers={"Last-Modified": "Mon, 01 Jan 2024 00:00:00 GMT"})
-    remote = open_range_reader(remote_url, "red")
+    remote = open_range_reader(remote_url, "red", loopback_session())
     (web.folder / "red.tif").write_bytes(CONTENT[::-1])
     if not tag:
         web.fail("/red.tif", drop=("ETag",), headers={"Last-Modified": "Tue, 02 Jan 2024 00:00:00 GMT"})
@@ -72,7 +71,7 @@ def test_parts_of_two_versions_are_never_joined(web: Loopback, remote_url: str, 
 
 
 def test_a_server_that_ignores_if_match_does_not_join_two_versions(web: Loopback, remote_url: str) -> None:
-    remote = open_range_reader(remote_url, "red")
+    remote = open_range_reader(remote_url, "red", loopback_session())
     web.fail("/red.tif", status=206, headers={"Content-Range": "bytes 100000-100009/200000", "ETag": '"new"'})
     with pytest.raises(UpstreamError, match="changed"):
         remote.read(100_000, 10)
@@ -80,7 +79,7 @@ def test_a_server_that_ignores_if_match_does_not_join_two_versions(web: Loopback
 
 @pytest.mark.parametrize("content_range", ["bytes 0-9/200000", "nonsense"])
 def test_another_part_than_the_one_asked_for_is_not_taken(web: Loopback, remote_url: str, content_range: str) -> None:
-    remote = open_range_reader(remote_url, "red")
+    remote = open_range_reader(remote_url, "red", loopback_session())
     web.fail("/red.tif", headers={"Content-Range": content_range})
     with pytest.raises(UpstreamError):
         remote.read(100_000, 10)
@@ -89,17 +88,17 @@ def test_another_part_than_the_one_asked_for_is_not_taken(web: Loopback, remote_
 def test_a_server_without_ranges_is_told(web: Loopback, remote_url: str) -> None:
     web.fail("/red.tif", ignore_range=True, drop=("Content-Length",))
     with pytest.raises(BadInputError, match=r"red cannot be read in ranges: 127.0.0.1 serves whole files only"):
-        open_range_reader(remote_url, "red")
+        open_range_reader(remote_url, "red", loopback_session())
 
 
 def test_a_server_that_fails_for_ever_is_given_up(web: Loopback, remote_url: str) -> None:
     web.fail("/red.tif", times=None, status=503)
     with pytest.raises(UpstreamError, match=r"127.0.0.1 did not deliver red"):
-        open_range_reader(remote_url, "red")
+        open_range_reader(remote_url, "red", loopback_session())
 
 
 def test_the_deadline_holds_for_all_parts_together(web: Loopback, remote_url: str) -> None:
-    remote = open_range_reader(remote_url, "red", FetchSession(deadline=1e-9 + 60))
+    remote = open_range_reader(remote_url, "red", loopback_session(deadline=1e-9 + 60))
     remote.deadline = 1.0  # type: ignore[attr-defined]
     with pytest.raises(UpstreamError, match="not within 60 s"):
         remote.read(100_000, 10)
@@ -115,4 +114,4 @@ def test_a_file_that_is_missing_is_told(tmp_path: Path, remote_url: str) -> None
     with pytest.raises(BadInputError, match=r"red is missing: there is no none.tif"):
         open_range_reader("none.tif", "red", None, tmp_path)
     with pytest.raises(BadInputError, match=r"red could not be fetched: 127.0.0.1 answered 404"):
-        open_range_reader(remote_url.replace("red", "none"), "red")
+        open_range_reader(remote_url.replace("red", "none"), "red", loopback_session())

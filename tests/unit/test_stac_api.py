@@ -5,11 +5,13 @@ import json
 import logging
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from loopback import Loopback, Request, serve_api
 from scenery import Catalog, Completed, Run
 
+from eopipe.fetch.http import token_variable
 from eopipe.fetch.retry import MAX_ATTEMPTS
 from eopipe.publish import read_json
 from eopipe.stac import client as reader
@@ -42,10 +44,11 @@ def names(folder: Path) -> list[str]:
 
 
 @pytest.fixture
-def login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, web: Loopback, other_host: Loopback) -> str:
     """A login of the user for the host of the API; what the header then says."""
     file = tmp_path / "netrc"
-    file.write_text("machine 127.0.0.1 login me password SECRET\nmachine 127.0.0.2 login me password OTHER\n")
+    home, other = urlsplit(web.url).netloc, urlsplit(other_host.url).netloc
+    file.write_text(f"machine {home} login me password SECRET\nmachine {other} login me password OTHER\n")
     file.chmod(0o600)
     monkeypatch.setenv("NETRC", str(file))
     return "Basic " + base64.b64encode(b"me:SECRET").decode()
@@ -122,7 +125,7 @@ def test_the_login_is_sent_to_its_own_host(
 ) -> None:
     assert search(run, tmp_path / "out", serve_api(web, items)).code == 0
     assert {request.headers.get("Authorization") for request in web.received} == {login}
-    monkeypatch.setenv("EOPIPE_TOKEN_127_0_0_1", "SECRET")
+    monkeypatch.setenv(token_variable(web.url), "SECRET")
     web.reset()
     assert search(run, tmp_path / "out", serve_api(web, items)).code == 0
     assert {request.headers.get("Authorization") for request in web.received} == {"Bearer SECRET"}

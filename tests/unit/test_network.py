@@ -1,0 +1,303 @@
+"""What servers and items can make eopipe do: no mixed versions, no waiting past a deadline, no request that the user
+did not allow, no login for another origin."""
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from loopback import Loopback, Request, serve_api
+from remote_assets import fetch, is_fetched, item_of, loopback_session, named_hosts, put, tif
+from scenery import Catalog, Completed, Run
+
+from eopipe.config import validate
+from eopipe.errors import BadInputError, RefusedError, UpstreamError
+from eopipe.fetch.addresses import AddressGuard, is_link_local, is_public
+from eopipe.fetch.http import token_variable
+from eopipe.fetch.range_reader import open_range_reader
+
+DATES = ("Mon, 01 Jan 2024 00:00:00 GMT", "Tue, 02 Jan 2024 00:00:00 GMT")
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("metadata", [False, True], ids=["free", "pinned"])
+@pytest.mark.parametrize(
+    ("drop", "headers"),
+    [
+        (("ETag",), {}),
+        (("ETag",), {"Last-Modified": DATES[1]}),
+        ((), {"ETag": '"v2"'}),
+        ((), {"ETag": 'W/"v1"'}),
+        ((), {"ETag": '"v1"', "Content-Range": "bytes 70000-199999/300000"}),
+        ((), {"ETag": '"v1"', "Content-Range": "bytes 70000-199999/*"}),
+    ],
+    ids=["no ETag", "Last-Modified alone", "another ETag", "weak ETag", "another length", "no length"],
+)
+def test_a_range_that_does_not_name_the_version_that_was_begun_is_not_appended(
+    tmp_path: Path, run: Run, web: Loopback, metadata: bool, drop: tuple[str, ...], headers: dict[str, str]
+) -> None:
+    old, new = tif(200_000, 1), tif(200_000, 2)
+    put(web, {"red": old}, metadata=metadata)
+    web.fail("/red.tif", cut=70_000, headers={"ETag": '"v1"'}, body=old)
+    item = put(web, {"red": new}, metadata=metadata)
+    spans = {"Content-Range": f"bytes 70000-{len(new) - 1}/{len(new)}"} | headers
+    web.fail("/red.tif", status=206, body=new[70_000:], ignore_range=True, drop=drop, headers=spans)
+    completed = fetch(run, tmp_path, item)
+    assert completed.code == 0, completed.stderr
+    assert is_fetched(tmp_path, {"red": new})
+    assert [request.headers.get("Range") for request in web.received] == [None, "bytes=70000-", None]
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [
+        ({"headers": {"ETag": '"v1"'}}, {"drop": ("ETag",)}),
+        ({"headers": {"ETag": 'W/"v1"'}}, {"headers": {"ETag": 'W/"v2"'}}),
+        ({"drop": ("ETag",), "headers": {"Last-Modified": DATES[0]}}, {"drop": ("ETag",)}),
+        ({"drop": ("ETag",), "headers": {"Last-Modified": DATES[0]}}, {"headers": {"ETag": '"v2"'}}),
+    ],
+    ids=["no ETag later", "another weak ETag", "no Last-Modified later", "an ETag later"],
+)
+def test_blocks_of_a_version_that_the_directory_is_not_of_are_not_read(
+    web: Loopback, first: dict[str, Any], later: dict[str, Any]
+) -> None:
+    (web.folder / "red.tif").write_bytes(tif(200_000))
+    web.fail("/red.tif", **first)
+    reader = open_range_reader(f"{web.url}/red.tif", "red", loopback_session())
+    spans = {"Content-Range": "bytes 100000-100009/200000"} | later.get("headers", {})
+    web.fail("/red.tif", status=206, body=bytes(10), ignore_range=True, **later | {"headers": spans})
+    with pytest.raises(UpstreamError, match="changed while ranges of it were read"):
+        reader.read(100_000, 10)
+
+
+def test_ranges_of_a_server_that_names_no_version_are_not_put_together(web: Loopback) -> None:
+    (web.folder / "red.tif").write_bytes(tif(200_000))
+    web.fail("/red.tif", times=None, drop=("ETag",))
+    with pytest.raises(BadInputError, match=r"127\.0\.0\.1 does not name the version of the file"):
+        open_range_reader(f"{web.url}/red.tif", "red", loopback_session())
+
+
+def test_a_file_of_a_catalog_that_is_replaced_while_it_is_read_is_not_mixed(tmp_path: Path) -> None:
+    (tmp_path / "red.tif").write_bytes(tif(9_000, 1))
+    reader = open_range_reader("red.tif", "red", None, tmp_path)
+    assert reader.read(0, 10) == tif(9_000, 1)[:10]
+    (tmp_path / "new.tif").write_bytes(tif(9_000, 2))
+    (tmp_path / "new.tif").replace(tmp_path / "red.tif")
+    with pytest.raises(UpstreamError, match="red changed while it was read"):
+        reader.read(100, 10)
+
+
+# How a server can keep a client busy: the beginning of its response, and what it repeats every tenth of a second.
+TRICKLES = {
+    "status line": (b"", b"H"),
+    "continue": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "header": (b"HTTP/1.1 200 OK\r\n", b"X"),
+    "body": (b"HTTP/1.1 200 OK\r\nContent-Length: 999999\r\n\r\n", b" "),
+    "body without an end": (b"HTTP/1.1 200 OK\r\n\r\n", b" "),
+    "length of a chunk": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"0"),
+    "trailer": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", b"X: 1\r\n"),
+    "redirect": (b"HTTP/1.1 302 Found\r\nLocation: /x\r\nContent-Length: 999999\r\n\r\n", b" "),
+}
+
+
+@contextmanager
+def trickling(begin: bytes, more: bytes) -> Iterator[str]:
+    """A server whose responses go on letter by letter, up to a limit that no test should reach."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    ended = threading.Event()
+
+    def respond(connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            connection.recv(65_536)
+            connection.sendall(begin)
+            for _ in range(300):
+                if ended.wait(0.1):
+                    return
+                connection.sendall(more)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=respond, args=(listener.accept()[0],), daemon=True).start()
+
+    thread = threading.Thread(target=accept, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        ended.set()
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join()
+
+
+def search(run: Run, folder: Path, url: str, *arguments: object) -> Completed:
+    outputs = ("--items", folder / "items", "--grid", folder / "grid.json", "--selection", folder / "selection.json")
+    return run("search", "--url", url, *outputs, *arguments)
+
+
+@pytest.mark.parametrize("kind", TRICKLES)
+def test_a_deadline_holds_for_a_response_that_trickles(tmp_path: Path, run: Run, kind: str) -> None:
+    with trickling(*TRICKLES[kind]) as url:
+        started = time.monotonic()
+        completed = search(run, tmp_path / "out", f"{url}/api", "--deadline", 0.5)
+        assert completed.code == (3 if kind == "redirect" else 5), completed.stderr
+        item = item_of({"red": {"href": f"{url}/red.tif"}})
+        completed = fetch(run, tmp_path, item, "--deadline", 0.5)
+        assert completed.code == (3 if kind == "redirect" else 5), completed.stderr
+        assert time.monotonic() - started < 4
+
+
+def test_the_deadline_of_a_search_holds_for_child_catalogs_and_pages(tmp_path: Path, run: Run, web: Loopback) -> None:
+    with trickling(*TRICKLES["body without an end"]) as url:
+        port = urlsplit(url).port
+        served = urlsplit(web.url).port
+        relay = {"type": "Catalog", "id": "c", "links": [{"rel": "child", "href": f"http://127.0.0.1:{served}/slow"}]}
+        (tmp_path / "catalog.json").write_text(json.dumps(relay))
+        web.fail("/slow", times=None, status=307, headers={"Location": f"http://127.0.0.1:{port}/x"}, body=b"")
+        assert search(run, tmp_path / "out", f"{web.url}/catalog.json").code == 8, "another port is another origin"
+    web.reset()
+    web.fail("/slow", times=None, drip=0.2, body=b" " * 1_000_000)
+    started = time.monotonic()
+    completed = search(run, tmp_path / "out", f"{web.url}/catalog.json", "--deadline", 0.5)
+    assert completed.code == 5, completed.stderr
+    assert "not within 0.5 s" in completed.stderr
+    assert time.monotonic() - started < 3
+
+
+def test_the_deadline_holds_for_a_bucket_that_trickles(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(key, raising=False)
+    for kind in ("header", "body"):
+        begin, more = TRICKLES[kind]
+        dated = begin.replace(b"\r\n\r\n", b'\r\nETag: "a"\r\nLast-Modified: %b\r\n\r\n' % DATES[0].encode())
+        with trickling(dated, more) as url:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+            started = time.monotonic()
+            completed = fetch(run, tmp_path, item_of({"red": {"href": "s3://scenes/red.tif"}}), "--deadline", 0.5)
+            assert completed.code == 5, completed.stderr
+            assert time.monotonic() - started < 3
+
+
+@pytest.mark.parametrize(
+    ("address", "public"),
+    [
+        ("8.8.8.8", True),
+        ("2001:4860:4860::8888", True),
+        *[(address, False) for address in ("127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254")],
+        *[(address, False) for address in ("0.0.0.0", "100.64.0.1", "192.0.2.1", "198.18.0.1", "224.0.0.1")],
+        *[(address, False) for address in ("240.0.0.1", "255.255.255.255", "::1", "::", "fe80::1%eth0", "fc00::1")],
+        *[(address, False) for address in ("fec0::1", "ff02::1", "2001:db8::1", "::ffff:10.0.0.1", "::127.0.0.1")],
+        *[(address, False) for address in ("2002:7f00:1::", "64:ff9b::a00:1", "64:ff9b:1::7f00:1")],
+    ],
+)
+def test_only_addresses_of_the_internet_are_public(address: str, public: bool) -> None:
+    assert is_public(address) == public
+
+
+@pytest.mark.parametrize("address", ["169.254.169.254", "fe80::1", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe"])
+def test_the_address_of_a_metadata_server_is_refused_also_where_its_host_is_named(address: str) -> None:
+    assert is_link_local(address)
+    with pytest.raises(RefusedError, match="is not public"):
+        AddressGuard([address]).resolve(address, 80)
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", "localhost", "2130706433", "0x7f000001", "0177.0.0.1", "127.1", "[::ffff:127.0.0.1]", "0", "0.0.0.0"],
+)
+def test_an_item_cannot_send_a_request_into_this_network(tmp_path: Path, run: Run, web: Loopback, host: str) -> None:
+    put(web, {"red": tif(9_000)})
+    item = item_of({"red": {"href": f"http://{host}:{urlsplit(web.url).port}/red.tif"}})
+    (tmp_path / "item.geojson").write_text(json.dumps(item))
+    arguments = ("fetch", "--item", tmp_path / "item.geojson", "--scene", tmp_path / "scene")
+    completed = run(*arguments, "--private-hosts", "elsewhere.org", "127.0.0.1:9")
+    assert completed.code == 8, completed.stderr
+    assert "is not public; if this host is meant, name it in fetch.private_hosts" in completed.stderr
+    assert web.received == []
+
+
+def test_a_name_that_leads_into_this_network_gets_no_request(
+    tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = socket.getaddrinfo
+    names = {"inner.example": "127.0.0.1"}
+    monkeypatch.setattr("socket.getaddrinfo", lambda host, *rest, **more: real(names.get(host, host), *rest, **more))
+    put(web, {"red": tif(9_000)})
+    item = item_of({"red": {"href": f"http://inner.example:{urlsplit(web.url).port}/red.tif"}})
+    (tmp_path / "item.geojson").write_text(json.dumps(item))
+    arguments = ("fetch", "--item", tmp_path / "item.geojson", "--scene", tmp_path / "scene")
+    completed = run(*arguments)
+    assert completed.code == 8
+    assert "inner.example (127.0.0.1) is not public" in completed.stderr
+    assert web.received == []
+    assert run(*arguments, "--private-hosts", "inner.example").code == 0
+
+
+def test_the_host_of_the_catalog_and_the_hosts_of_the_config_are_allowed() -> None:
+    search_settings = {"url": "http://stac.inner:8080/api"}
+    label = {"asset": "scl", "classes": ["a"], "codes": [4]}
+    named = {"private_hosts": ["minio.inner:9000"]}
+    config = validate({"search": search_settings, "fetch": named, "label": label})[0]
+    assert config["fetch"]["private_hosts"] == ("minio.inner:9000", "stac.inner")
+    assert validate({"search": {"catalog": "sample"}, "label": label})[0]["fetch"]["private_hosts"] == ()
+
+
+@pytest.fixture
+def token(monkeypatch: pytest.MonkeyPatch, web: Loopback) -> str:
+    monkeypatch.setenv(token_variable(web.url), "T0KEN")
+    return "Bearer T0KEN"
+
+
+def logins(web: Loopback) -> list[str | None]:
+    return [request.headers.get("Authorization") for request in web.received]
+
+
+def test_a_token_does_not_go_to_another_port_of_its_host(
+    tmp_path: Path, run: Run, web: Loopback, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EOPIPE_TOKEN_127_0_0_1", "OF THE USUAL PORT")
+    with Loopback(tmp_path) as other:
+        content = {"blue": tif(9_000, 1), "red": tif(9_000, 2)}
+        item = put(web, content)
+        item["assets"]["blue"]["href"] = f"{other.url}/blue.tif"
+        web.fail("/red.tif", times=None, status=307, headers={"Location": f"{other.url}/red.tif"}, body=b"")
+        completed = fetch(run, tmp_path, item, "--workers", 1)
+        assert completed.code == 0, completed.stderr
+        assert is_fetched(tmp_path, content)
+        assert logins(other) == [None, None]
+    assert logins(web) == [token]
+
+
+def test_a_token_of_netrc_belongs_to_the_port_that_it_names(
+    tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login ada password pw\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    assert fetch(run, tmp_path, put(web, {"red": tif(9_000)})).code == 0
+    assert logins(web) == [None]
+
+
+def test_an_api_leads_to_no_other_port_of_its_host(
+    catalog: Catalog, tmp_path: Path, run: Run, web: Loopback, token: str
+) -> None:
+    item = catalog.add("a", shape=(8, 8))
+    with Loopback(tmp_path) as other:
+        url = serve_api(web, [item, item | {"id": "b"}], page=1)
+        landing: Callable[[Request], Any] = web.routes["/api"]
+        web.routes["/api"] = lambda request: json.loads(
+            json.dumps(landing(request)).replace(f"{web.url}/api/search", f"{other.url}/api/search")
+        )
+        assert search(run, tmp_path / "out", url).code == 8
+        assert other.received == []
+    assert set(logins(web)) == {token}
+    assert named_hosts(item) == ()
