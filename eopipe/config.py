@@ -83,6 +83,8 @@ def read_config(path: Path) -> dict[str, Any]:
         values = yaml.safe_load(text)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except RecursionError as error:
+        raise UsageError(f"{path} is not a config: it is nested too deeply") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not valid YAML: {_yaml_reason(error)}") from error
     if duplicates:
@@ -93,19 +95,27 @@ def read_config(path: Path) -> dict[str, Any]:
     return values or {}
 
 
-def _duplicate_keys(node: Any) -> Iterator[tuple[int, int, str]]:
+def _duplicate_keys(root: Any) -> Iterator[tuple[int, int, str]]:
     """First line, second line and name of each key that a mapping has twice."""
-    pairs = getattr(node, "value", None)
-    pairs = pairs if isinstance(pairs, list) else []
-    lines: dict[str, int] = {}
-    for pair in pairs:
-        key, value = pair if isinstance(pair, tuple) else (None, pair)
-        if key is not None:
+    # An alias is the same node again, and may be inside itself.
+    visited: set[int] = set()
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        entries = getattr(node, "value", None)
+        if id(node) in visited or not isinstance(entries, list):
+            continue
+        visited.add(id(node))
+        lines: dict[str, int] = {}
+        for entry in entries:
+            key, value = entry if isinstance(entry, tuple) else (None, entry)
+            pending.append(value)
+            if not isinstance(name := getattr(key, "value", None), str):
+                continue
             line = key.start_mark.line + 1
-            if key.value in lines:
-                yield lines[key.value], line, str(key.value)
-            lines[key.value] = line
-        yield from _duplicate_keys(value)
+            if name in lines:
+                yield lines[name], line, name
+            lines[name] = line
 
 
 def _yaml_reason(error: Exception) -> str:
@@ -216,7 +226,8 @@ def _sentences(errors: Sequence[Any]) -> list[str]:
 
 def _in_percent(setting: tuple[Any, ...], errors: list[Any]) -> str:
     """The sentence about fractions that are written in percent; empty for another mistake."""
-    values = [error["input"] for error in errors if error["type"] == "less_than_equal"]
+    inputs = [error["input"] for error in errors if error["type"] == "less_than_equal"]
+    values = [value for value in inputs if isinstance(value, int | float)]
     if setting != ("split", "fractions") or not any(value > 1 for value in values):
         return ""
     written = ", ".join(f"{value:g}" for value in values)

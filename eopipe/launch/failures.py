@@ -3,7 +3,7 @@
 import re
 import signal
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -136,5 +136,9 @@ def read_failure(path: Path) -> Failure | None:
     """The failure in `status.json`, if there is one."""
     if not path.exists():
         return None
-    content: dict[str, Any] = read_json(path)
-    return Failure(**content)
+    content: Any = read_json(path)
+    known = {field.name: field.type for field in fields(Failure)}
+    # Later versions may write more; what is not of its type is no failure that could be acted on.
+    values = {name: content[name] for name in known if name in content} if isinstance(content, dict) else {}
+    is_complete = {"kind", "code", "reason"} <= values.keys()
+    return Failure(**values) if is_complete and all(type(v).__name__ == known[k] for k, v in values.items()) else None

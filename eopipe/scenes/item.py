@@ -103,18 +103,16 @@ def scheme(href: str) -> str:
 
 
 def as_item(value: Any, label: str) -> Item:
-    """Return a value that is a STAC Item with all that eopipe reads of one. Raises BadInputError for any other."""
-    try:
-        is_item = (
-            isinstance(value["id"], str)
-            and isinstance(value["properties"], dict)
-            and isinstance(value["geometry"], dict | None)
-            and all(isinstance(asset["href"], str) for asset in value["assets"].values())
-        )
-    except (AttributeError, KeyError, TypeError):
-        is_item = False
-    if not is_item:
-        raise BadInputError(f"{label} is not a STAC Item: it needs id, geometry, properties and assets with hrefs")
+    """Return a value that is a STAC Item in all that eopipe reads of one, unchanged.
+
+    Raises BadInputError with the item and its fields for any other.
+    """
+    from eopipe.scenes.item_schema import item_mistakes
+
+    if mistakes := item_mistakes(value):
+        name = value.get("id") if isinstance(value, dict) else None
+        scene = f"scene {name[:80]!r}: " if isinstance(name, str) else ""
+        raise BadInputError(f"{label} is not a STAC Item: {scene}{'; '.join(mistakes)}")
     return dict(value)
 
 
@@ -184,5 +182,6 @@ def asset_projection(item: Item, asset: str) -> tuple[str | None, list[float] | 
     values = item["properties"] | item["assets"][asset]
     code = values.get("proj:code")
     if code is None and values.get("proj:epsg"):
-        code = f"EPSG:{values['proj:epsg']}"
-    return code, values.get("proj:transform"), values.get("proj:shape")
+        code = f"EPSG:{int(values['proj:epsg'])}"
+    shape = values.get("proj:shape")
+    return code, values.get("proj:transform"), [int(edge) for edge in shape] if shape else None

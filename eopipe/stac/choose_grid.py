@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from eopipe.errors import BadInputError, UsageError
 from eopipe.scenes.item import Item, asset_projection
 from eopipe.stac.antimeridian import Geometry, unwrap
+from eopipe.stac.query import footprint
 from eopipe.tiles.grid import Bounds, make_grid, utm_crs
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ def choose_grid(
     items: list[Item], assets: tuple[str, ...], geometry: Geometry | None, crs: str, resolution: float | None
 ) -> "GeoBox":
     """The run's grid: the pixels of these assets where the scenes agree, else UTM; over the area or all scenes."""
+    for item in items:
+        # Raises BadInputError for a geometry that is not GeoJSON.
+        footprint(item)
     # The finest raster decides: its pixels are read without warping.
     projections = [(asset, *asset_projection(item, asset)) for item in items for asset in assets]
     stated = [(asset, code, transform) for asset, code, transform, _ in projections if code and transform]

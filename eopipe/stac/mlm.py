@@ -4,8 +4,9 @@ In Python it is a flat card; `to_item` and `to_card` convert between both withou
 written as they are: pystac's own classes for it belong to another version with every release.
 """
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -145,6 +146,38 @@ def to_card(item: Item, path: Path) -> dict[str, Any]:
         if task == "regression":
             card |= {"classes": [output["name"]], "unit": output["unit"]}
         card |= {key: module[key] for key in CUSTOM if key in module}
-        return card | {key: module[key] for key in (*MODULE[:3], *(MODULE[3:] if task == "regression" else ()))}
-    except (KeyError, IndexError, TypeError) as error:
+        card |= {key: module[key] for key in (*MODULE[:3], *(MODULE[3:] if task == "regression" else ()))}
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
         raise BadInputError(f"{path} lacks {error}, which eopipe needs of a model; use one that train wrote") from error
+    wrong_keys = [key for key, is_right in _TYPES.items() if key in card and not is_right(card[key])]
+    if wrong_keys or len(card["mean"]) != len(card["bands"]):
+        keys = ", ".join(wrong_keys) or "mean"
+        raise BadInputError(f"{path} has values for {keys} that no model has; use one that train wrote")
+    return card
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(entry, str) for entry in value)
+
+
+def _is_numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(type(entry) in (int, float) and math.isfinite(entry) for entry in value)
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and 0 < value < 1 << 31
+
+
+def _is_files(value: Any) -> bool:
+    return isinstance(value, dict) and _is_texts(list(value.values()))
+
+
+# Whether the value of a key of a card can be that of a model.
+_TYPES: dict[str, Callable[[Any], bool]] = {
+    "architecture": lambda value: isinstance(value, str),
+    **dict.fromkeys(("bands", "classes", "arguments", "weights_bands"), _is_texts),
+    **dict.fromkeys(("mean", "std", "target"), _is_numbers),
+    **dict.fromkeys(("width", "depth", "chip"), _is_size),
+    **dict.fromkeys(("files", "software"), _is_files),
+    "unit": lambda value: isinstance(value, str),
+}

@@ -65,6 +65,8 @@ def middle_time(item: Item) -> datetime:
         first, last = (_moment(str(single or properties[key])) for key in ("start_datetime", "end_datetime"))
     except (KeyError, ValueError) as error:
         raise BadInputError(f"scene {item['id']} has no valid datetime: {single}") from error
+    if not (datetime.min.year < first.year and last.year < datetime.max.year):
+        raise BadInputError(f"scene {item['id']} has no valid datetime: the year {first.year} or {last.year}")
     return first + (last - first) / 2
 
 
@@ -134,8 +136,9 @@ def footprint(item: Item) -> Any:
     if item["geometry"] is None:
         return None
     try:
-        return unwrap(item["geometry"])
-    except (AttributeError, KeyError, TypeError, ValueError, ShapelyError) as error:
+        area = unwrap(item["geometry"])
+        return None if area.is_empty else area
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError, ShapelyError) as error:
         raise BadInputError(f"scene {item['id']} has an invalid geometry: {error}") from error
 
 

@@ -25,9 +25,9 @@ def read_grid(path: Path) -> "GeoBox":
     value = read_json(path)
     try:
         grid = GeoBox(tuple(value["shape"]), Affine(*value["transform"]), value["crs"])
-    except (KeyError, TypeError, ValueError, CRSError) as error:
+    except (KeyError, OverflowError, TypeError, ValueError, CRSError) as error:
         raise BadInputError(f"{path} is not a grid: it needs crs, transform and shape") from error
-    if grid.crs is None or 0 in grid.shape or not grid.axis_aligned:
+    if grid.crs is None or min(grid.shape) < 1 or not all(map(math.isfinite, grid.affine)) or not grid.axis_aligned:
         raise BadInputError(f"{path} is not a usable grid: it is empty, rotated, or has no CRS")
     return grid
 

@@ -61,12 +61,20 @@ class Tiles:
         self.path = Path(path)
         try:
             self.group = zarr.open_group(self.path, mode="r")
-        except (FileNotFoundError, AttributeError, KeyError, TypeError, ValueError) as error:
+        except (FileNotFoundError, AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise BadInputError(f"{path} is not a readable Zarr store: {error}") from error
         if not self.group.attrs.keys() >= IDENTITY:
             raise BadInputError(f"{path} is a Zarr store that eopipe did not write: it has no scene, names and grid")
+        if not self._has_valid_names():
+            raise BadInputError(f"{path} is not a store of tiles: its scene, names or shape are of another type")
         if math.prod(self.shape) > MAX_PIXELS:
             raise RefusedError(f"{path} declares {self.shape[0]} x {self.shape[1]} pixels, more than any grid has")
+
+    def _has_valid_names(self) -> bool:
+        names, shape = (self.group.attrs[key] for key in ("names", "spatial:shape"))
+        is_named = isinstance(names, list) and all(isinstance(name, str) for name in names)
+        is_sized = isinstance(shape, list) and len(shape) == 2
+        return is_named and is_sized and all(type(edge) is int and edge > 0 for edge in shape)  # type: ignore[union-attr]
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -88,13 +96,17 @@ class Tiles:
         """The grid of the store: CRS, affine transform and shape."""
         from affine import Affine
         from odc.geo.geobox import GeoBox
+        from pyproj.exceptions import CRSError
 
         attributes = self.attributes
-        return GeoBox(
-            tuple(attributes["spatial:shape"]),
-            Affine(*attributes["spatial:transform"]),
-            attributes["proj:code"],
-        )
+        try:
+            return GeoBox(
+                tuple(attributes["spatial:shape"]),
+                Affine(*attributes["spatial:transform"]),
+                attributes["proj:code"],
+            )
+        except (CRSError, OverflowError, TypeError, ValueError) as error:
+            raise BadInputError(f"{self.path} has no valid CRS, transform and shape: {error}") from error
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -106,7 +118,11 @@ class Tiles:
     def scaling(self) -> tuple[float, float]:
         """Scale and offset that turn stored numbers into physical ones."""
         attributes = self.array("image").attrs
-        return float(str(attributes["scale_factor"])), float(str(attributes["add_offset"]))
+        try:
+            scale, offset = (float(str(attributes[key])) for key in ("scale_factor", "add_offset"))
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadInputError(f"image of {self.path} has no scale_factor and add_offset that are numbers") from error
+        return scale, offset
 
     def array(self, name: str) -> "zarr.Array[Any]":
         """One array of the store."""
@@ -115,7 +131,7 @@ class Tiles:
         except KeyError as error:
             available = ", ".join(sorted(key for key, array in self.group.arrays() if array.ndim > 1))
             raise BadInputError(f"{self.path} has no array {name}; it has {available}") from error
-        except (TypeError, ValueError) as error:
+        except (AttributeError, OverflowError, TypeError, ValueError) as error:
             raise BadInputError(f"{name} of {self.path} cannot be read: {error}") from error
         if tuple(array.shape[-2:]) != self.shape:
             raise BadInputError(f"{name} of {self.path} has shape {array.shape}, but its grid has {self.shape}")

@@ -1,0 +1,464 @@
+"""Seeded mutations of everything that eopipe reads: `python tests/fuzz.py --mutations 20000 --seed 1`.
+
+Each reader may accept or refuse a mutation with an error of its own; any other exception, and more than half a minute,
+is an uncaught one. The table of uncaught exceptions names each place in the code once, with its shortest example.
+"""
+
+import argparse
+import copy
+import json
+import logging
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scenery import Catalog, numbered
+from synthetic_run import synthetic_run
+
+from eopipe.errors import EopipeError
+from eopipe.publish import publish
+
+# A reader that takes longer hangs, also on a busy machine.
+SECONDS = 30
+ROOT = Path(__file__).parents[1]
+SURROGATE, BIDI = "\ud800", "\u202e"
+RING = [[0, 0], [1, 1], [0, 1]]
+NAN, INFINITE = float("nan"), float("inf")
+# What somebody may write in place of any value.
+VALUES: list[Any] = [
+    *(None, True, False, 0, -1, 1, 10**30, -(10**30), 10**400, 1e308, NAN, INFINITE, -0.5),
+    *("", "x", "ü" * 50, "a\0b", "../x", "/etc/passwd", "--x", "2020-01-01", "2020-13-99T99:99", "nan", "1e999"),
+    *("9999-12-31T23:59:59Z", "0001-01-01T00:00:00+14:00", "EPSG:4326", "EPSG:0", "EPSG:999999", "http://[::1/x"),
+    *("http://x:99999999/a", SURROGATE, BIDI, "{x}", [], [[]], [None], [1, 2, 3], [NAN] * 6, {}, {"a": 1}, [{}]),
+    *({"type": "Polygon", "coordinates": []}, {"type": "Point", "coordinates": [0, 0]}, {"type": "MultiPolygon"}),
+    {"type": "GeometryCollection", "geometries": []},
+    {"type": "Polygon", "coordinates": [RING]},
+    {"type": "Polygon", "coordinates": [[[0, 0], [NAN, 1], [0, 1], [0, 0]]]},
+    {"type": "Polygon", "coordinates": [[[0, 0], [1e300, 1], [0, 1], [0, 0]]]},
+    {"type": "MultiPolygon", "coordinates": [[[[200, 95], [201, 96], [200, 96], [200, 95]]]]},
+    [[0, 0, 0], [0, 0]],
+]
+KEYS = ("id", "type", "href", "proj:code", "proj:epsg", "datetime", "nodata", "raster:bands", "name", "@id", "links")
+LETTERS = ("\n", "\x00", "é", "/", "'", "{", "%", "1", "\x1b[31m")
+YAML = ("", "\t", ":", "-", "[", "{", "&a", "*a", "!!python/name:os.system", "\x00", "\xe9", "'", '"', "#", "|", ">")
+Change = Callable[[random.Random], Callable[[], Any]]
+
+
+def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of each value inside a value."""
+    keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    for key in keys:
+        yield (*path, key)
+        yield from paths(value[key], (*path, key))
+
+
+def mutated(value: Any, dice: random.Random, times: int = 0) -> Any:
+    """A copy of a value with a few changes: replaced, removed, moved, doubled and misspelt entries."""
+    value = copy.deepcopy(value)
+    for _ in range(times or dice.choice((1, 1, 1, 2, 4))):
+        if places := list(paths(value)):
+            _change(value, dice.choice(places), places, dice)
+    return value
+
+
+def _change(value: Any, path: tuple[Any, ...], places: list[tuple[Any, ...]], dice: random.Random) -> None:
+    owner = _at(value, path[:-1])
+    entry, kind = owner[path[-1]], dice.random()
+    if kind < 0.6:
+        owner[path[-1]] = copy.deepcopy(dice.choice(VALUES))
+    elif kind < 0.72:
+        owner.pop(path[-1])
+    elif kind < 0.82:
+        owner[path[-1]] = copy.deepcopy(_at(value, dice.choice(places)))
+    elif kind < 0.88 and isinstance(owner, dict):
+        owner[dice.choice(KEYS)] = copy.deepcopy(dice.choice(VALUES))
+    elif isinstance(entry, int | float) and not isinstance(entry, bool):
+        owner[path[-1]] = dice.choice((-entry, entry * 10 ** dice.randint(1, 9), entry + 0.5, str(entry)))
+    elif isinstance(entry, str):
+        at = dice.randrange(len(entry) + 1)
+        owner[path[-1]] = entry[:at] + dice.choice(LETTERS) + entry[at:]
+    else:
+        owner[path[-1]] = copy.deepcopy(dice.choice(VALUES))
+
+
+def _at(value: Any, path: tuple[Any, ...]) -> Any:
+    for key in path:
+        value = value[key]
+    return value
+
+
+def mutated_bytes(content: bytes, dice: random.Random) -> bytes:
+    """A copy of a TIFF file with a few changed bytes, mostly near its ends, where directories are."""
+    changed = bytearray(content)
+    for _ in range(dice.choice((1, 1, 2, 4, 8))):
+        last = len(changed) - 1
+        at = dice.choice((dice.randrange(600), last - dice.randrange(2500), dice.randrange(last))) % last
+        if dice.random() < 0.5:
+            changed[at] ^= 1 << dice.randrange(8)
+        else:
+            word = dice.choice((b"\xff\xff\xff\xff", b"\0\0\0\0", b"\xff\xff\xff\x7f", b"\0\0\1\0", b"\x7f", b"\xff"))
+            changed[at : at + len(word)] = word
+    return bytes(changed[: dice.randrange(8, len(changed))] if dice.random() < 0.08 else changed)
+
+
+def item_in_search(folder: Path) -> Change:
+    """A scene of a static catalog, through the stage search."""
+    from eopipe.stages.search import search
+
+    catalog = Catalog(folder / "catalog")
+    for number, name in enumerate(("S2A_MSIL2A_20180701T092031_N0500_R093_T34TGS_20180701T110000", "b")):
+        properties = {"datetime": f"2018-07-{number + 1:02}T09:20:31Z", "s2:processing_baseline": "05.09"}
+        catalog.add(name, shape=(8, 8), driver="GTiff", properties=properties)
+    catalog.write()
+    item = catalog.items[0] | {"links": [{"rel": "license", "href": "https://example.org/licence"}]}
+    variants: list[dict[str, Any]] = [
+        {},
+        {"bbox": (14.0, 45.0, 16.0, 47.0)},
+        {"best": 1, "per": "month"},
+        {"group": "solar-day", "best": 1},
+        {"datetime": "2018-01-01/2018-12-31"},
+        {"max_cloud": 50.0, "on_missing": "skip"},
+        {"crs": "EPSG:32635", "resolution": 10.0},
+        {"ids": ("b",)},
+    ]
+    outputs = {name: folder / f"out/{name}" for name in ("items", "grid", "selection")}
+
+    def change(dice: random.Random) -> Callable[[], Any]:
+        value, options = mutated(item, dice), dice.choice(variants)
+        (catalog.root / "s0/item.json").write_text(json.dumps(value))
+        return lambda: search(**outputs, catalog=catalog.root, assets=("blue", "red", "scl"), **options)
+
+    return change
+
+
+def item_in_bands(folder: Path) -> Change:
+    """A fetched scene, as preprocess, label and the report read it."""
+    from eopipe.reporting.data_tables import citations, credit_lines, item_date, licences
+    from eopipe.scenes.item import asset_projection, bands, read_item
+
+    item = json.loads(next((ROOT / "sample/sentinel-2-l2a-romania/S2_ROMANIA_20180701").glob("*.json")).read_text())
+    path = folder / "item.json"
+
+    def read() -> None:
+        scene = read_item(path)
+        bands(folder, scene, ("blue", "red", "scl"), 0.0)
+        asset_projection(scene, "blue")
+        _ = licences([scene]), citations([scene]), credit_lines([scene]), item_date(scene)
+
+    return _json_file(path, item, read)
+
+
+def config_values(folder: Path) -> Change:
+    """The values of a config."""
+    import yaml
+
+    from eopipe.config import check
+
+    base = yaml.safe_load((ROOT / "config/config.yaml").read_text())
+    full = json.loads(json.dumps(check(copy.deepcopy(base)), default=str))
+
+    def change(dice: random.Random) -> Callable[[], Any]:
+        value = mutated(dice.choice((base, full)), dice)
+        return lambda: check(value)
+
+    return change
+
+
+def config_text(folder: Path) -> Change:
+    """The text of a config."""
+    from eopipe.config import load
+
+    text = (ROOT / "config/config.yaml").read_text()
+
+    def change(dice: random.Random) -> Callable[[], Any]:
+        letters = list(text)
+        for _ in range(dice.choice((1, 2, 5))):
+            letters[dice.randrange(len(letters))] = dice.choice((*YAML, "1e999", "\n", "  ", "? ", "[" * 2000))
+        path = folder / "config.yaml"
+        path.write_bytes("".join(letters).encode(dice.choice(("utf-8", "latin-1")), "replace"))
+        return lambda: load(path)
+
+    return change
+
+
+def store(folder: Path) -> Change:
+    """The metadata of a tile store."""
+    from eopipe.tiles.grid import make_grid
+    from eopipe.tiles.layout import Layout
+    from eopipe.tiles.store import Tiles, add_array, new_store
+
+    target, shape, layout = folder / "a.zarr", (16, 16), Layout(16, 16)
+    with new_store(target, make_grid((0, 0, 160, 160), "EPSG:32633", 10.0, (0, 0)), ("red", "blue"), "a", {}) as group:
+        image = add_array(group, "image", (2, *shape), "uint16", layout, scale_factor=0.5, add_offset=0.0)
+        image[:] = 1
+        add_array(group, "valid", shape, "uint8", layout)[:] = 1
+    names = ("zarr.json", "image/zarr.json", "valid/zarr.json")
+    values = {name: json.loads((target / name).read_text()) for name in names}
+
+    def read() -> None:
+        tiles = Tiles(target)
+        _ = tiles.scene, tiles.names, tiles.grid, tiles.shape, tiles.scaling
+        tiles.read("valid", slice(0, 4), slice(0, 4))
+        tiles.physical(("red",), slice(0, 8), slice(0, 8))
+
+    def change(dice: random.Random) -> Callable[[], Any]:
+        for name, value in values.items():
+            (target / name).write_text(json.dumps(value))
+        name = dice.choice(names)
+        (target / name).write_text(json.dumps(mutated(values[name], dice)))
+        return read
+
+    return change
+
+
+def model(folder: Path) -> Change:
+    """The item of a model."""
+    import torch
+
+    from eopipe.chips.chips import Normaliser
+    from eopipe.models import Architecture
+    from eopipe.models.model_folder import TrainedModel, model_id, read_trained_model, weights_file, write_model_folder
+
+    bands, classes = ("red", "blue"), ("bare", "forest")
+    architecture = Architecture("unet", 2, 2, 4, 1, bands)
+    torch.manual_seed(0)
+    trained = TrainedModel(architecture, bands, classes, Normaliser((0.1, 0.2), (0.5, 0.4)), 16)
+    with publish(folder / "model", folder=True) as draft:
+        write_model_folder(draft, trained, architecture.build().state_dict(), [], {"epochs": 2})
+    path = folder / "model/model.json"
+    item = json.loads(path.read_text())
+
+    def read() -> None:
+        read_trained_model(path.parent)
+        model_id(path.parent)
+        weights_file(path.parent)
+
+    def change(dice: random.Random) -> Callable[[], Any]:
+        path.write_text(json.dumps(mutated(item, dice)))
+        return read
+
+    return change
+
+
+def crate(folder: Path) -> Change:
+    """The metadata of a crate."""
+    from eopipe.provenance.crate_reader import crate_damages, read_crate
+
+    path = synthetic_run(folder, 2).crate(folder / "crate") / "ro-crate-metadata.json"
+    value = json.loads(path.read_text())
+
+    def read() -> None:
+        run_crate = read_crate(path.parent)
+        _ = list(run_crate.data_entities()), run_crate.paths, run_crate.commits, run_crate.config
+        crate_damages(path.parent)
+
+    def change(dice: random.Random) -> Callable[[], Any]:
+        path.write_text(json.dumps(mutated(value, dice)))
+        return read
+
+    return change
+
+
+def run_records(folder: Path) -> Change:
+    """The run records of jobs, as crate, report and verify read them."""
+    from eopipe.provenance.jobs import read_jobs
+    from eopipe.verify import scan
+
+    synthetic_run(folder, 2)
+    records = sorted((folder / "records").iterdir())
+    values = [json.loads(path.read_text()) for path in records]
+
+    def read() -> None:
+        for job in read_jobs(records):
+            _ = job.title, job.error, job.command, job.settings
+        scan(folder / "records", 1)
+
+    def change(dice: random.Random) -> Callable[[], Any]:
+        for path, value in zip(records, values, strict=True):
+            path.write_text(json.dumps(value))
+        number = dice.randrange(len(records))
+        records[number].write_text(json.dumps(mutated(values[number], dice)))
+        return read
+
+    return change
+
+
+def _json_file(path: Path, value: Any, read: Callable[[], Any]) -> Change:
+    def change(dice: random.Random) -> Callable[[], Any]:
+        path.write_text(json.dumps(mutated(value, dice)))
+        return read
+
+    return change
+
+
+def grid(folder: Path) -> Change:
+    """The grid of a run."""
+    from eopipe.tiles.grid import pixel_metres, read_grid
+
+    path = folder / "grid.json"
+    value = {"crs": "EPSG:32633", "shape": [64, 48], "transform": [10.0, 0.0, 500000.0, 0.0, -10.0, 5100000.0]}
+    return _json_file(path, value, lambda: pixel_metres(read_grid(path)))
+
+
+def manifest(folder: Path) -> Change:
+    """The manifest of a published folder."""
+    from eopipe.publish import verify
+
+    with publish(folder / "results", folder=True) as draft:
+        for name in ("a", "b"):
+            (draft / name).write_text(name)
+    path = folder / "results/manifest.json"
+    return _json_file(path, json.loads(path.read_text()), lambda: verify(path.parent))
+
+
+def status(folder: Path) -> Change:
+    """Why a training ended."""
+    from eopipe.launch.failures import Failure, read_failure, record_failure
+
+    path = folder / "status.json"
+    record_failure(path, Failure("diverged", 7, "the loss is not finite", step=3, token=1))
+
+    def read() -> None:
+        if failure := read_failure(path):
+            failure.error()
+
+    return _json_file(path, json.loads(path.read_text()), read)
+
+
+def tiff(folder: Path) -> Change:
+    """The bytes of a GeoTIFF, of which a window is fetched."""
+    from scenery import write_raster
+
+    from eopipe.fetch.cog_window import write_window
+    from eopipe.fetch.range_reader import LocalRangeReader
+    from eopipe.tiles.grid import make_grid
+
+    path = write_raster(folder / "red.tif", numbered((160, 160)))
+    content, area = path.read_bytes(), make_grid((500200.0, 5099000.0, 500600.0, 5099500.0), "EPSG:32633", 10.0, (0, 0))
+
+    def change(dice: random.Random) -> Callable[[], Any]:
+        path.write_bytes(mutated_bytes(content, dice))
+        return lambda: write_window(LocalRangeReader(path), area, folder / "window.tif", "red")
+
+    return change
+
+
+READERS: dict[str, tuple[int, Callable[[Path], Change]]] = {
+    # The share of each reader in all mutations, in percent.
+    "item in search": (20, item_in_search),
+    "item in bands": (20, item_in_bands),
+    "config values": (8, config_values),
+    "config text": (5, config_text),
+    "store": (9, store),
+    "model": (9, model),
+    "crate": (6, crate),
+    "run records": (8, run_records),
+    "grid": (4, grid),
+    "manifest": (3, manifest),
+    "status": (3, status),
+    "TIFF": (5, tiff),
+}
+
+
+class TooSlowError(Exception):
+    """A reader took too long."""
+
+
+@dataclass
+class Tally:
+    """What became of mutations; of uncaught exceptions, by their places, how many and the shortest example."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    uncaught: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+    def add(self, error: BaseException) -> None:
+        """Count an uncaught exception."""
+        self.counts["uncaught"] += 1
+        frames = traceback.extract_tb(error.__traceback__)
+        own = str(ROOT / "eopipe")
+        frame = next((frame for frame in reversed(frames) if frame.filename.startswith(own)), frames[-1])
+        place = f"{type(error).__name__} in {Path(frame.filename).name}:{frame.lineno}"
+        count, shortest = self.uncaught.get(place, (0, ""))
+        text = str(error)[:200]
+        self.uncaught[place] = (count + 1, min(text, shortest, key=len) if shortest else text)
+
+
+def fuzz(name: str, mutations: int, seed: int, folder: Path) -> Tally:
+    """Let one reader read mutations; the same seed gives the same ones."""
+    tally, dice = Tally(), random.Random(f"{seed} {name}")
+    change = READERS[name][1](folder)
+    with _quiet():
+        for _ in range(mutations):
+            read = change(dice)
+            tally.counts["mutations"] += 1
+            try:
+                with _limit():
+                    read()
+                tally.counts["accepted"] += 1
+            except EopipeError:
+                tally.counts["refused"] += 1
+            except Exception as error:  # noqa: BLE001 - it is what is looked for
+                tally.add(error)
+    return tally
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No warnings and log lines, as there are thousands; a full disk would be one of this machine."""
+    level = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
+
+
+@contextmanager
+def _limit() -> Iterator[None]:
+    def stop(*_: object) -> None:
+        raise TooSlowError(f"took more than {SECONDS} s")
+
+    earlier = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, earlier)
+
+
+def main() -> int:
+    """Print a table of all readers, and each uncaught exception."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--mutations", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", choices=READERS, nargs="*", default=list(READERS))
+    arguments = parser.parse_args()
+    total = 0
+    for name in arguments.only:
+        folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
+        tally = fuzz(name, arguments.mutations * READERS[name][0] // 100, arguments.seed, folder)
+        shutil.rmtree(folder)
+        total += tally.counts["uncaught"]
+        row = ("mutations", "accepted", "refused", "uncaught")
+        print(f"{name:16}", *(f"{key} {tally.counts[key]:6}" for key in row), flush=True)
+        for place, (count, text) in sorted(tally.uncaught.items()):
+            print(f"    {count} x {place}: {text!r}", flush=True)
+    print(f"{total} uncaught exceptions")
+    return 1 if total else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
