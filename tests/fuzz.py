@@ -385,8 +385,8 @@ class Tally:
         """Count an uncaught exception."""
         self.counts["uncaught"] += 1
         frames = traceback.extract_tb(error.__traceback__)
-        own = str(ROOT / "eopipe")
-        frame = next((frame for frame in reversed(frames) if frame.filename.startswith(own)), frames[-1])
+        package = str(ROOT / "eopipe")
+        frame = next((frame for frame in reversed(frames) if frame.filename.startswith(package)), frames[-1])
         place = f"{type(error).__name__} in {Path(frame.filename).name}:{frame.lineno}"
         count, shortest = self.uncaught.get(place, (0, ""))
         text = str(error)[:200]

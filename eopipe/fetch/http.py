@@ -78,7 +78,7 @@ def _range_response(response: requests.Response, first: int, tag: str, budget: R
     weak = "" if strong else f"{current} {modified}".strip()
     if code == 416 and tag and strong == tag and headers.get("Content-Range") == f"bytes */{first}":
         return RangeResponse(first, first, strong, weak, iter(()))
-    # A range that does not name its version may be of another one (RFC 9110, section 15.3.7, wants it named).
+    # A range that does not name its version may be of another one (RFC 9110, section 15.3.7, requires its ETag).
     if code in (412, 416) or (code == 206 and tag and strong != tag):
         raise ChangedError
     if code not in (200, 206):

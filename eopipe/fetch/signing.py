@@ -8,6 +8,7 @@ Internals of other packages that this module uses; `check_planetary_computer` lo
 | `planetary_computer.sas.get_token` runs in a thread that is not waited for | it has no timeout | 1.x |
 """
 
+import re
 import threading
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -113,7 +114,11 @@ def redact_href(href: str) -> str:
     >>> redact_href("https://host.org/a.tif?v=2&se=2026-01-01&sig=abc")
     'https://host.org/a.tif?v=2'
     """
-    parts = urlsplit(href)
+    try:
+        parts = urlsplit(href)
+    except ValueError:
+        # What is not an address cannot be requested; it can still hold a login.
+        return re.sub(r"//[^/]*@", "//", href.partition("?")[0])
     if not parts.query and "@" not in parts.netloc:
         return href
     pairs = parse_qsl(parts.query, keep_blank_values=True)

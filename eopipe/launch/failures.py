@@ -138,7 +138,7 @@ def read_failure(path: Path) -> Failure | None:
         return None
     content: Any = read_json(path)
     known = {field.name: field.type for field in fields(Failure)}
-    # Later versions may write more; what is not of its type is no failure that could be acted on.
+    # Later versions may write more; values of another type are ignored.
     values = {name: content[name] for name in known if name in content} if isinstance(content, dict) else {}
     is_complete = {"kind", "code", "reason"} <= values.keys()
-    return Failure(**values) if is_complete and all(type(v).__name__ == known[k] for k, v in values.items()) else None
+    return Failure(**values) if is_complete and all(type(v) is known[k] for k, v in values.items()) else None

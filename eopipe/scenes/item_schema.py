@@ -200,7 +200,7 @@ def _not_json(value: Any) -> Iterator[str]:
         elif isinstance(entry, str) and not _is_unicode(entry):
             yield f"{_name(path)} is {entry[:MAX_VALUE]!r}: it is not Unicode text"
         elif isinstance(entry, float) and not math.isfinite(entry):
-            yield f"{_name(path)} is {entry}, which is no number in JSON; write null, or the text {str(entry)!r}"
+            yield f"{_name(path)} is {entry}, which JSON does not have; write null, or the text {str(entry)!r}"
         elif isinstance(entry, int) and abs(entry) >= 10**300:
             yield f"{_name(path)} is too large a number"
 
@@ -219,11 +219,11 @@ def _sentence(error: Any) -> str:
     if error["type"] == "missing":
         return f"{_name(path)} is missing"
     value = repr(error["input"])
-    shown = value if len(value) <= MAX_VALUE else f"{value[:MAX_VALUE]}…"
+    excerpt = value if len(value) <= MAX_VALUE else f"{value[:MAX_VALUE]}…"
     # An address may have a signature.
-    shown = "an address" if "://" in shown else shown
+    excerpt = "an address" if "://" in value else excerpt
     message = str(error.get("ctx", {}).get("error", "")) or EXPECTED.get(error["type"]) or error["msg"].lower()
-    return f"{_name(path)} is {shown}: {message}"
+    return f"{_name(path)} is {excerpt}: {message}"
 
 
 def _name(path: Any) -> str:

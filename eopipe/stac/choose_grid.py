@@ -2,6 +2,7 @@
 
 import logging
 import math
+from functools import cache
 from typing import TYPE_CHECKING
 
 from eopipe.errors import BadInputError, UsageError
@@ -23,12 +24,14 @@ def choose_grid(
     items: list[Item], assets: tuple[str, ...], geometry: Geometry | None, crs: str, resolution: float | None
 ) -> "GeoBox":
     """The run's grid: the pixels of these assets where the scenes agree, else UTM; over the area or all scenes."""
-    for item in items:
-        # Raises BadInputError for a geometry that is not GeoJSON.
-        footprint(item)
     # The finest raster decides: its pixels are read without warping.
     projections = [(asset, *asset_projection(item, asset)) for item in items for asset in assets]
-    stated = [(asset, code, transform) for asset, code, transform, _ in projections if code and transform]
+    # Where a row of pixels runs north, the first number is zero.
+    stated = [
+        (asset, code, transform) for asset, code, transform, _ in projections if code and transform and transform[0]
+    ]
+    for item in items:
+        _check_place(item, assets)
     if crs != "auto":
         check_crs(crs)
     chosen = crs if crs != "auto" else _choose_crs(sorted({code for _, code, _ in stated}), items, geometry)
@@ -47,17 +50,30 @@ def choose_grid(
     return grid
 
 
-def check_crs(crs: str) -> None:
-    """Raise UsageError for a CRS that does not exist."""
+def _check_place(item: Item, assets: tuple[str, ...]) -> None:
+    """Raise BadInputError for a geometry that is not GeoJSON, and for a CRS that does not exist."""
+    footprint(item)
+    for code in {code for asset in assets if (code := asset_projection(item, asset)[0])}:
+        if not _exists(code):
+            raise BadInputError(f"scene {item['id']} is in {code}, but there is no CRS {code}; correct the item")
+
+
+@cache
+def _exists(crs: str) -> bool:
     from pyproj import CRS
     from pyproj.exceptions import CRSError
 
     try:
         CRS(crs)
-    except CRSError as error:
-        raise UsageError(
-            f"search.crs: there is no CRS {crs}; write the EPSG code of a projection, such as EPSG:32633"
-        ) from error
+    except CRSError:
+        return False
+    return True
+
+
+def check_crs(crs: str) -> None:
+    """Raise UsageError for a CRS that does not exist."""
+    if not _exists(crs):
+        raise UsageError(f"search.crs: there is no CRS {crs}; write the EPSG code of a projection, such as EPSG:32633")
 
 
 def _pixel_size(step: float, crs: str) -> str:

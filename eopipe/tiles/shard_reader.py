@@ -34,7 +34,7 @@ def open_array(path: Path) -> "ArrayReader":
         raise BadInputError(f"{path} is not a readable Zarr array: {error}") from error
     try:
         return ShardedArrayReader(path, _parse_metadata(metadata))
-    except (KeyError, TypeError, ValueError):
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         return ZarrArrayReader(path)
 
 
@@ -54,7 +54,7 @@ class ShardedArrayMetadata:
 
 
 def _parse_metadata(document: dict[str, Any]) -> ShardedArrayMetadata:
-    """Parse the `zarr.json` of an array that eopipe wrote; raises KeyError, TypeError or ValueError for any other."""
+    """Parse the `zarr.json` of an array that eopipe wrote; raises one of the errors of Python for any other."""
     (outer,), keys = document["codecs"], document["chunk_key_encoding"]
     sharding = outer["configuration"]
     inner, index = sharding["codecs"], sharding["index_codecs"]
@@ -69,8 +69,12 @@ def _parse_metadata(document: dict[str, Any]) -> ShardedArrayMetadata:
     shape, chunk = tuple(document["shape"]), tuple(sharding["chunk_shape"])
     shard = tuple(document["chunk_grid"]["configuration"]["chunk_shape"])
     one_band_axis = shape[:-2] == shard[:-2] == chunk[:-2]
-    if not supported or not one_band_axis or len(shape) not in (2, 3):
+    edges = (*shape, *shard, *chunk)
+    is_sized = len(shape) == len(shard) == len(chunk) and all(type(edge) is int and edge > 0 for edge in edges)
+    if not supported or not is_sized or not one_band_axis or len(shape) not in (2, 3):
         raise KeyError("codecs")
+    if any(outer_edge % edge for outer_edge, edge in zip(shard, chunk, strict=True)):
+        raise ValueError("chunks do not fill their shards")
     return ShardedArrayMetadata(shape, shard, chunk, np.dtype(document["data_type"]))
 
 
@@ -208,7 +212,7 @@ class ZarrArrayReader:
 
         try:
             self._array: Any = zarr.open_array(path, mode="r")
-        except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
+        except (OSError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise BadInputError(f"{path} is not a readable Zarr array: {error}") from error
         self.path, self.dtype = path, np.dtype(self._array.dtype)
         self.shape: tuple[int, ...] = self._array.shape
@@ -218,9 +222,9 @@ class ZarrArrayReader:
         window = (..., slice(y, y + out.shape[-2]), slice(x, x + out.shape[-1]))
         try:
             pixels = np.asarray(self._array[window])
-        except (ValueError, RuntimeError) as error:
+            out[...] = pixels[list(bands)] if pixels.ndim == 3 else pixels
+        except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
             raise IntegrityError(f"rows from {y}, columns from {x} of {self.path} cannot be read: {error}") from error
-        out[...] = pixels[list(bands)] if pixels.ndim == 3 else pixels
 
 
 ArrayReader = ShardedArrayReader | ZarrArrayReader

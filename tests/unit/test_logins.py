@@ -174,7 +174,7 @@ def logins(web: Loopback) -> list[str | None]:
     return [request.headers.get("Authorization") for request in web.received]
 
 
-def test_a_login_of_netrc_and_a_token_reach_their_own_origin(
+def test_a_login_of_netrc_and_a_token_reach_their_own_host(
     tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     item = put(web, {"red": tif(9_000)})

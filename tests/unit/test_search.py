@@ -1,6 +1,8 @@
 """Search freezes the same list wherever the scenes come from, and refuses what it must not follow."""
 
+import copy
 import json
+import math
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,9 +17,10 @@ from shapely.geometry import LinearRing
 from eopipe.config import check
 from eopipe.errors import UsageError
 from eopipe.publish import digest, read_json, verify
-from eopipe.scenes.item import scene_name
+from eopipe.scenes.item import as_item, scene_name
 from eopipe.stac.query import parse_interval
 
+SAMPLE = Path(__file__).parents[2] / "sample"
 ASSETS = ("--assets", "blue", "red", "scl")
 
 
@@ -551,3 +554,59 @@ def test_scenes_of_two_zones_need_a_resolution_and_get_one_grid(catalog: Catalog
     grid = read_json(tmp_path / "grid.json")
     assert grid["crs"] == "EPSG:3035"
     assert grid["transform"][0] == 20
+
+
+MISTAKES: dict[str, tuple[Any, str]] = {
+    "NaN as nodata": (("assets", "blue", "raster:bands", 0, "nodata", math.nan), "assets.blue.raster:bands.0.nodata"),
+    "NaN in a field of nobody": (("properties", "x:y", [math.nan]), "properties.x:y.0 is nan"),
+    "null in a shape": (("assets", "red", "proj:shape", [None, None]), "assets.red.proj:shape.0 is None"),
+    "a transform of five": (("properties", "proj:transform", [1, 2, 3, 4, 5]), "the six or nine numbers"),
+    "a transform without area": (("properties", "proj:transform", [0, 0, 3, 0, 0, 5]), "can be inverted"),
+    "null as link": (("links", [None]), "links.0 is None: write an object"),
+    "a CRS as EPSG code": (("properties", "proj:epsg", "EPSG:3035"), "properties.proj:epsg is 'EPSG:3035'"),
+    "a number as CRS": (("properties", "proj:code", 3035), "properties.proj:code is 3035: write text"),
+    "half a letter": (("properties", "title", "\ud800"), "properties.title is '\\ud800': it is not Unicode text"),
+    "a number as band": (("assets", "blue", "raster:bands", [5]), "assets.blue.raster:bands.0 is 5"),
+    "bands as an object": (("assets", "blue", "raster:bands", {"nodata": 0}), "raster:bands is {'nodata': 0}"),
+    "a size as text": (("assets", "blue", "file:size", "12407"), "assets.blue.file:size is '12407'"),
+    "a CRS that does not exist": (("properties", "proj:code", "EPSG:999999"), "no CRS EPSG:999999"),
+    "a year that no clock has": (("properties", "datetime", "0001-01-01T00:00:00+14:00"), "no valid datetime"),
+    "a polygon of words": (("geometry", "coordinates", "here"), "invalid geometry"),
+    "depth": (("properties", "deep", json.loads("[" * 90 + "]" * 90)), "nested in more than 60 levels"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_an_item_is_named_with_the_item_and_the_field(
+    three: Catalog, tmp_path: Path, run: Run, mistake: str
+) -> None:
+    (*keys, last, value), sentence = MISTAKES[mistake]
+    owner: Any = three.items[1]
+    for key in keys:
+        owner = owner[key]
+    owner[last] = value
+    completed = search(run, tmp_path, three.write())
+    assert completed.code == 3, completed.stderr
+    assert sentence in completed.stderr
+    assert three.items[1]["id"] in completed.stderr
+
+
+def test_items_as_providers_write_them_are_accepted_unchanged() -> None:
+    """STAC 1.0 and 1.1, null for what is not known, numbers as floats, extensions that eopipe does not know."""
+    item = json.loads(next(iter(sorted(SAMPLE.glob("*/*/*.json")))).read_text())
+    variants: list[dict[str, Any]] = [
+        {"bbox": None, "geometry": None, "collection": None},
+        {"bbox": [1, 2, 0, 3, 4, 9.5], "stac_extensions": ["https://x/v1/schema.json"], "x:field": {"a": [None, 1e9]}},
+        {"properties": {"datetime": None, "start_datetime": "2020-01-01T00:00:00Z", "end_datetime": "2020-01-02"}},
+        {"properties": {"datetime": "2020-01-01T00:00:00.123456789Z", "proj:epsg": None, "proj:geometry": {}}},
+        {"properties": {"proj:epsg": 32635, "proj:shape": [10980.0, 10980], "proj:transform": [10, 0, 0, 0, -10, 0]}},
+        {"properties": {"proj:epsg": "32635", "proj:transform": [10, 0, 0, 0, -10, 0, 0, 0, 1], "providers": []}},
+        {"properties": {"proj:code": "IAU_2015:30100", "providers": [{"name": "ESA", "roles": ["producer"]}]}},
+        {"assets": {"a": {"href": "a.tif", "bands": [{"name": "B1", "nodata": "nan", "eo:common_name": "red"}]}}},
+        {"assets": {"a": {"href": "a.tif", "raster:bands": [{"scale": 1, "offset": -0.1, "nodata": None}, {}]}}},
+        {"assets": {"a": {"href": "https://x/a.tif?sig=1", "file:size": 12, "roles": ["data"], "type": None}}},
+        {"links": [{"rel": "self", "href": "https://x/1", "method": "GET", "body": {"a": 1}}]},
+    ]
+    for variant in variants:
+        value = item | variant
+        assert as_item(copy.deepcopy(value), "it") == value
