@@ -9,7 +9,7 @@ from eopipe.config import check
 from eopipe.contract import Option, stage
 from eopipe.errors import BadInputError
 from eopipe.publish import read_json
-from eopipe.run.rules import pinned, records
+from eopipe.run.rules import IN_WORKFLOW, pinned, records
 from eopipe.stages.crate import crate
 
 # The outputs of these stages are identified by their digests: they are large, or the crate itself.
@@ -33,7 +33,10 @@ def report(dag: Any, folder: Path) -> None:
         for path in _outputs(record_file, record)
     }
     scenes = {scene: path for path in payload for scene in path.glob("*.geojson")}
-    home = Path(workflow.main_snakefile).parent
+    # A workflow that uses eopipe's as a module, or an entry of eopipe's own, is not what ran the jobs.
+    main = Path(os.environ.get(IN_WORKFLOW, ""), "Snakefile").absolute()
+    main = main if IN_WORKFLOW in os.environ else Path(workflow.main_snakefile)
+    home = main.parent
     rules = {home / "workflow"} if (home / "workflow").is_dir() else set()
     config_file = next(iter(workflow.configfiles), None)
     options = {port.name for port in stage("crate").of(Option)} & config["crate"].keys()
@@ -41,7 +44,7 @@ def report(dag: Any, folder: Path) -> None:
         tuple(sorted(run_records)),
         tuple(sorted((payload | rules) - set(scenes.values()))),
         tuple(sorted(scenes)),
-        Path(workflow.main_snakefile),
+        main,
         folder,
         config=Path(os.path.relpath(config_file)) if config_file else None,
         lock=next(iter(pinned(home)), None),

@@ -10,7 +10,10 @@ queries accounting, which may not exist | 2.8.0 |
 (issue 473) | 2.8.0 |
 | name and comment of a submitted job | read from squeue | the executor submits a cancelled job again | 2.8.0 |
 | `Workflow.configfiles` | read | the demo's config is only for runs without another | 9.18.1 to 9.27.1 |
-| `Workflow.current_basedir` | read | the folder of the rules, which a project may include | 9.18.1 to 9.27.1 |
+| `Workflow.current_basedir`, `.sourcecache.open` | used | the folder of the rules, which a project may include \
+or use from a repository | 9.18.1 to 9.27.1 |
+| `Workflow._onstart`, `._onsuccess` | replaced: call eopipe's handler too | handlers of a module are ignored \
+| 9.18.1 to 9.27.1 |
 | `Workflow.executor_settings`, `.resource_settings.nodes`, `.scheduling_settings.max_jobs_per_timespan` | read \
 | limits that would split array jobs | 9.18.1 to 9.27.1 |
 | `snakemake.cli.get_profile_dir`, `snakemake.common.get_appdirs` | called | which file a profile's name means \
@@ -21,9 +24,12 @@ this module, so it imports nothing heavy.
 """
 
 import os
+import platform
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +42,11 @@ RETRY_INTERVAL_S = 10.0
 SQUEUE_TIMEOUT_S = 20
 # More jobs than any project has ready at a time.
 UNLIMITED_JOBS = 10000
+# Of a checkout: what a run needs of the workflow, and its crate contains.
+WORKFLOW_FILES = (
+    *("Snakefile", "constraints.txt", "workflow/Snakefile", "workflow/envs/eopipe.yaml"),
+    *(f"workflow/rules/{name}.smk" for name in ("common", "crate", "maps", "model", "scenes", "tiles")),
+)
 Status = tuple[dict[str, str] | None, float | None]
 
 
@@ -68,9 +79,56 @@ def config_files(workflow: Any) -> list[str]:
     return [str(path) for path in _of_workflow(workflow, "configfiles")]
 
 
-def workflow_folder(workflow: Any) -> Path:
-    """The folder above `workflow/rules`, from the file of rules that is being read."""
-    return Path(_of_workflow(workflow, "current_basedir")).parents[1]
+def workflow_folder(workflow: Any, copies: Path = Path(".snakemake/eopipe")) -> Path:
+    """The folder above `workflow/rules`, from the file of rules that is being read.
+
+    Rules of a remote module (`github(...)`, `git+file:`) are in a repository: its files are copied into `copies`.
+    """
+    rules = _of_workflow(workflow, "current_basedir")
+    if isinstance(rules, os.PathLike):
+        return Path(rules).parents[1]
+    read = _of_workflow(workflow, "sourcecache.open")
+    texts = {}
+    for name in WORKFLOW_FILES:
+        with read(rules.join(f"../../{name}")) as file:
+            # Snakemake reads a file of a repository without its last line end.
+            texts[name] = f"{file.read().rstrip()}\n"
+    folder = copies / sha256("".join(texts.values()).encode()).hexdigest()[:16]
+    for name, text in texts.items():
+        if not (folder / name).is_file():
+            _write_once(folder / name, text)
+    return folder
+
+
+def _write_once(path: Path, text: str) -> None:
+    """Write a file that other processes may write at the same time, with the same text."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(path)
+
+
+def add_handlers(workflow: Any, start: Callable[[], Any], success: Callable[[], Any]) -> None:
+    """Call `start` when jobs start and `success` after the last one, also where the workflow is used as a module.
+
+    Handlers that the using workflow has are called before. A module that is read again adds none.
+    """
+    for attribute, action in (("_onstart", start), ("_onsuccess", success)):
+        earlier = _of_workflow(workflow, attribute)
+        if not isinstance(earlier, _Handler):
+            setattr(workflow, attribute, _Handler(earlier, action))
+
+
+@dataclass(frozen=True)
+class _Handler:
+    """A handler of Snakemake's, followed by one of eopipe's."""
+
+    earlier: Callable[[Any], Any]
+    action: Callable[[], Any]
+
+    def __call__(self, log: Any) -> None:
+        self.earlier(log)
+        self.action()
 
 
 def user_profiles() -> Path:

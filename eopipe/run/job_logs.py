@@ -17,7 +17,7 @@ Config = dict[str, Any]
 # The name of Snakemake's logger; its handler of the plain output, which reports each finished job itself.
 LOGGER, PLAIN_OUTPUT = "snakemake.logging", "DefaultStreamHandler"
 # What the rules themselves refuse: the sentence is between places in their files.
-REFUSED = re.compile(r'WorkflowError in file "[^"]*/common\.smk", line \d+:\n(.*?)\n  File "', re.DOTALL)
+REFUSED = re.compile(r'WorkflowError in file "[^"]*/common\.smk(?:@[^"]*)?", line \d+:\n(.*?)\n  File "', re.DOTALL)
 JOBS_FAILED = "At least one job did not complete successfully"
 
 

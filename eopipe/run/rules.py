@@ -21,6 +21,8 @@ Config = dict[str, Any]
 AmountOfInput = Callable[[Any, Any], int]
 Amount = int | AmountOfInput
 PINNED = "constraints.txt"
+# The folder of the workflow, for its jobs.
+IN_WORKFLOW = "EOPIPE_WORKFLOW"
 
 
 def checked(values: Config, source: str = "config") -> Config:
@@ -187,6 +189,21 @@ def reset_future_times(config: Config) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
+# The checkpoint of the search, by folder of results.
+_searches: dict[str, Any] = {}
+
+
+def search_checkpoint(results: str, checkpoints: Any) -> Any:
+    """The checkpoint of the search, which input functions of all rules ask for the scenes.
+
+    Snakemake reads a module once more for each rule that a workflow changes (`use rule train from eopipe with:`), and
+    hides the other rules and checkpoints from that reading: the one of the first reading serves there.
+    """
+    if hasattr(checkpoints, "search"):
+        _searches[results] = checkpoints.search
+    return _searches.get(results, checkpoints)
+
+
 def periods(config: Config, items: Path) -> dict[str, list[str]]:
     """The scenes of each composite, by the dates of the frozen items."""
     composite = config["composite"]
@@ -234,7 +251,7 @@ def share_with_jobs(workflow: Path) -> Path:
 
     Snakemake records everything else that it passes to jobs, and a path outside of a project names its owner's home.
     """
-    os.environ["EOPIPE_WORKFLOW"] = str(workflow)
+    os.environ[IN_WORKFLOW] = str(workflow)
     return workflow
 
 

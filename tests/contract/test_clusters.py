@@ -19,7 +19,7 @@ from eopipe.contract import STAGES
 from eopipe.run.rules import resources_for, training_mb, training_minutes
 
 ROOT = Path(__file__).parents[2]
-RULES = [ROOT / "Snakefile", *sorted((ROOT / "workflow/rules").glob("*.smk"))]
+RULES = [ROOT / "Snakefile", ROOT / "workflow/Snakefile", *sorted((ROOT / "workflow/rules").glob("*.smk"))]
 # Words of Slurm and of the executors of Snakemake that speak to a scheduler.
 FOREIGN = re.compile(
     r"\b(slurm\w*|sbatch|srun|squeue|scontrol|partition|qos|gres|gpus?|mpi|nodes|ntasks|tasks(_per_\w+)?|cpus_per_\w+"

@@ -130,11 +130,11 @@ def test_the_snakemake_catalogue_can_list_the_workflow_for_standardized_usage() 
     assert isinstance(usage["mandatory-flags"]["flags"], (str, list))
     assert set(usage["software-stack-deployment"]) == {"conda", "apptainer", "apptainer+conda"}
     assert all(isinstance(value, bool) for value in (*usage["software-stack-deployment"].values(), usage["report"]))
-    envs = {line.strip() for path in (ROOT / "workflow/rules").glob("*.smk") for line in path.read_text().splitlines()}
-    assert usage["software-stack-deployment"]["conda"] == ('"../envs/eopipe.yaml"' in envs)
+    assert not usage["software-stack-deployment"]["conda"], "eopipe is in no package index"
 
 
-def test_the_workflow_of_the_catalogue_is_the_snakefile_of_the_checkout() -> None:
-    command = ["snakemake", "--snakefile", "workflow/Snakefile", "--dry-run", "--quiet", "rules", "--cores", "1"]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
+def test_the_environment_of_conda_takes_eopipe_of_this_version_from_its_own_repository() -> None:
+    # In a package index its name is free, so that anyone could take it.
+    python, git, pip, through_pip = read("workflow/envs/eopipe.yaml")["dependencies"]
+    assert (python, git, pip) == ("python=3.11", "git", "pip")
+    assert through_pip["pip"] == [f"eopipe @ git+{PROJECT['urls']['Source']}@v{__version__}"]

@@ -4,6 +4,7 @@ Linters read the recipes, and their steps run in a plain folder with a virtual e
 packages are taken from this environment instead of being downloaded.
 """
 
+import json
 import os
 import re
 import shlex
@@ -39,9 +40,10 @@ class Image:
         self.root, self.folder = root, root
         venv.create(root / "python", symlinks=True)
         (root / "bin").mkdir()
-        fake = root / "bin/useradd"
-        fake.write_text('#!/bin/sh\necho "$@" > "$0.arguments"\n')
-        fake.chmod(0o755)
+        for name in ("useradd", "apt-get"):
+            fake = root / "bin" / name
+            fake.write_text('#!/bin/sh\necho "$@" > "$0.arguments"\n')
+            fake.chmod(0o755)
         packages = [path for path in sys.path if path.endswith("site-packages")]
         # No download: what eopipe needs is that of this environment.
         offline = {"PIP_NO_DEPS": "1", "PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_IGNORE_INSTALLED": "1"}
@@ -55,7 +57,7 @@ class Image:
             shutil.copy(ROOT / name, target)
 
     def run(self, step: str) -> None:
-        moved = step.replace("/opt/", f"{self.root}/opt/")
+        moved = step.replace("/opt/", f"{self.root}/opt/").replace("/var/", f"{self.root}/var/")
         line = ["sh", "-e", "-c", moved]
         done = subprocess.run(
             line, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=200, check=False
@@ -65,13 +67,16 @@ class Image:
     def answers(self) -> None:
         """What is installed runs, with its workflow and its profiles, and is not the checkout."""
         clean = self.environment | {"HOME": str(self.root)}
-        code = "import eopipe.run.project as p; print(p.__file__, p.snakefile())"
+        modules = "import eopipe.run.project as p, snakemake_report_plugin_eopipe as r; "
+        code = f"{modules}print(p.__file__, p.snakefile(), r.__file__)"
         command = [self.root / "python/bin/python", "-c", code]
         done = subprocess.run(command, cwd=self.root, env=clean, capture_output=True, text=True, check=True)
         assert all(Path(path).is_relative_to(self.root) for path in done.stdout.split())
         share = self.root / "python/share/eopipe"
         assert {p.name for p in (share / "profiles").iterdir()} == {p.name for p in (ROOT / "profiles").iterdir()}
         assert (share / "profiles/pbs/status.sh").is_file()
+        assert (self.root / "opt/eopipe/cwl/pipeline.cwl").is_file()
+        assert (self.root / "bin/apt-get.arguments").read_text().split()[-1] == "git"
 
 
 @pytest.fixture
@@ -94,8 +99,34 @@ def test_the_steps_of_the_dockerfile_give_eopipe_to_a_user_who_is_not_root(image
             image.run(value)
     image.answers()
     assert "--uid 1000 eopipe" in (image.root / "bin/useradd.arguments").read_text()
-    last = dict(instructions())
-    assert (last["USER"], last["ENTRYPOINT"]) == ("1000", '["eopipe"]')
+    assert dict(instructions())["USER"] == "1000"
+
+
+def test_a_cwl_engine_that_runs_a_tool_in_the_image_ends_with_success(tmp_path: Path) -> None:
+    words = {word: json.loads(value) for word, value in instructions() if word in ("ENTRYPOINT", "CMD")}
+    image = tmp_path / "image.json"
+    image.write_text(json.dumps({"ENTRYPOINT": []} | words))
+    variables = environment() | {"IMAGE": str(image)}
+    variables["PATH"] = f"{ROOT / 'tests/engines'}:{variables['PATH']}"
+    command = ["cwltool", "--quiet", "--overrides", ROOT / "cwl/overrides/docker.yml", "--outdir", tmp_path / "out"]
+    preserved = ["--preserve-environment", "IMAGE"]
+    done = subprocess.run(
+        [*command, *preserved, ROOT / "cwl/search.cwl", ROOT / "cwl/search.yml"],
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out/items/manifest.json").is_file()
+    (line,) = image.with_suffix(".log").read_text().splitlines()
+    assert json.loads(line)[:2] == ["eopipe", "search"]
+    # Without a command, as `docker run eopipe` starts it, the image explains itself.
+    subprocess.run(
+        ["docker", "run", "--mount=type=bind,source=/,target=/", "--workdir=/", "eopipe"], env=variables, check=True
+    )
+    assert json.loads(image.with_suffix(".log").read_text().splitlines()[1]) == ["eopipe", "--help"]
 
 
 def test_the_steps_of_the_apptainer_definition_give_eopipe(image: Image) -> None:
@@ -111,23 +142,23 @@ def test_the_steps_of_the_apptainer_definition_give_eopipe(image: Image) -> None
     image.answers()
 
 
-def test_both_recipes_take_torch_from_where_they_are_told_and_keep_no_cache(tmp_path: Path) -> None:
+def test_both_recipes_take_torch_alone_from_where_they_are_told_and_keep_no_cache(tmp_path: Path) -> None:
     recipe = get_parser("singularity")(str(DEFINITION)).recipe["spython-base"]
-    post = "\n".join(line for line in recipe.install if "tests.sh" not in line and not line.startswith("cd "))
-    [run] = [value for word, value in instructions() if word == "RUN" and "pip install" in value]
+    left_out = ("tests.sh", "cd ", "apt-get")
+    post = "\n".join(line for line in recipe.install if not any(word in line for word in left_out))
+    docker = "\n".join(value for word, value in instructions() if word == "RUN" and "pip install" in value)
     (tmp_path / "python").write_text('#!/bin/sh\nprintf "%s|" "$@"\necho\n')
     (tmp_path / "eopipe").write_text("#!/bin/sh\n")
     for program in ("python", "eopipe"):
         (tmp_path / program).chmod(0o755)
     arguments = "-m|pip|install|--no-cache-dir|--constraint|constraints.txt|"
-    for index, more in (
-        ("", ""),
-        ("https://torch.example.org/cpu", "--extra-index-url|https://torch.example.org/cpu|"),
-    ):
+    address = "https://torch.example.org/cpu"
+    torch = f"{arguments}--no-deps|--index-url|{address}|torch|"
+    for index, first in (("", []), (address, [torch])):
         environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "TORCH_INDEX": index}
-        for step in (run, post.replace("{{ TORCH_INDEX }}", index)):
+        for step in (docker, post.replace("{{ TORCH_INDEX }}", index)):
             done = subprocess.run(["sh", "-ec", step], env=environment, capture_output=True, text=True, check=True)
-            assert done.stdout.strip() == f"{arguments}{more}.[slurm]|"
+            assert done.stdout.split() == [*first, f"{arguments}.[slurm]|"]
 
 
 @pytest.mark.exhaustive

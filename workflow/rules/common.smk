@@ -33,7 +33,7 @@ wildcard_constraints:
 
 def frozen_items():
     """The folder of the frozen STAC Items; waits for the search."""
-    return Path(checkpoints.search.get().output.root).parent
+    return Path(SEARCH.get().output.root).parent
 
 
 def scenes():

@@ -23,6 +23,9 @@ checkpoint search:
         " {params.options} {resources.knobs} > {log:q} 2>&1"
 
 
+SEARCH = eo.search_checkpoint(RESULTS, checkpoints)
+
+
 # Only windows depend on the grid: whole assets stay when the area grows.
 rule fetch:
     "Download the assets of one scene and check size and checksum."
