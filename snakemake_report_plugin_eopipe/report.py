@@ -33,7 +33,7 @@ def report(dag: Any, folder: Path) -> None:
         for path in _outputs(record_file, record)
     }
     scenes = {scene: path for path in payload for scene in path.glob("*.geojson")}
-    # A workflow that uses eopipe's as a module, or an entry of eopipe's own, is not what ran the jobs.
+    # The main Snakefile may only use the workflow of eopipe as a module.
     main = Path(os.environ.get(IN_WORKFLOW, ""), "Snakefile").absolute()
     main = main if IN_WORKFLOW in os.environ else Path(workflow.main_snakefile)
     home = main.parent

@@ -121,7 +121,7 @@ def add_handlers(workflow: Any, start: Callable[[], Any], success: Callable[[], 
 
 @dataclass(frozen=True)
 class _Handler:
-    """A handler of Snakemake's, followed by one of eopipe's."""
+    """A handler that a workflow had before, followed by that of eopipe."""
 
     earlier: Callable[[Any], Any]
     action: Callable[[], Any]

@@ -138,3 +138,14 @@ def test_the_environment_of_conda_takes_eopipe_of_this_version_from_its_own_repo
     python, git, pip, through_pip = read("workflow/envs/eopipe.yaml")["dependencies"]
     assert (python, git, pip) == ("python=3.11", "git", "pip")
     assert through_pip["pip"] == [f"eopipe @ git+{PROJECT['urls']['Source']}@v{__version__}"]
+
+
+def test_the_workflow_of_the_catalogue_is_the_snakefile_of_the_checkout() -> None:
+    plans = []
+    for name in ("Snakefile", "workflow/Snakefile"):
+        command = ["snakemake", "--snakefile", name, "--dry-run", "--forceall", "--quiet", "host", "--cores", "1"]
+        result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
+        plans.append(sorted(re.findall(r"^(?:local)?(?:rule|checkpoint) (\w+):", result.stdout, re.MULTILINE)))
+    assert plans[0] == plans[1]
+    assert {"search", "train", "crate", "all"} <= set(plans[1])
