@@ -9,6 +9,8 @@ queries accounting, which may not exist | 2.8.0 |
 | `ExecutorSettings.array_jobs` of the plugin | read | array jobs need all ready jobs of a rule at once \
 (issue 473) | 2.8.0 |
 | name and comment of a submitted job | read from squeue | the executor submits a cancelled job again | 2.8.0 |
+| `--attempt` of a job's own Snakemake | read from `/proc` | only a repeated job asks Slurm whether an earlier one was \
+cancelled | 9.18.1 to 9.27.1 |
 | `Workflow.configfiles` | read | the demo's config is only for runs without another | 9.18.1 to 9.27.1 |
 | `Workflow.current_basedir`, `.sourcecache.open` | used | the folder of the rules, which a project may include \
 or use from a repository | 9.18.1 to 9.27.1 |
@@ -19,15 +21,17 @@ or use from a repository | 9.18.1 to 9.27.1 |
 | `snakemake.cli.get_profile_dir`, `snakemake.common.get_appdirs` | called | which file a profile's name means \
 | 9.18.1 to 9.27.1 |
 
-An internal that is missing is reported in one sentence with the versions that eopipe was tested with. Every job imports
-this module, so it imports nothing heavy.
+An internal that is missing is reported in one sentence with the versions that eopipe was tested with: one of Snakemake
+as an error, one of the plugin as a warning, with which the executor is used as it is. Every job imports this module, so
+it imports nothing heavy.
 """
 
 import os
 import platform
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -158,28 +162,41 @@ def profile_file(path: Path) -> Path | None:
 
 
 def prepare_executor(workflow: Any) -> None:
-    """Check what a run uses of internals, refuse one that would lose jobs, and let the Slurm executor wait for Slurm.
+    """Let the Slurm executor wait for Slurm, and refuse a run that would lose jobs.
 
     Raises Snakemake's WorkflowError.
     """
     from snakemake.exceptions import WorkflowError
 
-    settings = _of_workflow(workflow, "executor_settings")
-    plugin = sys.modules.get(PLUGIN)
-    try:
-        if plugin is None or not isinstance(settings, internal(plugin, "ExecutorSettings", _package(PLUGIN))):
-            return
+    settings, settings_class = _of_workflow(workflow, "executor_settings"), None
+    if (plugin := sys.modules.get(PLUGIN)) is None:
+        return
+    with _or_warning():
+        settings_class = internal(plugin, "ExecutorSettings", _package(PLUGIN))
+    if not settings_class or not isinstance(settings, settings_class):
+        return
+    with _or_warning():
         patch_plugin(plugin)
-        rate = _of_workflow(workflow, "scheduling_settings.max_jobs_per_timespan")
-        profile = {
-            "jobs": _of_workflow(workflow, "resource_settings.nodes"),
-            "max-jobs-per-timespan": f"{rate.max_jobs}/1s" if rate else "",
-            "slurm-array-jobs": internal(settings, "array_jobs", _package(PLUGIN)),
-        }
-    except EopipeError as error:
-        raise WorkflowError(str(error)) from error
+    rate = _of_workflow(workflow, "scheduling_settings.max_jobs_per_timespan")
+    profile = {
+        "jobs": _of_workflow(workflow, "resource_settings.nodes"),
+        "max-jobs-per-timespan": f"{rate.max_jobs}/1s" if rate else "",
+    }
+    with _or_warning():
+        profile["slurm-array-jobs"] = internal(settings, "array_jobs", _package(PLUGIN))
     if sentence := lost_jobs(profile):
         raise WorkflowError(sentence)
+
+
+@contextmanager
+def _or_warning() -> Iterator[None]:
+    """Warn where this version of the plugin has no such internal."""
+    from snakemake.logging import logger
+
+    try:
+        yield
+    except UsageError as error:
+        logger.warning(f"{error}. The executor is used as it is: while Slurm does not answer, it may lose jobs.")
 
 
 def _package(module: str) -> str:
@@ -247,14 +264,16 @@ def refuse_cancelled() -> None:
 
     Snakemake's executor takes a cancelled job for a failed one and submits it again. Jobs of one run have one name,
     and those of one rule and its wildcards one comment; all tasks of an array have that of its first, so they do not
-    count among each other. A later run, with another name, starts the job.
+    count among each other. A later run, with another name, starts the job. A first attempt asks Slurm nothing.
     """
     job_id = os.environ.get("SLURM_JOB_ID")
-    jobs = _jobs_of_user() if job_id else []
-    this_job = next((job for job in jobs if job[0] == job_id), None)
+    if not job_id or snakemake_attempt() == 1:
+        return
+    this_job = next((job for job in _squeue(f"--jobs={job_id}", "--states=all") if job[0] == job_id), None)
     if not this_job or this_job[4] == "(null)":
         return
     _, array, _, name, comment = this_job
+    jobs = _squeue(f"--user={os.geteuid()}", f"--name={name}", "--states=CANCELLED")
     cancelled = [number for number, other, *end in jobs if end == ["CANCELLED", name, comment] and other != array]
     if cancelled:
         raise PreemptedError(
@@ -262,9 +281,25 @@ def refuse_cancelled() -> None:
         )
 
 
-def _jobs_of_user() -> list[list[str]]:
-    """Number, array, state, name and comment of the user's jobs, by one query; none where squeue does not answer."""
-    command = ["squeue", "--noheader", f"--user={os.geteuid()}", "--states=all", "--format=%A|%F|%T|%j|%k"]
+def snakemake_attempt() -> int | None:
+    """The attempt of this job, from the command line of the Snakemake that started it; None where there is none."""
+    process = os.getppid()
+    while process > 1:
+        try:
+            words = Path(f"/proc/{process}/cmdline").read_bytes().decode(errors="replace").split("\0")
+            parent = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1]
+        except OSError:
+            return None
+        value = words[words.index("--attempt") + 1] if "--attempt" in words[:-1] else ""
+        if value.isdecimal():
+            return int(value)
+        process = int(parent)
+    return None
+
+
+def _squeue(*which: str) -> list[list[str]]:
+    """Number, array, state, name and comment of some jobs, by one query; none where squeue does not answer."""
+    command = ["squeue", "--noheader", *which, "--format=%A|%F|%T|%j|%k"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SQUEUE_TIMEOUT_S, check=True)
     except (OSError, subprocess.SubprocessError):

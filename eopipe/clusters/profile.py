@@ -122,6 +122,9 @@ class ProfileOptions:
     shape: JobShape = field(default_factory=JobShape)
     max_jobs: int | None = None
     retries: int = 3
+    qos: str | None = None
+    constraint: str | None = None
+    reservation: str | None = None
 
 
 def write_profile(site: Site, options: ProfileOptions) -> str:
@@ -136,6 +139,9 @@ def write_profile(site: Site, options: ProfileOptions) -> str:
     lines += [_settings(site, options), "default-resources:", f"  slurm_partition: {default.name}"]
     if account := _account(site, options):
         lines.append(f"  slurm_account: {account}")
+    # Quoted twice, since Snakemake evaluates a resource as an expression.
+    for name, value in (("qos", options.qos), ("constraint", options.constraint)):
+        lines += [f"  {name}: \"'{_name_in_slurm(name, value)}'\""] if value else []
     lines += ["set-resources:", "  train:", f"    slurm_partition: {training.name}"]
     lines += [f"    {name}: {value}" for name, value in options.shape.resources().items()]
     if training.max_minutes and training.max_minutes > 10:
@@ -161,7 +167,16 @@ def _settings(site: Site, options: ProfileOptions) -> str:
         requeue = "slurm-requeue: true               # Slurm requeues a pre-empted job"
     queue = JOB_ARRAYS if options.max_jobs is None else SINGLE_JOBS.format(jobs=options.max_jobs)
     values = {"queue": queue, "retries": options.retries, "status_interval": STATUS_INTERVAL_S}
-    return SETTINGS.format(**values, status=status, requeue=requeue).rstrip()
+    text = SETTINGS.format(**values, status=status, requeue=requeue).rstrip()
+    if options.reservation:
+        text += f"\nslurm-reservation: '{_name_in_slurm('reservation', options.reservation)}'"
+    return text
+
+
+def _name_in_slurm(option: str, value: str) -> str:
+    if not re.fullmatch(r"[\w.,:&|!*+()\[\]-]+", value):
+        raise UsageError(f"--{option} is {value!r}; a name in Slurm has no blanks or quotes")
+    return value
 
 
 def _preemption_conflicts(site: Site, options: ProfileOptions) -> list[str]:

@@ -38,6 +38,9 @@ def _parser() -> Parser:
     slurm.add_argument("--partition", help="partition of all other jobs [the cluster's default]")
     slurm.add_argument("--training", metavar="PARTITION", help="partition of the training [that of the other jobs]")
     slurm.add_argument("--account", help="account to charge [the only one that you have]")
+    slurm.add_argument("--qos", help="quality of service of all jobs [the cluster's default]")
+    slurm.add_argument("--constraint", metavar="FEATURES", help="features that the nodes of all jobs must have")
+    slurm.add_argument("--reservation", metavar="NAME", help="reservation that all jobs use")
     slurm.add_argument("--nodes", type=int, default=1, help="nodes of a training [%(default)s]")
     slurm.add_argument("--processes", type=int, default=1, help="processes, or GPUs, on each node [%(default)s]")
     slurm.add_argument("--gpu", nargs="?", const="", metavar="TYPE", help="one GPU for each process, of a type or any")
@@ -68,7 +71,8 @@ def write(options: argparse.Namespace) -> int:
     cpus = options.cpus or options.processes
     shape = JobShape(options.nodes, options.processes, cpus, options.memory_mb, options.gpu)
     partitions = (options.partition, options.training)
-    chosen = ProfileOptions(*partitions, options.account, options.preemptible, shape, options.jobs)
+    limits = {"qos": options.qos, "constraint": options.constraint, "reservation": options.reservation}
+    chosen = ProfileOptions(*partitions, options.account, options.preemptible, shape, options.jobs, **limits)
     text = write_profile(query_site(), chosen)
     print(text, end="")
     print(describe_sharing(Path.cwd(), mounts()), file=sys.stderr)

@@ -57,6 +57,9 @@ REFUSALS = {
     r"account|association": "set slurm_account to one that you may charge (`sacctmgr show assoc user=$USER`)",
     r"[Mm]emory|configuration|processors|CPU|node count": "request less in set-resources of the profile",
     r"gres|GRES": "set gres to one that `sinfo -o %G` shows",
+    r"[Qq][Oo][Ss]": "set qos to one that you may use (`sacctmgr show assoc user=$USER format=account,qos`)",
+    r"[Ff]eature": "set constraint to features that `sinfo -o %f` shows",
+    r"reservation": "set slurm-reservation to one that `scontrol show reservation` shows for you",
     r"time limit": "lower its runtime in set-resources of the profile",
 }
 

@@ -12,6 +12,8 @@ from eopipe.errors import UpstreamError, UsageError
 QUERY_TIMEOUT_S = 30
 # What Slurm writes where there is not a limit.
 UNLIMITED = {"UNLIMITED", "INFINITE", "NONE", "N/A", "(null)", ""}
+# What stands for no accounting; the word `none` until Slurm 23.02, an unset value since 23.11.
+NO_ACCOUNTING = UNLIMITED | {"accounting_storage/none"}
 UNUSABLE_STATES = {"DOWN", "DRAIN", "DRAINED", "FAIL", "FAILING", "UNKNOWN", "INVAL"}
 
 
@@ -91,7 +93,7 @@ def query_site() -> Site:
     config = dict(re.findall(r"^(\w+)\s*= (.*)$", query("scontrol", "show", "config"), re.MULTILINE))
     nodes = [_node(fields) for fields in parse_records(query("scontrol", "--oneliner", "show", "node"))]
     partitions = parse_records(query("scontrol", "--oneliner", "show", "partition"))
-    has_accounting = config["AccountingStorageType"] != "accounting_storage/none"
+    has_accounting = config["AccountingStorageType"] not in NO_ACCOUNTING
     return Site(
         name=config["ClusterName"],
         version=config["SLURM_VERSION"],

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import re
 import subprocess
 import sys
@@ -100,28 +101,40 @@ def test_a_run_that_would_split_its_job_arrays_is_refused() -> None:
         prepare_executor(run_on(settings, jobs=50))
 
 
-@pytest.mark.usefixtures("restored")
 @pytest.mark.parametrize("name", ["query_job_status", "get_min_job_age", "ExecutorSettings"])
-def test_a_version_of_the_plugin_without_an_internal_is_refused_in_one_sentence(
-    name: str, monkeypatch: pytest.MonkeyPatch
+def test_a_plugin_without_an_internal_is_used_as_it_is_with_a_warning(
+    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    workflow = run_on(plugin.ExecutorSettings())
-    monkeypatch.delattr(plugin, name)
-    sentence = rf"^snakemake-executor-plugin-slurm [\d.]+ has no {name}; eopipe was tested with .* 2\.8$"
-    with pytest.raises(WorkflowError, match=sentence):
-        prepare_executor(workflow)
+    names = {"query_job_status", "get_min_job_age", "ExecutorSettings"} - {name}
+    other_version = SimpleNamespace(**{internal_name: getattr(plugin, internal_name) for internal_name in names})
+    before = dict(vars(other_version))
+    monkeypatch.setitem(sys.modules, executor_patches.PLUGIN, other_version)  # type: ignore[arg-type]
+    prepare_executor(run_on(plugin.ExecutorSettings()))
+    assert vars(other_version) == before
+    [warning] = [record.getMessage() for record in caplog.records]
+    sentence = rf"snakemake-executor-plugin-slurm [\d.]+ has no {name}; eopipe was tested with .* 2\.8\. The executor "
+    assert re.match(sentence, warning)
 
 
 @pytest.mark.usefixtures("restored")
-def test_a_setting_that_the_plugin_renamed_is_named() -> None:
+def test_a_plugin_without_a_query_still_refuses_job_arrays_that_would_be_split(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(plugin, "get_min_job_age")
+    with pytest.raises(WorkflowError, match="jobs: 50 with slurm-array-jobs leaves scenes waiting forever"):
+        prepare_executor(run_on(plugin.ExecutorSettings(array_jobs="fetch"), jobs=50))
+
+
+@pytest.mark.usefixtures("restored")
+def test_a_setting_that_the_plugin_renamed_is_named(caplog: pytest.LogCaptureFixture) -> None:
     class Renamed(plugin.ExecutorSettings):  # type: ignore[misc]
         def __getattribute__(self, name: str) -> Any:
             if name == "array_jobs":
                 raise AttributeError(name)
             return super().__getattribute__(name)
 
-    with pytest.raises(WorkflowError, match="has no array_jobs; eopipe was tested with"):
-        prepare_executor(run_on(Renamed()))
+    prepare_executor(run_on(Renamed(), jobs=50))
+    assert "has no array_jobs; eopipe was tested with" in caplog.text
 
 
 @pytest.mark.parametrize("read", [config_files, workflow_folder, prepare_executor])
@@ -162,3 +175,31 @@ def test_a_job_does_not_load_snakemake_or_asyncio_to_learn_whether_it_was_cancel
     code = code.replace("PLUGIN", repr(executor_patches.PLUGIN))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+SQUEUE = """#!/bin/sh
+echo "$@" >> {folder}/asked
+case "$*" in
+*--jobs=9*) printf '9|9|RUNNING|run|rule_x\\n' ;;
+*--name=run*--states=CANCELLED*) printf '7|7|CANCELLED|run|rule_x\\n6|6|CANCELLED|run|rule_y\\n' ;;
+*) printf '%s|8|RUNNING|run|rule_z\\n' 1 2 3 4 5 ;;
+esac
+"""
+ASKS = "from eopipe.clusters.executor_patches import refuse_cancelled as ask; ask()"
+
+
+@pytest.mark.parametrize(("attempt", "questions"), [("1", 0), ("2", 2), (None, 2)])
+def test_only_a_repeated_job_asks_slurm_and_only_for_itself_and_cancelled_jobs_of_its_run(
+    attempt: str | None, questions: int, tmp_path: Path
+) -> None:
+    (tmp_path / "squeue").write_text(SQUEUE.format(folder=tmp_path))
+    (tmp_path / "squeue").chmod(0o755)
+    (tmp_path / "asked").touch()
+    # The command line of Snakemake in a job.
+    snakemake = ["sh", "-c", '"$0" -c "$1" || exit', sys.executable, ASKS, "--attempt", attempt or "unknown"]
+    variables = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "9"}
+    done = subprocess.run(snakemake, capture_output=True, text=True, check=False, env=variables)
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert len(asked) == questions, done.stderr
+    assert ("job 7 was cancelled, so this run does not start it again" in done.stderr) == bool(questions)
+    assert all("--jobs=9 " in line or "--name=run --states=CANCELLED " in line for line in asked)

@@ -112,6 +112,19 @@ def test_a_controller_that_forgets_at_once_is_queried_through_accounting_or_refu
         write_profile(Site("hpc", "23.11.4", False, True, 30, (BATCH,), ()), ProfileOptions())
 
 
+def test_quality_of_service_constraint_and_reservation_hold_for_all_jobs() -> None:
+    options = ProfileOptions(qos="long", constraint="gpu&(a100|h100)", reservation="course_1")
+    profile = yaml.safe_load(write_profile(SITE, options))
+    # Snakemake evaluates resources as expressions, such as `max`.
+    requested = {name: eval(profile["default-resources"][name]) for name in ("qos", "constraint")}
+    assert requested == {"qos": "long", "constraint": "gpu&(a100|h100)"}
+    assert profile["slurm-reservation"] == "course_1"
+    assert list(site_conflicts(profile, SITE)) == []
+    for name in ("qos", "constraint", "reservation"):
+        with pytest.raises(UsageError, match=f"--{name} is .* has no blanks or quotes"):
+            write_profile(SITE, ProfileOptions(**{name: "a' b"}))
+
+
 def test_a_name_means_the_nearest_file_and_what_it_hides_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
