@@ -17,5 +17,7 @@ line = ["bsub", *SITE, "-J", job.get("rule", "group"), "-o", ".snakemake/lsf-%J.
 line += ["-R", "span[hosts=1]", "-W", str(resources["runtime"])]
 # MB for the whole job; at sites that count for each slot (LSB_JOB_MEMLIMIT, PER_SLOT) divide by the threads.
 line += ["-M", f"{resources['mem_mb']}MB", "-R", f"rusage[mem={resources['mem_mb']}MB]"]
+if gpus := resources.get("gpu"):
+    line += ["-gpu", f"num={gpus}"]
 output = subprocess.run([*line, script], check=True, capture_output=True, text=True).stdout
 print(re.search(r"Job <(\d+)>", output)[1])

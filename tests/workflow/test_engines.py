@@ -10,7 +10,9 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from projects import ROOT, Project, commands, environment
@@ -48,7 +50,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             variables["PYTHONPATH"] = f"{ROOT / 'tests/engines'}:{variables.get('PYTHONPATH', '')}"
         # The intervals of the profile are those of a shared cluster.
         hasty = ("--seconds-between-status-checks", 1, "--max-status-checks-per-second", 5, "--latency-wait", 5)
-        command = snakemake("--profile", ROOT / "profiles" / name, *hasty)
+        command = snakemake("--profile", ROOT / "profiles" / name, *hasty, "--set-resources", "made:gpu=2")
         with (folder / "output").open("w") as file:
             running[name] = subprocess.Popen(command, cwd=folder, env=variables, stdout=file, stderr=file)
     codes = {name: process.wait(timeout=240) for name, process in running.items()}
@@ -67,9 +69,13 @@ def test_a_job_goes_through_and_one_that_failed_is_tried_again_with_more(name: s
 @pytest.mark.parametrize(
     ("name", "first", "second"),
     [
-        ("pbs", "select=1:ncpus=2:mem=700mb -l walltime=7:00", "select=1:ncpus=2:mem=1400mb -l walltime=7:00"),
-        ("lsf", "-n 2 -R span[hosts=1] -W 7 -M 700MB -R rusage[mem=700MB]", "-M 1400MB -R rusage[mem=1400MB]"),
-        ("kubernetes", '{"cpu": "2", "memory": "700M"} 420', '{"cpu": "2", "memory": "1400M"} 420'),
+        ("pbs", "select=1:ncpus=2:mem=700mb:ngpus=2 -l walltime=7:00", "mem=1400mb:ngpus=2 -l walltime=7:00"),
+        (
+            "lsf",
+            "-n 2 -R span[hosts=1] -W 7 -M 700MB -R rusage[mem=700MB] -gpu num=2",
+            "-M 1400MB -R rusage[mem=1400MB]",
+        ),
+        ("kubernetes", '"memory": "700M", "nvidia.com/gpu": "2"} 420', '"memory": "1400M", "nvidia.com/gpu": "2"} 420'),
         ("htcondor", "2 6000MB", "2 12000MB"),
     ],
 )
@@ -121,7 +127,99 @@ def test_an_engine_that_does_not_answer_is_not_a_failed_job(
     (tmp_path / command).chmod(0o755)
     variables = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     line = [ROOT / f"profiles/{engine}/status.sh", "7"]
-    assert subprocess.run(line, env=variables, capture_output=True, text=True, check=True).stdout.split() == [status]
+    done = subprocess.run(line, env=variables, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.split() == [status]
+
+
+def put_jobs(pool: Path, engine: str) -> list[str]:
+    """Six jobs in the queue: two that run, two that succeeded, two that failed; their numbers."""
+    numbers = []
+    for number, code in enumerate(("", "", "0\n", "0\n", "1\n", "1\n")):
+        (pool / f"{number}.lock").touch()
+        labels = {"labels": {"app.kubernetes.io/name": "eopipe"}}
+        (pool / f"{number}.json").write_text(json.dumps({"metadata": labels}))
+        if code:
+            (pool / f"{number}.code").write_text(code)
+        numbers.append(f"{number}.server" if engine == "pbs" else str(number))
+    return numbers
+
+
+@pytest.mark.parametrize(("engine", "single"), [("pbs", 4), ("lsf", 0), ("kubernetes", 0)])
+def test_the_engine_is_asked_once_for_all_jobs_and_its_answer_is_kept(engine: str, single: int, tmp_path: Path) -> None:
+    numbers = put_jobs(tmp_path, engine)
+    variables = os.environ | {"POOL": str(tmp_path), "PATH": f"{ROOT / 'tests/engines'}:{os.environ['PATH']}"}
+
+    def statuses(keep: int) -> list[str]:
+        lines = [[ROOT / f"profiles/{engine}/status.sh", number] for number in numbers]
+        env = variables | {"EOPIPE_STATUS_SECONDS": str(keep)}
+        run = {"capture_output": True, "text": True, "cwd": tmp_path, "env": env}
+        return [subprocess.run(line, check=True, **run).stdout.strip() for line in lines]
+
+    expected = ["running"] * 2 + ["success"] * 2 + ["failed"] * 2
+    # The first call finds the answer missing; PBS is asked alone for each job that has ended, after a newer answer.
+    statuses(3600)
+    time.sleep(1.1)
+    (tmp_path / "questions").unlink()
+    assert statuses(0) == expected
+    assert len([line for line in (tmp_path / "questions").read_text().splitlines() if "qstat" in line]) == single
+    (tmp_path / "questions").unlink()
+    assert statuses(3600) == expected
+    asked = (tmp_path / "questions").read_text().splitlines() if (tmp_path / "questions").exists() else []
+    assert len(asked) == single
+
+
+@pytest.mark.parametrize("engine", ["pbs", "lsf", "kubernetes"])
+def test_a_job_that_is_newer_than_the_answer_is_not_a_failed_one(engine: str, tmp_path: Path) -> None:
+    numbers = put_jobs(tmp_path, engine)
+    variables = os.environ | {"POOL": str(tmp_path), "PATH": f"{ROOT / 'tests/engines'}:{os.environ['PATH']}"}
+    for number in (numbers[0], "17"):
+        line = [ROOT / f"profiles/{engine}/status.sh", number]
+        run = {"capture_output": True, "text": True, "cwd": tmp_path, "env": variables}
+        assert subprocess.run(line, check=True, **run).stdout.strip() == "running"
+    assert len((tmp_path / "questions").read_text().splitlines()) == 1
+
+
+def submitted_pod(folder: Path, settings: dict[str, str], **resources: object) -> dict[str, Any]:
+    """The pod of a Job that submit.py creates, with other settings at its top."""
+    script = (ROOT / "profiles/kubernetes/submit.py").read_text()
+    for name, value in settings.items():
+        script, count = re.subn(rf"^{name}\b(.*?) = .*$", rf"{name}\1 = {value}", script, flags=re.MULTILINE)
+        assert count == 1
+    (folder / "submit.py").write_text(script)
+    job = {"rule": "train", "threads": 2, "resources": {"mem_mb": 4000, "runtime": 5} | resources}
+    (folder / "job.sh").write_text(f"# properties = {json.dumps(job)}\ntrue\n")
+    variables = os.environ | {"POOL": str(folder), "PATH": f"{ROOT / 'tests/engines'}:{os.environ['PATH']}"}
+    line = [sys.executable, "submit.py", "job.sh"]
+    done = subprocess.run(line, env=variables, capture_output=True, text=True, check=True, cwd=folder)
+    pod: dict[str, Any] = json.loads((folder / f"{done.stdout.strip()}.json").read_text())["spec"]["template"]["spec"]
+    return pod
+
+
+def test_a_pod_has_shared_memory_and_the_user_of_the_one_that_submits_it(tmp_path: Path) -> None:
+    pod = submitted_pod(tmp_path, {})
+    assert {"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "2000M"}} in pod["volumes"]
+    assert {"name": "memory", "mountPath": "/dev/shm"} in pod["containers"][0]["volumeMounts"]
+    assert pod["securityContext"] == {"runAsUser": os.getuid(), "runAsGroup": os.getgid(), "fsGroup": os.getgid()}
+    assert not {"serviceAccountName", "imagePullSecrets"} & set(pod)
+    assert (pod["nodeSelector"], pod["tolerations"]) == ({}, [])
+
+
+def test_account_secret_user_and_nodes_of_a_pod_are_settings(tmp_path: Path) -> None:
+    settings = {
+        "SERVICE_ACCOUNT": "'runner'",
+        "PULL_SECRET": "'registry'",
+        "RUN_AS": "(1001, 1002)",
+        "NODES": "{'pool': 'batch'}",
+        "GPU_NODES": "{'gpu': 'a100'}",
+        "TOLERATIONS": "[{'key': 'batch', 'operator': 'Exists'}]",
+    }
+    pod = submitted_pod(tmp_path, settings, gpu=2)
+    assert (pod["serviceAccountName"], pod["imagePullSecrets"]) == ("runner", [{"name": "registry"}])
+    assert pod["securityContext"] == {"runAsUser": 1001, "runAsGroup": 1002, "fsGroup": 1002}
+    assert pod["nodeSelector"] == {"pool": "batch", "gpu": "a100"}
+    assert [toleration["key"] for toleration in pod["tolerations"]] == ["batch", "nvidia.com/gpu"]
+    assert pod["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "2"
+    assert submitted_pod(tmp_path, settings)["nodeSelector"] == {"pool": "batch"}
 
 
 @pytest.mark.exhaustive

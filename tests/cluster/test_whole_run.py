@@ -1,0 +1,76 @@
+"""The whole pipeline as jobs of a real Slurm: from an empty folder to the crate."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from cluster_project import ClusterProject
+from daemons import sh, wait
+from projects import DAYS, ROOT, Project, environment
+
+from eopipe.run.project import SNAKEFILE
+from slurm import Cluster
+
+pytestmark = [pytest.mark.alone, pytest.mark.exhaustive]
+# Stages that run where Snakemake runs.
+LOCAL = {"search", "fetch"}
+
+
+def new_project(folder: Path) -> Project:
+    """A folder as `eopipe init` writes it, for two scenes and a short training."""
+    folder.mkdir()
+    (folder / "Snakefile").write_text(SNAKEFILE)
+    (folder / "sample").symlink_to(ROOT / "sample")
+    project = Project(folder)
+    project.write(search={"ids": [f"S2_ROMANIA_{day}" for day in DAYS[:2]]}, train={"epochs": 3})
+    return project
+
+
+def jobs_of_stages(results: Path) -> dict[str, str]:
+    """The scheduler's job of each stage, from its run record; empty where it ran outside of one."""
+    records = [json.loads(file.read_text()) for file in results.rglob("*.run.json") if "crate" not in file.parts]
+    return {record["stage"]: record["place"].get("job") or "" for record in records}
+
+
+def test_a_run_through_slurm_from_an_empty_folder_to_the_crate_has_the_bytes_of_a_laptop(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    laptop = new_project(tmp_path / "laptop")
+    with (tmp_path / "laptop.log").open("w") as log:
+        alone = subprocess.Popen(laptop.command(), cwd=laptop.folder, stdout=log, stderr=log, env=environment())
+    clustered = ClusterProject(new_project(tmp_path / "slurm"))
+    clustered.profile()
+    try:
+        assert clustered.end(clustered.start(), 600) == 0, clustered.snakemake_log
+        assert alone.wait(600) == 0, (tmp_path / "laptop.log").read_text()
+    finally:
+        alone.kill()
+        clustered.kill_all()
+    assert (clustered.folder / "results/crate/manifest.json").exists()
+    digests = laptop.digests()
+    assert clustered.project.digests() == digests
+    assert {"model", "metrics.json", "report.html"} <= {name.partition("/")[0] for name in digests}
+    jobs = jobs_of_stages(clustered.project.results)
+    assert {stage for stage, job in jobs.items() if not job} == LOCAL
+    assert {"preprocess", "label", "split", "train", "evaluate", "predict", "report", "catalog"} <= set(jobs)
+    assert all(re.fullmatch(r"slurm:\d+", job) for stage, job in jobs.items() if stage not in LOCAL)
+
+
+def test_the_batch_script_of_the_docs_requeues_a_training_that_has_saved_and_stopped(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    text = (ROOT / "docs/clusters.md").read_text()
+    [script] = re.findall(r"```bash\n(#!/bin/bash\n#SBATCH.*?)```", text, re.DOTALL)
+    # What a training does that was stopped and has saved, and after that one that ends.
+    training = "if [ -e saved ]; then echo resumed; true; else touch saved; (exit 75); fi"
+    script, count = re.subn(r"^eopipe train .*$", training, script, flags=re.MULTILINE)
+    assert count == 1
+    (tmp_path / "train.sh").write_text(script)
+    job = sh("sbatch", "--parsable", f"--chdir={tmp_path}", "--output=log", "--time=2", tmp_path / "train.sh").strip()
+    wait(60, lambda: "Restarts=1" in sh("scontrol", "show", "job", job), "the job is in the queue again")
+    # Slurm lets a requeued job wait for two minutes.
+    sh("scontrol", "update", f"jobid={job}", "StartTime=now")
+    wait(60, lambda: "JobState=COMPLETED" in sh("scontrol", "show", "job", job), "the job has ended")
+    assert "resumed\n" in (tmp_path / "log").read_text()
