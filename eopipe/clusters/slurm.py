@@ -12,7 +12,7 @@ from eopipe.errors import UpstreamError, UsageError
 QUERY_TIMEOUT_S = 30
 # What Slurm writes where there is not a limit.
 UNLIMITED = {"UNLIMITED", "INFINITE", "NONE", "N/A", "(null)", ""}
-# What stands for no accounting; the word `none` until Slurm 23.02, an unset value since 23.11.
+# How Slurm writes that it has no accounting: the word `none` until Slurm 23.02, an unset value since 23.11.
 NO_ACCOUNTING = UNLIMITED | {"accounting_storage/none"}
 UNUSABLE_STATES = {"DOWN", "DRAIN", "DRAINED", "FAIL", "FAILING", "UNKNOWN", "INVAL"}
 

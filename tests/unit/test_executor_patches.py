@@ -199,7 +199,7 @@ def test_only_a_repeated_job_asks_slurm_and_only_for_itself_and_cancelled_jobs_o
     snakemake = ["sh", "-c", '"$0" -c "$1" || exit', sys.executable, ASKS, "--attempt", attempt or "unknown"]
     variables = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "9"}
     done = subprocess.run(snakemake, capture_output=True, text=True, check=False, env=variables)
-    asked = (tmp_path / "asked").read_text().splitlines()
-    assert len(asked) == questions, done.stderr
+    lines = (tmp_path / "asked").read_text().splitlines()
+    assert len(lines) == questions, done.stderr
     assert ("job 7 was cancelled, so this run does not start it again" in done.stderr) == bool(questions)
-    assert all("--jobs=9 " in line or "--name=run --states=CANCELLED " in line for line in asked)
+    assert all("--jobs=9 " in line or "--name=run --states=CANCELLED " in line for line in lines)
