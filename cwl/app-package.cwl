@@ -328,6 +328,7 @@ $graph:
         model: train/model
         tiles: preprocess/tiles
         colors: colors
+        allow_code: architecture
       out:
       - classes
       - probabilities
@@ -2154,6 +2155,15 @@ $graph:
       default: auto
       inputBinding:
         prefix: --device
+    allow_code:
+      type:
+      - 'null'
+      - string
+      label: allow code
+      doc: 'permission to run the code of a custom model: the class that its model.json names, as module:Class or
+        file.py:Class'
+      inputBinding:
+        prefix: --allow-code
     threads:
       type: int
       label: threads

@@ -115,6 +115,15 @@ inputs:
     default: auto
     inputBinding:
       prefix: --device
+  allow_code:
+    type:
+    - 'null'
+    - string
+    label: allow code
+    doc: 'permission to run the code of a custom model: the class that its model.json names, as module:Class or
+      file.py:Class'
+    inputBinding:
+      prefix: --allow-code
   threads:
     type: int
     label: threads

@@ -93,6 +93,7 @@ steps:
     in:
       fold: fold
       model: train/model
+      allow_code: architecture
       tiles: tiles
       labels: labels
       chips: split/chips
@@ -106,6 +107,7 @@ steps:
     in:
       fold: fold
       model: train/model
+      allow_code: architecture
       tiles: tiles
       calibration: calibrate/calibration
       classes_name: {valueFrom: classes-fold-$(inputs.fold).tif}

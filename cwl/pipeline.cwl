@@ -165,6 +165,7 @@ steps:
     run: calibrate.cwl
     in:
       model: train/model
+      allow_code: architecture
       tiles: preprocess/tiles
       labels: {source: [label/labels], linkMerge: merge_nested}
       chips: split/chips
@@ -174,7 +175,12 @@ steps:
     label: predict
     doc: Map of classes, and map of their probabilities.
     run: predict.cwl
-    in: {model: train/model, tiles: preprocess/tiles, calibration: calibrate/calibration, colors: colors}
+    in:
+      model: train/model
+      tiles: preprocess/tiles
+      calibration: calibrate/calibration
+      colors: colors
+      allow_code: architecture
     out: [classes, probabilities, record]
 
   evaluate:
@@ -225,6 +231,7 @@ steps:
     in:
       wanted: with_onnx
       model: train/model
+      allow_code: architecture
       tiles: {source: preprocess/tiles, valueFrom: "$(self[0])"}
     out: [onnx, check, record]
 

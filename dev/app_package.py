@@ -50,6 +50,8 @@ STAC = {
 }
 # The temperature belongs to the mosaic of one run and is not part of the catalog, so both packages map without it.
 UNCALIBRATED = ("predict", "calibration")
+# The person who sends a model must not be the one who allows its code: the package maps with built-in architectures.
+NO_CODE = ("predict", "allow_code")
 MODEL = {
     "type": "Directory",
     "label": "model",
@@ -85,7 +87,7 @@ PACKAGES = (
         "Map with a trained model",
         "Scenes of a staged STAC catalog and a trained model to a map and its tiles, as a STAC catalog.",
         replaced=(("train/model", "model", MODEL),),
-        omitted=((END, "metrics"), UNCALIBRATED),
+        omitted=((END, "metrics"), UNCALIBRATED, NO_CODE),
     ),
 )
 

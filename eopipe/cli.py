@@ -14,8 +14,9 @@ from typing import Any
 from eopipe import __version__
 from eopipe.arguments import Parser, check_inputs, parse
 from eopipe.contract import STAGES, Stage, stage, summary
-from eopipe.errors import EopipeError, ModelCodeError, UsageError, is_full, model_code_error, no_space
+from eopipe.errors import BadInputError, EopipeError, ModelCodeError, UsageError, is_full, model_code_error, no_space
 from eopipe.telemetry.progress import log_to_stderr
+from eopipe.text_table import printable_output
 
 log = logging.getLogger("eopipe")
 # Set by the workflow for its jobs.
@@ -54,8 +55,13 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code."""
     log_to_stderr()
+    with printable_output(sys.stdout, sys.stderr):
+        return _run(list(sys.argv[1:] if argv is None else argv))
+
+
+def _run(argv: list[str]) -> int:
     try:
-        return dispatch(list(sys.argv[1:] if argv is None else argv))
+        return dispatch(argv)
     except BrokenPipeError:
         # The reader of the output has closed it, as `head` does.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -72,6 +78,8 @@ def report_error(error: Exception) -> int:
     from eopipe.provenance.redact import redact_for_terminal, redact_message
 
     error = model_code_error(error) or error
+    if isinstance(error, RecursionError):
+        error = BadInputError("an input is nested too deeply: JSON or YAML with hundreds of levels is not read")
     if isinstance(error, ModelCodeError):
         print("".join(f"  {redact_for_terminal(line)}\n" for line in error.frames), end="", file=sys.stderr)
     if isinstance(error, EopipeError):

@@ -11,11 +11,13 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from eopipe.config_conflicts import conflicts
-from eopipe.contract import STAGES, annotated, stage, summary
+from eopipe.contract import STAGES, annotated, is_option, stage, summary
 from eopipe.errors import UsageError
 from eopipe.provenance.redact import redact_for_terminal
 
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+# Values of a config; with aliases a short file can expand to more than fit into memory.
+MAX_VALUES = 100_000
 # What a setting must be, by pydantic's name of the mistake.
 RULES = {
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "write a whole number"),
@@ -79,6 +81,8 @@ def read_config(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
         root = yaml.compose(text, Loader=yaml.SafeLoader)
+        if _expanded(root, {}) > MAX_VALUES:
+            raise UsageError(f"{path} has aliases that expand to more than {MAX_VALUES} values; write them out")
         duplicates = sorted(_duplicate_keys(root))
         values = yaml.safe_load(text)
     except OSError as error:
@@ -93,6 +97,19 @@ def read_config(path: Path) -> dict[str, Any]:
     if not isinstance(values or {}, dict):
         raise UsageError(f"{path} is not a config: write sections such as `search:` with `name: value` lines below")
     return values or {}
+
+
+def _expanded(node: Any, known: dict[int, int]) -> int:
+    """The number of values of a YAML node, with each alias expanded."""
+    from yaml import CollectionNode
+
+    if id(node) not in known:
+        values = node.value if isinstance(node, CollectionNode) else ()
+        entries = [entry for value in values for entry in (value if isinstance(value, tuple) else (value,))]
+        # A node that contains itself has no end.
+        known[id(node)] = MAX_VALUES
+        known[id(node)] = 1 + sum(_expanded(entry, known) for entry in entries)
+    return known[id(node)]
 
 
 def _duplicate_keys(root: Any) -> Iterator[tuple[int, int, str]]:
@@ -169,7 +186,12 @@ def _dates_as_text(value: Any) -> Any:
 def _with_conflicts(
     config: dict[str, Any], mistakes: list[str], wrong_sections: set[str]
 ) -> tuple[dict[str, Any], list[str], set[str]]:
-    sentences = [*mistakes, *urls_with_credentials(config), *conflicts(config, wrong_sections)]
+    sentences = [
+        *mistakes,
+        *_options_as_values(config),
+        *urls_with_credentials(config),
+        *conflicts(config, wrong_sections),
+    ]
     # The grid follows the pixels of the bands, not those of masks and labels.
     config["search"]["grid_assets"] = config["search"]["grid_assets"] or config["preprocess"]["bands"]
     # The user named the host of the catalog, so its items may name it too.
@@ -188,6 +210,14 @@ def _catalog_host(url: str | None) -> tuple[str, ...]:
     except ValueError:
         host = None
     return (host,) if host else ()
+
+
+def _options_as_values(config: dict[str, Any]) -> list[str]:
+    """A sentence for each text that a command line would take for an option."""
+    settings = {key: config[key] for key in ("results", "state")}
+    settings |= {f"{name}.{key}": value for name in STAGES for key, value in config[name].items()}
+    values = [(setting, value) for setting, entry in settings.items() for value in _strings(entry)]
+    return [f"{setting} is {value}: it must not begin with -" for setting, value in values if is_option(value)]
 
 
 def urls_with_credentials(config: dict[str, Any]) -> list[str]:
@@ -243,7 +273,7 @@ def _sentence(error: Any) -> str:
     owner, name = ".".join(keys[:-1]), keys[-1]
     for port in stage(owner).ports if owner in STAGES else ():
         if port.name == name and port.section:
-            return f"{owner} has no setting {name} of its own; set {port.section}.{name}, which is for all"
+            return f"{owner} has no setting {name} of its own; set {port.section}.{port.setting}, which is for all"
     known = list((section(owner) if owner else model()).model_fields)
     similar = get_close_matches(name, known, 1, 0.5)
     hint = f"did you mean {similar[0]}?" if similar else f"it has {', '.join(known)}"

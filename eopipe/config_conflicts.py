@@ -116,6 +116,8 @@ def _label_conflicts(label: dict[str, Any]) -> list[str]:
 def _split_conflicts(split: dict[str, Any]) -> list[str]:
     if sum(split["fractions"]) > 1.0001 or len(split["fractions"]) != 3:
         return ["split.fractions needs three numbers (train, val, test) whose sum is at most 1"]
+    if not split["fractions"][0] > 0:
+        return ["split.fractions gives no chips to train; its first number must be more than 0"]
     if split["method"] == "temporal" and not split["dates"]:
         return ["split.method temporal needs split.dates: the first days of val and test, or of test alone"]
     if split["method"] == "group" and split["by"] == "region" and not split["regions"]:

@@ -6,12 +6,15 @@ and the reference page (`dev/`) are views of it.
 
 import importlib
 import inspect
+import re
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from eopipe.errors import RefusedError
 
 STAGES = (
     "search",
@@ -64,7 +67,8 @@ class Option:
     """A setting that changes the result; a change reruns the stage. Constraints are pydantic's.
 
     `advanced` ones are rarely needed: the help of the stage lists them last. With `section`, the setting of this name
-    in the config section of that stage applies, so that stages cannot differ in it.
+    in the config section of that stage applies, so that stages cannot differ in it; `train.architecture` is the setting
+    of another name.
     """
 
     doc: str
@@ -80,7 +84,7 @@ class Option:
 
 
 class Knob(Option):
-    """A setting that changes only speed or place (workers, device, folders); a change reruns nothing."""
+    """A setting that changes only speed, place or permission (workers, device, folders); a change reruns nothing."""
 
 
 Mark = Input | Output | Option
@@ -111,7 +115,12 @@ class Port:
     @property
     def section(self) -> str:
         """The stage whose section of the config sets it; empty for its own stage."""
-        return self.mark.section if isinstance(self.mark, Option) else ""
+        return self.mark.section.partition(".")[0] if isinstance(self.mark, Option) else ""
+
+    @property
+    def setting(self) -> str:
+        """The name of the setting in that section."""
+        return (isinstance(self.mark, Option) and self.mark.section.partition(".")[2]) or self.name
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -211,7 +220,15 @@ def to_args(port: Port, value: Any) -> list[str]:
         return []
     if value is True:
         return [port.flag]
-    return [port.flag, *map(str, value if isinstance(value, (tuple, list)) else (value,))]
+    words = [str(entry) for entry in (value if isinstance(value, (tuple, list)) else (value,))]
+    if options := [word for word in words if is_option(word)]:
+        raise RefusedError(f"{port.name} has {options[0]!r}, which a command line would take for an option")
+    return [port.flag, *words]
+
+
+def is_option(word: str) -> bool:
+    """Whether a command line would take a word for an option; negative numbers are none."""
+    return re.match(r"-(?![\d.])", word) is not None
 
 
 def annotated(port: Port) -> Any:
@@ -220,6 +237,7 @@ def annotated(port: Port) -> Any:
     from pydantic import Field
 
     constraints = port.mark.constraints if isinstance(port.mark, Option) else {}
+    constraints = constraints | ({"allow_inf_nan": False} if port.base is float else {})
     base: Any = Annotated[port.base, Field(**constraints)] if constraints else port.base
     if port.is_list:
         # An empty list cannot be given on a command line: omitting the option means the default.

@@ -1,8 +1,47 @@
-"""Tables as plain text for a terminal."""
+"""Plain text for a terminal and for Markdown: tables, and text of others in which nothing is a command or markup."""
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from typing import Any, TextIO, cast
 
 TextRow = Sequence[str]
+# Commands of a terminal, and characters that reverse the direction of the text after them.
+UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """A text whose control characters, but for line ends and tabs, are written as their codes."""
+    return UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+class PrintableStream:
+    """A stream to which only printable text is written; `raw` is the stream itself."""
+
+    def __init__(self, raw: TextIO) -> None:
+        self.raw = raw
+
+    def write(self, text: str) -> int:
+        """Write a text."""
+        self.raw.write(printable(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.raw, name)
+
+
+@contextmanager
+def printable_output(stdout: TextIO, stderr: TextIO) -> Iterator[None]:
+    """Let this process print only printable text: ids and names of others must not command the terminal."""
+    with ExitStack() as stack:
+        stack.enter_context(redirect_stdout(cast(TextIO, PrintableStream(stdout))))
+        stack.enter_context(redirect_stderr(cast(TextIO, PrintableStream(stderr))))
+        yield
+
+
+def escape_markdown(text: str) -> str:
+    """Text on one line in which nothing is markup; addresses stay readable."""
+    return re.sub(r"([\\`*\[\]<>|#])", r"\\\1", " ".join(str(text).split()))
 
 
 def format_bytes(size: float) -> str:

@@ -17,7 +17,7 @@ from eopipe.launch.environment import parse_nodes
 from eopipe.launch.scratch import local_path
 from eopipe.models import Architecture
 from eopipe.models.model_files import module_of
-from eopipe.models.model_folder import read_trained_model
+from eopipe.models.model_folder import read_weights
 from eopipe.models.tasks import LOSSES, task_conflicts
 from eopipe.publish import read_json, write_json
 from eopipe.tiles.store import Tiles
@@ -189,7 +189,7 @@ class Job(Knobs):
             raise UsageError(f"model {self.architecture.name} has no trainable weights")
         if self.init:
             try:
-                module.load_state_dict(read_trained_model(self.init).build(self.init).state_dict())
+                module.load_state_dict(read_weights(self.init))
             except RuntimeError as error:
                 raise BadInputError(f"the weights of {self.init} do not fit the model: {error}") from error
         return add_lora_adapters(freeze(module, self.settings.freeze), self.settings.freeze, self.settings.lora)

@@ -10,14 +10,17 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from eopipe.contract import STAGES, Output, stage
-from eopipe.errors import BadInputError, EopipeError, IntegrityError
+from eopipe.arguments import parse
+from eopipe.contract import STAGES, Knob, Output, Port, stage, to_args
+from eopipe.errors import BadInputError, EopipeError, IntegrityError, RefusedError
+from eopipe.models.model_files import is_permitted, permission_message
 from eopipe.provenance.crate_reader import RunCrate, crate_damages, is_crate, read_crate
 from eopipe.publish import (
     ENGINE,
@@ -177,6 +180,11 @@ def verify(argv: list[str]) -> int:
         action="store_true",
         help="rebuild damaged outputs with the commands in their run records; start it in the folder of the run",
     )
+    parser.add_argument(
+        "--allow-code",
+        metavar="NAME",
+        help="permission for --repair to run the code of a custom model: the train.architecture of the run",
+    )
     arguments = parser.parse_args(argv)
     result = scan(arguments.path, max(1, arguments.threads))
     for output, damage in sorted(result.damaged.items(), key=lambda entry: entry[0].path):
@@ -184,7 +192,7 @@ def verify(argv: list[str]) -> int:
         if output.command and not arguments.repair:
             print(f"  {shlex.join(output.command)}", file=sys.stderr)
     if arguments.repair and result.damaged:
-        return _repair_all(result)
+        return _repair_all(result, Repair.of(arguments.path, result, arguments.allow_code))
     if not result.damaged and is_crate(arguments.path):
         checksums = len(list(read_crate(arguments.path).data_entities()))
         print(f"{checksums} checksums of the metadata are right; digest of the crate: {digest(arguments.path)}")
@@ -259,12 +267,58 @@ def _compare_with_crates(result: ScanResult, survey: Survey, crates: list[RunCra
             result.manifest_only.append(output.path)
 
 
-def _repair_all(result: ScanResult) -> int:
+@dataclass(frozen=True)
+class Repair:
+    """What a repair may do: write below a resolved folder, and run the code of one custom model."""
+
+    folder: Path
+    allow_code: str | None
+
+    @classmethod
+    def of(cls, path: Path, result: ScanResult, allow_code: str | None) -> "Repair":
+        """The repair of a folder of results; of one output, files beside it may be written too."""
+        is_output = any(output.path == path for output in result.checked)
+        return cls((path.parent if is_output else path).resolve(), allow_code)
+
+    def check_inside(self, path: Path, owner: str) -> None:
+        """Raise RefusedError for a path outside of the folder, links followed."""
+        if not path.resolve().is_relative_to(self.folder):
+            raise RefusedError(
+                f"{owner} would write {path}, which is outside of {self.folder}; nothing was written. If the record is "
+                "yours, run its command yourself"
+            )
+
+    def command(self, recorded: Sequence[str]) -> list[str]:
+        """The command of a stage as it was recorded, without knobs that name folders or programs.
+
+        Raises RefusedError where it would write outside of the folder, or run code that is not allowed.
+        """
+        definition = stage(recorded[1])
+        try:
+            values = parse(definition, recorded[2:])
+        except SystemExit as error:
+            raise BadInputError("the command in its run record asks for help only; run the stage again") from error
+        for port in definition.of(Output):
+            if values[port.name] is not None:
+                self.check_inside(values[port.name], f"the command in its run record, eopipe {definition.name},")
+        if not is_permitted(values.get("architecture", ""), (self.allow_code,)):
+            raise RefusedError(permission_message("its run record", values["architecture"]))
+        values |= {"allow_code": self.allow_code}
+        ports = [port for port in definition.ports if not _names_place(port) or port.name == "allow_code"]
+        return [definition.name, *(word for port in ports for word in to_args(port, values[port.name]))]
+
+
+def _names_place(port: Port) -> bool:
+    """Whether a port is a knob with the name of a folder or program, rather than a number or one of some words."""
+    return isinstance(port.mark, Knob) and (port.is_list or port.base in (str, Path))
+
+
+def _repair_all(result: ScanResult, repair: Repair) -> int:
     """Rebuild damaged outputs, inputs before what is derived from them; print what could not be rebuilt."""
     code = 0
     for output in sorted(result.damaged, key=_order):
         try:
-            print(f"{output.path} {_repair(output, result.damaged[output])}")
+            print(f"{output.path} {_repair(output, result.damaged[output], repair)}")
         except EopipeError as error:
             print(f"error: {output.path}: {error}", file=sys.stderr)
             code = code or error.code
@@ -276,22 +330,24 @@ def _order(output: PublishedOutput) -> tuple[int, Path]:
     return (STAGES.index(name) if name in STAGES else len(STAGES)), output.path
 
 
-def _repair(output: PublishedOutput, damage: list[Damage]) -> str:
+def _repair(output: PublishedOutput, damage: list[Damage], repair: Repair) -> str:
     """Repair one output and say how; files that do not belong there are moved out, never removed."""
     extra_folder = output.path.with_name(f"{output.path.name}.extra")
+    repair.check_inside(output.path, "a repair")
     for extra in (entry.extra for entry in damage if entry.extra):
         target = extra_folder / extra.relative_to(output.path)
+        repair.check_inside(target, "a repair")
         target.parent.mkdir(parents=True, exist_ok=True)
         extra.rename(target)
     if all(entry.extra for entry in damage):
         return f"is intact again: what did not belong there is in {extra_folder.name}"
-    _rebuild(output)
+    _rebuild(output, repair)
     if damage_of(PublishedOutput(output.path, output.folder, output.sha256), map):
         return "was rebuilt with different content; what is derived from it has to be rebuilt too"
     return "was rebuilt with the same content"
 
 
-def _rebuild(output: PublishedOutput) -> None:
+def _rebuild(output: PublishedOutput, repair: Repair) -> None:
     command = list(output.command)
     if len(command) < 2 or command[1] not in STAGES:
         raise IntegrityError("there is no run record with its command; run the stage again")
@@ -301,6 +357,6 @@ def _rebuild(output: PublishedOutput) -> None:
         raise BadInputError(
             f"the command in its run record writes {', '.join(map(str, targets))}; start this where the run was started"
         )
-    done = subprocess.run([sys.executable, "-m", "eopipe", *command[1:]], check=False)
+    done = subprocess.run([sys.executable, "-P", "-m", "eopipe", *repair.command(command)], check=False)
     if done.returncode:
         raise IntegrityError(f"it could not be rebuilt: eopipe {command[1]} exited with code {done.returncode}")

@@ -22,7 +22,7 @@ def requested_by_rules(profile: str, config: Path) -> dict[str, Resources]:
 
     Before the search has run, the size of the scenes is unknown and the rules of single scenes are missing.
     """
-    command = [sys.executable, "-m", "snakemake", "--snakefile", str(snakefile()), "--configfile", str(config)]
+    command = [sys.executable, "-P", "-m", "snakemake", "--snakefile", str(snakefile()), "--configfile", str(config)]
     command += ["--profile", profile, "--dry-run", "--forceall"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     output = f"{done.stdout}\n{done.stderr}"

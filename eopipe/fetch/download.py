@@ -4,13 +4,14 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from eopipe.errors import BadInputError, IntegrityError, RefusedError, UpstreamError, is_full
+from eopipe.errors import BadInputError, EopipeError, IntegrityError, RefusedError, UpstreamError, is_full
 from eopipe.fetch.range_reader import catalog_file, is_same_version
 from eopipe.fetch.remote_file import RemoteFile, remote_file
 from eopipe.fetch.retry import ChangedError, FetchSession, RangeResponse, RetryBudget, TransientError, retry
@@ -30,6 +31,8 @@ MULTIHASH = {
     "c0e40240": "blake2b",
     "e0e40220": "blake2s",
 }
+# Roots of the text files that GDAL takes for rasters or layers.
+GDAL_XML = re.compile(rb"<\s*(VRTDataset|OGRVRTDataSource|GDAL_W[MC]S\w*|GDALTileIndexDataset|WCS_GDAL)\b")
 RASTER = {b"II*\0": ".tif", b"MM\0*": ".tif", b"II+\0": ".tif", b"MM\0+": ".tif", b"\0\0\0\x0c": ".jp2"}
 # The first bytes of archives, and at which byte they are.
 ARCHIVE = {
@@ -87,7 +90,7 @@ def _copy(asset: dict[str, Any], label: str, source: Path, part: Path) -> Path:
     return mark_complete(part)
 
 
-def _damaged(asset: dict[str, Any], label: str, quarantined: Path, damage: str) -> BadInputError | IntegrityError:
+def _damaged(asset: dict[str, Any], label: str, quarantined: Path, damage: str) -> EopipeError:
     """The error for a file that is not what its item says; a web page in its place is another matter."""
     if is_page(quarantined):
         return not_a_raster(quarantined, label)
@@ -204,8 +207,12 @@ def raster_suffix(part: Path, label: str) -> str:
     return suffix
 
 
-def not_a_raster(part: Path, label: str) -> BadInputError:
-    """The error for a file that is not a raster, with what it looks like."""
+def not_a_raster(part: Path, label: str) -> BadInputError | RefusedError:
+    """The error for a file that is not a raster, with what it looks like; XML of GDAL is refused."""
+    with part.open("rb") as file:
+        root = GDAL_XML.search(file.read(4096))
+    if root:
+        return RefusedError(f"{label} is XML of GDAL ({root[1].decode()}), which can read other files")
     looks = "an HTML or XML page" if is_page(part) else "something else"
     return BadInputError(f"{label} is not a GeoTIFF or JPEG 2000 file: it looks like {looks}")
 

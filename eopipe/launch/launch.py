@@ -35,7 +35,7 @@ def launch(
     torchrun.check_torch()
     address = member.address if member else LOOPBACK
     workers = torchrun.Workers(
-        command=(sys.executable, "-u", "-m", "eopipe.training.worker", str(job)),
+        command=(sys.executable, "-P", "-u", "-m", "eopipe.training.worker", str(job)),
         environment=_variables(threads, address, leaves_group=bool(member and member.may_leave)) | dict(environment),
         processes=processes,
         restarts=restarts,

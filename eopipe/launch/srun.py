@@ -60,7 +60,7 @@ def check_allocation(nodes: NodeRange) -> tuple[int, int]:
 
 
 def _own_command(arguments: list[str]) -> list[str]:
-    return [sys.executable, "-m", "eopipe", "train", *arguments]
+    return [sys.executable, "-P", "-m", "eopipe", "train", *arguments]
 
 
 def _allocation(job: str) -> tuple[int, int]:

@@ -180,7 +180,7 @@ class WorkerPool:
 def _start(setup: WorkerSetup, ring: SharedMemorySlots) -> "subprocess.Popen[bytes]":
     # A session of its own: signals to the process group are handled by the rank.
     process = subprocess.Popen(
-        [sys.executable, "-m", "eopipe.loader.worker_main"],
+        [sys.executable, "-P", "-m", "eopipe.loader.worker_main"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         pass_fds=[ring.file],

@@ -1,11 +1,20 @@
 """Models as plain `nn.Module`s, independent of files, ranks and stages; what a trained one is and how it is stored."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from eopipe.models.model_files import ModelFile, list_files, portable_names
+from eopipe.errors import RefusedError
+from eopipe.models.model_files import (
+    ModelFile,
+    hidden_library,
+    is_permitted,
+    list_files,
+    module_of,
+    permission_message,
+    portable_names,
+)
 
 if TYPE_CHECKING:
     from torch import nn
@@ -20,7 +29,8 @@ class Architecture:
 
     `arguments` are further parameters of the model in the form `size=tiny`, their values in JSON; `files` are the code
     of a custom model and the files that arguments name. `weights_bands` are the bands, in order, for which a custom
-    model makes its first layer; that is changed to the bands of `names` then.
+    model makes its first layer; that is changed to the bands of `names` then. `refusal` says why the code of a given
+    custom model may not run; it is empty for the model that a training names, and where there is permission.
     """
 
     name: str
@@ -32,6 +42,7 @@ class Architecture:
     arguments: tuple[str, ...] = ()
     files: tuple[ModelFile, ...] = ()
     weights_bands: tuple[str, ...] = ()
+    refusal: str = field(default="", compare=False)
 
     @classmethod
     def of(cls, values: Mapping[str, Any], bands: tuple[str, ...], classes: int) -> "Architecture":
@@ -47,9 +58,13 @@ class Architecture:
 
         The name is a built-in one, `module:Class` or `file.py:Class`. The class is called with the arguments and with
         those of bands, classes, width, depth and names that its signature has, under these or other common names.
-        Raises UsageError where it cannot be built, IntegrityError where one of its files has changed.
+        Raises UsageError where it cannot be built, IntegrityError where one of its files has changed, RefusedError
+        where its code may not run.
         """
         from eopipe.models.build import build_module
+
+        if self.refusal:
+            raise RefusedError(self.refusal)
 
         offered = {
             # Its own first layer fits its weights; a library that changes that layer does so by position.
@@ -60,6 +75,19 @@ class Architecture:
             "names": self.names,
         }
         return build_module(self.name, offered, self.arguments, self.files, (self.names, self.weights_bands))
+
+    def build_without_memory(self) -> "nn.Module":
+        """A built-in model whose parameters have shapes and no values."""
+        import torch
+
+        with torch.device("meta"):
+            return self.build()
+
+    def with_permission(self, name: str | None) -> "Architecture":
+        """The architecture of a given model: the code of a custom one may run if this is its name."""
+        if is_permitted(self.name, (name,)):
+            return replace(self, refusal=hidden_library(self.name, self.files))
+        return replace(self, refusal=permission_message("this model", self.name))
 
     @property
     def receptive_field_radius(self) -> int:
@@ -77,5 +105,5 @@ class Architecture:
 
         # Building a model to inspect it must not change the random numbers that are drawn afterwards.
         with torch.random.fork_rng(devices=[]):
-            module = self.build()
+            module = self.build() if module_of(self.name) else self.build_without_memory()
         return int(getattr(module, "reach", DEFAULT_RADIUS)), int(getattr(module, "factor", 2**self.depth))

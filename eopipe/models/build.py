@@ -14,7 +14,7 @@ from torch.nn import functional
 from eopipe.errors import MODEL_PACKAGE, EopipeError, IntegrityError, ModelCodeError, UsageError, model_code_error
 from eopipe.models.import_copy import import_module_of
 from eopipe.models.input_bands import change_input_bands
-from eopipe.models.model_files import ModelFile, resolved_arguments
+from eopipe.models.model_files import ModelFile, is_code, resolved_arguments
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -44,6 +44,7 @@ def build_module(
     exist, fails or does not accept an argument, IntegrityError for a file that has changed.
     """
     factory = _import_factory(name, files)
+    _check_factory(name, factory, files)
     values = resolved_arguments(arguments, files)
     try:
         module = _instantiate(factory, offered, values)
@@ -97,6 +98,22 @@ def _import_factory(name: str, files: tuple[ModelFile, ...]) -> Any:
         raise UsageError(f"model {name} cannot be imported: {error}") from error
     except (Exception, SystemExit) as error:
         raise _failure(name, "imported", error, _import_reason(error, path)) from error
+
+
+def _check_factory(name: str, factory: Any, files: tuple[ModelFile, ...]) -> None:
+    """Raise UsageError, before it is called, for what does not make a model.
+
+    That is a class that is not a torch.nn.Module, and a function of a library: it could be any, such as subprocess:run.
+    """
+    # A class method, such as Class.from_pretrained, belongs to its class.
+    owner = factory if isinstance(factory, type) else getattr(factory, "__self__", None)
+    is_own_function = callable(factory) and not isinstance(factory, type) and any(is_code(file) for file in files)
+    if not is_own_function and not (isinstance(owner, type) and issubclass(owner, nn.Module)):
+        kind = "a class" if isinstance(factory, type) else f"a {type(factory).__name__}"
+        raise UsageError(
+            f"model {name} is not a torch.nn.Module but {kind}; name a subclass of it, or write a function that calls "
+            "it in a file beside the config and name that"
+        )
 
 
 def _failure(name: str, action: str, error: BaseException, reason: str) -> ModelCodeError:

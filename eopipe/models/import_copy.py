@@ -18,7 +18,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from eopipe.errors import MODEL_PACKAGE, IntegrityError, UsageError
-from eopipe.models.model_files import CODE, ModelFile
+from eopipe.models.model_files import CODE, ModelFile, is_code
 
 
 def import_module_of(module: str, files: Sequence[ModelFile]) -> ModuleType:
@@ -26,7 +26,7 @@ def import_module_of(module: str, files: Sequence[ModelFile]) -> ModuleType:
 
     Raises what the module raises, IntegrityError for a file with another digest.
     """
-    paths = {file.name.removeprefix(f"{CODE}/"): file for file in files if file.name.startswith(f"{CODE}/")}
+    paths = {file.name.removeprefix(f"{CODE}/"): file for file in files if is_code(file)}
     if not paths:
         return importlib.import_module(module)
     text = "".join(f"{name} {file.sha256} {file.path}\n" for name, file in sorted(paths.items()))

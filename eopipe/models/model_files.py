@@ -7,6 +7,7 @@ are read from the syntax tree.
 import ast
 import json
 import re
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -47,6 +48,11 @@ class ModelFile:
                 f"{self.path} does not have the digest that is recorded for this file of the model; "
                 "use the model as it was trained, or train it again"
             )
+
+
+def is_code(file: ModelFile) -> bool:
+    """Whether a file of a model is one of its modules, rather than one that its arguments name."""
+    return file.name.startswith(f"{CODE}/")
 
 
 @cache
@@ -216,11 +222,42 @@ def portable_names(
     architecture: str, arguments: tuple[str, ...], files: Iterable[ModelFile]
 ) -> tuple[str, tuple[str, ...]]:
     """Architecture and arguments with the bare names of files, so that they are the same on every machine."""
-    module, _, attribute = architecture.partition(":")
-    if module.endswith(".py"):
-        architecture = f"{PurePath(module).name}:{attribute}"
     names = {path.parts[1] for path in (PurePosixPath(file.name) for file in files) if path.parts[0] == FILES}
-    return architecture, tuple(_portable(text, names) for text in arguments)
+    return _bare_name(architecture), tuple(_portable(text, names) for text in arguments)
+
+
+def _bare_name(architecture: str) -> str:
+    """The name of an architecture without the folder of its file."""
+    module, _, attribute = architecture.partition(":")
+    return f"{PurePath(module).name}:{attribute}" if module.endswith(".py") else architecture
+
+
+def is_permitted(architecture: str, names: Iterable[str | None]) -> bool:
+    """Whether a model of this name may be built: a built-in one always, a custom one if it is among the names."""
+    return not module_of(architecture) or _bare_name(architecture) in {_bare_name(name) for name in names if name}
+
+
+def permission_message(owner: str, architecture: str) -> str:
+    """Why the code of a custom model does not run, and what to type so that it does."""
+    return (
+        f"{owner} names code to run, {architecture}, and code from others can do anything; read it, and if you trust "
+        f"it and its arguments add --allow-code {shlex.quote(architecture)}"
+    )
+
+
+def hidden_library(architecture: str, files: Iterable[ModelFile]) -> str:
+    """A sentence about a model whose own code has the name of a library, so that permission would be for another.
+
+    Empty for any other model.
+    """
+    top = module_of(architecture).partition(".")[0]
+    if (
+        not any(is_code(file) for file in files)
+        or not top
+        or (top not in sys.stdlib_module_names and top not in _distributions())
+    ):
+        return ""
+    return f"the code of this model has the name of an installed library, {top}; rename it and train the model again"
 
 
 def _portable(argument: str, names: set[str]) -> str:

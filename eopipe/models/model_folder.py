@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eopipe.chips.chips import Normaliser
+from eopipe.contract import Option, annotated, stage
 from eopipe.errors import BadInputError, IntegrityError
 from eopipe.models import Architecture
 from eopipe.models.input_check import TileProperties
-from eopipe.models.model_files import ModelFile
+from eopipe.models.model_files import ModelFile, module_of
 from eopipe.publish import sha256, write_json
 from eopipe.scenes.item import read_item, safe_href
 from eopipe.stac.mlm import is_model, to_card, to_item
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 WEIGHTS, CARD, HISTORY = "model.safetensors", "model.json", "history.json"
+# Options of a training that a model's item has too, within the same limits.
+OF_TRAINING = ("architecture", "width", "depth", "arguments", "weights_bands")
 
 
 @dataclass(frozen=True)
@@ -44,15 +47,20 @@ class TrainedModel:
     trained_on: TileProperties | None = None
 
     def build(self, path: Path) -> "nn.Module":
-        """The module with its weights in evaluation mode; the path is one that `model_item` accepts."""
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
+        """The module with its weights in evaluation mode; the path is one that `model_item` accepts.
 
-        module, weights = self.architecture.build(), weights_file(path)
+        A built-in model is compared with its weights before any memory is allocated for it.
+        """
+        weights = read_weights(path)
         try:
-            module.load_state_dict(load_file(weights))
-        except (SafetensorError, RuntimeError, OSError) as error:
-            raise BadInputError(f"{weights} does not fit {CARD}: {error}") from error
+            if not module_of(self.architecture.name):
+                self.architecture.build_without_memory().load_state_dict(weights, assign=True)
+            module = self.architecture.build()
+            module.load_state_dict(weights)
+        except RuntimeError as error:
+            raise BadInputError(
+                f"the weights of {path} do not fit its {CARD}: {' '.join(str(error).split())[:300]}"
+            ) from error
         return module.eval()
 
 
@@ -144,9 +152,47 @@ def weights_file(path: Path) -> Path:
     return weights
 
 
-def read_trained_model(path: Path) -> TrainedModel:
-    """Read the metadata of a model; the path is one that `model_item` accepts. Nothing is imported."""
+def read_weights(path: Path) -> "dict[str, Tensor]":
+    """The weights of a model, without its module. Raises BadInputError for a file that is not safetensors."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    weights = weights_file(path)
+    try:
+        return load_file(weights)
+    except (SafetensorError, OSError) as error:
+        raise BadInputError(f"{weights} is not safetensors: {error}") from error
+
+
+def _check_values(card: dict[str, Any], path: Path) -> None:
+    """Raise BadInputError for values that no training of eopipe writes: of another type, or beyond the limits."""
+    from pydantic import FiniteFloat, PositiveFloat, PositiveInt, TypeAdapter, ValidationError
+
+    names, numbers = tuple[str, ...], tuple[FiniteFloat, ...]
+    kinds: dict[str, Any] = {"bands": names, "classes": names, "mean": numbers, "std": tuple[PositiveFloat, ...]}
+    kinds |= {"chip": PositiveInt, "target": numbers, "unit": str, "files": dict[str, str]}
+    # The limits of the options of a training.
+    kinds |= {port.name: annotated(port) for port in stage("train").of(Option) if port.name in OF_TRAINING}
+    mistakes = []
+    for name in kinds.keys() & card.keys():
+        try:
+            TypeAdapter(kinds[name]).validate_python(card[name])
+        except ValidationError as error:
+            value = repr(error.errors()[0]["input"])
+            mistakes.append(f"{name} has {value[:40]}: {error.errors()[0]['msg'].lower()}")
+    if not mistakes and len(card["mean"]) != len(card["bands"]):
+        mistakes.append(f"it has {len(card['mean'])} means for {len(card['bands'])} bands")
+    if mistakes:
+        raise BadInputError(f"{path} does not describe a model of eopipe: {'; '.join(sorted(mistakes))}")
+
+
+def read_trained_model(path: Path, allow_code: str | None = None) -> TrainedModel:
+    """Read the metadata of a model; the path is one that `model_item` accepts. Nothing is imported.
+
+    `allow_code` names the custom architecture whose code may run when the model is built.
+    """
     card, folder = read_model_card(path), model_item(path).parent
+    _check_values(card, path)
     bands, classes = tuple(card["bands"]), tuple(card["classes"])
     normaliser = Normaliser(tuple(card["mean"]), tuple(card["std"]))
     sizes = (len(bands), len(classes), card["width"], card["depth"])
@@ -156,6 +202,7 @@ def read_trained_model(path: Path) -> TrainedModel:
     )
     weights_bands = tuple(card.get("weights_bands", ()))
     architecture = Architecture(card["architecture"], *sizes, bands, tuple(card["arguments"]), files, weights_bands)
+    architecture = architecture.with_permission(allow_code)
     target, unit = tuple(card.get("target", ())), card.get("unit", "")
     trained_on = TileProperties.read(card["trained_on"], path) if "trained_on" in card else None
     return TrainedModel(architecture, bands, classes, normaliser, card["chip"], card["task"], target, unit, trained_on)

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 from eopipe.provenance.contextual_entities import CrateDescription, SceneEntity
 from eopipe.provenance.data_entities import CratePart
 from eopipe.provenance.jobs import RecordedJob
+from eopipe.text_table import escape_markdown
 
 PREVIEW = "ro-crate-preview.html"
 # The page lists this many jobs of a stage, and this many scenes.
@@ -129,11 +130,11 @@ def readme(
     scenes: Sequence[SceneEntity],
 ) -> str:
     """What the crate contains, how it was made and how to check it, as Markdown."""
-    people = ", ".join(filter(None, (*description.people, description.organization)))
-    lines = [f"# {description.title}", "", description.description, ""]
-    terms = f"Licence: {description.license or 'none stated'}."
+    people = escape_markdown(", ".join(filter(None, (*description.people, description.organization))))
+    lines = [f"# {escape_markdown(description.title)}", "", escape_markdown(description.description), ""]
+    terms = f"Licence: {escape_markdown(description.license or 'none stated')}."
     lines += [f"By {people}. {terms}" if people else terms, ""]
-    lines += [f"Funded by {'; '.join(description.funding)}.", ""] if description.funding else []
+    lines += [f"Funded by {escape_markdown('; '.join(description.funding))}.", ""] if description.funding else []
     lines += ["## Contents", "", "| name | files | bytes |", "|---|---:|---:|"]
     lines += [f"| `{part.path}` | {part.content.files} | {part.content.bytes} |" for part in parts]
     lines += ["", "`ro-crate-metadata.json` describes every job with its settings, inputs and outputs.", ""]
@@ -153,4 +154,4 @@ def _credits(scenes: Sequence[SceneEntity]) -> list[str]:
     credit |= {f"Cite: {entity['citation']['name']}" for entity in entities if "citation" in entity}
     credit |= {f"Data by {provider['name']}" for entity in entities for provider in entity.get("provider", [])}
     lines = [f"{len(scenes)} scenes; their STAC Items are in `scenes/`.", ""]
-    return ["## Scenes", "", *lines, *(f"- {line}" for line in sorted(credit | licences)), ""]
+    return ["## Scenes", "", *lines, *(f"- {escape_markdown(line)}" for line in sorted(credit | licences)), ""]

@@ -26,6 +26,9 @@ from eopipe.publish import ENGINE, MANIFEST, content_digest, digest, publish, re
 SCHEDULERS = {"slurm": "SLURM_JOB_ID", "pbs": "PBS_JOBID", "lsf": "LSB_JOBID"}
 GPUS = Path("/proc/driver/nvidia/gpus")
 PACKAGES = ("numpy", "rasterio", "torch", "zarr")
+# The commit of a checkout and its changed files, without those of its submodules, which have settings of their own.
+STATUS = ("status", "--porcelain=v2", "--branch", "--no-ahead-behind", "-uno", "--ignore-submodules=all")
+HEAD = "# branch.oid "
 # Stages that run a model.
 MODEL_USERS = ("calibrate", "predict", "export")
 CODE = Path(__file__).resolve().parents[2]
@@ -186,12 +189,31 @@ def commit(checkout: Path = CODE) -> str:
     """The commit of a checkout (default: eopipe's), with `+` if files are changed; empty if it is not a checkout."""
     if not (checkout / ".git").exists():
         return ""
-    # Many jobs ask at once, and none may wait for the lock of the index.
-    command = ["git", "--no-optional-locks", "describe", "--always", "--abbrev=40", "--dirty=+", "--exclude=*"]
     with suppress(OSError, subprocess.TimeoutExpired):
-        result = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=10, check=False)
-        return result.stdout.strip()
+        filters = _git(checkout, (), "config", "--includes", "--name-only", "--get-regexp", r"^filter\.")
+        switched_off = tuple(f"{name}=" for name in filters if not name.endswith(".required"))
+        switched_off += tuple(f"{name}=false" for name in filters if name.endswith(".required"))
+        lines = _git(checkout, switched_off, *STATUS)
+        head = next((line.removeprefix(HEAD) for line in lines if line.startswith(HEAD)), "(initial)")
+        is_changed = any(not line.startswith("#") for line in lines)
+        return "" if head == "(initial)" else f"{head}{'+' if is_changed else ''}"
     return ""
+
+
+def _git(checkout: Path, settings: Sequence[str], *arguments: str) -> list[str]:
+    """The lines that git prints; the settings of the checkout, which may be of another person, start no program.
+
+    They could name one for the state of its files, for hooks, for filters of files and for a download of objects.
+    """
+    # Many jobs ask at once, and none may wait for the lock of the index.
+    command = ["git", "--no-optional-locks", "--no-pager"]
+    for setting in ("core.fsmonitor=false", "core.hooksPath=/dev/null", "safe.bareRepository=explicit", *settings):
+        command += ["-c", setting]
+    environment = os.environ | {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1"}
+    result = subprocess.run(
+        [*command, *arguments], cwd=checkout, env=environment, capture_output=True, text=True, timeout=10, check=False
+    )
+    return result.stdout.splitlines()
 
 
 def engine() -> str:

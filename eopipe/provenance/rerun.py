@@ -33,7 +33,8 @@ def rerun(arguments: list[str]) -> int:
         raise IntegrityError(damage_message(crate.folder, damages))
     check_code(crate, allow_other=options.other_code)
     folder = crate.folder.resolve()
-    jobs = CrateRerun(crate, options.to or folder.with_name(f"{folder.name}-again"))
+    jobs = CrateRerun(crate, options.to or folder.with_name(f"{folder.name}-again"), options.allow_code)
+    jobs.check_permission()
     jobs.available |= find_user_inputs(crate, options.data, [data for job in jobs.jobs for data in job.record.inputs])
     jobs.open()
     for line in environment_differences(crate):
@@ -46,7 +47,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="eopipe rerun",
         description="Rerun the jobs of a crate in a new folder, with the frozen scenes and settings of the crate, and "
-        "compare every digest. The crate decides what is downloaded and computed.",
+        "compare every digest. The crate decides what is downloaded and computed; outputs are in the new folder, and "
+        "code of a custom model runs with --allow-code only.",
     )
     parser.add_argument("crate", type=Path, help="folder that eopipe crate made")
     parser.add_argument("--to", type=Path, help="new folder for the outputs [CRATE-again]")
@@ -54,6 +56,11 @@ def _parser() -> argparse.ArgumentParser:
         "--data", type=Path, default=Path(), help="folder with inputs that are not in the crate: labels, catalogs [.]"
     )
     parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="concurrent jobs [all cores]")
+    parser.add_argument(
+        "--allow-code",
+        metavar="NAME",
+        help="permission to run the code of a custom model: the train.architecture of the crate, such as module:Class",
+    )
     parser.add_argument(
         "--other-code", action="store_true", help="allow another version or commit of eopipe than that of the crate"
     )

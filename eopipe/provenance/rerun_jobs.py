@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
-from eopipe.contract import STAGES, Input, Option, Output, stage, to_args
-from eopipe.errors import BY_CODE, BadInputError, EopipeError, IntegrityError, UsageError
+from eopipe.contract import STAGES, Input, Knob, Option, Output, stage, to_args
+from eopipe.errors import BY_CODE, BadInputError, EopipeError, IntegrityError, RefusedError, UsageError
+from eopipe.models.model_files import is_permitted, permission_message
 from eopipe.provenance.crate_reader import RunCrate
 from eopipe.provenance.jobs import RecordedData, RecordedJob
 from eopipe.provenance.record import record_path
@@ -44,10 +45,14 @@ class OutputComparison:
 
 @dataclass
 class CrateRerun:
-    """The rerun of a crate's jobs into a folder; `available` maps content that the crate names to its path."""
+    """The rerun of a crate's jobs into a folder; `available` maps content that the crate names to its path.
+
+    `allow_code` is the custom model whose code may run.
+    """
 
     crate: RunCrate
     folder: Path
+    allow_code: str | None = None
     available: dict[str, Path] = field(default_factory=dict)
     comparisons: list[OutputComparison] = field(default_factory=list)
 
@@ -60,6 +65,13 @@ class CrateRerun:
             raise BadInputError(f"{self.crate.folder} has jobs of unknown stages: {', '.join(unknown)}")
         if not self.jobs:
             raise BadInputError(f"{self.crate.folder} has no completed job, so there is nothing to rerun")
+
+    def check_permission(self) -> None:
+        """Raise RefusedError if a job trains a custom model whose code is not allowed to run."""
+        for job in self.jobs:
+            architecture = str(job.record.settings.get("architecture", "")) if job.stage == "train" else ""
+            if not is_permitted(architecture, (self.allow_code,)):
+                raise RefusedError(permission_message(f"{job.title} of {self.crate.folder}", architecture))
 
     def open(self) -> None:
         """Create the folder, or resume the interrupted rerun in it; raises UsageError for any other content."""
@@ -114,7 +126,7 @@ class CrateRerun:
         return [self._compare(job, data, outputs[data.port], inputs_identical) for data in job.record.outputs]
 
     def _arguments(self, job: RecordedJob, outputs: dict[str, Path]) -> list[str]:
-        """The command line of a job with its recorded options; knobs, which change only speed, keep their defaults."""
+        """The command line of a job with its recorded options; knobs keep their defaults, but for the permission."""
         definition = stage(job.stage)
         arguments = [job.stage]
         for port in definition.of(Input):
@@ -124,6 +136,8 @@ class CrateRerun:
             arguments += to_args(port, outputs[port.name])
         for port in definition.of(Option):
             arguments += to_args(port, job.record.settings.get(port.name))
+        for port in definition.of(Knob):
+            arguments += to_args(port, self.allow_code if port.name == "allow_code" else None)
         return arguments
 
     def _compare(self, job: RecordedJob, data: RecordedData, output: Path, inputs_identical: bool) -> OutputComparison:
@@ -148,7 +162,7 @@ def _execute(job: RecordedJob, arguments: Sequence[str], log: Path) -> None:
     with log.open("w", encoding="utf-8") as file:
         file.write(f"{shlex.join(['eopipe', *arguments])}\n")
         file.flush()
-        command = [sys.executable, "-m", "eopipe", *arguments]
+        command = [sys.executable, "-P", "-m", "eopipe", *arguments]
         result = subprocess.run(command, stdout=file, stderr=file, check=False)
     if result.returncode:
         error: Callable[[str], EopipeError] = BY_CODE.get(result.returncode, IntegrityError)

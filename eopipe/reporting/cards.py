@@ -3,7 +3,6 @@
 Mitchell et al. 2019 (doi:10.1145/3287560.3287596); Gebru et al. 2021 (doi:10.1145/3458723).
 """
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +28,7 @@ from eopipe.reporting.wording import (
     scored_size,
     scored_unit,
 )
+from eopipe.text_table import escape_markdown
 from eopipe.tiles.grid import pixel_metres
 
 UNSTATED = "not stated (set {name} in the config)"
@@ -84,28 +84,23 @@ class Card:
 def markdown(card: Card) -> str:
     """The card as Markdown with YAML front matter; text from outside cannot become markup."""
     front_matter = yaml.safe_dump(card.front_matter, sort_keys=False, allow_unicode=True, width=100)
-    lines = ["---", *front_matter.splitlines(), "---", "", f"# {_escape(card.title)}", "", card.kind, ""]
+    lines = ["---", *front_matter.splitlines(), "---", "", f"# {escape_markdown(card.title)}", "", card.kind, ""]
     for section in card.sections:
         lines += [f"## {section.title}", ""]
-        lines += [line for text in section.text for line in (_escape(text), "")]
-        lines += [*(f"- {_escape(point)}" for point in section.points), *[""] * bool(section.points)]
+        lines += [line for text in section.text for line in (escape_markdown(text), "")]
+        lines += [*(f"- {escape_markdown(point)}" for point in section.points), *[""] * bool(section.points)]
         lines += [line for table in section.tables if table.rows for line in _markdown_table(table)]
         lines += ["```console", section.command, "```", ""] if section.command else []
     return "\n".join(lines)
 
 
 def _markdown_table(table: CardTable) -> list[str]:
-    head = [f"*{_escape(table.caption)}*", "", _markdown_row(table.heads), "|" + "---|" * len(table.heads)]
+    head = [f"*{escape_markdown(table.caption)}*", "", _markdown_row(table.heads), "|" + "---|" * len(table.heads)]
     return [*head, *map(_markdown_row, table.rows), ""]
 
 
 def _markdown_row(cells: TextRow) -> str:
-    return "| " + " | ".join(_escape(cell) for cell in cells) + " |"
-
-
-def _escape(text: str) -> str:
-    """Text on one line in which nothing is markup; addresses stay readable."""
-    return re.sub(r"([\\`*\[\]<>|#])", r"\\\1", " ".join(str(text).split()))
+    return "| " + " | ".join(escape_markdown(cell) for cell in cells) + " |"
 
 
 def _licence_text(run: RunData, product: str) -> Iterator[str]:

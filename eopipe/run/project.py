@@ -86,9 +86,9 @@ def _lock(file: TextIO) -> None:
 
 
 def _snakemake(argv: list[str], folder: Path) -> int:
-    command = [sys.executable, "-m", "snakemake", "--snakefile", str(snakefile(folder=folder)), "--rerun-incomplete"]
+    command = [sys.executable, "-P", "-m", "snakemake", "--snakefile", str(snakefile(folder=folder))]
     # `eopipe usage` reads what jobs requested.
-    command.append("--benchmark-extended")
+    command += ["--rerun-incomplete", "--benchmark-extended"]
     if folder != Path():
         command += ["--directory", str(folder)]
     if not {"--profile", "--cores", "-c", "--workflow-profile"} & {argument.partition("=")[0] for argument in argv}:
@@ -96,7 +96,7 @@ def _snakemake(argv: list[str], folder: Path) -> int:
     # Targets may follow a `--`, so the caller's arguments are the last.
     command += argv
     if any((folder / ".snakemake/locks").glob("*")):
-        subprocess.run([*command[:5], "--unlock", *command[5:]], check=False, capture_output=True)
+        subprocess.run([*command[:6], "--unlock", *command[6:]], check=False, capture_output=True)
     try:
         return subprocess.run(command, check=False, env=_environment(folder)).returncode
     finally:
@@ -115,11 +115,13 @@ def _redact_logs(folder: Path) -> None:
 
 def _environment(folder: Path) -> dict[str, str]:
     """The environment; with a cache in the project for Snakemake and its jobs where that of the home is read-only."""
+    # The folder may be of another person: its json.py must not be imported by Python started there.
+    variables = os.environ | {"PYTHONSAFEPATH": "1"}
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     existing = next(parent for parent in (cache, *cache.parents) if parent.exists())
     if os.access(existing, os.W_OK):
-        return dict(os.environ)
-    return os.environ | {"XDG_CACHE_HOME": str((folder / ".snakemake/cache").absolute())}
+        return variables
+    return variables | {"XDG_CACHE_HOME": str((folder / ".snakemake/cache").absolute())}
 
 
 def summary(results: str) -> str:

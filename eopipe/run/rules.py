@@ -14,6 +14,7 @@ from eopipe.composites.periods import day_of, part_of, period_of
 from eopipe.config import check
 from eopipe.contract import STAGES, Input, Knob, Mark, Option, is_path, stage, to_args
 from eopipe.errors import UsageError
+from eopipe.models.model_files import module_of
 from eopipe.publish import MANIFEST, read_json, visible_files
 
 Config = dict[str, Any]
@@ -37,7 +38,14 @@ def checked(values: Config, source: str = "config") -> Config:
 def _argv(config: Config, name: str, kind: type[Mark], without: Iterable[str] = ()) -> list[str]:
     """Arguments for the ports of one kind that the config sets."""
     ports = [(port, config.get(port.section or name, {})) for port in stage(name).of(kind) if port.name not in without]
-    return [word for port, values in ports if port.name in values for word in to_args(port, values[port.name])]
+    arguments = [(port, values[port.setting]) for port, values in ports if port.setting in values]
+    # Built-in models need no permission.
+    return [
+        word
+        for port, value in arguments
+        if port.name != "allow_code" or module_of(value)
+        for word in to_args(port, value)
+    ]
 
 
 def _without_effect(config: Config, name: str) -> dict[str, Any]:
@@ -71,7 +79,7 @@ def knobs(config: Config, name: str, *argv: str, **values: Any) -> str:
 
     It goes into a rule's `resources`, so a change reruns nothing.
     """
-    settings = {name: config[name] | values}
+    settings = config | {name: config[name] | values}
     return shlex.join(
         [*argv, *_argv(settings, name, Knob), *_argv({name: _without_effect(config, name)}, name, Option)]
     )

@@ -136,8 +136,21 @@ def select(
     complete, incomplete = _with_assets(matching, assets, on_missing)
     chosen, not_best = ranking.choose(complete)
     frozen = sorted((_frozen(item, assets) for item in chosen), key=lambda item: scene_name(item["id"]))
+    _check_names(frozen)
     dropped = [*superseded, *incomplete, *not_best]
     return Selection(frozen, sorted(dropped, key=lambda row: (row["id"], json.dumps(row, sort_keys=True))), ranking)
+
+
+def _check_names(items: list[Item]) -> None:
+    """Raise BadInputError for scenes whose file names differ only by case: some file systems take them for one."""
+    ids: dict[str, str] = {}
+    for item in items:
+        other = ids.setdefault(scene_name(item["id"]).casefold(), item["id"])
+        if other != item["id"]:
+            raise BadInputError(
+                f"scenes {other} and {item['id']} differ only by upper and lower case, which some file systems do not "
+                "distinguish; choose one of them with search.ids"
+            )
 
 
 def _with_assets(items: list[Item], assets: tuple[str, ...], on_missing: Missing) -> tuple[list[Item], list[Dropped]]:

@@ -37,6 +37,15 @@ def calibrate(
         int, Option("edge of a window in pixels; memory grows with its square", ge=64, advanced=True)
     ] = 1024,
     device: Annotated[Literal["auto", "cpu", "cuda"], Knob("device to compute on")] = "auto",
+    allow_code: Annotated[
+        str | None,
+        Knob(
+            "permission to run the code of a custom model: the class that its model.json names, as module:Class or "
+            "file.py:Class",
+            section="train.architecture",
+            advanced=True,
+        ),
+    ] = None,
     threads: Annotated[int, Option("CPU threads; more change the order of sums", ge=1)] = 1,
 ) -> None:
     """Fit one temperature for the mean probabilities of a mosaic on its validation places (temperature scaling).
@@ -61,7 +70,7 @@ def calibrate(
     from eopipe.models.model_folder import model_id, read_trained_model
     from eopipe.publish import publish, write_json
 
-    trained, pairs, split = read_trained_model(model), pair_stores(tiles, labels), read_split(chips)
+    trained, pairs, split = read_trained_model(model, allow_code), pair_stores(tiles, labels), read_split(chips)
     check_scenes(split, pairs)
     stores, label_store = [image for image, _ in pairs], pairs[0][1]
     samples = LabelledSamples(np.zeros((len(trained.classes), 0), np.float32), np.zeros(0, np.int64))

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 from eopipe.contract import Input, Option, Output
 
-# No licence and no author where none are stated.
-REVISION = 2
+# 2: no licence and no author where none are stated. 3: the README escapes text.
+REVISION = 3
 ORCID = r"^(https://orcid\.org/)?\d{4}-\d{4}-\d{4}-\d{3}[\dX]$"
 ROR = r"^(https://ror\.org/)?0[a-z0-9]{8}$"
 

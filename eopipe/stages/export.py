@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from eopipe.contract import Input, Option, Output
+from eopipe.contract import Input, Knob, Option, Output
 
 # Metadata of the ONNX model, units in its check.
 REVISION = 2
@@ -29,6 +29,15 @@ def export(
     tolerance: Annotated[
         float, Option("maximum difference of a probability, or of a value in standard deviations of the labels", gt=0)
     ] = 1e-4,
+    allow_code: Annotated[
+        str | None,
+        Knob(
+            "permission to run the code of a custom model: the class that its model.json names, as module:Class or "
+            "file.py:Class",
+            section="train.architecture",
+            advanced=True,
+        ),
+    ] = None,
 ) -> None:
     """Export the model to ONNX and compare its output with the original on real chips.
 
@@ -41,7 +50,7 @@ def export(
     from eopipe.publish import publish, write_json
     from eopipe.tiles.store import Tiles
 
-    trained = read_trained_model(model)
+    trained = read_trained_model(model, allow_code)
     with publish(onnx) as draft, publish(check) as check_draft:
         write_onnx(draft, trained, model, opset)
         write_json(check_draft, check_onnx(draft, trained, model, Tiles(tiles), tolerance))

@@ -64,6 +64,15 @@ def predict(
         int, Option("edge of a window in pixels; memory grows with its square", ge=64, advanced=True)
     ] = 1024,
     device: Annotated[Literal["auto", "cpu", "cuda"], Knob("device to compute on")] = "auto",
+    allow_code: Annotated[
+        str | None,
+        Knob(
+            "permission to run the code of a custom model: the class that its model.json names, as module:Class or "
+            "file.py:Class",
+            section="train.architecture",
+            advanced=True,
+        ),
+    ] = None,
     threads: Annotated[int, Option("CPU threads; more change the order of sums", ge=1)] = 1,
 ) -> None:
     """Predict a seamless map of classes and their probabilities, or of values, window by window.
@@ -81,7 +90,7 @@ def predict(
     from eopipe.reporting.palette import class_colors, rgb
     from eopipe.tiles.store import Tiles
 
-    trained = read_trained_model(model)
+    trained = read_trained_model(model, allow_code)
     stores = sorted((Tiles(path) for path in tiles), key=lambda store: store.scene)
     check_tiles(trained.trained_on, stores, allow)
     fitted = read_calibration(calibration) if calibration else None

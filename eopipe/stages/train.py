@@ -33,7 +33,7 @@ def train(
             "file.py:Class"
         ),
     ] = "unet",
-    width: Annotated[int, Option("channels of the first level", ge=1)] = 16,
+    width: Annotated[int, Option("channels of the first level", ge=1, le=4096)] = 16,
     depth: Annotated[int, Option("downsampling levels: how often the model halves its input", ge=1, le=6)] = 2,
     arguments: Annotated[
         tuple[str, ...],

@@ -346,7 +346,19 @@ def follower(names: tuple[str, ...], state: Path, views: Path) -> Iterator[None]
     if not names:
         yield
         return
-    argv = [sys.executable, "-m", "eopipe", "follow", str(state), "--to", *names, "--views", str(views), "--until-eof"]
+    argv = [
+        sys.executable,
+        "-P",
+        "-m",
+        "eopipe",
+        "follow",
+        str(state),
+        "--to",
+        *names,
+        "--views",
+        str(views),
+        "--until-eof",
+    ]
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     try:
         # In a session of its own: an interrupt from the terminal is meant for the training.

@@ -7,6 +7,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+from eopipe.text_table import printable
+
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
@@ -64,7 +66,7 @@ class LineFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
         record.lowercase = record.levelname.lower()
-        return super().format(record)
+        return printable(super().format(record))
 
 
 def log_to_stderr() -> None:
@@ -118,7 +120,9 @@ class ProgressBar:
             TextColumn("{task.fields[text]}"),
         )
         # Without a refresh thread, so that a fork of this process is safe.
-        self.bar = Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True)
+        self.bar = Progress(
+            *columns, console=Console(file=getattr(sys.stderr, "raw", sys.stderr)), auto_refresh=False, transient=True
+        )
         log.addFilter(self._above)
 
     def show(self, report: ProgressReport) -> None:

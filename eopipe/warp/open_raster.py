@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 # Only GeoTIFF and these formats are opened: a text file that GDAL takes for a raster (VRT, WMS) can read other files.
 DRIVERS = {".jp2": "JP2OpenJPEG"}
 MAX_PIXELS = 2**33
+# Bytes of the largest block, which GDAL decodes as a whole.
+MAX_BLOCK = 1 << 28
 # One thread: with more, a truncated JPEG 2000 file reads as zeros without an error. `BlockCache` keeps the blocks.
 SETTINGS: dict[str, Any] = {
     "GDAL_NUM_THREADS": "1",
@@ -123,6 +125,13 @@ def open_raster(band: SceneBand, name: str) -> Any:
         raise BadInputError(f"{name} ({band.path.name}) is not georeferenced: it has no CRS or no geotransform")
     if source.width * source.height > MAX_PIXELS:
         raise RefusedError(f"{name} declares {source.width} x {source.height} pixels, more than any scene has")
+    rows, columns = source.block_shapes[0]
+    block = rows * columns * np.dtype(source.dtypes[0]).itemsize
+    if block > MAX_BLOCK and source.driver == "GTiff":
+        raise RefusedError(
+            f"{name} ({band.path.name}) has blocks of {rows} x {columns} pixels, which do not fit into memory; "
+            "rewrite it in tiles with gdal_translate -of COG"
+        )
     return source
 
 

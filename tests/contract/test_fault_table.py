@@ -1,4 +1,4 @@
-"""The table of faults names tests that exist, in every row about training."""
+"""The tables of faults and threats name tests that exist, in every row."""
 
 import ast
 import re
@@ -31,3 +31,16 @@ def test_every_test_that_is_named_exists() -> None:
     named = [name.split("::") for name in re.findall(r"`(tests/\w+/test_\w+\.py::\w+)`", TEXT)]
     assert len(named) > len(ROWS)
     assert [f"{path}::{test}" for path, test in named if test not in names_of_tests(path)] == []
+
+
+def test_every_threat_has_what_it_can_and_cannot_do_with_tests_that_exist() -> None:
+    lines = [line for line in (ROOT / "SECURITY.md").read_text().splitlines() if line.startswith("| ")]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[1:]]
+    assert {row[0].split(":")[0].split(",")[0] for row in rows} >= {
+        *("catalog", "item", "scene file", "model", "crate", "results with run records", "config"),
+    }
+    assert all(all(row) and len(row) == 4 for row in rows)
+    for row in rows:
+        named = re.findall(r"`(tests/\w+/test_\w+\.py)::(\w+)`", row[-1])
+        assert named, row[0]
+        assert [name for path, name in named if name not in names_of_tests(path)] == []

@@ -49,9 +49,11 @@ class Folder:
     def train(self, *options: str) -> "subprocess.CompletedProcess[str]":
         return self.run(*self.training.command(*OPTIONS, *options)[3:])
 
-    def predict(self, model: Path, name: str) -> "subprocess.CompletedProcess[str]":
+    def predict(self, model: Path, name: str, code: str = "mymodel:Net") -> "subprocess.CompletedProcess[str]":
         maps = ("--classes", self.path / f"{name}.tif", "--probabilities", self.path / f"{name}-p.tif")
-        return self.run("predict", "--model", model, "--tiles", self.training.data.tiles[0], *maps)
+        return self.run(
+            "predict", "--model", model, "--tiles", self.training.data.tiles[0], *maps, "--allow-code", code
+        )
 
 
 @pytest.fixture
@@ -83,7 +85,9 @@ def test_a_model_beside_the_config_is_mapped_from_its_copy_whatever_the_user_edi
     assert folder.predict(model, "after").returncode == 0
     assert sha256(folder.path / "after-p.tif") == sha256(folder.path / "before-p.tif")
     outputs = ("--onnx", folder.path / "m.onnx", "--check", folder.path / "m.json")
-    exported = folder.run("export", "--model", model, "--tiles", folder.training.data.tiles[0], *outputs)
+    exported = folder.run(
+        "export", "--model", model, "--tiles", folder.training.data.tiles[0], *outputs, "--allow-code", "mymodel:Net"
+    )
     assert exported.returncode == 0, exported.stderr
     (model / "code/mymodel.py").write_text(NET.replace("relu", "tanh"))
     tampered = folder.predict(model, "tampered")
@@ -142,5 +146,5 @@ def test_weights_of_photographs_in_a_folder_meet_their_bands_and_are_in_the_mode
     expected = torch.cat([original[:, [2, 1, 0]], original.mean(1, keepdim=True)], 1) * 3 / 4
     torch.testing.assert_close(kernels, expected)
     (folder.path / "encoder/model.safetensors").unlink()
-    predicted = folder.predict(model, "map")
+    predicted = folder.predict(model, "map", options[1])
     assert predicted.returncode == 0, predicted.stderr

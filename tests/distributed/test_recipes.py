@@ -116,6 +116,7 @@ def to_the_map(training: Training) -> None:
     checked = ("--onnx", folder / "model.onnx", "--check", folder / "export.json")
     for stage, outputs in (("predict", maps), ("export", checked)):
         command = [warm.python(), "-m", "eopipe", stage, "--model", training.model, "--tiles", tiles, *outputs]
+        command += ["--allow-code", training.settings[training.settings.index("--architecture") + 1]]
         completed = subprocess.run([str(w) for w in command], capture_output=True, text=True, timeout=180, check=False)
         assert completed.returncode == 0, completed.stderr
 

@@ -248,12 +248,12 @@ def test_a_published_model_does_not_change_with_the_users_files(project: Path, t
     architecture = architecture_of("mymodel:Net", "weights=w.safetensors")
     expected = architecture.build().eval()
     model = publish_model(tmp_path / "model", architecture)
-    expected.load_state_dict(read_trained_model(model).build(model).state_dict())
+    expected.load_state_dict(read_trained_model(model, "mymodel:Net").build(model).state_dict())
     x = torch.rand(1, 2, 8, 8)
     (project / "blocks.py").unlink()
     (project / "w.safetensors").unlink()
     (project / "mymodel.py").write_text("raise RuntimeError('imported')")
-    trained = read_trained_model(model)
+    trained = read_trained_model(model, "mymodel:Net")
     assert trained.architecture == architecture
     assert torch.equal(trained.build(model)(x), expected(x))
 
@@ -281,7 +281,7 @@ def test_a_changed_copy_is_refused_by_its_digest(project: Path, tmp_path: Path, 
     marker = tmp_path / "executed"
     (model / name).write_text(f"import pathlib; pathlib.Path({str(marker)!r}).touch()")
     with pytest.raises(IntegrityError, match=f"{name} does not have the digest"):
-        read_trained_model(model).build(model)
+        read_trained_model(model, "mymodel:Net").build(model)
     assert not marker.exists()
 
 
@@ -290,7 +290,7 @@ def test_files_that_are_not_listed_are_not_imported(project: Path, tmp_path: Pat
     (model / "code/torch.py").write_text("raise RuntimeError('imported')")
     (model / "code/layers/plain").mkdir()
     (model / "code/layers/plain/__init__.py").write_text("raise RuntimeError('imported')")
-    assert read_trained_model(model).build(model)
+    assert read_trained_model(model, "mymodel:Net").build(model)
 
 
 def test_reading_a_model_runs_none_of_its_code(project: Path, tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_a_trained_model_is_built_with_the_bands_of_its_weights(tmp_path: Path) 
     trained = TrainedModel(architecture, bands, ("a", "b"), Normaliser((0.0,) * 4, (1.0,) * 4), 16)
     write_model_folder(tmp_path, trained, architecture.build().state_dict(), [], {})
     assert read_trained_model(tmp_path).architecture == architecture
-    assert read_trained_model(tmp_path).build(tmp_path)(torch.zeros(1, 4, 8, 8)).shape == (1, 2, 8, 8)
+    assert read_trained_model(tmp_path, MODULE + "Photo").build(tmp_path)(torch.zeros(1, 4, 8, 8)).shape == (1, 2, 8, 8)
 
 
 # Unit and normalisation

@@ -230,7 +230,7 @@ def test_a_custom_model_may_state_its_reach_and_factor_and_take_any_argument() -
         ("Rgb", ("layers",), "train.arguments layers must be of the form name=value"),
         ("Rgb", ("layers=many",), "cannot be built"),
         ("Vector", ("bands=[]", "a=1"), "does not take a"),
-        ("no_module", (), "is not a torch.nn.Module but int"),
+        ("no_module", (), "is not a torch.nn.Module but a function"),
     ],
 )
 def test_a_model_that_cannot_be_built_gives_one_sentence(name: str, arguments: tuple[str, ...], message: str) -> None:

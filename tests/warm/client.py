@@ -18,7 +18,7 @@ def program(name: str, argv: list[str]) -> tuple[str, list[str]] | None:
     """The module that a command line runs and its arguments, if the server can fork it."""
     if name in ("eopipe", "snakemake"):
         return name, argv
-    if argv[:1] == ["-u"]:
+    while argv[:1] in (["-u"], ["-P"]):
         argv = argv[1:]
     if argv[:1] == ["-m"] and argv[1:2] and argv[1] in MODULES:
         return argv[1], argv[2:]
@@ -60,7 +60,7 @@ def main() -> None:
     request = {
         "module": call[0],
         "argv": call[1],
-        "environment": dict(os.environ),
+        "environment": os.environ | ({"PYTHONSAFEPATH": "1"} if "-P" in sys.argv[2:4] else {}),
         "folder": os.getcwd(),  # noqa: PTH109 - as above
         "umask": mask,
         "parent": parent,

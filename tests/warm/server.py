@@ -154,7 +154,7 @@ def become(request: dict[str, Any], streams: list[int], folder: Path) -> NoRetur
     os.environ.clear()
     os.environ.update(request["environment"])
     paths = [path for path in request["environment"].get("PYTHONPATH", "").split(os.pathsep) if path]
-    sys.path[:0] = [request["folder"], *paths]
+    sys.path[:0] = [*([] if request["environment"].get("PYTHONSAFEPATH") else [request["folder"]]), *paths]
     # What this process starts through the interpreter is forked too.
     sys.executable = str(folder / "bin/python")
     # Above the client stand the engines and launchers that the process asks about.

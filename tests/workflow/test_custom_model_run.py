@@ -68,6 +68,10 @@ def test_the_crate_is_rerun_without_the_files_of_the_user(custom: Project, tmp_p
     (tmp_path / "mymodel.py").write_text(NET.replace("relu", "tanh"))
     command = [*custom.command()[:3], "rerun", "crate", "--data", str(ROOT)]
     variables = {name: value for name, value in environment().items() if name != "PYTHONPATH"}
+    refused = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=variables)
+    assert (refused.returncode, "--allow-code mymodel.py:Net" in refused.stderr) == (8, True), refused.stderr
+    assert not (tmp_path / "crate-again").exists()
+    command += ["--allow-code", "mymodel.py:Net"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=variables)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "identical: " in result.stdout.splitlines()[-1]

@@ -1,0 +1,600 @@
+"""Models, records and folders from somebody else run no code and write nothing outside of their folder.
+
+Each attack would leave the file `marker`; the rows of SECURITY.md name the tests here that hold them.
+"""
+
+import hashlib
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from loopback import Loopback
+from safetensors.torch import save_file
+from scenery import Catalog, Completed, Run
+from stores import make_scene
+
+from eopipe.chips.chips import Normaliser
+from eopipe.contract import stage, to_args
+from eopipe.errors import RefusedError
+from eopipe.launch.failures import read_failure
+from eopipe.models import Architecture
+from eopipe.models.model_folder import TrainedModel, read_weights, write_model_folder
+from eopipe.provenance.contextual_entities import CrateDescription
+from eopipe.provenance.crate_reader import RunCrate
+from eopipe.provenance.jobs import HostClass, RecordedJob, RunRecord
+from eopipe.provenance.preview import readme
+from eopipe.provenance.record import commit
+from eopipe.provenance.rerun_jobs import CrateRerun
+from eopipe.publish import publish, sha256, write_manifest
+
+BANDS, CLASSES = ("red", "nir"), ("x", "y", "z")
+NET = """\
+import pathlib, torch
+pathlib.Path("marker").touch()
+class Net(torch.nn.Conv2d):
+    def __init__(self, bands, classes):
+        super().__init__(bands, classes, 1)
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder of its own; no attack leaves its marker there."""
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    return work
+
+
+@pytest.fixture
+def tiles(folder: Path) -> Path:
+    """A small tile store."""
+    return make_scene(folder, "a", BANDS)[0]
+
+
+def given_model(folder: Path, change: Callable[[dict[str, Any]], None] = lambda item: None) -> Path:
+    """A model folder of somebody else, with consistent digests, whose `model.json` was changed."""
+    architecture = Architecture("unet", len(BANDS), len(CLASSES), 4, 1)
+    trained = TrainedModel(architecture, BANDS, CLASSES, Normaliser((0.0, 0.0), (1.0, 1.0)), 16)
+    with publish(folder, folder=True) as draft:
+        write_model_folder(draft, trained, architecture.build().state_dict(), [], {})
+    item = json.loads((folder / "model.json").read_text())
+    change(item)
+    (folder / "model.json").write_text(json.dumps(item))
+    return with_manifest(folder)
+
+
+def with_manifest(folder: Path) -> Path:
+    (folder / "manifest.json").unlink(missing_ok=True)
+    write_manifest(folder)
+    return folder
+
+
+def module(item: dict[str, Any]) -> dict[str, Any]:
+    settings: dict[str, Any] = item["properties"]["mlm:hyperparameters"]["model"]
+    return settings
+
+
+def predict(run: Run, model: Path, tiles: Path, *options: object) -> Completed:
+    maps = ("--classes", "c.tif", "--probabilities", "p.tif")
+    return run("predict", "--model", model, "--tiles", tiles, *maps, *options)
+
+
+# Models
+
+
+def names(architecture: str, *arguments: str) -> Callable[[dict[str, Any]], None]:
+    def change(item: dict[str, Any]) -> None:
+        item["properties"]["mlm:architecture"] = architecture
+        module(item)["arguments"] = list(arguments)
+
+    return change
+
+
+CODE_NAMES = [
+    ("subprocess:run", 'args=["touch","marker"]'),
+    ("os:system", "command=touch marker"),
+    ("torch.hub:load", "repo_or_dir=."),
+    ("builtins:exec", "source=open('marker','w')"),
+    ("eopipe.models.unet:UNet",),
+    ("torch.nn:Identity",),
+]
+
+
+@pytest.mark.parametrize("words", CODE_NAMES, ids=lambda words: words[0])
+def test_a_given_model_that_names_code_is_refused_with_what_to_type(
+    words: tuple[str, ...], folder: Path, tiles: Path, run: Run
+) -> None:
+    model = given_model(folder / "model", names(*words))
+    commands: list[Sequence[object]] = [
+        ("predict", "--model", model, "--tiles", tiles, "--classes", "c.tif", "--probabilities", "p.tif"),
+        (
+            "predict",
+            "--model",
+            model / "model.json",
+            "--tiles",
+            tiles,
+            "--classes",
+            "c.tif",
+            "--probabilities",
+            "p.tif",
+        ),
+        ("export", "--model", model, "--tiles", tiles, "--onnx", "m.onnx", "--check", "m.json"),
+    ]
+    for command in commands:
+        completed = run(*command)
+        assert completed.code == 8, completed.stderr
+        assert f"names code to run, {words[0]}" in completed.stderr
+        assert f"--allow-code {words[0]}" in completed.stderr
+    assert not (folder / "marker").exists()
+
+
+@pytest.mark.parametrize("words", CODE_NAMES[:4], ids=lambda words: words[0])
+def test_what_is_not_a_module_of_torch_is_not_called_even_if_it_is_allowed(
+    words: tuple[str, ...], folder: Path, tiles: Path, run: Run
+) -> None:
+    completed = predict(run, given_model(folder / "model", names(*words)), tiles, "--allow-code", words[0])
+    assert completed.code == 2, completed.stderr
+    assert f"model {words[0]} is not a torch.nn.Module" in completed.stderr
+    assert not (folder / "marker").exists()
+
+
+def model_with_code(folder: Path, file: str = "net.py", name: str = "net:Net") -> Path:
+    """A given model with code of its own, whose digests are right."""
+
+    def change(item: dict[str, Any]) -> None:
+        names(name)(item)
+        module(item)["files"] = {f"code/{file}": hashlib.sha256(NET.encode()).hexdigest()}
+
+    model = given_model(folder, change)
+    (model / "code").mkdir()
+    (model / "code" / file).write_text(NET)
+    save_file({f"model.{key}": value for key, value in torch.nn.Conv2d(2, 3, 1).state_dict().items()}, model / WEIGHTS)
+    item = json.loads((model / "model.json").read_text())
+    for asset in item["assets"].values():
+        if "mlm:model" in asset["roles"]:
+            asset["file:checksum"] = f"1220{sha256(model / WEIGHTS)}"
+    (model / "model.json").write_text(json.dumps(item))
+    return with_manifest(model)
+
+
+WEIGHTS = "model.safetensors"
+
+
+def test_the_code_of_a_model_folder_runs_only_if_its_class_is_allowed_by_name(
+    folder: Path, tiles: Path, run: Run
+) -> None:
+    model = model_with_code(folder / "model")
+    for options in ((), ("--allow-code", "net:Other"), ("--allow-code", "unet")):
+        completed = predict(run, model, tiles, *options)
+        assert (completed.code, "--allow-code net:Net" in completed.stderr) == (8, True), completed.stderr
+        assert not (folder / "marker").exists()
+    assert predict(run, model, tiles, "--allow-code", "net:Net").code == 0
+    assert (folder / "marker").exists(), "the test itself would not notice code that runs"
+
+
+@pytest.mark.parametrize("library", ["torch", "json"])
+def test_code_that_has_the_name_of_a_library_does_not_run_in_its_place(
+    library: str, folder: Path, tiles: Path, run: Run
+) -> None:
+    model = model_with_code(folder / "model", f"{library}.py", f"{library}:Net")
+    completed = predict(run, model, tiles, "--allow-code", f"{library}:Net")
+    assert (completed.code, "has the name of an installed library" in completed.stderr) == (8, True), completed.stderr
+    assert not (folder / "marker").exists()
+
+
+class Bomb:
+    """Unpickled, it leaves the marker."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, ("touch marker",)
+
+
+def test_a_pickle_in_the_place_of_weights_is_not_read(folder: Path, tiles: Path, run: Run) -> None:
+    model = given_model(folder / "model")
+    (model / WEIGHTS).write_bytes(pickle.dumps(Bomb()))
+    item = json.loads((model / "model.json").read_text())
+    item["assets"]["model"]["file:checksum"] = f"1220{sha256(model / WEIGHTS)}"
+    (model / "model.json").write_text(json.dumps(item))
+    assert predict(run, with_manifest(model), tiles).code == 3
+    assert not (folder / "marker").exists()
+
+
+@pytest.mark.parametrize("href", ["../secret.safetensors", "/etc/passwd", "file:///etc/passwd", "..\\secret", "-rf"])
+def test_weights_outside_of_the_model_are_not_read(href: str, folder: Path, tiles: Path, run: Run) -> None:
+    def change(item: dict[str, Any]) -> None:
+        item["assets"]["model"]["href"] = href
+
+    (folder / "secret.safetensors").write_bytes(b"secret")
+    completed = predict(run, given_model(folder / "model", change), tiles)
+    assert completed.code in (3, 8), completed.stderr
+    assert "this is a bug" not in completed.stderr
+
+
+def setting(name: str, value: object) -> Callable[[dict[str, Any]], None]:
+    return lambda item: module(item).update({name: value})
+
+
+def scaling(name: str, value: object) -> Callable[[dict[str, Any]], None]:
+    return lambda item: item["properties"]["mlm:input"][0]["value_scaling"][0].update({name: value})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (setting("width", 10**7), "width has 10000000"),
+        (setting("width", 4096), "do not fit"),
+        (setting("depth", 40), "depth has 40"),
+        (setting("depth", 6), "do not fit"),
+        (setting("width", "x"), "that no model has"),
+        (setting("arguments", "abc"), "that no model has"),
+        (scaling("stddev", 0), "std has 0"),
+        (scaling("mean", "a"), "that no model has"),
+        (lambda item: item["properties"].update({"mlm:architecture": None}), "that no model has"),
+        (lambda item: item["properties"]["mlm:input"][0].update(bands=5), "that no model has"),
+    ],
+)
+def test_a_model_of_absurd_sizes_or_types_is_refused_before_it_takes_memory(
+    change: Callable[[dict[str, Any]], None], message: str, folder: Path, tiles: Path, run: Run
+) -> None:
+    completed = predict(run, given_model(folder / "model", change), tiles)
+    assert (completed.code, message in completed.stderr) == (3, True), completed.stderr
+
+
+def test_weights_to_start_from_run_no_code_of_their_model(folder: Path) -> None:
+    model = model_with_code(folder / "model")
+    weights = read_weights(model)
+    architecture = Architecture("torch.nn:Conv2d", 2, 3, 4, 1, (), ("kernel_size=1", "out_channels=3"))
+    architecture.build().load_state_dict(weights)
+    assert not (folder / "marker").exists()
+
+
+def test_a_crate_that_trains_a_custom_model_is_not_rerun_without_permission(folder: Path) -> None:
+    place = HostClass(system="", machine="", cores=None, job="")
+    record = RunRecord(
+        stage="train", version="", status="completed", error="", start="", end="", arguments=(), inputs=(), outputs=(),
+        settings={"architecture": "net.py:Net"}, usage={}, place=place, software={},
+    )  # fmt: skip
+    crate = RunCrate(folder, {}, (RecordedJob(record, ""),))
+    for name in (None, "net.py:Other", "unet"):
+        with pytest.raises(RefusedError, match=r"train of .* names code to run, net\.py:Net"):
+            CrateRerun(crate, folder / "again", name).check_permission()
+    CrateRerun(crate, folder / "again", "net.py:Net").check_permission()
+
+
+# Run records
+
+
+def record(path: Path, arguments: Sequence[str], **outputs: str) -> None:
+    """Write the run record of somebody else beside the output that it claims."""
+    rows = [{"port": port, "name": name, "folder": False, "sha256": "0" * 64} for port, name in outputs.items()]
+    path.write_text(json.dumps({"arguments": ["eopipe", *arguments], "outputs": rows, "stage": arguments[0]}))
+
+
+def search(folder: Path, *other: str) -> list[str]:
+    outputs = ("--items", "results/items", "--grid", "results/grid.json", "--selection", "results/s.json")
+    return ["search", "--catalog", str(folder / "catalog"), "--assets", "red", *outputs, *other]
+
+
+@pytest.mark.parametrize("way", ["absolute", "parent", "link", "repeated", "selection"])
+def test_a_repair_writes_nothing_outside_of_the_folder_that_was_surveyed(
+    way: str, folder: Path, catalog: Catalog, run: Run
+) -> None:
+    catalog.add("A")
+    source = catalog.write()
+    victim, results = folder / "home" / "victim", folder / "results"
+    victim.parent.mkdir()
+    victim.write_text("mine")
+    results.mkdir()
+    (results / "link").symlink_to(victim.parent)
+    grid = {"absolute": str(victim), "parent": "results/../home/victim", "link": "results/link/victim"}
+    words = ["search", "--catalog", str(source), "--assets", "red", "--items", "results/items", "--selection"]
+    words += [str(victim) if way == "selection" else "results/s.json"]
+    words += ["--grid", grid.get(way, "results/grid.json")]
+    words += ["--grid", str(victim)] if way == "repeated" else []
+    record(results / "items.run.json", words, items="items")
+    completed = run("verify", "results", "--repair")
+    assert (completed.code, "outside of" in completed.stderr) == (8, True), completed.stderr
+    assert victim.read_text() == "mine"
+    assert not (results / "items").exists()
+
+
+def test_a_repair_ignores_the_folders_of_knobs_in_a_record(folder: Path, catalog: Catalog, run: Run) -> None:
+    catalog.add("A")
+    source, results = catalog.write(), folder / "results"
+    assert run(*search(source.parent), "--catalog", source).code == 0
+    words = ["fetch", "--item", "results/items/A.geojson", "--catalog", str(source), "--scene", "results/A"]
+    record(results / "A.run.json", [*words, "--parts", str(folder / "elsewhere")], scene="A")
+    # The scene is missing, so that it is fetched again.
+    run("verify", "results", "--repair")
+    assert (results / "A/manifest.json").is_file()
+    assert not (folder / "elsewhere").exists()
+
+
+def test_a_repair_moves_nothing_through_a_link(folder: Path, catalog: Catalog, run: Run) -> None:
+    catalog.add("A")
+    source, home = catalog.write(), folder / "home"
+    home.mkdir()
+    assert run(*search(source.parent), "--catalog", source).code == 0
+    (folder / "results/items/autostart").write_text("evil")
+    (folder / "results/items.extra").symlink_to(home)
+    assert run("verify", "results", "--repair").code == 8
+    assert not list(home.iterdir())
+
+
+def test_a_repair_runs_the_code_of_a_custom_model_only_if_it_is_allowed(folder: Path, tiles: Path, run: Run) -> None:
+    results = folder / "results"
+    results.mkdir()
+    model_with_code(results / "model")
+    words = ["predict", "--model", "results/model", "--tiles", str(tiles), "--classes", "results/c.tif"]
+    words += ["--probabilities", "results/p.tif", "--allow-code", "net:Net"]
+    record(results / "c.tif.run.json", words, classes="c.tif", probabilities="p.tif")
+    completed = run("verify", "results", "--repair")
+    assert completed.code != 0
+    assert not (folder / "marker").exists()
+    training = ["train", "--tiles", str(tiles), "--labels", "l", "--chips", "s", "--statistics", "s", "--model"]
+    record(results / "m.run.json", [*training, "results/m", "--architecture", "subprocess:run"], model="m")
+    completed = run("verify", "results/m", "--repair")
+    assert (completed.code, "--allow-code subprocess:run" in completed.stderr) == (8, True), completed.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [["sh", "-c", "touch marker"], ["run", "--snakefile", "evil"], ["init", "results/m"], ["search", "--help"]]
+)
+def test_a_repair_runs_stages_only(words: list[str], folder: Path, run: Run) -> None:
+    (folder / "results").mkdir()
+    record(folder / "results/m.run.json", [*words, "--grid", "results/m"], grid="m")
+    assert run("verify", "results", "--repair").code in (2, 3, 4)
+    assert not (folder / "marker").exists()
+
+
+def test_a_value_that_looks_like_an_option_becomes_none() -> None:
+    ports = {port.name: port for port in stage("predict").ports}
+    for name, value in (("colors", ("#ffffff", "--allow-code", "a:b")), ("allow_code", "--model=/victim")):
+        with pytest.raises(RefusedError, match="would take for an option"):
+            to_args(ports[name], value)
+    bbox = next(port for port in stage("search").ports if port.name == "bbox")
+    assert to_args(bbox, (-1.5, 2.0)) == ["--bbox", "-1.5", "2.0"]
+
+
+# Folders
+
+
+def stage_in(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-P", "-m", "eopipe", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_modules_of_a_folder_are_not_imported_by_a_repair(folder: Path, catalog: Catalog, run: Run) -> None:
+    catalog.add("A")
+    source = catalog.write()
+    assert run(*search(source.parent), "--catalog", source).code == 0
+    (folder / "results/grid.json").unlink()
+    for name in ("json", "yaml", "statistics", "eopipe"):
+        (folder / f"{name}.py").write_text("open('marker', 'w')\nraise SystemExit('run')\n")
+    completed = run("verify", "results", "--repair")
+    assert completed.code == 0, completed.stderr
+    assert (folder / "results/grid.json").is_file()
+    assert not (folder / "marker").exists()
+
+
+def test_every_python_that_eopipe_starts_leaves_the_working_folder_off_its_path() -> None:
+    root = Path(__file__).parents[2] / "eopipe"
+    calls = [call for path in root.rglob("*.py") for call in path.read_text().split("sys.executable,")[1:]]
+    assert calls
+    assert [call[:60] for call in calls if '"-m"' in call[:60] and not call.lstrip().startswith('"-P",')] == []
+
+
+GIT_ATTACKS = {
+    "fsmonitor": [("core.fsmonitor", "touch marker; false")],
+    "hooks": [("core.hooksPath", ".")],
+    "filter": [("filter.evil.clean", "touch marker; cat"), ("filter.evil.required", "true")],
+    "process": [("filter.evil.process", "touch marker; false")],
+    "include": [("include.path", "../more")],
+    "remote": [
+        ("core.repositoryFormatVersion", "1"),
+        ("extensions.partialClone", "origin"),
+        ("remote.origin.promisor", "true"),
+        ("remote.origin.url", "ext::sh -c 'touch marker'"),
+        ("protocol.ext.allow", "always"),
+    ],
+}
+
+
+@pytest.mark.parametrize("attack", GIT_ATTACKS)
+def test_the_git_settings_of_a_folder_start_no_program(attack: str, folder: Path) -> None:
+    def git(*words: str) -> None:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        subprocess.run(["git", *identity, *words], cwd=folder, check=True, capture_output=True)
+
+    (folder / "a").write_text("a")
+    (folder / ".gitattributes").write_text("* filter=evil\n")
+    (folder / "post-index-change").write_text("#!/bin/sh\ntouch marker\n")
+    (folder / "post-index-change").chmod(0o755)
+    git("init", "--quiet")
+    git("add", ".")
+    git("commit", "--quiet", "--message", "x")
+    (folder / "more").write_text('[filter "evil"]\n\tclean = touch marker; cat\n')
+    for name, value in GIT_ATTACKS[attack]:
+        git("config", name, value)
+    if attack == "remote":
+        for path in (folder / ".git/objects").glob("??/*"):
+            path.unlink()
+    # Another size and time, so that git reads it again.
+    (folder / "a").write_text("b")
+    os.utime(folder / "a", (1, 1))
+    head = commit(folder)
+    assert not (folder / "marker").exists()
+    if attack != "remote":
+        assert head.endswith("+")
+
+
+# Catalogs, configs and files
+
+
+def check_config(run: Run, folder: Path, text: str) -> Completed:
+    (folder / "config.yaml").write_text(text)
+    return run("check", "config.yaml")
+
+
+ALIASES = "".join(f"k{n}: &k{n} [{', '.join([f'*k{n - 1}'] * 9) if n else 'x'}]\n" for n in range(12))
+SECTIONS = "search: {{catalog: c, assets: [red]}}\nlabel: {{source: l.gpkg, classes: [a, b]}}\n{}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: " + "[" * 20_000, "is nested too deeply"),
+        (ALIASES, "aliases that expand to more than"),
+        ("a: &a [*a]\n", "aliases that expand to more than"),
+        ("results: !!python/object/apply:os.system ['touch marker']\n", "is not valid YAML"),
+        (SECTIONS.format("train: {learning_rate: .inf}"), "train.learning_rate is inf: write a number"),
+        (SECTIONS.format("train: {width: 10000000}"), "train.width is 10000000: write at most 4096"),
+        (SECTIONS.format("split: {fractions: [0, 0, 0]}"), "split.fractions gives no chips to train"),
+        (SECTIONS.format("results: -rf"), "results is -rf: it must not begin with -"),
+        ("label: {source: l.gpkg, classes: [--help, b]}", "label.classes is --help: it must not begin with -"),
+    ],
+    ids=["deep", "aliases", "loop", "tag", "infinite", "width", "fractions", "results", "option"],
+)
+def test_a_config_that_means_harm_or_nothing_is_refused_in_a_sentence(
+    text: str, message: str, folder: Path, run: Run
+) -> None:
+    completed = check_config(run, folder, text)
+    assert (completed.code, message in completed.stderr) == (2, True), completed.stderr
+    assert not (folder / "marker").exists()
+
+
+def fetch_of(catalog: Catalog, run: Run, name: str) -> Completed:
+    source = catalog.write()
+    assert run(*search(source.parent), "--catalog", source).code == 0
+    scene = f"results/items/{name}.geojson"
+    return run("fetch", "--item", scene, "--catalog", source, "--scene", "results/scene", "--deadline", "20")
+
+
+@pytest.mark.parametrize("root", ["VRTDataset rasterXSize='1'", "OGRVRTDataSource", "GDAL_WMS", "GDAL_WCS"])
+def test_xml_of_gdal_has_the_same_exit_code_in_fetch_and_preprocess(
+    root: str, folder: Path, catalog: Catalog, run: Run
+) -> None:
+    item = catalog.add("A")
+    assert fetch_of(catalog, run, "A").code == 0
+    file = next(catalog.root.rglob("red.tif"))
+    file.write_text(f"<?xml version='1.0'?>\n<{root}/>")
+    for key in ("file:size", "file:checksum"):
+        item["assets"]["red"].pop(key, None)
+    shutil.rmtree(folder / "results")
+    completed = fetch_of(catalog, run, "A")
+    assert (completed.code, "is XML of GDAL" in completed.stderr) == (8, True), completed.stderr
+
+
+def test_a_block_that_does_not_fit_into_memory_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
+    import rasterio
+    from rasterio.transform import from_origin
+
+    from eopipe.scenes.item import SceneBand
+    from eopipe.warp.open_raster import open_raster
+
+    path = tmp_path / "block.tif"
+    size = {"height": 30_000, "width": 30_000, "blockxsize": 29_984, "blockysize": 29_984}
+    profile = size | {"driver": "GTiff", "count": 1, "dtype": "uint16", "tiled": True, "SPARSE_OK": True}
+    with rasterio.open(
+        path, "w", crs="EPSG:32633", transform=from_origin(500_000, 5_100_000, 10, 10), BIGTIFF="YES", **profile
+    ):
+        pass
+    assert path.stat().st_size < 10_000
+    with pytest.raises(RefusedError, match="blocks of 29984 x 29984 pixels, which do not fit into memory"):
+        open_raster(SceneBand("red", path, 1.0, 0.0, None), "red")
+
+
+def test_scenes_whose_names_differ_only_by_case_are_refused(folder: Path, catalog: Catalog, run: Run) -> None:
+    catalog.add("Scene")
+    catalog.add("scene")
+    completed = run(*search(catalog.write().parent))
+    assert (completed.code, "differ only by upper and lower case" in completed.stderr) == (3, True), completed.stderr
+
+
+IDS = [
+    "../../../evil",
+    "a/b",
+    "x;touch marker",
+    "$(touch marker)",
+    "--help",
+    "-rf",
+    "..",
+    ".",
+    "ü" * 200,
+    "{x}",
+    "a\nb",
+]
+
+
+@pytest.mark.parametrize("name", [*IDS, "\x1b[2J\x1b[31mred", "\u202ered"])
+def test_an_id_is_no_path_no_command_and_reaches_no_terminal_raw(
+    name: str, folder: Path, tmp_path: Path, catalog: Catalog, run: Run
+) -> None:
+    before = set(tmp_path.iterdir())
+    catalog.add(name)
+    catalog.items[0]["assets"]["red"]["href"] = "missing.tif"
+    source = catalog.write()
+    assert run(*search(source.parent)).code == 0
+    files = sorted(path.name for path in (folder / "results/items").iterdir())
+    assert len(files) == 2, "the item and the manifest"
+    stem = next(file for file in files if file.endswith(".geojson"))
+    completed = run("fetch", f"--item=results/items/{stem}", "--catalog", source, "--scene", "results/scene")
+    assert completed.code == 3, completed.stderr
+    assert all(letter.isprintable() for letter in completed.stderr.replace("\n", "")), completed.stderr
+    assert {path.name for path in folder.iterdir()} == {"results"}
+    assert set(tmp_path.iterdir()) - before <= {catalog.root}
+
+
+def test_messages_and_logs_show_control_characters_as_their_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    import logging
+
+    from eopipe.telemetry.progress import LineFormatter
+    from eopipe.text_table import printable_output
+
+    with printable_output(sys.stdout, sys.stderr):
+        print("a\x1b[2J\tb\r\x9bc\u202e")
+        print("d\x07", file=sys.stderr)
+    captured = capsys.readouterr()
+    assert captured.out == "a\\x1b[2J\tb\\r\\x9bc\\u202e\n"
+    assert captured.err == "d\\x07\n"
+    record = logging.LogRecord("eopipe", logging.INFO, "", 0, "event=x scene=%s", ("\x1b[2J",), None)
+    assert LineFormatter().format(record).endswith("scene=\\x1b[2J")
+
+
+def test_deep_json_of_a_catalog_is_refused_in_a_sentence(folder: Path, web: Loopback, tmp_path: Path, run: Run) -> None:
+    deep = '{"a":' * 200_000 + "1" + "}" * 200_000
+    (tmp_path / "catalog.json").write_text(deep)
+    outputs = ("--items", "i", "--grid", "g", "--selection", "s")
+    completed = run("search", "--catalog", tmp_path, *outputs)
+    assert (completed.code, "bug" in completed.stderr) == (3, False), completed.stderr
+    completed = run("search", "--url", f"{web.url}/catalog.json", "--deadline", "5", *outputs)
+    assert (completed.code, "nested too deeply" in completed.stderr) == (3, True), completed.stderr
+
+
+def test_the_status_of_a_newer_version_is_read_and_another_file_is_none(folder: Path) -> None:
+    path = folder / "status.json"
+    path.write_text('{"kind": "lost", "code": 75, "reason": "x", "colour": "red"}')
+    failure = read_failure(path)
+    assert failure
+    assert failure.code == 75
+    for text in ('{"kind": "lost"}', "[]", "3"):
+        path.write_text(text)
+        assert read_failure(path) is None
+
+
+def test_text_of_others_is_no_markup_in_the_readme_of_a_crate() -> None:
+    evil = "<script>alert(1)</script> [x](javascript:alert(2)) `code`\n# heading"
+    description = CrateDescription(title=evil, description=evil, license=evil, author=evil, funding=(evil,))
+    text = readme(description, (), (), ())
+    assert "<script" not in text.replace("\\<script", "")
+    assert "[x](" not in text.replace("\\[x\\](", "")
+    assert "\n# heading" not in text
