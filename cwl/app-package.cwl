@@ -201,6 +201,11 @@ $graph:
       label: licence
       doc: 'licence of crate, model, maps and tiles; empty: none stated'
       default: ''
+    with_onnx:
+      type: boolean
+      label: with ONNX
+      doc: export the model to ONNX
+      default: true
   outputs:
     stac:
       type: Directory
@@ -355,6 +360,21 @@ $graph:
       out:
       - metrics
       - record
+    export:
+      label: export
+      doc: Export the model to ONNX and compare the outputs of both.
+      run: '#stage-export'
+      when: $(inputs.wanted)
+      in:
+        wanted: with_onnx
+        model: train/model
+        tiles:
+          source: preprocess/tiles
+          valueFrom: $(self[0])
+      out:
+      - onnx
+      - check
+      - record
     publish:
       label: catalog
       doc: STAC catalog of model, maps and tiles.
@@ -372,6 +392,7 @@ $graph:
         tiles: preprocess/tiles
         scenes: search/items_each
         metrics: evaluate/metrics
+        onnx: export/onnx
         title: title
         license: license
       out:
@@ -438,6 +459,11 @@ $graph:
       label: licence
       doc: 'licence of crate, model, maps and tiles; empty: none stated'
       default: ''
+    with_onnx:
+      type: boolean
+      label: with ONNX
+      doc: export the model to ONNX
+      default: true
     model:
       type: Directory
       label: model
@@ -507,6 +533,21 @@ $graph:
       - classes
       - probabilities
       - record
+    export:
+      label: export
+      doc: Export the model to ONNX and compare the outputs of both.
+      run: '#stage-export'
+      when: $(inputs.wanted)
+      in:
+        wanted: with_onnx
+        model: model
+        tiles:
+          source: preprocess/tiles
+          valueFrom: $(self[0])
+      out:
+      - onnx
+      - check
+      - record
     publish:
       label: catalog
       doc: STAC catalog of model, maps and tiles.
@@ -523,6 +564,7 @@ $graph:
           linkMerge: merge_nested
         tiles: preprocess/tiles
         scenes: search/items_each
+        onnx: export/onnx
         title: title
         license: license
       out:
@@ -2308,6 +2350,103 @@ $graph:
       outputBinding:
         glob: $(inputs.metrics_name).run.json
 - class: CommandLineTool
+  id: stage-export
+  label: eopipe export
+  doc: Export the model to ONNX and compare its output with the original on real chips.
+  intent:
+  - edam:operation_3434
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: 2500
+      ramMax: 7500
+    ToolTimeLimit:
+      timelimit: 3600
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+    DockerRequirement:
+      dockerPull: ghcr.io/eopipe/eopipe:0.1.0
+  baseCommand:
+  - eopipe
+  - export
+  inputs:
+    model:
+      type: Directory
+      label: model
+      doc: trained model
+      inputBinding:
+        prefix: --model
+    tiles:
+      type: Directory
+      label: tiles
+      doc: tile store whose pixels the comparison uses
+      inputBinding:
+        prefix: --tiles
+    onnx_name:
+      type: string
+      label: onnx
+      doc: 'ONNX model: normalisation, network, and softmax or scaling of the output in one graph'
+      default: model.onnx
+      inputBinding:
+        prefix: --onnx
+    check_name:
+      type: string
+      label: check
+      doc: largest difference from the original model
+      default: export.json
+      inputBinding:
+        prefix: --check
+    opset:
+      type: int
+      label: opset
+      doc: version of the ONNX operator set
+      default: 18
+      inputBinding:
+        prefix: --opset
+    tolerance:
+      type: double
+      label: tolerance
+      doc: maximum difference of a probability, or of a value in standard deviations of the labels
+      default: 0.0001
+      inputBinding:
+        prefix: --tolerance
+  outputs:
+    onnx:
+      type: File
+      format: edam:format_2333
+      label: onnx
+      doc: 'ONNX model: normalisation, network, and softmax or scaling of the output in one graph'
+      outputBinding:
+        glob: $(inputs.onnx_name)
+    check:
+      type: File
+      format: iana:application/json
+      label: check
+      doc: largest difference from the original model
+      outputBinding:
+        glob: $(inputs.check_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.onnx_name).run.json
+- class: CommandLineTool
   id: stage-catalog
   label: eopipe catalog
   doc: Export model, maps and tiles as a self-contained STAC catalog.
@@ -2399,6 +2538,14 @@ $graph:
       format: iana:application/json
       inputBinding:
         prefix: --metrics
+    onnx:
+      type:
+      - 'null'
+      - File
+      label: onnx
+      doc: the model in ONNX format, as export writes it
+      inputBinding:
+        prefix: --onnx
     title:
       type: string
       label: title

@@ -98,6 +98,14 @@ inputs:
     format: iana:application/json
     inputBinding:
       prefix: --metrics
+  onnx:
+    type:
+    - 'null'
+    - File
+    label: onnx
+    doc: the model in ONNX format, as export writes it
+    inputBinding:
+      prefix: --onnx
   title:
     type: string
     label: title

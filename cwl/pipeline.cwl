@@ -270,6 +270,7 @@ steps:
       tiles: preprocess/tiles
       scenes: search/items_each
       metrics: evaluate/metrics
+      onnx: export/onnx
       title: title
       license: license
     out: [catalog, record]

@@ -13,6 +13,19 @@ from referencing.jsonschema import DRAFT7
 
 CORE = Path(pystac.__file__).parent / "validation/jsonschemas"
 EXTENSIONS = Path(__file__).parent / "schemas"
+# What version 1.1 of the classification extension requires of classes: a description, which version 2.0 does not.
+OLDER, CLASSES = "https://stac-extensions.github.io/classification/v1.1.0/schema.json", "classification:classes"
+DRAFT = "http://json-schema.org/draft-07/schema#"
+TEXT, HEX = {"type": "string"}, {"type": "string", "pattern": "^[0-9A-Fa-f]{6}$"}
+OLDER_CLASSES = {
+    "type": "array",
+    "minItems": 1,
+    "items": {
+        "type": "object",
+        "required": ["value", "description"],
+        "properties": {"value": {"type": "integer"}, "description": TEXT, "name": TEXT, "color_hint": HEX},
+    },
+}
 KIND = {"Feature": "item", "Collection": "collection", "Catalog": "catalog"}
 
 
@@ -23,8 +36,9 @@ def registry() -> "Registry[Any]":
     known = [(value["$id"].rstrip("#"), Resource.from_contents(value, DRAFT7)) for value in schemas]
     # STAC 1.1.0 misspells the name of one of its own schemas.
     corrected = [(uri.replace("commonjson", "common.json"), value) for uri, value in known]
-    older = [(uri.replace("classification/v2.0.0", "classification/v1.1.0"), value) for uri, value in known]
-    return REGISTRY.with_resources([*corrected, *older, *known])
+    classes = {"$schema": DRAFT, "definitions": {"fields": {"properties": {CLASSES: OLDER_CLASSES}}}}
+    older = Resource.from_contents(classes, DRAFT7)
+    return REGISTRY.with_resources([*corrected, (OLDER, older), *known])
 
 
 def schema_errors(document: dict[str, Any]) -> list[str]:

@@ -13,6 +13,7 @@ from eopipe.chips.make_split import check_scenes
 from eopipe.chips.polygons import splits_of_pixels
 from eopipe.chips.splits import SPLITS, covered_pixels, read_split
 from eopipe.errors import BadInputError
+from eopipe.scenes.item import tagged_scenes
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 
@@ -129,8 +130,10 @@ def _read_map(path: Path, stores: list[Tiles]) -> AnyArray:
     with rasterio.open(path) as file:
         if file.shape != stores[0].shape or not file.transform.almost_equals(stores[0].grid.affine):
             raise BadInputError(f"map {path.name} is not on the grid of scene {stores[0].scene}")
-        made_from, scene_names = str(file.tags().get("scenes", "")).split(), [store.scene for store in stores]
+        scene_names = [store.scene for store in stores]
+        made_from = tagged_scenes(file.tags(), scene_names)
         if made_from != scene_names:
-            differing = " ".join(sorted(set(made_from) ^ set(scene_names)))
-            raise BadInputError(f"map {path} was made from other scenes than it is compared with: {differing}")
+            differing = sorted(set(made_from) ^ set(scene_names))
+            names = " ".join([*differing[:10], *([f"and {len(differing) - 10} more"] if len(differing) > 10 else [])])
+            raise BadInputError(f"map {path} was made from other scenes than it is compared with: {names}")
         return np.asarray(file.read(1))

@@ -14,6 +14,7 @@ from eopipe.chips.chips import Normaliser
 from eopipe.errors import BadInputError, DivergedError
 from eopipe.inference.temperature import Calibration, apply_temperature
 from eopipe.publish import publish
+from eopipe.scenes.item import scene_tags
 from eopipe.tiles.grid import PixelWindow, windows
 from eopipe.tiles.store import NO_LABEL, Tiles
 
@@ -228,15 +229,14 @@ def write_maps(
 ) -> None:
     """Write the COG of classes (uint8, 255 no scene) and the one of probabilities (uint16, scale 1/10000).
 
-    The scenes and the other `tags` are written as tags of both; the classes have a colour table. A calibration changes
-    only the second file.
+    Scenes (`scene_tags`) and the other `tags` are written as tags of both; the classes have a colour table. A
+    calibration changes only the second file.
     """
     from rasterio.windows import Window
 
     with ExitStack() as stack:
-        scene_names = " ".join(scenes)
         legend = ", ".join(f"{n}={name}" for n, name in enumerate(names))
-        tags = {"classes": legend, "scenes": scene_names} | tags
+        tags = {"classes": legend} | scene_tags(scenes) | tags
         class_map = stack.enter_context(new_map(classes, grid, "uint8", NO_LABEL, ("class",), colors, **tags))
         probability_tags = tags | (calibration.tags if calibration else {})
         probability_map = stack.enter_context(
@@ -267,8 +267,8 @@ def write_values(
     """
     from rasterio.windows import Window
 
-    (name, unit), scene_names = quantity, " ".join(scenes)
-    tags: dict[str, Any] = {"quantity": name, "unit": unit, "scenes": scene_names, "task": "regression"}
+    name, unit = quantity
+    tags: dict[str, Any] = {"quantity": name, "unit": unit} | scene_tags(scenes) | {"task": "regression"}
     bands = (f"standard deviation of {name}", "scenes")
     with (
         new_map(values_path, grid, "float32", math.nan, (name,), **tags) as values_map,

@@ -15,7 +15,7 @@ from eopipe.models.input_check import TileProperties
 from eopipe.models.model_files import ModelFile, module_of
 from eopipe.publish import sha256, write_json
 from eopipe.scenes.item import read_item, safe_href
-from eopipe.stac.mlm import is_model, to_card, to_item
+from eopipe.stac.mlm import ONNX, is_model, to_card, to_item
 from eopipe.stac.static import scan
 from eopipe.stac.write import ItemExtent
 
@@ -82,7 +82,9 @@ def write_model_folder(
     """
     from safetensors.torch import save_file
 
-    save_file({k: v.contiguous() for k, v in sorted(weights.items())}, folder / WEIGHTS)
+    # Loaders such as that of transformers refuse files that name no framework.
+    tensors = {k: v.contiguous() for k, v in sorted(weights.items())}
+    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
     write_json(folder / HISTORY, {"epochs": history} | ({"worlds": worlds} if worlds else {}))
     architecture = trained.architecture
     card = {
@@ -139,7 +141,8 @@ def read_model_card(path: Path) -> dict[str, Any]:
 def weights_file(path: Path) -> Path:
     """The weights that a model's item links. Raises IntegrityError where the file has another checksum."""
     item = model_item(path)
-    assets = [asset for _, asset in sorted(read_item(item)["assets"].items()) if "mlm:model" in asset.get("roles", [])]
+    models = [asset for _, asset in sorted(read_item(item)["assets"].items()) if "mlm:model" in asset.get("roles", [])]
+    assets = [asset for asset in models if asset.get("type") != ONNX]
     if len(assets) != 1:
         raise BadInputError(
             f"{item} has {len(assets)} assets with the role mlm:model; it needs exactly one, the weights"

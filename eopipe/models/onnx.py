@@ -16,6 +16,9 @@ from eopipe.models.model_folder import TrainedModel
 from eopipe.models.tasks import predictions
 from eopipe.tiles.store import Tiles
 
+# The names that the plugin Deepness has for the tasks that it knows.
+DEEPNESS_TYPES = {"segmentation": "Segmentor", "regression": "Regressor"}
+
 
 class ExportedModel(nn.Module):
     """Normalisation, network and activation of the task: physical values (N, band, H, W) to `predictions`.
@@ -77,9 +80,30 @@ def write_onnx(target: Path, trained: TrainedModel, folder: Path, opset: int) ->
 
 
 def metadata(trained: TrainedModel) -> dict[str, str]:
-    """What a program needs to use the ONNX model without its sidecar, as `metadata_props`; lists are JSON."""
-    names = {"bands": json.dumps(trained.bands), "classes": json.dumps(trained.classes, ensure_ascii=False)}
-    return names | {"task": trained.task, "chip": str(trained.chip)} | units(trained)
+    """What a program needs to use the ONNX model without its sidecar, as `metadata_props`; lists are JSON.
+
+    The normalisation is part of the graph; `mean` and `std` describe it.
+    """
+    classes = json.dumps(trained.classes, ensure_ascii=False)
+    described = {"bands": json.dumps(trained.bands), "classes": classes, "task": trained.task}
+    described |= {"chip": str(trained.chip)} | units(trained) | _deepness(trained)
+    described |= {"mean": json.dumps(trained.normaliser.mean), "std": json.dumps(trained.normaliser.std)}
+    if trained.trained_on:
+        tiles = trained.trained_on
+        described |= {"pixel_size": json.dumps(tiles.pixel_size), "band_units": json.dumps(tiles.units)}
+    return described
+
+
+def _deepness(trained: TrainedModel) -> dict[str, str]:
+    """The keys that the plugin Deepness of QGIS reads, each JSON; its resolution is in centimetres."""
+    names = {str(number): name for number, name in enumerate(trained.classes)}
+    keys: dict[str, Any] = {"model_type": DEEPNESS_TYPES.get(trained.task), "tile_size": trained.chip}
+    # Those of the graph are applied by the graph.
+    keys |= {"standardization_mean": [0.0] * len(trained.bands), "standardization_std": [1.0] * len(trained.bands)}
+    if trained.trained_on:
+        keys["resolution"] = round(trained.trained_on.pixel_size * 100, 3)
+    described = {key: json.dumps(value) for key, value in keys.items() if value is not None}
+    return described | {"class_names": json.dumps(names, ensure_ascii=False)}
 
 
 def _replace_metadata(target: Path, properties: dict[str, str]) -> None:

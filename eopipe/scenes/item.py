@@ -3,6 +3,7 @@
 import hashlib
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -23,6 +24,8 @@ from eopipe.scenes.radiometry import (
 Item = dict[str, Any]
 SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,119}")
 ITEM_FILE = "scene.json"
+# The most scenes whose names are in the header of a map.
+LISTED_SCENES = 256
 
 
 @dataclass(frozen=True)
@@ -185,3 +188,24 @@ def asset_projection(item: Item, asset: str) -> tuple[str | None, list[float] | 
         code = f"EPSG:{int(values['proj:epsg'])}"
     shape = values.get("proj:shape")
     return code, values.get("proj:transform"), [int(edge) for edge in shape] if shape else None
+
+
+def scene_tags(names: Sequence[str]) -> dict[str, str]:
+    """The tags of a map that identify its scenes: their names, or, of more than 256, their number and a digest.
+
+    The header of a cloud-optimised file is read before every access, so it has to stay small.
+    """
+    if len(names) <= LISTED_SCENES:
+        return {"scenes": " ".join(names)}
+    return {"scene_count": str(len(names)), "scenes_sha256": _digest_of(names)}
+
+
+def tagged_scenes(tags: dict[str, str], candidates: Sequence[str]) -> list[str]:
+    """The scenes of a map by its tags; where those have a digest only, the candidates if it is theirs, else none."""
+    if checksum := tags.get("scenes_sha256"):
+        return [*candidates] if checksum == _digest_of(candidates) else []
+    return tags.get("scenes", "").split()
+
+
+def _digest_of(names: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()

@@ -3,7 +3,7 @@
 All of it is in one folder with relative links, so that the folder can be moved, served, and searched again:
 
     catalog.json
-    model/model.json              the folder of the model as train published it
+    model/model.json              the folder of the model, its item with links and the ONNX file
     maps/collection.json          and maps/ID/ID.json with its two rasters
     tiles/collection.json         and tiles/SCENE/SCENE.json with its store
     scenes/SCENE.geojson          scenes without an address of their own, for derived_from
@@ -19,8 +19,9 @@ from xml.sax.saxutils import escape
 from eopipe import __version__
 from eopipe.errors import BadInputError
 from eopipe.fetch.signing import redact_href
-from eopipe.publish import MANIFEST, link_or_copy, write_json
-from eopipe.scenes.item import read_item, scene_name
+from eopipe.publish import MANIFEST, link_or_copy, write_json, write_manifest
+from eopipe.scenes.item import read_item, scene_name, tagged_scenes
+from eopipe.stac.mlm import onnx_asset
 from eopipe.stac.write import (
     CLASSIFICATION,
     FILE,
@@ -29,6 +30,7 @@ from eopipe.stac.write import (
     PROCESSING,
     PROJECTION,
     RASTER,
+    RENDER,
     add_projection,
     add_raster_bands,
     asset,
@@ -61,6 +63,7 @@ class CatalogInputs:
     tiles: Sequence[Path]
     scenes: Sequence[Path]
     metrics: Path | None = None
+    onnx: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ def write_catalog(draft: Path, inputs: CatalogInputs, text: CatalogText) -> None
             f"{len(inputs.classes)} maps of classes and {len(inputs.probabilities)} of probabilities; give both "
             "of each map, in the same order"
         )
-    link_or_copy(inputs.model_item.parent, draft / "model")
+    _add_model(draft / "model", inputs, text)
     origins = _origin_links(draft, inputs.scenes)
     stores = {store.scene: store for store in sorted(map(Tiles, inputs.tiles), key=lambda store: store.scene)}
     tiles = [_tiles_item(draft, store, origins) for store in stores.values()]
@@ -114,6 +117,24 @@ def write_catalog(draft: Path, inputs: CatalogInputs, text: CatalogText) -> None
     for described in collections:
         write_json(draft / described.id / "collection.json", document(described))
     write_json(draft / "catalog.json", document(_root(text, collections, inputs.model_item.name)))
+
+
+def _add_model(folder: Path, inputs: CatalogInputs, text: CatalogText) -> None:
+    """Add the folder of the model; its item gets links to the catalog, the licence, and the ONNX file as an asset."""
+    link_or_copy(inputs.model_item.parent, folder)
+    path = folder / inputs.model_item.name
+    item = read_item(path)
+    links = [link(rel, "../catalog.json") for rel in ("root", "parent")]
+    item["links"] = [described.to_dict(transform_href=False) for described in (*links, *_licence_links(text))]
+    item["properties"] |= {"license": text.spdx} if text.license else {}
+    if inputs.onnx:
+        link_or_copy(inputs.onnx, folder / inputs.onnx.name)
+        item["assets"]["onnx"] = onnx_asset(inputs.onnx, inputs.card["bands"]).to_dict()
+    # Hard links to what train published, which has to stay as it is.
+    for file in (path, folder / MANIFEST):
+        file.unlink(missing_ok=True)
+    write_json(path, item)
+    write_manifest(folder)
 
 
 def _root(text: CatalogText, collections: "Sequence[pystac.Collection]", model: str) -> "pystac.Catalog":
@@ -142,9 +163,12 @@ def _collection(
         item.collection_id = name
         write_json(draft / name / item_path(item.id), document(item))
     described = collection(name, title, text.terms, text.spdx, items)
-    if text.is_url:
-        described.add_link(link("license", text.license, "text/html", "licence"))
+    described.add_links(_licence_links(text))
     return described
+
+
+def _licence_links(text: CatalogText) -> "list[pystac.Link]":
+    return [link("license", text.license, "text/html", "licence")] if text.is_url else []
 
 
 def _origin_links(draft: Path, scenes: Sequence[Path]) -> "dict[str, pystac.Link]":
@@ -212,6 +236,7 @@ def _map_item(draft: Path, pair: tuple[Path, Path], stores: dict[str, Tiles], in
         item.add_asset(key, _raster(target, key, _resolution(mapped[0])))
     if card["task"] != "regression":
         _add_classes(item, draft / "maps" / name / "classes.tif", card["classes"])
+    _add_renders(item)
     return item
 
 
@@ -234,6 +259,24 @@ def _add_classes(item: "pystac.Item", file: Path, names: Sequence[str]) -> None:
     item.add_asset("names", asset(f"./{beside.name}", "application/xml", title, ("metadata",), beside))
 
 
+def _add_renders(item: "pystac.Item") -> None:
+    """Add how each raster is displayed: classes in their colours, numbers from their scale's least to largest."""
+    renders: dict[str, dict[str, Any]] = {}
+    for key in (key for key, described in item.assets.items() if "data" in (described.roles or [])):
+        renders[key] = {"title": item.assets[key].title, "assets": [key], "resampling": "nearest"}
+        classes = item.assets[key].extra_fields.get("classification:classes", [])
+        if colors := {str(row["value"]): f"#{row['color_hint']}" for row in classes if "color_hint" in row}:
+            renders[key] |= {"colormap": colors, "nodata": NO_LABEL}
+        elif key == "probabilities":
+            bands = item.assets[key].extra_fields["raster:bands"]
+            stored = [[0, round(1 / bands[-1].get("scale", 1))]]
+            renders[key] |= {"bidx": [len(bands)], "rescale": stored, "colormap_name": "viridis"}
+        else:
+            renders[key] |= {"bidx": [1], "colormap_name": "viridis"}
+    item.properties["renders"] = renders
+    item.stac_extensions = sorted([*item.stac_extensions, RENDER])
+
+
 def _colors(file: Path) -> dict[int, str]:
     """The colours of a map's numbers as rrggbb; none where it has no colour table."""
     import rasterio
@@ -252,11 +295,14 @@ def _scenes(path: Path, stores: dict[str, Tiles]) -> list[str]:
 
     try:
         with rasterio.open(path) as source:
-            scenes: list[str] = source.tags().get("scenes", "").split()
+            tags = source.tags()
     except rasterio.errors.RasterioIOError as error:
         raise BadInputError(f"{path} is not a map that can be read: {error}") from error
+    scenes = tagged_scenes(tags, sorted(stores))
     if not scenes or (missing := sorted(set(scenes) - stores.keys())):
         reason = f"is made from {', '.join(missing)}, whose tiles are not given" if scenes else "names no scenes"
+        if "scene_count" in tags and not scenes:
+            reason = f"is made from {tags['scene_count']} scenes, which are not those of the tiles given"
         raise BadInputError(f"{path} {reason}; give a map by predict and the tiles that it was made from")
     return scenes
 

@@ -27,6 +27,7 @@ TASKS = {
 }
 BY_MLM_TASK = {name: task for task, (name, _) in TASKS.items()}
 SAFETENSORS = "application/vnd.safetensors"
+ONNX = "application/onnx"
 MEDIA_TYPES = {
     ".json": "application/json",
     ".jsonl": "application/jsonl",
@@ -107,7 +108,14 @@ def _output(card: dict[str, Any]) -> dict[str, Any]:
     output = {"tasks": [task], "result": {"shape": shape, "dim_order": axes, "data_type": "float32"}}
     if card["task"] == "regression":
         return output | {"name": card["classes"][0], "unit": card["unit"], "classification:classes": []}
-    return output | {"name": "classes", "classification:classes": class_objects(card["classes"])}
+    # The extension refers to version 1.1 of the classification extension, which requires descriptions.
+    classes = class_objects(card["classes"], "description")
+    return output | {"name": "classes", "classification:classes": classes}
+
+
+def _class_name(entry: dict[str, Any]) -> str:
+    """The name of a class as the user wrote it; items of earlier versions have it as title."""
+    return str(entry.get("title", entry.get("description", entry["name"])))
 
 
 def _weights(file: Path, bands: Sequence[str]) -> "pystac.Asset":
@@ -116,6 +124,14 @@ def _weights(file: Path, bands: Sequence[str]) -> "pystac.Asset":
     # The extension requires the bands of the input in another extension too; STAC 1.1 forbids those of its own.
     add_raster_bands(weights, [{"name": name} for name in bands])
     return weights
+
+
+def onnx_asset(file: Path, bands: Sequence[str]) -> "pystac.Asset":
+    """The same model in ONNX format; it has the normalisation inside, and returns probabilities or values."""
+    onnx = asset(f"./{file.name}", ONNX, "model with normalisation in ONNX format", ("mlm:model", "data"), file)
+    onnx.extra_fields["mlm:artifact_type"] = "onnx"
+    add_raster_bands(onnx, [{"name": name} for name in bands])
+    return onnx
 
 
 def is_model(item: Item) -> bool:
@@ -136,7 +152,7 @@ def to_card(item: Item, path: Path) -> dict[str, Any]:
             "mean": [scaling["mean"] for scaling in image["value_scaling"]],
             "std": [scaling["stddev"] for scaling in image["value_scaling"]],
             "chip": image["input"]["shape"][-1],
-            "classes": [entry.get("title", entry["name"]) for entry in output["classification:classes"]],
+            "classes": [_class_name(entry) for entry in output["classification:classes"]],
             "parameters": properties["mlm:total_parameters"],
             "settings": settings,
             "task": task,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 VERSION = "1.1.0"
 EXTENSION = "https://stac-extensions.github.io/{}/schema.json"
-CLASSIFICATION, FILE, MLM, PROCESSING, PROJECTION, RASTER = (
+CLASSIFICATION, FILE, MLM, PROCESSING, PROJECTION, RASTER, RENDER = (
     EXTENSION.format(name)
     for name in (
         "classification/v2.0.0",
@@ -29,6 +29,7 @@ CLASSIFICATION, FILE, MLM, PROCESSING, PROJECTION, RASTER = (
         "processing/v1.1.0",
         "projection/v2.0.0",
         "raster/v1.1.0",
+        "render/v2.0.0",
     )
 )
 ITEM, JSON = "application/geo+json", "application/json"
@@ -142,9 +143,12 @@ def add_raster_bands(described: "pystac.Asset", bands: Iterable[dict[str, Any]])
     RasterExtension.ext(described).apply([RasterBand(band) for band in bands])
 
 
-def class_objects(names: Sequence[str]) -> list[dict[str, Any]]:
-    """Classes as the classification extension has them; a name there is one plain word, so titles are the names."""
-    return [{"value": n, "name": slug(name, f"class-{n}"), "title": name} for n, name in enumerate(names)]
+def class_objects(names: Sequence[str], key: str = "title") -> list[dict[str, Any]]:
+    """Classes as the classification extension has them; a name there is one plain word, so the names are under a key.
+
+    The key is `title`, which version 2.0 has, or `description`.
+    """
+    return [{"value": n, "name": slug(name, f"class-{n}"), key: name} for n, name in enumerate(names)]
 
 
 def slug(text: str, otherwise: str) -> str:

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from eopipe.contract import Input, Option, Output
 
-# Colours and names of the classes; no licence where none is stated.
-REVISION = 2
+# 2: colours and names of the classes; no licence where none is stated. 3: links of the model, its ONNX file, renders.
+REVISION = 3
 
 
 def catalog(
@@ -20,6 +20,7 @@ def catalog(
     catalog: Annotated[Path, Output("catalog", "self-contained STAC catalog of model, maps and tiles", folder=True)],
     *,
     metrics: Annotated[Path | None, Input("test metrics of the maps", format="application/json")] = None,
+    onnx: Annotated[Path | None, Input("the model in ONNX format, as export writes it")] = None,
     title: Annotated[str, Option("title of the catalog", min_length=1)] = "eopipe run",
     description: Annotated[str, Option("description of the catalog", min_length=1)] = (
         "Model, maps and tiles that eopipe made from satellite scenes."
@@ -35,15 +36,16 @@ def catalog(
 ) -> None:
     """Export model, maps and tiles as a self-contained STAC catalog.
 
-    The model keeps its own item (MLM extension); maps and tiles are collections, so that a later `search --catalog
-    --collections maps` finds them. Links are relative, checksums are multihashes, and files are hard-linked where
-    the file system allows: treat them as read-only. Raises BadInputError for maps of other tiles, or tiles of
-    other scenes, than those given.
+    The model keeps its own item (MLM extension), to which links and the ONNX file are added; maps and tiles are
+    collections, so that a later `search --catalog --collections maps` finds them. Links are relative, checksums are
+    multihashes, and files are hard-linked where the file system allows: treat them as read-only. Raises BadInputError
+    for maps of other tiles, or tiles of other scenes, than those given.
     """
     from eopipe.models.model_folder import model_item, read_model_card
     from eopipe.publish import publish
     from eopipe.stac.catalog import CatalogInputs, CatalogText, write_catalog
 
-    inputs = CatalogInputs(model_item(model), read_model_card(model), classes, probabilities, tiles, scenes, metrics)
+    card = read_model_card(model)
+    inputs = CatalogInputs(model_item(model), card, classes, probabilities, tiles, scenes, metrics, onnx)
     with publish(catalog, folder=True) as draft:
         write_catalog(draft, inputs, CatalogText(title, description, license))

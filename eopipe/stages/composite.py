@@ -7,7 +7,8 @@ from eopipe.contract import Input, Knob, Option, Output
 
 # 2: greenest counts reflectances below zero as zero, and ranks dark pixels lower.
 # 3: coordinates band and time, _FillValue.
-REVISION = 3
+# 4: the released versions of the GeoZarr conventions.
+REVISION = 4
 
 
 def composite(

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from eopipe.contract import Input, Knob, Option, Output
 
-# Metadata of the ONNX model, units in its check.
-REVISION = 2
+# 2: metadata of the ONNX model, units in its check. 3: pixel size, normalisation and what QGIS reads in the metadata.
+REVISION = 3
 
 
 def export(

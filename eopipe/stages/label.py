@@ -7,7 +7,8 @@ from eopipe.contract import Input, Option, Output
 
 # 2: source values in the attributes; a continuous raster that is finer than the grid is averaged; numbers of polygons.
 # 3: coordinates and meanings as CF attributes, _FillValue.
-REVISION = 3
+# 4: the released versions of the GeoZarr conventions.
+REVISION = 4
 
 
 def label(

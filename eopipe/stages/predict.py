@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 from eopipe.contract import Input, Knob, Option, Output
 
-# Colour table of classes.
-REVISION = 2
+# 2: colour table of classes. 3: a digest of the scenes instead of their names where they are more than 256.
+REVISION = 3
 
 COG = "image/tiff; application=geotiff; profile=cloud-optimized"
 

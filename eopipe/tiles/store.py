@@ -42,11 +42,12 @@ CONVENTIONS = [
     {
         "name": name,
         "uuid": uuid,
-        "schema_url": f"https://raw.githubusercontent.com/zarr-conventions/{repository}/refs/tags/v1/schema.json",
+        "schema_url": f"https://raw.githubusercontent.com/zarr-conventions/{name}/refs/tags/v0.1/schema.json",
+        "spec_url": f"https://github.com/zarr-conventions/{name}/blob/v0.1/README.md",
     }
-    for name, repository, uuid in (
-        ("proj", "geo-proj", "f17cb550-5864-4468-aeb7-f3180cfb622f"),
-        ("spatial", "spatial", "689b58e2-cf7b-45e0-9fff-9cfc0883d6b4"),
+    for name, uuid in (
+        ("proj", "f17cb550-5864-4468-aeb7-f3180cfb622f"),
+        ("spatial", "689b58e2-cf7b-45e0-9fff-9cfc0883d6b4"),
     )
 ]
 IDENTITY = {"scene", "names", "proj:code", "spatial:shape", "spatial:transform"}

@@ -1,10 +1,12 @@
 """Maps, their scores and the exported model, from tiles that the tests write."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import rasterio
 import torch
@@ -13,6 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from odc.geo.geobox import GeoBox
 from rasterio.enums import ColorInterp
+from rio_cogeo.cogeo import cog_validate
+from safetensors import safe_open
 from scenery import split_outputs
 
 from eopipe.arrays import AnyArray, UInt8Array, UInt16Array
@@ -21,11 +25,13 @@ from eopipe.cli import main
 from eopipe.errors import IntegrityError
 from eopipe.inference.mosaic import padded_slice
 from eopipe.models import Architecture
+from eopipe.models.input_check import TileProperties
 from eopipe.models.model_folder import TrainedModel, read_trained_model, write_model_folder
-from eopipe.models.onnx import check_onnx, write_onnx
+from eopipe.models.onnx import check_onnx, metadata, write_onnx
 from eopipe.models.unet import UNet, unet_radius
 from eopipe.publish import publish
 from eopipe.reporting.palette import class_colors, rgb
+from eopipe.scenes.item import scene_tags, tagged_scenes
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import NO_LABEL, Tiles, add_array, new_store
 from eopipe.training.metrics import confusion_matrix, scores
@@ -309,6 +315,57 @@ def test_onnx_gives_the_probabilities_of_the_model_at_any_size(tmp_path: Path) -
     properties = session.get_modelmeta().custom_metadata_map
     assert (json.loads(properties["bands"]), json.loads(properties["classes"])) == (list(BANDS), list(CLASSES))
     assert (properties["task"], properties["chip"], properties["output_unit"]) == ("segmentation", "16", "1")
+    onnx.checker.check_model(tmp_path / "m.onnx", full_check=True)
+
+
+@pytest.mark.parametrize("task", ["segmentation", "regression"])
+def test_an_onnx_model_names_normalisation_pixel_size_units_and_what_qgis_reads(tmp_path: Path, task: str) -> None:
+    trained = read_trained_model(write_model(tmp_path / "model"))
+    tiles = TileProperties(10.0, ("reflectance",), ("2",))
+    options = {"task": task, "target": (3.0, 2.0), "unit": "m"} if task == "regression" else {}
+    properties = metadata(replace(trained, trained_on=tiles, **options))
+    assert json.loads(properties["mean"]) == list(trained.normaliser.mean)
+    assert json.loads(properties["std"]) == list(trained.normaliser.std)
+    assert (json.loads(properties["pixel_size"]), json.loads(properties["band_units"])) == (10.0, ["reflectance"])
+    # By the rules of Deepness: every value is JSON, classes are numbered from 0, the resolution is in cm.
+    assert {int(number): name for number, name in json.loads(properties["class_names"]).items()} == dict(
+        enumerate(CLASSES)
+    )
+    assert json.loads(properties["model_type"]) == {"segmentation": "Segmentor", "regression": "Regressor"}[task]
+    assert (json.loads(properties["resolution"]), json.loads(properties["tile_size"])) == (1000, trained.chip)
+    assert (json.loads(properties["standardization_mean"]), json.loads(properties["standardization_std"])) == (
+        [0, 0],
+        [1, 1],
+    ), "the graph normalises"
+
+
+def test_the_loader_of_transformers_reads_the_weights_and_they_are_those_of_the_model(tmp_path: Path) -> None:
+    from transformers.modeling_utils import load_state_dict
+
+    folder = write_model(tmp_path / "model")
+    weights = load_state_dict(str(folder / "model.safetensors"))
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        assert file.metadata() == {"format": "pt"}
+    built = read_trained_model(folder).build(folder).state_dict()
+    assert set(weights) == set(built)
+    assert all(torch.equal(weights[name], built[name]) for name in built)
+
+
+def test_maps_are_valid_cogs_without_a_warning(tmp_path: Path) -> None:
+    model, tiles = write_model(tmp_path / "model"), write_tiles(tmp_path / "a.zarr", noise(600, 600))
+    arguments = ["--model", model, "--tiles", tiles, "--classes", tmp_path / "c.tif", "--probabilities"]
+    assert main(["predict", *map(str, [*arguments, tmp_path / "p.tif"])]) == 0
+    for name in ("c.tif", "p.tif"):
+        assert cog_validate(tmp_path / name, strict=True, quiet=True) == (True, [], [])
+
+
+def test_the_header_of_a_map_of_many_scenes_stays_small_and_still_identifies_them() -> None:
+    names = [f"S2B_MSIL2A_{number:06}_N0500_R065_T34TGS" for number in range(10_000)]
+    tags = scene_tags(names)
+    assert len(str(tags)) < 200
+    assert tagged_scenes(tags, names) == names
+    assert tagged_scenes(tags, names[1:]) == []
+    assert tagged_scenes(scene_tags(names[:3]), names) == names[:3]
 
 
 def test_an_onnx_model_that_differs_is_refused(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """STAC out: the model as an item with the MLM extension, maps and tiles as a self-contained catalog."""
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from odc.geo.geobox import GeoBox
 from scenery import Catalog, Run
-from stac_schemas import schema_errors
+from shapely import LinearRing
+from stac_schemas import registry, schema_errors
 
 from eopipe.chips.chips import Normaliser
 from eopipe.models import Architecture
@@ -23,6 +25,7 @@ from eopipe.publish import publish, read_json, sha256, verify, write_json
 from eopipe.stac.mlm import to_card, to_item
 from eopipe.stac.write import ItemExtent, outline
 
+VALIDATORS = Path(__file__).parents[2] / ".venv/validators/bin/python"
 BANDS, CLASSES = ("red", "blue"), ("bare ground", "forêt")
 
 
@@ -100,10 +103,117 @@ def test_every_document_is_valid_stac_with_the_versions_of_its_extensions(run_di
     verify(run_dir / "stac")
 
 
+def in_validators(code: str, *arguments: object) -> str:
+    """What a program prints that runs where `stac-model` and `stac-validator` are installed."""
+    if not VALIDATORS.exists():
+        pytest.skip("stac-model is not installed; run `make .venv/validators`")
+    line = [VALIDATORS, "-c", code, *map(str, arguments)]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("task", ["segmentation", "classification", "regression"])
+def test_the_reference_implementation_of_mlm_reads_the_item_of_a_model_and_loses_nothing(
+    tmp_path: Path, task: str
+) -> None:
+    code = """
+import json, sys
+from stac_model.schema import MLModelProperties
+item = json.load(open(sys.argv[1]))
+print(MLModelProperties.model_validate(item["properties"]).model_dump_json(by_alias=True))
+"""
+    path = write_model(tmp_path / "model", task) / "model.json"
+    read = json.loads(in_validators(code, path))
+
+    def covers(given: Any, expected: Any) -> bool:
+        """Whether all of a value is in another, which may have defaults beside it."""
+        if isinstance(expected, dict):
+            return all(key in given and covers(given[key], value) for key, value in expected.items())
+        if isinstance(expected, list):
+            return len(given) == len(expected) and all(map(covers, given, expected))
+        return bool(given == expected)
+
+    properties = read_json(path)["properties"]
+    for key in (key for key in properties if key.startswith("mlm:")):
+        assert covers(read[key], properties[key]), key
+
+
+def test_stac_validator_accepts_every_document_with_its_extensions(run_dir: Path, run: Run, tmp_path: Path) -> None:
+    assert write_catalog(run, run_dir, "stac", "--license", "CC-BY-4.0").code == 0
+    schemas = tmp_path / "schemas"
+    schemas.mkdir()
+    addresses = {}
+    # By the addresses that the documents and the schemas themselves use.
+    for number, (address, resource) in enumerate(registry().items()):
+        (schemas / f"{number}.json").write_text(json.dumps(resource.contents))
+        addresses[address] = str(schemas / f"{number}.json")
+    write_json(tmp_path / "map.json", addresses)
+    code = """
+import json, sys
+from stac_validator.stac_validator import StacValidate
+addresses, *documents = sys.argv[1:]
+for path in documents:
+    check = StacValidate(path, extensions=True, schema_map=json.load(open(addresses)))
+    check.run()
+    core = StacValidate(path, core=True, schema_map=json.load(open(addresses)))
+    core.run()
+    print(json.dumps([path, *check.message, *core.message]))
+"""
+    paths = [run_dir / "stac" / name for name in documents(run_dir / "stac")]
+    rows = [json.loads(row) for row in in_validators(code, tmp_path / "map.json", *paths).splitlines()]
+    assert len(rows) == len(paths)
+    assert [row for row in rows if not all(message["valid_stac"] for message in row[1:])] == []
+
+
+def test_the_model_in_a_catalog_has_links_licence_and_its_onnx_file(run_dir: Path, run: Run) -> None:
+    (run_dir / "model.onnx").write_bytes(b"onnx")
+    before = {path: path.read_bytes() for path in (run_dir / "model").iterdir()}
+    options = ("--onnx", run_dir / "model.onnx", "--license", "CC-BY-4.0")
+    assert write_catalog(run, run_dir, "stac", *options).code == 0
+    item = read_json(run_dir / "stac/model/model.json")
+    links = {entry["rel"]: entry["href"] for entry in item["links"]}
+    assert links == dict.fromkeys(("root", "parent"), "../catalog.json")
+    assert item["properties"]["license"] == "CC-BY-4.0"
+    described = item["assets"]["onnx"]
+    assert (described["href"], described["type"]) == ("./model.onnx", "application/onnx")
+    assert described["file:checksum"] == f"1220{sha256(run_dir / 'model.onnx')}"
+    assert schema_errors(item) == []
+    verify(run_dir / "stac/model")
+    assert {path: path.read_bytes() for path in before} == before, "the model of the run is another folder"
+    assert predict(run, run_dir, run_dir / "stac", "again").code == 0
+    assert sha256(run_dir / "classesagain.tif") == sha256(run_dir / "classes.tif")
+
+
+def test_maps_say_how_they_are_displayed(run_dir: Path, run: Run) -> None:
+    assert write_catalog(run, run_dir).code == 0
+    item = read_json(run_dir / "stac/maps/map/map.json")
+    renders, classes = item["properties"]["renders"], item["assets"]["classes"]["classification:classes"]
+    assert set(renders) == {"classes", "probabilities"} <= set(item["assets"])
+    assert renders["classes"]["colormap"] == {
+        str(row["value"]): f"#{row['color_hint']}" for row in classes if "color_hint" in row
+    }
+    assert (renders["classes"]["nodata"], renders["probabilities"]["rescale"]) == (255, [[0, 10_000]])
+
+
+def test_every_polygon_is_counter_clockwise(run_dir: Path, run: Run) -> None:
+    assert write_catalog(run, run_dir).code == 0
+    rings = [
+        LinearRing(polygon[0])
+        for document in documents(run_dir / "stac").values()
+        if (geometry := document.get("geometry"))
+        for polygon in ([geometry["coordinates"]] if geometry["type"] == "Polygon" else geometry["coordinates"])
+    ]
+    assert len(rings) >= 3
+    assert all(ring.is_ccw for ring in rings)
+
+
 def test_the_validation_finds_what_is_wrong(run_dir: Path) -> None:
     item = read_json(run_dir / "model/model.json")
     del item["properties"]["mlm:input"][0]["bands"]
     assert any("mlm" in error and "'bands' is a required property" in error for error in schema_errors(item))
+    del item["properties"]["mlm:output"][0]["classification:classes"][0]["description"]
+    assert any("classification:classes" in error for error in schema_errors(item))
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])

@@ -12,6 +12,7 @@ import rasterio
 import rioxarray  # noqa: F401 - georeferences arrays of xarray
 import xarray
 import zarr
+import zarr_cm
 from affine import Affine
 from gdal import Gdal, available_libraries
 from odc.geo.geobox import GeoBox
@@ -151,13 +152,19 @@ def test_the_grid_mapping_is_complete_by_cf(store: Path) -> None:
     assert CRS.from_wkt(str(attributes["spatial_ref"])) == CRS.from_wkt(str(attributes["crs_wkt"]))
 
 
-def test_the_attributes_keep_the_conventions_of_geozarr(store: Path) -> None:
+def test_the_attributes_keep_the_released_conventions_of_geozarr(store: Path) -> None:
     attributes = Tiles(store).attributes
-    by_name = {entry["name"]: entry for entry in attributes["zarr_conventions"]}
-    # The identifiers of zarr-conventions/spatial and zarr-conventions/geo-proj, version 1.
-    assert by_name["spatial"]["uuid"] == "689b58e2-cf7b-45e0-9fff-9cfc0883d6b4"
-    assert by_name["proj"]["uuid"] == "f17cb550-5864-4468-aeb7-f3180cfb622f"
-    assert all(set(entry) <= {"name", "uuid", "schema_url", "spec_url", "description"} for entry in by_name.values())
+    newest = {name: zarr_cm.latest_revisions()[name] for name in ("proj", "spatial")}
+    assert zarr_cm.detect_revisions(attributes) == newest
+    zarr_cm.validate_all(attributes)
+    group = read_json(store / "zarr.json")
+    assert zarr_cm.spatial.validate_group_metadata(group)
+    assert zarr_cm.proj.validate_group_metadata(group)
+    for entry in attributes["zarr_conventions"]:
+        released = zarr_cm.convention_metadata(entry["name"])
+        assert entry == {key: released[key] for key in ("name", "uuid", "schema_url", "spec_url")}
+    with pytest.raises(ValueError, match="spatial:shape"):
+        zarr_cm.validate_all(attributes | {"spatial:shape": [48]})
     assert CRS.from_user_input(attributes["proj:code"]) == CRS.from_user_input(str(Tiles(store).grid.crs))
     left, bottom, right, top = attributes["spatial:bbox"]
     affine, (height, width) = Affine(*attributes["spatial:transform"]), attributes["spatial:shape"]

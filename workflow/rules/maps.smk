@@ -98,6 +98,7 @@ rule catalog:
     "Export model, maps and tiles as a static STAC catalog that a later run can search."
     input:
         **files("model", "classes", "probabilities", "tiles", "scenes", "metrics"),
+        onnx=f"{RESULTS}/model.onnx",
     output:
         root=f"{RESULTS}/catalog/manifest.json",
     log:
@@ -113,5 +114,6 @@ rule catalog:
         catalog=subpath(output.root, parent=True),
     shell:
         "eopipe catalog --model {params.model:q} --classes {input.classes:q} --probabilities {input.probabilities:q}"
-        " --tiles {params.tiles:q} --scenes {input.scenes:q} --metrics {input.metrics:q} --catalog {params.catalog:q}"
+        " --tiles {params.tiles:q} --scenes {input.scenes:q} --metrics {input.metrics:q} --onnx {input.onnx:q}"
+        " --catalog {params.catalog:q}"
         " {params.options} > {log:q} 2>&1"
