@@ -70,6 +70,7 @@ def preprocess(
     and split leaves it out. Raises IntegrityError for truncated assets, BadInputError for a missing band, an offset
     that is not known, or a scene outside of the grid, UsageError for an unknown mask, NoSpaceError for max_files.
     """
+    from eopipe.errors import IntegrityError
     from eopipe.scenes.item import bands as bands_of
     from eopipe.scenes.item import read_scene
     from eopipe.scenes.masks import mask_of
@@ -82,4 +83,7 @@ def preprocess(
     usable = None if mask == "none" else mask_of(scene_bands.pop(), mask_as, masked, max_probability, dilate)
     layout = Layout(chunk, shard, codec)
     recipe = TileRecipe(scene_bands, usable, resampling, layout, decibel=decibel, saturated=saturated)
-    write_tiles(tiles, item, read_grid(grid), recipe, threads=threads, max_files=max_files)
+    try:
+        write_tiles(tiles, item, read_grid(grid), recipe, threads=threads, max_files=max_files)
+    except IntegrityError as error:
+        raise IntegrityError(f"{error}; remove the folder {scene} and fetch the scene again") from error

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
 from loopback import Loopback, Request, serve_api
 from remote_assets import fetch, is_fetched, item_of, loopback_session, named_hosts, put, tif
-from scenery import Catalog, Completed, Run
+from scenery import Catalog, Completed, Run, write_raster
 
 from eopipe.config import validate
 from eopipe.errors import BadInputError, RefusedError, UpstreamError
@@ -301,3 +302,36 @@ def test_an_api_leads_to_no_other_port_of_its_host(
         assert other.received == []
     assert set(logins(web)) == {token}
     assert named_hosts(item) == ()
+
+
+def raster_bytes(folder: Path, **raster: Any) -> bytes:
+    noise = np.random.default_rng(1).integers(1, 9999, (400, 400), np.uint16)
+    name = "whole.jp2" if raster.get("driver") == "JP2OpenJPEG" else "whole.tif"
+    return write_raster(folder / name, noise, **raster).read_bytes()
+
+
+@pytest.mark.parametrize(
+    "raster",
+    [
+        {},
+        {"driver": "GTiff", "tiled": True},
+        {"driver": "GTiff", "compress": "none"},
+        {"driver": "GTiff", "BIGTIFF": "YES", "ENDIANNESS": "BIG"},
+        {"driver": "JP2OpenJPEG", "compress": None, "nodata": None, "QUALITY": "100", "REVERSIBLE": "YES"},
+    ],
+    ids=["COG", "tiles", "strips", "BigTIFF", "JPEG 2000"],
+)
+def test_a_body_that_is_cut_is_found_where_neither_length_nor_size_nor_checksum_are_known(
+    tmp_path: Path, run: Run, web: Loopback, raster: dict[str, Any]
+) -> None:
+    body = raster_bytes(tmp_path, **raster)
+    item = put(web, {"red": body}, metadata=False)
+    assert fetch(run, tmp_path, item).code == 0
+    (tmp_path / "scene").rename(tmp_path / "first")
+    for cut in (len(body) - 20, len(body) // 2, 200):
+        web.fail("/red.tif", times=2, cut=cut, drop=("Content-Length",))
+        completed = fetch(run, tmp_path, item)
+        assert completed.code == 4, (cut, completed.stderr)
+        assert "it is truncated" in completed.stderr
+        assert not (tmp_path / "scene").exists()
+    assert fetch(run, tmp_path, item).code == 0, "the next run fetches it"

@@ -84,6 +84,7 @@ def test_a_raster_that_lost_its_last_hundredth_is_reported_with_the_block(
     completed = preprocess(run, scene, "--mask", "none", shape=(512, 512), bands=("red",), size=())
     assert completed.code == 4, completed.stderr
     assert "scene scene, asset red is truncated or damaged near row" in completed.stderr
+    assert f"remove the folder {scene} and fetch the scene again" in completed.stderr
     assert not (scene.parent.parent / "tiles.zarr").exists()
 
 
