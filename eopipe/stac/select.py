@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlsplit
 
 from eopipe.errors import BadInputError
 from eopipe.fetch.signing import redact_href
 from eopipe.publish import sha256, write_json
-from eopipe.scenes.item import Item, safe_href, scene_name
+from eopipe.scenes.item import Item, safe_href, scene_name, scheme
 from eopipe.stac.antimeridian import Geometry, counter_clockwise, shift_near, unwrap
 from eopipe.stac.query import Query, cloud_cover, footprint, middle_time
 from eopipe.stac.versions import Dropped, newest
@@ -197,4 +196,4 @@ def _redacted(value: Any) -> Any:
 
 def _is_public(link: dict[str, Any]) -> bool:
     """Whether a link shows the origin or the licence of a scene; a path of this machine does not."""
-    return link.get("rel") in LINKS and urlsplit(str(link.get("href"))).scheme in ("http", "https")
+    return link.get("rel") in LINKS and scheme(str(link.get("href"))) in ("http", "https")

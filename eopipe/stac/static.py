@@ -92,7 +92,8 @@ def resolve_assets(item: Item, address: str, resolve: Resolve) -> Item:
     """Resolve relative hrefs of assets against the address of the item."""
     for asset in item["assets"].values():
         href = asset["href"]
-        if not (scheme(href) or href.startswith("/") or "<" in href):
+        # What cannot be a path is refused if the asset is selected.
+        if href.isprintable() and not (scheme(href) or href.startswith("/") or "<" in href):
             asset["href"] = resolve(address, href)
     return item
 

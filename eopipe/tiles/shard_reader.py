@@ -71,11 +71,13 @@ def _parse_metadata(document: dict[str, Any]) -> ShardedArrayMetadata:
     one_band_axis = shape[:-2] == shard[:-2] == chunk[:-2]
     edges = (*shape, *shard, *chunk)
     is_sized = len(shape) == len(shard) == len(chunk) and all(type(edge) is int and edge > 0 for edge in edges)
+    dtype = np.dtype(document["data_type"])
+    supported = supported and document["node_type"] == "array" and dtype.kind in "biuf"
     if not supported or not is_sized or not one_band_axis or len(shape) not in (2, 3):
         raise KeyError("codecs")
     if any(outer_edge % edge for outer_edge, edge in zip(shard, chunk, strict=True)):
         raise ValueError("chunks do not fill their shards")
-    return ShardedArrayMetadata(shape, shard, chunk, np.dtype(document["data_type"]))
+    return ShardedArrayMetadata(shape, shard, chunk, dtype)
 
 
 @dataclass
