@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo quick test test-rest test-all test-environments test-packages test-engines test-lowest test-newest durations install check sync clean
 .PHONY: lock lock-check sbom audit
-.PHONY: .venv/servers .venv/validators .venv/engines slurm-up slurm-down demo-slurm
+.PHONY: .venv/servers .venv/validators .venv/engines .venv/libraries slurm-up slurm-down demo-slurm
 
 demo: .venv/installed
 	@eopipe run --profile profiles/local
@@ -65,7 +65,7 @@ install: .venv/installed
 
 # What the tests need beside the package, each in an environment of its own. Tests that lack a program are skipped, and
 # say so; with EOPIPE_NO_SKIP=1 a skip is a failure.
-test-environments: .venv/tests .venv/servers .venv/validators .venv/engines
+test-environments: .venv/tests .venv/servers .venv/validators .venv/engines .venv/libraries
 
 # Debian's packages for the tests of real servers and of a real Slurm; for root, and only when it is asked for.
 DEBIAN := slurmctld slurmd slurm-client slurmdbd munge mariadb-server mariadb-client iproute2 \
@@ -102,6 +102,13 @@ demo-slurm: .venv/slurm slurm-up
 .venv/validators/installed: tests/validators/requirements.txt
 	$(PYTHON) -m venv .venv/validators
 	.venv/validators/bin/pip install --quiet --disable-pip-version-check --no-compile --requirement $<
+	@touch $@
+
+# Libraries of models that the tests train, beside the torch of the tests.
+.venv/libraries: .venv/libraries/installed
+
+.venv/libraries/installed: tests/libraries/requirements.txt
+	pip install --quiet --disable-pip-version-check --no-compile --no-deps --upgrade --target .venv/libraries --requirement $<
 	@touch $@
 
 # Other engines of CWL than cwltool, each in an environment of its own.

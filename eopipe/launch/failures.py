@@ -25,6 +25,7 @@ LOST = re.compile(
     re.IGNORECASE,
 )
 STUCK = re.compile(r"data-loader worker has been stuck")
+UNUSED = re.compile(r"parameters that were not used in producing loss")
 READER = re.compile(
     r"worker.*(exited unexpectedly|is killed by signal)|(process|data-loader worker).*(died|was killed)", re.IGNORECASE
 )
@@ -67,10 +68,10 @@ def classify(error: Exception, state: Path) -> Failure:
     if READER.search(str(error)):
         remedy = "if memory ran out, lower train.cache_mb or request more memory"
         return Failure("reader", 6, f"a data-loader worker died ({text}); {remedy}", final=False)
-    if in_model := model_code_error(error):
-        return Failure("model", in_model.code, str(in_model), final=False)
-    return _network_failure(error, text) or Failure(
-        "bug", 70, f"the training met an unknown error ({text}); the log above says where", final=False
+    return (
+        _model_failure(error)
+        or _network_failure(error, text)
+        or Failure("bug", 70, f"the training met an unknown error ({text}); the log above says where", final=False)
     )
 
 
@@ -79,6 +80,19 @@ def is_out_of_memory(error: Exception) -> bool:
     matches = isinstance(error, (RuntimeError, OSError)) and MEMORY.search(str(error))
     # By its name, since torch is not loaded for this.
     return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or bool(matches)
+
+
+def _model_failure(error: Exception) -> Failure | None:
+    if UNUSED.search(str(error)):
+        reason = (
+            "some parameters of the model have no influence on its output, so processes cannot share their gradients"
+        )
+        remedy = (
+            "name these layers in train.freeze (TORCH_DISTRIBUTED_DEBUG=DETAIL lists them), or set train.processes: 1"
+        )
+        return Failure("usage", 2, f"{reason}: {remedy}")
+    in_model = model_code_error(error)
+    return Failure("model", in_model.code, str(in_model), final=False) if in_model else None
 
 
 def _network_failure(error: Exception, text: str) -> Failure | None:

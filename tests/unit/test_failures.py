@@ -48,6 +48,7 @@ SILENCE = "[../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed o
             "lower",
         ),
         (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), "memory", 6, True, "lower train.batch"),
+        (RuntimeError("module has parameters that were not used in producing loss"), "usage", 2, True, "train.freeze"),
         (RuntimeError(NCCL_MEMORY), "memory", 6, True, "lower train.batch"),
         (RuntimeError(NCCL_LOST), "lost", 75, False, "run the same command again"),
         (RuntimeError(NCCL_SILENT), "hung", 75, False, "train.timeout_s"),
