@@ -165,13 +165,18 @@ def validate(values: dict[str, Any]) -> tuple[dict[str, Any], list[str], set[str
         return _with_conflicts(model().model_validate(values).model_dump(), [], set())
     except ValidationError as error:
         errors = error.errors()
-    pruned = {key: dict(value) if isinstance(value, dict) else value for key, value in values.items()}
+    pruned = {key: _with_text_keys(value) for key, value in _with_text_keys(values).items()}
     for row in errors:
         key, *names = map(str, row["loc"])
         owner, name = (pruned[key], names[0]) if names and isinstance(pruned.get(key), dict) else (pruned, key)
         owner.pop(name, None)
     config = model().model_validate(pruned).model_dump()
     return _with_conflicts(config, _sentences(errors), {str(row["loc"][0]) for row in errors})
+
+
+def _with_text_keys(value: Any) -> Any:
+    """A mapping without the keys that are not text, as null and numbers in YAML."""
+    return {key: entry for key, entry in value.items() if isinstance(key, str)} if isinstance(value, dict) else value
 
 
 def _dates_as_text(value: Any) -> Any:

@@ -141,7 +141,8 @@ def read_model_card(path: Path) -> dict[str, Any]:
 def weights_file(path: Path) -> Path:
     """The weights that a model's item links. Raises IntegrityError where the file has another checksum."""
     item = model_item(path)
-    models = [asset for _, asset in sorted(read_item(item)["assets"].items()) if "mlm:model" in asset.get("roles", [])]
+    listed = sorted(read_item(item)["assets"].items())
+    models = [asset for _, asset in listed if "mlm:model" in (asset.get("roles") or [])]
     assets = [asset for asset in models if asset.get("type") != ONNX]
     if len(assets) != 1:
         raise BadInputError(

@@ -62,7 +62,7 @@ class Tiles:
         self.path = Path(path)
         try:
             self.group = zarr.open_group(self.path, mode="r")
-        except (FileNotFoundError, AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+        except (FileNotFoundError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise BadInputError(f"{path} is not a readable Zarr store: {error}") from error
         if not self.group.attrs.keys() >= IDENTITY:
             raise BadInputError(f"{path} is a Zarr store that eopipe did not write: it has no scene, names and grid")
