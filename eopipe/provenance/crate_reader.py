@@ -81,7 +81,7 @@ def read_crate(folder: Path) -> RunCrate:
         entities = {str(entity["@id"]): entity for entity in read_json(folder / METADATA)["@graph"]}
         _check_profiles(folder, entities)
         jobs = tuple(_job(i, e, entities) for i, e in entities.items() if i.startswith("#job/"))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise BadInputError(
             f"{folder / METADATA} has another structure than the metadata that eopipe writes: {error!r}"
         ) from error
@@ -170,7 +170,7 @@ def _libraries(tool: dict[str, Any], entities: Entities) -> dict[str, str]:
 
 def _types(entity: dict[str, Any]) -> set[str]:
     types = entity["@type"]
-    return set(types) if isinstance(types, list) else {types}
+    return set(map(str, types)) if isinstance(types, list) else {str(types)}
 
 
 def _ids(value: Any) -> list[str]:
