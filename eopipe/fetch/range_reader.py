@@ -281,7 +281,8 @@ def open_geotiff(cache: RangeCache) -> Iterator[Any]:
             yield source
     except Exception as error:
         # Some errors of rasterio have no public class, and directories after the first are read only when needed.
-        if not type(error).__module__.startswith("rasterio"):
+        # Tags that are not text end as errors of Python.
+        if not type(error).__module__.startswith("rasterio") and not isinstance(error, UnicodeDecodeError):
             raise
         raise cache.error or IntegrityError(f"{cache.label} is truncated or damaged: {gdal_text(error)}") from error
 
