@@ -35,12 +35,11 @@ test-all: test test-rest
 durations: test-environments
 	@python -m dev.suites all --record
 
-# Runs that are disturbed at random, one after the other: `make chaos SEEDS=50`, or with ENGINE=cwltool.
+# Runs that are disturbed at random, one after the other: `make chaos SEEDS=50`.
 SEEDS ?= 50
-ENGINE ?= snakemake
 
 chaos: .venv/tests
-	@PYTHONPATH=tests python -m chaos --seeds $(SEEDS) --engine $(ENGINE)
+	@PYTHONPATH=tests python -m chaos --seeds $(SEEDS)
 
 # The sample under four engines of CWL; alone it measures their times too.
 test-engines: .venv/tests .venv/engines

@@ -1,4 +1,4 @@
-"""Runs under Snakemake or cwltool that are disturbed at random, by a seed, until the same command ends with 0."""
+"""Runs under Snakemake that are disturbed at random, by a seed, until the same command ends with 0."""
 
 import hashlib
 import random
@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import yaml
 from projects import DAYS, ROOT, Project
 
 from chaos.processes import Process, Tag
@@ -19,7 +18,7 @@ from chaos.processes import Process, Tag
 SCENES = [f"S2_ROMANIA_{day}" for day in DAYS[:2]]
 TRAIN = {"epochs": 4, "batch": 8, "width": 8, "checkpoint_every": 3, "processes": 2}
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-VICTIMS = {"snakemake": ("group", "run", "snakemake", "stage", "worker"), "cwltool": ("group", "stage", "worker")}
+VICTIMS = {"snakemake": ("group", "run", "snakemake", "stage", "worker")}
 # A killed parent takes everything with it; one that is asked to stop lets a training save its state.
 DEAD_WITHIN_S, ENDED_WITHIN_S = 5, 60
 STARTS, TIMEOUT_S = 12, 400
@@ -91,24 +90,7 @@ def snakemake_project(folder: Path) -> Workflow:
     return Workflow("snakemake", folder, command, folder / "results")
 
 
-def cwltool_project(folder: Path) -> Workflow:
-    """The same under cwltool, which keeps the results of finished steps in a folder."""
-    folder.mkdir(parents=True)
-    job = yaml.safe_load((ROOT / "cwl/pipeline.yml").read_text())
-    job["lock"]["path"] = str(ROOT / "constraints.txt")
-    job["catalog"] = {"class": "Directory", "path": str(ROOT / "sample")}
-    job["source"] = {"class": "File", "path": str(ROOT / "sample/tree_cover_density_2018.tif")}
-    # The interval of checkpoints is no input of the pipeline.
-    job |= {"ids": SCENES} | {name: value for name, value in TRAIN.items() if name != "checkpoint_every"}
-    (folder / "job.yml").write_text(yaml.safe_dump(job))
-    program = str(Path(sys.executable).with_name("cwltool"))
-    preserved = [f"--preserve-environment={name}" for name in ("PATH", "PYTHONPATH", "EOPIPE_CHAOS")]
-    options = ["--quiet", "--cachedir", "cache", "--outdir", "results", "--target", "metrics", *preserved]
-    command = (program, *options, str(ROOT / "cwl/pipeline.cwl"), "job.yml")
-    return Workflow("cwltool", folder, command, folder / "results")
-
-
-PROJECTS = {"snakemake": snakemake_project, "cwltool": cwltool_project}
+PROJECTS = {"snakemake": snakemake_project}
 
 
 @dataclass(frozen=True)

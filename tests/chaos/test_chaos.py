@@ -14,22 +14,9 @@ def by_snakemake(tmp_path_factory: pytest.TempPathFactory) -> Reference:
     return undisturbed("snakemake", tmp_path_factory.mktemp("chaos") / "undisturbed")
 
 
-@pytest.fixture(scope="module")
-def by_cwltool(tmp_path_factory: pytest.TempPathFactory) -> Reference:
-    return undisturbed("cwltool", tmp_path_factory.mktemp("chaos") / "undisturbed")
-
-
 @pytest.mark.parametrize("seed", range(1, 7))
 def test_a_run_under_snakemake_that_is_killed_at_random_ends_with_the_same_bytes_and_leaves_no_process(
     seed: int, by_snakemake: Reference, tmp_path: Path
 ) -> None:
     outcome = disturbed("snakemake", seed, tmp_path / "project", by_snakemake)
-    assert outcome.is_identical, outcome
-
-
-@pytest.mark.parametrize("seed", range(1, 3))
-def test_a_run_under_cwltool_that_is_killed_at_random_ends_with_the_same_bytes(
-    seed: int, by_cwltool: Reference, tmp_path: Path
-) -> None:
-    outcome = disturbed("cwltool", seed, tmp_path / "project", by_cwltool)
     assert outcome.is_identical, outcome
