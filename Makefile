@@ -12,6 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo quick test test-rest test-all test-environments test-packages test-engines test-lowest test-newest durations install check sync clean
 .PHONY: lock lock-check sbom audit
+.PHONY: chaos
 .PHONY: .venv/servers .venv/validators .venv/engines .venv/libraries slurm-up slurm-down demo-slurm
 
 demo: .venv/installed
@@ -33,6 +34,12 @@ test-all: test test-rest
 # Every test, its duration written to tests/durations.json.
 durations: test-environments
 	@python -m dev.suites all --record
+
+# Runs that are disturbed at random, one after the other: `make chaos SEEDS=50`.
+SEEDS ?= 50
+
+chaos: .venv/tests
+	@PYTHONPATH=tests python -m chaos --seeds $(SEEDS)
 
 # The sample under four engines of CWL; alone it measures their times too.
 test-engines: .venv/tests .venv/engines

@@ -56,6 +56,7 @@ SUITES = (
     Suite("workflow", ("workflow",)),
     Suite("distributed", ("distributed",), without=WORLDS),
     Suite("unit", ("unit",)),
+    Suite("chaos", ("chaos",)),
     Suite("worlds", WORLDS),
     Suite("engines", ("engines_cwl",), slurm=True),
     Suite("contract", ("contract",)),

@@ -143,11 +143,13 @@ def completion(argv: list[str]) -> int:
 def run_stage(definition: Stage, argv: Sequence[str]) -> int:
     """Run a stage and write its run record, also when it fails."""
     from eopipe.clusters.executor_patches import refuse_cancelled
+    from eopipe.launch.world import die_with_engine
     from eopipe.provenance.record import now, refuse_foreign_outputs, write_record
     from eopipe.provenance.redact import command_for_log
 
     values = parse(definition, argv)
     if IN_WORKFLOW in os.environ:
+        die_with_engine()
         # The standard error of a job is its log.
         print(command_for_log(["eopipe", definition.name, *argv]), file=sys.stderr, flush=True)
     refuse_cancelled()

@@ -12,6 +12,7 @@ import platform
 import re
 import shutil
 import stat
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +29,8 @@ MANIFEST = "manifest.json"
 RECORD = ".run.json"
 # Not public by the rules of systemd, so that nobody can try host names until a digest fits.
 MACHINE_ID = Path("/etc/machine-id")
+# Age of a draft of another host whose writer must be gone.
+FOREIGN_DRAFT_S = 24 * 3600
 # Below this a disk counts as full.
 MINIMUM_FREE_BYTES = 1 << 20
 TARGET_EXISTS = {errno.ENOTEMPTY, errno.EEXIST, errno.EISDIR, errno.ENOTDIR}
@@ -118,15 +121,29 @@ def _make_draft_folder(target: Path, draft_folder: Path) -> DefaultModes:
 
 
 def _sweep(target: Path) -> None:
-    """Remove drafts of this target whose writer on this host is gone (killed with -9)."""
-    pattern = re.compile(re.escape(_draft_prefix(target)) + r"(\d+)-[0-9a-f]{8}")
+    """Remove drafts of this target whose writer was killed.
+
+    A writer of this host is gone if its process is; one of another host, or of a container with another name, if
+    nothing in its draft has changed for a day.
+    """
+    pattern = re.compile(rf"\.{re.escape(target.name)}\.tmp-(.+)-(\d+)-[0-9a-f]{{8}}")
     for path in target.parent.iterdir():
-        match = pattern.fullmatch(path.name)
-        if match and not _is_alive(int(match[1])):
+        if not (match := pattern.fullmatch(path.name)):
+            continue
+        is_abandoned = not is_alive(int(match[2])) if match[1] == host_id() else _age_s(path) > FOREIGN_DRAFT_S
+        if is_abandoned:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _is_alive(pid: int) -> bool:
+def _age_s(draft: Path) -> float:
+    """Seconds since anything in a draft has changed; 0 for one that disappears meanwhile."""
+    with suppress(OSError):
+        return time.time() - max(path.stat().st_mtime for path in (draft, *draft.rglob("*")))
+    return 0.0
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process of this host runs."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -42,12 +42,13 @@ LISTED_PATHS = 20
 
 @dataclass(frozen=True)
 class PublishedOutput:
-    """An output of a stage; `sha256` and `command` are empty if no run record has them."""
+    """An output of a stage; `sha256`, `command` and `size_bytes` are empty if no run record has them."""
 
     path: Path
     folder: bool
     sha256: str = ""
     command: tuple[str, ...] = ()
+    size_bytes: int | None = None
 
 
 @dataclass
@@ -69,13 +70,14 @@ class ScanResult:
 class Survey:
     """What is at or below a path: outputs by run records, records that cannot be read, other published folders, files.
 
-    Both `folders` and `files` are without those that records name.
+    Both `folders` and `files` are without those that records name. Drafts are of writers that work, or were killed.
     """
 
     recorded: list[PublishedOutput]
     unreadable: list[Path]
     folders: list[Path]
     files: list[Path]
+    drafts: list[Path]
 
 
 def scan(root: Path, threads: int) -> ScanResult:
@@ -98,6 +100,11 @@ def scan(root: Path, threads: int) -> ScanResult:
         result.damaged[record] = [Damage("it is not a readable run record, so its job and outputs are unknown")]
     if not result.checked:
         raise BadInputError(f"{root} is not an output of eopipe: there is no {MANIFEST} and no run record")
+    if survey.drafts:
+        result.warnings.append(
+            f"{_listed(survey.drafts)}: what a writer that was killed had not finished, unless it still writes; the "
+            "next job with this output removes it, one of another host after a day"
+        )
     _compare_with_crates(result, survey, _check_crates(result, root))
     result.checked.sort(key=lambda output: output.path)
     return result
@@ -105,12 +112,13 @@ def scan(root: Path, threads: int) -> ScanResult:
 
 def _survey(root: Path) -> Survey:
     """Walk a folder. Files inside a published folder are parts of it; drafts and hidden folders are left out."""
-    folders, records, others = [], [], []
+    folders, records, others, drafts = [], [], [], []
     for parent, subfolders, names in os.walk(root):
         if MANIFEST in names:
             folders.append(Path(parent))
             subfolders.clear()
             continue
+        drafts += [Path(parent, name) for name in sorted([*subfolders, *names]) if is_draft(name)]
         subfolders[:] = sorted(name for name in subfolders if not is_draft(name) and not name.startswith("."))
         paths = [Path(parent, name) for name in sorted(set(names) - ENGINE) if not is_draft(name)]
         records += [path for path in paths if path.name.endswith(RECORD)]
@@ -124,7 +132,7 @@ def _survey(root: Path) -> Survey:
             unreadable.append(record)
     recorded = {path: output for path, output in recorded.items() if path == root or root in path.parents}
     unrecorded = [[path for path in paths if path not in recorded] for paths in (folders, others)]
-    return Survey(list(recorded.values()), unreadable, *unrecorded)
+    return Survey(list(recorded.values()), unreadable, unrecorded[0], unrecorded[1], drafts)
 
 
 def _record_of(path: Path) -> Path:
@@ -143,29 +151,42 @@ def _outputs(record: Path) -> list[PublishedOutput]:
     if invalid := [row["name"] for row in rows if row["name"] in ("", "..") or row["name"] != Path(row["name"]).name]:
         raise BadInputError(f"{record} has an output {invalid[0]!r}, which is not the name of a file")
     return [
-        PublishedOutput(record.parent / row["name"], bool(row["folder"]), str(row["sha256"]), command)
+        PublishedOutput(record.parent / row["name"], bool(row["folder"]), str(row["sha256"]), command, row.get("bytes"))
         for row, at in zip(rows, folders, strict=True)
         # Records of earlier versions lack `beside`.
         if row.get("beside", at == folders[0])
     ]
 
 
-def damage_of(output: PublishedOutput, map_files: MapFunction) -> list[Damage]:
-    """The damage of one output; empty if it is intact."""
+def missing_or_shortened(root: Path) -> tuple[list[Path], int]:
+    """Recorded outputs below a folder that were removed or have other sizes now, and how many are recorded."""
+    recorded = _survey(root).recorded
+    return sorted(output.path for output in recorded if damage_of(output, map, content=False)), len(recorded)
+
+
+def damage_of(output: PublishedOutput, map_files: MapFunction, *, content: bool = True) -> list[Damage]:
+    """The damage of one output; empty if it is intact. `content=False` compares names and sizes only."""
     if not output.path.exists():
         return [Damage("it is missing")]
     if not (output.path.is_dir() if output.folder else output.path.is_file()):
         return [Damage(f"it is not a {'folder' if output.folder else 'file'}")]
     if not output.folder:
-        try:
-            is_changed = sha256(output.path) != output.sha256
-        except OSError as error:
-            return [Damage(f"it cannot be read: {error.strerror}")]
-        return [Damage("it has other content than its run record says")] if is_changed else []
-    damage = find_damage(output.path, map_files)
-    if not damage and output.sha256 and digest(output.path) != output.sha256:
+        return _damage_of_file(output, content)
+    damage = find_damage(output.path, map_files, content=content)
+    if not damage and content and output.sha256 and digest(output.path) != output.sha256:
         return [Damage(f"its {MANIFEST} is not the one in its run record; was the folder replaced?")]
     return damage
+
+
+def _damage_of_file(output: PublishedOutput, content: bool) -> list[Damage]:
+    if not content:
+        is_other_size = output.size_bytes is not None and output.path.stat().st_size != output.size_bytes
+        return [Damage("it has another size than its run record says")] if is_other_size else []
+    try:
+        is_changed = sha256(output.path) != output.sha256
+    except OSError as error:
+        return [Damage(f"it cannot be read: {error.strerror}")]
+    return [Damage("it has other content than its run record says")] if is_changed else []
 
 
 def verify(argv: list[str]) -> int:

@@ -11,6 +11,8 @@ queries accounting, which may not exist | 2.8.0 |
 | name and comment of a submitted job | read from squeue | the executor submits a cancelled job again | 2.8.0 |
 | `--attempt` of a job's own Snakemake | read from `/proc` | only a repeated job asks Slurm whether an earlier one was \
 cancelled | 9.18.1 to 9.27.1 |
+| handler of SIGTERM that `JobScheduler` installs | called once, in a thread | it takes locks that the interrupted \
+thread may hold: a second SIGTERM, as from a group and its leader, stopped it for ever | 9.18.1 to 9.27.1 |
 | `Workflow.configfiles` | read | the demo's config is only for runs without another | 9.18.1 to 9.27.1 |
 | `Workflow.current_basedir`, `.sourcecache.open` | used | the folder of the rules, which a project may include \
 or use from a repository | 9.18.1 to 9.27.1 |
@@ -28,13 +30,17 @@ it imports nothing heavy.
 
 import os
 import platform
+import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from eopipe.errors import EopipeError, PreemptedError, UsageError
@@ -44,6 +50,8 @@ TESTED = {"snakemake": "9.18 to 9.27", "snakemake-executor-plugin-slurm": "2.8"}
 # Seconds between two queries of a Slurm that does not answer.
 RETRY_INTERVAL_S = 10.0
 SQUEUE_TIMEOUT_S = 20
+# The same signal within these seconds was sent once, by two ways.
+REPEATED_WITHIN_S = 5.0
 # More jobs than any project has ready at a time.
 UNLIMITED_JOBS = 10000
 # Of a checkout: what a run needs of the workflow, and its crate contains.
@@ -159,6 +167,31 @@ def profile_file(path: Path) -> Path | None:
         return path
     candidate = internal(cli, "get_profile_dir", "snakemake")(str(path)) if path.is_dir() else None
     return candidate[1] if candidate else None
+
+
+def survive_repeated_signals() -> None:
+    """Let Snakemake count a signal that reaches it twice as one: a scheduler signals a process group and its leader."""
+    terminate, interrupt = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread():
+        return
+    received: dict[int, float] = {}
+
+    def is_first(number: int) -> bool:
+        previous, received[number] = received.get(number), time.monotonic()
+        return previous is None or received[number] - previous > REPEATED_WITHIN_S
+
+    def on_terminate(number: int, _frame: FrameType | None) -> None:
+        if callable(terminate) and is_first(number):
+            threading.Thread(target=terminate, args=(number, None)).start()
+
+    def on_interrupt(number: int, frame: FrameType | None) -> None:
+        if callable(interrupt) and is_first(number):
+            interrupt(number, frame)
+
+    if callable(terminate):
+        signal.signal(signal.SIGTERM, on_terminate)
+    if callable(interrupt):
+        signal.signal(signal.SIGINT, on_interrupt)
 
 
 def prepare_executor(workflow: Any) -> None:

@@ -10,6 +10,9 @@ NETWORK_TYPES = {
     *("afs", "beegfs", "beegfs_nodev", "ceph", "ceph-fuse", "cephfs", "cifs", "gfs2", "glusterfs", "gpfs", "lustre"),
     *("nfs", "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb3", "sshfs", "wekafs"),
 }
+# Those of one kernel, also where its containers have names of their own; and cluster file systems with locks.
+LOCAL_TYPES = {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "ramfs", "tmpfs", "xfs", "zfs"}
+GLOBAL_LOCKS = {"ceph", "gfs2", "gpfs", "ocfs2"}
 
 
 @dataclass(frozen=True)
@@ -18,11 +21,22 @@ class Mount:
 
     folder: Path
     type: str
+    options: str = ""
 
     @property
     def is_shared(self) -> bool:
         """Whether many machines see it."""
         return self.type.removeprefix("fuse.") in NETWORK_TYPES
+
+    @property
+    def locks_are_global(self) -> bool:
+        """Whether flock() excludes all processes that see it, on whatever machine, and after a change of its name."""
+        options = set(self.options.split(","))
+        if self.type in ("nfs", "nfs4"):
+            return not options & {"nolock", "local_lock=flock", "local_lock=all"}
+        if self.type == "lustre":
+            return "flock" in options
+        return self.type in LOCAL_TYPES | GLOBAL_LOCKS
 
     def __str__(self) -> str:
         return f"{self.folder} ({self.type})"
@@ -33,7 +47,7 @@ def mounts(text: str | None = None) -> list[Mount]:
     if text is None:
         text = MOUNTS.read_text() if MOUNTS.exists() else ""
     rows = [line.split() for line in text.splitlines()]
-    return [Mount(Path(re.sub(r"\\(\d{3})", _character, row[1])), row[2]) for row in rows if len(row) > 2]
+    return [Mount(Path(re.sub(r"\\(\d{3})", _character, row[1])), row[2], row[3]) for row in rows if len(row) > 3]
 
 
 def _character(octal: "re.Match[str]") -> str:

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.clusters.check_profile import read_profile, site_conflicts
+from eopipe.clusters.filesystems import mount_of, mounts
 from eopipe.clusters.find_profile import find_profile
 from eopipe.clusters.slurm import query_site
+from eopipe.config import load
 from eopipe.errors import UsageError
 from eopipe.run import project
 from eopipe.run.locate import find_config, project_folder
@@ -17,6 +19,8 @@ from eopipe.run.locate import find_config, project_folder
 LOGS = Path(".snakemake/log")
 # With these nothing is submitted.
 HARMLESS = {"-n", "--dry-run", "--dryrun", "--executor", "-e", "--unlock", "--list"}
+# With these nothing is planned.
+NO_RUN = {"--unlock", "--list", "-l", "--version", "-v", "--lint", "--cleanup-metadata"}
 # With these, or a profile, the caller decides what Snakemake prints.
 OWN_OUTPUT = {"--logger", "--quiet", "-q", "--verbose", "--printshellcmds", "-p", "--workflow-profile"}
 # As in the profile `local`: a live bar on a terminal, and the logs of failed jobs.
@@ -36,8 +40,9 @@ Every option of Snakemake is accepted; `snakemake --help` lists them all. The mo
   --forcerun STAGE   run a stage again, and what depends on it
   TARGET             files or rules to build [all results]; after --configfile, put `--` before them
 
-Exit code: 0 everything is done, 1 a job failed (its error is printed last), 2 the command or the config is wrong.
-`eopipe command STAGE` prints the command of a job, to run it by hand.\
+Exit code: 0 everything is done, 1 a job failed (its error is printed last), 2 the command or the config is wrong,
+130 or 143 stopped by a signal (running jobs save their state first), 137 Snakemake was killed. Then, and after 1, the
+same command resumes the run. `eopipe command STAGE` prints the command of a job, to run it by hand.\
 """
 RESUME = "run the same command again to resume"
 # What ended a job, in Slurm's words.
@@ -81,16 +86,43 @@ def run(argv: list[str]) -> int:
         config += OUTPUT
     arguments = [*config, *argv]
     profile = read_profile(find_profile(name).file) if name and not HARMLESS & options else {}
+    mount = mount_of(folder, mounts())
+    locks = bool(mount and mount.locks_are_global)
     if profile.get("executor") != "slurm":
-        return project.run(arguments, folder)
+        code = project.run(arguments, folder, locks_are_global=locks)
+        return code or (0 if options & NO_RUN else warn_of_missing_results(arguments, folder))
     refuse_conflicts(profile)
     before = set((folder / LOGS).glob("*.snakemake.log"))
-    code = project.run(arguments, folder)
+    code = project.run(arguments, folder, locks_are_global=locks)
     if code:
         new = sorted(set((folder / LOGS).glob("*.snakemake.log")) - before)
         for sentence in failed_jobs("".join(file.read_text(errors="replace") for file in new)):
             print(f"error: {sentence}", file=sys.stderr)
-    return code
+    return code or warn_of_missing_results(arguments, folder)
+
+
+def warn_of_missing_results(argv: Sequence[str], folder: Path) -> int:
+    """Warn where results were removed or changed their size since they were made; returns 0.
+
+    Snakemake asks only for what the next job needs. Sizes alone are compared, so this takes a moment.
+    """
+    from eopipe.verify import missing_or_shortened
+
+    names = option_values(argv, "--configfile", "--configfiles")
+    try:
+        results = folder / load(Path(names[0]) if names else find_config(folder))["results"]
+    except UsageError:
+        # A Snakefile of the user's own may have no config, or one elsewhere.
+        return 0
+    damaged, total = missing_or_shortened(results) if results.is_dir() else ([], 0)
+    if damaged:
+        print(
+            f"warning: {len(damaged)} of {total} results were removed or changed since they were made, such as "
+            f"{os.path.relpath(damaged[0])}; `eopipe verify {os.path.relpath(results)}` lists them, with --repair it "
+            "rebuilds them",
+            file=sys.stderr,
+        )
+    return 0
 
 
 def locate(argv: Sequence[str]) -> tuple[Path, list[str]]:

@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 PR_SET_PDEATHSIG = 1
+# The Snakemake that starts a stage: its process id, and the machine and namespace in which that number is valid.
+ENGINE = "EOPIPE_ENGINE"
+BOOT, NAMESPACE = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
 # Signals that ask a training to stop, and those that an agent handles.
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 AGENT_SIGNALS = (*STOP_SIGNALS, signal.SIGHUP, signal.SIGQUIT)
@@ -161,7 +165,37 @@ def restart_count() -> int:
 
 def die_with_parent(parent: int = 0) -> None:
     """Ask Linux to kill this process when its parent dies, so that no worker trains on alone."""
+    if sys.platform != "linux":
+        return
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent and os.getppid() != parent:
         # It died before we could ask.
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def announce_engine() -> None:
+    """Name this process in the environment of the stages that it starts: they must not outlive it."""
+    os.environ[ENGINE] = f"{os.getpid()} {_machine()}"
+
+
+def die_with_engine() -> None:
+    """Let this stage end with the Snakemake that started it: the next run starts the same job again.
+
+    Only on the machine of that Snakemake; a process between the two, such as that of a container, is left alone.
+    """
+    engine, _, machine = os.environ.get(ENGINE, "").partition(" ")
+    if not machine or machine != _machine():
+        return
+    if os.getppid() == int(engine):
+        die_with_parent(int(engine))
+    elif not Path("/proc", engine).exists():
+        # It died before we could ask.
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _machine() -> str:
+    """The running system and the process namespace; empty where there is no /proc."""
+    try:
+        return f"{BOOT.read_text().strip()} {NAMESPACE.readlink()}"
+    except OSError:
+        return ""

@@ -1,28 +1,45 @@
 """`eopipe run`: the whole pipeline in one command, in the folder of a project."""
 
+import atexit
 import fcntl
 import os
 import platform
 import re
+import signal
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from types import FrameType
 from typing import Any, TextIO
 
 from eopipe.errors import UsageError
+from eopipe.launch.world import die_with_parent
 from eopipe.provenance.redact import redact_message
-from eopipe.publish import read_json
+from eopipe.publish import is_alive, read_json
 from eopipe.reporting.verdict import verdict
 from eopipe.reporting.wording import describe_test
 
 LOCK = Path(".snakemake/eopipe.lock")
+HOLDER = re.compile(r"process (?P<process>\d+) on (?P<host>\S+) since \S+")
+# The process id of `eopipe run`, in the environment of its Snakemake.
+RUN = "EOPIPE_RUN"
+# Seconds in which the processes of a killed run end.
+ENDING_S = 10
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 SNAKEFILE = """\
 # `snakemake --cores all` and `snakemake --profile slurm` run eopipe with the config of this folder.
+from eopipe.clusters.executor_patches import config_files
 from eopipe.run.project import snakefile
 
+# A config of the command line replaces that of this folder.
+if not config_files(workflow):
 
-configfile: "config.yaml"
+    configfile: "config.yaml"
 
 
 include: str(snakefile("."))
@@ -48,44 +65,76 @@ def snakefile(beside: str | None = None, folder: Path = Path()) -> Path:
     return files[0]
 
 
-def run(argv: list[str], folder: Path = Path()) -> int:
-    """Run Snakemake with these arguments in a project folder, holding a lock that ends with this process.
+def run(argv: list[str], folder: Path = Path(), *, locks_are_global: bool = False) -> int:
+    """Run Snakemake with these arguments in a project folder, holding a lock that ends with all its processes.
 
     While the lock is held there is not another run here, so a lock that a killed Snakemake left is stale and is
-    removed. Raises UsageError when a run is active, or may be on another host.
+    removed. Raises UsageError when a run is active, or may be on another host whose locks are not visible here.
     """
     (folder / LOCK).parent.mkdir(exist_ok=True)
-    with (folder / LOCK).open("a+") as file:
-        _lock(file)
-        file.truncate(0)
-        since = datetime.now(UTC).isoformat(timespec="seconds")
-        file.write(f"process {os.getpid()} on {platform.node()} since {since}")
-        file.flush()
+    with (folder / LOCK).open("a+") as lock:
+        _lock(lock, locks_are_global)
+        _name_holder(lock)
         try:
-            return _snakemake(argv, folder)
+            return _snakemake(argv, folder, lock)
         finally:
-            file.truncate(0)
+            lock.truncate(0)
 
 
-def _lock(file: TextIO) -> None:
+def hold_lock() -> None:
+    """Hold the lock of this folder to the end of this Snakemake, unless it belongs to `eopipe run`, which holds it.
+
+    Where there is no lock to be had Snakemake has only its own, which `eopipe run` takes for a stale one.
+    """
+    if os.environ.get(RUN) == str(os.getppid()):
+        return
+    with suppress(OSError):
+        lock = LOCK.open("a+")
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _name_holder(lock)
+        # It keeps the file open, too.
+        atexit.register(lock.truncate, 0)
+
+
+def _name_holder(lock: TextIO) -> None:
+    lock.truncate(0)
+    since = datetime.now(UTC).isoformat(timespec="seconds")
+    lock.write(f"process {os.getpid()} on {platform.node()} since {since}")
+    lock.flush()
+
+
+def _lock(lock: TextIO, locks_are_global: bool) -> None:
     """Take the lock; on some shared file systems it holds only within a host, and some have none."""
-    file.seek(0)
-    holder = file.read()
+    lock.seek(0)
+    text = lock.read()
+    holder = HOLDER.match(text)
+    host, process = (holder["host"], int(holder["process"])) if holder else (platform.node(), 0)
+    is_here = host == platform.node()
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _await_lock(lock, process if is_here else 0)
     except BlockingIOError:
-        raise UsageError(f"a run is active in this folder: {holder}; wait for it or stop it") from None
+        raise UsageError(f"a run is active in this folder: {text}; wait for it or stop it") from None
     except OSError as error:
         raise UsageError(f"{LOCK} cannot be locked: {error.strerror}; run snakemake itself, without a lock") from error
-    host = re.match(r"process \d+ on (\S+) since", holder)
-    if host and host[1] != platform.node():
+    if not is_here and not locks_are_global:
         raise UsageError(
-            f"a run started here as {holder} and has not ended; "
-            f"look for it on {host[1]}, and remove {LOCK} if it is gone"
+            f"a run started here as {text} and has not ended; look for it on {host}, and remove {LOCK} if it is gone"
         )
 
 
-def _snakemake(argv: list[str], folder: Path) -> int:
+def _await_lock(lock: TextIO, holder: int) -> None:
+    """Take the lock; wait a moment for processes that still end after the one that held it was killed."""
+    deadline = time.monotonic() + ENDING_S
+    while True:
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not holder or is_alive(holder) or time.monotonic() > deadline:
+                raise
+        time.sleep(0.1)
+
+
+def _snakemake(argv: list[str], folder: Path, lock: TextIO) -> int:
     command = [sys.executable, "-P", "-m", "snakemake", "--snakefile", str(snakefile(folder=folder))]
     # `eopipe usage` reads what jobs requested.
     command += ["--rerun-incomplete", "--benchmark-extended"]
@@ -98,9 +147,78 @@ def _snakemake(argv: list[str], folder: Path) -> int:
     if any((folder / ".snakemake/locks").glob("*")):
         subprocess.run([*command[:6], "--unlock", *command[6:]], check=False, capture_output=True)
     try:
-        return subprocess.run(command, check=False, env=_environment(folder)).returncode
+        return _run_to_its_end(command, _environment(folder), lock)
     finally:
         _redact_logs(folder)
+
+
+def _run_to_its_end(command: list[str], environment: dict[str, str], lock: TextIO) -> int:
+    """Run Snakemake as a child that cannot outlive this process; returns its exit code, as a shell counts.
+
+    It has the lock too, and leads a process group: a signal to this process is passed on to the group once, which is
+    then waited for.
+    """
+    received: list[int] = []
+    with _signals(received) as group:
+        process = subprocess.Popen(
+            command,
+            env=environment | {RUN: str(os.getpid())},
+            pass_fds=(lock.fileno(),),
+            process_group=0,
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - `eopipe run` has one thread
+        )
+        group.append(process.pid)
+        if received:
+            _pass_on(process.pid, received[0])
+        code = process.wait()
+    if code < 0:
+        # Its jobs die with it; what a project's own rules started may not.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        print(
+            f"Snakemake was ended by {signal.Signals(-code).name}; run the same command again to resume",
+            file=sys.stderr,
+        )
+    if received and code:
+        return 128 + received[0]
+    return code if code >= 0 else 128 - code
+
+
+@contextmanager
+def _signals(received: list[int]) -> Iterator[list[int]]:
+    """Pass the first signal that asks for an end on to a process group, once it is in the list that this gives."""
+    group: list[int] = []
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        received.append(number)
+        if group and len(received) == 1:
+            _pass_on(group[0], number)
+
+    def suspend(_number: int, _frame: FrameType | None) -> None:
+        for leader in group:
+            os.killpg(leader, signal.SIGSTOP)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        for leader in group:
+            os.killpg(leader, signal.SIGCONT)
+
+    handlers: dict[int, Any] = dict.fromkeys(STOPS, stop) | {signal.SIGTSTP: suspend}
+    if threading.current_thread() is not threading.main_thread():
+        handlers = {}
+    # Under nohup, and in the background of a script, some are ignored.
+    handlers = {number: handler for number, handler in handlers.items() if signal.getsignal(number) != signal.SIG_IGN}
+    previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield group
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _pass_on(group: int, number: int) -> None:
+    """Pass a signal on; a closed terminal as SIGTERM, by which Snakemake waits for jobs that save their state."""
+    print(f"{signal.Signals(number).name}: waiting until the running jobs have ended", file=sys.stderr)
+    with suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGTERM if number == signal.SIGHUP else number)
 
 
 def _redact_logs(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import time
 from collections.abc import Callable, Iterable
@@ -11,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.composites.periods import day_of, part_of, period_of
-from eopipe.config import check
+from eopipe.config import check, read_config
 from eopipe.contract import STAGES, Input, Knob, Mark, Option, is_path, stage, to_args
 from eopipe.errors import UsageError
+from eopipe.launch.world import announce_engine
 from eopipe.models.model_files import module_of
 from eopipe.publish import MANIFEST, read_json, visible_files
 
@@ -26,12 +28,27 @@ PINNED = "constraints.txt"
 IN_WORKFLOW = "EOPIPE_WORKFLOW"
 
 
-def checked(values: Config, source: str = "config") -> Config:
-    """The config with defaults. Raises UsageError for its mistakes, and for a file at the path of its folders."""
-    config = check(values, os.path.relpath(source))
+def checked(values: Config, *sources: str) -> Config:
+    """The config with defaults, from its file.
+
+    Raises UsageError for its mistakes, for several files, whose settings would be mixed and of which the crate has one,
+    for a file at the path of its folders, and for names of files that Snakemake cannot have.
+    """
+    paths = list({Path(source).resolve(): os.path.relpath(source) for source in sources}.values())
+    if len(paths) > 1:
+        raise UsageError(
+            f"{' and '.join(paths)} are several configs, and a run has one: merge them; in a Snakefile of your own "
+            "write `if not config_files(workflow):` above its configfile, as `eopipe init` does"
+        )
+    if paths and Path(paths[0]).is_file():
+        # Snakemake keeps the last of two equal keys.
+        read_config(Path(paths[0]))
+    config = check(values, *paths)
     files = [f"{key}: {config[key]}" for key in ("results", "state") if Path(config[key]).is_file()]
     if files:
         raise UsageError(f"{' and '.join(files)} must be a folder, but is a file: move it, or name another folder")
+    if wildcards := [path for name in STAGES for path in _named_paths(config, name) if re.search(r"\{\s*\w", path)]:
+        raise UsageError(f"{' and '.join(wildcards)}: Snakemake takes braces in file names for wildcards; rename it")
     return config
 
 
@@ -92,7 +109,13 @@ def params_for(config: Config, name: str, folders: Iterable[str] = (), optional:
     """
     functions = {name_of_input: _folders_of(name_of_input) for name_of_input in folders}
     functions |= {name_of_input: _arguments_of(name_of_input) for name_of_input in optional}
-    return functions | {"options": options(config, name), "revision": revision(name)} | _libraries(config, name)
+    settings = {"options": literal(options(config, name)), "revision": revision(name)}
+    return functions | settings | _libraries(config, name)
+
+
+def literal(text: str) -> Callable[[Any], str]:
+    """A text of the config as a function of a job: in the braces of a plain text Snakemake looks for wildcards."""
+    return lambda wildcards: text
 
 
 def _libraries(config: Config, name: str) -> dict[str, str]:
@@ -150,10 +173,10 @@ def training_minutes(config: Config) -> AmountOfInput:
     return lambda wildcards, input: min(720, 60 + volume(input.tiles) * epochs // 100)
 
 
-def catalog(config: Config) -> str:
+def catalog(config: Config) -> Callable[[Any], str]:
     """The option of fetch with the catalog that relative paths of the items start from."""
     folder = config["search"]["catalog"]
-    return shlex.join(["--catalog", str(folder)]) if folder else ""
+    return literal(shlex.join(["--catalog", str(folder)]) if folder else "")
 
 
 def named_files(config: Config, name: str) -> dict[str, str | list[str]]:
@@ -163,6 +186,11 @@ def named_files(config: Config, name: str) -> dict[str, str | list[str]]:
     """
     paths = {port.name: config[name][port.name] for port in stage(name).settings if is_path(port)}
     return {k: _files_of(v) if isinstance(v, tuple) else _file_for(Path(v)) for k, v in paths.items() if v}
+
+
+def _named_paths(config: Config, name: str) -> list[str]:
+    values = named_files(config, name).values()
+    return [path for value in values for path in ([value] if isinstance(value, str) else value)]
 
 
 def _files_of(paths: Iterable[Path]) -> list[str]:
@@ -181,8 +209,7 @@ def reset_future_times(config: Config) -> str:
     fails the job. The user's own files are not touched, only named.
     """
     now = time.time_ns()
-    values = (value for name in STAGES for value in named_files(config, name).values())
-    inputs = {Path(path) for value in values for path in ([value] if isinstance(value, str) else value)}
+    inputs = {Path(path) for name in STAGES for path in _named_paths(config, name)}
     results = {path for path in Path(config["results"]).rglob("*") if path.is_file()} - inputs
     late = sorted((path.stat().st_mtime_ns, path) for path in results if path.stat().st_mtime_ns > now)
     for number, (_, path) in enumerate(late):
@@ -260,6 +287,7 @@ def share_with_jobs(workflow: Path) -> Path:
     Snakemake records everything else that it passes to jobs, and a path outside of a project names its owner's home.
     """
     os.environ[IN_WORKFLOW] = str(workflow)
+    announce_engine()
     return workflow
 
 
@@ -275,9 +303,9 @@ def describe_run(configs: Iterable[str], workflow: Path) -> str:
     return shlex.join(arguments) + (f" --lock {folder}{PINNED}" if lock else "")
 
 
-def workflow_params(configs: Iterable[str], workflow: Path) -> dict[str, str]:
+def workflow_params(configs: Iterable[str], workflow: Path) -> dict[str, Any]:
     """The `params` of the crate's rule that say what ran the jobs."""
-    return {"more": describe_run(configs, workflow), "workflow": digest_of(workflow)}
+    return {"more": literal(describe_run(configs, workflow)), "workflow": digest_of(workflow)}
 
 
 def pinned(workflow: Path) -> list[Path]:

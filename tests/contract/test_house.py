@@ -168,7 +168,7 @@ def test_a_rule_is_thin_and_calls_the_command_line(name: str) -> None:
     lines = rules()[name]
     assert len(lines) <= LARGEST_RULE
     text = "\n".join(lines)
-    assert re.search(rf"""["']eopipe {name} """, text)
+    assert re.search(rf"""["']exec eopipe {name} """, text)
     for word in ("log:", "benchmark:", "resources:", "mem_mb", "runtime"):
         assert word in text
     for word in ("script:", "run:", "retries:", "slurm", "partition"):

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -123,11 +124,22 @@ def test_a_host_is_named_by_a_digest_that_stays_the_same(tmp_path: Path, monkeyp
     assert host_id() == "7eee9ef00643"
 
 
-def test_the_draft_of_another_host_is_not_swept(tmp_path: Path) -> None:
+def test_the_draft_of_another_host_is_swept_once_nothing_in_it_has_changed_for_a_day(tmp_path: Path) -> None:
     other_draft = tmp_path / ".out.tmp-0123456789ab-999999999-0123abcd"
-    other_draft.mkdir()
+    (other_draft / "out").mkdir(parents=True)
+    file = other_draft / "out/half"
+    file.touch()
+    yesterday = time.time() - 25 * 3600
+    for path in (other_draft / "out", other_draft):
+        os.utime(path, (yesterday, yesterday))
     make_folder(tmp_path / "out", a="1")
-    assert other_draft.exists()
+    assert file.exists(), "its writer works"
+    for path in (file, other_draft / "out", other_draft):
+        os.utime(path, (yesterday, yesterday))
+    make_folder(tmp_path / "other", a="1")
+    assert file.exists(), "it is of another output"
+    make_folder(tmp_path / "out", a="1")
+    assert not other_draft.exists()
 
 
 def test_a_target_that_cannot_be_written_is_named(tmp_path: Path) -> None:

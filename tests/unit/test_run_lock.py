@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from eopipe.clusters.filesystems import mount_of, mounts
 from eopipe.errors import UsageError
 from eopipe.run.project import LOCK, run
 
@@ -23,6 +24,32 @@ def test_a_run_on_another_host_that_has_not_ended_is_not_taken_for_dead(folder: 
     with pytest.raises(UsageError, match=r"a run started here as process 7 on login2 since .*; look for it on login2"):
         run(["--quiet", "all"])
     assert not (folder / "made").exists()
+
+
+def test_a_killed_run_under_another_host_name_needs_no_hand_step_where_locks_are_global(folder: Path) -> None:
+    LOCK.write_text("process 7 on 3f2a1b since 2026-01-01T00:00:00+00:00")
+    assert run(["--quiet", "all"], locks_are_global=True) == 0
+    assert (folder / "made").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "are_global"),
+    [
+        ("overlay / overlay rw,relatime 0 0", True),
+        ("/dev/vda / ext4 rw 0 0", True),
+        ("server:/home / nfs4 rw,vers=4.2,local_lock=none 0 0", True),
+        ("server:/home / nfs rw,vers=3,local_lock=all 0 0", False),
+        ("server:/home / nfs rw,vers=3,nolock,local_lock=none 0 0", False),
+        ("mds@tcp:/scratch / lustre rw,flock,lazystatfs 0 0", True),
+        ("mds@tcp:/scratch / lustre rw,localflock,lazystatfs 0 0", False),
+        ("beegfs / beegfs rw 0 0", False),
+        ("share / virtiofs rw 0 0", False),
+    ],
+)
+def test_the_mount_says_whether_locks_hold_on_all_hosts(line: str, are_global: bool) -> None:
+    mount = mount_of(Path("/"), mounts(line))
+    assert mount is not None
+    assert mount.locks_are_global == are_global
 
 
 def test_a_killed_run_of_this_host_is_stale_and_a_run_that_ends_says_so(folder: Path) -> None:

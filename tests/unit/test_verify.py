@@ -144,6 +144,13 @@ def test_a_folder_without_manifest_is_found_also_when_it_is_what_was_asked_for(r
         scan(results / "empty", 1)
 
 
+def test_the_draft_of_a_killed_writer_is_named_and_no_damage(results: Path, run: Run) -> None:
+    (results / "tiles/.d.zarr.tmp-0123456789ab-999999999-0123abcd").mkdir()
+    completed = run("verify", results)
+    assert completed.code == 0
+    assert ".d.zarr.tmp-0123456789ab-999999999-0123abcd: what a writer that was killed had not" in completed.stderr
+
+
 def test_the_draft_of_a_living_writer_is_not_damage(results: Path) -> None:
     with publish(results / "tiles/d.zarr", folder=True) as draft:
         (draft / "image").write_text("half")

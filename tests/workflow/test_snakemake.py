@@ -16,11 +16,13 @@ import pytest
 import rasterio
 import torch
 import xarray as xr
+import yaml
 from projects import DAYS, ROOT, Project, commands, environment
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 from eopipe.arguments import parse
 from eopipe.contract import STAGES, stage
+from eopipe.run.project import SNAKEFILE
 
 MAX_ECE = 0.05
 
@@ -104,6 +106,25 @@ def test_a_job_line_has_the_settings_of_the_config(finished: Project) -> None:
 
 
 AFTER_TRAIN = {"train", "calibrate", "predict", "evaluate", "export", "report", "catalog", "crate", "all"}
+
+
+def test_results_that_were_removed_or_shortened_are_named_although_nothing_is_to_be_done(finished: Project) -> None:
+    store = finished.results / f"tiles/S2_ROMANIA_{DAYS[0]}.zarr"
+    onnx, aside = finished.results / "model.onnx", finished.folder / "aside"
+    aside.mkdir()
+    store.rename(aside / "store")
+    onnx.rename(aside / "onnx")
+    try:
+        onnx.write_bytes((aside / "onnx").read_bytes()[:-1])
+        output = finished.run("--dry-run", "--", "results/metrics.json").stdout
+    finally:
+        (aside / "store").rename(store)
+        (aside / "onnx").rename(onnx)
+    assert re.search(
+        r"warning: 2 of \d+ results were removed or changed since they were made, such as results/", output
+    )
+    assert "`eopipe verify results` lists them, with --repair it rebuilds them" in output
+    assert "warning:" not in finished.run("--dry-run").stdout
 
 
 def test_changing_the_epochs_reruns_train_and_what_follows_and_nothing_before(finished: Project) -> None:
@@ -240,6 +261,72 @@ def test_values_of_the_config_never_run_in_the_shell(project: Project) -> None:
     assert project.run("--", "results/grid.json").returncode == 1
     assert not (project.folder / "PWNED").exists()
     assert "no scene matches" in (project.results / "logs/search.log").read_text()
+
+
+def test_braces_in_texts_of_the_config_are_no_wildcards_and_in_paths_they_are_refused(project: Project) -> None:
+    title = {"title": "Forest {2018} {scene} {{x}}"}
+    project.write(
+        search={"ids": [f"S2_ROMANIA_{DAYS[0]}"]},
+        label={"classes": ["not {a}", "forest {2018}"]},
+        **dict.fromkeys(("report", "catalog"), title),
+        crate=title | {"description": "{params.options}"},
+    )
+    assert set(project.planned()) >= {"search", "label", "report", "catalog", "crate"}
+    result = project.run("--", "results/labels/all.zarr/manifest.json")
+    assert result.returncode == 0, result.stdout
+    assert "'forest {2018}'" in (project.results / "logs/label/all.log").read_text().splitlines()[0]
+    assert "forest {2018}" in (project.results / "labels/all.zarr/zarr.json").read_text()
+    project.write(label={"source": "cover {2018}.tif"})
+    sentence = "error: cover {2018}.tif: Snakemake takes braces in file names for wildcards; rename it"
+    assert sentence in project.run("--dry-run").stdout
+
+
+@pytest.mark.parametrize("program", [["snakemake", "--cores", "1"], ["eopipe", "run"]], ids=" ".join)
+def test_a_key_that_a_config_has_twice_is_refused_with_its_lines_by_every_way_to_run(
+    project: Project, program: list[str]
+) -> None:
+    path = project.folder / "config.yaml"
+    path.write_text(f"{path.read_text()}train: {{epochs: 3}}\n")
+    lines = [number for number, line in enumerate(path.read_text().splitlines(), 1) if line.startswith("train:")]
+    snakefile = ["--snakefile", str(ROOT / "Snakefile")] if program[0] == "snakemake" else []
+    result = dry_run(project, *program, *snakefile, "--configfile", "config.yaml")
+    assert result.returncode == 1
+    assert f"config.yaml has a key twice, and YAML would keep only the last one: train on lines {lines[0]} and" in (
+        result.stdout
+    )
+
+
+@pytest.mark.parametrize("program", [["snakemake", "--cores", "1"], ["eopipe", "run"]], ids=" ".join)
+def test_a_config_of_the_command_line_replaces_that_of_a_project(project: Project, program: list[str]) -> None:
+    (project.folder / "Snakefile").write_text(SNAKEFILE)
+    config = yaml.safe_load((project.folder / "config.yaml").read_text())
+    del config["train"]["epochs"]
+    (project.folder / "variant.yaml").write_text(yaml.safe_dump(config))
+    project.write(train={"epochs": 20, "seed": 7})
+    result = dry_run(project, *program, "--printshellcmds", "--configfile", "variant.yaml")
+    assert result.returncode == 0, result.stdout
+    by_stage = {arguments[0]: " ".join(arguments) for arguments in commands(result.stdout)}
+    assert "--epochs 10 " in by_stage["train"]
+    assert "--seed 0" in by_stage["train"]
+    assert "--config variant.yaml" in by_stage["crate"]
+    assert "--epochs 20 " in dry_run(project, *program, "--printshellcmds").stdout
+    result = dry_run(project, *program, "--configfile", "config.yaml", "variant.yaml")
+    assert result.returncode == 1
+    assert "config.yaml and variant.yaml are several configs, and a run has one: merge them" in result.stdout
+
+
+def dry_run(project: Project, *command: str) -> "subprocess.CompletedProcess[str]":
+    """A dry run by a command line; `stdout` has both streams."""
+    return subprocess.run(
+        [*command, "--dry-run"],
+        cwd=project.folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=200,
+        check=False,
+        env=environment(),
+    )
 
 
 def test_the_list_of_rules_has_a_sentence_for_each() -> None:

@@ -8,7 +8,7 @@ from eopipe.run.job_logs import describe_jobs
 
 messages = describe_jobs()
 try:
-    config = eo.checked(config, *config_files(workflow)[:1])
+    config = eo.checked(config, *config_files(workflow))
 except EopipeError as error:
     raise WorkflowError(str(error))
 

@@ -28,6 +28,6 @@ rule crate:
         payload=lambda wildcards, input: [*input.single, *input.maps, *eo.folders(input.model)],
         crate=subpath(output.root, parent=True),
     shell:
-        'eopipe crate --records {params.records:q} --payload {params.payload:q} "$EOPIPE_WORKFLOW"/workflow'
+        'exec eopipe crate --records {params.records:q} --payload {params.payload:q} "$EOPIPE_WORKFLOW"/workflow'
         ' --scenes {input.scenes:q} --workflow "$EOPIPE_WORKFLOW"/Snakefile --crate {params.crate:q} {params.more}'
         " {params.options} {resources.knobs} > {log:q} 2>&1"

@@ -16,7 +16,7 @@ rule calibrate:
     params:
         **params_for("calibrate", folders=["model", "tiles", "labels"]),
     shell:
-        "eopipe calibrate --model {params.model:q} --tiles {params.tiles:q} --labels {params.labels:q} --chips"
+        "exec eopipe calibrate --model {params.model:q} --tiles {params.tiles:q} --labels {params.labels:q} --chips"
         " {input.chips:q} --calibration {output.calibration:q} {params.options} {resources.knobs} > {log:q} 2>&1"
 
 
@@ -42,8 +42,8 @@ rule predict:
     params:
         **params_for("predict", folders=["model", "tiles"], optional=["calibration"]),
     shell:
-        "eopipe predict --model {params.model:q} --tiles {params.tiles:q} --classes {output.classes:q} --probabilities"
-        " {output.probabilities:q} {params.calibration:q} {params.options} {resources.knobs} > {log:q} 2>&1"
+        "exec eopipe predict --model {params.model:q} --tiles {params.tiles:q} {params.calibration:q} {params.options}"
+        " --classes {output.classes:q} --probabilities {output.probabilities:q} {resources.knobs} > {log:q} 2>&1"
 
 
 rule evaluate:
@@ -63,9 +63,9 @@ rule evaluate:
     params:
         **params_for("evaluate", folders=["tiles", "labels"]),
     shell:
-        "eopipe evaluate --classes {input.classes:q} --probabilities {input.probabilities:q} --tiles {params.tiles:q}"
-        " --labels {params.labels:q} --chips {input.chips:q} --metrics {output.metrics:q} {params.options}"
-        " {resources.knobs} > {log:q} 2>&1"
+        "exec eopipe evaluate --classes {input.classes:q} --probabilities {input.probabilities:q} --tiles"
+        " {params.tiles:q} --labels {params.labels:q} --chips {input.chips:q} --metrics {output.metrics:q}"
+        " {params.options} {resources.knobs} > {log:q} 2>&1"
 
 
 rule report:
@@ -88,7 +88,7 @@ rule report:
     params:
         **params_for("report", folders=["model", "tiles", "labels"]),
     shell:
-        "eopipe report --metrics {input.metrics:q} --model {params.model:q} --chips {input.chips:q} --classes"
+        "exec eopipe report --metrics {input.metrics:q} --model {params.model:q} --chips {input.chips:q} --classes"
         " {input.classes:q} --probabilities {input.probabilities:q} --tiles {params.tiles:q} --labels"
         " {params.labels:q} --scenes {input.scenes:q} --page {output.page:q} --picture {output.picture:q} --model-card"
         " {output.model_card:q} --data-card {output.data_card:q} {params.options} {resources.knobs} > {log:q} 2>&1"
@@ -113,7 +113,6 @@ rule catalog:
         **params_for("catalog", folders=["model", "tiles"]),
         catalog=subpath(output.root, parent=True),
     shell:
-        "eopipe catalog --model {params.model:q} --classes {input.classes:q} --probabilities {input.probabilities:q}"
-        " --tiles {params.tiles:q} --scenes {input.scenes:q} --metrics {input.metrics:q} --onnx {input.onnx:q}"
-        " --catalog {params.catalog:q}"
-        " {params.options} > {log:q} 2>&1"
+        "exec eopipe catalog --model {params.model:q} --classes {input.classes:q} --probabilities"
+        " {input.probabilities:q} --tiles {params.tiles:q} --scenes {input.scenes:q} --metrics {input.metrics:q}"
+        " --onnx {input.onnx:q} --catalog {params.catalog:q} {params.options} > {log:q} 2>&1"

@@ -1,4 +1,3 @@
-# `exec`: signals of a scheduler reach the shell too, and Snakemake waits only for the shell.
 rule train:
     "Train on the chips with torchrun; resumes from its checkpoint after a failure."
     input:
@@ -20,8 +19,7 @@ rule train:
         **params_for("train", folders=["tiles", "labels"]),
         model=subpath(output.root, parent=True),
     shell:
-        "exec "
-        "eopipe train --tiles {params.tiles:q} --labels {params.labels:q} --chips {input.chips:q}"
+        "exec eopipe train --tiles {params.tiles:q} --labels {params.labels:q} --chips {input.chips:q}"
         " --statistics {input.statistics:q} --model {params.model:q} {params.options} {resources.knobs} > {log:q} 2>&1"
 
 
@@ -45,5 +43,5 @@ rule export:
         **params_for("export", folders=["tiles"]),
         model=subpath(input.model, parent=True),
     shell:
-        "eopipe export --model {params.model:q} --tiles {params.tiles:q} --onnx {output.onnx:q}"
+        "exec eopipe export --model {params.model:q} --tiles {params.tiles:q} --onnx {output.onnx:q}"
         " --check {output.check:q} {params.options} {resources.knobs} > {log:q} 2>&1"

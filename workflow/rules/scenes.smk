@@ -19,7 +19,7 @@ checkpoint search:
         **params_for("search"),
         folder=subpath(output.root, parent=True),
     shell:
-        "eopipe search --items {params.folder:q} --grid {output.grid:q} --selection {output.selection:q}"
+        "exec eopipe search --items {params.folder:q} --grid {output.grid:q} --selection {output.selection:q}"
         " {params.options} {resources.knobs} > {log:q} 2>&1"
 
 
@@ -49,7 +49,7 @@ rule fetch:
         catalog=eo.catalog(config),
         more=f"--grid {RESULTS}/grid.json" if config["fetch"]["windows"] else "",
     shell:
-        "eopipe fetch --item {input.item:q} --scene {params.scene:q} {params.catalog} {params.more}"
+        "exec eopipe fetch --item {input.item:q} --scene {params.scene:q} {params.catalog} {params.more}"
         " {params.options} {resources.knobs} > {log:q} 2>&1"
 
 

@@ -21,7 +21,7 @@ rule preprocess:
         scene=subpath(input.scene, parent=True),
         tiles=subpath(output.root, parent=True),
     shell:
-        "eopipe preprocess --scene {params.scene:q} --grid {input.grid:q} --tiles {params.tiles:q}"
+        "exec eopipe preprocess --scene {params.scene:q} --grid {input.grid:q} --tiles {params.tiles:q}"
         " {params.options} {resources.knobs} > {log:q} 2>&1"
 
 
@@ -50,7 +50,7 @@ rule composite:
         **params_for("composite", folders=["tiles"]),
         composite=subpath(output.root, parent=True),
     shell:
-        "eopipe composite --tiles {params.tiles:q} --composite {params.composite:q}"
+        "exec eopipe composite --tiles {params.tiles:q} --composite {params.composite:q}"
         " {params.options} {resources.knobs} > {log:q} 2>&1"
 
 
@@ -74,7 +74,7 @@ rule label:
         scene=lambda wildcards, input: f"--scene {eo.folders(input.scene)[0]}" if PER_SCENE else "",
         labels=subpath(output.root, parent=True),
     shell:
-        "eopipe label --grid {input.grid:q} --labels {params.labels:q} {params.scene}"
+        "exec eopipe label --grid {input.grid:q} --labels {params.labels:q} {params.scene}"
         " {params.options} {resources.knobs} > {log:q} 2>&1"
 
 
@@ -99,6 +99,6 @@ rule split:
     params:
         **params_for("split", folders=["tiles", "labels"]),
     shell:
-        "eopipe split --tiles {params.tiles:q} --labels {params.labels:q} --chips {output.chips:q}"
+        "exec eopipe split --tiles {params.tiles:q} --labels {params.labels:q} --chips {output.chips:q}"
         " --statistics {output.statistics:q} --map {output.map:q} --places {output.places:q}"
         " {params.options} {resources.knobs} > {log:q} 2>&1"

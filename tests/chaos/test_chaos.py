@@ -1,0 +1,22 @@
+"""Random kills anywhere in a run: the same command ends with the same bytes, and no process lives on."""
+
+from pathlib import Path
+
+import pytest
+
+from chaos.driver import Reference, disturbed, undisturbed
+
+pytestmark = pytest.mark.exhaustive
+
+
+@pytest.fixture(scope="module")
+def by_snakemake(tmp_path_factory: pytest.TempPathFactory) -> Reference:
+    return undisturbed("snakemake", tmp_path_factory.mktemp("chaos") / "undisturbed")
+
+
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_a_run_under_snakemake_that_is_killed_at_random_ends_with_the_same_bytes_and_leaves_no_process(
+    seed: int, by_snakemake: Reference, tmp_path: Path
+) -> None:
+    outcome = disturbed("snakemake", seed, tmp_path / "project", by_snakemake)
+    assert outcome.is_identical, outcome
