@@ -2560,6 +2560,7 @@ $graph:
       - File
       label: onnx
       doc: the model in ONNX format, as export writes it
+      format: edam:format_2333
       inputBinding:
         prefix: --onnx
     title:
