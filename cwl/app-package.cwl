@@ -368,6 +368,7 @@ $graph:
       in:
         wanted: with_onnx
         model: train/model
+        allow_code: architecture
         tiles:
           source: preprocess/tiles
           valueFrom: $(self[0])
@@ -445,6 +446,11 @@ $graph:
       type: int
       label: shard
       doc: edge of a shard in pixels
+    architecture:
+      type: string
+      label: architecture
+      doc: built-in model, or module:Class
+      default: unet
     title:
       type: string
       label: title
@@ -541,6 +547,7 @@ $graph:
       in:
         wanted: with_onnx
         model: model
+        allow_code: architecture
         tiles:
           source: preprocess/tiles
           valueFrom: $(self[0])
@@ -2424,6 +2431,15 @@ $graph:
       default: 0.0001
       inputBinding:
         prefix: --tolerance
+    allow_code:
+      type:
+      - 'null'
+      - string
+      label: allow code
+      doc: 'permission to run the code of a custom model: the class that its model.json names, as module:Class or
+        file.py:Class'
+      inputBinding:
+        prefix: --allow-code
   outputs:
     onnx:
       type: File
@@ -2544,6 +2560,7 @@ $graph:
       - File
       label: onnx
       doc: the model in ONNX format, as export writes it
+      format: edam:format_2333
       inputBinding:
         prefix: --onnx
     title:

@@ -104,6 +104,7 @@ inputs:
     - File
     label: onnx
     doc: the model in ONNX format, as export writes it
+    format: edam:format_2333
     inputBinding:
       prefix: --onnx
   title:

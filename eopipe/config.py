@@ -1,5 +1,6 @@
 """The config file: one section a stage, typed by the stage's own signature."""
 
+import re
 from collections.abc import Iterator, Sequence
 from datetime import date
 from difflib import get_close_matches
@@ -11,7 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from eopipe.config_conflicts import conflicts
-from eopipe.contract import STAGES, annotated, is_option, stage, summary
+from eopipe.contract import STAGES, Input, annotated, is_option, stage, summary
 from eopipe.errors import UsageError
 from eopipe.provenance.redact import redact_for_terminal
 
@@ -67,6 +68,10 @@ def model() -> type[BaseModel]:
         "container": (str, Field("", description="container image for --sdm apptainer: a file, or docker://…")),
     }
     return create_model("Config", __config__=STRICT, **general, **sections)
+
+
+# A path has one of the two slashes left.
+URL_AS_PATH = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -195,6 +200,7 @@ def _with_conflicts(
         *mistakes,
         *_options_as_values(config),
         *urls_with_credentials(config),
+        *urls_as_paths(config),
         *conflicts(config, wrong_sections),
     ]
     # The grid follows the pixels of the bands, not those of masks and labels.
@@ -235,6 +241,18 @@ def urls_with_credentials(config: dict[str, Any]) -> list[str]:
         "or use ~/.netrc"
         for setting, value in values
         if "://" in value and redact_href(value) != value
+    ]
+
+
+def urls_as_paths(config: dict[str, Any]) -> list[str]:
+    """A sentence for each setting that must be a path and is a URL."""
+    settings = ((name, port.name) for name in STAGES for port in stage(name).of(Input) if port.name in config[name])
+    return [
+        f"{name}.{key} is {redact_for_terminal(value)}: only files and folders of a file system can be read here; "
+        + ("set search.url for a catalog on the web, or download it" if key == "catalog" else "download it first")
+        for name, key in settings
+        for value in _strings(config[name][key])
+        if URL_AS_PATH.match(value)
     ]
 
 
@@ -288,6 +306,10 @@ def _sentence(error: Any) -> str:
 def _rule(error: Any) -> str:
     """What a setting must be, in words that need no Python."""
     kind, name = error["type"], error["loc"][-1]
+    if kind == "string_pattern_mismatch" and name in ("results", "state"):
+        if "://" in error["input"]:
+            return "results are written to a file system only; write a folder, and copy it to the object store later"
+        return "write the path of a folder with letters, digits and . _ - / only, without blanks"
     if kind == "tuple_type":
         return f"write a list, {name}: [{error['input']}, …]"
     if kind == "string_pattern_mismatch":

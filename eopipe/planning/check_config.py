@@ -10,7 +10,7 @@ from typing import Any
 from eopipe.arguments import Parser
 from eopipe.chips.block_choice import describe_empty_split, empty_splits
 from eopipe.chips.splits import chip_corners
-from eopipe.config import read_config, validate
+from eopipe.config import URL_AS_PATH, read_config, validate
 from eopipe.config_conflicts import plan_of, refusal
 from eopipe.contract import STAGES, stage
 from eopipe.contract import is_path as is_path_port
@@ -83,6 +83,9 @@ def missing_files(config: Config, wrong_sections: set[str]) -> Iterator[str]:
 
 
 def _missing(setting: str, path: Path, is_folder: bool) -> Iterator[str]:
+    if URL_AS_PATH.match(str(path)):
+        # A mistake of the setting, which is listed already.
+        return
     if not path.exists():
         purpose = {"label.source": "put the labels there, or name another file"}
         yield f"{setting} {path} is missing: there is no such {'folder' if is_folder else 'file'}; " + purpose.get(

@@ -217,7 +217,7 @@ def coverage(graph: CrateGraph, scenes: Sequence[SceneEntity]) -> dict[str, Any]
     if bounds:
         west, south = (min(b[n] for b in bounds) for n in (0, 1))
         east, north = (max(b[n] for b in bounds) for n in (2, 3))
-        box = graph.add(local_id("area", "box"), "GeoShape", box=f"{south:.6f},{west:.6f} {north:.6f},{east:.6f}")
+        box = graph.add(local_id("area", "box"), "GeoShape", box=f"{south:.6f} {west:.6f} {north:.6f} {east:.6f}")
         properties["spatialCoverage"] = graph.add(local_id("area"), "Place", name="area of the scenes", geo=box)
     return properties
 

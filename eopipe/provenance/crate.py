@@ -83,7 +83,9 @@ def build_crate(draft: Path, inputs: CrateInputs, description: CrateDescription,
     builder.add_jobs(jobs)
     if inputs.config:
         config = _add_extra(graph, draft, inputs.config, f"{CONFIG}/", version=_project_commits(jobs))
-        workflow.append_to("input", parameters.link("workflow-in", "config", config, "File"))
+        described = "config file: the settings of all stages"
+        parameter = parameters.link("workflow-in", "config", config, "File", description=described)
+        workflow.append_to("input", parameter)
         builder.user_inputs.append(config)
     run = _run_action(builder, parts, jobs)
     _add_engine(builder, run, engine, jobs)
@@ -122,7 +124,7 @@ def _file_properties(path: Path, crate_path: str) -> dict[str, Any]:
 def _add_extra(graph: CrateGraph, draft: Path, source: Path, folder: str, **properties: Any) -> Entity:
     """Describe the config or the lock file."""
     path = f"{folder}{source.name}"
-    name = "pinned software environment" if "conformsTo" in properties else "configuration of the run"
+    name = "pinned versions of the software" if "conformsTo" in properties else "configuration of the run"
     return graph.add_file(path, name=name, **properties, **_file_properties(draft / path, path))
 
 
@@ -163,7 +165,8 @@ def _run_action(builder: ActionBuilder, parts: Sequence[CratePart], jobs: Sequen
     for content in (part.content for part in parts if part.content.key in builder.sources):
         source = builder.sources[content.key]
         entity = builder.data_entities.of(content)
-        target = builder.parameters.link("workflow-out", ".".join(source), entity, data_type(content))
+        described = {"description": entity["description"]} if "description" in entity else {}
+        target = builder.parameters.link("workflow-out", ".".join(source), entity, data_type(content), **described)
         builder.workflow.append_to("output", target)
         builder.connect(builder.workflow, local_id("parameter", *source), target.id)
         results.append(entity)
@@ -192,13 +195,14 @@ def _times(jobs: Sequence[RecordedJob]) -> dict[str, Any]:
 def _add_engine(builder: ActionBuilder, run: Entity, engine: WorkflowEngine, jobs: Sequence[RecordedJob]) -> None:
     """Add the OrganizeAction of the engine, which started every job."""
     graph = builder.graph
-    recorded = sorted({job.record.engine for job in jobs} - {""})
+    recorded = [text.partition(" ") for text in sorted({job.record.engine for job in jobs} - {""})]
+    names = sorted({name for name, _, _ in recorded})
     tool = graph.add(
         engine.url,
         "SoftwareApplication",
         name=engine.title,
-        description="Workflow engine",
-        softwareVersion=engine.version or ", ".join(recorded) or "not recorded",
+        description=f"Workflow engine: {', '.join(names) or engine.name}",
+        softwareVersion=engine.version or ", ".join(version for _, _, version in recorded if version) or "not recorded",
         url=engine.url,
     )
     times = {key: run[key] for key in ("startTime", "endTime", "actionStatus")}

@@ -9,7 +9,7 @@ from typing import Any
 from eopipe.contract import STAGES, Option, Output, Port, stage, summary
 from eopipe.provenance.contextual_entities import REPOSITORY
 from eopipe.provenance.data_entities import DataEntities
-from eopipe.provenance.graph import CrateGraph, Entity, local_id
+from eopipe.provenance.graph import RUN_TERMS, CrateGraph, Entity, local_id
 from eopipe.provenance.jobs import RecordedData, RecordedJob
 
 PARAMETER_PROFILE = "https://bioschemas.org/profiles/FormalParameter/1.0-RELEASE"
@@ -170,12 +170,25 @@ class ActionBuilder:
             actionStatus=FAILED if job.failed else COMPLETED,
             error=job.error if job.failed else None,
             location=self._machine(job),
+            containerImage=self._container(job),
             resourceUsage=self._resource_usage(job),
         )
 
     def _machine(self, job: RecordedJob) -> Entity:
         name = job.record.place.name
         return self.graph.add(local_id("machine", name), "Place", name=name)
+
+    def _container(self, job: RecordedJob) -> Entity | None:
+        """The container image that the job ran in, if it recorded one: of a registry, or a file."""
+        image = job.record.container
+        if not image:
+            return None
+        path = image.rpartition("://")[2]
+        registry, _, name = path.partition("/") if "." in path.partition("/")[0] and "/" in path else ("", "", path)
+        name, _, tag = name.partition(":")
+        kind = "SIFImage" if path.endswith((".sif", ".simg", ".img")) else "DockerImage"
+        properties = {"additionalType": {"@id": f"{RUN_TERMS}{kind}"}, "registry": registry, "name": name, "tag": tag}
+        return self.graph.add(local_id("container", image), "ContainerImage", **properties)
 
     def _resource_usage(self, job: RecordedJob) -> list[Entity]:
         """The measured usage of the job; jobs with the same value share an entity."""
@@ -236,7 +249,9 @@ class ActionBuilder:
             self.connect(step, local_id("parameter", *source), target)
             return
         entity = self.data_entities.of(data)
-        parameter = self.parameters.link("workflow-in", data.port, entity, data_type(data))
+        port = _port(job.stage, data.port)
+        described = {"description": port.mark.doc} if port else {}
+        parameter = self.parameters.link("workflow-in", data.port, entity, data_type(data), **described)
         self.workflow.append_to("input", parameter)
         self.connect(step, parameter.id, target)
         self.user_inputs.append(entity)

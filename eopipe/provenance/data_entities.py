@@ -17,6 +17,7 @@ from eopipe.publish import MANIFEST, digest, link_or_copy, read_json, size, writ
 # A folder with more files is described as one entity, without its files.
 LISTED_FILES = 32
 MEDIA_TYPES = {
+    ".cff": "application/yaml",
     ".csv": "text/csv",
     ".cwl": "application/cwl",
     ".fgb": "application/vnd.flatgeobuf",
@@ -24,10 +25,13 @@ MEDIA_TYPES = {
     ".gpkg": "application/geopackage+sqlite3",
     ".html": "text/html",
     ".json": "application/json",
+    ".jsonl": "application/jsonl",
     ".md": "text/markdown",
+    ".onnx": "application/onnx",
     ".pdf": "application/pdf",
     ".png": "image/png",
     ".py": "text/x-python",
+    ".safetensors": "application/vnd.safetensors",
     ".smk": "text/x-python",
     ".svg": "image/svg+xml",
     ".tif": "image/tiff",

@@ -14,13 +14,17 @@ WORKFLOW_CRATE = "https://w3id.org/workflowhub/workflow-ro-crate/1.0"
 RUN_TERMS = "https://w3id.org/ro/terms/workflow-run#"
 # Terms that the JSON-LD context of RO-Crate 1.1 lacks; defined here, a reader needs no second context.
 TERMS = {
+    "ContainerImage": f"{RUN_TERMS}ContainerImage",
     "ParameterConnection": f"{RUN_TERMS}ParameterConnection",
     "buildInstructions": "https://codemeta.github.io/terms/buildInstructions",
     "connection": f"{RUN_TERMS}connection",
+    "containerImage": f"{RUN_TERMS}containerImage",
     "creditText": "http://schema.org/creditText",
+    "registry": f"{RUN_TERMS}registry",
     "resourceUsage": f"{RUN_TERMS}resourceUsage",
     "sha256": f"{RUN_TERMS}sha256",
     "sourceParameter": f"{RUN_TERMS}sourceParameter",
+    "tag": f"{RUN_TERMS}tag",
     "targetParameter": f"{RUN_TERMS}targetParameter",
 }
 

@@ -78,6 +78,7 @@ class RunRecord(BaseModel):
     software: dict[str, str]
     project: str = ""
     engine: str = ""
+    container: str = ""
 
 
 @dataclass(frozen=True)

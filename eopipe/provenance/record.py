@@ -19,11 +19,12 @@ from eopipe import __version__
 from eopipe.contract import Input, Output, Port, Stage, is_path
 from eopipe.errors import EopipeError, UsageError
 from eopipe.models.model_files import libraries
-from eopipe.provenance.redact import redact_for_record, redact_message
+from eopipe.provenance.redact import redact_for_record, redact_message, url_without_credentials
 from eopipe.publish import ENGINE, MANIFEST, content_digest, digest, publish, read_json, size, write_json
 
 # The environment variables with a scheduler's job id; PBS appends its host behind a dot.
 SCHEDULERS = {"slurm": "SLURM_JOB_ID", "pbs": "PBS_JOBID", "lsf": "LSB_JOBID"}
+IMAGE_FILES = ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER")
 GPUS = Path("/proc/driver/nvidia/gpus")
 PACKAGES = ("numpy", "rasterio", "torch", "zarr")
 # The commit of a checkout and its changed files, without those of its submodules, which have settings of their own.
@@ -76,6 +77,7 @@ def write_record(
         "software": _software() | _model_libraries(stage, values),
         "project": _project_commit(),
         "engine": engine(),
+        "container": container(),
     }
     with publish(record_path(values[outputs[0].name])) as draft:
         write_json(draft, record)
@@ -235,6 +237,15 @@ def _parent_commands(pid: int) -> Iterator[list[str]]:
         while pid > 1:
             yield Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace").split("\0")
             pid = int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
+
+
+def container() -> str:
+    """The image of the container that this process runs in, as far as it says so; empty outside of a container.
+
+    The images of eopipe and the workflow set EOPIPE_CONTAINER; Apptainer sets the path of its image.
+    """
+    name = os.environ.get("EOPIPE_CONTAINER") or next(filter(None, map(os.environ.get, IMAGE_FILES)), "")
+    return url_without_credentials(name) if "://" in name else Path(name).name if name.startswith("/") else name
 
 
 def _engine_version(package: str, arguments: list[str]) -> str:

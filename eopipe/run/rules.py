@@ -81,6 +81,12 @@ def prefix(setup: str) -> str:
     return f"{escaped}\nset -euo pipefail; "
 
 
+def name_container(image: str) -> None:
+    """Give commands in a container the name of its image for their run records; outside of one it has no effect."""
+    for program in ("APPTAINER", "SINGULARITY"):
+        os.environ[f"{program}ENV_EOPIPE_CONTAINER"] = image
+
+
 def options(config: Config, name: str) -> str:
     """What changes a result: it goes into a rule's `params`, so a change reruns the job."""
     return shlex.join(_argv(config, name, Input) + _argv(config, name, Option, _without_effect(config, name)))

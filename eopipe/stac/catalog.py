@@ -19,8 +19,8 @@ from xml.sax.saxutils import escape
 from eopipe import __version__
 from eopipe.errors import BadInputError
 from eopipe.fetch.signing import redact_href
-from eopipe.publish import MANIFEST, link_or_copy, write_json, write_manifest
-from eopipe.scenes.item import read_item, scene_name, tagged_scenes
+from eopipe.publish import MANIFEST, link_or_copy, read_json, write_json, write_manifest
+from eopipe.scenes.item import Item, read_item, scene_name, tagged_scenes
 from eopipe.stac.mlm import onnx_asset
 from eopipe.stac.write import (
     CLASSIFICATION,
@@ -123,7 +123,7 @@ def _add_model(folder: Path, inputs: CatalogInputs, text: CatalogText) -> None:
     """Add the folder of the model; its item gets links to the catalog, the licence, and the ONNX file as an asset."""
     link_or_copy(inputs.model_item.parent, folder)
     path = folder / inputs.model_item.name
-    item = read_item(path)
+    item: Item = read_json(path)
     links = [link(rel, "../catalog.json") for rel in ("root", "parent")]
     item["links"] = [described.to_dict(transform_href=False) for described in (*links, *_licence_links(text))]
     item["properties"] |= {"license": text.spdx} if text.license else {}

@@ -20,7 +20,9 @@ def catalog(
     catalog: Annotated[Path, Output("catalog", "self-contained STAC catalog of model, maps and tiles", folder=True)],
     *,
     metrics: Annotated[Path | None, Input("test metrics of the maps", format="application/json")] = None,
-    onnx: Annotated[Path | None, Input("the model in ONNX format, as export writes it")] = None,
+    onnx: Annotated[
+        Path | None, Input("the model in ONNX format, as export writes it", format="edam:format_2333")
+    ] = None,
     title: Annotated[str, Option("title of the catalog", min_length=1)] = "eopipe run",
     description: Annotated[str, Option("description of the catalog", min_length=1)] = (
         "Model, maps and tiles that eopipe made from satellite scenes."

@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 
 from eopipe.contract import Input, Option, Output
 
-# 2: no licence and no author where none are stated. 3: the README escapes text.
+# 2: no licence and no author where none are stated. 3: the README escapes text; container images, media types,
+# descriptions of parameters.
 REVISION = 3
 ORCID = r"^(https://orcid\.org/)?\d{4}-\d{4}-\d{4}-\d{3}[\dX]$"
 ROR = r"^(https://ror\.org/)?0[a-z0-9]{8}$"

@@ -1,6 +1,8 @@
 """`eopipe check` finds every mistake of a config that needs no pixels, and lists them together."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +198,48 @@ def test_a_model_beside_the_config_is_imported_and_built_and_its_mistakes_have_a
         assert f"cannot be built: checked_net.py line 5: NameError: name '{name}' is not defined" in completed.stderr
     write(folder, train={"architecture": "no_net.py:Net"})
     assert "train.architecture names no_net.py, but there is no such file in" in run("check").stderr
+
+
+@pytest.mark.parametrize("command", ["check", "plan"])
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"results": "s3://bucket/results"},
+            "results is 's3://bucket/results': results are written to a file system only; write a folder, and copy",
+        ),
+        ({"state": "s3://bucket/state"}, "state is 's3://bucket/state': results are written to a file system only"),
+        ({"results": "my results"}, "results is 'my results': write the path of a folder with letters, digits and"),
+        (
+            {"search": RIGHT["search"] | {"catalog": "s3://bucket/catalog"}},
+            "search.catalog is s3:/bucket/catalog: only files and folders of a file system can be read here; "
+            "set search.url for a catalog on the web, or download it",
+        ),
+        (
+            {"label": RIGHT["label"] | {"source": "https://example.org/labels.tif"}},
+            "label.source is https:/example.org/labels.tif: only files and folders of a file system can be read here; "
+            "download it first",
+        ),
+    ],
+)
+def test_object_stores_urls_and_blanks_as_folders_are_refused_with_what_to_write_instead(
+    folder: Path, run: Run, command: str, changes: dict[str, Any], message: str
+) -> None:
+    (folder / "config.yaml").write_text(yaml.safe_dump(RIGHT | changes))
+    completed = run(command, "config.yaml")
+    assert completed.code == 2, completed.stderr
+    assert message in completed.stderr
+    assert completed.stderr.count("\n") == 1
+    assert not (folder / "results").exists()
+
+
+def test_a_run_into_an_object_store_is_refused_in_the_same_sentence(folder: Path) -> None:
+    (folder / "config.yaml").write_text(yaml.safe_dump(RIGHT | {"results": "s3://bucket/results"}))
+    command = [sys.executable, "-m", "eopipe", "run", "--dry-run", "--cores", "1", "--configfile", "config.yaml"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode
+    assert "results are written to a file system only" in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
 
 
 def test_no_config_in_the_folder_is_one_sentence(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,11 @@ from scenery import Catalog, Run, split_outputs, write_raster
 from synthetic_run import synthetic_run
 
 from eopipe.cli import main
+from eopipe.provenance import record
+from eopipe.provenance.data_entities import media_type
 from eopipe.provenance.redact import redact_argument, redact_command, redact_paths
 from eopipe.publish import digest, read_json, sha256, write_json
+from eopipe.stac.mlm import SAFETENSORS
 
 Entities = dict[str, dict[str, Any]]
 HOME, USER = "home", "grace hopper"
@@ -224,6 +227,74 @@ def test_every_job_is_an_action_with_tool_command_and_zoned_times(project: Proje
     assert usage == record["usage"]
     assert ids(graph["#control/preprocess/B"]["object"]) == ["#job/preprocess/B"]
     assert set(ids(graph["#engine"]["object"])) == {e["@id"] for e in of_type(graph, "ControlAction")}
+
+
+def test_a_job_in_a_container_names_its_image_without_a_path_of_the_machine(
+    project: Project, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("EOPIPE_CONTAINER", "APPTAINER_CONTAINER", "SINGULARITY_CONTAINER"):
+        monkeypatch.delenv(name, raising=False)
+    assert record.container() == ""
+    monkeypatch.setenv("APPTAINER_CONTAINER", "/home/grace/eopipe.sif")
+    assert record.container() == "eopipe.sif"
+    monkeypatch.setenv("EOPIPE_CONTAINER", "docker://ghcr.io/eopipe/eopipe:0.1.0")
+    project.run(
+        "label",
+        "--grid",
+        project.results / "grid.json",
+        "--labels",
+        tmp_path / "l.zarr",
+        "--source",
+        project.root / "truth.tif",
+        "--codes",
+        0,
+        1,
+    )
+    records = [*(path for path in project.records if path.name != "all.zarr.run.json"), tmp_path / "l.zarr.run.json"]
+    crate = project.crate(tmp_path / "crate", records=records)
+    assert issues(crate, cache, "RECOMMENDED") == []
+    graph = entities(crate)
+    (image,) = ids(graph["#job/label"]["containerImage"])
+    kind = "https://w3id.org/ro/terms/workflow-run#DockerImage"
+    assert graph[image] == {
+        "@id": image,
+        "@type": "ContainerImage",
+        "additionalType": {"@id": kind},
+        "name": "eopipe/eopipe",
+        "registry": "ghcr.io",
+        "tag": "0.1.0",
+    }
+    assert "containerImage" not in graph["#job/split"]
+
+
+def test_types_versions_place_and_parameters_are_as_other_readers_expect_them(project: Project, crate: Path) -> None:
+    graph = entities(crate)
+    assert graph["https://snakemake.github.io/"]["softwareVersion"] == "9.27.1"
+    box = [float(number) for number in graph["#area/box"]["box"].split()]
+    west, south, east, north = box[1], box[0], box[3], box[2]
+    assert len(box) == 4
+    assert (west < east, south < north) == (True, True)
+    types = {name: media_type(name) for name in ("w.safetensors", "m.onnx", "metrics.jsonl", "CITATION.cff")}
+    assert set(types.values()) == {
+        "application/vnd.safetensors",
+        "application/onnx",
+        "application/jsonl",
+        "application/yaml",
+    }
+    assert types["w.safetensors"] == SAFETENSORS
+    undescribed = [e["@id"] for e in of_type(graph, "FormalParameter") if not e.get("description")]
+    assert undescribed == []
+
+
+def test_the_version_of_a_detected_engine_is_a_number(project: Project, tmp_path: Path) -> None:
+    records = []
+    for number, path in enumerate(project.records):
+        records.append(tmp_path / f"{number}.run.json")
+        write_json(records[-1], read_json(path) | {"engine": "cwltool 3.3.1"})
+    engine = entities(project.crate(tmp_path / "crate", "--engine", "cwl", records=records))[
+        "https://www.commonwl.org/"
+    ]
+    assert (engine["softwareVersion"], engine["description"]) == ("3.3.1", "Workflow engine: cwltool")
 
 
 def test_settings_are_values_of_the_stage_s_parameters(crate: Path) -> None:

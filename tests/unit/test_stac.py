@@ -126,13 +126,13 @@ print(MLModelProperties.model_validate(item["properties"]).model_dump_json(by_al
     path = write_model(tmp_path / "model", task) / "model.json"
     read = json.loads(in_validators(code, path))
 
-    def covers(given: Any, expected: Any) -> bool:
+    def covers(value: Any, expected: Any) -> bool:
         """Whether all of a value is in another, which may have defaults beside it."""
         if isinstance(expected, dict):
-            return all(key in given and covers(given[key], value) for key, value in expected.items())
+            return all(key in value and covers(value[key], entry) for key, entry in expected.items())
         if isinstance(expected, list):
-            return len(given) == len(expected) and all(map(covers, given, expected))
-        return bool(given == expected)
+            return len(value) == len(expected) and all(map(covers, value, expected))
+        return bool(value == expected)
 
     properties = read_json(path)["properties"]
     for key in (key for key in properties if key.startswith("mlm:")):

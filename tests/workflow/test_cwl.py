@@ -54,7 +54,8 @@ def test_the_crate_of_a_cwl_run_has_every_job_its_engine_and_its_packages(by_cwl
     actions = [e for e in graph if e["@type"] == "CreateAction"]
     assert len(actions) == 1 + 1 + 2 * len(DAYS) + 9
     (engine,) = [e for e in graph if e["@id"] == "https://www.commonwl.org/"]
-    assert engine["softwareVersion"] == f"cwltool {version('cwltool')}"
+    assert engine["softwareVersion"] == version("cwltool")
+    assert engine["description"] == "Workflow engine: cwltool"
     assert sha256(by_cwl / "crate/constraints.txt") == sha256(ROOT / "constraints.txt")
     steps = [e for e in graph if e["@type"] == "HowToStep"]
     assert {e["buildInstructions"]["@id"] for e in steps} == {"constraints.txt"}
