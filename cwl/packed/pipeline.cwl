@@ -163,6 +163,14 @@ $graph:
       label: fetch.sign
       doc: service that signs asset URLs; auto chooses by host (auto or none or planetary-computer)
       default: auto
+    fetch_private_hosts:
+      type:
+        type: array
+        items: string
+      label: fetch.private_hosts
+      doc: hosts inside a private network that assets may be fetched from, as name or name:port (in a config also
+        the host of search.url)
+      default: []
     fetch_mem_mb:
       type: int
       label: memory of fetch
@@ -1205,6 +1213,7 @@ $graph:
         per_host: fetch_per_host
         deadline: fetch_deadline
         sign: fetch_sign
+        private_hosts: fetch_private_hosts
         mem_mb: fetch_mem_mb
         timelimit_s: fetch_timelimit_s
         item: search/items_each
@@ -3533,6 +3542,16 @@ $graph:
       default: auto
       inputBinding:
         prefix: --sign
+    private_hosts:
+      type:
+        type: array
+        items: string
+      label: private hosts
+      doc: hosts inside a private network that assets may be fetched from, as name or name:port (in a config also
+        the host of search.url)
+      default: []
+      inputBinding:
+        prefix: --private-hosts
     parts:
       type:
       - 'null'
