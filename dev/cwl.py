@@ -9,7 +9,7 @@ from typing import Any
 
 from dev.app_package import ABOUT, HOME, IMAGE, TEAM
 from eopipe import __version__, errors
-from eopipe.contract import STAGES, Input, Output, Port, Stage, is_path
+from eopipe.contract import STAGES, Input, Output, Port, Stage, is_path, stage
 
 KINDS = {int: "int", float: "double", str: "string", bool: "boolean"}
 NETWORK = ("search", "fetch")
@@ -254,3 +254,88 @@ def _outputs(definition: Stage, port: Port) -> dict[str, Any]:
 def _record(first: Port) -> dict[str, Any]:
     record = {"type": "File", "format": "iana:application/json", "label": "run record", "doc": "what the job did"}
     return {"record": record | {"outputBinding": {"glob": f"$(inputs.{first.name}_name).run.json"}}}
+
+
+def entry(kind: Any, label: str, doc: str, form: str = "") -> dict[str, Any]:
+    """An input or output of a document."""
+    return {"type": kind, "label": label, "doc": doc} | ({"format": form} if form else {})
+
+
+def steps_tool() -> dict[str, Any]:
+    """The tool that decides which of the optional steps a job has."""
+    deciding = (("label", "asset"), ("composite", "method"), ("split", "method"), ("split", "by"))
+    outputs = {
+        "label_file": "one file has the labels of all scenes",
+        "label_scenes": "each scene has labels of its own",
+        "composite": "the model sees composites, not scenes",
+        "mosaic": "all images have one map",
+        "images": "each image has a map of its own",
+    }
+    ports = {name: {port.name: port for port in stage(name).ports} for name in STAGES}
+    return _small_tool(
+        "steps",
+        "Decide which steps the settings need.",
+        {f"{name}_{key}": described(ports[name][key]) for name, key in deciding},
+        {name: entry("boolean", name.replace("_", " "), doc) for name, doc in outputs.items()},
+    )
+
+
+def periods_tool() -> dict[str, Any]:
+    """The tool that groups the tiles of the scenes by the periods of their composites."""
+    ports = {port.name: described(port) for port in stage("composite").ports}
+    items = entry("Directory", "items", "frozen STAC Items of the run")
+    nested = {"type": "array", "items": {"type": "array", "items": "Directory"}}
+    document = _small_tool(
+        "periods",
+        "Group the tiles of the scenes by the period of their composite.",
+        {"items": items, **{name: ports[name] for name in ("tiles", "period", "stack", "parts")}},
+        {
+            "groups": entry(nested, "groups", "tile stores of the scenes of each period"),
+            "names": entry({"type": "array", "items": "string"}, "names", "name of the composite of each period"),
+        },
+    )
+    del document["inputs"]["tiles"]["inputBinding"]
+    listing = [{"entryname": "tiles.list.json", "entry": "$(inputs.tiles)\n"}]
+    document["requirements"] |= {"InitialWorkDirRequirement": {"listing": listing}}
+    return document | {"arguments": ["--tiles", "@tiles.list.json"]}
+
+
+def _small_tool(name: str, doc: str, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
+    """A tool of one moment, whose results are values that the engine reads from cwl.output.json."""
+    needs = {"ResourceRequirement": {"coresMin": 1, "coresMax": 1, "ramMin": 1000, "ramMax": 1000}}
+    return {
+        "cwlVersion": "v1.2",
+        "class": "CommandLineTool",
+        "$namespaces": NAMESPACES,
+        "label": f"eopipe cwl {name}",
+        "doc": doc,
+        "intent": ["edam:operation_2409"],
+        **AUTHORS,
+        "requirements": requirements("split") | needs | {"ToolTimeLimit": {"timelimit": 600}},
+        "hints": HINTS,
+        "baseCommand": ["eopipe", "cwl", name],
+        "inputs": {
+            key: port | {"inputBinding": {"prefix": f"--{key.replace('_', '-')}"}} for key, port in inputs.items()
+        },
+        "outputs": outputs,
+    }
+
+
+def workflow_document(label: str, doc: str, intents: tuple[str, ...], body: dict[str, Any]) -> dict[str, Any]:
+    """A workflow: its head, and its body."""
+    return {
+        "cwlVersion": "v1.2",
+        "class": "Workflow",
+        "$namespaces": NAMESPACES,
+        "label": label,
+        "doc": doc,
+        "intent": [f"edam:{intent}" for intent in intents],
+        **AUTHORS,
+        "requirements": {
+            "MultipleInputFeatureRequirement": {},
+            "ScatterFeatureRequirement": {},
+            "StepInputExpressionRequirement": {},
+            "SubworkflowFeatureRequirement": {},
+        },
+        **body,
+    }

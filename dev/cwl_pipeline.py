@@ -3,10 +3,10 @@
 An input of the pipeline is a setting of the config: `train_epochs` is `epochs` in the section `train`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
-from dev.cwl import AUTHORS, HINTS, NAMESPACES, cwl_type, described, needs_inputs, requirements, tool
+from dev.cwl import cwl_type, described, entry, needs_inputs, periods_tool, steps_tool, tool, workflow_document
 from eopipe.contract import STAGES, Option, Port, stage
 
 Cwl = dict[str, Any]
@@ -68,25 +68,6 @@ def _when(source: str) -> tuple[Cwl, Cwl]:
     return {"wanted": source}, {"when": "$(inputs.wanted)"}
 
 
-def _document(label: str, doc: str, intents: Sequence[str], body: Cwl) -> Cwl:
-    return {
-        "cwlVersion": "v1.2",
-        "class": "Workflow",
-        "$namespaces": NAMESPACES,
-        "label": label,
-        "doc": doc,
-        "intent": [f"edam:{intent}" for intent in intents],
-        **AUTHORS,
-        "requirements": {
-            "MultipleInputFeatureRequirement": {},
-            "ScatterFeatureRequirement": {},
-            "StepInputExpressionRequirement": {},
-            "SubworkflowFeatureRequirement": {},
-        },
-        **body,
-    }
-
-
 def _inputs() -> Cwl:
     """Every setting of the config, memory and time of the jobs, and what CWL alone needs."""
     inputs: Cwl = {}
@@ -105,21 +86,17 @@ def _inputs() -> Cwl:
         {"type": "array", "items": "int"},
     )
     return inputs | {
-        "train_state": _port(["null", "Directory"], "state", "checkpoints of a training that did not end"),
-        "folds": _port("int", "folds", number) | {"default": 0},
-        "fold": _port(numbers, "fold numbers", "folds to run, such as [0, 1, 2] of 3 folds") | {"default": []},
-        "with_onnx": _port("boolean", "with ONNX", "export the model to ONNX") | {"default": True},
-        "with_report": _port("boolean", "with report", "make the report and the cards") | {"default": True},
-        "with_crate": _port("boolean", "with crate", "make the Provenance Run Crate") | {"default": True},
-        "config": _port(["null", "File"], "config", "config of the job, for the crate", "iana:application/yaml"),
-        "lock": _port(["null", "File"], "lock", "pinned versions of the software, for the crate", "iana:text/plain"),
-        "workflow": _port("File", "workflow", "all of this workflow in one file, which the crate contains")
+        "train_state": entry(["null", "Directory"], "state", "checkpoints of a training that did not end"),
+        "folds": entry("int", "folds", number) | {"default": 0},
+        "fold": entry(numbers, "fold numbers", "folds to run, such as [0, 1, 2] of 3 folds") | {"default": []},
+        "with_onnx": entry("boolean", "with ONNX", "export the model to ONNX") | {"default": True},
+        "with_report": entry("boolean", "with report", "make the report and the cards") | {"default": True},
+        "with_crate": entry("boolean", "with crate", "make the Provenance Run Crate") | {"default": True},
+        "config": entry(["null", "File"], "config", "config of the job, for the crate", "iana:application/yaml"),
+        "lock": entry(["null", "File"], "lock", "pinned versions of the software, for the crate", "iana:text/plain"),
+        "workflow": entry("File", "workflow", "all of this workflow in one file, which the crate contains")
         | {"default": {"class": "File", "location": PACKED}},
     }
-
-
-def _port(kind: Any, label: str, doc: str, form: str = "") -> Cwl:
-    return {"type": kind, "label": label, "doc": doc} | ({"format": form} if form else {})
 
 
 def pipeline() -> Cwl:
@@ -129,7 +106,7 @@ def pipeline() -> Cwl:
     steps["cross_validate"] = _cross_validation()
     steps |= _result_steps()
     steps["crate"] = _crate_step(steps)
-    return _document(
+    return workflow_document(
         "eopipe",
         "Satellite scenes to a trained, evaluated, mapped and citable model.",
         ("operation_2426", "operation_2423"),
@@ -323,8 +300,8 @@ def _outputs() -> Cwl:
 
 def _output(kind: Any, name: str, doc: str, form: str, source: Any) -> Cwl:
     merged = {key: value for key, value in source.items() if key != "source"} if isinstance(source, dict) else {}
-    where = source["source"] if isinstance(source, dict) else source
-    return _port(kind, name.replace("_", " "), doc, form) | {"outputSource": where} | merged
+    sources = source["source"] if isinstance(source, dict) else source
+    return entry(kind, name.replace("_", " "), doc, form) | {"outputSource": sources} | merged
 
 
 def fold() -> Cwl:
@@ -337,20 +314,20 @@ def fold() -> Cwl:
         if "scatter" in step:
             record["type"] = ["null", {"type": "array", "items": ["null", "File"]}]
         outputs[f"{name}_record"] = record
-    given = {
-        "fold": _port("int", "fold", "fold used for testing, from 0"),
-        "folds": _port("int", "folds", "number of folds, at least 3"),
+    known = {
+        "fold": entry("int", "fold", "fold used for testing, from 0"),
+        "folds": entry("int", "folds", "number of folds, at least 3"),
         "tiles": FOLDERS | {"label": "tiles", "doc": "tile stores of all images"},
         "labels": FOLDERS | {"label": "labels", "doc": "label store of all scenes, or one for each"},
-        "mosaic": _port("boolean", "mosaic", "map all images as one"),
-        "images": _port("boolean", "images", "map each image by itself"),
+        "mosaic": entry("boolean", "mosaic", "map all images as one"),
+        "images": entry("boolean", "images", "map each image by itself"),
     }
-    return _document(
+    return workflow_document(
         "eopipe fold",
         "One fold of a cross-validation, split, trained, mapped and evaluated; the name of every output contains the "
         "fold's number.",
         ("operation_2426", "operation_2428"),
-        {"inputs": given | _used(steps, given), "steps": steps, "outputs": outputs},
+        {"inputs": known | _used(steps, known), "steps": steps, "outputs": outputs},
     )
 
 
@@ -363,11 +340,11 @@ def composites() -> Cwl:
         scatter=["tiles", "composite_name"],
         scatterMethod="dotproduct",
     )
-    given = {
+    known = {
         "tiles": FOLDERS | {"label": "tiles", "doc": "tile stores of all scenes"},
-        "items": _port("Directory", "items", "frozen STAC Items of the run"),
+        "items": entry("Directory", "items", "frozen STAC Items of the run"),
     }
-    inputs = {name: name if name in given else f"composite_{name}" for name in periods["inputs"]}
+    inputs = {name: name if name in known else f"composite_{name}" for name in periods["inputs"]}
     steps = {
         "periods": {
             "label": "periods",
@@ -382,99 +359,39 @@ def composites() -> Cwl:
         "images": _output(EACH_FOLDER, "composites", "one Zarr store per period", "", "composite/composite"),
         "record": _output(EACH_FILE, "records", "run records of the jobs", JSON, "composite/record"),
     }
-    return _document(
+    return workflow_document(
         "eopipe composites",
         "One composite for each period that has scenes.",
         ("operation_3436",),
-        {"inputs": given | _used(steps, given), "steps": steps, "outputs": outputs},
+        {"inputs": known | _used(steps, known), "steps": steps, "outputs": outputs},
     )
 
 
 def image_map() -> Cwl:
     """The map of one image: a workflow, as CWL has no other way to make a list of it."""
-    given = {
-        "image": _port("Directory", "image", "tile store of the image"),
-        "model": _port("Directory", "model", "trained model"),
-        "classes_name": _port("string", "classes", "name of the map of classes"),
-        "probabilities_name": _port("string", "probabilities", "name of the map of probabilities"),
+    known = {
+        "image": entry("Directory", "image", "tile store of the image"),
+        "model": entry("Directory", "model", "trained model"),
+        "classes_name": entry("string", "classes", "name of the map of classes"),
+        "probabilities_name": entry("string", "probabilities", "name of the map of probabilities"),
     }
-    wires = {name: name for name in given if name != "image"}
+    wires = {name: name for name in known if name != "image"}
     step = _step("predict", {"tiles": {"source": ["image"], "linkMerge": "merge_nested"}} | wires)
     outputs = {
         "classes": _output("File", "classes", "map of classes", TIFF, "predict/classes"),
         "probabilities": _output("File", "probabilities", "map of probabilities", TIFF, "predict/probabilities"),
         "record": _output("File", "record", "run record of the job", JSON, "predict/record"),
     }
-    return _document(
+    return workflow_document(
         "eopipe image map",
         "The map of one image.",
         ("operation_2423",),
-        {"inputs": given | _used({"predict": step}, given), "steps": {"predict": step}, "outputs": outputs},
+        {"inputs": known | _used({"predict": step}, known), "steps": {"predict": step}, "outputs": outputs},
     )
 
 
-def _used(steps: dict[str, Cwl], given: Iterable[str]) -> Cwl:
+def _used(steps: dict[str, Cwl], known: Iterable[str]) -> Cwl:
     """The inputs of the pipeline that steps of another workflow use."""
     values = [value for step in steps.values() for value in step["in"].values()]
-    names = {value for value in values if isinstance(value, str) and "/" not in value} - {*given}
+    names = {value for value in values if isinstance(value, str) and "/" not in value} - {*known}
     return {name: value for name, value in _inputs().items() if name in names}
-
-
-def steps_tool() -> Cwl:
-    """The tool that decides which of the optional steps a job has."""
-    deciding = (("label", "asset"), ("composite", "method"), ("split", "method"), ("split", "by"))
-    outputs = {
-        "label_file": "one file has the labels of all scenes",
-        "label_scenes": "each scene has labels of its own",
-        "composite": "the model sees composites, not scenes",
-        "mosaic": "all images have one map",
-        "images": "each image has a map of its own",
-    }
-    ports = {name: {port.name: port for port in stage(name).ports} for name in STAGES}
-    return _small_tool(
-        "steps",
-        "Decide which steps the settings need.",
-        {f"{name}_{key}": described(ports[name][key]) for name, key in deciding},
-        {name: _port("boolean", name.replace("_", " "), doc) for name, doc in outputs.items()},
-    )
-
-
-def periods_tool() -> Cwl:
-    """The tool that groups the tiles of the scenes by the periods of their composites."""
-    ports = {port.name: described(port) for port in stage("composite").ports}
-    items = _port("Directory", "items", "frozen STAC Items of the run")
-    nested = {"type": "array", "items": EACH_FOLDER}
-    document = _small_tool(
-        "periods",
-        "Group the tiles of the scenes by the period of their composite.",
-        {"items": items, **{name: ports[name] for name in ("tiles", "period", "stack", "parts")}},
-        {
-            "groups": _port(nested, "groups", "tile stores of the scenes of each period"),
-            "names": _port({"type": "array", "items": "string"}, "names", "name of the composite of each period"),
-        },
-    )
-    del document["inputs"]["tiles"]["inputBinding"]
-    listing = [{"entryname": "tiles.list.json", "entry": "$(inputs.tiles)\n"}]
-    document["requirements"] |= {"InitialWorkDirRequirement": {"listing": listing}}
-    return document | {"arguments": ["--tiles", "@tiles.list.json"]}
-
-
-def _small_tool(name: str, doc: str, inputs: Cwl, outputs: Cwl) -> Cwl:
-    """A tool of one moment, whose results are values that the engine reads from cwl.output.json."""
-    needs = {"ResourceRequirement": {"coresMin": 1, "coresMax": 1, "ramMin": 1000, "ramMax": 1000}}
-    return {
-        "cwlVersion": "v1.2",
-        "class": "CommandLineTool",
-        "$namespaces": NAMESPACES,
-        "label": f"eopipe cwl {name}",
-        "doc": doc,
-        "intent": ["edam:operation_2409"],
-        **AUTHORS,
-        "requirements": requirements("split") | needs | {"ToolTimeLimit": {"timelimit": 600}},
-        "hints": HINTS,
-        "baseCommand": ["eopipe", "cwl", name],
-        "inputs": {
-            key: port | {"inputBinding": {"prefix": f"--{key.replace('_', '-')}"}} for key, port in inputs.items()
-        },
-        "outputs": outputs,
-    }

@@ -112,20 +112,22 @@ def values_of(port: Port) -> st.SearchStrategy[Any]:
     limits = {"ge": 0, "le": 10**4} | (port.mark.constraints if isinstance(port.mark, Option) else {})
     least = limits.get("gt", limits["ge"])
     if port.choices:
-        one: st.SearchStrategy[Any] = st.sampled_from(port.choices)
+        single: st.SearchStrategy[Any] = st.sampled_from(port.choices)
     elif port.base is bool:
-        one = st.booleans()
+        single = st.booleans()
     elif port.base is int:
         unit = limits.get("multiple_of", 1)
-        one = st.integers(-(-least // unit), min(limits["le"], 512) // unit).map(lambda number: number * unit)
+        single = st.integers(-(-least // unit), min(limits["le"], 512) // unit).map(lambda number: number * unit)
     elif port.base is float:
         most = limits.get("lt", limits["le"])
-        one = st.floats(least, most, exclude_min="gt" in limits, exclude_max="lt" in limits, allow_subnormal=False)
+        single = st.floats(least, most, exclude_min="gt" in limits, exclude_max="lt" in limits, allow_subnormal=False)
     else:
-        one = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min_size=1).filter(
+        single = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min_size=1).filter(
             lambda text: not text.startswith(("-", "@"))
         )
-    values = st.lists(one, min_size=0 if port.default == () else 1, max_size=4).map(tuple) if port.is_list else one
+    values = (
+        st.lists(single, min_size=0 if port.default == () else 1, max_size=4).map(tuple) if port.is_list else single
+    )
     return st.none() | values if port.optional else values
 
 
