@@ -886,6 +886,26 @@ $graph:
       label: time limit of evaluate
       doc: seconds after which the job is ended
       default: 7200
+    export_opset:
+      type: int
+      label: export.opset
+      doc: version of the ONNX operator set
+      default: 18
+    export_tolerance:
+      type: double
+      label: export.tolerance
+      doc: maximum difference of a probability, or of a value in standard deviations of the labels
+      default: 0.0001
+    export_mem_mb:
+      type: int
+      label: memory of export
+      doc: memory of the job in MB
+      default: 2500
+    export_timelimit_s:
+      type: int
+      label: time limit of export
+      doc: seconds after which the job is ended
+      default: 3600
     report_colors:
       type:
         type: array
@@ -919,6 +939,11 @@ $graph:
       doc: 'licence of crate, model, maps and tiles: SPDX identifier such as CC-BY-4.0, or URL; without it crate,
         cards and catalog say that none is stated'
       default: ''
+    with_onnx:
+      type: boolean
+      label: with ONNX
+      doc: export the model to ONNX
+      default: true
     catalog:
       type: Directory
       label: scenes
@@ -1169,6 +1194,7 @@ $graph:
         device: predict_device
         threads: predict_threads
         colors: report_colors
+        allow_code: train_architecture
         mem_mb: predict_mem_mb
         timelimit_s: predict_timelimit_s
         model:
@@ -1213,6 +1239,31 @@ $graph:
       out:
       - metrics
       - record
+    export:
+      label: export
+      doc: Export the model to ONNX and compare its output with the original on real chips.
+      run: '#stage-export'
+      when: $(inputs.wanted)
+      in:
+        opset: export_opset
+        tolerance: export_tolerance
+        allow_code: train_architecture
+        mem_mb: export_mem_mb
+        timelimit_s: export_timelimit_s
+        model:
+          source:
+          - train/model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
+        tiles:
+          valueFrom: $(self[0])
+          source: preprocess/tiles
+        wanted: with_onnx
+      out:
+      - onnx
+      - check
+      - record
     publish:
       label: publish
       doc: Export model, maps and tiles as a self-contained STAC catalog.
@@ -1242,6 +1293,7 @@ $graph:
           - predict/probabilities
           linkMerge: merge_flattened
           pickValue: all_non_null
+        onnx: export/onnx
       out:
       - catalog
       - record
@@ -1507,6 +1559,12 @@ $graph:
       label: time limit of preprocess
       doc: seconds after which the job is ended
       default: 3600
+    train_architecture:
+      type: string
+      label: train.architecture
+      doc: 'model architecture: unet, convnext, temporal, or a class of your own or of a library as module:Class
+        or file.py:Class'
+      default: unet
     predict_allow:
       type:
         type: array
@@ -1546,6 +1604,26 @@ $graph:
       label: time limit of predict
       doc: seconds after which the job is ended
       default: 21600
+    export_opset:
+      type: int
+      label: export.opset
+      doc: version of the ONNX operator set
+      default: 18
+    export_tolerance:
+      type: double
+      label: export.tolerance
+      doc: maximum difference of a probability, or of a value in standard deviations of the labels
+      default: 0.0001
+    export_mem_mb:
+      type: int
+      label: memory of export
+      doc: memory of the job in MB
+      default: 2500
+    export_timelimit_s:
+      type: int
+      label: time limit of export
+      doc: seconds after which the job is ended
+      default: 3600
     report_colors:
       type:
         type: array
@@ -1579,6 +1657,11 @@ $graph:
       doc: 'licence of crate, model, maps and tiles: SPDX identifier such as CC-BY-4.0, or URL; without it crate,
         cards and catalog say that none is stated'
       default: ''
+    with_onnx:
+      type: boolean
+      label: with ONNX
+      doc: export the model to ONNX
+      default: true
     catalog:
       type: Directory
       label: scenes
@@ -1708,6 +1791,31 @@ $graph:
       - classes
       - probabilities
       - record
+    export:
+      label: export
+      doc: Export the model to ONNX and compare its output with the original on real chips.
+      run: '#stage-export'
+      when: $(inputs.wanted)
+      in:
+        opset: export_opset
+        tolerance: export_tolerance
+        allow_code: train_architecture
+        mem_mb: export_mem_mb
+        timelimit_s: export_timelimit_s
+        model:
+          source:
+          - model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
+        tiles:
+          valueFrom: $(self[0])
+          source: preprocess/tiles
+        wanted: with_onnx
+      out:
+      - onnx
+      - check
+      - record
     publish:
       label: publish
       doc: Export model, maps and tiles as a self-contained STAC catalog.
@@ -1736,6 +1844,7 @@ $graph:
           - predict/probabilities
           linkMerge: merge_flattened
           pickValue: all_non_null
+        onnx: export/onnx
       out:
       - catalog
       - record
@@ -3538,6 +3647,15 @@ $graph:
       default: auto
       inputBinding:
         prefix: --device
+    allow_code:
+      type:
+      - 'null'
+      - string
+      label: allow code
+      doc: 'permission to run the code of a custom model: the class that its model.json names, as module:Class or
+        file.py:Class'
+      inputBinding:
+        prefix: --allow-code
     threads:
       type: int
       label: threads
@@ -3743,6 +3861,134 @@ $graph:
   - 8
   - 70
 - class: CommandLineTool
+  id: stage-export
+  label: eopipe export
+  doc: Export the model to ONNX and compare its output with the original on real chips.
+  intent:
+  - edam:operation_3434
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+    DockerRequirement:
+      dockerPull: ghcr.io/eopipe/eopipe:0.1.0
+  baseCommand:
+  - eopipe
+  - export
+  arguments: []
+  inputs:
+    model:
+      type: Directory
+      label: model
+      doc: trained model
+      inputBinding:
+        prefix: --model
+    tiles:
+      type: Directory
+      label: tiles
+      doc: tile store whose pixels the comparison uses
+      inputBinding:
+        prefix: --tiles
+    onnx_name:
+      type: string
+      label: onnx
+      doc: 'ONNX model: normalisation, network, and softmax or scaling of the output in one graph'
+      default: model.onnx
+      inputBinding:
+        prefix: --onnx
+    check_name:
+      type: string
+      label: check
+      doc: largest difference from the original model
+      default: export.json
+      inputBinding:
+        prefix: --check
+    opset:
+      type: int
+      label: opset
+      doc: version of the ONNX operator set
+      default: 18
+      inputBinding:
+        prefix: --opset
+    tolerance:
+      type: double
+      label: tolerance
+      doc: maximum difference of a probability, or of a value in standard deviations of the labels
+      default: 0.0001
+      inputBinding:
+        prefix: --tolerance
+    allow_code:
+      type:
+      - 'null'
+      - string
+      label: allow code
+      doc: 'permission to run the code of a custom model: the class that its model.json names, as module:Class or
+        file.py:Class'
+      inputBinding:
+        prefix: --allow-code
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 2500
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 3600
+  outputs:
+    onnx:
+      type: File
+      format: edam:format_2333
+      label: onnx
+      doc: 'ONNX model: normalisation, network, and softmax or scaling of the output in one graph'
+      outputBinding:
+        glob: $(inputs.onnx_name)
+    check:
+      type: File
+      format: iana:application/json
+      label: check
+      doc: largest difference from the original model
+      outputBinding:
+        glob: $(inputs.check_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.onnx_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
   id: stage-catalog
   label: eopipe catalog
   doc: Export model, maps and tiles as a self-contained STAC catalog.
@@ -3853,6 +4099,14 @@ $graph:
       format: iana:application/json
       inputBinding:
         prefix: --metrics
+    onnx:
+      type:
+      - 'null'
+      - File
+      label: onnx
+      doc: the model in ONNX format, as export writes it
+      inputBinding:
+        prefix: --onnx
     title:
       type: string
       label: title

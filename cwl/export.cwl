@@ -82,6 +82,15 @@ inputs:
     default: 0.0001
     inputBinding:
       prefix: --tolerance
+  allow_code:
+    type:
+    - 'null'
+    - string
+    label: allow code
+    doc: 'permission to run the code of a custom model: the class that its model.json names, as module:Class or
+      file.py:Class'
+    inputBinding:
+      prefix: --allow-code
   mem_mb:
     type: int
     label: memory

@@ -691,6 +691,7 @@ steps:
       window: calibrate_window
       device: calibrate_device
       threads: calibrate_threads
+      allow_code: train_architecture
       mem_mb: calibrate_mem_mb
       timelimit_s: calibrate_timelimit_s
       tiles: tiles
@@ -721,6 +722,7 @@ steps:
       device: predict_device
       threads: predict_threads
       colors: report_colors
+      allow_code: train_architecture
       mem_mb: predict_mem_mb
       timelimit_s: predict_timelimit_s
       model:
@@ -760,6 +762,7 @@ steps:
         valueFrom: classes-fold-$(inputs.fold)-$(inputs.image.basename).tif
       probabilities_name:
         valueFrom: probabilities-fold-$(inputs.fold)-$(inputs.image.basename).tif
+      train_architecture: train_architecture
       predict_allow: predict_allow
       predict_halo: predict_halo
       predict_window: predict_window

@@ -36,6 +36,12 @@ inputs:
     type: string
     label: probabilities
     doc: name of the map of probabilities
+  train_architecture:
+    type: string
+    label: train.architecture
+    doc: 'model architecture: unet, convnext, temporal, or a class of your own or of a library as module:Class or
+      file.py:Class'
+    default: unet
   predict_allow:
     type:
       type: array
@@ -94,6 +100,7 @@ steps:
       device: predict_device
       threads: predict_threads
       colors: report_colors
+      allow_code: train_architecture
       mem_mb: predict_mem_mb
       timelimit_s: predict_timelimit_s
       tiles:

@@ -1469,6 +1469,7 @@ steps:
       window: calibrate_window
       device: calibrate_device
       threads: calibrate_threads
+      allow_code: train_architecture
       mem_mb: calibrate_mem_mb
       timelimit_s: calibrate_timelimit_s
       tiles:
@@ -1505,6 +1506,7 @@ steps:
       device: predict_device
       threads: predict_threads
       colors: report_colors
+      allow_code: train_architecture
       mem_mb: predict_mem_mb
       timelimit_s: predict_timelimit_s
       model:
@@ -1547,6 +1549,7 @@ steps:
         valueFrom: classes-$(inputs.image.basename).tif
       probabilities_name:
         valueFrom: probabilities-$(inputs.image.basename).tif
+      train_architecture: train_architecture
       predict_allow: predict_allow
       predict_halo: predict_halo
       predict_window: predict_window
@@ -1725,6 +1728,7 @@ steps:
     in:
       opset: export_opset
       tolerance: export_tolerance
+      allow_code: train_architecture
       mem_mb: export_mem_mb
       timelimit_s: export_timelimit_s
       model:
@@ -1834,6 +1838,7 @@ steps:
         - predict_images/probabilities
         linkMerge: merge_flattened
         pickValue: all_non_null
+      onnx: export/onnx
     out:
     - catalog
     - record

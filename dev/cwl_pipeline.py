@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dev.cwl import cwl_type, described, entry, needs_inputs, periods_tool, steps_tool, tool, workflow_document
-from eopipe.contract import STAGES, Option, Port, stage
+from eopipe.contract import STAGES, Knob, Option, Port, stage
 
 Cwl = dict[str, Any]
 # Set by the pipeline itself.
@@ -43,13 +43,13 @@ def tools() -> dict[str, Cwl]:
 
 def settings(name: str) -> list[Port]:
     """The ports of a stage that a config sets, in its own section or in that of another stage."""
-    shared = [port for port in stage(name).of(Option) if port.section]
+    shared = [port for port in stage(name).of(Option, Knob) if port.section]
     return [port for port in (*stage(name).settings, *shared) if (name, port.name) not in FIXED]
 
 
 def input_name(name: str, port: Port) -> str:
     """The input of the pipeline that sets a port of a stage."""
-    return f"{port.section or name}_{port.name}"
+    return f"{port.section or name}_{port.setting}"
 
 
 def _step(name: str, wires: Cwl, *, of: str = "", **more: Any) -> Cwl:
@@ -242,7 +242,7 @@ def _result_steps() -> dict[str, Cwl]:
     return {
         "export": _step("export", first | of_onnx, **if_onnx),
         "report": _step("report", reported | of_report, **if_report),
-        "publish": _step("publish", described_run, of="catalog"),
+        "publish": _step("publish", described_run | {"onnx": "export/onnx"}, of="catalog"),
     }
 
 

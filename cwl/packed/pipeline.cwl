@@ -1468,6 +1468,7 @@ $graph:
         window: calibrate_window
         device: calibrate_device
         threads: calibrate_threads
+        allow_code: train_architecture
         mem_mb: calibrate_mem_mb
         timelimit_s: calibrate_timelimit_s
         tiles:
@@ -1504,6 +1505,7 @@ $graph:
         device: predict_device
         threads: predict_threads
         colors: report_colors
+        allow_code: train_architecture
         mem_mb: predict_mem_mb
         timelimit_s: predict_timelimit_s
         model:
@@ -1546,6 +1548,7 @@ $graph:
           valueFrom: classes-$(inputs.image.basename).tif
         probabilities_name:
           valueFrom: probabilities-$(inputs.image.basename).tif
+        train_architecture: train_architecture
         predict_allow: predict_allow
         predict_halo: predict_halo
         predict_window: predict_window
@@ -1724,6 +1727,7 @@ $graph:
       in:
         opset: export_opset
         tolerance: export_tolerance
+        allow_code: train_architecture
         mem_mb: export_mem_mb
         timelimit_s: export_timelimit_s
         model:
@@ -1833,6 +1837,7 @@ $graph:
           - predict_images/probabilities
           linkMerge: merge_flattened
           pickValue: all_non_null
+        onnx: export/onnx
       out:
       - catalog
       - record
@@ -2782,6 +2787,7 @@ $graph:
         window: calibrate_window
         device: calibrate_device
         threads: calibrate_threads
+        allow_code: train_architecture
         mem_mb: calibrate_mem_mb
         timelimit_s: calibrate_timelimit_s
         tiles: tiles
@@ -2812,6 +2818,7 @@ $graph:
         device: predict_device
         threads: predict_threads
         colors: report_colors
+        allow_code: train_architecture
         mem_mb: predict_mem_mb
         timelimit_s: predict_timelimit_s
         model:
@@ -2851,6 +2858,7 @@ $graph:
           valueFrom: classes-fold-$(inputs.fold)-$(inputs.image.basename).tif
         probabilities_name:
           valueFrom: probabilities-fold-$(inputs.fold)-$(inputs.image.basename).tif
+        train_architecture: train_architecture
         predict_allow: predict_allow
         predict_halo: predict_halo
         predict_window: predict_window
@@ -3099,6 +3107,12 @@ $graph:
       type: string
       label: probabilities
       doc: name of the map of probabilities
+    train_architecture:
+      type: string
+      label: train.architecture
+      doc: 'model architecture: unet, convnext, temporal, or a class of your own or of a library as module:Class
+        or file.py:Class'
+      default: unet
     predict_allow:
       type:
         type: array
@@ -3157,6 +3171,7 @@ $graph:
         device: predict_device
         threads: predict_threads
         colors: report_colors
+        allow_code: train_architecture
         mem_mb: predict_mem_mb
         timelimit_s: predict_timelimit_s
         tiles:
@@ -5100,6 +5115,15 @@ $graph:
       default: auto
       inputBinding:
         prefix: --device
+    allow_code:
+      type:
+      - 'null'
+      - string
+      label: allow code
+      doc: 'permission to run the code of a custom model: the class that its model.json names, as module:Class or
+        file.py:Class'
+      inputBinding:
+        prefix: --allow-code
     threads:
       type: int
       label: threads
@@ -5264,6 +5288,15 @@ $graph:
       default: auto
       inputBinding:
         prefix: --device
+    allow_code:
+      type:
+      - 'null'
+      - string
+      label: allow code
+      doc: 'permission to run the code of a custom model: the class that its model.json names, as module:Class or
+        file.py:Class'
+      inputBinding:
+        prefix: --allow-code
     threads:
       type: int
       label: threads
@@ -5540,6 +5573,15 @@ $graph:
       default: 0.0001
       inputBinding:
         prefix: --tolerance
+    allow_code:
+      type:
+      - 'null'
+      - string
+      label: allow code
+      doc: 'permission to run the code of a custom model: the class that its model.json names, as module:Class or
+        file.py:Class'
+      inputBinding:
+        prefix: --allow-code
     mem_mb:
       type: int
       label: memory
@@ -5950,6 +5992,14 @@ $graph:
       format: iana:application/json
       inputBinding:
         prefix: --metrics
+    onnx:
+      type:
+      - 'null'
+      - File
+      label: onnx
+      doc: the model in ONNX format, as export writes it
+      inputBinding:
+        prefix: --onnx
     title:
       type: string
       label: title
