@@ -1,9 +1,9 @@
-# Derived from eopipe/stages and cwl/pipeline.cwl by `make sync`; do not edit.
+# Derived from eopipe/stages by `make sync`; do not edit.
 cwlVersion: v1.2
 $namespaces:
   edam: http://edamontology.org/
-  s: https://schema.org/
   iana: https://www.iana.org/assignments/media-types/
+  s: https://schema.org/
 s:name: eopipe
 s:description: 'Satellite scenes to a trained, measured and mapped model: train one, or map with one.'
 s:softwareVersion: 0.1.0
@@ -46,166 +46,908 @@ $graph:
     StepInputExpressionRequirement: {}
     SubworkflowFeatureRequirement: {}
   inputs:
-    catalog:
-      type: Directory
-      label: catalog
-      doc: folder of a static STAC catalog
-    area:
-      type: File?
-      label: area
+    search_area:
+      type:
+      - 'null'
+      - File
+      label: search.area
       doc: GeoJSON of the area of interest, in degrees
-    ids:
-      type: string[]
-      label: scenes
-      doc: 'ids of the scenes to use; empty: all'
+    search_url:
+      type:
+      - 'null'
+      - string
+      label: search.url
+      doc: URL of a STAC API or of a static catalog
+    search_collections:
+      type:
+        type: array
+        items: string
+      label: search.collections
+      doc: STAC collections to search; all if empty
       default: []
-    datetime:
-      type: string?
-      label: dates
-      doc: date or interval of dates, as in STAC API
-    assets:
-      type: string[]
-      label: assets
-      doc: assets that every scene must have
-    bands:
-      type: string[]
-      label: bands
+    search_bbox:
+      type:
+        type: array
+        items: double
+      label: search.bbox
+      doc: 'bounding box: west south east north, in degrees'
+      default: []
+    search_datetime:
+      type:
+      - 'null'
+      - string
+      label: search.datetime
+      doc: date or interval of acquisition, e.g. 2020-05-01/2020-09-30
+    search_max_cloud:
+      type: double
+      label: search.max_cloud
+      doc: maximum cloud cover of a scene (eo:cloud_cover), in percent
+      default: 100.0
+    search_ids:
+      type:
+        type: array
+        items: string
+      label: search.ids
+      doc: only these scenes, by id
+      default: []
+    search_assets:
+      type:
+        type: array
+        items: string
+      label: search.assets
+      doc: keys of the assets to fetch; every scene must have them
+      default:
+      - blue
+      - green
+      - red
+      - nir
+      - scl
+    search_on_missing:
+      type: string
+      label: search.on_missing
+      doc: 'scenes that lack one of the assets: fail and list them, or skip them (fail or skip)'
+      default: fail
+    search_best:
+      type:
+      - 'null'
+      - int
+      label: search.best
+      doc: 'number of least cloudy scenes to keep in each time window (default: all)'
+    search_per:
+      type: string
+      label: search.per
+      doc: time window that best applies to (all or year or month or week or day)
+      default: all
+    search_group:
+      type: string
+      label: search.group
+      doc: 'what best counts: single scenes, or all scenes of a local solar day (UTC + 1 h per 15 degrees) together
+        (scene or solar-day)'
+      default: scene
+    search_crs:
+      type: string
+      label: search.crs
+      doc: CRS of the grid as EPSG:code, or auto
+      default: auto
+    search_resolution:
+      type:
+      - 'null'
+      - double
+      label: search.resolution
+      doc: 'pixel size of the grid in units of the CRS (default: the finest of grid_assets)'
+    search_grid_assets:
+      type:
+      - 'null'
+      - type: array
+        items: string
+      label: search.grid_assets
+      doc: 'assets whose CRS and pixels the grid follows (default: all assets; in a config preprocess.bands, so
+        that neither masks nor labels set the pixel size)'
+    search_deadline:
+      type: double
+      label: search.deadline
+      doc: time limit for the whole search, in seconds
+      default: 900.0
+    search_mem_mb:
+      type: int
+      label: memory of search
+      doc: memory of the job in MB
+      default: 1000
+    search_timelimit_s:
+      type: int
+      label: time limit of search
+      doc: seconds after which the job is ended
+      default: 1800
+    fetch_windows:
+      type: boolean
+      label: fetch.windows
+      doc: 'fetch windows: only the blocks of (cloud-optimised) GeoTIFFs that the grid needs'
+      default: false
+    fetch_workers:
+      type: int
+      label: fetch.workers
+      doc: parallel downloads
+      default: 4
+    fetch_per_host:
+      type: int
+      label: fetch.per_host
+      doc: maximum parallel connections to one host
+      default: 8
+    fetch_deadline:
+      type: double
+      label: fetch.deadline
+      doc: time limit for one asset with all its retries, in seconds
+      default: 3600.0
+    fetch_sign:
+      type: string
+      label: fetch.sign
+      doc: service that signs asset URLs; auto chooses by host (auto or none or planetary-computer)
+      default: auto
+    fetch_private_hosts:
+      type:
+        type: array
+        items: string
+      label: fetch.private_hosts
+      doc: hosts inside a private network that assets may be fetched from, as name or name:port (in a config also
+        the host of search.url)
+      default: []
+    fetch_mem_mb:
+      type: int
+      label: memory of fetch
+      doc: memory of the job in MB
+      default: 1000
+    fetch_timelimit_s:
+      type: int
+      label: time limit of fetch
+      doc: seconds after which the job is ended
+      default: 10800
+    preprocess_bands:
+      type:
+        type: array
+        items: string
+      label: preprocess.bands
       doc: band names, in channel order
-    mask:
+      default:
+      - blue
+      - green
+      - red
+      - nir
+    preprocess_mask:
       type: string
-      label: mask
-      doc: asset of the pixel quality mask (scene classification)
-    chunk:
+      label: preprocess.mask
+      doc: 'mask asset, e.g. scl: which pixels are usable; none masks only nodata'
+      default: scl
+    preprocess_mask_as:
+      type: string
+      label: preprocess.mask_as
+      doc: 'kind of the mask asset; auto: known from its name (auto or classes or bits or probability)'
+      default: auto
+    preprocess_masked:
+      type:
+        type: array
+        items: int
+      label: preprocess.masked
+      doc: 'classes or bits of the mask asset that are masked (default: the standard ones)'
+      default: []
+    preprocess_max_probability:
+      type: double
+      label: preprocess.max_probability
+      doc: cloud probability in percent above which pixels are masked
+      default: 40.0
+    preprocess_dilate:
       type: int
-      label: chunk
-      doc: edge of a chunk in pixels
-    shard:
+      label: preprocess.dilate
+      doc: 'mask dilation: also mask this many grid pixels around masked ones'
+      default: 0
+    preprocess_saturated:
+      type:
+      - 'null'
+      - double
+      label: preprocess.saturated
+      doc: stored value at or above which a pixel is saturated, and masked
+    preprocess_offset:
+      type:
+      - 'null'
+      - double
+      label: preprocess.offset
+      doc: 'offset of reflectance where neither item nor product state it: -0.1 for Sentinel-2 since processing
+        baseline 04.00, 0 before or where it was removed'
+    preprocess_decibel:
+      type: boolean
+      label: preprocess.decibel
+      doc: convert linear radar power to dB
+      default: false
+    preprocess_resampling:
+      type: string
+      label: preprocess.resampling
+      doc: resampling kernel of the bands; masks use nearest (nearest or bilinear or cubic or average or mode)
+      default: bilinear
+    preprocess_chunk:
       type: int
-      label: shard
-      doc: edge of a shard in pixels
-    source:
-      type: File
-      label: labels
-      doc: raster or vector file of the labels
+      label: preprocess.chunk
+      doc: edge of a chunk, the read unit, in pixels; about the chip size
+      default: 256
+    preprocess_shard:
+      type: int
+      label: preprocess.shard
+      doc: edge of a shard, one file, in pixels
+      default: 4096
+    preprocess_codec:
+      type: string
+      label: preprocess.codec
+      doc: 'compression codec: lz4 decodes faster, zstd is smaller (lz4 or zstd)'
+      default: lz4
+    preprocess_threads:
+      type: int
+      label: preprocess.threads
+      doc: 'threads that decode, resample and encode; 0: one per core'
+      default: 0
+    preprocess_max_files:
+      type:
+      - 'null'
+      - int
+      label: preprocess.max_files
+      doc: 'file budget: refuse a store that would need more files'
+    preprocess_mem_mb:
+      type: int
+      label: memory of preprocess
+      doc: memory of the job in MB
+      default: 1500
+    preprocess_timelimit_s:
+      type: int
+      label: time limit of preprocess
+      doc: seconds after which the job is ended
+      default: 3600
+    label_source:
+      type:
+      - 'null'
+      - File
+      label: label.source
+      doc: raster or vector file with the labels of all scenes
+    label_asset:
+      type:
+      - 'null'
+      - string
+      label: label.asset
+      doc: asset of each scene that holds its labels, instead of source
     label_classes:
-      type: string[]
-      label: class names
-      doc: class names, in the order of the class numbers
-    bins:
-      type: double[]
-      label: bins
-      doc: bin edges that divide a continuous raster into the classes
+      type:
+        type: array
+        items: string
+      label: label.classes
+      doc: class names, in the order of the class numbers 0, 1, …
+      default:
+      - non-forest
+      - forest
+    label_bins:
+      type:
+        type: array
+        items: double
+      label: label.bins
+      doc: edges between the classes of a continuous raster, in physical units
       default: []
-    measure:
-      type: string?
-      label: measure
-      doc: quantity that the labels measure, for regression
-    unit:
+    label_codes:
+      type:
+        type: array
+        items: int
+      label: label.codes
+      doc: 'source value of each class (default: 0, 1, …, if the raster has no other value)'
+      default: []
+    label_values:
+      type:
+        type: array
+        items: string
+      label: label.values
+      doc: 'class=value for each source value, also several per class: town=1 town=2; =3 means unlabelled'
+      default: []
+    label_measure:
+      type:
+      - 'null'
+      - string
+      label: label.measure
+      doc: quantity of continuous labels, for train.task regression; without it labels are classes
+    label_unit:
       type: string
-      label: unit
-      doc: unit of the measured quantity
+      label: label.unit
+      doc: unit of the quantity
       default: ''
-    task:
-      type: string
-      label: task
-      doc: segmentation, classification or regression
-      default: segmentation
-    method:
-      type: string
-      label: split method
-      doc: 'split method: how chips are assigned to train, val and test'
-    fractions:
-      type: double[]
-      label: fractions
-      doc: fractions of train, val, test
-    chip:
-      type: int
-      label: chip
-      doc: edge of a chip in pixels
-    stride:
-      type: int?
-      label: stride
-      doc: step between chips in pixels
-    architecture:
-      type: string
-      label: architecture
-      doc: built-in model, or module:Class
-      default: unet
-    arguments:
-      type: string[]
-      label: arguments
-      doc: further model arguments as name=value
+    label_ignore:
+      type:
+        type: array
+        items: int
+      label: label.ignore
+      doc: source values that mean unlabelled
       default: []
-    model_files:
+    label_attribute:
+      type: string
+      label: label.attribute
+      doc: attribute of a vector file with the class, or with the value of the quantity
+      default: class
+    label_layer:
+      type:
+      - 'null'
+      - string
+      label: label.layer
+      doc: layer of a vector file with several layers
+    label_overlap:
+      type: string
+      label: label.overlap
+      doc: 'where shapes of different labels overlap: unlabelled, or last or first in the file (invalid or last
+        or first)'
+      default: invalid
+    label_all_touched:
+      type: boolean
+      label: label.all_touched
+      doc: rasterise shapes to all pixels they touch, not only to contained centres
+      default: false
+    label_resampling:
+      type: string
+      label: label.resampling
+      doc: 'resampling of label rasters: nearest or mode for classes; nearest, bilinear, cubic or average for a
+        measure and before bins; auto: average if such a raster is finer than the grid, else nearest (auto or nearest
+        or mode or bilinear or cubic or average)'
+      default: auto
+    label_chunk:
+      type: int
+      label: label.chunk
+      doc: edge of a chunk, the read unit, in pixels
+      default: 256
+    label_shard:
+      type: int
+      label: label.shard
+      doc: edge of a shard, one file, in pixels
+      default: 4096
+    label_mem_mb:
+      type: int
+      label: memory of label
+      doc: memory of the job in MB
+      default: 1500
+    label_timelimit_s:
+      type: int
+      label: time limit of label
+      doc: seconds after which the job is ended
+      default: 3600
+    split_chip:
+      type: int
+      label: split.chip
+      doc: edge of a chip in pixels
+      default: 256
+    split_stride:
+      type:
+      - 'null'
+      - int
+      label: split.stride
+      doc: 'step between chips in pixels (default: the edge of a chip)'
+    split_method:
+      type: string
+      label: split.method
+      doc: 'random blocks; checkerboard, one colour for train; strips in the order train, val, test; temporal: scenes
+        by date; group: whole groups; random: single chips, which leaks between neighbours and must be allowed (blocks
+        or checkerboard or west-east or east-west or north-south or south-north or temporal or group or random)'
+      default: blocks
+    split_fractions:
+      type:
+        type: array
+        items: double
+      label: split.fractions
+      doc: fractions of train, val and test
+      default:
+      - 0.7
+      - 0.15
+      - 0.15
+    split_block:
+      type: int
+      label: split.block
+      doc: edge of a block, or of a square of the checkerboard, in pixels
+      default: 1024
+    split_buffer:
+      type: int
+      label: split.buffer
+      doc: minimum distance between splits in pixels
+      default: 0
+    split_folds:
+      type: int
+      label: split.folds
+      doc: 'number of cross-validation folds; 0: one split by the fractions'
+      default: 0
+    split_fold:
+      type: int
+      label: split.fold
+      doc: number of the test fold, from 0
+      default: 0
+    split_dates:
+      type:
+        type: array
+        items: string
+      label: split.dates
+      doc: 'temporal split: first day of val and of test, or of test only'
+      default: []
+    split_by:
+      type: string
+      label: split.by
+      doc: 'group split: unit that is kept whole; a tile is of MGRS or WRS-2, a polygon of the labels, whose pixels
+        are masked in the chips of other splits (scene or tile or region or polygon)'
+      default: scene
+    split_val_groups:
+      type:
+        type: array
+        items: string
+      label: split.val_groups
+      doc: names of the validation groups
+      default: []
+    split_test_groups:
+      type:
+        type: array
+        items: string
+      label: split.test_groups
+      doc: 'names of the test groups; all others train (default: groups at random)'
+      default: []
+    split_regions:
+      type:
+      - 'null'
+      - File
+      label: split.regions
+      doc: polygons of the regions of a group split
+    split_attribute:
+      type: string
+      label: split.attribute
+      doc: attribute with the region of a polygon
+      default: region
+    split_min_valid:
+      type: double
+      label: split.min_valid
+      doc: minimum fraction of valid, labelled pixels in a chip
+      default: 0.5
+    split_min_scene_valid:
+      type: double
+      label: split.min_scene_valid
+      doc: minimum valid fraction of a scene; scenes below it are excluded
+      default: 0.0
+    split_seed:
+      type: int
+      label: split.seed
+      doc: seed of random assignments
+      default: 0
+    split_similarity:
+      type: double
+      label: split.similarity
+      doc: correlation after alignment at or above which chips of two splits are near duplicates
+      default: 0.97
+    split_allow:
+      type:
+        type: array
+        items: string
+      label: split.allow
+      doc: 'accepted findings of the leakage audit, each as ''kind: reason'''
+      default: []
+    split_mem_mb:
+      type: int
+      label: memory of split
+      doc: memory of the job in MB
+      default: 2000
+    split_timelimit_s:
+      type: int
+      label: time limit of split
+      doc: seconds after which the job is ended
+      default: 19800
+    train_task:
+      type: string
+      label: train.task
+      doc: 'learning task: the class of each pixel, the majority class of each chip, or the value of each pixel
+        (segmentation or classification or regression)'
+      default: segmentation
+    train_init:
+      type:
+      - 'null'
+      - Directory
+      label: train.init
+      doc: 'fine-tuning: model folder of eopipe to initialise the weights from'
+    train_architecture:
+      type: string
+      label: train.architecture
+      doc: 'model architecture: unet, convnext, temporal, or a class of your own or of a library as module:Class
+        or file.py:Class'
+      default: unet
+    train_width:
+      type: int
+      label: train.width
+      doc: channels of the first level
+      default: 16
+    train_depth:
+      type: int
+      label: train.depth
+      doc: 'downsampling levels: how often the model halves its input'
+      default: 2
+    train_arguments:
+      type:
+        type: array
+        items: string
+      label: train.arguments
+      doc: further model arguments as name=value, with values in JSON, e.g. size=tiny
+      default: []
+    train_model_files:
       type:
         type: array
         items:
         - File
         - Directory
-      label: model files
-      doc: code of a custom model, and files that its arguments name
+      label: train.model_files
+      doc: 'code of a custom model: modules and packages, and files that its arguments name (default: found by architecture
+        and arguments, beside the config)'
       default: []
-    weights_bands:
-      type: string[]
-      label: weights bands
-      doc: bands of pretrained weights, in their order
+    train_weights_bands:
+      type:
+        type: array
+        items: string
+      label: train.weights_bands
+      doc: 'bands of pretrained weights of a custom model, in their order, e.g. red green blue: its first layer
+        is changed to the bands of the run by name'
       default: []
-    weights_mean:
-      type: double[]
-      label: weights mean
-      doc: mean of these bands that the weights expect
+    train_weights_mean:
+      type:
+        type: array
+        items: double
+      label: train.weights_mean
+      doc: 'mean of each band of weights_bands that the weights expect (default: training chips)'
       default: []
-    weights_std:
-      type: double[]
-      label: weights deviation
-      doc: standard deviation of these bands
+    train_weights_std:
+      type:
+        type: array
+        items: double
+      label: train.weights_std
+      doc: standard deviation of each band of weights_bands that the weights expect
       default: []
-    weights_scale:
+    train_weights_scale:
       type: double
-      label: weights scale
-      doc: what 1 in the unit of the tiles is in theirs
+      label: train.weights_scale
+      doc: 'unit of weights_mean and weights_std: what 1 in the unit of the tiles is in theirs, e.g. 10000 for digital
+        numbers of a reflectance'
       default: 1.0
-    processes:
-      type: int
-      label: processes
-      doc: torchrun workers
-      default: 1
-    width:
-      type: int
-      label: width
-      doc: channels of the first level of the model
-      default: 16
-    epochs:
-      type: int
-      label: epochs
-      doc: passes over the training chips (epochs)
-    batch:
-      type: int
-      label: batch
-      doc: batch size in chips
-    learning_rate:
-      type: double
-      label: learning rate
-      doc: maximum learning rate
-    title:
-      type: string
-      label: title
-      doc: title of the report and of the crate
-    colors:
-      type: string[]
-      label: colours
-      doc: 'colour of each class as #rrggbb, for map and report; empty: a palette'
+    train_freeze:
+      type:
+        type: array
+        items: string
+      label: train.freeze
+      doc: prefixes of parameter names to freeze, e.g. encoder.
       default: []
-    license:
+    train_lora:
+      type: int
+      label: train.lora
+      doc: 'rank of LoRA adapters in the frozen layers, through peft (eopipe[lora]); 0: off'
+      default: 0
+    train_epochs:
+      type: int
+      label: train.epochs
+      doc: 'number of epochs: passes over the training chips'
+      default: 10
+    train_batch:
+      type: int
+      label: train.batch
+      doc: 'global batch size: chips per step over all processes'
+      default: 32
+    train_learning_rate:
+      type: double
+      label: train.learning_rate
+      doc: peak learning rate of AdamW
+      default: 0.004
+    train_schedule:
       type: string
-      label: licence
-      doc: 'licence of crate, model, maps and tiles; empty: none stated'
+      label: train.schedule
+      doc: learning-rate schedule after warm-up (cosine or linear or polynomial or step or constant)
+      default: cosine
+    train_weight_decay:
+      type: double
+      label: train.weight_decay
+      doc: decoupled weight decay of AdamW
+      default: 0.01
+    train_warmup:
+      type: double
+      label: train.warmup
+      doc: learning-rate warm-up as a fraction of all steps
+      default: 0.2
+    train_loss:
+      type:
+      - 'null'
+      - string
+      label: train.loss
+      doc: 'loss function (default: cross_entropy; huber for regression); dice and lovasz are means over chips,
+        not pixels (cross_entropy or focal or dice or lovasz or huber or mse)'
+    train_class_weights:
+      type: string
+      label: train.class_weights
+      doc: 'class weights in cross_entropy and focal; balanced: the same total weight for every class (inverse frequency);
+        sqrt: square root of the inverse frequency, between none and balanced (none or sqrt or balanced)'
+      default: none
+    train_ema:
+      type: double
+      label: train.ema
+      doc: 'EMA decay per step; the averaged weights are validated and saved; 0: off'
+      default: 0.0
+    train_patience:
+      type: int
+      label: train.patience
+      doc: 'early stopping after this many epochs without a better val score, with the best weights; 0: never'
+      default: 0
+    train_augment:
+      type:
+        type: array
+        items: string
+      label: train.augment
+      doc: 'data augmentation: symmetries (flips, rotations), brightness, haze, bands (dropped at random); or none
+        (none or symmetries or brightness or haze or bands)'
+      default:
+      - symmetries
+    train_shuffle:
+      type: string
+      label: train.shuffle
+      doc: 'shuffling: a permutation of all chips, or block by block for data larger than memory (chips or blocks)'
+      default: chips
+    train_window:
+      type: int
+      label: train.window
+      doc: 'shuffle window: blocks that are mixed at a time'
+      default: 16
+    train_block:
+      type: int
+      label: train.block
+      doc: edge in pixels of the blocks that are read and cached
+      default: 1024
+    train_precision:
+      type: string
+      label: train.precision
+      doc: floating-point precision; bf16 and fp16 are AMP (autocast), fp16 with a loss scale (fp32 or bf16 or fp16)
+      default: fp32
+    train_seed:
+      type: int
+      label: train.seed
+      doc: random seed of weights, data order and augmentation
+      default: 0
+    train_processes:
+      type: int
+      label: train.processes
+      doc: processes per node; without deterministic their number changes the last bits
+      default: 1
+    train_nodes:
+      type: string
+      label: train.nodes
+      doc: number of nodes, or MIN:MAX for elastic training
+      default: '1'
+    train_threads:
+      type: int
+      label: train.threads
+      doc: CPU threads per process; more change the order of sums
+      default: 1
+    train_deterministic:
+      type: boolean
+      label: train.deterministic
+      doc: 'same weights for any number of processes: gradients of virtual shards are summed in a fixed order'
+      default: false
+    train_shards:
+      type: int
+      label: train.shards
+      doc: virtual shards of a batch in deterministic mode; at least the number of processes
+      default: 4
+    train_strategy:
+      type: string
+      label: train.strategy
+      doc: 'parallel strategy: DDP (whole weights in each process) or FSDP2 (sharded weights) (ddp or fsdp)'
+      default: ddp
+    train_accumulate:
+      type: int
+      label: train.accumulate
+      doc: gradient-accumulation micro-batches per step
+      default: 1
+    train_clip:
+      type:
+      - 'null'
+      - double
+      label: train.clip
+      doc: 'gradient clipping: clip gradients to this norm'
+    train_compile:
+      type: boolean
+      label: train.compile
+      doc: compile the model with torch.compile; without a compiler it runs uncompiled
+      default: false
+    train_channels_last:
+      type: boolean
+      label: train.channels_last
+      doc: channels-last memory format
+      default: false
+    train_recompute:
+      type: boolean
+      label: train.recompute
+      doc: 'activation checkpointing: recompute activations in the backward pass to save memory'
+      default: false
+    train_device:
+      type: string
+      label: train.device
+      doc: device to compute on (auto or cpu or cuda)
+      default: auto
+    train_checkpoint_every:
+      type: int
+      label: train.checkpoint_every
+      doc: steps between checkpoints
+      default: 50
+    train_keep:
+      type: int
+      label: train.keep
+      doc: number of newest checkpoints to keep, besides the best
+      default: 2
+    train_cache_mb:
+      type: int
+      label: train.cache_mb
+      doc: tile cache of each process in MB
+      default: 1024
+    train_workers:
+      type:
+      - 'null'
+      - int
+      label: train.workers
+      doc: 'data-loader processes for each process (default: 0 on a CPU, 2 on a GPU)'
+    train_timeout_s:
+      type: double
+      label: train.timeout_s
+      doc: seconds after which a silent worker counts as hung
+      default: 600.0
+    train_restarts:
+      type: int
+      label: train.restarts
+      doc: restarts of lost or hung workers
+      default: 3
+    train_scratch:
+      type:
+      - 'null'
+      - string
+      label: train.scratch
+      doc: local folder of each node, e.g. $TMPDIR, for a copy of the data during the training
+    train_track:
+      type:
+        type: array
+        items: string
+      label: train.track
+      doc: experiment trackers that follow the training while it runs (tensorboard or mlflow or prometheus)
+      default: []
+    train_profile:
+      type: boolean
+      label: train.profile
+      doc: 'profiler: write a trace of a few steps and a table of their operators'
+      default: false
+    train_tell_every_s:
+      type: double
+      label: train.tell_every_s
+      doc: seconds between two progress lines of the log
+      default: 30.0
+    train_mem_mb:
+      type: int
+      label: memory of train
+      doc: memory of the job in MB
+      default: 5048
+    train_timelimit_s:
+      type: int
+      label: time limit of train
+      doc: seconds after which the job is ended
+      default: 9600
+    predict_allow:
+      type:
+        type: array
+        items: string
+      label: predict.allow
+      doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind
+        of pixel-size, unit, level'
+      default: []
+    predict_halo:
+      type:
+      - 'null'
+      - int
+      label: predict.halo
+      doc: 'pixels read around each window (default: receptive-field radius)'
+    predict_window:
+      type: int
+      label: predict.window
+      doc: edge of a window in pixels; memory grows with its square
+      default: 1024
+    predict_device:
+      type: string
+      label: predict.device
+      doc: device to compute on (auto or cpu or cuda)
+      default: auto
+    predict_threads:
+      type: int
+      label: predict.threads
+      doc: CPU threads; more change the order of sums
+      default: 1
+    predict_mem_mb:
+      type: int
+      label: memory of predict
+      doc: memory of the job in MB
+      default: 3000
+    predict_timelimit_s:
+      type: int
+      label: time limit of predict
+      doc: seconds after which the job is ended
+      default: 21600
+    evaluate_baseline_pixels:
+      type: int
+      label: evaluate.baseline_pixels
+      doc: maximum number of training pixels of the per-pixel baseline
+      default: 100000
+    evaluate_seed:
+      type: int
+      label: evaluate.seed
+      doc: random seed of the baseline's sample of pixels
+      default: 0
+    evaluate_mem_mb:
+      type: int
+      label: memory of evaluate
+      doc: memory of the job in MB
+      default: 3000
+    evaluate_timelimit_s:
+      type: int
+      label: time limit of evaluate
+      doc: seconds after which the job is ended
+      default: 7200
+    export_opset:
+      type: int
+      label: export.opset
+      doc: version of the ONNX operator set
+      default: 18
+    export_tolerance:
+      type: double
+      label: export.tolerance
+      doc: maximum difference of a probability, or of a value in standard deviations of the labels
+      default: 0.0001
+    export_mem_mb:
+      type: int
+      label: memory of export
+      doc: memory of the job in MB
+      default: 2500
+    export_timelimit_s:
+      type: int
+      label: time limit of export
+      doc: seconds after which the job is ended
+      default: 3600
+    report_colors:
+      type:
+        type: array
+        items: string
+      label: report.colors
+      doc: 'colour of each class as #rrggbb; a colour-blind-safe palette if not given'
+      default: []
+    catalog_title:
+      type: string
+      label: catalog.title
+      doc: title of the catalog
+      default: eopipe run
+    catalog_description:
+      type: string
+      label: catalog.description
+      doc: description of the catalog
+      default: Model, maps and tiles that eopipe made from satellite scenes.
+    catalog_mem_mb:
+      type: int
+      label: memory of catalog
+      doc: memory of the job in MB
+      default: 1000
+    catalog_timelimit_s:
+      type: int
+      label: time limit of catalog
+      doc: seconds after which the job is ended
+      default: 5400
+    crate_license:
+      type: string
+      label: crate.license
+      doc: 'licence of crate, model, maps and tiles: SPDX identifier such as CC-BY-4.0, or URL; without it crate,
+        cards and catalog say that none is stated'
       default: ''
     with_onnx:
       type: boolean
       label: with ONNX
       doc: export the model to ONNX
       default: true
+    catalog:
+      type: Directory
+      label: scenes
+      doc: STAC catalog of scenes, staged in by the platform
   outputs:
     stac:
       type: Directory
@@ -215,28 +957,56 @@ $graph:
   steps:
     search:
       label: search
-      doc: Search for scenes; freeze their list and the grid.
+      doc: Find scenes in a STAC catalog or API and freeze the list and the grid.
       run: '#stage-search'
       in:
         catalog: catalog
-        area: area
-        ids: ids
-        datetime: datetime
-        assets: assets
-        grid_assets: bands
+        area: search_area
+        url: search_url
+        collections: search_collections
+        bbox: search_bbox
+        datetime: search_datetime
+        max_cloud: search_max_cloud
+        ids: search_ids
+        assets: search_assets
+        on_missing: search_on_missing
+        best: search_best
+        per: search_per
+        group: search_group
+        crs: search_crs
+        resolution: search_resolution
+        grid_assets:
+          source:
+          - search_grid_assets
+          - preprocess_bands
+          pickValue: first_non_null
+          valueFrom: $(self)
+        deadline: search_deadline
+        mem_mb: search_mem_mb
+        timelimit_s: search_timelimit_s
       out:
+      - items
       - items_each
       - grid
       - selection
       - record
     fetch:
       label: fetch
-      doc: Download and verify the assets of each scene; scatter over the scenes.
+      doc: Fetch the assets of one scene and verify size and checksum.
       run: '#stage-fetch'
       scatter: item
       in:
+        windows: fetch_windows
+        workers: fetch_workers
+        per_host: fetch_per_host
+        deadline: fetch_deadline
+        sign: fetch_sign
+        private_hosts: fetch_private_hosts
+        mem_mb: fetch_mem_mb
+        timelimit_s: fetch_timelimit_s
         item: search/items_each
         catalog: catalog
+        grid: search/grid
         scene_name:
           valueFrom: $(inputs.item.nameroot)
       out:
@@ -244,53 +1014,98 @@ $graph:
       - record
     preprocess:
       label: preprocess
-      doc: Warp each scene onto the grid; scatter over the scenes.
+      doc: Resample one scene onto the grid and write it as a sharded Zarr store.
       run: '#stage-preprocess'
       scatter: scene
       in:
+        bands: preprocess_bands
+        mask: preprocess_mask
+        mask_as: preprocess_mask_as
+        masked: preprocess_masked
+        max_probability: preprocess_max_probability
+        dilate: preprocess_dilate
+        saturated: preprocess_saturated
+        offset: preprocess_offset
+        decibel: preprocess_decibel
+        resampling: preprocess_resampling
+        chunk: preprocess_chunk
+        shard: preprocess_shard
+        codec: preprocess_codec
+        threads: preprocess_threads
+        max_files: preprocess_max_files
+        mem_mb: preprocess_mem_mb
+        timelimit_s: preprocess_timelimit_s
         scene: fetch/scene
         grid: search/grid
         tiles_name:
           valueFrom: $(inputs.scene.basename).zarr
-        bands: bands
-        mask: mask
-        chunk: chunk
-        shard: shard
       out:
       - tiles
       - record
     label:
       label: label
-      doc: Rasterize or resample the labels onto the grid.
+      doc: Put labels onto the grid, as class numbers or as values of a quantity, with their valid mask.
       run: '#stage-label'
+      when: $(inputs.wanted)
       in:
-        grid: search/grid
-        source: source
+        source: label_source
+        asset: label_asset
         classes: label_classes
-        bins: bins
-        measure: measure
-        unit: unit
-        chunk: chunk
-        shard: shard
+        bins: label_bins
+        codes: label_codes
+        values: label_values
+        measure: label_measure
+        unit: label_unit
+        ignore: label_ignore
+        attribute: label_attribute
+        layer: label_layer
+        overlap: label_overlap
+        all_touched: label_all_touched
+        resampling: label_resampling
+        chunk: label_chunk
+        shard: label_shard
+        mem_mb: label_mem_mb
+        timelimit_s: label_timelimit_s
+        grid: search/grid
         labels_name:
           default: all.zarr
+        wanted:
+          default: true
       out:
       - labels
       - record
     split:
       label: split
-      doc: Split the chips into train, val and test by location.
+      doc: Cut the grid into chips, assign them to splits by place, date or group, and audit the splits for leakage.
       run: '#stage-split'
       in:
+        chip: split_chip
+        stride: split_stride
+        method: split_method
+        fractions: split_fractions
+        block: split_block
+        buffer: split_buffer
+        folds: split_folds
+        fold: split_fold
+        dates: split_dates
+        by: split_by
+        val_groups: split_val_groups
+        test_groups: split_test_groups
+        regions: split_regions
+        attribute: split_attribute
+        min_valid: split_min_valid
+        min_scene_valid: split_min_scene_valid
+        seed: split_seed
+        similarity: split_similarity
+        allow: split_allow
+        mem_mb: split_mem_mb
+        timelimit_s: split_timelimit_s
         tiles: preprocess/tiles
         labels:
           source:
           - label/labels
-          linkMerge: merge_nested
-        method: method
-        fractions: fractions
-        chip: chip
-        stride: stride
+          linkMerge: merge_flattened
+          pickValue: all_non_null
       out:
       - chips
       - statistics
@@ -299,103 +1114,186 @@ $graph:
       - record
     train:
       label: train
-      doc: Train with torchrun.
+      doc: 'Train a model on chips: segmentation, classification or regression, on any number of processes and nodes.'
       run: '#stage-train'
       in:
+        task: train_task
+        init: train_init
+        architecture: train_architecture
+        width: train_width
+        depth: train_depth
+        arguments: train_arguments
+        model_files: train_model_files
+        weights_bands: train_weights_bands
+        weights_mean: train_weights_mean
+        weights_std: train_weights_std
+        weights_scale: train_weights_scale
+        freeze: train_freeze
+        lora: train_lora
+        epochs: train_epochs
+        batch: train_batch
+        learning_rate: train_learning_rate
+        schedule: train_schedule
+        weight_decay: train_weight_decay
+        warmup: train_warmup
+        loss: train_loss
+        class_weights: train_class_weights
+        ema: train_ema
+        patience: train_patience
+        augment: train_augment
+        shuffle: train_shuffle
+        window: train_window
+        block: train_block
+        precision: train_precision
+        seed: train_seed
+        processes: train_processes
+        nodes: train_nodes
+        threads: train_threads
+        deterministic: train_deterministic
+        shards: train_shards
+        strategy: train_strategy
+        accumulate: train_accumulate
+        clip: train_clip
+        compile: train_compile
+        channels_last: train_channels_last
+        recompute: train_recompute
+        device: train_device
+        checkpoint_every: train_checkpoint_every
+        keep: train_keep
+        cache_mb: train_cache_mb
+        workers: train_workers
+        timeout_s: train_timeout_s
+        restarts: train_restarts
+        scratch: train_scratch
+        track: train_track
+        profile: train_profile
+        tell_every_s: train_tell_every_s
+        mem_mb: train_mem_mb
+        timelimit_s: train_timelimit_s
         tiles: preprocess/tiles
         labels:
           source:
           - label/labels
-          linkMerge: merge_nested
+          linkMerge: merge_flattened
+          pickValue: all_non_null
         chips: split/chips
         statistics: split/statistics
-        task: task
-        architecture: architecture
-        arguments: arguments
-        model_files: model_files
-        weights_bands: weights_bands
-        weights_mean: weights_mean
-        weights_std: weights_std
-        weights_scale: weights_scale
-        processes: processes
-        width: width
-        epochs: epochs
-        batch: batch
-        learning_rate: learning_rate
       out:
       - model
       - record
+      - checkpoints
     predict:
       label: predict
-      doc: Map of classes, and map of their probabilities.
+      doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
       run: '#stage-predict'
+      when: $(inputs.wanted)
       in:
-        model: train/model
+        allow: predict_allow
+        halo: predict_halo
+        window: predict_window
+        device: predict_device
+        threads: predict_threads
+        colors: report_colors
+        allow_code: train_architecture
+        mem_mb: predict_mem_mb
+        timelimit_s: predict_timelimit_s
+        model:
+          source:
+          - train/model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
         tiles: preprocess/tiles
-        colors: colors
-        allow_code: architecture
+        wanted:
+          default: true
       out:
       - classes
       - probabilities
       - record
     evaluate:
       label: evaluate
-      doc: Metrics of the map in the test areas, beside two baselines.
+      doc: Score the map against the labels in the test areas, beside a majority-class and a per-pixel baseline.
       run: '#stage-evaluate'
       in:
-        classes:
-          source:
-          - predict/classes
-          linkMerge: merge_nested
-        probabilities:
-          source:
-          - predict/probabilities
-          linkMerge: merge_nested
+        baseline_pixels: evaluate_baseline_pixels
+        seed: evaluate_seed
+        mem_mb: evaluate_mem_mb
+        timelimit_s: evaluate_timelimit_s
         tiles: preprocess/tiles
         labels:
           source:
           - label/labels
-          linkMerge: merge_nested
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        classes:
+          source:
+          - predict/classes
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        probabilities:
+          source:
+          - predict/probabilities
+          linkMerge: merge_flattened
+          pickValue: all_non_null
         chips: split/chips
       out:
       - metrics
       - record
     export:
       label: export
-      doc: Export the model to ONNX and compare the outputs of both.
+      doc: Export the model to ONNX and compare its output with the original on real chips.
       run: '#stage-export'
       when: $(inputs.wanted)
       in:
-        wanted: with_onnx
-        model: train/model
-        allow_code: architecture
+        opset: export_opset
+        tolerance: export_tolerance
+        allow_code: train_architecture
+        mem_mb: export_mem_mb
+        timelimit_s: export_timelimit_s
+        model:
+          source:
+          - train/model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
         tiles:
-          source: preprocess/tiles
           valueFrom: $(self[0])
+          source: preprocess/tiles
+        wanted: with_onnx
       out:
       - onnx
       - check
       - record
     publish:
-      label: catalog
-      doc: STAC catalog of model, maps and tiles.
+      label: publish
+      doc: Export model, maps and tiles as a self-contained STAC catalog.
       run: '#stage-catalog'
       in:
-        model: train/model
-        classes:
+        title: catalog_title
+        description: catalog_description
+        license: crate_license
+        mem_mb: catalog_mem_mb
+        timelimit_s: catalog_timelimit_s
+        model:
           source:
-          - predict/classes
+          - train/model
           linkMerge: merge_nested
-        probabilities:
-          source:
-          - predict/probabilities
-          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
         tiles: preprocess/tiles
         scenes: search/items_each
         metrics: evaluate/metrics
+        classes:
+          source:
+          - predict/classes
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        probabilities:
+          source:
+          - predict/probabilities
+          linkMerge: merge_flattened
+          pickValue: all_non_null
         onnx: export/onnx
-        title: title
-        license: license
       out:
       - catalog
       - record
@@ -409,67 +1307,365 @@ $graph:
     StepInputExpressionRequirement: {}
     SubworkflowFeatureRequirement: {}
   inputs:
-    catalog:
-      type: Directory
-      label: catalog
-      doc: folder of a static STAC catalog
-    area:
-      type: File?
-      label: area
+    search_area:
+      type:
+      - 'null'
+      - File
+      label: search.area
       doc: GeoJSON of the area of interest, in degrees
-    ids:
-      type: string[]
-      label: scenes
-      doc: 'ids of the scenes to use; empty: all'
+    search_url:
+      type:
+      - 'null'
+      - string
+      label: search.url
+      doc: URL of a STAC API or of a static catalog
+    search_collections:
+      type:
+        type: array
+        items: string
+      label: search.collections
+      doc: STAC collections to search; all if empty
       default: []
-    datetime:
-      type: string?
-      label: dates
-      doc: date or interval of dates, as in STAC API
-    assets:
-      type: string[]
-      label: assets
-      doc: assets that every scene must have
-    bands:
-      type: string[]
-      label: bands
+    search_bbox:
+      type:
+        type: array
+        items: double
+      label: search.bbox
+      doc: 'bounding box: west south east north, in degrees'
+      default: []
+    search_datetime:
+      type:
+      - 'null'
+      - string
+      label: search.datetime
+      doc: date or interval of acquisition, e.g. 2020-05-01/2020-09-30
+    search_max_cloud:
+      type: double
+      label: search.max_cloud
+      doc: maximum cloud cover of a scene (eo:cloud_cover), in percent
+      default: 100.0
+    search_ids:
+      type:
+        type: array
+        items: string
+      label: search.ids
+      doc: only these scenes, by id
+      default: []
+    search_assets:
+      type:
+        type: array
+        items: string
+      label: search.assets
+      doc: keys of the assets to fetch; every scene must have them
+      default:
+      - blue
+      - green
+      - red
+      - nir
+      - scl
+    search_on_missing:
+      type: string
+      label: search.on_missing
+      doc: 'scenes that lack one of the assets: fail and list them, or skip them (fail or skip)'
+      default: fail
+    search_best:
+      type:
+      - 'null'
+      - int
+      label: search.best
+      doc: 'number of least cloudy scenes to keep in each time window (default: all)'
+    search_per:
+      type: string
+      label: search.per
+      doc: time window that best applies to (all or year or month or week or day)
+      default: all
+    search_group:
+      type: string
+      label: search.group
+      doc: 'what best counts: single scenes, or all scenes of a local solar day (UTC + 1 h per 15 degrees) together
+        (scene or solar-day)'
+      default: scene
+    search_crs:
+      type: string
+      label: search.crs
+      doc: CRS of the grid as EPSG:code, or auto
+      default: auto
+    search_resolution:
+      type:
+      - 'null'
+      - double
+      label: search.resolution
+      doc: 'pixel size of the grid in units of the CRS (default: the finest of grid_assets)'
+    search_grid_assets:
+      type:
+      - 'null'
+      - type: array
+        items: string
+      label: search.grid_assets
+      doc: 'assets whose CRS and pixels the grid follows (default: all assets; in a config preprocess.bands, so
+        that neither masks nor labels set the pixel size)'
+    search_deadline:
+      type: double
+      label: search.deadline
+      doc: time limit for the whole search, in seconds
+      default: 900.0
+    search_mem_mb:
+      type: int
+      label: memory of search
+      doc: memory of the job in MB
+      default: 1000
+    search_timelimit_s:
+      type: int
+      label: time limit of search
+      doc: seconds after which the job is ended
+      default: 1800
+    fetch_windows:
+      type: boolean
+      label: fetch.windows
+      doc: 'fetch windows: only the blocks of (cloud-optimised) GeoTIFFs that the grid needs'
+      default: false
+    fetch_workers:
+      type: int
+      label: fetch.workers
+      doc: parallel downloads
+      default: 4
+    fetch_per_host:
+      type: int
+      label: fetch.per_host
+      doc: maximum parallel connections to one host
+      default: 8
+    fetch_deadline:
+      type: double
+      label: fetch.deadline
+      doc: time limit for one asset with all its retries, in seconds
+      default: 3600.0
+    fetch_sign:
+      type: string
+      label: fetch.sign
+      doc: service that signs asset URLs; auto chooses by host (auto or none or planetary-computer)
+      default: auto
+    fetch_private_hosts:
+      type:
+        type: array
+        items: string
+      label: fetch.private_hosts
+      doc: hosts inside a private network that assets may be fetched from, as name or name:port (in a config also
+        the host of search.url)
+      default: []
+    fetch_mem_mb:
+      type: int
+      label: memory of fetch
+      doc: memory of the job in MB
+      default: 1000
+    fetch_timelimit_s:
+      type: int
+      label: time limit of fetch
+      doc: seconds after which the job is ended
+      default: 10800
+    preprocess_bands:
+      type:
+        type: array
+        items: string
+      label: preprocess.bands
       doc: band names, in channel order
-    mask:
+      default:
+      - blue
+      - green
+      - red
+      - nir
+    preprocess_mask:
       type: string
-      label: mask
-      doc: asset of the pixel quality mask (scene classification)
-    chunk:
-      type: int
-      label: chunk
-      doc: edge of a chunk in pixels
-    shard:
-      type: int
-      label: shard
-      doc: edge of a shard in pixels
-    architecture:
+      label: preprocess.mask
+      doc: 'mask asset, e.g. scl: which pixels are usable; none masks only nodata'
+      default: scl
+    preprocess_mask_as:
       type: string
-      label: architecture
-      doc: built-in model, or module:Class
-      default: unet
-    title:
-      type: string
-      label: title
-      doc: title of the report and of the crate
-    colors:
-      type: string[]
-      label: colours
-      doc: 'colour of each class as #rrggbb, for map and report; empty: a palette'
+      label: preprocess.mask_as
+      doc: 'kind of the mask asset; auto: known from its name (auto or classes or bits or probability)'
+      default: auto
+    preprocess_masked:
+      type:
+        type: array
+        items: int
+      label: preprocess.masked
+      doc: 'classes or bits of the mask asset that are masked (default: the standard ones)'
       default: []
-    license:
+    preprocess_max_probability:
+      type: double
+      label: preprocess.max_probability
+      doc: cloud probability in percent above which pixels are masked
+      default: 40.0
+    preprocess_dilate:
+      type: int
+      label: preprocess.dilate
+      doc: 'mask dilation: also mask this many grid pixels around masked ones'
+      default: 0
+    preprocess_saturated:
+      type:
+      - 'null'
+      - double
+      label: preprocess.saturated
+      doc: stored value at or above which a pixel is saturated, and masked
+    preprocess_offset:
+      type:
+      - 'null'
+      - double
+      label: preprocess.offset
+      doc: 'offset of reflectance where neither item nor product state it: -0.1 for Sentinel-2 since processing
+        baseline 04.00, 0 before or where it was removed'
+    preprocess_decibel:
+      type: boolean
+      label: preprocess.decibel
+      doc: convert linear radar power to dB
+      default: false
+    preprocess_resampling:
       type: string
-      label: licence
-      doc: 'licence of crate, model, maps and tiles; empty: none stated'
+      label: preprocess.resampling
+      doc: resampling kernel of the bands; masks use nearest (nearest or bilinear or cubic or average or mode)
+      default: bilinear
+    preprocess_chunk:
+      type: int
+      label: preprocess.chunk
+      doc: edge of a chunk, the read unit, in pixels; about the chip size
+      default: 256
+    preprocess_shard:
+      type: int
+      label: preprocess.shard
+      doc: edge of a shard, one file, in pixels
+      default: 4096
+    preprocess_codec:
+      type: string
+      label: preprocess.codec
+      doc: 'compression codec: lz4 decodes faster, zstd is smaller (lz4 or zstd)'
+      default: lz4
+    preprocess_threads:
+      type: int
+      label: preprocess.threads
+      doc: 'threads that decode, resample and encode; 0: one per core'
+      default: 0
+    preprocess_max_files:
+      type:
+      - 'null'
+      - int
+      label: preprocess.max_files
+      doc: 'file budget: refuse a store that would need more files'
+    preprocess_mem_mb:
+      type: int
+      label: memory of preprocess
+      doc: memory of the job in MB
+      default: 1500
+    preprocess_timelimit_s:
+      type: int
+      label: time limit of preprocess
+      doc: seconds after which the job is ended
+      default: 3600
+    train_architecture:
+      type: string
+      label: train.architecture
+      doc: 'model architecture: unet, convnext, temporal, or a class of your own or of a library as module:Class
+        or file.py:Class'
+      default: unet
+    predict_allow:
+      type:
+        type: array
+        items: string
+      label: predict.allow
+      doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind
+        of pixel-size, unit, level'
+      default: []
+    predict_halo:
+      type:
+      - 'null'
+      - int
+      label: predict.halo
+      doc: 'pixels read around each window (default: receptive-field radius)'
+    predict_window:
+      type: int
+      label: predict.window
+      doc: edge of a window in pixels; memory grows with its square
+      default: 1024
+    predict_device:
+      type: string
+      label: predict.device
+      doc: device to compute on (auto or cpu or cuda)
+      default: auto
+    predict_threads:
+      type: int
+      label: predict.threads
+      doc: CPU threads; more change the order of sums
+      default: 1
+    predict_mem_mb:
+      type: int
+      label: memory of predict
+      doc: memory of the job in MB
+      default: 3000
+    predict_timelimit_s:
+      type: int
+      label: time limit of predict
+      doc: seconds after which the job is ended
+      default: 21600
+    export_opset:
+      type: int
+      label: export.opset
+      doc: version of the ONNX operator set
+      default: 18
+    export_tolerance:
+      type: double
+      label: export.tolerance
+      doc: maximum difference of a probability, or of a value in standard deviations of the labels
+      default: 0.0001
+    export_mem_mb:
+      type: int
+      label: memory of export
+      doc: memory of the job in MB
+      default: 2500
+    export_timelimit_s:
+      type: int
+      label: time limit of export
+      doc: seconds after which the job is ended
+      default: 3600
+    report_colors:
+      type:
+        type: array
+        items: string
+      label: report.colors
+      doc: 'colour of each class as #rrggbb; a colour-blind-safe palette if not given'
+      default: []
+    catalog_title:
+      type: string
+      label: catalog.title
+      doc: title of the catalog
+      default: eopipe run
+    catalog_description:
+      type: string
+      label: catalog.description
+      doc: description of the catalog
+      default: Model, maps and tiles that eopipe made from satellite scenes.
+    catalog_mem_mb:
+      type: int
+      label: memory of catalog
+      doc: memory of the job in MB
+      default: 1000
+    catalog_timelimit_s:
+      type: int
+      label: time limit of catalog
+      doc: seconds after which the job is ended
+      default: 5400
+    crate_license:
+      type: string
+      label: crate.license
+      doc: 'licence of crate, model, maps and tiles: SPDX identifier such as CC-BY-4.0, or URL; without it crate,
+        cards and catalog say that none is stated'
       default: ''
     with_onnx:
       type: boolean
       label: with ONNX
       doc: export the model to ONNX
       default: true
+    catalog:
+      type: Directory
+      label: scenes
+      doc: STAC catalog of scenes, staged in by the platform
     model:
       type: Directory
       label: model
@@ -483,28 +1679,56 @@ $graph:
   steps:
     search:
       label: search
-      doc: Search for scenes; freeze their list and the grid.
+      doc: Find scenes in a STAC catalog or API and freeze the list and the grid.
       run: '#stage-search'
       in:
         catalog: catalog
-        area: area
-        ids: ids
-        datetime: datetime
-        assets: assets
-        grid_assets: bands
+        area: search_area
+        url: search_url
+        collections: search_collections
+        bbox: search_bbox
+        datetime: search_datetime
+        max_cloud: search_max_cloud
+        ids: search_ids
+        assets: search_assets
+        on_missing: search_on_missing
+        best: search_best
+        per: search_per
+        group: search_group
+        crs: search_crs
+        resolution: search_resolution
+        grid_assets:
+          source:
+          - search_grid_assets
+          - preprocess_bands
+          pickValue: first_non_null
+          valueFrom: $(self)
+        deadline: search_deadline
+        mem_mb: search_mem_mb
+        timelimit_s: search_timelimit_s
       out:
+      - items
       - items_each
       - grid
       - selection
       - record
     fetch:
       label: fetch
-      doc: Download and verify the assets of each scene; scatter over the scenes.
+      doc: Fetch the assets of one scene and verify size and checksum.
       run: '#stage-fetch'
       scatter: item
       in:
+        windows: fetch_windows
+        workers: fetch_workers
+        per_host: fetch_per_host
+        deadline: fetch_deadline
+        sign: fetch_sign
+        private_hosts: fetch_private_hosts
+        mem_mb: fetch_mem_mb
+        timelimit_s: fetch_timelimit_s
         item: search/items_each
         catalog: catalog
+        grid: search/grid
         scene_name:
           valueFrom: $(inputs.item.nameroot)
       out:
@@ -512,68 +1736,115 @@ $graph:
       - record
     preprocess:
       label: preprocess
-      doc: Warp each scene onto the grid; scatter over the scenes.
+      doc: Resample one scene onto the grid and write it as a sharded Zarr store.
       run: '#stage-preprocess'
       scatter: scene
       in:
+        bands: preprocess_bands
+        mask: preprocess_mask
+        mask_as: preprocess_mask_as
+        masked: preprocess_masked
+        max_probability: preprocess_max_probability
+        dilate: preprocess_dilate
+        saturated: preprocess_saturated
+        offset: preprocess_offset
+        decibel: preprocess_decibel
+        resampling: preprocess_resampling
+        chunk: preprocess_chunk
+        shard: preprocess_shard
+        codec: preprocess_codec
+        threads: preprocess_threads
+        max_files: preprocess_max_files
+        mem_mb: preprocess_mem_mb
+        timelimit_s: preprocess_timelimit_s
         scene: fetch/scene
         grid: search/grid
         tiles_name:
           valueFrom: $(inputs.scene.basename).zarr
-        bands: bands
-        mask: mask
-        chunk: chunk
-        shard: shard
       out:
       - tiles
       - record
     predict:
       label: predict
-      doc: Map of classes, and map of their probabilities.
+      doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
       run: '#stage-predict'
+      when: $(inputs.wanted)
       in:
-        model: model
+        allow: predict_allow
+        halo: predict_halo
+        window: predict_window
+        device: predict_device
+        threads: predict_threads
+        colors: report_colors
+        mem_mb: predict_mem_mb
+        timelimit_s: predict_timelimit_s
+        model:
+          source:
+          - model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
         tiles: preprocess/tiles
-        colors: colors
+        wanted:
+          default: true
       out:
       - classes
       - probabilities
       - record
     export:
       label: export
-      doc: Export the model to ONNX and compare the outputs of both.
+      doc: Export the model to ONNX and compare its output with the original on real chips.
       run: '#stage-export'
       when: $(inputs.wanted)
       in:
-        wanted: with_onnx
-        model: model
-        allow_code: architecture
+        opset: export_opset
+        tolerance: export_tolerance
+        allow_code: train_architecture
+        mem_mb: export_mem_mb
+        timelimit_s: export_timelimit_s
+        model:
+          source:
+          - model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
         tiles:
-          source: preprocess/tiles
           valueFrom: $(self[0])
+          source: preprocess/tiles
+        wanted: with_onnx
       out:
       - onnx
       - check
       - record
     publish:
-      label: catalog
-      doc: STAC catalog of model, maps and tiles.
+      label: publish
+      doc: Export model, maps and tiles as a self-contained STAC catalog.
       run: '#stage-catalog'
       in:
-        model: model
+        title: catalog_title
+        description: catalog_description
+        license: crate_license
+        mem_mb: catalog_mem_mb
+        timelimit_s: catalog_timelimit_s
+        model:
+          source:
+          - model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
+        tiles: preprocess/tiles
+        scenes: search/items_each
         classes:
           source:
           - predict/classes
-          linkMerge: merge_nested
+          linkMerge: merge_flattened
+          pickValue: all_non_null
         probabilities:
           source:
           - predict/probabilities
-          linkMerge: merge_nested
-        tiles: preprocess/tiles
-        scenes: search/items_each
+          linkMerge: merge_flattened
+          pickValue: all_non_null
         onnx: export/onnx
-        title: title
-        license: license
       out:
       - catalog
       - record
@@ -589,10 +1860,10 @@ $graph:
     ResourceRequirement:
       coresMin: 1
       coresMax: 1
-      ramMin: 1000
-      ramMax: 3000
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
     ToolTimeLimit:
-      timelimit: 1800
+      timelimit: $(inputs.timelimit_s)
     LoadListingRequirement:
       loadListing: no_listing
     EnvVarRequirement:
@@ -611,6 +1882,7 @@ $graph:
   baseCommand:
   - eopipe
   - search
+  arguments: []
   inputs:
     items_name:
       type: string
@@ -775,6 +2047,16 @@ $graph:
       default: 900.0
       inputBinding:
         prefix: --deadline
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 1000
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 1800
   outputs:
     items:
       type: Directory
@@ -810,6 +2092,17 @@ $graph:
       doc: what the job did
       outputBinding:
         glob: $(inputs.items_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
 - class: CommandLineTool
   id: stage-fetch
   label: eopipe fetch
@@ -822,10 +2115,10 @@ $graph:
     ResourceRequirement:
       coresMin: 1
       coresMax: 1
-      ramMin: 1000
-      ramMax: 3000
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
     ToolTimeLimit:
-      timelimit: 10800
+      timelimit: $(inputs.timelimit_s)
     LoadListingRequirement:
       loadListing: no_listing
     EnvVarRequirement:
@@ -844,6 +2137,7 @@ $graph:
   baseCommand:
   - eopipe
   - fetch
+  arguments: []
   inputs:
     item:
       type: File
@@ -929,6 +2223,16 @@ $graph:
       doc: folder of unfinished downloads, for resume; beside the scene if not given
       inputBinding:
         prefix: --parts
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 1000
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 10800
   outputs:
     scene:
       type: Directory
@@ -943,6 +2247,17 @@ $graph:
       doc: what the job did
       outputBinding:
         glob: $(inputs.scene_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
 - class: CommandLineTool
   id: stage-preprocess
   label: eopipe preprocess
@@ -955,10 +2270,10 @@ $graph:
     ResourceRequirement:
       coresMin: 1
       coresMax: 4
-      ramMin: 1500
-      ramMax: 4500
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
     ToolTimeLimit:
-      timelimit: 3600
+      timelimit: $(inputs.timelimit_s)
     LoadListingRequirement:
       loadListing: no_listing
     EnvVarRequirement:
@@ -977,6 +2292,7 @@ $graph:
   baseCommand:
   - eopipe
   - preprocess
+  arguments: []
   inputs:
     scene:
       type: Directory
@@ -1115,6 +2431,16 @@ $graph:
       doc: 'file budget: refuse a store that would need more files'
       inputBinding:
         prefix: --max-files
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 1500
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 3600
   outputs:
     tiles:
       type: Directory
@@ -1129,6 +2455,17 @@ $graph:
       doc: what the job did
       outputBinding:
         glob: $(inputs.tiles_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
 - class: CommandLineTool
   id: stage-label
   label: eopipe label
@@ -1141,10 +2478,10 @@ $graph:
     ResourceRequirement:
       coresMin: 1
       coresMax: 1
-      ramMin: 1500
-      ramMax: 4500
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
     ToolTimeLimit:
-      timelimit: 3600
+      timelimit: $(inputs.timelimit_s)
     LoadListingRequirement:
       loadListing: no_listing
     EnvVarRequirement:
@@ -1163,6 +2500,7 @@ $graph:
   baseCommand:
   - eopipe
   - label
+  arguments: []
   inputs:
     grid:
       type: File
@@ -1317,6 +2655,16 @@ $graph:
       default: 4096
       inputBinding:
         prefix: --shard
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 1500
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 3600
   outputs:
     labels:
       type: Directory
@@ -1331,6 +2679,17 @@ $graph:
       doc: what the job did
       outputBinding:
         glob: $(inputs.labels_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
 - class: CommandLineTool
   id: stage-split
   label: eopipe split
@@ -1343,15 +2702,25 @@ $graph:
     ResourceRequirement:
       coresMin: 1
       coresMax: 1
-      ramMin: 2000
-      ramMax: 6000
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
     ToolTimeLimit:
-      timelimit: 19800
+      timelimit: $(inputs.timelimit_s)
     LoadListingRequirement:
       loadListing: no_listing
     EnvVarRequirement:
       envDef:
         EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: tiles.list.json
+        entry: '$(inputs.tiles)
+
+          '
+      - entryname: labels.list.json
+        entry: '$(inputs.labels)
+
+          '
   hints:
     SoftwareRequirement:
       packages:
@@ -1365,6 +2734,11 @@ $graph:
   baseCommand:
   - eopipe
   - split
+  arguments:
+  - --tiles
+  - '@tiles.list.json'
+  - --labels
+  - '@labels.list.json'
   inputs:
     tiles:
       type:
@@ -1372,16 +2746,12 @@ $graph:
         items: Directory
       label: tiles
       doc: tile stores of all scenes
-      inputBinding:
-        prefix: --tiles
     labels:
       type:
         type: array
         items: Directory
       label: labels
       doc: label store of all scenes, or one per scene
-      inputBinding:
-        prefix: --labels
     chips_name:
       type: string
       label: chips
@@ -1561,6 +2931,16 @@ $graph:
       default: []
       inputBinding:
         prefix: --allow
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 2000
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 19800
   outputs:
     chips:
       type: File
@@ -1597,6 +2977,17 @@ $graph:
       doc: what the job did
       outputBinding:
         glob: $(inputs.chips_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
 - class: CommandLineTool
   id: stage-train
   label: eopipe train
@@ -1609,15 +3000,28 @@ $graph:
     ResourceRequirement:
       coresMin: $(inputs.processes)
       coresMax: $(inputs.processes)
-      ramMin: 5048
-      ramMax: 15144
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
     ToolTimeLimit:
-      timelimit: 9600
+      timelimit: $(inputs.timelimit_s)
     LoadListingRequirement:
       loadListing: no_listing
     EnvVarRequirement:
       envDef:
         EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: tiles.list.json
+        entry: '$(inputs.tiles)
+
+          '
+      - entryname: labels.list.json
+        entry: '$(inputs.labels)
+
+          '
+      - entryname: state
+        entry: $(inputs.state)
+        writable: true
   hints:
     SoftwareRequirement:
       packages:
@@ -1631,6 +3035,13 @@ $graph:
   baseCommand:
   - eopipe
   - train
+  arguments:
+  - --tiles
+  - '@tiles.list.json'
+  - --labels
+  - '@labels.list.json'
+  - --state
+  - state
   inputs:
     tiles:
       type:
@@ -1638,16 +3049,12 @@ $graph:
         items: Directory
       label: tiles
       doc: tile stores of all scenes
-      inputBinding:
-        prefix: --tiles
     labels:
       type:
         type: array
         items: Directory
       label: labels
       doc: label store for all scenes, or one per scene
-      inputBinding:
-        prefix: --labels
     chips:
       type: File
       label: chips
@@ -2038,11 +3445,9 @@ $graph:
     state:
       type:
       - 'null'
-      - string
+      - Directory
       label: state
       doc: 'folder of checkpoints (default: beside the model)'
-      inputBinding:
-        prefix: --state
     track:
       type:
         type: array
@@ -2074,9 +3479,21 @@ $graph:
       default: 30.0
       inputBinding:
         prefix: --tell-every-s
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 5048
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 9600
   outputs:
     model:
-      type: Directory
+      type:
+      - 'null'
+      - Directory
       label: model
       doc: 'model folder: weights (safetensors), STAC Item, history and metrics (JSON)'
       outputBinding:
@@ -2088,6 +3505,25 @@ $graph:
       doc: what the job did
       outputBinding:
         glob: $(inputs.model_name).run.json
+    checkpoints:
+      type:
+      - 'null'
+      - Directory
+      label: checkpoints
+      doc: checkpoints of a training that did not end, for the input `state`
+      outputBinding:
+        glob: state
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
 - class: CommandLineTool
   id: stage-predict
   label: eopipe predict
@@ -2100,15 +3536,21 @@ $graph:
     ResourceRequirement:
       coresMin: $(inputs.threads)
       coresMax: $(inputs.threads)
-      ramMin: 3000
-      ramMax: 9000
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
     ToolTimeLimit:
-      timelimit: 21600
+      timelimit: $(inputs.timelimit_s)
     LoadListingRequirement:
       loadListing: no_listing
     EnvVarRequirement:
       envDef:
         EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: tiles.list.json
+        entry: '$(inputs.tiles)
+
+          '
   hints:
     SoftwareRequirement:
       packages:
@@ -2122,6 +3564,9 @@ $graph:
   baseCommand:
   - eopipe
   - predict
+  arguments:
+  - --tiles
+  - '@tiles.list.json'
   inputs:
     model:
       type:
@@ -2137,8 +3582,6 @@ $graph:
         items: Directory
       label: tiles
       doc: tile stores; predictions are averaged over valid scenes
-      inputBinding:
-        prefix: --tiles
     classes_name:
       type: string
       label: classes
@@ -2220,6 +3663,16 @@ $graph:
       default: 1
       inputBinding:
         prefix: --threads
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 3000
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 21600
   outputs:
     classes:
       type: File
@@ -2243,6 +3696,17 @@ $graph:
       doc: what the job did
       outputBinding:
         glob: $(inputs.classes_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
 - class: CommandLineTool
   id: stage-evaluate
   label: eopipe evaluate
@@ -2255,15 +3719,33 @@ $graph:
     ResourceRequirement:
       coresMin: 1
       coresMax: 1
-      ramMin: 3000
-      ramMax: 9000
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
     ToolTimeLimit:
-      timelimit: 7200
+      timelimit: $(inputs.timelimit_s)
     LoadListingRequirement:
       loadListing: no_listing
     EnvVarRequirement:
       envDef:
         EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: classes.list.json
+        entry: '$(inputs.classes)
+
+          '
+      - entryname: tiles.list.json
+        entry: '$(inputs.tiles)
+
+          '
+      - entryname: labels.list.json
+        entry: '$(inputs.labels)
+
+          '
+      - entryname: probabilities.list.json
+        entry: '$(inputs.probabilities)
+
+          '
   hints:
     SoftwareRequirement:
       packages:
@@ -2277,6 +3759,15 @@ $graph:
   baseCommand:
   - eopipe
   - evaluate
+  arguments:
+  - --classes
+  - '@classes.list.json'
+  - --tiles
+  - '@tiles.list.json'
+  - --labels
+  - '@labels.list.json'
+  - --probabilities
+  - '@probabilities.list.json'
   inputs:
     classes:
       type:
@@ -2285,24 +3776,18 @@ $graph:
       label: classes
       doc: 'maps of classes or values: one mosaic, or one per scene in the order of the tiles'
       format: iana:image/tiff
-      inputBinding:
-        prefix: --classes
     tiles:
       type:
         type: array
         items: Directory
       label: tiles
       doc: tile stores that the baseline is trained on
-      inputBinding:
-        prefix: --tiles
     labels:
       type:
         type: array
         items: Directory
       label: labels
       doc: label store for all scenes, or one per scene
-      inputBinding:
-        prefix: --labels
     chips:
       type: File
       label: chips
@@ -2325,8 +3810,6 @@ $graph:
       doc: maps of probabilities in the order of the maps, for their calibration
       format: iana:image/tiff
       default: []
-      inputBinding:
-        prefix: --probabilities
     baseline_pixels:
       type: int
       label: baseline pixels
@@ -2341,6 +3824,16 @@ $graph:
       default: 0
       inputBinding:
         prefix: --seed
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 3000
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 7200
   outputs:
     metrics:
       type: File
@@ -2356,6 +3849,17 @@ $graph:
       doc: what the job did
       outputBinding:
         glob: $(inputs.metrics_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
 - class: CommandLineTool
   id: stage-export
   label: eopipe export
@@ -2368,10 +3872,10 @@ $graph:
     ResourceRequirement:
       coresMin: 1
       coresMax: 1
-      ramMin: 2500
-      ramMax: 7500
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
     ToolTimeLimit:
-      timelimit: 3600
+      timelimit: $(inputs.timelimit_s)
     LoadListingRequirement:
       loadListing: no_listing
     EnvVarRequirement:
@@ -2390,6 +3894,7 @@ $graph:
   baseCommand:
   - eopipe
   - export
+  arguments: []
   inputs:
     model:
       type: Directory
@@ -2440,6 +3945,16 @@ $graph:
         file.py:Class'
       inputBinding:
         prefix: --allow-code
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 2500
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 3600
   outputs:
     onnx:
       type: File
@@ -2462,6 +3977,17 @@ $graph:
       doc: what the job did
       outputBinding:
         glob: $(inputs.onnx_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
 - class: CommandLineTool
   id: stage-catalog
   label: eopipe catalog
@@ -2474,15 +4000,33 @@ $graph:
     ResourceRequirement:
       coresMin: 1
       coresMax: 1
-      ramMin: 1000
-      ramMax: 3000
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
     ToolTimeLimit:
-      timelimit: 5400
+      timelimit: $(inputs.timelimit_s)
     LoadListingRequirement:
       loadListing: no_listing
     EnvVarRequirement:
       envDef:
         EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: classes.list.json
+        entry: '$(inputs.classes)
+
+          '
+      - entryname: probabilities.list.json
+        entry: '$(inputs.probabilities)
+
+          '
+      - entryname: tiles.list.json
+        entry: '$(inputs.tiles)
+
+          '
+      - entryname: scenes.list.json
+        entry: '$(inputs.scenes)
+
+          '
   hints:
     SoftwareRequirement:
       packages:
@@ -2496,6 +4040,15 @@ $graph:
   baseCommand:
   - eopipe
   - catalog
+  arguments:
+  - --classes
+  - '@classes.list.json'
+  - --probabilities
+  - '@probabilities.list.json'
+  - --tiles
+  - '@tiles.list.json'
+  - --scenes
+  - '@scenes.list.json'
   inputs:
     model:
       type: Directory
@@ -2510,8 +4063,6 @@ $graph:
       label: classes
       doc: 'class maps: one mosaic, or one per scene'
       format: iana:image/tiff
-      inputBinding:
-        prefix: --classes
     probabilities:
       type:
         type: array
@@ -2519,16 +4070,12 @@ $graph:
       label: probabilities
       doc: probability maps, in the order of the class maps
       format: iana:image/tiff
-      inputBinding:
-        prefix: --probabilities
     tiles:
       type:
         type: array
         items: Directory
       label: tiles
       doc: tile stores that the maps were predicted from
-      inputBinding:
-        prefix: --tiles
     scenes:
       type:
         type: array
@@ -2536,8 +4083,6 @@ $graph:
       label: scenes
       doc: frozen STAC Items of the run
       format: iana:application/geo+json
-      inputBinding:
-        prefix: --scenes
     catalog_name:
       type: string
       label: catalog
@@ -2584,6 +4129,16 @@ $graph:
       default: ''
       inputBinding:
         prefix: --license
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 1000
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 5400
   outputs:
     catalog:
       type: Directory
@@ -2598,3 +4153,14 @@ $graph:
       doc: what the job did
       outputBinding:
         glob: $(inputs.catalog_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70

@@ -20,15 +20,25 @@ requirements:
   ResourceRequirement:
     coresMin: $(inputs.threads)
     coresMax: $(inputs.threads)
-    ramMin: 3000
-    ramMax: 9000
+    ramMin: $(inputs.mem_mb)
+    ramMax: $(inputs.mem_mb)
   ToolTimeLimit:
-    timelimit: 21600
+    timelimit: $(inputs.timelimit_s)
   LoadListingRequirement:
     loadListing: no_listing
   EnvVarRequirement:
     envDef:
       EOPIPE_VERSION: 0.1.0
+  InitialWorkDirRequirement:
+    listing:
+    - entryname: tiles.list.json
+      entry: '$(inputs.tiles)
+
+        '
+    - entryname: labels.list.json
+      entry: '$(inputs.labels)
+
+        '
 hints:
   SoftwareRequirement:
     packages:
@@ -40,6 +50,11 @@ hints:
 baseCommand:
 - eopipe
 - calibrate
+arguments:
+- --tiles
+- '@tiles.list.json'
+- --labels
+- '@labels.list.json'
 inputs:
   model:
     type:
@@ -55,16 +70,12 @@ inputs:
       items: Directory
     label: tiles
     doc: tile stores of the mosaic
-    inputBinding:
-      prefix: --tiles
   labels:
     type:
       type: array
       items: Directory
     label: labels
     doc: label store for all scenes
-    inputBinding:
-      prefix: --labels
   chips:
     type: File
     label: chips
@@ -131,6 +142,16 @@ inputs:
     default: 1
     inputBinding:
       prefix: --threads
+  mem_mb:
+    type: int
+    label: memory
+    doc: memory of the job in MB
+    default: 3000
+  timelimit_s:
+    type: int
+    label: time limit
+    doc: seconds after which the job is ended
+    default: 21600
 outputs:
   calibration:
     type: File
@@ -146,3 +167,14 @@ outputs:
     doc: what the job did
     outputBinding:
       glob: $(inputs.calibration_name).run.json
+temporaryFailCodes:
+- 5
+- 75
+permanentFailCodes:
+- 2
+- 3
+- 4
+- 6
+- 7
+- 8
+- 70

@@ -20,15 +20,33 @@ requirements:
   ResourceRequirement:
     coresMin: 1
     coresMax: 1
-    ramMin: 1000
-    ramMax: 3000
+    ramMin: $(inputs.mem_mb)
+    ramMax: $(inputs.mem_mb)
   ToolTimeLimit:
-    timelimit: 5400
+    timelimit: $(inputs.timelimit_s)
   LoadListingRequirement:
     loadListing: no_listing
   EnvVarRequirement:
     envDef:
       EOPIPE_VERSION: 0.1.0
+  InitialWorkDirRequirement:
+    listing:
+    - entryname: classes.list.json
+      entry: '$(inputs.classes)
+
+        '
+    - entryname: probabilities.list.json
+      entry: '$(inputs.probabilities)
+
+        '
+    - entryname: tiles.list.json
+      entry: '$(inputs.tiles)
+
+        '
+    - entryname: scenes.list.json
+      entry: '$(inputs.scenes)
+
+        '
 hints:
   SoftwareRequirement:
     packages:
@@ -40,6 +58,15 @@ hints:
 baseCommand:
 - eopipe
 - catalog
+arguments:
+- --classes
+- '@classes.list.json'
+- --probabilities
+- '@probabilities.list.json'
+- --tiles
+- '@tiles.list.json'
+- --scenes
+- '@scenes.list.json'
 inputs:
   model:
     type: Directory
@@ -54,8 +81,6 @@ inputs:
     label: classes
     doc: 'class maps: one mosaic, or one per scene'
     format: iana:image/tiff
-    inputBinding:
-      prefix: --classes
   probabilities:
     type:
       type: array
@@ -63,16 +88,12 @@ inputs:
     label: probabilities
     doc: probability maps, in the order of the class maps
     format: iana:image/tiff
-    inputBinding:
-      prefix: --probabilities
   tiles:
     type:
       type: array
       items: Directory
     label: tiles
     doc: tile stores that the maps were predicted from
-    inputBinding:
-      prefix: --tiles
   scenes:
     type:
       type: array
@@ -80,8 +101,6 @@ inputs:
     label: scenes
     doc: frozen STAC Items of the run
     format: iana:application/geo+json
-    inputBinding:
-      prefix: --scenes
   catalog_name:
     type: string
     label: catalog
@@ -128,6 +147,16 @@ inputs:
     default: ''
     inputBinding:
       prefix: --license
+  mem_mb:
+    type: int
+    label: memory
+    doc: memory of the job in MB
+    default: 1000
+  timelimit_s:
+    type: int
+    label: time limit
+    doc: seconds after which the job is ended
+    default: 5400
 outputs:
   catalog:
     type: Directory
@@ -142,3 +171,14 @@ outputs:
     doc: what the job did
     outputBinding:
       glob: $(inputs.catalog_name).run.json
+temporaryFailCodes:
+- 5
+- 75
+permanentFailCodes:
+- 2
+- 3
+- 4
+- 6
+- 7
+- 8
+- 70

@@ -20,15 +20,21 @@ requirements:
   ResourceRequirement:
     coresMin: 1
     coresMax: 1
-    ramMin: 1512
-    ramMax: 4536
+    ramMin: $(inputs.mem_mb)
+    ramMax: $(inputs.mem_mb)
   ToolTimeLimit:
-    timelimit: 1980
+    timelimit: $(inputs.timelimit_s)
   LoadListingRequirement:
     loadListing: no_listing
   EnvVarRequirement:
     envDef:
       EOPIPE_VERSION: 0.1.0
+  InitialWorkDirRequirement:
+    listing:
+    - entryname: tiles.list.json
+      entry: '$(inputs.tiles)
+
+        '
 hints:
   SoftwareRequirement:
     packages:
@@ -40,6 +46,9 @@ hints:
 baseCommand:
 - eopipe
 - composite
+arguments:
+- --tiles
+- '@tiles.list.json'
 inputs:
   tiles:
     type:
@@ -47,8 +56,6 @@ inputs:
       items: Directory
     label: tiles
     doc: tile stores of the scenes of one period
-    inputBinding:
-      prefix: --tiles
   composite_name:
     type: string
     label: composite
@@ -95,6 +102,16 @@ inputs:
     default: 512
     inputBinding:
       prefix: --memory-mb
+  mem_mb:
+    type: int
+    label: memory
+    doc: memory of the job in MB
+    default: 1512
+  timelimit_s:
+    type: int
+    label: time limit
+    doc: seconds after which the job is ended
+    default: 1980
 outputs:
   composite:
     type: Directory
@@ -109,3 +126,14 @@ outputs:
     doc: what the job did
     outputBinding:
       glob: $(inputs.composite_name).run.json
+temporaryFailCodes:
+- 5
+- 75
+permanentFailCodes:
+- 2
+- 3
+- 4
+- 6
+- 7
+- 8
+- 70

@@ -20,15 +20,29 @@ requirements:
   ResourceRequirement:
     coresMin: 1
     coresMax: 1
-    ramMin: 1000
-    ramMax: 3000
+    ramMin: $(inputs.mem_mb)
+    ramMax: $(inputs.mem_mb)
   ToolTimeLimit:
-    timelimit: 3780
+    timelimit: $(inputs.timelimit_s)
   LoadListingRequirement:
     loadListing: no_listing
   EnvVarRequirement:
     envDef:
       EOPIPE_VERSION: 0.1.0
+  InitialWorkDirRequirement:
+    listing:
+    - entryname: records.list.json
+      entry: '$(inputs.records)
+
+        '
+    - entryname: payload.list.json
+      entry: '$(inputs.payload)
+
+        '
+    - entryname: scenes.list.json
+      entry: '$(inputs.scenes)
+
+        '
 hints:
   SoftwareRequirement:
     packages:
@@ -40,16 +54,27 @@ hints:
 baseCommand:
 - eopipe
 - crate
+arguments:
+- --records
+- '@records.list.json'
+- --payload
+- '@payload.list.json'
+- --scenes
+- '@scenes.list.json'
 inputs:
   records:
     type:
       type: array
-      items: File
+      items:
+      - 'null'
+      - File
+      - type: array
+        items:
+        - 'null'
+        - File
     label: records
     doc: run records of all jobs
     format: iana:application/json
-    inputBinding:
-      prefix: --records
   payload:
     type:
       type: array
@@ -58,8 +83,6 @@ inputs:
       - Directory
     label: payload
     doc: 'files and folders that the crate contains: model, maps, metrics, report'
-    inputBinding:
-      prefix: --payload
   scenes:
     type:
       type: array
@@ -67,8 +90,6 @@ inputs:
     label: scenes
     doc: frozen STAC Items of the run
     format: iana:application/geo+json
-    inputBinding:
-      prefix: --scenes
   workflow:
     type: File
     label: workflow
@@ -184,6 +205,16 @@ inputs:
     default: []
     inputBinding:
       prefix: --funding
+  mem_mb:
+    type: int
+    label: memory
+    doc: memory of the job in MB
+    default: 1000
+  timelimit_s:
+    type: int
+    label: time limit
+    doc: seconds after which the job is ended
+    default: 3780
 outputs:
   crate:
     type: Directory
@@ -198,3 +229,14 @@ outputs:
     doc: what the job did
     outputBinding:
       glob: $(inputs.crate_name).run.json
+temporaryFailCodes:
+- 5
+- 75
+permanentFailCodes:
+- 2
+- 3
+- 4
+- 6
+- 7
+- 8
+- 70

@@ -20,15 +20,33 @@ requirements:
   ResourceRequirement:
     coresMin: 1
     coresMax: 1
-    ramMin: 3000
-    ramMax: 9000
+    ramMin: $(inputs.mem_mb)
+    ramMax: $(inputs.mem_mb)
   ToolTimeLimit:
-    timelimit: 7200
+    timelimit: $(inputs.timelimit_s)
   LoadListingRequirement:
     loadListing: no_listing
   EnvVarRequirement:
     envDef:
       EOPIPE_VERSION: 0.1.0
+  InitialWorkDirRequirement:
+    listing:
+    - entryname: classes.list.json
+      entry: '$(inputs.classes)
+
+        '
+    - entryname: tiles.list.json
+      entry: '$(inputs.tiles)
+
+        '
+    - entryname: labels.list.json
+      entry: '$(inputs.labels)
+
+        '
+    - entryname: probabilities.list.json
+      entry: '$(inputs.probabilities)
+
+        '
 hints:
   SoftwareRequirement:
     packages:
@@ -40,6 +58,15 @@ hints:
 baseCommand:
 - eopipe
 - evaluate
+arguments:
+- --classes
+- '@classes.list.json'
+- --tiles
+- '@tiles.list.json'
+- --labels
+- '@labels.list.json'
+- --probabilities
+- '@probabilities.list.json'
 inputs:
   classes:
     type:
@@ -48,24 +75,18 @@ inputs:
     label: classes
     doc: 'maps of classes or values: one mosaic, or one per scene in the order of the tiles'
     format: iana:image/tiff
-    inputBinding:
-      prefix: --classes
   tiles:
     type:
       type: array
       items: Directory
     label: tiles
     doc: tile stores that the baseline is trained on
-    inputBinding:
-      prefix: --tiles
   labels:
     type:
       type: array
       items: Directory
     label: labels
     doc: label store for all scenes, or one per scene
-    inputBinding:
-      prefix: --labels
   chips:
     type: File
     label: chips
@@ -88,8 +109,6 @@ inputs:
     doc: maps of probabilities in the order of the maps, for their calibration
     format: iana:image/tiff
     default: []
-    inputBinding:
-      prefix: --probabilities
   baseline_pixels:
     type: int
     label: baseline pixels
@@ -104,6 +123,16 @@ inputs:
     default: 0
     inputBinding:
       prefix: --seed
+  mem_mb:
+    type: int
+    label: memory
+    doc: memory of the job in MB
+    default: 3000
+  timelimit_s:
+    type: int
+    label: time limit
+    doc: seconds after which the job is ended
+    default: 7200
 outputs:
   metrics:
     type: File
@@ -119,3 +148,14 @@ outputs:
     doc: what the job did
     outputBinding:
       glob: $(inputs.metrics_name).run.json
+temporaryFailCodes:
+- 5
+- 75
+permanentFailCodes:
+- 2
+- 3
+- 4
+- 6
+- 7
+- 8
+- 70

@@ -20,10 +20,10 @@ requirements:
   ResourceRequirement:
     coresMin: 1
     coresMax: 1
-    ramMin: 2500
-    ramMax: 7500
+    ramMin: $(inputs.mem_mb)
+    ramMax: $(inputs.mem_mb)
   ToolTimeLimit:
-    timelimit: 3600
+    timelimit: $(inputs.timelimit_s)
   LoadListingRequirement:
     loadListing: no_listing
   EnvVarRequirement:
@@ -40,6 +40,7 @@ hints:
 baseCommand:
 - eopipe
 - export
+arguments: []
 inputs:
   model:
     type: Directory
@@ -90,6 +91,16 @@ inputs:
       file.py:Class'
     inputBinding:
       prefix: --allow-code
+  mem_mb:
+    type: int
+    label: memory
+    doc: memory of the job in MB
+    default: 2500
+  timelimit_s:
+    type: int
+    label: time limit
+    doc: seconds after which the job is ended
+    default: 3600
 outputs:
   onnx:
     type: File
@@ -112,3 +123,14 @@ outputs:
     doc: what the job did
     outputBinding:
       glob: $(inputs.onnx_name).run.json
+temporaryFailCodes:
+- 5
+- 75
+permanentFailCodes:
+- 2
+- 3
+- 4
+- 6
+- 7
+- 8
+- 70

@@ -20,10 +20,10 @@ requirements:
   ResourceRequirement:
     coresMin: 1
     coresMax: 1
-    ramMin: 1000
-    ramMax: 3000
+    ramMin: $(inputs.mem_mb)
+    ramMax: $(inputs.mem_mb)
   ToolTimeLimit:
-    timelimit: 10800
+    timelimit: $(inputs.timelimit_s)
   LoadListingRequirement:
     loadListing: no_listing
   EnvVarRequirement:
@@ -40,6 +40,7 @@ hints:
 baseCommand:
 - eopipe
 - fetch
+arguments: []
 inputs:
   item:
     type: File
@@ -125,6 +126,16 @@ inputs:
     doc: folder of unfinished downloads, for resume; beside the scene if not given
     inputBinding:
       prefix: --parts
+  mem_mb:
+    type: int
+    label: memory
+    doc: memory of the job in MB
+    default: 1000
+  timelimit_s:
+    type: int
+    label: time limit
+    doc: seconds after which the job is ended
+    default: 10800
 outputs:
   scene:
     type: Directory
@@ -139,3 +150,14 @@ outputs:
     doc: what the job did
     outputBinding:
       glob: $(inputs.scene_name).run.json
+temporaryFailCodes:
+- 5
+- 75
+permanentFailCodes:
+- 2
+- 3
+- 4
+- 6
+- 7
+- 8
+- 70

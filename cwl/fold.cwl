@@ -1,138 +1,873 @@
+# Derived from eopipe/stages by `make sync`; do not edit.
 cwlVersion: v1.2
 class: Workflow
 $namespaces:
   edam: http://edamontology.org/
-  s: https://schema.org/
   iana: https://www.iana.org/assignments/media-types/
+  s: https://schema.org/
 label: eopipe fold
-doc: One fold of a cross-validation, split, trained, mapped and evaluated; the name of every output contains the fold's number.
-intent: [edam:operation_2426, edam:operation_2428]
+doc: One fold of a cross-validation, split, trained, mapped and evaluated; the name of every output contains the
+  fold's number.
+intent:
+- edam:operation_2426
+- edam:operation_2428
 s:license: https://spdx.org/licenses/Apache-2.0
 s:author:
-  - {s:name: The eopipe team, s:email: team@example.org, s:url: https://github.com/eopipe/eopipe}
-
+- s:name: The eopipe team
+  s:email: team@example.org
+  s:url: https://github.com/eopipe/eopipe
 requirements:
   MultipleInputFeatureRequirement: {}
+  ScatterFeatureRequirement: {}
   StepInputExpressionRequirement: {}
-
+  SubworkflowFeatureRequirement: {}
 inputs:
-  fold: {type: int, label: fold, doc: "fold used for testing, from 0"}
-  folds: {type: int, label: folds, doc: "number of folds, at least 3"}
-  tiles: {type: "Directory[]", label: tiles, doc: tile stores of all scenes}
-  labels: {type: "Directory[]", label: labels, doc: "label store of all scenes, or one for each"}
-  method: {type: string, label: split method, doc: "split method: how chips are assigned to train, val and test"}
-  chip: {type: int, label: chip, doc: edge of a chip in pixels}
-  stride: {type: "int?", label: stride, doc: step between chips in pixels}
-  task: {type: string, label: task, doc: "segmentation, classification or regression", default: segmentation}
-  architecture: {type: string, label: architecture, doc: "built-in model, or module:Class", default: unet}
-  arguments: {type: "string[]", label: arguments, doc: "further model arguments as name=value", default: []}
-  model_files:
-    type: {type: array, items: [File, Directory]}
-    label: model files
-    doc: "code of a custom model, and files that its arguments name"
+  fold:
+    type: int
+    label: fold
+    doc: fold used for testing, from 0
+  folds:
+    type: int
+    label: folds
+    doc: number of folds, at least 3
+  tiles:
+    type:
+      type: array
+      items: Directory
+    label: tiles
+    doc: tile stores of all images
+  labels:
+    type:
+      type: array
+      items: Directory
+    label: labels
+    doc: label store of all scenes, or one for each
+  mosaic:
+    type: boolean
+    label: mosaic
+    doc: map all images as one
+  images:
+    type: boolean
+    label: images
+    doc: map each image by itself
+  split_chip:
+    type: int
+    label: split.chip
+    doc: edge of a chip in pixels
+    default: 256
+  split_stride:
+    type:
+    - 'null'
+    - int
+    label: split.stride
+    doc: 'step between chips in pixels (default: the edge of a chip)'
+  split_method:
+    type: string
+    label: split.method
+    doc: 'random blocks; checkerboard, one colour for train; strips in the order train, val, test; temporal: scenes
+      by date; group: whole groups; random: single chips, which leaks between neighbours and must be allowed (blocks
+      or checkerboard or west-east or east-west or north-south or south-north or temporal or group or random)'
+    default: blocks
+  split_fractions:
+    type:
+      type: array
+      items: double
+    label: split.fractions
+    doc: fractions of train, val and test
+    default:
+    - 0.7
+    - 0.15
+    - 0.15
+  split_block:
+    type: int
+    label: split.block
+    doc: edge of a block, or of a square of the checkerboard, in pixels
+    default: 1024
+  split_buffer:
+    type: int
+    label: split.buffer
+    doc: minimum distance between splits in pixels
+    default: 0
+  split_dates:
+    type:
+      type: array
+      items: string
+    label: split.dates
+    doc: 'temporal split: first day of val and of test, or of test only'
     default: []
-  weights_bands: {type: "string[]", label: weights bands, doc: "bands of pretrained weights, in their order", default: []}
-  weights_mean: {type: "double[]", label: weights mean, doc: mean of these bands that the weights expect, default: []}
-  weights_std: {type: "double[]", label: weights deviation, doc: standard deviation of these bands, default: []}
-  weights_scale: {type: double, label: weights scale, doc: what 1 in the unit of the tiles is in theirs, default: 1.0}
-  processes: {type: int, label: processes, doc: torchrun workers, default: 1}
-  width: {type: int, label: width, doc: channels of the first level of the model, default: 16}
-  epochs: {type: int, label: epochs, doc: passes over the training chips (epochs)}
-  batch: {type: int, label: batch, doc: batch size in chips}
-  learning_rate: {type: double, label: learning rate, doc: maximum learning rate}
-
+  split_by:
+    type: string
+    label: split.by
+    doc: 'group split: unit that is kept whole; a tile is of MGRS or WRS-2, a polygon of the labels, whose pixels
+      are masked in the chips of other splits (scene or tile or region or polygon)'
+    default: scene
+  split_val_groups:
+    type:
+      type: array
+      items: string
+    label: split.val_groups
+    doc: names of the validation groups
+    default: []
+  split_test_groups:
+    type:
+      type: array
+      items: string
+    label: split.test_groups
+    doc: 'names of the test groups; all others train (default: groups at random)'
+    default: []
+  split_regions:
+    type:
+    - 'null'
+    - File
+    label: split.regions
+    doc: polygons of the regions of a group split
+  split_attribute:
+    type: string
+    label: split.attribute
+    doc: attribute with the region of a polygon
+    default: region
+  split_min_valid:
+    type: double
+    label: split.min_valid
+    doc: minimum fraction of valid, labelled pixels in a chip
+    default: 0.5
+  split_min_scene_valid:
+    type: double
+    label: split.min_scene_valid
+    doc: minimum valid fraction of a scene; scenes below it are excluded
+    default: 0.0
+  split_seed:
+    type: int
+    label: split.seed
+    doc: seed of random assignments
+    default: 0
+  split_similarity:
+    type: double
+    label: split.similarity
+    doc: correlation after alignment at or above which chips of two splits are near duplicates
+    default: 0.97
+  split_allow:
+    type:
+      type: array
+      items: string
+    label: split.allow
+    doc: 'accepted findings of the leakage audit, each as ''kind: reason'''
+    default: []
+  split_mem_mb:
+    type: int
+    label: memory of split
+    doc: memory of the job in MB
+    default: 2000
+  split_timelimit_s:
+    type: int
+    label: time limit of split
+    doc: seconds after which the job is ended
+    default: 19800
+  train_task:
+    type: string
+    label: train.task
+    doc: 'learning task: the class of each pixel, the majority class of each chip, or the value of each pixel (segmentation
+      or classification or regression)'
+    default: segmentation
+  train_init:
+    type:
+    - 'null'
+    - Directory
+    label: train.init
+    doc: 'fine-tuning: model folder of eopipe to initialise the weights from'
+  train_architecture:
+    type: string
+    label: train.architecture
+    doc: 'model architecture: unet, convnext, temporal, or a class of your own or of a library as module:Class or
+      file.py:Class'
+    default: unet
+  train_width:
+    type: int
+    label: train.width
+    doc: channels of the first level
+    default: 16
+  train_depth:
+    type: int
+    label: train.depth
+    doc: 'downsampling levels: how often the model halves its input'
+    default: 2
+  train_arguments:
+    type:
+      type: array
+      items: string
+    label: train.arguments
+    doc: further model arguments as name=value, with values in JSON, e.g. size=tiny
+    default: []
+  train_model_files:
+    type:
+      type: array
+      items:
+      - File
+      - Directory
+    label: train.model_files
+    doc: 'code of a custom model: modules and packages, and files that its arguments name (default: found by architecture
+      and arguments, beside the config)'
+    default: []
+  train_weights_bands:
+    type:
+      type: array
+      items: string
+    label: train.weights_bands
+    doc: 'bands of pretrained weights of a custom model, in their order, e.g. red green blue: its first layer is
+      changed to the bands of the run by name'
+    default: []
+  train_weights_mean:
+    type:
+      type: array
+      items: double
+    label: train.weights_mean
+    doc: 'mean of each band of weights_bands that the weights expect (default: training chips)'
+    default: []
+  train_weights_std:
+    type:
+      type: array
+      items: double
+    label: train.weights_std
+    doc: standard deviation of each band of weights_bands that the weights expect
+    default: []
+  train_weights_scale:
+    type: double
+    label: train.weights_scale
+    doc: 'unit of weights_mean and weights_std: what 1 in the unit of the tiles is in theirs, e.g. 10000 for digital
+      numbers of a reflectance'
+    default: 1.0
+  train_freeze:
+    type:
+      type: array
+      items: string
+    label: train.freeze
+    doc: prefixes of parameter names to freeze, e.g. encoder.
+    default: []
+  train_lora:
+    type: int
+    label: train.lora
+    doc: 'rank of LoRA adapters in the frozen layers, through peft (eopipe[lora]); 0: off'
+    default: 0
+  train_epochs:
+    type: int
+    label: train.epochs
+    doc: 'number of epochs: passes over the training chips'
+    default: 10
+  train_batch:
+    type: int
+    label: train.batch
+    doc: 'global batch size: chips per step over all processes'
+    default: 32
+  train_learning_rate:
+    type: double
+    label: train.learning_rate
+    doc: peak learning rate of AdamW
+    default: 0.004
+  train_schedule:
+    type: string
+    label: train.schedule
+    doc: learning-rate schedule after warm-up (cosine or linear or polynomial or step or constant)
+    default: cosine
+  train_weight_decay:
+    type: double
+    label: train.weight_decay
+    doc: decoupled weight decay of AdamW
+    default: 0.01
+  train_warmup:
+    type: double
+    label: train.warmup
+    doc: learning-rate warm-up as a fraction of all steps
+    default: 0.2
+  train_loss:
+    type:
+    - 'null'
+    - string
+    label: train.loss
+    doc: 'loss function (default: cross_entropy; huber for regression); dice and lovasz are means over chips, not
+      pixels (cross_entropy or focal or dice or lovasz or huber or mse)'
+  train_class_weights:
+    type: string
+    label: train.class_weights
+    doc: 'class weights in cross_entropy and focal; balanced: the same total weight for every class (inverse frequency);
+      sqrt: square root of the inverse frequency, between none and balanced (none or sqrt or balanced)'
+    default: none
+  train_ema:
+    type: double
+    label: train.ema
+    doc: 'EMA decay per step; the averaged weights are validated and saved; 0: off'
+    default: 0.0
+  train_patience:
+    type: int
+    label: train.patience
+    doc: 'early stopping after this many epochs without a better val score, with the best weights; 0: never'
+    default: 0
+  train_augment:
+    type:
+      type: array
+      items: string
+    label: train.augment
+    doc: 'data augmentation: symmetries (flips, rotations), brightness, haze, bands (dropped at random); or none
+      (none or symmetries or brightness or haze or bands)'
+    default:
+    - symmetries
+  train_shuffle:
+    type: string
+    label: train.shuffle
+    doc: 'shuffling: a permutation of all chips, or block by block for data larger than memory (chips or blocks)'
+    default: chips
+  train_window:
+    type: int
+    label: train.window
+    doc: 'shuffle window: blocks that are mixed at a time'
+    default: 16
+  train_block:
+    type: int
+    label: train.block
+    doc: edge in pixels of the blocks that are read and cached
+    default: 1024
+  train_precision:
+    type: string
+    label: train.precision
+    doc: floating-point precision; bf16 and fp16 are AMP (autocast), fp16 with a loss scale (fp32 or bf16 or fp16)
+    default: fp32
+  train_seed:
+    type: int
+    label: train.seed
+    doc: random seed of weights, data order and augmentation
+    default: 0
+  train_processes:
+    type: int
+    label: train.processes
+    doc: processes per node; without deterministic their number changes the last bits
+    default: 1
+  train_nodes:
+    type: string
+    label: train.nodes
+    doc: number of nodes, or MIN:MAX for elastic training
+    default: '1'
+  train_threads:
+    type: int
+    label: train.threads
+    doc: CPU threads per process; more change the order of sums
+    default: 1
+  train_deterministic:
+    type: boolean
+    label: train.deterministic
+    doc: 'same weights for any number of processes: gradients of virtual shards are summed in a fixed order'
+    default: false
+  train_shards:
+    type: int
+    label: train.shards
+    doc: virtual shards of a batch in deterministic mode; at least the number of processes
+    default: 4
+  train_strategy:
+    type: string
+    label: train.strategy
+    doc: 'parallel strategy: DDP (whole weights in each process) or FSDP2 (sharded weights) (ddp or fsdp)'
+    default: ddp
+  train_accumulate:
+    type: int
+    label: train.accumulate
+    doc: gradient-accumulation micro-batches per step
+    default: 1
+  train_clip:
+    type:
+    - 'null'
+    - double
+    label: train.clip
+    doc: 'gradient clipping: clip gradients to this norm'
+  train_compile:
+    type: boolean
+    label: train.compile
+    doc: compile the model with torch.compile; without a compiler it runs uncompiled
+    default: false
+  train_channels_last:
+    type: boolean
+    label: train.channels_last
+    doc: channels-last memory format
+    default: false
+  train_recompute:
+    type: boolean
+    label: train.recompute
+    doc: 'activation checkpointing: recompute activations in the backward pass to save memory'
+    default: false
+  train_device:
+    type: string
+    label: train.device
+    doc: device to compute on (auto or cpu or cuda)
+    default: auto
+  train_checkpoint_every:
+    type: int
+    label: train.checkpoint_every
+    doc: steps between checkpoints
+    default: 50
+  train_keep:
+    type: int
+    label: train.keep
+    doc: number of newest checkpoints to keep, besides the best
+    default: 2
+  train_cache_mb:
+    type: int
+    label: train.cache_mb
+    doc: tile cache of each process in MB
+    default: 1024
+  train_workers:
+    type:
+    - 'null'
+    - int
+    label: train.workers
+    doc: 'data-loader processes for each process (default: 0 on a CPU, 2 on a GPU)'
+  train_timeout_s:
+    type: double
+    label: train.timeout_s
+    doc: seconds after which a silent worker counts as hung
+    default: 600.0
+  train_restarts:
+    type: int
+    label: train.restarts
+    doc: restarts of lost or hung workers
+    default: 3
+  train_scratch:
+    type:
+    - 'null'
+    - string
+    label: train.scratch
+    doc: local folder of each node, e.g. $TMPDIR, for a copy of the data during the training
+  train_track:
+    type:
+      type: array
+      items: string
+    label: train.track
+    doc: experiment trackers that follow the training while it runs (tensorboard or mlflow or prometheus)
+    default: []
+  train_profile:
+    type: boolean
+    label: train.profile
+    doc: 'profiler: write a trace of a few steps and a table of their operators'
+    default: false
+  train_tell_every_s:
+    type: double
+    label: train.tell_every_s
+    doc: seconds between two progress lines of the log
+    default: 30.0
+  train_mem_mb:
+    type: int
+    label: memory of train
+    doc: memory of the job in MB
+    default: 5048
+  train_timelimit_s:
+    type: int
+    label: time limit of train
+    doc: seconds after which the job is ended
+    default: 9600
+  calibrate_min_samples:
+    type: int
+    label: calibrate.min_samples
+    doc: minimum number of labelled validation pixels or chips; below it the temperature is 1
+    default: 50
+  calibrate_max_samples:
+    type: int
+    label: calibrate.max_samples
+    doc: maximum number of validation pixels; of more, some are drawn at random
+    default: 500000
+  calibrate_halo:
+    type:
+    - 'null'
+    - int
+    label: calibrate.halo
+    doc: 'pixels read around each window (default: receptive-field radius)'
+  calibrate_window:
+    type: int
+    label: calibrate.window
+    doc: edge of a window in pixels; memory grows with its square
+    default: 1024
+  calibrate_device:
+    type: string
+    label: calibrate.device
+    doc: device to compute on (auto or cpu or cuda)
+    default: auto
+  calibrate_threads:
+    type: int
+    label: calibrate.threads
+    doc: CPU threads; more change the order of sums
+    default: 1
+  calibrate_mem_mb:
+    type: int
+    label: memory of calibrate
+    doc: memory of the job in MB
+    default: 3000
+  calibrate_timelimit_s:
+    type: int
+    label: time limit of calibrate
+    doc: seconds after which the job is ended
+    default: 21600
+  predict_allow:
+    type:
+      type: array
+      items: string
+    label: predict.allow
+    doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind of
+      pixel-size, unit, level'
+    default: []
+  predict_halo:
+    type:
+    - 'null'
+    - int
+    label: predict.halo
+    doc: 'pixels read around each window (default: receptive-field radius)'
+  predict_window:
+    type: int
+    label: predict.window
+    doc: edge of a window in pixels; memory grows with its square
+    default: 1024
+  predict_device:
+    type: string
+    label: predict.device
+    doc: device to compute on (auto or cpu or cuda)
+    default: auto
+  predict_threads:
+    type: int
+    label: predict.threads
+    doc: CPU threads; more change the order of sums
+    default: 1
+  predict_mem_mb:
+    type: int
+    label: memory of predict
+    doc: memory of the job in MB
+    default: 3000
+  predict_timelimit_s:
+    type: int
+    label: time limit of predict
+    doc: seconds after which the job is ended
+    default: 21600
+  evaluate_baseline_pixels:
+    type: int
+    label: evaluate.baseline_pixels
+    doc: maximum number of training pixels of the per-pixel baseline
+    default: 100000
+  evaluate_seed:
+    type: int
+    label: evaluate.seed
+    doc: random seed of the baseline's sample of pixels
+    default: 0
+  evaluate_mem_mb:
+    type: int
+    label: memory of evaluate
+    doc: memory of the job in MB
+    default: 3000
+  evaluate_timelimit_s:
+    type: int
+    label: time limit of evaluate
+    doc: seconds after which the job is ended
+    default: 7200
+  report_colors:
+    type:
+      type: array
+      items: string
+    label: report.colors
+    doc: 'colour of each class as #rrggbb; a colour-blind-safe palette if not given'
+    default: []
 steps:
   split:
     label: split
-    doc: Chips of this fold are test, of the next fold val, all others train.
+    doc: Cut the grid into chips, assign them to splits by place, date or group, and audit the splits for leakage.
     run: split.cwl
     in:
-      fold: fold
+      chip: split_chip
+      stride: split_stride
+      method: split_method
+      fractions: split_fractions
+      block: split_block
+      buffer: split_buffer
       folds: folds
+      fold: fold
+      dates: split_dates
+      by: split_by
+      val_groups: split_val_groups
+      test_groups: split_test_groups
+      regions: split_regions
+      attribute: split_attribute
+      min_valid: split_min_valid
+      min_scene_valid: split_min_scene_valid
+      seed: split_seed
+      similarity: split_similarity
+      allow: split_allow
+      mem_mb: split_mem_mb
+      timelimit_s: split_timelimit_s
       tiles: tiles
       labels: labels
-      method: method
-      chip: chip
-      stride: stride
-      chips_name: {valueFrom: split-fold-$(inputs.fold).json}
-      statistics_name: {valueFrom: statistics-fold-$(inputs.fold).json}
-      map_name: {valueFrom: split-fold-$(inputs.fold).png}
-      places_name: {valueFrom: split-fold-$(inputs.fold).gpkg}
-    out: [chips, statistics, record]
-
+      chips_name:
+        valueFrom: split-fold-$(inputs.fold).json
+      statistics_name:
+        valueFrom: statistics-fold-$(inputs.fold).json
+      map_name:
+        valueFrom: split-fold-$(inputs.fold).png
+      places_name:
+        valueFrom: split-fold-$(inputs.fold).gpkg
+    out:
+    - chips
+    - statistics
+    - map
+    - places
+    - record
   train:
     label: train
-    doc: Train with torchrun.
+    doc: 'Train a model on chips: segmentation, classification or regression, on any number of processes and nodes.'
     run: train.cwl
     in:
-      fold: fold
+      task: train_task
+      init: train_init
+      architecture: train_architecture
+      width: train_width
+      depth: train_depth
+      arguments: train_arguments
+      model_files: train_model_files
+      weights_bands: train_weights_bands
+      weights_mean: train_weights_mean
+      weights_std: train_weights_std
+      weights_scale: train_weights_scale
+      freeze: train_freeze
+      lora: train_lora
+      epochs: train_epochs
+      batch: train_batch
+      learning_rate: train_learning_rate
+      schedule: train_schedule
+      weight_decay: train_weight_decay
+      warmup: train_warmup
+      loss: train_loss
+      class_weights: train_class_weights
+      ema: train_ema
+      patience: train_patience
+      augment: train_augment
+      shuffle: train_shuffle
+      window: train_window
+      block: train_block
+      precision: train_precision
+      seed: train_seed
+      processes: train_processes
+      nodes: train_nodes
+      threads: train_threads
+      deterministic: train_deterministic
+      shards: train_shards
+      strategy: train_strategy
+      accumulate: train_accumulate
+      clip: train_clip
+      compile: train_compile
+      channels_last: train_channels_last
+      recompute: train_recompute
+      device: train_device
+      checkpoint_every: train_checkpoint_every
+      keep: train_keep
+      cache_mb: train_cache_mb
+      workers: train_workers
+      timeout_s: train_timeout_s
+      restarts: train_restarts
+      scratch: train_scratch
+      track: train_track
+      profile: train_profile
+      tell_every_s: train_tell_every_s
+      mem_mb: train_mem_mb
+      timelimit_s: train_timelimit_s
       tiles: tiles
       labels: labels
       chips: split/chips
       statistics: split/statistics
-      task: task
-      architecture: architecture
-      arguments: arguments
-      model_files: model_files
-      weights_bands: weights_bands
-      weights_mean: weights_mean
-      weights_std: weights_std
-      weights_scale: weights_scale
-      processes: processes
-      width: width
-      epochs: epochs
-      batch: batch
-      learning_rate: learning_rate
-      model_name: {valueFrom: model-fold-$(inputs.fold)}
-    out: [model, record]
-
+      fold: fold
+      model_name:
+        valueFrom: model-fold-$(inputs.fold)
+    out:
+    - model
+    - record
+    - checkpoints
   calibrate:
     label: calibrate
-    doc: Temperature of the probabilities, fitted on the validation chips of this fold.
+    doc: Fit one temperature for the mean probabilities of a mosaic on its validation places (temperature scaling).
     run: calibrate.cwl
+    when: $(inputs.wanted)
     in:
-      fold: fold
-      model: train/model
-      allow_code: architecture
+      min_samples: calibrate_min_samples
+      max_samples: calibrate_max_samples
+      halo: calibrate_halo
+      window: calibrate_window
+      device: calibrate_device
+      threads: calibrate_threads
+      allow_code: train_architecture
+      mem_mb: calibrate_mem_mb
+      timelimit_s: calibrate_timelimit_s
       tiles: tiles
       labels: labels
+      model:
+        source:
+        - train/model
+        linkMerge: merge_nested
+        pickValue: the_only_non_null
+        valueFrom: $(self)
       chips: split/chips
-      calibration_name: {valueFrom: calibration-fold-$(inputs.fold).json}
-    out: [calibration, record]
-
+      wanted: mosaic
+      fold: fold
+      calibration_name:
+        valueFrom: calibration-fold-$(inputs.fold).json
+    out:
+    - calibration
+    - record
   predict:
     label: predict
-    doc: Map of classes, and map of their probabilities.
+    doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
     run: predict.cwl
+    when: $(inputs.wanted)
     in:
-      fold: fold
-      model: train/model
-      allow_code: architecture
+      allow: predict_allow
+      halo: predict_halo
+      window: predict_window
+      device: predict_device
+      threads: predict_threads
+      colors: report_colors
+      allow_code: train_architecture
+      mem_mb: predict_mem_mb
+      timelimit_s: predict_timelimit_s
+      model:
+        source:
+        - train/model
+        linkMerge: merge_nested
+        pickValue: the_only_non_null
+        valueFrom: $(self)
       tiles: tiles
       calibration: calibrate/calibration
-      classes_name: {valueFrom: classes-fold-$(inputs.fold).tif}
-      probabilities_name: {valueFrom: probabilities-fold-$(inputs.fold).tif}
-    out: [classes, probabilities, record]
-
+      wanted: mosaic
+      fold: fold
+      classes_name:
+        valueFrom: classes-fold-$(inputs.fold).tif
+      probabilities_name:
+        valueFrom: probabilities-fold-$(inputs.fold).tif
+    out:
+    - classes
+    - probabilities
+    - record
+  predict_images:
+    label: predict images
+    doc: Map each image by itself, where labels or splits differ between them; scatter over the images.
+    run: image-map.cwl
+    scatter: image
+    when: $(inputs.wanted)
+    in:
+      image: tiles
+      model:
+        source:
+        - train/model
+        linkMerge: merge_nested
+        pickValue: the_only_non_null
+        valueFrom: $(self)
+      wanted: images
+      classes_name:
+        valueFrom: classes-fold-$(inputs.fold)-$(inputs.image.basename).tif
+      probabilities_name:
+        valueFrom: probabilities-fold-$(inputs.fold)-$(inputs.image.basename).tif
+      train_architecture: train_architecture
+      predict_allow: predict_allow
+      predict_halo: predict_halo
+      predict_window: predict_window
+      predict_device: predict_device
+      predict_threads: predict_threads
+      predict_mem_mb: predict_mem_mb
+      predict_timelimit_s: predict_timelimit_s
+      report_colors: report_colors
+      fold: fold
+    out:
+    - classes
+    - probabilities
+    - record
   evaluate:
     label: evaluate
-    doc: Metrics on the test chips of this fold.
+    doc: Score the map against the labels in the test areas, beside a majority-class and a per-pixel baseline.
     run: evaluate.cwl
     in:
-      fold: fold
-      classes: {source: [predict/classes], linkMerge: merge_nested}
-      probabilities: {source: [predict/probabilities], linkMerge: merge_nested}
+      baseline_pixels: evaluate_baseline_pixels
+      seed: evaluate_seed
+      mem_mb: evaluate_mem_mb
+      timelimit_s: evaluate_timelimit_s
       tiles: tiles
       labels: labels
+      classes:
+        source:
+        - predict/classes
+        - predict_images/classes
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      probabilities:
+        source:
+        - predict/probabilities
+        - predict_images/probabilities
+        linkMerge: merge_flattened
+        pickValue: all_non_null
       chips: split/chips
-      metrics_name: {valueFrom: metrics-fold-$(inputs.fold).json}
-    out: [metrics, record]
-
+      fold: fold
+      metrics_name:
+        valueFrom: metrics-fold-$(inputs.fold).json
+    out:
+    - metrics
+    - record
 outputs:
-  metrics: {type: File, label: metrics, doc: metrics of the fold, format: iana:application/json, outputSource: evaluate/metrics}
-  model: {type: Directory, label: model, doc: trained model of the fold, outputSource: train/model}
-  split_record: {type: File, label: record of split, doc: run record of the job, format: iana:application/json, outputSource: split/record}
-  train_record: {type: File, label: record of train, doc: run record of the job, format: iana:application/json, outputSource: train/record}
-  calibrate_record: {type: File, label: record of calibrate, doc: run record of the job, format: iana:application/json, outputSource: calibrate/record}
-  predict_record: {type: File, label: record of predict, doc: run record of the job, format: iana:application/json, outputSource: predict/record}
-  evaluate_record: {type: File, label: record of evaluate, doc: run record of the job, format: iana:application/json, outputSource: evaluate/record}
+  metrics:
+    type: File
+    label: metrics
+    doc: scores of the fold
+    format: iana:application/json
+    outputSource: evaluate/metrics
+  model:
+    type:
+    - 'null'
+    - Directory
+    label: model
+    doc: trained model of the fold
+    outputSource: train/model
+  split_record:
+    type:
+    - 'null'
+    - File
+    label: record of split
+    doc: run record of the job
+    format: iana:application/json
+    outputSource: split/record
+  train_record:
+    type:
+    - 'null'
+    - File
+    label: record of train
+    doc: run record of the job
+    format: iana:application/json
+    outputSource: train/record
+  calibrate_record:
+    type:
+    - 'null'
+    - File
+    label: record of calibrate
+    doc: run record of the job
+    format: iana:application/json
+    outputSource: calibrate/record
+  predict_record:
+    type:
+    - 'null'
+    - File
+    label: record of predict
+    doc: run record of the job
+    format: iana:application/json
+    outputSource: predict/record
+  predict_images_record:
+    type:
+    - 'null'
+    - type: array
+      items:
+      - 'null'
+      - File
+    label: record of predict images
+    doc: run record of the job
+    format: iana:application/json
+    outputSource: predict_images/record
+  evaluate_record:
+    type:
+    - 'null'
+    - File
+    label: record of evaluate
+    doc: run record of the job
+    format: iana:application/json
+    outputSource: evaluate/record

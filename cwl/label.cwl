@@ -20,10 +20,10 @@ requirements:
   ResourceRequirement:
     coresMin: 1
     coresMax: 1
-    ramMin: 1500
-    ramMax: 4500
+    ramMin: $(inputs.mem_mb)
+    ramMax: $(inputs.mem_mb)
   ToolTimeLimit:
-    timelimit: 3600
+    timelimit: $(inputs.timelimit_s)
   LoadListingRequirement:
     loadListing: no_listing
   EnvVarRequirement:
@@ -40,6 +40,7 @@ hints:
 baseCommand:
 - eopipe
 - label
+arguments: []
 inputs:
   grid:
     type: File
@@ -194,6 +195,16 @@ inputs:
     default: 4096
     inputBinding:
       prefix: --shard
+  mem_mb:
+    type: int
+    label: memory
+    doc: memory of the job in MB
+    default: 1500
+  timelimit_s:
+    type: int
+    label: time limit
+    doc: seconds after which the job is ended
+    default: 3600
 outputs:
   labels:
     type: Directory
@@ -208,3 +219,14 @@ outputs:
     doc: what the job did
     outputBinding:
       glob: $(inputs.labels_name).run.json
+temporaryFailCodes:
+- 5
+- 75
+permanentFailCodes:
+- 2
+- 3
+- 4
+- 6
+- 7
+- 8
+- 70

@@ -1,200 +1,1603 @@
+# Derived from eopipe/stages by `make sync`; do not edit.
 cwlVersion: v1.2
 class: Workflow
 $namespaces:
   edam: http://edamontology.org/
-  s: https://schema.org/
   iana: https://www.iana.org/assignments/media-types/
+  s: https://schema.org/
 label: eopipe
-doc: Satellite scenes to a trained, evaluated, mapped and citable model; one label file for all scenes.
-intent: [edam:operation_2426, edam:operation_2423]
+doc: Satellite scenes to a trained, evaluated, mapped and citable model.
+intent:
+- edam:operation_2426
+- edam:operation_2423
 s:license: https://spdx.org/licenses/Apache-2.0
 s:author:
-  - {s:name: The eopipe team, s:email: team@example.org, s:url: https://github.com/eopipe/eopipe}
-
+- s:name: The eopipe team
+  s:email: team@example.org
+  s:url: https://github.com/eopipe/eopipe
 requirements:
   MultipleInputFeatureRequirement: {}
   ScatterFeatureRequirement: {}
   StepInputExpressionRequirement: {}
   SubworkflowFeatureRequirement: {}
-
 inputs:
-  catalog: {type: Directory, label: catalog, doc: folder of a static STAC catalog}
-  area: {type: "File?", label: area, doc: "GeoJSON of the area of interest, in degrees"}
-  ids: {type: "string[]", label: scenes, doc: "ids of the scenes to use; empty: all", default: []}
-  datetime: {type: "string?", label: dates, doc: "date or interval of dates, as in STAC API"}
-  assets: {type: "string[]", label: assets, doc: assets that every scene must have}
-  bands: {type: "string[]", label: bands, doc: "band names, in channel order"}
-  mask: {type: string, label: mask, doc: asset of the pixel quality mask (scene classification)}
-  chunk: {type: int, label: chunk, doc: edge of a chunk in pixels}
-  shard: {type: int, label: shard, doc: edge of a shard in pixels}
-  source: {type: File, label: labels, doc: raster or vector file of the labels}
-  label_classes: {type: "string[]", label: class names, doc: "class names, in the order of the class numbers"}
-  bins: {type: "double[]", label: bins, doc: bin edges that divide a continuous raster into the classes, default: []}
-  measure: {type: "string?", label: measure, doc: "quantity that the labels measure, for regression"}
-  unit: {type: string, label: unit, doc: unit of the measured quantity, default: ""}
-  task: {type: string, label: task, doc: "segmentation, classification or regression", default: segmentation}
-  method: {type: string, label: split method, doc: "split method: how chips are assigned to train, val and test"}
-  fractions: {type: "double[]", label: fractions, doc: "fractions of train, val, test"}
-  chip: {type: int, label: chip, doc: edge of a chip in pixels}
-  stride: {type: "int?", label: stride, doc: step between chips in pixels}
-  folds: {type: int, label: folds, doc: "number of folds of a cross-validation; 0: none", default: 0}
-  fold: {type: "int[]", label: fold numbers, doc: "folds to run, such as [0, 1, 2] of 3 folds", default: []}
-  architecture: {type: string, label: architecture, doc: "built-in model, or module:Class", default: unet}
-  arguments: {type: "string[]", label: arguments, doc: "further model arguments as name=value", default: []}
-  model_files:
-    type: {type: array, items: [File, Directory]}
-    label: model files
-    doc: "code of a custom model, and files that its arguments name"
+  search_catalog:
+    type:
+    - 'null'
+    - Directory
+    label: search.catalog
+    doc: folder of a static STAC catalog
+  search_area:
+    type:
+    - 'null'
+    - File
+    label: search.area
+    doc: GeoJSON of the area of interest, in degrees
+  search_url:
+    type:
+    - 'null'
+    - string
+    label: search.url
+    doc: URL of a STAC API or of a static catalog
+  search_collections:
+    type:
+      type: array
+      items: string
+    label: search.collections
+    doc: STAC collections to search; all if empty
     default: []
-  weights_bands: {type: "string[]", label: weights bands, doc: "bands of pretrained weights, in their order", default: []}
-  weights_mean: {type: "double[]", label: weights mean, doc: mean of these bands that the weights expect, default: []}
-  weights_std: {type: "double[]", label: weights deviation, doc: standard deviation of these bands, default: []}
-  weights_scale: {type: double, label: weights scale, doc: what 1 in the unit of the tiles is in theirs, default: 1.0}
-  processes: {type: int, label: processes, doc: torchrun workers, default: 1}
-  width: {type: int, label: width, doc: channels of the first level of the model, default: 16}
-  epochs: {type: int, label: epochs, doc: passes over the training chips (epochs)}
-  batch: {type: int, label: batch, doc: batch size in chips}
-  learning_rate: {type: double, label: learning rate, doc: maximum learning rate}
-  title: {type: string, label: title, doc: title of the report and of the crate}
-  colors: {type: "string[]", label: colours, doc: "colour of each class as #rrggbb, for map and report; empty: a palette", default: []}
-  attribution: {type: string, label: attribution, doc: credit line of the data, default: ""}
-  use: {type: string, label: intended use, doc: intended use of the model, default: ""}
-  limits: {type: "string[]", label: limits, doc: uses that the model is not suitable for, default: []}
-  author: {type: string, label: author, doc: author to cite for the model, default: ""}
-  license: {type: string, label: licence, doc: "licence of crate, model, maps and tiles; empty: none stated", default: ""}
-  with_onnx: {type: boolean, label: with ONNX, doc: export the model to ONNX, default: true}
-  with_report: {type: boolean, label: with report, doc: make the report and the cards, default: true}
-  with_crate: {type: boolean, label: with crate, doc: make the Provenance Run Crate, default: true}
-  lock: {type: "File?", label: lock, doc: "pinned versions of the software, for the crate", format: iana:text/plain}
+  search_bbox:
+    type:
+      type: array
+      items: double
+    label: search.bbox
+    doc: 'bounding box: west south east north, in degrees'
+    default: []
+  search_datetime:
+    type:
+    - 'null'
+    - string
+    label: search.datetime
+    doc: date or interval of acquisition, e.g. 2020-05-01/2020-09-30
+  search_max_cloud:
+    type: double
+    label: search.max_cloud
+    doc: maximum cloud cover of a scene (eo:cloud_cover), in percent
+    default: 100.0
+  search_ids:
+    type:
+      type: array
+      items: string
+    label: search.ids
+    doc: only these scenes, by id
+    default: []
+  search_assets:
+    type:
+      type: array
+      items: string
+    label: search.assets
+    doc: keys of the assets to fetch; every scene must have them
+    default:
+    - blue
+    - green
+    - red
+    - nir
+    - scl
+  search_on_missing:
+    type: string
+    label: search.on_missing
+    doc: 'scenes that lack one of the assets: fail and list them, or skip them (fail or skip)'
+    default: fail
+  search_best:
+    type:
+    - 'null'
+    - int
+    label: search.best
+    doc: 'number of least cloudy scenes to keep in each time window (default: all)'
+  search_per:
+    type: string
+    label: search.per
+    doc: time window that best applies to (all or year or month or week or day)
+    default: all
+  search_group:
+    type: string
+    label: search.group
+    doc: 'what best counts: single scenes, or all scenes of a local solar day (UTC + 1 h per 15 degrees) together
+      (scene or solar-day)'
+    default: scene
+  search_crs:
+    type: string
+    label: search.crs
+    doc: CRS of the grid as EPSG:code, or auto
+    default: auto
+  search_resolution:
+    type:
+    - 'null'
+    - double
+    label: search.resolution
+    doc: 'pixel size of the grid in units of the CRS (default: the finest of grid_assets)'
+  search_grid_assets:
+    type:
+    - 'null'
+    - type: array
+      items: string
+    label: search.grid_assets
+    doc: 'assets whose CRS and pixels the grid follows (default: all assets; in a config preprocess.bands, so that
+      neither masks nor labels set the pixel size)'
+  search_deadline:
+    type: double
+    label: search.deadline
+    doc: time limit for the whole search, in seconds
+    default: 900.0
+  search_mem_mb:
+    type: int
+    label: memory of search
+    doc: memory of the job in MB
+    default: 1000
+  search_timelimit_s:
+    type: int
+    label: time limit of search
+    doc: seconds after which the job is ended
+    default: 1800
+  fetch_windows:
+    type: boolean
+    label: fetch.windows
+    doc: 'fetch windows: only the blocks of (cloud-optimised) GeoTIFFs that the grid needs'
+    default: false
+  fetch_workers:
+    type: int
+    label: fetch.workers
+    doc: parallel downloads
+    default: 4
+  fetch_per_host:
+    type: int
+    label: fetch.per_host
+    doc: maximum parallel connections to one host
+    default: 8
+  fetch_deadline:
+    type: double
+    label: fetch.deadline
+    doc: time limit for one asset with all its retries, in seconds
+    default: 3600.0
+  fetch_sign:
+    type: string
+    label: fetch.sign
+    doc: service that signs asset URLs; auto chooses by host (auto or none or planetary-computer)
+    default: auto
+  fetch_private_hosts:
+    type:
+      type: array
+      items: string
+    label: fetch.private_hosts
+    doc: hosts inside a private network that assets may be fetched from, as name or name:port (in a config also
+      the host of search.url)
+    default: []
+  fetch_mem_mb:
+    type: int
+    label: memory of fetch
+    doc: memory of the job in MB
+    default: 1000
+  fetch_timelimit_s:
+    type: int
+    label: time limit of fetch
+    doc: seconds after which the job is ended
+    default: 10800
+  preprocess_bands:
+    type:
+      type: array
+      items: string
+    label: preprocess.bands
+    doc: band names, in channel order
+    default:
+    - blue
+    - green
+    - red
+    - nir
+  preprocess_mask:
+    type: string
+    label: preprocess.mask
+    doc: 'mask asset, e.g. scl: which pixels are usable; none masks only nodata'
+    default: scl
+  preprocess_mask_as:
+    type: string
+    label: preprocess.mask_as
+    doc: 'kind of the mask asset; auto: known from its name (auto or classes or bits or probability)'
+    default: auto
+  preprocess_masked:
+    type:
+      type: array
+      items: int
+    label: preprocess.masked
+    doc: 'classes or bits of the mask asset that are masked (default: the standard ones)'
+    default: []
+  preprocess_max_probability:
+    type: double
+    label: preprocess.max_probability
+    doc: cloud probability in percent above which pixels are masked
+    default: 40.0
+  preprocess_dilate:
+    type: int
+    label: preprocess.dilate
+    doc: 'mask dilation: also mask this many grid pixels around masked ones'
+    default: 0
+  preprocess_saturated:
+    type:
+    - 'null'
+    - double
+    label: preprocess.saturated
+    doc: stored value at or above which a pixel is saturated, and masked
+  preprocess_offset:
+    type:
+    - 'null'
+    - double
+    label: preprocess.offset
+    doc: 'offset of reflectance where neither item nor product state it: -0.1 for Sentinel-2 since processing baseline
+      04.00, 0 before or where it was removed'
+  preprocess_decibel:
+    type: boolean
+    label: preprocess.decibel
+    doc: convert linear radar power to dB
+    default: false
+  preprocess_resampling:
+    type: string
+    label: preprocess.resampling
+    doc: resampling kernel of the bands; masks use nearest (nearest or bilinear or cubic or average or mode)
+    default: bilinear
+  preprocess_chunk:
+    type: int
+    label: preprocess.chunk
+    doc: edge of a chunk, the read unit, in pixels; about the chip size
+    default: 256
+  preprocess_shard:
+    type: int
+    label: preprocess.shard
+    doc: edge of a shard, one file, in pixels
+    default: 4096
+  preprocess_codec:
+    type: string
+    label: preprocess.codec
+    doc: 'compression codec: lz4 decodes faster, zstd is smaller (lz4 or zstd)'
+    default: lz4
+  preprocess_threads:
+    type: int
+    label: preprocess.threads
+    doc: 'threads that decode, resample and encode; 0: one per core'
+    default: 0
+  preprocess_max_files:
+    type:
+    - 'null'
+    - int
+    label: preprocess.max_files
+    doc: 'file budget: refuse a store that would need more files'
+  preprocess_mem_mb:
+    type: int
+    label: memory of preprocess
+    doc: memory of the job in MB
+    default: 1500
+  preprocess_timelimit_s:
+    type: int
+    label: time limit of preprocess
+    doc: seconds after which the job is ended
+    default: 3600
+  composite_method:
+    type: string
+    label: composite.method
+    doc: 'how observations are combined: median of each band, or for all bands the observation nearest the middle
+      of the period (middle), of highest NDVI (greenest) or of lowest blue (clearest); none: train on scenes (none
+      or median or middle or greenest or clearest)'
+    default: none
+  composite_period:
+    type: string
+    label: composite.period
+    doc: length of a period; there is one composite per period (all or year or season or month)
+    default: all
+  composite_stack:
+    type: string
+    label: composite.stack
+    doc: stack these parts of a period as separate bands, e.g. red_JJA (none or season or month)
+    default: none
+  composite_parts:
+    type:
+      type: array
+      items: string
+    label: composite.parts
+    doc: 'parts to stack, e.g. MAM JJA or 05 06 (default: all parts with scenes)'
+    default: []
+  composite_memory_mb:
+    type: int
+    label: composite.memory_mb
+    doc: memory limit in MB for the pixels of all dates; larger grids are read block by block
+    default: 512
+  composite_mem_mb:
+    type: int
+    label: memory of composite
+    doc: memory of the job in MB
+    default: 1512
+  composite_timelimit_s:
+    type: int
+    label: time limit of composite
+    doc: seconds after which the job is ended
+    default: 1980
+  label_source:
+    type:
+    - 'null'
+    - File
+    label: label.source
+    doc: raster or vector file with the labels of all scenes
+  label_asset:
+    type:
+    - 'null'
+    - string
+    label: label.asset
+    doc: asset of each scene that holds its labels, instead of source
+  label_classes:
+    type:
+      type: array
+      items: string
+    label: label.classes
+    doc: class names, in the order of the class numbers 0, 1, …
+    default:
+    - non-forest
+    - forest
+  label_bins:
+    type:
+      type: array
+      items: double
+    label: label.bins
+    doc: edges between the classes of a continuous raster, in physical units
+    default: []
+  label_codes:
+    type:
+      type: array
+      items: int
+    label: label.codes
+    doc: 'source value of each class (default: 0, 1, …, if the raster has no other value)'
+    default: []
+  label_values:
+    type:
+      type: array
+      items: string
+    label: label.values
+    doc: 'class=value for each source value, also several per class: town=1 town=2; =3 means unlabelled'
+    default: []
+  label_measure:
+    type:
+    - 'null'
+    - string
+    label: label.measure
+    doc: quantity of continuous labels, for train.task regression; without it labels are classes
+  label_unit:
+    type: string
+    label: label.unit
+    doc: unit of the quantity
+    default: ''
+  label_ignore:
+    type:
+      type: array
+      items: int
+    label: label.ignore
+    doc: source values that mean unlabelled
+    default: []
+  label_attribute:
+    type: string
+    label: label.attribute
+    doc: attribute of a vector file with the class, or with the value of the quantity
+    default: class
+  label_layer:
+    type:
+    - 'null'
+    - string
+    label: label.layer
+    doc: layer of a vector file with several layers
+  label_overlap:
+    type: string
+    label: label.overlap
+    doc: 'where shapes of different labels overlap: unlabelled, or last or first in the file (invalid or last or
+      first)'
+    default: invalid
+  label_all_touched:
+    type: boolean
+    label: label.all_touched
+    doc: rasterise shapes to all pixels they touch, not only to contained centres
+    default: false
+  label_resampling:
+    type: string
+    label: label.resampling
+    doc: 'resampling of label rasters: nearest or mode for classes; nearest, bilinear, cubic or average for a measure
+      and before bins; auto: average if such a raster is finer than the grid, else nearest (auto or nearest or mode
+      or bilinear or cubic or average)'
+    default: auto
+  label_chunk:
+    type: int
+    label: label.chunk
+    doc: edge of a chunk, the read unit, in pixels
+    default: 256
+  label_shard:
+    type: int
+    label: label.shard
+    doc: edge of a shard, one file, in pixels
+    default: 4096
+  label_mem_mb:
+    type: int
+    label: memory of label
+    doc: memory of the job in MB
+    default: 1500
+  label_timelimit_s:
+    type: int
+    label: time limit of label
+    doc: seconds after which the job is ended
+    default: 3600
+  split_chip:
+    type: int
+    label: split.chip
+    doc: edge of a chip in pixels
+    default: 256
+  split_stride:
+    type:
+    - 'null'
+    - int
+    label: split.stride
+    doc: 'step between chips in pixels (default: the edge of a chip)'
+  split_method:
+    type: string
+    label: split.method
+    doc: 'random blocks; checkerboard, one colour for train; strips in the order train, val, test; temporal: scenes
+      by date; group: whole groups; random: single chips, which leaks between neighbours and must be allowed (blocks
+      or checkerboard or west-east or east-west or north-south or south-north or temporal or group or random)'
+    default: blocks
+  split_fractions:
+    type:
+      type: array
+      items: double
+    label: split.fractions
+    doc: fractions of train, val and test
+    default:
+    - 0.7
+    - 0.15
+    - 0.15
+  split_block:
+    type: int
+    label: split.block
+    doc: edge of a block, or of a square of the checkerboard, in pixels
+    default: 1024
+  split_buffer:
+    type: int
+    label: split.buffer
+    doc: minimum distance between splits in pixels
+    default: 0
+  split_folds:
+    type: int
+    label: split.folds
+    doc: 'number of cross-validation folds; 0: one split by the fractions'
+    default: 0
+  split_fold:
+    type: int
+    label: split.fold
+    doc: number of the test fold, from 0
+    default: 0
+  split_dates:
+    type:
+      type: array
+      items: string
+    label: split.dates
+    doc: 'temporal split: first day of val and of test, or of test only'
+    default: []
+  split_by:
+    type: string
+    label: split.by
+    doc: 'group split: unit that is kept whole; a tile is of MGRS or WRS-2, a polygon of the labels, whose pixels
+      are masked in the chips of other splits (scene or tile or region or polygon)'
+    default: scene
+  split_val_groups:
+    type:
+      type: array
+      items: string
+    label: split.val_groups
+    doc: names of the validation groups
+    default: []
+  split_test_groups:
+    type:
+      type: array
+      items: string
+    label: split.test_groups
+    doc: 'names of the test groups; all others train (default: groups at random)'
+    default: []
+  split_regions:
+    type:
+    - 'null'
+    - File
+    label: split.regions
+    doc: polygons of the regions of a group split
+  split_attribute:
+    type: string
+    label: split.attribute
+    doc: attribute with the region of a polygon
+    default: region
+  split_min_valid:
+    type: double
+    label: split.min_valid
+    doc: minimum fraction of valid, labelled pixels in a chip
+    default: 0.5
+  split_min_scene_valid:
+    type: double
+    label: split.min_scene_valid
+    doc: minimum valid fraction of a scene; scenes below it are excluded
+    default: 0.0
+  split_seed:
+    type: int
+    label: split.seed
+    doc: seed of random assignments
+    default: 0
+  split_similarity:
+    type: double
+    label: split.similarity
+    doc: correlation after alignment at or above which chips of two splits are near duplicates
+    default: 0.97
+  split_allow:
+    type:
+      type: array
+      items: string
+    label: split.allow
+    doc: 'accepted findings of the leakage audit, each as ''kind: reason'''
+    default: []
+  split_mem_mb:
+    type: int
+    label: memory of split
+    doc: memory of the job in MB
+    default: 2000
+  split_timelimit_s:
+    type: int
+    label: time limit of split
+    doc: seconds after which the job is ended
+    default: 19800
+  train_task:
+    type: string
+    label: train.task
+    doc: 'learning task: the class of each pixel, the majority class of each chip, or the value of each pixel (segmentation
+      or classification or regression)'
+    default: segmentation
+  train_init:
+    type:
+    - 'null'
+    - Directory
+    label: train.init
+    doc: 'fine-tuning: model folder of eopipe to initialise the weights from'
+  train_architecture:
+    type: string
+    label: train.architecture
+    doc: 'model architecture: unet, convnext, temporal, or a class of your own or of a library as module:Class or
+      file.py:Class'
+    default: unet
+  train_width:
+    type: int
+    label: train.width
+    doc: channels of the first level
+    default: 16
+  train_depth:
+    type: int
+    label: train.depth
+    doc: 'downsampling levels: how often the model halves its input'
+    default: 2
+  train_arguments:
+    type:
+      type: array
+      items: string
+    label: train.arguments
+    doc: further model arguments as name=value, with values in JSON, e.g. size=tiny
+    default: []
+  train_model_files:
+    type:
+      type: array
+      items:
+      - File
+      - Directory
+    label: train.model_files
+    doc: 'code of a custom model: modules and packages, and files that its arguments name (default: found by architecture
+      and arguments, beside the config)'
+    default: []
+  train_weights_bands:
+    type:
+      type: array
+      items: string
+    label: train.weights_bands
+    doc: 'bands of pretrained weights of a custom model, in their order, e.g. red green blue: its first layer is
+      changed to the bands of the run by name'
+    default: []
+  train_weights_mean:
+    type:
+      type: array
+      items: double
+    label: train.weights_mean
+    doc: 'mean of each band of weights_bands that the weights expect (default: training chips)'
+    default: []
+  train_weights_std:
+    type:
+      type: array
+      items: double
+    label: train.weights_std
+    doc: standard deviation of each band of weights_bands that the weights expect
+    default: []
+  train_weights_scale:
+    type: double
+    label: train.weights_scale
+    doc: 'unit of weights_mean and weights_std: what 1 in the unit of the tiles is in theirs, e.g. 10000 for digital
+      numbers of a reflectance'
+    default: 1.0
+  train_freeze:
+    type:
+      type: array
+      items: string
+    label: train.freeze
+    doc: prefixes of parameter names to freeze, e.g. encoder.
+    default: []
+  train_lora:
+    type: int
+    label: train.lora
+    doc: 'rank of LoRA adapters in the frozen layers, through peft (eopipe[lora]); 0: off'
+    default: 0
+  train_epochs:
+    type: int
+    label: train.epochs
+    doc: 'number of epochs: passes over the training chips'
+    default: 10
+  train_batch:
+    type: int
+    label: train.batch
+    doc: 'global batch size: chips per step over all processes'
+    default: 32
+  train_learning_rate:
+    type: double
+    label: train.learning_rate
+    doc: peak learning rate of AdamW
+    default: 0.004
+  train_schedule:
+    type: string
+    label: train.schedule
+    doc: learning-rate schedule after warm-up (cosine or linear or polynomial or step or constant)
+    default: cosine
+  train_weight_decay:
+    type: double
+    label: train.weight_decay
+    doc: decoupled weight decay of AdamW
+    default: 0.01
+  train_warmup:
+    type: double
+    label: train.warmup
+    doc: learning-rate warm-up as a fraction of all steps
+    default: 0.2
+  train_loss:
+    type:
+    - 'null'
+    - string
+    label: train.loss
+    doc: 'loss function (default: cross_entropy; huber for regression); dice and lovasz are means over chips, not
+      pixels (cross_entropy or focal or dice or lovasz or huber or mse)'
+  train_class_weights:
+    type: string
+    label: train.class_weights
+    doc: 'class weights in cross_entropy and focal; balanced: the same total weight for every class (inverse frequency);
+      sqrt: square root of the inverse frequency, between none and balanced (none or sqrt or balanced)'
+    default: none
+  train_ema:
+    type: double
+    label: train.ema
+    doc: 'EMA decay per step; the averaged weights are validated and saved; 0: off'
+    default: 0.0
+  train_patience:
+    type: int
+    label: train.patience
+    doc: 'early stopping after this many epochs without a better val score, with the best weights; 0: never'
+    default: 0
+  train_augment:
+    type:
+      type: array
+      items: string
+    label: train.augment
+    doc: 'data augmentation: symmetries (flips, rotations), brightness, haze, bands (dropped at random); or none
+      (none or symmetries or brightness or haze or bands)'
+    default:
+    - symmetries
+  train_shuffle:
+    type: string
+    label: train.shuffle
+    doc: 'shuffling: a permutation of all chips, or block by block for data larger than memory (chips or blocks)'
+    default: chips
+  train_window:
+    type: int
+    label: train.window
+    doc: 'shuffle window: blocks that are mixed at a time'
+    default: 16
+  train_block:
+    type: int
+    label: train.block
+    doc: edge in pixels of the blocks that are read and cached
+    default: 1024
+  train_precision:
+    type: string
+    label: train.precision
+    doc: floating-point precision; bf16 and fp16 are AMP (autocast), fp16 with a loss scale (fp32 or bf16 or fp16)
+    default: fp32
+  train_seed:
+    type: int
+    label: train.seed
+    doc: random seed of weights, data order and augmentation
+    default: 0
+  train_processes:
+    type: int
+    label: train.processes
+    doc: processes per node; without deterministic their number changes the last bits
+    default: 1
+  train_nodes:
+    type: string
+    label: train.nodes
+    doc: number of nodes, or MIN:MAX for elastic training
+    default: '1'
+  train_threads:
+    type: int
+    label: train.threads
+    doc: CPU threads per process; more change the order of sums
+    default: 1
+  train_deterministic:
+    type: boolean
+    label: train.deterministic
+    doc: 'same weights for any number of processes: gradients of virtual shards are summed in a fixed order'
+    default: false
+  train_shards:
+    type: int
+    label: train.shards
+    doc: virtual shards of a batch in deterministic mode; at least the number of processes
+    default: 4
+  train_strategy:
+    type: string
+    label: train.strategy
+    doc: 'parallel strategy: DDP (whole weights in each process) or FSDP2 (sharded weights) (ddp or fsdp)'
+    default: ddp
+  train_accumulate:
+    type: int
+    label: train.accumulate
+    doc: gradient-accumulation micro-batches per step
+    default: 1
+  train_clip:
+    type:
+    - 'null'
+    - double
+    label: train.clip
+    doc: 'gradient clipping: clip gradients to this norm'
+  train_compile:
+    type: boolean
+    label: train.compile
+    doc: compile the model with torch.compile; without a compiler it runs uncompiled
+    default: false
+  train_channels_last:
+    type: boolean
+    label: train.channels_last
+    doc: channels-last memory format
+    default: false
+  train_recompute:
+    type: boolean
+    label: train.recompute
+    doc: 'activation checkpointing: recompute activations in the backward pass to save memory'
+    default: false
+  train_device:
+    type: string
+    label: train.device
+    doc: device to compute on (auto or cpu or cuda)
+    default: auto
+  train_checkpoint_every:
+    type: int
+    label: train.checkpoint_every
+    doc: steps between checkpoints
+    default: 50
+  train_keep:
+    type: int
+    label: train.keep
+    doc: number of newest checkpoints to keep, besides the best
+    default: 2
+  train_cache_mb:
+    type: int
+    label: train.cache_mb
+    doc: tile cache of each process in MB
+    default: 1024
+  train_workers:
+    type:
+    - 'null'
+    - int
+    label: train.workers
+    doc: 'data-loader processes for each process (default: 0 on a CPU, 2 on a GPU)'
+  train_timeout_s:
+    type: double
+    label: train.timeout_s
+    doc: seconds after which a silent worker counts as hung
+    default: 600.0
+  train_restarts:
+    type: int
+    label: train.restarts
+    doc: restarts of lost or hung workers
+    default: 3
+  train_scratch:
+    type:
+    - 'null'
+    - string
+    label: train.scratch
+    doc: local folder of each node, e.g. $TMPDIR, for a copy of the data during the training
+  train_track:
+    type:
+      type: array
+      items: string
+    label: train.track
+    doc: experiment trackers that follow the training while it runs (tensorboard or mlflow or prometheus)
+    default: []
+  train_profile:
+    type: boolean
+    label: train.profile
+    doc: 'profiler: write a trace of a few steps and a table of their operators'
+    default: false
+  train_tell_every_s:
+    type: double
+    label: train.tell_every_s
+    doc: seconds between two progress lines of the log
+    default: 30.0
+  train_mem_mb:
+    type: int
+    label: memory of train
+    doc: memory of the job in MB
+    default: 5048
+  train_timelimit_s:
+    type: int
+    label: time limit of train
+    doc: seconds after which the job is ended
+    default: 9600
+  calibrate_min_samples:
+    type: int
+    label: calibrate.min_samples
+    doc: minimum number of labelled validation pixels or chips; below it the temperature is 1
+    default: 50
+  calibrate_max_samples:
+    type: int
+    label: calibrate.max_samples
+    doc: maximum number of validation pixels; of more, some are drawn at random
+    default: 500000
+  calibrate_halo:
+    type:
+    - 'null'
+    - int
+    label: calibrate.halo
+    doc: 'pixels read around each window (default: receptive-field radius)'
+  calibrate_window:
+    type: int
+    label: calibrate.window
+    doc: edge of a window in pixels; memory grows with its square
+    default: 1024
+  calibrate_device:
+    type: string
+    label: calibrate.device
+    doc: device to compute on (auto or cpu or cuda)
+    default: auto
+  calibrate_threads:
+    type: int
+    label: calibrate.threads
+    doc: CPU threads; more change the order of sums
+    default: 1
+  calibrate_mem_mb:
+    type: int
+    label: memory of calibrate
+    doc: memory of the job in MB
+    default: 3000
+  calibrate_timelimit_s:
+    type: int
+    label: time limit of calibrate
+    doc: seconds after which the job is ended
+    default: 21600
+  predict_allow:
+    type:
+      type: array
+      items: string
+    label: predict.allow
+    doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind of
+      pixel-size, unit, level'
+    default: []
+  predict_halo:
+    type:
+    - 'null'
+    - int
+    label: predict.halo
+    doc: 'pixels read around each window (default: receptive-field radius)'
+  predict_window:
+    type: int
+    label: predict.window
+    doc: edge of a window in pixels; memory grows with its square
+    default: 1024
+  predict_device:
+    type: string
+    label: predict.device
+    doc: device to compute on (auto or cpu or cuda)
+    default: auto
+  predict_threads:
+    type: int
+    label: predict.threads
+    doc: CPU threads; more change the order of sums
+    default: 1
+  predict_mem_mb:
+    type: int
+    label: memory of predict
+    doc: memory of the job in MB
+    default: 3000
+  predict_timelimit_s:
+    type: int
+    label: time limit of predict
+    doc: seconds after which the job is ended
+    default: 21600
+  evaluate_baseline_pixels:
+    type: int
+    label: evaluate.baseline_pixels
+    doc: maximum number of training pixels of the per-pixel baseline
+    default: 100000
+  evaluate_seed:
+    type: int
+    label: evaluate.seed
+    doc: random seed of the baseline's sample of pixels
+    default: 0
+  evaluate_mem_mb:
+    type: int
+    label: memory of evaluate
+    doc: memory of the job in MB
+    default: 3000
+  evaluate_timelimit_s:
+    type: int
+    label: time limit of evaluate
+    doc: seconds after which the job is ended
+    default: 7200
+  export_opset:
+    type: int
+    label: export.opset
+    doc: version of the ONNX operator set
+    default: 18
+  export_tolerance:
+    type: double
+    label: export.tolerance
+    doc: maximum difference of a probability, or of a value in standard deviations of the labels
+    default: 0.0001
+  export_mem_mb:
+    type: int
+    label: memory of export
+    doc: memory of the job in MB
+    default: 2500
+  export_timelimit_s:
+    type: int
+    label: time limit of export
+    doc: seconds after which the job is ended
+    default: 3600
+  report_title:
+    type: string
+    label: report.title
+    doc: title of page, map and cards
+    default: eopipe run
+  report_attribution:
+    type: string
+    label: report.attribution
+    doc: credit line of the data, on page and map
+    default: ''
+  report_use:
+    type: string
+    label: report.use
+    doc: intended use of the model, for the model card
+    default: ''
+  report_limits:
+    type:
+      type: array
+      items: string
+    label: report.limits
+    doc: known limits and unsuitable uses, for the model card
+    default: []
+  report_author:
+    type: string
+    label: report.author
+    doc: authors to cite for the model
+    default: ''
+  report_colors:
+    type:
+      type: array
+      items: string
+    label: report.colors
+    doc: 'colour of each class as #rrggbb; a colour-blind-safe palette if not given'
+    default: []
+  report_mem_mb:
+    type: int
+    label: memory of report
+    doc: memory of the job in MB
+    default: 2000
+  report_timelimit_s:
+    type: int
+    label: time limit of report
+    doc: seconds after which the job is ended
+    default: 5400
+  catalog_title:
+    type: string
+    label: catalog.title
+    doc: title of the catalog
+    default: eopipe run
+  catalog_description:
+    type: string
+    label: catalog.description
+    doc: description of the catalog
+    default: Model, maps and tiles that eopipe made from satellite scenes.
+  catalog_mem_mb:
+    type: int
+    label: memory of catalog
+    doc: memory of the job in MB
+    default: 1000
+  catalog_timelimit_s:
+    type: int
+    label: time limit of catalog
+    doc: seconds after which the job is ended
+    default: 5400
+  crate_engine_version:
+    type: string
+    label: crate.engine_version
+    doc: version of the workflow engine
+    default: ''
+  crate_title:
+    type: string
+    label: crate.title
+    doc: name of the crate
+    default: eopipe run
+  crate_description:
+    type: string
+    label: crate.description
+    doc: description of the crate
+    default: Satellite scenes to a trained, measured and mapped model, with the record of every job.
+  crate_license:
+    type: string
+    label: crate.license
+    doc: 'licence of crate, model, maps and tiles: SPDX identifier such as CC-BY-4.0, or URL; without it crate,
+      cards and catalog say that none is stated'
+    default: ''
+  crate_author:
+    type: string
+    label: crate.author
+    doc: name of the person who ran the pipeline
+    default: ''
+  crate_orcid:
+    type:
+    - 'null'
+    - string
+    label: crate.orcid
+    doc: ORCID of the author
+  crate_organization:
+    type: string
+    label: crate.organization
+    doc: name of the author's organization, which is also the publisher
+    default: ''
+  crate_ror:
+    type:
+    - 'null'
+    - string
+    label: crate.ror
+    doc: ROR id of the organization
+  crate_coauthors:
+    type:
+      type: array
+      items: string
+    label: crate.coauthors
+    doc: other authors, each as `Name ORCID; Organization`, the last two optional
+    default: []
+  crate_funding:
+    type:
+      type: array
+      items: string
+    label: crate.funding
+    doc: 'funders, each as `Name: grant` or `ROR URL: grant`, the grant optional'
+    default: []
+  crate_mem_mb:
+    type: int
+    label: memory of crate
+    doc: memory of the job in MB
+    default: 1000
+  crate_timelimit_s:
+    type: int
+    label: time limit of crate
+    doc: seconds after which the job is ended
+    default: 3780
+  train_state:
+    type:
+    - 'null'
+    - Directory
+    label: state
+    doc: checkpoints of a training that did not end
+  folds:
+    type: int
+    label: folds
+    doc: 'number of folds of a cross-validation beside the model; 0: none'
+    default: 0
+  fold:
+    type:
+      type: array
+      items: int
+    label: fold numbers
+    doc: folds to run, such as [0, 1, 2] of 3 folds
+    default: []
+  with_onnx:
+    type: boolean
+    label: with ONNX
+    doc: export the model to ONNX
+    default: true
+  with_report:
+    type: boolean
+    label: with report
+    doc: make the report and the cards
+    default: true
+  with_crate:
+    type: boolean
+    label: with crate
+    doc: make the Provenance Run Crate
+    default: true
+  config:
+    type:
+    - 'null'
+    - File
+    label: config
+    doc: config of the job, for the crate
+    format: iana:application/yaml
+  lock:
+    type:
+    - 'null'
+    - File
+    label: lock
+    doc: pinned versions of the software, for the crate
+    format: iana:text/plain
   workflow:
     type: File
     label: workflow
-    doc: "this file, which the crate contains"
-    default: {class: File, location: pipeline.cwl}
-
+    doc: all of this workflow in one file, which the crate contains
+    default:
+      class: File
+      location: packed/pipeline.cwl
 steps:
+  steps:
+    label: steps
+    doc: Decide which steps the settings need.
+    run: steps.cwl
+    in:
+      label_asset: label_asset
+      composite_method: composite_method
+      split_method: split_method
+      split_by: split_by
+    out:
+    - label_file
+    - label_scenes
+    - composite
+    - mosaic
+    - images
   search:
     label: search
-    doc: Search for scenes; freeze their list and the grid.
+    doc: Find scenes in a STAC catalog or API and freeze the list and the grid.
     run: search.cwl
-    in: {catalog: catalog, area: area, ids: ids, datetime: datetime, assets: assets, grid_assets: bands}
-    out: [items_each, grid, selection, record]
-
+    in:
+      catalog: search_catalog
+      area: search_area
+      url: search_url
+      collections: search_collections
+      bbox: search_bbox
+      datetime: search_datetime
+      max_cloud: search_max_cloud
+      ids: search_ids
+      assets: search_assets
+      on_missing: search_on_missing
+      best: search_best
+      per: search_per
+      group: search_group
+      crs: search_crs
+      resolution: search_resolution
+      grid_assets:
+        source:
+        - search_grid_assets
+        - preprocess_bands
+        pickValue: first_non_null
+        valueFrom: $(self)
+      deadline: search_deadline
+      mem_mb: search_mem_mb
+      timelimit_s: search_timelimit_s
+    out:
+    - items
+    - items_each
+    - grid
+    - selection
+    - record
   fetch:
     label: fetch
-    doc: Download and verify the assets of each scene; scatter over the scenes.
+    doc: Fetch the assets of one scene and verify size and checksum.
     run: fetch.cwl
     scatter: item
     in:
+      windows: fetch_windows
+      workers: fetch_workers
+      per_host: fetch_per_host
+      deadline: fetch_deadline
+      sign: fetch_sign
+      private_hosts: fetch_private_hosts
+      mem_mb: fetch_mem_mb
+      timelimit_s: fetch_timelimit_s
       item: search/items_each
-      catalog: catalog
-      scene_name: {valueFrom: $(inputs.item.nameroot)}
-    out: [scene, record]
-
+      catalog: search_catalog
+      grid: search/grid
+      scene_name:
+        valueFrom: $(inputs.item.nameroot)
+    out:
+    - scene
+    - record
   preprocess:
     label: preprocess
-    doc: Warp each scene onto the grid; scatter over the scenes.
+    doc: Resample one scene onto the grid and write it as a sharded Zarr store.
     run: preprocess.cwl
     scatter: scene
     in:
+      bands: preprocess_bands
+      mask: preprocess_mask
+      mask_as: preprocess_mask_as
+      masked: preprocess_masked
+      max_probability: preprocess_max_probability
+      dilate: preprocess_dilate
+      saturated: preprocess_saturated
+      offset: preprocess_offset
+      decibel: preprocess_decibel
+      resampling: preprocess_resampling
+      chunk: preprocess_chunk
+      shard: preprocess_shard
+      codec: preprocess_codec
+      threads: preprocess_threads
+      max_files: preprocess_max_files
+      mem_mb: preprocess_mem_mb
+      timelimit_s: preprocess_timelimit_s
       scene: fetch/scene
       grid: search/grid
-      tiles_name: {valueFrom: $(inputs.scene.basename).zarr}
-      bands: bands
-      mask: mask
-      chunk: chunk
-      shard: shard
-    out: [tiles, record]
-
+      tiles_name:
+        valueFrom: $(inputs.scene.basename).zarr
+    out:
+    - tiles
+    - record
+  composite:
+    label: composite
+    doc: Composite the scenes of each period; without composites the model sees the scenes.
+    run: composites.cwl
+    when: $(inputs.wanted)
+    in:
+      tiles: preprocess/tiles
+      items: search/items
+      wanted: steps/composite
+      composite_method: composite_method
+      composite_period: composite_period
+      composite_stack: composite_stack
+      composite_parts: composite_parts
+      composite_memory_mb: composite_memory_mb
+      composite_mem_mb: composite_mem_mb
+      composite_timelimit_s: composite_timelimit_s
+    out:
+    - images
+    - record
   label:
     label: label
-    doc: Rasterize or resample the labels onto the grid.
+    doc: Put labels onto the grid, as class numbers or as values of a quantity, with their valid mask.
     run: label.cwl
+    when: $(inputs.wanted)
     in:
-      grid: search/grid
-      source: source
+      source: label_source
+      asset: label_asset
       classes: label_classes
-      bins: bins
-      measure: measure
-      unit: unit
-      chunk: chunk
-      shard: shard
-      labels_name: {default: all.zarr}
-    out: [labels, record]
-
+      bins: label_bins
+      codes: label_codes
+      values: label_values
+      measure: label_measure
+      unit: label_unit
+      ignore: label_ignore
+      attribute: label_attribute
+      layer: label_layer
+      overlap: label_overlap
+      all_touched: label_all_touched
+      resampling: label_resampling
+      chunk: label_chunk
+      shard: label_shard
+      mem_mb: label_mem_mb
+      timelimit_s: label_timelimit_s
+      grid: search/grid
+      labels_name:
+        default: all.zarr
+      wanted: steps/label_file
+    out:
+    - labels
+    - record
+  label_scenes:
+    label: label scenes
+    doc: Put labels onto the grid, as class numbers or as values of a quantity, with their valid mask.
+    run: label.cwl
+    scatter: scene
+    when: $(inputs.wanted)
+    in:
+      source: label_source
+      asset: label_asset
+      classes: label_classes
+      bins: label_bins
+      codes: label_codes
+      values: label_values
+      measure: label_measure
+      unit: label_unit
+      ignore: label_ignore
+      attribute: label_attribute
+      layer: label_layer
+      overlap: label_overlap
+      all_touched: label_all_touched
+      resampling: label_resampling
+      chunk: label_chunk
+      shard: label_shard
+      mem_mb: label_mem_mb
+      timelimit_s: label_timelimit_s
+      grid: search/grid
+      scene: fetch/scene
+      labels_name:
+        valueFrom: $(inputs.scene.basename).zarr
+      wanted: steps/label_scenes
+    out:
+    - labels
+    - record
   split:
     label: split
-    doc: Split the chips into train, val and test by location.
+    doc: Cut the grid into chips, assign them to splits by place, date or group, and audit the splits for leakage.
     run: split.cwl
     in:
-      tiles: preprocess/tiles
-      labels: {source: [label/labels], linkMerge: merge_nested}
-      method: method
-      fractions: fractions
-      chip: chip
-      stride: stride
-    out: [chips, statistics, map, places, record]
-
+      chip: split_chip
+      stride: split_stride
+      method: split_method
+      fractions: split_fractions
+      block: split_block
+      buffer: split_buffer
+      folds: split_folds
+      fold: split_fold
+      dates: split_dates
+      by: split_by
+      val_groups: split_val_groups
+      test_groups: split_test_groups
+      regions: split_regions
+      attribute: split_attribute
+      min_valid: split_min_valid
+      min_scene_valid: split_min_scene_valid
+      seed: split_seed
+      similarity: split_similarity
+      allow: split_allow
+      mem_mb: split_mem_mb
+      timelimit_s: split_timelimit_s
+      tiles:
+        source:
+        - composite/images
+        - preprocess/tiles
+        pickValue: first_non_null
+      labels:
+        source:
+        - label/labels
+        - label_scenes/labels
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+    out:
+    - chips
+    - statistics
+    - map
+    - places
+    - record
   train:
     label: train
-    doc: Train with torchrun.
+    doc: 'Train a model on chips: segmentation, classification or regression, on any number of processes and nodes.'
     run: train.cwl
     in:
-      tiles: preprocess/tiles
-      labels: {source: [label/labels], linkMerge: merge_nested}
+      task: train_task
+      init: train_init
+      architecture: train_architecture
+      width: train_width
+      depth: train_depth
+      arguments: train_arguments
+      model_files: train_model_files
+      weights_bands: train_weights_bands
+      weights_mean: train_weights_mean
+      weights_std: train_weights_std
+      weights_scale: train_weights_scale
+      freeze: train_freeze
+      lora: train_lora
+      epochs: train_epochs
+      batch: train_batch
+      learning_rate: train_learning_rate
+      schedule: train_schedule
+      weight_decay: train_weight_decay
+      warmup: train_warmup
+      loss: train_loss
+      class_weights: train_class_weights
+      ema: train_ema
+      patience: train_patience
+      augment: train_augment
+      shuffle: train_shuffle
+      window: train_window
+      block: train_block
+      precision: train_precision
+      seed: train_seed
+      processes: train_processes
+      nodes: train_nodes
+      threads: train_threads
+      deterministic: train_deterministic
+      shards: train_shards
+      strategy: train_strategy
+      accumulate: train_accumulate
+      clip: train_clip
+      compile: train_compile
+      channels_last: train_channels_last
+      recompute: train_recompute
+      device: train_device
+      checkpoint_every: train_checkpoint_every
+      keep: train_keep
+      cache_mb: train_cache_mb
+      workers: train_workers
+      timeout_s: train_timeout_s
+      restarts: train_restarts
+      scratch: train_scratch
+      track: train_track
+      profile: train_profile
+      tell_every_s: train_tell_every_s
+      mem_mb: train_mem_mb
+      timelimit_s: train_timelimit_s
+      tiles:
+        source:
+        - composite/images
+        - preprocess/tiles
+        pickValue: first_non_null
+      labels:
+        source:
+        - label/labels
+        - label_scenes/labels
+        linkMerge: merge_flattened
+        pickValue: all_non_null
       chips: split/chips
       statistics: split/statistics
-      task: task
-      architecture: architecture
-      arguments: arguments
-      model_files: model_files
-      weights_bands: weights_bands
-      weights_mean: weights_mean
-      weights_std: weights_std
-      weights_scale: weights_scale
-      processes: processes
-      width: width
-      epochs: epochs
-      batch: batch
-      learning_rate: learning_rate
-    out: [model, record]
-
+      state: train_state
+    out:
+    - model
+    - record
+    - checkpoints
   calibrate:
     label: calibrate
-    doc: Temperature of the probabilities, fitted on the validation places.
+    doc: Fit one temperature for the mean probabilities of a mosaic on its validation places (temperature scaling).
     run: calibrate.cwl
+    when: $(inputs.wanted)
     in:
-      model: train/model
-      allow_code: architecture
-      tiles: preprocess/tiles
-      labels: {source: [label/labels], linkMerge: merge_nested}
+      min_samples: calibrate_min_samples
+      max_samples: calibrate_max_samples
+      halo: calibrate_halo
+      window: calibrate_window
+      device: calibrate_device
+      threads: calibrate_threads
+      allow_code: train_architecture
+      mem_mb: calibrate_mem_mb
+      timelimit_s: calibrate_timelimit_s
+      tiles:
+        source:
+        - composite/images
+        - preprocess/tiles
+        pickValue: first_non_null
+      labels:
+        source:
+        - label/labels
+        - label_scenes/labels
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      model:
+        source:
+        - train/model
+        linkMerge: merge_nested
+        pickValue: the_only_non_null
+        valueFrom: $(self)
       chips: split/chips
-    out: [calibration, record]
-
+      wanted: steps/mosaic
+    out:
+    - calibration
+    - record
   predict:
     label: predict
-    doc: Map of classes, and map of their probabilities.
+    doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
     run: predict.cwl
+    when: $(inputs.wanted)
     in:
-      model: train/model
-      tiles: preprocess/tiles
+      allow: predict_allow
+      halo: predict_halo
+      window: predict_window
+      device: predict_device
+      threads: predict_threads
+      colors: report_colors
+      allow_code: train_architecture
+      mem_mb: predict_mem_mb
+      timelimit_s: predict_timelimit_s
+      model:
+        source:
+        - train/model
+        linkMerge: merge_nested
+        pickValue: the_only_non_null
+        valueFrom: $(self)
+      tiles:
+        source:
+        - composite/images
+        - preprocess/tiles
+        pickValue: first_non_null
       calibration: calibrate/calibration
-      colors: colors
-      allow_code: architecture
-    out: [classes, probabilities, record]
-
+      wanted: steps/mosaic
+    out:
+    - classes
+    - probabilities
+    - record
+  predict_images:
+    label: predict images
+    doc: Map each image by itself, where labels or splits differ between them; scatter over the images.
+    run: image-map.cwl
+    scatter: image
+    when: $(inputs.wanted)
+    in:
+      image:
+        source:
+        - composite/images
+        - preprocess/tiles
+        pickValue: first_non_null
+      model:
+        source:
+        - train/model
+        linkMerge: merge_nested
+        pickValue: the_only_non_null
+        valueFrom: $(self)
+      wanted: steps/images
+      classes_name:
+        valueFrom: classes-$(inputs.image.basename).tif
+      probabilities_name:
+        valueFrom: probabilities-$(inputs.image.basename).tif
+      train_architecture: train_architecture
+      predict_allow: predict_allow
+      predict_halo: predict_halo
+      predict_window: predict_window
+      predict_device: predict_device
+      predict_threads: predict_threads
+      predict_mem_mb: predict_mem_mb
+      predict_timelimit_s: predict_timelimit_s
+      report_colors: report_colors
+    out:
+    - classes
+    - probabilities
+    - record
   evaluate:
     label: evaluate
-    doc: Metrics of the map in the test areas, beside two baselines.
+    doc: Score the map against the labels in the test areas, beside a majority-class and a per-pixel baseline.
     run: evaluate.cwl
     in:
-      classes: {source: [predict/classes], linkMerge: merge_nested}
-      probabilities: {source: [predict/probabilities], linkMerge: merge_nested}
-      tiles: preprocess/tiles
-      labels: {source: [label/labels], linkMerge: merge_nested}
+      baseline_pixels: evaluate_baseline_pixels
+      seed: evaluate_seed
+      mem_mb: evaluate_mem_mb
+      timelimit_s: evaluate_timelimit_s
+      tiles:
+        source:
+        - composite/images
+        - preprocess/tiles
+        pickValue: first_non_null
+      labels:
+        source:
+        - label/labels
+        - label_scenes/labels
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      classes:
+        source:
+        - predict/classes
+        - predict_images/classes
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      probabilities:
+        source:
+        - predict/probabilities
+        - predict_images/probabilities
+        linkMerge: merge_flattened
+        pickValue: all_non_null
       chips: split/chips
-    out: [metrics, record]
-
+    out:
+    - metrics
+    - record
   cross_validate:
     label: cross-validate
     doc: Cross-validation; scatter over the folds.
@@ -203,157 +1606,502 @@ steps:
     in:
       fold: fold
       folds: folds
-      tiles: preprocess/tiles
-      labels: {source: [label/labels], linkMerge: merge_nested}
-      method: method
-      chip: chip
-      stride: stride
-      task: task
-      architecture: architecture
-      arguments: arguments
-      model_files: model_files
-      weights_bands: weights_bands
-      weights_mean: weights_mean
-      weights_std: weights_std
-      weights_scale: weights_scale
-      processes: processes
-      width: width
-      epochs: epochs
-      batch: batch
-      learning_rate: learning_rate
-    out: [metrics, model, split_record, train_record, calibrate_record, predict_record, evaluate_record]
-
+      tiles:
+        source:
+        - composite/images
+        - preprocess/tiles
+        pickValue: first_non_null
+      labels:
+        source:
+        - label/labels
+        - label_scenes/labels
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      mosaic: steps/mosaic
+      images: steps/images
+      split_chip: split_chip
+      split_stride: split_stride
+      split_method: split_method
+      split_fractions: split_fractions
+      split_block: split_block
+      split_buffer: split_buffer
+      split_dates: split_dates
+      split_by: split_by
+      split_val_groups: split_val_groups
+      split_test_groups: split_test_groups
+      split_regions: split_regions
+      split_attribute: split_attribute
+      split_min_valid: split_min_valid
+      split_min_scene_valid: split_min_scene_valid
+      split_seed: split_seed
+      split_similarity: split_similarity
+      split_allow: split_allow
+      split_mem_mb: split_mem_mb
+      split_timelimit_s: split_timelimit_s
+      train_task: train_task
+      train_init: train_init
+      train_architecture: train_architecture
+      train_width: train_width
+      train_depth: train_depth
+      train_arguments: train_arguments
+      train_model_files: train_model_files
+      train_weights_bands: train_weights_bands
+      train_weights_mean: train_weights_mean
+      train_weights_std: train_weights_std
+      train_weights_scale: train_weights_scale
+      train_freeze: train_freeze
+      train_lora: train_lora
+      train_epochs: train_epochs
+      train_batch: train_batch
+      train_learning_rate: train_learning_rate
+      train_schedule: train_schedule
+      train_weight_decay: train_weight_decay
+      train_warmup: train_warmup
+      train_loss: train_loss
+      train_class_weights: train_class_weights
+      train_ema: train_ema
+      train_patience: train_patience
+      train_augment: train_augment
+      train_shuffle: train_shuffle
+      train_window: train_window
+      train_block: train_block
+      train_precision: train_precision
+      train_seed: train_seed
+      train_processes: train_processes
+      train_nodes: train_nodes
+      train_threads: train_threads
+      train_deterministic: train_deterministic
+      train_shards: train_shards
+      train_strategy: train_strategy
+      train_accumulate: train_accumulate
+      train_clip: train_clip
+      train_compile: train_compile
+      train_channels_last: train_channels_last
+      train_recompute: train_recompute
+      train_device: train_device
+      train_checkpoint_every: train_checkpoint_every
+      train_keep: train_keep
+      train_cache_mb: train_cache_mb
+      train_workers: train_workers
+      train_timeout_s: train_timeout_s
+      train_restarts: train_restarts
+      train_scratch: train_scratch
+      train_track: train_track
+      train_profile: train_profile
+      train_tell_every_s: train_tell_every_s
+      train_mem_mb: train_mem_mb
+      train_timelimit_s: train_timelimit_s
+      calibrate_min_samples: calibrate_min_samples
+      calibrate_max_samples: calibrate_max_samples
+      calibrate_halo: calibrate_halo
+      calibrate_window: calibrate_window
+      calibrate_device: calibrate_device
+      calibrate_threads: calibrate_threads
+      calibrate_mem_mb: calibrate_mem_mb
+      calibrate_timelimit_s: calibrate_timelimit_s
+      predict_allow: predict_allow
+      predict_halo: predict_halo
+      predict_window: predict_window
+      predict_device: predict_device
+      predict_threads: predict_threads
+      predict_mem_mb: predict_mem_mb
+      predict_timelimit_s: predict_timelimit_s
+      evaluate_baseline_pixels: evaluate_baseline_pixels
+      evaluate_seed: evaluate_seed
+      evaluate_mem_mb: evaluate_mem_mb
+      evaluate_timelimit_s: evaluate_timelimit_s
+      report_colors: report_colors
+    out:
+    - metrics
+    - model
+    - split_record
+    - train_record
+    - calibrate_record
+    - predict_record
+    - predict_images_record
+    - evaluate_record
   export:
     label: export
-    doc: Export the model to ONNX and compare the outputs of both.
+    doc: Export the model to ONNX and compare its output with the original on real chips.
     run: export.cwl
     when: $(inputs.wanted)
     in:
+      opset: export_opset
+      tolerance: export_tolerance
+      allow_code: train_architecture
+      mem_mb: export_mem_mb
+      timelimit_s: export_timelimit_s
+      model:
+        source:
+        - train/model
+        linkMerge: merge_nested
+        pickValue: the_only_non_null
+        valueFrom: $(self)
+      tiles:
+        source:
+        - composite/images
+        - preprocess/tiles
+        pickValue: first_non_null
+        valueFrom: $(self[0])
       wanted: with_onnx
-      model: train/model
-      allow_code: architecture
-      tiles: {source: preprocess/tiles, valueFrom: "$(self[0])"}
-    out: [onnx, check, record]
-
+    out:
+    - onnx
+    - check
+    - record
   report:
     label: report
-    doc: Report as one HTML page.
+    doc: Write the report of a run (scores, maps, training, data, provenance), a map sheet, a model card and a data
+      card.
     run: report.cwl
     when: $(inputs.wanted)
     in:
-      wanted: with_report
-      metrics: evaluate/metrics
-      model: train/model
-      chips: split/chips
-      classes: {source: [predict/classes], linkMerge: merge_nested}
-      probabilities: {source: [predict/probabilities], linkMerge: merge_nested}
-      tiles: preprocess/tiles
-      labels: {source: [label/labels], linkMerge: merge_nested}
+      title: report_title
+      attribution: report_attribution
+      use: report_use
+      limits: report_limits
+      author: report_author
+      colors: report_colors
+      license: crate_license
+      mem_mb: report_mem_mb
+      timelimit_s: report_timelimit_s
+      model:
+        source:
+        - train/model
+        linkMerge: merge_nested
+        pickValue: the_only_non_null
+        valueFrom: $(self)
+      tiles:
+        source:
+        - composite/images
+        - preprocess/tiles
+        pickValue: first_non_null
       scenes: search/items_each
-      title: title
-      attribution: attribution
-      use: use
-      limits: limits
-      author: author
-      license: license
-      colors: colors
-    out: [page, picture, model_card, data_card, record]
-
+      metrics: evaluate/metrics
+      classes:
+        source:
+        - predict/classes
+        - predict_images/classes
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      probabilities:
+        source:
+        - predict/probabilities
+        - predict_images/probabilities
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      chips: split/chips
+      labels:
+        source:
+        - label/labels
+        - label_scenes/labels
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      wanted: with_report
+    out:
+    - page
+    - picture
+    - model_card
+    - data_card
+    - record
   publish:
-    label: catalog
-    doc: STAC catalog of model, maps and tiles.
+    label: publish
+    doc: Export model, maps and tiles as a self-contained STAC catalog.
     run: catalog.cwl
     in:
-      model: train/model
-      classes: {source: [predict/classes], linkMerge: merge_nested}
-      probabilities: {source: [predict/probabilities], linkMerge: merge_nested}
-      tiles: preprocess/tiles
+      title: catalog_title
+      description: catalog_description
+      license: crate_license
+      mem_mb: catalog_mem_mb
+      timelimit_s: catalog_timelimit_s
+      model:
+        source:
+        - train/model
+        linkMerge: merge_nested
+        pickValue: the_only_non_null
+        valueFrom: $(self)
+      tiles:
+        source:
+        - composite/images
+        - preprocess/tiles
+        pickValue: first_non_null
       scenes: search/items_each
       metrics: evaluate/metrics
+      classes:
+        source:
+        - predict/classes
+        - predict_images/classes
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      probabilities:
+        source:
+        - predict/probabilities
+        - predict_images/probabilities
+        linkMerge: merge_flattened
+        pickValue: all_non_null
       onnx: export/onnx
-      title: title
-      license: license
-    out: [catalog, record]
-
+    out:
+    - catalog
+    - record
   crate:
     label: crate
-    doc: RO-Crate of the run (Provenance Run Crate).
+    doc: Package a run as an RO-Crate, with the provenance of every result.
     run: crate.cwl
     when: $(inputs.wanted)
     in:
-      wanted: with_crate
+      engine_version: crate_engine_version
+      title: crate_title
+      description: crate_description
+      license: crate_license
+      author: crate_author
+      orcid: crate_orcid
+      organization: crate_organization
+      ror: crate_ror
+      coauthors: crate_coauthors
+      funding: crate_funding
+      mem_mb: crate_mem_mb
+      timelimit_s: crate_timelimit_s
       records:
         source:
-          - search/record
-          - fetch/record
-          - preprocess/record
-          - label/record
-          - split/record
-          - train/record
-          - calibrate/record
-          - predict/record
-          - evaluate/record
-          - cross_validate/split_record
-          - cross_validate/train_record
-          - cross_validate/calibrate_record
-          - cross_validate/predict_record
-          - cross_validate/evaluate_record
-          - export/record
-          - report/record
-          - publish/record
+        - search/record
+        - fetch/record
+        - preprocess/record
+        - composite/record
+        - label/record
+        - label_scenes/record
+        - split/record
+        - train/record
+        - calibrate/record
+        - predict/record
+        - predict_images/record
+        - evaluate/record
+        - cross_validate/split_record
+        - cross_validate/train_record
+        - cross_validate/calibrate_record
+        - cross_validate/predict_record
+        - cross_validate/predict_images_record
+        - cross_validate/evaluate_record
+        - export/record
+        - report/record
+        - publish/record
         linkMerge: merge_flattened
         pickValue: all_non_null
       payload:
         source:
-          - search/grid
-          - search/selection
-          - split/chips
-          - split/statistics
-          - split/map
-          - split/places
-          - evaluate/metrics
-          - export/onnx
-          - export/check
-          - report/page
-          - report/picture
-          - report/model_card
-          - report/data_card
-          - train/model
-          - calibrate/calibration
-          - predict/classes
-          - predict/probabilities
-          - cross_validate/metrics
-          - cross_validate/model
+        - search/grid
+        - search/selection
+        - split/chips
+        - split/statistics
+        - split/map
+        - split/places
+        - evaluate/metrics
+        - export/onnx
+        - export/check
+        - report/page
+        - report/picture
+        - report/model_card
+        - report/data_card
+        - train/model
+        - calibrate/calibration
+        - predict/classes
+        - predict_images/classes
+        - predict/probabilities
+        - predict_images/probabilities
+        - cross_validate/metrics
+        - cross_validate/model
         linkMerge: merge_flattened
         pickValue: all_non_null
+        valueFrom: $(self)
       scenes: search/items_each
       workflow: workflow
+      config: config
       lock: lock
-      engine: {default: cwl}
-      title: title
-      license: license
-    out: [crate]
-
+      engine:
+        default: cwl
+      wanted: with_crate
+    out:
+    - crate
+    - record
 outputs:
-  grid: {type: File, label: grid, doc: grid of the run, format: iana:application/json, outputSource: search/grid}
-  selection: {type: File, label: selection, doc: "selected scenes, and the excluded ones with the reason", format: iana:application/json, outputSource: search/selection}
-  tiles: {type: "Directory[]", label: tiles, doc: one Zarr store per scene, outputSource: preprocess/tiles}
-  labels: {type: Directory, label: labels, doc: label store, outputSource: label/labels}
-  chips: {type: File, label: split, doc: samples of each split, format: iana:application/json, outputSource: split/chips}
-  statistics: {type: File, label: statistics, doc: band statistics of the training chips, format: iana:application/json, outputSource: split/statistics}
-  split_map: {type: File, label: split map, doc: map of the splits, format: iana:image/png, outputSource: split/map}
-  split_places: {type: File, label: split places, doc: chips as polygons, format: iana:application/geopackage+sqlite3, outputSource: split/places}
-  model: {type: Directory, label: model, doc: trained model, outputSource: train/model}
-  calibration: {type: File, label: calibration, doc: temperature of the probabilities, format: iana:application/json, outputSource: calibrate/calibration}
-  onnx: {type: "File?", label: ONNX model, doc: the model in ONNX format, format: edam:format_2333, outputSource: export/onnx}
-  classes: {type: File, label: map, doc: map of classes, format: iana:image/tiff, outputSource: predict/classes}
-  probabilities: {type: File, label: probabilities, doc: map of probabilities, format: iana:image/tiff, outputSource: predict/probabilities}
-  metrics: {type: File, label: metrics, doc: metrics of the map in the test areas, format: iana:application/json, outputSource: evaluate/metrics}
-  page: {type: "File?", label: report, doc: the report as one HTML page, format: iana:text/html, outputSource: report/page}
-  picture: {type: "File?", label: map picture, doc: the map as a PNG image, format: iana:image/png, outputSource: report/picture}
-  model_card: {type: "File?", label: model card, doc: model card in Markdown, format: iana:text/markdown, outputSource: report/model_card}
-  data_card: {type: "File?", label: data card, doc: data card in Markdown, format: iana:text/markdown, outputSource: report/data_card}
-  stac: {type: Directory, label: STAC catalog, doc: "model, maps and tiles", outputSource: publish/catalog}
-  run_crate: {type: "Directory?", label: crate, doc: Provenance Run Crate, outputSource: crate/crate}
-  fold_metrics: {type: "File[]", label: fold metrics, doc: metrics of each fold, format: iana:application/json, outputSource: cross_validate/metrics}
-  fold_models: {type: "Directory[]", label: fold models, doc: trained model of each fold, outputSource: cross_validate/model}
+  grid:
+    type: File
+    label: grid
+    doc: grid of the run
+    format: iana:application/json
+    outputSource: search/grid
+  selection:
+    type: File
+    label: selection
+    doc: selected scenes, and the excluded ones with the reason
+    format: iana:application/json
+    outputSource: search/selection
+  tiles:
+    type:
+      type: array
+      items: Directory
+    label: tiles
+    doc: one Zarr store per scene
+    outputSource: preprocess/tiles
+  composites:
+    type:
+    - 'null'
+    - type: array
+      items: Directory
+    label: composites
+    doc: one Zarr store per period
+    outputSource: composite/images
+  labels:
+    type:
+      type: array
+      items: Directory
+    label: labels
+    doc: label store of all scenes, or one per scene
+    outputSource:
+    - label/labels
+    - label_scenes/labels
+    linkMerge: merge_flattened
+    pickValue: all_non_null
+  chips:
+    type: File
+    label: chips
+    doc: samples of each split
+    format: iana:application/json
+    outputSource: split/chips
+  statistics:
+    type: File
+    label: statistics
+    doc: band statistics of the training chips
+    format: iana:application/json
+    outputSource: split/statistics
+  split_map:
+    type: File
+    label: split map
+    doc: map of the splits
+    format: iana:image/png
+    outputSource: split/map
+  split_places:
+    type: File
+    label: split places
+    doc: chips as polygons
+    format: iana:application/geopackage+sqlite3
+    outputSource: split/places
+  model:
+    type:
+    - 'null'
+    - Directory
+    label: model
+    doc: trained model
+    outputSource: train/model
+  train_checkpoints:
+    type:
+    - 'null'
+    - Directory
+    label: train checkpoints
+    doc: checkpoints of a training that did not end
+    outputSource: train/checkpoints
+  calibration:
+    type:
+    - 'null'
+    - File
+    label: calibration
+    doc: temperature of the probabilities
+    format: iana:application/json
+    outputSource: calibrate/calibration
+  onnx:
+    type:
+    - 'null'
+    - File
+    label: onnx
+    doc: the model in ONNX format
+    format: edam:format_2333
+    outputSource: export/onnx
+  classes:
+    type:
+      type: array
+      items: File
+    label: classes
+    doc: map of classes, of all images or one of each
+    format: iana:image/tiff
+    outputSource:
+    - predict/classes
+    - predict_images/classes
+    linkMerge: merge_flattened
+    pickValue: all_non_null
+  probabilities:
+    type:
+      type: array
+      items: File
+    label: probabilities
+    doc: map of probabilities, of all images or one of each
+    format: iana:image/tiff
+    outputSource:
+    - predict/probabilities
+    - predict_images/probabilities
+    linkMerge: merge_flattened
+    pickValue: all_non_null
+  metrics:
+    type: File
+    label: metrics
+    doc: scores of the maps in the test areas
+    format: iana:application/json
+    outputSource: evaluate/metrics
+  page:
+    type:
+    - 'null'
+    - File
+    label: page
+    doc: the report as one HTML page
+    format: iana:text/html
+    outputSource: report/page
+  picture:
+    type:
+    - 'null'
+    - File
+    label: picture
+    doc: the map as a PNG image
+    format: iana:image/png
+    outputSource: report/picture
+  model_card:
+    type:
+    - 'null'
+    - File
+    label: model card
+    doc: model card in Markdown
+    format: iana:text/markdown
+    outputSource: report/model_card
+  data_card:
+    type:
+    - 'null'
+    - File
+    label: data card
+    doc: data card in Markdown
+    format: iana:text/markdown
+    outputSource: report/data_card
+  stac:
+    type: Directory
+    label: stac
+    doc: STAC catalog of model, maps and tiles
+    outputSource: publish/catalog
+  run_crate:
+    type:
+    - 'null'
+    - Directory
+    label: run crate
+    doc: Provenance Run Crate
+    outputSource: crate/crate
+  fold_metrics:
+    type:
+      type: array
+      items: File
+    label: fold metrics
+    doc: scores of each fold
+    format: iana:application/json
+    outputSource: cross_validate/metrics
+  fold_models:
+    type:
+      type: array
+      items:
+      - 'null'
+      - Directory
+    label: fold models
+    doc: trained model of each fold
+    outputSource: cross_validate/model

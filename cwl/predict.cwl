@@ -20,15 +20,21 @@ requirements:
   ResourceRequirement:
     coresMin: $(inputs.threads)
     coresMax: $(inputs.threads)
-    ramMin: 3000
-    ramMax: 9000
+    ramMin: $(inputs.mem_mb)
+    ramMax: $(inputs.mem_mb)
   ToolTimeLimit:
-    timelimit: 21600
+    timelimit: $(inputs.timelimit_s)
   LoadListingRequirement:
     loadListing: no_listing
   EnvVarRequirement:
     envDef:
       EOPIPE_VERSION: 0.1.0
+  InitialWorkDirRequirement:
+    listing:
+    - entryname: tiles.list.json
+      entry: '$(inputs.tiles)
+
+        '
 hints:
   SoftwareRequirement:
     packages:
@@ -40,6 +46,9 @@ hints:
 baseCommand:
 - eopipe
 - predict
+arguments:
+- --tiles
+- '@tiles.list.json'
 inputs:
   model:
     type:
@@ -55,8 +64,6 @@ inputs:
       items: Directory
     label: tiles
     doc: tile stores; predictions are averaged over valid scenes
-    inputBinding:
-      prefix: --tiles
   classes_name:
     type: string
     label: classes
@@ -138,6 +145,16 @@ inputs:
     default: 1
     inputBinding:
       prefix: --threads
+  mem_mb:
+    type: int
+    label: memory
+    doc: memory of the job in MB
+    default: 3000
+  timelimit_s:
+    type: int
+    label: time limit
+    doc: seconds after which the job is ended
+    default: 21600
 outputs:
   classes:
     type: File
@@ -161,3 +178,14 @@ outputs:
     doc: what the job did
     outputBinding:
       glob: $(inputs.classes_name).run.json
+temporaryFailCodes:
+- 5
+- 75
+permanentFailCodes:
+- 2
+- 3
+- 4
+- 6
+- 7
+- 8
+- 70

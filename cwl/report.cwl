@@ -21,15 +21,37 @@ requirements:
   ResourceRequirement:
     coresMin: 1
     coresMax: 1
-    ramMin: 2000
-    ramMax: 6000
+    ramMin: $(inputs.mem_mb)
+    ramMax: $(inputs.mem_mb)
   ToolTimeLimit:
-    timelimit: 5400
+    timelimit: $(inputs.timelimit_s)
   LoadListingRequirement:
     loadListing: no_listing
   EnvVarRequirement:
     envDef:
       EOPIPE_VERSION: 0.1.0
+  InitialWorkDirRequirement:
+    listing:
+    - entryname: classes.list.json
+      entry: '$(inputs.classes)
+
+        '
+    - entryname: probabilities.list.json
+      entry: '$(inputs.probabilities)
+
+        '
+    - entryname: tiles.list.json
+      entry: '$(inputs.tiles)
+
+        '
+    - entryname: labels.list.json
+      entry: '$(inputs.labels)
+
+        '
+    - entryname: scenes.list.json
+      entry: '$(inputs.scenes)
+
+        '
 hints:
   SoftwareRequirement:
     packages:
@@ -41,6 +63,17 @@ hints:
 baseCommand:
 - eopipe
 - report
+arguments:
+- --classes
+- '@classes.list.json'
+- --probabilities
+- '@probabilities.list.json'
+- --tiles
+- '@tiles.list.json'
+- --labels
+- '@labels.list.json'
+- --scenes
+- '@scenes.list.json'
 inputs:
   metrics:
     type: File
@@ -69,8 +102,6 @@ inputs:
     label: classes
     doc: 'class maps: one mosaic, or one per scene'
     format: iana:image/tiff
-    inputBinding:
-      prefix: --classes
   probabilities:
     type:
       type: array
@@ -78,24 +109,18 @@ inputs:
     label: probabilities
     doc: probability maps, in the order of the class maps
     format: iana:image/tiff
-    inputBinding:
-      prefix: --probabilities
   tiles:
     type:
       type: array
       items: Directory
     label: tiles
     doc: tile stores, for the quicklook
-    inputBinding:
-      prefix: --tiles
   labels:
     type:
       type: array
       items: Directory
     label: labels
     doc: label store for all scenes, or one per scene
-    inputBinding:
-      prefix: --labels
   scenes:
     type:
       type: array
@@ -103,8 +128,6 @@ inputs:
     label: scenes
     doc: frozen STAC Items of the run
     format: iana:application/geo+json
-    inputBinding:
-      prefix: --scenes
   page_name:
     type: string
     label: page
@@ -186,6 +209,16 @@ inputs:
     default: []
     inputBinding:
       prefix: --colors
+  mem_mb:
+    type: int
+    label: memory
+    doc: memory of the job in MB
+    default: 2000
+  timelimit_s:
+    type: int
+    label: time limit
+    doc: seconds after which the job is ended
+    default: 5400
 outputs:
   page:
     type: File
@@ -222,3 +255,14 @@ outputs:
     doc: what the job did
     outputBinding:
       glob: $(inputs.page_name).run.json
+temporaryFailCodes:
+- 5
+- 75
+permanentFailCodes:
+- 2
+- 3
+- 4
+- 6
+- 7
+- 8
+- 70

@@ -20,10 +20,10 @@ requirements:
   ResourceRequirement:
     coresMin: 1
     coresMax: 1
-    ramMin: 1000
-    ramMax: 3000
+    ramMin: $(inputs.mem_mb)
+    ramMax: $(inputs.mem_mb)
   ToolTimeLimit:
-    timelimit: 1800
+    timelimit: $(inputs.timelimit_s)
   LoadListingRequirement:
     loadListing: no_listing
   EnvVarRequirement:
@@ -40,6 +40,7 @@ hints:
 baseCommand:
 - eopipe
 - search
+arguments: []
 inputs:
   items_name:
     type: string
@@ -204,6 +205,16 @@ inputs:
     default: 900.0
     inputBinding:
       prefix: --deadline
+  mem_mb:
+    type: int
+    label: memory
+    doc: memory of the job in MB
+    default: 1000
+  timelimit_s:
+    type: int
+    label: time limit
+    doc: seconds after which the job is ended
+    default: 1800
 outputs:
   items:
     type: Directory
@@ -239,3 +250,14 @@ outputs:
     doc: what the job did
     outputBinding:
       glob: $(inputs.items_name).run.json
+temporaryFailCodes:
+- 5
+- 75
+permanentFailCodes:
+- 2
+- 3
+- 4
+- 6
+- 7
+- 8
+- 70

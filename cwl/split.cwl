@@ -20,15 +20,25 @@ requirements:
   ResourceRequirement:
     coresMin: 1
     coresMax: 1
-    ramMin: 2000
-    ramMax: 6000
+    ramMin: $(inputs.mem_mb)
+    ramMax: $(inputs.mem_mb)
   ToolTimeLimit:
-    timelimit: 19800
+    timelimit: $(inputs.timelimit_s)
   LoadListingRequirement:
     loadListing: no_listing
   EnvVarRequirement:
     envDef:
       EOPIPE_VERSION: 0.1.0
+  InitialWorkDirRequirement:
+    listing:
+    - entryname: tiles.list.json
+      entry: '$(inputs.tiles)
+
+        '
+    - entryname: labels.list.json
+      entry: '$(inputs.labels)
+
+        '
 hints:
   SoftwareRequirement:
     packages:
@@ -40,6 +50,11 @@ hints:
 baseCommand:
 - eopipe
 - split
+arguments:
+- --tiles
+- '@tiles.list.json'
+- --labels
+- '@labels.list.json'
 inputs:
   tiles:
     type:
@@ -47,16 +62,12 @@ inputs:
       items: Directory
     label: tiles
     doc: tile stores of all scenes
-    inputBinding:
-      prefix: --tiles
   labels:
     type:
       type: array
       items: Directory
     label: labels
     doc: label store of all scenes, or one per scene
-    inputBinding:
-      prefix: --labels
   chips_name:
     type: string
     label: chips
@@ -236,6 +247,16 @@ inputs:
     default: []
     inputBinding:
       prefix: --allow
+  mem_mb:
+    type: int
+    label: memory
+    doc: memory of the job in MB
+    default: 2000
+  timelimit_s:
+    type: int
+    label: time limit
+    doc: seconds after which the job is ended
+    default: 19800
 outputs:
   chips:
     type: File
@@ -272,3 +293,14 @@ outputs:
     doc: what the job did
     outputBinding:
       glob: $(inputs.chips_name).run.json
+temporaryFailCodes:
+- 5
+- 75
+permanentFailCodes:
+- 2
+- 3
+- 4
+- 6
+- 7
+- 8
+- 70

@@ -20,15 +20,28 @@ requirements:
   ResourceRequirement:
     coresMin: $(inputs.processes)
     coresMax: $(inputs.processes)
-    ramMin: 5048
-    ramMax: 15144
+    ramMin: $(inputs.mem_mb)
+    ramMax: $(inputs.mem_mb)
   ToolTimeLimit:
-    timelimit: 9600
+    timelimit: $(inputs.timelimit_s)
   LoadListingRequirement:
     loadListing: no_listing
   EnvVarRequirement:
     envDef:
       EOPIPE_VERSION: 0.1.0
+  InitialWorkDirRequirement:
+    listing:
+    - entryname: tiles.list.json
+      entry: '$(inputs.tiles)
+
+        '
+    - entryname: labels.list.json
+      entry: '$(inputs.labels)
+
+        '
+    - entryname: state
+      entry: $(inputs.state)
+      writable: true
 hints:
   SoftwareRequirement:
     packages:
@@ -40,6 +53,13 @@ hints:
 baseCommand:
 - eopipe
 - train
+arguments:
+- --tiles
+- '@tiles.list.json'
+- --labels
+- '@labels.list.json'
+- --state
+- state
 inputs:
   tiles:
     type:
@@ -47,16 +67,12 @@ inputs:
       items: Directory
     label: tiles
     doc: tile stores of all scenes
-    inputBinding:
-      prefix: --tiles
   labels:
     type:
       type: array
       items: Directory
     label: labels
     doc: label store for all scenes, or one per scene
-    inputBinding:
-      prefix: --labels
   chips:
     type: File
     label: chips
@@ -447,11 +463,9 @@ inputs:
   state:
     type:
     - 'null'
-    - string
+    - Directory
     label: state
     doc: 'folder of checkpoints (default: beside the model)'
-    inputBinding:
-      prefix: --state
   track:
     type:
       type: array
@@ -483,9 +497,21 @@ inputs:
     default: 30.0
     inputBinding:
       prefix: --tell-every-s
+  mem_mb:
+    type: int
+    label: memory
+    doc: memory of the job in MB
+    default: 5048
+  timelimit_s:
+    type: int
+    label: time limit
+    doc: seconds after which the job is ended
+    default: 9600
 outputs:
   model:
-    type: Directory
+    type:
+    - 'null'
+    - Directory
     label: model
     doc: 'model folder: weights (safetensors), STAC Item, history and metrics (JSON)'
     outputBinding:
@@ -497,3 +523,22 @@ outputs:
     doc: what the job did
     outputBinding:
       glob: $(inputs.model_name).run.json
+  checkpoints:
+    type:
+    - 'null'
+    - Directory
+    label: checkpoints
+    doc: checkpoints of a training that did not end, for the input `state`
+    outputBinding:
+      glob: state
+temporaryFailCodes:
+- 5
+- 75
+permanentFailCodes:
+- 2
+- 3
+- 4
+- 6
+- 7
+- 8
+- 70

@@ -1,10 +1,11 @@
-"""EO Application Packages (OGC 20-089): parts of the pipeline with their tools, in one CWL document.
+"""CWL documents of more than one process: the packed pipeline, and EO Application Packages (OGC 20-089).
 
 A platform stages a STAC catalog in and a STAC catalog out, so a package begins with the search in a staged folder and
 ends with the catalog of the results. Its steps are those of `cwl/pipeline.cwl` that the last one needs.
 """
 
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +60,12 @@ MODEL = {
 }
 
 
+SCENES = {"type": "Directory", "label": "scenes", "doc": "STAC catalog of scenes, staged in by the platform"}
+# A package has one map of all its scenes, and one file of labels: what decides that in the pipeline is fixed here.
+DECIDED = {"steps/mosaic": True, "steps/label_file": True}
+DROPPED = ("steps", "composite", "label_scenes", "predict_images")
+
+
 @dataclass(frozen=True)
 class Package:
     """A part of the pipeline.
@@ -80,13 +87,14 @@ PACKAGES = (
         "Train a model and map with it",
         "Scenes of a staged STAC catalog and a file of labels to a trained and measured model, its map and its tiles, "
         "as a STAC catalog.",
-        omitted=(UNCALIBRATED,),
+        replaced=(("search_catalog", "catalog", SCENES),),
+        omitted=(UNCALIBRATED, ("train", "state")),
     ),
     Package(
         "eopipe-predict",
         "Map with a trained model",
         "Scenes of a staged STAC catalog and a trained model to a map and its tiles, as a STAC catalog.",
-        replaced=(("train/model", "model", MODEL),),
+        replaced=(("search_catalog", "catalog", SCENES), ("train/model", "model", MODEL)),
         omitted=((END, "metrics"), UNCALIBRATED, NO_CODE),
     ),
 )
@@ -100,14 +108,37 @@ def document(pipeline: Cwl, tools: dict[str, Cwl]) -> Cwl:
         "cwlVersion": pipeline["cwlVersion"],
         "$namespaces": pipeline["$namespaces"],
         **ABOUT,
-        "$graph": [*workflows, *(_tool(file, tool) for file, tool in tools.items() if _reference(file) in used)],
+        "$graph": [*workflows, *(_staged_tool(file, tool) for file, tool in tools.items() if _reference(file) in used)],
     }
+
+
+def packed(workflows: dict[str, Cwl], tools: dict[str, Cwl], name: str) -> Cwl:
+    """A workflow with all that it runs in one document, which can be run wherever it is copied to.
+
+    Keys of both are file names; `name` is the workflow, and the name of the document.
+    """
+    graph = [_process(file, value) for file, value in (workflows | tools).items()]
+    for process in graph:
+        for step in process.get("steps", {}).values():
+            step["run"] = _reference(step["run"])
+        if process["id"] == _reference(name).removeprefix("#"):
+            process["id"] = "main"
+            # The pipeline gives itself to the crate.
+            process["inputs"]["workflow"]["default"]["location"] = name
+    head = {"cwlVersion": "v1.2", "$namespaces": workflows[name]["$namespaces"]}
+    return head | {key: ABOUT[key] for key in ("s:license", "s:codeRepository")} | {"$graph": graph}
+
+
+def _process(file: str, value: Cwl) -> Cwl:
+    """A process as a part of a document, with an id."""
+    entries = {key: entry for key, entry in deepcopy(value).items() if key not in SHARED_KEYS}
+    return {"class": entries.pop("class"), "id": _reference(file).removeprefix("#"), **entries}
 
 
 def _workflow(pipeline: Cwl, package: Package) -> Cwl:
     """The pipeline, reduced to the steps that its last step needs."""
     replaced = {source: name for source, name, _ in package.replaced}
-    steps = {name: _step(pipeline, name, package, replaced) for name in pipeline["steps"]}
+    steps = {name: _step(pipeline, name, package, replaced) for name in pipeline["steps"] if name not in DROPPED}
     names, queue = set(), [END]
     while queue:
         name = queue.pop()
@@ -137,12 +168,18 @@ def _step(pipeline: Cwl, name: str, package: Package, replaced: dict[str, str]) 
 
 
 def _with_sources(value: Any, replaced: dict[str, str]) -> Any:
-    """An input of a step whose sources are replaced by inputs of the package."""
+    """An input of a step whose sources are replaced by inputs of the package, or dropped with their steps."""
     if isinstance(value, str):
-        return replaced.get(value, value)
-    if isinstance(value, list):
-        return [_with_sources(source, replaced) for source in value]
-    return value | {"source": _with_sources(value["source"], replaced)} if "source" in value else value
+        return {"default": DECIDED[value]} if value in DECIDED else replaced.get(value, value)
+    if "source" not in value:
+        return value
+    sources = value["source"] if isinstance(value["source"], list) else [value["source"]]
+    remaining = [replaced.get(source, source) for source in sources if source.partition("/")[0] not in DROPPED]
+    if value.get("pickValue") == "first_non_null" and len(remaining) == 1:
+        # Of a single source an engine would pick the first of its entries.
+        others = {key: entry for key, entry in value.items() if key not in ("source", "pickValue")}
+        return others | {"source": remaining[0]} if others else remaining[0]
+    return value | {"source": remaining}
 
 
 def _sources(step: Cwl) -> Iterator[str]:
@@ -156,13 +193,9 @@ def _reference(file: str) -> str:
     return f"#stage-{file.removesuffix('.cwl')}"
 
 
-def _tool(file: str, tool: Cwl) -> Cwl:
-    """A tool as a part of a document: with an id, a container as a hint, and without network, as inputs are staged."""
-    entries = {key: value for key, value in tool.items() if key not in SHARED_KEYS}
-    return {
-        "class": entries.pop("class"),
-        "id": _reference(file).removeprefix("#"),
-        **entries,
+def _staged_tool(file: str, tool: Cwl) -> Cwl:
+    """A tool of a package: with a container as a hint, and without network, as inputs are staged."""
+    return _process(file, tool) | {
         "requirements": tool["requirements"] | {"NetworkAccess": {"networkAccess": False}},
         "hints": tool["hints"] | {"DockerRequirement": {"dockerPull": IMAGE}},
     }

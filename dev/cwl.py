@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dev.app_package import ABOUT, HOME, IMAGE, TEAM
-from eopipe import __version__
-from eopipe.contract import STAGES, Input, Output, Port, Stage, is_path
+from eopipe import __version__, errors
+from eopipe.contract import STAGES, Input, Output, Port, Stage, is_path, stage
 
 KINDS = {int: "int", float: "double", str: "string", bool: "boolean"}
 NETWORK = ("search", "fetch")
@@ -37,6 +37,10 @@ INTENTS = {
     "catalog": "operation_3431",
     "crate": "operation_3431",
 }
+# The exit codes after which the same job may succeed: a server did not answer, or the job was pre-empted.
+TEMPORARY = (errors.UpstreamError.code, errors.PreemptedError.code)
+# The folder of an unfinished training: it is an input, and, where the job ends before the training, an output.
+STATE = ("train", "state")
 # The size at which the formulas are evaluated: MB of inputs and scenes; and the number of attempts, whose last one
 # requests the most.
 MEGABYTES, SCENES, ATTEMPTS = 1000, 100, 3
@@ -79,6 +83,20 @@ NEEDS = {
 }
 
 
+AUTHORS = {
+    "s:license": ABOUT["s:license"],
+    # Without a class: a CWL parser accepts only its own.
+    "s:author": [{key: value for key, value in TEAM.items() if key != "class"}],
+}
+HINTS = {"SoftwareRequirement": {"packages": {"eopipe": {"version": [__version__], "specs": [HOME]}}}}
+CHECKPOINTS = {
+    "type": ["null", "Directory"],
+    "label": "checkpoints",
+    "doc": "checkpoints of a training that did not end, for the input `state`",
+    "outputBinding": {"glob": "state"},
+}
+
+
 def tool(definition: Stage) -> dict[str, Any]:
     """The CWL v1.2 tool of a stage."""
     outputs = definition.of(Output)
@@ -89,14 +107,17 @@ def tool(definition: Stage) -> dict[str, Any]:
         "label": f"eopipe {definition.name}",
         "doc": definition.summary,
         "intent": [f"edam:{INTENTS[definition.name]}"],
-        "s:license": ABOUT["s:license"],
-        # Without a class: a CWL parser accepts only its own.
-        "s:author": [{key: value for key, value in TEAM.items() if key != "class"}],
-        "requirements": _requirements(definition.name),
-        "hints": {"SoftwareRequirement": {"packages": {"eopipe": {"version": [__version__], "specs": [HOME]}}}},
+        **AUTHORS,
+        "requirements": requirements(definition.name) | _files(definition),
+        "hints": HINTS,
         "baseCommand": ["eopipe", definition.name],
-        "inputs": {_name(p): _input(p) for p in definition.ports},
-        "outputs": {k: v for p in outputs for k, v in _outputs(p).items()} | _record(outputs[0]),
+        "arguments": [word for p in definition.ports for word in _argument(definition, p)],
+        "inputs": {_name(p): _input(definition, p) for p in definition.ports} | needs_inputs(definition.name),
+        "outputs": {k: v for p in outputs for k, v in _outputs(definition, p).items()}
+        | _record(outputs[0])
+        | ({"checkpoints": CHECKPOINTS} if definition.name == STATE[0] else {}),
+        "temporaryFailCodes": list(TEMPORARY),
+        "permanentFailCodes": sorted({*errors.BY_CODE, errors.EopipeError.code} - {*TEMPORARY}),
     }
 
 
@@ -118,29 +139,72 @@ def _override(stages: tuple[str, ...], requirements: dict[str, Any]) -> dict[str
     }
 
 
-def _requirements(name: str) -> dict[str, Any]:
+def requirements(name: str) -> dict[str, Any]:
+    """What the tool of a stage requires; memory and time are inputs of it."""
     needs = NEEDS[name]
     cores = {"coresMin": needs.cores, "coresMax": needs.max_cores}
     return {
         "NetworkAccess": {"networkAccess": name in NETWORK},
-        "ResourceRequirement": cores | {"ramMin": needs.memory, "ramMax": ATTEMPTS * needs.memory},
-        "ToolTimeLimit": {"timelimit": needs.limit_s},
+        "ResourceRequirement": cores | {"ramMin": "$(inputs.mem_mb)", "ramMax": "$(inputs.mem_mb)"},
+        "ToolTimeLimit": {"timelimit": "$(inputs.timelimit_s)"},
         "LoadListingRequirement": {"loadListing": "no_listing"},
         # The cache of an engine compares the command, not the program.
         "EnvVarRequirement": {"envDef": {"EOPIPE_VERSION": __version__}},
     }
 
 
+def needs_inputs(name: str) -> dict[str, Any]:
+    """The inputs of a tool for its memory and time."""
+    needs = NEEDS[name]
+    memory = {"type": "int", "label": "memory", "doc": "memory of the job in MB", "default": needs.memory}
+    limit = {"type": "int", "label": "time limit", "doc": "seconds after which the job is ended"}
+    return {"mem_mb": memory, "timelimit_s": limit | {"default": needs.limit_s}}
+
+
+def _files(definition: Stage) -> dict[str, Any]:
+    """Files of the working folder: a list of the paths of each port that may have thousands; a state to continue."""
+    # With the end of a line this is text: without, engines take it for the files themselves.
+    lists = [
+        {"entryname": f"{p.name}.list.json", "entry": f"$(inputs.{p.name})\n"} for p in definition.ports if is_listed(p)
+    ]
+    states = [
+        {"entryname": p.name, "entry": f"$(inputs.{p.name})", "writable": True}
+        for p in definition.ports
+        if _is_state(definition, p)
+    ]
+    return {"InitialWorkDirRequirement": {"listing": lists + states}} if lists or states else {}
+
+
+def is_listed(port: Port) -> bool:
+    """Whether a command names the paths of a port in a list file: one path for each scene is too much for it."""
+    return isinstance(port.mark, Input) and port.is_list and not port.mark.user
+
+
+def _is_state(definition: Stage, port: Port) -> bool:
+    return (definition.name, port.name) == STATE
+
+
+def _argument(definition: Stage, port: Port) -> list[str]:
+    """The words of a command for a port that the input itself does not add."""
+    if is_listed(port):
+        return [port.flag, f"@{port.name}.list.json"]
+    return [port.flag, port.name] if _is_state(definition, port) else []
+
+
 def _name(port: Port) -> str:
     return f"{port.name}_name" if isinstance(port.mark, Output) else port.name
 
 
-def _type(port: Port) -> Any:
+def cwl_type(port: Port) -> Any:
+    """The CWL type of the input for a port."""
     if isinstance(port.mark, Input):
         kind: Any = ["File", "Directory"] if port.mark.mixed else "Directory" if port.mark.folder else "File"
     else:
         # Two enums of two documents are never the same type in CWL, so choices are strings.
         kind = "string" if is_path(port) or port.choices else KINDS[port.base]
+    if port.name == "records":
+        # Jobs that did not run have none, and those of the images of each fold are lists of lists.
+        kind = ["null", kind, {"type": "array", "items": ["null", kind]}]
     kind = {"type": "array", "items": kind} if port.is_list else kind
     if port.optional:
         return ["null", *(kind if isinstance(kind, list) else [kind])]
@@ -153,24 +217,33 @@ def _format(mark: Input | Output) -> dict[str, str]:
     return {"format": named if named.startswith("edam:") else f"iana:{named}"} if named else {}
 
 
-def _input(port: Port) -> dict[str, Any]:
+def _input(definition: Stage, port: Port) -> dict[str, Any]:
+    value = described(port)
+    if _is_state(definition, port):
+        return value | {"type": ["null", "Directory"]}
+    return value if is_listed(port) else value | {"inputBinding": {"prefix": port.flag}}
+
+
+def described(port: Port) -> dict[str, Any]:
+    """An input without its place in a command: type, label, sentence, format and default."""
     doc = port.mark.doc + (f" ({' or '.join(port.choices)})" if port.choices else "")
-    value: dict[str, Any] = {"type": _type(port), "label": port.name.replace("_", " "), "doc": doc}
+    value: dict[str, Any] = {"type": cwl_type(port), "label": port.name.replace("_", " "), "doc": doc}
     if isinstance(port.mark, Input):
         value |= _format(port.mark)
     if isinstance(port.mark, Output):
         value["default"] = port.mark.name
     elif not port.required and port.default is not None:
         value["default"] = list(port.default) if port.is_list else port.default
-    value["inputBinding"] = {"prefix": port.flag}
     return value
 
 
-def _outputs(port: Port) -> dict[str, Any]:
+def _outputs(definition: Stage, port: Port) -> dict[str, Any]:
     mark = port.mark
     assert isinstance(mark, Output)
     glob = f"$(inputs.{port.name}_name)"
-    kind = {"type": "Directory"} if mark.folder else {"type": "File"} | _format(mark)
+    # A job that ends before its training has no model.
+    folder = ["null", "Directory"] if definition.name == STATE[0] else "Directory"
+    kind = {"type": folder} if mark.folder else {"type": "File"} | _format(mark)
     outputs = {port.name: kind | {"label": port.name, "doc": mark.doc, "outputBinding": {"glob": glob}}}
     if mark.each:
         each = {"type": "File[]", "label": f"{port.name}, one by one", "doc": "for a scatter"} | _format(mark)
@@ -181,3 +254,88 @@ def _outputs(port: Port) -> dict[str, Any]:
 def _record(first: Port) -> dict[str, Any]:
     record = {"type": "File", "format": "iana:application/json", "label": "run record", "doc": "what the job did"}
     return {"record": record | {"outputBinding": {"glob": f"$(inputs.{first.name}_name).run.json"}}}
+
+
+def entry(kind: Any, label: str, doc: str, form: str = "") -> dict[str, Any]:
+    """An input or output of a document."""
+    return {"type": kind, "label": label, "doc": doc} | ({"format": form} if form else {})
+
+
+def steps_tool() -> dict[str, Any]:
+    """The tool that decides which of the optional steps a job has."""
+    deciding = (("label", "asset"), ("composite", "method"), ("split", "method"), ("split", "by"))
+    outputs = {
+        "label_file": "one file has the labels of all scenes",
+        "label_scenes": "each scene has labels of its own",
+        "composite": "the model sees composites, not scenes",
+        "mosaic": "all images have one map",
+        "images": "each image has a map of its own",
+    }
+    ports = {name: {port.name: port for port in stage(name).ports} for name in STAGES}
+    return _small_tool(
+        "steps",
+        "Decide which steps the settings need.",
+        {f"{name}_{key}": described(ports[name][key]) for name, key in deciding},
+        {name: entry("boolean", name.replace("_", " "), doc) for name, doc in outputs.items()},
+    )
+
+
+def periods_tool() -> dict[str, Any]:
+    """The tool that groups the tiles of the scenes by the periods of their composites."""
+    ports = {port.name: described(port) for port in stage("composite").ports}
+    items = entry("Directory", "items", "frozen STAC Items of the run")
+    nested = {"type": "array", "items": {"type": "array", "items": "Directory"}}
+    document = _small_tool(
+        "periods",
+        "Group the tiles of the scenes by the period of their composite.",
+        {"items": items, **{name: ports[name] for name in ("tiles", "period", "stack", "parts")}},
+        {
+            "groups": entry(nested, "groups", "tile stores of the scenes of each period"),
+            "names": entry({"type": "array", "items": "string"}, "names", "name of the composite of each period"),
+        },
+    )
+    del document["inputs"]["tiles"]["inputBinding"]
+    listing = [{"entryname": "tiles.list.json", "entry": "$(inputs.tiles)\n"}]
+    document["requirements"] |= {"InitialWorkDirRequirement": {"listing": listing}}
+    return document | {"arguments": ["--tiles", "@tiles.list.json"]}
+
+
+def _small_tool(name: str, doc: str, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
+    """A tool of one moment, whose results are values that the engine reads from cwl.output.json."""
+    needs = {"ResourceRequirement": {"coresMin": 1, "coresMax": 1, "ramMin": 1000, "ramMax": 1000}}
+    return {
+        "cwlVersion": "v1.2",
+        "class": "CommandLineTool",
+        "$namespaces": NAMESPACES,
+        "label": f"eopipe cwl {name}",
+        "doc": doc,
+        "intent": ["edam:operation_2409"],
+        **AUTHORS,
+        "requirements": requirements("split") | needs | {"ToolTimeLimit": {"timelimit": 600}},
+        "hints": HINTS,
+        "baseCommand": ["eopipe", "cwl", name],
+        "inputs": {
+            key: port | {"inputBinding": {"prefix": f"--{key.replace('_', '-')}"}} for key, port in inputs.items()
+        },
+        "outputs": outputs,
+    }
+
+
+def workflow_document(label: str, doc: str, intents: tuple[str, ...], body: dict[str, Any]) -> dict[str, Any]:
+    """A workflow: its head, and its body."""
+    return {
+        "cwlVersion": "v1.2",
+        "class": "Workflow",
+        "$namespaces": NAMESPACES,
+        "label": label,
+        "doc": doc,
+        "intent": [f"edam:{intent}" for intent in intents],
+        **AUTHORS,
+        "requirements": {
+            "MultipleInputFeatureRequirement": {},
+            "ScatterFeatureRequirement": {},
+            "StepInputExpressionRequirement": {},
+            "SubworkflowFeatureRequirement": {},
+        },
+        **body,
+    }

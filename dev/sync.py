@@ -7,27 +7,28 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from dev.app_package import document
-from dev.cwl import overrides, tool
+from dev.app_package import document, packed
+from dev.cwl import overrides
+from dev.cwl_pipeline import PACKED, tools, workflows
 from dev.registries import registered
 from eopipe.contract import STAGES, Input, Knob, Option, Output, Port, Stage, is_path, stage
 
+DEMO = "config/config.yaml"
 HEAD = "# Derived from eopipe/stages by `make sync`; do not edit.\n"
 
 
 def derived(root: Path) -> dict[Path, str]:
     """Every derived file of a checkout with its text."""
     files = {root / "config/schema.json": schema(), root / "docs/stages.md": reference()}
-    files |= {root / f"cwl/{name}.cwl": cwl(stage(name)) for name in STAGES} | registered(root)
-    files |= {root / f"cwl/overrides/{name}.yml": HEAD + _yaml(value) for name, value in overrides().items()}
-    pipeline = root / "cwl/pipeline.cwl"
-    if pipeline.is_file():
-        files[root / "cwl/app-package.cwl"] = packages(yaml.safe_load(pipeline.read_text()))
+    files |= {root / f"cwl/{name}": text for name, text in cwl_files().items()} | registered(root)
+    if (root / DEMO).is_file():
+        files[root / "cwl/pipeline.yml"] = demo_job(root)
     return files
 
 
@@ -54,15 +55,22 @@ def schema() -> str:
     return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
 
-def cwl(definition: Stage) -> str:
-    """The CWL v1.2 tool of a stage, as a file."""
-    return HEAD + _yaml(tool(definition))
+def cwl_files() -> dict[str, str]:
+    """Tools, workflows, the pipeline in one file, packages and overrides by their paths in cwl/, as text."""
+    of_tools, of_workflows = ({f"{k}.cwl": v for k, v in values.items()} for values in (tools(), workflows()))
+    files = of_tools | of_workflows | {PACKED: packed(of_workflows, of_tools, "pipeline.cwl")}
+    files["app-package.cwl"] = document(of_workflows["pipeline.cwl"], of_tools)
+    files |= {f"overrides/{name}.yml": value for name, value in overrides().items()}
+    return {name: HEAD + _yaml(value) for name, value in files.items()}
 
 
-def packages(pipeline: dict[str, Any]) -> str:
-    """The EO Application Packages of a pipeline, as a file."""
-    head = HEAD.replace("eopipe/stages", "eopipe/stages and cwl/pipeline.cwl")
-    return head + _yaml(document(pipeline, {f"{name}.cwl": tool(stage(name)) for name in STAGES}))
+def demo_job(root: Path) -> str:
+    """The job file of the demo's config, as `eopipe cwl` writes it."""
+    from eopipe.config import load
+    from eopipe.run.cwl import job, job_text
+
+    with chdir(root):
+        return job_text(job(load(Path(DEMO)), Path("cwl"), Path(DEMO)), DEMO)
 
 
 def _yaml(value: Any) -> str:

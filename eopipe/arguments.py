@@ -2,6 +2,7 @@
 
 import argparse
 import inspect
+import json
 import os
 import shutil
 import sys
@@ -9,6 +10,7 @@ import textwrap
 from collections.abc import Sequence
 from difflib import get_close_matches
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from eopipe.contract import Input, Knob, Option, Output, Port, Stage, annotated, is_path
@@ -143,6 +145,43 @@ def parse(definition: Stage, argv: Sequence[str]) -> dict[str, Any]:
     if errors:
         raise UsageError(f"{definition.name}: {'; '.join(errors)}")
     return definition.with_derived(values)
+
+
+def expand_lists(definition: Stage, argv: Sequence[str]) -> list[str]:
+    """A command with the paths that its list files contain: `--records @records.txt` for more than a command may have.
+
+    A list file has one path on each line; one that ends in .json is a JSON list of paths, or of files and folders as
+    CWL describes them. A file whose own name begins with @ is `./@name`. Raises UsageError for one that cannot be read.
+    """
+    flags = {p.flag for p in definition.of(Input) if p.is_list}
+    flag, words = "", list[str]()
+    for word in argv:
+        flag = word if word.startswith("--") else flag
+        paths = _read_list(flag, Path(word[1:])) if flag in flags and word.startswith("@") else [word]
+        if not paths and words[-1] == flag:
+            # An option with an empty list alone is not given.
+            words.pop()
+        words += paths
+    return words
+
+
+def _read_list(flag: str, path: Path) -> list[str]:
+    """The paths in a list file. Raises UsageError, which names the option, where they cannot be read."""
+    name = f"{flag}: the list file {path}"
+    try:
+        text = path.read_text(encoding="utf-8")
+        entries = json.loads(text) if path.suffix == ".json" else [line for line in text.splitlines() if line.strip()]
+    except OSError as error:
+        raise UsageError(f"{name} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{name} is not a list of paths: {error}") from error
+    if isinstance(entries, list):
+        # Engines of CWL list jobs that did not run as null, and what is repeated twice as lists.
+        rows = [row for entry in entries for row in (entry if isinstance(entry, list) else [entry]) if row is not None]
+        entries = [row.get("path") if isinstance(row, dict) else row for row in rows]
+    if not isinstance(entries, list) or not all(isinstance(entry, str) and entry for entry in entries):
+        raise UsageError(f"{name} is not a list of paths: write one path on each line")
+    return entries
 
 
 @cache

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from eopipe import __version__
-from eopipe.arguments import Parser, check_inputs, parse
+from eopipe.arguments import Parser, check_inputs, expand_lists, parse
 from eopipe.contract import STAGES, Stage, stage, summary
 from eopipe.errors import BadInputError, EopipeError, ModelCodeError, UsageError, is_full, model_code_error, no_space
 from eopipe.telemetry.progress import log_to_stderr
@@ -28,6 +28,7 @@ COMMANDS = {
         "init": ("eopipe.planning.init_command:init", "Write a commented config for an area of interest."),
         "check": ("eopipe.planning.check_config:check_command", "Find every mistake in a config that needs no pixels."),
         "plan": ("eopipe.planning.plan_command:plan", "Estimate downloads, files, chips and disk use of a run."),
+        "cwl": ("eopipe.run.cwl:cwl", "Write a config as a job of CWL engines, with workflow and tools."),
         "run": ("eopipe.clusters.running:run", "Run the whole pipeline with Snakemake, or resume it."),
         "command": ("eopipe.run.job_logs:command", "Print the command of a stage's jobs, to run one of them by hand."),
         "usage": ("eopipe.clusters.usage:usage", "Show the memory, time and CPUs that jobs requested and used."),
@@ -147,11 +148,12 @@ def run_stage(definition: Stage, argv: Sequence[str]) -> int:
     from eopipe.provenance.record import now, refuse_foreign_outputs, write_record
     from eopipe.provenance.redact import command_for_log
 
+    command, argv = ["eopipe", definition.name, *argv], expand_lists(definition, argv)
     values = parse(definition, argv)
     if IN_WORKFLOW in os.environ:
         die_with_engine()
         # The standard error of a job is its log.
-        print(command_for_log(["eopipe", definition.name, *argv]), file=sys.stderr, flush=True)
+        print(command_for_log(command), file=sys.stderr, flush=True)
     refuse_cancelled()
     refuse_foreign_outputs(definition, values)
     check_inputs(definition, values)

@@ -90,6 +90,16 @@ def commands(log: str) -> list[list[str]]:
     return [shlex.split(line.partition(" > ")[0])[1:] for line in lines]
 
 
+def by_cwltool(project: Project, folder: Path, **inputs: Any) -> Path:
+    """Run the config of a project under cwltool, as `eopipe cwl` writes it; the folder of the outputs."""
+    command = [sys.executable, "-m", "eopipe", "cwl", str(project.folder / "config.yaml"), "--to", str(folder / "cwl")]
+    subprocess.run(command, check=True, cwd=folder, env=environment())
+    with (folder / "cwl/job.yml").open("a") as file:
+        file.write(yaml.safe_dump(inputs) if inputs else "")
+    cwltool("--outdir", folder / "out", "cwl/pipeline.cwl", "cwl/job.yml", cwd=folder)
+    return folder / "out"
+
+
 def cwltool(*arguments: object, cwd: Path) -> dict[str, Any]:
     # Tools see only the variables that are named; with PYTHONPATH they run the checkout under test.
     preserved = ["--preserve-environment", "PYTHONPATH"] if "PYTHONPATH" in os.environ else []

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dev import sync
+from dev.cwl import needs_inputs
 from dev.sync import derived
 from eopipe import cli
 from eopipe.arguments import GROUPS, stage_parser
@@ -59,10 +60,13 @@ def test_the_cwl_tool_has_the_ports_of_the_stage(name: str) -> None:
     definition = stage(name)
     assert tool.baseCommand == ["eopipe", name]
     inputs = {i.id.rpartition("#")[2]: i for i in tool.inputs}
-    assert len(inputs) == len(definition.ports)
+    assert len(inputs) == len(definition.ports) + len(needs_inputs(name))
     for port in definition.ports:
         entry = inputs[f"{port.name}_name" if isinstance(port.mark, Output) else port.name]
-        assert entry.inputBinding.prefix == port.flag
+        if entry.inputBinding:
+            assert entry.inputBinding.prefix == port.flag
+        else:
+            assert port.flag in tool.arguments
         nullable = isinstance(entry.type_, list) and "null" in entry.type_
         assert nullable == port.optional
         if isinstance(port.mark, Option) and not port.required and port.default is not None:
@@ -73,7 +77,7 @@ def test_the_cwl_tool_has_the_ports_of_the_stage(name: str) -> None:
 
 
 def test_no_cwl_tool_can_run_a_shell_or_a_script() -> None:
-    texts = {p.name: p.read_text() for p in (ROOT / "cwl").glob("*.cwl")}
+    texts = {p.name: p.read_text() for p in (ROOT / "cwl").rglob("*.cwl")}
     for word in ("ShellCommandRequirement", "InlineJavascriptRequirement", "${"):
         assert word not in "".join(texts.values())
     # A platform needs the name of a container; there it is a hint, which tests/workflow/test_app_package.py checks.

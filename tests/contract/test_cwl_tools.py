@@ -22,8 +22,11 @@ from eopipe.run import rules
 ROOT = Path(__file__).parents[2]
 CWL = ROOT / "cwl"
 TOOLS = {name: yaml.safe_load((CWL / f"{name}.cwl").read_text()) for name in STAGES}
-WORKFLOWS = {name: yaml.safe_load((CWL / f"{name}.cwl").read_text()) for name in ("pipeline", "fold")}
-ALL = TOOLS | WORKFLOWS
+WORKFLOWS = {
+    name: yaml.safe_load((CWL / f"{name}.cwl").read_text()) for name in ("pipeline", "fold", "composites", "image-map")
+}
+SMALL_TOOLS = {name: yaml.safe_load((CWL / f"{name}.cwl").read_text()) for name in ("steps", "periods")}
+ALL = TOOLS | WORKFLOWS | SMALL_TOOLS
 DEMO = check(yaml.safe_load((ROOT / "config/config.yaml").read_text()), str(ROOT / "config/config.yaml"))
 IRI = re.compile(r"(iana:[a-z]+/[\w.+-]+|edam:format_\d{4})")
 
@@ -89,7 +92,7 @@ def test_a_new_version_is_another_environment_so_that_caches_miss(name: str) -> 
 @pytest.mark.parametrize("name", STAGES)
 def test_every_output_has_a_name_that_the_caller_can_give(name: str) -> None:
     document = TOOLS[name]
-    for output in document["outputs"].values():
+    for output in (entry for name, entry in document["outputs"].items() if name != "checkpoints"):
         name_input = re.match(r"\$\(inputs\.(\w+_name)\)", output["outputBinding"]["glob"])
         assert name_input
         assert document["inputs"][name_input[1]]["type"] == "string"
@@ -119,10 +122,26 @@ def evaluate(formula: Any, attempt: int) -> int:
 
 @pytest.mark.parametrize("name", STAGES)
 def test_a_tool_requests_the_memory_and_the_time_of_its_rule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    resources, requirements = resources_of_rule(name, monkeypatch), TOOLS[name]["requirements"]
-    assert requirements["ResourceRequirement"]["ramMin"] == evaluate(resources["mem_mb"], 1)
-    assert requirements["ResourceRequirement"]["ramMax"] == evaluate(resources["mem_mb"], ATTEMPTS)
-    assert requirements["ToolTimeLimit"]["timelimit"] == 60 * evaluate(resources["runtime"], ATTEMPTS)
+    resources, inputs = resources_of_rule(name, monkeypatch), TOOLS[name]["inputs"]
+    assert inputs["mem_mb"]["default"] == evaluate(resources["mem_mb"], 1)
+    assert inputs["timelimit_s"]["default"] == 60 * evaluate(resources["runtime"], ATTEMPTS)
+    requirements = TOOLS[name]["requirements"]
+    assert {requirements["ResourceRequirement"][key] for key in ("ramMin", "ramMax")} == {"$(inputs.mem_mb)"}
+    assert requirements["ToolTimeLimit"]["timelimit"] == "$(inputs.timelimit_s)"
+    step = (
+        next(step for step in WORKFLOWS["pipeline"]["steps"].values() if step["run"] == f"{name}.cwl")
+        if (name != "composite")
+        else WORKFLOWS["composites"]["steps"]["composite"]
+    )
+    assert {key: step["in"][key] for key in ("mem_mb", "timelimit_s")} == {
+        key: f"{name}_{key}" for key in ("mem_mb", "timelimit_s")
+    }
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_an_engine_tries_again_after_a_server_or_a_preemption_and_after_nothing_else(name: str) -> None:
+    assert TOOLS[name]["temporaryFailCodes"] == [5, 75]
+    assert TOOLS[name]["permanentFailCodes"] == [2, 3, 4, 6, 7, 8, 70]
 
 
 @pytest.mark.parametrize("name", STAGES)
@@ -144,15 +163,53 @@ def test_a_tool_requests_the_cores_of_its_rule(name: str, monkeypatch: pytest.Mo
 def test_the_pipeline_scatters_over_scenes_and_over_folds() -> None:
     steps = WORKFLOWS["pipeline"]["steps"]
     scattered = {name: step["scatter"] for name, step in steps.items() if "scatter" in step}
-    assert scattered == {"fetch": "item", "preprocess": "scene", "cross_validate": "fold"}
+    assert scattered == {
+        "fetch": "item",
+        "preprocess": "scene",
+        "label_scenes": "scene",
+        "predict_images": "image",
+        "cross_validate": "fold",
+    }
 
 
-def test_what_is_optional_is_left_out_when_its_input_says_so() -> None:
+def test_every_setting_of_a_config_is_an_input_with_the_default_of_the_stage() -> None:
+    inputs = WORKFLOWS["pipeline"]["inputs"]
+    settings = {f"{name}_{port.name}": port for name in STAGES for port in stage(name).settings}
+    # The engine of the crate is CWL.
+    assert set(settings) - set(inputs) == {"crate_engine"}
+    for name, port in settings.items():
+        expected = list(port.default) if port.is_list else port.default
+        if name not in ("crate_engine", "search_grid_assets"):
+            assert inputs[name].get("default") == expected, name
+
+
+def test_every_input_of_the_pipeline_is_used() -> None:
+    used = {
+        word
+        for step in WORKFLOWS["pipeline"]["steps"].values()
+        for value in step["in"].values()
+        for word in ([value] if isinstance(value, str) else value.get("source", []))
+    }
+    assert set(WORKFLOWS["pipeline"]["inputs"]) - used == set()
+
+
+def test_a_step_that_may_not_run_has_a_condition_of_the_settings_or_of_the_job() -> None:
     steps = WORKFLOWS["pipeline"]["steps"]
     optional = {name: step["in"]["wanted"] for name, step in steps.items() if step.get("when") == "$(inputs.wanted)"}
-    assert optional == {"export": "with_onnx", "report": "with_report", "crate": "with_crate"}
-    outputs = WORKFLOWS["pipeline"]["outputs"].values()
-    assert all(port["type"].endswith("?") == (port["outputSource"].split("/")[0] in optional) for port in outputs)
+    assert optional == {
+        "composite": "steps/composite",
+        "label": "steps/label_file",
+        "label_scenes": "steps/label_scenes",
+        "calibrate": "steps/mosaic",
+        "predict": "steps/mosaic",
+        "predict_images": "steps/images",
+        "export": "with_onnx",
+        "report": "with_report",
+        "crate": "with_crate",
+    }
+    for port in WORKFLOWS["pipeline"]["outputs"].values():
+        if isinstance(port["outputSource"], str) and port["outputSource"].partition("/")[0] in optional:
+            assert "null" in port["type"]
 
 
 @pytest.mark.parametrize(("file", "stages"), [("docker", STAGES), ("gpu", ("train", "calibrate", "predict"))])

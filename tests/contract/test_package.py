@@ -39,6 +39,9 @@ def test_the_wheel_holds_the_package_the_workflow_and_the_template(built: Path) 
     assert {name for name in share if name.startswith("share/eopipe/sample/")} == sample
     examples = {f"share/eopipe/config/examples/{path.name}" for path in (ROOT / "config/examples").glob("*.yaml")}
     assert examples | {"share/eopipe/config/config.yaml"} <= share
+    # What `eopipe cwl` copies.
+    tools = [*(ROOT / "cwl").rglob("*.cwl"), *(ROOT / "cwl/overrides").iterdir()]
+    assert {f"share/eopipe/{path.relative_to(ROOT)}" for path in tools} <= share
 
 
 def test_the_source_archive_can_build_the_wheel_again(built: Path) -> None:

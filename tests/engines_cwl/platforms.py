@@ -133,10 +133,11 @@ def _digest(paths: list[Path]) -> str:
 def job(folder: Path, **changes: object) -> Path:
     """The job file of the sample: two scenes, a small model."""
     inputs = yaml.safe_load((ROOT / "cwl/pipeline.yml").read_text())
-    inputs["catalog"] = {"class": "Directory", "path": str(ROOT / "sample")}
-    inputs["source"] = {"class": "File", "path": str(ROOT / "sample/tree_cover_density_2018.tif")}
-    inputs["lock"]["path"] = str(ROOT / "constraints.txt")
-    (folder / "job.yml").write_text(yaml.safe_dump(inputs | SMALL | {"ids": SCENES} | changes))
+    for value in inputs.values():
+        if isinstance(value, dict):
+            value["location"] = str(ROOT / "cwl" / value["location"])
+    small = {f"train_{name}": value for name, value in SMALL.items()} | {"search_ids": SCENES}
+    (folder / "job.yml").write_text(yaml.safe_dump(inputs | small | changes))
     return folder / "job.yml"
 
 
@@ -167,15 +168,9 @@ def streamflow(folder: Path, **changes: object) -> list[str]:
     return ["streamflow", "run", "--name", "eopipe", "--outdir", "out", "streamflow.yml"]
 
 
-# No partition of the temporary cluster lets a job run for hours.
-BRIEF = {"ToolTimeLimit": {"timelimit": 1800}}
-
-
 def _toil_slurm(folder: Path) -> list[str]:
-    overrides = {f"{name}.cwl": {"requirements": BRIEF} for name in STAGES}
-    namespaces = {"cwltool": "http://commonwl.org/cwltool#"}
-    (folder / "brief.yml").write_text(yaml.safe_dump({"$namespaces": namespaces, "cwltool:overrides": overrides}))
-    return toil(folder, "--overrides", str(folder / "brief.yml"), *SLURM, **MINIMAL)
+    # No partition of the temporary cluster lets a job run for hours.
+    return toil(folder, *SLURM, **MINIMAL, **{f"{name}_timelimit_s": 1800 for name in STAGES})
 
 
 SLURM = ("--batchSystem", "slurm", "--statePollingWait", "1", "--slurmTime", "00:30:00")

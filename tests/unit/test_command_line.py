@@ -11,6 +11,7 @@ import pytest
 from scenery import Run
 
 from eopipe import cli
+from eopipe.arguments import expand_lists
 from eopipe.contract import STAGES, stage
 from eopipe.run.locate import find_config, project_folder
 from eopipe.telemetry.progress import LineFormatter
@@ -28,6 +29,41 @@ def test_a_misspelt_option_is_named_before_missing_ones(run: Run, arguments: tup
     completed = run(*arguments)
     assert completed.code == 2
     assert completed.stderr.startswith(f"error: {sentence} (see eopipe {arguments[0]} --help)")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("nowhere.txt", None, "--tiles: the list file nowhere.txt cannot be read: No such file or directory"),
+        ("empty.txt", "\n\n", "the following arguments are required: --tiles"),
+        ("broken.json", "[", "--tiles: the list file broken.json is not a list of paths"),
+        ("deep.json", "[" * 100_000, "--tiles: the list file deep.json is not a list of paths"),
+        ("object.json", '{"tiles": 1}', "--tiles: the list file object.json is not a list of paths"),
+        ("numbers.json", "[1, 2]", "--tiles: the list file numbers.json is not a list of paths"),
+        ("literal.json", '[{"class": "File", "contents": "x"}]', "--tiles: the list file literal.json is not a list"),
+    ],
+)
+def test_a_list_file_without_paths_is_refused_by_the_name_of_its_option(
+    run: Run, name: str, text: str | None, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if text is not None:
+        Path(name).write_text(text)
+    completed = run("composite", "--tiles", f"@{name}", "--composite", "out.zarr")
+    assert completed.code == 2
+    assert sentence in completed.stderr
+
+
+def test_only_lists_of_paths_are_read_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("tiles.txt").write_text("a b.zarr\n\nc.zarr\n")
+    command = ("composite", "--tiles", "d.zarr", "@tiles.txt", "--composite", "@out.zarr", "--parts", "@tiles.txt")
+    assert expand_lists(stage("composite"), command[1:]) == [
+        *("--tiles", "d.zarr", "a b.zarr", "c.zarr", "--composite", "@out.zarr", "--parts", "@tiles.txt")
+    ]
+    assert expand_lists(stage("composite"), ("--tiles", "./@tiles.txt")) == ["--tiles", "./@tiles.txt"]
+    Path("none.json").write_text("[]")
+    assert expand_lists(stage("evaluate"), ("--probabilities", "@none.json", "--seed", "1")) == ["--seed", "1"]
 
 
 def test_help_is_a_command_too(capsys: pytest.CaptureFixture[str]) -> None:

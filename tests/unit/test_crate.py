@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -207,6 +208,19 @@ def test_a_crate_of_a_cwl_run_needs_no_config_and_no_lock(project: Project, tmp_
     graph = entities(crate)
     assert ids(graph["pipeline.cwl"]["programmingLanguage"]) == ["https://w3id.org/workflowhub/workflow-ro-crate#cwl"]
     assert graph["https://www.commonwl.org/"]["softwareVersion"] == "not recorded"
+
+
+def test_a_crate_takes_more_records_than_a_command_may_have(project: Project, crate: Path, tmp_path: Path) -> None:
+    # As many paths as 12,000 scenes have run records; a record that is listed twice counts once.
+    paths = [str(path.parent / ("./" * 20) / path.name) for path in project.records] * (24_000 // len(project.records))
+    with pytest.raises(OSError, match="Argument list too long"):
+        subprocess.run(["true", *paths], check=False)
+    (tmp_path / "records.txt").write_text("".join(f"{path}\n" for path in paths))
+    files = [{"class": "File", "path": str(path)} for path in sorted(project.results.glob("items/*.geojson"))]
+    (tmp_path / "scenes.json").write_text(json.dumps(files))
+    lists = {"records": [f"@{tmp_path}/records.txt"], "scenes": [f"@{tmp_path}/scenes.json"]}
+    listed = project.crate(tmp_path / "crate", **lists)  # type: ignore[arg-type]
+    assert set(entities(listed)) == set(entities(crate))
 
 
 # Its content

@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import pytest
-import yaml
 from planted import plant
-from projects import DAYS, ROOT, Project, cwltool
+from projects import ROOT, Project, by_cwltool
 
 
 @pytest.fixture
@@ -42,13 +41,4 @@ def composed(tmp_path_factory: pytest.TempPathFactory) -> Project:
 @pytest.fixture(scope="session")
 def by_cwl(finished: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The pipeline of the finished project, under cwltool."""
-    folder = tmp_path_factory.mktemp("cwl")
-    job = yaml.safe_load((ROOT / "cwl/pipeline.yml").read_text())
-    sample = {"class": "Directory", "path": str(ROOT / "sample")}
-    source = {"class": "File", "path": str(ROOT / "sample/tree_cover_density_2018.tif")}
-    job["lock"]["path"] = str(ROOT / "constraints.txt")
-    job |= {"catalog": sample, "source": source, "epochs": 12, "batch": 8, "width": 8}
-    job["ids"] = [f"S2_ROMANIA_{day}" for day in DAYS]
-    (folder / "job.yml").write_text(yaml.safe_dump(job))
-    cwltool("--outdir", folder / "out", ROOT / "cwl/pipeline.cwl", "job.yml", cwd=folder)
-    return folder / "out"
+    return by_cwltool(finished, tmp_path_factory.mktemp("cwl"))

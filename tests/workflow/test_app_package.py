@@ -20,7 +20,7 @@ STAGED = {"eopipe-train": ["catalog"], "eopipe-predict": ["catalog", "model"]}
 IDS = [f"S2_ROMANIA_{day}" for day in (DAYS[0], DAYS[3])]
 SAMPLE = {"class": "Directory", "path": str(ROOT / "sample")}
 PIPELINE = yaml.safe_load((ROOT / "cwl/pipeline.yml").read_text())
-SHARED = {key: PIPELINE[key] for key in ("assets", "bands", "mask", "chunk", "shard", "title")}
+PACKAGES = {process["id"]: process for process in yaml.safe_load(PACKAGE.read_text())["$graph"]}
 
 
 def command(*arguments: object) -> "subprocess.CompletedProcess[str]":
@@ -93,21 +93,21 @@ def test_a_container_is_a_hint_everywhere_and_every_tool_has_all_its_requirement
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The output of the first package for two scenes."""
-    keys = ("label_classes", "bins", "method", "fractions", "learning_rate", "batch", "chip")
-    job = SHARED | {key: PIPELINE[key] for key in keys} | {"catalog": SAMPLE, "ids": IDS}
-    job["source"] = {"class": "File", "path": str(ROOT / "sample/tree_cover_density_2018.tif")}
-    return package("eopipe-train", job | {"stride": 16, "width": 4, "epochs": 1}, tmp_path_factory.mktemp("train"))
+    job = {"label_source": {"class": "File", "path": str(ROOT / "sample/tree_cover_density_2018.tif")}}
+    small = {"split_stride": 16, "train_width": 4, "train_epochs": 1, "train_processes": 1}
+    return package("eopipe-train", job | small, tmp_path_factory.mktemp("train"))
 
 
 @pytest.fixture(scope="module")
 def predicted(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The output of the second package for the same scenes and the model."""
-    job = SHARED | {"catalog": SAMPLE, "ids": IDS, "model": {"class": "Directory", "path": str(trained)}}
+    job = {"model": {"class": "Directory", "path": str(trained)}}
     return package("eopipe-predict", job, tmp_path_factory.mktemp("predict"))
 
 
 def package(name: str, job: dict[str, Any], folder: Path) -> Path:
-    (folder / "job.yml").write_text(yaml.safe_dump(job))
+    demo = {key: value for key, value in PIPELINE.items() if key in PACKAGES[name]["inputs"]}
+    (folder / "job.yml").write_text(yaml.safe_dump(demo | {"catalog": SAMPLE, "search_ids": IDS} | job))
     outputs = cwltool("--no-container", "--outdir", "out", f"{PACKAGE}#{name}", "job.yml", cwd=folder)
     assert list(outputs) == ["stac"]
     return Path(outputs["stac"]["path"])

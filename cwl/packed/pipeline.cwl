@@ -1,0 +1,6473 @@
+# Derived from eopipe/stages by `make sync`; do not edit.
+cwlVersion: v1.2
+$namespaces:
+  edam: http://edamontology.org/
+  iana: https://www.iana.org/assignments/media-types/
+  s: https://schema.org/
+s:license: https://spdx.org/licenses/Apache-2.0
+s:codeRepository: https://github.com/eopipe/eopipe
+$graph:
+- class: Workflow
+  id: main
+  label: eopipe
+  doc: Satellite scenes to a trained, evaluated, mapped and citable model.
+  intent:
+  - edam:operation_2426
+  - edam:operation_2423
+  requirements:
+    MultipleInputFeatureRequirement: {}
+    ScatterFeatureRequirement: {}
+    StepInputExpressionRequirement: {}
+    SubworkflowFeatureRequirement: {}
+  inputs:
+    search_catalog:
+      type:
+      - 'null'
+      - Directory
+      label: search.catalog
+      doc: folder of a static STAC catalog
+    search_area:
+      type:
+      - 'null'
+      - File
+      label: search.area
+      doc: GeoJSON of the area of interest, in degrees
+    search_url:
+      type:
+      - 'null'
+      - string
+      label: search.url
+      doc: URL of a STAC API or of a static catalog
+    search_collections:
+      type:
+        type: array
+        items: string
+      label: search.collections
+      doc: STAC collections to search; all if empty
+      default: []
+    search_bbox:
+      type:
+        type: array
+        items: double
+      label: search.bbox
+      doc: 'bounding box: west south east north, in degrees'
+      default: []
+    search_datetime:
+      type:
+      - 'null'
+      - string
+      label: search.datetime
+      doc: date or interval of acquisition, e.g. 2020-05-01/2020-09-30
+    search_max_cloud:
+      type: double
+      label: search.max_cloud
+      doc: maximum cloud cover of a scene (eo:cloud_cover), in percent
+      default: 100.0
+    search_ids:
+      type:
+        type: array
+        items: string
+      label: search.ids
+      doc: only these scenes, by id
+      default: []
+    search_assets:
+      type:
+        type: array
+        items: string
+      label: search.assets
+      doc: keys of the assets to fetch; every scene must have them
+      default:
+      - blue
+      - green
+      - red
+      - nir
+      - scl
+    search_on_missing:
+      type: string
+      label: search.on_missing
+      doc: 'scenes that lack one of the assets: fail and list them, or skip them (fail or skip)'
+      default: fail
+    search_best:
+      type:
+      - 'null'
+      - int
+      label: search.best
+      doc: 'number of least cloudy scenes to keep in each time window (default: all)'
+    search_per:
+      type: string
+      label: search.per
+      doc: time window that best applies to (all or year or month or week or day)
+      default: all
+    search_group:
+      type: string
+      label: search.group
+      doc: 'what best counts: single scenes, or all scenes of a local solar day (UTC + 1 h per 15 degrees) together
+        (scene or solar-day)'
+      default: scene
+    search_crs:
+      type: string
+      label: search.crs
+      doc: CRS of the grid as EPSG:code, or auto
+      default: auto
+    search_resolution:
+      type:
+      - 'null'
+      - double
+      label: search.resolution
+      doc: 'pixel size of the grid in units of the CRS (default: the finest of grid_assets)'
+    search_grid_assets:
+      type:
+      - 'null'
+      - type: array
+        items: string
+      label: search.grid_assets
+      doc: 'assets whose CRS and pixels the grid follows (default: all assets; in a config preprocess.bands, so
+        that neither masks nor labels set the pixel size)'
+    search_deadline:
+      type: double
+      label: search.deadline
+      doc: time limit for the whole search, in seconds
+      default: 900.0
+    search_mem_mb:
+      type: int
+      label: memory of search
+      doc: memory of the job in MB
+      default: 1000
+    search_timelimit_s:
+      type: int
+      label: time limit of search
+      doc: seconds after which the job is ended
+      default: 1800
+    fetch_windows:
+      type: boolean
+      label: fetch.windows
+      doc: 'fetch windows: only the blocks of (cloud-optimised) GeoTIFFs that the grid needs'
+      default: false
+    fetch_workers:
+      type: int
+      label: fetch.workers
+      doc: parallel downloads
+      default: 4
+    fetch_per_host:
+      type: int
+      label: fetch.per_host
+      doc: maximum parallel connections to one host
+      default: 8
+    fetch_deadline:
+      type: double
+      label: fetch.deadline
+      doc: time limit for one asset with all its retries, in seconds
+      default: 3600.0
+    fetch_sign:
+      type: string
+      label: fetch.sign
+      doc: service that signs asset URLs; auto chooses by host (auto or none or planetary-computer)
+      default: auto
+    fetch_private_hosts:
+      type:
+        type: array
+        items: string
+      label: fetch.private_hosts
+      doc: hosts inside a private network that assets may be fetched from, as name or name:port (in a config also
+        the host of search.url)
+      default: []
+    fetch_mem_mb:
+      type: int
+      label: memory of fetch
+      doc: memory of the job in MB
+      default: 1000
+    fetch_timelimit_s:
+      type: int
+      label: time limit of fetch
+      doc: seconds after which the job is ended
+      default: 10800
+    preprocess_bands:
+      type:
+        type: array
+        items: string
+      label: preprocess.bands
+      doc: band names, in channel order
+      default:
+      - blue
+      - green
+      - red
+      - nir
+    preprocess_mask:
+      type: string
+      label: preprocess.mask
+      doc: 'mask asset, e.g. scl: which pixels are usable; none masks only nodata'
+      default: scl
+    preprocess_mask_as:
+      type: string
+      label: preprocess.mask_as
+      doc: 'kind of the mask asset; auto: known from its name (auto or classes or bits or probability)'
+      default: auto
+    preprocess_masked:
+      type:
+        type: array
+        items: int
+      label: preprocess.masked
+      doc: 'classes or bits of the mask asset that are masked (default: the standard ones)'
+      default: []
+    preprocess_max_probability:
+      type: double
+      label: preprocess.max_probability
+      doc: cloud probability in percent above which pixels are masked
+      default: 40.0
+    preprocess_dilate:
+      type: int
+      label: preprocess.dilate
+      doc: 'mask dilation: also mask this many grid pixels around masked ones'
+      default: 0
+    preprocess_saturated:
+      type:
+      - 'null'
+      - double
+      label: preprocess.saturated
+      doc: stored value at or above which a pixel is saturated, and masked
+    preprocess_offset:
+      type:
+      - 'null'
+      - double
+      label: preprocess.offset
+      doc: 'offset of reflectance where neither item nor product state it: -0.1 for Sentinel-2 since processing
+        baseline 04.00, 0 before or where it was removed'
+    preprocess_decibel:
+      type: boolean
+      label: preprocess.decibel
+      doc: convert linear radar power to dB
+      default: false
+    preprocess_resampling:
+      type: string
+      label: preprocess.resampling
+      doc: resampling kernel of the bands; masks use nearest (nearest or bilinear or cubic or average or mode)
+      default: bilinear
+    preprocess_chunk:
+      type: int
+      label: preprocess.chunk
+      doc: edge of a chunk, the read unit, in pixels; about the chip size
+      default: 256
+    preprocess_shard:
+      type: int
+      label: preprocess.shard
+      doc: edge of a shard, one file, in pixels
+      default: 4096
+    preprocess_codec:
+      type: string
+      label: preprocess.codec
+      doc: 'compression codec: lz4 decodes faster, zstd is smaller (lz4 or zstd)'
+      default: lz4
+    preprocess_threads:
+      type: int
+      label: preprocess.threads
+      doc: 'threads that decode, resample and encode; 0: one per core'
+      default: 0
+    preprocess_max_files:
+      type:
+      - 'null'
+      - int
+      label: preprocess.max_files
+      doc: 'file budget: refuse a store that would need more files'
+    preprocess_mem_mb:
+      type: int
+      label: memory of preprocess
+      doc: memory of the job in MB
+      default: 1500
+    preprocess_timelimit_s:
+      type: int
+      label: time limit of preprocess
+      doc: seconds after which the job is ended
+      default: 3600
+    composite_method:
+      type: string
+      label: composite.method
+      doc: 'how observations are combined: median of each band, or for all bands the observation nearest the middle
+        of the period (middle), of highest NDVI (greenest) or of lowest blue (clearest); none: train on scenes (none
+        or median or middle or greenest or clearest)'
+      default: none
+    composite_period:
+      type: string
+      label: composite.period
+      doc: length of a period; there is one composite per period (all or year or season or month)
+      default: all
+    composite_stack:
+      type: string
+      label: composite.stack
+      doc: stack these parts of a period as separate bands, e.g. red_JJA (none or season or month)
+      default: none
+    composite_parts:
+      type:
+        type: array
+        items: string
+      label: composite.parts
+      doc: 'parts to stack, e.g. MAM JJA or 05 06 (default: all parts with scenes)'
+      default: []
+    composite_memory_mb:
+      type: int
+      label: composite.memory_mb
+      doc: memory limit in MB for the pixels of all dates; larger grids are read block by block
+      default: 512
+    composite_mem_mb:
+      type: int
+      label: memory of composite
+      doc: memory of the job in MB
+      default: 1512
+    composite_timelimit_s:
+      type: int
+      label: time limit of composite
+      doc: seconds after which the job is ended
+      default: 1980
+    label_source:
+      type:
+      - 'null'
+      - File
+      label: label.source
+      doc: raster or vector file with the labels of all scenes
+    label_asset:
+      type:
+      - 'null'
+      - string
+      label: label.asset
+      doc: asset of each scene that holds its labels, instead of source
+    label_classes:
+      type:
+        type: array
+        items: string
+      label: label.classes
+      doc: class names, in the order of the class numbers 0, 1, …
+      default:
+      - non-forest
+      - forest
+    label_bins:
+      type:
+        type: array
+        items: double
+      label: label.bins
+      doc: edges between the classes of a continuous raster, in physical units
+      default: []
+    label_codes:
+      type:
+        type: array
+        items: int
+      label: label.codes
+      doc: 'source value of each class (default: 0, 1, …, if the raster has no other value)'
+      default: []
+    label_values:
+      type:
+        type: array
+        items: string
+      label: label.values
+      doc: 'class=value for each source value, also several per class: town=1 town=2; =3 means unlabelled'
+      default: []
+    label_measure:
+      type:
+      - 'null'
+      - string
+      label: label.measure
+      doc: quantity of continuous labels, for train.task regression; without it labels are classes
+    label_unit:
+      type: string
+      label: label.unit
+      doc: unit of the quantity
+      default: ''
+    label_ignore:
+      type:
+        type: array
+        items: int
+      label: label.ignore
+      doc: source values that mean unlabelled
+      default: []
+    label_attribute:
+      type: string
+      label: label.attribute
+      doc: attribute of a vector file with the class, or with the value of the quantity
+      default: class
+    label_layer:
+      type:
+      - 'null'
+      - string
+      label: label.layer
+      doc: layer of a vector file with several layers
+    label_overlap:
+      type: string
+      label: label.overlap
+      doc: 'where shapes of different labels overlap: unlabelled, or last or first in the file (invalid or last
+        or first)'
+      default: invalid
+    label_all_touched:
+      type: boolean
+      label: label.all_touched
+      doc: rasterise shapes to all pixels they touch, not only to contained centres
+      default: false
+    label_resampling:
+      type: string
+      label: label.resampling
+      doc: 'resampling of label rasters: nearest or mode for classes; nearest, bilinear, cubic or average for a
+        measure and before bins; auto: average if such a raster is finer than the grid, else nearest (auto or nearest
+        or mode or bilinear or cubic or average)'
+      default: auto
+    label_chunk:
+      type: int
+      label: label.chunk
+      doc: edge of a chunk, the read unit, in pixels
+      default: 256
+    label_shard:
+      type: int
+      label: label.shard
+      doc: edge of a shard, one file, in pixels
+      default: 4096
+    label_mem_mb:
+      type: int
+      label: memory of label
+      doc: memory of the job in MB
+      default: 1500
+    label_timelimit_s:
+      type: int
+      label: time limit of label
+      doc: seconds after which the job is ended
+      default: 3600
+    split_chip:
+      type: int
+      label: split.chip
+      doc: edge of a chip in pixels
+      default: 256
+    split_stride:
+      type:
+      - 'null'
+      - int
+      label: split.stride
+      doc: 'step between chips in pixels (default: the edge of a chip)'
+    split_method:
+      type: string
+      label: split.method
+      doc: 'random blocks; checkerboard, one colour for train; strips in the order train, val, test; temporal: scenes
+        by date; group: whole groups; random: single chips, which leaks between neighbours and must be allowed (blocks
+        or checkerboard or west-east or east-west or north-south or south-north or temporal or group or random)'
+      default: blocks
+    split_fractions:
+      type:
+        type: array
+        items: double
+      label: split.fractions
+      doc: fractions of train, val and test
+      default:
+      - 0.7
+      - 0.15
+      - 0.15
+    split_block:
+      type: int
+      label: split.block
+      doc: edge of a block, or of a square of the checkerboard, in pixels
+      default: 1024
+    split_buffer:
+      type: int
+      label: split.buffer
+      doc: minimum distance between splits in pixels
+      default: 0
+    split_folds:
+      type: int
+      label: split.folds
+      doc: 'number of cross-validation folds; 0: one split by the fractions'
+      default: 0
+    split_fold:
+      type: int
+      label: split.fold
+      doc: number of the test fold, from 0
+      default: 0
+    split_dates:
+      type:
+        type: array
+        items: string
+      label: split.dates
+      doc: 'temporal split: first day of val and of test, or of test only'
+      default: []
+    split_by:
+      type: string
+      label: split.by
+      doc: 'group split: unit that is kept whole; a tile is of MGRS or WRS-2, a polygon of the labels, whose pixels
+        are masked in the chips of other splits (scene or tile or region or polygon)'
+      default: scene
+    split_val_groups:
+      type:
+        type: array
+        items: string
+      label: split.val_groups
+      doc: names of the validation groups
+      default: []
+    split_test_groups:
+      type:
+        type: array
+        items: string
+      label: split.test_groups
+      doc: 'names of the test groups; all others train (default: groups at random)'
+      default: []
+    split_regions:
+      type:
+      - 'null'
+      - File
+      label: split.regions
+      doc: polygons of the regions of a group split
+    split_attribute:
+      type: string
+      label: split.attribute
+      doc: attribute with the region of a polygon
+      default: region
+    split_min_valid:
+      type: double
+      label: split.min_valid
+      doc: minimum fraction of valid, labelled pixels in a chip
+      default: 0.5
+    split_min_scene_valid:
+      type: double
+      label: split.min_scene_valid
+      doc: minimum valid fraction of a scene; scenes below it are excluded
+      default: 0.0
+    split_seed:
+      type: int
+      label: split.seed
+      doc: seed of random assignments
+      default: 0
+    split_similarity:
+      type: double
+      label: split.similarity
+      doc: correlation after alignment at or above which chips of two splits are near duplicates
+      default: 0.97
+    split_allow:
+      type:
+        type: array
+        items: string
+      label: split.allow
+      doc: 'accepted findings of the leakage audit, each as ''kind: reason'''
+      default: []
+    split_mem_mb:
+      type: int
+      label: memory of split
+      doc: memory of the job in MB
+      default: 2000
+    split_timelimit_s:
+      type: int
+      label: time limit of split
+      doc: seconds after which the job is ended
+      default: 19800
+    train_task:
+      type: string
+      label: train.task
+      doc: 'learning task: the class of each pixel, the majority class of each chip, or the value of each pixel
+        (segmentation or classification or regression)'
+      default: segmentation
+    train_init:
+      type:
+      - 'null'
+      - Directory
+      label: train.init
+      doc: 'fine-tuning: model folder of eopipe to initialise the weights from'
+    train_architecture:
+      type: string
+      label: train.architecture
+      doc: 'model architecture: unet, convnext, temporal, or a class of your own or of a library as module:Class
+        or file.py:Class'
+      default: unet
+    train_width:
+      type: int
+      label: train.width
+      doc: channels of the first level
+      default: 16
+    train_depth:
+      type: int
+      label: train.depth
+      doc: 'downsampling levels: how often the model halves its input'
+      default: 2
+    train_arguments:
+      type:
+        type: array
+        items: string
+      label: train.arguments
+      doc: further model arguments as name=value, with values in JSON, e.g. size=tiny
+      default: []
+    train_model_files:
+      type:
+        type: array
+        items:
+        - File
+        - Directory
+      label: train.model_files
+      doc: 'code of a custom model: modules and packages, and files that its arguments name (default: found by architecture
+        and arguments, beside the config)'
+      default: []
+    train_weights_bands:
+      type:
+        type: array
+        items: string
+      label: train.weights_bands
+      doc: 'bands of pretrained weights of a custom model, in their order, e.g. red green blue: its first layer
+        is changed to the bands of the run by name'
+      default: []
+    train_weights_mean:
+      type:
+        type: array
+        items: double
+      label: train.weights_mean
+      doc: 'mean of each band of weights_bands that the weights expect (default: training chips)'
+      default: []
+    train_weights_std:
+      type:
+        type: array
+        items: double
+      label: train.weights_std
+      doc: standard deviation of each band of weights_bands that the weights expect
+      default: []
+    train_weights_scale:
+      type: double
+      label: train.weights_scale
+      doc: 'unit of weights_mean and weights_std: what 1 in the unit of the tiles is in theirs, e.g. 10000 for digital
+        numbers of a reflectance'
+      default: 1.0
+    train_freeze:
+      type:
+        type: array
+        items: string
+      label: train.freeze
+      doc: prefixes of parameter names to freeze, e.g. encoder.
+      default: []
+    train_lora:
+      type: int
+      label: train.lora
+      doc: 'rank of LoRA adapters in the frozen layers, through peft (eopipe[lora]); 0: off'
+      default: 0
+    train_epochs:
+      type: int
+      label: train.epochs
+      doc: 'number of epochs: passes over the training chips'
+      default: 10
+    train_batch:
+      type: int
+      label: train.batch
+      doc: 'global batch size: chips per step over all processes'
+      default: 32
+    train_learning_rate:
+      type: double
+      label: train.learning_rate
+      doc: peak learning rate of AdamW
+      default: 0.004
+    train_schedule:
+      type: string
+      label: train.schedule
+      doc: learning-rate schedule after warm-up (cosine or linear or polynomial or step or constant)
+      default: cosine
+    train_weight_decay:
+      type: double
+      label: train.weight_decay
+      doc: decoupled weight decay of AdamW
+      default: 0.01
+    train_warmup:
+      type: double
+      label: train.warmup
+      doc: learning-rate warm-up as a fraction of all steps
+      default: 0.2
+    train_loss:
+      type:
+      - 'null'
+      - string
+      label: train.loss
+      doc: 'loss function (default: cross_entropy; huber for regression); dice and lovasz are means over chips,
+        not pixels (cross_entropy or focal or dice or lovasz or huber or mse)'
+    train_class_weights:
+      type: string
+      label: train.class_weights
+      doc: 'class weights in cross_entropy and focal; balanced: the same total weight for every class (inverse frequency);
+        sqrt: square root of the inverse frequency, between none and balanced (none or sqrt or balanced)'
+      default: none
+    train_ema:
+      type: double
+      label: train.ema
+      doc: 'EMA decay per step; the averaged weights are validated and saved; 0: off'
+      default: 0.0
+    train_patience:
+      type: int
+      label: train.patience
+      doc: 'early stopping after this many epochs without a better val score, with the best weights; 0: never'
+      default: 0
+    train_augment:
+      type:
+        type: array
+        items: string
+      label: train.augment
+      doc: 'data augmentation: symmetries (flips, rotations), brightness, haze, bands (dropped at random); or none
+        (none or symmetries or brightness or haze or bands)'
+      default:
+      - symmetries
+    train_shuffle:
+      type: string
+      label: train.shuffle
+      doc: 'shuffling: a permutation of all chips, or block by block for data larger than memory (chips or blocks)'
+      default: chips
+    train_window:
+      type: int
+      label: train.window
+      doc: 'shuffle window: blocks that are mixed at a time'
+      default: 16
+    train_block:
+      type: int
+      label: train.block
+      doc: edge in pixels of the blocks that are read and cached
+      default: 1024
+    train_precision:
+      type: string
+      label: train.precision
+      doc: floating-point precision; bf16 and fp16 are AMP (autocast), fp16 with a loss scale (fp32 or bf16 or fp16)
+      default: fp32
+    train_seed:
+      type: int
+      label: train.seed
+      doc: random seed of weights, data order and augmentation
+      default: 0
+    train_processes:
+      type: int
+      label: train.processes
+      doc: processes per node; without deterministic their number changes the last bits
+      default: 1
+    train_nodes:
+      type: string
+      label: train.nodes
+      doc: number of nodes, or MIN:MAX for elastic training
+      default: '1'
+    train_threads:
+      type: int
+      label: train.threads
+      doc: CPU threads per process; more change the order of sums
+      default: 1
+    train_deterministic:
+      type: boolean
+      label: train.deterministic
+      doc: 'same weights for any number of processes: gradients of virtual shards are summed in a fixed order'
+      default: false
+    train_shards:
+      type: int
+      label: train.shards
+      doc: virtual shards of a batch in deterministic mode; at least the number of processes
+      default: 4
+    train_strategy:
+      type: string
+      label: train.strategy
+      doc: 'parallel strategy: DDP (whole weights in each process) or FSDP2 (sharded weights) (ddp or fsdp)'
+      default: ddp
+    train_accumulate:
+      type: int
+      label: train.accumulate
+      doc: gradient-accumulation micro-batches per step
+      default: 1
+    train_clip:
+      type:
+      - 'null'
+      - double
+      label: train.clip
+      doc: 'gradient clipping: clip gradients to this norm'
+    train_compile:
+      type: boolean
+      label: train.compile
+      doc: compile the model with torch.compile; without a compiler it runs uncompiled
+      default: false
+    train_channels_last:
+      type: boolean
+      label: train.channels_last
+      doc: channels-last memory format
+      default: false
+    train_recompute:
+      type: boolean
+      label: train.recompute
+      doc: 'activation checkpointing: recompute activations in the backward pass to save memory'
+      default: false
+    train_device:
+      type: string
+      label: train.device
+      doc: device to compute on (auto or cpu or cuda)
+      default: auto
+    train_checkpoint_every:
+      type: int
+      label: train.checkpoint_every
+      doc: steps between checkpoints
+      default: 50
+    train_keep:
+      type: int
+      label: train.keep
+      doc: number of newest checkpoints to keep, besides the best
+      default: 2
+    train_cache_mb:
+      type: int
+      label: train.cache_mb
+      doc: tile cache of each process in MB
+      default: 1024
+    train_workers:
+      type:
+      - 'null'
+      - int
+      label: train.workers
+      doc: 'data-loader processes for each process (default: 0 on a CPU, 2 on a GPU)'
+    train_timeout_s:
+      type: double
+      label: train.timeout_s
+      doc: seconds after which a silent worker counts as hung
+      default: 600.0
+    train_restarts:
+      type: int
+      label: train.restarts
+      doc: restarts of lost or hung workers
+      default: 3
+    train_scratch:
+      type:
+      - 'null'
+      - string
+      label: train.scratch
+      doc: local folder of each node, e.g. $TMPDIR, for a copy of the data during the training
+    train_track:
+      type:
+        type: array
+        items: string
+      label: train.track
+      doc: experiment trackers that follow the training while it runs (tensorboard or mlflow or prometheus)
+      default: []
+    train_profile:
+      type: boolean
+      label: train.profile
+      doc: 'profiler: write a trace of a few steps and a table of their operators'
+      default: false
+    train_tell_every_s:
+      type: double
+      label: train.tell_every_s
+      doc: seconds between two progress lines of the log
+      default: 30.0
+    train_mem_mb:
+      type: int
+      label: memory of train
+      doc: memory of the job in MB
+      default: 5048
+    train_timelimit_s:
+      type: int
+      label: time limit of train
+      doc: seconds after which the job is ended
+      default: 9600
+    calibrate_min_samples:
+      type: int
+      label: calibrate.min_samples
+      doc: minimum number of labelled validation pixels or chips; below it the temperature is 1
+      default: 50
+    calibrate_max_samples:
+      type: int
+      label: calibrate.max_samples
+      doc: maximum number of validation pixels; of more, some are drawn at random
+      default: 500000
+    calibrate_halo:
+      type:
+      - 'null'
+      - int
+      label: calibrate.halo
+      doc: 'pixels read around each window (default: receptive-field radius)'
+    calibrate_window:
+      type: int
+      label: calibrate.window
+      doc: edge of a window in pixels; memory grows with its square
+      default: 1024
+    calibrate_device:
+      type: string
+      label: calibrate.device
+      doc: device to compute on (auto or cpu or cuda)
+      default: auto
+    calibrate_threads:
+      type: int
+      label: calibrate.threads
+      doc: CPU threads; more change the order of sums
+      default: 1
+    calibrate_mem_mb:
+      type: int
+      label: memory of calibrate
+      doc: memory of the job in MB
+      default: 3000
+    calibrate_timelimit_s:
+      type: int
+      label: time limit of calibrate
+      doc: seconds after which the job is ended
+      default: 21600
+    predict_allow:
+      type:
+        type: array
+        items: string
+      label: predict.allow
+      doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind
+        of pixel-size, unit, level'
+      default: []
+    predict_halo:
+      type:
+      - 'null'
+      - int
+      label: predict.halo
+      doc: 'pixels read around each window (default: receptive-field radius)'
+    predict_window:
+      type: int
+      label: predict.window
+      doc: edge of a window in pixels; memory grows with its square
+      default: 1024
+    predict_device:
+      type: string
+      label: predict.device
+      doc: device to compute on (auto or cpu or cuda)
+      default: auto
+    predict_threads:
+      type: int
+      label: predict.threads
+      doc: CPU threads; more change the order of sums
+      default: 1
+    predict_mem_mb:
+      type: int
+      label: memory of predict
+      doc: memory of the job in MB
+      default: 3000
+    predict_timelimit_s:
+      type: int
+      label: time limit of predict
+      doc: seconds after which the job is ended
+      default: 21600
+    evaluate_baseline_pixels:
+      type: int
+      label: evaluate.baseline_pixels
+      doc: maximum number of training pixels of the per-pixel baseline
+      default: 100000
+    evaluate_seed:
+      type: int
+      label: evaluate.seed
+      doc: random seed of the baseline's sample of pixels
+      default: 0
+    evaluate_mem_mb:
+      type: int
+      label: memory of evaluate
+      doc: memory of the job in MB
+      default: 3000
+    evaluate_timelimit_s:
+      type: int
+      label: time limit of evaluate
+      doc: seconds after which the job is ended
+      default: 7200
+    export_opset:
+      type: int
+      label: export.opset
+      doc: version of the ONNX operator set
+      default: 18
+    export_tolerance:
+      type: double
+      label: export.tolerance
+      doc: maximum difference of a probability, or of a value in standard deviations of the labels
+      default: 0.0001
+    export_mem_mb:
+      type: int
+      label: memory of export
+      doc: memory of the job in MB
+      default: 2500
+    export_timelimit_s:
+      type: int
+      label: time limit of export
+      doc: seconds after which the job is ended
+      default: 3600
+    report_title:
+      type: string
+      label: report.title
+      doc: title of page, map and cards
+      default: eopipe run
+    report_attribution:
+      type: string
+      label: report.attribution
+      doc: credit line of the data, on page and map
+      default: ''
+    report_use:
+      type: string
+      label: report.use
+      doc: intended use of the model, for the model card
+      default: ''
+    report_limits:
+      type:
+        type: array
+        items: string
+      label: report.limits
+      doc: known limits and unsuitable uses, for the model card
+      default: []
+    report_author:
+      type: string
+      label: report.author
+      doc: authors to cite for the model
+      default: ''
+    report_colors:
+      type:
+        type: array
+        items: string
+      label: report.colors
+      doc: 'colour of each class as #rrggbb; a colour-blind-safe palette if not given'
+      default: []
+    report_mem_mb:
+      type: int
+      label: memory of report
+      doc: memory of the job in MB
+      default: 2000
+    report_timelimit_s:
+      type: int
+      label: time limit of report
+      doc: seconds after which the job is ended
+      default: 5400
+    catalog_title:
+      type: string
+      label: catalog.title
+      doc: title of the catalog
+      default: eopipe run
+    catalog_description:
+      type: string
+      label: catalog.description
+      doc: description of the catalog
+      default: Model, maps and tiles that eopipe made from satellite scenes.
+    catalog_mem_mb:
+      type: int
+      label: memory of catalog
+      doc: memory of the job in MB
+      default: 1000
+    catalog_timelimit_s:
+      type: int
+      label: time limit of catalog
+      doc: seconds after which the job is ended
+      default: 5400
+    crate_engine_version:
+      type: string
+      label: crate.engine_version
+      doc: version of the workflow engine
+      default: ''
+    crate_title:
+      type: string
+      label: crate.title
+      doc: name of the crate
+      default: eopipe run
+    crate_description:
+      type: string
+      label: crate.description
+      doc: description of the crate
+      default: Satellite scenes to a trained, measured and mapped model, with the record of every job.
+    crate_license:
+      type: string
+      label: crate.license
+      doc: 'licence of crate, model, maps and tiles: SPDX identifier such as CC-BY-4.0, or URL; without it crate,
+        cards and catalog say that none is stated'
+      default: ''
+    crate_author:
+      type: string
+      label: crate.author
+      doc: name of the person who ran the pipeline
+      default: ''
+    crate_orcid:
+      type:
+      - 'null'
+      - string
+      label: crate.orcid
+      doc: ORCID of the author
+    crate_organization:
+      type: string
+      label: crate.organization
+      doc: name of the author's organization, which is also the publisher
+      default: ''
+    crate_ror:
+      type:
+      - 'null'
+      - string
+      label: crate.ror
+      doc: ROR id of the organization
+    crate_coauthors:
+      type:
+        type: array
+        items: string
+      label: crate.coauthors
+      doc: other authors, each as `Name ORCID; Organization`, the last two optional
+      default: []
+    crate_funding:
+      type:
+        type: array
+        items: string
+      label: crate.funding
+      doc: 'funders, each as `Name: grant` or `ROR URL: grant`, the grant optional'
+      default: []
+    crate_mem_mb:
+      type: int
+      label: memory of crate
+      doc: memory of the job in MB
+      default: 1000
+    crate_timelimit_s:
+      type: int
+      label: time limit of crate
+      doc: seconds after which the job is ended
+      default: 3780
+    train_state:
+      type:
+      - 'null'
+      - Directory
+      label: state
+      doc: checkpoints of a training that did not end
+    folds:
+      type: int
+      label: folds
+      doc: 'number of folds of a cross-validation beside the model; 0: none'
+      default: 0
+    fold:
+      type:
+        type: array
+        items: int
+      label: fold numbers
+      doc: folds to run, such as [0, 1, 2] of 3 folds
+      default: []
+    with_onnx:
+      type: boolean
+      label: with ONNX
+      doc: export the model to ONNX
+      default: true
+    with_report:
+      type: boolean
+      label: with report
+      doc: make the report and the cards
+      default: true
+    with_crate:
+      type: boolean
+      label: with crate
+      doc: make the Provenance Run Crate
+      default: true
+    config:
+      type:
+      - 'null'
+      - File
+      label: config
+      doc: config of the job, for the crate
+      format: iana:application/yaml
+    lock:
+      type:
+      - 'null'
+      - File
+      label: lock
+      doc: pinned versions of the software, for the crate
+      format: iana:text/plain
+    workflow:
+      type: File
+      label: workflow
+      doc: all of this workflow in one file, which the crate contains
+      default:
+        class: File
+        location: pipeline.cwl
+  steps:
+    steps:
+      label: steps
+      doc: Decide which steps the settings need.
+      run: '#stage-steps'
+      in:
+        label_asset: label_asset
+        composite_method: composite_method
+        split_method: split_method
+        split_by: split_by
+      out:
+      - label_file
+      - label_scenes
+      - composite
+      - mosaic
+      - images
+    search:
+      label: search
+      doc: Find scenes in a STAC catalog or API and freeze the list and the grid.
+      run: '#stage-search'
+      in:
+        catalog: search_catalog
+        area: search_area
+        url: search_url
+        collections: search_collections
+        bbox: search_bbox
+        datetime: search_datetime
+        max_cloud: search_max_cloud
+        ids: search_ids
+        assets: search_assets
+        on_missing: search_on_missing
+        best: search_best
+        per: search_per
+        group: search_group
+        crs: search_crs
+        resolution: search_resolution
+        grid_assets:
+          source:
+          - search_grid_assets
+          - preprocess_bands
+          pickValue: first_non_null
+          valueFrom: $(self)
+        deadline: search_deadline
+        mem_mb: search_mem_mb
+        timelimit_s: search_timelimit_s
+      out:
+      - items
+      - items_each
+      - grid
+      - selection
+      - record
+    fetch:
+      label: fetch
+      doc: Fetch the assets of one scene and verify size and checksum.
+      run: '#stage-fetch'
+      scatter: item
+      in:
+        windows: fetch_windows
+        workers: fetch_workers
+        per_host: fetch_per_host
+        deadline: fetch_deadline
+        sign: fetch_sign
+        private_hosts: fetch_private_hosts
+        mem_mb: fetch_mem_mb
+        timelimit_s: fetch_timelimit_s
+        item: search/items_each
+        catalog: search_catalog
+        grid: search/grid
+        scene_name:
+          valueFrom: $(inputs.item.nameroot)
+      out:
+      - scene
+      - record
+    preprocess:
+      label: preprocess
+      doc: Resample one scene onto the grid and write it as a sharded Zarr store.
+      run: '#stage-preprocess'
+      scatter: scene
+      in:
+        bands: preprocess_bands
+        mask: preprocess_mask
+        mask_as: preprocess_mask_as
+        masked: preprocess_masked
+        max_probability: preprocess_max_probability
+        dilate: preprocess_dilate
+        saturated: preprocess_saturated
+        offset: preprocess_offset
+        decibel: preprocess_decibel
+        resampling: preprocess_resampling
+        chunk: preprocess_chunk
+        shard: preprocess_shard
+        codec: preprocess_codec
+        threads: preprocess_threads
+        max_files: preprocess_max_files
+        mem_mb: preprocess_mem_mb
+        timelimit_s: preprocess_timelimit_s
+        scene: fetch/scene
+        grid: search/grid
+        tiles_name:
+          valueFrom: $(inputs.scene.basename).zarr
+      out:
+      - tiles
+      - record
+    composite:
+      label: composite
+      doc: Composite the scenes of each period; without composites the model sees the scenes.
+      run: '#stage-composites'
+      when: $(inputs.wanted)
+      in:
+        tiles: preprocess/tiles
+        items: search/items
+        wanted: steps/composite
+        composite_method: composite_method
+        composite_period: composite_period
+        composite_stack: composite_stack
+        composite_parts: composite_parts
+        composite_memory_mb: composite_memory_mb
+        composite_mem_mb: composite_mem_mb
+        composite_timelimit_s: composite_timelimit_s
+      out:
+      - images
+      - record
+    label:
+      label: label
+      doc: Put labels onto the grid, as class numbers or as values of a quantity, with their valid mask.
+      run: '#stage-label'
+      when: $(inputs.wanted)
+      in:
+        source: label_source
+        asset: label_asset
+        classes: label_classes
+        bins: label_bins
+        codes: label_codes
+        values: label_values
+        measure: label_measure
+        unit: label_unit
+        ignore: label_ignore
+        attribute: label_attribute
+        layer: label_layer
+        overlap: label_overlap
+        all_touched: label_all_touched
+        resampling: label_resampling
+        chunk: label_chunk
+        shard: label_shard
+        mem_mb: label_mem_mb
+        timelimit_s: label_timelimit_s
+        grid: search/grid
+        labels_name:
+          default: all.zarr
+        wanted: steps/label_file
+      out:
+      - labels
+      - record
+    label_scenes:
+      label: label scenes
+      doc: Put labels onto the grid, as class numbers or as values of a quantity, with their valid mask.
+      run: '#stage-label'
+      scatter: scene
+      when: $(inputs.wanted)
+      in:
+        source: label_source
+        asset: label_asset
+        classes: label_classes
+        bins: label_bins
+        codes: label_codes
+        values: label_values
+        measure: label_measure
+        unit: label_unit
+        ignore: label_ignore
+        attribute: label_attribute
+        layer: label_layer
+        overlap: label_overlap
+        all_touched: label_all_touched
+        resampling: label_resampling
+        chunk: label_chunk
+        shard: label_shard
+        mem_mb: label_mem_mb
+        timelimit_s: label_timelimit_s
+        grid: search/grid
+        scene: fetch/scene
+        labels_name:
+          valueFrom: $(inputs.scene.basename).zarr
+        wanted: steps/label_scenes
+      out:
+      - labels
+      - record
+    split:
+      label: split
+      doc: Cut the grid into chips, assign them to splits by place, date or group, and audit the splits for leakage.
+      run: '#stage-split'
+      in:
+        chip: split_chip
+        stride: split_stride
+        method: split_method
+        fractions: split_fractions
+        block: split_block
+        buffer: split_buffer
+        folds: split_folds
+        fold: split_fold
+        dates: split_dates
+        by: split_by
+        val_groups: split_val_groups
+        test_groups: split_test_groups
+        regions: split_regions
+        attribute: split_attribute
+        min_valid: split_min_valid
+        min_scene_valid: split_min_scene_valid
+        seed: split_seed
+        similarity: split_similarity
+        allow: split_allow
+        mem_mb: split_mem_mb
+        timelimit_s: split_timelimit_s
+        tiles:
+          source:
+          - composite/images
+          - preprocess/tiles
+          pickValue: first_non_null
+        labels:
+          source:
+          - label/labels
+          - label_scenes/labels
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+      out:
+      - chips
+      - statistics
+      - map
+      - places
+      - record
+    train:
+      label: train
+      doc: 'Train a model on chips: segmentation, classification or regression, on any number of processes and nodes.'
+      run: '#stage-train'
+      in:
+        task: train_task
+        init: train_init
+        architecture: train_architecture
+        width: train_width
+        depth: train_depth
+        arguments: train_arguments
+        model_files: train_model_files
+        weights_bands: train_weights_bands
+        weights_mean: train_weights_mean
+        weights_std: train_weights_std
+        weights_scale: train_weights_scale
+        freeze: train_freeze
+        lora: train_lora
+        epochs: train_epochs
+        batch: train_batch
+        learning_rate: train_learning_rate
+        schedule: train_schedule
+        weight_decay: train_weight_decay
+        warmup: train_warmup
+        loss: train_loss
+        class_weights: train_class_weights
+        ema: train_ema
+        patience: train_patience
+        augment: train_augment
+        shuffle: train_shuffle
+        window: train_window
+        block: train_block
+        precision: train_precision
+        seed: train_seed
+        processes: train_processes
+        nodes: train_nodes
+        threads: train_threads
+        deterministic: train_deterministic
+        shards: train_shards
+        strategy: train_strategy
+        accumulate: train_accumulate
+        clip: train_clip
+        compile: train_compile
+        channels_last: train_channels_last
+        recompute: train_recompute
+        device: train_device
+        checkpoint_every: train_checkpoint_every
+        keep: train_keep
+        cache_mb: train_cache_mb
+        workers: train_workers
+        timeout_s: train_timeout_s
+        restarts: train_restarts
+        scratch: train_scratch
+        track: train_track
+        profile: train_profile
+        tell_every_s: train_tell_every_s
+        mem_mb: train_mem_mb
+        timelimit_s: train_timelimit_s
+        tiles:
+          source:
+          - composite/images
+          - preprocess/tiles
+          pickValue: first_non_null
+        labels:
+          source:
+          - label/labels
+          - label_scenes/labels
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        chips: split/chips
+        statistics: split/statistics
+        state: train_state
+      out:
+      - model
+      - record
+      - checkpoints
+    calibrate:
+      label: calibrate
+      doc: Fit one temperature for the mean probabilities of a mosaic on its validation places (temperature scaling).
+      run: '#stage-calibrate'
+      when: $(inputs.wanted)
+      in:
+        min_samples: calibrate_min_samples
+        max_samples: calibrate_max_samples
+        halo: calibrate_halo
+        window: calibrate_window
+        device: calibrate_device
+        threads: calibrate_threads
+        allow_code: train_architecture
+        mem_mb: calibrate_mem_mb
+        timelimit_s: calibrate_timelimit_s
+        tiles:
+          source:
+          - composite/images
+          - preprocess/tiles
+          pickValue: first_non_null
+        labels:
+          source:
+          - label/labels
+          - label_scenes/labels
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        model:
+          source:
+          - train/model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
+        chips: split/chips
+        wanted: steps/mosaic
+      out:
+      - calibration
+      - record
+    predict:
+      label: predict
+      doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
+      run: '#stage-predict'
+      when: $(inputs.wanted)
+      in:
+        allow: predict_allow
+        halo: predict_halo
+        window: predict_window
+        device: predict_device
+        threads: predict_threads
+        colors: report_colors
+        allow_code: train_architecture
+        mem_mb: predict_mem_mb
+        timelimit_s: predict_timelimit_s
+        model:
+          source:
+          - train/model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
+        tiles:
+          source:
+          - composite/images
+          - preprocess/tiles
+          pickValue: first_non_null
+        calibration: calibrate/calibration
+        wanted: steps/mosaic
+      out:
+      - classes
+      - probabilities
+      - record
+    predict_images:
+      label: predict images
+      doc: Map each image by itself, where labels or splits differ between them; scatter over the images.
+      run: '#stage-image-map'
+      scatter: image
+      when: $(inputs.wanted)
+      in:
+        image:
+          source:
+          - composite/images
+          - preprocess/tiles
+          pickValue: first_non_null
+        model:
+          source:
+          - train/model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
+        wanted: steps/images
+        classes_name:
+          valueFrom: classes-$(inputs.image.basename).tif
+        probabilities_name:
+          valueFrom: probabilities-$(inputs.image.basename).tif
+        train_architecture: train_architecture
+        predict_allow: predict_allow
+        predict_halo: predict_halo
+        predict_window: predict_window
+        predict_device: predict_device
+        predict_threads: predict_threads
+        predict_mem_mb: predict_mem_mb
+        predict_timelimit_s: predict_timelimit_s
+        report_colors: report_colors
+      out:
+      - classes
+      - probabilities
+      - record
+    evaluate:
+      label: evaluate
+      doc: Score the map against the labels in the test areas, beside a majority-class and a per-pixel baseline.
+      run: '#stage-evaluate'
+      in:
+        baseline_pixels: evaluate_baseline_pixels
+        seed: evaluate_seed
+        mem_mb: evaluate_mem_mb
+        timelimit_s: evaluate_timelimit_s
+        tiles:
+          source:
+          - composite/images
+          - preprocess/tiles
+          pickValue: first_non_null
+        labels:
+          source:
+          - label/labels
+          - label_scenes/labels
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        classes:
+          source:
+          - predict/classes
+          - predict_images/classes
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        probabilities:
+          source:
+          - predict/probabilities
+          - predict_images/probabilities
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        chips: split/chips
+      out:
+      - metrics
+      - record
+    cross_validate:
+      label: cross-validate
+      doc: Cross-validation; scatter over the folds.
+      run: '#stage-fold'
+      scatter: fold
+      in:
+        fold: fold
+        folds: folds
+        tiles:
+          source:
+          - composite/images
+          - preprocess/tiles
+          pickValue: first_non_null
+        labels:
+          source:
+          - label/labels
+          - label_scenes/labels
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        mosaic: steps/mosaic
+        images: steps/images
+        split_chip: split_chip
+        split_stride: split_stride
+        split_method: split_method
+        split_fractions: split_fractions
+        split_block: split_block
+        split_buffer: split_buffer
+        split_dates: split_dates
+        split_by: split_by
+        split_val_groups: split_val_groups
+        split_test_groups: split_test_groups
+        split_regions: split_regions
+        split_attribute: split_attribute
+        split_min_valid: split_min_valid
+        split_min_scene_valid: split_min_scene_valid
+        split_seed: split_seed
+        split_similarity: split_similarity
+        split_allow: split_allow
+        split_mem_mb: split_mem_mb
+        split_timelimit_s: split_timelimit_s
+        train_task: train_task
+        train_init: train_init
+        train_architecture: train_architecture
+        train_width: train_width
+        train_depth: train_depth
+        train_arguments: train_arguments
+        train_model_files: train_model_files
+        train_weights_bands: train_weights_bands
+        train_weights_mean: train_weights_mean
+        train_weights_std: train_weights_std
+        train_weights_scale: train_weights_scale
+        train_freeze: train_freeze
+        train_lora: train_lora
+        train_epochs: train_epochs
+        train_batch: train_batch
+        train_learning_rate: train_learning_rate
+        train_schedule: train_schedule
+        train_weight_decay: train_weight_decay
+        train_warmup: train_warmup
+        train_loss: train_loss
+        train_class_weights: train_class_weights
+        train_ema: train_ema
+        train_patience: train_patience
+        train_augment: train_augment
+        train_shuffle: train_shuffle
+        train_window: train_window
+        train_block: train_block
+        train_precision: train_precision
+        train_seed: train_seed
+        train_processes: train_processes
+        train_nodes: train_nodes
+        train_threads: train_threads
+        train_deterministic: train_deterministic
+        train_shards: train_shards
+        train_strategy: train_strategy
+        train_accumulate: train_accumulate
+        train_clip: train_clip
+        train_compile: train_compile
+        train_channels_last: train_channels_last
+        train_recompute: train_recompute
+        train_device: train_device
+        train_checkpoint_every: train_checkpoint_every
+        train_keep: train_keep
+        train_cache_mb: train_cache_mb
+        train_workers: train_workers
+        train_timeout_s: train_timeout_s
+        train_restarts: train_restarts
+        train_scratch: train_scratch
+        train_track: train_track
+        train_profile: train_profile
+        train_tell_every_s: train_tell_every_s
+        train_mem_mb: train_mem_mb
+        train_timelimit_s: train_timelimit_s
+        calibrate_min_samples: calibrate_min_samples
+        calibrate_max_samples: calibrate_max_samples
+        calibrate_halo: calibrate_halo
+        calibrate_window: calibrate_window
+        calibrate_device: calibrate_device
+        calibrate_threads: calibrate_threads
+        calibrate_mem_mb: calibrate_mem_mb
+        calibrate_timelimit_s: calibrate_timelimit_s
+        predict_allow: predict_allow
+        predict_halo: predict_halo
+        predict_window: predict_window
+        predict_device: predict_device
+        predict_threads: predict_threads
+        predict_mem_mb: predict_mem_mb
+        predict_timelimit_s: predict_timelimit_s
+        evaluate_baseline_pixels: evaluate_baseline_pixels
+        evaluate_seed: evaluate_seed
+        evaluate_mem_mb: evaluate_mem_mb
+        evaluate_timelimit_s: evaluate_timelimit_s
+        report_colors: report_colors
+      out:
+      - metrics
+      - model
+      - split_record
+      - train_record
+      - calibrate_record
+      - predict_record
+      - predict_images_record
+      - evaluate_record
+    export:
+      label: export
+      doc: Export the model to ONNX and compare its output with the original on real chips.
+      run: '#stage-export'
+      when: $(inputs.wanted)
+      in:
+        opset: export_opset
+        tolerance: export_tolerance
+        allow_code: train_architecture
+        mem_mb: export_mem_mb
+        timelimit_s: export_timelimit_s
+        model:
+          source:
+          - train/model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
+        tiles:
+          source:
+          - composite/images
+          - preprocess/tiles
+          pickValue: first_non_null
+          valueFrom: $(self[0])
+        wanted: with_onnx
+      out:
+      - onnx
+      - check
+      - record
+    report:
+      label: report
+      doc: Write the report of a run (scores, maps, training, data, provenance), a map sheet, a model card and a
+        data card.
+      run: '#stage-report'
+      when: $(inputs.wanted)
+      in:
+        title: report_title
+        attribution: report_attribution
+        use: report_use
+        limits: report_limits
+        author: report_author
+        colors: report_colors
+        license: crate_license
+        mem_mb: report_mem_mb
+        timelimit_s: report_timelimit_s
+        model:
+          source:
+          - train/model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
+        tiles:
+          source:
+          - composite/images
+          - preprocess/tiles
+          pickValue: first_non_null
+        scenes: search/items_each
+        metrics: evaluate/metrics
+        classes:
+          source:
+          - predict/classes
+          - predict_images/classes
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        probabilities:
+          source:
+          - predict/probabilities
+          - predict_images/probabilities
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        chips: split/chips
+        labels:
+          source:
+          - label/labels
+          - label_scenes/labels
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        wanted: with_report
+      out:
+      - page
+      - picture
+      - model_card
+      - data_card
+      - record
+    publish:
+      label: publish
+      doc: Export model, maps and tiles as a self-contained STAC catalog.
+      run: '#stage-catalog'
+      in:
+        title: catalog_title
+        description: catalog_description
+        license: crate_license
+        mem_mb: catalog_mem_mb
+        timelimit_s: catalog_timelimit_s
+        model:
+          source:
+          - train/model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
+        tiles:
+          source:
+          - composite/images
+          - preprocess/tiles
+          pickValue: first_non_null
+        scenes: search/items_each
+        metrics: evaluate/metrics
+        classes:
+          source:
+          - predict/classes
+          - predict_images/classes
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        probabilities:
+          source:
+          - predict/probabilities
+          - predict_images/probabilities
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        onnx: export/onnx
+      out:
+      - catalog
+      - record
+    crate:
+      label: crate
+      doc: Package a run as an RO-Crate, with the provenance of every result.
+      run: '#stage-crate'
+      when: $(inputs.wanted)
+      in:
+        engine_version: crate_engine_version
+        title: crate_title
+        description: crate_description
+        license: crate_license
+        author: crate_author
+        orcid: crate_orcid
+        organization: crate_organization
+        ror: crate_ror
+        coauthors: crate_coauthors
+        funding: crate_funding
+        mem_mb: crate_mem_mb
+        timelimit_s: crate_timelimit_s
+        records:
+          source:
+          - search/record
+          - fetch/record
+          - preprocess/record
+          - composite/record
+          - label/record
+          - label_scenes/record
+          - split/record
+          - train/record
+          - calibrate/record
+          - predict/record
+          - predict_images/record
+          - evaluate/record
+          - cross_validate/split_record
+          - cross_validate/train_record
+          - cross_validate/calibrate_record
+          - cross_validate/predict_record
+          - cross_validate/predict_images_record
+          - cross_validate/evaluate_record
+          - export/record
+          - report/record
+          - publish/record
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        payload:
+          source:
+          - search/grid
+          - search/selection
+          - split/chips
+          - split/statistics
+          - split/map
+          - split/places
+          - evaluate/metrics
+          - export/onnx
+          - export/check
+          - report/page
+          - report/picture
+          - report/model_card
+          - report/data_card
+          - train/model
+          - calibrate/calibration
+          - predict/classes
+          - predict_images/classes
+          - predict/probabilities
+          - predict_images/probabilities
+          - cross_validate/metrics
+          - cross_validate/model
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+          valueFrom: $(self)
+        scenes: search/items_each
+        workflow: workflow
+        config: config
+        lock: lock
+        engine:
+          default: cwl
+        wanted: with_crate
+      out:
+      - crate
+      - record
+  outputs:
+    grid:
+      type: File
+      label: grid
+      doc: grid of the run
+      format: iana:application/json
+      outputSource: search/grid
+    selection:
+      type: File
+      label: selection
+      doc: selected scenes, and the excluded ones with the reason
+      format: iana:application/json
+      outputSource: search/selection
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: one Zarr store per scene
+      outputSource: preprocess/tiles
+    composites:
+      type:
+      - 'null'
+      - type: array
+        items: Directory
+      label: composites
+      doc: one Zarr store per period
+      outputSource: composite/images
+    labels:
+      type:
+        type: array
+        items: Directory
+      label: labels
+      doc: label store of all scenes, or one per scene
+      outputSource:
+      - label/labels
+      - label_scenes/labels
+      linkMerge: merge_flattened
+      pickValue: all_non_null
+    chips:
+      type: File
+      label: chips
+      doc: samples of each split
+      format: iana:application/json
+      outputSource: split/chips
+    statistics:
+      type: File
+      label: statistics
+      doc: band statistics of the training chips
+      format: iana:application/json
+      outputSource: split/statistics
+    split_map:
+      type: File
+      label: split map
+      doc: map of the splits
+      format: iana:image/png
+      outputSource: split/map
+    split_places:
+      type: File
+      label: split places
+      doc: chips as polygons
+      format: iana:application/geopackage+sqlite3
+      outputSource: split/places
+    model:
+      type:
+      - 'null'
+      - Directory
+      label: model
+      doc: trained model
+      outputSource: train/model
+    train_checkpoints:
+      type:
+      - 'null'
+      - Directory
+      label: train checkpoints
+      doc: checkpoints of a training that did not end
+      outputSource: train/checkpoints
+    calibration:
+      type:
+      - 'null'
+      - File
+      label: calibration
+      doc: temperature of the probabilities
+      format: iana:application/json
+      outputSource: calibrate/calibration
+    onnx:
+      type:
+      - 'null'
+      - File
+      label: onnx
+      doc: the model in ONNX format
+      format: edam:format_2333
+      outputSource: export/onnx
+    classes:
+      type:
+        type: array
+        items: File
+      label: classes
+      doc: map of classes, of all images or one of each
+      format: iana:image/tiff
+      outputSource:
+      - predict/classes
+      - predict_images/classes
+      linkMerge: merge_flattened
+      pickValue: all_non_null
+    probabilities:
+      type:
+        type: array
+        items: File
+      label: probabilities
+      doc: map of probabilities, of all images or one of each
+      format: iana:image/tiff
+      outputSource:
+      - predict/probabilities
+      - predict_images/probabilities
+      linkMerge: merge_flattened
+      pickValue: all_non_null
+    metrics:
+      type: File
+      label: metrics
+      doc: scores of the maps in the test areas
+      format: iana:application/json
+      outputSource: evaluate/metrics
+    page:
+      type:
+      - 'null'
+      - File
+      label: page
+      doc: the report as one HTML page
+      format: iana:text/html
+      outputSource: report/page
+    picture:
+      type:
+      - 'null'
+      - File
+      label: picture
+      doc: the map as a PNG image
+      format: iana:image/png
+      outputSource: report/picture
+    model_card:
+      type:
+      - 'null'
+      - File
+      label: model card
+      doc: model card in Markdown
+      format: iana:text/markdown
+      outputSource: report/model_card
+    data_card:
+      type:
+      - 'null'
+      - File
+      label: data card
+      doc: data card in Markdown
+      format: iana:text/markdown
+      outputSource: report/data_card
+    stac:
+      type: Directory
+      label: stac
+      doc: STAC catalog of model, maps and tiles
+      outputSource: publish/catalog
+    run_crate:
+      type:
+      - 'null'
+      - Directory
+      label: run crate
+      doc: Provenance Run Crate
+      outputSource: crate/crate
+    fold_metrics:
+      type:
+        type: array
+        items: File
+      label: fold metrics
+      doc: scores of each fold
+      format: iana:application/json
+      outputSource: cross_validate/metrics
+    fold_models:
+      type:
+        type: array
+        items:
+        - 'null'
+        - Directory
+      label: fold models
+      doc: trained model of each fold
+      outputSource: cross_validate/model
+- class: Workflow
+  id: stage-fold
+  label: eopipe fold
+  doc: One fold of a cross-validation, split, trained, mapped and evaluated; the name of every output contains the
+    fold's number.
+  intent:
+  - edam:operation_2426
+  - edam:operation_2428
+  requirements:
+    MultipleInputFeatureRequirement: {}
+    ScatterFeatureRequirement: {}
+    StepInputExpressionRequirement: {}
+    SubworkflowFeatureRequirement: {}
+  inputs:
+    fold:
+      type: int
+      label: fold
+      doc: fold used for testing, from 0
+    folds:
+      type: int
+      label: folds
+      doc: number of folds, at least 3
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores of all images
+    labels:
+      type:
+        type: array
+        items: Directory
+      label: labels
+      doc: label store of all scenes, or one for each
+    mosaic:
+      type: boolean
+      label: mosaic
+      doc: map all images as one
+    images:
+      type: boolean
+      label: images
+      doc: map each image by itself
+    split_chip:
+      type: int
+      label: split.chip
+      doc: edge of a chip in pixels
+      default: 256
+    split_stride:
+      type:
+      - 'null'
+      - int
+      label: split.stride
+      doc: 'step between chips in pixels (default: the edge of a chip)'
+    split_method:
+      type: string
+      label: split.method
+      doc: 'random blocks; checkerboard, one colour for train; strips in the order train, val, test; temporal: scenes
+        by date; group: whole groups; random: single chips, which leaks between neighbours and must be allowed (blocks
+        or checkerboard or west-east or east-west or north-south or south-north or temporal or group or random)'
+      default: blocks
+    split_fractions:
+      type:
+        type: array
+        items: double
+      label: split.fractions
+      doc: fractions of train, val and test
+      default:
+      - 0.7
+      - 0.15
+      - 0.15
+    split_block:
+      type: int
+      label: split.block
+      doc: edge of a block, or of a square of the checkerboard, in pixels
+      default: 1024
+    split_buffer:
+      type: int
+      label: split.buffer
+      doc: minimum distance between splits in pixels
+      default: 0
+    split_dates:
+      type:
+        type: array
+        items: string
+      label: split.dates
+      doc: 'temporal split: first day of val and of test, or of test only'
+      default: []
+    split_by:
+      type: string
+      label: split.by
+      doc: 'group split: unit that is kept whole; a tile is of MGRS or WRS-2, a polygon of the labels, whose pixels
+        are masked in the chips of other splits (scene or tile or region or polygon)'
+      default: scene
+    split_val_groups:
+      type:
+        type: array
+        items: string
+      label: split.val_groups
+      doc: names of the validation groups
+      default: []
+    split_test_groups:
+      type:
+        type: array
+        items: string
+      label: split.test_groups
+      doc: 'names of the test groups; all others train (default: groups at random)'
+      default: []
+    split_regions:
+      type:
+      - 'null'
+      - File
+      label: split.regions
+      doc: polygons of the regions of a group split
+    split_attribute:
+      type: string
+      label: split.attribute
+      doc: attribute with the region of a polygon
+      default: region
+    split_min_valid:
+      type: double
+      label: split.min_valid
+      doc: minimum fraction of valid, labelled pixels in a chip
+      default: 0.5
+    split_min_scene_valid:
+      type: double
+      label: split.min_scene_valid
+      doc: minimum valid fraction of a scene; scenes below it are excluded
+      default: 0.0
+    split_seed:
+      type: int
+      label: split.seed
+      doc: seed of random assignments
+      default: 0
+    split_similarity:
+      type: double
+      label: split.similarity
+      doc: correlation after alignment at or above which chips of two splits are near duplicates
+      default: 0.97
+    split_allow:
+      type:
+        type: array
+        items: string
+      label: split.allow
+      doc: 'accepted findings of the leakage audit, each as ''kind: reason'''
+      default: []
+    split_mem_mb:
+      type: int
+      label: memory of split
+      doc: memory of the job in MB
+      default: 2000
+    split_timelimit_s:
+      type: int
+      label: time limit of split
+      doc: seconds after which the job is ended
+      default: 19800
+    train_task:
+      type: string
+      label: train.task
+      doc: 'learning task: the class of each pixel, the majority class of each chip, or the value of each pixel
+        (segmentation or classification or regression)'
+      default: segmentation
+    train_init:
+      type:
+      - 'null'
+      - Directory
+      label: train.init
+      doc: 'fine-tuning: model folder of eopipe to initialise the weights from'
+    train_architecture:
+      type: string
+      label: train.architecture
+      doc: 'model architecture: unet, convnext, temporal, or a class of your own or of a library as module:Class
+        or file.py:Class'
+      default: unet
+    train_width:
+      type: int
+      label: train.width
+      doc: channels of the first level
+      default: 16
+    train_depth:
+      type: int
+      label: train.depth
+      doc: 'downsampling levels: how often the model halves its input'
+      default: 2
+    train_arguments:
+      type:
+        type: array
+        items: string
+      label: train.arguments
+      doc: further model arguments as name=value, with values in JSON, e.g. size=tiny
+      default: []
+    train_model_files:
+      type:
+        type: array
+        items:
+        - File
+        - Directory
+      label: train.model_files
+      doc: 'code of a custom model: modules and packages, and files that its arguments name (default: found by architecture
+        and arguments, beside the config)'
+      default: []
+    train_weights_bands:
+      type:
+        type: array
+        items: string
+      label: train.weights_bands
+      doc: 'bands of pretrained weights of a custom model, in their order, e.g. red green blue: its first layer
+        is changed to the bands of the run by name'
+      default: []
+    train_weights_mean:
+      type:
+        type: array
+        items: double
+      label: train.weights_mean
+      doc: 'mean of each band of weights_bands that the weights expect (default: training chips)'
+      default: []
+    train_weights_std:
+      type:
+        type: array
+        items: double
+      label: train.weights_std
+      doc: standard deviation of each band of weights_bands that the weights expect
+      default: []
+    train_weights_scale:
+      type: double
+      label: train.weights_scale
+      doc: 'unit of weights_mean and weights_std: what 1 in the unit of the tiles is in theirs, e.g. 10000 for digital
+        numbers of a reflectance'
+      default: 1.0
+    train_freeze:
+      type:
+        type: array
+        items: string
+      label: train.freeze
+      doc: prefixes of parameter names to freeze, e.g. encoder.
+      default: []
+    train_lora:
+      type: int
+      label: train.lora
+      doc: 'rank of LoRA adapters in the frozen layers, through peft (eopipe[lora]); 0: off'
+      default: 0
+    train_epochs:
+      type: int
+      label: train.epochs
+      doc: 'number of epochs: passes over the training chips'
+      default: 10
+    train_batch:
+      type: int
+      label: train.batch
+      doc: 'global batch size: chips per step over all processes'
+      default: 32
+    train_learning_rate:
+      type: double
+      label: train.learning_rate
+      doc: peak learning rate of AdamW
+      default: 0.004
+    train_schedule:
+      type: string
+      label: train.schedule
+      doc: learning-rate schedule after warm-up (cosine or linear or polynomial or step or constant)
+      default: cosine
+    train_weight_decay:
+      type: double
+      label: train.weight_decay
+      doc: decoupled weight decay of AdamW
+      default: 0.01
+    train_warmup:
+      type: double
+      label: train.warmup
+      doc: learning-rate warm-up as a fraction of all steps
+      default: 0.2
+    train_loss:
+      type:
+      - 'null'
+      - string
+      label: train.loss
+      doc: 'loss function (default: cross_entropy; huber for regression); dice and lovasz are means over chips,
+        not pixels (cross_entropy or focal or dice or lovasz or huber or mse)'
+    train_class_weights:
+      type: string
+      label: train.class_weights
+      doc: 'class weights in cross_entropy and focal; balanced: the same total weight for every class (inverse frequency);
+        sqrt: square root of the inverse frequency, between none and balanced (none or sqrt or balanced)'
+      default: none
+    train_ema:
+      type: double
+      label: train.ema
+      doc: 'EMA decay per step; the averaged weights are validated and saved; 0: off'
+      default: 0.0
+    train_patience:
+      type: int
+      label: train.patience
+      doc: 'early stopping after this many epochs without a better val score, with the best weights; 0: never'
+      default: 0
+    train_augment:
+      type:
+        type: array
+        items: string
+      label: train.augment
+      doc: 'data augmentation: symmetries (flips, rotations), brightness, haze, bands (dropped at random); or none
+        (none or symmetries or brightness or haze or bands)'
+      default:
+      - symmetries
+    train_shuffle:
+      type: string
+      label: train.shuffle
+      doc: 'shuffling: a permutation of all chips, or block by block for data larger than memory (chips or blocks)'
+      default: chips
+    train_window:
+      type: int
+      label: train.window
+      doc: 'shuffle window: blocks that are mixed at a time'
+      default: 16
+    train_block:
+      type: int
+      label: train.block
+      doc: edge in pixels of the blocks that are read and cached
+      default: 1024
+    train_precision:
+      type: string
+      label: train.precision
+      doc: floating-point precision; bf16 and fp16 are AMP (autocast), fp16 with a loss scale (fp32 or bf16 or fp16)
+      default: fp32
+    train_seed:
+      type: int
+      label: train.seed
+      doc: random seed of weights, data order and augmentation
+      default: 0
+    train_processes:
+      type: int
+      label: train.processes
+      doc: processes per node; without deterministic their number changes the last bits
+      default: 1
+    train_nodes:
+      type: string
+      label: train.nodes
+      doc: number of nodes, or MIN:MAX for elastic training
+      default: '1'
+    train_threads:
+      type: int
+      label: train.threads
+      doc: CPU threads per process; more change the order of sums
+      default: 1
+    train_deterministic:
+      type: boolean
+      label: train.deterministic
+      doc: 'same weights for any number of processes: gradients of virtual shards are summed in a fixed order'
+      default: false
+    train_shards:
+      type: int
+      label: train.shards
+      doc: virtual shards of a batch in deterministic mode; at least the number of processes
+      default: 4
+    train_strategy:
+      type: string
+      label: train.strategy
+      doc: 'parallel strategy: DDP (whole weights in each process) or FSDP2 (sharded weights) (ddp or fsdp)'
+      default: ddp
+    train_accumulate:
+      type: int
+      label: train.accumulate
+      doc: gradient-accumulation micro-batches per step
+      default: 1
+    train_clip:
+      type:
+      - 'null'
+      - double
+      label: train.clip
+      doc: 'gradient clipping: clip gradients to this norm'
+    train_compile:
+      type: boolean
+      label: train.compile
+      doc: compile the model with torch.compile; without a compiler it runs uncompiled
+      default: false
+    train_channels_last:
+      type: boolean
+      label: train.channels_last
+      doc: channels-last memory format
+      default: false
+    train_recompute:
+      type: boolean
+      label: train.recompute
+      doc: 'activation checkpointing: recompute activations in the backward pass to save memory'
+      default: false
+    train_device:
+      type: string
+      label: train.device
+      doc: device to compute on (auto or cpu or cuda)
+      default: auto
+    train_checkpoint_every:
+      type: int
+      label: train.checkpoint_every
+      doc: steps between checkpoints
+      default: 50
+    train_keep:
+      type: int
+      label: train.keep
+      doc: number of newest checkpoints to keep, besides the best
+      default: 2
+    train_cache_mb:
+      type: int
+      label: train.cache_mb
+      doc: tile cache of each process in MB
+      default: 1024
+    train_workers:
+      type:
+      - 'null'
+      - int
+      label: train.workers
+      doc: 'data-loader processes for each process (default: 0 on a CPU, 2 on a GPU)'
+    train_timeout_s:
+      type: double
+      label: train.timeout_s
+      doc: seconds after which a silent worker counts as hung
+      default: 600.0
+    train_restarts:
+      type: int
+      label: train.restarts
+      doc: restarts of lost or hung workers
+      default: 3
+    train_scratch:
+      type:
+      - 'null'
+      - string
+      label: train.scratch
+      doc: local folder of each node, e.g. $TMPDIR, for a copy of the data during the training
+    train_track:
+      type:
+        type: array
+        items: string
+      label: train.track
+      doc: experiment trackers that follow the training while it runs (tensorboard or mlflow or prometheus)
+      default: []
+    train_profile:
+      type: boolean
+      label: train.profile
+      doc: 'profiler: write a trace of a few steps and a table of their operators'
+      default: false
+    train_tell_every_s:
+      type: double
+      label: train.tell_every_s
+      doc: seconds between two progress lines of the log
+      default: 30.0
+    train_mem_mb:
+      type: int
+      label: memory of train
+      doc: memory of the job in MB
+      default: 5048
+    train_timelimit_s:
+      type: int
+      label: time limit of train
+      doc: seconds after which the job is ended
+      default: 9600
+    calibrate_min_samples:
+      type: int
+      label: calibrate.min_samples
+      doc: minimum number of labelled validation pixels or chips; below it the temperature is 1
+      default: 50
+    calibrate_max_samples:
+      type: int
+      label: calibrate.max_samples
+      doc: maximum number of validation pixels; of more, some are drawn at random
+      default: 500000
+    calibrate_halo:
+      type:
+      - 'null'
+      - int
+      label: calibrate.halo
+      doc: 'pixels read around each window (default: receptive-field radius)'
+    calibrate_window:
+      type: int
+      label: calibrate.window
+      doc: edge of a window in pixels; memory grows with its square
+      default: 1024
+    calibrate_device:
+      type: string
+      label: calibrate.device
+      doc: device to compute on (auto or cpu or cuda)
+      default: auto
+    calibrate_threads:
+      type: int
+      label: calibrate.threads
+      doc: CPU threads; more change the order of sums
+      default: 1
+    calibrate_mem_mb:
+      type: int
+      label: memory of calibrate
+      doc: memory of the job in MB
+      default: 3000
+    calibrate_timelimit_s:
+      type: int
+      label: time limit of calibrate
+      doc: seconds after which the job is ended
+      default: 21600
+    predict_allow:
+      type:
+        type: array
+        items: string
+      label: predict.allow
+      doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind
+        of pixel-size, unit, level'
+      default: []
+    predict_halo:
+      type:
+      - 'null'
+      - int
+      label: predict.halo
+      doc: 'pixels read around each window (default: receptive-field radius)'
+    predict_window:
+      type: int
+      label: predict.window
+      doc: edge of a window in pixels; memory grows with its square
+      default: 1024
+    predict_device:
+      type: string
+      label: predict.device
+      doc: device to compute on (auto or cpu or cuda)
+      default: auto
+    predict_threads:
+      type: int
+      label: predict.threads
+      doc: CPU threads; more change the order of sums
+      default: 1
+    predict_mem_mb:
+      type: int
+      label: memory of predict
+      doc: memory of the job in MB
+      default: 3000
+    predict_timelimit_s:
+      type: int
+      label: time limit of predict
+      doc: seconds after which the job is ended
+      default: 21600
+    evaluate_baseline_pixels:
+      type: int
+      label: evaluate.baseline_pixels
+      doc: maximum number of training pixels of the per-pixel baseline
+      default: 100000
+    evaluate_seed:
+      type: int
+      label: evaluate.seed
+      doc: random seed of the baseline's sample of pixels
+      default: 0
+    evaluate_mem_mb:
+      type: int
+      label: memory of evaluate
+      doc: memory of the job in MB
+      default: 3000
+    evaluate_timelimit_s:
+      type: int
+      label: time limit of evaluate
+      doc: seconds after which the job is ended
+      default: 7200
+    report_colors:
+      type:
+        type: array
+        items: string
+      label: report.colors
+      doc: 'colour of each class as #rrggbb; a colour-blind-safe palette if not given'
+      default: []
+  steps:
+    split:
+      label: split
+      doc: Cut the grid into chips, assign them to splits by place, date or group, and audit the splits for leakage.
+      run: '#stage-split'
+      in:
+        chip: split_chip
+        stride: split_stride
+        method: split_method
+        fractions: split_fractions
+        block: split_block
+        buffer: split_buffer
+        folds: folds
+        fold: fold
+        dates: split_dates
+        by: split_by
+        val_groups: split_val_groups
+        test_groups: split_test_groups
+        regions: split_regions
+        attribute: split_attribute
+        min_valid: split_min_valid
+        min_scene_valid: split_min_scene_valid
+        seed: split_seed
+        similarity: split_similarity
+        allow: split_allow
+        mem_mb: split_mem_mb
+        timelimit_s: split_timelimit_s
+        tiles: tiles
+        labels: labels
+        chips_name:
+          valueFrom: split-fold-$(inputs.fold).json
+        statistics_name:
+          valueFrom: statistics-fold-$(inputs.fold).json
+        map_name:
+          valueFrom: split-fold-$(inputs.fold).png
+        places_name:
+          valueFrom: split-fold-$(inputs.fold).gpkg
+      out:
+      - chips
+      - statistics
+      - map
+      - places
+      - record
+    train:
+      label: train
+      doc: 'Train a model on chips: segmentation, classification or regression, on any number of processes and nodes.'
+      run: '#stage-train'
+      in:
+        task: train_task
+        init: train_init
+        architecture: train_architecture
+        width: train_width
+        depth: train_depth
+        arguments: train_arguments
+        model_files: train_model_files
+        weights_bands: train_weights_bands
+        weights_mean: train_weights_mean
+        weights_std: train_weights_std
+        weights_scale: train_weights_scale
+        freeze: train_freeze
+        lora: train_lora
+        epochs: train_epochs
+        batch: train_batch
+        learning_rate: train_learning_rate
+        schedule: train_schedule
+        weight_decay: train_weight_decay
+        warmup: train_warmup
+        loss: train_loss
+        class_weights: train_class_weights
+        ema: train_ema
+        patience: train_patience
+        augment: train_augment
+        shuffle: train_shuffle
+        window: train_window
+        block: train_block
+        precision: train_precision
+        seed: train_seed
+        processes: train_processes
+        nodes: train_nodes
+        threads: train_threads
+        deterministic: train_deterministic
+        shards: train_shards
+        strategy: train_strategy
+        accumulate: train_accumulate
+        clip: train_clip
+        compile: train_compile
+        channels_last: train_channels_last
+        recompute: train_recompute
+        device: train_device
+        checkpoint_every: train_checkpoint_every
+        keep: train_keep
+        cache_mb: train_cache_mb
+        workers: train_workers
+        timeout_s: train_timeout_s
+        restarts: train_restarts
+        scratch: train_scratch
+        track: train_track
+        profile: train_profile
+        tell_every_s: train_tell_every_s
+        mem_mb: train_mem_mb
+        timelimit_s: train_timelimit_s
+        tiles: tiles
+        labels: labels
+        chips: split/chips
+        statistics: split/statistics
+        fold: fold
+        model_name:
+          valueFrom: model-fold-$(inputs.fold)
+      out:
+      - model
+      - record
+      - checkpoints
+    calibrate:
+      label: calibrate
+      doc: Fit one temperature for the mean probabilities of a mosaic on its validation places (temperature scaling).
+      run: '#stage-calibrate'
+      when: $(inputs.wanted)
+      in:
+        min_samples: calibrate_min_samples
+        max_samples: calibrate_max_samples
+        halo: calibrate_halo
+        window: calibrate_window
+        device: calibrate_device
+        threads: calibrate_threads
+        allow_code: train_architecture
+        mem_mb: calibrate_mem_mb
+        timelimit_s: calibrate_timelimit_s
+        tiles: tiles
+        labels: labels
+        model:
+          source:
+          - train/model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
+        chips: split/chips
+        wanted: mosaic
+        fold: fold
+        calibration_name:
+          valueFrom: calibration-fold-$(inputs.fold).json
+      out:
+      - calibration
+      - record
+    predict:
+      label: predict
+      doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
+      run: '#stage-predict'
+      when: $(inputs.wanted)
+      in:
+        allow: predict_allow
+        halo: predict_halo
+        window: predict_window
+        device: predict_device
+        threads: predict_threads
+        colors: report_colors
+        allow_code: train_architecture
+        mem_mb: predict_mem_mb
+        timelimit_s: predict_timelimit_s
+        model:
+          source:
+          - train/model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
+        tiles: tiles
+        calibration: calibrate/calibration
+        wanted: mosaic
+        fold: fold
+        classes_name:
+          valueFrom: classes-fold-$(inputs.fold).tif
+        probabilities_name:
+          valueFrom: probabilities-fold-$(inputs.fold).tif
+      out:
+      - classes
+      - probabilities
+      - record
+    predict_images:
+      label: predict images
+      doc: Map each image by itself, where labels or splits differ between them; scatter over the images.
+      run: '#stage-image-map'
+      scatter: image
+      when: $(inputs.wanted)
+      in:
+        image: tiles
+        model:
+          source:
+          - train/model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
+        wanted: images
+        classes_name:
+          valueFrom: classes-fold-$(inputs.fold)-$(inputs.image.basename).tif
+        probabilities_name:
+          valueFrom: probabilities-fold-$(inputs.fold)-$(inputs.image.basename).tif
+        train_architecture: train_architecture
+        predict_allow: predict_allow
+        predict_halo: predict_halo
+        predict_window: predict_window
+        predict_device: predict_device
+        predict_threads: predict_threads
+        predict_mem_mb: predict_mem_mb
+        predict_timelimit_s: predict_timelimit_s
+        report_colors: report_colors
+        fold: fold
+      out:
+      - classes
+      - probabilities
+      - record
+    evaluate:
+      label: evaluate
+      doc: Score the map against the labels in the test areas, beside a majority-class and a per-pixel baseline.
+      run: '#stage-evaluate'
+      in:
+        baseline_pixels: evaluate_baseline_pixels
+        seed: evaluate_seed
+        mem_mb: evaluate_mem_mb
+        timelimit_s: evaluate_timelimit_s
+        tiles: tiles
+        labels: labels
+        classes:
+          source:
+          - predict/classes
+          - predict_images/classes
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        probabilities:
+          source:
+          - predict/probabilities
+          - predict_images/probabilities
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        chips: split/chips
+        fold: fold
+        metrics_name:
+          valueFrom: metrics-fold-$(inputs.fold).json
+      out:
+      - metrics
+      - record
+  outputs:
+    metrics:
+      type: File
+      label: metrics
+      doc: scores of the fold
+      format: iana:application/json
+      outputSource: evaluate/metrics
+    model:
+      type:
+      - 'null'
+      - Directory
+      label: model
+      doc: trained model of the fold
+      outputSource: train/model
+    split_record:
+      type:
+      - 'null'
+      - File
+      label: record of split
+      doc: run record of the job
+      format: iana:application/json
+      outputSource: split/record
+    train_record:
+      type:
+      - 'null'
+      - File
+      label: record of train
+      doc: run record of the job
+      format: iana:application/json
+      outputSource: train/record
+    calibrate_record:
+      type:
+      - 'null'
+      - File
+      label: record of calibrate
+      doc: run record of the job
+      format: iana:application/json
+      outputSource: calibrate/record
+    predict_record:
+      type:
+      - 'null'
+      - File
+      label: record of predict
+      doc: run record of the job
+      format: iana:application/json
+      outputSource: predict/record
+    predict_images_record:
+      type:
+      - 'null'
+      - type: array
+        items:
+        - 'null'
+        - File
+      label: record of predict images
+      doc: run record of the job
+      format: iana:application/json
+      outputSource: predict_images/record
+    evaluate_record:
+      type:
+      - 'null'
+      - File
+      label: record of evaluate
+      doc: run record of the job
+      format: iana:application/json
+      outputSource: evaluate/record
+- class: Workflow
+  id: stage-composites
+  label: eopipe composites
+  doc: One composite for each period that has scenes.
+  intent:
+  - edam:operation_3436
+  requirements:
+    MultipleInputFeatureRequirement: {}
+    ScatterFeatureRequirement: {}
+    StepInputExpressionRequirement: {}
+    SubworkflowFeatureRequirement: {}
+  inputs:
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores of all scenes
+    items:
+      type: Directory
+      label: items
+      doc: frozen STAC Items of the run
+    composite_method:
+      type: string
+      label: composite.method
+      doc: 'how observations are combined: median of each band, or for all bands the observation nearest the middle
+        of the period (middle), of highest NDVI (greenest) or of lowest blue (clearest); none: train on scenes (none
+        or median or middle or greenest or clearest)'
+      default: none
+    composite_period:
+      type: string
+      label: composite.period
+      doc: length of a period; there is one composite per period (all or year or season or month)
+      default: all
+    composite_stack:
+      type: string
+      label: composite.stack
+      doc: stack these parts of a period as separate bands, e.g. red_JJA (none or season or month)
+      default: none
+    composite_parts:
+      type:
+        type: array
+        items: string
+      label: composite.parts
+      doc: 'parts to stack, e.g. MAM JJA or 05 06 (default: all parts with scenes)'
+      default: []
+    composite_memory_mb:
+      type: int
+      label: composite.memory_mb
+      doc: memory limit in MB for the pixels of all dates; larger grids are read block by block
+      default: 512
+    composite_mem_mb:
+      type: int
+      label: memory of composite
+      doc: memory of the job in MB
+      default: 1512
+    composite_timelimit_s:
+      type: int
+      label: time limit of composite
+      doc: seconds after which the job is ended
+      default: 1980
+  steps:
+    periods:
+      label: periods
+      doc: Group the tiles of the scenes by the period of their composite.
+      run: '#stage-periods'
+      in:
+        items: items
+        tiles: tiles
+        period: composite_period
+        stack: composite_stack
+        parts: composite_parts
+      out:
+      - groups
+      - names
+    composite:
+      label: composite
+      doc: Composite the scenes of a period into one image, pixel by pixel.
+      run: '#stage-composite'
+      scatter:
+      - tiles
+      - composite_name
+      scatterMethod: dotproduct
+      in:
+        method: composite_method
+        period: composite_period
+        stack: composite_stack
+        parts: composite_parts
+        memory_mb: composite_memory_mb
+        mem_mb: composite_mem_mb
+        timelimit_s: composite_timelimit_s
+        tiles: periods/groups
+        composite_name: periods/names
+      out:
+      - composite
+      - record
+  outputs:
+    images:
+      type:
+        type: array
+        items: Directory
+      label: composites
+      doc: one Zarr store per period
+      outputSource: composite/composite
+    record:
+      type:
+        type: array
+        items: File
+      label: records
+      doc: run records of the jobs
+      format: iana:application/json
+      outputSource: composite/record
+- class: Workflow
+  id: stage-image-map
+  label: eopipe image map
+  doc: The map of one image.
+  intent:
+  - edam:operation_2423
+  requirements:
+    MultipleInputFeatureRequirement: {}
+    ScatterFeatureRequirement: {}
+    StepInputExpressionRequirement: {}
+    SubworkflowFeatureRequirement: {}
+  inputs:
+    image:
+      type: Directory
+      label: image
+      doc: tile store of the image
+    model:
+      type: Directory
+      label: model
+      doc: trained model
+    classes_name:
+      type: string
+      label: classes
+      doc: name of the map of classes
+    probabilities_name:
+      type: string
+      label: probabilities
+      doc: name of the map of probabilities
+    train_architecture:
+      type: string
+      label: train.architecture
+      doc: 'model architecture: unet, convnext, temporal, or a class of your own or of a library as module:Class
+        or file.py:Class'
+      default: unet
+    predict_allow:
+      type:
+        type: array
+        items: string
+      label: predict.allow
+      doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind
+        of pixel-size, unit, level'
+      default: []
+    predict_halo:
+      type:
+      - 'null'
+      - int
+      label: predict.halo
+      doc: 'pixels read around each window (default: receptive-field radius)'
+    predict_window:
+      type: int
+      label: predict.window
+      doc: edge of a window in pixels; memory grows with its square
+      default: 1024
+    predict_device:
+      type: string
+      label: predict.device
+      doc: device to compute on (auto or cpu or cuda)
+      default: auto
+    predict_threads:
+      type: int
+      label: predict.threads
+      doc: CPU threads; more change the order of sums
+      default: 1
+    predict_mem_mb:
+      type: int
+      label: memory of predict
+      doc: memory of the job in MB
+      default: 3000
+    predict_timelimit_s:
+      type: int
+      label: time limit of predict
+      doc: seconds after which the job is ended
+      default: 21600
+    report_colors:
+      type:
+        type: array
+        items: string
+      label: report.colors
+      doc: 'colour of each class as #rrggbb; a colour-blind-safe palette if not given'
+      default: []
+  steps:
+    predict:
+      label: predict
+      doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
+      run: '#stage-predict'
+      in:
+        allow: predict_allow
+        halo: predict_halo
+        window: predict_window
+        device: predict_device
+        threads: predict_threads
+        colors: report_colors
+        allow_code: train_architecture
+        mem_mb: predict_mem_mb
+        timelimit_s: predict_timelimit_s
+        tiles:
+          source:
+          - image
+          linkMerge: merge_nested
+        model: model
+        classes_name: classes_name
+        probabilities_name: probabilities_name
+      out:
+      - classes
+      - probabilities
+      - record
+  outputs:
+    classes:
+      type: File
+      label: classes
+      doc: map of classes
+      format: iana:image/tiff
+      outputSource: predict/classes
+    probabilities:
+      type: File
+      label: probabilities
+      doc: map of probabilities
+      format: iana:image/tiff
+      outputSource: predict/probabilities
+    record:
+      type: File
+      label: record
+      doc: run record of the job
+      format: iana:application/json
+      outputSource: predict/record
+- class: CommandLineTool
+  id: stage-search
+  label: eopipe search
+  doc: Find scenes in a STAC catalog or API and freeze the list and the grid.
+  intent:
+  - edam:operation_0224
+  requirements:
+    NetworkAccess:
+      networkAccess: true
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - search
+  arguments: []
+  inputs:
+    items_name:
+      type: string
+      label: items
+      doc: frozen STAC Items, one file per scene
+      default: items
+      inputBinding:
+        prefix: --items
+    grid_name:
+      type: string
+      label: grid
+      doc: 'grid of the run: CRS, transform, shape'
+      default: grid.json
+      inputBinding:
+        prefix: --grid
+    selection_name:
+      type: string
+      label: selection
+      doc: digest of the item list; dropped scenes with the reason
+      default: selection.json
+      inputBinding:
+        prefix: --selection
+    catalog:
+      type:
+      - 'null'
+      - Directory
+      label: catalog
+      doc: folder of a static STAC catalog
+      inputBinding:
+        prefix: --catalog
+    area:
+      type:
+      - 'null'
+      - File
+      label: area
+      doc: GeoJSON of the area of interest, in degrees
+      inputBinding:
+        prefix: --area
+    url:
+      type:
+      - 'null'
+      - string
+      label: url
+      doc: URL of a STAC API or of a static catalog
+      inputBinding:
+        prefix: --url
+    collections:
+      type:
+        type: array
+        items: string
+      label: collections
+      doc: STAC collections to search; all if empty
+      default: []
+      inputBinding:
+        prefix: --collections
+    bbox:
+      type:
+        type: array
+        items: double
+      label: bbox
+      doc: 'bounding box: west south east north, in degrees'
+      default: []
+      inputBinding:
+        prefix: --bbox
+    datetime:
+      type:
+      - 'null'
+      - string
+      label: datetime
+      doc: date or interval of acquisition, e.g. 2020-05-01/2020-09-30
+      inputBinding:
+        prefix: --datetime
+    max_cloud:
+      type: double
+      label: max cloud
+      doc: maximum cloud cover of a scene (eo:cloud_cover), in percent
+      default: 100.0
+      inputBinding:
+        prefix: --max-cloud
+    ids:
+      type:
+        type: array
+        items: string
+      label: ids
+      doc: only these scenes, by id
+      default: []
+      inputBinding:
+        prefix: --ids
+    assets:
+      type:
+        type: array
+        items: string
+      label: assets
+      doc: keys of the assets to fetch; every scene must have them
+      default:
+      - blue
+      - green
+      - red
+      - nir
+      - scl
+      inputBinding:
+        prefix: --assets
+    on_missing:
+      type: string
+      label: on missing
+      doc: 'scenes that lack one of the assets: fail and list them, or skip them (fail or skip)'
+      default: fail
+      inputBinding:
+        prefix: --on-missing
+    best:
+      type:
+      - 'null'
+      - int
+      label: best
+      doc: 'number of least cloudy scenes to keep in each time window (default: all)'
+      inputBinding:
+        prefix: --best
+    per:
+      type: string
+      label: per
+      doc: time window that best applies to (all or year or month or week or day)
+      default: all
+      inputBinding:
+        prefix: --per
+    group:
+      type: string
+      label: group
+      doc: 'what best counts: single scenes, or all scenes of a local solar day (UTC + 1 h per 15 degrees) together
+        (scene or solar-day)'
+      default: scene
+      inputBinding:
+        prefix: --group
+    crs:
+      type: string
+      label: crs
+      doc: CRS of the grid as EPSG:code, or auto
+      default: auto
+      inputBinding:
+        prefix: --crs
+    resolution:
+      type:
+      - 'null'
+      - double
+      label: resolution
+      doc: 'pixel size of the grid in units of the CRS (default: the finest of grid_assets)'
+      inputBinding:
+        prefix: --resolution
+    grid_assets:
+      type:
+        type: array
+        items: string
+      label: grid assets
+      doc: 'assets whose CRS and pixels the grid follows (default: all assets; in a config preprocess.bands, so
+        that neither masks nor labels set the pixel size)'
+      default: []
+      inputBinding:
+        prefix: --grid-assets
+    deadline:
+      type: double
+      label: deadline
+      doc: time limit for the whole search, in seconds
+      default: 900.0
+      inputBinding:
+        prefix: --deadline
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 1000
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 1800
+  outputs:
+    items:
+      type: Directory
+      label: items
+      doc: frozen STAC Items, one file per scene
+      outputBinding:
+        glob: $(inputs.items_name)
+    items_each:
+      type: File[]
+      label: items, one by one
+      doc: for a scatter
+      format: iana:application/geo+json
+      outputBinding:
+        glob: $(inputs.items_name)/*.geojson
+    grid:
+      type: File
+      format: iana:application/json
+      label: grid
+      doc: 'grid of the run: CRS, transform, shape'
+      outputBinding:
+        glob: $(inputs.grid_name)
+    selection:
+      type: File
+      format: iana:application/json
+      label: selection
+      doc: digest of the item list; dropped scenes with the reason
+      outputBinding:
+        glob: $(inputs.selection_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.items_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
+  id: stage-fetch
+  label: eopipe fetch
+  doc: Fetch the assets of one scene and verify size and checksum.
+  intent:
+  - edam:operation_2422
+  requirements:
+    NetworkAccess:
+      networkAccess: true
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - fetch
+  arguments: []
+  inputs:
+    item:
+      type: File
+      label: item
+      doc: frozen STAC Item of the scene
+      format: iana:application/geo+json
+      inputBinding:
+        prefix: --item
+    scene_name:
+      type: string
+      label: scene
+      doc: 'scene folder: the item and its verified assets'
+      default: scene
+      inputBinding:
+        prefix: --scene
+    catalog:
+      type:
+      - 'null'
+      - Directory
+      label: catalog
+      doc: folder of the static catalog, for items with relative asset hrefs
+      inputBinding:
+        prefix: --catalog
+    grid:
+      type:
+      - 'null'
+      - File
+      label: grid
+      doc: grid of the run; needed with windows
+      format: iana:application/json
+      inputBinding:
+        prefix: --grid
+    windows:
+      type: boolean
+      label: windows
+      doc: 'fetch windows: only the blocks of (cloud-optimised) GeoTIFFs that the grid needs'
+      default: false
+      inputBinding:
+        prefix: --windows
+    workers:
+      type: int
+      label: workers
+      doc: parallel downloads
+      default: 4
+      inputBinding:
+        prefix: --workers
+    per_host:
+      type: int
+      label: per host
+      doc: maximum parallel connections to one host
+      default: 8
+      inputBinding:
+        prefix: --per-host
+    deadline:
+      type: double
+      label: deadline
+      doc: time limit for one asset with all its retries, in seconds
+      default: 3600.0
+      inputBinding:
+        prefix: --deadline
+    sign:
+      type: string
+      label: sign
+      doc: service that signs asset URLs; auto chooses by host (auto or none or planetary-computer)
+      default: auto
+      inputBinding:
+        prefix: --sign
+    private_hosts:
+      type:
+        type: array
+        items: string
+      label: private hosts
+      doc: hosts inside a private network that assets may be fetched from, as name or name:port (in a config also
+        the host of search.url)
+      default: []
+      inputBinding:
+        prefix: --private-hosts
+    parts:
+      type:
+      - 'null'
+      - string
+      label: parts
+      doc: folder of unfinished downloads, for resume; beside the scene if not given
+      inputBinding:
+        prefix: --parts
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 1000
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 10800
+  outputs:
+    scene:
+      type: Directory
+      label: scene
+      doc: 'scene folder: the item and its verified assets'
+      outputBinding:
+        glob: $(inputs.scene_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.scene_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
+  id: stage-preprocess
+  label: eopipe preprocess
+  doc: Resample one scene onto the grid and write it as a sharded Zarr store.
+  intent:
+  - edam:operation_3435
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 4
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - preprocess
+  arguments: []
+  inputs:
+    scene:
+      type: Directory
+      label: scene
+      doc: scene with its assets, from fetch
+      inputBinding:
+        prefix: --scene
+    grid:
+      type: File
+      label: grid
+      doc: grid of the run
+      format: iana:application/json
+      inputBinding:
+        prefix: --grid
+    tiles_name:
+      type: string
+      label: tiles
+      doc: 'tile store of the scene on the grid: image and valid mask'
+      default: tiles.zarr
+      inputBinding:
+        prefix: --tiles
+    bands:
+      type:
+        type: array
+        items: string
+      label: bands
+      doc: band names, in channel order
+      default:
+      - blue
+      - green
+      - red
+      - nir
+      inputBinding:
+        prefix: --bands
+    mask:
+      type: string
+      label: mask
+      doc: 'mask asset, e.g. scl: which pixels are usable; none masks only nodata'
+      default: scl
+      inputBinding:
+        prefix: --mask
+    mask_as:
+      type: string
+      label: mask as
+      doc: 'kind of the mask asset; auto: known from its name (auto or classes or bits or probability)'
+      default: auto
+      inputBinding:
+        prefix: --mask-as
+    masked:
+      type:
+        type: array
+        items: int
+      label: masked
+      doc: 'classes or bits of the mask asset that are masked (default: the standard ones)'
+      default: []
+      inputBinding:
+        prefix: --masked
+    max_probability:
+      type: double
+      label: max probability
+      doc: cloud probability in percent above which pixels are masked
+      default: 40.0
+      inputBinding:
+        prefix: --max-probability
+    dilate:
+      type: int
+      label: dilate
+      doc: 'mask dilation: also mask this many grid pixels around masked ones'
+      default: 0
+      inputBinding:
+        prefix: --dilate
+    saturated:
+      type:
+      - 'null'
+      - double
+      label: saturated
+      doc: stored value at or above which a pixel is saturated, and masked
+      inputBinding:
+        prefix: --saturated
+    offset:
+      type:
+      - 'null'
+      - double
+      label: offset
+      doc: 'offset of reflectance where neither item nor product state it: -0.1 for Sentinel-2 since processing
+        baseline 04.00, 0 before or where it was removed'
+      inputBinding:
+        prefix: --offset
+    decibel:
+      type: boolean
+      label: decibel
+      doc: convert linear radar power to dB
+      default: false
+      inputBinding:
+        prefix: --decibel
+    resampling:
+      type: string
+      label: resampling
+      doc: resampling kernel of the bands; masks use nearest (nearest or bilinear or cubic or average or mode)
+      default: bilinear
+      inputBinding:
+        prefix: --resampling
+    chunk:
+      type: int
+      label: chunk
+      doc: edge of a chunk, the read unit, in pixels; about the chip size
+      default: 256
+      inputBinding:
+        prefix: --chunk
+    shard:
+      type: int
+      label: shard
+      doc: edge of a shard, one file, in pixels
+      default: 4096
+      inputBinding:
+        prefix: --shard
+    codec:
+      type: string
+      label: codec
+      doc: 'compression codec: lz4 decodes faster, zstd is smaller (lz4 or zstd)'
+      default: lz4
+      inputBinding:
+        prefix: --codec
+    threads:
+      type: int
+      label: threads
+      doc: 'threads that decode, resample and encode; 0: one per core'
+      default: 0
+      inputBinding:
+        prefix: --threads
+    max_files:
+      type:
+      - 'null'
+      - int
+      label: max files
+      doc: 'file budget: refuse a store that would need more files'
+      inputBinding:
+        prefix: --max-files
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 1500
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 3600
+  outputs:
+    tiles:
+      type: Directory
+      label: tiles
+      doc: 'tile store of the scene on the grid: image and valid mask'
+      outputBinding:
+        glob: $(inputs.tiles_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.tiles_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
+  id: stage-composite
+  label: eopipe composite
+  doc: Composite the scenes of a period into one image, pixel by pixel.
+  intent:
+  - edam:operation_3436
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: tiles.list.json
+        entry: '$(inputs.tiles)
+
+          '
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - composite
+  arguments:
+  - --tiles
+  - '@tiles.list.json'
+  inputs:
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores of the scenes of one period
+    composite_name:
+      type: string
+      label: composite
+      doc: tile store of the period, which replaces those of its scenes
+      default: composite.zarr
+      inputBinding:
+        prefix: --composite
+    method:
+      type: string
+      label: method
+      doc: 'how observations are combined: median of each band, or for all bands the observation nearest the middle
+        of the period (middle), of highest NDVI (greenest) or of lowest blue (clearest); none: train on scenes (none
+        or median or middle or greenest or clearest)'
+      default: none
+      inputBinding:
+        prefix: --method
+    period:
+      type: string
+      label: period
+      doc: length of a period; there is one composite per period (all or year or season or month)
+      default: all
+      inputBinding:
+        prefix: --period
+    stack:
+      type: string
+      label: stack
+      doc: stack these parts of a period as separate bands, e.g. red_JJA (none or season or month)
+      default: none
+      inputBinding:
+        prefix: --stack
+    parts:
+      type:
+        type: array
+        items: string
+      label: parts
+      doc: 'parts to stack, e.g. MAM JJA or 05 06 (default: all parts with scenes)'
+      default: []
+      inputBinding:
+        prefix: --parts
+    memory_mb:
+      type: int
+      label: memory mb
+      doc: memory limit in MB for the pixels of all dates; larger grids are read block by block
+      default: 512
+      inputBinding:
+        prefix: --memory-mb
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 1512
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 1980
+  outputs:
+    composite:
+      type: Directory
+      label: composite
+      doc: tile store of the period, which replaces those of its scenes
+      outputBinding:
+        glob: $(inputs.composite_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.composite_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
+  id: stage-label
+  label: eopipe label
+  doc: Put labels onto the grid, as class numbers or as values of a quantity, with their valid mask.
+  intent:
+  - edam:operation_0226
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - label
+  arguments: []
+  inputs:
+    grid:
+      type: File
+      label: grid
+      doc: grid of the run
+      format: iana:application/json
+      inputBinding:
+        prefix: --grid
+    labels_name:
+      type: string
+      label: labels
+      doc: 'label store: class numbers or continuous values, and valid mask'
+      default: labels.zarr
+      inputBinding:
+        prefix: --labels
+    source:
+      type:
+      - 'null'
+      - File
+      label: source
+      doc: raster or vector file with the labels of all scenes
+      inputBinding:
+        prefix: --source
+    scene:
+      type:
+      - 'null'
+      - Directory
+      label: scene
+      doc: scene whose asset holds its labels
+      inputBinding:
+        prefix: --scene
+    asset:
+      type:
+      - 'null'
+      - string
+      label: asset
+      doc: asset of each scene that holds its labels, instead of source
+      inputBinding:
+        prefix: --asset
+    classes:
+      type:
+        type: array
+        items: string
+      label: classes
+      doc: class names, in the order of the class numbers 0, 1, …
+      default:
+      - non-forest
+      - forest
+      inputBinding:
+        prefix: --classes
+    bins:
+      type:
+        type: array
+        items: double
+      label: bins
+      doc: edges between the classes of a continuous raster, in physical units
+      default: []
+      inputBinding:
+        prefix: --bins
+    codes:
+      type:
+        type: array
+        items: int
+      label: codes
+      doc: 'source value of each class (default: 0, 1, …, if the raster has no other value)'
+      default: []
+      inputBinding:
+        prefix: --codes
+    values:
+      type:
+        type: array
+        items: string
+      label: values
+      doc: 'class=value for each source value, also several per class: town=1 town=2; =3 means unlabelled'
+      default: []
+      inputBinding:
+        prefix: --values
+    measure:
+      type:
+      - 'null'
+      - string
+      label: measure
+      doc: quantity of continuous labels, for train.task regression; without it labels are classes
+      inputBinding:
+        prefix: --measure
+    unit:
+      type: string
+      label: unit
+      doc: unit of the quantity
+      default: ''
+      inputBinding:
+        prefix: --unit
+    ignore:
+      type:
+        type: array
+        items: int
+      label: ignore
+      doc: source values that mean unlabelled
+      default: []
+      inputBinding:
+        prefix: --ignore
+    attribute:
+      type: string
+      label: attribute
+      doc: attribute of a vector file with the class, or with the value of the quantity
+      default: class
+      inputBinding:
+        prefix: --attribute
+    layer:
+      type:
+      - 'null'
+      - string
+      label: layer
+      doc: layer of a vector file with several layers
+      inputBinding:
+        prefix: --layer
+    overlap:
+      type: string
+      label: overlap
+      doc: 'where shapes of different labels overlap: unlabelled, or last or first in the file (invalid or last
+        or first)'
+      default: invalid
+      inputBinding:
+        prefix: --overlap
+    all_touched:
+      type: boolean
+      label: all touched
+      doc: rasterise shapes to all pixels they touch, not only to contained centres
+      default: false
+      inputBinding:
+        prefix: --all-touched
+    resampling:
+      type: string
+      label: resampling
+      doc: 'resampling of label rasters: nearest or mode for classes; nearest, bilinear, cubic or average for a
+        measure and before bins; auto: average if such a raster is finer than the grid, else nearest (auto or nearest
+        or mode or bilinear or cubic or average)'
+      default: auto
+      inputBinding:
+        prefix: --resampling
+    chunk:
+      type: int
+      label: chunk
+      doc: edge of a chunk, the read unit, in pixels
+      default: 256
+      inputBinding:
+        prefix: --chunk
+    shard:
+      type: int
+      label: shard
+      doc: edge of a shard, one file, in pixels
+      default: 4096
+      inputBinding:
+        prefix: --shard
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 1500
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 3600
+  outputs:
+    labels:
+      type: Directory
+      label: labels
+      doc: 'label store: class numbers or continuous values, and valid mask'
+      outputBinding:
+        glob: $(inputs.labels_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.labels_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
+  id: stage-split
+  label: eopipe split
+  doc: Cut the grid into chips, assign them to splits by place, date or group, and audit the splits for leakage.
+  intent:
+  - edam:operation_3359
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: tiles.list.json
+        entry: '$(inputs.tiles)
+
+          '
+      - entryname: labels.list.json
+        entry: '$(inputs.labels)
+
+          '
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - split
+  arguments:
+  - --tiles
+  - '@tiles.list.json'
+  - --labels
+  - '@labels.list.json'
+  inputs:
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores of all scenes
+    labels:
+      type:
+        type: array
+        items: Directory
+      label: labels
+      doc: label store of all scenes, or one per scene
+    chips_name:
+      type: string
+      label: chips
+      doc: chips of each split, and the leakage audit
+      default: split.json
+      inputBinding:
+        prefix: --chips
+    statistics_name:
+      type: string
+      label: statistics
+      doc: band statistics (mean, std, histogram) of the training chips
+      default: statistics.json
+      inputBinding:
+        prefix: --statistics
+    map_name:
+      type: string
+      label: map
+      doc: map of the splits and their classes
+      default: split.png
+      inputBinding:
+        prefix: --map
+    places_name:
+      type: string
+      label: places
+      doc: chips as polygons, with split, scene and classes
+      default: split.gpkg
+      inputBinding:
+        prefix: --places
+    chip:
+      type: int
+      label: chip
+      doc: edge of a chip in pixels
+      default: 256
+      inputBinding:
+        prefix: --chip
+    stride:
+      type:
+      - 'null'
+      - int
+      label: stride
+      doc: 'step between chips in pixels (default: the edge of a chip)'
+      inputBinding:
+        prefix: --stride
+    method:
+      type: string
+      label: method
+      doc: 'random blocks; checkerboard, one colour for train; strips in the order train, val, test; temporal: scenes
+        by date; group: whole groups; random: single chips, which leaks between neighbours and must be allowed (blocks
+        or checkerboard or west-east or east-west or north-south or south-north or temporal or group or random)'
+      default: blocks
+      inputBinding:
+        prefix: --method
+    fractions:
+      type:
+        type: array
+        items: double
+      label: fractions
+      doc: fractions of train, val and test
+      default:
+      - 0.7
+      - 0.15
+      - 0.15
+      inputBinding:
+        prefix: --fractions
+    block:
+      type: int
+      label: block
+      doc: edge of a block, or of a square of the checkerboard, in pixels
+      default: 1024
+      inputBinding:
+        prefix: --block
+    buffer:
+      type: int
+      label: buffer
+      doc: minimum distance between splits in pixels
+      default: 0
+      inputBinding:
+        prefix: --buffer
+    folds:
+      type: int
+      label: folds
+      doc: 'number of cross-validation folds; 0: one split by the fractions'
+      default: 0
+      inputBinding:
+        prefix: --folds
+    fold:
+      type: int
+      label: fold
+      doc: number of the test fold, from 0
+      default: 0
+      inputBinding:
+        prefix: --fold
+    dates:
+      type:
+        type: array
+        items: string
+      label: dates
+      doc: 'temporal split: first day of val and of test, or of test only'
+      default: []
+      inputBinding:
+        prefix: --dates
+    by:
+      type: string
+      label: by
+      doc: 'group split: unit that is kept whole; a tile is of MGRS or WRS-2, a polygon of the labels, whose pixels
+        are masked in the chips of other splits (scene or tile or region or polygon)'
+      default: scene
+      inputBinding:
+        prefix: --by
+    val_groups:
+      type:
+        type: array
+        items: string
+      label: val groups
+      doc: names of the validation groups
+      default: []
+      inputBinding:
+        prefix: --val-groups
+    test_groups:
+      type:
+        type: array
+        items: string
+      label: test groups
+      doc: 'names of the test groups; all others train (default: groups at random)'
+      default: []
+      inputBinding:
+        prefix: --test-groups
+    regions:
+      type:
+      - 'null'
+      - File
+      label: regions
+      doc: polygons of the regions of a group split
+      inputBinding:
+        prefix: --regions
+    attribute:
+      type: string
+      label: attribute
+      doc: attribute with the region of a polygon
+      default: region
+      inputBinding:
+        prefix: --attribute
+    min_valid:
+      type: double
+      label: min valid
+      doc: minimum fraction of valid, labelled pixels in a chip
+      default: 0.5
+      inputBinding:
+        prefix: --min-valid
+    min_scene_valid:
+      type: double
+      label: min scene valid
+      doc: minimum valid fraction of a scene; scenes below it are excluded
+      default: 0.0
+      inputBinding:
+        prefix: --min-scene-valid
+    seed:
+      type: int
+      label: seed
+      doc: seed of random assignments
+      default: 0
+      inputBinding:
+        prefix: --seed
+    similarity:
+      type: double
+      label: similarity
+      doc: correlation after alignment at or above which chips of two splits are near duplicates
+      default: 0.97
+      inputBinding:
+        prefix: --similarity
+    allow:
+      type:
+        type: array
+        items: string
+      label: allow
+      doc: 'accepted findings of the leakage audit, each as ''kind: reason'''
+      default: []
+      inputBinding:
+        prefix: --allow
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 2000
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 19800
+  outputs:
+    chips:
+      type: File
+      format: iana:application/json
+      label: chips
+      doc: chips of each split, and the leakage audit
+      outputBinding:
+        glob: $(inputs.chips_name)
+    statistics:
+      type: File
+      format: iana:application/json
+      label: statistics
+      doc: band statistics (mean, std, histogram) of the training chips
+      outputBinding:
+        glob: $(inputs.statistics_name)
+    map:
+      type: File
+      format: iana:image/png
+      label: map
+      doc: map of the splits and their classes
+      outputBinding:
+        glob: $(inputs.map_name)
+    places:
+      type: File
+      format: iana:application/geopackage+sqlite3
+      label: places
+      doc: chips as polygons, with split, scene and classes
+      outputBinding:
+        glob: $(inputs.places_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.chips_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
+  id: stage-train
+  label: eopipe train
+  doc: 'Train a model on chips: segmentation, classification or regression, on any number of processes and nodes.'
+  intent:
+  - edam:operation_2426
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: $(inputs.processes)
+      coresMax: $(inputs.processes)
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: tiles.list.json
+        entry: '$(inputs.tiles)
+
+          '
+      - entryname: labels.list.json
+        entry: '$(inputs.labels)
+
+          '
+      - entryname: state
+        entry: $(inputs.state)
+        writable: true
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - train
+  arguments:
+  - --tiles
+  - '@tiles.list.json'
+  - --labels
+  - '@labels.list.json'
+  - --state
+  - state
+  inputs:
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores of all scenes
+    labels:
+      type:
+        type: array
+        items: Directory
+      label: labels
+      doc: label store for all scenes, or one per scene
+    chips:
+      type: File
+      label: chips
+      doc: 'split file: chips of the train, val and test splits'
+      format: iana:application/json
+      inputBinding:
+        prefix: --chips
+    statistics:
+      type: File
+      label: statistics
+      doc: band statistics of the training chips
+      format: iana:application/json
+      inputBinding:
+        prefix: --statistics
+    model_name:
+      type: string
+      label: model
+      doc: 'model folder: weights (safetensors), STAC Item, history and metrics (JSON)'
+      default: model
+      inputBinding:
+        prefix: --model
+    task:
+      type: string
+      label: task
+      doc: 'learning task: the class of each pixel, the majority class of each chip, or the value of each pixel
+        (segmentation or classification or regression)'
+      default: segmentation
+      inputBinding:
+        prefix: --task
+    init:
+      type:
+      - 'null'
+      - Directory
+      label: init
+      doc: 'fine-tuning: model folder of eopipe to initialise the weights from'
+      inputBinding:
+        prefix: --init
+    architecture:
+      type: string
+      label: architecture
+      doc: 'model architecture: unet, convnext, temporal, or a class of your own or of a library as module:Class
+        or file.py:Class'
+      default: unet
+      inputBinding:
+        prefix: --architecture
+    width:
+      type: int
+      label: width
+      doc: channels of the first level
+      default: 16
+      inputBinding:
+        prefix: --width
+    depth:
+      type: int
+      label: depth
+      doc: 'downsampling levels: how often the model halves its input'
+      default: 2
+      inputBinding:
+        prefix: --depth
+    arguments:
+      type:
+        type: array
+        items: string
+      label: arguments
+      doc: further model arguments as name=value, with values in JSON, e.g. size=tiny
+      default: []
+      inputBinding:
+        prefix: --arguments
+    model_files:
+      type:
+        type: array
+        items:
+        - File
+        - Directory
+      label: model files
+      doc: 'code of a custom model: modules and packages, and files that its arguments name (default: found by architecture
+        and arguments, beside the config)'
+      default: []
+      inputBinding:
+        prefix: --model-files
+    weights_bands:
+      type:
+        type: array
+        items: string
+      label: weights bands
+      doc: 'bands of pretrained weights of a custom model, in their order, e.g. red green blue: its first layer
+        is changed to the bands of the run by name'
+      default: []
+      inputBinding:
+        prefix: --weights-bands
+    weights_mean:
+      type:
+        type: array
+        items: double
+      label: weights mean
+      doc: 'mean of each band of weights_bands that the weights expect (default: training chips)'
+      default: []
+      inputBinding:
+        prefix: --weights-mean
+    weights_std:
+      type:
+        type: array
+        items: double
+      label: weights std
+      doc: standard deviation of each band of weights_bands that the weights expect
+      default: []
+      inputBinding:
+        prefix: --weights-std
+    weights_scale:
+      type: double
+      label: weights scale
+      doc: 'unit of weights_mean and weights_std: what 1 in the unit of the tiles is in theirs, e.g. 10000 for digital
+        numbers of a reflectance'
+      default: 1.0
+      inputBinding:
+        prefix: --weights-scale
+    freeze:
+      type:
+        type: array
+        items: string
+      label: freeze
+      doc: prefixes of parameter names to freeze, e.g. encoder.
+      default: []
+      inputBinding:
+        prefix: --freeze
+    lora:
+      type: int
+      label: lora
+      doc: 'rank of LoRA adapters in the frozen layers, through peft (eopipe[lora]); 0: off'
+      default: 0
+      inputBinding:
+        prefix: --lora
+    epochs:
+      type: int
+      label: epochs
+      doc: 'number of epochs: passes over the training chips'
+      default: 10
+      inputBinding:
+        prefix: --epochs
+    batch:
+      type: int
+      label: batch
+      doc: 'global batch size: chips per step over all processes'
+      default: 32
+      inputBinding:
+        prefix: --batch
+    learning_rate:
+      type: double
+      label: learning rate
+      doc: peak learning rate of AdamW
+      default: 0.004
+      inputBinding:
+        prefix: --learning-rate
+    schedule:
+      type: string
+      label: schedule
+      doc: learning-rate schedule after warm-up (cosine or linear or polynomial or step or constant)
+      default: cosine
+      inputBinding:
+        prefix: --schedule
+    weight_decay:
+      type: double
+      label: weight decay
+      doc: decoupled weight decay of AdamW
+      default: 0.01
+      inputBinding:
+        prefix: --weight-decay
+    warmup:
+      type: double
+      label: warmup
+      doc: learning-rate warm-up as a fraction of all steps
+      default: 0.2
+      inputBinding:
+        prefix: --warmup
+    loss:
+      type:
+      - 'null'
+      - string
+      label: loss
+      doc: 'loss function (default: cross_entropy; huber for regression); dice and lovasz are means over chips,
+        not pixels (cross_entropy or focal or dice or lovasz or huber or mse)'
+      inputBinding:
+        prefix: --loss
+    class_weights:
+      type: string
+      label: class weights
+      doc: 'class weights in cross_entropy and focal; balanced: the same total weight for every class (inverse frequency);
+        sqrt: square root of the inverse frequency, between none and balanced (none or sqrt or balanced)'
+      default: none
+      inputBinding:
+        prefix: --class-weights
+    ema:
+      type: double
+      label: ema
+      doc: 'EMA decay per step; the averaged weights are validated and saved; 0: off'
+      default: 0.0
+      inputBinding:
+        prefix: --ema
+    patience:
+      type: int
+      label: patience
+      doc: 'early stopping after this many epochs without a better val score, with the best weights; 0: never'
+      default: 0
+      inputBinding:
+        prefix: --patience
+    augment:
+      type:
+        type: array
+        items: string
+      label: augment
+      doc: 'data augmentation: symmetries (flips, rotations), brightness, haze, bands (dropped at random); or none
+        (none or symmetries or brightness or haze or bands)'
+      default:
+      - symmetries
+      inputBinding:
+        prefix: --augment
+    shuffle:
+      type: string
+      label: shuffle
+      doc: 'shuffling: a permutation of all chips, or block by block for data larger than memory (chips or blocks)'
+      default: chips
+      inputBinding:
+        prefix: --shuffle
+    window:
+      type: int
+      label: window
+      doc: 'shuffle window: blocks that are mixed at a time'
+      default: 16
+      inputBinding:
+        prefix: --window
+    block:
+      type: int
+      label: block
+      doc: edge in pixels of the blocks that are read and cached
+      default: 1024
+      inputBinding:
+        prefix: --block
+    precision:
+      type: string
+      label: precision
+      doc: floating-point precision; bf16 and fp16 are AMP (autocast), fp16 with a loss scale (fp32 or bf16 or fp16)
+      default: fp32
+      inputBinding:
+        prefix: --precision
+    seed:
+      type: int
+      label: seed
+      doc: random seed of weights, data order and augmentation
+      default: 0
+      inputBinding:
+        prefix: --seed
+    processes:
+      type: int
+      label: processes
+      doc: processes per node; without deterministic their number changes the last bits
+      default: 1
+      inputBinding:
+        prefix: --processes
+    nodes:
+      type: string
+      label: nodes
+      doc: number of nodes, or MIN:MAX for elastic training
+      default: '1'
+      inputBinding:
+        prefix: --nodes
+    threads:
+      type: int
+      label: threads
+      doc: CPU threads per process; more change the order of sums
+      default: 1
+      inputBinding:
+        prefix: --threads
+    deterministic:
+      type: boolean
+      label: deterministic
+      doc: 'same weights for any number of processes: gradients of virtual shards are summed in a fixed order'
+      default: false
+      inputBinding:
+        prefix: --deterministic
+    shards:
+      type: int
+      label: shards
+      doc: virtual shards of a batch in deterministic mode; at least the number of processes
+      default: 4
+      inputBinding:
+        prefix: --shards
+    strategy:
+      type: string
+      label: strategy
+      doc: 'parallel strategy: DDP (whole weights in each process) or FSDP2 (sharded weights) (ddp or fsdp)'
+      default: ddp
+      inputBinding:
+        prefix: --strategy
+    accumulate:
+      type: int
+      label: accumulate
+      doc: gradient-accumulation micro-batches per step
+      default: 1
+      inputBinding:
+        prefix: --accumulate
+    clip:
+      type:
+      - 'null'
+      - double
+      label: clip
+      doc: 'gradient clipping: clip gradients to this norm'
+      inputBinding:
+        prefix: --clip
+    compile:
+      type: boolean
+      label: compile
+      doc: compile the model with torch.compile; without a compiler it runs uncompiled
+      default: false
+      inputBinding:
+        prefix: --compile
+    channels_last:
+      type: boolean
+      label: channels last
+      doc: channels-last memory format
+      default: false
+      inputBinding:
+        prefix: --channels-last
+    recompute:
+      type: boolean
+      label: recompute
+      doc: 'activation checkpointing: recompute activations in the backward pass to save memory'
+      default: false
+      inputBinding:
+        prefix: --recompute
+    device:
+      type: string
+      label: device
+      doc: device to compute on (auto or cpu or cuda)
+      default: auto
+      inputBinding:
+        prefix: --device
+    checkpoint_every:
+      type: int
+      label: checkpoint every
+      doc: steps between checkpoints
+      default: 50
+      inputBinding:
+        prefix: --checkpoint-every
+    keep:
+      type: int
+      label: keep
+      doc: number of newest checkpoints to keep, besides the best
+      default: 2
+      inputBinding:
+        prefix: --keep
+    cache_mb:
+      type: int
+      label: cache mb
+      doc: tile cache of each process in MB
+      default: 1024
+      inputBinding:
+        prefix: --cache-mb
+    workers:
+      type:
+      - 'null'
+      - int
+      label: workers
+      doc: 'data-loader processes for each process (default: 0 on a CPU, 2 on a GPU)'
+      inputBinding:
+        prefix: --workers
+    timeout_s:
+      type: double
+      label: timeout s
+      doc: seconds after which a silent worker counts as hung
+      default: 600.0
+      inputBinding:
+        prefix: --timeout-s
+    restarts:
+      type: int
+      label: restarts
+      doc: restarts of lost or hung workers
+      default: 3
+      inputBinding:
+        prefix: --restarts
+    scratch:
+      type:
+      - 'null'
+      - string
+      label: scratch
+      doc: local folder of each node, e.g. $TMPDIR, for a copy of the data during the training
+      inputBinding:
+        prefix: --scratch
+    state:
+      type:
+      - 'null'
+      - Directory
+      label: state
+      doc: 'folder of checkpoints (default: beside the model)'
+    track:
+      type:
+        type: array
+        items: string
+      label: track
+      doc: experiment trackers that follow the training while it runs (tensorboard or mlflow or prometheus)
+      default: []
+      inputBinding:
+        prefix: --track
+    profile:
+      type: boolean
+      label: profile
+      doc: 'profiler: write a trace of a few steps and a table of their operators'
+      default: false
+      inputBinding:
+        prefix: --profile
+    views:
+      type:
+      - 'null'
+      - string
+      label: views
+      doc: 'output folder of track and profile (default: beside the model)'
+      inputBinding:
+        prefix: --views
+    tell_every_s:
+      type: double
+      label: tell every s
+      doc: seconds between two progress lines of the log
+      default: 30.0
+      inputBinding:
+        prefix: --tell-every-s
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 5048
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 9600
+  outputs:
+    model:
+      type:
+      - 'null'
+      - Directory
+      label: model
+      doc: 'model folder: weights (safetensors), STAC Item, history and metrics (JSON)'
+      outputBinding:
+        glob: $(inputs.model_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.model_name).run.json
+    checkpoints:
+      type:
+      - 'null'
+      - Directory
+      label: checkpoints
+      doc: checkpoints of a training that did not end, for the input `state`
+      outputBinding:
+        glob: state
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
+  id: stage-calibrate
+  label: eopipe calibrate
+  doc: Fit one temperature for the mean probabilities of a mosaic on its validation places (temperature scaling).
+  intent:
+  - edam:operation_3435
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: $(inputs.threads)
+      coresMax: $(inputs.threads)
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: tiles.list.json
+        entry: '$(inputs.tiles)
+
+          '
+      - entryname: labels.list.json
+        entry: '$(inputs.labels)
+
+          '
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - calibrate
+  arguments:
+  - --tiles
+  - '@tiles.list.json'
+  - --labels
+  - '@labels.list.json'
+  inputs:
+    model:
+      type:
+      - File
+      - Directory
+      label: model
+      doc: 'trained model: its folder, its STAC Item model.json, or a STAC catalog with it'
+      inputBinding:
+        prefix: --model
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores of the mosaic
+    labels:
+      type:
+        type: array
+        items: Directory
+      label: labels
+      doc: label store for all scenes
+    chips:
+      type: File
+      label: chips
+      doc: 'split file: chips of the train, val and test splits'
+      format: iana:application/json
+      inputBinding:
+        prefix: --chips
+    calibration_name:
+      type: string
+      label: calibration
+      doc: temperature, and calibration in the validation places before and after it
+      default: calibration.json
+      inputBinding:
+        prefix: --calibration
+    min_samples:
+      type: int
+      label: min samples
+      doc: minimum number of labelled validation pixels or chips; below it the temperature is 1
+      default: 50
+      inputBinding:
+        prefix: --min-samples
+    max_samples:
+      type: int
+      label: max samples
+      doc: maximum number of validation pixels; of more, some are drawn at random
+      default: 500000
+      inputBinding:
+        prefix: --max-samples
+    halo:
+      type:
+      - 'null'
+      - int
+      label: halo
+      doc: 'pixels read around each window (default: receptive-field radius)'
+      inputBinding:
+        prefix: --halo
+    window:
+      type: int
+      label: window
+      doc: edge of a window in pixels; memory grows with its square
+      default: 1024
+      inputBinding:
+        prefix: --window
+    device:
+      type: string
+      label: device
+      doc: device to compute on (auto or cpu or cuda)
+      default: auto
+      inputBinding:
+        prefix: --device
+    allow_code:
+      type:
+      - 'null'
+      - string
+      label: allow code
+      doc: 'permission to run the code of a custom model: the class that its model.json names, as module:Class or
+        file.py:Class'
+      inputBinding:
+        prefix: --allow-code
+    threads:
+      type: int
+      label: threads
+      doc: CPU threads; more change the order of sums
+      default: 1
+      inputBinding:
+        prefix: --threads
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 3000
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 21600
+  outputs:
+    calibration:
+      type: File
+      format: iana:application/json
+      label: calibration
+      doc: temperature, and calibration in the validation places before and after it
+      outputBinding:
+        glob: $(inputs.calibration_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.calibration_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
+  id: stage-predict
+  label: eopipe predict
+  doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
+  intent:
+  - edam:operation_2423
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: $(inputs.threads)
+      coresMax: $(inputs.threads)
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: tiles.list.json
+        entry: '$(inputs.tiles)
+
+          '
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - predict
+  arguments:
+  - --tiles
+  - '@tiles.list.json'
+  inputs:
+    model:
+      type:
+      - File
+      - Directory
+      label: model
+      doc: 'trained model: its folder, its STAC Item model.json, or a STAC catalog with it'
+      inputBinding:
+        prefix: --model
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores; predictions are averaged over valid scenes
+    classes_name:
+      type: string
+      label: classes
+      doc: COG of class numbers, 255 where no scene is valid; for regression, of values
+      default: classes.tif
+      inputBinding:
+        prefix: --classes
+    probabilities_name:
+      type: string
+      label: probabilities
+      doc: COG of class probabilities, one band per class, scale 1/10000; for regression, standard deviation among
+        the scenes and their number
+      default: probabilities.tif
+      inputBinding:
+        prefix: --probabilities
+    calibration:
+      type:
+      - 'null'
+      - File
+      label: calibration
+      doc: calibration of the probabilities, as calibrate writes it for the same model
+      format: iana:application/json
+      inputBinding:
+        prefix: --calibration
+    colors:
+      type:
+        type: array
+        items: string
+      label: colors
+      doc: 'colour of each class as #rrggbb, for the colour table of the class map; as in the report if not given'
+      default: []
+      inputBinding:
+        prefix: --colors
+    allow:
+      type:
+        type: array
+        items: string
+      label: allow
+      doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind
+        of pixel-size, unit, level'
+      default: []
+      inputBinding:
+        prefix: --allow
+    halo:
+      type:
+      - 'null'
+      - int
+      label: halo
+      doc: 'pixels read around each window (default: receptive-field radius)'
+      inputBinding:
+        prefix: --halo
+    window:
+      type: int
+      label: window
+      doc: edge of a window in pixels; memory grows with its square
+      default: 1024
+      inputBinding:
+        prefix: --window
+    device:
+      type: string
+      label: device
+      doc: device to compute on (auto or cpu or cuda)
+      default: auto
+      inputBinding:
+        prefix: --device
+    allow_code:
+      type:
+      - 'null'
+      - string
+      label: allow code
+      doc: 'permission to run the code of a custom model: the class that its model.json names, as module:Class or
+        file.py:Class'
+      inputBinding:
+        prefix: --allow-code
+    threads:
+      type: int
+      label: threads
+      doc: CPU threads; more change the order of sums
+      default: 1
+      inputBinding:
+        prefix: --threads
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 3000
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 21600
+  outputs:
+    classes:
+      type: File
+      format: iana:image/tiff
+      label: classes
+      doc: COG of class numbers, 255 where no scene is valid; for regression, of values
+      outputBinding:
+        glob: $(inputs.classes_name)
+    probabilities:
+      type: File
+      format: iana:image/tiff
+      label: probabilities
+      doc: COG of class probabilities, one band per class, scale 1/10000; for regression, standard deviation among
+        the scenes and their number
+      outputBinding:
+        glob: $(inputs.probabilities_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.classes_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
+  id: stage-evaluate
+  label: eopipe evaluate
+  doc: Score the map against the labels in the test areas, beside a majority-class and a per-pixel baseline.
+  intent:
+  - edam:operation_2238
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: classes.list.json
+        entry: '$(inputs.classes)
+
+          '
+      - entryname: tiles.list.json
+        entry: '$(inputs.tiles)
+
+          '
+      - entryname: labels.list.json
+        entry: '$(inputs.labels)
+
+          '
+      - entryname: probabilities.list.json
+        entry: '$(inputs.probabilities)
+
+          '
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - evaluate
+  arguments:
+  - --classes
+  - '@classes.list.json'
+  - --tiles
+  - '@tiles.list.json'
+  - --labels
+  - '@labels.list.json'
+  - --probabilities
+  - '@probabilities.list.json'
+  inputs:
+    classes:
+      type:
+        type: array
+        items: File
+      label: classes
+      doc: 'maps of classes or values: one mosaic, or one per scene in the order of the tiles'
+      format: iana:image/tiff
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores that the baseline is trained on
+    labels:
+      type:
+        type: array
+        items: Directory
+      label: labels
+      doc: label store for all scenes, or one per scene
+    chips:
+      type: File
+      label: chips
+      doc: 'split file: chips of the train, val and test splits'
+      format: iana:application/json
+      inputBinding:
+        prefix: --chips
+    metrics_name:
+      type: string
+      label: metrics
+      doc: scores of the map and of the baselines
+      default: metrics.json
+      inputBinding:
+        prefix: --metrics
+    probabilities:
+      type:
+        type: array
+        items: File
+      label: probabilities
+      doc: maps of probabilities in the order of the maps, for their calibration
+      format: iana:image/tiff
+      default: []
+    baseline_pixels:
+      type: int
+      label: baseline pixels
+      doc: maximum number of training pixels of the per-pixel baseline
+      default: 100000
+      inputBinding:
+        prefix: --baseline-pixels
+    seed:
+      type: int
+      label: seed
+      doc: random seed of the baseline's sample of pixels
+      default: 0
+      inputBinding:
+        prefix: --seed
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 3000
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 7200
+  outputs:
+    metrics:
+      type: File
+      format: iana:application/json
+      label: metrics
+      doc: scores of the map and of the baselines
+      outputBinding:
+        glob: $(inputs.metrics_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.metrics_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
+  id: stage-export
+  label: eopipe export
+  doc: Export the model to ONNX and compare its output with the original on real chips.
+  intent:
+  - edam:operation_3434
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - export
+  arguments: []
+  inputs:
+    model:
+      type: Directory
+      label: model
+      doc: trained model
+      inputBinding:
+        prefix: --model
+    tiles:
+      type: Directory
+      label: tiles
+      doc: tile store whose pixels the comparison uses
+      inputBinding:
+        prefix: --tiles
+    onnx_name:
+      type: string
+      label: onnx
+      doc: 'ONNX model: normalisation, network, and softmax or scaling of the output in one graph'
+      default: model.onnx
+      inputBinding:
+        prefix: --onnx
+    check_name:
+      type: string
+      label: check
+      doc: largest difference from the original model
+      default: export.json
+      inputBinding:
+        prefix: --check
+    opset:
+      type: int
+      label: opset
+      doc: version of the ONNX operator set
+      default: 18
+      inputBinding:
+        prefix: --opset
+    tolerance:
+      type: double
+      label: tolerance
+      doc: maximum difference of a probability, or of a value in standard deviations of the labels
+      default: 0.0001
+      inputBinding:
+        prefix: --tolerance
+    allow_code:
+      type:
+      - 'null'
+      - string
+      label: allow code
+      doc: 'permission to run the code of a custom model: the class that its model.json names, as module:Class or
+        file.py:Class'
+      inputBinding:
+        prefix: --allow-code
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 2500
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 3600
+  outputs:
+    onnx:
+      type: File
+      format: edam:format_2333
+      label: onnx
+      doc: 'ONNX model: normalisation, network, and softmax or scaling of the output in one graph'
+      outputBinding:
+        glob: $(inputs.onnx_name)
+    check:
+      type: File
+      format: iana:application/json
+      label: check
+      doc: largest difference from the original model
+      outputBinding:
+        glob: $(inputs.check_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.onnx_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
+  id: stage-report
+  label: eopipe report
+  doc: Write the report of a run (scores, maps, training, data, provenance), a map sheet, a model card and a data
+    card.
+  intent:
+  - edam:operation_0337
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: classes.list.json
+        entry: '$(inputs.classes)
+
+          '
+      - entryname: probabilities.list.json
+        entry: '$(inputs.probabilities)
+
+          '
+      - entryname: tiles.list.json
+        entry: '$(inputs.tiles)
+
+          '
+      - entryname: labels.list.json
+        entry: '$(inputs.labels)
+
+          '
+      - entryname: scenes.list.json
+        entry: '$(inputs.scenes)
+
+          '
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - report
+  arguments:
+  - --classes
+  - '@classes.list.json'
+  - --probabilities
+  - '@probabilities.list.json'
+  - --tiles
+  - '@tiles.list.json'
+  - --labels
+  - '@labels.list.json'
+  - --scenes
+  - '@scenes.list.json'
+  inputs:
+    metrics:
+      type: File
+      label: metrics
+      doc: metrics file, as written by evaluate
+      format: iana:application/json
+      inputBinding:
+        prefix: --metrics
+    model:
+      type: Directory
+      label: model
+      doc: trained model
+      inputBinding:
+        prefix: --model
+    chips:
+      type: File
+      label: chips
+      doc: 'split file: chips of the train, val and test splits'
+      format: iana:application/json
+      inputBinding:
+        prefix: --chips
+    classes:
+      type:
+        type: array
+        items: File
+      label: classes
+      doc: 'class maps: one mosaic, or one per scene'
+      format: iana:image/tiff
+    probabilities:
+      type:
+        type: array
+        items: File
+      label: probabilities
+      doc: probability maps, in the order of the class maps
+      format: iana:image/tiff
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores, for the quicklook
+    labels:
+      type:
+        type: array
+        items: Directory
+      label: labels
+      doc: label store for all scenes, or one per scene
+    scenes:
+      type:
+        type: array
+        items: File
+      label: scenes
+      doc: frozen STAC Items of the run
+      format: iana:application/geo+json
+    page_name:
+      type: string
+      label: page
+      doc: 'report: one self-contained HTML page'
+      default: report.html
+      inputBinding:
+        prefix: --page
+    picture_name:
+      type: string
+      label: picture
+      doc: map sheet with axes, legend and scale bar
+      default: map.png
+      inputBinding:
+        prefix: --picture
+    model_card_name:
+      type: string
+      label: model card
+      doc: model card in the format of Hugging Face
+      default: model-card.md
+      inputBinding:
+        prefix: --model-card
+    data_card_name:
+      type: string
+      label: data card
+      doc: data card in the format of Hugging Face
+      default: data-card.md
+      inputBinding:
+        prefix: --data-card
+    title:
+      type: string
+      label: title
+      doc: title of page, map and cards
+      default: eopipe run
+      inputBinding:
+        prefix: --title
+    attribution:
+      type: string
+      label: attribution
+      doc: credit line of the data, on page and map
+      default: ''
+      inputBinding:
+        prefix: --attribution
+    use:
+      type: string
+      label: use
+      doc: intended use of the model, for the model card
+      default: ''
+      inputBinding:
+        prefix: --use
+    limits:
+      type:
+        type: array
+        items: string
+      label: limits
+      doc: known limits and unsuitable uses, for the model card
+      default: []
+      inputBinding:
+        prefix: --limits
+    author:
+      type: string
+      label: author
+      doc: authors to cite for the model
+      default: ''
+      inputBinding:
+        prefix: --author
+    license:
+      type: string
+      label: license
+      doc: 'licence of model and tiles: SPDX identifier such as CC-BY-4.0, or URL'
+      default: ''
+      inputBinding:
+        prefix: --license
+    colors:
+      type:
+        type: array
+        items: string
+      label: colors
+      doc: 'colour of each class as #rrggbb; a colour-blind-safe palette if not given'
+      default: []
+      inputBinding:
+        prefix: --colors
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 2000
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 5400
+  outputs:
+    page:
+      type: File
+      format: iana:text/html
+      label: page
+      doc: 'report: one self-contained HTML page'
+      outputBinding:
+        glob: $(inputs.page_name)
+    picture:
+      type: File
+      format: iana:image/png
+      label: picture
+      doc: map sheet with axes, legend and scale bar
+      outputBinding:
+        glob: $(inputs.picture_name)
+    model_card:
+      type: File
+      format: iana:text/markdown
+      label: model_card
+      doc: model card in the format of Hugging Face
+      outputBinding:
+        glob: $(inputs.model_card_name)
+    data_card:
+      type: File
+      format: iana:text/markdown
+      label: data_card
+      doc: data card in the format of Hugging Face
+      outputBinding:
+        glob: $(inputs.data_card_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.page_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
+  id: stage-catalog
+  label: eopipe catalog
+  doc: Export model, maps and tiles as a self-contained STAC catalog.
+  intent:
+  - edam:operation_3431
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: classes.list.json
+        entry: '$(inputs.classes)
+
+          '
+      - entryname: probabilities.list.json
+        entry: '$(inputs.probabilities)
+
+          '
+      - entryname: tiles.list.json
+        entry: '$(inputs.tiles)
+
+          '
+      - entryname: scenes.list.json
+        entry: '$(inputs.scenes)
+
+          '
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - catalog
+  arguments:
+  - --classes
+  - '@classes.list.json'
+  - --probabilities
+  - '@probabilities.list.json'
+  - --tiles
+  - '@tiles.list.json'
+  - --scenes
+  - '@scenes.list.json'
+  inputs:
+    model:
+      type: Directory
+      label: model
+      doc: 'trained model: its folder, or a STAC catalog that contains it'
+      inputBinding:
+        prefix: --model
+    classes:
+      type:
+        type: array
+        items: File
+      label: classes
+      doc: 'class maps: one mosaic, or one per scene'
+      format: iana:image/tiff
+    probabilities:
+      type:
+        type: array
+        items: File
+      label: probabilities
+      doc: probability maps, in the order of the class maps
+      format: iana:image/tiff
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores that the maps were predicted from
+    scenes:
+      type:
+        type: array
+        items: File
+      label: scenes
+      doc: frozen STAC Items of the run
+      format: iana:application/geo+json
+    catalog_name:
+      type: string
+      label: catalog
+      doc: self-contained STAC catalog of model, maps and tiles
+      default: catalog
+      inputBinding:
+        prefix: --catalog
+    metrics:
+      type:
+      - 'null'
+      - File
+      label: metrics
+      doc: test metrics of the maps
+      format: iana:application/json
+      inputBinding:
+        prefix: --metrics
+    onnx:
+      type:
+      - 'null'
+      - File
+      label: onnx
+      doc: the model in ONNX format, as export writes it
+      format: edam:format_2333
+      inputBinding:
+        prefix: --onnx
+    title:
+      type: string
+      label: title
+      doc: title of the catalog
+      default: eopipe run
+      inputBinding:
+        prefix: --title
+    description:
+      type: string
+      label: description
+      doc: description of the catalog
+      default: Model, maps and tiles that eopipe made from satellite scenes.
+      inputBinding:
+        prefix: --description
+    license:
+      type: string
+      label: license
+      doc: 'licence of maps and tiles: SPDX identifier such as CC-BY-4.0, or URL'
+      default: ''
+      inputBinding:
+        prefix: --license
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 1000
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 5400
+  outputs:
+    catalog:
+      type: Directory
+      label: catalog
+      doc: self-contained STAC catalog of model, maps and tiles
+      outputBinding:
+        glob: $(inputs.catalog_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.catalog_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
+  id: stage-crate
+  label: eopipe crate
+  doc: Package a run as an RO-Crate, with the provenance of every result.
+  intent:
+  - edam:operation_3431
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: records.list.json
+        entry: '$(inputs.records)
+
+          '
+      - entryname: payload.list.json
+        entry: '$(inputs.payload)
+
+          '
+      - entryname: scenes.list.json
+        entry: '$(inputs.scenes)
+
+          '
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - crate
+  arguments:
+  - --records
+  - '@records.list.json'
+  - --payload
+  - '@payload.list.json'
+  - --scenes
+  - '@scenes.list.json'
+  inputs:
+    records:
+      type:
+        type: array
+        items:
+        - 'null'
+        - File
+        - type: array
+          items:
+          - 'null'
+          - File
+      label: records
+      doc: run records of all jobs
+      format: iana:application/json
+    payload:
+      type:
+        type: array
+        items:
+        - File
+        - Directory
+      label: payload
+      doc: 'files and folders that the crate contains: model, maps, metrics, report'
+    scenes:
+      type:
+        type: array
+        items: File
+      label: scenes
+      doc: frozen STAC Items of the run
+      format: iana:application/geo+json
+    workflow:
+      type: File
+      label: workflow
+      doc: 'main workflow file: Snakefile or pipeline.cwl'
+      inputBinding:
+        prefix: --workflow
+    crate_name:
+      type: string
+      label: crate
+      doc: Provenance Run Crate
+      default: crate
+      inputBinding:
+        prefix: --crate
+    config:
+      type:
+      - 'null'
+      - File
+      label: config
+      doc: config file of the run
+      format: iana:application/yaml
+      inputBinding:
+        prefix: --config
+    lock:
+      type:
+      - 'null'
+      - File
+      label: lock
+      doc: pinned versions of the software, such as constraints.txt
+      format: iana:text/plain
+      inputBinding:
+        prefix: --lock
+    engine:
+      type: string
+      label: engine
+      doc: workflow engine that ran the jobs (snakemake or cwl)
+      default: snakemake
+      inputBinding:
+        prefix: --engine
+    engine_version:
+      type: string
+      label: engine version
+      doc: version of the workflow engine
+      default: ''
+      inputBinding:
+        prefix: --engine-version
+    title:
+      type: string
+      label: title
+      doc: name of the crate
+      default: eopipe run
+      inputBinding:
+        prefix: --title
+    description:
+      type: string
+      label: description
+      doc: description of the crate
+      default: Satellite scenes to a trained, measured and mapped model, with the record of every job.
+      inputBinding:
+        prefix: --description
+    license:
+      type: string
+      label: license
+      doc: 'licence of crate, model, maps and tiles: SPDX identifier such as CC-BY-4.0, or URL; without it crate,
+        cards and catalog say that none is stated'
+      default: ''
+      inputBinding:
+        prefix: --license
+    author:
+      type: string
+      label: author
+      doc: name of the person who ran the pipeline
+      default: ''
+      inputBinding:
+        prefix: --author
+    orcid:
+      type:
+      - 'null'
+      - string
+      label: orcid
+      doc: ORCID of the author
+      inputBinding:
+        prefix: --orcid
+    organization:
+      type: string
+      label: organization
+      doc: name of the author's organization, which is also the publisher
+      default: ''
+      inputBinding:
+        prefix: --organization
+    ror:
+      type:
+      - 'null'
+      - string
+      label: ror
+      doc: ROR id of the organization
+      inputBinding:
+        prefix: --ror
+    coauthors:
+      type:
+        type: array
+        items: string
+      label: coauthors
+      doc: other authors, each as `Name ORCID; Organization`, the last two optional
+      default: []
+      inputBinding:
+        prefix: --coauthors
+    funding:
+      type:
+        type: array
+        items: string
+      label: funding
+      doc: 'funders, each as `Name: grant` or `ROR URL: grant`, the grant optional'
+      default: []
+      inputBinding:
+        prefix: --funding
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 1000
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 3780
+  outputs:
+    crate:
+      type: Directory
+      label: crate
+      doc: Provenance Run Crate
+      outputBinding:
+        glob: $(inputs.crate_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.crate_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
+  id: stage-steps
+  label: eopipe cwl steps
+  doc: Decide which steps the settings need.
+  intent:
+  - edam:operation_2409
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: 1000
+      ramMax: 1000
+    ToolTimeLimit:
+      timelimit: 600
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - cwl
+  - steps
+  inputs:
+    label_asset:
+      type:
+      - 'null'
+      - string
+      label: asset
+      doc: asset of each scene that holds its labels, instead of source
+      inputBinding:
+        prefix: --label-asset
+    composite_method:
+      type: string
+      label: method
+      doc: 'how observations are combined: median of each band, or for all bands the observation nearest the middle
+        of the period (middle), of highest NDVI (greenest) or of lowest blue (clearest); none: train on scenes (none
+        or median or middle or greenest or clearest)'
+      default: none
+      inputBinding:
+        prefix: --composite-method
+    split_method:
+      type: string
+      label: method
+      doc: 'random blocks; checkerboard, one colour for train; strips in the order train, val, test; temporal: scenes
+        by date; group: whole groups; random: single chips, which leaks between neighbours and must be allowed (blocks
+        or checkerboard or west-east or east-west or north-south or south-north or temporal or group or random)'
+      default: blocks
+      inputBinding:
+        prefix: --split-method
+    split_by:
+      type: string
+      label: by
+      doc: 'group split: unit that is kept whole; a tile is of MGRS or WRS-2, a polygon of the labels, whose pixels
+        are masked in the chips of other splits (scene or tile or region or polygon)'
+      default: scene
+      inputBinding:
+        prefix: --split-by
+  outputs:
+    label_file:
+      type: boolean
+      label: label file
+      doc: one file has the labels of all scenes
+    label_scenes:
+      type: boolean
+      label: label scenes
+      doc: each scene has labels of its own
+    composite:
+      type: boolean
+      label: composite
+      doc: the model sees composites, not scenes
+    mosaic:
+      type: boolean
+      label: mosaic
+      doc: all images have one map
+    images:
+      type: boolean
+      label: images
+      doc: each image has a map of its own
+- class: CommandLineTool
+  id: stage-periods
+  label: eopipe cwl periods
+  doc: Group the tiles of the scenes by the period of their composite.
+  intent:
+  - edam:operation_2409
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: 1000
+      ramMax: 1000
+    ToolTimeLimit:
+      timelimit: 600
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: tiles.list.json
+        entry: '$(inputs.tiles)
+
+          '
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - cwl
+  - periods
+  inputs:
+    items:
+      type: Directory
+      label: items
+      doc: frozen STAC Items of the run
+      inputBinding:
+        prefix: --items
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores of the scenes of one period
+    period:
+      type: string
+      label: period
+      doc: length of a period; there is one composite per period (all or year or season or month)
+      default: all
+      inputBinding:
+        prefix: --period
+    stack:
+      type: string
+      label: stack
+      doc: stack these parts of a period as separate bands, e.g. red_JJA (none or season or month)
+      default: none
+      inputBinding:
+        prefix: --stack
+    parts:
+      type:
+        type: array
+        items: string
+      label: parts
+      doc: 'parts to stack, e.g. MAM JJA or 05 06 (default: all parts with scenes)'
+      default: []
+      inputBinding:
+        prefix: --parts
+  outputs:
+    groups:
+      type:
+        type: array
+        items:
+          type: array
+          items: Directory
+      label: groups
+      doc: tile stores of the scenes of each period
+    names:
+      type:
+        type: array
+        items: string
+      label: names
+      doc: name of the composite of each period
+  arguments:
+  - --tiles
+  - '@tiles.list.json'

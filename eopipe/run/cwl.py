@@ -1,0 +1,176 @@
+"""`eopipe cwl`: any config as a job of the CWL pipeline; and what the pipeline itself asks while it runs.
+
+An input of `cwl/pipeline.cwl` is a setting: `train_epochs` is `epochs` in the section `train` of a config.
+"""
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import yaml
+
+from eopipe.arguments import Parser, expand_lists
+from eopipe.config import load
+from eopipe.contract import STAGES, Input, Port, stage
+from eopipe.errors import BadInputError, UsageError
+from eopipe.launch.environment import parse_nodes
+from eopipe.publish import publish, write_json
+from eopipe.run.locate import in_project
+from eopipe.run.rules import periods, pinned, splits_images
+
+JOB = "job.yml"
+HEAD = "# Written by `eopipe cwl`"
+IANA = "https://www.iana.org/assignments/media-types/"
+# What an engine reads as the outputs of a tool.
+OUTPUT = Path("cwl.output.json")
+# Settings without an input: the engine of the crate is CWL, and the rest is of Snakemake.
+FIXED = {("crate", "engine")}
+OF_SNAKEMAKE = ("results", "state", "online_nodes", "setup", "container")
+
+
+def cwl(argv: list[str]) -> int:
+    """Write a config as a job file for CWL engines, with the workflow and its tools beside it."""
+    if argv[:1] == ["steps"]:
+        return _write_steps(argv[1:])
+    if argv[:1] == ["periods"]:
+        return _write_periods(argv[1:])
+    parser = Parser(
+        prog="eopipe cwl",
+        description=cwl.__doc__,
+        epilog="`eopipe cwl steps` and `eopipe cwl periods` are jobs of the workflow itself.",
+    )
+    parser.add_argument("config", nargs="?", type=Path, help="config of the run [config.yaml]")
+    parser.add_argument("--to", type=Path, default=Path("cwl"), metavar="FOLDER", help="folder to write to [cwl]")
+    options = parser.parse_args(argv)
+    folder, start = options.to.absolute(), Path.cwd()
+    with in_project(options.config) as path:
+        config = load(path)
+        text = job_text(job(config, folder, path), str(path))
+    _write(folder, text)
+    place = os.path.relpath(folder, start)
+    words = ["cwltool", "--outdir", config["results"], f"{place}/pipeline.cwl", f"{place}/{JOB}"]
+    print("\n".join([*_notes(config), f"now: {shlex.join(words)}"]))
+    return 0
+
+
+def job(config: dict[str, Any], folder: Path, source: Path) -> dict[str, Any]:
+    """The inputs of the pipeline for a config, without those that have their default.
+
+    Paths are relative to `folder`, that of the job file; `source` is the config's file. Raises UsageError for a
+    training on many nodes, BadInputError for files that do not exist.
+    """
+    if parse_nodes(config["train"]["nodes"]).minimum > 1:
+        raise UsageError(
+            f"train.nodes is {config['train']['nodes']}, but a job of CWL has one node; set train.nodes: 1, or run "
+            "this config with Snakemake"
+        )
+    inputs = {
+        f"{name}_{port.name}": _value(port, config[name][port.name], folder)
+        for name in STAGES
+        for port in stage(name).settings
+        if (name, port.name) not in FIXED and config[name][port.name] != port.default
+    }
+    if config["search"]["grid_assets"] == config["preprocess"]["bands"]:
+        # So the pipeline does by itself.
+        inputs.pop("search_grid_assets", None)
+    inputs["config"] = _file(source, folder) | {"format": f"{IANA}application/yaml"}
+    for lock in pinned(cwl_folder().parent)[:1]:
+        inputs["lock"] = _file(lock, folder) | {"format": f"{IANA}text/plain"}
+    return inputs
+
+
+def job_text(inputs: dict[str, Any], source: str) -> str:
+    """A job file: the inputs, and the config that they are from."""
+    values = yaml.safe_dump(inputs, sort_keys=False, allow_unicode=True, width=110)
+    return f"{HEAD} from {source}: inputs that are not given have their defaults.\n{values}"
+
+
+def _value(port: Port, value: Any, folder: Path) -> Any:
+    if isinstance(port.mark, Input) and value is not None:
+        paths = value if isinstance(value, tuple) else (value,)
+        files = [_file(path, folder) for path in paths]
+        return files if isinstance(value, tuple) else files[0]
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _file(path: Path, folder: Path) -> dict[str, str]:
+    """A file or folder as CWL names it: by a relative URL."""
+    if not path.exists():
+        raise BadInputError(f"there is no {path}, which the config names")
+    kind = "Directory" if path.is_dir() else "File"
+    return {"class": kind, "location": quote(os.path.relpath(path.absolute(), folder.absolute()))}
+
+
+def cwl_folder() -> Path:
+    """The folder of tools and workflows: of the checkout that eopipe runs from, or the installed one."""
+    folders = [folder / "cwl" for folder in (Path(__file__).parents[2], Path(sys.prefix, "share/eopipe"))]
+    for folder in folders:
+        if (folder / "pipeline.cwl").is_file():
+            return folder
+    raise UsageError("eopipe's CWL files are not here; run this in a checkout, or install eopipe with pip")
+
+
+def _write(folder: Path, text: str) -> None:
+    """Copy tools and workflows, and write the job file. Raises UsageError for a file that somebody else wrote."""
+    source, target = cwl_folder(), folder / JOB
+    if target.is_file() and not target.read_text(encoding="utf-8", errors="replace").startswith(HEAD):
+        raise UsageError(f"{target} was not written by eopipe and is not overwritten; choose another folder")
+    texts = {target: text}
+    if not (folder.is_dir() and folder.samefile(source)):
+        files = [*source.rglob("*.cwl"), *source.glob("overrides/*.yml")]
+        texts |= {folder / file.relative_to(source): file.read_text(encoding="utf-8") for file in files}
+    for path, content in texts.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with publish(path) as draft:
+            draft.write_text(content, encoding="utf-8", newline="\n")
+
+
+def _notes(config: dict[str, Any]) -> list[str]:
+    """What a user of this config has to know, since CWL has no word for it."""
+    used = [name for name in OF_SNAKEMAKE[2:] if config[name]]
+    return [f"{' and '.join(used)} of the config: Snakemake's, see docs/cwl.md for CWL"] if used else []
+
+
+def _write_steps(argv: Sequence[str]) -> int:
+    """Write which of the optional steps of the pipeline a job has."""
+    parser = Parser(prog="eopipe cwl steps", description=_write_steps.__doc__)
+    for name in ("label-asset", "composite-method", "split-method", "split-by"):
+        parser.add_argument(f"--{name}")
+    options: argparse.Namespace = parser.parse_args(argv)
+    write_json(OUTPUT, steps(options.label_asset, options.composite_method, options.split_method, options.split_by))
+    return 0
+
+
+def steps(label_asset: str | None, composite: str, split_method: str, split_by: str) -> dict[str, bool]:
+    """The conditions of the optional steps of the pipeline, as the rules of Snakemake have them."""
+    of_scenes = label_asset is not None
+    is_mosaic = not (of_scenes or splits_images({"split": {"method": split_method, "by": split_by}}))
+    return {
+        "label_file": not of_scenes,
+        "label_scenes": of_scenes,
+        "composite": composite != "none",
+        "mosaic": is_mosaic,
+        "images": not is_mosaic,
+    }
+
+
+def _write_periods(argv: Sequence[str]) -> int:
+    """Write the tile stores of each period, and the names of the composites."""
+    parser = Parser(prog="eopipe cwl periods", description=_write_periods.__doc__)
+    parser.add_argument("--items", type=Path, required=True)
+    parser.add_argument("--tiles", type=Path, nargs="+", required=True)
+    parser.add_argument("--period", default="all")
+    parser.add_argument("--stack", default="none")
+    parser.add_argument("--parts", nargs="+", default=())
+    options = parser.parse_args(expand_lists(stage("composite"), argv))
+    composite = {"period": options.period, "stack": options.stack, "parts": tuple(options.parts)}
+    stores = {path.name: {"class": "Directory", "path": str(path), "basename": path.name} for path in options.tiles}
+    scenes = periods({"composite": composite}, options.items)
+    tiles = [[stores[f"{scene}.zarr"] for scene in names] for names in scenes.values()]
+    write_json(OUTPUT, {"groups": tiles, "names": [f"{period}.zarr" for period in scenes]})
+    return 0
