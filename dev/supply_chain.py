@@ -114,7 +114,8 @@ def component(pin: Pin) -> Component:
         type=ComponentType.LIBRARY,
         bom_ref=str(url),
         purl=url,
-        description=metadata["Summary"],
+        # A package need not have one, and `metadata["Summary"]` would be an error then.
+        description=next(iter(metadata.get_all("Summary") or ()), None),
         licenses=[LicenseFactory().make_from_string(stated)] if stated else [],
         external_references=[files],
     )
