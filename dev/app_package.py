@@ -113,7 +113,7 @@ def document(pipeline: Cwl, tools: dict[str, Cwl]) -> Cwl:
 
 
 def packed(workflows: dict[str, Cwl], tools: dict[str, Cwl], name: str) -> Cwl:
-    """A workflow with all that it runs in one document, which can be run wherever it is copied to.
+    """A workflow with all that it runs in one document, which needs no other file.
 
     Keys of both are file names; `name` is the workflow, and the name of the document.
     """

@@ -116,7 +116,7 @@ def cwl_folder() -> Path:
 
 
 def _write(folder: Path, text: str) -> None:
-    """Copy tools and workflows, and write the job file. Raises UsageError for a file that somebody else wrote."""
+    """Copy tools and workflows, and write the job file. Raises UsageError for a job file of the user."""
     source, target = cwl_folder(), folder / JOB
     if target.is_file() and not target.read_text(encoding="utf-8", errors="replace").startswith(HEAD):
         raise UsageError(f"{target} was not written by eopipe and is not overwritten; choose another folder")

@@ -49,7 +49,13 @@ def steps_of(job_inputs: Config) -> list[tuple[str, Config]]:
         for step in DOCUMENTS[name]["steps"].values():
             target, inner = step["run"].removesuffix(".cwl"), inputs_of(step, values)
             if target in STAGES:
-                stages.append((target, inner))
+                # The number of a fold is not a setting of the config.
+                of_fold = {
+                    key: (defaults | job_inputs)[f"{target}_{key}"]
+                    for key in ("fold", "folds")
+                    if f"{target}_{key}" in defaults
+                }
+                stages.append((target, inner | of_fold if name == "fold" else inner))
             elif DOCUMENTS[target]["class"] == "Workflow":
                 queue.append((target, inner))
     return stages
@@ -61,7 +67,7 @@ def words_of(name: str, values: Config) -> list[str]:
     for port, entry in TOOLS[name]["inputs"].items():
         value = values.get(port)
         value = entry.get("default") if value is None else value
-        if "inputBinding" not in entry or value in (None, False, []) or port.endswith("_name"):
+        if "inputBinding" not in entry or value is None or value is False or value == [] or port.endswith("_name"):
             continue
         elements = [] if value is True else value if isinstance(value, list) else [value]
         texts = (str(ROOT / unquote(e["location"])) if isinstance(e, dict) else str(e) for e in elements)
