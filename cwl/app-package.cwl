@@ -135,14 +135,6 @@ $graph:
       - double
       label: search.resolution
       doc: 'pixel size of the grid in units of the CRS (default: the finest of grid_assets)'
-    search_grid_assets:
-      type:
-      - 'null'
-      - type: array
-        items: string
-      label: search.grid_assets
-      doc: 'assets whose CRS and pixels the grid follows (default: all assets; in a config preprocess.bands, so
-        that neither masks nor labels set the pixel size)'
     search_deadline:
       type: double
       label: search.deadline
@@ -976,11 +968,8 @@ $graph:
         crs: search_crs
         resolution: search_resolution
         grid_assets:
-          source:
-          - search_grid_assets
-          - preprocess_bands
-          pickValue: first_non_null
           valueFrom: $(self)
+          source: preprocess_bands
         deadline: search_deadline
         mem_mb: search_mem_mb
         timelimit_s: search_timelimit_s
@@ -1396,14 +1385,6 @@ $graph:
       - double
       label: search.resolution
       doc: 'pixel size of the grid in units of the CRS (default: the finest of grid_assets)'
-    search_grid_assets:
-      type:
-      - 'null'
-      - type: array
-        items: string
-      label: search.grid_assets
-      doc: 'assets whose CRS and pixels the grid follows (default: all assets; in a config preprocess.bands, so
-        that neither masks nor labels set the pixel size)'
     search_deadline:
       type: double
       label: search.deadline
@@ -1698,11 +1679,8 @@ $graph:
         crs: search_crs
         resolution: search_resolution
         grid_assets:
-          source:
-          - search_grid_assets
-          - preprocess_bands
-          pickValue: first_non_null
           valueFrom: $(self)
+          source: preprocess_bands
         deadline: search_deadline
         mem_mb: search_mem_mb
         timelimit_s: search_timelimit_s

@@ -1789,6 +1789,7 @@ steps:
         - predict_images/probabilities
         linkMerge: merge_flattened
         pickValue: all_non_null
+      fold_metrics: cross_validate/metrics
       chips: split/chips
       labels:
         source:

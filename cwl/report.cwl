@@ -52,6 +52,10 @@ requirements:
       entry: '$(inputs.scenes)
 
         '
+    - entryname: fold_metrics.list.json
+      entry: '$(inputs.fold_metrics)
+
+        '
 hints:
   SoftwareRequirement:
     packages:
@@ -74,6 +78,8 @@ arguments:
 - '@labels.list.json'
 - --scenes
 - '@scenes.list.json'
+- --fold-metrics
+- '@fold_metrics.list.json'
 inputs:
   metrics:
     type: File
@@ -156,6 +162,14 @@ inputs:
     default: data-card.md
     inputBinding:
       prefix: --data-card
+  fold_metrics:
+    type:
+      type: array
+      items: File
+    label: fold metrics
+    doc: metrics files of the folds of a cross-validation
+    format: iana:application/json
+    default: []
   title:
     type: string
     label: title

@@ -238,7 +238,8 @@ def _result_steps() -> dict[str, Cwl]:
     of_onnx, if_onnx = _when("with_onnx")
     of_report, if_report = _when("with_report")
     first = {"model": MODEL, "tiles": IMAGES | {"valueFrom": "$(self[0])"}}
-    reported = described_run | {"chips": "split/chips", "labels": LABELS}
+    scored = {"fold_metrics": "cross_validate/metrics"}
+    reported = described_run | scored | {"chips": "split/chips", "labels": LABELS}
     return {
         "export": _step("export", first | of_onnx, **if_onnx),
         "report": _step("report", reported | of_report, **if_report),

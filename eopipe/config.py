@@ -60,6 +60,10 @@ def model() -> type[BaseModel]:
             str,
             Field("state", pattern=r"^[\w./-]+$", description="folder of checkpoints and downloads"),
         ),
+        "folds": (
+            int,
+            Field(0, ge=0, description="folds of a cross-validation beside the model, at least 3; 0: none"),
+        ),
         "online_nodes": (
             bool,
             Field(False, description="compute nodes have internet access: submit search and fetch as cluster jobs too"),

@@ -129,6 +129,13 @@ def _split_conflicts(split: dict[str, Any]) -> list[str]:
     return errors + refusal(lambda: plan_of(split), "split")
 
 
+def _fold_conflicts(folds: int, split: dict[str, Any]) -> list[str]:
+    """What is wrong with a cross-validation beside the model, where the model's own split is right."""
+    if not folds or _split_conflicts(split):
+        return []
+    return refusal(lambda: plan_of(split | {"folds": folds, "fold": 0}), "folds")
+
+
 def plan_of(split: dict[str, Any]) -> SplitPlan:
     """The plan of a split with these settings. Raises UsageError where they do not fit together."""
     values = split | {"stride": split["stride"] or split["chip"]}
@@ -182,6 +189,7 @@ CONFLICTS: dict[Callable[..., list[str]], tuple[str, ...]] = {
     _composite_conflicts: ("composite", "preprocess", "label"),
     _label_conflicts: ("label",),
     _split_conflicts: ("split",),
+    _fold_conflicts: ("folds", "split"),
     _area_conflicts: ("search", "split"),
     _chip_conflicts: ("split", "train"),
     _train_conflicts: ("train", "label"),

@@ -1788,6 +1788,7 @@ $graph:
           - predict_images/probabilities
           linkMerge: merge_flattened
           pickValue: all_non_null
+        fold_metrics: cross_validate/metrics
         chips: split/chips
         labels:
           source:
@@ -5669,6 +5670,10 @@ $graph:
         entry: '$(inputs.scenes)
 
           '
+      - entryname: fold_metrics.list.json
+        entry: '$(inputs.fold_metrics)
+
+          '
   hints:
     SoftwareRequirement:
       packages:
@@ -5691,6 +5696,8 @@ $graph:
   - '@labels.list.json'
   - --scenes
   - '@scenes.list.json'
+  - --fold-metrics
+  - '@fold_metrics.list.json'
   inputs:
     metrics:
       type: File
@@ -5773,6 +5780,14 @@ $graph:
       default: data-card.md
       inputBinding:
         prefix: --data-card
+    fold_metrics:
+      type:
+        type: array
+        items: File
+      label: fold metrics
+      doc: metrics files of the folds of a cross-validation
+      format: iana:application/json
+      default: []
     title:
       type: string
       label: title

@@ -54,6 +54,8 @@ class SplitPlan:
             raise UsageError("split.method temporal has one or two split.dates and no folds")
         if self.by == "polygon" and (self.method != "group" or self.val_groups or self.test_groups):
             raise UsageError("split.by polygon needs split.method group, without val_groups and test_groups")
+        if self.folds and self.test_groups:
+            raise UsageError("split.test_groups names the groups of one split; remove it, or the folds")
         in_both = sorted(set(self.val_groups) & set(self.test_groups))
         if in_both:
             raise UsageError(f"split.val_groups and split.test_groups both name {', '.join(in_both)}")

@@ -20,6 +20,8 @@ or use from a repository | 9.18.1 to 9.27.1 |
 | 9.18.1 to 9.27.1 |
 | `Workflow.executor_settings`, `.resource_settings.nodes`, `.scheduling_settings.max_jobs_per_timespan` | read \
 | limits that would split array jobs | 9.18.1 to 9.27.1 |
+| `Workflow.resource_settings._parsed_overwrite_resources`, `._parsed_overwrite_threads` | extended | what a profile \
+requests for a stage holds for its folds | 9.18.1 to 9.27.1 |
 | `snakemake.cli.get_profile_dir`, `snakemake.common.get_appdirs` | called | which file a profile's name means \
 | 9.18.1 to 9.27.1 |
 
@@ -57,7 +59,7 @@ UNLIMITED_JOBS = 10000
 # Of a checkout: what a run needs of the workflow, and its crate contains.
 WORKFLOW_FILES = (
     *("Snakefile", "constraints.txt", "workflow/Snakefile", "workflow/envs/eopipe.yaml"),
-    *(f"workflow/rules/{name}.smk" for name in ("common", "crate", "maps", "model", "scenes", "tiles")),
+    *(f"workflow/rules/{name}.smk" for name in ("common", "crate", "folds", "maps", "model", "scenes", "tiles")),
 )
 Status = tuple[dict[str, str] | None, float | None]
 
@@ -89,6 +91,13 @@ def _of_workflow(workflow: Any, path: str) -> Any:
 def config_files(workflow: Any) -> list[str]:
     """The config files of a run so far: those of the command line, then those that a Snakefile names."""
     return [str(path) for path in _of_workflow(workflow, "configfiles")]
+
+
+def share_requests(workflow: Any, rules: dict[str, str]) -> None:
+    """Request for each rule what a profile (set-resources, set-threads) requests for another, if not for itself."""
+    for setting in ("_parsed_overwrite_resources", "_parsed_overwrite_threads"):
+        requested = _of_workflow(workflow, f"resource_settings.{setting}")
+        requested |= {name: requested[like] for name, like in rules.items() if like in requested} | dict(requested)
 
 
 def workflow_folder(workflow: Any, copies: Path = Path(".snakemake/eopipe")) -> Path:

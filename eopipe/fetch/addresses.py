@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from http.client import HTTPException
 from importlib.metadata import version
 from typing import Any
 from urllib.parse import urlsplit
@@ -193,8 +194,20 @@ def _timed_response(connection: HTTPConnection, respond: Callable[[], HTTPRespon
     sock, seconds = connection.sock, connection.timeout
     # Not the method of the TLS layer, after which what is still encrypted would pass for the body.
     stop = partial(socket.socket.shutdown, sock, socket.SHUT_RDWR)
-    with call_after(seconds if isinstance(seconds, float | int) else None, stop):
-        response = respond()
+    expired = threading.Event()
+
+    def end() -> None:
+        expired.set()
+        stop()
+
+    try:
+        with call_after(seconds if isinstance(seconds, float | int) else None, end):
+            response = respond()
+    except (OSError, HTTPException) as error:
+        if expired.is_set():
+            # What the socket itself reports of a header that does not begin in time.
+            raise TimeoutError("timed out") from error
+        raise
     vars(response)["stop"] = stop
     return response
 

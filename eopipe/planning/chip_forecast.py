@@ -133,7 +133,7 @@ def _write_unknown_labels(folder: Path, scenes: FrozenScenes) -> Path:
     """A label store of one class, valid everywhere."""
     target, layout = folder / "unknown.zarr", Layout(256, 4096)
     with new_store(target, scenes.grid, (UNKNOWN,), "", {}) as group:
-        add_array(group, "label", scenes.shape, "uint8", layout)
+        add_array(group, "label", scenes.shape, "uint8", layout)[...] = 0
         add_array(group, "valid", scenes.shape, "uint8", layout)[...] = 1
     return target
 

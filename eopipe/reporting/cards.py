@@ -13,7 +13,7 @@ from eopipe import __version__
 from eopipe.reporting import data_tables
 from eopipe.reporting.data_tables import TextRow
 from eopipe.reporting.run_data import RunData
-from eopipe.reporting.scores import measures_of, scene_score_rows
+from eopipe.reporting.scores import fold_score_rows, measures_of, scene_score_rows
 from eopipe.reporting.verdict import SEEDS, verdict
 from eopipe.reporting.wording import (
     DASH,
@@ -253,7 +253,7 @@ def _scores_section(run: RunData) -> CardSection:
     if any((intervals.get("model") or {}).values()):
         text.append(f"Confidence intervals of {format_percent(intervals['level'])}: {intervals['method']}.")
     text += filter(None, [calibration_text(run.metrics)])
-    tables = (_overall_table(run), _class_table(run), _region_table(run), _scene_table(run))
+    tables = (_overall_table(run), _class_table(run), _region_table(run), _fold_table(run), _scene_table(run))
     return CardSection("Scores", text=tuple(text), tables=tables)
 
 
@@ -309,6 +309,12 @@ def _scene_table(run: RunData) -> CardTable:
     """Scores of each test scene; empty where places are split and not scenes."""
     heads, rows = scene_score_rows(run.metrics)
     return CardTable("Scores of each test scene", heads, rows)
+
+
+def _fold_table(run: RunData) -> CardTable:
+    """Scores of each fold; empty without a cross-validation."""
+    heads, rows = fold_score_rows(run.folds, run.metrics)
+    return CardTable("Cross-validation: scores of each fold", heads, rows)
 
 
 def _figures(value: float | None) -> str:

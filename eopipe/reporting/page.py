@@ -60,6 +60,7 @@ def _context(run: RunData) -> dict[str, Any]:
         "split_legend": dict(zip(("train", "validation", "test"), SPLIT_COLORS, strict=True)),
         "ridge_charts": [ridge_chart(band, run.quality.scenes, outliers) for band in run.quality.bands],
         "interval_note": scores.interval_note(run.metrics),
+        "fold_scores": scores.fold_score_rows(run.folds, run.metrics),
         "scene_scores": scores.scene_score_rows(run.metrics),
         "tables": _tables(run),
     }

@@ -59,13 +59,15 @@ class ReportInputs:
     tiles: tuple[Path, ...]
     labels: tuple[Path, ...]
     scenes: tuple[Path, ...]
+    fold_metrics: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)
 class RunData:
     """The content of the page, the map and the cards; a pixel of the images shows `step` x `step` pixels of the grid.
 
-    `scale` is the colour scale of continuous values, None where the map is of classes.
+    `scale` is the colour scale of continuous values, None where the map is of classes; `folds` are the scores of a
+    cross-validation by the names of its folds.
     """
 
     title: str
@@ -86,6 +88,7 @@ class RunData:
     step: int
     digests: list[TextRow]
     statements: AuthorStatements
+    folds: dict[str, dict[str, Any]]
     scale: ValueScale | None = None
 
     @property
@@ -125,7 +128,8 @@ def read_run(
     """Read everything; raises BadInputError where parts do not belong together."""
     metrics, split = read_json(inputs.metrics), read_split(inputs.chips)
     model = read_model_card(inputs.model)
-    classes = _common_classes({"split": split, "scores": metrics, "model": model})
+    folds = {_fold_name(path): read_json(path) for path in inputs.fold_metrics}
+    classes = _common_classes({"split": split, "scores": metrics, "model": model} | folds)
     pairs, items = pair_stores(inputs.tiles, inputs.labels), read_items(inputs.scenes)
     check_scenes(split, pairs)
     dates, scale = item_dates(items), scale_of(metrics)
@@ -155,6 +159,7 @@ def read_run(
         step=decimation.step,
         digests=_digests(inputs, files, pairs),
         statements=statements,
+        folds=folds,
         scale=scale,
     )
 
@@ -169,8 +174,14 @@ def _common_classes(parts: dict[str, dict[str, Any]]) -> tuple[str, ...]:
     classes = {name: value["classes"] for name, value in parts.items()}
     if len({tuple(names) for names in classes.values()}) > 1:
         listed = "; ".join(f"{name}: {', '.join(names)}" for name, names in classes.items())
-        raise BadInputError(f"split, scores and model have different classes ({listed}); use those of one run")
+        names = join_words([*parts])
+        raise BadInputError(f"{names} have different classes ({listed}); use those of one run")
     return tuple(classes["split"])
+
+
+def _fold_name(path: Path) -> str:
+    """`metrics-fold-0.json` -> `fold 0`."""
+    return path.stem.removeprefix("metrics-").replace("-", " ")
 
 
 def _split_panel(maps: list[MapView], pairs: Pairs, role: UInt8Array, decimation: Decimation) -> PanelGroup:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from statistics import fmean, stdev
 from typing import Any
 
 from markupsafe import Markup
@@ -21,6 +22,7 @@ from eopipe.reporting.wording import (
     format_score,
     format_value,
     plural,
+    scored_count,
     scored_unit,
 )
 
@@ -114,12 +116,49 @@ def scene_score_rows(metrics: dict[str, Any]) -> tuple[tuple[str, ...], list[tup
     measures = measures_of(metrics)
     rows = []
     for scene in metrics.get("scenes") or []:
-        texts = [_scene_text(scene["scores"][key], key, metrics) for key, _ in measures]
+        texts = [_score_text(scene["scores"][key], key, metrics) for key, _ in measures]
         rows.append((scene["scene"], scene["date"], *texts, format_count(scene["count"])))
     return ("Scene", "Date", *(name for _, name in measures), f"Test {scored_unit(metrics)}s"), rows
 
 
-def _scene_text(value: float | None, key: str, metrics: dict[str, Any]) -> str:
+def fold_score_rows(
+    folds: dict[str, dict[str, Any]], metrics: dict[str, Any]
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Heads and rows of the scores of each fold, their mean and their standard deviation (n - 1).
+
+    Folds share training data, so the standard deviation is of these folds and no standard error of their mean
+    (Bengio and Grandvalet 2004, JMLR 5:1089). A score that a fold lacks is left out of both. Without folds there are
+    no rows.
+    """
+    measures = measures_of(metrics)
+    heads = ("Fold", *(name for _, name in measures), f"Test {scored_unit(metrics)}s")
+    if not folds:
+        return heads, []
+
+    def row(name: str, of: Callable[[list[float]], float | None], method: str) -> tuple[str, ...]:
+        values = {key: [f[method][key] for f in folds.values() if f[method][key] is not None] for key, _ in measures}
+        return (name, *(_score_text(of(values[key]), key, metrics) for key, _ in measures), "")
+
+    def deviation(values: list[float]) -> float | None:
+        return stdev(values) if len(values) > 1 else None
+
+    each = [
+        (name, *(_score_text(fold["model"][key], key, metrics) for key, _ in measures), scored_count(fold))
+        for name, fold in folds.items()
+    ]
+    summary = [
+        row("mean", _mean, "model"),
+        row("standard deviation", deviation, "model"),
+        row("mean of the per-pixel baseline", _mean, "pixel_baseline"),
+    ]
+    return heads, [*each, *summary]
+
+
+def _mean(values: list[float]) -> float | None:
+    return fmean(values) if values else None
+
+
+def _score_text(value: float | None, key: str, metrics: dict[str, Any]) -> str:
     return format_value(value, metrics["unit"]) if key in UNIT_MEASURES else format_score(value)
 
 

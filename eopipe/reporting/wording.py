@@ -87,6 +87,11 @@ def scored_size(metrics: dict[str, Any]) -> str:
     return plural(metrics[f"test_{unit}s"], f"test {unit}")
 
 
+def scored_count(metrics: dict[str, Any]) -> str:
+    """The same as a number alone."""
+    return format_count(metrics[f"test_{scored_unit(metrics)}s"])
+
+
 def calibration_text(metrics: dict[str, Any]) -> str:
     """How well the probabilities of the map are calibrated in the test areas; empty where it was not measured."""
     calibration = metrics.get("calibration")

@@ -78,6 +78,8 @@ def job(config: dict[str, Any], folder: Path, source: Path) -> dict[str, Any]:
     if config["search"]["grid_assets"] == config["preprocess"]["bands"]:
         # So the pipeline does by itself.
         inputs.pop("search_grid_assets", None)
+    if config["folds"]:
+        inputs |= {"folds": config["folds"], "fold": [*range(config["folds"])]}
     inputs["config"] = _file(source, folder) | {"format": f"{IANA}application/yaml"}
     for lock in pinned(cwl_folder().parent)[:1]:
         inputs["lock"] = _file(lock, folder) | {"format": f"{IANA}text/plain"}

@@ -37,9 +37,8 @@ def command(argv: list[str]) -> int:
 
 def commands(logs: Path, name: str, job: str | None = None) -> list[str]:
     """The commands of a stage's jobs, or of the job with this name. Raises UsageError where none has run."""
-    by_job = {path.stem: path for path in sorted((logs / name).glob("*.log"))}
-    if not by_job and (logs / f"{name}.log").is_file():
-        by_job = {name: logs / f"{name}.log"}
+    files = [logs / f"{name}.log", *sorted((logs / name).glob("*.log"))]
+    by_job = {path.stem: path for path in files if path.is_file()}
     lines = {key: line for key, path in by_job.items() if (line := first_line(path)).startswith("eopipe ")}
     if not lines:
         raise UsageError(
@@ -112,7 +111,7 @@ class JobMessages(logging.Filter):
     def _name(self, job: dict[str, Any]) -> None:
         wildcards = dict(job.get("wildcards") or {}).values()
         self.names[job["jobid"]] = " ".join([str(job["rule_name"]), *map(str, wildcards)])
-        if self.is_running and job["rule_name"] == "train" and job.get("log"):
+        if self.is_running and str(job["rule_name"]).startswith("train") and job.get("log"):
             self.log.info(f"training starts; follow it with: tail -f {job['log'][0]}")
 
     def _count(self, values: dict[str, Any]) -> None:

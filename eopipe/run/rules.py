@@ -139,7 +139,8 @@ def _folders_of(name: str) -> Callable[[Any, Any], list[str]]:
 
 
 def _arguments_of(name: str) -> Callable[[Any, Any], list[str]]:
-    return lambda wildcards, input: [f"--{name}", *folders(paths)] if (paths := getattr(input, name)) else []
+    flag = f"--{name.replace('_', '-')}"
+    return lambda wildcards, input: [flag, *folders(paths)] if (paths := getattr(input, name)) else []
 
 
 def resources_for(

@@ -31,6 +31,9 @@ def report(
         Path, Output("data-card.md", "data card in the format of Hugging Face", format="text/markdown")
     ],
     *,
+    fold_metrics: Annotated[
+        tuple[Path, ...], Input("metrics files of the folds of a cross-validation", format="application/json")
+    ] = (),
     title: Annotated[str, Option("title of page, map and cards")] = "eopipe run",
     attribution: Annotated[str, Option("credit line of the data, on page and map")] = "",
     use: Annotated[str, Option("intended use of the model, for the model card")] = "",
@@ -63,7 +66,7 @@ def report(
     from eopipe.reporting.page import render
     from eopipe.reporting.run_data import AuthorStatements, ReportInputs, map_content, read_run
 
-    inputs = ReportInputs(metrics, model, chips, classes, probabilities, tiles, labels, scenes)
+    inputs = ReportInputs(metrics, model, chips, classes, probabilities, tiles, labels, scenes, fold_metrics)
     run = read_run(inputs, title, attribution, colors, AuthorStatements(use, limits, author, license))
     of_model, of_data = cards.model_card(run), cards.data_card(run)
     with (

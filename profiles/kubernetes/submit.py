@@ -17,6 +17,9 @@ SERVICE_ACCOUNT: str | None = None
 PULL_SECRET: str | None = None
 # User and group of files on the volume: those of this pod. None is the user of the image.
 RUN_AS: tuple[int, int] | None = (os.getuid(), os.getgid())
+# A user without an entry in the image's passwd has no home.
+HOME_IN_CONTAINER = "/tmp"  # nosec B108
+SHARED_MEMORY = "/dev/shm"  # nosec B108
 # Labels of nodes, such as {"pool": "batch"}, and taints that jobs tolerate; in addition, those for jobs with GPUs.
 NODES: dict[str, str] = {}
 TOLERATIONS: list[dict[str, str]] = []
@@ -38,9 +41,8 @@ container = {
     "command": ["bash", str(script.resolve())],
     "workingDir": str(Path.cwd()),
     "resources": {"requests": requests, "limits": requests},
-    # A user without an entry in the image's passwd has no home.
-    "env": [{"name": "HOME", "value": "/tmp"}, {"name": "USER", "value": "eopipe"}],
-    "volumeMounts": [{"name": "project", "mountPath": MOUNT}, {"name": "memory", "mountPath": "/dev/shm"}],
+    "env": [{"name": "HOME", "value": HOME_IN_CONTAINER}, {"name": "USER", "value": "eopipe"}],
+    "volumeMounts": [{"name": "project", "mountPath": MOUNT}, {"name": "memory", "mountPath": SHARED_MEMORY}],
 }
 # Without a volume /dev/shm has 64 MB, too little for loaders and NCCL. It counts as memory of the job.
 memory = {"medium": "Memory", "sizeLimit": f"{job['resources']['mem_mb'] // 2}M"}

@@ -70,7 +70,7 @@ def test_the_batch_script_of_the_docs_requeues_a_training_that_has_saved_and_sto
     (tmp_path / "train.sh").write_text(script)
     job = sh("sbatch", "--parsable", f"--chdir={tmp_path}", "--output=log", "--time=2", tmp_path / "train.sh").strip()
     wait(60, lambda: "Restarts=1" in sh("scontrol", "show", "job", job), "the job is in the queue again")
-    # Slurm lets a requeued job wait for two minutes.
+    # Slurm lets a requeued job wait for two minutes, and then looks for work once a minute.
     sh("scontrol", "update", f"jobid={job}", "StartTime=now")
-    wait(60, lambda: "JobState=COMPLETED" in sh("scontrol", "show", "job", job), "the job has ended")
+    wait(240, lambda: "JobState=COMPLETED" in sh("scontrol", "show", "job", job), "the job has ended")
     assert "resumed\n" in (tmp_path / "log").read_text()

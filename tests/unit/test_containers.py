@@ -44,6 +44,11 @@ class Image:
             fake = root / "bin" / name
             fake.write_text('#!/bin/sh\necho "$@" > "$0.arguments"\n')
             fake.chmod(0o755)
+        # The locked files are of a package index.
+        python = root / "bin/python"
+        locked = f'case "$*" in *--require-hashes*) echo "$@" >> {python}.arguments; exit 0;; esac'
+        python.write_text(f'#!/bin/sh\n{locked}\nexec {root}/python/bin/python "$@"\n')
+        python.chmod(0o755)
         packages = [path for path in sys.path if path.endswith("site-packages")]
         # No download: what eopipe needs is that of this environment.
         offline = {"PIP_NO_DEPS": "1", "PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_IGNORE_INSTALLED": "1"}
@@ -142,7 +147,7 @@ def test_the_steps_of_the_apptainer_definition_give_eopipe(image: Image) -> None
     image.answers()
 
 
-def test_both_recipes_take_torch_alone_from_where_they_are_told_and_keep_no_cache(tmp_path: Path) -> None:
+def test_both_recipes_install_only_files_with_a_known_hash_and_torch_alone_from_another_index(tmp_path: Path) -> None:
     recipe = get_parser("singularity")(str(DEFINITION)).recipe["spython-base"]
     left_out = ("tests.sh", "cd ", "apt-get")
     post = "\n".join(line for line in recipe.install if not any(word in line for word in left_out))
@@ -151,14 +156,22 @@ def test_both_recipes_take_torch_alone_from_where_they_are_told_and_keep_no_cach
     (tmp_path / "eopipe").write_text("#!/bin/sh\n")
     for program in ("python", "eopipe"):
         (tmp_path / program).chmod(0o755)
-    arguments = "-m|pip|install|--no-cache-dir|--constraint|constraints.txt|"
+    locked = "-m|pip|install|--no-cache-dir|--no-deps|--require-hashes|"
     address = "https://torch.example.org/cpu"
-    torch = f"{arguments}--no-deps|--index-url|{address}|torch|"
-    for index, first in (("", []), (address, [torch])):
+    torch = {
+        "": f"{locked}--requirement|locks/torch-cuda.lock|",
+        address: f"{locked}--index-url|{address}|--requirement|locks/torch-cpu.lock|",
+    }
+    rest = [
+        f"{locked}--requirement|locks/requirements.lock|",
+        "-m|pip|install|--no-cache-dir|--no-deps|--no-build-isolation|.|",
+        "-m|pip|check|",
+    ]
+    for index, first in torch.items():
         environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "TORCH_INDEX": index}
         for step in (docker, post.replace("{{ TORCH_INDEX }}", index)):
             done = subprocess.run(["sh", "-ec", step], env=environment, capture_output=True, text=True, check=True)
-            assert done.stdout.split() == [*first, f"{arguments}.[slurm]|"]
+            assert done.stdout.split() == [first, *rest]
 
 
 @pytest.mark.exhaustive

@@ -384,10 +384,9 @@ def test_scenes_are_cited_with_licence_origin_and_credit(crate: Path) -> None:
     assert "Data by ESA" in readme
     assert ids(graph["scenes/A.geojson"]["about"]) == ["#scene/A"]
     assert graph["./"]["temporalCoverage"] == "2023-08-01T10:00:00Z/2023-08-01T10:00:00Z"
-    south_west, north_east = (tuple(map(float, c.split(","))) for c in graph["#area/box"]["box"].split())
-    assert south_west < north_east
-    assert 46 < south_west[0] < 46.1
-    assert 15 <= south_west[1] < 15.1
+    south, west, north, east = map(float, graph["#area/box"]["box"].split())
+    assert 46 < south < north < 46.1
+    assert 15 <= west < east < 15.1
 
 
 def test_a_scene_of_the_web_is_identified_by_its_url_without_credentials(project: Project, tmp_path: Path) -> None:

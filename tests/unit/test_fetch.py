@@ -453,9 +453,9 @@ def test_a_server_that_only_trickles_is_given_up(
 def test_a_server_that_never_answers_is_given_up(
     scene: dict[str, Any], tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eopipe.fetch.retry.TIMEOUT", (0.1, 0.1))
+    monkeypatch.setattr("eopipe.fetch.retry.TIMEOUT", (10, 0.1))
     monkeypatch.setattr("eopipe.fetch.retry.MAX_ATTEMPTS", 2)
-    web.fail(RED, times=None, pause=0.3)
+    web.fail(RED, times=None, pause=2)
     completed = fetch(run, tmp_path, remote(scene, web))
     assert completed.code == 5
     assert "ReadTimeout" in completed.stderr

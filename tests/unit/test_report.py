@@ -23,6 +23,7 @@ from scenery import split_outputs
 from eopipe.arrays import AnyArray
 from eopipe.cli import main
 from eopipe.publish import read_json, write_json
+from eopipe.reporting.wording import DASH
 from eopipe.stac.mlm import to_card, to_item
 from eopipe.stac.write import ItemExtent
 from eopipe.tiles.layout import Layout
@@ -586,3 +587,33 @@ def test_a_class_name_cannot_become_markup_in_a_card(tmp_path: Path) -> None:
 def test_the_same_run_gives_the_same_cards(run_: Finished, page: str) -> None:
     run_.report("--title", "Forest", "--attribution", "Copernicus 2020", name="cards")
     assert cards_of(run_, "cards") == cards_of(run_, "page")
+
+
+def test_the_folds_of_a_cross_validation_have_their_scores_with_mean_and_standard_deviation(tmp_path: Path) -> None:
+    run = finish(tmp_path / "run")
+    _, without, _ = run.report(name="without")
+    metrics = read_json(run.ports["metrics"][0])
+    paths = []
+    for fold, (accuracy, kappa) in enumerate([(0.7, None), (0.8, 0.5), (0.96, 0.6)]):
+        paths.append(tmp_path / f"metrics-fold-{fold}.json")
+        write_json(paths[-1], metrics | {"model": metrics["model"] | {"accuracy": accuracy, "kappa": kappa}})
+    code, page, picture = run.report("--fold-metrics", *map(str, paths))
+    assert code == 0
+    assert "Cross-validation: scores of each fold" in Tags(page).text
+    lines = [line.split("|") for line in picture.with_name("model-card.md").read_text().splitlines()]
+    rows = {cells[1].strip(): [cell.strip() for cell in cells[2:]] for cells in lines if len(cells) > 5}
+    named = [rows[name] for name in ("fold 0", "fold 2", "mean", "standard deviation")]
+    # By the definition with n - 1: (0.12² + 0.02² + 0.14²) / 2 is 0.0172, and 2 · 0.05² is 0.005.
+    assert [row[0] for row in named] == ["0.700", "0.960", "0.820", "0.131"]
+    assert [row[3] for row in named] == [DASH, "0.600", "0.550", "0.071"]
+    assert "Cross-validation" not in Tags(without).text
+
+
+def test_folds_of_another_run_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = finish(tmp_path / "run")
+    fold = tmp_path / "metrics-fold-0.json"
+    write_json(fold, read_json(run.ports["metrics"][0]) | {"classes": ["water", "land"]})
+    code, _, picture = run.report("--fold-metrics", str(fold))
+    assert code == 3
+    assert "split, scores, model and fold 0 have different classes" in capsys.readouterr().err
+    assert not picture.exists()

@@ -128,7 +128,7 @@ def test_settings_that_cannot_go_together_are_told_by_a_check_of_the_config() ->
 def test_a_catalog_stands_for_its_folder_in_the_inputs_of_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     assert rules.named_files(CONFIG, "search") == {"catalog": "sample/catalog.json"}
-    assert rules.catalog(CONFIG) == "--catalog sample"
+    assert rules.catalog(CONFIG)(None) == "--catalog sample"
 
 
 def test_records_are_found_beside_files_and_folders(tmp_path: Path) -> None:

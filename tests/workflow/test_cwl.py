@@ -112,13 +112,3 @@ def test_a_job_file_names_only_existing_inputs(name: str) -> None:
     tool = load_document_by_uri(ROOT / f"cwl/{'train' if name == 'inputs' else name}.cwl")
     known = {entry.id.rpartition("#")[2].rpartition("/")[2] for entry in tool.inputs}
     assert set(yaml.safe_load(TOOLS[name].read_text())) <= known
-
-
-def test_the_demo_under_cwl_has_the_settings_of_the_demo_under_snakemake() -> None:
-    job, config = (yaml.safe_load((ROOT / p).read_text()) for p in ("cwl/pipeline.yml", "config/config.yaml"))
-    assert config["catalog"]["title"] == job["title"]
-    sections = ("search", "preprocess", "split", "train", "report")
-    flat = {k: v for name in sections for k, v in config[name].items()} | {"label_classes": config["label"]["classes"]}
-    flat |= {"bins": config["label"]["bins"]}
-    for name in set(job) - {"catalog", "source", "lock"}:
-        assert job[name] == flat[name], name

@@ -23,9 +23,9 @@ SCENE_LABELS = {
     },
     "preprocess": {"mask": "none"},
 }
-CONFIGS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
+CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "composites": ("config/config.yaml", {"composite": {"method": "median", "period": "year"}}),
-    "scene-labels": ("config/config.yaml", SCENE_LABELS),
+    "scene-labels-and-folds": ("config/config.yaml", SCENE_LABELS | {"folds": 3}),
     "forest-chips": ("config/examples/forest-chips.yaml", {}),
     "tree-cover-values": ("config/examples/tree-cover-values.yaml", {}),
 }
@@ -48,12 +48,17 @@ def test_a_config_makes_the_same_bytes_in_both_engines(name: str, tmp_path: Path
     config = yaml.safe_load((ROOT / source).read_text()) | {"results": "results", "state": "state"}
     for part in (SMALL, changes):
         for section, values in part.items():
-            config[section] = {**config.get(section, {}), **values}
+            config[section] = {**config.get(section, {}), **values} if isinstance(values, dict) else values
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     project = Project(tmp_path)
     result = project.run()
     assert result.returncode == 0, result.stdout
     outputs = by_cwltool(project, tmp_path)
+    folds = range(config.get("folds", 0))
+    for fold in folds:
+        for file in (f"metrics-fold-{fold}.json", f"model-fold-{fold}/manifest.json"):
+            assert sha256(outputs / file) == sha256(project.results / "folds" / file), file
+    assert len({sha256(outputs / f"metrics-fold-{fold}.json") for fold in folds}) == len(folds)
     names = ("model/manifest.json", "metrics.json", "split.json", "model.onnx", "report.html", "catalog/manifest.json")
     for file in names:
         assert sha256(outputs / file) == sha256(project.results / file), file

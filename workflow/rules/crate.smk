@@ -22,6 +22,7 @@ rule crate:
     "Package the run as a Provenance Run Crate: data, model, maps, and every job."
     input:
         **files("frozen", "scenes", "fetched", "stores", "tiles", "labels", "model", "maps", "single", "catalog"),
+        **files("fold_metrics", "fold_models"),
     output:
         root=f"{RESULTS}/crate/manifest.json",
     log:
@@ -36,7 +37,7 @@ rule crate:
         **params_for("crate"),
         **eo.workflow_params(config_files(workflow), WORKFLOW),
         records=lambda wildcards, input: eo.records(input),
-        payload=lambda wildcards, input: [*input.single, *input.maps, *eo.folders(input.model)],
+        payload=lambda wildcards, input: [*input.single, *input.maps, *eo.folders([input.model, *input.fold_models]), *input.fold_metrics],
         crate=subpath(output.root, parent=True),
     shell:
         WRITE_LISTS + "exec eopipe crate " + LISTS + ' --workflow "$EOPIPE_WORKFLOW"/Snakefile --crate {params.crate:q}'

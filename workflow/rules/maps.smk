@@ -71,7 +71,7 @@ rule evaluate:
 rule report:
     "Write a one-page report: verdict, maps, scores, data, provenance."
     input:
-        **files("metrics", "model", "chips", "classes", "probabilities", "tiles", "labels", "scenes"),
+        **files("metrics", "model", "chips", "classes", "probabilities", "tiles", "labels", "scenes", "fold_metrics"),
     output:
         page=f"{RESULTS}/report.html",
         picture=f"{RESULTS}/map.png",
@@ -86,12 +86,12 @@ rule report:
     resources:
         **machine("report", mem_mb=2000, runtime=30),
     params:
-        **params_for("report", folders=["model", "tiles", "labels"]),
+        **params_for("report", folders=["model", "tiles", "labels"], optional=["fold_metrics"]),
     shell:
         "exec eopipe report --metrics {input.metrics:q} --model {params.model:q} --chips {input.chips:q} --classes"
         " {input.classes:q} --probabilities {input.probabilities:q} --tiles {params.tiles:q} --labels"
         " {params.labels:q} --scenes {input.scenes:q} --page {output.page:q} --picture {output.picture:q} --model-card"
-        " {output.model_card:q} --data-card {output.data_card:q} {params.options} {resources.knobs} > {log:q} 2>&1"
+        " {output.model_card:q} --data-card {output.data_card:q} {params.fold_metrics:q} {params.options} {resources.knobs} > {log:q} 2>&1"
 
 
 rule catalog:
