@@ -122,7 +122,9 @@ def _data_steps() -> dict[str, Cwl]:
     tiled = {"scene": "fetch/scene", **grid, "tiles_name": {"valueFrom": "$(inputs.scene.basename).zarr"}}
     of_file, if_file = _when("steps/label_file")
     of_scenes, if_scenes = _when("steps/label_scenes")
-    scene_labels = grid | {"scene": "fetch/scene", "labels_name": {"valueFrom": "$(inputs.scene.basename).zarr"}}
+    # Engines put all outputs into one folder, where the tiles of the scene have its name.
+    labels_name = {"valueFrom": "labels-$(inputs.scene.basename).zarr"}
+    scene_labels = grid | {"scene": "fetch/scene", "labels_name": labels_name}
     return {
         "steps": _plain_step("steps", "steps"),
         "search": _step("search", {"grid_assets": assets}),

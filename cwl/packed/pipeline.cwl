@@ -1332,7 +1332,7 @@ $graph:
         grid: search/grid
         scene: fetch/scene
         labels_name:
-          valueFrom: $(inputs.scene.basename).zarr
+          valueFrom: labels-$(inputs.scene.basename).zarr
         wanted: steps/label_scenes
       out:
       - labels

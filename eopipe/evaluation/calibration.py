@@ -95,10 +95,12 @@ def _check_map(path: Path, group: EvaluatedMap, names: tuple[str, ...]) -> dict[
 
 
 def _read_probabilities(path: Path, samples: EvaluatedSamples) -> Iterator[tuple[Float64Array, EvaluatedSamples]]:
-    """Probabilities (class, n) of samples, window by window of the map."""
+    """Probabilities (class, n) of samples, window by window of the map; nothing for a map without samples."""
     import rasterio
     from rasterio.windows import Window
 
+    if not len(samples.rows):
+        return
     with rasterio.open(path) as file:
         columns = -(-file.shape[1] // EDGE)
         window = samples.rows // EDGE * columns + samples.cols // EDGE

@@ -29,11 +29,15 @@ Checksums = dict[str, str]
 
 @dataclass(frozen=True)
 class RunCrate:
-    """A crate on disk: its entities by id, and the jobs of its run in the order of the stages."""
+    """A crate on disk: its entities by id, and the jobs of its run in the order of the stages.
+
+    `commits` are those that the jobs ran from, with `+` where files were changed; empty where none is recorded.
+    """
 
     folder: Path
     entities: Entities
     jobs: tuple[RecordedJob, ...]
+    commits: frozenset[str]
 
     def data_entities(self) -> Iterator[tuple[str, RecordedData]]:
         """Path and content of every file and folder that is in the crate and has a checksum."""
@@ -47,13 +51,6 @@ class RunCrate:
     def paths(self) -> dict[str, Path]:
         """The paths of the crate's files and folders on disk, by the key of their content."""
         return {data.key: self.folder / path for path, data in self.data_entities()}
-
-    @property
-    def commits(self) -> set[str]:
-        """The commits that the jobs ran from, with `+` where files were changed; empty where none is recorded."""
-        main = self.entities["./"].get("mainEntity", {}).get("@id", "")
-        versions = str(self.entities.get(main, {}).get("version", "")).split(", ")
-        return {parts[1] for version in versions if len(parts := version.split()) == 2}
 
     @property
     def config(self) -> Path | None:
@@ -81,12 +78,15 @@ def read_crate(folder: Path) -> RunCrate:
         entities = {str(entity["@id"]): entity for entity in read_json(folder / METADATA)["@graph"]}
         _check_profiles(folder, entities)
         jobs = tuple(_job(i, e, entities) for i, e in entities.items() if i.startswith("#job/"))
+        commits = _commits(entities)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise BadInputError(
             f"{folder / METADATA} has another structure than the metadata that eopipe writes: {error!r}"
         ) from error
     order = {name: number for number, name in enumerate(STAGES)}
-    return RunCrate(folder, entities, tuple(sorted(jobs, key=lambda j: (order.get(j.stage, len(order)), j.label))))
+    return RunCrate(
+        folder, entities, tuple(sorted(jobs, key=lambda j: (order.get(j.stage, len(order)), j.label))), commits
+    )
 
 
 def _check_profiles(folder: Path, entities: Entities) -> None:
@@ -102,6 +102,12 @@ def _check_profiles(folder: Path, entities: Entities) -> None:
             )
     if not any(identifier.startswith(f"{REPOSITORY}/blob/") for identifier in entities):
         raise BadInputError(f"{folder} is a {name}, but not one of an eopipe run")
+
+
+def _commits(entities: Entities) -> frozenset[str]:
+    main = entities["./"].get("mainEntity", {}).get("@id", "")
+    versions = str(entities.get(main, {}).get("version", "")).split(", ")
+    return frozenset(parts[1] for version in versions if len(parts := version.split()) == 2)
 
 
 def _job(identifier: str, action: dict[str, Any], entities: Entities) -> RecordedJob:

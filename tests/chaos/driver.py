@@ -1,4 +1,4 @@
-"""Runs under Snakemake that are disturbed at random, by a seed, until the same command ends with 0."""
+"""Runs under both engines that are disturbed at random, by a seed, until the same command ends with 0."""
 
 import hashlib
 import random
@@ -13,12 +13,16 @@ from pathlib import Path
 
 from projects import DAYS, ROOT, Project
 
-from chaos.processes import Process, Tag
+from chaos.processes import TAG, Process, Tag
 
 SCENES = [f"S2_ROMANIA_{day}" for day in DAYS[:2]]
 TRAIN = {"epochs": 4, "batch": 8, "width": 8, "checkpoint_every": 3, "processes": 2}
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-VICTIMS = {"snakemake": ("group", "run", "snakemake", "stage", "worker")}
+# A job outlives a cwltool that is killed alone: it is started by cwltool and not by eopipe.
+VICTIMS = {
+    "snakemake": ("group", "run", "snakemake", "stage", "worker"),
+    "cwltool": ("group", "stage", "worker"),
+}
 # A killed parent takes everything with it; one that is asked to stop lets a training save its state.
 DEAD_WITHIN_S, ENDED_WITHIN_S = 5, 60
 STARTS, TIMEOUT_S = 12, 400
@@ -34,6 +38,8 @@ class Workflow:
     folder: Path
     command: tuple[str, ...]
     results: Path
+    # Removed before each start.
+    swept: tuple[str, ...] = ()
 
     def digests(self) -> dict[str, str]:
         """The sha256 of every payload file."""
@@ -48,6 +54,8 @@ class Workflow:
 
     def start(self, tag: Tag, log: Path) -> "subprocess.Popen[bytes]":
         """Start its command as the leader of a session."""
+        for name in self.swept:
+            shutil.rmtree(self.folder / name, ignore_errors=True)
         with log.open("ab") as output:
             return subprocess.Popen(
                 self.command,
@@ -90,7 +98,20 @@ def snakemake_project(folder: Path) -> Workflow:
     return Workflow("snakemake", folder, command, folder / "results")
 
 
-PROJECTS = {"snakemake": snakemake_project}
+def cwltool_project(folder: Path) -> Workflow:
+    """The same up to the catalog, with a cache; cwltool writes its outputs at its end, beside those that are there."""
+    snakemake_project(folder)
+    program = Path(sys.executable).with_name("eopipe")
+    subprocess.run([program, "cwl", "config.yaml"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    with (folder / "cwl/job.yml").open("a") as job:
+        job.write("with_onnx: false\nwith_report: false\nwith_crate: false\n")
+    places = ("--cachedir", "cache", "--outdir", "results", "--preserve-environment", TAG)
+    documents = ("cwl/pipeline.cwl", "cwl/job.yml")
+    command = (str(program.with_name("cwltool")), "--quiet", *places, *documents)
+    return Workflow("cwltool", folder, command, folder / "results", swept=("results",))
+
+
+PROJECTS = {"snakemake": snakemake_project, "cwltool": cwltool_project}
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ TAG = "EOPIPE_CHAOS"
 # What a process is, by its command line; the first that matches.
 KINDS = {
     "snakemake": r"-m snakemake",
+    "cwltool": r"bin/cwltool ",
     "run": r"eopipe run ",
     "worker": r"eopipe\.training\.worker|eopipe\.loader\.worker_main",
     "stage": r"eopipe [a-z]+ ",

@@ -19,4 +19,19 @@ def test_a_run_under_snakemake_that_is_killed_at_random_ends_with_the_same_bytes
     seed: int, by_snakemake: Reference, tmp_path: Path
 ) -> None:
     outcome = disturbed("snakemake", seed, tmp_path / "project", by_snakemake)
+    assert outcome.disturbances
+    assert outcome.is_identical, outcome
+
+
+@pytest.fixture(scope="module")
+def by_cwltool(tmp_path_factory: pytest.TempPathFactory) -> Reference:
+    return undisturbed("cwltool", tmp_path_factory.mktemp("chaos-cwl") / "undisturbed")
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_run_under_cwltool_that_is_killed_at_random_ends_with_the_same_bytes(
+    seed: int, by_cwltool: Reference, tmp_path: Path
+) -> None:
+    outcome = disturbed("cwltool", seed, tmp_path / "project", by_cwltool)
+    assert outcome.disturbances
     assert outcome.is_identical, outcome

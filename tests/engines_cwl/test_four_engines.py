@@ -1,12 +1,10 @@
 """Four engines make the same bytes; the table of docs/cwl.md is from these runs."""
 
 import re
-import shutil
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
-from platforms import CWLTOOL, MINIMAL, PAYLOAD, SNAKEMAKE, STREAMFLOW, TIMED, TOIL, TOIL_SLURM, Engine, Run, cwltool
+from platforms import CWLTOOL, PAYLOAD, SNAKEMAKE, STREAMFLOW, TIMED, TOIL, TOIL_SLURM, Engine, Run
 from projects import ROOT
 
 RunBy = Callable[[Engine], Run]
@@ -59,17 +57,3 @@ def test_the_table_of_engines_is_of_these_engines_and_versions(by: RunBy) -> Non
     assert on_page == measured, "EOPIPE_WRITE_TABLE=1 make test-engines rewrites the table"
     columns = list(zip(*(line.split("|")[4:-1] for line in page_rows[0].splitlines()[2:]), strict=True))
     assert [len(set(column)) for column in columns] == [1] * len(PAYLOAD)
-
-
-@pytest.mark.exhaustive
-def test_folds_are_added_to_the_same_model_and_disabled_outputs_do_not_exist(by: RunBy) -> None:
-    folder = by(CWLTOOL).folder
-    shutil.rmtree(folder / "out")
-    # All steps but the folds are in its cache.
-    folds = replace(CWLTOOL, command=lambda folder: cwltool(folder, folds=3, fold=[0, 2], **MINIMAL))
-    assert folds.run(folder).digests == by(SNAKEMAKE).digests
-    names = {path.name for path in (folder / "out").iterdir()}
-    assert {"model-fold-0", "model-fold-2", "metrics-fold-0.json", "metrics-fold-2.json"} <= names
-    assert not names & {"model-fold-1", "model.onnx", "report.html", "crate"}
-    scores = [(folder / f"out/metrics{end}.json").read_bytes() for end in ("", "-fold-0", "-fold-2")]
-    assert len(set(scores)) == len(scores)

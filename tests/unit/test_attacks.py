@@ -263,7 +263,7 @@ def test_a_crate_that_trains_a_custom_model_is_not_rerun_without_permission(fold
         stage="train", version="", status="completed", error="", start="", end="", arguments=(), inputs=(), outputs=(),
         settings={"architecture": "net.py:Net"}, usage={}, place=place, software={},
     )  # fmt: skip
-    crate = RunCrate(folder, {}, (RecordedJob(record, ""),))
+    crate = RunCrate(folder, {}, (RecordedJob(record, ""),), frozenset())
     for name in (None, "net.py:Other", "unet"):
         with pytest.raises(RefusedError, match=r"train of .* names code to run, net\.py:Net"):
             CrateRerun(crate, folder / "again", name).check_permission()

@@ -287,6 +287,24 @@ def test_a_mosaic_of_scenes_that_are_split_has_no_validation_places(
     assert not (mosaic.folder / "never.json").exists()
 
 
+def test_maps_of_single_scenes_are_scored_though_one_has_no_test_places(mosaic: Mosaic, tmp_path: Path) -> None:
+    split = write_split(tmp_path / "split.json", CLASSES, by_scene=True)
+    for tiles in mosaic.tiles:
+        outputs = [tmp_path / f"{kind}-{tiles.stem}.tif" for kind in ("classes", "probabilities")]
+        named = ["--classes", outputs[0], "--probabilities", outputs[1]]
+        assert stage("predict", "--model", mosaic.model, "--tiles", tiles, *named) == 0
+    maps = [[tmp_path / f"{kind}-{name}.tif" for name in ("a", "b")] for kind in ("classes", "probabilities")]
+    inputs = ["--tiles", *mosaic.tiles, "--labels", mosaic.labels, "--chips", split]
+    named = ["--classes", *maps[0], "--probabilities", *maps[1], "--metrics", tmp_path / "metrics.json"]
+    assert stage("evaluate", *named, *inputs) == 0
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    # Every sample of the split is of the first scene.
+    counted = sum(row[0] for row in metrics["calibration"]["bins"] if isinstance(row, list))
+    assert metrics["maps"] == 2
+    assert metrics["test_pixels"] > 0
+    assert counted in (0, metrics["test_pixels"])
+
+
 def test_a_regression_has_temperature_one(tmp_path: Path) -> None:
     mosaic = Mosaic(tmp_path, "regression")
     assert mosaic.calibrate() == 0

@@ -1,10 +1,13 @@
 """Small runs of the whole pipeline, shared by the tests that read them."""
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 from planted import plant
-from projects import ROOT, Project, by_cwltool
+from projects import DAYS, ROOT, Project, by_cwltool
 
 
 @pytest.fixture
@@ -42,3 +45,24 @@ def composed(tmp_path_factory: pytest.TempPathFactory) -> Project:
 def by_cwl(finished: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The pipeline of the finished project, under cwltool."""
     return by_cwltool(finished, tmp_path_factory.mktemp("cwl"))
+
+
+@pytest.fixture(scope="session")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Project]:
+    """A finished run of an example config on six scenes, by its name."""
+
+    @cache
+    def run(name: str) -> Project:
+        folder = tmp_path_factory.mktemp(name)
+        (folder / "sample").symlink_to(ROOT / "sample")
+        config = yaml.safe_load((ROOT / f"config/examples/{name}.yaml").read_text())
+        config["search"] |= {"ids": [f"S2_ROMANIA_{day}" for day in DAYS]}
+        config["train"] |= {"epochs": 6, "batch": 16, "width": 8, "processes": 1}
+        config |= {"results": "results", "state": "state"}
+        (folder / "config.yaml").write_text(yaml.safe_dump(config))
+        project = Project(folder)
+        result = project.run("--show-failed-logs")
+        assert result.returncode == 0, result.stdout
+        return project
+
+    return run

@@ -65,15 +65,10 @@ def check_plan(project: Project) -> None:
 
 @pytest.mark.exhaustive
 def test_every_file_of_a_run_is_predicted_and_its_bytes_nearly(project: Project) -> None:
+    project.write(composite={"method": "median", "period": "year"})
     check_plan(project)
     second = plan(project)
     assert second.returncode == 0, second.stderr
     assert "still to write: 0 files" in second.stdout
     assert "0 B to fetch" in second.stdout
     assert "frozen in results" in second.stdout
-
-
-@pytest.mark.exhaustive
-def test_composites_are_predicted_too(project: Project) -> None:
-    project.write(composite={"method": "median", "period": "year"})
-    check_plan(project)

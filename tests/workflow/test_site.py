@@ -59,7 +59,8 @@ def search(project: Project, site: Path, profile: dict[str, object], *arguments:
 @pytest.mark.exhaustive
 def test_modules_are_loaded_before_each_command_of_a_job_in_the_queue(project: Project, site: Path) -> None:
     profile = yaml.safe_load((ROOT / "profiles/pbs/config.yaml").read_text())
-    profile["cluster-generic-status-cmd"] = str(ROOT / "profiles/pbs/status.sh")
+    for key, script in (("submit", "submit.py"), ("status", "status.sh")):
+        profile[f"cluster-generic-{key}-cmd"] = str(ROOT / "profiles/pbs" / script)
     profile |= {"seconds-between-status-checks": 1, "max-status-checks-per-second": 5, "latency-wait": 5, "retries": 0}
     profile["config"] = {"setup": 'source "$SITE/modules.sh"; module load eopipe/${RELEASE:-1.0}'}
     search(project, site, profile)

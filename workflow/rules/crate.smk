@@ -6,16 +6,13 @@ SINGLE = [
 ]
 FILES["single"] = [f"{RESULTS}/{name}" for name in SINGLE]
 
-# Files list the paths, since a command may not be as long as those of many thousand scenes.
-LISTED = {
-    "records": "{params.records:q}",
-    "payload": '{params.payload:q} "$EOPIPE_WORKFLOW"/workflow',
-    "scenes": "{input.scenes:q}",
-}
+# Files list the paths, since a command may not be as long as those of many thousand scenes. The folder of the workflow
+# stays out of them: it may name its owner's home.
+LISTED = {"records": "{params.records:q}", "scenes": "{input.scenes:q}", "payload": "{params.payload:q}"}
 WRITE_LISTS = f"mkdir -p {STATE}/crate\n" + "".join(
     f"printf '%s\\n' {paths} > {STATE}/crate/{name}.txt\n" for name, paths in LISTED.items()
 )
-LISTS = " ".join(f"--{name} @{STATE}/crate/{name}.txt" for name in LISTED)
+LISTS = " ".join(f"--{name} @{STATE}/crate/{name}.txt" for name in LISTED) + ' "$EOPIPE_WORKFLOW"/workflow'
 
 
 rule crate:
