@@ -23,8 +23,9 @@ ENVIRONMENTS = ROOT / ".venv/engines"
 TIMED = "EOPIPE_WRITE_TABLE" in os.environ
 SCENES = [f"S2_ROMANIA_{day}" for day in (DAYS[0], DAYS[3])]
 SMALL = {"epochs": 2, "batch": 8, "width": 4}
-# Without the outputs whose digests are not compared.
+# Without the outputs whose digests are not compared: each job of the other engines takes seconds.
 MINIMAL = {"with_onnx": False, "with_report": False, "with_crate": False}
+SHORT = {} if TIMED else MINIMAL
 CWL = ROOT / "cwl/pipeline.cwl"
 # What is compared: paths in Snakemake's folder of results, and in a folder of CWL outputs.
 PAYLOAD = {
@@ -156,13 +157,13 @@ def cwltool(folder: Path, **changes: object) -> list[str]:
 def toil(folder: Path, *options: str, **changes: object) -> list[str]:
     """Toil with its job store in the folder."""
     folders = ["--jobStore", str(folder / "jobs"), "--workDir", str(folder), "--coordinationDir", str(folder)]
-    return ["toil-cwl-runner", *folders, *options, "--outdir", "out", str(CWL), str(job(folder, **changes))]
+    return ["toil-cwl-runner", *folders, *options, "--outdir", "out", str(CWL), str(job(folder, **SHORT | changes))]
 
 
 def streamflow(folder: Path, **changes: object) -> list[str]:
     """StreamFlow without containers."""
     plain = {"step": "/", "deployment": {"type": "none", "config": {}}}
-    config = {"file": str(CWL), "settings": str(job(folder, **changes)), "docker": [plain]}
+    config = {"file": str(CWL), "settings": str(job(folder, **SHORT | changes)), "docker": [plain]}
     document = {"version": "v1.0", "workflows": {"eopipe": {"type": "cwl", "config": config}}}
     (folder / "streamflow.yml").write_text(yaml.safe_dump(document))
     return ["streamflow", "run", "--name", "eopipe", "--outdir", "out", "streamflow.yml"]
@@ -170,7 +171,7 @@ def streamflow(folder: Path, **changes: object) -> list[str]:
 
 def _toil_slurm(folder: Path) -> list[str]:
     # No partition of the temporary cluster lets a job run for hours.
-    return toil(folder, *SLURM, **MINIMAL, **{f"{name}_timelimit_s": 1800 for name in STAGES})
+    return toil(folder, *SLURM, **MINIMAL | {f"{name}_timelimit_s": 1800 for name in STAGES})
 
 
 SLURM = ("--batchSystem", "slurm", "--statePollingWait", "1", "--slurmTime", "00:30:00")

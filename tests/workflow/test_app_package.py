@@ -62,9 +62,9 @@ def test_eoap_validator_finds_no_failure(name: str, tmp_path: Path) -> None:
     assert reviewed == {"EOAP.CONTAINER.HINT", "EOAP.REQ14.COVERAGE"}
 
 
-@pytest.mark.parametrize("name", STAGED)
-def test_ap_validator_finds_no_failure(name: str) -> None:
-    result = command(BIN / "ap-validator", "--detail", "errors", "--entry-point", name, PACKAGE)
+def test_ap_validator_finds_no_failure() -> None:
+    # Without an entry point it validates all of them.
+    result = command(BIN / "ap-validator", "--detail", "errors", PACKAGE)
     assert (result.returncode, "CWL is compliant" in result.stdout) == (0, True), result.stdout + result.stderr
 
 

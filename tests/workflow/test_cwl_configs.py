@@ -26,7 +26,11 @@ SCENE_LABELS = {
 }
 # Beside them, the example configs of test_tasks_run.
 CONFIGS: dict[str, dict[str, Any]] = {
-    "composites-and-folds": {"composite": {"method": "median", "period": "year"}, "folds": 3},
+    "composites-and-folds": {
+        "composite": {"method": "median", "period": "year"},
+        "folds": 3,
+        "split": {"allow": ["near-duplicate: the forest of the sample is smooth"]},
+    },
     "scene-labels": SCENE_LABELS,
 }
 # What the results are described in.
@@ -104,7 +108,7 @@ def test_a_training_that_a_time_limit_ends_goes_on_from_its_checkpoints(finished
         ]
     for name in ("chips", "statistics"):
         job[name]["path"] = str(finished.results / Path(job[name]["path"]).name)
-    job |= {"epochs": 100_000, "processes": 1, "batch": 8, "width": 4, "checkpoint_every": 5, "timelimit_s": 60}
+    job |= {"epochs": 100_000, "processes": 1, "batch": 8, "width": 4, "checkpoint_every": 5, "timelimit_s": 30}
     (tmp_path / "job.yml").write_text(yaml.safe_dump(job))
     command = ["cwltool", "--outdir", "out", str(ROOT / "cwl/train.cwl"), "job.yml"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment())

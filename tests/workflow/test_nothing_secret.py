@@ -18,18 +18,18 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 def leaks(project: Project) -> dict[str, list[str]]:
     """The files that contain a secret, each with the secrets."""
-    secrets = [KEY, TOKEN, SIGNATURE, PASSWORD, USER, str(project.folder), str(ROOT)]
+    secrets = [KEY, TOKEN, SIGNATURE, PASSWORD, USER, str(project.folder)]
     host = platform.node()
     secrets += [host] if len(host) > 3 and host not in GENERIC_NAMES else []
-    # The relative path to the checkout is allowed in a run record, and in a job's log, which has its command.
-    secrets += [os.path.relpath(ROOT, project.folder)]
+    # A run record may have the relative path to the checkout, and a job's log, which stays here, its command.
+    absolute, relative = str(ROOT), os.path.relpath(ROOT, project.folder)
     leaking = {}
     for path in sorted(project.folder.rglob("*")):
         # The catalog is an input.
         if path.is_file() and path.relative_to(project.folder).parts[0] != "sample":
             text = path.read_bytes().decode(errors="replace")
-            has_command = path.name.endswith(".run.json") or project.results / "logs" in path.parents
-            secrets_of_file = secrets[:-1] if has_command else secrets
+            of_checkout = [absolute] if path.name.endswith(".run.json") else [absolute, relative]
+            secrets_of_file = secrets + ([] if project.results / "logs" in path.parents else of_checkout)
             if contained := [secret for secret in secrets_of_file if secret in text]:
                 leaking[str(path.relative_to(project.folder))] = contained
     return leaking
