@@ -129,6 +129,17 @@ def _write_once(path: Path, text: str) -> None:
     draft.replace(path)
 
 
+def begin_run(workflow: Any, config: dict[str, Any]) -> None:
+    """What Snakemake does before its first job."""
+    from eopipe.run.project import hold_lock
+    from eopipe.run.rules import reset_future_times
+
+    hold_lock()
+    survive_repeated_signals()
+    prepare_executor(workflow)
+    print(reset_future_times(config), end="")
+
+
 def add_handlers(workflow: Any, start: Callable[[], Any], success: Callable[[], Any]) -> None:
     """Call `start` when jobs start and `success` after the last one, also where the workflow is used as a module.
 

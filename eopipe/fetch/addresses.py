@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from http.client import HTTPException
 from importlib.metadata import version
 from typing import Any
 from urllib.parse import urlsplit
@@ -203,7 +202,7 @@ def _timed_response(connection: HTTPConnection, respond: Callable[[], HTTPRespon
     try:
         with call_after(seconds if isinstance(seconds, float | int) else None, end):
             response = respond()
-    except (OSError, HTTPException) as error:
+    except Exception as error:
         if expired.is_set():
             # What the socket itself reports of a header that does not begin in time.
             raise TimeoutError("timed out") from error

@@ -126,7 +126,7 @@ def fold_score_rows(
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Heads and rows of the scores of each fold, their mean and their standard deviation (n - 1).
 
-    Folds share training data, so the standard deviation is of these folds and no standard error of their mean
+    Folds share training data, so the standard deviation is not the standard error of their mean
     (Bengio and Grandvalet 2004, JMLR 5:1089). A score that a fold lacks is left out of both. Without folds there are
     no rows.
     """

@@ -257,6 +257,39 @@ def periods(config: Config, items: Path) -> dict[str, list[str]]:
     return dict(sorted(scenes.items()))
 
 
+def in_fold(results: str, shared: Any) -> Any:
+    """The file of a fold in the place of one of the results, named as the outputs of cwl/fold.cwl.
+
+    A path gets the wildcard `fold`; a function of a job's wildcards gives the paths of the job's fold.
+
+    >>> in_fold("results", "results/model/manifest.json"), in_fold("results", "results/metrics.json")
+    ('results/folds/model-fold-{fold}/manifest.json', 'results/folds/metrics-fold-{fold}.json')
+    """
+    if callable(shared):
+        return lambda wildcards: _format_fold(results, shared(wildcards), wildcards.fold)
+    name, *rest = str(shared).removeprefix(f"{results}/").split("/")
+    stem, dot, suffix = name.partition(".")
+    return "/".join([results, "folds", f"{stem}-fold-{{fold}}{dot}{suffix}", *rest])
+
+
+def _format_fold(results: str, paths: str | list[str], fold: str) -> str | list[str]:
+    if isinstance(paths, str):
+        return str(in_fold(results, paths)).format(fold=fold)
+    return [str(in_fold(results, path)).format(fold=fold) for path in paths]
+
+
+def each_fold(config: Config, name: str) -> list[str]:
+    """A file of the results in every fold of the cross-validation, if there is one."""
+    results, numbers = config["results"], range(config["folds"])
+    return [str(in_fold(results, f"{results}/{name}")).format(fold=number) for number in numbers]
+
+
+def fold_options(config: Config, wildcards: Any) -> str:
+    """The options of the split of a fold."""
+    split = config["split"] | {"folds": config["folds"], "fold": int(wildcards.fold)}
+    return options(config | {"split": split}, "split")
+
+
 def splits_images(config: Config) -> bool:
     """Whether whole images train or test, so that no mosaic of them can be tested."""
     split = config["split"]

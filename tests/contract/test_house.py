@@ -163,7 +163,22 @@ def rules() -> dict[str, list[str]]:
     return lines
 
 
-@pytest.mark.parametrize("name", sorted(set(rules()) - TARGETS))
+# Rules of the folds: those of the model with other files.
+DERIVED = {name for name, lines in rules().items() if lines[0].startswith("use rule")}
+
+
+@pytest.mark.parametrize("name", sorted(DERIVED))
+def test_a_derived_rule_changes_files_and_not_the_command(name: str) -> None:
+    lines = rules()[name]
+    base = re.match(r"use rule (\w+) as", lines[0])
+    assert base
+    assert name == f"{base[1]}_fold"
+    directives = {line.strip() for line in lines[1:] if re.fullmatch(r"    \w+:", line)}
+    assert {"output:", "log:", "benchmark:"} <= directives
+    assert not directives & {"shell:", "script:", "run:", "conda:", "threads:"}
+
+
+@pytest.mark.parametrize("name", sorted(set(rules()) - TARGETS - DERIVED))
 def test_a_rule_is_thin_and_calls_the_command_line(name: str) -> None:
     lines = rules()[name]
     assert len(lines) <= LARGEST_RULE
@@ -176,7 +191,7 @@ def test_a_rule_is_thin_and_calls_the_command_line(name: str) -> None:
     assert re.match(r'\s+"[A-Z].*\."', lines[1]), "a rule begins with a sentence"
 
 
-@pytest.mark.parametrize("name", sorted(set(rules()) - TARGETS))
+@pytest.mark.parametrize("name", sorted(set(rules()) - TARGETS - DERIVED))
 def test_every_path_reaches_the_shell_quoted(name: str) -> None:
     shell = "\n".join(rules()[name]).partition("shell:")[2]
     for field in re.findall(r"\{([^}]*)\}", shell):

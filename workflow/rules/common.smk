@@ -2,7 +2,7 @@ from functools import partial
 from pathlib import Path
 from snakemake.exceptions import WorkflowError
 from eopipe.run import rules as eo
-from eopipe.clusters.executor_patches import config_files, share_requests, workflow_folder
+from eopipe.clusters.executor_patches import config_files, workflow_folder
 from eopipe.errors import EopipeError
 from eopipe.run.job_logs import describe_jobs
 
@@ -74,8 +74,7 @@ FILES = {
     "probabilities": each_map("probabilities"),
     "maps": lambda wildcards: each_map("classes")(wildcards) + each_map("probabilities")(wildcards),
     "metrics": f"{RESULTS}/metrics.json",
-    "fold_metrics": expand(f"{RESULTS}/folds/metrics-fold-{{fold}}.json", fold=range(config["folds"])),
-    "fold_models": expand(f"{RESULTS}/folds/model-fold-{{fold}}/manifest.json", fold=range(config["folds"])),
+    "fold_metrics": eo.each_fold(config, "metrics.json"),
     "catalog": f"{RESULTS}/catalog/manifest.json",
 }
 

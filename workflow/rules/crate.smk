@@ -4,7 +4,8 @@ SINGLE = [
     *("export.json", "model.onnx", "report.html", "map.png", "model-card.md", "data-card.md"),
     *(["calibration.json"] if IS_MOSAIC else []),
 ]
-FILES["single"] = [f"{RESULTS}/{name}" for name in SINGLE]
+FILES["single"] = [f"{RESULTS}/{name}" for name in SINGLE] + FILES["fold_metrics"]
+FILES["single"] += eo.each_fold(config, "model/manifest.json")
 
 # Files list the paths, since a command may not be as long as those of many thousand scenes. The folder of the workflow
 # stays out of them: it may name its owner's home.
@@ -13,13 +14,13 @@ WRITE_LISTS = f"mkdir -p {STATE}/crate\n" + "".join(
     f"printf '%s\\n' {paths} > {STATE}/crate/{name}.txt\n" for name, paths in LISTED.items()
 )
 LISTS = " ".join(f"--{name} @{STATE}/crate/{name}.txt" for name in LISTED) + ' "$EOPIPE_WORKFLOW"/workflow'
+LISTS += ' --workflow "$EOPIPE_WORKFLOW"/Snakefile'
 
 
 rule crate:
     "Package the run as a Provenance Run Crate: data, model, maps, and every job."
     input:
         **files("frozen", "scenes", "fetched", "stores", "tiles", "labels", "model", "maps", "single", "catalog"),
-        **files("fold_metrics", "fold_models"),
     output:
         root=f"{RESULTS}/crate/manifest.json",
     log:
@@ -34,8 +35,8 @@ rule crate:
         **params_for("crate"),
         **eo.workflow_params(config_files(workflow), WORKFLOW),
         records=lambda wildcards, input: eo.records(input),
-        payload=lambda wildcards, input: [*input.single, *input.maps, *eo.folders([input.model, *input.fold_models]), *input.fold_metrics],
+        payload=lambda wildcards, input: eo.folders([*input.single, *input.maps, input.model]),
         crate=subpath(output.root, parent=True),
     shell:
-        WRITE_LISTS + "exec eopipe crate " + LISTS + ' --workflow "$EOPIPE_WORKFLOW"/Snakefile --crate {params.crate:q}'
-        " {params.more} {params.options} {resources.knobs} > {log:q} 2>&1"
+        WRITE_LISTS + "exec eopipe crate " + LISTS + " --crate {params.crate:q} {params.more} {params.options}"
+        " {resources.knobs} > {log:q} 2>&1"

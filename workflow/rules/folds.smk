@@ -1,37 +1,11 @@
 # A cross-validation beside the model: each fold is split, trained, mapped and scored as the model is.
+from eopipe.clusters.executor_patches import share_requests
+
+in_fold = partial(eo.in_fold, RESULTS)
+
+
 wildcard_constraints:
     fold="[0-9]+",
-
-
-def in_fold(path):
-    """The path of a fold's file, named as the outputs of cwl/fold.cwl: model -> folds/model-fold-{fold}."""
-    name, *rest = path.removeprefix(f"{RESULTS}/").split("/")
-    stem, dot, suffix = name.partition(".")
-    return "/".join([RESULTS, "folds", f"{stem}-fold-{{fold}}{dot}{suffix}", *rest])
-
-
-def of_fold(name):
-    """The input of a fold that the fold's own jobs make."""
-    shared = FILES[name]
-    if not callable(shared):
-        return in_fold(shared)
-    return lambda wildcards: [in_fold(path).format(fold=wildcards.fold) for path in shared(wildcards)]
-
-
-def fold_files(*names):
-    """Inputs by name, from the jobs of the fold."""
-    return {name: of_fold(name) for name in names}
-
-
-def fold_options(wildcards):
-    """Options of the split of a fold."""
-    split = config["split"] | {"folds": config["folds"], "fold": int(wildcards.fold)}
-    return eo.options(config | {"split": split}, "split")
-
-
-def calibration_of_fold_map(wildcards):
-    """The calibration of the fold, as the model's own map has one."""
-    return in_fold(FILES["calibration"]).format(fold=wildcards.fold) if calibration_of_map(wildcards) else []
 
 
 # What a profile requests for a stage holds for its folds.
@@ -41,8 +15,8 @@ share_requests(workflow, {f"{name}_fold": name for name in OF_FOLD})
 
 use rule split as split_fold with:
     output:
-        chips=of_fold("chips"),
-        statistics=of_fold("statistics"),
+        chips=in_fold(FILES["chips"]),
+        statistics=in_fold(FILES["statistics"]),
         map=in_fold(f"{RESULTS}/split.png"),
         places=in_fold(f"{RESULTS}/split.gpkg"),
     log:
@@ -50,16 +24,16 @@ use rule split as split_fold with:
     benchmark:
         f"{RESULTS}/benchmarks/split/fold-{{fold}}.tsv"
     params:
-        **params_for("split", folders=["tiles", "labels"]) | {"options": fold_options},
+        **params_for("split", folders=["tiles", "labels"]) | {"options": partial(eo.fold_options, config)},
 
 
 use rule train as train_fold with:
     input:
         **eo.named_files(config, "train"),
         **files("tiles", "labels"),
-        **fold_files("chips", "statistics"),
+        **{name: in_fold(file) for name, file in files("chips", "statistics").items()},
     output:
-        root=of_fold("model"),
+        root=in_fold(FILES["model"]),
     log:
         f"{RESULTS}/logs/train/fold-{{fold}}.log",
     benchmark:
@@ -72,9 +46,9 @@ use rule train as train_fold with:
 use rule calibrate as calibrate_fold with:
     input:
         **files("tiles", "labels"),
-        **fold_files("model", "chips"),
+        **{name: in_fold(file) for name, file in files("model", "chips").items()},
     output:
-        calibration=of_fold("calibration"),
+        calibration=in_fold(FILES["calibration"]),
     log:
         f"{RESULTS}/logs/calibrate/fold-{{fold}}.log",
     benchmark:
@@ -83,9 +57,9 @@ use rule calibrate as calibrate_fold with:
 
 use rule predict as predict_fold with:
     input:
-        **fold_files("model"),
+        **{name: in_fold(file) for name, file in files("model").items()},
         tiles=tiles_of_map,
-        calibration=calibration_of_fold_map,
+        calibration=in_fold(calibration_of_map),
     output:
         classes=in_fold(f"{RESULTS}/maps/{{map}}/classes.tif"),
         probabilities=in_fold(f"{RESULTS}/maps/{{map}}/probabilities.tif"),
@@ -98,9 +72,9 @@ use rule predict as predict_fold with:
 use rule evaluate as evaluate_fold with:
     input:
         **files("tiles", "labels"),
-        **fold_files("classes", "probabilities", "chips"),
+        **{name: in_fold(file) for name, file in files("classes", "probabilities", "chips").items()},
     output:
-        metrics=of_fold("metrics"),
+        metrics=in_fold(FILES["metrics"]),
     log:
         f"{RESULTS}/logs/evaluate/fold-{{fold}}.log",
     benchmark:
