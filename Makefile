@@ -114,7 +114,7 @@ demo-slurm: .venv/slurm slurm-up
 # Libraries of models that the tests train, beside the torch of the tests.
 .venv/libraries: .venv/libraries/installed
 
-.venv/libraries/installed: tests/libraries/requirements.txt
+.venv/libraries/installed: tests/libraries/requirements.txt | .venv/installed
 	pip install --quiet --disable-pip-version-check --no-compile --no-deps --upgrade --target .venv/libraries --requirement $<
 	@touch $@
 

@@ -12,11 +12,11 @@ PAGE = ROOT / "docs/cwl.md"
 ROWS = re.compile(r"(?<=<!-- engines -->\n).*?(?=<!-- /engines -->)", re.DOTALL)
 
 
-# `make test` has one engine of CWL, and `make test-all` the others.
-OTHERS = [pytest.param(engine, id=engine.name, marks=pytest.mark.exhaustive) for engine in (TOIL, STREAMFLOW)]
+# `make test` compares cwltool with Snakemake in tests/workflow/test_cwl.py.
+pytestmark = pytest.mark.exhaustive
 
 
-@pytest.mark.parametrize("engine", [pytest.param(CWLTOOL, id=CWLTOOL.name), *OTHERS])
+@pytest.mark.parametrize("engine", [CWLTOOL, TOIL, STREAMFLOW], ids=lambda engine: engine.name)
 def test_an_engine_that_was_killed_and_resumes_makes_the_bytes_of_snakemake(by: RunBy, engine: Engine) -> None:
     assert by(engine).digests == by(SNAKEMAKE).digests
 
@@ -28,7 +28,6 @@ def test_cwltool_resumes_from_its_cache(by: RunBy) -> None:
     assert "[job train] Using cached output" not in log
 
 
-@pytest.mark.exhaustive
 @pytest.mark.usefixtures("slurm")
 def test_toil_makes_the_same_bytes_through_the_jobs_of_slurm(by: RunBy) -> None:
     assert by(TOIL_SLURM).digests == by(SNAKEMAKE).digests
@@ -43,7 +42,6 @@ def table(runs: list[Run]) -> str:
     return "\n".join(lines) + "\n"
 
 
-@pytest.mark.exhaustive
 def test_the_table_of_engines_is_of_these_engines_and_versions(by: RunBy) -> None:
     rows = table([by(engine) for engine in (SNAKEMAKE, CWLTOOL, TOIL, STREAMFLOW)])
     if TIMED:
