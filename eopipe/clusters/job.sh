@@ -19,11 +19,13 @@ ready() {
     "$chirp" set_job_attr ProvisionerState 2 || echo "condor_chirp failed: submit others.sub by hand" >&2
 }
 
+# HTCondor needs the slot back; the signal may come before the training has begun.
+training= stopped=
+trap 'stopped=yes; [ -z "$training" ] || kill -TERM "$training"' TERM INT USR1
 # Without --foreground timeout would signal the workers too, which belong to eopipe.
 timeout --foreground --preserve-status "${EOPIPE_EVERY:-0}" eopipe "$@" &
 training=$!
-# HTCondor needs the slot back.
-trap 'kill -TERM "$training"' TERM INT USR1
+[ -z "$stopped" ] || kill -TERM "$training"
 [ -z "$EOPIPE_PROVISIONER" ] || ready "$training" &
 
 # A signal ends `wait`, not the training.

@@ -1,8 +1,11 @@
 """The chips of each split, and their classes where labels are available before the run."""
 
+import os
+import shutil
 import tempfile
 from dataclasses import dataclass, fields
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ from eopipe.errors import EopipeError
 from eopipe.labels.source_values import label_table
 from eopipe.planning.frozen_scenes import Config, FrozenScenes
 from eopipe.planning.trial_store import scene_folder
-from eopipe.publish import MANIFEST, size, write_json
+from eopipe.publish import MANIFEST, read_json, size, write_json
 from eopipe.tiles.grid import grid_json
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import add_array, new_store
@@ -85,7 +88,7 @@ def forecast_chips(config: Config, scenes: FrozenScenes, masks: dict[str, BoolAr
             labels = _write_labels(config, scenes, folder)
         except EopipeError as error:
             stops.append(f"label: {error}")
-        tiles = [_write_empty_tiles(folder, scenes, name, mask) for name, mask in _images(scenes, masks).items()]
+        tiles = _write_empty_tiles(folder, scenes, masks)
         plan, request = _split_arguments(config["split"], tiles, labels or [_write_unknown_labels(folder, scenes)])
         pairs = pair_stores(request.tiles, request.labels)
         stores, classes = [image for image, _ in pairs], pairs[0][1].names
@@ -118,15 +121,36 @@ def _images(scenes: FrozenScenes, masks: dict[str, BoolArray]) -> dict[str, Bool
     return composites or masks
 
 
-def _write_empty_tiles(folder: Path, scenes: FrozenScenes, name: str, mask: BoolArray) -> Path:
-    """A tile store with grid, date and valid mask, but without pixels."""
-    target, layout = folder / f"tiles-{name}.zarr", Layout(256, 4096)
-    item = scenes.items.get(name, {"properties": {}})
-    properties = {key: item["properties"].get(key) for key in ("datetime", "grid:code")}
-    with new_store(target, scenes.grid, ("none",), name, properties) as group:
+def _write_empty_tiles(folder: Path, scenes: FrozenScenes, masks: dict[str, BoolArray]) -> list[Path]:
+    """Tile stores with grid, date and valid mask, but without pixels; images that cover the same pixels share files."""
+    earlier: dict[bytes, Path] = {}
+    targets = []
+    for name, mask in _images(scenes, masks).items():
+        target, coverage = folder / f"tiles-{name}.zarr", sha256(np.packbits(mask).tobytes()).digest()
+        item = scenes.items.get(name, {"properties": {}})
+        attributes = {"scene": name} | {key: item["properties"].get(key) for key in ("datetime", "grid:code")}
+        if coverage in earlier:
+            _copy_store(earlier[coverage], target, attributes)
+        else:
+            _write_store(target, scenes, mask, attributes)
+        earlier.setdefault(coverage, target)
+        targets.append(target)
+    return targets
+
+
+def _write_store(target: Path, scenes: FrozenScenes, mask: BoolArray, attributes: dict[str, Any]) -> None:
+    layout = Layout(256, 4096)
+    with new_store(target, scenes.grid, ("none",), attributes["scene"], attributes) as group:
         add_array(group, "image", (1, *mask.shape), "uint8", layout)
         add_array(group, "valid", mask.shape, "uint8", layout)[...] = mask
-    return target
+
+
+def _copy_store(source: Path, target: Path, attributes: dict[str, Any]) -> None:
+    """A store with other attributes and the same arrays: publishing each of a thousand scenes takes minutes."""
+    shutil.copytree(source, target, copy_function=os.link, ignore=shutil.ignore_patterns(MANIFEST))
+    root = read_json(target / "zarr.json")
+    (target / "zarr.json").unlink()
+    write_json(target / "zarr.json", root | {"attributes": root["attributes"] | attributes})
 
 
 def _write_unknown_labels(folder: Path, scenes: FrozenScenes) -> Path:
