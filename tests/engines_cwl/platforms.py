@@ -186,11 +186,5 @@ TOIL = Engine(
     resume=lambda folder: toil(folder, "--restart"),
 )
 TOIL_SLURM = Engine("Toil on Slurm", _toil_slurm, ("toil-cwl-runner", "--version"), "toil")
-STREAMFLOW = Engine(
-    "StreamFlow",
-    streamflow,
-    ("streamflow", "version"),
-    "streamflow",
-    training_pattern=r"EXECUTING.*/train",
-    resume=streamflow,
-)
+# It has no cache: after a kill it would begin again.
+STREAMFLOW = Engine("StreamFlow", streamflow, ("streamflow", "version"), "streamflow")

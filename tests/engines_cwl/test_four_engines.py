@@ -17,7 +17,7 @@ pytestmark = pytest.mark.exhaustive
 
 
 @pytest.mark.parametrize("engine", [CWLTOOL, TOIL, STREAMFLOW], ids=lambda engine: engine.name)
-def test_an_engine_that_was_killed_and_resumes_makes_the_bytes_of_snakemake(by: RunBy, engine: Engine) -> None:
+def test_an_engine_makes_the_bytes_of_snakemake_also_where_it_was_killed_and_resumes(by: RunBy, engine: Engine) -> None:
     assert by(engine).digests == by(SNAKEMAKE).digests
 
 
