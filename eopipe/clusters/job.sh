@@ -20,7 +20,8 @@ ready() {
 }
 
 # HTCondor needs the slot back; the signal may come before the training has begun.
-training= stopped=
+training=""
+stopped=""
 trap 'stopped=yes; [ -z "$training" ] || kill -TERM "$training"' TERM INT USR1
 # Without --foreground timeout would signal the workers too, which belong to eopipe.
 timeout --foreground --preserve-status "${EOPIPE_EVERY:-0}" eopipe "$@" &
