@@ -1,3 +1,15 @@
 """eopipe: satellite scenes to a trained, measured, mapped and citable model."""
 
+from importlib import import_module
+from typing import Any
+
 __version__ = "0.1.0"
+# What notebooks use; imported when it is used, since the command line is to start fast.
+API = {"open_cube": "eopipe.inspection.cube"}
+
+
+def __getattr__(name: str) -> Any:
+    """A function of the Python API: `eopipe.open_cube`."""
+    if name not in API:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(API[name]), name)

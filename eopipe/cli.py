@@ -150,8 +150,8 @@ def run_stage(definition: Stage, argv: Sequence[str]) -> int:
 
     command, argv = ["eopipe", definition.name, *argv], expand_lists(definition, argv)
     values = parse(definition, argv)
+    die_with_engine()
     if IN_WORKFLOW in os.environ:
-        die_with_engine()
         # The standard error of a job is its log.
         print(command_for_log(command), file=sys.stderr, flush=True)
     refuse_cancelled()

@@ -33,7 +33,7 @@ class Project:
         config = yaml.safe_load((ROOT / "config/config.yaml").read_text())
         small = {
             "search": {"ids": [f"S2_ROMANIA_{day}" for day in DAYS]},
-            "train": {"epochs": 12, "batch": 8, "width": 8, "checkpoint_every": 10},
+            "train": {"epochs": 6, "batch": 8, "width": 8, "checkpoint_every": 10},
         }
         for part in (small, changes):
             for name, values in part.items():

@@ -23,7 +23,7 @@ from eopipe.arrays import AnyArray, BoolArray
 from eopipe.composites.observations import CompositeMethod, CompositeRecipe, Observations, PeriodPart, Scaling, rescale
 from eopipe.composites.periods import RANKING_BANDS
 from eopipe.tiles.grid import PixelWindow, windows
-from eopipe.tiles.layout import ArrayWriter, Layout, shard_regions
+from eopipe.tiles.layout import ArrayWriter, Layout, crop_to_chunks, shard_regions
 from eopipe.tiles.store import Tiles, add_array, declare_nodata, new_store
 
 # Sum of the reflectances of red and near infrared below which a pixel is dark; that of vegetation is above it.
@@ -35,12 +35,16 @@ def write_composite(target: Path, observations: Observations, recipe: CompositeR
 
     Memory is limited to a row of chunks of one shard and `budget` bytes, however many dates there are.
     """
-    first, shape = observations.first, observations.first.shape
+    first = observations.first
     image, layout = first.array("image"), layout_of(first)
+    windows_of_scenes = [store.stored_window for part in observations.parts for store in part.stores]
+    grid, window = crop_to_chunks(first.grid, windows_of_scenes, layout)
+    shape, (top, left) = (int(grid.shape[0]), int(grid.shape[1])), window.offset if window else (0, 0)
     names = tuple(f"{band}_{part.name}" if part.name else band for part in observations.parts for band in first.names)
     scale, offset = observations.scaling
     edge, valid_pixels, zeros = block_edge(observations, layout, budget), 0, 0
-    with new_store(target, first.grid, names, observations.period.name, _attributes(observations, recipe)) as group:
+    attributes = _attributes(observations, recipe)
+    with new_store(target, grid, names, observations.period.name, attributes, window) as group:
         pixels = add_array(
             group, "image", (len(names), *shape), image.dtype, layout, scale_factor=scale, add_offset=offset
         )
@@ -48,7 +52,9 @@ def write_composite(target: Path, observations: Observations, recipe: CompositeR
         count = add_array(group, "count", shape, "uint16", layout)
         writers = [ArrayWriter(array, layout) for array in (pixels, valid, count)]
         for region in shard_regions(shape, layout):
-            composite, counts = _compose(observations, recipe.method, region.window, edge)
+            y, x = region.window
+            place = slice(top + y.start, top + y.stop), slice(left + x.start, left + x.stop)
+            composite, counts = _compose(observations, recipe.method, place, edge)
             usable = (counts > 0).view(np.uint8)
             for writer, values in zip(writers, (composite, usable, counts), strict=True):
                 writer.write(region, writer.encode(values))
@@ -64,7 +70,7 @@ def layout_of(store: Tiles) -> Layout:
     image = store.array("image")
     (chunk, _), shards = image.chunks[-2:], image.shards or image.chunks
     codec = next((c.cname.value for c in image.compressors if hasattr(c, "cname")), "lz4")
-    return Layout(chunk, max(shards[-2:]), codec)  # type: ignore[arg-type]
+    return Layout(chunk, store.window.shard if store.window else max(shards[-2:]), codec)  # type: ignore[arg-type]
 
 
 def block_edge(observations: Observations, layout: Layout, budget: int) -> int:

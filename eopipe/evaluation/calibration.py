@@ -173,12 +173,13 @@ def jackknife(sums: Float64Array, measures: Scores, effect: float = 1.0) -> dict
 
     The design effect of the units inflates the variance and reduces the degrees of freedom.
     """
-    from scipy.stats import t
+    # The quantile of Student's t; scipy.stats takes a second to import.
+    from scipy.special import stdtrit
 
     total, count = sums.sum(0), len(sums)
     independent = count / effect
     values, without = measures(total[None]), measures(total - sums)
-    quantile = float(t.ppf((1 + LEVEL) / 2, independent - 1))
+    quantile = float(stdtrit(independent - 1, (1 + LEVEL) / 2))
     intervals = {}
     for name, value in values.items():
         error = np.sqrt((count - 1) ** 2 / (independent - 1) * np.var(without[name]))

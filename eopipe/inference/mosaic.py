@@ -15,7 +15,7 @@ from eopipe.errors import BadInputError, DivergedError
 from eopipe.inference.temperature import Calibration, apply_temperature
 from eopipe.publish import publish
 from eopipe.scenes.item import scene_tags
-from eopipe.tiles.grid import PixelWindow, windows
+from eopipe.tiles.grid import PixelWindow, overlaps, windows
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 if TYPE_CHECKING:
@@ -87,6 +87,8 @@ class WindowPredictor:
             slice(x.start - padded_x.start, x.stop - padded_x.start),
         )
         for store in self.stores:
+            if not overlaps(store.stored_window, (y, x)):
+                continue
             image, valid = read_padded(store, self.bands, self.normalise, padded_y, padded_x)
             if valid[core].any():
                 check_finite(image, valid, f"scene {store.scene}", (y, x))

@@ -15,6 +15,7 @@ from eopipe.tiles.store import NO_LABEL, Tiles
 
 def find_errors(store: Tiles) -> list[str]:
     """A sentence for each error; none for a good store. Reads every chunk, one shard at a time."""
+    store = store.alone()
     with ThreadPoolExecutor() as pool:
         errors = [damage.message for damage in find_damage(store.path, pool.map)]
     try:

@@ -47,12 +47,12 @@ def open_stores(path: Path) -> list[Tiles]:
     if not path.is_dir():
         raise BadInputError(f"the folder {path} does not exist; give a store or a folder with stores")
     if (path / "zarr.json").is_file():
-        return [Tiles(path)]
+        return [Tiles(path, is_alone=True)]
     folders = sorted(file.parent for file in path.rglob("*.zarr/zarr.json"))
     stores = [folder for folder in folders if not any(is_draft(part) for part in folder.relative_to(path).parts)]
     if not stores:
         raise BadInputError(f"{path} contains no store; eopipe preprocess, composite and label write stores")
-    return [Tiles(folder) for folder in stores]
+    return [Tiles(folder, is_alone=True) for folder in stores]
 
 
 def _info(stores: list[Tiles]) -> int:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 PR_SET_PDEATHSIG = 1
 # The Snakemake that starts a stage: its process id, and the machine and namespace in which that number is valid.
 ENGINE = "EOPIPE_ENGINE"
+# Every tool of CWL sets it.
+TOOL_OF_CWL = "EOPIPE_VERSION"
 BOOT, NAMESPACE = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
 # Signals that ask a training to stop, and those that an agent handles.
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
@@ -179,11 +181,14 @@ def announce_engine() -> None:
 
 
 def die_with_engine() -> None:
-    """Let this stage end with the Snakemake that started it: the next run starts the same job again.
+    """Let this stage end with the engine that started it: the next run starts the same job again.
 
-    Only on the machine of that Snakemake; a process between the two, such as that of a container, is left alone.
+    Snakemake names itself, on its machine only; a process between the two, such as that of a container, is left alone.
+    An engine of CWL starts a stage as its own child, or as that of a container.
     """
     engine, _, machine = os.environ.get(ENGINE, "").partition(" ")
+    if TOOL_OF_CWL in os.environ and not engine:
+        die_with_parent()
     if not machine or machine != _machine():
         return
     if os.getppid() == int(engine):

@@ -146,6 +146,7 @@ def units(trained: TrainedModel) -> dict[str, str]:
 
 def _chips(tiles: Tiles, trained: TrainedModel) -> list[FloatArray]:
     """Windows of one and of two chips, in physical units."""
+    tiles = tiles.alone()
     chip = trained.chip
     sizes = [(chip, chip), (min(2 * chip, tiles.shape[0] // chip * chip), chip)]
     return [tiles.physical(trained.bands, slice(0, h), slice(0, w))[None] for h, w in sizes]

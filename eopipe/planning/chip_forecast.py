@@ -19,11 +19,12 @@ from eopipe.chips.splits import SPLITS, SplitPlan
 from eopipe.contract import stage
 from eopipe.errors import EopipeError
 from eopipe.labels.source_values import label_table
+from eopipe.planning.footprints import bounding_window
 from eopipe.planning.frozen_scenes import Config, FrozenScenes
 from eopipe.planning.trial_store import scene_folder
 from eopipe.publish import MANIFEST, read_json, size, write_json
 from eopipe.tiles.grid import grid_json
-from eopipe.tiles.layout import Layout
+from eopipe.tiles.layout import Layout, crop_to_chunks
 from eopipe.tiles.store import add_array, new_store
 
 # Labels of every scene are written for the plan up to this number of pixels: a minute of work.
@@ -139,10 +140,13 @@ def _write_empty_tiles(folder: Path, scenes: FrozenScenes, masks: dict[str, Bool
 
 
 def _write_store(target: Path, scenes: FrozenScenes, mask: BoolArray, attributes: dict[str, Any]) -> None:
-    layout = Layout(256, 4096)
-    with new_store(target, scenes.grid, ("none",), attributes["scene"], attributes) as group:
-        add_array(group, "image", (1, *mask.shape), "uint8", layout)
-        add_array(group, "valid", mask.shape, "uint8", layout)[...] = mask
+    layout, part = Layout(256, 4096), bounding_window(mask)
+    grid, window = crop_to_chunks(scenes.grid, [part], layout)
+    shape, (top, left) = tuple(map(int, grid.shape)), window.offset if window else (0, 0)
+    with new_store(target, grid, ("none",), attributes["scene"], attributes, window) as group:
+        add_array(group, "image", (1, *shape), "uint8", layout)
+        covered = mask[top : top + shape[0], left : left + shape[1]]
+        add_array(group, "valid", shape, "uint8", layout)[...] = covered
 
 
 def _copy_store(source: Path, target: Path, attributes: dict[str, Any]) -> None:

@@ -14,11 +14,14 @@ from eopipe.chips.splits import SPLITS
 from eopipe.contract import Output, stage
 from eopipe.fetch.sizes import AssetSize
 from eopipe.planning.chip_forecast import ChipForecast
+from eopipe.planning.footprints import reached_windows
 from eopipe.planning.frozen_scenes import SEARCH_OUTPUTS, Config, FrozenScenes
 from eopipe.planning.trial_store import StoreSize, sample_size
 from eopipe.publish import MANIFEST, files
+from eopipe.run.rules import each_fold
 from eopipe.scenes.item import Item
-from eopipe.tiles.layout import Layout, store_files
+from eopipe.tiles.grid import PixelWindow
+from eopipe.tiles.layout import Layout, crop_to_chunks, store_files
 
 # Every job writes a run record, a log and a benchmark table; Snakemake keeps metadata of each output.
 BYTES_PER_JOB = {"records": 2500, "logs": 300, "benchmarks": 800}
@@ -32,6 +35,10 @@ COMPRESSION_RATIO = {"lz4": 2.0, "zstd": 2.7}
 DEFLATE_RATIO = 2.3
 # A cloud-optimised GeoTIFF above this edge holds overviews too: a third as much as the image itself.
 IMAGE_SHARE, OVERVIEWS_FROM = 0.75, 512
+
+
+# What the bands of each scene reach of the grid.
+Windows = dict[str, list[PixelWindow]]
 
 
 @dataclass(frozen=True)
@@ -61,11 +68,12 @@ def forecast_folders(
         "items", 1, scenes.files, scenes.bytes, _existing(results / name for name in SEARCH_OUTPUTS.values())
     )
     label_names = names if config["label"]["asset"] else ["all"]
-    tiles, store_size = _tiles(config, scenes, sizes, masks)
+    reached = reached_windows(scenes.items, scenes.grid, config["preprocess"]["bands"], masks)
+    tiles, store_size = _tiles(config, scenes, sizes, masks, reached)
     folders = [search, _scenes(results, scenes, sizes), tiles]
     if scenes.periods:
-        folders.append(_composites(config, scenes, store_size))
-    folders += [_labels(config, scenes, chips, label_names, masks), _split(results, chips)]
+        folders.append(_composites(config, scenes, store_size, reached))
+    folders += [_labels(config, scenes, chips, label_names, masks), *_splits(config, chips)]
     return [*folders, *_job_files(config, folders)]
 
 
@@ -79,7 +87,7 @@ def _scenes(results: Path, scenes: FrozenScenes, sizes: list[AssetSize]) -> Fold
 
 
 def _tiles(
-    config: Config, scenes: FrozenScenes, sizes: list[AssetSize], masks: dict[str, BoolArray]
+    config: Config, scenes: FrozenScenes, sizes: list[AssetSize], masks: dict[str, BoolArray], reached: Windows
 ) -> tuple[FolderForecast, StoreSize]:
     names = list(scenes.items)
     sampled = sample_size(config, scenes, masks, "preprocess")
@@ -87,15 +95,24 @@ def _tiles(
     pixels = [int(masks[name].sum()) for name in names]
     paths = [Path(config["results"], "tiles", f"{name}.zarr") for name in names]
     basis = "sampled" if sampled else "typical"
-    return _stores("tiles", _layout(config["preprocess"]), scenes, paths, store_size, pixels, basis), store_size
-
-
-def _composites(config: Config, scenes: FrozenScenes, store_size: StoreSize) -> FolderForecast:
-    height, width = scenes.shape
-    pixels = [max(1, len(config["composite"]["parts"])) * height * width] * len(scenes.periods)
-    paths = [Path(config["results"], "composites", f"{name}.zarr") for name in scenes.periods]
     layout = _layout(config["preprocess"])
-    return _stores("composites", layout, scenes, paths, store_size, pixels, "typical", rasters=3)
+    shapes = [_shape(scenes, reached[name], layout) for name in names]
+    return _stores("tiles", layout, shapes, paths, store_size, pixels, basis), store_size
+
+
+def _shape(scenes: FrozenScenes, reached: list[PixelWindow], layout: Layout) -> tuple[int, int]:
+    """Height and width of a store whose pixels are in these windows."""
+    height, width = crop_to_chunks(scenes.grid, reached, layout)[0].shape
+    return int(height), int(width)
+
+
+def _composites(config: Config, scenes: FrozenScenes, store_size: StoreSize, reached: Windows) -> FolderForecast:
+    layout, members = _layout(config["preprocess"]), scenes.periods.values()
+    shapes = [_shape(scenes, [w for name in names for w in reached[name]], layout) for names in members]
+    parts = max(1, len(config["composite"]["parts"]))
+    pixels = [parts * height * width for height, width in shapes]
+    paths = [Path(config["results"], "composites", f"{name}.zarr") for name in scenes.periods]
+    return _stores("composites", layout, shapes, paths, store_size, pixels, "typical", rasters=3)
 
 
 def _labels(
@@ -109,7 +126,7 @@ def _labels(
     store_size, basis = sampled or StoreSize(LABEL_RATE, LABEL_METADATA), "sampled" if sampled else "typical"
     # Labels of a file are not limited to what a scene covers.
     pixels = [int(masks[name].sum()) if name in masks else scenes.shape[0] * scenes.shape[1] for name in names]
-    return _stores("labels", layout, scenes, paths, store_size, pixels, basis)
+    return _stores("labels", layout, [scenes.shape] * len(paths), paths, store_size, pixels, basis)
 
 
 def _layout(settings: dict[str, Any]) -> Layout:
@@ -119,26 +136,31 @@ def _layout(settings: dict[str, Any]) -> Layout:
 def _stores(
     folder: str,
     layout: Layout,
-    scenes: FrozenScenes,
+    shapes: list[tuple[int, int]],
     paths: list[Path],
     store_size: StoreSize,
     pixels: list[int],
     basis: str,
     rasters: int = 2,
 ) -> FolderForecast:
-    """A folder of Zarr stores with their number of covered pixels."""
-    fixed = store_size.fixed + COORDINATE_BYTES * sum(scenes.shape)
-    total = sum(store_size.rate * count + fixed for count in pixels)
-    count = store_files(scenes.shape, layout, rasters, has_image=folder != "labels") * len(paths)
+    """A folder of Zarr stores with their shapes and numbers of covered pixels."""
+    coordinates = COORDINATE_BYTES * sum(map(sum, shapes))
+    total = sum(store_size.rate * count + store_size.fixed for count in pixels) + coordinates
+    count = sum(store_files(shape, layout, rasters, has_image=folder != "labels") for shape in shapes)
     return FolderForecast(folder, len(paths), count, round(total), _existing(paths), basis)
 
 
-def _split(results: Path, chips: ChipForecast) -> FolderForecast:
-    outputs = stage("split").of(Output)
-    existing = _existing(results / port.mark.name for port in outputs if isinstance(port.mark, Output))
+def _splits(config: Config, chips: ChipForecast) -> list[FolderForecast]:
+    """The files of the split, and those of the split of each fold."""
+    results = Path(config["results"])
+    names = [port.mark.name for port in stage("split").of(Output) if isinstance(port.mark, Output)]
+    in_folds = [path for name in names for path in each_fold(config, name)]
     # Each chip has a row of numbers in the split file, and a polygon.
-    size = 340 * int((chips.role < len(SPLITS)).sum()) + 150_000
-    return FolderForecast("split", 1, len(outputs), size, existing, "typical")
+    size, count = 340 * int((chips.role < len(SPLITS)).sum()) + 150_000, len(names)
+    split = FolderForecast("split", 1, count, size, _existing(results / name for name in names), "typical")
+    jobs = config["folds"]
+    folds = FolderForecast("folds", jobs, count * jobs, size * jobs, _existing(map(Path, in_folds)), "typical")
+    return [split, folds] if jobs else [split]
 
 
 def _job_files(config: Config, folders: list[FolderForecast]) -> list[FolderForecast]:
@@ -152,7 +174,8 @@ def _job_files(config: Config, folders: list[FolderForecast]) -> list[FolderFore
         count = min(jobs, len(existing[name]))
         forecasts.append(FolderForecast(name, 0, jobs, jobs * size, (count, count * size), "typical"))
     # Besides one file for each output there is one log for each run, and a lock.
-    outputs = jobs + sum(len(stage(name).of(Output)) - 1 for name in ("search", "split")) + 2
+    several = [stage(name).of(Output) for name in ("search", *["split"] * (1 + config["folds"]))]
+    outputs = jobs + sum(len(ports) - 1 for ports in several) + 2
     snakemake = Path(SNAKEMAKE_FOLDER)
     known = min(outputs, len(list(snakemake.glob("*/*"))) + 1) if snakemake.is_dir() else 0
     size, known_size = outputs * BYTES_PER_OUTPUT, known * BYTES_PER_OUTPUT

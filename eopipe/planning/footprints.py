@@ -1,26 +1,37 @@
 """Footprints of scenes and of the grid, in any CRS."""
 
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from eopipe.arrays import BoolArray, Float64Array
 from eopipe.scenes.item import Item
+from eopipe.tiles.grid import PixelWindow
+from eopipe.warp.covered import MARGIN, covered_window
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
+    from pyproj import Transformer
 
 DEGREES, STEP_DEGREES = "EPSG:4326", 0.1
 
 
 def reproject(geometry: Any, source: str, target: str, step: float) -> Any:
     """A shapely geometry in another CRS; its edges get a vertex every `step`, since straight lines become curves."""
-    from pyproj import Transformer
     from shapely import make_valid, segmentize, transform
 
-    transformer = Transformer.from_crs(source, target, always_xy=True)
+    transformer = _transformer(source, target)
     fine = segmentize(geometry, step)
     return make_valid(transform(fine, lambda p: np.column_stack(transformer.transform(p[:, 0], p[:, 1]))))
+
+
+@cache
+def _transformer(source: str, target: str) -> "Transformer":
+    """Costs 50 ms, and all scenes need the same."""
+    from pyproj import Transformer
+
+    return Transformer.from_crs(source, target, always_xy=True)
 
 
 def footprint(item: Item, crs: str) -> Any:
@@ -40,6 +51,53 @@ def coverage_mask(item: Item, grid: "GeoBox") -> BoolArray:
     if outline.is_empty:
         return np.zeros(grid.shape, bool)
     return np.asarray(rasterize([outline], out_shape=grid.shape, transform=grid.affine, dtype="uint8"), bool)
+
+
+def reached_windows(
+    items: dict[str, Item], grid: "GeoBox", bands: list[str], masks: dict[str, BoolArray]
+) -> dict[str, list[PixelWindow]]:
+    """The windows of the grid that the bands of each scene reach, from their projection metadata.
+
+    Those of a scene that states none are around its footprint.
+    """
+    return {
+        name: [_stated_window(item, band, grid) or bounding_window(masks[name], 2 * MARGIN) for band in bands]
+        for name, item in items.items()
+    }
+
+
+def _stated_window(item: Item, band: str, grid: "GeoBox") -> PixelWindow | None:
+    from affine import Affine, TransformNotInvertibleError
+    from pyproj.exceptions import CRSError
+
+    stated: dict[str, Any] = item["properties"] | item["assets"].get(band, {})
+    code = stated.get("proj:code") or (f"EPSG:{stated['proj:epsg']}" if stated.get("proj:epsg") else None)
+    transform, shape = stated.get("proj:transform"), stated.get("proj:shape")
+    if not (code and transform and shape):
+        return None
+    try:
+        return _covered(str(code), Affine(*transform[:6]), (int(shape[0]), int(shape[1])), grid)
+    except (CRSError, TransformNotInvertibleError):
+        # preprocess reads both from the file.
+        return None
+
+
+@lru_cache(maxsize=4096)
+def _covered(crs: str, transform: Any, shape: tuple[int, int], grid: "GeoBox") -> PixelWindow:
+    """Scenes of one place share their transform."""
+    return covered_window(crs, transform, shape, grid)
+
+
+def bounding_window(mask: BoolArray, margin: int = 0) -> PixelWindow:
+    """The rows and columns of a mask that have a pixel, with a margin; empty where none has."""
+    rows, columns = (np.flatnonzero(mask.any(axis)) for axis in (1, 0))
+    if not rows.size:
+        return slice(0, 0), slice(0, 0)
+    top, left = (max(int(places[0]) - margin, 0) for places in (rows, columns))
+    bottom, right = (
+        min(int(places[-1]) + 1 + margin, edge) for places, edge in zip((rows, columns), mask.shape, strict=True)
+    )
+    return slice(top, bottom), slice(left, right)
 
 
 def grid_extent(grid: "GeoBox", margin: int = 0) -> Any:

@@ -70,7 +70,7 @@ def _outlier_note(scene: str, outliers: dict[str, tuple[str, float]]) -> str:
     if scene not in outliers:
         return ""
     band, shift = outliers[scene]
-    return f"outlier: {band} by {shift:.1f} interquartile ranges"
+    return f"outlier: {band} by {shift:.1f} IQR"
 
 
 def _cloud_cover(item: Item) -> str:

@@ -67,7 +67,8 @@ def _date(store: Tiles, dates: dict[str, str]) -> str:
     return dates.get(store.scene) or str(store.attributes.get("datetime") or "")[:10]
 
 
-def _summary(store: Tiles, date: str) -> SceneSummary:
+def _summary(tiles: Tiles, date: str) -> SceneSummary:
+    store = tiles.alone()
     decimation = decimate(store.shape, THUMBNAIL_EDGE)
     stored = read_centres(partial(store.read, "image"), decimation)
     valid = read_centres(partial(store.read, "valid"), decimation) > 0
@@ -94,9 +95,8 @@ def _histograms(name: str, scenes: list[SceneSummary]) -> BandHistograms | None:
     low, high = (low, high) if high > low else (low - 0.5, low + 0.5)
     shares = np.stack([_bin_shares(scene.values[name], low, high) for scene in scenes])
     spread = max(third_quartile - first_quartile, (high - low) / BINS)
-    values = [scene.values[name] for scene in scenes]
-    shift = [distance(sample, pooled) / spread if sample.size else np.nan for sample in values]
-    return BandHistograms(name, float(low), float(high), shares, np.array(shift))
+    shift = distances([scene.values[name] for scene in scenes]) / spread
+    return BandHistograms(name, float(low), float(high), shares, shift)
 
 
 def _bin_shares(values: Float64Array, low: float, high: float) -> Float64Array:
@@ -105,11 +105,22 @@ def _bin_shares(values: Float64Array, low: float, high: float) -> Float64Array:
     return counts / max(values.size, 1)
 
 
-def distance(sample: Float64Array, other: Float64Array) -> float:
-    """Wasserstein-1 distance of two samples, in their unit."""
-    from scipy.stats import wasserstein_distance
+def distances(samples: list[Float64Array]) -> Float64Array:
+    """Wasserstein-1 distance of each sample to all of them together, in their unit; NaN for an empty one.
 
-    return float(wasserstein_distance(sample, other))
+    All samples are sorted once: scipy's `wasserstein_distance` would sort the pool again for each of them.
+    """
+    support, places = np.unique(np.concatenate(samples), return_inverse=True)
+    pool, gaps = _cumulative_shares(places, support.size), np.diff(support)
+    parts = np.split(places, np.cumsum([sample.size for sample in samples])[:-1])
+    shares = (_cumulative_shares(part, support.size) for part in parts)
+    return np.array([np.abs(share - pool)[:-1] @ gaps for share in shares])
+
+
+def _cumulative_shares(places: AnyArray, size: int) -> Float64Array:
+    """The empirical distribution function at each of `size` places; NaN without values."""
+    counts = np.bincount(places.ravel(), minlength=size)
+    return np.cumsum(counts) / (places.size or np.nan)
 
 
 def find_outliers(scenes: list[SceneSummary], bands: list[BandHistograms]) -> dict[str, tuple[str, float]]:

@@ -194,7 +194,7 @@ def _tiles_item(draft: Path, store: Tiles, origins: "dict[str, pystac.Link]") ->
     folder = draft / "tiles" / store.scene / f"{store.scene}.zarr"
     link_or_copy(store.path, folder)
     lineage = f"eopipe: {', '.join(scenes)} on the grid of the run."
-    item = _item(store.scene, store, [attributes] if attributes.get("datetime") else [], lineage)
+    item = _item(store.scene, store.alone(), [attributes] if attributes.get("datetime") else [], lineage)
     item.add_links([origins[name] for name in scenes])
     scale, offset = store.scaling
     dtype = str(store.array("image").dtype)

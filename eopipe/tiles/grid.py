@@ -91,6 +91,11 @@ def same_grid(first: "GeoBox", second: "GeoBox") -> bool:
     return bool(shift_x < 1e-3 * abs(a.a) and shift_y < 1e-3 * abs(a.e))
 
 
+def overlaps(first: PixelWindow, second: PixelWindow) -> bool:
+    """Whether two windows of a raster have a pixel in common."""
+    return all(a.start < b.stop and b.start < a.stop for a, b in zip(first, second, strict=True))
+
+
 def windows(shape: tuple[int, int], edge: int | tuple[int, int]) -> list[PixelWindow]:
     """Cut a raster into windows of this edge, or height and width, row by row; the last ones are smaller."""
     (height, width), (window_height, window_width) = shape, (edge, edge) if isinstance(edge, int) else edge

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from eopipe.arrays import AnyArray
 from eopipe.errors import NoSpaceError, UsageError
 from eopipe.tiles.grid import PixelWindow, windows
+from eopipe.tiles.shard_reader import StoredWindow
 from eopipe.tiles.shard_writer import ChunkEncoder, ShardWriter
 
 if TYPE_CHECKING:
     import zarr
+    from odc.geo.geobox import GeoBox
 
 Codec = Literal["lz4", "zstd"]
 LEVELS: dict[str, int] = {"lz4": 5, "zstd": 1}
@@ -89,6 +91,26 @@ def shard_regions(shape: tuple[int, int], layout: Layout, min_rows: int = 1) -> 
             window = (slice(top + y.start, top + y.stop), x)
             regions.append(ShardRegion(window, (top // height, x.start // width), window[0].stop == bottom))
     return regions
+
+
+def crop_to_chunks(grid: "GeoBox", parts: list[PixelWindow], layout: Layout) -> tuple["GeoBox", StoredWindow | None]:
+    """The grid cropped to the whole chunks that any of the windows touches; no window where that is all of it.
+
+    Chunks are counted from the corner of the grid, so those of all scenes coincide.
+    """
+    chunk, bounds = layout.chunk, []
+    for axis, edge in enumerate(map(int, grid.shape)):
+        begin = min(window[axis].start for window in parts) // chunk * chunk
+        end = max(window[axis].stop for window in parts)
+        # A raster that only touches the grid has one chunk, without a valid pixel.
+        begin = min(begin, (edge - 1) // chunk * chunk)
+        bounds.append((begin, min(max(-(-end // chunk), begin // chunk + 1) * chunk, edge)))
+    (top, bottom), (left, right) = bounds
+    height, width = int(grid.shape[0]), int(grid.shape[1])
+    if (top, left, bottom, right) == (0, 0, height, width):
+        return grid, None
+    cropped = grid.translate_pix(left, top).crop((bottom - top, right - left))
+    return cropped, StoredWindow((height, width), (top, left), layout.shard)
 
 
 class ArrayWriter:

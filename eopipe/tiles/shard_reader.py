@@ -8,6 +8,7 @@ by zarr-python.
 import json
 import os
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -32,10 +33,52 @@ def open_array(path: Path) -> "ArrayReader":
         metadata = json.loads((path / "zarr.json").read_bytes())
     except (OSError, ValueError) as error:
         raise BadInputError(f"{path} is not a readable Zarr array: {error}") from error
+    reader: ShardedArrayReader | ZarrArrayReader
     try:
-        return ShardedArrayReader(path, _parse_metadata(metadata))
+        reader = ShardedArrayReader(path, _parse_metadata(metadata))
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
-        return ZarrArrayReader(path)
+        reader = ZarrArrayReader(path)
+    attributes = metadata.get("attributes") if isinstance(metadata, dict) else None
+    window = StoredWindow.of(attributes if isinstance(attributes, dict) else {}, reader.shape[-2:], str(path))
+    return WindowedArrayReader(reader, window) if window else reader
+
+
+@dataclass(frozen=True)
+class StoredWindow:
+    """The part of the run's grid that a store holds: shape of the grid, and row and column where the store begins.
+
+    Nothing of a scene is outside of it: pixels there read as 0, which is not valid. `shard` is the edge of a shard of
+    a large store; those of this one may be smaller.
+    """
+
+    ATTRIBUTE = "window"
+    grid_shape: tuple[int, int]
+    offset: tuple[int, int]
+    shard: int
+
+    @classmethod
+    def of(cls, attributes: Mapping[str, Any], stored: tuple[int, ...], name: str) -> "StoredWindow | None":
+        """The window in the attributes of an array or a store of this shape; None if it holds the whole grid."""
+        value = attributes.get(cls.ATTRIBUTE)
+        if value is None:
+            return None
+        try:
+            pairs, shard = [tuple(value[key]) for key in ("grid_shape", "offset")], value["shard"]
+            is_inside = all(type(number) is int for pair in (*pairs, (shard,)) for number in pair) and all(
+                begin >= 0 and begin + length <= edge
+                for begin, length, edge in zip(pairs[1], stored, pairs[0], strict=True)
+            )
+        except (KeyError, TypeError, ValueError):
+            is_inside = False
+        if not is_inside:
+            raise BadInputError(f"{name} has a window that is not a part of its grid: {value}")
+        (height, width), (row, column) = pairs
+        return cls((height, width), (row, column), shard)
+
+    def attributes(self) -> dict[str, Any]:
+        """The attribute of an array or a store."""
+        value = {"grid_shape": list(self.grid_shape), "offset": list(self.offset), "shard": self.shard}
+        return {self.ATTRIBUTE: value}
 
 
 @dataclass(frozen=True)
@@ -229,4 +272,42 @@ class ZarrArrayReader:
             raise IntegrityError(f"rows from {y}, columns from {x} of {self.path} cannot be read: {error}") from error
 
 
-ArrayReader = ShardedArrayReader | ZarrArrayReader
+@dataclass
+class WindowedArrayReader:
+    """An array that holds a window of the run's grid, read by positions in the grid."""
+
+    stored: ShardedArrayReader | ZarrArrayReader
+    window: StoredWindow
+
+    @property
+    def path(self) -> Path:
+        """The folder of the array."""
+        return self.stored.path
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The data type of the array."""
+        return self.stored.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the array on the whole grid: (y, x) or (band, y, x)."""
+        return (*self.stored.shape[:-2], *self.window.grid_shape)
+
+    def read(self, out: AnyArray, y: int, x: int, bands: BandIndices) -> None:
+        """Fill `out` (…, y, x) as the stored array does, with zeros where the grid has more than the store."""
+        (height, width), (first_row, first_column) = self.window.grid_shape, self.window.offset
+        rows, columns = self.stored.shape[-2:]
+        bottom, right = y + out.shape[-2], x + out.shape[-1]
+        if not (0 <= y <= bottom <= height and 0 <= x <= right <= width):
+            raise BadInputError(f"{self.path} has no window of rows {y} to {bottom}, columns {x} to {right}")
+        top, left = max(y, first_row), max(x, first_column)
+        end_row, end_column = min(bottom, first_row + rows), min(right, first_column + columns)
+        if (top, left, end_row, end_column) != (y, x, bottom, right):
+            out[...] = 0
+        if top < end_row and left < end_column:
+            part = out[..., top - y : end_row - y, left - x : end_column - x]
+            self.stored.read(part, top - first_row, left - first_column, bands)
+
+
+ArrayReader = ShardedArrayReader | ZarrArrayReader | WindowedArrayReader

@@ -21,8 +21,9 @@ import numpy as np
 from eopipe.arrays import AnyArray, FloatArray
 from eopipe.errors import BadInputError, RefusedError
 from eopipe.publish import publish
+from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.layout import LEVELS, Layout
-from eopipe.tiles.shard_reader import open_array
+from eopipe.tiles.shard_reader import StoredWindow, WindowedArrayReader, open_array
 
 if TYPE_CHECKING:
     import zarr
@@ -54,9 +55,13 @@ IDENTITY = {"scene", "names", "proj:code", "spatial:shape", "spatial:transform"}
 
 
 class Tiles:
-    """A published tile or label store, opened for reading."""
+    """A published tile or label store, opened for reading by positions in the grid of its run.
 
-    def __init__(self, path: Path) -> None:
+    A tile store holds the part of the grid that its scene reaches. With `is_alone` it is read by positions in its own
+    arrays, as any other reader of Zarr does.
+    """
+
+    def __init__(self, path: Path, *, is_alone: bool = False) -> None:
         import zarr
 
         self.path = Path(path)
@@ -68,6 +73,7 @@ class Tiles:
             raise BadInputError(f"{path} is a Zarr store that eopipe did not write: it has no scene, names and grid")
         if not self._has_valid_names():
             raise BadInputError(f"{path} is not a store of tiles: its scene, names or shape are of another type")
+        self.window = None if is_alone else StoredWindow.of(self.attributes, self.stored_shape, str(path))
         if math.prod(self.shape) > MAX_PIXELS:
             raise RefusedError(f"{path} declares {self.shape[0]} x {self.shape[1]} pixels, more than any grid has")
 
@@ -94,7 +100,15 @@ class Tiles:
 
     @property
     def grid(self) -> "GeoBox":
-        """The grid of the store: CRS, affine transform and shape."""
+        """The grid of the run, of which the store holds a window: CRS, affine transform and shape."""
+        if self.window is None:
+            return self.stored_grid
+        rows, columns = (-begin for begin in self.window.offset)
+        return self.stored_grid.translate_pix(columns, rows).crop(self.window.grid_shape)
+
+    @property
+    def stored_grid(self) -> "GeoBox":
+        """The part of the grid that the store holds, as its coordinates say."""
         from affine import Affine
         from odc.geo.geobox import GeoBox
         from pyproj.exceptions import CRSError
@@ -111,9 +125,25 @@ class Tiles:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Height and width in pixels."""
+        """Height and width of the grid in pixels."""
+        return self.window.grid_shape if self.window else self.stored_shape
+
+    @property
+    def stored_shape(self) -> tuple[int, int]:
+        """Height and width of what the store holds of the grid."""
         height, width = self.attributes["spatial:shape"]
         return height, width
+
+    @property
+    def stored_window(self) -> PixelWindow:
+        """Rows and columns of the grid that the store holds; no pixel elsewhere is valid."""
+        row, column = self.window.offset if self.window else (0, 0)
+        height, width = self.stored_shape
+        return slice(row, row + height), slice(column, column + width)
+
+    def alone(self) -> "Tiles":
+        """The same store, read by positions in its own arrays."""
+        return Tiles(self.path, is_alone=True)
 
     @cached_property
     def scaling(self) -> tuple[float, float]:
@@ -126,7 +156,7 @@ class Tiles:
         return scale, offset
 
     def array(self, name: str) -> "zarr.Array[Any]":
-        """One array of the store."""
+        """One array of the store, with the pixels of `stored_window`."""
         try:
             array: zarr.Array[Any] = self.group[name]  # type: ignore[assignment]
         except KeyError as error:
@@ -134,8 +164,8 @@ class Tiles:
             raise BadInputError(f"{self.path} has no array {name}; it has {available}") from error
         except (AttributeError, OverflowError, TypeError, ValueError) as error:
             raise BadInputError(f"{name} of {self.path} cannot be read: {error}") from error
-        if tuple(array.shape[-2:]) != self.shape:
-            raise BadInputError(f"{name} of {self.path} has shape {array.shape}, but its grid has {self.shape}")
+        if tuple(array.shape[-2:]) != self.stored_shape:
+            raise BadInputError(f"{name} of {self.path} has shape {array.shape}, but its grid has {self.stored_shape}")
         return array
 
     def read(self, name: str, y: slice = slice(None), x: slice = slice(None)) -> AnyArray:
@@ -146,6 +176,8 @@ class Tiles:
         if not (self.path / name / "zarr.json").is_file():
             self.array(name)
         reader = open_array(self.path / name)
+        if self.window is None and isinstance(reader, WindowedArrayReader):
+            reader = reader.stored
         if reader.shape[-2:] != self.shape:
             raise BadInputError(f"{name} of {self.path} has shape {reader.shape}, but its grid has {self.shape}")
         top, bottom, _ = y.indices(self.shape[0])
@@ -166,13 +198,23 @@ class Tiles:
 
 @contextmanager
 def new_store(
-    target: Path, grid: "GeoBox", names: tuple[str, ...], scene: str, attributes: dict[str, Any]
+    target: Path,
+    grid: "GeoBox",
+    names: tuple[str, ...],
+    scene: str,
+    attributes: dict[str, Any],
+    window: StoredWindow | None = None,
 ) -> Iterator["zarr.Group"]:
-    """Publish a store with its grid and names; the body of the `with` statement adds the arrays."""
+    """Publish a store with its grid and names; the body of the `with` statement adds the arrays.
+
+    With a window `grid` is that part of the run's grid.
+    """
     import zarr
 
     with publish(target, folder=True) as draft, zarr.config.set({"array.write_empty_chunks": True}):
-        group = zarr.create_group(draft, attributes=_identity(grid, names, scene) | attributes)
+        group = zarr.create_group(
+            draft, attributes=_identity(grid, names, scene) | attributes | (window.attributes() if window else {})
+        )
         _write_coordinates(group, grid)
         yield group
         with warnings.catch_warnings():
@@ -206,12 +248,16 @@ def _write_coordinates(group: "zarr.Group", grid: "GeoBox") -> None:
         )
         array[:] = values
         array.attrs.update(axis_attributes.get(name.upper(), {"axis": name.upper()}))
+    group.create_array("spatial_ref", shape=(), dtype="int32", dimension_names=()).attrs.update(grid_mapping(grid))
+
+
+def grid_mapping(grid: "GeoBox") -> dict[str, Any]:
+    """The attributes of a CF grid mapping, as rioxarray and GDAL read them."""
+    crs: Any = grid.crs
     a, b, c, d, e, f = list(grid.affine)[:6]
     # In the order of GDAL.
-    transform = " ".join(map(repr, (c, a, b, f, d, e)))
-    grid_mapping = group.create_array("spatial_ref", shape=(), dtype="int32", dimension_names=())
-    wkt = crs.to_wkt()
-    grid_mapping.attrs.update(crs.proj.to_cf() | {"crs_wkt": wkt, "spatial_ref": wkt, "GeoTransform": transform})
+    transform, wkt = " ".join(map(repr, (c, a, b, f, d, e))), crs.to_wkt()
+    return dict(crs.proj.to_cf()) | {"crs_wkt": wkt, "spatial_ref": wkt, "GeoTransform": transform}
 
 
 def add_array(
@@ -234,7 +280,8 @@ def add_array(
     if bands and "time" not in group:
         _write_image_coordinates(group)
     georeference = {"grid_mapping": "spatial_ref", "coordinates": "spatial_ref" + " time" * ("time" in group)}
-    array.attrs.update(georeference | CF_ATTRIBUTES.get(name, {}) | attributes)
+    window = {key: value for key, value in group.attrs.items() if key == StoredWindow.ATTRIBUTE}
+    array.attrs.update(georeference | CF_ATTRIBUTES.get(name, {}) | attributes | window)
     return array
 
 

@@ -17,9 +17,11 @@ from eopipe.errors import BadInputError
 from eopipe.scenes.item import Item, SceneBand, scene_name
 from eopipe.scenes.masks import Mask
 from eopipe.tiles.grid import PixelWindow
-from eopipe.tiles.layout import ArrayWriter, Layout, ShardRegion, check_file_budget, shard_regions
+from eopipe.tiles.layout import ArrayWriter, Layout, ShardRegion, check_file_budget, crop_to_chunks, shard_regions
+from eopipe.tiles.shard_reader import StoredWindow
 from eopipe.tiles.store import add_array, declare_nodata, new_store
-from eopipe.warp.open_raster import SETTINGS
+from eopipe.warp.covered import covered_window
+from eopipe.warp.open_raster import SETTINGS, check_location, open_raster
 from eopipe.warp.readers import BandOpener, BandReader
 from eopipe.warp.separable import Resampling
 
@@ -163,8 +165,10 @@ def write_tiles(
 ) -> None:
     """Publish `image` (band, y, x) and `valid` (y, x) of a scene on the grid; the bytes do not depend on `threads`.
 
-    0 threads means one per core. Raises NoSpaceError where the store would need more than `max_files`.
+    The store holds the whole chunks of the grid that the scene reaches. 0 threads means one per core. Raises
+    NoSpaceError where the store would need more than `max_files`.
     """
+    grid, window = reached_window(item, grid, recipe)
     shape = (int(grid.shape[0]), int(grid.shape[1]))
     check_file_budget(shape, recipe.layout, 2, max_files)
     scale, offset = (1.0, 0.0) if recipe.decibel else _scaling(item, recipe.bands)
@@ -174,7 +178,7 @@ def write_tiles(
     with ExitStack() as stack:
         scene = open_scene(stack, item, grid, recipe)
         _check_offsets(item, recipe.bands, scene.bands)
-        group = stack.enter_context(new_store(target, grid, names, scene_name(item["id"]), attributes))
+        group = stack.enter_context(new_store(target, grid, names, scene_name(item["id"]), attributes, window))
         scaling = {"scale_factor": scale, "add_offset": offset}
         image = add_array(group, "image", (len(names), *shape), scene.dtype, recipe.layout, **scaling)
         valid = add_array(group, "valid", shape, "uint8", recipe.layout)
@@ -190,6 +194,19 @@ def write_tiles(
             counts.masked,
             counts.saturated,
         )
+
+
+def reached_window(item: Item, grid: "GeoBox", recipe: TileRecipe) -> tuple["GeoBox", StoredWindow | None]:
+    """The part of the grid that the bands of a scene reach, in whole chunks; no window where that is all of it."""
+    import rasterio
+
+    windows = []
+    with rasterio.Env(**SETTINGS):
+        for band in recipe.bands:
+            with open_raster(band, name := _asset_name(item, band)) as source:
+                check_location(source, grid, band, name)
+                windows.append(covered_window(source.crs.to_wkt(), source.transform, source.shape, grid))
+    return crop_to_chunks(grid, windows, recipe.layout)
 
 
 def open_scene(stack: ExitStack, item: Item, grid: "GeoBox", recipe: TileRecipe) -> OpenScene:

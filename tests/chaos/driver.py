@@ -21,7 +21,7 @@ SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 # A job outlives a cwltool that is killed alone: it is started by cwltool and not by eopipe.
 VICTIMS = {
     "snakemake": ("group", "run", "snakemake", "stage", "worker"),
-    "cwltool": ("group", "stage", "worker"),
+    "cwltool": ("group", "cwltool", "stage", "worker"),
 }
 # A killed parent takes everything with it; one that is asked to stop lets a training save its state.
 DEAD_WITHIN_S, ENDED_WITHIN_S = 5, 60
@@ -181,7 +181,7 @@ def _disturb(
         victim.send(number)
     names = sorted({victim.kind for victim in victims})
     outcome.disturbances.append(f"{signal.Signals(number).name} to {kind} ({', '.join(names) or 'none alive'})")
-    if number == signal.SIGKILL and kind in ("group", "run", "snakemake") and victims:
+    if number == signal.SIGKILL and kind in ("group", "run", "snakemake", "cwltool") and victims:
         _note(tag.await_end(DEAD_WITHIN_S), outcome)
 
 

@@ -74,6 +74,8 @@ def journeys(
         training.kill_all()
 
 
+# Last, when the tests that are not selected are gone: without one on journeys none is started.
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Journeys take minutes: tests that need the cluster alone run before, others meanwhile, those on journeys last."""
     folder = Path(__file__).parent

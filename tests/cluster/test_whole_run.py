@@ -69,8 +69,16 @@ def test_the_batch_script_of_the_docs_requeues_a_training_that_has_saved_and_sto
     assert count == 1
     (tmp_path / "train.sh").write_text(script)
     job = sh("sbatch", "--parsable", f"--chdir={tmp_path}", "--output=log", "--time=2", tmp_path / "train.sh").strip()
-    wait(60, lambda: "Restarts=1" in sh("scontrol", "show", "job", job), "the job is in the queue again")
-    # Slurm lets a requeued job wait for two minutes, and then looks for work once a minute.
-    sh("scontrol", "update", f"jobid={job}", "StartTime=now")
-    wait(240, lambda: "JobState=COMPLETED" in sh("scontrol", "show", "job", job), "the job has ended")
+    wait(60, lambda: "JobState=PENDING Reason=BeginTime" in sh("scontrol", "show", "job", job), "the job is requeued")
+    # Slurm lets it wait for two minutes; in the second of its requeue the nodes would refuse it as revoked.
+    sh("scontrol", "update", f"jobid={job}", "StartTime=now+5")
+    wait(240, lambda: has_ended(job), f"job {job} has ended")
+    status = sh("scontrol", "show", "job", job)
+    assert "JobState=COMPLETED" in status
+    assert "Restarts=1" in status
     assert "resumed\n" in (tmp_path / "log").read_text()
+
+
+def has_ended(job: str) -> bool:
+    """Whether a job is neither waiting nor running."""
+    return not re.search(r"JobState=(PENDING|RUNNING|COMPLETING)", sh("scontrol", "show", "job", job))

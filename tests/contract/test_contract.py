@@ -4,6 +4,7 @@ import importlib
 import inspect
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -197,7 +198,7 @@ def test_help_loads_nothing_heavy() -> None:
 
 
 def test_a_reader_that_closes_the_pipe_ends_the_help_silently() -> None:
-    command = f"{sys.executable} -m eopipe --help | true; exit ${{PIPESTATUS[0]}}"
+    command = f"{shlex.quote(sys.executable)} -m eopipe --help | true; exit ${{PIPESTATUS[0]}}"
     for _ in range(5):
         done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
         assert (done.returncode in (0, 141), done.stderr) == (True, "")

@@ -1,6 +1,7 @@
 """The crate of a run that really ran, checked by the validator of the profile."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -211,8 +212,9 @@ def test_a_crate_of_a_cwl_run_needs_no_config_and_no_lock(project: Project, tmp_
 
 
 def test_a_crate_takes_more_records_than_a_command_may_have(project: Project, crate: Path, tmp_path: Path) -> None:
-    # As many paths as 12,000 scenes have run records; a record that is listed twice counts once.
-    paths = [str(path.parent / ("./" * 20) / path.name) for path in project.records] * (24_000 // len(project.records))
+    # Longer than a command may be; a record that is listed twice counts once.
+    paths = [str(path.parent / ("./" * 20) / path.name) for path in project.records]
+    paths *= 2 * os.sysconf("SC_ARG_MAX") // sum(map(len, paths))
     with pytest.raises(OSError, match="Argument list too long"):
         subprocess.run(["true", *paths], check=False)
     (tmp_path / "records.txt").write_text("".join(f"{path}\n" for path in paths))

@@ -62,7 +62,7 @@ def test_a_store_takes_as_many_files_as_predicted(
 def test_preprocess_makes_as_many_files_as_predicted(
     catalog: Catalog, run: Run, tmp_path: Path, shape: tuple[int, int], shard: int
 ) -> None:
-    item = catalog.add("scene")
+    item = catalog.add("scene", shape=shape)
     (catalog.root / "s0" / "scene.json").write_text(json.dumps(item))
     write_json(tmp_path / "grid.json", grid_json(grid_of(shape)))
     arguments = ("--scene", catalog.root / "s0", "--grid", tmp_path / "grid.json", "--tiles", tmp_path / "tiles.zarr")

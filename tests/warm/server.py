@@ -11,6 +11,7 @@ import io
 import json
 import os
 import selectors
+import shlex
 import signal
 import socket
 import sys
@@ -36,7 +37,8 @@ def install(folder: Path) -> None:
     (folder / "bin").mkdir(exist_ok=True)
     for name in ("python", "eopipe", "snakemake"):
         command = folder / "bin" / name
-        line = f'exec {sys.executable} -IS {CLIENT} {sys.executable} {folder}/socket "$0" "$@"'
+        words = (sys.executable, "-IS", CLIENT, sys.executable, folder / "socket")
+        line = f'exec {shlex.join(map(str, words))} "$0" "$@"'
         command.write_text(f"#!/bin/sh\n{line}\n")
         command.chmod(0o755)
 

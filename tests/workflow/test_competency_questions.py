@@ -71,7 +71,7 @@ def test_cq2_every_job_has_its_memory_processor_time_and_machine(ask: QueryableC
 def test_cq3_the_settings_of_a_job_are_recorded_one_by_one(ask: QueryableCrate) -> None:
     value = "?setting a s:PropertyValue ; s:name ?name ; s:value ?value"
     rows = dict(ask(f"?name ?value WHERE {{ {TRAIN} ?job s:object ?setting . {value} }}"))
-    assert (rows["epochs"], rows["batch"], rows["width"]) == ("12", "8", "8")
+    assert (rows["epochs"], rows["batch"], rows["width"]) == ("6", "8", "8")
 
 
 def test_cq4_a_step_names_the_software_that_it_used(ask: QueryableCrate) -> None:

@@ -11,6 +11,8 @@ import pytest
 import yaml
 from projects import DAYS, ROOT, Project, by_cwltool, environment
 
+from eopipe.tiles.store import Tiles
+
 IDS = [f"S2_ROMANIA_{day}" for day in (DAYS[0], DAYS[3], DAYS[5])]
 SMALL = {"search": {"ids": IDS}, "train": {"epochs": 2, "batch": 8, "width": 4, "processes": 1}}
 SCENE_LABELS = {
@@ -22,7 +24,10 @@ SCENE_LABELS = {
         "values": ["plants=4", *(f"other={number}" for number in (1, 2, 3, 5, 6, 7, 8, 9, 10, 11))],
         "ignore": [0],
     },
-    "preprocess": {"mask": "none"},
+    # A grid of which the scenes reach a few chunks.
+    "search": {"bbox": [22.09, 45.16, 22.19, 45.27]},
+    "preprocess": {"mask": "none", "chunk": 64},
+    "split": {"method": "blocks", "block": 32, "allow": ["near-duplicate: the forest of the sample is smooth"]},
 }
 # Beside them, the example configs of test_tasks_run.
 CONFIGS: dict[str, dict[str, Any]] = {
@@ -58,6 +63,8 @@ def assert_same_bytes(project: Project, outputs: Path, names: list[str]) -> None
     assert len(set(scores)) == len(scores)
     for file in ("model/manifest.json", "metrics.json", "split.json", *names):
         assert sha256(outputs / file) == sha256(project.results / file), file
+    if "bbox" in yaml.safe_load((project.folder / "config.yaml").read_text())["search"]:
+        assert Tiles(next(project.results.glob("tiles/*.zarr"))).window
     stores = [*project.results.glob("tiles/*.zarr"), *project.results.glob("composites/*.zarr")]
     assert stores
     for store in stores:

@@ -49,7 +49,7 @@ def check_plan(project: Project) -> None:
     assert planned.returncode == 0, planned.stderr
     assert not project.results.exists(), "a plan leaves nothing in the results"
     predicted = needs(project)
-    result = project.run("--until", "split")
+    result = project.run("--until", "split", "split_fold")
     assert result.returncode == 0, result.stdout
     actual = disk_usage(project)
     assert {name: need["files"] for name, need in predicted.items()} == {
@@ -66,6 +66,8 @@ def check_plan(project: Project) -> None:
 @pytest.mark.exhaustive
 def test_every_file_of_a_run_is_predicted_and_its_bytes_nearly(project: Project) -> None:
     project.write(composite={"method": "median", "period": "year"})
+    with (project.folder / "config.yaml").open("a") as config:
+        config.write("folds: 3\n")
     check_plan(project)
     second = plan(project)
     assert second.returncode == 0, second.stderr

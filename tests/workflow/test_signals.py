@@ -7,13 +7,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import yaml
-from chaos.processes import Process, Tag
+from chaos.processes import TAG, Process, Tag
+from projects import ROOT
 
 from eopipe.run.project import LOCK
 
@@ -45,11 +46,27 @@ class Waiting:
 
 @pytest.fixture
 def waiting(tmp_path: Path) -> Iterator[Waiting]:
-    (tmp_path / "labels.tif").touch()
+    with search_that_waits(tmp_path, EOPIPE, "run", "--configfile", "config.yaml", "--cores", "1") as run:
+        yield run
+
+
+@pytest.fixture
+def waiting_cwltool(tmp_path: Path) -> Iterator[Waiting]:
+    program = str(Path(EOPIPE).with_name("cwltool"))
+    options = ("--preserve-environment", TAG, "--outdir", "out")
+    with search_that_waits(tmp_path, program, *options, str(ROOT / "cwl/search.cwl"), "search.yml") as run:
+        yield run
+
+
+@contextmanager
+def search_that_waits(folder: Path, *command: str) -> Iterator[Waiting]:
+    """The command, once its search has asked a server that never answers."""
+    (folder / "labels.tif").touch()
     with socket.create_server(("127.0.0.1", 0)) as server:
         search = CONFIG["search"] | {"url": f"http://127.0.0.1:{server.getsockname()[1]}"}
-        (tmp_path / "config.yaml").write_text(yaml.safe_dump(CONFIG | {"search": search}))
-        run = Waiting(tmp_path, start(tmp_path, tag := Tag()), tag)
+        (folder / "config.yaml").write_text(yaml.safe_dump(CONFIG | {"search": search}))
+        (folder / "search.yml").write_text(yaml.safe_dump(search))
+        run = Waiting(folder, start(folder, tag := Tag(), *command), tag)
         server.settimeout(1)
         try:
             with connection_of(server, run):
@@ -69,9 +86,9 @@ def connection_of(server: socket.socket, run: Waiting) -> socket.socket:
     raise AssertionError("the search asks nothing")
 
 
-def start(folder: Path, tag: Tag, *arguments: str) -> "subprocess.Popen[str]":
+def start(folder: Path, tag: Tag, *command: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [EOPIPE, "run", "--configfile", "config.yaml", "--cores", "1", *arguments],
+        command,
         cwd=folder,
         env=tag.environment(),
         stdout=subprocess.PIPE,
@@ -121,12 +138,20 @@ def test_a_parent_that_is_killed_takes_its_children_with_it_within_five_seconds(
     assert ("Snakemake was ended by SIGKILL; run the same command again to resume" in output) == (kind == "snakemake")
 
 
+def test_a_cwltool_that_is_killed_takes_its_stage_with_it_within_five_seconds(waiting_cwltool: Waiting) -> None:
+    assert waiting_cwltool.process("stage")
+    waiting_cwltool.run.kill()
+    assert waiting_cwltool.tag.await_end(5) == []
+
+
 def test_a_second_run_is_refused_as_long_as_the_workflow_of_the_first_lives(waiting: Waiting) -> None:
     # A stopped process cannot end, so that of the killed command lives on.
     snakemake = waiting.process("snakemake")
     locks = set((waiting.folder / ".snakemake/locks").iterdir())
     os.kill(waiting.run.pid, signal.SIGSTOP)
-    second = start(waiting.folder, waiting.tag, "--dry-run")
+    second = start(
+        waiting.folder, waiting.tag, EOPIPE, "run", "--configfile", "config.yaml", "--cores", "1", "--dry-run"
+    )
     output, _ = second.communicate(timeout=60)
     assert second.returncode == 2
     assert f"a run is active in this folder: process {waiting.run.pid} on {socket.gethostname()} since" in output

@@ -1,5 +1,6 @@
 """The pipeline under Snakemake: what runs, what is rerun, and what survives a crash."""
 
+import fcntl
 import json
 import os
 import re
@@ -22,7 +23,7 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 
 from eopipe.arguments import parse
 from eopipe.contract import STAGES, stage
-from eopipe.run.project import SNAKEFILE
+from eopipe.run.project import LOCK, SNAKEFILE
 
 MAX_ECE = 0.05
 
@@ -55,10 +56,12 @@ def test_the_published_probabilities_are_calibrated_where_they_are_tested(finish
     tested &= (label < len(split["classes"])) & (classes < len(split["classes"]))
     assert (probability.argmax(0) == classes)[tested].mean() > 0.999
     chances = torch.tensor(probability[:, tested].T)
+    # Stored probabilities are rounded: two may be equal, where the class of the map is that of the larger one.
+    chances[torch.arange(len(chances)), torch.tensor(classes[tested].astype(int))] += 1e-6
     truth = torch.tensor(label[tested].astype(int))
     ece = float(multiclass_calibration_error(chances, truth, len(split["classes"]), n_bins=15, norm="l1"))
     measured = json.loads((finished.results / "metrics.json").read_text())["calibration"]
-    assert measured["ece"] == pytest.approx(ece, abs=1e-4)
+    assert measured["ece"] == pytest.approx(ece, abs=1e-5)
     assert ece < MAX_ECE
     fitted = json.loads((finished.results / "calibration.json").read_text())
     assert fitted["after"]["ece"] < fitted["before"]["ece"]
@@ -100,7 +103,7 @@ def test_a_job_line_has_the_settings_of_the_config(finished: Project) -> None:
     result = finished.run("--dry-run", "--printshellcmds", "--forcerun", "fetch", "label")
     lines = {arguments[0]: arguments for arguments in commands(result.stdout)}
     train = parse(stage("train"), lines["train"][1:])
-    assert (train["epochs"], train["processes"], train["checkpoint_every"]) == (12, 2, 10)
+    assert (train["epochs"], train["processes"], train["checkpoint_every"]) == (6, 2, 10)
     label = parse(stage("label"), lines["label"][1:])
     assert (label["bins"], label["classes"]) == ((50.0,), ("non-forest", "forest"))
 
@@ -188,6 +191,9 @@ def test_deleted_results_are_rebuilt_identically_although_everything_is_killed_d
         time.sleep(0.02)
     kill_tree(process.pid)
     process.wait()
+    with (finished.folder / LOCK).open() as lock:
+        # A warm run outlives its client for a moment.
+        fcntl.flock(lock, fcntl.LOCK_EX)
     # Snakemake makes the folder itself before the job starts.
     assert not list((finished.results / "model").glob("*"))
     resumed = finished.run()

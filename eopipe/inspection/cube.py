@@ -1,0 +1,129 @@
+"""The stores of a run as one lazy cube in xarray: read where it is indexed, never copied."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from xarray.backends import BackendArray
+from xarray.core import indexing
+
+from eopipe.arrays import AnyArray, FloatArray
+from eopipe.errors import BadInputError
+from eopipe.publish import MANIFEST
+from eopipe.tiles.grid import same_grid
+from eopipe.tiles.store import Tiles, grid_mapping
+
+if TYPE_CHECKING:
+    import xarray
+
+
+def open_cube(results: str | Path, source: Literal["tiles", "composites"] = "tiles") -> "xarray.Dataset":
+    """Open the stores of a run as one dataset: `image` (time, band, y, x) and `valid` (time, y, x).
+
+    `results` is the folder of a run, `source` the folder of stores in it. Stores are in the order of their time, then
+    of their `scene`. `image` is float32 in physical units (scale and offset applied), NaN where the scene of a store
+    has no pixels; `valid` marks the usable ones: `cube.image.where(cube.valid)`. Nothing is read before it is needed.
+
+    Raises BadInputError for a folder without stores, and for stores of different bands or grids.
+    """
+    import xarray
+
+    paths = sorted(path.parent for path in Path(results, source).glob(f"*.zarr/{MANIFEST}"))
+    stores = sorted(map(Tiles, paths), key=lambda store: (_time(store), store.scene))
+    if not stores:
+        raise BadInputError(f"{Path(results, source)} has no stores; a run writes them with preprocess or composite")
+    _check_same(stores)
+    place = {"grid_mapping": "spatial_ref"}
+    image = xarray.Variable(("time", "band", "y", "x"), indexing.LazilyIndexedArray(ImageStack(stores)), place)
+    valid = xarray.Variable(("time", "y", "x"), indexing.LazilyIndexedArray(MaskStack(stores)), place)
+    return xarray.Dataset({"image": image, "valid": valid}, _coordinates(stores))
+
+
+def _time(store: Tiles) -> np.datetime64:
+    """The time of a store in UTC; NaT sorts last."""
+    text = str(store.attributes.get("datetime") or "NaT")
+    return np.datetime64(text.removesuffix("Z").partition("+")[0], "ns")
+
+
+def _check_same(stores: list[Tiles]) -> None:
+    first = stores[0]
+    for store in stores[1:]:
+        if store.names != first.names:
+            bands = " and ".join(", ".join(each.names) for each in (store, first))
+            raise BadInputError(f"{store.path} and {first.path} have different bands: {bands}")
+        if not same_grid(store.grid, first.grid):
+            raise BadInputError(f"{store.path} and {first.path} are on different grids")
+
+
+def _coordinates(stores: list[Tiles]) -> dict[str, Any]:
+    """Time and scene of each store, names of bands, centres of pixels, and the grid mapping."""
+    first = stores[0]
+    scenes = ("time", [store.scene for store in stores])
+    times = np.array([_time(store) for store in stores])
+    place = {name: axis.values for name, axis in zip(("y", "x"), first.grid.coordinates.values(), strict=True)}
+    return (
+        place
+        | {"spatial_ref": ((), 0, grid_mapping(first.grid))}
+        | {
+            "time": times,
+            "scene": scenes,
+            "band": list(first.names),
+        }
+    )
+
+
+class ImageStack(BackendArray):
+    """Images of stores as one array (time, band, y, x) in physical units; NaN beyond what a store holds."""
+
+    def __init__(self, stores: list[Tiles]) -> None:
+        self.stores = stores
+        self.dtype: np.dtype[Any] = np.dtype(np.float32)
+        self.shape: tuple[int, ...] = (len(stores), len(stores[0].names), *stores[0].shape)
+
+    def __getitem__(self, key: Any) -> AnyArray:
+        """Read what an indexer of xarray asks for."""
+        array: AnyArray = indexing.explicit_indexing_adapter(
+            key, self.shape, indexing.IndexingSupport.BASIC, self._read
+        )
+        return array
+
+    def _read(self, key: tuple[int | slice, ...]) -> AnyArray:
+        """Read by integers and slices with positive steps."""
+        axes = [
+            range(edge)[part] if isinstance(part, slice) else range(part, part + 1)
+            for part, edge in zip(key, self.shape, strict=True)
+        ]
+        times, *bands, rows, columns = axes
+        y, x = (slice(axis[0], axis[-1] + 1) if axis else slice(0, 0) for axis in (rows, columns))
+        planes = [self._plane(self.stores[time], y, x) for time in times]
+        shape = (len(times), *self.shape[1:-2], y.stop - y.start, x.stop - x.start)
+        cube = np.stack(planes) if planes else np.empty(shape, self.dtype)
+        cube = cube[..., :: rows.step, :: columns.step]
+        if bands:
+            cube = cube[:, list(bands[0])]
+        return cube[tuple(slice(None) if isinstance(part, slice) else 0 for part in key)]
+
+    def _plane(self, store: Tiles, y: slice, x: slice) -> AnyArray:
+        """A window of one store (band, y, x)."""
+        window: FloatArray = np.full((len(store.names), y.stop - y.start, x.stop - x.start), np.nan, np.float32)
+        stored_y, stored_x = (
+            slice(max(part.start, stored.start), min(part.stop, stored.stop))
+            for part, stored in zip((y, x), store.stored_window, strict=True)
+        )
+        if stored_y.start < stored_y.stop and stored_x.start < stored_x.stop:
+            rows = slice(stored_y.start - y.start, stored_y.stop - y.start)
+            columns = slice(stored_x.start - x.start, stored_x.stop - x.start)
+            window[:, rows, columns] = store.physical(store.names, stored_y, stored_x)
+        return window
+
+
+class MaskStack(ImageStack):
+    """Valid masks of stores as one array (time, y, x)."""
+
+    def __init__(self, stores: list[Tiles]) -> None:
+        super().__init__(stores)
+        self.dtype = np.dtype(bool)
+        self.shape = (len(stores), *stores[0].shape)
+
+    def _plane(self, store: Tiles, y: slice, x: slice) -> AnyArray:
+        return store.read("valid", y, x) > 0

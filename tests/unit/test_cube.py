@@ -1,0 +1,129 @@
+"""A run opens as one lazy cube in xarray, with the pixels of its stores where they are on the grid."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rioxarray  # noqa: F401 - georeferences arrays of xarray
+import xarray
+from affine import Affine
+from hypothesis import given
+from hypothesis import strategies as st
+from odc.geo.geobox import GeoBox
+
+import eopipe
+from eopipe.errors import BadInputError
+from eopipe.tiles.layout import Layout
+from eopipe.tiles.shard_reader import StoredWindow
+from eopipe.tiles.store import Tiles, add_array, new_store
+
+LAYOUT, GRID = Layout(16, 32), GeoBox((64, 80), Affine(10, 0, 500000, 0, -10, 5000000), "EPSG:32633")
+BANDS = ("red", "nir")
+# Row and column of each store in the grid, which are not in the order of their dates.
+OFFSETS = {"late": (0, 0), "early": (16, 32)}
+DATES = {"late": "2020-07-01T10:30:00Z", "early": "2019-07-01T10:00:00Z"}
+
+
+def write(results: Path, scene: str, bands: tuple[str, ...] = BANDS, grid: GeoBox = GRID) -> Path:
+    """A store of 32 x 48 pixels whose numbers encode scene, band and place; a column is not valid."""
+    offset = OFFSETS[scene]
+    window = StoredWindow((int(grid.shape[0]), int(grid.shape[1])), offset, LAYOUT.shard)
+    part = grid.translate_pix(*offset[::-1]).crop((32, 48))
+    path = results / "tiles" / f"{scene}.zarr"
+    pixels = np.arange(len(bands) * 32 * 48, dtype=np.uint16).reshape(len(bands), 32, 48) + 5000 * (scene == "late")
+    with new_store(path, part, bands, scene, {"datetime": DATES[scene]}, window) as group:
+        add_array(group, "image", pixels.shape, "uint16", LAYOUT, scale_factor=0.5, add_offset=-1.0)[:] = pixels
+        valid = np.ones((32, 48), np.uint8)
+        valid[:, 5] = 0
+        add_array(group, "valid", valid.shape, "uint8", LAYOUT)[:] = valid
+    return path
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run")
+    for scene in OFFSETS:
+        write(folder, scene)
+    return folder
+
+
+def expected(results: Path) -> tuple[np.ndarray, np.ndarray]:
+    """The whole cube, by plain xarray from each store on its own."""
+    image, valid = np.full((2, 2, 64, 80), np.nan, np.float32), np.zeros((2, 64, 80), bool)
+    for number, scene in enumerate(("early", "late")):
+        (row, column), path = OFFSETS[scene], results / f"tiles/{scene}.zarr"
+        place = np.s_[row : row + 32, column : column + 48]
+        with xarray.open_zarr(path) as store:
+            image[number][:, *place] = store.image.values
+            valid[number][place] = store.valid.values > 0
+    return image, valid
+
+
+def test_the_cube_has_every_pixel_at_its_place_in_the_order_of_time(results: Path) -> None:
+    cube = eopipe.open_cube(results)
+    image, valid = expected(results)
+    np.testing.assert_array_equal(cube.image.values, image)
+    np.testing.assert_array_equal(cube.valid.values, valid)
+    assert cube.image.dims == ("time", "band", "y", "x")
+    assert cube.scene.values.tolist() == ["early", "late"]
+    assert cube.time.values.tolist() == np.array(["2019-07-01T10:00", "2020-07-01T10:30"], "datetime64[ns]").tolist()
+    assert cube.band.values.tolist() == ["red", "nir"]
+    assert cube.rio.crs == GRID.crs.proj
+    assert cube.rio.transform() == GRID.affine
+    pixel = cube.image.sel(band="nir", time="2020-07-01", x=500155, y=4999955).squeeze()
+    assert float(pixel) == image[1, 1, 4, 15]
+
+
+@given(data=st.data())
+def test_any_index_gives_what_it_gives_of_the_whole(results: Path, data: st.DataObject) -> None:
+    cube, (image, valid) = eopipe.open_cube(results), expected(results)
+    key = tuple(
+        data.draw(
+            st.one_of(
+                st.integers(-edge, edge - 1),
+                st.builds(slice, st.integers(0, edge), st.integers(0, edge), st.integers(1, 3)),
+                st.lists(st.integers(0, edge - 1), min_size=1, max_size=4),
+            )
+        )
+        for edge in image.shape
+    )
+    by_name = dict(zip(("time", "band", "y", "x"), key, strict=True))
+    whole = xarray.DataArray(image, dims=("time", "band", "y", "x")).isel(by_name)
+    np.testing.assert_array_equal(cube.image.isel(by_name).values, whole.values)
+    del by_name["band"]
+    mask = xarray.DataArray(valid, dims=("time", "y", "x")).isel(by_name)
+    np.testing.assert_array_equal(cube.valid.isel(by_name).values, mask.values)
+
+
+def test_nothing_is_read_before_it_is_needed(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    windows = []
+    physical = Tiles.physical
+    monkeypatch.setattr(
+        Tiles,
+        "physical",
+        lambda store, bands, y, x: windows.append((store.scene, y, x)) or physical(store, bands, y, x),
+    )
+    part = eopipe.open_cube(results).image.isel(time=0, y=slice(16, 20), x=slice(40, 44))
+    assert windows == []
+    part.load()
+    assert windows == [("early", slice(16, 20), slice(40, 44))]
+
+
+def test_what_is_no_cube_is_refused(results: Path, tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match="has no stores; a run writes them with preprocess"):
+        eopipe.open_cube(tmp_path)
+    with pytest.raises(BadInputError, match="composites has no stores"):
+        eopipe.open_cube(results, "composites")
+    write(tmp_path, "early")
+    write(tmp_path, "late", bands=("red",))
+    with pytest.raises(BadInputError, match="have different bands: red and red, nir"):
+        eopipe.open_cube(tmp_path)
+    write(tmp_path / "b", "early")
+    write(tmp_path / "b", "late", grid=GRID.translate_pix(1, 0))
+    with pytest.raises(BadInputError, match="are on different grids"):
+        eopipe.open_cube(tmp_path / "b")
+
+
+def test_the_package_has_no_other_attributes() -> None:
+    with pytest.raises(AttributeError, match="module 'eopipe' has no attribute 'open_cub'"):
+        eopipe.open_cub  # noqa: B018
