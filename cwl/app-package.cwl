@@ -127,7 +127,8 @@ $graph:
     search_crs:
       type: string
       label: search.crs
-      doc: CRS of the grid as EPSG:code, or auto
+      doc: 'CRS of the grid as EPSG:code; auto: the one of the scenes, or the UTM zone of the area; utm: one cell
+        in each UTM zone that the area touches'
       default: auto
     search_resolution:
       type:
@@ -979,6 +980,15 @@ $graph:
       - grid
       - selection
       - record
+    cells:
+      label: cells
+      doc: List the cells of the run.
+      run: '#stage-cells'
+      in:
+        grid: search/grid
+      out:
+      - cells
+      - endings
     fetch:
       label: fetch
       doc: Fetch the assets of one scene and verify size and checksum.
@@ -1175,6 +1185,10 @@ $graph:
       label: predict
       doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
       run: '#stage-predict'
+      scatter:
+      - cell
+      - ending
+      scatterMethod: dotproduct
       when: $(inputs.wanted)
       in:
         allow: predict_allow
@@ -1195,6 +1209,12 @@ $graph:
         tiles: preprocess/tiles
         wanted:
           default: true
+        cell: cells/cells
+        ending: cells/endings
+        classes_name:
+          valueFrom: classes$(inputs.ending).tif
+        probabilities_name:
+          valueFrom: probabilities$(inputs.ending).tif
       out:
       - classes
       - probabilities
@@ -1377,7 +1397,8 @@ $graph:
     search_crs:
       type: string
       label: search.crs
-      doc: CRS of the grid as EPSG:code, or auto
+      doc: 'CRS of the grid as EPSG:code; auto: the one of the scenes, or the UTM zone of the area; utm: one cell
+        in each UTM zone that the area touches'
       default: auto
     search_resolution:
       type:
@@ -1690,6 +1711,15 @@ $graph:
       - grid
       - selection
       - record
+    cells:
+      label: cells
+      doc: List the cells of the run.
+      run: '#stage-cells'
+      in:
+        grid: search/grid
+      out:
+      - cells
+      - endings
     fetch:
       label: fetch
       doc: Fetch the assets of one scene and verify size and checksum.
@@ -1746,6 +1776,10 @@ $graph:
       label: predict
       doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
       run: '#stage-predict'
+      scatter:
+      - cell
+      - ending
+      scatterMethod: dotproduct
       when: $(inputs.wanted)
       in:
         allow: predict_allow
@@ -1765,6 +1799,12 @@ $graph:
         tiles: preprocess/tiles
         wanted:
           default: true
+        cell: cells/cells
+        ending: cells/endings
+        classes_name:
+          valueFrom: classes$(inputs.ending).tif
+        probabilities_name:
+          valueFrom: probabilities$(inputs.ending).tif
       out:
       - classes
       - probabilities
@@ -1872,7 +1912,7 @@ $graph:
     grid_name:
       type: string
       label: grid
-      doc: 'grid of the run: CRS, transform, shape'
+      doc: 'grid of the run: CRS, transform, shape; of several UTM zones their cells'
       default: grid.json
       inputBinding:
         prefix: --grid
@@ -1996,7 +2036,8 @@ $graph:
     crs:
       type: string
       label: crs
-      doc: CRS of the grid as EPSG:code, or auto
+      doc: 'CRS of the grid as EPSG:code; auto: the one of the scenes, or the UTM zone of the area; utm: one cell
+        in each UTM zone that the area touches'
       default: auto
       inputBinding:
         prefix: --crs
@@ -2053,7 +2094,7 @@ $graph:
       type: File
       format: iana:application/json
       label: grid
-      doc: 'grid of the run: CRS, transform, shape'
+      doc: 'grid of the run: CRS, transform, shape; of several UTM zones their cells'
       outputBinding:
         glob: $(inputs.grid_name)
     selection:
@@ -3603,6 +3644,14 @@ $graph:
       default: []
       inputBinding:
         prefix: --allow
+    cell:
+      type:
+      - 'null'
+      - string
+      label: cell
+      doc: cell to map, such as utm33n, where tiles have several; a workflow maps each one
+      inputBinding:
+        prefix: --cell
     halo:
       type:
       - 'null'
@@ -4142,3 +4191,55 @@ $graph:
   - 7
   - 8
   - 70
+- class: CommandLineTool
+  id: stage-cells
+  label: eopipe cwl cells
+  doc: List the cells of the run.
+  intent:
+  - edam:operation_2409
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: 1000
+      ramMax: 1000
+    ToolTimeLimit:
+      timelimit: 600
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+    DockerRequirement:
+      dockerPull: ghcr.io/eopipe/eopipe:0.1.0
+  baseCommand:
+  - eopipe
+  - cwl
+  - cells
+  inputs:
+    grid:
+      type: File
+      label: grid
+      doc: grid of the run
+      format: iana:application/json
+      inputBinding:
+        prefix: --grid
+  outputs:
+    cells:
+      type: string[]
+      label: cells
+      doc: cells of the run; an empty text for the only one
+    endings:
+      type: string[]
+      label: endings
+      doc: what the names of the maps of the cells end with

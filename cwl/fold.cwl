@@ -50,6 +50,14 @@ inputs:
     type: boolean
     label: images
     doc: map each image by itself
+  cells:
+    type: string[]
+    label: cells
+    doc: cells that have a map each; an empty text for the only cell
+  endings:
+    type: string[]
+    label: endings
+    doc: what the names of the maps of the cells end with
   split_chip:
     type: int
     label: split.chip
@@ -714,6 +722,10 @@ steps:
     label: predict
     doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
     run: predict.cwl
+    scatter:
+    - cell
+    - ending
+    scatterMethod: dotproduct
     when: $(inputs.wanted)
     in:
       allow: predict_allow
@@ -734,11 +746,13 @@ steps:
       tiles: tiles
       calibration: calibrate/calibration
       wanted: mosaic
+      cell: cells
+      ending: endings
       fold: fold
       classes_name:
-        valueFrom: classes-fold-$(inputs.fold).tif
+        valueFrom: classes-fold-$(inputs.fold)$(inputs.ending).tif
       probabilities_name:
-        valueFrom: probabilities-fold-$(inputs.fold).tif
+        valueFrom: probabilities-fold-$(inputs.fold)$(inputs.ending).tif
     out:
     - classes
     - probabilities
@@ -847,7 +861,10 @@ outputs:
   predict_record:
     type:
     - 'null'
-    - File
+    - type: array
+      items:
+      - 'null'
+      - File
     label: record of predict
     doc: run record of the job
     format: iana:application/json

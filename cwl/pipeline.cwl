@@ -108,7 +108,8 @@ inputs:
   search_crs:
     type: string
     label: search.crs
-    doc: CRS of the grid as EPSG:code, or auto
+    doc: 'CRS of the grid as EPSG:code; auto: the one of the scenes, or the UTM zone of the area; utm: one cell
+      in each UTM zone that the area touches'
     default: auto
   search_resolution:
     type:
@@ -1203,6 +1204,15 @@ steps:
     - grid
     - selection
     - record
+  cells:
+    label: cells
+    doc: List the cells of the run.
+    run: cells.cwl
+    in:
+      grid: search/grid
+    out:
+    - cells
+    - endings
   fetch:
     label: fetch
     doc: Fetch the assets of one scene and verify size and checksum.
@@ -1498,6 +1508,10 @@ steps:
     label: predict
     doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
     run: predict.cwl
+    scatter:
+    - cell
+    - ending
+    scatterMethod: dotproduct
     when: $(inputs.wanted)
     in:
       allow: predict_allow
@@ -1522,6 +1536,12 @@ steps:
         pickValue: first_non_null
       calibration: calibrate/calibration
       wanted: steps/mosaic
+      cell: cells/cells
+      ending: cells/endings
+      classes_name:
+        valueFrom: classes$(inputs.ending).tif
+      probabilities_name:
+        valueFrom: probabilities$(inputs.ending).tif
     out:
     - classes
     - probabilities
@@ -1619,6 +1639,8 @@ steps:
         pickValue: all_non_null
       mosaic: steps/mosaic
       images: steps/images
+      cells: cells/cells
+      endings: cells/endings
       split_chip: split_chip
       split_stride: split_stride
       split_method: split_method

@@ -107,6 +107,14 @@ inputs:
     default: []
     inputBinding:
       prefix: --allow
+  cell:
+    type:
+    - 'null'
+    - string
+    label: cell
+    doc: cell to map, such as utm33n, where tiles have several; a workflow maps each one
+    inputBinding:
+      prefix: --cell
   halo:
     type:
     - 'null'

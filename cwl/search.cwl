@@ -52,7 +52,7 @@ inputs:
   grid_name:
     type: string
     label: grid
-    doc: 'grid of the run: CRS, transform, shape'
+    doc: 'grid of the run: CRS, transform, shape; of several UTM zones their cells'
     default: grid.json
     inputBinding:
       prefix: --grid
@@ -176,7 +176,8 @@ inputs:
   crs:
     type: string
     label: crs
-    doc: CRS of the grid as EPSG:code, or auto
+    doc: 'CRS of the grid as EPSG:code; auto: the one of the scenes, or the UTM zone of the area; utm: one cell
+      in each UTM zone that the area touches'
     default: auto
     inputBinding:
       prefix: --crs
@@ -233,7 +234,7 @@ outputs:
     type: File
     format: iana:application/json
     label: grid
-    doc: 'grid of the run: CRS, transform, shape'
+    doc: 'grid of the run: CRS, transform, shape; of several UTM zones their cells'
     outputBinding:
       glob: $(inputs.grid_name)
   selection:

@@ -280,6 +280,19 @@ def steps_tool() -> dict[str, Any]:
     )
 
 
+def cells_tool() -> dict[str, Any]:
+    """The tool that lists the cells of a run, each of which has a map."""
+    return _small_tool(
+        "cells",
+        "List the cells of the run.",
+        {"grid": entry("File", "grid", "grid of the run", "iana:application/json")},
+        {
+            "cells": entry("string[]", "cells", "cells of the run; an empty text for the only one"),
+            "endings": entry("string[]", "endings", "what the names of the maps of the cells end with"),
+        },
+    )
+
+
 def periods_tool() -> dict[str, Any]:
     """The tool that groups the tiles of the scenes by the periods of their composites."""
     ports = {port.name: described(port) for port in stage("composite").ports}

@@ -6,7 +6,17 @@ An input of the pipeline is a setting of the config: `train_epochs` is `epochs` 
 from collections.abc import Iterable
 from typing import Any
 
-from dev.cwl import cwl_type, described, entry, needs_inputs, periods_tool, steps_tool, tool, workflow_document
+from dev.cwl import (
+    cells_tool,
+    cwl_type,
+    described,
+    entry,
+    needs_inputs,
+    periods_tool,
+    steps_tool,
+    tool,
+    workflow_document,
+)
 from eopipe.contract import STAGES, Knob, Option, Port, stage
 
 Cwl = dict[str, Any]
@@ -37,8 +47,9 @@ def workflows() -> dict[str, Cwl]:
 
 
 def tools() -> dict[str, Cwl]:
-    """All tools by the names of their files: those of the stages, and two that decide on steps of the pipeline."""
-    return {name: tool(stage(name)) for name in STAGES} | {"steps": steps_tool(), "periods": periods_tool()}
+    """All tools by the names of their files: those of the stages, and three that decide on steps of the pipeline."""
+    small = {"steps": steps_tool(), "cells": cells_tool(), "periods": periods_tool()}
+    return {name: tool(stage(name)) for name in STAGES} | small
 
 
 def settings(name: str) -> list[Port]:
@@ -101,7 +112,8 @@ def _inputs() -> Cwl:
 
 def pipeline() -> Cwl:
     """The whole pipeline."""
-    steps = _data_steps() | _model_steps({"tiles": IMAGES, "labels": LABELS}, "steps/mosaic", "steps/images")
+    images = {"tiles": IMAGES, "labels": LABELS}
+    steps = _data_steps() | _model_steps(images, "steps/mosaic", "steps/images", ("cells/cells", "cells/endings"))
     steps["train"]["in"]["state"] = "train_state"
     steps["cross_validate"] = _cross_validation()
     steps |= _result_steps()
@@ -126,8 +138,9 @@ def _data_steps() -> dict[str, Cwl]:
     labels_name = {"valueFrom": "labels-$(inputs.scene.basename).zarr"}
     scene_labels = grid | {"scene": "fetch/scene", "labels_name": labels_name}
     return {
-        "steps": _plain_step("steps", "steps"),
+        "steps": _plain_step("steps", steps_tool()),
         "search": _step("search", {"grid_assets": assets}),
+        "cells": _plain_step("cells", cells_tool(), grid="search/grid"),
         "fetch": _step("fetch", fetched | {"scene_name": {"valueFrom": "$(inputs.item.nameroot)"}}, scatter="item"),
         "preprocess": _step("preprocess", tiled, scatter="scene"),
         "composite": _composites_step(),
@@ -136,16 +149,11 @@ def _data_steps() -> dict[str, Cwl]:
     }
 
 
-def _plain_step(name: str, file: str) -> Cwl:
-    document = steps_tool()
-    inputs = {key: key for key in document["inputs"]}
-    return {
-        "label": name,
-        "doc": document["doc"],
-        "run": f"{file}.cwl",
-        "in": inputs,
-        "out": list(document["outputs"]),
-    }
+def _plain_step(name: str, document: Cwl, **wires: str) -> Cwl:
+    """A step of a small tool; its inputs without a wire are those of the pipeline."""
+    inputs = {key: wires.get(key, key) for key in document["inputs"]}
+    outputs = list(document["outputs"])
+    return {"label": name, "doc": document["doc"], "run": f"{name}.cwl", "in": inputs, "out": outputs}
 
 
 def _composites_step() -> Cwl:
@@ -163,8 +171,11 @@ def _composites_step() -> Cwl:
     }
 
 
-def _model_steps(images: Cwl, mosaic: str, each_image: str, number: str = "") -> dict[str, Cwl]:
-    """Split, training, maps and scores; `number` is the end of each output's name, by the fold."""
+def _model_steps(images: Cwl, mosaic: str, each_image: str, cells: tuple[str, str], number: str = "") -> dict[str, Cwl]:
+    """Split, training, maps and scores; `number` is the end of each output's name, by the fold.
+
+    `cells` are the cells that have a map each, and what the names of the maps end with.
+    """
     fold_input = {"fold": "fold"} if number else {}
 
     def names(**outputs: str) -> Cwl:
@@ -176,13 +187,14 @@ def _model_steps(images: Cwl, mosaic: str, each_image: str, number: str = "") ->
     of_mosaic, if_mosaic = _when(mosaic)
     calibrated = images | {"model": MODEL, "chips": "split/chips"} | of_mosaic
     mapped = {"model": MODEL, "tiles": images["tiles"], "calibration": "calibrate/calibration"} | of_mosaic
+    mapped |= {"cell": cells[0], "ending": cells[1]} | fold_input
+    mapped |= {f"{k}_name": {"valueFrom": f"{k}{number}$(inputs.ending).tif"} for k in ("classes", "probabilities")}
+    each_cell: Cwl = {"scatter": ["cell", "ending"], "scatterMethod": "dotproduct"}
     steps = {
         "split": _step("split", images | of_split),
         "train": _step("train", images | _split_files() | names(model="model")),
         "calibrate": _step("calibrate", calibrated | names(calibration="calibration.json"), **if_mosaic),
-        "predict": _step(
-            "predict", mapped | names(classes="classes.tif", probabilities="probabilities.tif"), **if_mosaic
-        ),
+        "predict": _step("predict", mapped, **each_cell, **if_mosaic),
         "predict_images": _image_maps(images["tiles"], each_image, number) | {},
         "evaluate": _step("evaluate", images | MAPS | {"chips": "split/chips"} | names(metrics="metrics.json")),
     }
@@ -219,6 +231,7 @@ def _image_maps(images: Any, each_image: str, number: str) -> Cwl:
 def _cross_validation() -> Cwl:
     document = fold()
     wires = {"tiles": IMAGES, "labels": LABELS, "mosaic": "steps/mosaic", "images": "steps/images"}
+    wires |= {"cells": "cells/cells", "endings": "cells/endings"}
     return {
         "label": "cross-validate",
         "doc": "Cross-validation; scatter over the folds.",
@@ -309,7 +322,8 @@ def _output(kind: Any, name: str, doc: str, form: str, source: Any) -> Cwl:
 
 def fold() -> Cwl:
     """One fold of a cross-validation."""
-    steps = _model_steps({"tiles": "tiles", "labels": "labels"}, "mosaic", "images", "-fold-$(inputs.fold)")
+    images = {"tiles": "tiles", "labels": "labels"}
+    steps = _model_steps(images, "mosaic", "images", ("cells", "endings"), "-fold-$(inputs.fold)")
     model = _output(["null", "Directory"], "model", "trained model of the fold", "", "train/model")
     outputs = {"metrics": _output("File", "metrics", "scores of the fold", JSON, "evaluate/metrics"), "model": model}
     for name, step in steps.items():
@@ -324,6 +338,8 @@ def fold() -> Cwl:
         "labels": FOLDERS | {"label": "labels", "doc": "label store of all scenes, or one for each"},
         "mosaic": entry("boolean", "mosaic", "map all images as one"),
         "images": entry("boolean", "images", "map each image by itself"),
+        "cells": entry("string[]", "cells", "cells that have a map each; an empty text for the only cell"),
+        "endings": entry("string[]", "endings", "what the names of the maps of the cells end with"),
     }
     return workflow_document(
         "eopipe fold",

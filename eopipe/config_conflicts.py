@@ -13,7 +13,7 @@ from eopipe.errors import EopipeError
 from eopipe.labels.classes import legend_conflicts, raster_conflicts
 from eopipe.labels.values import option_conflicts
 from eopipe.labels.vectors import VECTORS, source_conflicts
-from eopipe.stac.choose_grid import check_crs
+from eopipe.stac.choose_grid import UTM, check_crs
 from eopipe.stac.query import area_geometry, parse_interval
 
 
@@ -45,7 +45,7 @@ def _search_conflicts(search: dict[str, Any]) -> list[str]:
     errors += refusal(lambda: parse_interval(search["datetime"] or ""), "search.datetime")
     if search["bbox"]:
         errors += refusal(lambda: area_geometry(None, search["bbox"]), "search.bbox")
-    if search["crs"] != "auto":
+    if search["crs"] not in ("auto", UTM):
         errors += refusal(lambda: check_crs(search["crs"]), "search.crs")
     return errors
 

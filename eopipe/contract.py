@@ -68,15 +68,19 @@ class Option:
 
     `advanced` ones are rarely needed: the help of the stage lists them last. With `section`, the setting of this name
     in the config section of that stage applies, so that stages cannot differ in it; `train.architecture` is the setting
-    of another name.
+    of another name. One `of_job` is set by the workflow for each job, never by the config.
     """
 
     doc: str
     advanced: bool
     section: str
+    of_job: bool
     constraints: dict[str, Any] = field(hash=False)
 
-    def __init__(self, doc: str, *, advanced: bool = False, section: str = "", **constraints: Any) -> None:
+    def __init__(
+        self, doc: str, *, advanced: bool = False, section: str = "", of_job: bool = False, **constraints: Any
+    ) -> None:
+        object.__setattr__(self, "of_job", of_job)
         object.__setattr__(self, "doc", doc)
         object.__setattr__(self, "advanced", advanced)
         object.__setattr__(self, "section", section)
@@ -169,7 +173,7 @@ def _in_config(port: Port) -> bool:
     if isinstance(port.mark, Input):
         return port.mark.user
     # The workflow sets the folders of unfinished work.
-    return isinstance(port.mark, Option) and not is_path(port) and not port.section
+    return isinstance(port.mark, Option) and not is_path(port) and not port.section and not port.mark.of_job
 
 
 def summary(name: str) -> str:

@@ -39,6 +39,10 @@ class BadInputError(EopipeError):
     code = 3
 
 
+class OutsideGridError(BadInputError):
+    """A raster is outside of the grid."""
+
+
 class IntegrityError(EopipeError):
     """A file differs from its checksum, size or manifest."""
 

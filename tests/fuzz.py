@@ -348,7 +348,7 @@ def tiff(folder: Path) -> Change:
 
     def change(dice: random.Random) -> Callable[[], Any]:
         path.write_bytes(mutated_bytes(content, dice))
-        return lambda: write_window(LocalRangeReader(path), area, folder / "window.tif", "red")
+        return lambda: write_window(LocalRangeReader(path), [area], folder / "window.tif", "red")
 
     return change
 

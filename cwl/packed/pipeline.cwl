@@ -107,7 +107,8 @@ $graph:
     search_crs:
       type: string
       label: search.crs
-      doc: CRS of the grid as EPSG:code, or auto
+      doc: 'CRS of the grid as EPSG:code; auto: the one of the scenes, or the UTM zone of the area; utm: one cell
+        in each UTM zone that the area touches'
       default: auto
     search_resolution:
       type:
@@ -1202,6 +1203,15 @@ $graph:
       - grid
       - selection
       - record
+    cells:
+      label: cells
+      doc: List the cells of the run.
+      run: '#stage-cells'
+      in:
+        grid: search/grid
+      out:
+      - cells
+      - endings
     fetch:
       label: fetch
       doc: Fetch the assets of one scene and verify size and checksum.
@@ -1497,6 +1507,10 @@ $graph:
       label: predict
       doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
       run: '#stage-predict'
+      scatter:
+      - cell
+      - ending
+      scatterMethod: dotproduct
       when: $(inputs.wanted)
       in:
         allow: predict_allow
@@ -1521,6 +1535,12 @@ $graph:
           pickValue: first_non_null
         calibration: calibrate/calibration
         wanted: steps/mosaic
+        cell: cells/cells
+        ending: cells/endings
+        classes_name:
+          valueFrom: classes$(inputs.ending).tif
+        probabilities_name:
+          valueFrom: probabilities$(inputs.ending).tif
       out:
       - classes
       - probabilities
@@ -1618,6 +1638,8 @@ $graph:
           pickValue: all_non_null
         mosaic: steps/mosaic
         images: steps/images
+        cells: cells/cells
+        endings: cells/endings
         split_chip: split_chip
         split_stride: split_stride
         split_method: split_method
@@ -2147,6 +2169,14 @@ $graph:
       type: boolean
       label: images
       doc: map each image by itself
+    cells:
+      type: string[]
+      label: cells
+      doc: cells that have a map each; an empty text for the only cell
+    endings:
+      type: string[]
+      label: endings
+      doc: what the names of the maps of the cells end with
     split_chip:
       type: int
       label: split.chip
@@ -2811,6 +2841,10 @@ $graph:
       label: predict
       doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
       run: '#stage-predict'
+      scatter:
+      - cell
+      - ending
+      scatterMethod: dotproduct
       when: $(inputs.wanted)
       in:
         allow: predict_allow
@@ -2831,11 +2865,13 @@ $graph:
         tiles: tiles
         calibration: calibrate/calibration
         wanted: mosaic
+        cell: cells
+        ending: endings
         fold: fold
         classes_name:
-          valueFrom: classes-fold-$(inputs.fold).tif
+          valueFrom: classes-fold-$(inputs.fold)$(inputs.ending).tif
         probabilities_name:
-          valueFrom: probabilities-fold-$(inputs.fold).tif
+          valueFrom: probabilities-fold-$(inputs.fold)$(inputs.ending).tif
       out:
       - classes
       - probabilities
@@ -2944,7 +2980,10 @@ $graph:
     predict_record:
       type:
       - 'null'
-      - File
+      - type: array
+        items:
+        - 'null'
+        - File
       label: record of predict
       doc: run record of the job
       format: iana:application/json
@@ -3249,7 +3288,7 @@ $graph:
     grid_name:
       type: string
       label: grid
-      doc: 'grid of the run: CRS, transform, shape'
+      doc: 'grid of the run: CRS, transform, shape; of several UTM zones their cells'
       default: grid.json
       inputBinding:
         prefix: --grid
@@ -3373,7 +3412,8 @@ $graph:
     crs:
       type: string
       label: crs
-      doc: CRS of the grid as EPSG:code, or auto
+      doc: 'CRS of the grid as EPSG:code; auto: the one of the scenes, or the UTM zone of the area; utm: one cell
+        in each UTM zone that the area touches'
       default: auto
       inputBinding:
         prefix: --crs
@@ -3430,7 +3470,7 @@ $graph:
       type: File
       format: iana:application/json
       label: grid
-      doc: 'grid of the run: CRS, transform, shape'
+      doc: 'grid of the run: CRS, transform, shape; of several UTM zones their cells'
       outputBinding:
         glob: $(inputs.grid_name)
     selection:
@@ -5267,6 +5307,14 @@ $graph:
       default: []
       inputBinding:
         prefix: --allow
+    cell:
+      type:
+      - 'null'
+      - string
+      label: cell
+      doc: cell to map, such as utm33n, where tiles have several; a workflow maps each one
+      inputBinding:
+        prefix: --cell
     halo:
       type:
       - 'null'
@@ -6393,6 +6441,56 @@ $graph:
       type: boolean
       label: images
       doc: each image has a map of its own
+- class: CommandLineTool
+  id: stage-cells
+  label: eopipe cwl cells
+  doc: List the cells of the run.
+  intent:
+  - edam:operation_2409
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: 1000
+      ramMax: 1000
+    ToolTimeLimit:
+      timelimit: 600
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - cwl
+  - cells
+  inputs:
+    grid:
+      type: File
+      label: grid
+      doc: grid of the run
+      format: iana:application/json
+      inputBinding:
+        prefix: --grid
+  outputs:
+    cells:
+      type: string[]
+      label: cells
+      doc: cells of the run; an empty text for the only one
+    endings:
+      type: string[]
+      label: endings
+      doc: what the names of the maps of the cells end with
 - class: CommandLineTool
   id: stage-periods
   label: eopipe cwl periods

@@ -23,10 +23,12 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import Float64Array, IntArray
+from eopipe.chips.cell_borders import gaps_across_cells
 from eopipe.chips.near_duplicates import ChipFingerprints, find_similar_chips
 from eopipe.chips.splits import SplitPlan
 from eopipe.chips.statistics import count_valid, samples_digest
 from eopipe.errors import IntegrityError, UsageError
+from eopipe.tiles.cells import Frame
 from eopipe.tiles.store import Tiles
 
 KINDS = (
@@ -63,7 +65,7 @@ class Finding:
 class ChipSplit:
     """A split to audit: samples (n, 3) of each split; name, group and day of each scene; the plan.
 
-    `sources` are the scenes that each scene was made from, if they are composites.
+    `sources` are the scenes that each scene was made from, if they are composites; `frame` has the cells of the run.
     """
 
     samples: dict[str, IntArray]
@@ -72,6 +74,7 @@ class ChipSplit:
     days: list[str]
     plan: SplitPlan
     sources: tuple[tuple[str, ...], ...] = ()
+    frame: Frame | None = None
 
     def name(self, split: str, number: int) -> str:
         """The name of a chip in findings."""
@@ -163,7 +166,13 @@ def _nearest(split: ChipSplit, first: str, second: str) -> tuple[Float64Array, I
     )
     points, number = np.unique(first_points, axis=0, return_index=True)
     distance, nearest = cKDTree(points).query(second_points, p=np.inf)
-    return distance, number[nearest]
+    nearest = number[nearest]
+    if split.frame and len(split.frame.cells) > 1:
+        chip = split.plan.chip
+        gaps, across = gaps_across_cells(split.frame, split.samples[first][:, 1:], split.samples[second][:, 1:], chip)
+        nearest = np.where(gaps + chip < distance, across, nearest)
+        distance = np.minimum(distance, gaps + chip)
+    return distance, nearest
 
 
 def _shared_units(split: ChipSplit) -> list[Finding]:

@@ -8,7 +8,6 @@ import numpy as np
 from eopipe.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from eopipe.chips.splits import chip_counts
 from eopipe.errors import BadInputError
-from eopipe.tiles.grid import same_grid
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 
@@ -42,8 +41,8 @@ def unit_of(labels: Tiles) -> str:
 
 def _check_pairs(pairs: list[tuple[Tiles, Tiles]]) -> None:
     """Check that chip positions and class numbers mean the same in all stores."""
-    grid, first = pairs[0][0].grid, pairs[0][1]
-    elsewhere = [store for pair in pairs for store in pair if not same_grid(store.grid, grid)]
+    frame, first = pairs[0][0].frame, pairs[0][1]
+    elsewhere = [store for pair in pairs for store in pair if not store.frame.is_same(frame)]
     if elsewhere:
         raise BadInputError(
             f"tiles and labels are on different grids: {', '.join(str(store.path) for store in elsewhere)} "

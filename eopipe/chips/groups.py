@@ -111,4 +111,8 @@ def region_zones(source: Path | None, attribute: str, stores: Sequence[Tiles], p
     if names:
         splits = assign_groups(names, plan)
         split_of_region[: len(names)] = [splits[name] for name in names]
-    return SplitZones(split_of_region[rasterize_classes(source, stores[0].grid, Legend(names), attribute)], 1, 1)
+    frame, legend = stores[0].frame, Legend(names)
+    regions = np.full(frame.shape, NO_LABEL, np.uint8)
+    for cell in frame.cells:
+        regions[cell.window] = rasterize_classes(source, cell.grid, legend, attribute)
+    return SplitZones(split_of_region[regions], 1, 1)

@@ -115,7 +115,7 @@ def _first_labels(split: ChipSplit, name: str, pairs: Pairs) -> tuple[AnyArray, 
 
 def find_split_polygons(split: ChipSplit, pairs: Pairs) -> Iterator[Finding]:
     """Polygons of the labels that have pixels in two splits, where positions are split."""
-    if not split.plan.by_place or "polygon" not in pairs[0][1].group:
+    if not split.plan.by_place or not pairs[0][1].has_array("polygon"):
         return
     stores = {str(label.path): label for _, label in pairs}
     shared: dict[tuple[str, str], list[tuple[str, int]]] = {}

@@ -26,7 +26,14 @@ MIN_COUNT = 100
 
 
 def label_range(labels: Tiles) -> int | None:
-    """The range of a label store in pixels; None where labels do not vary, half of the shorter edge at most."""
+    """The range of a label store in pixels; None where labels do not vary, half of the shorter edge at most.
+
+    Of several cells it is the largest.
+    """
+    if len(labels.parts) > 1:
+        ranges = [distance for part in labels.parts if (distance := label_range(part)) is not None]
+        return max(ranges, default=None)
+    labels = labels.alone() if labels.cell else labels
     step = -(-max(labels.shape) // MAX_EDGE)
     values = labels.array("label")[::step, ::step]
     valid = np.asarray(labels.array("valid")[::step, ::step]) > 0

@@ -3,13 +3,14 @@
 import logging
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from eopipe.arrays import BoolArray, IntArray, UInt8Array
 from eopipe.chips.audit import ChipSplit, audit, parse_allowed
 from eopipe.chips.block_choice import describe_empty_split, plan_warnings
+from eopipe.chips.cell_borders import without_neighbours_across
 from eopipe.chips.chips import is_continuous, pair_stores
 from eopipe.chips.groups import day_of, groups_of, region_zones, splits_of_groups
 from eopipe.chips.label_leaks import find_label_bands, find_repeated_places, find_split_polygons
@@ -19,6 +20,7 @@ from eopipe.chips.polygons import split_polygons, splits_of_pixels
 from eopipe.chips.splits import (
     NO_SPLIT,
     SPLITS,
+    STRIPS,
     SplitPlan,
     assign_at_random,
     chip_corners,
@@ -28,12 +30,9 @@ from eopipe.chips.splits import (
     splits_of_chips,
 )
 from eopipe.chips.statistics import measure_bands, measure_labels
-from eopipe.errors import BadInputError
-from eopipe.tiles.grid import grid_json
+from eopipe.errors import BadInputError, UsageError
+from eopipe.tiles.cells import Frame
 from eopipe.tiles.store import Tiles
-
-if TYPE_CHECKING:
-    from odc.geo.geobox import GeoBox
 
 log = logging.getLogger("eopipe")
 
@@ -60,7 +59,7 @@ class SplitResult:
     statistics: dict[str, Any]
     samples: dict[str, IntArray]
     pixels: dict[str, IntArray]
-    grid: "GeoBox"
+    frame: Frame
 
 
 @dataclass(frozen=True)
@@ -83,6 +82,7 @@ def make_split(request: SplitRequest, plan: SplitPlan) -> SplitResult:
     """Find candidate chips, assign them to splits, measure the training chips and audit the splits."""
     parse_allowed(request.allow)
     pairs = pair_stores(request.tiles, request.labels)
+    _check_cells(pairs, plan)
     stores, classes = [image for image, _ in pairs], pairs[0][1].names
     candidates, splits, polygons = place_chips(pairs, plan, request)
     _report_left_out([store.scene for store in stores], candidates.reasons)
@@ -96,7 +96,7 @@ def make_split(request: SplitRequest, plan: SplitPlan) -> SplitResult:
     scenes = [store.scene for store in stores]
     settings = {"min_valid": request.min_valid, "min_scene_valid": request.min_scene_valid}
     document = {
-        "grid": grid_json(stores[0].grid),
+        "grid": stores[0].frame.json(),
         "scenes": scenes,
         "classes": list(classes),
         "chip": plan.chip,
@@ -111,7 +111,23 @@ def make_split(request: SplitRequest, plan: SplitPlan) -> SplitResult:
         "samples": {name: rows.tolist() for name, rows in samples.items()},
     } | ({"polygons": polygons} if polygons else {})
     _log_split(document)
-    return SplitResult(document, statistics, samples, pixels, stores[0].grid)
+    return SplitResult(document, statistics, samples, pixels, stores[0].frame)
+
+
+def _check_cells(pairs: list[tuple[Tiles, Tiles]], plan: SplitPlan) -> None:
+    """Raise UsageError for what needs a run with one cell."""
+    cells = [cell.id for cell in pairs[0][0].frame.cells]
+    if len(cells) == 1:
+        return
+    one_map_per_scene = plan.by_scene or len({label.scene for _, label in pairs}) > 1
+    reason = "labels or splits that differ from scene to scene need a map of each scene" if one_map_per_scene else ""
+    if plan.method in STRIPS:
+        reason = f"the strips of split.method {plan.method} cross one grid"
+    if reason:
+        raise UsageError(
+            f"{reason}, which works on one grid only so far, but the run has the cells {', '.join(cells)}; split by "
+            "blocks, checkerboard or group by region, or set search.crs to one CRS"
+        )
 
 
 def audit_split(
@@ -125,7 +141,8 @@ def audit_split(
     stores = [image for image, _ in pairs]
     days = [day_of(store) or store.scene for store in stores]
     sources = tuple(tuple(store.attributes.get("scenes") or [store.scene]) for store in stores)
-    split = ChipSplit(samples, [s.scene for s in stores], groups_or_names(stores, plan), days, plan, sources)
+    names, groups = [store.scene for store in stores], groups_or_names(stores, plan)
+    split = ChipSplit(samples, names, groups, days, plan, sources, stores[0].frame)
     spread = {name: max(band["std"], 1e-9) for name, band in statistics["bands"].items()}
     fingerprints = fingerprint_chips(stores, samples, plan.chip, spread, request.similarity)
     fingerprints = replace(fingerprints, shares_places=plan.by_polygon)
@@ -249,6 +266,12 @@ def find_candidates(
 
 def assign_splits(samples: IntArray, stores: list[Tiles], plan: SplitPlan, request: SplitRequest) -> UInt8Array:
     """The split of each candidate; 255 for one that is in none."""
+    splits, frame = _assign_in_frame(samples, stores, plan, request), stores[0].frame
+    return without_neighbours_across(samples, splits, frame, plan) if plan.by_place and len(frame.cells) > 1 else splits
+
+
+def _assign_in_frame(samples: IntArray, stores: list[Tiles], plan: SplitPlan, request: SplitRequest) -> UInt8Array:
+    """The split of each candidate by positions in the frame, in which cells are far apart."""
     if plan.method == "random":
         return assign_at_random(len(samples), plan)
     if plan.method == "group" and plan.by == "region":

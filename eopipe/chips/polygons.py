@@ -24,7 +24,7 @@ def split_polygons(pairs: list[tuple[Tiles, Tiles]], plan: SplitPlan) -> dict[st
     stores = {label.scene: label for _, label in pairs}
     splits = {}
     for scene, label in sorted(stores.items()):
-        if "polygon" not in label.group:
+        if not label.has_array("polygon"):
             raise BadInputError(
                 f"{label.path} has no polygons, so split.by polygon cannot be used; give classes of a vector "
                 "file with several shapes of a class"

@@ -15,6 +15,7 @@ from eopipe.errors import BadInputError, UsageError
 SplitMethod = Literal[
     "blocks", "checkerboard", "west-east", "east-west", "north-south", "south-north", "temporal", "group", "random"
 ]
+STRIPS = ("west-east", "east-west", "north-south", "south-north")
 GroupKind = Literal["scene", "tile", "region", "polygon"]
 SPLITS = ("train", "val", "test")
 NO_SPLIT = 255

@@ -12,7 +12,6 @@ import numpy as np
 from eopipe.arrays import AnyArray
 from eopipe.composites.periods import RANKING_BANDS, Period, PeriodKind, day_of, part_of, period_of, stack_conflict
 from eopipe.errors import BadInputError, UsageError
-from eopipe.tiles.grid import same_grid
 from eopipe.tiles.store import Tiles
 
 log = logging.getLogger("eopipe")
@@ -156,7 +155,7 @@ def _check_stores(stores: list[Tiles], recipe: CompositeRecipe) -> None:
 
 
 def _differences(store: Tiles, first: Tiles) -> Iterator[str]:
-    if not same_grid(store.grid, first.grid):
+    if not store.frame.is_same(first.frame):
         yield "another grid"
     for name, value, first_value in (
         ("bands", store.names, first.names),

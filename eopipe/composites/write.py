@@ -15,16 +15,22 @@ as they are read: exactly where the difference is a whole number, else rounded t
 from functools import cache
 from math import isqrt
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray
 from eopipe.composites.observations import CompositeMethod, CompositeRecipe, Observations, PeriodPart, Scaling, rescale
 from eopipe.composites.periods import RANKING_BANDS
+from eopipe.tiles.cells import Cell
 from eopipe.tiles.grid import PixelWindow, windows
-from eopipe.tiles.layout import ArrayWriter, Layout, crop_to_chunks, shard_regions
-from eopipe.tiles.store import Tiles, add_array, declare_nodata, new_store
+from eopipe.tiles.layout import ArrayWriter, Layout, crop_cell, shard_regions
+from eopipe.tiles.shard_reader import StoredWindow
+from eopipe.tiles.store import Tiles, add_array, add_cell, declare_nodata, new_cell_stores, new_store
+
+if TYPE_CHECKING:
+    import zarr
+    from odc.geo.geobox import GeoBox
 
 # Sum of the reflectances of red and near infrared below which a pixel is dark; that of vegetation is above it.
 DARK = np.float32(0.2)
@@ -33,40 +39,76 @@ DARK = np.float32(0.2)
 def write_composite(target: Path, observations: Observations, recipe: CompositeRecipe, budget: int) -> None:
     """Publish `image` (band, y, x), `valid` and `count` (y, x): valid observations of the part with the fewest.
 
-    Memory is limited to a row of chunks of one shard and `budget` bytes, however many dates there are.
+    Of several cells each has a group. Memory is limited to a row of chunks of one shard and `budget` bytes, however
+    many dates there are.
     """
-    first = observations.first
-    image, layout = first.array("image"), layout_of(first)
-    windows_of_scenes = [store.stored_window for part in observations.parts for store in part.stores]
-    grid, window = crop_to_chunks(first.grid, windows_of_scenes, layout)
-    shape, (top, left) = (int(grid.shape[0]), int(grid.shape[1])), window.offset if window else (0, 0)
+    first, name = observations.first, observations.period.name
     names = tuple(f"{band}_{part.name}" if part.name else band for part in observations.parts for band in first.names)
-    scale, offset = observations.scaling
-    edge, valid_pixels, zeros = block_edge(observations, layout, budget), 0, 0
-    attributes = _attributes(observations, recipe)
-    with new_store(target, grid, names, observations.period.name, attributes, window) as group:
-        pixels = add_array(
-            group, "image", (len(names), *shape), image.dtype, layout, scale_factor=scale, add_offset=offset
-        )
-        valid = add_array(group, "valid", shape, "uint8", layout)
-        count = add_array(group, "count", shape, "uint16", layout)
-        writers = [ArrayWriter(array, layout) for array in (pixels, valid, count)]
-        for region in shard_regions(shape, layout):
-            y, x = region.window
-            place = slice(top + y.start, top + y.stop), slice(left + x.start, left + x.stop)
-            composite, counts = _compose(observations, recipe.method, place, edge)
-            usable = (counts > 0).view(np.uint8)
-            for writer, values in zip(writers, (composite, usable, counts), strict=True):
-                writer.write(region, writer.encode(values))
-            valid_pixels += int(usable.sum())
-            zeros += int(np.count_nonzero((composite == 0) & (counts > 0)))
-        group.attrs["valid_fraction"] = round(valid_pixels / (shape[0] * shape[1]), 6)
-        if not zeros:
-            declare_nodata(pixels)
+    attributes, edge = _attributes(observations, recipe), block_edge(observations, layout_of(first), budget)
+    windows_of_cells = _reached_windows(observations)
+    if first.frame.only is not None:
+        ((_, grid, window),) = windows_of_cells
+        with new_store(target, grid, names, name, attributes, window) as group:
+            valid = _write_cell(group, grid, window, observations, recipe, edge)
+            group.attrs["valid_fraction"] = round(valid / (int(grid.shape[0]) * int(grid.shape[1])), 6)
+        return
+    with new_cell_stores(target, first.frame, names, name, attributes) as root:
+        valid, pixels = 0, 0
+        for cell, grid, window in windows_of_cells:
+            assert window is not None
+            valid += _write_cell(add_cell(root, cell, grid, window), grid, window, observations, recipe, edge)
+            pixels += int(grid.shape[0]) * int(grid.shape[1])
+        root.attrs["valid_fraction"] = round(valid / pixels, 6)
+
+
+def _reached_windows(observations: Observations) -> list[tuple[Cell, "GeoBox", StoredWindow | None]]:
+    """The cells that any observation reaches, of each the part that they reach, and its window in the frame."""
+    frame, layout = observations.first.frame, layout_of(observations.first)
+    stores = [store for part in observations.parts for store in part.stores]
+    windows_of_cells = []
+    for cell in frame.cells:
+        reached = [part.stored_window for store in stores for part in store.parts if part.cell == cell.id]
+        if reached:
+            left = cell.column
+            in_cell = [(rows, slice(columns.start - left, columns.stop - left)) for rows, columns in reached]
+            windows_of_cells.append((cell, *crop_cell(frame, cell, in_cell, layout)))
+    return windows_of_cells
+
+
+def _write_cell(
+    group: "zarr.Group",
+    grid: "GeoBox",
+    window: StoredWindow | None,
+    observations: Observations,
+    recipe: CompositeRecipe,
+    edge: int,
+) -> int:
+    """Write the composite of a part of the frame; returns the number of its valid pixels."""
+    layout, dtype = layout_of(observations.first), observations.first.array("image").dtype
+    shape, (top, left) = (int(grid.shape[0]), int(grid.shape[1])), window.offset if window else (0, 0)
+    (scale, offset), bands = observations.scaling, len(group.attrs["names"])  # type: ignore[arg-type]
+    scaling = {"scale_factor": scale, "add_offset": offset}
+    pixels = add_array(group, "image", (bands, *shape), dtype, layout, **scaling)
+    valid = add_array(group, "valid", shape, "uint8", layout)
+    count = add_array(group, "count", shape, "uint16", layout)
+    writers, valid_pixels, zeros = [ArrayWriter(array, layout) for array in (pixels, valid, count)], 0, 0
+    for region in shard_regions(shape, layout):
+        y, x = region.window
+        place = slice(top + y.start, top + y.stop), slice(left + x.start, left + x.stop)
+        composite, counts = _compose(observations, recipe.method, place, edge)
+        usable = (counts > 0).view(np.uint8)
+        for writer, values in zip(writers, (composite, usable, counts), strict=True):
+            writer.write(region, writer.encode(values))
+        valid_pixels += int(usable.sum())
+        zeros += int(np.count_nonzero((composite == 0) & (counts > 0)))
+    if not zeros:
+        declare_nodata(pixels)
+    return valid_pixels
 
 
 def layout_of(store: Tiles) -> Layout:
     """Chunks, shards and codec of a store, for the stores that are made from it."""
+    store = store.parts[0]
     image = store.array("image")
     (chunk, _), shards = image.chunks[-2:], image.shards or image.chunks
     codec = next((c.cname.value for c in image.compressors if hasattr(c, "cname")), "lz4")

@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from eopipe.arrays import AnyArray, Float64Array, IntArray
+from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
 from eopipe.errors import BadInputError
 from eopipe.evaluation.correlation import Cells
 from eopipe.evaluation.intervals import LEVEL, MIN_PIECES, choose_cells, design_effect
-from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
+from eopipe.evaluation.maps import EvaluationData
+from eopipe.tiles.cells import Cell, Frame
 
 BINS, EDGE = 15, 1024
 # Stored probabilities are multiples of 1/10000, so 0 means less than half of that.
@@ -35,16 +36,20 @@ def calibration_metrics(data: EvaluationData, probabilities: tuple[Path, ...]) -
     """
     if data.task == "regression" or not probabilities:
         return {}
-    if len(probabilities) != len(data.groups):
-        raise BadInputError(f"{len(probabilities)} maps of probabilities for {len(data.groups)} maps of classes")
+    count = len(data.groups) * len(data.frame.cells)
+    if len(probabilities) != count:
+        raise BadInputError(f"{len(probabilities)} maps of probabilities for {count} maps of classes")
     cells = choose_cells(data)
     sums = np.zeros((len(cells.used), BINS, len(NAMES)))
     tags: dict[str, str] = {}
-    for number, (path, (group, samples)) in enumerate(zip(probabilities, _test_samples(data), strict=True)):
-        tags = _check_map(path, group, data.names)
-        for probability, part in _read_probabilities(path, samples):
-            index = cells.index_of(number, part.rows, part.cols)
-            sums += reliability_sums(probability, part.predicted, part.truth, index, len(cells.used))
+    per_group = len(data.frame.cells)
+    for number, samples in enumerate(_test_samples(data)):
+        for path in probabilities[number * per_group : (number + 1) * per_group]:
+            tags, cell = _check_map(path, data.frame, data.names)
+            in_cell = samples if data.frame.only is not None else samples[_is_in(cell, samples.cols)]
+            for probability, part in _read_probabilities(path, in_cell, cell.column):
+                index = cells.index_of(number, part.rows, part.cols)
+                sums += reliability_sums(probability, part.predicted, part.truth, index, len(cells.used))
     if not sums[..., 0].any():
         return {}
     temperature = float(tags["temperature"]) if "temperature" in tags else None
@@ -67,35 +72,46 @@ class EvaluatedSamples:
         return EvaluatedSamples(self.rows[chosen], self.cols[chosen], self.truth[chosen], self.predicted[chosen])
 
 
-def _test_samples(data: EvaluationData) -> Iterator[tuple[EvaluatedMap, EvaluatedSamples]]:
+def _is_in(cell: Cell, columns: IntArray) -> BoolArray:
+    return np.asarray((columns >= cell.window[1].start) & (columns < cell.window[1].stop))
+
+
+def _test_samples(data: EvaluationData) -> Iterator[EvaluatedSamples]:
+    """The samples of the test areas of each group of maps."""
     if data.task == "classification":
         edge = data.split["chip"]
         for group, chosen, truth, mapped in data.chips("test"):
             rows, cols = np.divmod(chosen, group.truth.shape[1] // edge)
-            yield group, EvaluatedSamples(rows * edge, cols * edge, truth, mapped)
+            yield EvaluatedSamples(rows * edge, cols * edge, truth, mapped)
         return
     for group, rows, cols in data.pixels("test"):
         truth, mapped = (numbers[rows, cols].astype(np.int64) for numbers in (group.truth, group.prediction))
-        yield group, EvaluatedSamples(rows, cols, truth, mapped)
+        yield EvaluatedSamples(rows, cols, truth, mapped)
 
 
-def _check_map(path: Path, group: EvaluatedMap, names: tuple[str, ...]) -> dict[str, str]:
-    """The tags of a map of probabilities; raises BadInputError where grid or classes are others."""
+def _check_map(path: Path, frame: Frame, names: tuple[str, ...]) -> tuple[dict[str, str], Cell]:
+    """The tags of a map of probabilities, and its cell; raises BadInputError where grid or classes are others."""
     import rasterio
 
     with rasterio.open(path) as file:
-        if file.shape != group.truth.shape or file.descriptions != names:
+        tags: dict[str, str] = file.tags()
+        cell = frame.cell(tags.get("cell", ""))
+        if file.shape != cell.shape or file.descriptions != names:
             bands = ", ".join(str(name) for name in file.descriptions)
             raise BadInputError(
                 f"{path} has {file.shape[0]} x {file.shape[1]} pixels of {bands}; expected the probabilities of "
                 f"{', '.join(names)} on the grid of the map of classes"
             )
-        tags: dict[str, str] = file.tags()
-    return tags
+    return tags, cell
 
 
-def _read_probabilities(path: Path, samples: EvaluatedSamples) -> Iterator[tuple[Float64Array, EvaluatedSamples]]:
-    """Probabilities (class, n) of samples, window by window of the map; nothing for a map without samples."""
+def _read_probabilities(
+    path: Path, samples: EvaluatedSamples, left: int
+) -> Iterator[tuple[Float64Array, EvaluatedSamples]]:
+    """Probabilities (class, n) of samples, window by window of a map that begins at the column `left` of the frame.
+
+    Nothing for a map without samples.
+    """
     import rasterio
     from rasterio.windows import Window
 
@@ -103,13 +119,13 @@ def _read_probabilities(path: Path, samples: EvaluatedSamples) -> Iterator[tuple
         return
     with rasterio.open(path) as file:
         columns = -(-file.shape[1] // EDGE)
-        window = samples.rows // EDGE * columns + samples.cols // EDGE
+        window = samples.rows // EDGE * columns + (samples.cols - left) // EDGE
         order = np.argsort(window, kind="stable")
         numbers, starts = np.unique(window[order], return_index=True)
         for number, chosen in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
             part, (row, col) = samples[chosen], (EDGE * index for index in divmod(number, columns))
             height, width = min(EDGE, file.shape[0] - row), min(EDGE, file.shape[1] - col)
-            stored = file.read(window=Window(col, row, width, height))[:, part.rows - row, part.cols - col]
+            stored = file.read(window=Window(col, row, width, height))[:, part.rows - row, part.cols - left - col]
             yield stored * np.asarray(file.scales)[:, None], part
 
 

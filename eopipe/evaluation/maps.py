@@ -14,6 +14,7 @@ from eopipe.chips.polygons import splits_of_pixels
 from eopipe.chips.splits import SPLITS, covered_pixels, read_split
 from eopipe.errors import BadInputError
 from eopipe.scenes.item import tagged_scenes
+from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 
@@ -50,6 +51,11 @@ class EvaluationData:
     task: str = "segmentation"
     unit: str = ""
 
+    @property
+    def frame(self) -> Frame:
+        """The cells of the run."""
+        return self.groups[0].stores[0].frame
+
     @classmethod
     def read(
         cls, maps: tuple[Path, ...], tiles: tuple[Path, ...], labels: tuple[Path, ...], chips: Path
@@ -57,21 +63,24 @@ class EvaluationData:
         """Read maps and stores; raises BadInputError when they are inconsistent."""
         pairs, split = pair_stores(tiles, labels), read_split(chips)
         check_scenes(split, pairs)
-        if len(maps) not in (1, len(pairs)):
-            raise BadInputError(f"{len(maps)} maps for {len(pairs)} scenes: give one mosaic, or one map for each scene")
-        if len(maps) == 1 and len({label.scene for _, label in pairs}) > 1:
+        cells = len(pairs[0][0].frame.cells)
+        is_mosaic = len(maps) == cells if cells > 1 else len(maps) == 1
+        if not is_mosaic and (cells > 1 or len(maps) != len(pairs)):
+            raise BadInputError(f"{len(maps)} maps for {_expected(cells, len(pairs))}")
+        if is_mosaic and len({label.scene for _, label in pairs}) > 1:
             raise BadInputError("one mosaic cannot be compared with labels that differ from scene to scene")
-        if len(maps) < len(pairs) and split.get("by_scene"):
+        if is_mosaic and len(pairs) > 1 and split.get("by_scene"):
             raise BadInputError("one mosaic mixes the scenes that train and test; give a map for each scene")
-        members = [pairs] if len(maps) == 1 else [[pair] for pair in pairs]
+        members = [pairs] if is_mosaic else [[pair] for pair in pairs]
+        paths_of_members = [maps] if is_mosaic else [(path,) for path in maps]
         groups = [
             EvaluatedMap(
-                _read_map(path, [image for image, _ in group]),
+                _read_maps(paths, [image for image, _ in group]),
                 [image for image, _ in group],
                 group[0][1].read("label"),
                 splits_of_pixels(group[0][1], split["polygons"]) if "polygons" in split else None,
             )
-            for path, group in zip(maps, members, strict=True)
+            for paths, group in zip(paths_of_members, members, strict=True)
         ]
         return cls(groups, pairs[0][1].names, split, _task(maps, pairs[0][1], split), unit_of(pairs[0][1]))
 
@@ -114,6 +123,8 @@ def _task(maps: tuple[Path, ...], labels: Tiles, split: dict[str, Any]) -> str:
     with rasterio.open(maps[0]) as file:
         tags = file.tags()
     task, chip = str(tags.get("task", "segmentation")), int(tags.get("chip", split["chip"]))
+    if task == "classification" and "cell" in tags:
+        raise BadInputError(f"map {maps[0]} has one class for each chip, which is evaluated on one cell only so far")
     if is_continuous(labels) != (task == "regression"):
         kind = f"measure {labels.names[0]}" if is_continuous(labels) else "are classes"
         raise BadInputError(
@@ -124,11 +135,33 @@ def _task(maps: tuple[Path, ...], labels: Tiles, split: dict[str, Any]) -> str:
     return task
 
 
-def _read_map(path: Path, stores: list[Tiles]) -> AnyArray:
+def _expected(cells: int, scenes: int) -> str:
+    if cells > 1:
+        return f"{cells} cells: give the map of the mosaic of each cell"
+    return f"{scenes} scenes: give one mosaic, or one map for each scene"
+
+
+def _read_maps(paths: tuple[Path, ...], stores: list[Tiles]) -> AnyArray:
+    """A mosaic in the frame of the run, from the map of each cell."""
+    maps, frame = [_read_map(path, stores) for path in paths], stores[0].frame
+    if frame.only is not None:
+        return maps[0][1]
+    if sorted(cell.id for cell, _ in maps) != sorted(cell.id for cell in frame.cells):
+        raise BadInputError(f"the maps are of the cells {', '.join(cell.id for cell, _ in maps)}; give one of each")
+    numbers = maps[0][1]
+    mosaic = np.full(frame.shape, np.nan if numbers.dtype.kind == "f" else NO_LABEL, numbers.dtype)
+    for cell, part in maps:
+        mosaic[cell.window] = part
+    return mosaic
+
+
+def _read_map(path: Path, stores: list[Tiles]) -> tuple[Cell, AnyArray]:
+    """A map with the cell that it shows."""
     import rasterio
 
     with rasterio.open(path) as file:
-        if file.shape != stores[0].shape or not file.transform.almost_equals(stores[0].grid.affine):
+        cell = stores[0].frame.cell(file.tags().get("cell", ""))
+        if file.shape != cell.shape or not file.transform.almost_equals(cell.grid.affine):
             raise BadInputError(f"map {path.name} is not on the grid of scene {stores[0].scene}")
         scene_names = [store.scene for store in stores]
         made_from = tagged_scenes(file.tags(), scene_names)
@@ -136,4 +169,4 @@ def _read_map(path: Path, stores: list[Tiles]) -> AnyArray:
             differing = sorted(set(made_from) ^ set(scene_names))
             names = " ".join([*differing[:10], *([f"and {len(differing) - 10} more"] if len(differing) > 10 else [])])
             raise BadInputError(f"map {path} was made from other scenes than it is compared with: {names}")
-        return np.asarray(file.read(1))
+        return cell, np.asarray(file.read(1))

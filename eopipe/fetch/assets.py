@@ -41,9 +41,9 @@ BY_SEVERITY = (RefusedError, UsageError, IntegrityError, BadInputError, NoSpaceE
 
 
 def fetch_assets(
-    item: Item, catalog: Path | None, parts: Path, session: FetchSession, workers: int, grid: "GeoBox | None"
+    item: Item, catalog: Path | None, parts: Path, session: FetchSession, workers: int, grids: "Sequence[GeoBox]" = ()
 ) -> dict[str, Path]:
-    """Fetch all assets of a scene into the folder of parts, by name; with a grid only the blocks that it needs.
+    """Fetch all assets of a scene into the folder of parts, by name; with grids only the blocks that they need.
 
     Raises one error that names every asset that failed; the others are kept for the next run.
     """
@@ -52,12 +52,12 @@ def fetch_assets(
     missing = 0
     for name, asset in assets.items():
         label = _label(item, name)
-        part = parts / part_name(name, asset, *([repr(grid)] if grid else []))
-        if grid is None:
+        part = parts / part_name(name, asset, *map(repr, grids))
+        if not grids:
             tasks.append(partial(download_asset, asset, label, catalog, part, session))
             missing += missing_bytes(asset, part)
         else:
-            tasks.append(partial(fetch_window, asset, label, catalog, part, grid, session))
+            tasks.append(partial(fetch_window, asset, label, catalog, part, grids, session))
     check_free_space(parts, missing)
     return dict(zip(assets, run_parallel(tasks, workers, session.stop), strict=True))
 

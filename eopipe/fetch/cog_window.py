@@ -5,7 +5,7 @@ requests of this package, with their retries, signatures and checks.
 """
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,9 +50,14 @@ OF_WHOLE_FILE = ("proj:bbox", "proj:centroid", "proj:geometry", "proj:projjson",
 
 
 def fetch_window(
-    asset: dict[str, Any], label: str, catalog: Path | None, part: Path, grid: "GeoBox", session: FetchSession
+    asset: dict[str, Any],
+    label: str,
+    catalog: Path | None,
+    part: Path,
+    grids: "Sequence[GeoBox]",
+    session: FetchSession,
 ) -> Path:
-    """Fetch the blocks of a GeoTIFF that a grid needs into the file `part`; return it.
+    """Fetch the blocks of a GeoTIFF that any of the grids needs into the file `part`; return it.
 
     Raises BadInputError (missing, not a GeoTIFF, outside the grid), IntegrityError (damaged, another size than the
     item says), UpstreamError (server).
@@ -63,7 +68,7 @@ def fetch_window(
     stated = asset.get("file:size")
     if stated is not None and stated != reader.size:
         raise IntegrityError(f"{label} has {reader.size} bytes, the catalog says {stated}: it is another version")
-    write_window(reader, grid, part, label)
+    write_window(reader, grids, part, label)
     return mark_complete(part)
 
 
@@ -77,8 +82,8 @@ def describe_window(asset: dict[str, Any], file: Path) -> dict[str, Any]:
     return fields | projection | {"file:size": file.stat().st_size, "file:checksum": f"1220{sha256(file)}"}
 
 
-def write_window(reader: RangeReader, grid: "GeoBox", target: Path, label: str) -> None:
-    """Write the part of a remote GeoTIFF that a grid in any CRS needs as the GeoTIFF `target`.
+def write_window(reader: RangeReader, grids: "Sequence[GeoBox]", target: Path, label: str) -> None:
+    """Write the part of a remote GeoTIFF that grids in any CRS need as the GeoTIFF `target`.
 
     The part consists of whole blocks: pixels, mask, nodata, scale and descriptions are those of the original, in
     place. Overviews are not read. What was written is decoded and compared before `target` appears.
@@ -92,7 +97,7 @@ def write_window(reader: RangeReader, grid: "GeoBox", target: Path, label: str) 
     _check_format(cache.read(0, min(8, reader.size)), label)
     with rasterio.Env(**OPTIONS), open_geotiff(cache) as source:
         _check_size(source, label)
-        window = WindowCopy(cache, source, _needed(source, grid, label))
+        window = WindowCopy(cache, source, _needed(source, grids, label))
         try:
             with publish(target) as draft:
                 window.write(draft)
@@ -124,28 +129,38 @@ def _check_size(source: Any, label: str) -> None:
         )
 
 
-def _needed(source: Any, grid: "GeoBox", label: str) -> Any:
-    """The window of whole blocks that contains the grid's area. Raises BadInputError when there is none."""
-    from pyproj.exceptions import ProjError
+def _needed(source: Any, grids: "Sequence[GeoBox]", label: str) -> Any:
+    """The window of whole blocks that contains the area of all grids. Raises BadInputError when there is none."""
     from rasterio.windows import Window
 
-    crs, transform, (height, width) = source.crs, source.transform, source.shape
+    crs, transform = source.crs, source.transform
     if crs is None or transform.is_identity or transform.is_degenerate:
         raise BadInputError(f"{label} has no CRS or no geotransform, so it cannot be located")
-    try:
-        low, high, margin = _area(grid, crs, ~transform)
-    except ProjError as error:
-        raise BadInputError(f"{label} is in {crs}, to which {grid.crs} cannot be transformed") from error
-    if not (low < (width, height)).all() or not (high > 0).all():
-        box = grid.extent.boundingbox
+    parts = [part for grid in grids if (part := _needed_by(source, grid, label))]
+    if not parts:
+        boxes = (f"{', '.join(f'{edge:g}' for edge in grid.extent.boundingbox)} in {grid.crs}" for grid in grids)
         raise BadInputError(
             f"{label} is at {', '.join(f'{edge:g}' for edge in source.bounds)} in {crs}, "
-            f"outside the grid at {', '.join(f'{edge:g}' for edge in box)} in {grid.crs}"
+            f"outside the grid at {' and '.join(boxes)}"
         )
+    rows, columns = ((min(low for low, _ in axis), max(high for _, high in axis)) for axis in zip(*parts, strict=True))
+    return Window.from_slices(rows, columns)
+
+
+def _needed_by(source: Any, grid: "GeoBox", label: str) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """Rows and columns of the blocks that contain the area of a grid; None where it is outside of the raster."""
+    from pyproj.exceptions import ProjError
+
+    height, width = source.shape
+    try:
+        low, high, margin = _area(grid, source.crs, ~source.transform)
+    except ProjError as error:
+        raise BadInputError(f"{label} is in {source.crs}, to which {grid.crs} cannot be transformed") from error
+    if not (low < (width, height)).all() or not (high > 0).all():
+        return None
     block_height, block_width = source.block_shapes[0]
     rows = _span(low[1] - margin[1], high[1] + margin[1], block_height, height)
-    columns = _span(low[0] - margin[0], high[0] + margin[0], block_width, width)
-    return Window.from_slices(rows, columns)
+    return rows, _span(low[0] - margin[0], high[0] + margin[0], block_width, width)
 
 
 def _span(low: float, high: float, block: int, edge: int) -> tuple[int, int]:

@@ -15,7 +15,8 @@ from eopipe.errors import BadInputError, DivergedError
 from eopipe.inference.temperature import Calibration, apply_temperature
 from eopipe.publish import publish
 from eopipe.scenes.item import scene_tags
-from eopipe.tiles.grid import PixelWindow, overlaps, windows
+from eopipe.tiles.cells import Cell
+from eopipe.tiles.grid import PixelWindow, windows
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 if TYPE_CHECKING:
@@ -58,8 +59,8 @@ def read_padded(
 class WindowPredictor:
     """A model applied to scenes of one grid: windows of `edge` pixels with a halo, aligned to the model's factor.
 
-    `boxes` are the windows of a part of the grid; None means all of it. Raises DivergedError where the model's output
-    for a valid pixel is not finite, BadInputError where its input is not.
+    `area` is the part of the frame to predict, None all of it; `boxes` are windows to predict instead. Raises
+    DivergedError where the model's output for a valid pixel is not finite, BadInputError where its input is not.
     """
 
     stores: list[Tiles]
@@ -70,10 +71,17 @@ class WindowPredictor:
     halo: int
     factor: int
     boxes: tuple[PixelWindow, ...] | None = None
+    area: PixelWindow | None = None
 
     def windows(self) -> list[PixelWindow]:
-        """Windows (rows, columns) that cover the grid, or the boxes."""
-        return windows(self.stores[0].shape, self.edge) if self.boxes is None else [*self.boxes]
+        """Windows (rows, columns) that cover the area, or the boxes."""
+        if self.boxes is not None:
+            return [*self.boxes]
+        height, width = self.stores[0].shape
+        rows, columns = self.area or (slice(0, height), slice(0, width))
+        parts = windows((rows.stop - rows.start, columns.stop - columns.start), self.edge)
+        top, left = rows.start, columns.start
+        return [(slice(top + y.start, top + y.stop), slice(left + x.start, left + x.stop)) for y, x in parts]
 
     def predictions(self, y: slice, x: slice) -> Iterator[tuple[FloatArray, BoolArray]]:
         """Predictions (channel, y, x) and valid mask of a window, for each scene with valid pixels in it."""
@@ -87,7 +95,7 @@ class WindowPredictor:
             slice(x.start - padded_x.start, x.stop - padded_x.start),
         )
         for store in self.stores:
-            if not overlaps(store.stored_window, (y, x)):
+            if not store.reaches((y, x)):
                 continue
             image, valid = read_padded(store, self.bands, self.normalise, padded_y, padded_x)
             if valid[core].any():
@@ -262,6 +270,7 @@ def write_values(
     values_path: Path,
     deviation_path: Path,
     scenes: list[str],
+    **tags: Any,
 ) -> None:
     """Write the COG of values (float32, NaN no scene) of a quantity with its unit, and one of their uncertainty.
 
@@ -270,7 +279,7 @@ def write_values(
     from rasterio.windows import Window
 
     name, unit = quantity
-    tags: dict[str, Any] = {"quantity": name, "unit": unit} | scene_tags(scenes) | {"task": "regression"}
+    tags = {"quantity": name, "unit": unit} | scene_tags(scenes) | {"task": "regression"} | tags
     bands = (f"standard deviation of {name}", "scenes")
     with (
         new_map(values_path, grid, "float32", math.nan, (name,), **tags) as values_map,
@@ -287,22 +296,33 @@ def write_values(
 def write_prediction(
     predictor: WindowPredictor,
     trained: "TrainedModel",
+    cell: Cell,
     prediction_path: Path,
     uncertainty_path: Path,
     calibration: Calibration | None = None,
     colors: ColorTable | None = None,
 ) -> None:
-    """Write both maps of a model's task: classes, in colours, and probabilities, or values and their deviation.
+    """Write both maps of a model's task on a cell: classes, in colours, and probabilities, or values and deviation.
 
-    A calibration applies to probabilities.
+    Pixels of another UTM zone than the cell's have no data. A calibration applies to probabilities.
     """
-    grid, scenes, names = predictor.stores[0].grid, [store.scene for store in predictor.stores], trained.classes
+    predictor = replace(predictor, area=cell.window)
+    scenes, names = [store.scene for store in predictor.stores], trained.classes
+    tags: dict[str, Any] = {"cell": cell.id} if cell.id else {}
     if trained.task == "regression":
-        write_values(values(predictor), grid, (names[0], trained.unit), prediction_path, uncertainty_path, scenes)
+        parts, quantity = _in_cell(values(predictor), cell), (names[0], trained.unit)
+        write_values(parts, cell.grid, quantity, prediction_path, uncertainty_path, scenes, **tags)
         return
-    tags: dict[str, Any] = {"task": trained.task, "chip": trained.chip} if trained.task == "classification" else {}
-    parts = task_probabilities(predictor, trained)
-    write_maps(parts, grid, names, prediction_path, uncertainty_path, scenes, calibration, colors, **tags)
+    tags |= {"task": trained.task, "chip": trained.chip} if trained.task == "classification" else {}
+    parts = _in_cell(task_probabilities(predictor, trained), cell)
+    write_maps(parts, cell.grid, names, prediction_path, uncertainty_path, scenes, calibration, colors, **tags)
+
+
+def _in_cell(parts: Iterator[WindowResult], cell: Cell) -> Iterator[WindowResult]:
+    """Windows of a cell, by positions in it; pixels that do not belong to it count no scene."""
+    for y, x, prediction, scene_count in parts:
+        columns = slice(x.start - cell.column, x.stop - cell.column)
+        yield y, columns, prediction, np.where(cell.belongs(y, columns), scene_count, 0) if cell.id else scene_count
 
 
 def task_probabilities(predictor: WindowPredictor, trained: "TrainedModel") -> Iterator[WindowResult]:

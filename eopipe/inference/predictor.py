@@ -8,7 +8,6 @@ from eopipe.errors import BadInputError
 from eopipe.inference.mosaic import WindowPredictor
 from eopipe.models.model_folder import TrainedModel
 from eopipe.models.tasks import predictions
-from eopipe.tiles.grid import same_grid
 from eopipe.tiles.store import Tiles
 
 
@@ -44,7 +43,7 @@ def open_predictor(
                 f"scene {store.scene} has no band {', '.join(missing_bands)}, which the model needs; "
                 f"it has {', '.join(store.names)}"
             )
-        if not same_grid(store.grid, stores[0].grid):
+        if not store.frame.is_same(stores[0].frame):
             raise BadInputError(f"scenes {stores[0].scene} and {store.scene} are on different grids")
     return WindowPredictor(
         stores,

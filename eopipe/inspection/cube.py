@@ -10,21 +10,25 @@ from xarray.core import indexing
 from eopipe.arrays import AnyArray, FloatArray
 from eopipe.errors import BadInputError
 from eopipe.publish import MANIFEST
-from eopipe.tiles.grid import same_grid
+from eopipe.tiles.cells import Cell
 from eopipe.tiles.store import Tiles, grid_mapping
 
 if TYPE_CHECKING:
     import xarray
 
 
-def open_cube(results: str | Path, source: Literal["tiles", "composites"] = "tiles") -> "xarray.Dataset":
+def open_cube(
+    results: str | Path, source: Literal["tiles", "composites"] = "tiles", cell: str | None = None
+) -> "xarray.Dataset":
     """Open the stores of a run as one dataset: `image` (time, band, y, x) and `valid` (time, y, x).
 
     `results` is the folder of a run, `source` the folder of stores in it. Stores are in the order of their time, then
     of their `scene`. `image` is float32 in physical units (scale and offset applied), NaN where the scene of a store
     has no pixels; `valid` marks the usable ones: `cube.image.where(cube.valid)`. Nothing is read before it is needed.
+    Of a run over several UTM zones, `cell` (such as utm33n) is the one to open: y and x have one CRS.
 
-    Raises BadInputError for a folder without stores, and for stores of different bands or grids.
+    Raises BadInputError for a folder without stores, for stores of different bands or grids, and for several cells
+    where none is named.
     """
     import xarray
 
@@ -33,10 +37,15 @@ def open_cube(results: str | Path, source: Literal["tiles", "composites"] = "til
     if not stores:
         raise BadInputError(f"{Path(results, source)} has no stores; a run writes them with preprocess or composite")
     _check_same(stores)
+    frame = stores[0].frame
+    if cell is None and len(frame.cells) > 1:
+        raise BadInputError(f"{results} has several cells; name one with cell=: {', '.join(c.id for c in frame.cells)}")
+    chosen = frame.cell(cell or "")
+    stores = [store for store in stores if any(part.cell == chosen.id for part in store.parts)]
     place = {"grid_mapping": "spatial_ref"}
-    image = xarray.Variable(("time", "band", "y", "x"), indexing.LazilyIndexedArray(ImageStack(stores)), place)
-    valid = xarray.Variable(("time", "y", "x"), indexing.LazilyIndexedArray(MaskStack(stores)), place)
-    return xarray.Dataset({"image": image, "valid": valid}, _coordinates(stores))
+    image = xarray.Variable(("time", "band", "y", "x"), indexing.LazilyIndexedArray(ImageStack(stores, chosen)), place)
+    valid = xarray.Variable(("time", "y", "x"), indexing.LazilyIndexedArray(MaskStack(stores, chosen)), place)
+    return xarray.Dataset({"image": image, "valid": valid}, _coordinates(stores, chosen))
 
 
 def _time(store: Tiles) -> np.datetime64:
@@ -51,19 +60,19 @@ def _check_same(stores: list[Tiles]) -> None:
         if store.names != first.names:
             bands = " and ".join(", ".join(each.names) for each in (store, first))
             raise BadInputError(f"{store.path} and {first.path} have different bands: {bands}")
-        if not same_grid(store.grid, first.grid):
+        if not store.frame.is_same(first.frame):
             raise BadInputError(f"{store.path} and {first.path} are on different grids")
 
 
-def _coordinates(stores: list[Tiles]) -> dict[str, Any]:
+def _coordinates(stores: list[Tiles], cell: Cell) -> dict[str, Any]:
     """Time and scene of each store, names of bands, centres of pixels, and the grid mapping."""
     first = stores[0]
     scenes = ("time", [store.scene for store in stores])
     times = np.array([_time(store) for store in stores])
-    place = {name: axis.values for name, axis in zip(("y", "x"), first.grid.coordinates.values(), strict=True)}
+    place = {name: axis.values for name, axis in zip(("y", "x"), cell.grid.coordinates.values(), strict=True)}
     return (
         place
-        | {"spatial_ref": ((), 0, grid_mapping(first.grid))}
+        | {"spatial_ref": ((), 0, grid_mapping(cell.grid))}
         | {
             "time": times,
             "scene": scenes,
@@ -73,12 +82,12 @@ def _coordinates(stores: list[Tiles]) -> dict[str, Any]:
 
 
 class ImageStack(BackendArray):
-    """Images of stores as one array (time, band, y, x) in physical units; NaN beyond what a store holds."""
+    """Images of stores in a cell as one array (time, band, y, x) in physical units; NaN beyond what a store holds."""
 
-    def __init__(self, stores: list[Tiles]) -> None:
-        self.stores = stores
+    def __init__(self, stores: list[Tiles], cell: Cell) -> None:
+        self.stores, self.cell = stores, cell
         self.dtype: np.dtype[Any] = np.dtype(np.float32)
-        self.shape: tuple[int, ...] = (len(stores), len(stores[0].names), *stores[0].shape)
+        self.shape: tuple[int, ...] = (len(stores), len(stores[0].names), *cell.shape)
 
     def __getitem__(self, key: Any) -> AnyArray:
         """Read what an indexer of xarray asks for."""
@@ -95,7 +104,9 @@ class ImageStack(BackendArray):
         ]
         times, *bands, rows, columns = axes
         y, x = (slice(axis[0], axis[-1] + 1) if axis else slice(0, 0) for axis in (rows, columns))
-        planes = [self._plane(self.stores[time], y, x) for time in times]
+        left = self.cell.column
+        in_frame = slice(left + x.start, left + x.stop)
+        planes = [self._plane(self.stores[time], y, in_frame) for time in times]
         shape = (len(times), *self.shape[1:-2], y.stop - y.start, x.stop - x.start)
         cube = np.stack(planes) if planes else np.empty(shape, self.dtype)
         cube = cube[..., :: rows.step, :: columns.step]
@@ -106,9 +117,10 @@ class ImageStack(BackendArray):
     def _plane(self, store: Tiles, y: slice, x: slice) -> AnyArray:
         """A window of one store (band, y, x)."""
         window: FloatArray = np.full((len(store.names), y.stop - y.start, x.stop - x.start), np.nan, np.float32)
+        of_cell = next(part for part in store.parts if part.cell == self.cell.id)
         stored_y, stored_x = (
             slice(max(part.start, stored.start), min(part.stop, stored.stop))
-            for part, stored in zip((y, x), store.stored_window, strict=True)
+            for part, stored in zip((y, x), of_cell.stored_window, strict=True)
         )
         if stored_y.start < stored_y.stop and stored_x.start < stored_x.stop:
             rows = slice(stored_y.start - y.start, stored_y.stop - y.start)
@@ -120,10 +132,10 @@ class ImageStack(BackendArray):
 class MaskStack(ImageStack):
     """Valid masks of stores as one array (time, y, x)."""
 
-    def __init__(self, stores: list[Tiles]) -> None:
-        super().__init__(stores)
+    def __init__(self, stores: list[Tiles], cell: Cell) -> None:
+        super().__init__(stores, cell)
         self.dtype = np.dtype(bool)
-        self.shape = (len(stores), *stores[0].shape)
+        self.shape = (len(stores), *cell.shape)
 
     def _plane(self, store: Tiles, y: slice, x: slice) -> AnyArray:
         return store.read("valid", y, x) > 0

@@ -43,16 +43,23 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def open_stores(path: Path) -> list[Tiles]:
-    """The store at a path, or all stores below a folder, by name; raises BadInputError if there are none."""
+    """The store at a path, or all stores below a folder, by name; of several cells the group of each.
+
+    Raises BadInputError if there are none.
+    """
     if not path.is_dir():
         raise BadInputError(f"the folder {path} does not exist; give a store or a folder with stores")
     if (path / "zarr.json").is_file():
-        return [Tiles(path, is_alone=True)]
+        return _parts(path)
     folders = sorted(file.parent for file in path.rglob("*.zarr/zarr.json"))
     stores = [folder for folder in folders if not any(is_draft(part) for part in folder.relative_to(path).parts)]
     if not stores:
         raise BadInputError(f"{path} contains no store; eopipe preprocess, composite and label write stores")
-    return [Tiles(folder, is_alone=True) for folder in stores]
+    return [part for folder in stores for part in _parts(folder)]
+
+
+def _parts(path: Path) -> list[Tiles]:
+    return [part.alone() for part in Tiles(path, is_alone=True).parts]
 
 
 def _info(stores: list[Tiles]) -> int:

@@ -164,8 +164,21 @@ class ClassRaster:
 class ClassShapes:
     """The shapes of a vector file with their class numbers, to be rasterised onto any part of a grid."""
 
-    def __init__(self, source: Path, grid: "GeoBox", legend: Legend, attribute: str, layer: str | None = None) -> None:
-        """Read and reproject the shapes; raises BadInputError that names every class which the legend lacks."""
+    def __init__(
+        self,
+        source: Path,
+        grid: "GeoBox",
+        legend: Legend,
+        attribute: str,
+        layer: str | None = None,
+        *,
+        numbers_of_file: bool = False,
+    ) -> None:
+        """Read and reproject the shapes; raises BadInputError that names every class which the legend lacks.
+
+        Polygons are numbered in their order around this grid, or with `numbers_of_file` in that of the whole file, so
+        that a polygon has one number on several grids.
+        """
         from shapely import STRtree, is_empty
 
         features = read_features(source, attribute, layer)
@@ -179,6 +192,7 @@ class ClassShapes:
         has_shape = np.array([shape is not None for shape in shapes], bool) & ~is_empty(shapes)
         is_labelled = has_shape & (class_numbers != NO_LABEL)
         self.shapes, self.numbers = shapes[is_labelled], class_numbers[is_labelled]
+        self.polygon_numbers = 1 + (np.flatnonzero(is_labelled) if numbers_of_file else np.arange(len(self.shapes)))
         warn_of_points(source, self.shapes)
         self.tree = STRtree(self.shapes)
 
@@ -211,7 +225,8 @@ class ClassShapes:
         conflicts = int((classes_per_pixel > 1).sum())
         if not self.has_polygons:
             return ClassRaster(numbers, conflicts)
-        polygons = rasterize(zip(self.shapes[order], (order + 1).tolist(), strict=True), **options | {"dtype": "int32"})
+        numbered = zip(self.shapes[order], self.polygon_numbers[order].tolist(), strict=True)
+        polygons = rasterize(numbered, **options | {"dtype": "int32"})
         polygons[numbers == NO_LABEL] = 0
         return ClassRaster(numbers, conflicts, polygons)
 

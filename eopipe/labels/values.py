@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +19,16 @@ from eopipe.labels.write import (
     ReadOptions,
     check_labelled,
     is_vector,
+    new_label_store,
     physical,
     raster_resampling,
+    readers_of_cells,
 )
 from eopipe.scenes.item import SceneBand
+from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import windows
 from eopipe.tiles.layout import Layout
-from eopipe.tiles.store import add_array, new_store
+from eopipe.tiles.store import add_array
 from eopipe.warp.open_raster import read_window, warped
 
 if TYPE_CHECKING:
@@ -106,7 +110,7 @@ def _is_number(value: Any) -> bool:
 
 def write_values(
     target: Path,
-    grid: "GeoBox",
+    frame: Frame,
     quantity: Quantity,
     band: SceneBand,
     *,
@@ -119,26 +123,25 @@ def write_values(
     Attributes of the store: the quantity with its unit, the number of labelled pixels, and the range of the values.
     Warns of a scene without any value; raises BadInputError when labels of all scenes have none.
     """
-    shape = (int(grid.shape[0]), int(grid.shape[1]))
     count, conflicts, low, high = 0, 0, np.inf, -np.inf
-    with (
-        _reader(band, grid, quantity, options) as read,
-        new_store(target, grid, (quantity.name,), scene, {"unit": quantity.unit}) as group,
-    ):
-        label = add_array(group, "label", shape, "float32", layout, units=quantity.unit)
-        valid = add_array(group, "valid", shape, "uint8", layout)
-        for y, x in windows(shape, layout.shard):
-            part = read(y, x)
-            labelled = np.isfinite(part.values)
-            label[y, x], valid[y, x] = part.values, labelled
-            low = float(np.min(part.values, where=labelled, initial=low))
-            high = float(np.max(part.values, where=labelled, initial=high))
-            count, conflicts = count + int(labelled.sum()), conflicts + part.conflicts
+    names, attributes = (quantity.name,), {"unit": quantity.unit}
+    with new_label_store(target, frame, names, scene, attributes, layout) as (root, cells):
+        for (cell, group), read in readers_of_cells(cells, partial(_reader, band, quantity, options)):
+            label = add_array(group, "label", cell.shape, "float32", layout, units=quantity.unit)
+            valid = add_array(group, "valid", cell.shape, "uint8", layout)
+            for y, x in windows(cell.shape, layout.shard):
+                blank = np.full((y.stop - y.start, x.stop - x.start), NO_VALUE, np.float32)
+                part = read(y, x) if read else ValueRaster(blank, 0)
+                labelled = np.isfinite(part.values)
+                label[y, x], valid[y, x] = part.values, labelled
+                low = float(np.min(part.values, where=labelled, initial=low))
+                high = float(np.max(part.values, where=labelled, initial=high))
+                count, conflicts = count + int(labelled.sum()), conflicts + part.conflicts
         check_labelled(count, band, scene, "value")
-        group.attrs["pixels"] = {quantity.name: count}
-        group.attrs["range"] = [float(f"{v:.9g}") for v in (low, high)] if count else [0.0, 0.0]
+        root.attrs["pixels"] = {quantity.name: count}
+        root.attrs["range"] = [float(f"{v:.9g}") for v in (low, high)] if count else [0.0, 0.0]
         if is_vector(band):
-            group.attrs["conflicts"] = conflicts
+            root.attrs["conflicts"] = conflicts
     log.info("event=labels source=%s quantity=%r pixels=%d low=%g high=%g", band.name, quantity.name, count, low, high)
     if conflicts:
         log.warning("event=values_disagree source=%s pixels=%d overlap=%s", band.name, conflicts, options.overlap)
@@ -146,22 +149,33 @@ def write_values(
 
 @contextmanager
 def _reader(
-    band: SceneBand, grid: "GeoBox", quantity: Quantity, options: ReadOptions
+    band: SceneBand, quantity: Quantity, options: ReadOptions, cell: Cell
 ) -> Iterator[Callable[[slice, slice], ValueRaster]]:
+    """The function that reads a window (y, x) of a cell, with values only of pixels that belong to the cell."""
+
+    def of_cell(values: FloatArray, y: slice, x: slice) -> FloatArray:
+        return np.where(cell.belongs(y, x), values, NO_VALUE) if cell.id else values
+
     if is_vector(band):
-        shapes = ValueShapes(band.path, grid, quantity, options)
-        yield lambda y, x: shapes.rasterize(grid[y, x])
+        shapes = ValueShapes(band.path, cell.grid, quantity, options)
+
+        def rasterize(y: slice, x: slice) -> ValueRaster:
+            part = shapes.rasterize(cell.grid[y, x])
+            return ValueRaster(of_cell(part.values, y, x), part.conflicts)
+
+        yield rasterize
         return
-    resampling, band = raster_resampling(band, grid, options.resampling, quantity.ignore, is_continuous=True)
+    resampling, band = raster_resampling(band, cell.grid, options.resampling, quantity.ignore, is_continuous=True)
     # Ignored numbers are nodata where pixels are interpolated.
     ignore = () if resampling in INTERPOLATING else quantity.ignore
     # In float32, since means of integers are not integers.
-    with warped(band, grid, resampling, f"label {band.name}", "float32") as source:
+    with warped(band, cell.grid, resampling, f"label {band.name}", "float32") as source:
 
         def read(y: slice, x: slice) -> ValueRaster:
             stored, valid = read_window(source, (y, x), f"label {band.name}")
             labelled = valid & ~np.isin(stored, ignore)
-            return ValueRaster(np.where(labelled, physical(stored, source, band), NO_VALUE).astype(np.float32), 0)
+            values = np.where(labelled, physical(stored, source, band), NO_VALUE).astype(np.float32)
+            return ValueRaster(of_cell(values, y, x), 0)
 
         yield read
 

@@ -2,26 +2,29 @@
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from eopipe.arrays import AnyArray
-from eopipe.errors import BadInputError, UsageError
+from eopipe.arrays import AnyArray, IntArray
+from eopipe.errors import BadInputError, OutsideGridError, UsageError
 from eopipe.labels.classes import ClassRaster, ClassShapes, Legend, Overlap, raster_conflicts
 from eopipe.labels.source_values import SourceValue, SourceValues, attributes_of, shape_values
 from eopipe.labels.vectors import VECTORS
 from eopipe.scenes.item import Item, SceneBand, bands
+from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import windows
 from eopipe.tiles.layout import Layout
-from eopipe.tiles.store import NO_LABEL, add_array, declare_nodata, new_store
+from eopipe.tiles.shard_reader import StoredWindow
+from eopipe.tiles.store import NO_LABEL, add_array, add_cell, declare_nodata, new_cell_stores, new_store
 from eopipe.warp.open_raster import pixels_per_edge, read_window, stated_nodata, warped
 from eopipe.warp.separable import Resampling
 
 if TYPE_CHECKING:
+    import zarr
     from odc.geo.geobox import GeoBox
 
 log = logging.getLogger("eopipe")
@@ -41,15 +44,6 @@ class ReadOptions:
     resampling: Resampling | Literal["auto"]
 
 
-@dataclass(frozen=True)
-class ClassReader:
-    """A source of class labels: `read` gives a window (y, x); afterwards `values` gives what the source holds."""
-
-    read: Callable[[slice, slice], ClassRaster]
-    values: Callable[[], list[SourceValue]]
-    check: Callable[[], None]
-
-
 def label_band(source: Path | None, scene: Path | None, item: Item | None, asset: str | None) -> SceneBand:
     """The raster or vector that holds the labels: a separate file or an asset of a scene."""
     if source is not None:
@@ -59,43 +53,86 @@ def label_band(source: Path | None, scene: Path | None, item: Item | None, asset
     return bands(scene, item, (asset,))[0]
 
 
+@contextmanager
+def new_label_store(
+    target: Path, frame: Frame, names: tuple[str, ...], scene: str, attributes: dict[str, Any], layout: Layout
+) -> Iterator[tuple["zarr.Group", list[tuple[Cell, "zarr.Group"]]]]:
+    """Publish a label store; the body of the `with` statement fills the group of each cell, here of the only one."""
+    if frame.only is not None:
+        with new_store(target, frame.only, names, scene, attributes) as group:
+            yield group, [(frame.cells[0], group)]
+        return
+    with new_cell_stores(target, frame, names, scene, attributes) as root:
+        whole = ((cell, StoredWindow(frame.shape, (0, cell.column), layout.shard)) for cell in frame.cells)
+        yield root, [(cell, add_cell(root, cell, cell.grid, window)) for cell, window in whole]
+
+
 def write_labels(
-    target: Path, grid: "GeoBox", legend: Legend, band: SceneBand, *, scene: str, options: ReadOptions, layout: Layout
+    target: Path, frame: Frame, legend: Legend, band: SceneBand, *, scene: str, options: ReadOptions, layout: Layout
 ) -> None:
-    """Publish `label` and `valid` (y, x).
+    """Publish `label` and `valid` (y, x) of every cell; a pixel of another UTM zone than its cell has no label there.
 
     `polygon` (y, x) has the number of the shape of each pixel, where a vector file has several shapes of a class.
     Attributes of the store: the pixels of each class, the source values with their classes, and the pixels of
     overlapping shapes of different classes. Warns of a class without any pixel, and of a scene without any label, which
-    `split` leaves out. Raises BadInputError for values that belong to no class, and when labels of all scenes have no
-    pixel.
+    `split` leaves out. Raises BadInputError for values that belong to no class, for a source outside of all cells, and
+    when labels of all scenes have no pixel.
     """
-    shape = (int(grid.shape[0]), int(grid.shape[1]))
+    source = ClassSource(band, legend, options, SourceValues(legend, f"label {band.name}"))
     counts, conflicts = np.zeros(len(legend.classes), np.int64), 0
-    with (
-        _reader(band, grid, legend, options) as source,
-        new_store(target, grid, legend.classes, scene, {}) as group,
-    ):
-        meanings = " ".join("_".join(name.split()) for name in legend.classes)
-        flags = {"flag_values": list(range(len(legend.classes))), "flag_meanings": meanings}
-        label = add_array(group, "label", shape, "uint8", layout, **flags)
-        declare_nodata(label, NO_LABEL)
-        valid, polygon = add_array(group, "valid", shape, "uint8", layout), None
-        for y, x in windows(shape, layout.shard):
-            part = source.read(y, x)
-            label[y, x], valid[y, x] = part.numbers, part.numbers != NO_LABEL
-            if part.polygons is not None:
-                polygon = add_array(group, "polygon", shape, "int32", layout) if polygon is None else polygon
-                polygon[y, x] = part.polygons
-            counts += np.bincount(part.numbers[part.numbers != NO_LABEL], minlength=len(counts))
-            conflicts += part.conflicts
-        source.check()
-        pixels, rows = dict(zip(legend.classes, counts.tolist(), strict=True)), source.values()
+    with new_label_store(target, frame, legend.classes, scene, {}, layout) as (group, cells):
+        for cell, read in readers_of_cells(cells, source.open):
+            pixels_of_cell, conflicts_of_cell = _write_cell(cell, read, legend, layout)
+            counts, conflicts = counts + pixels_of_cell, conflicts + conflicts_of_cell
+        if not is_vector(band):
+            source.values.check()
+        pixels, rows = dict(zip(legend.classes, counts.tolist(), strict=True)), source.rows()
         group.attrs.update({"pixels": pixels} | attributes_of(rows))
         if is_vector(band):
             group.attrs["conflicts"] = conflicts
         check_labelled(int(counts.sum()), band, scene, "label")
     _log_pixels(band, pixels, rows, conflicts, options)
+
+
+def readers_of_cells(
+    cells: list[tuple[Cell, "zarr.Group"]], open_reader: Callable[[Cell], Any]
+) -> Iterator[tuple[tuple[Cell, "zarr.Group"], Any]]:
+    """Each cell with its opened source; None where the source is outside of it, but not of all cells."""
+    errors: list[OutsideGridError] = []
+    for cell, group in cells:
+        with ExitStack() as stack:
+            try:
+                read = stack.enter_context(open_reader(cell))
+            except OutsideGridError as error:
+                errors.append(error)
+                read = None
+                if len(errors) == len(cells):
+                    raise
+            yield (cell, group), read
+
+
+def _write_cell(
+    target: tuple[Cell, "zarr.Group"],
+    read: Callable[[slice, slice], ClassRaster] | None,
+    legend: Legend,
+    layout: Layout,
+) -> tuple[IntArray, int]:
+    """Write the labels of a cell; the pixels of each class, and those of overlapping shapes of different classes."""
+    (cell, group), counts, conflicts = target, np.zeros(len(legend.classes), np.int64), 0
+    meanings = " ".join("_".join(name.split()) for name in legend.classes)
+    flags = {"flag_values": list(range(len(legend.classes))), "flag_meanings": meanings}
+    label = add_array(group, "label", cell.shape, "uint8", layout, **flags)
+    declare_nodata(label, NO_LABEL)
+    valid, polygon = add_array(group, "valid", cell.shape, "uint8", layout), None
+    for y, x in windows(cell.shape, layout.shard):
+        part = read(y, x) if read else ClassRaster(np.full((y.stop - y.start, x.stop - x.start), NO_LABEL, np.uint8), 0)
+        label[y, x], valid[y, x] = part.numbers, part.numbers != NO_LABEL
+        if part.polygons is not None:
+            polygon = add_array(group, "polygon", cell.shape, "int32", layout) if polygon is None else polygon
+            polygon[y, x] = part.polygons
+        counts += np.bincount(part.numbers[part.numbers != NO_LABEL], minlength=len(counts))
+        conflicts += part.conflicts
+    return counts, conflicts
 
 
 def check_labelled(pixels: int, band: SceneBand, scene: str, noun: str) -> None:
@@ -127,33 +164,68 @@ def is_vector(band: SceneBand) -> bool:
     return band.path.suffix.lower() in VECTORS
 
 
-@contextmanager
-def _reader(band: SceneBand, grid: "GeoBox", legend: Legend, options: ReadOptions) -> Iterator[ClassReader]:
-    if is_vector(band):
-        shapes = ClassShapes(band.path, grid, legend, options.attribute, options.layer)
-        yield ClassReader(
-            lambda y, x: shapes.rasterize(grid[y, x], options.overlap, all_touched=options.all_touched),
-            lambda: shape_values(legend, shapes.attribute_values),
-            lambda: None,
+@dataclass
+class ClassSource:
+    """A source of class labels; `values` are those of a raster that were read in all cells."""
+
+    band: SceneBand
+    legend: Legend
+    options: ReadOptions
+    values: SourceValues
+    shapes: ClassShapes | None = None
+
+    @contextmanager
+    def open(self, cell: Cell) -> Iterator[Callable[[slice, slice], ClassRaster]]:
+        """The function that reads a window (y, x) of a cell, with labels only of pixels that belong to the cell."""
+        if not is_vector(self.band):
+            with self._open_raster(cell) as read:
+                yield read
+            return
+        names = self.options.attribute, self.options.layer
+        shapes = ClassShapes(self.band.path, cell.grid, self.legend, *names, numbers_of_file=bool(cell.id))
+        self.shapes = shapes
+
+        def rasterize(y: slice, x: slice) -> ClassRaster:
+            options = self.options
+            part = shapes.rasterize(cell.grid[y, x], options.overlap, all_touched=options.all_touched)
+            if cell.id:
+                belongs = cell.belongs(y, x)
+                part.numbers[~belongs] = NO_LABEL
+                if part.polygons is not None:
+                    part.polygons[~belongs] = 0
+            return part
+
+        yield rasterize
+
+    def rows(self) -> list[SourceValue]:
+        """The source values with their classes, and their pixels or shapes."""
+        return shape_values(self.legend, self.shapes.attribute_values) if self.shapes else self.values.rows()
+
+    @contextmanager
+    def _open_raster(self, cell: Cell) -> Iterator[Callable[[slice, slice], ClassRaster]]:
+        legend, options, name = self.legend, self.options, f"label {self.band.name}"
+        is_explicit = bool(legend.bins or legend.codes or legend.values)
+        if conflicts := raster_conflicts(legend.classes, legend.ignore, is_explicit=is_explicit):
+            raise UsageError("; ".join(conflicts))
+        is_continuous = bool(legend.bins)
+        resampling, band = raster_resampling(
+            self.band, cell.grid, options.resampling, legend.ignore, is_continuous=is_continuous
         )
-        return
-    is_explicit = bool(legend.bins or legend.codes or legend.values)
-    if conflicts := raster_conflicts(legend.classes, legend.ignore, is_explicit=is_explicit):
-        raise UsageError("; ".join(conflicts))
-    resampling, band = raster_resampling(band, grid, options.resampling, legend.ignore, is_continuous=bool(legend.bins))
-    interpolates, name, values = resampling in INTERPOLATING, f"label {band.name}", SourceValues(legend, band.name)
-    with warped(band, grid, resampling, name, "float32" if interpolates else None) as source:
+        interpolates = resampling in INTERPOLATING
+        with warped(band, cell.grid, resampling, name, "float32" if interpolates else None) as source:
 
-        def read(y: slice, x: slice) -> ClassRaster:
-            stored, valid = read_window(source, (y, x), name)
-            # Ignored numbers are nodata where pixels are interpolated.
-            ignored = np.zeros(valid.shape, bool) if interpolates else np.isin(stored, legend.ignore)
-            # Edges of bins are physical values, codes are stored ones.
-            numbers = physical(stored, source, band) if legend.bins else stored
-            values.add(numbers, valid, ignored)
-            return ClassRaster(legend.classify(numbers, valid & ~ignored), 0)
+            def read(y: slice, x: slice) -> ClassRaster:
+                stored, valid = read_window(source, (y, x), name)
+                if cell.id:
+                    valid = valid & cell.belongs(y, x)
+                # Ignored numbers are nodata where pixels are interpolated.
+                ignored = np.zeros(valid.shape, bool) if interpolates else np.isin(stored, legend.ignore)
+                # Edges of bins are physical values, codes are stored ones.
+                numbers = physical(stored, source, band) if legend.bins else stored
+                self.values.add(numbers, valid, ignored)
+                return ClassRaster(legend.classify(numbers, valid & ~ignored), 0)
 
-        yield ClassReader(read, values.rows, values.check)
+            yield read
 
 
 def raster_resampling(

@@ -29,7 +29,7 @@ class TileProperties:
     @classmethod
     def of(cls, stores: Sequence[Tiles]) -> "TileProperties":
         """The properties of stores of one grid."""
-        width, height = pixel_metres(stores[0].grid)
+        width, height = pixel_metres(stores[0].frame.cells[0].grid)
         size = float(f"{(width * height) ** 0.5:.4g}")
         return cls(size, tuple(sorted({*map(unit_of, stores)})), tuple(sorted({*map(level_of, stores)})))
 

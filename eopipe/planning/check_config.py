@@ -18,7 +18,7 @@ from eopipe.errors import BadInputError, EopipeError, ModelCodeError, UsageError
 from eopipe.models import Architecture
 from eopipe.planning.frozen_scenes import Config, find_scenes, is_up_to_date
 from eopipe.run.locate import in_project
-from eopipe.stac.choose_grid import choose_grid
+from eopipe.stac.choose_grid import UTM, choose_grid
 from eopipe.stac.query import area_geometry
 from eopipe.tiles.grid import read_grid
 from eopipe.training.model_checks import check_init_folder
@@ -140,6 +140,9 @@ def grid_shape(config: Config) -> tuple[int, int] | None:
     errors of search.
     """
     search, results = config["search"], Path(config["results"])
+    if search["crs"] == UTM:
+        # Blocks of several cells are not forecast.
+        return None
     if is_up_to_date(config, results):
         grid = read_grid(results / "grid.json")
     elif search["catalog"]:

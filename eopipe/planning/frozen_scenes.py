@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from eopipe.arrays import BoolArray
 from eopipe.contract import Input, Option, stage, to_args
+from eopipe.errors import BadInputError
 from eopipe.fetch.sizes import AssetSize
 from eopipe.planning.footprints import footprint, grid_extent, grid_outline
 from eopipe.provenance.redact import redact_for_record
 from eopipe.publish import MANIFEST, read_json, verify
 from eopipe.run.rules import periods
 from eopipe.scenes.item import Item, read_item
-from eopipe.tiles.grid import read_grid
+from eopipe.tiles.cells import read_frame
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
@@ -83,7 +84,16 @@ def _read_scenes(config: Config, folder: Path, *, is_frozen: bool) -> FrozenScen
     size = sum(path.stat().st_size for path in files)
     composites = periods(config, items) if config["composite"]["method"] != "none" else {}
     scenes = {path.stem: read_item(path) for path in paths}
-    return FrozenScenes(scenes, read_grid(grid), len(files), size, is_frozen, composites)
+    return FrozenScenes(scenes, _only_grid(grid), len(files), size, is_frozen, composites)
+
+
+def _only_grid(path: Path) -> "GeoBox":
+    """The grid of a run with one cell. Raises BadInputError for several, of which nothing is forecast so far."""
+    frame = read_frame(path)
+    if frame.only is None:
+        cells = ", ".join("{} ({} x {} pixels)".format(cell.id, *cell.shape) for cell in frame.cells)
+        raise BadInputError(f"the run has several cells, which cannot be forecast so far: {cells}")
+    return frame.only
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ def write_plan_figure(path: Path, scenes: FrozenScenes, rows: list[SceneRow], ch
         axes.set(xlim=(left, right), ylim=(lower, upper))
         _draw_map(axes, scenes, chips, outlines)
         label_degrees(axes, str(scenes.grid.crs))
-        add_scale_bar(figure, (corner[0], bottom), (right - left) * across / width, scenes.grid)
+        add_scale_bar(figure, (corner[0], bottom), (right - left) * across / width, [scenes.grid])
         timeline = axes_at(figure, (MARGIN + 0.4, bottom + 0.75, WIDTH - 2 * MARGIN - 0.4, TIMELINE_HEIGHT))
         _draw_timeline(timeline, rows, chips)
         save_png(figure, path)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from eopipe.chips.splits import SPLITS, read_split
 from eopipe.errors import BadInputError, UsageError
 from eopipe.provenance.jobs import RecordedJob
 from eopipe.provenance.lineage_graph import LineageGraph
+from eopipe.tiles.cells import Frame
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 NUMBER = r"[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?"
@@ -19,13 +20,18 @@ NUMBER = r"[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?"
 
 @dataclass(frozen=True)
 class MapPixel:
-    """A pixel of a map: its row and column, and its centre in the CRS of the map."""
+    """A pixel of a map: its row and column, its centre in the CRS of the map, and the cell of the map if it has one."""
 
     row: int
     column: int
     x: float
     y: float
     crs: str
+    cell: str = ""
+
+    def in_frame(self, frame: Frame) -> "MapPixel":
+        """The pixel by its row and column in the frame of its run."""
+        return replace(self, column=self.column + frame.cell(self.cell).column)
 
     @property
     def window(self) -> tuple[slice, slice]:
@@ -53,6 +59,7 @@ def locate(path: Path, position: str) -> MapPixel:
     try:
         with rasterio.open(path) as file:
             transform, (height, width), crs = file.transform, file.shape, str(file.crs)
+            cell = str(file.tags().get("cell", ""))
     except RasterioIOError as error:
         raise BadInputError(f"{path} is not a map, so it has no pixels; give a GeoTIFF that predict made") from error
     first, second = float(match[2]), float(match[3])
@@ -60,7 +67,7 @@ def locate(path: Path, position: str) -> MapPixel:
     if not (0 <= column < width and 0 <= row < height):
         raise UsageError(f"{position} is outside of {path.name}, which has {width} x {height} pixels in {crs}")
     x, y = transform * (int(column) + 0.5, int(row) + 0.5)
-    return MapPixel(int(row), int(column), x, y, crs)
+    return MapPixel(int(row), int(column), x, y, crs, cell)
 
 
 def map_values(maps: list[Path], pixel: MapPixel) -> Iterator[str]:
@@ -89,6 +96,7 @@ def splits_of(chips: Path, pixel: MapPixel) -> Iterator[str]:
     """The splits that contain the pixel, and their chips that contain it."""
     split = read_split(chips)
     edge, scenes = split["chip"], split["scenes"]
+    pixel = pixel.in_frame(Frame.of_document(split.get("grid"), str(chips)))
     samples = {name: _covering(split["samples"][name], edge, pixel) for name in SPLITS}
     names = [name for name in SPLITS if len(samples[name])]
     yield f"split: {' and '.join(names) or 'in no chip of train, val or test'}"
@@ -115,7 +123,7 @@ def _covering(samples: Any, edge: int, pixel: MapPixel) -> Any:
 def label_at(labels: Path, pixel: MapPixel) -> str:
     """The label of the pixel."""
     store = Tiles(labels)
-    value = store.read("label", *pixel.window)[0, 0]
+    value = store.read("label", *pixel.in_frame(store.frame).window)[0, 0]
     if value.dtype.kind == "f":
         return f"label: {value:.4g}" if np.isfinite(value) else "label: none"
     return f"label: {store.names[value]}" if value != NO_LABEL else "label: none"
@@ -124,4 +132,5 @@ def label_at(labels: Path, pixel: MapPixel) -> str:
 def valid_scenes(graph: LineageGraph, job: RecordedJob, pixel: MapPixel) -> dict[str, bool]:
     """Whether each tile store that a map was made from is valid at the pixel, by its name; only stores that exist."""
     stores = [data for data in job.record.inputs if data.port == "tiles" and data.key in graph.paths]
-    return {data.name: bool(Tiles(graph.paths[data.key]).read("valid", *pixel.window)[0, 0]) for data in stores}
+    opened = {data.name: Tiles(graph.paths[data.key]) for data in stores}
+    return {n: bool(store.read("valid", *pixel.in_frame(store.frame).window)[0, 0]) for n, store in opened.items()}

@@ -29,7 +29,6 @@ from eopipe.reporting.wording import (
     scored_unit,
 )
 from eopipe.text_table import escape_markdown
-from eopipe.tiles.grid import pixel_metres
 
 UNSTATED = "not stated (set {name} in the config)"
 # The licences that Hugging Face lists; any other one is given by its name.
@@ -168,7 +167,7 @@ def _scope_text(run: RunData) -> str:
     classes, bands = join_words(list(run.classes)), join_words(list(run.model["bands"]))
     return (
         f"The model maps {classes} from the bands {bands} of {run.collections} at a pixel size of "
-        f"{format_length(pixel_metres(run.grid)[0])}. Other sensors, bands, pixel sizes, seasons and regions were "
+        f"{format_length(run.pixel[0])}. Other sensors, bands, pixel sizes, seasons and regions were "
         "not tested."
     )
 
@@ -204,8 +203,10 @@ def _model_front_matter(run: RunData) -> dict[str, Any]:
 def _model_limits(run: RunData) -> Iterator[str]:
     """What the authors state, and what follows from how the run was tested."""
     yield from run.statements.limits
-    width, height = (edge * side for edge, side in zip(run.grid.shape[::-1], pixel_metres(run.grid), strict=True))
-    yield f"Tested in one area of {format_length(width)} by {format_length(height)}; other areas were not tested."
+    sizes = [(cell.shape[1] * run.pixel[0], cell.shape[0] * run.pixel[1]) for cell in run.frame.cells]
+    areas = join_words([f"{format_length(width)} by {format_length(height)}" for width, height in sizes])
+    count = "one area" if len(sizes) == 1 else f"{len(sizes)} areas"
+    yield f"Tested in {count} of {areas}; other areas were not tested."
     yield f"Scenes of {run.period} only; other years and seasons were not tested."
     yield "The scores compare with labels, whose own errors are not known."
     yield from _interval_limits(run)
@@ -229,7 +230,7 @@ def _interval_limits(run: RunData) -> Iterator[str]:
     """What the intervals allow for, what they do not, and which scores have none."""
     intervals = run.metrics.get("intervals") or {}
     if distance := intervals.get("range"):
-        metres = format_length(distance * pixel_metres(run.grid)[0])
+        metres = format_length(distance * run.pixel[0])
         yield f"Errors are correlated over about {distance:.3g} pixels ({metres}), as measured in the test areas."
     if not any((intervals.get("model") or {}).values()):
         yield f"No confidence interval is given: {intervals.get('reason') or 'the metrics contain none'}."

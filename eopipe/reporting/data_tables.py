@@ -104,7 +104,7 @@ def chip_rows(split: dict[str, Any]) -> list[TextRow]:
 
 def gap_rows(split: dict[str, Any], pairs: Pairs) -> list[TextRow]:
     """Pair of splits, gap between their nearest chips in pixels and on the ground."""
-    edge, gaps = min(pixel_metres(pairs[0][0].grid)), split["audit"]["gap_pixels"]
+    edge, gaps = min(pixel_metres(pairs[0][0].frame.cells[0].grid)), split["audit"]["gap_pixels"]
     named = {pair: pair.replace("-", " to ").replace("val", "validation") for pair in gaps}
     return [
         (named[pair], format_count(gaps[pair]), format_length(gaps[pair] * edge))
@@ -132,7 +132,7 @@ def gap_text(split: dict[str, Any], pairs: Pairs) -> str:
             "Training and test chips do not overlap but touch: neighbouring pixels are similar, "
             "so the scores may be slightly too high."
         )
-    metres = format_length(gap * min(pixel_metres(pairs[0][0].grid)))
+    metres = format_length(gap * min(pixel_metres(pairs[0][0].frame.cells[0].grid)))
     return (
         f"The nearest training and test chips are {format_count(gap)} pixels ({metres}) apart, measured on the chips."
     )
@@ -175,13 +175,14 @@ def plan_rows(split: dict[str, Any]) -> list[TextRow]:
 
 def digest_rows(files: dict[str, Path], maps: list[MapFile], pairs: Pairs) -> list[TextRow]:
     """Name and sha256 of every input of the page; names follow from content, never from paths."""
-    named = dict(files)
+    named, cells = dict(files), [cell.id for cell in pairs[0][0].frame.cells]
     for tiles, label in pairs:
         named[f"tiles of {tiles.scene}"] = tiles.path
         named[f"labels of {label.scene}" if label.scene else "labels"] = label.path
     for file in maps:
-        named[f"classes of {file.scene or 'the mosaic'}"] = file.classes
-        named[f"probabilities of {file.scene or 'the mosaic'}"] = file.probabilities
+        for kind, paths in (("classes", file.classes), ("probabilities", file.probabilities)):
+            for path, cell in zip(paths, cells if len(paths) > 1 else [""], strict=True):
+                named[" ".join(filter(None, [kind, "of", file.scene or "the mosaic", cell]))] = path
     return [(name, _digest(path)) for name, path in named.items()]
 
 

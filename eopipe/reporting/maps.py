@@ -1,7 +1,7 @@
 """Maps as figures: title, axes in degrees, legend, scale bar and credit, as one PNG to hand around."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,7 @@ from eopipe.reporting.wording import (
     plural,
     round_length,
 )
+from eopipe.tiles.cells import Frame
 from eopipe.tiles.grid import pixel_metres
 from eopipe.tiles.store import NO_LABEL
 
@@ -60,11 +61,25 @@ LAYER_DATE = "2000-01-01T00:00:00.000Z"
 
 @dataclass(frozen=True)
 class MapPanel:
-    """One map: a name, the class numbers of its cells (y, x), and the window of the run's cells that it shows."""
+    """One map: a name, class numbers (y, x), the window that it shows in steps of the content, and its grid."""
 
     name: str
     numbers: UInt8Array
     window: tuple[slice, slice]
+    grid: "GeoBox"
+
+
+def cell_panels(name: str, numbers: UInt8Array, window: tuple[slice, slice], frame: Frame, step: int) -> list[MapPanel]:
+    """A map of a window of the frame, in steps of pixels, as a panel for each cell that it shows."""
+    panels = []
+    for cell in frame.cells:
+        begin, end = -(-cell.column // step), (cell.column + cell.shape[1] - 1) // step + 1
+        left, right = max(window[1].start, begin), min(window[1].stop, end)
+        if left < right:
+            part = numbers[:, left - window[1].start : right - window[1].start]
+            title = " ".join(text for text in (name, cell.id) if text)
+            panels.append(MapPanel(title, part, (window[0], slice(left - begin, right - begin)), cell.grid))
+    return panels
 
 
 @dataclass(frozen=True)
@@ -76,7 +91,7 @@ class MapContent:
     credit: str
     classes: tuple[str, ...]
     colors: tuple[str, ...]
-    grid: "GeoBox"
+    frame: Frame
     step: int
     panels: list[MapPanel]
     scale: ValueScale | None = None
@@ -108,8 +123,10 @@ def write_map(path: Path, content: MapContent) -> None:
             _draw_panel(figure, content, panel, box)
         if content.scale:
             add_color_bar(figure, (left, boxes[0][1]), content.classes[0], content.scale)
-        metres = pixel_metres(content.grid)[0] * content.step * content.panels[0].numbers.shape[1] / boxes[0][2]
-        add_scale_bar(figure, (left, bottom), metres, content.grid)
+        metres = (
+            pixel_metres(content.panels[0].grid)[0] * content.step * content.panels[0].numbers.shape[1] / boxes[0][2]
+        )
+        add_scale_bar(figure, (left, bottom), metres, [cell.grid for cell in content.frame.cells])
         save_png(figure, path)
 
 
@@ -118,7 +135,7 @@ def _panel_boxes(content: MapContent, top: float) -> list[Box]:
     columns, panels = min(len(content.panels), 2), content.panels
     title_height = PANEL_TITLE if any(panel.name for panel in panels) else 0
     available_width = (WIDTH - 2 * MARGIN - LEGEND_WIDTH - columns * (GAP + TICKS)) / columns
-    pixel_width, pixel_height = pixel_metres(content.grid)
+    pixel_width, pixel_height = pixel_metres(content.panels[0].grid)
     aspect = pixel_height / pixel_width
     rows, cols = (max(panel.numbers.shape[axis] for panel in panels) for axis in (0, 1))
     scale = min(available_width / cols, TALLEST / (rows * aspect))
@@ -140,13 +157,13 @@ def _draw_panel(figure: "Figure", content: MapContent, panel: MapPanel, box: Box
     colors = np.full((256, 3), rgb(NO_DATA), np.uint8)
     colors[: len(content.colors)] = [rgb(color) for color in content.colors]
     rows, cols = ([part.start * content.step, part.stop * content.step] for part in panel.window)
-    affine = content.grid.affine
+    affine = panel.grid.affine
     left, right = (affine.c + affine.a * col for col in cols)
     upper, lower = (affine.f + affine.e * row for row in rows)
     axes = axes_at(figure, box)
     axes.imshow(colors[panel.numbers], extent=(left, right, lower, upper), interpolation="nearest", aspect="auto")
     axes.set_title(shorten_to_width(panel.name, 7.5, box[2]), loc="left", size=7.5)
-    label_degrees(axes, str(content.grid.crs))
+    label_degrees(axes, str(panel.grid.crs))
 
 
 def label_degrees(axes: "Axes", crs: str) -> None:
@@ -235,8 +252,10 @@ def add_color_bar(figure: "Figure", corner: tuple[float, float], title: str, sca
     axes.set_yticks(ticks, labels=[scale.text(tick) for tick in ticks])
 
 
-def add_scale_bar(figure: "Figure", corner: tuple[float, float], metres_per_inch: float, grid: "GeoBox") -> None:
-    """A scale bar with the size of the grid below it; (left, bottom) is the corner of both in inches."""
+def add_scale_bar(
+    figure: "Figure", corner: tuple[float, float], metres_per_inch: float, grids: "Sequence[GeoBox]"
+) -> None:
+    """A scale bar with the sizes and CRSs of the grids below it; (left, bottom) is the corner of both in inches."""
     from matplotlib.lines import Line2D
 
     left, bottom = corner
@@ -246,16 +265,18 @@ def add_scale_bar(figure: "Figure", corner: tuple[float, float], metres_per_inch
     line = Line2D(x, [-down for down in y], color=INK, linewidth=1.2, solid_joinstyle="miter")
     line.set_transform(from_corner(figure))
     figure.add_artist(line)
-    (width, height), (rows, cols) = pixel_metres(grid), grid.shape
-    size = f"{format_length(cols * width)}{TIMES}{format_length(rows * height)}"
-    top = add_text(figure, format_length(bar), (left, middle + 0.07), LEGEND_WIDTH, 8)
-    for text in (size, f"pixels of {format_length(width)}", str(grid.crs)):
+    top, width = add_text(figure, format_length(bar), (left, middle + 0.07), LEGEND_WIDTH, 8), 0.0
+    texts = []
+    for grid in grids:
+        (width, height), (rows, cols) = pixel_metres(grid), grid.shape
+        texts.append(f"{format_length(cols * width)}{TIMES}{format_length(rows * height)}")
+    for text in (*texts, f"pixels of {format_length(width)}", *(str(grid.crs) for grid in grids)):
         top = add_text(figure, text, (left, top), LEGEND_WIDTH, 7.5, FAINT)
 
 
 def draw_split(path: Path, result: SplitResult) -> None:
     """Write a map of the training, validation and test areas as PNG; a map for each where scenes are split."""
-    step = -(-max(result.grid.shape) // SPLIT_MAP_EDGE)
+    step = -(-max(result.frame.shape) // SPLIT_MAP_EDGE)
     names = [name for name in SPLITS if len(result.samples[name])]
     groups = [[name] for name in names] if result.document["by_scene"] else [names]
     # Numbers of splits without chips have no colour.
@@ -265,14 +286,15 @@ def draw_split(path: Path, result: SplitResult) -> None:
     for group in groups:
         numbers = order[_split_numbers(result, group, step)]
         title = _scenes_title(result, group[0]) if result.document["by_scene"] else ""
-        panels.append(MapPanel(title, numbers, (slice(0, numbers.shape[0]), slice(0, numbers.shape[1]))))
+        everything = slice(0, numbers.shape[0]), slice(0, numbers.shape[1])
+        panels += cell_panels(title, numbers, everything, result.frame, step)
     content = MapContent(
         title="Training, validation and test areas",
         subtitle=_split_text(result.document),
         credit="   ".join(_class_shares(result.document, name) for name in names),
         classes=(*(f"{TITLES[name]}, {plural(len(result.samples[name]), 'chip')}" for name in names), "in no split"),
         colors=(*(SPLIT_COLORS[SPLITS.index(name)] for name in names), UNUSED_COLOR),
-        grid=result.grid,
+        frame=result.frame,
         step=step,
         panels=panels,
     )
@@ -303,7 +325,7 @@ def _class_shares(split: dict[str, Any], name: str) -> str:
 
 def _split_numbers(result: SplitResult, names: list[str], step: int) -> UInt8Array:
     """The split of each block of `step` pixels (y, x); 255 outside of the chips."""
-    rows, cols = (-(-edge // step) for edge in result.grid.shape)
+    rows, cols = (-(-edge // step) for edge in result.frame.shape)
     numbers = np.full((rows, cols), 255, np.uint8)
     for name in names:
         for row, col in np.unique(result.samples[name][:, 1:], axis=0).tolist():
@@ -331,24 +353,38 @@ def write_chip_polygons(path: Path, result: SplitResult) -> None:
     try:
         pyogrio.raw.write(
             path,
-            _squares(samples, result.document["chip"], result.grid),
+            _squares(samples, result.document["chip"], result.frame),
             list(fields.values()),
             list(fields),
             layer="chips",
             driver="GPKG",
             geometry_type="Polygon",
-            crs=result.grid.crs.to_wkt() if result.grid.crs else None,
+            crs=_crs_of_squares(result.frame),
         )
     finally:
         pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": before})
 
 
-def _squares(samples: IntArray, chip: int, grid: "GeoBox") -> ObjectArray:
-    """Well-known binary of the chips (n,) in the grid's CRS."""
-    from shapely import box, to_wkb
+def _crs_of_squares(frame: Frame) -> str:
+    """The CRS of the layer of chips as WKT: that of the grid, or degrees where there are several."""
+    from pyproj import CRS
 
-    top, left = samples[:, 1], samples[:, 2]
-    affine = grid.affine
-    x = [affine.c + affine.a * (left + part) for part in (0, chip)]
-    y = [affine.f + affine.e * (top + part) for part in (chip, 0)]
-    return np.asarray(to_wkb(box(x[0], y[0], x[1], y[1])), object)
+    return str(frame.only.crs.to_wkt()) if frame.only is not None and frame.only.crs else str(CRS("EPSG:4326").to_wkt())
+
+
+def _squares(samples: IntArray, chip: int, frame: Frame) -> ObjectArray:
+    """Well-known binary of the chips (n,), in the CRS of the layer."""
+    from shapely import box, get_coordinates, set_coordinates, to_wkb
+
+    squares = np.empty(len(samples), object)
+    for cell in frame.cells:
+        columns, affine = cell.window[1], cell.grid.affine
+        chosen = (samples[:, 2] >= columns.start) & (samples[:, 2] < columns.stop)
+        top, left = samples[chosen, 1], samples[chosen, 2] - cell.column
+        x = [affine.c + affine.a * (left + part) for part in (0, chip)]
+        y = [affine.f + affine.e * (top + part) for part in (chip, 0)]
+        parts = box(x[0], y[0], x[1], y[1])
+        if frame.only is None:
+            parts = set_coordinates(parts, np.column_stack(cell.degrees(*get_coordinates(parts).T)))
+        squares[chosen] = to_wkb(parts)
+    return squares

@@ -26,7 +26,6 @@ from eopipe.reporting.wording import (
     scored_size,
     scored_unit,
 )
-from eopipe.tiles.grid import pixel_metres
 
 TEMPLATE, STYLE = "page.html", "style.css"
 
@@ -106,7 +105,7 @@ def _tested_values(run: RunData) -> tuple[FloatArray, FloatArray]:
 
 def scale_bar(run: RunData, group: PanelGroup) -> tuple[float, str]:
     """Share of the width of a panel that a round length takes, and that length as text."""
-    width = group.width * run.step * pixel_metres(run.grid)[0]
+    width = group.width * run.step * run.pixel[0]
     length = round_length(0.35 * width)
     return length / width, format_length(length)
 

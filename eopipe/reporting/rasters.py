@@ -1,7 +1,7 @@
 """Rasters decimated to what an image can show, window by window: memory does not grow with the map."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from eopipe.arrays import AnyArray, BoolArray, FloatArray, IntArray, UInt8Array
 from eopipe.chips.splits import NO_SPLIT, SPLITS
 from eopipe.errors import BadInputError
 from eopipe.reporting.palette import ValueScale
+from eopipe.tiles.cells import Frame
 from eopipe.tiles.grid import same_grid
 from eopipe.tiles.store import NO_LABEL, Tiles
 
@@ -98,18 +99,55 @@ def _windows_along(length: int, step: int) -> list[slice]:
     return [slice(start, min(start + edge, length)) for start in range(0, length, edge)]
 
 
+@dataclass(frozen=True)
+class FrameRaster:
+    """The maps of the cells of a run, read by positions in its frame; of a run with one cell its map."""
+
+    frame: Frame
+    maps: dict[str, Any]
+
+    @property
+    def first(self) -> Any:
+        """One of the opened maps, for what all have in common."""
+        return next(iter(self.maps.values()))
+
+    def read(self, y: slice, x: slice) -> AnyArray:
+        """Stored numbers (band, y, x) of a window, nodata between the cells and below them.
+
+        Raises BadInputError for a damaged map.
+        """
+        if self.frame.only is not None:
+            return _read_window(self.first, y, x)
+        shape = self.first.count, y.stop - y.start, x.stop - x.start
+        numbers = np.full(shape, self.first.nodata, self.first.dtypes[0])
+        for cell in self.frame.cells:
+            rows, columns = cell.window
+            bottom, left, right = min(y.stop, rows.stop), max(x.start, columns.start), min(x.stop, columns.stop)
+            if y.start < bottom and left < right:
+                in_cell = slice(y.start, bottom), slice(left - cell.column, right - cell.column)
+                part = np.s_[:, : bottom - y.start, left - x.start : right - x.start]
+                numbers[part] = _read_window(self.maps[cell.id], *in_cell)
+        return numbers
+
+
 @contextmanager
-def open_map(path: Path) -> Iterator[Any]:
-    """Open a map with rasterio; raises BadInputError for a file that is not one."""
+def open_maps(paths: tuple[Path, ...], frame: Frame) -> Iterator[FrameRaster]:
+    """Open the maps of all cells with rasterio; raises BadInputError for a file that is not a map of its cell."""
     import rasterio
     from rasterio.errors import RasterioIOError
 
-    try:
-        source = rasterio.open(path)
-    except RasterioIOError as error:
-        raise BadInputError(f"{path} cannot be read as a map: {error}") from error
-    with source:
-        yield source
+    with ExitStack() as stack:
+        maps: dict[str, Any] = {}
+        for path in paths:
+            try:
+                source = stack.enter_context(rasterio.open(path))
+            except RasterioIOError as error:
+                raise BadInputError(f"{path} cannot be read as a map: {error}") from error
+            cell = frame.cell(source.tags().get("cell", ""))
+            if cell.id in maps or not same_grid(grid_of(source), cell.grid):
+                raise BadInputError(f"the map {path} is on another grid than the tiles; predict on the run's grid")
+            maps[cell.id] = source
+        yield FrameRaster(frame, maps)
 
 
 def grid_of(source: Any) -> "GeoBox":
@@ -119,26 +157,27 @@ def grid_of(source: Any) -> "GeoBox":
     return GeoBox(source.shape, source.transform, source.crs)
 
 
-def read_classes(path: Path, decimation: Decimation) -> UInt8Array:
+def read_classes(paths: tuple[Path, ...], frame: Frame, decimation: Decimation) -> UInt8Array:
     """Class numbers (y, x) of a map, 255 where there is no data."""
-    with open_map(path) as source:
-        return read_centres(lambda y, x: _read_window(source, y, x)[0], decimation).astype(np.uint8)
+    with open_maps(paths, frame) as source:
+        return read_centres(lambda y, x: source.read(y, x)[0], decimation).astype(np.uint8)
 
 
-def read_values(path: Path, decimation: Decimation) -> FloatArray:
+def read_values(paths: tuple[Path, ...], frame: Frame, decimation: Decimation) -> FloatArray:
     """Values (y, x) of the first band of a map, NaN where there is no data."""
-    with open_map(path) as source:
-        return read_centres(lambda y, x: _read_window(source, y, x)[0], decimation).astype(np.float32)
+    with open_maps(paths, frame) as source:
+        return read_centres(lambda y, x: source.read(y, x)[0], decimation).astype(np.float32)
 
 
-def read_confidence(path: Path, decimation: Decimation) -> FloatArray:
+def read_confidence(paths: tuple[Path, ...], frame: Frame, decimation: Decimation) -> FloatArray:
     """The highest probability (y, x) of a map of probabilities; NaN where there is no data."""
-    with open_map(path) as source:
+    with open_maps(paths, frame) as source:
+        nodata, scale = source.first.nodata, source.first.scales[0]
 
         def highest(y: slice, x: slice) -> AnyArray:
-            stored = _read_window(source, y, x)
-            has_data = (stored != source.nodata).all(0)
-            return np.where(has_data, stored.max(0) * source.scales[0], np.nan).astype(np.float32)
+            stored = source.read(y, x)
+            has_data = (stored != nodata).all(0)
+            return np.where(has_data, stored.max(0) * scale, np.nan).astype(np.float32)
 
         return read_centres(highest, decimation)
 
@@ -195,11 +234,11 @@ class MapView:
 
 @dataclass(frozen=True)
 class MapFile:
-    """A map of classes with its probabilities; `scene` is empty for a mosaic."""
+    """A map of classes with its probabilities, one file of both for each cell; `scene` is empty for a mosaic."""
 
     scene: str
-    classes: Path
-    probabilities: Path
+    classes: tuple[Path, ...]
+    probabilities: tuple[Path, ...]
 
 
 def map_files(
@@ -209,27 +248,32 @@ def map_files(
 
     Raises BadInputError for maps that do not belong to the tiles, to each other or to the classes.
     """
-    if len(classes) != len(probabilities) or len(classes) not in (1, len(pairs)):
-        raise BadInputError(
-            f"{len(classes)} maps of classes and {len(probabilities)} of probabilities for {len(pairs)} scenes: "
-            "give one mosaic of both, or both for each scene"
+    cells = len(pairs[0][0].frame.cells)
+    if len(classes) != len(probabilities) or len(classes) not in ((1, len(pairs)) if cells == 1 else (cells,)):
+        expected = (
+            f"{cells} cells: give the mosaic of each cell" if cells > 1 else f"{len(pairs)} scenes: give one mosaic"
         )
-    scenes = [tiles.scene for tiles, _ in pairs] if len(classes) > 1 else [""]
-    files = [MapFile(*parts) for parts in zip(scenes, classes, probabilities, strict=True)]
+        raise BadInputError(
+            f"{len(classes)} maps of classes and {len(probabilities)} of probabilities for {expected} of both, or both "
+            "for each scene"
+        )
+    is_mosaic = len(classes) == cells
+    scenes = [""] if is_mosaic else [tiles.scene for tiles, _ in pairs]
+    parts = (
+        [(classes, probabilities)] if is_mosaic else [((a,), (b,)) for a, b in zip(classes, probabilities, strict=True)]
+    )
+    files = [MapFile(scene, *part) for scene, part in zip(scenes, parts, strict=True)]
     for file in files:
-        _check_map(file, pairs[0][0], names)
+        _check_map(file, pairs[0][0].frame, names)
     return files
 
 
-def _check_map(file: MapFile, tiles: Tiles, names: tuple[str, ...]) -> None:
-    with open_map(file.classes) as classes, open_map(file.probabilities) as probabilities:
-        for path, source in ((file.classes, classes), (file.probabilities, probabilities)):
-            if not same_grid(grid_of(source), tiles.grid):
-                raise BadInputError(f"the map {path} is on another grid than the tiles; predict on the run's grid")
-        bands = tuple(probabilities.descriptions)
-        if bands != names:
-            listed = ", ".join(str(name) for name in bands)
-            raise BadInputError(f"{file.probabilities} holds the classes {listed}; the run has {', '.join(names)}")
+def _check_map(file: MapFile, frame: Frame, names: tuple[str, ...]) -> None:
+    with open_maps(file.classes, frame), open_maps(file.probabilities, frame) as probabilities:
+        for source in probabilities.maps.values():
+            if tuple(source.descriptions) != names:
+                listed = ", ".join(str(name) for name in source.descriptions)
+                raise BadInputError(f"{source.name} holds the classes {listed}; the run has {', '.join(names)}")
 
 
 def select_maps(files: list[MapFile], split: dict[str, Any]) -> list[MapFile]:
@@ -251,13 +295,19 @@ def read_map(
 ) -> MapView:
     """Read one map with its surroundings; continuous values also as levels of their scale."""
     in_map = [(tiles, label) for tiles, label in pairs if file.scene in {"", tiles.scene}]
-    label, values = read_centres(partial(in_map[0][1].read, "label"), decimation), None
+    label, values, frame = read_centres(partial(in_map[0][1].read, "label"), decimation), None, in_map[0][0].frame
+    if frame.only is None and label.dtype.kind == "u":
+        # Between cells an array reads as 0, which is a class.
+        label = np.where(read_centres(partial(in_map[0][1].read, "valid"), decimation) > 0, label, NO_LABEL)
     if scale:
-        values = ValuePixels(label, read_values(file.classes, decimation))
-        confidence = read_values(file.probabilities, decimation)
+        values = ValuePixels(label, read_values(file.classes, frame, decimation))
+        confidence = read_values(file.probabilities, frame, decimation)
         label, classes = scale.numbers(label), scale.numbers(values.mapped)
     else:
-        classes, confidence = read_classes(file.classes, decimation), read_confidence(file.probabilities, decimation)
+        classes, confidence = (
+            read_classes(file.classes, frame, decimation),
+            read_confidence(file.probabilities, frame, decimation),
+        )
     # The pixels that evaluate counts, as far as they are in the image.
     tested = (role == SPLITS.index("test")) & (label != NO_LABEL) & (classes != NO_LABEL)
     quicklook = read_quicklook([tiles for tiles, _ in in_map], decimation)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from eopipe.arrays import UInt8Array
 from eopipe.chips.chips import pair_stores
@@ -12,7 +12,7 @@ from eopipe.errors import BadInputError
 from eopipe.models.model_folder import HISTORY, WEIGHTS, read_model_card
 from eopipe.publish import read_json
 from eopipe.reporting.data_tables import Item, TextRow, digest_rows, item_dates, read_items
-from eopipe.reporting.maps import MapContent, MapPanel
+from eopipe.reporting.maps import MapContent, cell_panels
 from eopipe.reporting.palette import ValueScale, class_colors
 from eopipe.reporting.panels import PanelGroup, map_panels, split_panel
 from eopipe.reporting.quality import DataQuality, read_quality
@@ -31,10 +31,8 @@ from eopipe.reporting.rasters import (
 from eopipe.reporting.scores import headline, scale_of, value_headline
 from eopipe.reporting.wording import TIMES, format_bounds, format_length, join_words
 from eopipe.telemetry.journal import METRICS, read_journal
+from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import pixel_metres
-
-if TYPE_CHECKING:
-    from odc.geo.geobox import GeoBox
 
 
 @dataclass(frozen=True)
@@ -92,9 +90,14 @@ class RunData:
     scale: ValueScale | None = None
 
     @property
-    def grid(self) -> "GeoBox":
-        """The grid of the run."""
-        return self.pairs[0][0].grid
+    def frame(self) -> Frame:
+        """The cells of the run."""
+        return self.pairs[0][0].frame
+
+    @property
+    def pixel(self) -> tuple[float, float]:
+        """Width and height of a pixel in metres."""
+        return pixel_metres(self.frame.cells[0].grid)
 
     @property
     def task(self) -> str:
@@ -115,11 +118,16 @@ class RunData:
     @property
     def extent(self) -> str:
         """Size of the grid and of a pixel, CRS and bounds, as text."""
-        (width, height), (rows, cols) = pixel_metres(self.grid), self.grid.shape
-        size = f"{format_length(cols * width)}{TIMES}{format_length(rows * height)}"
         decimation = f"; images show one of {self.step}{TIMES}{self.step} pixels" if self.step > 1 else ""
-        place = f"{self.grid.crs}, {format_bounds(self.grid)}"
-        return f"{cols}{TIMES}{rows} pixels of {format_length(width)}: {size}, {place}{decimation}"
+        return "; ".join(map(_extent_of, self.frame.cells)) + decimation
+
+
+def _extent_of(cell: Cell) -> str:
+    (width, height), (rows, cols) = pixel_metres(cell.grid), cell.shape
+    size = f"{format_length(cols * width)}{TIMES}{format_length(rows * height)}"
+    name = f"cell {cell.id}: " if cell.id else ""
+    place = f"{cell.grid.crs}, {format_bounds(cell.grid)}"
+    return f"{name}{cols}{TIMES}{rows} pixels of {format_length(width)}: {size}, {place}"
 
 
 def read_run(
@@ -210,7 +218,13 @@ def map_content(run: RunData) -> MapContent:
         classes=run.classes,
         colors=run.colors,
         scale=run.scale,
-        grid=run.grid,
+        frame=run.frame,
         step=run.step,
-        panels=[MapPanel(_map_heading(v.scene, dates), v.classes[v.window], v.window) for v in run.maps],
+        panels=[
+            panel
+            for view in run.maps
+            for panel in cell_panels(
+                _map_heading(view.scene, dates), view.classes[view.window], view.window, run.frame, run.step
+            )
+        ],
     )

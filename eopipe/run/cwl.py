@@ -21,7 +21,7 @@ from eopipe.errors import BadInputError, UsageError
 from eopipe.launch.environment import parse_nodes
 from eopipe.publish import publish, write_json
 from eopipe.run.locate import in_project
-from eopipe.run.rules import periods, pinned, splits_images
+from eopipe.run.rules import cell_names, periods, pinned, splits_images
 
 JOB = "job.yml"
 HEAD = "# Written by `eopipe cwl`"
@@ -39,10 +39,12 @@ def cwl(argv: list[str]) -> int:
         return _write_steps(argv[1:])
     if argv[:1] == ["periods"]:
         return _write_periods(argv[1:])
+    if argv[:1] == ["cells"]:
+        return _write_cells(argv[1:])
     parser = Parser(
         prog="eopipe cwl",
         description=cwl.__doc__,
-        epilog="`eopipe cwl steps` and `eopipe cwl periods` are jobs of the workflow itself.",
+        epilog="`eopipe cwl steps`, `eopipe cwl cells` and `eopipe cwl periods` are jobs of the workflow itself.",
     )
     parser.add_argument("config", nargs="?", type=Path, help="config of the run [config.yaml]")
     parser.add_argument("--to", type=Path, default=Path("cwl"), metavar="FOLDER", help="folder to write to [cwl]")
@@ -159,6 +161,15 @@ def steps(label_asset: str | None, composite: str, split_method: str, split_by: 
         "mosaic": is_mosaic,
         "images": not is_mosaic,
     }
+
+
+def _write_cells(argv: Sequence[str]) -> int:
+    """Write the cells of a run, and what the names of their maps end with."""
+    parser = Parser(prog="eopipe cwl cells", description=_write_cells.__doc__)
+    parser.add_argument("--grid", type=Path, required=True)
+    names = cell_names(parser.parse_args(argv).grid)
+    write_json(OUTPUT, {"cells": names, "endings": [f"-{name}" if name else "" for name in names]})
+    return 0
 
 
 def _write_periods(argv: Sequence[str]) -> int:

@@ -7,6 +7,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ Config = dict[str, Any]
 AmountOfInput = Callable[[Any, Any], int]
 Amount = int | AmountOfInput
 PINNED = "constraints.txt"
+# The map of all images.
+MOSAIC = "mosaic"
 # The folder of the workflow, for its jobs.
 IN_WORKFLOW = "EOPIPE_WORKFLOW"
 
@@ -115,7 +118,8 @@ def params_for(config: Config, name: str, folders: Iterable[str] = (), optional:
     """
     functions = {name_of_input: _folders_of(name_of_input) for name_of_input in folders}
     functions |= {name_of_input: _arguments_of(name_of_input) for name_of_input in optional}
-    settings = {"options": literal(options(config, name)), "revision": revision(name)}
+    text = partial(map_options, config) if name == "predict" else literal(options(config, name))
+    settings = {"options": text, "revision": revision(name)}
     return functions | settings | _libraries(config, name)
 
 
@@ -288,6 +292,27 @@ def fold_options(config: Config, wildcards: Any) -> str:
     """The options of the split of a fold."""
     split = config["split"] | {"folds": config["folds"], "fold": int(wildcards.fold)}
     return options(config | {"split": split}, "split")
+
+
+def mosaics(grid: str | Path) -> list[str]:
+    """The names of the maps of all images, one for each cell of a grid file."""
+    return [MOSAIC + (f".{cell}" if cell else "") for cell in cell_names(grid)]
+
+
+def cell_names(grid: str | Path) -> list[str]:
+    """The ids of the cells of a grid file; an empty one for the only cell of a run."""
+    return [str(cell["id"]) for cell in read_json(Path(grid)).get("cells", [{"id": ""}])]
+
+
+def is_mosaic(name: str) -> bool:
+    """Whether a map is one of all images, by its name."""
+    return name.partition(".")[0] == MOSAIC
+
+
+def map_options(config: Config, wildcards: Any) -> str:
+    """The options of a map: those of the stage, and its cell where a run has several."""
+    cell = wildcards.map.partition(".")[2] if is_mosaic(wildcards.map) else ""
+    return " ".join(filter(None, [options(config, "predict"), shlex.join(["--cell", cell]) if cell else ""]))
 
 
 def splits_images(config: Config) -> bool:

@@ -45,6 +45,7 @@ from eopipe.tiles.store import NO_LABEL, Tiles
 
 if TYPE_CHECKING:
     import pystac
+    from odc.geo.geobox import GeoBox
 
 COG = "image/tiff; application=geotiff; profile=cloud-optimized"
 ZARR = "application/vnd.zarr; version=3"
@@ -103,7 +104,7 @@ def write_catalog(draft: Path, inputs: CatalogInputs, text: CatalogText) -> None
     _add_model(draft / "model", inputs, text)
     origins = _origin_links(draft, inputs.scenes)
     stores = {store.scene: store for store in sorted(map(Tiles, inputs.tiles), key=lambda store: store.scene)}
-    tiles = [_tiles_item(draft, store, origins) for store in stores.values()]
+    tiles = [item for store in stores.values() for item in _tiles_items(draft, store, origins)]
     pairs = sorted(zip(inputs.classes, inputs.probabilities, strict=True))
     maps = [_map_item(draft, pair, stores, inputs) for pair in pairs]
     collections = [
@@ -186,54 +187,67 @@ def _origin_links(draft: Path, scenes: Sequence[Path]) -> "dict[str, pystac.Link
     return origins
 
 
-def _tiles_item(draft: Path, store: Tiles, origins: "dict[str, pystac.Link]") -> "pystac.Item":
+def _tiles_items(draft: Path, store: Tiles, origins: "dict[str, pystac.Link]") -> "list[pystac.Item]":
+    """The items of a tile store, one for each cell; the store is beside the first of them."""
     attributes = store.attributes
     scenes = attributes.get("scenes", [store.scene])
     if missing := sorted(set(scenes) - origins.keys()):
         raise BadInputError(f"{store.path} is made from {', '.join(missing)}, which is not among the scenes given")
-    folder = draft / "tiles" / store.scene / f"{store.scene}.zarr"
+    names = [_tiles_name(store.scene, part.cell) for part in store.parts]
+    folder = draft / "tiles" / names[0] / f"{store.scene}.zarr"
     link_or_copy(store.path, folder)
-    lineage = f"eopipe: {', '.join(scenes)} on the grid of the run."
-    item = _item(store.scene, store.alone(), [attributes] if attributes.get("datetime") else [], lineage)
-    item.add_links([origins[name] for name in scenes])
     scale, offset = store.scaling
-    dtype = str(store.array("image").dtype)
-    band = {"data_type": dtype, "scale": scale, "offset": offset, "spatial_resolution": _resolution(store)}
-    tiles = asset(f"./{folder.name}", ZARR, "image and valid mask on the grid of the run", ("data",))
-    tiles.extra_fields["bands"] = [{"name": name} for name in store.names]
-    add_raster_bands(tiles, [{"name": name} | band for name in store.names])
-    item.add_asset("tiles", tiles)
-    manifest = folder / MANIFEST
-    href, title = f"./{folder.name}/{MANIFEST}", "sha256 of every file of the store"
-    item.add_asset("manifest", asset(href, JSON, title, ("metadata",), manifest))
-    return item
+    dtype, items = str(store.array("image").dtype), []
+    for name, part in zip(names, store.parts, strict=True):
+        lineage = f"eopipe: {', '.join(scenes)} on the grid of the run."
+        (draft / "tiles" / name).mkdir(parents=True, exist_ok=True)
+        grid = part.alone().grid
+        item = _item(name, grid, [attributes] if attributes.get("datetime") else [], lineage)
+        item.add_links([origins[name] for name in scenes])
+        band = {"data_type": dtype, "scale": scale, "offset": offset, "spatial_resolution": _resolution(grid)}
+        href = f"./{folder.name}" if name == names[0] else f"../{names[0]}/{folder.name}"
+        group = f"/{part.cell}" if part.cell else ""
+        tiles = asset(f"{href}{group}", ZARR, "image and valid mask on the grid of the run", ("data",))
+        tiles.extra_fields["bands"] = [{"name": name} for name in store.names]
+        add_raster_bands(tiles, [{"name": name} | band for name in store.names])
+        item.add_asset("tiles", tiles)
+        title = "sha256 of every file of the store"
+        item.add_asset("manifest", asset(f"{href}/{MANIFEST}", JSON, title, ("metadata",), folder / MANIFEST))
+        items.append(item)
+    return items
 
 
-def _resolution(store: Tiles) -> float:
-    return abs(float(store.grid.resolution.x))
+def _tiles_name(scene: str, cell: str) -> str:
+    return f"{scene}.{cell}" if cell else scene
 
 
-def _item(name: str, store: Tiles, attributes: Sequence[dict[str, Any]], lineage: str) -> "pystac.Item":
-    """An item on the grid of a store, of the time that attributes of stores cover."""
+def _resolution(grid: "GeoBox") -> float:
+    return abs(float(grid.resolution.x))
+
+
+def _item(name: str, grid: "GeoBox", attributes: Sequence[dict[str, Any]], lineage: str) -> "pystac.Item":
+    """An item on a grid, of the time that attributes of stores cover."""
     processing = {"processing:lineage": lineage, "processing:software": {"eopipe": __version__}}
-    item = extent_of(store.grid, attributes).item(name, (FILE, PROCESSING, PROJECTION, RASTER), processing)
-    add_projection(item, store.grid)
+    item = extent_of([grid], attributes).item(name, (FILE, PROCESSING, PROJECTION, RASTER), processing)
+    add_projection(item, grid)
     return item
 
 
 def _map_item(draft: Path, pair: tuple[Path, Path], stores: dict[str, Tiles], inputs: CatalogInputs) -> "pystac.Item":
     """A map of classes with its probabilities, or of values with their spread among the scenes."""
-    scenes, card = _scenes(pair[0], stores), inputs.card
-    name = f"map-{scenes[0]}" if len(scenes) == 1 else "map"
-    mapped = [stores[scene] for scene in scenes]
+    (scenes, cell_name), card = _sources(pair[0], stores), inputs.card
+    cell = stores[scenes[0]].frame.cell(cell_name)
+    name = "-".join(["map", *([scenes[0]] if len(scenes) == 1 else []), *([cell.id] if cell.id else [])])
+    mapped = [stores[scene] for scene in scenes if any(part.cell == cell.id for part in stores[scene].parts)]
     lineage = f"eopipe predict: mean of what the model says of {', '.join(scenes)}, where they are valid."
-    item = _item(name, mapped[0], [store.attributes for store in mapped], lineage)
+    item = _item(name, cell.grid, [store.attributes for store in mapped], lineage)
     item.add_link(link("derived_from", f"../../model/{inputs.model_item.name}", ITEM, "the model"))
-    item.add_links([link("derived_from", f"../../tiles/{s}/{s}.json", ITEM, f"tiles of {s}") for s in scenes])
+    origins = [_tiles_name(store.scene, cell.id) for store in mapped]
+    item.add_links([link("derived_from", f"../../tiles/{s}/{s}.json", ITEM, f"tiles of {s}") for s in origins])
     for key, path in zip(RASTERS.get(card["task"], ("classes", "probabilities")), pair, strict=True):
         target = draft / "maps" / name / f"{key}.tif"
         link_or_copy(path, target)
-        item.add_asset(key, _raster(target, key, _resolution(mapped[0])))
+        item.add_asset(key, _raster(target, key, _resolution(cell.grid)))
     if card["task"] != "regression":
         _add_classes(item, draft / "maps" / name / "classes.tif", card["classes"])
     _add_renders(item)
@@ -289,8 +303,8 @@ def _colors(file: Path) -> dict[int, str]:
     return {number: "".join(f"{part:02x}" for part in color[:3]) for number, color in table.items()}
 
 
-def _scenes(path: Path, stores: dict[str, Tiles]) -> list[str]:
-    """The scenes that a map names. Raises BadInputError for a map of others than those given."""
+def _sources(path: Path, stores: dict[str, Tiles]) -> tuple[list[str], str]:
+    """The scenes that a map names, and its cell. Raises BadInputError for a map of others than those given."""
     import rasterio
 
     try:
@@ -304,7 +318,7 @@ def _scenes(path: Path, stores: dict[str, Tiles]) -> list[str]:
         if "scene_count" in tags and not scenes:
             reason = f"is made from {tags['scene_count']} scenes, which are not those of the tiles given"
         raise BadInputError(f"{path} {reason}; give a map by predict and the tiles that it was made from")
-    return scenes
+    return scenes, tags.get("cell", "")
 
 
 def _raster(file: Path, key: str, resolution: float) -> "pystac.Asset":

@@ -9,14 +9,21 @@ from eopipe.errors import BadInputError, UsageError
 from eopipe.scenes.item import Item, asset_projection
 from eopipe.stac.antimeridian import Geometry, unwrap
 from eopipe.stac.query import footprint
+from eopipe.tiles.cells import ZONE_DEGREES, Frame, utm_zone
 from eopipe.tiles.grid import Bounds, make_grid, utm_crs
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from odc.geo.geobox import GeoBox
     from pyproj import Transformer
     from shapely.geometry.base import BaseGeometry
 
 log = logging.getLogger("eopipe")
+# The value of search.crs for one cell in each UTM zone.
+UTM = "utm"
+# Degrees that a cell extends beyond its zone: at 10 m, 100 pixels at the equator, and 50 at 60 degrees.
+ZONE_MARGIN = 0.01
 NO_EXTENT = BadInputError("a scene has neither a projection nor a geometry; give search.area or search.bbox")
 
 
@@ -25,11 +32,7 @@ def choose_grid(
 ) -> "GeoBox":
     """The run's grid: the pixels of these assets where the scenes agree, else UTM; over the area or all scenes."""
     # The finest raster decides: its pixels are read without warping.
-    projections = [(asset, *asset_projection(item, asset)) for item in items for asset in assets]
-    # Where a row of pixels runs north, the first number is zero.
-    stated = [
-        (asset, code, transform) for asset, code, transform, _ in projections if code and transform and transform[0]
-    ]
+    stated = _stated_projections(items, assets)
     for item in items:
         _check_place(item, assets)
     if crs != "auto":
@@ -48,6 +51,88 @@ def choose_grid(
     pixel = f"{_pixel_size(step, chosen)} ({'search.resolution' if resolution else f'asset {finest}'})"
     log.info("event=grid crs=%s pixel=%r shape='%d x %d'", chosen, pixel, *grid.shape)
     return grid
+
+
+def choose_cells(
+    items: list[Item], assets: tuple[str, ...], geometry: Geometry | None, crs: str, resolution: float | None
+) -> Frame:
+    """The cells of a run: one grid as `choose_grid`, or with `crs` utm one for each UTM zone that the area touches.
+
+    The area is the given geometry, or all scenes. Pixels of a zone are those of its scenes where they state any;
+    all zones have the pixel size of the finest asset. A cell extends a little beyond its zone, so that places at the
+    border have their surroundings.
+    """
+    if crs != UTM:
+        return Frame.of_grids([choose_grid(items, assets, geometry, crs, resolution)])
+    for item in items:
+        _check_place(item, assets)
+    places = [geometry] if geometry else [item["geometry"] for item in items if item["geometry"]]
+    if not places or (not geometry and len(places) < len(items)):
+        raise NO_EXTENT
+    zones = zones_of([unwrap(place) for place in places])
+    stated = _stated_projections(items, assets)
+    sizes = [abs(transform[0]) for _, code, transform in stated if utm_zone(code)]
+    step = resolution or min(sizes, default=None)
+    if step is None:
+        raise UsageError("search.resolution is needed: no scene states a pixel size in metres of a UTM zone")
+    grids = []
+    for zone, area in zones.items():
+        transforms = [transform for _, code, transform in stated if code == zone]
+        native = min(transforms, key=lambda transform: abs(transform[0]), default=None)
+        grid = make_grid(_bounds_in(area, zone), zone, step, (native[2], native[5]) if native else (0.0, 0.0))
+        if 0 not in grid.shape:
+            grids.append(grid)
+    frame = Frame.of_grids(grids)
+    for cell in frame.cells:
+        log.info("event=cell id=%s crs=%s pixel='%g m' shape='%d x %d'", cell.id, cell.grid.crs, step, *cell.shape)
+    return frame
+
+
+def _stated_projections(items: list[Item], assets: tuple[str, ...]) -> list[tuple[str, str, list[float]]]:
+    """Asset, CRS and transform of the rasters that items describe; not where a row of pixels runs north."""
+    projections = [(asset, *asset_projection(item, asset)) for item in items for asset in assets]
+    return [
+        (asset, code, transform) for asset, code, transform, _ in projections if code and transform and transform[0]
+    ]
+
+
+def zones_of(places: "Sequence[BaseGeometry]") -> "dict[str, BaseGeometry]":
+    """The UTM zones that places (degrees, in one piece across 180) touch, with the part of the places around each.
+
+    The part extends `ZONE_MARGIN` degrees beyond the zone.
+    """
+    import numpy as np
+    from shapely import box, intersection, transform, union_all
+
+    area = union_all(list(places))
+    zones: dict[str, BaseGeometry] = {}
+    west, _, east, _ = area.bounds
+    for number in range(math.floor((west + 180) / ZONE_DEGREES), math.ceil((east + 180) / ZONE_DEGREES)):
+        left, right = ZONE_DEGREES * number - 180.0, ZONE_DEGREES * (number + 1) - 180.0
+        for bottom, top in ((0.0, 90.0), (-90.0, 0.0)):
+            if intersection(area, box(left, bottom, right, top)).area > 0:
+                around = box(left - ZONE_MARGIN, bottom - ZONE_MARGIN, right + ZONE_MARGIN, top + ZONE_MARGIN)
+                # The same place, with longitudes of -180 to 180 at the zone's middle.
+                shift = -360.0 * math.floor((left + 183.0) / 360.0)
+                part = transform(
+                    intersection(area, around), lambda points, shift=shift: points + np.array([shift, 0.0])
+                )
+                crs = utm_crs((left + right) / 2 + shift, (bottom + top) / 2)
+                zones[crs] = union_all([zones[crs], part]) if crs in zones else part
+    return zones
+
+
+def _bounds_in(area: "BaseGeometry", crs: str) -> Bounds:
+    """Bounds in a CRS of a place in degrees."""
+    import numpy as np
+    from pyproj import Transformer
+    from shapely import segmentize, transform
+
+    change = Transformer.from_crs("EPSG:4326", crs, always_xy=True)
+    # A straight edge in degrees bends in the CRS.
+    fine = segmentize(area, 0.1)
+    west, south, east, north = transform(fine, lambda p: np.column_stack(change.transform(p[:, 0], p[:, 1]))).bounds
+    return west, south, east, north
 
 
 def _check_place(item: Item, assets: tuple[str, ...]) -> None:
@@ -115,17 +200,12 @@ def _item_bounds(item: Item, asset: str, crs: str) -> Bounds:
 
 
 def _project(geometry: Geometry | None, crs: str) -> Bounds:
-    import numpy as np
     from pyproj import Transformer
-    from shapely import segmentize, transform
 
     if geometry is None:
         raise NO_EXTENT
-    change = Transformer.from_crs("EPSG:4326", crs, always_xy=True)
-    # A straight edge in degrees bends in the CRS.
-    whole = unwrap(geometry)
-    fine = segmentize(whole, 0.1)
-    west, south, east, north = transform(fine, lambda p: np.column_stack(change.transform(p[:, 0], p[:, 1]))).bounds
+    change, whole = Transformer.from_crs("EPSG:4326", crs, always_xy=True), unwrap(geometry)
+    west, south, east, north = _bounds_in(whole, crs)
     if not all(map(math.isfinite, (west, south, east, north))):
         raise UsageError(f"the area is outside the area of use of {crs}; choose another search.crs")
     if _crosses(whole) and _is_cut(change, whole.centroid.y):

@@ -65,11 +65,11 @@ class ItemExtent:
         )
 
 
-def extent_of(grid: "GeoBox", properties: Iterable[dict[str, Any]]) -> ItemExtent:
-    """The footprint of a grid, and the time that properties of items or attributes of stores cover together."""
+def extent_of(grids: "Sequence[GeoBox]", properties: Iterable[dict[str, Any]]) -> ItemExtent:
+    """The footprint of grids, and the time that properties of items or attributes of stores cover together."""
     keys = ("datetime", "start_datetime", "end_datetime")
     times = sorted(_utc(fields[key]) for fields in properties for key in keys if fields.get(key))
-    geometry, bbox = outline(grid)
+    geometry, bbox = outline(grids[0]) if len(grids) == 1 else _common_outline([outline(grid) for grid in grids])
     return ItemExtent(geometry, bbox, *((times[0], times[-1]) if times else (BEGIN, END)))
 
 
@@ -100,6 +100,18 @@ def outline(grid: "GeoBox") -> tuple[Geometry, tuple[float, ...]]:
     areas = union_all([part for part in get_parts(split(whole)) if part.area])
     geometry = counter_clockwise({key: _rounded(value) for key, value in mapping(areas).items()})
     return geometry, (_wrapped(west), round(south, DIGITS), _wrapped(east), round(north, DIGITS))
+
+
+def _common_outline(outlines: "list[tuple[Geometry, tuple[float, ...]]]") -> tuple[Geometry, tuple[float, ...]]:
+    """The union of outlines and its bounds; those are all longitudes where one of them crosses 180 degrees."""
+    from shapely import union_all
+    from shapely.geometry import mapping, shape
+
+    areas = mapping(union_all([shape(geometry) for geometry, _ in outlines]))
+    geometry = counter_clockwise({key: _rounded(value) for key, value in areas.items()})
+    wests, souths, easts, norths = zip(*(bounds for _, bounds in outlines), strict=True)
+    is_cut = any(west > east for west, east in zip(wests, easts, strict=True))
+    return geometry, (-180.0 if is_cut else min(wests), min(souths), 180.0 if is_cut else max(easts), max(norths))
 
 
 def _rounded(value: Any) -> Any:

@@ -54,15 +54,15 @@ def fetch(
     from eopipe.fetch.retry import FetchSession
     from eopipe.publish import publish
     from eopipe.scenes.item import read_item, scene_name
-    from eopipe.tiles.grid import read_grid
+    from eopipe.tiles.cells import read_frame
 
     if windows and grid is None:
         raise UsageError("--windows needs --grid; give it, or fetch whole assets")
     frozen = read_item(item)
     folder = parts / scene_name(frozen["id"]) if parts else scene.parent / f".{scene.name}.parts"
-    area = read_grid(grid) if windows and grid else None
+    grids = [cell.grid for cell in read_frame(grid).cells] if windows and grid else []
     with FetchSession(deadline, per_host, sign, private_hosts) as session, lock_folder(folder, session):
-        fetched = fetch_assets(frozen, catalog, folder, session, workers, area)
+        fetched = fetch_assets(frozen, catalog, folder, session, workers, grids)
         with publish(scene, folder=True) as draft:
             write_scene(frozen, fetched, draft, is_window=windows)
         shutil.rmtree(folder)

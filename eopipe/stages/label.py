@@ -76,7 +76,7 @@ def label(
     from eopipe.labels.vectors import source_conflicts
     from eopipe.labels.write import ReadOptions, label_band, write_labels
     from eopipe.scenes.item import read_scene, scene_name
-    from eopipe.tiles.grid import read_grid
+    from eopipe.tiles.cells import read_frame
     from eopipe.tiles.layout import Layout
 
     if source is not None and source.is_dir():
@@ -91,7 +91,7 @@ def label(
     options, layout = ReadOptions(attribute, layer, overlap, all_touched, resampling), Layout(chunk, shard)
     if measure:
         quantity = Quantity(measure, unit, ignore)
-        write_values(labels, read_grid(grid), quantity, band, scene=name, options=options, layout=layout)
+        write_values(labels, read_frame(grid), quantity, band, scene=name, options=options, layout=layout)
         return
     legend = Legend(classes, bins, codes, ignore, values)
-    write_labels(labels, read_grid(grid), legend, band, scene=name, options=options, layout=layout)
+    write_labels(labels, read_frame(grid), legend, band, scene=name, options=options, layout=layout)

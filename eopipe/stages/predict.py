@@ -56,6 +56,10 @@ def predict(
             advanced=True,
         ),
     ] = (),
+    cell: Annotated[
+        str | None,
+        Option("cell to map, such as utm33n, where tiles have several; a workflow maps each one", of_job=True),
+    ] = None,
     halo: Annotated[
         int | None,
         Option("pixels read around each window (default: receptive-field radius)", ge=0, advanced=True),
@@ -82,6 +86,7 @@ def predict(
     or differs in pixel size, unit or processing level from the tiles of the training, UsageError for colors that do
     not match the classes, and DivergedError when the model's output is not finite.
     """
+    from eopipe.errors import UsageError
     from eopipe.inference.mosaic import write_prediction
     from eopipe.inference.predictor import open_predictor
     from eopipe.inference.temperature import read_calibration
@@ -96,6 +101,8 @@ def predict(
     fitted = read_calibration(calibration) if calibration else None
     if fitted:
         fitted.check(model_id(model), [store.scene for store in stores])
-    predictor = open_predictor(trained, model, stores, window, halo, device, threads)
+    predictor, frame = open_predictor(trained, model, stores, window, halo, device, threads), stores[0].frame
+    if len(frame.cells) > 1 and not cell:
+        raise UsageError(f"the tiles have several cells, so --cell is needed: {', '.join(c.id for c in frame.cells)}")
     table = {number: rgb(color) for number, color in enumerate(class_colors(trained.classes, colors))}
-    write_prediction(predictor, trained, classes, probabilities, fitted, table)
+    write_prediction(predictor, trained, frame.cell(cell or ""), classes, probabilities, fitted, table)

@@ -74,7 +74,7 @@ def preprocess(
     from eopipe.scenes.item import bands as bands_of
     from eopipe.scenes.item import read_scene
     from eopipe.scenes.masks import mask_of
-    from eopipe.tiles.grid import read_grid
+    from eopipe.tiles.cells import read_frame
     from eopipe.tiles.layout import Layout
     from eopipe.warp.write_tiles import TileRecipe, write_tiles
 
@@ -84,6 +84,6 @@ def preprocess(
     layout = Layout(chunk, shard, codec)
     recipe = TileRecipe(scene_bands, usable, resampling, layout, decibel=decibel, saturated=saturated)
     try:
-        write_tiles(tiles, item, read_grid(grid), recipe, threads=threads, max_files=max_files)
+        write_tiles(tiles, item, read_frame(grid), recipe, threads=threads, max_files=max_files)
     except IntegrityError as error:
         raise IntegrityError(f"{error}; remove the folder {scene} and fetch the scene again") from error

@@ -20,7 +20,14 @@ def search(
             format="application/geo+json",
         ),
     ],
-    grid: Annotated[Path, Output("grid.json", "grid of the run: CRS, transform, shape", format="application/json")],
+    grid: Annotated[
+        Path,
+        Output(
+            "grid.json",
+            "grid of the run: CRS, transform, shape; of several UTM zones their cells",
+            format="application/json",
+        ),
+    ],
     selection: Annotated[
         Path,
         Output("selection.json", "digest of the item list; dropped scenes with the reason", format="application/json"),
@@ -57,7 +64,14 @@ def search(
             "what best counts: single scenes, or all scenes of a local solar day (UTC + 1 h per 15 degrees) together"
         ),
     ] = "scene",
-    crs: Annotated[str, Option("CRS of the grid as EPSG:code, or auto", pattern=r"^(auto|EPSG:\d+)$")] = "auto",
+    crs: Annotated[
+        str,
+        Option(
+            "CRS of the grid as EPSG:code; auto: the one of the scenes, or the UTM zone of the area; utm: one cell in "
+            "each UTM zone that the area touches",
+            pattern=r"^(auto|utm|EPSG:\d+)$",
+        ),
+    ] = "auto",
     resolution: Annotated[
         float | None, Option("pixel size of the grid in units of the CRS (default: the finest of grid_assets)", gt=0)
     ] = None,
@@ -82,11 +96,10 @@ def search(
     from eopipe.errors import BadInputError, UsageError
     from eopipe.publish import publish, write_json
     from eopipe.stac.api import collection_names, from_url
-    from eopipe.stac.choose_grid import choose_grid
+    from eopipe.stac.choose_grid import choose_cells
     from eopipe.stac.query import Query, area_geometry, explain_no_match
     from eopipe.stac.select import Ranking, select
     from eopipe.stac.static import from_folder
-    from eopipe.tiles.grid import grid_json
 
     if (catalog is None) == (url is None):
         raise UsageError("search needs exactly one of --catalog and --url")
@@ -103,7 +116,7 @@ def search(
         unknown = f"not all of these collections exist; there are {', '.join(names)}"
         advice = unknown if names else explain_no_match(candidates, query)
         raise BadInputError(f"no scene matches in {catalog or url}: {query}; {advice}")
-    box = choose_grid(selected.items, grid_assets or assets, geometry, crs, resolution)
+    frame = choose_cells(selected.items, grid_assets or assets, geometry, crs, resolution)
     with publish(items, folder=True) as draft, publish(grid) as grid_draft, publish(selection) as summary_draft:
         selected.write(draft, summary_draft)
-        write_json(grid_draft, grid_json(box))
+        write_json(grid_draft, frame.json())

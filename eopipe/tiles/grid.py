@@ -17,18 +17,22 @@ EARTH_RADIUS_M = 6371008.8
 
 
 def read_grid(path: Path) -> "GeoBox":
-    """Read a grid file: CRS, six affine numbers and (height, width)."""
+    """Read the grid file of a run with one cell: CRS, six affine numbers and (height, width)."""
+    return grid_of_document(read_json(path), str(path))
+
+
+def grid_of_document(value: Any, name: str) -> "GeoBox":
+    """The grid in the content of a file. Raises BadInputError for what is not a grid."""
     from affine import Affine
     from odc.geo.geobox import GeoBox
     from pyproj.exceptions import CRSError
 
-    value = read_json(path)
     try:
         grid = GeoBox(tuple(value["shape"]), Affine(*value["transform"]), value["crs"])
     except (KeyError, OverflowError, TypeError, ValueError, CRSError) as error:
-        raise BadInputError(f"{path} is not a grid: it needs crs, transform and shape") from error
+        raise BadInputError(f"{name} is not a grid: it needs crs, transform and shape") from error
     if grid.crs is None or min(grid.shape) < 1 or not all(map(math.isfinite, grid.affine)) or not grid.axis_aligned:
-        raise BadInputError(f"{path} is not a usable grid: it is empty, rotated, or has no CRS")
+        raise BadInputError(f"{name} is not a usable grid: it is empty, rotated, or has no CRS")
     return grid
 
 

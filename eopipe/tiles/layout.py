@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from eopipe.arrays import AnyArray
 from eopipe.errors import NoSpaceError, UsageError
+from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import PixelWindow, windows
 from eopipe.tiles.shard_reader import StoredWindow
 from eopipe.tiles.shard_writer import ChunkEncoder, ShardWriter
@@ -58,12 +59,13 @@ def store_files(shape: tuple[int, int], layout: Layout, arrays: int, *, has_imag
     return arrays * (layout.files(shape) + 1) + 2 * 2 + 1 + 2 + (2 + 1 if has_image else 0)
 
 
-def check_file_budget(shape: tuple[int, int], layout: Layout, arrays: int, max_files: int | None) -> None:
-    """Raise NoSpaceError where a store would need more files than allowed."""
-    files = store_files(shape, layout, arrays)
+def check_file_budget(shapes: list[tuple[int, int]], layout: Layout, arrays: int, max_files: int | None) -> None:
+    """Raise NoSpaceError where a store of parts of these shapes (of each cell) would need more files than allowed."""
+    files = sum(store_files(shape, layout, arrays) for shape in shapes)
     if max_files is not None and files > max_files:
+        size = " and ".join(f"{height} x {width}" for height, width in shapes)
         raise NoSpaceError(
-            f"a store of {shape[0]} x {shape[1]} pixels needs {files} files, but max_files is {max_files}; "
+            f"a store of {size} pixels needs {files} files, but max_files is {max_files}; "
             f"choose shards larger than {layout.shard} pixels, or raise max_files"
         )
 
@@ -111,6 +113,17 @@ def crop_to_chunks(grid: "GeoBox", parts: list[PixelWindow], layout: Layout) -> 
         return grid, None
     cropped = grid.translate_pix(left, top).crop((bottom - top, right - left))
     return cropped, StoredWindow((height, width), (top, left), layout.shard)
+
+
+def crop_cell(
+    frame: Frame, cell: Cell, parts: list[PixelWindow], layout: Layout
+) -> tuple["GeoBox", StoredWindow | None]:
+    """The part of a cell that windows of it touch, as `crop_to_chunks`, and its window in the frame of the run."""
+    grid, window = crop_to_chunks(cell.grid, parts, layout)
+    if frame.only is not None:
+        return grid, window
+    row, column = window.offset if window else (0, 0)
+    return grid, StoredWindow(frame.shape, (row, cell.column + column), layout.shard)
 
 
 class ArrayWriter:

@@ -28,7 +28,16 @@ BandIndices = tuple[int, ...]
 
 
 def open_array(path: Path) -> "ArrayReader":
-    """Open an array of a store by its folder; raises BadInputError for a folder without a readable array."""
+    """Open an array of a store by its folder; raises BadInputError for a folder without a readable array.
+
+    An array of a store with several cells is in the groups of these, and has no folder of its own.
+    """
+    if not path.exists() and (cells := sorted(path.parent.glob(f"*/{path.name}/zarr.json"))):
+        parts = [open_array(metadata.parent) for metadata in cells]
+        windowed = [part for part in parts if isinstance(part, WindowedArrayReader)]
+        if len(windowed) < len(parts) or len({part.shape for part in windowed}) > 1:
+            raise BadInputError(f"{path.parent} is not a store of tiles: its cells have no common frame")
+        return CellsArrayReader(windowed)
     try:
         metadata = json.loads((path / "zarr.json").read_bytes())
     except (OSError, ValueError) as error:
@@ -294,6 +303,11 @@ class WindowedArrayReader:
         """Shape of the array on the whole grid: (y, x) or (band, y, x)."""
         return (*self.stored.shape[:-2], *self.window.grid_shape)
 
+    @property
+    def columns(self) -> tuple[int, int]:
+        """First column of the grid that is stored, and the one after the last."""
+        return self.window.offset[1], self.window.offset[1] + self.stored.shape[-1]
+
     def read(self, out: AnyArray, y: int, x: int, bands: BandIndices) -> None:
         """Fill `out` (…, y, x) as the stored array does, with zeros where the grid has more than the store."""
         (height, width), (first_row, first_column) = self.window.grid_shape, self.window.offset
@@ -310,4 +324,38 @@ class WindowedArrayReader:
             self.stored.read(part, top - first_row, left - first_column, bands)
 
 
-ArrayReader = ShardedArrayReader | ZarrArrayReader | WindowedArrayReader
+@dataclass
+class CellsArrayReader:
+    """An array of a store with several cells, read by positions in the frame of the run."""
+
+    parts: list[WindowedArrayReader]
+
+    @property
+    def path(self) -> Path:
+        """The folder of the array of the first cell."""
+        return self.parts[0].path
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The data type of the array."""
+        return self.parts[0].dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the array on the whole frame: (y, x) or (band, y, x)."""
+        return self.parts[0].shape
+
+    def read(self, out: AnyArray, y: int, x: int, bands: BandIndices) -> None:
+        """Fill `out` (…, y, x) from the cells that it reaches, with zeros elsewhere."""
+        right = x + out.shape[-1]
+        reached = [part for part in self.parts if part.columns[0] < right and x < part.columns[1]]
+        if len(reached) == 1:
+            reached[0].read(out, y, x, bands)
+            return
+        out[...] = 0
+        for part in reached:
+            left, stop = max(x, part.columns[0]), min(right, part.columns[1])
+            part.read(out[..., left - x : stop - x], y, left, bands)
+
+
+ArrayReader = ShardedArrayReader | ZarrArrayReader | WindowedArrayReader | CellsArrayReader

@@ -21,7 +21,8 @@ import numpy as np
 from eopipe.arrays import AnyArray, FloatArray
 from eopipe.errors import BadInputError, RefusedError
 from eopipe.publish import publish
-from eopipe.tiles.grid import PixelWindow
+from eopipe.tiles.cells import Cell, Frame
+from eopipe.tiles.grid import PixelWindow, overlaps
 from eopipe.tiles.layout import LEVELS, Layout
 from eopipe.tiles.shard_reader import StoredWindow, WindowedArrayReader, open_array
 
@@ -52,13 +53,16 @@ CONVENTIONS = [
     )
 ]
 IDENTITY = {"scene", "names", "proj:code", "spatial:shape", "spatial:transform"}
+# Of a store with a group for each cell of a run that its scene reaches.
+CELLS_IDENTITY = {"scene", "names", "frame"}
 
 
 class Tiles:
-    """A published tile or label store, opened for reading by positions in the grid of its run.
+    """A published tile or label store, opened for reading by positions in the frame of its run.
 
-    A tile store holds the part of the grid that its scene reaches. With `is_alone` it is read by positions in its own
-    arrays, as any other reader of Zarr does.
+    A tile store holds the part of the frame that its scene reaches: `parts` has one store for each cell, of a run with
+    one cell the store itself. With `is_alone` a store of one cell is read by positions in its own arrays, as any other
+    reader of Zarr does.
     """
 
     def __init__(self, path: Path, *, is_alone: bool = False) -> None:
@@ -69,7 +73,13 @@ class Tiles:
             self.group = zarr.open_group(self.path, mode="r")
         except (FileNotFoundError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise BadInputError(f"{path} is not a readable Zarr store: {error}") from error
-        if not self.group.attrs.keys() >= IDENTITY:
+        self.window: StoredWindow | None = None
+        self.parts: tuple[Tiles, ...] = (self,)
+        keys = self.group.attrs.keys()
+        if keys >= CELLS_IDENTITY:
+            self._open_cells()
+            return
+        if not keys >= IDENTITY:
             raise BadInputError(f"{path} is a Zarr store that eopipe did not write: it has no scene, names and grid")
         if not self._has_valid_names():
             raise BadInputError(f"{path} is not a store of tiles: its scene, names or shape are of another type")
@@ -77,9 +87,22 @@ class Tiles:
         if math.prod(self.shape) > MAX_PIXELS:
             raise RefusedError(f"{path} declares {self.shape[0]} x {self.shape[1]} pixels, more than any grid has")
 
+    def _open_cells(self) -> None:
+        """Open the groups of the cells."""
+        cells = {cell.id for cell in self.frame.cells}
+        groups = sorted(name for name in self.group.group_keys() if name in cells)
+        if not groups or not self._is_named():
+            raise BadInputError(f"{self.path} is not a store of tiles: it has no group of any of its cells")
+        self.parts = tuple(Tiles(self.path / name) for name in groups)
+        if any(part.shape != self.shape or part.names != self.names for part in self.parts):
+            raise BadInputError(f"{self.path} is not a store of tiles: its cells have other names or positions")
+
+    def _is_named(self) -> bool:
+        names = self.group.attrs["names"]
+        return isinstance(names, list) and all(isinstance(name, str) for name in names)
+
     def _has_valid_names(self) -> bool:
-        names, shape = (self.group.attrs[key] for key in ("names", "spatial:shape"))
-        is_named = isinstance(names, list) and all(isinstance(name, str) for name in names)
+        is_named, shape = self._is_named(), self.group.attrs["spatial:shape"]
         is_sized = isinstance(shape, list) and len(shape) == 2
         return is_named and is_sized and all(type(edge) is int and edge > 0 for edge in shape)  # type: ignore[union-attr]
 
@@ -98,9 +121,26 @@ class Tiles:
         """Band names of an image, class names of a label, in order."""
         return tuple(self.attributes["names"])
 
+    @cached_property
+    def frame(self) -> Frame:
+        """The cells of the run, in which all stores have the same positions."""
+        frame = self.attributes.get("frame")
+        return Frame((Cell("", self.grid),)) if frame is None else Frame.of_document(frame, str(self.path))
+
+    @property
+    def cell(self) -> str:
+        """The cell of a part; empty for a store of a run with one cell."""
+        return str(self.attributes.get("cell") or "")
+
     @property
     def grid(self) -> "GeoBox":
-        """The grid of the run, of which the store holds a window: CRS, affine transform and shape."""
+        """The grid of a run with one cell, of which the store holds a window: CRS, affine transform and shape.
+
+        Raises BadInputError where the run has several cells.
+        """
+        if "frame" in self.group.attrs:
+            names = ", ".join(cell.id for cell in self.frame.cells)
+            raise BadInputError(f"{self.path} has several cells ({names}), but one grid is needed")
         if self.window is None:
             return self.stored_grid
         rows, columns = (-begin for begin in self.window.offset)
@@ -125,7 +165,9 @@ class Tiles:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Height and width of the grid in pixels."""
+        """Height and width of the frame in pixels; of a run with one cell those of its grid."""
+        if len(self.parts) != 1 or self.parts[0] is not self:
+            return self.frame.shape
         return self.window.grid_shape if self.window else self.stored_shape
 
     @property
@@ -142,8 +184,16 @@ class Tiles:
         return slice(row, row + height), slice(column, column + width)
 
     def alone(self) -> "Tiles":
-        """The same store, read by positions in its own arrays."""
-        return Tiles(self.path, is_alone=True)
+        """The same store, read by positions in its own arrays; with several cells by those in the frame."""
+        return self if "frame" in self.group.attrs else Tiles(self.path, is_alone=True)
+
+    def reaches(self, window: PixelWindow) -> bool:
+        """Whether the store holds any pixel of a window of the frame."""
+        return any(overlaps(part.stored_window, window) for part in self.parts)
+
+    def has_array(self, name: str) -> bool:
+        """Whether the store has an array of this name."""
+        return all(name in part.group for part in self.parts)
 
     @cached_property
     def scaling(self) -> tuple[float, float]:
@@ -156,7 +206,9 @@ class Tiles:
         return scale, offset
 
     def array(self, name: str) -> "zarr.Array[Any]":
-        """One array of the store, with the pixels of `stored_window`."""
+        """One array of the store, with the pixels of `stored_window`; of several cells that of the first."""
+        if self.parts[0] is not self:
+            return self.parts[0].array(name)
         try:
             array: zarr.Array[Any] = self.group[name]  # type: ignore[assignment]
         except KeyError as error:
@@ -173,7 +225,7 @@ class Tiles:
 
         Raises BadInputError for an array that the store does not have, IntegrityError for damaged chunks.
         """
-        if not (self.path / name / "zarr.json").is_file():
+        if not (self.parts[0].path / name / "zarr.json").is_file():
             self.array(name)
         reader = open_array(self.path / name)
         if self.window is None and isinstance(reader, WindowedArrayReader):
@@ -217,10 +269,38 @@ def new_store(
         )
         _write_coordinates(group, grid)
         yield group
-        with warnings.catch_warnings():
-            # Not in the Zarr v3 specification yet; with it xarray opens a store in one read and lists no folder.
-            warnings.filterwarnings("ignore", message="Consolidated metadata")
-            zarr.consolidate_metadata(draft)
+        _consolidate(draft)
+
+
+@contextmanager
+def new_cell_stores(
+    target: Path, frame: Frame, names: tuple[str, ...], scene: str, attributes: dict[str, Any]
+) -> Iterator["zarr.Group"]:
+    """Publish a store of a run with several cells; the body of the `with` statement adds them by `add_cell`."""
+    import zarr
+
+    with publish(target, folder=True) as draft, zarr.config.set({"array.write_empty_chunks": True}):
+        identity = {"scene": scene, "names": list(names), "frame": frame.json()}
+        yield zarr.create_group(draft, attributes=identity | attributes)
+        _consolidate(draft)
+
+
+def add_cell(group: "zarr.Group", cell: Cell, grid: "GeoBox", window: StoredWindow) -> "zarr.Group":
+    """Add the group of a cell to a store: the part `grid` of the cell, at a window of the frame."""
+    attributes: dict[str, Any] = {key: value for key, value in group.attrs.items() if key != "frame"}
+    identity = _identity(grid, tuple(attributes.pop("names")), attributes.pop("scene"))
+    part = group.create_group(cell.id, attributes=identity | attributes | {"cell": cell.id} | window.attributes())
+    _write_coordinates(part, grid)
+    return part
+
+
+def _consolidate(draft: Path) -> None:
+    import zarr
+
+    with warnings.catch_warnings():
+        # Not in the Zarr v3 specification yet; with it xarray opens a store in one read and lists no folder.
+        warnings.filterwarnings("ignore", message="Consolidated metadata")
+        zarr.consolidate_metadata(draft)
 
 
 def _identity(grid: "GeoBox", names: tuple[str, ...], scene: str) -> dict[str, Any]:

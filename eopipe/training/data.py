@@ -85,7 +85,8 @@ class TrainingData:
     @property
     def extent(self) -> ItemExtent:
         """The area and period that the pixels cover."""
-        return extent_of(self.pairs[0][0].grid, [image.attributes for image, _ in self.pairs])
+        grids = [cell.grid for cell in self.pairs[0][0].frame.cells]
+        return extent_of(grids, [image.attributes for image, _ in self.pairs])
 
     @cached_property
     def digests(self) -> dict[str, Any]:
@@ -130,6 +131,9 @@ class TrainingData:
     def _computed_from_labels(self, settings: Settings) -> dict[str, tuple[float, ...]]:
         """Weights of the classes in the loss, or mean and deviation of the values of a regression."""
         check_labels(settings.task, self.labels)
+        if settings.task == "classification" and len(cells := self.labels.frame.cells) > 1:
+            names = ", ".join(cell.id for cell in cells)
+            raise UsageError(f"train.task classification works on one grid only so far, but the run has cells {names}")
         if settings.task == "regression":
             return {"target": label_scaling(self.statistics, self.inputs.statistics)}
         in_chips = settings.task == "classification"

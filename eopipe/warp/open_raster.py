@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray
-from eopipe.errors import BadInputError, IntegrityError, RefusedError
+from eopipe.errors import BadInputError, IntegrityError, OutsideGridError, RefusedError
 from eopipe.scenes.item import SceneBand
 from eopipe.tiles.grid import Bounds, PixelWindow
 from eopipe.warp.separable import Resampling
@@ -146,7 +146,7 @@ def check_location(source: Any, grid: "GeoBox", band: SceneBand, name: str) -> N
     except RasterioError:
         is_outside = True
     if is_outside:
-        raise BadInputError(
+        raise OutsideGridError(
             f"{name} covers {', '.join(f'{edge:g}' for edge in source.bounds)} in {source.crs}, "
             f"which is outside the grid at {', '.join(f'{edge:g}' for edge in box)} in {grid.crs}"
         )

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray
-from eopipe.errors import BadInputError
+from eopipe.errors import BadInputError, OutsideGridError
 from eopipe.scenes.item import Item, SceneBand, scene_name
 from eopipe.scenes.masks import Mask
+from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import PixelWindow
-from eopipe.tiles.layout import ArrayWriter, Layout, ShardRegion, check_file_budget, crop_to_chunks, shard_regions
+from eopipe.tiles.layout import ArrayWriter, Layout, ShardRegion, check_file_budget, crop_cell, shard_regions
 from eopipe.tiles.shard_reader import StoredWindow
-from eopipe.tiles.store import add_array, declare_nodata, new_store
+from eopipe.tiles.store import add_array, add_cell, declare_nodata, new_cell_stores, new_store
 from eopipe.warp.covered import covered_window
 from eopipe.warp.open_raster import SETTINGS, check_location, open_raster
 from eopipe.warp.readers import BandOpener, BandReader
@@ -161,52 +162,83 @@ class EncodedRegion:
 
 
 def write_tiles(
-    target: Path, item: Item, grid: "GeoBox", recipe: TileRecipe, *, threads: int = 0, max_files: int | None = None
+    target: Path, item: Item, frame: Frame, recipe: TileRecipe, *, threads: int = 0, max_files: int | None = None
 ) -> None:
-    """Publish `image` (band, y, x) and `valid` (y, x) of a scene on the grid; the bytes do not depend on `threads`.
+    """Publish `image` (band, y, x) and `valid` (y, x) of a scene; the bytes do not depend on `threads`.
 
-    The store holds the whole chunks of the grid that the scene reaches. 0 threads means one per core. Raises
-    NoSpaceError where the store would need more than `max_files`.
+    The store holds the whole chunks that the scene reaches, of several cells in a group each. 0 threads means one per
+    core. Raises NoSpaceError where the store would need more than `max_files`.
     """
-    grid, window = reached_window(item, grid, recipe)
-    shape = (int(grid.shape[0]), int(grid.shape[1]))
-    check_file_budget(shape, recipe.layout, 2, max_files)
-    scale, offset = (1.0, 0.0) if recipe.decibel else _scaling(item, recipe.bands)
+    windows, scene = reached_windows(item, frame, recipe), scene_name(item["id"])
+    shapes = [(int(grid.shape[0]), int(grid.shape[1])) for _, grid, _ in windows]
+    check_file_budget(shapes, recipe.layout, 2, max_files)
     names = tuple(band.name for band in recipe.bands)
     attributes = {"datetime": item["properties"].get("datetime"), "collection": item.get("collection")}
     attributes |= _declared(item, recipe)
+    total = PixelCounts()
+    with ExitStack() as stack:
+        if frame.only is not None:
+            ((_, grid, window),) = windows
+            group = stack.enter_context(new_store(target, grid, names, scene, attributes, window))
+            total = _write_cell(group, item, grid, recipe, threads)
+        else:
+            root = stack.enter_context(new_cell_stores(target, frame, names, scene, attributes))
+            for cell, grid, window in windows:
+                assert window is not None
+                total.add(_write_cell(add_cell(root, cell, grid, window), item, grid, recipe, threads))
+            root.attrs.update({"valid_fraction": total.attributes(0)["valid_fraction"]})
+    if not total.usable:
+        log.warning(
+            "event=scene_without_pixels scene=%s nodata=%d masked=%d saturated=%d left_out_by=split",
+            scene,
+            total.nodata,
+            total.masked,
+            total.saturated,
+        )
+
+
+def _write_cell(group: Any, item: Item, grid: "GeoBox", recipe: TileRecipe, threads: int) -> PixelCounts:
+    """Write the arrays of a scene on a grid into a group of its store."""
+    shape = (int(grid.shape[0]), int(grid.shape[1]))
+    scale, offset = (1.0, 0.0) if recipe.decibel else _scaling(item, recipe.bands)
     with ExitStack() as stack:
         scene = open_scene(stack, item, grid, recipe)
         _check_offsets(item, recipe.bands, scene.bands)
-        group = stack.enter_context(new_store(target, grid, names, scene_name(item["id"]), attributes, window))
         scaling = {"scale_factor": scale, "add_offset": offset}
-        image = add_array(group, "image", (len(names), *shape), scene.dtype, recipe.layout, **scaling)
+        image = add_array(group, "image", (len(recipe.bands), *shape), scene.dtype, recipe.layout, **scaling)
         valid = add_array(group, "valid", shape, "uint8", recipe.layout)
         counts = _write(scene, ArrayWriter(image, recipe.layout), ArrayWriter(valid, recipe.layout), threads)
         group.attrs.update(counts.attributes(scene.non_finite))
         if not counts.zeros:
             declare_nodata(image)
-    if not counts.usable:
-        log.warning(
-            "event=scene_without_pixels scene=%s nodata=%d masked=%d saturated=%d left_out_by=split",
-            scene_name(item["id"]),
-            counts.nodata,
-            counts.masked,
-            counts.saturated,
-        )
+    return counts
 
 
-def reached_window(item: Item, grid: "GeoBox", recipe: TileRecipe) -> tuple["GeoBox", StoredWindow | None]:
-    """The part of the grid that the bands of a scene reach, in whole chunks; no window where that is all of it."""
+def reached_windows(item: Item, frame: Frame, recipe: TileRecipe) -> list[tuple[Cell, "GeoBox", StoredWindow | None]]:
+    """The cells that the bands of a scene reach, of each that part in whole chunks, and its window in the frame.
+
+    The window is None where the only cell is reached as a whole. Raises BadInputError for a scene outside of all cells.
+    """
     import rasterio
 
-    windows = []
+    windows: dict[str, list[PixelWindow]] = {cell.id: [] for cell in frame.cells}
     with rasterio.Env(**SETTINGS):
         for band in recipe.bands:
             with open_raster(band, name := _asset_name(item, band)) as source:
-                check_location(source, grid, band, name)
-                windows.append(covered_window(source.crs.to_wkt(), source.transform, source.shape, grid))
-    return crop_to_chunks(grid, windows, recipe.layout)
+                errors = []
+                for cell in frame.cells:
+                    try:
+                        check_location(source, cell.grid, band, name)
+                    except OutsideGridError as error:
+                        errors.append(error)
+                        continue
+                    crs, size = source.crs.to_wkt(), source.shape
+                    windows[cell.id].append(covered_window(crs, source.transform, size, cell.grid))
+                if len(errors) == len(frame.cells):
+                    raise errors[0]
+    return [
+        (cell, *crop_cell(frame, cell, windows[cell.id], recipe.layout)) for cell in frame.cells if windows[cell.id]
+    ]
 
 
 def open_scene(stack: ExitStack, item: Item, grid: "GeoBox", recipe: TileRecipe) -> OpenScene:

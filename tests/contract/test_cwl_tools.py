@@ -25,7 +25,7 @@ TOOLS = {name: yaml.safe_load((CWL / f"{name}.cwl").read_text()) for name in STA
 WORKFLOWS = {
     name: yaml.safe_load((CWL / f"{name}.cwl").read_text()) for name in ("pipeline", "fold", "composites", "image-map")
 }
-SMALL_TOOLS = {name: yaml.safe_load((CWL / f"{name}.cwl").read_text()) for name in ("steps", "periods")}
+SMALL_TOOLS = {name: yaml.safe_load((CWL / f"{name}.cwl").read_text()) for name in ("steps", "cells", "periods")}
 ALL = TOOLS | WORKFLOWS | SMALL_TOOLS
 DEMO = check(yaml.safe_load((ROOT / "config/config.yaml").read_text()), str(ROOT / "config/config.yaml"))
 IRI = re.compile(r"(iana:[a-z]+/[\w.+-]+|edam:format_\d{4})")
@@ -160,13 +160,14 @@ def test_a_tool_requests_the_cores_of_its_rule(name: str, monkeypatch: pytest.Mo
         assert DEMO[name][setting[1]] == threads
 
 
-def test_the_pipeline_scatters_over_scenes_and_over_folds() -> None:
+def test_the_pipeline_scatters_over_scenes_cells_and_folds() -> None:
     steps = WORKFLOWS["pipeline"]["steps"]
     scattered = {name: step["scatter"] for name, step in steps.items() if "scatter" in step}
     assert scattered == {
         "fetch": "item",
         "preprocess": "scene",
         "label_scenes": "scene",
+        "predict": ["cell", "ending"],
         "predict_images": "image",
         "cross_validate": "fold",
     }

@@ -154,9 +154,9 @@ def test_a_window_holds_the_pixels_of_the_original_in_their_place(
     first, last, left, right = needed(whole, grid)
     if first == last or left == right:
         with pytest.raises(BadInputError, match="outside the grid"):
-            write_window(LocalRangeReader(whole), grid, folder / "part.tif", WHERE)
+            write_window(LocalRangeReader(whole), [grid], folder / "part.tif", WHERE)
         return
-    write_window(LocalRangeReader(whole), grid, folder / "part.tif", WHERE)
+    write_window(LocalRangeReader(whole), [grid], folder / "part.tif", WHERE)
     window_pixels, expected, (row, column) = same_place(whole, folder / "part.tif")
     np.testing.assert_array_equal(window_pixels, expected)
     height, width = window_pixels.shape[1:]
@@ -175,7 +175,7 @@ def test_what_a_file_says_of_its_bands_stays(tmp_path: Path) -> None:
         file.descriptions = ("red", "nir")
         file.scales, file.offsets = (1e-4, 1e-4), (-0.1, 0.0)
         file.update_tags(AREA_OR_POINT="Point", MAKER="somebody")
-    write_window(LocalRangeReader(whole), grid_at(150, 200, 20), tmp_path / "part.tif", WHERE)
+    write_window(LocalRangeReader(whole), [grid_at(150, 200, 20)], tmp_path / "part.tif", WHERE)
     window_pixels, expected, _ = same_place(whole, tmp_path / "part.tif")
     np.testing.assert_array_equal(window_pixels, expected)
 
@@ -190,7 +190,7 @@ def test_a_mask_inside_the_file_comes_along(tmp_path: Path, size: dict[str, str]
         with rasterio.open(plain, "r+") as file:
             file.write_mask(noise(200, 300) % 3 > 0)
     copy(plain, tmp_path / "whole.tif", driver="COG", BLOCKSIZE="64", **size)
-    write_window(LocalRangeReader(tmp_path / "whole.tif"), grid_at(150, 200, 20), tmp_path / "part.tif", WHERE)
+    write_window(LocalRangeReader(tmp_path / "whole.tif"), [grid_at(150, 200, 20)], tmp_path / "part.tif", WHERE)
     window_pixels, expected, _ = same_place(tmp_path / "whole.tif", tmp_path / "part.tif")
     np.testing.assert_array_equal(window_pixels, expected)
     with rasterio.open(tmp_path / "part.tif") as part:
@@ -202,7 +202,7 @@ def test_a_turned_raster_keeps_its_place(tmp_path: Path) -> None:
 
     turned = Affine(STEP, 1, LEFT, 1, -STEP, TOP)
     whole = raster(tmp_path / "whole.tif", noise(1, 200, 300), transform=turned)
-    write_window(LocalRangeReader(whole), grid_at(150, 200, 20), tmp_path / "part.tif", WHERE)
+    write_window(LocalRangeReader(whole), [grid_at(150, 200, 20)], tmp_path / "part.tif", WHERE)
     with rasterio.open(tmp_path / "part.tif") as part, rasterio.open(whole) as original:
         row, column = original.index(*part.xy(0, 0))
         assert (row, column) != (0, 0)
@@ -218,7 +218,7 @@ def test_blocks_that_were_never_written_stay_nodata(tmp_path: Path) -> None:
     with rasterio.open(whole, "w", **raster_profile(whole), SPARSE_OK="TRUE") as file:
         file.write(noise(64, 64), 1, window=Window(64, 64, 64, 64))
     remote = Counting(whole)
-    write_window(remote, grid_at(96, 96, 120), tmp_path / "part.tif", WHERE)
+    write_window(remote, [grid_at(96, 96, 120)], tmp_path / "part.tif", WHERE)
     window_pixels, expected, _ = same_place(whole, tmp_path / "part.tif")
     np.testing.assert_array_equal(window_pixels, expected)
     assert (window_pixels == 7).mean() > 0.5
@@ -235,7 +235,7 @@ def raster_profile(path: Path) -> dict[str, Any]:
 def test_a_small_area_costs_a_small_part_of_the_file(tmp_path: Path) -> None:
     whole = raster(tmp_path / "whole.tif", noise(1, 2048, 2048), blockxsize=128, blockysize=128)
     remote = Counting(whole)
-    write_window(remote, grid_at(1000, 1000, 205), tmp_path / "part.tif", WHERE)
+    write_window(remote, [grid_at(1000, 1000, 205)], tmp_path / "part.tif", WHERE)
     assert remote.bytes < 0.06 * remote.size, f"{remote.bytes / remote.size:.3f} of the file for 1 % of its area"
     assert len(remote.received) <= 5, remote.received
 
@@ -243,7 +243,7 @@ def test_a_small_area_costs_a_small_part_of_the_file(tmp_path: Path) -> None:
 def test_blocks_side_by_side_come_with_one_request(tmp_path: Path) -> None:
     whole = raster(tmp_path / "whole.tif", noise(1, 512, 512))
     remote = Counting(whole)
-    write_window(remote, grid_at(256, 256, 500), tmp_path / "part.tif", WHERE)
+    write_window(remote, [grid_at(256, 256, 500)], tmp_path / "part.tif", WHERE)
     assert len(remote.received) <= 2
     assert remote.bytes < remote.size + 40_000
 
@@ -251,7 +251,7 @@ def test_blocks_side_by_side_come_with_one_request(tmp_path: Path) -> None:
 def test_the_same_window_gives_the_same_bytes(tmp_path: Path) -> None:
     whole = raster(tmp_path / "whole.tif", noise(3, 512, 512), interleave="band")
     for name in ("one.tif", "two.tif"):
-        write_window(LocalRangeReader(whole), grid_at(200, 200, 99), tmp_path / name, WHERE)
+        write_window(LocalRangeReader(whole), [grid_at(200, 200, 99)], tmp_path / name, WHERE)
     assert (tmp_path / "one.tif").read_bytes() == (tmp_path / "two.tif").read_bytes()
 
 
@@ -270,7 +270,7 @@ def test_preprocess_makes_the_same_of_a_window_as_of_the_whole(
     for folder in (whole, part):
         (folder / "scene.json").write_text(json.dumps(item))
     for name in pixels:
-        write_window(LocalRangeReader(whole / f"{name}.tif"), grid, part / f"{name}.tif", WHERE)
+        write_window(LocalRangeReader(whole / f"{name}.tif"), [grid], part / f"{name}.tif", WHERE)
         assert (part / f"{name}.tif").stat().st_size < 0.7 * (whole / f"{name}.tif").stat().st_size
     for folder, name in ((whole, "whole.zarr"), (part, "part.zarr")):
         arguments = ("--scene", folder, "--grid", tmp_path / "grid.json", "--tiles", tmp_path / name, "--bands", "red")
@@ -315,7 +315,7 @@ def test_a_window_of_any_kind_of_geotiff_has_the_pixels_that_gdal_decodes(tmp_pa
     if kind == "palette":
         with rasterio.open(whole, "r+") as file:
             file.write_colormap(1, {value: (value, 255 - value, 7, 255) for value in range(256)})
-    write_window(LocalRangeReader(whole), grid_at(150, 200, 20), tmp_path / "part.tif", WHERE)
+    write_window(LocalRangeReader(whole), [grid_at(150, 200, 20)], tmp_path / "part.tif", WHERE)
     window_pixels, expected, _ = same_place(whole, tmp_path / "part.tif")
     np.testing.assert_array_equal(window_pixels, expected)
     if kind == "palette":
@@ -342,7 +342,7 @@ def test_a_window_is_the_same_however_few_blocks_are_copied_at_once(
     whole = masked(tmp_path / "whole.tif", interleave=interleave, **rows)
     for step in (1 << 25, 50_000, 1):
         monkeypatch.setattr("eopipe.fetch.cog_window.STEP", step)
-        write_window(LocalRangeReader(whole), grid_at(100, 150, 180), tmp_path / f"{step}.tif", WHERE)
+        write_window(LocalRangeReader(whole), [grid_at(100, 150, 180)], tmp_path / f"{step}.tif", WHERE)
         window_pixels, expected, _ = same_place(whole, tmp_path / f"{step}.tif")
         np.testing.assert_array_equal(window_pixels, expected)
     assert len({(tmp_path / f"{step}.tif").read_bytes() for step in (1 << 25, 50_000, 1)}) == 1
@@ -354,7 +354,7 @@ def test_a_file_that_is_cut_before_its_mask_is_an_error(tmp_path: Path) -> None:
     # The directory of the mask comes behind the blocks of the image.
     whole.write_bytes(whole.read_bytes()[: plain.stat().st_size])
     with pytest.raises(IntegrityError, match="truncated"):
-        write_window(LocalRangeReader(whole), grid_at(150, 200, 20), tmp_path / "part.tif", WHERE)
+        write_window(LocalRangeReader(whole), [grid_at(150, 200, 20)], tmp_path / "part.tif", WHERE)
     assert not (tmp_path / "part.tif").exists()
 
 
@@ -365,7 +365,7 @@ def test_files_beside_a_raster_are_not_read(tmp_path: Path) -> None:
     with rasterio.open(whole, "r+") as file, rasterio.Env(GDAL_TIFF_INTERNAL_MASK="NO"):
         file.write_mask(noise(200, 300) % 3 > 0)
     assert (tmp_path / "whole.tif.msk").is_file()
-    write_window(LocalRangeReader(whole), grid_at(150, 200, 20), tmp_path / "part.tif", WHERE)
+    write_window(LocalRangeReader(whole), [grid_at(150, 200, 20)], tmp_path / "part.tif", WHERE)
     with rasterio.open(tmp_path / "part.tif") as part:
         assert (part.read_masks(1) == 255).all()
 
@@ -376,7 +376,7 @@ def test_statistics_of_the_whole_file_are_not_those_of_a_window(tmp_path: Path) 
     whole = raster(tmp_path / "whole.tif", noise(1, 200, 300))
     with rasterio.open(whole, "r+") as file:
         file.update_tags(1, STATISTICS_MAXIMUM="9999", note="mine")
-    write_window(LocalRangeReader(whole), grid_at(150, 200, 20), tmp_path / "part.tif", WHERE)
+    write_window(LocalRangeReader(whole), [grid_at(150, 200, 20)], tmp_path / "part.tif", WHERE)
     with rasterio.open(tmp_path / "part.tif") as part:
         assert part.tags(1) == {"note": "mine"}
 
@@ -385,7 +385,7 @@ def test_a_full_disk_is_told(tmp_path: Path, small_disk: Callable[[str], Path]) 
     disk = small_disk("size=300k")
     whole = raster(tmp_path / "whole.tif", noise(1, 1024, 1024))
     with pytest.raises(NoSpaceError, match="no space left"):
-        write_window(LocalRangeReader(whole), grid_at(500, 500, 900), disk / "part.tif", WHERE)
+        write_window(LocalRangeReader(whole), [grid_at(500, 500, 900)], disk / "part.tif", WHERE)
     assert list(disk.iterdir()) == []
 
 
@@ -397,7 +397,7 @@ def test_a_header_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.
     with rasterio.open(whole, "r+") as file:
         file.update_tags(note="x" * 200_000)
     with pytest.raises(RefusedError, match="scene S, asset red declares more than"):
-        write_window(LocalRangeReader(whole), grid_at(150, 200, 20), tmp_path / "part.tif", WHERE)
+        write_window(LocalRangeReader(whole), [grid_at(150, 200, 20)], tmp_path / "part.tif", WHERE)
 
 
 def broken(file: Path, fraction: float, flips: bytes = b"\xff\x00" * 40) -> Path:
@@ -413,13 +413,13 @@ def broken(file: Path, fraction: float, flips: bytes = b"\xff\x00" * 40) -> Path
 def test_a_damaged_block_is_named_and_nothing_is_left(tmp_path: Path, interleave: str) -> None:
     whole = broken(raster(tmp_path / "whole.tif", noise(2, 512, 512), interleave=interleave), 0.5)
     with pytest.raises(IntegrityError, match=r"scene S, asset red is damaged in its block at row \d+, column \d+"):
-        write_window(LocalRangeReader(whole), grid_at(256, 256, 500), tmp_path / "part.tif", WHERE)
+        write_window(LocalRangeReader(whole), [grid_at(256, 256, 500)], tmp_path / "part.tif", WHERE)
     assert [path.name for path in tmp_path.iterdir()] == ["whole.tif"]
 
 
 def test_damage_outside_the_area_does_not_matter(tmp_path: Path) -> None:
     whole = broken(raster(tmp_path / "whole.tif", noise(1, 512, 512)), 0.9)
-    write_window(LocalRangeReader(whole), grid_at(60, 60, 50), tmp_path / "part.tif", WHERE)
+    write_window(LocalRangeReader(whole), [grid_at(60, 60, 50)], tmp_path / "part.tif", WHERE)
     window_pixels, expected, _ = same_place(whole, tmp_path / "part.tif")
     np.testing.assert_array_equal(window_pixels, expected)
 
@@ -439,7 +439,7 @@ def test_a_truncated_file_is_an_error(tmp_path: Path, left: float, driver: str) 
     )
     whole.write_bytes(whole.read_bytes()[: int(left * whole.stat().st_size)])
     with pytest.raises(IntegrityError, match=WHERE):
-        write_window(LocalRangeReader(whole), grid_at(256, 256, 600), tmp_path / "part.tif", WHERE)
+        write_window(LocalRangeReader(whole), [grid_at(256, 256, 600)], tmp_path / "part.tif", WHERE)
     assert not (tmp_path / "part.tif").exists()
 
 
@@ -458,7 +458,7 @@ def test_a_damaged_head_is_an_error_of_ours_or_harmless(
     data[offset : offset + len(value)] = value
     (folder / "whole.tif").write_bytes(data)
     with suppress(EopipeError):
-        write_window(LocalRangeReader(folder / "whole.tif"), grid_at(50, 50, 120), folder / "part.tif", WHERE)
+        write_window(LocalRangeReader(folder / "whole.tif"), [grid_at(50, 50, 120)], folder / "part.tif", WHERE)
         assert (folder / "part.tif").exists()
     assert {path.name for path in folder.iterdir()} <= {"plain.tif", "whole.tif", "part.tif"}
     shutil.rmtree(folder)
@@ -472,7 +472,7 @@ def test_a_grid_elsewhere_is_refused_with_both_places(tmp_path: Path) -> None:
         GeoBox((9, 9), Affine(1, 0, 150, 0, 1, -89), "EPSG:4326"),
     ):
         with pytest.raises(BadInputError, match=r"scene S, asset red is at .* EPSG:32633, outside the grid at .*EPSG"):
-            write_window(LocalRangeReader(whole), grid, tmp_path / "part.tif", WHERE)
+            write_window(LocalRangeReader(whole), [grid], tmp_path / "part.tif", WHERE)
 
 
 @pytest.mark.parametrize("missing", [{"crs": None}, {"transform": Affine.identity()}])
@@ -480,7 +480,7 @@ def test_a_grid_elsewhere_is_refused_with_both_places(tmp_path: Path) -> None:
 def test_a_raster_without_a_place_is_bad_input(tmp_path: Path, missing: dict[str, Any]) -> None:
     whole = raster(tmp_path / "whole.tif", noise(1, 200, 300), **missing)
     with pytest.raises(BadInputError, match=r"no (CRS|geotransform).*, so it cannot be located"):
-        write_window(LocalRangeReader(whole), grid_at(9, 9, 9), tmp_path / "part.tif", WHERE)
+        write_window(LocalRangeReader(whole), [grid_at(9, 9, 9)], tmp_path / "part.tif", WHERE)
 
 
 def test_only_tiff_files_are_opened(tmp_path: Path) -> None:
@@ -493,7 +493,7 @@ def test_only_tiff_files_are_opened(tmp_path: Path) -> None:
     for content, (kind, message) in errors.items():
         (tmp_path / "whole.tif").write_bytes(content)
         with pytest.raises(kind, match=message):
-            write_window(LocalRangeReader(tmp_path / "whole.tif"), grid_at(9, 9, 9), tmp_path / "part.tif", WHERE)
+            write_window(LocalRangeReader(tmp_path / "whole.tif"), [grid_at(9, 9, 9)], tmp_path / "part.tif", WHERE)
 
 
 def declared(width: int, height: int, block: int) -> bytes:
@@ -515,7 +515,7 @@ def test_a_tiny_file_that_declares_a_huge_raster_is_refused_before_it_takes_memo
 ) -> None:
     (tmp_path / "whole.tif").write_bytes(declared(edge, edge, block))
     with pytest.raises(RefusedError, match=f"declares .* pixels in blocks of {block * block * 2} bytes"):
-        write_window(LocalRangeReader(tmp_path / "whole.tif"), grid_at(9, 9, 9), tmp_path / "part.tif", WHERE)
+        write_window(LocalRangeReader(tmp_path / "whole.tif"), [grid_at(9, 9, 9)], tmp_path / "part.tif", WHERE)
 
 
 def test_the_error_of_the_remote_comes_through(tmp_path: Path) -> None:
@@ -527,7 +527,7 @@ def test_the_error_of_the_remote_comes_through(tmp_path: Path) -> None:
 
     whole = raster(tmp_path / "whole.tif", noise(1, 512, 512))
     with pytest.raises(UpstreamError, match="host did not deliver"):
-        write_window(Failing(whole), grid_at(400, 400, 100), tmp_path / "part.tif", WHERE)
+        write_window(Failing(whole), [grid_at(400, 400, 100)], tmp_path / "part.tif", WHERE)
     assert [path.name for path in tmp_path.iterdir()] == ["whole.tif"]
 
 
@@ -535,7 +535,7 @@ def test_windows_come_over_http(tmp_path: Path) -> None:
     whole = raster(tmp_path / "whole.tif", noise(1, 1024, 1024), blockxsize=128, blockysize=128)
     with Loopback(tmp_path) as web:
         remote = open_range_reader(f"{web.url}/whole.tif", WHERE, loopback_session())
-        write_window(remote, grid_at(500, 500, 100), tmp_path / "part.tif", WHERE)
+        write_window(remote, [grid_at(500, 500, 100)], tmp_path / "part.tif", WHERE)
         assert len(web.requests("/whole.tif")) <= 5
     window_pixels, expected, _ = same_place(whole, tmp_path / "part.tif")
     np.testing.assert_array_equal(window_pixels, expected)
@@ -553,7 +553,7 @@ def test_windows_of_real_scenes(tmp_path: Path, crs: str) -> None:
             x, y = source.xy(700, 700)
         centre = (TOP - y) / STEP, (x - LEFT) / STEP
         remote = Counting(file)
-        write_window(remote, grid_at(*centre, 100, crs, 120.0), tmp_path / f"{number}.tif", file.name)
+        write_window(remote, [grid_at(*centre, 100, crs, 120.0)], tmp_path / f"{number}.tif", file.name)
         window_pixels, expected, _ = same_place(file, tmp_path / f"{number}.tif")
         np.testing.assert_array_equal(window_pixels, expected)
         assert remote.bytes < 0.45 * remote.size + 32_768

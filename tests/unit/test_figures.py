@@ -34,6 +34,7 @@ from eopipe.reporting.figures import (
 )
 from eopipe.reporting.maps import MapContent, MapPanel, degrees, label_degrees, write_map
 from eopipe.reporting.palette import rgb
+from eopipe.tiles.cells import Frame
 
 FOREST = "森林"
 # No character has this number, so that no font has a glyph for it.
@@ -193,7 +194,8 @@ GRID = GeoBox((60, 100), Affine(10, 0, 500000, 0, -10, 5000000), "EPSG:32633")
 def content(numbers: AnyArray, grid: GeoBox = GRID, **changes: object) -> MapContent:
     window = (slice(0, numbers.shape[0]), slice(0, numbers.shape[1]))
     parts = {"title": "A map", "subtitle": "", "credit": "", "classes": ("a", "b"), "colors": ("#e69f00", "#56b4e9")}
-    return MapContent(**(parts | {"grid": grid, "step": 1, "panels": [MapPanel("", numbers, window)]} | changes))  # type: ignore[arg-type]
+    panels = [MapPanel("", numbers, window, grid)]
+    return MapContent(**(parts | {"frame": Frame.of_grids([grid]), "step": 1, "panels": panels} | changes))  # type: ignore[arg-type]
 
 
 def test_a_map_shows_every_cell_in_the_colour_of_its_class_and_alike_in_size(tmp_path: Path) -> None:

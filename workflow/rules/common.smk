@@ -52,9 +52,9 @@ def each(pattern, names=scenes):
 
 
 def each_map(name):
-    """One map of all images, or one for each where labels or the split differ between them."""
+    """A map of all images for each cell, or one for each image where labels or the split differ between them."""
     names = periods if COMPOSITES else scenes
-    return each(f"maps/{{}}/{name}.tif", (lambda: ["mosaic"]) if IS_MOSAIC else names)
+    return each(f"maps/{{}}/{name}.tif", (lambda: eo.mosaics(SEARCH.get().output.grid)) if IS_MOSAIC else names)
 
 
 # The files that stages make and share, by the names of their ports; functions wait for the search.
@@ -90,14 +90,13 @@ def tiles_of_period(wildcards):
 
 
 def tiles_of_map(wildcards):
-    """The tiles of a map: one image for a map of its name, all images for the mosaic."""
-    mosaic = wildcards.map == "mosaic"
-    return (FILES["tiles"] if mosaic else each(IMAGES, lambda: [wildcards.map]))(wildcards)
+    """The tiles of a map: one image for a map of its name, all images for a mosaic."""
+    return (FILES["tiles"] if eo.is_mosaic(wildcards.map) else each(IMAGES, lambda: [wildcards.map]))(wildcards)
 
 
 def calibration_of_map(wildcards):
     """The calibration of the mosaic; none for a map of one image, whose probabilities stay those of the model."""
-    return FILES["calibration"] if IS_MOSAIC and wildcards.map == "mosaic" else []
+    return FILES["calibration"] if IS_MOSAIC and eo.is_mosaic(wildcards.map) else []
 
 
 def label_source(wildcards):

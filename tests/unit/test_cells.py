@@ -1,0 +1,252 @@
+"""Runs over several UTM zones: every place on Earth is in one cell, and cells hold what single grids would."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import two_zones
+from hypothesis import given
+from hypothesis import strategies as st
+from pyproj import Transformer
+from scenery import Run
+from shapely import box, transform
+
+import eopipe
+from eopipe.chips.cell_borders import gaps_across_cells
+from eopipe.cli import main
+from eopipe.errors import BadInputError
+from eopipe.publish import write_json
+from eopipe.stac.choose_grid import choose_cells
+from eopipe.tiles.cells import GAP, Frame, read_frame
+from eopipe.tiles.grid import grid_json
+from eopipe.tiles.store import Tiles
+
+AREA = {
+    "type": "Polygon",
+    "coordinates": [[[11.975, 44.992], [12.018, 44.992], [12.018, 45.028], [11.975, 45.028], [11.975, 44.992]]],
+}
+LAYOUT = ("--chunk", "64", "--shard", "256")
+
+
+@st.composite
+def areas(draw: st.DrawFn) -> tuple[float, float, float, float]:
+    """A rectangle in degrees: west, south, width, height; often at the border of zones, at 180 degrees, the equator."""
+    west = draw(st.one_of(st.integers(-30, 29).map(lambda n: 6.0 * n - 0.1), st.floats(-180, 179)))
+    south = draw(st.one_of(st.just(-0.05), st.floats(-70, 70)))
+    return west, south, draw(st.floats(0.02, 0.4)), draw(st.floats(0.02, 0.3))
+
+
+def rectangle(west: float, south: float, width: float, height: float) -> dict[str, Any]:
+    """The area as GeoJSON, cut at 180 degrees."""
+    parts = [(west, min(west + width, 180.0))] + ([(-180.0, west + width - 360)] if west + width > 180 else [])
+    rings = [
+        [[[a, south], [b, south], [b, south + height], [a, south + height], [a, south]]] for a, b in parts if b > a
+    ]
+    return {"type": "MultiPolygon", "coordinates": rings}
+
+
+@given(area=areas(), seed=st.integers(0, 2**16))
+def test_every_place_of_an_area_is_in_one_cell_wherever_on_earth(
+    area: tuple[float, float, float, float], seed: int
+) -> None:
+    west, south, width, height = area
+    west = west + 360 if west < -180 else west
+    frame = choose_cells([], ("red",), rectangle(west, south, width, height), "utm", 60.0)
+    dice = np.random.default_rng(seed)
+    longitude = (west + width * dice.uniform(0.02, 0.98, 300) + 180) % 360 - 180
+    latitude = south + height * dice.uniform(0.02, 0.98, 300)
+    cells = np.zeros(300, int)
+    for cell in frame.cells:
+        change = Transformer.from_crs("EPSG:4326", str(cell.grid.crs), always_xy=True)
+        columns, rows = ~cell.grid.affine * change.transform(longitude, latitude)
+        inside = (rows >= 0) & (rows < cell.shape[0]) & (columns >= 0) & (columns < cell.shape[1])
+        belongs = cell.belongs(slice(0, cell.shape[0]), slice(0, cell.shape[1]))
+        cells[inside] += belongs[rows[inside].astype(int), columns[inside].astype(int)]
+    # A pixel is in one zone or the other by its centre.
+    border = np.minimum(longitude % 6, 6 - longitude % 6) * 111_320 * np.cos(np.radians(latitude))
+    is_clear = (border > 50) & (np.abs(latitude) * 110_570 > 50)
+    assert (cells[is_clear] == 1).all()
+
+
+def two_cells() -> Frame:
+    return choose_cells([], ("red",), AREA, "utm", 10.0)
+
+
+def test_cells_lie_side_by_side_in_the_frame_and_a_grid_file_keeps_them(tmp_path: Path) -> None:
+    frame = two_cells()
+    first, second = frame.cells
+    assert [cell.id for cell in frame.cells] == ["utm32n", "utm33n"]
+    assert second.column == first.shape[1] + GAP
+    assert frame.shape == (max(first.shape[0], second.shape[0]), second.column + second.shape[1])
+    write_json(tmp_path / "grid.json", frame.json())
+    assert read_frame(tmp_path / "grid.json").is_same(frame)
+    with pytest.raises(BadInputError, match="no cell 'utm34n'; it has utm32n, utm33n"):
+        frame.cell("utm34n")
+
+
+def test_an_area_in_one_zone_has_the_grid_that_it_always_had(tmp_path: Path) -> None:
+    west = {"type": "Polygon", "coordinates": [[[11.5, 45], [11.6, 45], [11.6, 45.1], [11.5, 45.1], [11.5, 45]]]}
+    frame, plain = (choose_cells([], ("red",), west, crs, 10.0) for crs in ("utm", "auto"))
+    assert frame.is_same(plain)
+    assert frame.json() == grid_json(plain.cells[0].grid)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda cells: cells[0].pop("column"), "needs an id and a column"),
+        (lambda cells: cells[0].update(id="utm31n"), "the id of a cell is its UTM zone"),
+        (lambda cells: cells[1].update(column=100), "columns that do not overlap"),
+        (lambda cells: cells.pop(), "columns that do not overlap"),
+        (lambda cells: cells[1].pop("transform"), "it needs crs, transform and shape"),
+    ],
+)
+def test_a_grid_file_with_a_mistake_is_refused_in_a_sentence(change: Any, sentence: str, tmp_path: Path) -> None:
+    document = two_cells().json()
+    change(document["cells"])
+    write_json(tmp_path / "grid.json", document)
+    with pytest.raises(BadInputError, match=sentence):
+        read_frame(tmp_path / "grid.json")
+
+
+@given(seed=st.integers(0, 2**16), chip=st.sampled_from([16, 32, 64]))
+def test_the_gap_of_chips_across_the_border_is_that_on_the_ground(seed: int, chip: int) -> None:
+    frame, dice = two_cells(), np.random.default_rng(seed)
+    corners = []
+    for cell in frame.cells:
+        rows, columns = dice.integers(0, cell.shape[0] - chip, 20), dice.integers(0, cell.shape[1] - chip, 20)
+        corners.append(np.column_stack([rows, columns + cell.column]))
+    gaps, nearest = gaps_across_cells(frame, *corners, chip)
+    west, east = frame.cells
+    change = Transformer.from_crs(str(east.grid.crs), str(west.grid.crs), always_xy=True)
+    places = {}
+    for name, cell, boxes in (("west", west, corners[0]), ("east", east, corners[1])):
+        x, y = cell.grid.affine * (boxes[:, 1] - cell.column, boxes[:, 0])
+        places[name] = box(x, y - 10 * chip, x + 10 * chip, y)
+    seen_from_west = transform(places["east"], lambda points: np.column_stack(change.transform(*points.T)))
+    for number, place in enumerate(seen_from_west):
+        distances = np.array([place.distance(other) for other in places["west"]]) / 10
+        # Boxes around turned chips are up to a tenth larger, and the gap is the longer of both axes.
+        assert gaps[number] <= distances.min() + 1
+        assert distances[nearest[number]] <= np.hypot(gaps[number] + 0.2 * chip, gaps[number] + 0.2 * chip) + 1
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Fetched scenes of two zones, the grid of both, and the grid of each cell by itself."""
+    folder = tmp_path_factory.mktemp("cells")
+    two_zones.write_project(folder)
+    frame = two_cells()
+    write_json(folder / "grid.json", frame.json())
+    for cell in frame.cells:
+        write_json(folder / f"{cell.id}.json", grid_json(cell.grid))
+    for number, name in enumerate(two_zones.SCENES):
+        item = folder / f"catalog/s{number}/item.json"
+        assert main(["fetch", "--item", str(item), "--scene", str(folder / name), "--catalog", str(item.parent)]) == 0
+    return folder
+
+
+def tiles(run: Run, folder: Path, scene: str, grid: str) -> Path:
+    """The tiles of a scene on a grid."""
+    target = folder / f"tiles-{grid}" / f"{scene}.zarr"
+    if not target.exists():
+        places = ("--scene", folder / scene, "--grid", folder / f"{grid}.json", "--tiles", target)
+        done = run("preprocess", *places, "--bands", "red", "nir", *LAYOUT)
+        assert done.code == 0, done.stderr
+    return target
+
+
+def same_pixels(store: Tiles, alone: Tiles, name: str, cell: str) -> None:
+    """Compare an array in a cell of the frame with a store of that cell alone."""
+    window = store.frame.cell(cell).window
+    np.testing.assert_array_equal(store.read(name, *window), alone.read(name))
+
+
+@pytest.mark.parametrize("scene", two_zones.SCENES)
+def test_a_cell_holds_what_a_run_of_its_own_would(scene: str, folder: Path, run: Run) -> None:
+    store = Tiles(tiles(run, folder, scene, "grid"))
+    assert [part.cell for part in store.parts] == ["utm32n", "utm33n"]
+    for part in store.parts:
+        alone = Tiles(tiles(run, folder, scene, part.cell))
+        for name in ("image", "valid"):
+            same_pixels(store, alone, name, part.cell)
+        # The pixels of a scene in its own zone are copied.
+        assert part.alone().stored_grid.crs == store.frame.cell(part.cell).grid.crs
+    gap = slice(0, 10), slice(store.frame.cells[0].shape[1] + 5, store.frame.cells[0].shape[1] + 90)
+    assert not store.read("valid", *gap).any()
+    rows, (_, columns) = slice(0, 50), store.frame.cells[1].window
+    straddling = store.read("valid", rows, slice(0, store.shape[1]))
+    np.testing.assert_array_equal(straddling[:, columns], store.read("valid", rows, columns))
+
+
+def test_a_composite_of_cells_is_that_of_each_cell(folder: Path, run: Run) -> None:
+    composites = {}
+    for grid in ("grid", "utm32n", "utm33n"):
+        target = folder / f"composite-{grid}.zarr"
+        stores = [tiles(run, folder, scene, grid) for scene in two_zones.SCENES]
+        done = run("composite", "--tiles", *stores, "--composite", target, "--method", "median", "--period", "year")
+        assert done.code == 0, done.stderr
+        composites[grid] = Tiles(target)
+    for cell in ("utm32n", "utm33n"):
+        for name in ("image", "valid", "count"):
+            same_pixels(composites["grid"], composites[cell], name, cell)
+
+
+def labels(run: Run, folder: Path, target: Path, *arguments: object) -> Tiles:
+    done = run("label", "--grid", folder / "grid.json", "--labels", target, *arguments, *LAYOUT)
+    assert done.code == 0, done.stderr
+    return Tiles(target)
+
+
+def test_a_place_has_a_label_in_the_cell_of_its_zone_only(folder: Path, run: Run, tmp_path: Path) -> None:
+    store = labels(run, folder, tmp_path / "all.zarr", "--source", folder / "labels.tif", "--classes", "a", "b")
+    counts = np.zeros(2, int)
+    for cell in store.frame.cells:
+        valid, label = store.read("valid", *cell.window) > 0, store.read("label", *cell.window)
+        np.testing.assert_array_equal(valid, cell.belongs(slice(0, cell.shape[0]), slice(0, cell.shape[1])))
+        counts += np.bincount(label[valid], minlength=2)
+    assert store.attributes["pixels"] == {"a": counts[0], "b": counts[1]}
+    assert sum(row["count"] for row in store.attributes["source_values"]) == counts.sum()
+    area = 111_320 * np.cos(np.radians(45.01)) * (12.018 - 11.975) * 111_130 * (45.028 - 44.992)
+    # The corners of the cells are beyond the area, which is turned against their pixels.
+    assert 1 < 10**2 * counts.sum() / area < 1.1
+
+
+def test_values_and_polygons_are_on_one_side_of_the_border_too(folder: Path, run: Run, tmp_path: Path) -> None:
+    values = labels(run, folder, tmp_path / "v.zarr", "--source", folder / "labels.tif", "--measure", "height")
+    crossing = [[[11.99, 45.0], [12.01, 45.0], [12.01, 45.01], [11.99, 45.01], [11.99, 45.0]]]
+    eastern = [[[12.012, 45.0], [12.016, 45.0], [12.016, 45.01], [12.012, 45.01], [12.012, 45.0]]]
+    features = [
+        {"type": "Feature", "properties": {"class": "a"}, "geometry": {"type": "Polygon", "coordinates": rings}}
+        for rings in (eastern, crossing)
+    ]
+    (tmp_path / "places.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    shapes = labels(run, folder, tmp_path / "p.zarr", "--source", tmp_path / "places.geojson", "--classes", "a")
+    for cell in values.frame.cells:
+        belongs = cell.belongs(slice(0, cell.shape[0]), slice(0, cell.shape[1]))
+        assert not np.isfinite(values.read("label", *cell.window)[~belongs]).any()
+        numbers = shapes.read("polygon", *cell.window)
+        assert not numbers[~belongs].any()
+        # The second shape of the file is number 2 in both cells.
+        assert set(np.unique(numbers)) == ({0, 2} if cell.id == "utm32n" else {0, 1, 2})
+
+
+def test_what_needs_one_grid_is_refused_with_the_cells(folder: Path, run: Run, tmp_path: Path) -> None:
+    labels(run, folder, tmp_path / "all.zarr", "--source", folder / "labels.tif", "--classes", "a", "b")
+    stores = [tiles(run, folder, scene, "grid") for scene in two_zones.SCENES]
+    outputs = [f"--{name}" for name in ("chips", "statistics", "map", "places")]
+    files = [word for flag in outputs for word in (flag, str(tmp_path / flag))]
+    arguments = ("split", "--tiles", *stores, "--labels", tmp_path / "all.zarr", *files, "--chip", "32")
+    for method in (("west-east",), ("temporal", "--dates", "2023-08-03"), ("group", "--by", "scene")):
+        done = run(*arguments, "--method", *method)
+        assert done.code == 2
+        assert "works on one grid only so far, but the run has the cells utm32n, utm33n" in done.stderr
+    with pytest.raises(BadInputError, match="name one with cell=: utm32n, utm33n"):
+        eopipe.open_cube(folder, "tiles-grid")  # type: ignore[arg-type]
+    cube = eopipe.open_cube(folder, "tiles-grid", cell="utm33n")  # type: ignore[arg-type]
+    first = Tiles(stores[0])
+    number = cube.scene.values.tolist().index(first.scene)
+    np.testing.assert_array_equal(cube.valid[number], first.read("valid", *first.frame.cell("utm33n").window) > 0)
+    assert run("tiles", "check", stores[0]).code == 0
