@@ -221,6 +221,41 @@ def store(folder: Path) -> Change:
     return change
 
 
+def cells(folder: Path) -> Change:
+    """The metadata of a tile store over two UTM zones, and its grid file."""
+    from eopipe.tiles.cells import Frame, read_frame
+    from eopipe.tiles.grid import make_grid
+    from eopipe.tiles.layout import Layout, crop_cell
+    from eopipe.tiles.store import Tiles, add_array, add_cell, new_cell_stores
+
+    grids = [make_grid((0, 0, 160, 160), crs, 10.0, (0, 0)) for crs in ("EPSG:32632", "EPSG:32633")]
+    target, layout, frame, path = folder / "a.zarr", Layout(16, 16), Frame.of_grids(grids), folder / "grid.json"
+    with new_cell_stores(target, frame, ("red",), "a", {}) as root:
+        for cell in frame.cells:
+            part, window = crop_cell(frame, cell, [(slice(0, 16), slice(0, 16))], layout)
+            assert window
+            add_array(add_cell(root, cell, part, window), "valid", (16, 16), "uint8", layout)[:] = 1
+    names = ("zarr.json", "utm32n/zarr.json", "utm33n/zarr.json", "utm33n/valid/zarr.json")
+    values = {target / name: json.loads((target / name).read_text()) for name in names} | {path: frame.json()}
+
+    def read() -> None:
+        read_frame(path)
+        tiles = Tiles(target)
+        _ = tiles.scene, tiles.names, tiles.shape, [part.stored_grid for part in tiles.parts]
+        left = frame.cells[1].column
+        tiles.read("valid", slice(0, 4), slice(0, 4))
+        tiles.read("valid", slice(0, 4), slice(left, left + 4))
+
+    def change(dice: random.Random) -> Callable[[], Any]:
+        for file, value in values.items():
+            file.write_text(json.dumps(value))
+        file = dice.choice(list(values))
+        file.write_text(json.dumps(mutated(values[file], dice)))
+        return read
+
+    return change
+
+
 def model(folder: Path) -> Change:
     """The item of a model."""
     import torch
@@ -303,11 +338,12 @@ def _json_file(path: Path, value: Any, read: Callable[[], Any]) -> Change:
 
 def grid(folder: Path) -> Change:
     """The grid of a run."""
-    from eopipe.tiles.grid import pixel_metres, read_grid
+    from eopipe.tiles.cells import read_frame
+    from eopipe.tiles.grid import pixel_metres
 
     path = folder / "grid.json"
     value = {"crs": "EPSG:32633", "shape": [64, 48], "transform": [10.0, 0.0, 500000.0, 0.0, -10.0, 5100000.0]}
-    return _json_file(path, value, lambda: pixel_metres(read_grid(path)))
+    return _json_file(path, value, lambda: [pixel_metres(cell.grid) for cell in read_frame(path).cells])
 
 
 def manifest(folder: Path) -> Change:
@@ -355,11 +391,12 @@ def tiff(folder: Path) -> Change:
 
 READERS: dict[str, tuple[int, Callable[[Path], Change]]] = {
     # The share of each reader in all mutations, in percent.
-    "item in search": (20, item_in_search),
+    "item in search": (15, item_in_search),
     "item in bands": (20, item_in_bands),
     "config values": (8, config_values),
     "config text": (5, config_text),
     "store": (9, store),
+    "cells": (5, cells),
     "model": (9, model),
     "crate": (6, crate),
     "run records": (8, run_records),

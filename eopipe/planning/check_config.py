@@ -20,7 +20,7 @@ from eopipe.planning.frozen_scenes import Config, find_scenes, is_up_to_date
 from eopipe.run.locate import in_project
 from eopipe.stac.choose_grid import UTM, choose_grid
 from eopipe.stac.query import area_geometry
-from eopipe.tiles.grid import read_grid
+from eopipe.tiles.cells import read_frame
 from eopipe.training.model_checks import check_init_folder
 
 # Vector data sets that are folders.
@@ -144,15 +144,14 @@ def grid_shape(config: Config) -> tuple[int, int] | None:
         # Blocks of several cells are not forecast.
         return None
     if is_up_to_date(config, results):
-        grid = read_grid(results / "grid.json")
-    elif search["catalog"]:
+        return read_frame(results / "grid.json").shape
+    if search["catalog"]:
         return find_scenes(config).shape
-    else:
-        geometry, resolution = area_geometry(search["area"], search["bbox"]), search["resolution"]
-        # Metres or degrees: without a CRS only the scenes say which.
-        if geometry is None or resolution is None or (search["crs"] == "auto" and resolution < 0.1):
-            return None
-        grid = choose_grid([], search["assets"], geometry, search["crs"], resolution)
+    geometry, resolution = area_geometry(search["area"], search["bbox"]), search["resolution"]
+    # Metres or degrees: without a CRS only the scenes say which.
+    if geometry is None or resolution is None or (search["crs"] == "auto" and resolution < 0.1):
+        return None
+    grid = choose_grid([], search["assets"], geometry, search["crs"], resolution)
     return int(grid.shape[0]), int(grid.shape[1])
 
 

@@ -3,6 +3,7 @@
 import os
 import shutil
 import tempfile
+from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from functools import cached_property
 from hashlib import sha256
@@ -19,13 +20,13 @@ from eopipe.chips.splits import SPLITS, SplitPlan
 from eopipe.contract import stage
 from eopipe.errors import EopipeError
 from eopipe.labels.source_values import label_table
+from eopipe.labels.write import new_label_store
 from eopipe.planning.footprints import bounding_window
 from eopipe.planning.frozen_scenes import Config, FrozenScenes
 from eopipe.planning.trial_store import scene_folder
 from eopipe.publish import MANIFEST, read_json, size, write_json
-from eopipe.tiles.grid import grid_json
-from eopipe.tiles.layout import Layout, crop_to_chunks
-from eopipe.tiles.store import add_array, new_store
+from eopipe.tiles.layout import Layout, crop_cell
+from eopipe.tiles.store import add_array, add_cell, new_cell_stores, new_store
 
 # Labels of every scene are written for the plan up to this number of pixels: a minute of work.
 MAX_LABEL_PIXELS = 4e8
@@ -140,13 +141,23 @@ def _write_empty_tiles(folder: Path, scenes: FrozenScenes, masks: dict[str, Bool
 
 
 def _write_store(target: Path, scenes: FrozenScenes, mask: BoolArray, attributes: dict[str, Any]) -> None:
-    layout, part = Layout(256, 4096), bounding_window(mask)
-    grid, window = crop_to_chunks(scenes.grid, [part], layout)
-    shape, (top, left) = tuple(map(int, grid.shape)), window.offset if window else (0, 0)
-    with new_store(target, grid, ("none",), attributes["scene"], attributes, window) as group:
-        add_array(group, "image", (1, *shape), "uint8", layout)
-        covered = mask[top : top + shape[0], left : left + shape[1]]
-        add_array(group, "valid", shape, "uint8", layout)[...] = covered
+    layout, frame, scene = Layout(256, 4096), scenes.frame, attributes["scene"]
+    with ExitStack() as stack:
+        root = None
+        if frame.only is None:
+            root = stack.enter_context(new_cell_stores(target, frame, ("none",), scene, attributes))
+        for cell in frame.cells:
+            covered = mask[cell.window]
+            grid, window = crop_cell(frame, cell, [bounding_window(covered)], layout)
+            if root is None:
+                group = stack.enter_context(new_store(target, grid, ("none",), scene, attributes, window))
+            elif window is not None:
+                group = add_cell(root, cell, grid, window)
+            top, left = window.offset if window else (0, 0)
+            height, width = int(grid.shape[0]), int(grid.shape[1])
+            add_array(group, "image", (1, height, width), "uint8", layout)
+            part = mask[top : top + height, left : left + width]
+            add_array(group, "valid", (height, width), "uint8", layout)[...] = part
 
 
 def _copy_store(source: Path, target: Path, attributes: dict[str, Any]) -> None:
@@ -158,18 +169,20 @@ def _copy_store(source: Path, target: Path, attributes: dict[str, Any]) -> None:
 
 
 def _write_unknown_labels(folder: Path, scenes: FrozenScenes) -> Path:
-    """A label store of one class, valid everywhere."""
+    """A label store of one class, valid wherever a pixel belongs to a cell."""
     target, layout = folder / "unknown.zarr", Layout(256, 4096)
-    with new_store(target, scenes.grid, (UNKNOWN,), "", {}) as group:
-        add_array(group, "label", scenes.shape, "uint8", layout)[...] = 0
-        add_array(group, "valid", scenes.shape, "uint8", layout)[...] = 1
+    with new_label_store(target, scenes.frame, (UNKNOWN,), "", {}, layout) as (_, cells):
+        for cell, group in cells:
+            add_array(group, "label", cell.shape, "uint8", layout)[...] = 0
+            belongs = cell.belongs(slice(0, cell.shape[0]), slice(0, cell.shape[1]))
+            add_array(group, "valid", cell.shape, "uint8", layout)[...] = belongs
     return target
 
 
 def _write_labels(config: Config, scenes: FrozenScenes, folder: Path) -> list[Path]:
     """Label stores, written by the stage itself; none where their file is missing, or a scene is not local."""
     source, grid = config["label"]["source"], folder / "grid.json"
-    write_json(grid, grid_json(scenes.grid))
+    write_json(grid, scenes.frame.json())
     label, target = stage("label").function, folder / "labels"
     if source is not None:
         if not Path(source).exists():

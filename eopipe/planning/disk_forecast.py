@@ -20,8 +20,9 @@ from eopipe.planning.trial_store import StoreSize, sample_size
 from eopipe.publish import MANIFEST, files
 from eopipe.run.rules import each_fold
 from eopipe.scenes.item import Item
+from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import PixelWindow
-from eopipe.tiles.layout import Layout, crop_to_chunks, store_files
+from eopipe.tiles.layout import Layout, crop_to_chunks, frame_files
 
 # Every job writes a run record, a log and a benchmark table; Snakemake keeps metadata of each output.
 BYTES_PER_JOB = {"records": 2500, "logs": 300, "benchmarks": 800}
@@ -38,7 +39,8 @@ IMAGE_SHARE, OVERVIEWS_FROM = 0.75, 512
 
 
 # What the bands of each scene reach of the grid.
-Windows = dict[str, list[PixelWindow]]
+# The windows of each scene in a cell.
+Windows = list[tuple[Cell, dict[str, list[PixelWindow]]]]
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,8 @@ def forecast_folders(
         "items", 1, scenes.files, scenes.bytes, _existing(results / name for name in SEARCH_OUTPUTS.values())
     )
     label_names = names if config["label"]["asset"] else ["all"]
-    reached = reached_windows(scenes.items, scenes.grid, config["preprocess"]["bands"], masks)
+    bands = config["preprocess"]["bands"]
+    reached = [(cell, reached_windows(scenes.items, cell, bands, masks)) for cell in scenes.frame.cells]
     tiles, store_size = _tiles(config, scenes, sizes, masks, reached)
     folders = [search, _scenes(results, scenes, sizes), tiles]
     if scenes.periods:
@@ -96,37 +99,43 @@ def _tiles(
     paths = [Path(config["results"], "tiles", f"{name}.zarr") for name in names]
     basis = "sampled" if sampled else "typical"
     layout = _layout(config["preprocess"])
-    shapes = [_shape(scenes, reached[name], layout) for name in names]
-    return _stores("tiles", layout, shapes, paths, store_size, pixels, basis), store_size
+    shapes = [_shapes([name], reached, layout) for name in names]
+    return _stores("tiles", scenes.frame, layout, shapes, paths, store_size, pixels, basis), store_size
 
 
-def _shape(scenes: FrozenScenes, reached: list[PixelWindow], layout: Layout) -> tuple[int, int]:
-    """Height and width of a store whose pixels are in these windows."""
-    height, width = crop_to_chunks(scenes.grid, reached, layout)[0].shape
-    return int(height), int(width)
+def _shapes(names: list[str], reached: Windows, layout: Layout) -> list[tuple[int, int]]:
+    """Height and width of what a store of these scenes has of each cell that they reach."""
+    shapes = []
+    for cell, windows in reached:
+        if of_scenes := [window for name in names for window in windows[name]]:
+            height, width = crop_to_chunks(cell.grid, of_scenes, layout)[0].shape
+            shapes.append((int(height), int(width)))
+    return shapes
 
 
 def _composites(config: Config, scenes: FrozenScenes, store_size: StoreSize, reached: Windows) -> FolderForecast:
     layout, members = _layout(config["preprocess"]), scenes.periods.values()
-    shapes = [_shape(scenes, [w for name in names for w in reached[name]], layout) for names in members]
+    shapes = [_shapes(names, reached, layout) for names in members]
     parts = max(1, len(config["composite"]["parts"]))
-    pixels = [parts * height * width for height, width in shapes]
+    pixels = [parts * sum(height * width for height, width in of_store) for of_store in shapes]
     paths = [Path(config["results"], "composites", f"{name}.zarr") for name in scenes.periods]
-    return _stores("composites", layout, shapes, paths, store_size, pixels, "typical", rasters=3)
+    return _stores("composites", scenes.frame, layout, shapes, paths, store_size, pixels, "typical", rasters=3)
 
 
 def _labels(
     config: Config, scenes: FrozenScenes, chips: ChipForecast, names: list[str], masks: dict[str, BoolArray]
 ) -> FolderForecast:
     paths, layout = [Path(config["results"], "labels", f"{name}.zarr") for name in names], _layout(config["label"])
+    shapes = [cell.shape for cell in scenes.frame.cells]
     if chips.has_labels:
-        count = store_files(scenes.shape, layout, 2, has_image=False) * len(names)
+        count = frame_files(scenes.frame, shapes, layout, 2, has_image=False) * len(names)
         return FolderForecast("labels", len(names), count, chips.label_bytes, _existing(paths), "written")
     sampled = sample_size(config, scenes, masks, "label") if config["label"]["asset"] else None
     store_size, basis = sampled or StoreSize(LABEL_RATE, LABEL_METADATA), "sampled" if sampled else "typical"
     # Labels of a file are not limited to what a scene covers.
-    pixels = [int(masks[name].sum()) if name in masks else scenes.shape[0] * scenes.shape[1] for name in names]
-    return _stores("labels", layout, [scenes.shape] * len(paths), paths, store_size, pixels, basis)
+    whole = sum(height * width for height, width in shapes)
+    pixels = [int(masks[name].sum()) if name in masks else whole for name in names]
+    return _stores("labels", scenes.frame, layout, [shapes] * len(paths), paths, store_size, pixels, basis)
 
 
 def _layout(settings: dict[str, Any]) -> Layout:
@@ -135,18 +144,19 @@ def _layout(settings: dict[str, Any]) -> Layout:
 
 def _stores(
     folder: str,
+    frame: Frame,
     layout: Layout,
-    shapes: list[tuple[int, int]],
+    shapes: list[list[tuple[int, int]]],
     paths: list[Path],
     store_size: StoreSize,
     pixels: list[int],
     basis: str,
     rasters: int = 2,
 ) -> FolderForecast:
-    """A folder of Zarr stores with their shapes and numbers of covered pixels."""
-    coordinates = COORDINATE_BYTES * sum(map(sum, shapes))
+    """A folder of Zarr stores with the shapes of their cells and numbers of covered pixels."""
+    coordinates = COORDINATE_BYTES * sum(height + width for of_store in shapes for height, width in of_store)
     total = sum(store_size.rate * count + store_size.fixed for count in pixels) + coordinates
-    count = sum(store_files(shape, layout, rasters, has_image=folder != "labels") for shape in shapes)
+    count = sum(frame_files(frame, of_store, layout, rasters, has_image=folder != "labels") for of_store in shapes)
     return FolderForecast(folder, len(paths), count, round(total), _existing(paths), basis)
 
 

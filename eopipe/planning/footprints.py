@@ -7,6 +7,7 @@ import numpy as np
 
 from eopipe.arrays import BoolArray, Float64Array
 from eopipe.scenes.item import Item
+from eopipe.tiles.cells import Cell
 from eopipe.tiles.grid import PixelWindow
 from eopipe.warp.covered import MARGIN, covered_window
 
@@ -54,16 +55,19 @@ def coverage_mask(item: Item, grid: "GeoBox") -> BoolArray:
 
 
 def reached_windows(
-    items: dict[str, Item], grid: "GeoBox", bands: list[str], masks: dict[str, BoolArray]
+    items: dict[str, Item], cell: Cell, bands: list[str], masks: dict[str, BoolArray]
 ) -> dict[str, list[PixelWindow]]:
-    """The windows of the grid that the bands of each scene reach, from their projection metadata.
+    """The windows of a cell that the bands of each scene reach, from their projection metadata; none outside of it.
 
     Those of a scene that states none are around its footprint.
     """
-    return {
-        name: [_stated_window(item, band, grid) or bounding_window(masks[name], 2 * MARGIN) for band in bands]
-        for name, item in items.items()
-    }
+    reached = {}
+    for name, item in items.items():
+        around = bounding_window(masks[name][cell.window], 2 * MARGIN)
+        windows = [_stated_window(item, band, cell.grid) or around for band in bands]
+        is_outside = cell.id and all(y.start == y.stop or x.start == x.stop for y, x in windows)
+        reached[name] = [] if is_outside else windows
+    return reached
 
 
 def _stated_window(item: Item, band: str, grid: "GeoBox") -> PixelWindow | None:

@@ -3,22 +3,21 @@
 import shlex
 import tempfile
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from eopipe.arrays import BoolArray
 from eopipe.contract import Input, Option, stage, to_args
-from eopipe.errors import BadInputError
 from eopipe.fetch.sizes import AssetSize
-from eopipe.planning.footprints import footprint, grid_extent, grid_outline
+from eopipe.planning.footprints import coverage_mask, footprint, grid_extent, grid_outline
 from eopipe.provenance.redact import redact_for_record
 from eopipe.publish import MANIFEST, read_json, verify
 from eopipe.run.rules import periods
 from eopipe.scenes.item import Item, read_item
-from eopipe.tiles.cells import read_frame
-
-if TYPE_CHECKING:
-    from odc.geo.geobox import GeoBox
+from eopipe.tiles.cells import Frame, read_frame
 
 Config = dict[str, Any]
 # Outputs of search, by port.
@@ -29,13 +28,13 @@ BLOCK = 512
 
 @dataclass(frozen=True)
 class FrozenScenes:
-    """Scenes by name and the run's grid, files and bytes of both, and the scenes of each composite.
+    """Scenes by name and the cells of the run, files and bytes of both, and the scenes of each composite.
 
     `is_frozen` says whether the results of the run hold them.
     """
 
     items: dict[str, Item]
-    grid: "GeoBox"
+    frame: Frame
     files: int
     bytes: int
     is_frozen: bool
@@ -43,8 +42,27 @@ class FrozenScenes:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Height and width of the grid in pixels."""
-        return int(self.grid.shape[0]), int(self.grid.shape[1])
+        """Height and width of the frame in pixels."""
+        return self.frame.shape
+
+    @cached_property
+    def area(self) -> BoolArray | None:
+        """Mask (y, x) of the pixels of the frame that belong to a cell; None where all do."""
+        if self.frame.only is not None:
+            return None
+        area = np.zeros(self.shape, bool)
+        for cell in self.frame.cells:
+            area[cell.window] = cell.belongs(slice(0, cell.shape[0]), slice(0, cell.shape[1]))
+        return area
+
+    def coverage(self, item: Item) -> BoolArray:
+        """The pixels (y, x) of the frame whose centre is in the footprint of a scene."""
+        if self.frame.only is not None:
+            return coverage_mask(item, self.frame.only)
+        mask = np.zeros(self.shape, bool)
+        for cell in self.frame.cells:
+            mask[cell.window] = coverage_mask(item, cell.grid)
+        return mask
 
 
 def find_scenes(config: Config) -> FrozenScenes:
@@ -84,16 +102,7 @@ def _read_scenes(config: Config, folder: Path, *, is_frozen: bool) -> FrozenScen
     size = sum(path.stat().st_size for path in files)
     composites = periods(config, items) if config["composite"]["method"] != "none" else {}
     scenes = {path.stem: read_item(path) for path in paths}
-    return FrozenScenes(scenes, _only_grid(grid), len(files), size, is_frozen, composites)
-
-
-def _only_grid(path: Path) -> "GeoBox":
-    """The grid of a run with one cell. Raises BadInputError for several, of which nothing is forecast so far."""
-    frame = read_frame(path)
-    if frame.only is None:
-        cells = ", ".join("{} ({} x {} pixels)".format(cell.id, *cell.shape) for cell in frame.cells)
-        raise BadInputError(f"the run has several cells, which cannot be forecast so far: {cells}")
-    return frame.only
+    return FrozenScenes(scenes, read_frame(grid), len(files), size, is_frozen, composites)
 
 
 @dataclass(frozen=True)
@@ -121,9 +130,13 @@ def scene_rows(
         assets = [size for size in sizes if size.scene == item["id"]]
         unknown = sum(size.basis == "unknown" for size in assets)
         is_fetched = Path(config["results"], "scenes", name, MANIFEST).is_file()
-        total, share = sum(size.bytes for size in assets), round(float(masks[name].mean()), 4)
+        total, share = sum(size.bytes for size in assets), round(float(_in_area(masks[name], scenes).mean()), 4)
         rows.append(SceneRow(name, _day(item), _cloud_cover(item), total, unknown, share, is_fetched))
     return sorted(rows, key=lambda row: (row.day, row.name))
+
+
+def _in_area(mask: BoolArray, scenes: FrozenScenes) -> BoolArray:
+    return mask if scenes.area is None else np.asarray(mask[scenes.area])
 
 
 def _day(item: Item) -> str:
@@ -141,19 +154,24 @@ def _cloud_cover(item: Item) -> float | None:
 def clip_size(size: AssetSize, scenes: FrozenScenes) -> AssetSize:
     """The part of an asset that the grid needs, by area; blocks at the border are whole, on average half outside."""
     item = next(item for item in scenes.items.values() if item["id"] == size.scene)
-    outline = footprint(item, str(scenes.grid.crs))
-    if outline is None:
-        return size
-    part = outline.intersection(grid_extent(scenes.grid, BLOCK // 2))
-    return replace(size, bytes=round(size.bytes * part.area / outline.area))
+    share = 0.0
+    for cell in scenes.frame.cells:
+        outline = footprint(item, str(cell.grid.crs))
+        if outline is None:
+            return size
+        share += outline.intersection(grid_extent(cell.grid, BLOCK // 2)).area / outline.area
+    return replace(size, bytes=round(size.bytes * min(share, 1.0)))
 
 
 def plan_geojson(scenes: FrozenScenes, rows: list[SceneRow]) -> dict[str, Any]:
     """Footprints with dates, cloud and bytes, and the outline of the grid, in degrees."""
     features = [_feature(scenes.items[row.name]["geometry"], kind="scene", **scene_json(row)) for row in rows]
-    height, width = scenes.grid.shape
-    outline = _feature(grid_outline(scenes.grid), kind="grid", crs=str(scenes.grid.crs), height=height, width=width)
-    return {"type": "FeatureCollection", "features": [outline, *features]}
+    outlines = []
+    for cell in scenes.frame.cells:
+        (height, width), name = cell.shape, {"cell": cell.id} if cell.id else {}
+        outline = {"kind": "grid", "crs": str(cell.grid.crs), "height": height, "width": width} | name
+        outlines.append(_feature(grid_outline(cell.grid), **outline))
+    return {"type": "FeatureCollection", "features": [*outlines, *features]}
 
 
 def scene_json(row: SceneRow) -> dict[str, Any]:

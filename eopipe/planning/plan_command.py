@@ -19,7 +19,7 @@ from eopipe.fetch.sizes import asset_sizes
 from eopipe.planning.check_config import missing_files, model_mistakes
 from eopipe.planning.chip_forecast import ChipForecast, chips_json, forecast_chips
 from eopipe.planning.disk_forecast import FolderForecast, forecast_folders, free_space
-from eopipe.planning.footprints import coverage_mask, footprint, grid_extent
+from eopipe.planning.footprints import footprint, grid_extent
 from eopipe.planning.frozen_scenes import (
     Config,
     FrozenScenes,
@@ -34,7 +34,7 @@ from eopipe.planning.plan_figure import write_plan_figure
 from eopipe.publish import publish, write_json
 from eopipe.run.locate import in_project
 from eopipe.text_table import TextRow, format_bytes, format_table
-from eopipe.tiles.grid import grid_json
+from eopipe.tiles.cells import Cell
 from eopipe.training.schedule import few_steps
 
 # Seconds to wait for a server's answer about the size of a file.
@@ -137,7 +137,7 @@ def forecast_run(config: Config) -> RunForecast:
     """Search and forecast; nothing is downloaded or written to the results."""
     scenes = find_scenes(config)
     refuse_huge_grid(scenes)
-    masks = {name: coverage_mask(item, scenes.grid) for name, item in scenes.items.items()}
+    masks = {name: scenes.coverage(item) for name, item in scenes.items.items()}
     catalog = Path(config["search"]["catalog"]) if config["search"]["catalog"] else None
     fetch = config["fetch"]
     session = FetchSession(TIMEOUT_S, fetch["per_host"], fetch["sign"], tuple(fetch["private_hosts"]))
@@ -154,10 +154,11 @@ def refuse_huge_grid(scenes: FrozenScenes) -> None:
     needed = height * width * (len(scenes.items) + len(scenes.periods))
     if needed < memory / 2:
         return
-    outlines = [outline for item in scenes.items.values() if (outline := footprint(item, str(scenes.grid.crs)))]
-    share = 100 * sum(outline.area for outline in outlines) / grid_extent(scenes.grid).area
+    grid = max((cell.grid for cell in scenes.frame.cells), key=lambda grid: grid.shape[0] * grid.shape[1])
+    outlines = [outline for item in scenes.items.values() if (outline := footprint(item, str(grid.crs)))]
+    share = 100 * sum(outline.area for outline in outlines) / grid_extent(grid).area
     raise BadInputError(
-        f"the grid of {height:,} x {width:,} pixels in {scenes.grid.crs} is too large: masks of "
+        f"the grid of {height:,} x {width:,} pixels in {_crs_text(scenes)} is too large: masks of "
         f"{len(scenes.items)} scenes need {format_bytes(needed)} of memory, and this machine has "
         f"{format_bytes(memory)}; the scenes cover {share:.2g} % of it. Choose a smaller search.area, a coarser "
         "search.resolution, or a run for each place where scenes are far apart"
@@ -203,7 +204,7 @@ def forecast_lines(config: Config, forecast: RunForecast) -> list[str]:
         *scenes_table(forecast.rows),
         "",
         f"{len(forecast.rows)} scenes{frozen}, {format_bytes(forecast.download)}{unknown} to fetch; "
-        f"grid of {scenes.shape[0]} x {scenes.shape[1]} pixels in {scenes.grid.crs}",
+        f"{' and '.join(map(_grid_text, scenes.frame.cells))}",
         "",
         *folders_table(forecast.folders),
         "",
@@ -215,6 +216,15 @@ def forecast_lines(config: Config, forecast: RunForecast) -> list[str]:
     ]
 
 
+def _crs_text(scenes: FrozenScenes) -> str:
+    return " and ".join(str(cell.grid.crs) for cell in scenes.frame.cells)
+
+
+def _grid_text(cell: Cell) -> str:
+    name = f"cell {cell.id}" if cell.id else "grid"
+    return f"{name} of {cell.shape[0]} x {cell.shape[1]} pixels in {cell.grid.crs}"
+
+
 def _free_text(folder: str) -> str:
     size, inodes = free_space(Path(folder))
     return f"{format_bytes(size)}" + (f" and {inodes:,} inodes" if inodes else "")
@@ -224,7 +234,7 @@ def forecast_json(forecast: RunForecast, refused: list[str]) -> dict[str, Any]:
     """The content of `plan.json`."""
     return {
         "scenes": [scene_json(row) for row in forecast.rows],
-        "grid": grid_json(forecast.scenes.grid),
+        "grid": forecast.scenes.frame.json(),
         "fetch": {"bytes": forecast.download, "assets_of_unknown_size": forecast.unknown},
         "needs": [folder.json for folder in forecast.folders],
         "chips": chips_json(forecast.chips),

@@ -1,14 +1,14 @@
 """A plan as one figure: the grid, the scenes that cover it, the chips of each split, and the scenes by date."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from eopipe.arrays import Float64Array
 from eopipe.chips.splits import SPLITS
 from eopipe.planning.chip_forecast import ChipForecast
-from eopipe.planning.footprints import exterior_rings, footprint, grid_extent
+from eopipe.planning.footprints import exterior_rings, footprint, grid_extent, reproject
 from eopipe.planning.frozen_scenes import FrozenScenes, SceneRow
 from eopipe.reporting.figures import FAINT, INK, Box, add_text, axes_at, figure_style, new_figure, save_png
 from eopipe.reporting.maps import (
@@ -24,11 +24,11 @@ from eopipe.reporting.maps import (
     label_degrees,
 )
 from eopipe.reporting.palette import SPLIT_COLORS
+from eopipe.tiles.cells import Frame
 from eopipe.tiles.grid import Bounds, pixel_metres
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from odc.geo.geobox import GeoBox
 
 COVERAGE, TIMELINE = "#7c97a6", "#4d7386"
 TIMELINE_HEIGHT, TIMELINE_LABEL = 0.9, 0.42
@@ -38,9 +38,11 @@ MAX_AROUND, MIN_AROUND = 0.6, 0.06
 
 def write_plan_figure(path: Path, scenes: FrozenScenes, rows: list[SceneRow], chips: ChipForecast, title: str) -> None:
     """Draw the plan as PNG; the same plan gives the same bytes."""
-    shapes = (footprint(item, str(scenes.grid.crs)) for item in scenes.items.values())
+    # Several cells are drawn in the CRS of the first.
+    first = scenes.frame.cells[0].grid
+    shapes = (footprint(item, str(first.crs)) for item in scenes.items.values())
     outlines = [ring for shape in shapes if shape is not None for ring in exterior_rings(shape)]
-    left, lower, right, upper = figure_bounds(scenes.grid, outlines)
+    left, lower, right, upper = figure_bounds(_extents(scenes.frame), outlines)
     days = sorted(row.day for row in rows if row.day)
     period = f", {days[0]} to {days[-1]}" if days else ""
     legend = [(f"{name}, {chips.count(name):,} chips", color) for name, color in zip(SPLITS, SPLIT_COLORS, strict=True)]
@@ -48,7 +50,7 @@ def write_plan_figure(path: Path, scenes: FrozenScenes, rows: list[SceneRow], ch
         figure = new_figure(WIDTH, WIDTH)
         top = add_text(figure, f"Plan: {title}", (MARGIN, MARGIN), WIDTH - 2 * MARGIN, 15)
         top = add_text(figure, f"{len(rows)} scenes{period}", (MARGIN, top), WIDTH - 2 * MARGIN, 9, FAINT) + 0.12
-        across, down = np.array(pixel_metres(scenes.grid)) / np.abs([scenes.grid.affine.a, scenes.grid.affine.e])
+        across, down = np.array(pixel_metres(first)) / np.abs([first.affine.a, first.affine.e])
         aspect = (upper - lower) * down / ((right - left) * across)
         width = min(WIDTH - 2 * MARGIN - LEGEND_WIDTH - GAP - TICKS, TALLEST / aspect)
         box: Box = (MARGIN + TICKS, top, width, width * aspect)
@@ -59,16 +61,28 @@ def write_plan_figure(path: Path, scenes: FrozenScenes, rows: list[SceneRow], ch
         axes = axes_at(figure, box)
         axes.set(xlim=(left, right), ylim=(lower, upper))
         _draw_map(axes, scenes, chips, outlines)
-        label_degrees(axes, str(scenes.grid.crs))
-        add_scale_bar(figure, (corner[0], bottom), (right - left) * across / width, [scenes.grid])
+        label_degrees(axes, str(first.crs))
+        add_scale_bar(
+            figure, (corner[0], bottom), (right - left) * across / width, [cell.grid for cell in scenes.frame.cells]
+        )
         timeline = axes_at(figure, (MARGIN + 0.4, bottom + 0.75, WIDTH - 2 * MARGIN - 0.4, TIMELINE_HEIGHT))
         _draw_timeline(timeline, rows, chips)
         save_png(figure, path)
 
 
-def figure_bounds(grid: "GeoBox", outlines: list[Float64Array]) -> Bounds:
+def _extents(frame: Frame) -> Any:
+    """The outlines of all cells (shapely), in the CRS of the first."""
+    from shapely import union_all
+
+    first, *others = (cell.grid for cell in frame.cells)
+    step = abs(first.resolution.x) * 64
+    turned = (reproject(grid_extent(grid), str(grid.crs), str(first.crs), step) for grid in others)
+    return union_all([grid_extent(first), *turned])
+
+
+def figure_bounds(extents: Any, outlines: list[Float64Array]) -> Bounds:
     """The grid with its surroundings (left, lower, right, upper): the footprints, as far as they are near."""
-    left, lower, right, upper = grid.extent.boundingbox
+    left, lower, right, upper = extents.bounds
     size = max(right - left, upper - lower)
     low, high = np.array([left, lower]), np.array([right, upper])
     for points in outlines:
@@ -91,19 +105,30 @@ def _draw_map(axes: "Axes", scenes: FrozenScenes, chips: ChipForecast, outlines:
         for color, split in zip(SPLIT_COLORS, SPLITS, strict=True):
             # Chips that overlap show as one area.
             edge = "white" if chips.plan.stride >= chips.plan.chip else color
-            squares = PolyCollection(list(_squares(scenes.grid, chips, split)), facecolors=color, edgecolors=edge)
+            squares = PolyCollection(list(_squares(scenes.frame, chips, split)), facecolors=color, edgecolors=edge)
             squares.set(linewidths=0.2, antialiaseds=False)
             axes.add_collection(squares)
-    grid = PolyCollection(exterior_rings(grid_extent(scenes.grid)), facecolors="none", edgecolors=INK, linewidths=1)
+    grid = PolyCollection(exterior_rings(_extents(scenes.frame)), facecolors="none", edgecolors=INK, linewidths=1)
     axes.add_collection(grid)
 
 
-def _squares(grid: "GeoBox", chips: ChipForecast, split: str) -> Float64Array:
-    """Corners (n, 4, 2) of the chips of a split in the CRS of the grid."""
-    affine, corners = grid.affine, chips.corners[split].astype(float)
+def _squares(frame: Frame, chips: ChipForecast, split: str) -> Float64Array:
+    """Corners (n, 4, 2) of the chips of a split, in the CRS of the first cell."""
+    from pyproj import Transformer
+
+    corners, parts = chips.corners[split].astype(float), []
     steps = np.array([(0, 0), (0, 1), (1, 1), (1, 0)]) * chips.plan.chip
-    rows, cols = np.moveaxis(corners[:, None] + steps, -1, 0)
-    return np.stack([affine.c + affine.a * cols, affine.f + affine.e * rows], -1)
+    for cell in frame.cells:
+        columns, affine = cell.window[1], cell.grid.affine
+        in_cell = corners[(corners[:, 1] >= columns.start) & (corners[:, 1] < columns.stop)] - (0, cell.column)
+        rows, cols = np.moveaxis(in_cell[:, None] + steps, -1, 0)
+        x, y = affine.c + affine.a * cols, affine.f + affine.e * rows
+        if cell is not frame.cells[0]:
+            x, y = Transformer.from_crs(str(cell.grid.crs), str(frame.cells[0].grid.crs), always_xy=True).transform(
+                x, y
+            )
+        parts.append(np.stack([x, y], -1))
+    return np.concatenate(parts)
 
 
 def _draw_timeline(axes: "Axes", rows: list[SceneRow], chips: ChipForecast) -> None:

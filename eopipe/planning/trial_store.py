@@ -17,7 +17,7 @@ from eopipe.fetch.sizes import local_file
 from eopipe.planning.frozen_scenes import Config, FrozenScenes
 from eopipe.publish import MANIFEST, files, write_json
 from eopipe.scenes.item import ITEM_FILE, Item, scene_name
-from eopipe.tiles.grid import grid_json, windows
+from eopipe.tiles.grid import grid_json
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
@@ -67,7 +67,7 @@ def sample_size(config: Config, scenes: FrozenScenes, masks: dict[str, BoolArray
             source = scene_folder(config, scene, scenes.items[scene], folder)
             if source is not None:
                 with _without_warnings():
-                    sizes = _write_trial(config, stage_name, source, scenes.grid[window], folder)
+                    sizes = _write_trial(config, stage_name, source, scenes.frame.grid_of(window), folder)
                 trials.append((*sizes, int(masks[scene][window].sum())))
     if not trials:
         return None
@@ -89,7 +89,7 @@ def _without_warnings() -> Iterator[None]:
 
 def _trial_windows(scenes: FrozenScenes, masks: dict[str, BoolArray]) -> list[tuple[str, tuple[slice, slice]]]:
     """A sample of (scene, window) with coverage, spread over both."""
-    grid_windows = windows(scenes.shape, WINDOW_EDGE)
+    grid_windows = [part for cell in scenes.frame.cells for part in cell.windows(WINDOW_EDGE)]
     count = len(grid_windows)
     pairs = [(scene, grid_windows[(k * 7 + j) % count]) for j in range(count) for k, scene in enumerate(scenes.items)]
     covered = [(scene, window) for scene, window in pairs if masks[scene][window].any()]

@@ -18,7 +18,7 @@ import numpy as np
 from eopipe.arrays import BoolArray
 from eopipe.errors import BadInputError
 from eopipe.publish import read_json
-from eopipe.tiles.grid import PixelWindow, grid_json, grid_of_document, same_grid
+from eopipe.tiles.grid import PixelWindow, grid_json, grid_of_document, same_grid, windows
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
@@ -50,6 +50,11 @@ class Cell:
         """Rows and columns in the frame."""
         height, width = self.shape
         return slice(0, height), slice(self.column, self.column + width)
+
+    def windows(self, edge: int) -> list[PixelWindow]:
+        """Windows of this edge in the frame that cover the cell, row by row."""
+        left = self.column
+        return [(y, slice(left + x.start, left + x.stop)) for y, x in windows(self.shape, edge)]
 
     def belongs(self, y: slice, x: slice) -> BoolArray:
         """Mask (y, x) of the pixels of a window of the cell whose centres are in its own UTM zone.
@@ -136,6 +141,12 @@ class Frame:
     def only(self) -> "GeoBox | None":
         """The grid of a run with one cell; None where there are several."""
         return self.cells[0].grid if len(self.cells) == 1 else None
+
+    def grid_of(self, window: PixelWindow) -> "GeoBox":
+        """The grid of a window of the frame that is in one cell."""
+        y, x = window
+        cell = next(cell for cell in self.cells if cell.column <= x.start and x.stop <= cell.window[1].stop)
+        return cell.grid[y, slice(x.start - cell.column, x.stop - cell.column)]
 
     def cell(self, name: str) -> Cell:
         """A cell by its id; raises BadInputError if there is none."""

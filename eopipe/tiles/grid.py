@@ -1,11 +1,9 @@
 """The grid that a run shares: CRS, affine transform and shape, as an `odc.geo.GeoBox`."""
 
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eopipe.errors import BadInputError
-from eopipe.publish import read_json
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
@@ -14,11 +12,6 @@ Bounds = tuple[float, float, float, float]
 # Rows and columns of a raster.
 PixelWindow = tuple[slice, slice]
 EARTH_RADIUS_M = 6371008.8
-
-
-def read_grid(path: Path) -> "GeoBox":
-    """Read the grid file of a run with one cell: CRS, six affine numbers and (height, width)."""
-    return grid_of_document(read_json(path), str(path))
 
 
 def grid_of_document(value: Any, name: str) -> "GeoBox":

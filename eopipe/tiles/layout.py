@@ -59,9 +59,20 @@ def store_files(shape: tuple[int, int], layout: Layout, arrays: int, *, has_imag
     return arrays * (layout.files(shape) + 1) + 2 * 2 + 1 + 2 + (2 + 1 if has_image else 0)
 
 
-def check_file_budget(shapes: list[tuple[int, int]], layout: Layout, arrays: int, max_files: int | None) -> None:
-    """Raise NoSpaceError where a store of parts of these shapes (of each cell) would need more files than allowed."""
-    files = sum(store_files(shape, layout, arrays) for shape in shapes)
+def frame_files(
+    frame: Frame, shapes: list[tuple[int, int]], layout: Layout, arrays: int, *, has_image: bool = True
+) -> int:
+    """Number of files of a published store with parts of these shapes, one for each cell that it reaches.
+
+    Of a run with several cells, the groups of the cells are in one group with one manifest.
+    """
+    files = sum(store_files(shape, layout, arrays, has_image=has_image) for shape in shapes)
+    return files if frame.only is not None else files - len(shapes) + 2
+
+
+def check_file_budget(frame: Frame, shapes: list[tuple[int, int]], layout: Layout, max_files: int | None) -> None:
+    """Raise NoSpaceError where a tile store of these parts, one for each cell, needs more than `max_files`."""
+    files = frame_files(frame, shapes, layout, 2)
     if max_files is not None and files > max_files:
         size = " and ".join(f"{height} x {width}" for height, width in shapes)
         raise NoSpaceError(

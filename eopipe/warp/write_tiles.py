@@ -171,7 +171,7 @@ def write_tiles(
     """
     windows, scene = reached_windows(item, frame, recipe), scene_name(item["id"])
     shapes = [(int(grid.shape[0]), int(grid.shape[1])) for _, grid, _ in windows]
-    check_file_budget(shapes, recipe.layout, 2, max_files)
+    check_file_budget(frame, shapes, recipe.layout, max_files)
     names = tuple(band.name for band in recipe.bands)
     attributes = {"datetime": item["properties"].get("datetime"), "collection": item.get("collection")}
     attributes |= _declared(item, recipe)

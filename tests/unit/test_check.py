@@ -71,7 +71,11 @@ MISTAKES: list[tuple[dict[str, dict[str, Any]], str, int]] = [
     ({"search": {"bbox": [500.0, 2.0, 3.0, 4.0]}}, "search.bbox: bbox 500.0 2.0 3.0 4.0 is not west south", 2),
     ({"search": {"bbox": [15.0, 46.1, 15.1, 46.0]}}, "is not west south east north in degrees", 2),
     ({"search": {"crs": "EPSG:99999"}}, "search.crs: there is no CRS EPSG:99999", 2),
-    ({"search": {"crs": "utm33"}}, "search.crs is 'utm33': write CRS of the grid as EPSG:code, or auto", 2),
+    (
+        {"search": {"crs": "utm33"}},
+        "search.crs is 'utm33': write CRS of the grid as EPSG:code; auto: the one of the scenes",
+        2,
+    ),
     # Classes.
     ({"label": {"classes": "forest"}}, "label.classes is 'forest': write a list, classes: [forest, …]", 2),
     ({"label": {"classes": ["forest"]}}, "label.classes has one class, forest; at least two are needed", 2),

@@ -12,7 +12,7 @@ from eopipe.publish import read_json
 from eopipe.scenes.item import SceneBand
 from eopipe.scenes.masks import mask_of
 from eopipe.scenes.radiometry import BandScaling, product_scaling
-from eopipe.tiles.grid import read_grid
+from eopipe.tiles.cells import read_frame
 
 LOCAL = {"clouds-33t", "tree-cover-values", "forest-chips"}
 EXAMPLES = Path(__file__).parents[2] / "config/examples"
@@ -100,7 +100,7 @@ def test_the_search_of_an_example_finds_scenes_of_its_provider(name: str, tmp_pa
     assert query["collections"] == list(config["search"]["collections"])
     assert ("filter" in query) == (config["search"]["max_cloud"] < 100)
     assert [row["id"] for row in read_json(outputs["selection"])["scenes"]] == [PROVIDERS[name][0]]
-    grid = read_grid(outputs["grid"])
+    grid = read_frame(outputs["grid"]).only
     assert str(grid.crs) == "EPSG:32633"
     assert grid.resolution.x == (config["search"]["resolution"] or 10)
     assert min(grid.shape) >= 2 * config["split"]["block"], "several blocks to split"

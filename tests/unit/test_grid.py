@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from eopipe.errors import BadInputError
 from eopipe.publish import write_json
-from eopipe.tiles.grid import grid_json, make_grid, read_grid, same_grid, utm_crs, windows
+from eopipe.tiles.cells import read_frame
+from eopipe.tiles.grid import grid_json, make_grid, same_grid, utm_crs, windows
 
 COORDINATES = st.floats(-9e6, 9e6)
 SIZES = st.floats(1.0, 30000.0)
@@ -57,7 +58,7 @@ def test_windows_tile_a_raster_exactly_once(height: int, width: int, edge: int) 
 def test_a_grid_file_gives_the_same_grid_back(tmp_path: Path) -> None:
     grid = make_grid((12.3, 45.6, 12.4, 45.7), "EPSG:4326", 1 / 3600, (0.0, 0.0))
     write_json(tmp_path / "grid.json", grid_json(grid))
-    assert read_grid(tmp_path / "grid.json") == grid
+    assert read_frame(tmp_path / "grid.json").only == grid
 
 
 def test_grids_in_degrees_that_differ_by_a_tenth_of_a_pixel_are_not_the_same() -> None:
@@ -87,14 +88,14 @@ BAD = {
 def test_a_grid_file_without_a_usable_grid_is_bad_input(tmp_path: Path, fault: str) -> None:
     write_json(tmp_path / "grid.json", GOOD | BAD[fault])
     with pytest.raises(BadInputError, match=r"grid\.json"):
-        read_grid(tmp_path / "grid.json")
+        read_frame(tmp_path / "grid.json")
 
 
 @pytest.mark.parametrize("text", ["", "[", "[]", "null", "{}", "[" * 100000])
 def test_a_grid_file_that_is_broken_is_bad_input(tmp_path: Path, text: str) -> None:
     (tmp_path / "grid.json").write_text(text)
     with pytest.raises(BadInputError, match=r"grid\.json"):
-        read_grid(tmp_path / "grid.json")
+        read_frame(tmp_path / "grid.json")
 
 
 @pytest.mark.parametrize(

@@ -24,14 +24,14 @@ from eopipe.fetch.retry import FetchSession
 from eopipe.fetch.sizes import asset_sizes
 from eopipe.planning.chip_forecast import chips_json, forecast_chips
 from eopipe.planning.disk_forecast import FolderForecast, typical_size
-from eopipe.planning.footprints import coverage_mask
+from eopipe.planning.footprints import grid_extent
 from eopipe.planning.frozen_scenes import find_scenes
 from eopipe.planning.plan_command import RunForecast, forecast_lines, forecast_run, parse_size, plan, refusals
 from eopipe.planning.plan_figure import figure_bounds
 from eopipe.planning.trial_store import sample_size
 from eopipe.publish import files, write_json
 from eopipe.text_table import format_bytes
-from eopipe.tiles.grid import grid_json, make_grid
+from eopipe.tiles.grid import make_grid
 from eopipe.tiles.layout import Layout, store_files
 from eopipe.tiles.store import add_array, new_store
 
@@ -166,7 +166,7 @@ def stores(folder: Path, run: Run) -> Path:
     """The tiles and labels that a plan forecasts."""
     frozen_scenes = find_scenes(write(folder))
     options = ("--chunk", 16, "--shard", 64, "--grid", "grid.json")
-    write_json(folder / "grid.json", grid_json(frozen_scenes.grid))
+    write_json(folder / "grid.json", frozen_scenes.frame.json())
     for n, item in enumerate(frozen_scenes.items.values()):
         links = {name: asset | {"href": f"{name}.tif"} for name, asset in item["assets"].items()}
         write_json(folder / f"catalog/s{n}/scene.json", item | {"assets": links})
@@ -182,7 +182,7 @@ def test_the_chips_of_each_class_and_split_are_those_that_split_makes_of_clear_s
 ) -> None:
     config = write(stores, split=SPLITS[name])
     frozen_scenes = find_scenes(config)
-    masks = {name: coverage_mask(item, frozen_scenes.grid) for name, item in frozen_scenes.items.items()}
+    masks = {name: frozen_scenes.coverage(item) for name, item in frozen_scenes.items.items()}
     forecast = chips_json(forecast_chips(config, frozen_scenes, masks))
     options = [word for port in stage("split").of(Option) for word in to_args(port, config["split"][port.name])]
     tiles = [f"tiles/{n}.zarr" for n in range(3)]
@@ -363,7 +363,7 @@ def test_bytes_of_tiles_are_nearly_right_from_the_sizes_of_assets_alone(tmp_path
         config["search"][name] = value
     config["results"] = str(tmp_path)
     frozen_scenes = find_scenes(config)
-    masks = {name: coverage_mask(item, frozen_scenes.grid) for name, item in frozen_scenes.items.items()}
+    masks = {name: frozen_scenes.coverage(item) for name, item in frozen_scenes.items.items()}
     typical = typical_size(
         config, frozen_scenes, asset_sizes(list(frozen_scenes.items.values()), SHARED, FetchSession())
     )
@@ -470,7 +470,7 @@ def test_the_map_of_a_plan_shows_the_whole_grid_with_some_of_its_surroundings(
     left, top = (15.0, 46.0) if zone == "EPSG:4326" else (4e5, 5e6)
     grid = make_grid((left, top - down * step, left + across * step, top), zone, step, (left, top))
     box, size = grid.extent.boundingbox, max(grid.shape) * step
-    bounds = figure_bounds(grid, [np.array([[left - 1e5, top + 1e5]])])
+    bounds = figure_bounds(grid_extent(grid), [np.array([[left - 1e5, top + 1e5]])])
     margins = (box.left - bounds[0], box.bottom - bounds[1], bounds[2] - box.right, bounds[3] - box.top)
     assert min(margins) > 0.05 * size
     assert max(margins) < 0.7 * size, "however far a footprint reaches"

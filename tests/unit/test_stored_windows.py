@@ -23,7 +23,8 @@ from eopipe.inspection.check_store import find_errors
 from eopipe.loader.chip_reader import ChipReader, ChipRequest, ChipSource, view_chips, window_bytes
 from eopipe.planning.footprints import reached_windows
 from eopipe.publish import files, read_json, write_json
-from eopipe.tiles.grid import PixelWindow, read_grid
+from eopipe.tiles.cells import Cell, read_frame
+from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.layout import Layout, crop_to_chunks, store_files
 from eopipe.tiles.shard_reader import StoredWindow, open_array
 from eopipe.tiles.store import Tiles, add_array, new_store
@@ -66,7 +67,7 @@ def test_a_small_scene_costs_the_same_on_a_grid_of_any_size(catalog: Catalog, ru
 def test_every_pixel_is_where_the_grid_says_and_no_other_is_valid(catalog: Catalog, run: Run, tmp_path: Path) -> None:
     catalog.add(shape=SHAPE)
     tiles = Tiles(preprocess(run, catalog, tmp_path / "run", EDGE))
-    assert (tiles.shape, tiles.grid) == ((EDGE, EDGE), read_grid(tmp_path / "run/grid.json"))
+    assert (tiles.shape, tiles.grid) == ((EDGE, EDGE), read_frame(tmp_path / "run/grid.json").only)
     expected = np.zeros((EDGE, EDGE), np.uint16)
     expected[ROW : ROW + SHAPE[0], COLUMN : COLUMN + SHAPE[1]] = numbered(SHAPE)
     np.testing.assert_array_equal(tiles.read("image")[0], expected)
@@ -123,7 +124,7 @@ def test_a_chip_that_reaches_beyond_the_store_is_padded_with_pixels_that_are_not
 ) -> None:
     catalog.add(shape=SHAPE)
     path = preprocess(run, catalog, tmp_path / "run", EDGE)
-    labels, grid = tmp_path / "labels.zarr", read_grid(tmp_path / "run/grid.json")
+    labels, grid = tmp_path / "labels.zarr", read_frame(tmp_path / "run/grid.json").only
     with new_store(labels, grid, ("a",), "", {}) as group:
         for name in ("label", "valid"):
             add_array(group, name, (EDGE, EDGE), "uint8", Layout(256, 4096))[:] = 1
@@ -261,7 +262,7 @@ def test_a_crop_is_in_whole_chunks_and_holds_all_parts(parts: list[tuple[int, in
 def test_a_plan_counts_the_files_of_each_window(catalog: Catalog, run: Run, tmp_path: Path) -> None:
     item = catalog.add(shape=SHAPE)
     store = preprocess(run, catalog, tmp_path / "run", EDGE)
-    grid = read_grid(tmp_path / "run/grid.json")
+    grid = read_frame(tmp_path / "run/grid.json").only
     invalid = [{"proj:code": "EPSG:999999"}, {"proj:transform": [0.0, 0.0, LEFT, 0.0, 0.0, TOP]}]
     assets = [
         {"blue": {}, "red": {}},
@@ -271,6 +272,6 @@ def test_a_plan_counts_the_files_of_each_window(catalog: Catalog, run: Run, tmp_
         # A scene that states no transform is planned by its footprint.
         mask = np.zeros(grid.shape, bool)
         mask[ROW : ROW + SHAPE[0], COLUMN : COLUMN + SHAPE[1]] = True
-        reached = reached_windows({"scene": stated}, grid, ["blue", "red"], {"scene": mask})
+        reached = reached_windows({"scene": stated}, Cell("", grid), ["blue", "red"], {"scene": mask})
         cropped, _ = crop_to_chunks(grid, reached["scene"], Layout(16, 64))
         assert cropped == Tiles(store).stored_grid

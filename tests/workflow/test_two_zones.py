@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import two_zones
 from projects import Project, by_cwltool
+from test_planned_run import check_plan
 
 from eopipe.arrays import AnyArray, BoolArray
 from eopipe.models.model_folder import read_trained_model
@@ -21,6 +22,8 @@ pytestmark = pytest.mark.exhaustive
 def mapped(tmp_path_factory: pytest.TempPathFactory) -> Project:
     project = Project(tmp_path_factory.mktemp("zones"))
     two_zones.write_project(project.folder)
+    # Every file of both cells is predicted.
+    check_plan(project)
     result = project.run()
     assert result.returncode == 0, result.stdout
     return project
