@@ -1926,9 +1926,10 @@ $graph:
     catalog:
       type:
       - 'null'
+      - File
       - Directory
       label: catalog
-      doc: folder of a static STAC catalog
+      doc: 'folder of a static STAC catalog, or STAC-GeoParquet: a file, or a folder of such files'
       inputBinding:
         prefix: --catalog
     area:
@@ -2175,9 +2176,10 @@ $graph:
     catalog:
       type:
       - 'null'
+      - File
       - Directory
       label: catalog
-      doc: folder of the static catalog, for items with relative asset hrefs
+      doc: 'catalog on disk, for items with relative asset hrefs: its folder, or its STAC-GeoParquet file'
       inputBinding:
         prefix: --catalog
     grid:

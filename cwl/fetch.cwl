@@ -59,9 +59,10 @@ inputs:
   catalog:
     type:
     - 'null'
+    - File
     - Directory
     label: catalog
-    doc: folder of the static catalog, for items with relative asset hrefs
+    doc: 'catalog on disk, for items with relative asset hrefs: its folder, or its STAC-GeoParquet file'
     inputBinding:
       prefix: --catalog
   grid:

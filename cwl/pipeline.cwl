@@ -24,9 +24,10 @@ inputs:
   search_catalog:
     type:
     - 'null'
+    - File
     - Directory
     label: search.catalog
-    doc: folder of a static STAC catalog
+    doc: 'folder of a static STAC catalog, or STAC-GeoParquet: a file, or a folder of such files'
   search_area:
     type:
     - 'null'

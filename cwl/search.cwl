@@ -66,9 +66,10 @@ inputs:
   catalog:
     type:
     - 'null'
+    - File
     - Directory
     label: catalog
-    doc: folder of a static STAC catalog
+    doc: 'folder of a static STAC catalog, or STAC-GeoParquet: a file, or a folder of such files'
     inputBinding:
       prefix: --catalog
   area:

@@ -39,7 +39,7 @@ def refusal(call: Callable[[], object], setting: str = "") -> list[str]:
 def _search_conflicts(search: dict[str, Any]) -> list[str]:
     errors = []
     if (search["catalog"] is None) == (search["url"] is None):
-        errors.append("search needs exactly one of `catalog` (a folder) and `url`")
+        errors.append("search needs exactly one of `catalog` (on disk) and `url`")
     if search["area"] is not None and search["bbox"]:
         errors.append("search has both `area` and `bbox`; remove one")
     errors += refusal(lambda: parse_interval(search["datetime"] or ""), "search.datetime")

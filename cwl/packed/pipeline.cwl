@@ -23,9 +23,10 @@ $graph:
     search_catalog:
       type:
       - 'null'
+      - File
       - Directory
       label: search.catalog
-      doc: folder of a static STAC catalog
+      doc: 'folder of a static STAC catalog, or STAC-GeoParquet: a file, or a folder of such files'
     search_area:
       type:
       - 'null'
@@ -3302,9 +3303,10 @@ $graph:
     catalog:
       type:
       - 'null'
+      - File
       - Directory
       label: catalog
-      doc: folder of a static STAC catalog
+      doc: 'folder of a static STAC catalog, or STAC-GeoParquet: a file, or a folder of such files'
       inputBinding:
         prefix: --catalog
     area:
@@ -3549,9 +3551,10 @@ $graph:
     catalog:
       type:
       - 'null'
+      - File
       - Directory
       label: catalog
-      doc: folder of the static catalog, for items with relative asset hrefs
+      doc: 'catalog on disk, for items with relative asset hrefs: its folder, or its STAC-GeoParquet file'
       inputBinding:
         prefix: --catalog
     grid:

@@ -65,12 +65,18 @@ def catalog_file(href: str, label: str, catalog: Path | None) -> Path:
     """The file of a relative path. Raises BadInputError when it is missing, RefusedError outside the catalog."""
     if catalog is None:
         raise BadInputError(f"{label} has the relative path {href}; name its catalog folder")
-    file = (catalog / href).resolve()
-    if not file.is_relative_to(catalog.resolve()):
+    root = catalog_root(catalog)
+    file = (root / href).resolve()
+    if not file.is_relative_to(root):
         raise RefusedError(f"{label} points to {href!r}, outside the catalog")
     if not file.is_file():
-        raise BadInputError(f"{label} is missing: there is no {href} in {catalog}")
+        raise BadInputError(f"{label} is missing: there is no {href} in {root if catalog.is_file() else catalog}")
     return file
+
+
+def catalog_root(catalog: Path) -> Path:
+    """The folder that relative paths of a catalog start from: its own, or that of its file."""
+    return (catalog.parent if catalog.is_file() else catalog).resolve()
 
 
 class LocalRangeReader:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from eopipe.errors import BadInputError, UpstreamError, UsageError
+from eopipe.fetch.range_reader import catalog_root
 from eopipe.fetch.remote_file import remote_file
 from eopipe.fetch.retry import ChangedError, FetchSession, RetryBudget, TransientError
 from eopipe.scenes.item import Item, safe_href, scheme
@@ -42,8 +43,8 @@ def local_file(asset: dict[str, Any], label: str, catalog: Path | None) -> Path 
     href = safe_href(asset["href"], label)
     if catalog is None or scheme(href):
         return None
-    path = (catalog / href).resolve()
-    return path if path.is_relative_to(catalog.resolve()) and path.is_file() else None
+    path = ((root := catalog_root(catalog)) / href).resolve()
+    return path if path.is_relative_to(root) and path.is_file() else None
 
 
 def _size(asset: dict[str, Any], label: str, catalog: Path | None, session: FetchSession) -> tuple[int, Basis]:

@@ -13,8 +13,8 @@ from eopipe.labels.vectors import refuse_xml
 from eopipe.scenes.item import Item
 from eopipe.scenes.masks import STANDARD
 from eopipe.stac.antimeridian import Geometry, unwrap
+from eopipe.stac.geoparquet import from_disk
 from eopipe.stac.query import Query, area_geometry, explain_no_match
-from eopipe.stac.static import from_folder
 from eopipe.tiles.grid import utm_crs
 
 EARTH_SEARCH = "https://earth-search.aws.element84.com/v1"
@@ -112,11 +112,11 @@ def source_of_api(url: str | None, collection: str | None, bands: tuple[str, ...
 
 
 def source_of_catalog(catalog: Path, collection: str | None, bands: tuple[str, ...], query: Query) -> SceneSource:
-    """The source of a static catalog on disk, by the assets that all its matching scenes have.
+    """The source of a catalog on disk, by the assets that all its matching scenes have.
 
     Raises BadInputError where no scene matches, UsageError where collection or bands have to be named.
     """
-    items = from_folder(catalog)
+    items = from_disk(catalog, replace(query, collections=()))
     names = sorted({str(item.get("collection") or "") for item in items} - {""})
     if collection is None and len(names) > 1:
         raise UsageError(f"{catalog} has the collections {', '.join(names)}; choose one with --collection")

@@ -11,7 +11,10 @@ def fetch(
     scene: Annotated[Path, Output("scene", "scene folder: the item and its verified assets", folder=True)],
     *,
     catalog: Annotated[
-        Path | None, Input("folder of the static catalog, for items with relative asset hrefs", folder=True)
+        Path | None,
+        Input(
+            "catalog on disk, for items with relative asset hrefs: its folder, or its STAC-GeoParquet file", mixed=True
+        ),
     ] = None,
     grid: Annotated[Path | None, Input("grid of the run; needed with windows", format="application/json")] = None,
     windows: Annotated[

@@ -33,7 +33,14 @@ def search(
         Output("selection.json", "digest of the item list; dropped scenes with the reason", format="application/json"),
     ],
     *,
-    catalog: Annotated[Path | None, Input("folder of a static STAC catalog", folder=True, user=True)] = None,
+    catalog: Annotated[
+        Path | None,
+        Input(
+            "folder of a static STAC catalog, or STAC-GeoParquet: a file, or a folder of such files",
+            mixed=True,
+            user=True,
+        ),
+    ] = None,
     area: Annotated[Path | None, Input("GeoJSON of the area of interest, in degrees", user=True)] = None,
     url: Annotated[str | None, Option("URL of a STAC API or of a static catalog")] = None,
     collections: Annotated[tuple[str, ...], Option("STAC collections to search; all if empty")] = (),
@@ -97,9 +104,9 @@ def search(
     from eopipe.publish import publish, write_json
     from eopipe.stac.api import collection_names, from_url
     from eopipe.stac.choose_grid import choose_cells
+    from eopipe.stac.geoparquet import from_disk
     from eopipe.stac.query import Query, area_geometry, explain_no_match
     from eopipe.stac.select import Ranking, select
-    from eopipe.stac.static import from_folder
 
     if (catalog is None) == (url is None):
         raise UsageError("search needs exactly one of --catalog and --url")
@@ -109,7 +116,7 @@ def search(
         raise UsageError(f"search.grid_assets has {', '.join(absent)}, which search.assets does not have")
     geometry = area_geometry(area, bbox)
     query = Query(collections, geometry, datetime, max_cloud, ids)
-    candidates = from_folder(catalog) if catalog else from_url(url or "", query, deadline)
+    candidates = from_disk(catalog, query) if catalog else from_url(url or "", query, deadline)
     selected = select(candidates, query, assets, on_missing, Ranking(best, per, group, geometry))
     if not selected.items:
         names = () if catalog else collection_names(url or "", query, deadline)

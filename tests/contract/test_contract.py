@@ -125,7 +125,7 @@ def changed(section: str, **values: Any) -> dict[str, Any]:
         (changed("label", source="places.csv"), "places.csv is a text table, which is not read; give a vector file"),
         (changed("label", source="places.kml"), "places.kml is KML, which is not read"),
         (changed("label", source=None), "label needs exactly one of `source` (a file) and `asset` (of each scene)"),
-        (changed("search", url="https://example.org"), "search needs exactly one of `catalog` (a folder) and `url`"),
+        (changed("search", url="https://example.org"), "search needs exactly one of `catalog` (on disk) and `url`"),
         (
             changed("search", bbox=[26.0, 45.0, 26.001, 45.001], resolution=10.0),
             "split.chip 16 is larger than the area",

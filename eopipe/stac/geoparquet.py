@@ -1,0 +1,158 @@
+"""STAC-GeoParquet as a catalog: the items that a query selects, read row group by row group.
+
+Rows become items as the specification 1.1 of STAC-GeoParquet says: columns that an Item has at its top stay there, all
+others are properties, a missing value of a row is a missing field, `geometry` is WKB and `bbox` a struct. Row groups
+whose statistics exclude the dates or the bounding box of the query are not read, so memory is that of one row group.
+"""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from eopipe.errors import BadInputError, UsageError
+from eopipe.scenes.item import Item, as_item
+from eopipe.stac.antimeridian import unwrap
+from eopipe.stac.query import Query, parse_interval
+from eopipe.stac.static import add_credits, from_folder, resolve_assets
+
+SUFFIXES = (".parquet", ".geoparquet")
+TOP = ("type", "stac_version", "stac_extensions", "id", "links", "assets", "collection", "bbox", "geometry")
+REQUIRED = ("id", "geometry", "assets")
+METADATA = b"stac-geoparquet"
+# Items of a catalog without a match that explain why.
+MAX_EXPLAINED = 1000
+
+
+def from_disk(catalog: Path, query: Query) -> list[Item]:
+    """The items of a catalog on disk: all of a static catalog, of STAC-GeoParquet those that a query selects."""
+    return from_parquet(catalog, query) if is_geoparquet(catalog) else from_folder(catalog)
+
+
+def is_geoparquet(catalog: Path) -> bool:
+    """Whether a catalog is a Parquet file, or a folder of such files and not a static catalog."""
+    if catalog.is_dir():
+        return not (catalog / "catalog.json").exists() and bool(parquet_files(catalog))
+    return catalog.suffix.lower() in SUFFIXES
+
+
+def parquet_files(catalog: Path) -> list[Path]:
+    """The Parquet files of a catalog, by name."""
+    return sorted(path for path in catalog.iterdir() if path.suffix.lower() in SUFFIXES)
+
+
+def from_parquet(catalog: Path, query: Query) -> list[Item]:
+    """The items that a query selects, or some others where it selects none; asset paths relative to the files' folder.
+
+    Raises BadInputError for a file that is not STAC-GeoParquet or has a row that is not an Item.
+    """
+    files = parquet_files(catalog) if catalog.is_dir() else [catalog]
+    root = (catalog if catalog.is_dir() else catalog.parent).resolve()
+
+    def resolve(_document: str, href: str) -> str:
+        target = (root / href).resolve()
+        # A path outside becomes absolute, which is refused if the asset is selected.
+        return str(target.relative_to(root) if target.is_relative_to(root) else target)
+
+    items = [item for file in files for item in _items(file, query)]
+    if not items:
+        # What there is instead, for the error of the search.
+        items = list(islice((item for file in files for item in _items(file, Query())), MAX_EXPLAINED))
+    return [resolve_assets(item, str(catalog), resolve) for item in items]
+
+
+def _items(file: Path, query: Query) -> Iterator[Item]:
+    try:
+        from pyarrow import parquet
+        from pyarrow.lib import ArrowException
+    except ImportError as error:
+        raise UsageError(f"{file} is GeoParquet, which needs pyarrow: pip install 'eopipe[parquet]'") from error
+    try:
+        with parquet.ParquetFile(file) as source:
+            collections = _collections(source, file)
+            for number in range(source.num_row_groups):
+                if not _may_match(source.metadata.row_group(number), query):
+                    continue
+                for row in source.read_row_group(number).to_pylist():
+                    item = _item(row, file)
+                    if query.matches(item):
+                        yield add_credits(item, collections.get(str(item.get("collection")), {}))
+    except (ArrowException, OSError) as error:
+        raise BadInputError(f"{file} is not a readable Parquet file: {error}") from error
+
+
+def _collections(source: Any, file: Path) -> dict[str, Any]:
+    """The collections in the metadata of a file, by id. Raises BadInputError for a file without the columns of STAC."""
+    schema = source.schema_arrow
+    if missing := [name for name in REQUIRED if name not in schema.names]:
+        raise BadInputError(f"{file} is not STAC-GeoParquet: it has no column {', '.join(missing)}")
+    try:
+        collections = json.loads((schema.metadata or {}).get(METADATA, b"{}")).get("collections") or {}
+    except (AttributeError, ValueError) as error:
+        raise BadInputError(f"{file} is not STAC-GeoParquet: its metadata are not JSON") from error
+    return collections if isinstance(collections, dict) else {}
+
+
+def _may_match(group: Any, query: Query) -> bool:
+    """Whether a row group may hold a selected item, by the least and largest values of its columns."""
+    columns = (group.column(number) for number in range(group.num_columns))
+    limits = {
+        column.path_in_schema: (column.statistics.min, column.statistics.max)
+        for column in columns
+        if column.path_in_schema in ("datetime", "bbox.xmin", "bbox.xmax", "bbox.ymin", "bbox.ymax")
+        and column.statistics
+        and column.statistics.has_min_max
+    }
+    if query.datetime and "datetime" in limits and all(isinstance(limit, datetime) for limit in limits["datetime"]):
+        start, end = parse_interval(query.datetime)
+        first, last = (limit.replace(tzinfo=limit.tzinfo or UTC) for limit in limits["datetime"])
+        # Items with an interval instead of a moment have no datetime, and are not in its statistics.
+        has_intervals = any(group.column(n).path_in_schema == "start_datetime" for n in range(group.num_columns))
+        if not has_intervals and (last < start or first > end):
+            return False
+    if query.geometry is None or not {"bbox.xmin", "bbox.xmax", "bbox.ymin", "bbox.ymax"} <= limits.keys():
+        return True
+    west, south, east, north = unwrap(query.geometry).bounds
+    if limits["bbox.ymin"][0] > north or limits["bbox.ymax"][1] < south:
+        return False
+    # Longitudes say nothing where the area or an item crosses 180 degrees.
+    is_cut = west < -180 or east > 180 or limits["bbox.xmin"][1] > limits["bbox.xmax"][0]
+    return bool(is_cut or (limits["bbox.xmin"][0] <= east and limits["bbox.xmax"][1] >= west))
+
+
+def _item(row: dict[str, Any], file: Path) -> Item:
+    """The Item of a row. Raises BadInputError for a row that is not one."""
+    from shapely import from_wkb
+    from shapely.errors import ShapelyError
+    from shapely.geometry import mapping
+
+    label = f"item {row.get('id')!r} of {file}"
+    fields = {name: plain for name, value in row.items() if (plain := _plain(value)) is not None}
+    item: dict[str, Any] = {"type": "Feature"} | {name: fields[name] for name in TOP if name in fields}
+    item["properties"] = {name: value for name, value in fields.items() if name not in TOP}
+    if isinstance(box := item.get("bbox"), dict):
+        names = ("xmin", "ymin", "zmin", "xmax", "ymax", "zmax")
+        item["bbox"] = [box[name] for name in names if name in box]
+    try:
+        geometry = row["geometry"]
+        item["geometry"] = None if geometry is None else json.loads(json.dumps(mapping(from_wkb(geometry))))
+    except (ShapelyError, TypeError, ValueError) as error:
+        raise BadInputError(f"{label} has a geometry that is not WKB: {error}") from error
+    if not item["properties"].get("datetime") and "start_datetime" in item["properties"]:
+        item["properties"]["datetime"] = None
+    return as_item(item, str(file))
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it: times as text in UTC, without the fields that a row lacks."""
+    if isinstance(value, datetime):
+        moment = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        text = moment.isoformat().removesuffix("+00:00")
+        return f"{text.rstrip('0') if '.' in text else text}Z"
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, dict):
+        return {name: plain for name, part in value.items() if (plain := _plain(part)) is not None} or None
+    return [_plain(part) for part in value] if isinstance(value, list) else value
