@@ -169,7 +169,7 @@ def _copy_store(source: Path, target: Path, attributes: dict[str, Any]) -> None:
 
 
 def _write_unknown_labels(folder: Path, scenes: FrozenScenes) -> Path:
-    """A label store of one class, valid wherever a pixel belongs to a cell."""
+    """A label store of one class, valid where a pixel belongs to a cell."""
     target, layout = folder / "unknown.zarr", Layout(256, 4096)
     with new_label_store(target, scenes.frame, (UNKNOWN,), "", {}, layout) as (_, cells):
         for cell, group in cells:
