@@ -81,12 +81,15 @@ class Settings(_Options):
     def conflicts(self) -> list[str]:
         """Settings that exclude each other, a sentence each."""
         sentences = task_conflicts(self.task, self.loss, self.class_weights) + self._weights_conflicts()
+        if self.task != "multilabel" and self.min_share != type(self).model_fields["min_share"].default:
+            sentences.append(f"train.min_share is for task multilabel and has no effect on {self.task}; remove it")
         return sentences + (self._deterministic_conflicts() if self.deterministic else [])
 
     def deciding(self) -> dict[str, Any]:
         """Those that decide the weights: not the number of processes where virtual shards replace it."""
         without_effect = options_without_effect(self.deterministic)
         without_effect += () if self.weights_bands else WEIGHTS_OPTIONS
+        without_effect += () if self.task == "multilabel" else ("min_share",)
         return {k: v for k, v in self.model_dump().items() if k not in without_effect}
 
     def _weights_conflicts(self) -> list[str]:

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from eopipe.arrays import AnyArray, Float64Array, IntArray
+from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
+from eopipe.chips.chips import label_sets
 from eopipe.errors import BadInputError
 from eopipe.evaluation.correlation import Cells
 from eopipe.evaluation.intervals import LEVEL, MIN_PIECES, choose_cells, design_effect
@@ -42,9 +43,14 @@ def calibration_metrics(data: EvaluationData, probabilities: tuple[Path, ...]) -
     tags: dict[str, str] = {}
     for number, (path, (group, samples)) in enumerate(zip(probabilities, _test_samples(data), strict=True)):
         tags = _check_map(path, group, data.names)
-        for probability, part in _read_probabilities(path, samples):
-            index = cells.index_of(number, part.rows, part.cols)
-            sums += reliability_sums(probability, part.predicted, part.truth, index, len(cells.used))
+        for probability, part in read_probabilities(path, samples):
+            index, pair = cells.index_of(number, part.rows, part.cols), (part.predicted, part.truth)
+            if data.task == "multilabel":
+                pairs, truth = label_pairs(probability, part.truth > 0)
+                index, pair = np.tile(index, len(data.names)), (1 - part.predicted.T.ravel(), truth)
+                sums += reliability_sums(pairs, *pair, index, len(cells.used))
+            else:
+                sums += reliability_sums(probability, *pair, index, len(cells.used))
     if not sums[..., 0].any():
         return {}
     temperature = float(tags["temperature"]) if "temperature" in tags else None
@@ -56,7 +62,10 @@ def calibration_metrics(data: EvaluationData, probabilities: tuple[Path, ...]) -
 
 @dataclass(frozen=True)
 class EvaluatedSamples:
-    """Pixels, or cells by their first pixel, of the test areas with their true and mapped classes; all (n,)."""
+    """Pixels, or cells by their first pixel, of the test areas with their true and mapped classes; all (n,).
+
+    With several labels for each chip, truth and prediction are (n, class): 1 present, 0 absent.
+    """
 
     rows: IntArray
     cols: IntArray
@@ -67,6 +76,15 @@ class EvaluatedSamples:
         return EvaluatedSamples(self.rows[chosen], self.cols[chosen], self.truth[chosen], self.predicted[chosen])
 
 
+def label_pairs(probability: AnyArray, truth: BoolArray) -> tuple[AnyArray, IntArray]:
+    """Each label as a sample: probabilities (2, class * n) of present and absent, and which is true (0 or 1).
+
+    From probabilities (class, n) and labels (n, class).
+    """
+    flat = probability.ravel()
+    return np.stack([flat, 1 - flat]), np.where(truth.T.ravel(), 0, 1).astype(np.int64)
+
+
 def _test_samples(data: EvaluationData) -> Iterator[tuple[EvaluatedMap, EvaluatedSamples]]:
     if data.task == "classification":
         edge = data.split["chip"]
@@ -74,9 +92,21 @@ def _test_samples(data: EvaluationData) -> Iterator[tuple[EvaluatedMap, Evaluate
             rows, cols = np.divmod(chosen, group.truth.shape[1] // edge)
             yield group, EvaluatedSamples(rows * edge, cols * edge, truth, mapped)
         return
+    if data.task == "multilabel":
+        yield from label_samples(data)
+        return
     for group, rows, cols in data.pixels("test"):
         truth, mapped = (numbers[rows, cols].astype(np.int64) for numbers in (group.truth, group.prediction))
         yield group, EvaluatedSamples(rows, cols, truth, mapped)
+
+
+def label_samples(data: EvaluationData) -> Iterator[tuple[EvaluatedMap, EvaluatedSamples]]:
+    """For each map of labels: the cells completely inside the test areas with their true and mapped labels."""
+    edge = data.split["chip"]
+    for group, chosen, votes in data.votes("test"):
+        rows, cols = (edge * index for index in np.divmod(chosen, group.truth.shape[1] // edge))
+        mapped = group.presence[:, rows, cols].T.astype(np.int64)
+        yield group, EvaluatedSamples(rows, cols, label_sets(votes, data.min_share).astype(np.int64), mapped)
 
 
 def _check_map(path: Path, group: EvaluatedMap, names: tuple[str, ...]) -> dict[str, str]:
@@ -94,7 +124,7 @@ def _check_map(path: Path, group: EvaluatedMap, names: tuple[str, ...]) -> dict[
     return tags
 
 
-def _read_probabilities(path: Path, samples: EvaluatedSamples) -> Iterator[tuple[Float64Array, EvaluatedSamples]]:
+def read_probabilities(path: Path, samples: EvaluatedSamples) -> Iterator[tuple[Float64Array, EvaluatedSamples]]:
     """Probabilities (class, n) of samples, window by window of the map; nothing for a map without samples."""
     import rasterio
     from rasterio.windows import Window

@@ -125,6 +125,25 @@ def read_classes(path: Path, decimation: Decimation) -> UInt8Array:
         return read_centres(lambda y, x: _read_window(source, y, x)[0], decimation).astype(np.uint8)
 
 
+def read_presence(path: Path, decimation: Decimation) -> UInt8Array | None:
+    """The labels (class, y, x) of a map of several labels for each chip; None for a map of classes."""
+    with open_map(path) as source:
+        if source.tags().get("task") != "multilabel":
+            return None
+        return read_centres(lambda y, x: _read_window(source, y, x), decimation).astype(np.uint8)
+
+
+def read_most_probable(path: Path, decimation: Decimation) -> UInt8Array:
+    """The class (y, x) of the highest probability, 255 where there is no data."""
+    with open_map(path) as source:
+
+        def highest(y: slice, x: slice) -> AnyArray:
+            stored = _read_window(source, y, x)
+            return np.where((stored != source.nodata).all(0), stored.argmax(0), NO_LABEL)
+
+        return read_centres(highest, decimation).astype(np.uint8)
+
+
 def read_values(path: Path, decimation: Decimation) -> FloatArray:
     """Values (y, x) of the first band of a map, NaN where there is no data."""
     with open_map(path) as source:
@@ -179,7 +198,8 @@ class MapView:
     """One map with its surroundings, all (y, x); `role` is 0 train, 1 val, 2 test, 255 elsewhere.
 
     Of continuous values `label` and `classes` are the levels of their colours, `confidence` is the standard
-    deviation among the scenes, and `values` the values themselves.
+    deviation among the scenes, and `values` the values themselves. Of several labels for each chip, `classes` is the
+    class of the highest probability, and `presence` (class, y, x) has 1 present, 0 absent, 255 no data.
     """
 
     scene: str
@@ -191,6 +211,7 @@ class MapView:
     tested: BoolArray
     window: tuple[slice, slice]
     values: ValuePixels | None = None
+    presence: UInt8Array | None = None
 
 
 @dataclass(frozen=True)
@@ -252,17 +273,22 @@ def read_map(
     """Read one map with its surroundings; continuous values also as levels of their scale."""
     in_map = [(tiles, label) for tiles, label in pairs if file.scene in {"", tiles.scene}]
     label, values = read_centres(partial(in_map[0][1].read, "label"), decimation), None
+    presence = None if scale else read_presence(file.classes, decimation)
     if scale:
         values = ValuePixels(label, read_values(file.classes, decimation))
         confidence = read_values(file.probabilities, decimation)
         label, classes = scale.numbers(label), scale.numbers(values.mapped)
     else:
-        classes, confidence = read_classes(file.classes, decimation), read_confidence(file.probabilities, decimation)
+        is_labels = presence is not None
+        classes = (read_most_probable if is_labels else read_classes)(
+            file.probabilities if is_labels else file.classes, decimation
+        )
+        confidence = read_confidence(file.probabilities, decimation)
     # The pixels that evaluate counts, as far as they are in the image.
     tested = (role == SPLITS.index("test")) & (label != NO_LABEL) & (classes != NO_LABEL)
     quicklook = read_quicklook([tiles for tiles, _ in in_map], decimation)
     window = _bounding_window((classes != NO_LABEL) | quicklook.has_data)
-    return MapView(file.scene, quicklook, label, classes, confidence, role, tested, window, values)
+    return MapView(file.scene, quicklook, label, classes, confidence, role, tested, window, values, presence)
 
 
 def split_roles(split: dict[str, Any], decimation: Decimation) -> UInt8Array:
