@@ -60,6 +60,9 @@ def multilabel_metrics(
     metrics["majority"]["frequencies"] = [round(float(share), 6) for share in frequencies]
     metrics["pixel_baseline"]["method"] = baseline_method(data) + ", and the shares of its classes in each chip"
     metrics |= tally.uncertainty(data.split["chip"], label_measures(data.names))
+    if "missing" in metrics["intervals"]:
+        reason = "average precision depends on the order of all chips, so it is not a sum over pieces"
+        metrics["intervals"]["missing"] |= {"mean_average_precision": reason}
     described = {"classes": list(data.names), "maps": len(data.groups), "task": data.task}
     described |= {"min_share": data.min_share, "threshold": PRESENCE, "test_chips": len(chips.truth)}
     pairs = {"truth": _cooccurrence(chips.truth), "predicted": _cooccurrence(chips.predicted["model"])}

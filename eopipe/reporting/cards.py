@@ -278,17 +278,18 @@ def _overall_table(run: RunData) -> CardTable:
 
 
 def _class_table(run: RunData) -> CardTable:
-    """IoU, precision and recall of each class with their intervals; empty for continuous values."""
+    """IoU (F1 of several labels), precision and recall of each class with their intervals; empty for values."""
+    first, support = ("f1", "chips") if run.task == "multilabel" else ("iou", "pixels")
     intervals = (run.metrics.get("intervals") or {}).get("model", {})
     per_class = run.metrics["model"].get("per_class", {})
     rows = []
     for name in per_class and run.classes:
         scores = per_class[name]
         cells = [
-            f"{_figures(scores[k])} {_interval(intervals.get(f'{k}:{name}'))}" for k in ("iou", "precision", "recall")
+            f"{_figures(scores[k])} {_interval(intervals.get(f'{k}:{name}'))}" for k in (first, "precision", "recall")
         ]
-        rows.append((name, *cells, format_count(scores["chips" if run.task == "multilabel" else "pixels"])))
-    heads = ("Class", "IoU", "Precision", "Recall", f"Test {scored_unit(run.metrics)}s")
+        rows.append((name, *cells, format_count(scores[support])))
+    heads = ("Class", "F1" if first == "f1" else "IoU", "Precision", "Recall", f"Test {scored_unit(run.metrics)}s")
     return CardTable("Scores of each class, with intervals", heads, rows)
 
 

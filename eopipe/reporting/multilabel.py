@@ -42,6 +42,8 @@ def label_sections(metrics: dict[str, Any], maps: list[MapView], chip: int, step
         "cooccurrence": [(text, cooccurrence_rows(metrics["classes"], pairs[key])) for key, text in captions.items()],
         "label_examples": [*_examples(metrics, maps, chip, step)],
         "error_legend": {"class is absent": UNTESTED},
+        # What the calibration counts.
+        "unit": "label",
     }
 
 
