@@ -87,9 +87,8 @@ class Settings(_Options):
 
     def deciding(self) -> dict[str, Any]:
         """Those that decide the weights: not the number of processes where virtual shards replace it."""
-        without_effect = options_without_effect(self.deterministic)
+        without_effect = options_without_effect(self.task, self.deterministic)
         without_effect += () if self.weights_bands else WEIGHTS_OPTIONS
-        without_effect += () if self.task == "multilabel" else ("min_share",)
         return {k: v for k, v in self.model_dump().items() if k not in without_effect}
 
     def _weights_conflicts(self) -> list[str]:
@@ -126,9 +125,13 @@ class Settings(_Options):
         return sentences
 
 
-def options_without_effect(deterministic: bool) -> tuple[str, ...]:
-    """Settings that change only speed: the world size where a fixed number of shards replaces it, else the shards."""
-    return ("processes", "nodes") if deterministic else ("shards",)
+def options_without_effect(task: str, deterministic: bool) -> tuple[str, ...]:
+    """Settings that change only speed: the world size where a fixed number of shards replaces it, else the shards.
+
+    And those of another task.
+    """
+    other_tasks = () if task == "multilabel" else ("min_share",)
+    return (("processes", "nodes") if deterministic else ("shards",)) + other_tasks
 
 
 class Knobs(_Knobs):

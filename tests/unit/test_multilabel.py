@@ -12,12 +12,14 @@ from sklearn import metrics as sklearn
 from torch import nn
 
 from eopipe.chips.chips import label_sets as label_sets_of_counts
+from eopipe.config import check
 from eopipe.evaluation.calibration import label_pairs
 from eopipe.evaluation.measures import label_measures
 from eopipe.evaluation.multilabel import average_precision
 from eopipe.inference.temperature import apply_label_temperature, fit_temperature
 from eopipe.models.tasks import predictions
 from eopipe.reporting.multilabel import cooccurrence_rows, label_method_rows
+from eopipe.run.rules import options
 from eopipe.tiles.store import NO_LABEL
 from eopipe.training.data import label_weights
 from eopipe.training.losses import label_sets, loss_of, positive_weights
@@ -157,3 +159,11 @@ def test_the_page_highlights_the_lowest_hamming_loss_and_shares_of_the_row() -> 
     land, water = cooccurrence_rows(["land", "water"], [[4, 1], [1, 2]])
     assert [cell.share for cell in land.cells] == [1.0, 0.25]
     assert [cell.share for cell in water.cells] == [0.5, 1.0]
+
+
+@pytest.mark.parametrize(("task", "is_option"), [("segmentation", False), ("multilabel", True)])
+def test_the_share_of_a_label_reruns_only_trainings_of_several_labels(task: str, is_option: bool) -> None:
+    label = {"source": "labels.tif", "classes": list(NAMES)}
+    config = check({"search": {"catalog": "scenes"}, "label": label, "train": {"task": task}})
+    assert ("--min-share" in options(config, "train")) == is_option
+    assert ("min_share" in Settings.of(config["train"]).deciding()) == is_option
