@@ -526,9 +526,14 @@ $graph:
     train_task:
       type: string
       label: train.task
-      doc: 'learning task: the class of each pixel, the majority class of each chip, or the value of each pixel
-        (segmentation or classification or regression)'
+      doc: 'learning task: the class of each pixel, the majority class of each chip, all classes of each chip (multilabel),
+        or the value of each pixel (segmentation or classification or multilabel or regression)'
       default: segmentation
+    train_min_share:
+      type: double
+      label: train.min_share
+      doc: minimum share of the labelled pixels of a chip that a class needs to be one of its labels, for task multilabel
+      default: 0.05
     train_init:
       type:
       - 'null'
@@ -643,13 +648,15 @@ $graph:
       - 'null'
       - string
       label: train.loss
-      doc: 'loss function (default: cross_entropy; huber for regression); dice and lovasz are means over chips,
-        not pixels (cross_entropy or focal or dice or lovasz or huber or mse)'
+      doc: 'loss function (default: cross_entropy; binary_cross_entropy for multilabel, huber for regression); dice
+        and lovasz are means over chips, not pixels (cross_entropy or focal or dice or lovasz or huber or mse or
+        binary_cross_entropy or binary_focal)'
     train_class_weights:
       type: string
       label: train.class_weights
       doc: 'class weights in cross_entropy and focal; balanced: the same total weight for every class (inverse frequency);
-        sqrt: square root of the inverse frequency, between none and balanced (none or sqrt or balanced)'
+        sqrt: square root of the inverse frequency, between none and balanced; for multilabel, weights of the chips
+        with a class against those without it (none or sqrt or balanced)'
       default: none
     train_ema:
       type: double
@@ -1113,10 +1120,11 @@ $graph:
       - record
     train:
       label: train
-      doc: 'Train a model on chips: segmentation, classification or regression, on any number of processes and nodes.'
+      doc: 'Train a model on chips: segmentation, classification, multilabel or regression, on any number of processes.'
       run: '#stage-train'
       in:
         task: train_task
+        min_share: train_min_share
         init: train_init
         architecture: train_architecture
         width: train_width
@@ -3012,7 +3020,7 @@ $graph:
 - class: CommandLineTool
   id: stage-train
   label: eopipe train
-  doc: 'Train a model on chips: segmentation, classification or regression, on any number of processes and nodes.'
+  doc: 'Train a model on chips: segmentation, classification, multilabel or regression, on any number of processes.'
   intent:
   - edam:operation_2426
   requirements:
@@ -3100,11 +3108,18 @@ $graph:
     task:
       type: string
       label: task
-      doc: 'learning task: the class of each pixel, the majority class of each chip, or the value of each pixel
-        (segmentation or classification or regression)'
+      doc: 'learning task: the class of each pixel, the majority class of each chip, all classes of each chip (multilabel),
+        or the value of each pixel (segmentation or classification or multilabel or regression)'
       default: segmentation
       inputBinding:
         prefix: --task
+    min_share:
+      type: double
+      label: min share
+      doc: minimum share of the labelled pixels of a chip that a class needs to be one of its labels, for task multilabel
+      default: 0.05
+      inputBinding:
+        prefix: --min-share
     init:
       type:
       - 'null'
@@ -3255,15 +3270,17 @@ $graph:
       - 'null'
       - string
       label: loss
-      doc: 'loss function (default: cross_entropy; huber for regression); dice and lovasz are means over chips,
-        not pixels (cross_entropy or focal or dice or lovasz or huber or mse)'
+      doc: 'loss function (default: cross_entropy; binary_cross_entropy for multilabel, huber for regression); dice
+        and lovasz are means over chips, not pixels (cross_entropy or focal or dice or lovasz or huber or mse or
+        binary_cross_entropy or binary_focal)'
       inputBinding:
         prefix: --loss
     class_weights:
       type: string
       label: class weights
       doc: 'class weights in cross_entropy and focal; balanced: the same total weight for every class (inverse frequency);
-        sqrt: square root of the inverse frequency, between none and balanced (none or sqrt or balanced)'
+        sqrt: square root of the inverse frequency, between none and balanced; for multilabel, weights of the chips
+        with a class against those without it (none or sqrt or balanced)'
       default: none
       inputBinding:
         prefix: --class-weights
@@ -3606,7 +3623,8 @@ $graph:
     classes_name:
       type: string
       label: classes
-      doc: COG of class numbers, 255 where no scene is valid; for regression, of values
+      doc: COG of class numbers, 255 where no scene is valid; for multilabel, one band per class (1 present, 0 absent);
+        for regression, of values
       default: classes.tif
       inputBinding:
         prefix: --classes
@@ -3707,7 +3725,8 @@ $graph:
       type: File
       format: iana:image/tiff
       label: classes
-      doc: COG of class numbers, 255 where no scene is valid; for regression, of values
+      doc: COG of class numbers, 255 where no scene is valid; for multilabel, one band per class (1 present, 0 absent);
+        for regression, of values
       outputBinding:
         glob: $(inputs.classes_name)
     probabilities:

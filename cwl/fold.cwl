@@ -174,9 +174,14 @@ inputs:
   train_task:
     type: string
     label: train.task
-    doc: 'learning task: the class of each pixel, the majority class of each chip, or the value of each pixel (segmentation
-      or classification or regression)'
+    doc: 'learning task: the class of each pixel, the majority class of each chip, all classes of each chip (multilabel),
+      or the value of each pixel (segmentation or classification or multilabel or regression)'
     default: segmentation
+  train_min_share:
+    type: double
+    label: train.min_share
+    doc: minimum share of the labelled pixels of a chip that a class needs to be one of its labels, for task multilabel
+    default: 0.05
   train_init:
     type:
     - 'null'
@@ -291,13 +296,15 @@ inputs:
     - 'null'
     - string
     label: train.loss
-    doc: 'loss function (default: cross_entropy; huber for regression); dice and lovasz are means over chips, not
-      pixels (cross_entropy or focal or dice or lovasz or huber or mse)'
+    doc: 'loss function (default: cross_entropy; binary_cross_entropy for multilabel, huber for regression); dice
+      and lovasz are means over chips, not pixels (cross_entropy or focal or dice or lovasz or huber or mse or binary_cross_entropy
+      or binary_focal)'
   train_class_weights:
     type: string
     label: train.class_weights
     doc: 'class weights in cross_entropy and focal; balanced: the same total weight for every class (inverse frequency);
-      sqrt: square root of the inverse frequency, between none and balanced (none or sqrt or balanced)'
+      sqrt: square root of the inverse frequency, between none and balanced; for multilabel, weights of the chips
+      with a class against those without it (none or sqrt or balanced)'
     default: none
   train_ema:
     type: double
@@ -620,10 +627,11 @@ steps:
     - record
   train:
     label: train
-    doc: 'Train a model on chips: segmentation, classification or regression, on any number of processes and nodes.'
+    doc: 'Train a model on chips: segmentation, classification, multilabel or regression, on any number of processes.'
     run: train.cwl
     in:
       task: train_task
+      min_share: train_min_share
       init: train_init
       architecture: train_architecture
       width: train_width

@@ -67,7 +67,8 @@ inputs:
   classes_name:
     type: string
     label: classes
-    doc: COG of class numbers, 255 where no scene is valid; for regression, of values
+    doc: COG of class numbers, 255 where no scene is valid; for multilabel, one band per class (1 present, 0 absent);
+      for regression, of values
     default: classes.tif
     inputBinding:
       prefix: --classes
@@ -168,7 +169,8 @@ outputs:
     type: File
     format: iana:image/tiff
     label: classes
-    doc: COG of class numbers, 255 where no scene is valid; for regression, of values
+    doc: COG of class numbers, 255 where no scene is valid; for multilabel, one band per class (1 present, 0 absent);
+      for regression, of values
     outputBinding:
       glob: $(inputs.classes_name)
   probabilities:

@@ -6,7 +6,7 @@ $namespaces:
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe train
-doc: 'Train a model on chips: segmentation, classification or regression, on any number of processes and nodes.'
+doc: 'Train a model on chips: segmentation, classification, multilabel or regression, on any number of processes.'
 intent:
 - edam:operation_2426
 s:license: https://spdx.org/licenses/Apache-2.0
@@ -97,11 +97,18 @@ inputs:
   task:
     type: string
     label: task
-    doc: 'learning task: the class of each pixel, the majority class of each chip, or the value of each pixel (segmentation
-      or classification or regression)'
+    doc: 'learning task: the class of each pixel, the majority class of each chip, all classes of each chip (multilabel),
+      or the value of each pixel (segmentation or classification or multilabel or regression)'
     default: segmentation
     inputBinding:
       prefix: --task
+  min_share:
+    type: double
+    label: min share
+    doc: minimum share of the labelled pixels of a chip that a class needs to be one of its labels, for task multilabel
+    default: 0.05
+    inputBinding:
+      prefix: --min-share
   init:
     type:
     - 'null'
@@ -252,15 +259,17 @@ inputs:
     - 'null'
     - string
     label: loss
-    doc: 'loss function (default: cross_entropy; huber for regression); dice and lovasz are means over chips, not
-      pixels (cross_entropy or focal or dice or lovasz or huber or mse)'
+    doc: 'loss function (default: cross_entropy; binary_cross_entropy for multilabel, huber for regression); dice
+      and lovasz are means over chips, not pixels (cross_entropy or focal or dice or lovasz or huber or mse or binary_cross_entropy
+      or binary_focal)'
     inputBinding:
       prefix: --loss
   class_weights:
     type: string
     label: class weights
     doc: 'class weights in cross_entropy and focal; balanced: the same total weight for every class (inverse frequency);
-      sqrt: square root of the inverse frequency, between none and balanced (none or sqrt or balanced)'
+      sqrt: square root of the inverse frequency, between none and balanced; for multilabel, weights of the chips
+      with a class against those without it (none or sqrt or balanced)'
     default: none
     inputBinding:
       prefix: --class-weights

@@ -13,6 +13,7 @@ from eopipe.errors import EopipeError
 from eopipe.labels.classes import legend_conflicts, raster_conflicts
 from eopipe.labels.values import option_conflicts
 from eopipe.labels.vectors import VECTORS, source_conflicts
+from eopipe.models.tasks import CHIPWISE
 from eopipe.stac.choose_grid import UTM, check_crs
 from eopipe.stac.query import area_geometry, parse_interval
 
@@ -145,8 +146,8 @@ def plan_of(split: dict[str, Any]) -> SplitPlan:
 def _chip_conflicts(split: dict[str, Any], train: dict[str, Any]) -> list[str]:
     if split["chip"] % 2 ** train["depth"]:
         return [f"split.chip {split['chip']} cannot be halved {train['depth']} times (train.depth)"]
-    if train["task"] == "classification" and split["by"] == "polygon":
-        return ["split.by polygon masks pixels of chips, so it cannot be used with train.task classification"]
+    if train["task"] in CHIPWISE and split["by"] == "polygon":
+        return [f"split.by polygon masks pixels of chips, so it cannot be used with train.task {train['task']}"]
     return []
 
 

@@ -81,11 +81,13 @@ class Settings(_Options):
     def conflicts(self) -> list[str]:
         """Settings that exclude each other, a sentence each."""
         sentences = task_conflicts(self.task, self.loss, self.class_weights) + self._weights_conflicts()
+        if self.task != "multilabel" and self.min_share != type(self).model_fields["min_share"].default:
+            sentences.append(f"train.min_share is for task multilabel and has no effect on {self.task}; remove it")
         return sentences + (self._deterministic_conflicts() if self.deterministic else [])
 
     def deciding(self) -> dict[str, Any]:
         """Those that decide the weights: not the number of processes where virtual shards replace it."""
-        without_effect = options_without_effect(self.deterministic)
+        without_effect = options_without_effect(self.task, self.deterministic)
         without_effect += () if self.weights_bands else WEIGHTS_OPTIONS
         return {k: v for k, v in self.model_dump().items() if k not in without_effect}
 
@@ -123,9 +125,13 @@ class Settings(_Options):
         return sentences
 
 
-def options_without_effect(deterministic: bool) -> tuple[str, ...]:
-    """Settings that change only speed: the world size where a fixed number of shards replaces it, else the shards."""
-    return ("processes", "nodes") if deterministic else ("shards",)
+def options_without_effect(task: str, deterministic: bool) -> tuple[str, ...]:
+    """Settings that change only speed: the world size where a fixed number of shards replaces it, else the shards.
+
+    And those of another task.
+    """
+    other_tasks = () if task == "multilabel" else ("min_share",)
+    return (("processes", "nodes") if deterministic else ("shards",)) + other_tasks
 
 
 class Knobs(_Knobs):

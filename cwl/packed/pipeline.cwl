@@ -554,9 +554,14 @@ $graph:
     train_task:
       type: string
       label: train.task
-      doc: 'learning task: the class of each pixel, the majority class of each chip, or the value of each pixel
-        (segmentation or classification or regression)'
+      doc: 'learning task: the class of each pixel, the majority class of each chip, all classes of each chip (multilabel),
+        or the value of each pixel (segmentation or classification or multilabel or regression)'
       default: segmentation
+    train_min_share:
+      type: double
+      label: train.min_share
+      doc: minimum share of the labelled pixels of a chip that a class needs to be one of its labels, for task multilabel
+      default: 0.05
     train_init:
       type:
       - 'null'
@@ -671,13 +676,15 @@ $graph:
       - 'null'
       - string
       label: train.loss
-      doc: 'loss function (default: cross_entropy; huber for regression); dice and lovasz are means over chips,
-        not pixels (cross_entropy or focal or dice or lovasz or huber or mse)'
+      doc: 'loss function (default: cross_entropy; binary_cross_entropy for multilabel, huber for regression); dice
+        and lovasz are means over chips, not pixels (cross_entropy or focal or dice or lovasz or huber or mse or
+        binary_cross_entropy or binary_focal)'
     train_class_weights:
       type: string
       label: train.class_weights
       doc: 'class weights in cross_entropy and focal; balanced: the same total weight for every class (inverse frequency);
-        sqrt: square root of the inverse frequency, between none and balanced (none or sqrt or balanced)'
+        sqrt: square root of the inverse frequency, between none and balanced; for multilabel, weights of the chips
+        with a class against those without it (none or sqrt or balanced)'
       default: none
     train_ema:
       type: double
@@ -1393,10 +1400,11 @@ $graph:
       - record
     train:
       label: train
-      doc: 'Train a model on chips: segmentation, classification or regression, on any number of processes and nodes.'
+      doc: 'Train a model on chips: segmentation, classification, multilabel or regression, on any number of processes.'
       run: '#stage-train'
       in:
         task: train_task
+        min_share: train_min_share
         init: train_init
         architecture: train_architecture
         width: train_width
@@ -1661,6 +1669,7 @@ $graph:
         split_mem_mb: split_mem_mb
         split_timelimit_s: split_timelimit_s
         train_task: train_task
+        train_min_share: train_min_share
         train_init: train_init
         train_architecture: train_architecture
         train_width: train_width
@@ -2294,9 +2303,14 @@ $graph:
     train_task:
       type: string
       label: train.task
-      doc: 'learning task: the class of each pixel, the majority class of each chip, or the value of each pixel
-        (segmentation or classification or regression)'
+      doc: 'learning task: the class of each pixel, the majority class of each chip, all classes of each chip (multilabel),
+        or the value of each pixel (segmentation or classification or multilabel or regression)'
       default: segmentation
+    train_min_share:
+      type: double
+      label: train.min_share
+      doc: minimum share of the labelled pixels of a chip that a class needs to be one of its labels, for task multilabel
+      default: 0.05
     train_init:
       type:
       - 'null'
@@ -2411,13 +2425,15 @@ $graph:
       - 'null'
       - string
       label: train.loss
-      doc: 'loss function (default: cross_entropy; huber for regression); dice and lovasz are means over chips,
-        not pixels (cross_entropy or focal or dice or lovasz or huber or mse)'
+      doc: 'loss function (default: cross_entropy; binary_cross_entropy for multilabel, huber for regression); dice
+        and lovasz are means over chips, not pixels (cross_entropy or focal or dice or lovasz or huber or mse or
+        binary_cross_entropy or binary_focal)'
     train_class_weights:
       type: string
       label: train.class_weights
       doc: 'class weights in cross_entropy and focal; balanced: the same total weight for every class (inverse frequency);
-        sqrt: square root of the inverse frequency, between none and balanced (none or sqrt or balanced)'
+        sqrt: square root of the inverse frequency, between none and balanced; for multilabel, weights of the chips
+        with a class against those without it (none or sqrt or balanced)'
       default: none
     train_ema:
       type: double
@@ -2740,10 +2756,11 @@ $graph:
       - record
     train:
       label: train
-      doc: 'Train a model on chips: segmentation, classification or regression, on any number of processes and nodes.'
+      doc: 'Train a model on chips: segmentation, classification, multilabel or regression, on any number of processes.'
       run: '#stage-train'
       in:
         task: train_task
+        min_share: train_min_share
         init: train_init
         architecture: train_architecture
         width: train_width
@@ -4510,7 +4527,7 @@ $graph:
 - class: CommandLineTool
   id: stage-train
   label: eopipe train
-  doc: 'Train a model on chips: segmentation, classification or regression, on any number of processes and nodes.'
+  doc: 'Train a model on chips: segmentation, classification, multilabel or regression, on any number of processes.'
   intent:
   - edam:operation_2426
   requirements:
@@ -4596,11 +4613,18 @@ $graph:
     task:
       type: string
       label: task
-      doc: 'learning task: the class of each pixel, the majority class of each chip, or the value of each pixel
-        (segmentation or classification or regression)'
+      doc: 'learning task: the class of each pixel, the majority class of each chip, all classes of each chip (multilabel),
+        or the value of each pixel (segmentation or classification or multilabel or regression)'
       default: segmentation
       inputBinding:
         prefix: --task
+    min_share:
+      type: double
+      label: min share
+      doc: minimum share of the labelled pixels of a chip that a class needs to be one of its labels, for task multilabel
+      default: 0.05
+      inputBinding:
+        prefix: --min-share
     init:
       type:
       - 'null'
@@ -4751,15 +4775,17 @@ $graph:
       - 'null'
       - string
       label: loss
-      doc: 'loss function (default: cross_entropy; huber for regression); dice and lovasz are means over chips,
-        not pixels (cross_entropy or focal or dice or lovasz or huber or mse)'
+      doc: 'loss function (default: cross_entropy; binary_cross_entropy for multilabel, huber for regression); dice
+        and lovasz are means over chips, not pixels (cross_entropy or focal or dice or lovasz or huber or mse or
+        binary_cross_entropy or binary_focal)'
       inputBinding:
         prefix: --loss
     class_weights:
       type: string
       label: class weights
       doc: 'class weights in cross_entropy and focal; balanced: the same total weight for every class (inverse frequency);
-        sqrt: square root of the inverse frequency, between none and balanced (none or sqrt or balanced)'
+        sqrt: square root of the inverse frequency, between none and balanced; for multilabel, weights of the chips
+        with a class against those without it (none or sqrt or balanced)'
       default: none
       inputBinding:
         prefix: --class-weights
@@ -5270,7 +5296,8 @@ $graph:
     classes_name:
       type: string
       label: classes
-      doc: COG of class numbers, 255 where no scene is valid; for regression, of values
+      doc: COG of class numbers, 255 where no scene is valid; for multilabel, one band per class (1 present, 0 absent);
+        for regression, of values
       default: classes.tif
       inputBinding:
         prefix: --classes
@@ -5371,7 +5398,8 @@ $graph:
       type: File
       format: iana:image/tiff
       label: classes
-      doc: COG of class numbers, 255 where no scene is valid; for regression, of values
+      doc: COG of class numbers, 255 where no scene is valid; for multilabel, one band per class (1 present, 0 absent);
+        for regression, of values
       outputBinding:
         glob: $(inputs.classes_name)
     probabilities:

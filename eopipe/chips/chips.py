@@ -99,10 +99,27 @@ def majority_class(counts: AnyArray) -> IntArray:
     return np.where(counts.any(1), counts.argmax(1), NO_LABEL).astype(np.int64)
 
 
+def label_sets(counts: AnyArray, min_share: float) -> BoolArray:
+    """The labels of chips (n, class) from pixel counts (n, class): classes with at least `min_share` of the pixels.
+
+    Rows without a pixel are left out.
+    """
+    counts = counts[counts.any(1)]
+    return np.asarray(counts / counts.sum(1, keepdims=True) >= min_share)
+
+
 def whole_cells(
     label: AnyArray, usable: BoolArray, area: BoolArray, edge: int, classes: int, min_pixels: float
 ) -> tuple[IntArray, IntArray]:
-    """Cells of `edge` pixels that are completely inside an area (y, x), and the majority class of each.
+    """Cells of `edge` pixels that are completely inside an area (y, x), and the majority class of each."""
+    chosen, votes = cell_votes(label, usable, area, edge, classes, min_pixels)
+    return chosen, majority_class(votes)
+
+
+def cell_votes(
+    label: AnyArray, usable: BoolArray, area: BoolArray, edge: int, classes: int, min_pixels: float
+) -> tuple[IntArray, IntArray]:
+    """Cells of `edge` pixels that are completely inside an area (y, x), and their pixels of each class (n, class).
 
     Cells are numbered row by row. `usable` marks the pixels of the label that count; a cell needs `min_pixels` of them.
     """
@@ -112,7 +129,7 @@ def whole_cells(
     votes = count_votes(y // edge * columns + x // edge, label[y, x], (rows * columns, classes))
     is_whole = area[crop].reshape(rows, edge, columns, edge).all((1, 3)).ravel()
     chosen = np.flatnonzero(is_whole & (votes.sum(1) >= min_pixels))
-    return chosen, majority_class(votes[chosen])
+    return chosen, votes[chosen]
 
 
 def count_votes(cells: AnyArray, classes: AnyArray, shape: tuple[int, int]) -> IntArray:
@@ -123,7 +140,12 @@ def count_votes(cells: AnyArray, classes: AnyArray, shape: tuple[int, int]) -> I
 
 def chip_classes(pairs: list[tuple[Tiles, Tiles]], samples: IntArray, chip: int) -> IntArray:
     """The majority class of the labelled and valid pixels of each sample (scene, row, column)."""
-    classes = np.full(len(samples), NO_LABEL, np.int64)
+    return majority_class(chip_votes(pairs, samples, chip))
+
+
+def chip_votes(pairs: list[tuple[Tiles, Tiles]], samples: IntArray, chip: int) -> IntArray:
+    """The number of labelled and valid pixels of each class (n, class) in each sample (scene, row, column)."""
+    votes = np.zeros((len(samples), len(pairs[0][1].names)), np.int64)
     for scene in np.unique(samples[:, 0]):
         image, label = pairs[scene]
         usable = (image.read("valid") > 0) & (label.read("valid") > 0)
@@ -131,5 +153,5 @@ def chip_classes(pairs: list[tuple[Tiles, Tiles]], samples: IntArray, chip: int)
         of_scene = samples[:, 0] == scene
         corners = samples[of_scene, 1:]
         counts = [chip_counts(numbers == n, corners, chip) for n in range(len(label.names))]
-        classes[of_scene] = majority_class(np.stack(counts, -1))
-    return classes
+        votes[of_scene] = np.stack(counts, -1)
+    return votes

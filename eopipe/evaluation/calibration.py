@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
+from eopipe.chips.chips import label_sets
 from eopipe.errors import BadInputError
 from eopipe.evaluation.correlation import Cells
 from eopipe.evaluation.intervals import LEVEL, MIN_PIECES, choose_cells, design_effect
-from eopipe.evaluation.maps import EvaluationData
+from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
 from eopipe.tiles.cells import Cell, Frame
 
 BINS, EDGE = 15, 1024
@@ -47,9 +48,14 @@ def calibration_metrics(data: EvaluationData, probabilities: tuple[Path, ...]) -
         for path in probabilities[number * per_group : (number + 1) * per_group]:
             tags, cell = _check_map(path, data.frame, data.names)
             in_cell = samples if data.frame.only is not None else samples[_is_in(cell, samples.cols)]
-            for probability, part in _read_probabilities(path, in_cell, cell.column):
-                index = cells.index_of(number, part.rows, part.cols)
-                sums += reliability_sums(probability, part.predicted, part.truth, index, len(cells.used))
+            for probability, part in read_probabilities(path, in_cell, cell.column):
+                index, pair = cells.index_of(number, part.rows, part.cols), (part.predicted, part.truth)
+                if data.task == "multilabel":
+                    pairs, truth = label_pairs(probability, part.truth > 0)
+                    index, pair = np.tile(index, len(data.names)), (1 - part.predicted.T.ravel(), truth)
+                    sums += reliability_sums(pairs, *pair, index, len(cells.used))
+                else:
+                    sums += reliability_sums(probability, *pair, index, len(cells.used))
     if not sums[..., 0].any():
         return {}
     temperature = float(tags["temperature"]) if "temperature" in tags else None
@@ -61,7 +67,10 @@ def calibration_metrics(data: EvaluationData, probabilities: tuple[Path, ...]) -
 
 @dataclass(frozen=True)
 class EvaluatedSamples:
-    """Pixels, or cells by their first pixel, of the test areas with their true and mapped classes; all (n,)."""
+    """Pixels, or cells by their first pixel, of the test areas with their true and mapped classes; all (n,).
+
+    With several labels for each chip, truth and prediction are (n, class): 1 present, 0 absent.
+    """
 
     rows: IntArray
     cols: IntArray
@@ -76,6 +85,15 @@ def _is_in(cell: Cell, columns: IntArray) -> BoolArray:
     return np.asarray((columns >= cell.window[1].start) & (columns < cell.window[1].stop))
 
 
+def label_pairs(probability: AnyArray, truth: BoolArray) -> tuple[AnyArray, IntArray]:
+    """Each label as a sample: probabilities (2, class * n) of present and absent, and which is true (0 or 1).
+
+    From probabilities (class, n) and labels (n, class).
+    """
+    flat = probability.ravel()
+    return np.stack([flat, 1 - flat]), np.where(truth.T.ravel(), 0, 1).astype(np.int64)
+
+
 def _test_samples(data: EvaluationData) -> Iterator[EvaluatedSamples]:
     """The samples of the test areas of each group of maps."""
     if data.task == "classification":
@@ -84,9 +102,21 @@ def _test_samples(data: EvaluationData) -> Iterator[EvaluatedSamples]:
             rows, cols = np.divmod(chosen, group.truth.shape[1] // edge)
             yield EvaluatedSamples(rows * edge, cols * edge, truth, mapped)
         return
+    if data.task == "multilabel":
+        yield from (samples for _, samples in label_samples(data))
+        return
     for group, rows, cols in data.pixels("test"):
         truth, mapped = (numbers[rows, cols].astype(np.int64) for numbers in (group.truth, group.prediction))
         yield EvaluatedSamples(rows, cols, truth, mapped)
+
+
+def label_samples(data: EvaluationData) -> Iterator[tuple[EvaluatedMap, EvaluatedSamples]]:
+    """For each map of labels: the cells completely inside the test areas with their true and mapped labels."""
+    edge = data.split["chip"]
+    for group, chosen, votes in data.votes("test"):
+        rows, cols = (edge * index for index in np.divmod(chosen, group.truth.shape[1] // edge))
+        mapped = group.presence[:, rows, cols].T.astype(np.int64)
+        yield group, EvaluatedSamples(rows, cols, label_sets(votes, data.min_share).astype(np.int64), mapped)
 
 
 def _check_map(path: Path, frame: Frame, names: tuple[str, ...]) -> tuple[dict[str, str], Cell]:
@@ -105,8 +135,8 @@ def _check_map(path: Path, frame: Frame, names: tuple[str, ...]) -> tuple[dict[s
     return tags, cell
 
 
-def _read_probabilities(
-    path: Path, samples: EvaluatedSamples, left: int
+def read_probabilities(
+    path: Path, samples: EvaluatedSamples, left: int = 0
 ) -> Iterator[tuple[Float64Array, EvaluatedSamples]]:
     """Probabilities (class, n) of samples, window by window of a map that begins at the column `left` of the frame.
 

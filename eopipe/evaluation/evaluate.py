@@ -1,5 +1,6 @@
 """Compare maps with labels in the test areas, and with the scores of baselines."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,20 @@ from eopipe.errors import BadInputError
 from eopipe.evaluation.baseline import baseline_method, features_of, fit_baseline
 from eopipe.evaluation.intervals import Tally, choose_cells, rounded
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
-from eopipe.evaluation.measures import VALUES, Measures, class_measures
+from eopipe.evaluation.measures import VALUES, Measures, class_measures, label_measures
+from eopipe.evaluation.multilabel import multilabel_metrics
 from eopipe.training.metrics import scores, value_parts, value_scores
 
 METHODS, VALUE_METHODS = ("model", "pixel_baseline", "majority"), ("model", "pixel_baseline", "mean")
 
 
-def evaluate_maps(data: EvaluationData, max_pixels: int, seed: int) -> dict[str, Any]:
-    """The content of a metrics file."""
+def evaluate_maps(
+    data: EvaluationData, max_pixels: int, seed: int, probabilities: tuple[Path, ...] = ()
+) -> dict[str, Any]:
+    """The content of a metrics file; average precisions need the maps of probabilities."""
+    if data.task == "multilabel":
+        metrics, tally = multilabel_metrics(data, fit_baseline(data, max_pixels, seed), probabilities)
+        return metrics | _scene_scores(data, tally, label_measures(data.names))
     functions = {
         "segmentation": _segmentation_metrics,
         "classification": _classification_metrics,

@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from eopipe.chips.chips import whole_cells
+from eopipe.chips.chips import cell_votes, label_sets, majority_class
 from eopipe.chips.polygons import splits_of_pixels
 from eopipe.chips.splits import SPLITS, covered_pixels
 from eopipe.errors import BadInputError
-from eopipe.evaluation.calibration import reliability_measures, reliability_sums
+from eopipe.evaluation.calibration import label_pairs, reliability_measures, reliability_sums
 from eopipe.inference.mosaic import WindowPredictor, task_probabilities
 from eopipe.inference.temperature import METHOD, apply_temperature, fit_temperature
 from eopipe.models.model_folder import TrainedModel
+from eopipe.models.tasks import CHIPWISE
 from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.store import NO_LABEL, Tiles
 
@@ -90,27 +91,34 @@ def validation_samples(
 ) -> LabelledSamples:
     """Samples of the mosaic in the validation places: pixels, or cells of a chip classifier.
 
+    With several labels for each chip, a sample is a cell and a class, which is present (0) or absent (1).
+
     Only boxes around validation places are predicted. Of more pixels than the maximum some are drawn at random.
     """
-    is_chipwise = trained.task == "classification"
+    is_chipwise = trained.task in CHIPWISE
     if is_chipwise:
         predictor = replace(predictor, edge=max(predictor.edge // trained.chip, 1) * trained.chip)
     boxes = list(places.boxes(predictor.windows(), trained.chip if is_chipwise else 1))
     share = 1.0 if is_chipwise else maximum / max(sum(count for _, count in boxes), 1)
     predictor = replace(predictor, boxes=tuple(box for box, _ in boxes))
-    parts = [LabelledSamples(np.zeros((len(trained.classes), 0), np.float32), np.zeros(0, np.int64))]
+    classes = 2 if trained.task == "multilabel" else len(trained.classes)
+    parts = [LabelledSamples(np.zeros((classes, 0), np.float32), np.zeros(0, np.int64))]
     for number, (y, x, probability, scene_count) in enumerate(task_probabilities(predictor, trained)):
         label, labelled = places.labelled(y, x)
         usable = labelled & (scene_count > 0)
         if is_chipwise:
             area, edge = places.area[y, x], places.edge
-            chosen, truth = whole_cells(label, usable, area, edge, len(trained.classes), places.min_pixels)
+            chosen, votes = cell_votes(label, usable, area, edge, len(trained.classes), places.min_pixels)
             rows, cols = (edge * index for index in np.divmod(chosen, label.shape[1] // edge))
+            truth = majority_class(votes)
         else:
             generator = np.random.Generator(np.random.Philox(key=0, counter=[0, 0, 0, number]))
             rows, cols = np.nonzero(usable & (generator.random(usable.shape) < share))
             truth = label[rows, cols].astype(np.int64)
-        parts.append(LabelledSamples(probability[:, rows, cols], truth))
+        sample = probability[:, rows, cols]
+        if trained.task == "multilabel":
+            sample, truth = label_pairs(sample, label_sets(votes, trained.min_share))
+        parts.append(LabelledSamples(sample, truth))
     return LabelledSamples(np.hstack([p.probability for p in parts]), np.concatenate([p.truth for p in parts]))
 
 
@@ -118,7 +126,9 @@ def calibration_document(
     samples: LabelledSamples, trained: TrainedModel, model: str, scenes: list[str], minimum: int
 ) -> dict[str, Any]:
     """The content of a calibration file: the temperature, and the calibration of the samples before and after."""
-    unit, count = "chip" if trained.task == "classification" else "pixel", len(samples.truth)
+    unit, count = "chip" if trained.task in CHIPWISE else "pixel", len(samples.truth)
+    # Each label of a chip is a sample.
+    count //= len(trained.classes) if trained.task == "multilabel" else 1
     document: dict[str, Any] = {"method": METHOD, "model": model, "task": trained.task, "scenes": scenes}
     document |= {"classes": list(trained.classes), f"{unit}s": count}
     if trained.task == "regression":

@@ -19,6 +19,7 @@ from eopipe.arrays import AnyArray, BoolArray, Float64Array
 from eopipe.evaluation.correlation import Cells, Correlation, square_cells
 from eopipe.evaluation.maps import EvaluationData
 from eopipe.evaluation.measures import MACRO, SHARES, Measures
+from eopipe.models.tasks import CHIPWISE
 
 LEVEL, MIN_PIECES = 0.95, 6
 METHOD = (
@@ -111,9 +112,9 @@ def choose_cells(data: EvaluationData) -> Cells:
     numbers = np.flatnonzero([area.any() for area in tested])
     if data.split.get("by_scene") and len(numbers) >= MIN_PIECES:
         return Cells(0, 0, numbers)
-    # A chip of a classifier has one class.
+    # A chip of a classifier is one sample.
     chip = int(data.split["chip"])
-    return square_cells(np.logical_or.reduce(tested), chip, chip if data.task == "classification" else 1)
+    return square_cells(np.logical_or.reduce(tested), chip, chip if data.task in CHIPWISE else 1)
 
 
 def measure_pieces(cells: Cells, chip: int, tables: dict[str, AnyArray], measures: Measures) -> Pieces:

@@ -1,18 +1,19 @@
 """Maps of a run with their labels, and the areas of the splits."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, IntArray, UInt8Array
-from eopipe.chips.chips import is_continuous, pair_stores, unit_of, whole_cells
+from eopipe.chips.chips import cell_votes, is_continuous, majority_class, pair_stores, unit_of
 from eopipe.chips.make_split import check_scenes
 from eopipe.chips.polygons import splits_of_pixels
 from eopipe.chips.splits import SPLITS, covered_pixels, read_split
 from eopipe.errors import BadInputError
+from eopipe.models.tasks import CHIPWISE
 from eopipe.scenes.item import tagged_scenes
 from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.store import NO_LABEL, Tiles
@@ -22,13 +23,15 @@ from eopipe.tiles.store import NO_LABEL, Tiles
 class EvaluatedMap:
     """One map, the tile stores it was predicted from, and its ground truth (255 or NaN where there is none).
 
-    `splits` (y, x) is the split of each pixel's polygon, where polygons are split.
+    `splits` (y, x) is the split of each pixel's polygon, where polygons are split. Of several labels for each chip,
+    `presence` (class, y, x) has 1 present, 0 absent, 255 no scene, and `prediction` is its first class.
     """
 
     prediction: AnyArray
     stores: list[Tiles]
     truth: AnyArray
     splits: UInt8Array | None = None
+    presence: UInt8Array = field(default_factory=lambda: np.empty((0, 0, 0), np.uint8))
 
     @property
     def is_comparable(self) -> BoolArray:
@@ -50,6 +53,7 @@ class EvaluationData:
     split: dict[str, Any]
     task: str = "segmentation"
     unit: str = ""
+    min_share: float = 0.0
 
     @property
     def frame(self) -> Frame:
@@ -79,10 +83,13 @@ class EvaluationData:
                 [image for image, _ in group],
                 group[0][1].read("label"),
                 splits_of_pixels(group[0][1], split["polygons"]) if "polygons" in split else None,
+                _read_presence(paths[0], group[0][1].names),
             )
             for paths, group in zip(paths_of_members, members, strict=True)
         ]
-        return cls(groups, pairs[0][1].names, split, _task(maps, pairs[0][1], split), unit_of(pairs[0][1]))
+        min_share = float(_tags(maps[0]).get("min_share", 0.0))
+        task = _task(maps, pairs[0][1], split)
+        return cls(groups, pairs[0][1].names, split, task, unit_of(pairs[0][1]), min_share)
 
     def pixels(self, name: str) -> Iterator[tuple[EvaluatedMap, AnyArray, AnyArray]]:
         """For each map: rows and columns of the mapped, labelled pixels in the areas of a split.
@@ -108,23 +115,26 @@ class EvaluationData:
         Cells are numbered row by row. The true class is the majority over the labelled pixels; a cell has one where
         their share is at least `min_valid` of the split.
         """
+        edge = self.split["chip"]
+        for group, chosen, votes in self.votes(name):
+            rows, cols = np.divmod(chosen, group.truth.shape[1] // edge)
+            yield group, chosen, majority_class(votes), group.prediction[rows * edge, cols * edge].astype(np.int64)
+
+    def votes(self, name: str) -> Iterator[tuple[EvaluatedMap, IntArray, IntArray]]:
+        """For each map of chips: the same cells, and their labelled pixels of each class (cell, class)."""
         edge, count = self.split["chip"], len(self.names)
         min_pixels = max(1.0, self.split["plan"]["min_valid"] * edge**2)
         for group, area in self.areas(name):
-            chosen, truth = whole_cells(group.truth, area & group.is_comparable, area, edge, count, min_pixels)
-            rows, cols = np.divmod(chosen, group.truth.shape[1] // edge)
-            yield group, chosen, truth, group.prediction[rows * edge, cols * edge].astype(np.int64)
+            usable = area & group.is_comparable
+            yield group, *cell_votes(group.truth, usable, area, edge, count, min_pixels)
 
 
 def _task(maps: tuple[Path, ...], labels: Tiles, split: dict[str, Any]) -> str:
     """The task in the tags of the maps; raises BadInputError where labels or split belong to another task."""
-    import rasterio
-
-    with rasterio.open(maps[0]) as file:
-        tags = file.tags()
+    tags = _tags(maps[0])
     task, chip = str(tags.get("task", "segmentation")), int(tags.get("chip", split["chip"]))
-    if task == "classification" and "cell" in tags:
-        raise BadInputError(f"map {maps[0]} has one class for each chip, which is evaluated on one cell only so far")
+    if task in CHIPWISE and "cell" in tags:
+        raise BadInputError(f"map {maps[0]} is of task {task}, which is evaluated on one grid only so far")
     if is_continuous(labels) != (task == "regression"):
         kind = f"measure {labels.names[0]}" if is_continuous(labels) else "are classes"
         raise BadInputError(
@@ -153,6 +163,30 @@ def _read_maps(paths: tuple[Path, ...], stores: list[Tiles]) -> AnyArray:
     for cell, part in maps:
         mosaic[cell.window] = part
     return mosaic
+
+
+def _tags(path: Path) -> dict[str, str]:
+    import rasterio
+
+    with rasterio.open(path) as file:
+        tags: dict[str, str] = file.tags()
+    return tags
+
+
+def _read_presence(path: Path, names: tuple[str, ...]) -> UInt8Array:
+    """The bands of a map of several labels for each chip, empty for any other map.
+
+    Raises BadInputError for labels of other classes.
+    """
+    import rasterio
+
+    with rasterio.open(path) as file:
+        if file.tags().get("task") != "multilabel":
+            return np.empty((0, 0, 0), np.uint8)
+        if file.descriptions != names:
+            bands = ", ".join(str(name) for name in file.descriptions)
+            raise BadInputError(f"map {path} has the labels {bands}; the label stores have {', '.join(names)}")
+        return np.asarray(file.read(), np.uint8)
 
 
 def _read_map(path: Path, stores: list[Tiles]) -> tuple[Cell, AnyArray]:

@@ -9,7 +9,7 @@ from eopipe.arrays import AnyArray, BoolArray, Float64Array
 
 PER_CLASS = ("iou", "precision", "recall", "f1")
 MACRO = ("miou", "f1_macro")
-SHARES = ("accuracy", *MACRO, *PER_CLASS)
+SHARES = ("accuracy", *MACRO, *PER_CLASS, "f1_micro", "subset_accuracy", "hamming_loss")
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,58 @@ def class_measures(names: tuple[str, ...]) -> Measures:
 
     def contains(tables: AnyArray) -> BoolArray:
         return np.asarray(matrices(tables).sum(2) > 0)
+
+    return Measures(scores, sizes, errors, incorrect, correct, contains, names)
+
+
+def label_measures(names: tuple[str, ...]) -> Measures:
+    """The scores of sums of `label_tables` (n, 3 * class + 2), as `label_scores` without rounding.
+
+    The error of a cell is its Hamming loss.
+    """
+    count = len(names)
+
+    def parts(tables: AnyArray) -> tuple[Float64Array, Float64Array, Float64Array]:
+        positive, false, missed = (tables[:, start * count :][:, :count].astype(np.float64) for start in range(3))
+        return positive, false, missed
+
+    def scores(tables: AnyArray) -> dict[str, Float64Array]:
+        positive, false, missed = parts(tables)
+        errors, chips = false + missed, sizes(tables)
+        per_class = {
+            "iou": _share(positive, positive + errors),
+            "precision": _share(positive, positive + false),
+            "recall": _share(positive, positive + missed),
+            "f1": _share(2 * positive, 2 * positive + errors),
+        }
+        total = 2 * positive.sum(1)
+        overall = {"f1_micro": _share(total, total + errors.sum(1)), "f1_macro": _mean(per_class["f1"])}
+        overall["subset_accuracy"] = _share(tables[:, -2].astype(np.float64), chips)
+        overall["hamming_loss"] = _share(errors.sum(1), chips * count)
+        return overall | {
+            f"{key}:{name}": values[:, index] for key, values in per_class.items() for index, name in enumerate(names)
+        }
+
+    def by_class(everything: Float64Array, classes: Float64Array) -> dict[str, Float64Array]:
+        return {"": everything} | {name: classes[:, index] for index, name in enumerate(names)}
+
+    def correct(tables: AnyArray) -> dict[str, Float64Array]:
+        positive, false, missed = parts(tables)
+        return by_class(sizes(tables) * count - (false + missed).sum(1), positive)
+
+    def incorrect(tables: AnyArray) -> dict[str, Float64Array]:
+        _, false, missed = parts(tables)
+        return by_class((false + missed).sum(1), false + missed)
+
+    def sizes(tables: AnyArray) -> Float64Array:
+        return np.asarray(tables[:, -1], np.float64)
+
+    def errors(tables: AnyArray) -> Float64Array:
+        return np.nan_to_num(_share(incorrect(tables)[""], sizes(tables) * count))
+
+    def contains(tables: AnyArray) -> BoolArray:
+        positive, _, missed = parts(tables)
+        return np.asarray(positive + missed > 0)
 
     return Measures(scores, sizes, errors, incorrect, correct, contains, names)
 

@@ -12,7 +12,8 @@ import numpy as np
 from eopipe.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from eopipe.chips.chips import Normaliser
 from eopipe.errors import BadInputError, DivergedError
-from eopipe.inference.temperature import Calibration, apply_temperature
+from eopipe.inference.temperature import Calibration, apply_label_temperature, apply_temperature
+from eopipe.models.tasks import CHIPWISE, PRESENCE
 from eopipe.publish import publish
 from eopipe.scenes.item import scene_tags
 from eopipe.tiles.cells import Cell
@@ -263,6 +264,39 @@ def write_maps(
             probability_map.write(stored, window=window_box)
 
 
+def write_label_sets(
+    parts: Iterator[WindowResult],
+    trained: "TrainedModel",
+    stores: list[Tiles],
+    presence_path: Path,
+    probabilities_path: Path,
+    calibration: Calibration | None = None,
+) -> None:
+    """Write the COG of labels (uint8, one band per class: 1 present, 0 absent, 255 no scene) and that of probabilities.
+
+    The latter is uint16 with scale 1/10000; a calibration changes only it. Tags of both have the scenes, the edge of a
+    cell and the share of its pixels that a label needs.
+    """
+    from rasterio.windows import Window
+
+    grid, names = stores[0].grid, trained.classes
+    tags: dict[str, Any] = scene_tags([store.scene for store in stores]) | {"task": trained.task, "chip": trained.chip}
+    tags |= {"min_share": trained.min_share}
+    described = tags | (calibration.tags if calibration else {})
+    with (
+        new_map(presence_path, grid, "uint8", NO_LABEL, names, **tags) as presence_map,
+        new_map(probabilities_path, grid, "uint16", NO_PROBABILITY, names, **described) as probability_map,
+    ):
+        probability_map.scales = [1 / SCALE] * len(names)
+        for y, x, probability, scene_count in parts:
+            is_covered, window_box = scene_count > 0, Window.from_slices(y, x)
+            presence = np.where(is_covered, probability >= PRESENCE, NO_LABEL).astype(np.uint8)
+            presence_map.write(presence, window=window_box)
+            calibrated = apply_label_temperature(probability, calibration.temperature if calibration else 1.0)
+            stored = np.where(is_covered, np.rint(calibrated * SCALE), NO_PROBABILITY).astype(np.uint16)
+            probability_map.write(stored, window=window_box)
+
+
 def write_values(
     parts: Iterator[WindowResult],
     grid: "GeoBox",
@@ -313,8 +347,11 @@ def write_prediction(
         parts, quantity = _in_cell(values(predictor), cell), (names[0], trained.unit)
         write_values(parts, cell.grid, quantity, prediction_path, uncertainty_path, scenes, **tags)
         return
-    tags |= {"task": trained.task, "chip": trained.chip} if trained.task == "classification" else {}
     parts = _in_cell(task_probabilities(predictor, trained), cell)
+    if trained.task == "multilabel":
+        write_label_sets(parts, trained, predictor.stores, prediction_path, uncertainty_path, calibration)
+        return
+    tags |= {"task": trained.task, "chip": trained.chip} if trained.task == "classification" else {}
     write_maps(parts, cell.grid, names, prediction_path, uncertainty_path, scenes, calibration, colors, **tags)
 
 
@@ -327,7 +364,7 @@ def _in_cell(parts: Iterator[WindowResult], cell: Cell) -> Iterator[WindowResult
 
 def task_probabilities(predictor: WindowPredictor, trained: "TrainedModel") -> Iterator[WindowResult]:
     """The `probabilities` of pixels, or of the `cells` of a chip classifier."""
-    if trained.task != "classification":
+    if trained.task not in CHIPWISE:
         return probabilities(predictor, len(trained.classes))
     predictor = replace(predictor, edge=max(predictor.edge // trained.chip, 1) * trained.chip)
     return cells(predictor, len(trained.classes), trained.chip)

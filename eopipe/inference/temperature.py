@@ -3,7 +3,8 @@
 A temperature T makes probabilities p proportional to p**(1/T), which is softmax(log(p) / T), so the classes stay the
 same. T minimises the negative log-likelihood of the labels (temperature scaling, Guo et al. 2017, arXiv:1706.04599). It
 is fitted on the mean over the scenes, since that is published, and averaging makes probabilities less confident
-(Rahaman and Thiery 2021, arXiv:2007.08792).
+(Rahaman and Thiery 2021, arXiv:2007.08792). Independent probabilities of several labels have one temperature for the
+logits of all classes, so every label stays present or absent.
 """
 
 import logging
@@ -68,6 +69,13 @@ def apply_temperature(probability: AnyArray, temperature: float) -> FloatArray:
     if temperature == 1:
         return np.asarray(probability, np.float32)
     return _softmax(np.log(np.maximum(probability, FLOOR, dtype=np.float64)) / temperature).astype(np.float32)
+
+
+def apply_label_temperature(probability: AnyArray, temperature: float) -> FloatArray:
+    """Independent probabilities (class, ...) as float32, their logits divided by a temperature; 0.5 stays 0.5."""
+    if temperature == 1:
+        return np.asarray(probability, np.float32)
+    return np.asarray(apply_temperature(np.stack([probability, 1 - probability]), temperature)[0], np.float32)
 
 
 def fit_temperature(probability: AnyArray, truth: IntArray) -> float:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 WEIGHTS, CARD, HISTORY = "model.safetensors", "model.json", "history.json"
 # Options of a training that a model's item has too, within the same limits.
-OF_TRAINING = ("architecture", "width", "depth", "arguments", "weights_bands")
+OF_TRAINING = ("architecture", "width", "depth", "arguments", "weights_bands", "min_share")
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,9 @@ class TrainedModel:
     """All that inference needs: architecture, band and class names, normalisation, edge of a chip in pixels, and task.
 
     For a regression `classes` is the name of the measured quantity, `unit` its unit, and `target` the mean and standard
-    deviation of the training labels. `trained_on` describes the tiles of the training; models of older versions have
-    no such description.
+    deviation of the training labels. For several labels for each chip `min_share` is the share of the labelled pixels
+    that makes a class one of them. `trained_on` describes the tiles of the training; models of older versions have no
+    such description.
     """
 
     architecture: Architecture
@@ -45,6 +46,7 @@ class TrainedModel:
     target: tuple[float, ...] = ()
     unit: str = ""
     trained_on: TileProperties | None = None
+    min_share: float = 0.0
 
     def build(self, path: Path) -> "nn.Module":
         """The module with its weights in evaluation mode; the path is one that `model_item` accepts.
@@ -106,6 +108,8 @@ def write_model_folder(
     card |= {"software": software} if software else {}
     if trained.task == "regression":
         card |= {"target": trained.target, "unit": trained.unit}
+    if trained.task == "multilabel":
+        card["min_share"] = trained.min_share
     if trained.trained_on:
         card["trained_on"] = asdict(trained.trained_on)
     write_json(folder / CARD, to_item(card, folder, WEIGHTS, extent or ItemExtent()))
@@ -209,4 +213,5 @@ def read_trained_model(path: Path, allow_code: str | None = None) -> TrainedMode
     architecture = architecture.with_permission(allow_code)
     target, unit = tuple(card.get("target", ())), card.get("unit", "")
     trained_on = TileProperties.read(card["trained_on"], path) if "trained_on" in card else None
-    return TrainedModel(architecture, bands, classes, normaliser, card["chip"], card["task"], target, unit, trained_on)
+    task, min_share = (card["task"], target, unit, trained_on), card.get("min_share", 0.0)
+    return TrainedModel(architecture, bands, classes, normaliser, card["chip"], *task, min_share)

@@ -1,4 +1,4 @@
-"""Export to ONNX: normalisation, network and softmax as one graph from physical values to probabilities or values."""
+"""Export to ONNX: normalisation, network and softmax or sigmoid as one graph on physical values."""
 
 import json
 import logging
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from eopipe.arrays import FloatArray
 from eopipe.errors import IntegrityError, UsageError
 from eopipe.models.model_folder import TrainedModel
-from eopipe.models.tasks import predictions
+from eopipe.models.tasks import CHIPWISE, predictions
 from eopipe.tiles.store import Tiles
 
 # The names that the plugin Deepness has for the tasks that it knows.
@@ -41,7 +41,7 @@ class ExportedModel(nn.Module):
         mean, std = self.get_buffer("mean"), self.get_buffer("std")
         scaled = torch.where(torch.isfinite(image), (image - mean) / std, torch.zeros_like(image))
         outputs = predictions(self.task, self.model(scaled), self.target)
-        return outputs.flatten(1) if self.task == "classification" else outputs
+        return outputs.flatten(1) if self.task in CHIPWISE else outputs
 
 
 def write_onnx(target: Path, trained: TrainedModel, folder: Path, opset: int) -> None:
@@ -86,6 +86,7 @@ def metadata(trained: TrainedModel) -> dict[str, str]:
     """
     classes = json.dumps(trained.classes, ensure_ascii=False)
     described = {"bands": json.dumps(trained.bands), "classes": classes, "task": trained.task}
+    described |= {"min_share": str(trained.min_share)} if trained.task == "multilabel" else {}
     described |= {"chip": str(trained.chip)} | units(trained) | _deepness(trained)
     described |= {"mean": json.dumps(trained.normaliser.mean), "std": json.dumps(trained.normaliser.std)}
     if trained.trained_on:

@@ -1,4 +1,4 @@
-"""Tasks: segmentation (a class for each pixel), classification (a class for each chip), regression (a value per pixel).
+"""Tasks: the class of each pixel or chip, several classes for each chip (multilabel), or the value of each pixel.
 
 Every model returns maps (N, channel, H, W), and the task decides what they are. The logits of a chip are the mean of
 those of its pixels (global average pooling, Lin et al. 2014, arXiv:1312.4400), so each built-in model fits each task.
@@ -11,11 +11,16 @@ from eopipe.errors import UsageError
 if TYPE_CHECKING:
     from torch import Tensor
 
-Task = Literal["segmentation", "classification", "regression"]
+Task = Literal["segmentation", "classification", "multilabel", "regression"]
+# Tasks with one output for each chip, whose maps have cells of the size of a chip.
+CHIPWISE = ("classification", "multilabel")
+# A class is in the labels of a chip where its probability is at least this.
+PRESENCE = 0.5
 # Losses of each task, the default first.
 LOSSES: dict[str, tuple[str, ...]] = {
     "segmentation": ("cross_entropy", "focal", "dice", "lovasz"),
     "classification": ("cross_entropy", "focal"),
+    "multilabel": ("binary_cross_entropy", "binary_focal"),
     "regression": ("huber", "mse"),
 }
 
@@ -38,16 +43,21 @@ def chip_logits(outputs_NCHW: "Tensor") -> "Tensor":
 def pixel_outputs(outputs_NCHW: "Tensor", like_NHW: "Tensor") -> "Tensor":
     """The outputs unchanged. Raises UsageError where the model returns one output per chip instead of per pixel."""
     if outputs_NCHW.shape[2:] != like_NHW.shape[-2:]:
-        raise UsageError("the model returns one output for a whole chip; that is train.task classification")
+        raise UsageError(
+            "the model returns one output for a whole chip; that is train.task classification or multilabel"
+        )
     return outputs_NCHW
 
 
 def predictions(task: str, outputs_NCHW: "Tensor", target: tuple[float, ...]) -> "Tensor":
     """Class probabilities of pixels (N, class, H, W) or of chips (N, class, 1, 1), or values of a regression.
 
-    Values (N, 1, H, W) are in the unit of the labels, whose mean and standard deviation are `target`.
+    Those of several labels for each chip are independent of each other (sigmoid) and do not add up to 1. Values
+    (N, 1, H, W) are in the unit of the labels, whose mean and standard deviation are `target`.
     """
     if task == "regression":
         mean, std = target
         return outputs_NCHW * std + mean
+    if task == "multilabel":
+        return chip_logits(outputs_NCHW).sigmoid()
     return (chip_logits(outputs_NCHW) if task == "classification" else outputs_NCHW).softmax(1)

@@ -34,6 +34,7 @@ DATES, CLASSES = "2024-05-01/2024-09-30", ("other", "forest")
 SAMPLES = {
     "segmentation": "config/config.yaml",
     "classification": "config/examples/forest-chips.yaml",
+    "multilabel": "config/examples/tree-cover-labels.yaml",
     "regression": "config/examples/tree-cover-values.yaml",
 }
 TEMPLATE = """\

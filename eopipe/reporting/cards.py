@@ -34,6 +34,7 @@ UNSTATED = "not stated (set {name} in the config)"
 # The licences that Hugging Face lists; any other one is given by its name.
 HUB_LICENCES = ("apache-2.0", "mit", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0", "cc0-1.0", "gpl-3.0", "bsd-3-clause")
 HUB_TASKS = {"segmentation": "image-segmentation", "classification": "image-classification"}
+HUB_TASKS |= {"multilabel": "image-classification"}
 HUB_METRICS = {"accuracy": "accuracy", "miou": "mean_iou", "f1_macro": "f1", "rmse": "rmse", "mae": "mae"}
 HUB_SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 # Scores of a class with less than this share of the test pixels are uncertain.
@@ -217,12 +218,13 @@ def _model_limits(run: RunData) -> Iterator[str]:
     for warning in run.split["audit"].get("warnings") or []:
         yield f"Warning of the audit of the splits: {warning['example']}."
     per_class = run.metrics["model"].get("per_class", {})
-    total = sum(scores["pixels"] for scores in per_class.values())
+    support = f"{scored_unit(run.metrics)}s" if run.task == "multilabel" else "pixels"
+    total = sum(scores[support] for scores in per_class.values())
     for name, scores in per_class.items():
-        if scores["pixels"] and not scores["recall"]:
+        if scores[support] and not scores["recall"]:
             yield f"Class {name} is never predicted correctly: its recall is 0."
-        elif scores["pixels"] < RARE_SHARE * total:
-            number = f"{format_count(scores['pixels'])} test {scored_unit(run.metrics)}s"
+        elif scores[support] < RARE_SHARE * total:
+            number = f"{format_count(scores[support])} test {scored_unit(run.metrics)}s"
             yield f"Class {name} has only {number}, so its scores are uncertain."
 
 
@@ -277,17 +279,18 @@ def _overall_table(run: RunData) -> CardTable:
 
 
 def _class_table(run: RunData) -> CardTable:
-    """IoU, precision and recall of each class with their intervals; empty for continuous values."""
+    """IoU (F1 of several labels), precision and recall of each class with their intervals; empty for values."""
+    first, support = ("f1", "chips") if run.task == "multilabel" else ("iou", "pixels")
     intervals = (run.metrics.get("intervals") or {}).get("model", {})
     per_class = run.metrics["model"].get("per_class", {})
     rows = []
     for name in per_class and run.classes:
         scores = per_class[name]
         cells = [
-            f"{_figures(scores[k])} {_interval(intervals.get(f'{k}:{name}'))}" for k in ("iou", "precision", "recall")
+            f"{_figures(scores[k])} {_interval(intervals.get(f'{k}:{name}'))}" for k in (first, "precision", "recall")
         ]
-        rows.append((name, *cells, format_count(scores["pixels"])))
-    heads = ("Class", "IoU", "Precision", "Recall", f"Test {scored_unit(run.metrics)}s")
+        rows.append((name, *cells, format_count(scores[support])))
+    heads = ("Class", "F1" if first == "f1" else "IoU", "Precision", "Recall", f"Test {scored_unit(run.metrics)}s")
     return CardTable("Scores of each class, with intervals", heads, rows)
 
 

@@ -12,6 +12,7 @@ from eopipe.arrays import FloatArray
 from eopipe.reporting import data_tables, scores
 from eopipe.reporting.cards import Card
 from eopipe.reporting.charts import error_charts, reliability_chart, ridge_chart
+from eopipe.reporting.multilabel import label_sections
 from eopipe.reporting.palette import CONFIDENCE_COLORS, SPLIT_COLORS
 from eopipe.reporting.panels import CORRECT, INCORRECT, UNTESTED, PanelGroup
 from eopipe.reporting.run_data import RunData
@@ -67,6 +68,8 @@ def _context(run: RunData) -> dict[str, Any]:
 
 def _scores(run: RunData) -> dict[str, Any]:
     """What differs between maps of classes and of values; the latter have no confusion matrix and no confidence."""
+    if run.task == "multilabel":
+        return label_sections(run.metrics, run.maps, run.model["chip"], run.step) | _training(run)
     if run.scale:
         return {
             "verdict": verdict(run.metrics),
@@ -89,6 +92,19 @@ def _scores(run: RunData) -> dict[str, Any]:
         "per_class": scores.class_rows(run.metrics),
         "chance": format_score(1 / max(len(run.classes), 2)),
         "error_legend": {"correct": CORRECT, "incorrect": INCORRECT, "outside the test area": UNTESTED},
+        "class_balance": scores.class_balance(run.split, run.colors),
+        "calibration_text": calibration_text(run.metrics),
+        "reliability": reliability_chart(run.metrics["calibration"]) if "calibration" in run.metrics else "",
+    }
+
+
+def _training(run: RunData) -> dict[str, Any]:
+    """Curves, class balance and calibration of several labels, as of classes."""
+    return {
+        "verdict": verdict(run.metrics),
+        "measures": [name for _, name in scores.LABEL_MEASURES],
+        "charts": scores.training_charts(run.history),
+        "best_epoch": scores.best_epoch(run.history),
         "class_balance": scores.class_balance(run.split, run.colors),
         "calibration_text": calibration_text(run.metrics),
         "reliability": reliability_chart(run.metrics["calibration"]) if "calibration" in run.metrics else "",

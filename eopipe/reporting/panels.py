@@ -79,7 +79,10 @@ def map_panels(
 ) -> PanelGroup:
     """Quicklook, label, map, confidence and errors of one map, cropped to where it has data."""
     panels = [_quicklook_panel(view)]
-    panels += _class_panels(view, classes, colors) if view.values is None else _value_panels(view, colors, unit)
+    if view.presence is not None:
+        panels += _label_panels(view, view.presence, classes, colors)
+    else:
+        panels += _class_panels(view, classes, colors) if view.values is None else _value_panels(view, colors, unit)
     test = view.role[view.window] == SPLITS.index("test")
     return PanelGroup(heading, panels, outline(test), test.shape[1], test.shape[0])
 
@@ -98,6 +101,26 @@ def _class_panels(view: MapView, classes: tuple[str, ...], colors: tuple[str, ..
         share = format_percent(float((label != mapped)[tested].mean()))
         alt = f"Test pixels where map and label differ: {share} of the pixels in this image."
         panels.append(ImagePanel("Errors in the test area", alt, encode_errors(label, mapped, tested)))
+    return panels
+
+
+def _label_panels(
+    view: MapView, presence: UInt8Array, classes: tuple[str, ...], colors: tuple[str, ...]
+) -> list[ImagePanel]:
+    """The labels of the pixels, the class of the highest probability, and where each class is predicted."""
+    crop = view.window
+    panels = [
+        ImagePanel(title, f"{title}: {_class_shares(numbers, classes)}.", encode_classes(numbers, colors))
+        for title, numbers in (("Label", view.label[crop]), ("Most probable class", view.classes[crop]))
+    ]
+    for name, color, layer in zip(classes, colors, presence[:, *crop], strict=True):
+        known = layer[layer != NO_LABEL]
+        share = format_percent(float(known.mean()) if known.size else None)
+        panels.append(
+            ImagePanel(
+                f"Chips with {name}", f"{name} is predicted in {share}.", encode_classes(layer, (UNTESTED, color))
+            )
+        )
     return panels
 
 

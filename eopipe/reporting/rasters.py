@@ -163,6 +163,26 @@ def read_classes(paths: tuple[Path, ...], frame: Frame, decimation: Decimation) 
         return read_centres(lambda y, x: source.read(y, x)[0], decimation).astype(np.uint8)
 
 
+def read_presence(paths: tuple[Path, ...], frame: Frame, decimation: Decimation) -> UInt8Array | None:
+    """The labels (class, y, x) of a map of several labels for each chip; None for a map of classes."""
+    with open_maps(paths, frame) as source:
+        if source.first.tags().get("task") != "multilabel":
+            return None
+        return read_centres(source.read, decimation).astype(np.uint8)
+
+
+def read_most_probable(paths: tuple[Path, ...], frame: Frame, decimation: Decimation) -> UInt8Array:
+    """The class (y, x) of the highest probability, 255 where there is no data."""
+    with open_maps(paths, frame) as source:
+        nodata = source.first.nodata
+
+        def highest(y: slice, x: slice) -> AnyArray:
+            stored = source.read(y, x)
+            return np.where((stored != nodata).all(0), stored.argmax(0), NO_LABEL)
+
+        return read_centres(highest, decimation).astype(np.uint8)
+
+
 def read_values(paths: tuple[Path, ...], frame: Frame, decimation: Decimation) -> FloatArray:
     """Values (y, x) of the first band of a map, NaN where there is no data."""
     with open_maps(paths, frame) as source:
@@ -218,7 +238,8 @@ class MapView:
     """One map with its surroundings, all (y, x); `role` is 0 train, 1 val, 2 test, 255 elsewhere.
 
     Of continuous values `label` and `classes` are the levels of their colours, `confidence` is the standard
-    deviation among the scenes, and `values` the values themselves.
+    deviation among the scenes, and `values` the values themselves. Of several labels for each chip, `classes` is the
+    class of the highest probability, and `presence` (class, y, x) has 1 present, 0 absent, 255 no data.
     """
 
     scene: str
@@ -230,6 +251,7 @@ class MapView:
     tested: BoolArray
     window: tuple[slice, slice]
     values: ValuePixels | None = None
+    presence: UInt8Array | None = None
 
 
 @dataclass(frozen=True)
@@ -299,20 +321,22 @@ def read_map(
     if frame.only is None and label.dtype.kind == "u":
         # Between cells an array reads as 0, which is a class.
         label = np.where(read_centres(partial(in_map[0][1].read, "valid"), decimation) > 0, label, NO_LABEL)
+    presence = None if scale else read_presence(file.classes, frame, decimation)
     if scale:
         values = ValuePixels(label, read_values(file.classes, frame, decimation))
         confidence = read_values(file.probabilities, frame, decimation)
         label, classes = scale.numbers(label), scale.numbers(values.mapped)
     else:
-        classes, confidence = (
-            read_classes(file.classes, frame, decimation),
-            read_confidence(file.probabilities, frame, decimation),
+        is_labels = presence is not None
+        classes = (read_most_probable if is_labels else read_classes)(
+            file.probabilities if is_labels else file.classes, frame, decimation
         )
+        confidence = read_confidence(file.probabilities, frame, decimation)
     # The pixels that evaluate counts, as far as they are in the image.
     tested = (role == SPLITS.index("test")) & (label != NO_LABEL) & (classes != NO_LABEL)
     quicklook = read_quicklook([tiles for tiles, _ in in_map], decimation)
     window = _bounding_window((classes != NO_LABEL) | quicklook.has_data)
-    return MapView(file.scene, quicklook, label, classes, confidence, role, tested, window, values)
+    return MapView(file.scene, quicklook, label, classes, confidence, role, tested, window, values, presence)
 
 
 def split_roles(split: dict[str, Any], decimation: Decimation) -> UInt8Array:

@@ -13,6 +13,7 @@ from eopipe.models.model_folder import HISTORY, WEIGHTS, read_model_card
 from eopipe.publish import read_json
 from eopipe.reporting.data_tables import Item, TextRow, digest_rows, item_dates, read_items
 from eopipe.reporting.maps import MapContent, cell_panels
+from eopipe.reporting.multilabel import label_headline
 from eopipe.reporting.palette import ValueScale, class_colors
 from eopipe.reporting.panels import PanelGroup, map_panels, split_panel
 from eopipe.reporting.quality import DataQuality, read_quality
@@ -101,7 +102,7 @@ class RunData:
 
     @property
     def task(self) -> str:
-        """Segmentation, classification or regression."""
+        """Segmentation, classification, multilabel or regression."""
         return str(self.metrics.get("task", "segmentation"))
 
     @property
@@ -208,12 +209,18 @@ def _digests(inputs: ReportInputs, files: list[MapFile], pairs: Pairs) -> list[T
     return digest_rows(named, files, pairs)
 
 
+def _headline(run: RunData) -> str:
+    if run.task == "multilabel":
+        return label_headline(run.metrics)
+    return value_headline(run.metrics) if run.scale else headline(run.metrics)
+
+
 def map_content(run: RunData) -> MapContent:
     """The content of the map figure of a run."""
     dates = item_dates(run.items)
     return MapContent(
         title=run.title,
-        subtitle=value_headline(run.metrics) if run.scale else headline(run.metrics),
+        subtitle=_headline(run),
         credit=run.attribution,
         classes=run.classes,
         colors=run.colors,

@@ -29,6 +29,13 @@ from eopipe.reporting.wording import (
 MAX_POINTS = 200
 MEASURES = (("accuracy", "Accuracy"), ("miou", "mIoU"), ("f1_macro", "Macro F1"), ("kappa", "Kappa"))
 VALUE_MEASURES = (("rmse", "RMSE"), ("mae", "MAE"), ("bias", "Bias"), ("r2", "R²"))
+LABEL_MEASURES = (
+    ("f1_micro", "Micro F1"),
+    ("f1_macro", "Macro F1"),
+    ("subset_accuracy", "Subset accuracy"),
+    ("hamming_loss", "Hamming loss"),
+    ("mean_average_precision", "mAP"),
+)
 UNIT_MEASURES = ("rmse", "mae", "bias")
 
 
@@ -53,7 +60,7 @@ class TableRow:
 
 def measures_of(metrics: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     """The keys of the scores and their names."""
-    return VALUE_MEASURES if metrics.get("task") == "regression" else MEASURES
+    return {"regression": VALUE_MEASURES, "multilabel": LABEL_MEASURES}.get(str(metrics.get("task")), MEASURES)
 
 
 def method_rows(metrics: dict[str, Any]) -> list[TableRow]:
@@ -68,7 +75,7 @@ def method_rows(metrics: dict[str, Any]) -> list[TableRow]:
         TableRow(name, note, [_score_cell(scores[key], best[key]) for key, _ in MEASURES])
         for name, (note, scores) in methods.items()
     ]
-    return _with_intervals(metrics, rows, MEASURES)
+    return with_intervals(metrics, rows, MEASURES)
 
 
 def _score_cell(value: float | None, best: float | None) -> TableCell:
@@ -76,7 +83,7 @@ def _score_cell(value: float | None, best: float | None) -> TableCell:
     return TableCell(format_score(value), min(max(value or 0.0, 0.0), 1.0), is_best)
 
 
-def _with_intervals(
+def with_intervals(
     metrics: dict[str, Any], rows: list[TableRow], measures: tuple[tuple[str, str], ...]
 ) -> list[TableRow]:
     """The model's row with an interval below each score, and a last row: model minus per-pixel baseline."""
@@ -116,7 +123,7 @@ def scene_score_rows(metrics: dict[str, Any]) -> tuple[tuple[str, ...], list[tup
     measures = measures_of(metrics)
     rows = []
     for scene in metrics.get("scenes") or []:
-        texts = [_score_text(scene["scores"][key], key, metrics) for key, _ in measures]
+        texts = [_score_text(scene["scores"].get(key), key, metrics) for key, _ in measures]
         rows.append((scene["scene"], scene["date"], *texts, format_count(scene["count"])))
     return ("Scene", "Date", *(name for _, name in measures), f"Test {scored_unit(metrics)}s"), rows
 
@@ -205,7 +212,7 @@ def training_charts(history: dict[str, Any]) -> list[Markup]:
     epochs = history["epochs"]
     curves = [
         Series(title, color, _validation_curve(epochs, key))
-        for (key, title), color in zip([MEASURES[0], _selection_score(epochs)], (ONE, TWO), strict=True)
+        for (key, title), color in zip([_first_score(epochs), _selection_score(epochs)], (ONE, TWO), strict=True)
     ]
     return [*filter(None, [_loss_chart(history), _chart("Validation", "validation score", epochs, curves)])]
 
@@ -223,6 +230,12 @@ def _chart(title: str, axis: str, epochs: list[dict[str, Any]], curves: list[Ser
     first = 0 if any(curve.is_background for curve in curves) else min(numbers)
     alt = _curves_text(title, [curve for curve in curves if not curve.is_background])
     return line_chart(alt, ("epoch", axis), (first, max(numbers)), curves, *included)
+
+
+def _first_score(epochs: list[dict[str, Any]]) -> tuple[str, str]:
+    """Key and name of the score beside the selecting one: accuracy, or micro F1 of several labels."""
+    has_labels = any("f1_micro" in (row["val"] or {}) for row in epochs)
+    return LABEL_MEASURES[0] if has_labels else MEASURES[0]
 
 
 def _selection_score(epochs: list[dict[str, Any]]) -> tuple[str, str]:
@@ -335,7 +348,7 @@ def value_method_rows(metrics: dict[str, Any]) -> list[TableRow]:
         TableRow(name, note, [_value_cell(key, scores[key], best[key], unit, scale) for key, _ in VALUE_MEASURES])
         for name, (note, scores) in methods.items()
     ]
-    return _with_intervals(metrics, rows, VALUE_MEASURES)
+    return with_intervals(metrics, rows, VALUE_MEASURES)
 
 
 def _distance_to_perfect(key: str, value: float | None) -> float:

@@ -21,6 +21,7 @@ from eopipe.reporting.wording import (
 # A significant difference below one point in both measures is called slight.
 SLIGHT_DIFFERENCE = 0.01
 CLASS_MEASURES = (("accuracy", "accuracy"), ("miou", "mIoU"))
+LABEL_MEASURES = (("f1_micro", "micro F1"), ("f1_macro", "macro F1"))
 VALUE_MEASURES = (("rmse", "RMSE"),)
 SEEDS = (
     "The intervals are those of this map: they do not include the spread over seeds, so another training with the same "
@@ -73,8 +74,15 @@ def baseline_names(metrics: dict[str, Any]) -> dict[str, str]:
     """The keys of the baselines, with their names in a sentence."""
     if metrics.get("task") == "regression":
         return {"pixel_baseline": "the per-pixel baseline", "mean": "the mean of the labels"}
+    if metrics.get("task") == "multilabel":
+        return {"pixel_baseline": "the per-pixel baseline", "majority": f"always predicting {majority_text(metrics)}"}
     always = f"always predicting “{metrics['majority']['class']}”"
     return {"pixel_baseline": "the per-pixel baseline", "majority": always}
+
+
+def majority_text(metrics: dict[str, Any]) -> str:
+    """The labels that most training chips have, as a list in quotes."""
+    return join_words([f"“{name}”" for name in metrics["majority"]["labels"]]) or "no label"
 
 
 def gain_interval(metrics: dict[str, Any], baseline: str, measure: str) -> list[float] | None:
@@ -85,7 +93,8 @@ def gain_interval(metrics: dict[str, Any], baseline: str, measure: str) -> list[
 
 
 def _measures(metrics: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    return VALUE_MEASURES if metrics.get("task") == "regression" else CLASS_MEASURES
+    by_task = {"regression": VALUE_MEASURES, "multilabel": LABEL_MEASURES}
+    return by_task.get(str(metrics.get("task")), CLASS_MEASURES)
 
 
 def _compare(metrics: dict[str, Any], key: str, name: str) -> Comparison:
@@ -138,7 +147,7 @@ def _gain_note(metrics: dict[str, Any], key: str, measure: str) -> str:
     gain, unit = _difference(metrics, key, measure), metrics.get("unit") or ""
     if measure == "rmse":
         return f"difference in RMSE {format_value(gain, unit)}, 95 %: {low:.4g} to {high:.4g}"
-    title = "" if measure == "accuracy" else f" of {dict(CLASS_MEASURES)[measure]}"
+    title = "" if measure == "accuracy" else f" of {dict(_measures(metrics))[measure]}"
     return f"gain{title} {format_gain(gain)}, 95 %: {format_gain(low)} to {format_gain(high)}"
 
 
@@ -160,6 +169,9 @@ def _text(metrics: dict[str, Any], comparisons: list[Comparison]) -> str:
         others = join_words([f"of {name} {format_value(s['rmse'], metrics['unit'])}" for name, s in names.items()])
         error = format_value(metrics["model"]["rmse"], metrics["unit"])
         text = f"{begin}the root mean square error of the model is {error}; {others}."
+    elif metrics.get("task") == "multilabel":
+        others = join_words([f"that of {name} {_f1_text(scores)}" for name, scores in names.items()])
+        text = f"{begin}the micro F1 of the model's labels is {_f1_text(metrics['model'])}; {others}."
     else:
         others = join_words([f"{name} for {_accuracy_text(scores)}" for name, scores in names.items()])
         text = f"{begin}the model is correct for {_accuracy_text(metrics['model'])}; {others}."
@@ -173,6 +185,10 @@ def _text(metrics: dict[str, Any], comparisons: list[Comparison]) -> str:
 
 def _accuracy_text(scores: dict[str, Any]) -> str:
     return f"{format_percent(scores['accuracy'])} (mIoU {format_score(scores['miou'])})"
+
+
+def _f1_text(scores: dict[str, Any]) -> str:
+    return f"{format_score(scores['f1_micro'])} (macro F1 {format_score(scores['f1_macro'])})"
 
 
 def _error_ratio(accuracy: float, baseline: float | None) -> str:

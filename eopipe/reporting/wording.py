@@ -3,6 +3,8 @@
 import math
 from typing import TYPE_CHECKING, Any
 
+from eopipe.models.tasks import CHIPWISE
+
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
@@ -78,7 +80,7 @@ def join_words(words: list[str]) -> str:
 
 def scored_unit(metrics: dict[str, Any]) -> str:
     """What the scores count: pixel or chip."""
-    return "chip" if metrics.get("task") == "classification" else "pixel"
+    return "chip" if metrics.get("task") in CHIPWISE else "pixel"
 
 
 def scored_size(metrics: dict[str, Any]) -> str:

@@ -262,6 +262,7 @@ def summary(results: str) -> str:
 def _scores(path: Path) -> list[str]:
     metrics = read_json(path)
     last = ("mean of labels", "mean") if metrics.get("task") == "regression" else ("majority class", "majority")
+    last = ("frequent labels", "majority") if metrics.get("task") == "multilabel" else last
     rows = (("this model", "model"), ("per-pixel trees", "pixel_baseline"), last)
     lines = [f"  {name:<16} {_score(metrics[key], metrics.get('unit', ''))}" for name, key in rows]
     return ["", *_test_areas(path.parent / "split.json"), *lines, "", verdict(metrics).headline]
@@ -275,6 +276,9 @@ def _test_areas(split: Path) -> list[str]:
 def _score(scores: dict[str, Any], unit: str) -> str:
     if "rmse" in scores:
         return f"RMSE {scores['rmse']:.4g} {unit}   MAE {scores['mae']:.4g} {unit}   bias {scores['bias']:.3g} {unit}"
+    if "f1_micro" in scores:
+        micro, macro = ("-" if scores[key] is None else f"{scores[key]:.3f}" for key in ("f1_micro", "f1_macro"))
+        return f"micro F1 {micro}   macro F1 {macro}"
     # A score that nothing could be measured of is null.
     accuracy, miou = ("-" if scores[key] is None else f"{scores[key]:.3f}" for key in ("accuracy", "miou"))
     return f"accuracy {accuracy}   mIoU {miou}"

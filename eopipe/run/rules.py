@@ -74,7 +74,8 @@ def _without_effect(config: Config, name: str) -> dict[str, Any]:
 
     if name != "train":
         return {}
-    return {option: config[name][option] for option in options_without_effect(config[name]["deterministic"])}
+    train = config[name]
+    return {option: train[option] for option in options_without_effect(train["task"], train["deterministic"])}
 
 
 def prefix(setup: str) -> str:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 COG = "image/tiff; application=geotiff; profile=cloud-optimized"
 ZARR = "application/vnd.zarr; version=3"
 # Names of the two rasters of a map: assets as a later search selects them.
-RASTERS = {"regression": ("values", "spread")}
+RASTERS = {"regression": ("values", "spread"), "multilabel": ("labels", "probabilities")}
 
 
 @dataclass(frozen=True)
@@ -248,7 +248,9 @@ def _map_item(draft: Path, pair: tuple[Path, Path], stores: dict[str, Tiles], in
         target = draft / "maps" / name / f"{key}.tif"
         link_or_copy(path, target)
         item.add_asset(key, _raster(target, key, _resolution(cell.grid)))
-    if card["task"] != "regression":
+    if card["task"] == "multilabel":
+        _add_presence(item)
+    elif card["task"] != "regression":
         _add_classes(item, draft / "maps" / name / "classes.tif", card["classes"])
     _add_renders(item)
     return item
@@ -271,6 +273,13 @@ def _add_classes(item: "pystac.Item", file: Path, names: Sequence[str]) -> None:
     beside.write_text(text, encoding="utf-8", newline="\n")
     title = "names of the classes for GDAL and QGIS"
     item.add_asset("names", asset(f"./{beside.name}", "application/xml", title, ("metadata",), beside))
+
+
+def _add_presence(item: "pystac.Item") -> None:
+    """Add what the numbers of each band of a map of several labels mean; the names of the bands are the classes."""
+    nodata = {"value": NO_LABEL, "name": "nothing", "title": "no scene is valid", "nodata": True}
+    item.assets["labels"].extra_fields["classification:classes"] = [*class_objects(("absent", "present")), nodata]
+    item.stac_extensions = sorted([*item.stac_extensions, CLASSIFICATION])
 
 
 def _add_renders(item: "pystac.Item") -> None:
@@ -324,7 +333,9 @@ def _sources(path: Path, stores: dict[str, Tiles]) -> tuple[list[str], str]:
 def _raster(file: Path, key: str, resolution: float) -> "pystac.Asset":
     import rasterio
 
-    title = {"classes": "class of each pixel", "values": "value of each pixel"}.get(key, key)
+    title = {"classes": "class of each pixel", "values": "value of each pixel", "labels": "labels of each chip"}.get(
+        key, key
+    )
     raster = asset(f"./{file.name}", COG, title, ("data",), file)
     with rasterio.open(file) as source:
         add_raster_bands(raster, [_band(source, n, resolution) for n in range(source.count)])

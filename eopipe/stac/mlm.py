@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 TASKS = {
     "segmentation": ("semantic-segmentation", ["batch", "class", "height", "width"]),
     "classification": ("scene-classification", ["batch", "class"]),
+    "multilabel": ("classification", ["batch", "class"]),
     "regression": ("regression", ["batch", "channel", "height", "width"]),
 }
 BY_MLM_TASK = {name: task for task, (name, _) in TASKS.items()}
@@ -36,6 +37,8 @@ MEDIA_TYPES = {
 }
 # Keys of a card that are not hyper-parameters of the training, but needed to build the module.
 MODULE = ("width", "depth", "arguments", "target")
+# The share of its labelled pixels that makes a class one of the labels of a chip; only for several labels per chip.
+MIN_SHARE = "min_share"
 # Pixel size, units and processing levels of the tiles that a model was trained on; MLM has no field for them.
 TRAINED_ON = "eopipe:trained_on"
 # Keys that only a custom model may have: its files with their digests, the bands of its weights, its libraries.
@@ -44,7 +47,7 @@ CUSTOM = ("files", "weights_bands", "software")
 
 def to_item(card: dict[str, Any], folder: Path, weights: str, extent: ItemExtent) -> Item:
     """Describe a model and the files in its folder, one of which is the weights."""
-    module = {key: card[key] for key in (*MODULE, *CUSTOM) if key in card}
+    module = {key: card[key] for key in (*MODULE, *CUSTOM, MIN_SHARE) if key in card}
     item = extent.item(
         f"eopipe-{slug(card['architecture'], 'model')}-{sha256(folder / weights)[:12]}",
         (MLM, FILE, RASTER),
@@ -162,6 +165,7 @@ def to_card(item: Item, path: Path) -> dict[str, Any]:
         if task == "regression":
             card |= {"classes": [output["name"]], "unit": output["unit"]}
         card |= {key: module[key] for key in CUSTOM if key in module}
+        card |= {MIN_SHARE: module[MIN_SHARE]} if task == "multilabel" else {}
         card |= {key: module[key] for key in (*MODULE[:3], *(MODULE[3:] if task == "regression" else ()))}
     except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
         raise BadInputError(f"{path} lacks {error}, which eopipe needs of a model; use one that train wrote") from error
@@ -196,4 +200,5 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("width", "depth", "chip"), _is_size),
     **dict.fromkeys(("files", "software"), _is_files),
     "unit": lambda value: isinstance(value, str),
+    MIN_SHARE: lambda value: type(value) in (int, float) and 0 < value <= 1,
 }

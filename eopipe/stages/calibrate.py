@@ -50,9 +50,10 @@ def calibrate(
 ) -> None:
     """Fit one temperature for the mean probabilities of a mosaic on its validation places (temperature scaling).
 
-    `predict --calibration` applies it: confidences then agree with accuracies, and no class changes. The temperature is
-    1, with the reason, for a regression and where too few validation places are labelled and valid. Raises
-    BadInputError where scenes are split, as a mosaic of them has no validation places.
+    `predict --calibration` applies it: confidences then agree with accuracies, and no class changes. With several
+    labels for each chip it divides the logit of each class, so no label changes. The temperature is 1, with the reason,
+    for a regression and where too few validation places are labelled and valid. Raises BadInputError where scenes are
+    split, as a mosaic of them has no validation places.
     """
     import numpy as np
 

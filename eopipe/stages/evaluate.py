@@ -35,9 +35,13 @@ def evaluate(
 
     The per-pixel baseline is gradient-boosted trees (scikit-learn), trained on the pixels of the training areas: on
     the bands of a scene, or on seasonal medians for a mosaic. For a chip classifier, the cells of the map that are
-    completely inside the test areas count, and the baseline's class is its majority in the cell. For regression the
-    baselines are the mean of the training labels and regression trees. Confidence intervals allow for the measured
-    correlation of the errors; where fewer than six pieces of the test areas are independent, no interval is given.
+    completely inside the test areas count, and the baseline's class is its majority in the cell. With several labels
+    for each chip these cells have all classes with the model's `min_share` of their labelled pixels; scores are F1
+    (micro, macro and of each class), subset accuracy, Hamming loss and, with maps of probabilities, average precision;
+    the baselines are the same shares of the per-pixel baseline, and the classes that most training chips have. For
+    regression the baselines are the mean of the training labels and regression trees. Confidence intervals allow for
+    the measured correlation of the errors; where fewer than six pieces of the test areas are independent, no interval
+    is given.
     Where scenes are split, the model is also scored on each test scene.
     With maps of probabilities, their calibration is measured: ECE, Brier score, log loss and a reliability curve.
     """
@@ -49,4 +53,4 @@ def evaluate(
     data = EvaluationData.read(classes, tiles, labels, chips)
     calibration = calibration_metrics(data, probabilities)
     with publish(metrics) as draft:
-        write_json(draft, evaluate_maps(data, baseline_pixels, seed) | calibration)
+        write_json(draft, evaluate_maps(data, baseline_pixels, seed, probabilities) | calibration)

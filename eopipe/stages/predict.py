@@ -21,7 +21,8 @@ def predict(
         Path,
         Output(
             "classes.tif",
-            "COG of class numbers, 255 where no scene is valid; for regression, of values",
+            "COG of class numbers, 255 where no scene is valid; for multilabel, one band per class (1 present, 0 "
+            "absent); for regression, of values",
             format=COG,
         ),
     ],
@@ -81,7 +82,8 @@ def predict(
 ) -> None:
     """Predict a seamless map of classes and their probabilities, or of values, window by window.
 
-    A chip classifier predicts one class for each cell of its chip size. Bands are selected by name. A calibration
+    A chip classifier predicts one class, or with several labels all classes with a probability of at least 0.5, for
+    each cell of its chip size. Bands are selected by name. A calibration
     changes probabilities, not classes. Raises BadInputError when a scene lacks a band of the model, is on another grid,
     or differs in pixel size, unit or processing level from the tiles of the training, UsageError for colors that do
     not match the classes, and DivergedError when the model's output is not finite.

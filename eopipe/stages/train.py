@@ -20,9 +20,21 @@ def train(
     ],
     *,
     task: Annotated[
-        Literal["segmentation", "classification", "regression"],
-        Option("learning task: the class of each pixel, the majority class of each chip, or the value of each pixel"),
+        Literal["segmentation", "classification", "multilabel", "regression"],
+        Option(
+            "learning task: the class of each pixel, the majority class of each chip, all classes of each chip "
+            "(multilabel), or the value of each pixel"
+        ),
     ] = "segmentation",
+    min_share: Annotated[
+        float,
+        Option(
+            "minimum share of the labelled pixels of a chip that a class needs to be one of its labels, for task "
+            "multilabel",
+            gt=0,
+            le=1,
+        ),
+    ] = 0.05,
     init: Annotated[
         Path | None,
         Input("fine-tuning: model folder of eopipe to initialise the weights from", folder=True, user=True),
@@ -91,17 +103,19 @@ def train(
     weight_decay: Annotated[float, Option("decoupled weight decay of AdamW", ge=0)] = 1e-2,
     warmup: Annotated[float, Option("learning-rate warm-up as a fraction of all steps", ge=0, le=1)] = 0.2,
     loss: Annotated[
-        Literal["cross_entropy", "focal", "dice", "lovasz", "huber", "mse"] | None,
+        Literal["cross_entropy", "focal", "dice", "lovasz", "huber", "mse", "binary_cross_entropy", "binary_focal"]
+        | None,
         Option(
-            "loss function (default: cross_entropy; huber for regression); dice and lovasz are means over chips, "
-            "not pixels"
+            "loss function (default: cross_entropy; binary_cross_entropy for multilabel, huber for regression); "
+            "dice and lovasz are means over chips, not pixels"
         ),
     ] = None,
     class_weights: Annotated[
         Literal["none", "sqrt", "balanced"],
         Option(
             "class weights in cross_entropy and focal; balanced: the same total weight for every class (inverse "
-            "frequency); sqrt: square root of the inverse frequency, between none and balanced"
+            "frequency); sqrt: square root of the inverse frequency, between none and balanced; for multilabel, "
+            "weights of the chips with a class against those without it"
         ),
     ] = "none",
     ema: Annotated[
@@ -192,7 +206,7 @@ def train(
     ] = None,
     tell_every_s: Annotated[float, Knob("seconds between two progress lines of the log", gt=0, advanced=True)] = 30.0,
 ) -> None:
-    """Train a model on chips: segmentation, classification or regression, on any number of processes and nodes.
+    """Train a model on chips: segmentation, classification, multilabel or regression, on any number of processes.
 
     Interrupted, it resumes from its newest checkpoint when the same command runs again, and ends with the weights of
     an undisturbed run. Raises PreemptedError after a signal, DivergedError for a loss that is not finite.

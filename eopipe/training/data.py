@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from eopipe.chips.audit import check_statistics
-from eopipe.chips.chips import Normaliser, chip_classes, is_continuous, pair_stores
+from eopipe.chips.chips import Normaliser, chip_classes, chip_votes, is_continuous, label_sets, pair_stores
 from eopipe.chips.make_split import check_scenes
 from eopipe.chips.splits import read_split
 from eopipe.chips.statistics import band_normaliser, label_scaling, read_statistics
@@ -22,6 +22,7 @@ from eopipe.errors import BadInputError, UsageError
 from eopipe.loader.chip_reader import chip_sources
 from eopipe.models import Architecture
 from eopipe.models.model_files import libraries
+from eopipe.models.tasks import CHIPWISE
 from eopipe.publish import content_digest, digest
 from eopipe.stac.write import ItemExtent, extent_of
 from eopipe.tiles.store import NO_LABEL, Tiles
@@ -131,11 +132,14 @@ class TrainingData:
     def _computed_from_labels(self, settings: Settings) -> dict[str, tuple[float, ...]]:
         """Weights of the classes in the loss, or mean and deviation of the values of a regression."""
         check_labels(settings.task, self.labels)
-        if settings.task == "classification" and len(cells := self.labels.frame.cells) > 1:
+        if settings.task in CHIPWISE and len(cells := self.labels.frame.cells) > 1:
             names = ", ".join(cell.id for cell in cells)
-            raise UsageError(f"train.task classification works on one grid only so far, but the run has cells {names}")
+            raise UsageError(f"train.task {settings.task} works on one grid only so far, but the run has cells {names}")
         if settings.task == "regression":
             return {"target": label_scaling(self.statistics, self.inputs.statistics)}
+        if settings.task == "multilabel":
+            counts, total = count_label_sets(self.split, self.pairs, settings.min_share)
+            return {"loss_weights": label_weights(settings, counts, total)}
         in_chips = settings.task == "classification"
         counts = count_chips(self.split, self.pairs) if in_chips else self.split["pixels"]["train"]
         return {"loss_weights": loss_weights(settings, counts, self.labels.names)}
@@ -242,6 +246,34 @@ def count_chips(split: dict[str, Any], pairs: Pairs) -> dict[str, int]:
     by_name = dict(zip(names, counts.tolist(), strict=True))
     log.info("event=chips %s", " ".join(f"{name!r}={count}" for name, count in by_name.items()))
     return by_name
+
+
+def count_label_sets(split: dict[str, Any], pairs: Pairs, min_share: float) -> tuple[dict[str, int], int]:
+    """Training chips that have each class among their labels, and the number of labelled training chips.
+
+    Raises BadInputError where each class is in all chips or in none, so that there is nothing to learn.
+    """
+    names = pairs[0][1].names
+    present = label_sets(chip_votes(pairs, split["samples"]["train"], split["chip"]), min_share)
+    counts = dict(zip(names, present.sum(0).tolist(), strict=True))
+    if not len(present):
+        raise BadInputError("no training chip has a label, so there is no class to learn; check labels and masks")
+    if all(count in (0, len(present)) for count in counts.values()):
+        always = ", ".join(name for name, count in counts.items() if count)
+        raise BadInputError(
+            f"with train.min_share {min_share:g} every training chip has the labels {always}, so there is nothing to "
+            "distinguish; choose split.chip smaller, a larger train.min_share, or other classes"
+        )
+    log.info("event=labels chips=%d %s", len(present), " ".join(f"{name!r}={n}" for name, n in counts.items()))
+    return counts, len(present)
+
+
+def label_weights(settings: Settings, counts: dict[str, int], total: int) -> tuple[float, ...]:
+    """The weight in the loss of the chips that have each class; none where all count alike."""
+    from eopipe.training.losses import positive_weights
+
+    power = {"balanced": 1.0, "sqrt": 0.5}.get(settings.class_weights)
+    return positive_weights(counts, total, power) if power else ()
 
 
 def loss_weights(settings: Settings, counts: dict[str, int], classes: tuple[str, ...]) -> tuple[float, ...]:

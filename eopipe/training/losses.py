@@ -1,6 +1,7 @@
 """Loss functions as a sum and the weight of that sum, so that those of parts add up to the mean over a whole batch.
 
-Cross entropy, focal, Huber and squared loss are sums over pixels, or over chips where a chip has one label. Dice and
+Cross entropy, focal, Huber and squared loss are sums over pixels, or over chips where a chip has one label; of several
+labels for each chip they are sums over chips and classes. Dice and
 Lovász-softmax are defined for each sample (chip) alone instead, and their weight is the number of samples. So the mean
 over a global batch is the same whatever its partition into workers or micro-batches.
 """
@@ -29,11 +30,17 @@ def loss_of(settings: "Settings", weights: tuple[float, ...] = (), target: tuple
     losses: dict[str, Loss] = {
         "cross_entropy": lambda logits, labels: cross_entropy(logits, labels, weights),
         "focal": lambda logits, labels: focal(logits, labels, weights),
+        "binary_cross_entropy": lambda logits, labels: binary_cross_entropy(logits, labels, weights),
+        "binary_focal": lambda logits, labels: binary_focal(logits, labels, weights),
         "dice": dice,
         "lovasz": lovasz,
         "huber": huber,
         "mse": mse,
     }
+    if settings.task == "multilabel":
+        return lambda outputs, labels: losses[settings.loss](
+            chip_logits(outputs)[..., 0, 0], label_sets(labels, outputs.shape[1], settings.min_share)
+        )
     return _for_task(losses[settings.loss], settings.task, target)
 
 
@@ -53,6 +60,25 @@ def majority(labels_NHW: Tensor, classes: int) -> Tensor:
     """The class of most labelled pixels of each chip (N), the lowest number of equals; 255 where no pixel has one."""
     counts_NC = torch.stack([(labels_NHW == number).flatten(1).sum(1) for number in range(classes)], 1)
     return torch.where(counts_NC.any(1), counts_NC.argmax(1), NO_LABEL)
+
+
+def label_sets(labels_NHW: Tensor, classes: int, min_share: float) -> Tensor:
+    """The labels of each chip (N, class): 1 where a class has at least `min_share` of the labelled pixels, else 0.
+
+    Rows of `NO_LABEL` (255) where no pixel is labelled.
+    """
+    counts_NC = torch.stack([(labels_NHW == number).flatten(1).sum(1) for number in range(classes)], 1)
+    total_N1 = counts_NC.sum(1, keepdim=True)
+    present = (counts_NC.double() / total_N1.clamp(min=1)) >= min_share
+    return torch.where(total_N1 > 0, present.long(), NO_LABEL)
+
+
+def positive_weights(chips: dict[str, int], total: int, power: float) -> tuple[float, ...]:
+    """Weights of the chips with a class: (chips without it / chips with it) to a power, for each class.
+
+    With power 1 the chips with and without a class have the same total weight. 1 for a class that all or no chips have.
+    """
+    return tuple(round(((total - count) / count) ** power, 6) if 0 < count < total else 1.0 for count in chips.values())
 
 
 def balanced(pixels: dict[str, int], classes: tuple[str, ...]) -> tuple[float, ...]:
@@ -94,6 +120,33 @@ def focal(logits_NCHW: Tensor, labels_NHW: Tensor, weights: tuple[float, ...] = 
     if class_weights is not None:
         loss = loss * _pixel_weights(labels, class_weights)
     return loss.sum(), _total_weight(labels, class_weights)
+
+
+def binary_cross_entropy(
+    logits_NC: Tensor, labels_NC: Tensor, weights: tuple[float, ...] = ()
+) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of the presence of each class in each labelled chip; the weight is the number of those pairs.
+
+    `weights` multiply the loss of the classes that are present, as `pos_weight` of `torch.nn.BCEWithLogitsLoss` does.
+    """
+    return _binary_loss(logits_NC, labels_NC, weights, 0.0)
+
+
+def binary_focal(logits_NC: Tensor, labels_NC: Tensor, weights: tuple[float, ...] = ()) -> tuple[Tensor, Tensor]:
+    """Binary cross-entropy times (1 - p)**2, p being that of the truth (Lin et al. 2017, arXiv:1708.02002)."""
+    return _binary_loss(logits_NC, labels_NC, weights, FOCAL_GAMMA)
+
+
+def _binary_loss(
+    logits_NC: Tensor, labels_NC: Tensor, weights: tuple[float, ...], gamma: float
+) -> tuple[Tensor, Tensor]:
+    logits, labelled = _at_least_float32(logits_NC), labels_NC != NO_LABEL
+    signs = torch.where(labels_NC == 1, 1.0, -1.0).to(logits)
+    log_p = functional.logsigmoid(logits * signs)
+    loss = -log_p * (1 - log_p.exp()).clamp(min=0) ** gamma if gamma else -log_p
+    if weights:
+        loss = torch.where(labels_NC == 1, loss * logits.new_tensor(weights), loss)
+    return (loss * labelled).sum(), labelled.sum(dtype=torch.float64)
 
 
 def dice(logits_NCHW: Tensor, labels_NHW: Tensor) -> tuple[Tensor, Tensor]:

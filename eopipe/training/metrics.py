@@ -35,6 +35,48 @@ def scores(counts: IntArray, classes: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
+def label_table_width(classes: int) -> int:
+    """Numbers in a row of `label_tables`."""
+    return 3 * classes + 2
+
+
+def label_tables(truth: AnyArray, predicted: AnyArray) -> IntArray:
+    """What each of n chips adds to the counts of `label_scores` (n, 3 * class + 2); truth and prediction (n, class).
+
+    True positives, false positives and false negatives of each class, whether the set of labels is correct, and 1.
+    Sums of rows add up.
+    """
+    truth, predicted = truth.astype(bool), predicted.astype(bool)
+    parts = (truth & predicted, ~truth & predicted, truth & ~predicted)
+    exact = (truth == predicted).all(1)[:, None]
+    return np.hstack([*parts, exact, np.ones_like(exact)]).astype(np.int64)
+
+
+def label_scores(counts: IntArray, classes: tuple[str, ...]) -> dict[str, Any]:
+    """Scores of sets of labels from a sum of `label_tables`; None where undefined.
+
+    F1 of a class is 2 TP / (2 TP + FP + FN). Micro F1 has the counts of all classes added up; macro F1 is the mean of
+    the classes' F1 where it is defined, which is where a class is in the truth or in the prediction. Subset accuracy is
+    the share of chips whose set of labels is completely correct, the Hamming loss the share of incorrect decisions,
+    (FP + FN) / (chips * classes). IoU is the Jaccard index of a class, TP / (TP + FP + FN).
+    """
+    count = len(classes)
+    positive, false, missed = (counts[start * count :][:count] for start in range(3))
+    rows = [
+        {key: value for key, value in _class_scores(int(tp), int(tp + fn), int(tp + fp)).items() if key != "pixels"}
+        | {"chips": int(tp + fn), "predicted_chips": int(tp + fp)}
+        for tp, fp, fn in zip(positive, false, missed, strict=True)
+    ]
+    exact, chips, errors = int(counts[-2]), int(counts[-1]), int(false.sum() + missed.sum())
+    return {
+        "f1_micro": _ratio(2 * int(positive.sum()), 2 * int(positive.sum()) + errors),
+        "f1_macro": _mean([row["f1"] for row in rows]),
+        "subset_accuracy": _ratio(exact, chips),
+        "hamming_loss": _ratio(errors, chips * count),
+        "per_class": dict(zip(classes, rows, strict=True)),
+    }
+
+
 def value_parts(truth: AnyArray, predicted: AnyArray, offset: float) -> Float64Array:
     """What each of n values in one unit adds to the sums of `value_scores` (6, n); `offset` is about their mean.
 

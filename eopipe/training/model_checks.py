@@ -8,6 +8,7 @@ from eopipe.checkpoints.identity import differences
 from eopipe.errors import BadInputError, EopipeError, ModelCodeError, RefusedError, UsageError, model_code_error
 from eopipe.models import Architecture
 from eopipe.models.model_folder import CARD, read_trained_model
+from eopipe.models.tasks import CHIPWISE
 from eopipe.publish import verify
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def dry_run(module: "nn.Module", architecture: Architecture, chip: int, task: st
         sentence = f"model {architecture.name} fails with {chips}: {in_model or error_summary(error)}; {hint}"
         raise ModelCodeError(sentence, in_model.frames if in_model else ()) from error
     # The output for a chip is the mean over its pixels, so any number of them will do.
-    pooled = (*shape[:2], chip, chip) if task == "classification" else shape
+    pooled = (*shape[:2], chip, chip) if task in CHIPWISE else shape
     if pooled != expected:
         raise UsageError(
             f"model {architecture.name} gives {shape} instead of {expected} (sample, class, row, column); "

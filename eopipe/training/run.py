@@ -131,6 +131,8 @@ def _publish(model: Path, job: Job, data: TrainingData) -> None:
     weights = merge_lora_adapters(read_part(chosen, "ema" if settings.ema else "model"))
     task = (settings.task, job.target, unit_of(data.labels), TileProperties.of([image for image, _ in data.pairs]))
     trained = TrainedModel(architecture, job.bands, data.labels.names, job.normaliser, job.chip, *task)
+    if settings.task == "multilabel":
+        trained = replace(trained, min_share=settings.min_share)
     progress = read_json(last / "state.json")
     # Without virtual shards another world gives other weights.
     worlds = [] if settings.deterministic or len(progress["worlds"]) == 1 else progress["worlds"]

@@ -13,8 +13,15 @@ from eopipe.errors import DivergedError
 from eopipe.launch.world import World
 from eopipe.models.tasks import chip_logits, pixel_outputs
 from eopipe.tiles.store import NO_LABEL
-from eopipe.training.losses import majority
-from eopipe.training.metrics import confusion_matrix, scores, value_scores
+from eopipe.training.losses import label_sets, majority
+from eopipe.training.metrics import (
+    confusion_matrix,
+    label_scores,
+    label_table_width,
+    label_tables,
+    scores,
+    value_scores,
+)
 from eopipe.training_job import Job
 
 if TYPE_CHECKING:
@@ -46,6 +53,32 @@ class ClassValidation:
         total = world.sum(torch.from_numpy(self.counts).to(world.device)).cpu().numpy()
         values = scores(total, tuple(map(str, range(self.classes))))
         return {name: values[name] for name in ("accuracy", "f1_macro" if self.whole else "miou")}
+
+
+class LabelSetValidation:
+    """Sums of `label_tables` over the chips."""
+
+    def __init__(self, job: Job) -> None:
+        self.classes, self.min_share = job.architecture.classes, job.settings.min_share
+        self.table = np.zeros(label_table_width(self.classes), np.int64)
+        self.not_finite = 0
+
+    def update(self, outputs_NCHW: Tensor, batch: "Batch") -> Tensor:
+        """Count chips with a label; gives the class of the highest probability of each (N, H, W)."""
+        labels = batch.labels_NHW
+        truth, logits = label_sets(labels, self.classes, self.min_share), chip_logits(outputs_NCHW)[..., 0, 0]
+        labelled = truth[:, 0] != NO_LABEL
+        self.not_finite += int((labelled & ~torch.isfinite(logits).all(1)).sum())
+        pair = (truth[labelled] == 1, logits[labelled] >= 0)
+        self.table += label_tables(*(part.cpu().numpy() for part in pair)).sum(0)
+        return logits.argmax(1)[:, None, None].expand_as(labels)
+
+    def compute(self, world: World) -> dict[str, Any]:
+        """Micro and macro F1 and the share of correct sets. All workers must call this together."""
+        check_outputs(int(world.sum(torch.tensor(self.not_finite, device=world.device))))
+        total = world.sum(torch.from_numpy(self.table).to(world.device)).cpu().numpy()
+        values = label_scores(total, tuple(map(str, range(self.classes))))
+        return {name: values[name] for name in ("f1_micro", "f1_macro", "subset_accuracy")}
 
 
 class ValueValidation:
@@ -82,9 +115,11 @@ def check_outputs(count: int) -> None:
         )
 
 
-def validation_of(job: Job, chips: int, device: torch.device) -> ClassValidation | ValueValidation:
+def validation_of(job: Job, chips: int, device: torch.device) -> ClassValidation | LabelSetValidation | ValueValidation:
     """The validation for a job's task, over a number of validation chips."""
     task = job.settings.task
     if task == "regression":
         return ValueValidation(job, chips, device)
+    if task == "multilabel":
+        return LabelSetValidation(job)
     return ClassValidation(job, whole=task == "classification")

@@ -1,6 +1,7 @@
 """Values and chips through torchrun: killed and resumed to the same bytes, alike on one and two workers."""
 
 import json
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from eopipe.models.model_folder import read_model_card
 
 SOURCE = Path(__file__).parents[2] / "sample/tree_cover_density_2018.tif"
 SMALL = ("--epochs", "3", "--batch", "16", "--width", "4", "--checkpoint-every", "3", "--patience", "2", "--ema", "0.9")
-TASKS = ("regression", "classification")
+TASKS = ("regression", "classification", "multilabel")
 SAME = ("model.safetensors", "history.json", "model.json", "metrics.jsonl")
 
 
@@ -30,15 +31,16 @@ class Labelled(Data):
 
 @pytest.fixture(scope="module")
 def labelled(data: Data, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Labelled]:
-    """Values at chips of 16 pixels, and classes at chips of 8."""
+    """Values at chips of 16 pixels, and classes, or several labels, at chips of 8."""
     by_task = {}
     labelling = {"regression": ("--measure", "cover", "--unit", "%"), "classification": ("--bins", 50)}
+    labelling["multilabel"] = ("--classes", "open", "sparse", "dense", "--bins", 30, 70)
     for task, options in labelling.items():
         folder = tmp_path_factory.mktemp(task)
         paths = ("--grid", data.root / "grid.json", "--source", SOURCE, "--labels", folder / "labels.zarr")
         assert run_stage("label", *paths, *options, "--chunk", 32, "--shard", 128) == 0
         prepared = Labelled(data.root, data.tiles[:4], folder)
-        chip = {"regression": 16, "classification": 8}[task]
+        chip = {"regression": 16}.get(task, 8)
         plan = ("--method", "west-east", "--fractions", 0.48, 0.16, 0.36, "--chip", chip, "--stride", 8)
         drawn = ("--map", folder / "split.png", "--places", folder / "split.gpkg")
         assert run_stage("split", *prepared.stores(), *prepared.cut(), *drawn, *plan) == 0
@@ -79,7 +81,24 @@ def test_one_and_two_workers_end_with_the_same_bytes(labelled: dict[str, Labelle
         payloads[size] = {name: payload(training.model)[name] for name in SAME}
     assert payloads["1"] == payloads["2"]
     scores = json.loads(payloads["1"]["history.json"])["epochs"][-1]["val"]
-    assert set(scores) == ({"rmse", "mae", "bias", "r2"} if task == "regression" else {"accuracy", "f1_macro"})
+    expected = {"regression": {"rmse", "mae", "bias", "r2"}, "classification": {"accuracy", "f1_macro"}}
+    assert set(scores) == expected.get(task, {"f1_micro", "f1_macro", "subset_accuracy"})
+
+
+def test_the_share_of_a_label_is_part_of_the_model_and_weights_are_of_chips(
+    labelled: dict[str, Labelled], tmp_path: Path
+) -> None:
+    settings = ("--task", "multilabel", "--epochs", "1", "--min-share", "0.2", "--class-weights", "balanced")
+    training = replace(trained(labelled, "multilabel", tmp_path), settings=settings)
+    completed = training.run()
+    assert completed.returncode == 0, completed.stderr
+    card = read_model_card(training.model)
+    assert (card["task"], card["min_share"], card["settings"]["min_share"]) == ("multilabel", 0.2, 0.2)
+    assert card["settings"]["loss"] == "binary_cross_entropy"
+    counts = dict(re.findall(r"'(open|sparse|dense)'=(\d+)", completed.stderr))
+    chips = int(re.findall(r"event=labels chips=(\d+)", completed.stderr)[0])
+    expected = [(chips - int(counts[name])) / int(counts[name]) for name in ("open", "sparse", "dense")]
+    assert card["settings"]["weights"] == pytest.approx(expected, abs=1e-6)
 
 
 def test_values_are_scaled_by_the_training_labels_alone(labelled: dict[str, Labelled], tmp_path: Path) -> None:
@@ -98,6 +117,9 @@ def test_values_are_scaled_by_the_training_labels_alone(labelled: dict[str, Labe
         ("classification", ("--task", "regression"), 3, "holds the classes non-forest, forest"),
         ("classification", ("--task", "classification", "--loss", "lovasz"), 2, "lovasz is not for task"),
         ("regression", ("--task", "regression", "--class-weights", "balanced"), 2, "regression has none"),
+        ("regression", ("--task", "multilabel"), 3, "measures cover, and train.task multilabel needs classes"),
+        ("classification", ("--task", "classification", "--min-share", "0.2"), 2, "is for task multilabel"),
+        ("multilabel", ("--task", "multilabel", "--min-share", "1e-6", "--loss", "focal"), 2, "focal is not for"),
     ],
 )
 def test_labels_and_losses_that_do_not_fit_are_told_before_any_worker_starts(

@@ -1,6 +1,7 @@
 """Calibration: the temperature that is fitted, what it does to a map, and how calibration is measured."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,7 @@ def write_model(path: Path, task: str, names: tuple[str, ...], weight: float | N
     architecture = Architecture("unet", 2, len(names), 4, 1)
     target = (10.0, 4.0) if task == "regression" else ()
     trained = TrainedModel(architecture, BANDS, names, Normaliser((0.2, 0.2), (0.1, 0.1)), CHIP, task, target)
+    trained = replace(trained, min_share=0.3 if task == "multilabel" else 0.0)
     weights = architecture.build().state_dict()
     if weight is not None:
         weights = {name: torch.full_like(value, weight) for name, value in weights.items()}
@@ -324,3 +326,23 @@ def test_a_chip_classifier_is_calibrated_on_whole_chips(tmp_path: Path) -> None:
     np.testing.assert_array_equal(classes, mosaic.classes)
     metrics = mosaic.evaluate(tmp_path / "calibrated")
     assert sum(row["samples"] for row in metrics["calibration"]["bins"]) == metrics["test_chips"]
+
+
+def test_several_labels_are_calibrated_on_whole_chips_and_stay_the_same(tmp_path: Path) -> None:
+    mosaic = Mosaic(tmp_path, "multilabel")
+    assert mosaic.calibrate("few.json", "--min-samples", 19) == 0
+    assert mosaic.read("few.json")["reason"] == "18 validation chips are fewer than 19"
+    assert mosaic.calibrate("calibration.json", "--min-samples", 18) == 0
+    content = mosaic.read()
+    assert content["chips"] == 18, "6 rows of 3 columns"
+    assert content["temperature"] != 1
+    assert content["after"]["nll"] <= content["before"]["nll"] + 0.01
+    mosaic.predict(tmp_path / "calibrated", "--calibration", tmp_path / "calibration.json")
+    folders = tmp_path / "plain", tmp_path / "calibrated"
+    labels, probabilities = ([folder / f"{name}.tif" for folder in folders] for name in ("classes", "probabilities"))
+    assert labels[0].read_bytes() == labels[1].read_bytes()
+    assert probabilities[0].read_bytes() != probabilities[1].read_bytes()
+    metrics = mosaic.evaluate(tmp_path / "calibrated")
+    decisions = metrics["test_chips"] * len(CLASSES)
+    assert sum(row["samples"] for row in metrics["calibration"]["bins"]) == decisions
+    assert metrics["calibration"]["accuracy"] == pytest.approx(1 - metrics["model"]["hamming_loss"], abs=1e-6)

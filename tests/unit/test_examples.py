@@ -14,7 +14,7 @@ from eopipe.scenes.masks import mask_of
 from eopipe.scenes.radiometry import BandScaling, product_scaling
 from eopipe.tiles.cells import read_frame
 
-LOCAL = {"clouds-33t", "tree-cover-values", "forest-chips"}
+LOCAL = {"clouds-33t", "tree-cover-values", "tree-cover-labels", "forest-chips"}
 EXAMPLES = Path(__file__).parents[2] / "config/examples"
 S2 = {"s2:processing_baseline": "05.09", "eo:cloud_cover": 3.0}
 REFLECTANCE, HLS = BandScaling(1e-4, -0.1, 0.0), BandScaling(1e-4, 0.0, -9999.0)

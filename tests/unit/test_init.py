@@ -205,7 +205,7 @@ def test_a_catalog_of_other_bands_or_dates_is_explained(folder: Path, catalog: C
     assert not (folder / "project").exists()
 
 
-@pytest.mark.parametrize("task", ["segmentation", "classification", "regression"])
+@pytest.mark.parametrize("task", ["segmentation", "classification", "multilabel", "regression"])
 def test_the_embedded_sample_is_a_project_of_its_own(
     folder: Path, run: Run, task: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ def write_model(folder: Path, task: str = "segmentation") -> Path:
     torch.manual_seed(0)
     task_options = (task, (3.0, 2.0), "m") if task == "regression" else (task,)
     trained = TrainedModel(architecture, BANDS, classes, Normaliser((0.1, 0.2), (0.5, 0.4)), 16, *task_options)
+    trained = replace(trained, min_share=0.2 if task == "multilabel" else 0.0)
     with publish(folder, folder=True) as draft:
         write_model_folder(draft, trained, architecture.build().state_dict(), [], {"epochs": 2, "loss": None})
     return folder
@@ -113,7 +115,7 @@ def in_validators(code: str, *arguments: object) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("task", ["segmentation", "classification", "regression"])
+@pytest.mark.parametrize("task", ["segmentation", "classification", "multilabel", "regression"])
 def test_the_reference_implementation_of_mlm_reads_the_item_of_a_model_and_loses_nothing(
     tmp_path: Path, task: str
 ) -> None:
@@ -216,12 +218,16 @@ def test_the_validation_finds_what_is_wrong(run_dir: Path) -> None:
     assert any("classification:classes" in error for error in schema_errors(item))
 
 
-@pytest.mark.parametrize("task", ["regression", "classification"])
+@pytest.mark.parametrize("task", ["regression", "classification", "multilabel"])
 def test_models_and_maps_of_other_tasks_are_valid_stac(tmp_path: Path, catalog: Catalog, run: Run, task: str) -> None:
     folder = make(tmp_path, catalog, run, task)
     assert write_catalog(run, folder).code == 0
     assert [error for document in documents(folder / "stac").values() for error in schema_errors(document)] == []
     item = read_json(folder / "stac/maps/map/map.json")
+    if task == "multilabel":
+        labels = item["assets"]["labels"]
+        assert [band["name"] for band in labels["raster:bands"]] == [*CLASSES]
+        assert [row["value"] for row in labels["classification:classes"]] == [0, 1, 255]
     if task == "regression":
         (band,) = item["assets"]["values"]["raster:bands"]
         assert (band["unit"], band["nodata"], band["name"]) == ("m", "nan", "height")
@@ -429,7 +435,7 @@ def test_a_broken_link_of_a_catalog_is_told_with_the_document_that_has_it(run_di
 @given(
     st.lists(st.text(min_size=1, max_size=9), min_size=1, max_size=4, unique=True),
     st.lists(st.floats(-1e3, 1e3), min_size=3, max_size=3),
-    st.sampled_from(["segmentation", "classification", "regression"]),
+    st.sampled_from(["segmentation", "classification", "multilabel", "regression"]),
 )
 def test_an_item_keeps_all_of_a_card(
     tmp_path_factory: pytest.TempPathFactory, classes: Any, mean: Any, task: str
@@ -452,6 +458,8 @@ def test_an_item_keeps_all_of_a_card(
     }
     if task == "regression":
         card |= {"target": [1.0, 2.0], "unit": "m"}
+    if task == "multilabel":
+        card["min_share"] = 0.05
     item = to_item(card, folder, "w.safetensors", ItemExtent())
     assert to_card(json.loads(json.dumps(item)), folder) == card
     assert schema_errors(item) == []

@@ -1,6 +1,7 @@
 """Maps of values and of chips, their scores and the exported model, from tiles that the tests write."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,20 @@ from affine import Affine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from odc.geo.geobox import GeoBox
+from sklearn import metrics as sklearn
 from sklearn.metrics import mean_squared_error, r2_score
 
 from eopipe.arrays import AnyArray
-from eopipe.chips.chips import Normaliser
+from eopipe.chips.chips import Normaliser, pair_stores
 from eopipe.cli import main
+from eopipe.errors import BadInputError
 from eopipe.inference.mosaic import WindowPredictor, cells, values
 from eopipe.models import Architecture
 from eopipe.models.model_folder import TrainedModel, write_model_folder
 from eopipe.publish import publish, write_json
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import NO_LABEL, Tiles, add_array, new_store
+from eopipe.training.data import count_label_sets
 
 BANDS, LAYOUT, SHAPE = ("red", "nir"), Layout(32, 64), (80, 72)
 PLAIN = Normaliser((0.0, 0.0), (1.0, 1.0))
@@ -76,6 +80,8 @@ def write_model(path: Path, task: str, classes: tuple[str, ...], chip: int = 8) 
     architecture = Architecture("unet", 2, len(classes), 4, 1)
     task_options = (task, (10.0, 4.0) if task == "regression" else (), "m")
     trained = TrainedModel(architecture, BANDS, classes, Normaliser((0.2, 0.2), (0.1, 0.1)), chip, *task_options)
+    if task == "multilabel":
+        trained = replace(trained, min_share=0.3)
     with publish(path, folder=True) as draft:
         write_model_folder(draft, trained, architecture.build().state_dict(), [], {})
     return path
@@ -170,7 +176,8 @@ def test_a_map_of_values_has_no_seams_and_its_scores_are_those_of_scikit_learn(t
 @pytest.mark.exhaustive
 def test_the_onnx_model_of_values_and_of_chips_gives_what_the_model_gives(tmp_path: Path) -> None:
     tiles = scenes(tmp_path, 1)[0]
-    for task, names in (("regression", ("height",)), ("classification", ("land", "water"))):
+    tasks = (("regression", ("height",)), ("classification", ("land", "water")), ("multilabel", ("land", "water")))
+    for task, names in tasks:
         model, outputs = (
             write_model(tmp_path / task, task, names),
             (tmp_path / f"{task}.onnx", tmp_path / f"{task}.json"),
@@ -205,6 +212,73 @@ def test_chips_of_the_test_places_are_counted_once_by_the_majority_of_their_pixe
     assert metrics["test_chips"] == 39
     assert metrics["model"]["confusion"] == expected.tolist()
     assert np.sum(metrics["pixel_baseline"]["confusion"]) == np.sum(metrics["majority"]["confusion"]) == 39
+
+
+def test_labels_of_test_chips_have_the_share_of_the_model_and_the_scores_of_scikit_learn(tmp_path: Path) -> None:
+    tiles, names = scenes(tmp_path, 2), ("land", "water", "ice")
+    model = write_model(tmp_path / "model", "multilabel", names)
+    _, stored = predict(tmp_path, model, tiles)
+    with rasterio.open(tmp_path / "classes.tif") as file:
+        presence, tags = file.read(), file.tags()
+        assert (file.descriptions, file.nodata, tags["task"], tags["min_share"]) == (names, 255, "multilabel", "0.3")
+    covered = stored[0] != 65_535
+    np.testing.assert_array_equal(presence == NO_LABEL, np.broadcast_to(~covered, presence.shape))
+    np.testing.assert_array_equal((presence == 1)[:, covered], (stored >= 5000)[:, covered])
+    assert 0 < (presence == 1).sum() < 3 * covered.sum()
+    rng = np.random.default_rng(5)
+    label = rng.choice([0, 1, 2, NO_LABEL], SHAPE, p=[0.35, 0.3, 0.25, 0.1]).astype(np.uint8)
+    labels = write_labels(tmp_path / "labels.zarr", label, names)
+    split = write_split(tmp_path / "split.json", [path.stem for path in tiles], names)
+    arguments = ["--tiles", *tiles, "--labels", labels, "--chips", split, "--metrics", tmp_path / "metrics.json"]
+    maps = ["--classes", tmp_path / "classes.tif", "--probabilities", tmp_path / "probabilities.tif"]
+    assert stage("evaluate", *maps, *arguments) == 0
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    truth, predicted, ranking = [], [], []
+    for row in range(0, 80, 8):
+        for col in range(40, 72, 8):
+            box = slice(row, row + 8), slice(col, col + 8)
+            valid = label[box][(label[box] != NO_LABEL) & covered[box]]
+            if valid.size >= 32:
+                truth.append([(valid == number).sum() / valid.size >= 0.3 for number in range(3)])
+                predicted.append(presence[:, row, col] == 1)
+                ranking.append(stored[:, row, col])
+    x, y = np.array(truth), np.array(predicted)
+    assert (metrics["test_chips"], metrics["min_share"]) == (len(x), 0.3)
+    for average in ("micro", "macro"):
+        expected = sklearn.f1_score(x, y, average=average, zero_division=np.nan)
+        assert metrics["model"][f"f1_{average}"] == pytest.approx(expected, abs=1e-6)
+    assert metrics["model"]["hamming_loss"] == pytest.approx(sklearn.hamming_loss(x, y), abs=1e-6)
+    assert metrics["model"]["subset_accuracy"] == pytest.approx(sklearn.accuracy_score(x, y), abs=1e-6)
+    expected = sklearn.average_precision_score(x, np.array(ranking))
+    assert metrics["model"]["mean_average_precision"] == pytest.approx(expected, abs=1e-5)
+    assert metrics["cooccurrence"]["truth"] == (x.T.astype(int) @ x.astype(int)).tolist()
+    assert metrics["cooccurrence"]["predicted"] == (y.T.astype(int) @ y.astype(int)).tolist()
+    assert sum(row["samples"] for row in metrics["calibration"]["bins"]) == x.size
+    for example in metrics["examples"]:
+        layers = presence[:, example["row"], example["column"]]
+        assert example["predicted"] == [name for name, value in zip(names, layers, strict=True) if value == 1]
+
+
+def test_training_chips_that_all_have_the_same_labels_are_refused(tmp_path: Path) -> None:
+    names, label = ("land", "water"), np.tile(np.array([[0, 1]], np.uint8), (80, 36))
+    tiles = write_tiles(tmp_path / "s0.zarr", np.full((2, *SHAPE), 1000), np.ones(SHAPE, np.uint8))
+    split = {"samples": {"train": np.array([[0, 0, 0], [0, 8, 8]])}, "chip": 8}
+    pairs = pair_stores((tiles,), (write_labels(tmp_path / "both.zarr", label, names),))
+    with pytest.raises(BadInputError, match="every training chip has the labels land, water"):
+        count_label_sets(split, pairs, 0.05)
+    label[8:, 8:] = 1
+    pairs = pair_stores((tiles,), (write_labels(tmp_path / "water.zarr", label, names),))
+    assert count_label_sets(split, pairs, 0.05) == ({"land": 1, "water": 2}, 2)
+
+
+def test_a_map_of_labels_of_other_classes_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tiles, names = scenes(tmp_path, 1), ("land", "water")
+    predict(tmp_path, write_model(tmp_path / "model", "multilabel", names), tiles)
+    labels = write_labels(tmp_path / "labels.zarr", np.ones(SHAPE, np.uint8), ("sand", "sea"))
+    split = write_split(tmp_path / "split.json", ["s0"], ("sand", "sea"))
+    arguments = ["--tiles", *tiles, "--labels", labels, "--chips", split, "--metrics", tmp_path / "metrics.json"]
+    assert stage("evaluate", "--classes", tmp_path / "classes.tif", *arguments) == 3
+    assert "has the labels land, water; the label stores have sand, sea" in capsys.readouterr().err
 
 
 def test_a_map_of_another_task_than_the_labels_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

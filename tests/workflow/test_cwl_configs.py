@@ -92,7 +92,7 @@ def test_a_config_makes_the_same_bytes_in_both_engines(name: str, tmp_path: Path
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("name", ["forest-chips", "tree-cover-values"])
+@pytest.mark.parametrize("name", ["forest-chips", "tree-cover-labels", "tree-cover-values"])
 def test_an_example_makes_the_same_bytes_in_both_engines(
     name: str, example: Callable[[str], Project], tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""The whole pipeline for regression and for chip classification, with the example configs and fewer scenes."""
+"""The whole pipeline for other tasks than segmentation, with the example configs and fewer scenes."""
 
 import json
 from collections.abc import Callable
@@ -48,3 +48,24 @@ def test_the_classification_of_chips_is_better_than_the_majority_class(example: 
         classes = file.read(1)[:96, :96].reshape(12, 8, 12, 8)
     assert (classes == classes[:, :1, :, :1]).all()
     assert "test chips" in (project.results / "report.html").read_text()
+
+
+@pytest.mark.exhaustive
+def test_the_labels_of_chips_are_better_than_always_predicting_the_frequent_ones(example: Examples) -> None:
+    project = example("tree-cover-labels")
+    metrics = metrics_of(project)
+    assert (metrics["task"], metrics["min_share"], metrics["threshold"]) == ("multilabel", 0.1, 0.5)
+    assert metrics["test_chips"] > 20
+    for score in ("f1_micro", "f1_macro", "mean_average_precision", "subset_accuracy"):
+        assert metrics["model"][score] > metrics["majority"][score] + 0.1
+    assert metrics["model"]["hamming_loss"] < metrics["majority"]["hamming_loss"] - 0.1
+    with rasterio.open(project.results / "maps/mosaic/classes.tif") as file:
+        assert file.descriptions == tuple(metrics["classes"])
+        labels = file.read()[:, :96, :96].reshape(4, 12, 8, 12, 8)
+    assert (labels == labels[:, :, :1, :, :1]).all()
+    assert set(np.unique(labels)) == {0, 1}
+    assert (labels.sum(0) > 1).any()
+    page = (project.results / "report.html").read_text()
+    assert "Co-occurrence of predicted labels" in page
+    assert "Examples of test chips" in page
+    assert json.loads((project.results / "export.json").read_text())["largest_difference"] <= 1e-4

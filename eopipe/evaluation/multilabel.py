@@ -1,0 +1,190 @@
+"""Scores of several labels for each chip: sets of labels, average precision, co-occurrence and examples.
+
+The labels of a chip are the classes with at least `min_share` of its labelled pixels, which the map names in its tags.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
+from eopipe.chips.chips import count_votes, label_sets
+from eopipe.errors import BadInputError
+from eopipe.evaluation.baseline import baseline_method, features_of
+from eopipe.evaluation.calibration import label_samples, read_probabilities
+from eopipe.evaluation.intervals import Tally, choose_cells
+from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
+from eopipe.evaluation.measures import label_measures
+from eopipe.models.tasks import PRESENCE
+from eopipe.training.metrics import label_scores, label_table_width, label_tables
+
+METHODS, MAX_EXAMPLES = ("model", "pixel_baseline", "majority"), 12
+
+
+@dataclass(frozen=True)
+class LabelScores:
+    """Of test chips (n): true labels (n, class), and by method the predicted ones and their scores (n, class).
+
+    Scores order the chips for the average precision: probabilities of the model, shares of the per-pixel baseline, and
+    frequencies in the training chips. `places` (n, 3) are map, row and column.
+    """
+
+    truth: BoolArray
+    predicted: dict[str, BoolArray]
+    scores: dict[str, Float64Array]
+    places: IntArray
+
+
+def multilabel_metrics(
+    data: EvaluationData, baseline: Any, probabilities: tuple[Path, ...]
+) -> tuple[dict[str, Any], Tally]:
+    """The content of a metrics file, and the tables of its intervals.
+
+    Raises BadInputError where no cell of the map is completely inside the test areas.
+    """
+    frequencies = _frequencies(data)
+    chips = _test_chips(data, baseline, probabilities, frequencies)
+    if not len(chips.truth):
+        raise BadInputError(
+            f"no cell of {data.split['chip']} pixels of the map is completely inside the test areas; "
+            "choose a split.stride that divides split.chip, or larger test areas"
+        )
+    tally = _tally(data, chips)
+    metrics: dict[str, Any] = {name: label_scores(table.sum(0), data.names) for name, table in tally.by_cell.items()}
+    for name, scores in metrics.items():
+        _add_precision(scores, chips.truth, chips.scores.get(name), data.names)
+    metrics["majority"]["labels"] = [n for n, share in zip(data.names, frequencies, strict=True) if share >= PRESENCE]
+    metrics["majority"]["frequencies"] = [round(float(share), 6) for share in frequencies]
+    metrics["pixel_baseline"]["method"] = baseline_method(data) + ", and the shares of its classes in each chip"
+    metrics |= tally.uncertainty(data.split["chip"], label_measures(data.names))
+    if "missing" in metrics["intervals"]:
+        reason = "average precision depends on the order of all chips, so it is not a sum over pieces"
+        metrics["intervals"]["missing"] |= {"mean_average_precision": reason}
+    described = {"classes": list(data.names), "maps": len(data.groups), "task": data.task}
+    described |= {"min_share": data.min_share, "threshold": PRESENCE, "test_chips": len(chips.truth)}
+    pairs = {"truth": _cooccurrence(chips.truth), "predicted": _cooccurrence(chips.predicted["model"])}
+    return described | metrics | {"cooccurrence": pairs, "examples": _examples(data, chips)}, tally
+
+
+def _frequencies(data: EvaluationData) -> Float64Array:
+    """The share of the training cells that have each class among their labels (class,)."""
+    parts = [label_sets(votes, data.min_share) for _, _, votes in data.votes("train")]
+    present = np.concatenate(parts)
+    if not len(present):
+        raise BadInputError(
+            f"no cell of {data.split['chip']} pixels of the map is completely inside the training areas; "
+            "choose a split.stride that divides split.chip"
+        )
+    return np.asarray(present.mean(0), np.float64)
+
+
+def _test_chips(
+    data: EvaluationData, baseline: Any, probabilities: tuple[Path, ...], frequencies: Float64Array
+) -> LabelScores:
+    """All test chips, ordered by map and cell."""
+    edge, count = data.split["chip"], len(data.names)
+    truth, mapped, places, shares = [], [], [], []
+    for number, (group, samples) in enumerate(label_samples(data)):
+        truth.append(samples.truth > 0)
+        mapped.append(samples.predicted > 0)
+        places.append(np.stack([np.full(len(samples.rows), number), samples.rows, samples.cols], 1))
+        chosen = samples.rows // edge * (group.truth.shape[1] // edge) + samples.cols // edge
+        shares.append(_baseline_shares(group, chosen, baseline, edge, count))
+    all_truth, all_shares = np.concatenate(truth), np.concatenate(shares)
+    predicted = {"model": np.concatenate(mapped), "pixel_baseline": all_shares >= data.min_share}
+    predicted["majority"] = np.broadcast_to(frequencies >= PRESENCE, all_truth.shape)
+    scores = {"pixel_baseline": all_shares, "majority": np.broadcast_to(frequencies, all_truth.shape)}
+    if probabilities:
+        scores["model"] = np.concatenate([*_mapped_probabilities(data, probabilities)])
+    return LabelScores(all_truth, predicted, scores, np.concatenate(places))
+
+
+def _baseline_shares(group: EvaluatedMap, chosen: IntArray, baseline: Any, edge: int, classes: int) -> Float64Array:
+    """The share of each class (cell, class) among the baseline's classes of the labelled pixels of the chosen cells."""
+    columns = group.truth.shape[1] // edge
+    rows, cols = np.nonzero(group.is_comparable)
+    cells = np.where(cols < columns * edge, rows // edge * columns + cols // edge, -1)
+    is_chosen = np.isin(cells, chosen)
+    if not is_chosen.any():
+        return np.zeros((len(chosen), classes))
+    predicted = baseline.predict(features_of(group.stores, rows[is_chosen], cols[is_chosen]))
+    votes = count_votes(np.searchsorted(chosen, cells[is_chosen]), predicted, (len(chosen), classes))
+    return np.asarray(votes / np.maximum(votes.sum(1, keepdims=True), 1), np.float64)
+
+
+def _mapped_probabilities(data: EvaluationData, paths: tuple[Path, ...]) -> Iterator[Float64Array]:
+    """For each map the published probabilities (n, class) of its test chips, in their order."""
+    for path, (_, samples) in zip(paths, label_samples(data), strict=True):
+        values = np.zeros((len(samples.rows), len(data.names)))
+        width = int(samples.cols.max(initial=0)) + 1
+        position = samples.rows * width + samples.cols
+        for probability, part in read_probabilities(path, samples):
+            values[np.searchsorted(position, part.rows * width + part.cols)] = probability.T
+        yield values
+
+
+def _tally(data: EvaluationData, chips: LabelScores) -> Tally:
+    cells, width = choose_cells(data), label_table_width(len(data.names))
+    tally = Tally.empty(cells, METHODS, len(data.groups), width)
+    for number in range(len(data.groups)):
+        of_map = chips.places[:, 0] == number
+        index = cells.index_of(number, *chips.places[of_map, 1:].T)
+        for name, predicted in chips.predicted.items():
+            tables = label_tables(chips.truth[of_map], predicted[of_map])
+            tally.add(name, number, cells.sum_parts(index, tables.T.astype(np.float64)).astype(np.int64))
+    return tally
+
+
+def _add_precision(
+    scores: dict[str, Any], truth: BoolArray, ranking: Float64Array | None, names: tuple[str, ...]
+) -> None:
+    """Add the average precision (AP) of each class and their mean (mAP), None where a class or the ranking is missing.
+
+    AP is the sum over the thresholds of the increase in recall times the precision, without interpolation, as
+    `sklearn.metrics.average_precision_score` has it; classes that no test chip has are left out of the mean.
+    """
+    values = [average_precision(truth[:, n], ranking[:, n]) if ranking is not None else None for n in range(len(names))]
+    for name, value in zip(names, values, strict=True):
+        scores["per_class"][name]["average_precision"] = value
+    defined = [value for value in values if value is not None]
+    scores["mean_average_precision"] = round(sum(defined) / len(defined), 6) if defined else None
+
+
+def average_precision(truth: AnyArray, ranking: AnyArray) -> float | None:
+    """The average precision of a ranking (n,) of chips for the truth of one class (n,); None where no chip has it."""
+    from sklearn.metrics import average_precision_score
+
+    return round(float(average_precision_score(truth, ranking)), 6) if truth.any() else None
+
+
+def _cooccurrence(labels: BoolArray) -> list[list[int]]:
+    """The number of chips that have both of two classes (class, class); on the diagonal those that have one."""
+    counts = labels.astype(np.int64)
+    return [[int(number) for number in row] for row in counts.T @ counts]
+
+
+def _examples(data: EvaluationData, chips: LabelScores) -> list[dict[str, Any]]:
+    """Test chips spread evenly over those with a correct set of labels and those without, at most six of each.
+
+    `scene` is empty where the map is a mosaic.
+    """
+    exact = (chips.truth == chips.predicted["model"]).all(1)
+    chosen: list[int] = []
+    for group in (np.flatnonzero(exact), np.flatnonzero(~exact)):
+        picks = np.linspace(0, len(group) - 1, min(len(group), MAX_EXAMPLES // 2)).round().astype(int)
+        chosen += group[np.unique(picks)].tolist() if len(group) else []
+    return [
+        {
+            "scene": data.groups[int(chips.places[n, 0])].stores[0].scene if len(data.groups) > 1 else "",
+            "row": int(chips.places[n, 1]),
+            "column": int(chips.places[n, 2]),
+            "truth": [name for name, is_present in zip(data.names, chips.truth[n], strict=True) if is_present],
+            "predicted": [
+                name for name, is_present in zip(data.names, chips.predicted["model"][n], strict=True) if is_present
+            ],
+        }
+        for n in sorted(chosen)
+    ]

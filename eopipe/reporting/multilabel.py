@@ -1,0 +1,134 @@
+"""The panel of several labels for each chip: scores of methods and classes, co-occurrence, examples of test chips."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from eopipe.arrays import UInt8Array
+from eopipe.reporting.panels import UNTESTED, EncodedImage, encode_photo, stretch_contrast
+from eopipe.reporting.rasters import MapView
+from eopipe.reporting.scores import LABEL_MEASURES, TableCell, TableRow, with_intervals
+from eopipe.reporting.verdict import majority_text
+from eopipe.reporting.wording import format_count, format_percent, format_score, plural
+
+HEADS = ("Class", "F1", "F1, baseline", "Precision", "Recall", "AP", "Chips with it", "Predicted")
+
+
+@dataclass(frozen=True)
+class LabelExample:
+    """A test chip with its surroundings, its true and predicted labels as text, and whether they are the same."""
+
+    image: EncodedImage
+    alt: str
+    truth: str
+    predicted: str
+    is_correct: bool
+
+
+def label_sections(metrics: dict[str, Any], maps: list[MapView], chip: int, step: int) -> dict[str, Any]:
+    """What the page shows only for several labels for each chip."""
+    captions = {
+        "truth": "Co-occurrence of true labels: test chips with both classes, share of those with the class of the row",
+        "predicted": "Co-occurrence of predicted labels",
+    }
+    pairs = metrics["cooccurrence"]
+    return {
+        "methods": label_method_rows(metrics),
+        "min_share": format_percent(metrics["min_share"]),
+        "label_heads": HEADS,
+        "label_rows": label_rows(metrics),
+        "cooccurrence": [(text, cooccurrence_rows(metrics["classes"], pairs[key])) for key, text in captions.items()],
+        "label_examples": [*_examples(metrics, maps, chip, step)],
+        "error_legend": {"class is absent": UNTESTED},
+        # What the calibration counts.
+        "unit": "label",
+    }
+
+
+def label_method_rows(metrics: dict[str, Any]) -> list[TableRow]:
+    """Model, per-pixel baseline and most frequent labels, and the gain; the best of each measure is highlighted."""
+    methods = {
+        "This model": ("", metrics["model"]),
+        "Per-pixel baseline": (metrics["pixel_baseline"]["method"], metrics["pixel_baseline"]),
+        "Most frequent labels": (f"always predicts {majority_text(metrics)}", metrics["majority"]),
+    }
+    best: dict[str, float | None] = {}
+    for key, _ in LABEL_MEASURES:
+        values = [scores[key] for _, scores in methods.values() if scores[key] is not None]
+        # A low loss is the better one.
+        best[key] = (min if key == "hamming_loss" else max)(values, default=None)
+    rows = [
+        TableRow(name, note, [_score_cell(scores[key], best[key]) for key, _ in LABEL_MEASURES])
+        for name, (note, scores) in methods.items()
+    ]
+    return with_intervals(metrics, rows, LABEL_MEASURES)
+
+
+def _score_cell(value: float | None, best: float | None) -> TableCell:
+    is_best = value is not None and best is not None and round(value, 3) == round(best, 3)
+    return TableCell(format_score(value), value or 0.0, is_best)
+
+
+def label_rows(metrics: dict[str, Any]) -> list[tuple[str, ...]]:
+    """F1 of model and per-pixel baseline, precision, recall, average precision and chips of each class."""
+    rows = []
+    for name in metrics["classes"]:
+        model, baseline = metrics["model"]["per_class"][name], metrics["pixel_baseline"]["per_class"][name]
+        values = (model["f1"], baseline["f1"], model["precision"], model["recall"], model["average_precision"])
+        counts = (format_count(model["chips"]), format_count(model["predicted_chips"]))
+        rows.append((name, *map(format_score, values), *counts))
+    return rows
+
+
+def cooccurrence_rows(classes: list[str], counts: list[list[int]]) -> list[TableRow]:
+    """One row for each class: the chips that also have each class, as share of those with the class of the row."""
+    rows = []
+    for number, (name, row) in enumerate(zip(classes, counts, strict=True)):
+        total = row[number]
+        shares = [count / total if total else None for count in row]
+        cells = [
+            TableCell(format_percent(share), share or 0.0, note=format_count(count))
+            for share, count in zip(shares, row, strict=True)
+        ]
+        rows.append(TableRow(name, plural(total, "chip"), cells))
+    return rows
+
+
+def label_headline(metrics: dict[str, Any]) -> str:
+    """The scores on one line, for the map, which shows the class of the highest probability of each chip."""
+    model, baseline, majority = (
+        format_score(metrics[name]["f1_micro"]) for name in ("model", "pixel_baseline", "majority")
+    )
+    return (
+        f"Most probable class of each chip; micro F1 of all labels {model} (per-pixel baseline {baseline}, most "
+        f"frequent labels {majority})"
+    )
+
+
+def _examples(metrics: dict[str, Any], maps: list[MapView], chip: int, step: int) -> Iterator[LabelExample]:
+    """The examples of the metrics whose map is on the page; an image has half a chip around the chip."""
+    pixels = {view.scene: (view, stretch_contrast(view.quicklook.bands, view.quicklook.has_data)) for view in maps}
+    for example in metrics["examples"]:
+        if example["scene"] not in pixels:
+            continue
+        view, image = pixels[example["scene"]]
+        truth, predicted = (", ".join(example[key]) or "none" for key in ("truth", "predicted"))
+        yield LabelExample(
+            _chip_image(view, image, (example["row"] // step, example["column"] // step), max(chip // step, 1)),
+            f"Test chip at row {example['row']}, column {example['column']}.",
+            truth,
+            predicted,
+            example["truth"] == example["predicted"],
+        )
+
+
+def _chip_image(view: MapView, image: UInt8Array, corner: tuple[int, int], edge: int) -> EncodedImage:
+    """A chip of `edge` pixels of the image and its surroundings, which are mixed with white."""
+    margin = max(edge // 2, 1)
+    paler = (image // 2 + 127).astype(np.uint8)
+    chip = tuple(slice(start, start + edge) for start in corner)
+    paler[chip] = image[chip]
+    crop = tuple(slice(max(start - margin, 0), start + edge + margin) for start in corner)
+    return encode_photo(paler[crop], view.quicklook.has_data[crop])
