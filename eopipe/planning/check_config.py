@@ -72,8 +72,8 @@ def missing_files(config: Config, wrong_sections: set[str]) -> Iterator[str]:
         for port in ports:
             value, is_folder = config[name][port.name], getattr(port.mark, "folder", False)
             for path in value if port.is_list else [] if value is None else [value]:
-                is_mixed = getattr(port.mark, "mixed", False)
-                yield from _missing(f"{name}.{port.name}", Path(path), is_folder or (is_mixed and Path(path).is_dir()))
+                kind = "file or folder" if getattr(port.mark, "mixed", False) else "folder" if is_folder else "file"
+                yield from _missing(f"{name}.{port.name}", Path(path), kind)
     area, search = config["search"]["area"], "search" not in wrong_sections
     if search and area is not None and Path(area).is_file():
         yield from refusal(lambda: area_geometry(Path(area), ()), "search.area")
@@ -82,18 +82,17 @@ def missing_files(config: Config, wrong_sections: set[str]) -> Iterator[str]:
         yield from refusal(lambda: check_init_folder(Path(init)), "train.init")
 
 
-def _missing(setting: str, path: Path, is_folder: bool) -> Iterator[str]:
+def _missing(setting: str, path: Path, kind: str) -> Iterator[str]:
     if URL_AS_PATH.match(str(path)):
         # A mistake of the setting, which is listed already.
         return
     if not path.exists():
         purpose = {"label.source": "put the labels there, or name another file"}
-        yield f"{setting} {path} is missing: there is no such {'folder' if is_folder else 'file'}; " + purpose.get(
-            setting, "correct the path"
-        )
-    elif is_folder and not path.is_dir():
+        cure = purpose.get(setting, "correct the path")
+        yield f"{setting} {path} is missing: there is no such {kind}; {cure}"
+    elif kind == "folder" and not path.is_dir():
         yield f"{setting} {path} is a file; give the folder that contains it"
-    elif not is_folder and path.is_dir() and path.suffix not in FOLDERS:
+    elif kind == "file" and path.is_dir() and path.suffix not in FOLDERS:
         yield f"{setting} {path} is a folder; give one file in it"
     elif not os.access(path, os.R_OK):
         yield f"{setting} {path} cannot be read: permission denied"

@@ -38,6 +38,8 @@ def scan(catalog: Path) -> Iterator[tuple[Path, Item]]:
     """
     root = catalog.resolve()
     start = root / "catalog.json"
+    if root.is_file():
+        raise BadInputError(f"{catalog} is a file; give the folder of a static STAC catalog, or a .parquet file")
     if not start.is_file():
         raise BadInputError(f"{catalog} has no catalog.json; give the folder of a static STAC catalog")
 
