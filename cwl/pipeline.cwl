@@ -109,8 +109,8 @@ inputs:
   search_crs:
     type: string
     label: search.crs
-    doc: 'CRS of the grid as EPSG:code; auto: the one of the scenes, or the UTM zone of the area; utm: one cell
-      in each UTM zone that the area touches'
+    doc: 'CRS of the grid as EPSG:code; auto: the one of the scenes, or the UTM zone of the area; utm: cells, one
+      for each UTM zone and distant part of the area'
     default: auto
   search_resolution:
     type:

@@ -108,8 +108,8 @@ $graph:
     search_crs:
       type: string
       label: search.crs
-      doc: 'CRS of the grid as EPSG:code; auto: the one of the scenes, or the UTM zone of the area; utm: one cell
-        in each UTM zone that the area touches'
+      doc: 'CRS of the grid as EPSG:code; auto: the one of the scenes, or the UTM zone of the area; utm: cells,
+        one for each UTM zone and distant part of the area'
       default: auto
     search_resolution:
       type:
@@ -3431,8 +3431,8 @@ $graph:
     crs:
       type: string
       label: crs
-      doc: 'CRS of the grid as EPSG:code; auto: the one of the scenes, or the UTM zone of the area; utm: one cell
-        in each UTM zone that the area touches'
+      doc: 'CRS of the grid as EPSG:code; auto: the one of the scenes, or the UTM zone of the area; utm: cells,
+        one for each UTM zone and distant part of the area'
       default: auto
       inputBinding:
         prefix: --crs

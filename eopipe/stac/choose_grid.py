@@ -9,7 +9,7 @@ from eopipe.errors import BadInputError, UsageError
 from eopipe.scenes.item import Item, asset_projection
 from eopipe.stac.antimeridian import Geometry, unwrap
 from eopipe.stac.query import footprint
-from eopipe.tiles.cells import ZONE_DEGREES, Frame, utm_zone
+from eopipe.tiles.cells import GAP, ZONE_DEGREES, Frame, utm_zone
 from eopipe.tiles.grid import Bounds, make_grid, utm_crs
 
 if TYPE_CHECKING:
@@ -56,7 +56,9 @@ def choose_grid(
 def choose_cells(
     items: list[Item], assets: tuple[str, ...], geometry: Geometry | None, crs: str, resolution: float | None
 ) -> Frame:
-    """The cells of a run: one grid as `choose_grid`, or with `crs` utm one for each UTM zone that the area touches.
+    """The cells of a run: one grid as `choose_grid`, or with `crs` utm one for each UTM zone and site of the area.
+
+    Parts of the area in one zone are sites of their own where they are at least `GAP` pixels apart.
 
     The area is the given geometry, or all scenes. Pixels of a zone are those of its scenes where they state any;
     all zones have the pixel size of the finest asset. A cell extends a little beyond its zone, so that places at the
@@ -79,9 +81,9 @@ def choose_cells(
     for zone, area in zones.items():
         transforms = [transform for _, code, transform in stated if code == zone]
         native = min(transforms, key=lambda transform: abs(transform[0]), default=None)
-        grid = make_grid(_bounds_in(area, zone), zone, step, (native[2], native[5]) if native else (0.0, 0.0))
-        if 0 not in grid.shape:
-            grids.append(grid)
+        origin = (native[2], native[5]) if native else (0.0, 0.0)
+        sites = [make_grid(bounds, zone, step, origin) for bounds in _sites(area, zone, GAP * step)]
+        grids += [site for site in sites if 0 not in site.shape]
     frame = Frame.of_grids(grids)
     for cell in frame.cells:
         log.info("event=cell id=%s crs=%s pixel='%g m' shape='%d x %d'", cell.id, cell.grid.crs, step, *cell.shape)
@@ -120,6 +122,20 @@ def zones_of(places: "Sequence[BaseGeometry]") -> "dict[str, BaseGeometry]":
                 crs = utm_crs((left + right) / 2 + shift, (bottom + top) / 2)
                 zones[crs] = union_all([zones[crs], part]) if crs in zones else part
     return zones
+
+
+def _sites(area: "BaseGeometry", crs: str, distance: float) -> list[Bounds]:
+    """Bounds in a CRS of the parts of an area (degrees); of those closer than a distance the common ones."""
+    from shapely import box, get_parts, union_all
+
+    boxes = [box(*_bounds_in(part, crs)) for part in get_parts(area)]
+    while True:
+        around = union_all([each.buffer(distance / 2, join_style="mitre") for each in boxes])
+        # Common bounds may come close to other ones.
+        sites = [box(*part.bounds).buffer(-distance / 2, join_style="mitre") for part in get_parts(around)]
+        if len(sites) == len(boxes):
+            return [each.bounds for each in boxes]
+        boxes = sites
 
 
 def _bounds_in(area: "BaseGeometry", crs: str) -> Bounds:

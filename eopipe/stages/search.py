@@ -74,8 +74,8 @@ def search(
     crs: Annotated[
         str,
         Option(
-            "CRS of the grid as EPSG:code; auto: the one of the scenes, or the UTM zone of the area; utm: one cell in "
-            "each UTM zone that the area touches",
+            "CRS of the grid as EPSG:code; auto: the one of the scenes, or the UTM zone of the area; utm: cells, one "
+            "for each UTM zone and distant part of the area",
             pattern=r"^(auto|utm|EPSG:\d+)$",
         ),
     ] = "auto",

@@ -1,4 +1,4 @@
-"""Cells of a run: the rectangles of pixels that its area needs, one for each UTM zone, in one frame.
+"""Cells of a run: the rectangles of pixels that its area needs, one for each UTM zone and site, in one frame.
 
 The frame gives rows and columns to all cells; of a run with one cell it is the grid. Several cells are side by side in
 it, from west to east and `GAP` pixels apart, so that a position (row, column) is in one cell at most, and chips of two
@@ -99,12 +99,15 @@ class Frame:
 
     @classmethod
     def of_grids(cls, grids: Sequence["GeoBox"]) -> "Frame":
-        """The frame of grids of different UTM zones, in the order of the zones; of a single grid it is this grid."""
+        """The frame of grids in UTM zones, in the order of the zones, then from west to east."""
         if len(grids) == 1:
             return cls((Cell("", grids[0]),))
+        grids = sorted(grids, key=_place_order)
+        zones = [cell_id(str(grid.crs)) for grid in grids]
         cells, column = [], 0
-        for grid in sorted(grids, key=_zone_order):
-            cells.append(Cell(cell_id(str(grid.crs)), grid, column))
+        for number, (grid, zone) in enumerate(zip(grids, zones, strict=True)):
+            site = f"-{number - zones.index(zone) + 1}" if zones.count(zone) > 1 else ""
+            cells.append(Cell(f"{zone}{site}", grid, column))
             column += int(grid.shape[1]) + GAP
         return cls(tuple(cells))
 
@@ -118,8 +121,8 @@ class Frame:
         except (KeyError, TypeError) as error:
             raise BadInputError(f"{name} is not a grid: each of its cells needs an id and a column") from error
         is_valid = all(isinstance(key, str) and type(column) is int for key, column, _ in rows)
-        if not is_valid or any(cell_id(str(row.get("crs"))) != key for key, _, row in rows):
-            raise BadInputError(f"{name} is not a grid: the id of a cell is its UTM zone, such as utm33n")
+        if not is_valid or any(cell_id(str(row.get("crs"))) != key.partition("-")[0] for key, _, row in rows):
+            raise BadInputError(f"{name} is not a grid: the id of a cell is its UTM zone, such as utm33n or utm33n-2")
         frame = cls(tuple(Cell(key, grid_of_document(row, name), column) for key, column, row in rows))
         if len(rows) < 2 or not frame.is_apart:
             raise BadInputError(f"{name} is not a grid: its cells need different ids, and columns that do not overlap")
@@ -197,6 +200,6 @@ def cell_id(crs: str) -> str:
     return f"utm{zone[0]:02}{'n' if zone[1] else 's'}"
 
 
-def _zone_order(grid: "GeoBox") -> str:
-    """From west to east, of one zone the northern hemisphere first."""
-    return cell_id(str(grid.crs))
+def _place_order(grid: "GeoBox") -> tuple[str, float, float]:
+    """By zone, of one zone the northern hemisphere first; then from west to east, and from north to south."""
+    return cell_id(str(grid.crs)), float(grid.affine.c), -float(grid.affine.f)

@@ -93,6 +93,24 @@ def test_an_area_in_one_zone_has_the_grid_that_it_always_had(tmp_path: Path) -> 
     assert frame.json() == grid_json(plain.cells[0].grid)
 
 
+def test_distant_parts_of_an_area_are_cells_of_their_own_and_near_ones_are_not() -> None:
+    # Three fields: two a kilometre apart, one 200 km away in the same zone, one in the next.
+    fields = {"near": (15.0, 45.0), "nearer": (15.0, 45.012), "far": (14.0, 46.5), "east": (18.5, 45.0)}
+    rings = [[[[x, y], [x + 0.01, y], [x + 0.01, y + 0.003], [x, y + 0.003], [x, y]]] for x, y in fields.values()]
+    frame = choose_cells([], ("red",), {"type": "MultiPolygon", "coordinates": rings}, "utm", 10.0)
+    assert [cell.id for cell in frame.cells] == ["utm33n-1", "utm33n-2", "utm34n"]
+    assert Frame.of_document(frame.json(), "grid.json").is_same(frame)
+    # A grid of all of them would have 400 times as many pixels.
+    assert sum(height * width for height, width in (cell.shape for cell in frame.cells)) < 60_000
+    for x, y in ((x + 0.005, y + 0.001) for x, y in fields.values()):
+        count = 0
+        for cell in frame.cells:
+            place = Transformer.from_crs("EPSG:4326", str(cell.grid.crs), always_xy=True).transform(x, y)
+            column, row = ~cell.grid.affine * place
+            count += 0 <= row < cell.shape[0] and 0 <= column < cell.shape[1]
+        assert count == 1
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
