@@ -73,7 +73,7 @@ def write_labels(
     shape = (int(grid.shape[0]), int(grid.shape[1]))
     counts, conflicts = np.zeros(len(legend.classes), np.int64), 0
     with (
-        _reader(band, grid, legend, options) as source,
+        class_reader(band, grid, legend, options) as source,
         new_store(target, grid, legend.classes, scene, {}) as group,
     ):
         meanings = " ".join("_".join(name.split()) for name in legend.classes)
@@ -128,7 +128,8 @@ def is_vector(band: SceneBand) -> bool:
 
 
 @contextmanager
-def _reader(band: SceneBand, grid: "GeoBox", legend: Legend, options: ReadOptions) -> Iterator[ClassReader]:
+def class_reader(band: SceneBand, grid: "GeoBox", legend: Legend, options: ReadOptions) -> Iterator[ClassReader]:
+    """Open a source of class labels on a grid. Raises UsageError where legend and source contradict each other."""
     if is_vector(band):
         shapes = ClassShapes(band.path, grid, legend, options.attribute, options.layer)
         yield ClassReader(
