@@ -297,6 +297,13 @@ $graph:
       - File
       label: label.source
       doc: raster or vector file with the labels of all scenes
+    label_before:
+      type:
+      - 'null'
+      - File
+      label: label.before
+      doc: 'change: raster or vector file with the labels of an earlier date, in the same classes; labels become
+        from-to classes'
     label_asset:
       type:
       - 'null'
@@ -1055,6 +1062,7 @@ $graph:
       when: $(inputs.wanted)
       in:
         source: label_source
+        before: label_before
         asset: label_asset
         classes: label_classes
         bins: label_bins
@@ -1074,7 +1082,7 @@ $graph:
         timelimit_s: label_timelimit_s
         grid: search/grid
         labels_name:
-          default: all.zarr
+          default: labels-all.zarr
         wanted:
           default: true
       out:
@@ -2553,6 +2561,15 @@ $graph:
       doc: raster or vector file with the labels of all scenes
       inputBinding:
         prefix: --source
+    before:
+      type:
+      - 'null'
+      - File
+      label: before
+      doc: 'change: raster or vector file with the labels of an earlier date, in the same classes; labels become
+        from-to classes'
+      inputBinding:
+        prefix: --before
     scene:
       type:
       - 'null'

@@ -82,7 +82,8 @@ inputs:
   stack:
     type: string
     label: stack
-    doc: stack these parts of a period as separate bands, e.g. red_JJA (none or season or month)
+    doc: stack these parts of a period as separate bands, e.g. red_JJA; of all time also years, e.g. red_2019 (none
+      or year or season or month)
     default: none
     inputBinding:
       prefix: --stack
@@ -91,7 +92,7 @@ inputs:
       type: array
       items: string
     label: parts
-    doc: 'parts to stack, e.g. MAM JJA or 05 06 (default: all parts with scenes)'
+    doc: 'parts to stack, e.g. 2017 2021, MAM JJA or 05 06 (default: all parts with scenes)'
     default: []
     inputBinding:
       prefix: --parts

@@ -45,14 +45,15 @@ inputs:
   composite_stack:
     type: string
     label: composite.stack
-    doc: stack these parts of a period as separate bands, e.g. red_JJA (none or season or month)
+    doc: stack these parts of a period as separate bands, e.g. red_JJA; of all time also years, e.g. red_2019 (none
+      or year or season or month)
     default: none
   composite_parts:
     type:
       type: array
       items: string
     label: composite.parts
-    doc: 'parts to stack, e.g. MAM JJA or 05 06 (default: all parts with scenes)'
+    doc: 'parts to stack, e.g. 2017 2021, MAM JJA or 05 06 (default: all parts with scenes)'
     default: []
   composite_memory_mb:
     type: int

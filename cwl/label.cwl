@@ -64,6 +64,15 @@ inputs:
     doc: raster or vector file with the labels of all scenes
     inputBinding:
       prefix: --source
+  before:
+    type:
+    - 'null'
+    - File
+    label: before
+    doc: 'change: raster or vector file with the labels of an earlier date, in the same classes; labels become from-to
+      classes'
+    inputBinding:
+      prefix: --before
   scene:
     type:
     - 'null'

@@ -296,14 +296,15 @@ inputs:
   composite_stack:
     type: string
     label: composite.stack
-    doc: stack these parts of a period as separate bands, e.g. red_JJA (none or season or month)
+    doc: stack these parts of a period as separate bands, e.g. red_JJA; of all time also years, e.g. red_2019 (none
+      or year or season or month)
     default: none
   composite_parts:
     type:
       type: array
       items: string
     label: composite.parts
-    doc: 'parts to stack, e.g. MAM JJA or 05 06 (default: all parts with scenes)'
+    doc: 'parts to stack, e.g. 2017 2021, MAM JJA or 05 06 (default: all parts with scenes)'
     default: []
   composite_memory_mb:
     type: int
@@ -326,6 +327,13 @@ inputs:
     - File
     label: label.source
     doc: raster or vector file with the labels of all scenes
+  label_before:
+    type:
+    - 'null'
+    - File
+    label: label.before
+    doc: 'change: raster or vector file with the labels of an earlier date, in the same classes; labels become from-to
+      classes'
   label_asset:
     type:
     - 'null'
@@ -1299,6 +1307,7 @@ steps:
     when: $(inputs.wanted)
     in:
       source: label_source
+      before: label_before
       asset: label_asset
       classes: label_classes
       bins: label_bins
@@ -1318,7 +1327,7 @@ steps:
       timelimit_s: label_timelimit_s
       grid: search/grid
       labels_name:
-        default: all.zarr
+        default: labels-all.zarr
       wanted: steps/label_file
     out:
     - labels
@@ -1331,6 +1340,7 @@ steps:
     when: $(inputs.wanted)
     in:
       source: label_source
+      before: label_before
       asset: label_asset
       classes: label_classes
       bins: label_bins

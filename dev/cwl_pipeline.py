@@ -144,7 +144,7 @@ def _data_steps() -> dict[str, Cwl]:
         "fetch": _step("fetch", fetched | {"scene_name": {"valueFrom": "$(inputs.item.nameroot)"}}, scatter="item"),
         "preprocess": _step("preprocess", tiled, scatter="scene"),
         "composite": _composites_step(),
-        "label": _step("label", grid | {"labels_name": {"default": "all.zarr"}} | of_file, **if_file),
+        "label": _step("label", grid | {"labels_name": {"default": "labels-all.zarr"}} | of_file, **if_file),
         "label_scenes": _step("label_scenes", scene_labels | of_scenes, of="label", scatter="scene", **if_scenes),
     }
 

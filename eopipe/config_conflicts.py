@@ -10,6 +10,7 @@ from eopipe.chips.audit import parse_allowed
 from eopipe.chips.splits import SplitPlan
 from eopipe.composites.periods import RANKING_BANDS, stack_conflict
 from eopipe.errors import EopipeError
+from eopipe.labels.change import before_conflicts
 from eopipe.labels.classes import legend_conflicts, raster_conflicts
 from eopipe.labels.values import option_conflicts
 from eopipe.labels.vectors import VECTORS, source_conflicts
@@ -99,6 +100,7 @@ def _label_conflicts(label: dict[str, Any]) -> list[str]:
     class_options = {key: label[key] for key in ("bins", "codes", "values")}
     source = Path(label["source"]) if label["source"] else None
     errors = option_conflicts(label["measure"], label["resampling"], class_options) + source_conflicts(source)
+    errors += before_conflicts(label["before"], source, label["measure"], tuple(label["classes"]))
     if (label["asset"] is None) == (label["source"] is None):
         errors.append("label needs exactly one of `source` (a file) and `asset` (of each scene)")
     if label["measure"]:
@@ -177,8 +179,9 @@ def _color_conflicts(report: dict[str, Any], label: dict[str, Any]) -> list[str]
     colors, classes, measure = report["colors"], label["classes"], label["measure"]
     if measure and colors:
         return ["report.colors are for classes, but label.measure gives continuous labels; remove report.colors"]
-    if colors and len(colors) != len(classes):
-        return [f"report.colors has {len(colors)} colours for {len(classes)} classes"]
+    count = len(classes) ** 2 if label["before"] else len(classes)
+    if colors and len(colors) != count:
+        return [f"report.colors has {len(colors)} colours for {count} classes"]
     return []
 
 

@@ -295,14 +295,15 @@ $graph:
     composite_stack:
       type: string
       label: composite.stack
-      doc: stack these parts of a period as separate bands, e.g. red_JJA (none or season or month)
+      doc: stack these parts of a period as separate bands, e.g. red_JJA; of all time also years, e.g. red_2019
+        (none or year or season or month)
       default: none
     composite_parts:
       type:
         type: array
         items: string
       label: composite.parts
-      doc: 'parts to stack, e.g. MAM JJA or 05 06 (default: all parts with scenes)'
+      doc: 'parts to stack, e.g. 2017 2021, MAM JJA or 05 06 (default: all parts with scenes)'
       default: []
     composite_memory_mb:
       type: int
@@ -325,6 +326,13 @@ $graph:
       - File
       label: label.source
       doc: raster or vector file with the labels of all scenes
+    label_before:
+      type:
+      - 'null'
+      - File
+      label: label.before
+      doc: 'change: raster or vector file with the labels of an earlier date, in the same classes; labels become
+        from-to classes'
     label_asset:
       type:
       - 'null'
@@ -1298,6 +1306,7 @@ $graph:
       when: $(inputs.wanted)
       in:
         source: label_source
+        before: label_before
         asset: label_asset
         classes: label_classes
         bins: label_bins
@@ -1317,7 +1326,7 @@ $graph:
         timelimit_s: label_timelimit_s
         grid: search/grid
         labels_name:
-          default: all.zarr
+          default: labels-all.zarr
         wanted: steps/label_file
       out:
       - labels
@@ -1330,6 +1339,7 @@ $graph:
       when: $(inputs.wanted)
       in:
         source: label_source
+        before: label_before
         asset: label_asset
         classes: label_classes
         bins: label_bins
@@ -3062,14 +3072,15 @@ $graph:
     composite_stack:
       type: string
       label: composite.stack
-      doc: stack these parts of a period as separate bands, e.g. red_JJA (none or season or month)
+      doc: stack these parts of a period as separate bands, e.g. red_JJA; of all time also years, e.g. red_2019
+        (none or year or season or month)
       default: none
     composite_parts:
       type:
         type: array
         items: string
       label: composite.parts
-      doc: 'parts to stack, e.g. MAM JJA or 05 06 (default: all parts with scenes)'
+      doc: 'parts to stack, e.g. 2017 2021, MAM JJA or 05 06 (default: all parts with scenes)'
       default: []
     composite_memory_mb:
       type: int
@@ -3951,7 +3962,8 @@ $graph:
     stack:
       type: string
       label: stack
-      doc: stack these parts of a period as separate bands, e.g. red_JJA (none or season or month)
+      doc: stack these parts of a period as separate bands, e.g. red_JJA; of all time also years, e.g. red_2019
+        (none or year or season or month)
       default: none
       inputBinding:
         prefix: --stack
@@ -3960,7 +3972,7 @@ $graph:
         type: array
         items: string
       label: parts
-      doc: 'parts to stack, e.g. MAM JJA or 05 06 (default: all parts with scenes)'
+      doc: 'parts to stack, e.g. 2017 2021, MAM JJA or 05 06 (default: all parts with scenes)'
       default: []
       inputBinding:
         prefix: --parts
@@ -4062,6 +4074,15 @@ $graph:
       doc: raster or vector file with the labels of all scenes
       inputBinding:
         prefix: --source
+    before:
+      type:
+      - 'null'
+      - File
+      label: before
+      doc: 'change: raster or vector file with the labels of an earlier date, in the same classes; labels become
+        from-to classes'
+      inputBinding:
+        prefix: --before
     scene:
       type:
       - 'null'
@@ -6584,7 +6605,8 @@ $graph:
     stack:
       type: string
       label: stack
-      doc: stack these parts of a period as separate bands, e.g. red_JJA (none or season or month)
+      doc: stack these parts of a period as separate bands, e.g. red_JJA; of all time also years, e.g. red_2019
+        (none or year or season or month)
       default: none
       inputBinding:
         prefix: --stack
@@ -6593,7 +6615,7 @@ $graph:
         type: array
         items: string
       label: parts
-      doc: 'parts to stack, e.g. MAM JJA or 05 06 (default: all parts with scenes)'
+      doc: 'parts to stack, e.g. 2017 2021, MAM JJA or 05 06 (default: all parts with scenes)'
       default: []
       inputBinding:
         prefix: --parts

@@ -31,6 +31,7 @@ from eopipe.chips.splits import (
 )
 from eopipe.chips.statistics import measure_bands, measure_labels
 from eopipe.errors import BadInputError, UsageError
+from eopipe.labels.change import FROM_TO
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.store import Tiles
 
@@ -88,7 +89,8 @@ def make_split(request: SplitRequest, plan: SplitPlan) -> SplitResult:
     _report_left_out([store.scene for store in stores], candidates.reasons)
     samples = {name: candidates.samples[splits == number] for number, name in enumerate(SPLITS)}
     pixels = {name: candidates.pixels[splits == number] for number, name in enumerate(SPLITS)}
-    check_complete(samples, {name: rows.sum(0) for name, rows in pixels.items()}, classes, stores[0].shape, plan)
+    counts = {name: rows.sum(0) for name, rows in pixels.items()}
+    check_complete(samples, counts, classes, stores[0].shape, plan, is_change=FROM_TO in pairs[0][1].attributes)
     warnings = list(plan_warnings(plan, candidates.samples, splits))
     statistics = measure_bands(stores, samples["train"], plan.chip)
     if is_continuous(pairs[0][1]):
@@ -299,13 +301,17 @@ def check_complete(
     classes: tuple[str, ...],
     shape: tuple[int, int],
     plan: SplitPlan,
+    *,
+    is_change: bool = False,
 ) -> None:
-    """Check that train and test have samples of every class."""
+    """Check that train and test have samples of every class; warn where a from-to class (`is_change`) has none."""
     for name in ("train", "test"):
         if not len(samples[name]):
             raise BadInputError(describe_empty_split(name, shape, plan))
         missing = [c for c, n in zip(classes, counts[name], strict=True) if not n]
-        if missing:
+        if missing and is_change and len(missing) < len(classes):
+            log.warning("event=transitions_without_pixels split=%s classes=%r", name, ", ".join(missing))
+        elif missing:
             raise BadInputError(
                 f"the labels of the {name} split have no pixel of class {', '.join(missing)}; "
                 "split another way, omit the class from label.classes, or check what preprocess masks"

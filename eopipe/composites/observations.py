@@ -29,7 +29,7 @@ class CompositeRecipe:
 
     method: CompositeMethod
     period: PeriodKind = "all"
-    stack: Literal["none", "season", "month"] = "none"
+    stack: Literal["none", "year", "season", "month"] = "none"
     parts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

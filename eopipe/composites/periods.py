@@ -4,6 +4,7 @@ Seasons are the meteorological ones, named by the first letters of their months,
 hemispheres: DJF, MAM, JJA, SON. December belongs to the season, and so to the year of seasons, that follows.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -18,6 +19,7 @@ MONTHS = tuple(f"{month:02}" for month in range(1, 13))
 # Bands that a composite method ranks observations by.
 RANKING_BANDS = {"greenest": ("red", "nir"), "clearest": ("blue",)}
 PARTS: dict[str, tuple[str, ...]] = {"season": SEASONS, "month": MONTHS}
+YEAR = re.compile(r"\d{4}")
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,8 @@ def period_of(day: date, kind: PeriodKind, stack: str = "none") -> Period:
 
 
 def part_of(day: date, stack: str) -> str:
-    """The part of a period that a day belongs to, as JJA or 07; an empty name if nothing is stacked."""
-    return {"season": SEASONS[day.month % 12 // 3], "month": f"{day.month:02}"}.get(stack, "")
+    """The part of a period that a day belongs to, as 2019, JJA or 07; an empty name if nothing is stacked."""
+    return {"year": f"{day.year:04}", "season": SEASONS[day.month % 12 // 3], "month": f"{day.month:02}"}.get(stack, "")
 
 
 def _after(first: date, months: int) -> date:
@@ -78,10 +80,13 @@ def _after(first: date, months: int) -> date:
 def stack_conflict(kind: PeriodKind, stack: str, parts: tuple[str, ...] = ()) -> str:
     """The reason why a period cannot be stacked in these parts; empty if it can."""
     if stack == "none":
-        reason = "composite.parts are given, but composite.stack is none; set composite.stack to season or month"
+        reason = "composite.parts are given, but composite.stack is none; set composite.stack to year, season or month"
         return reason if parts else ""
     if KINDS.index(kind) >= KINDS.index(stack):
         return f"composite.stack {stack} is not shorter than composite.period {kind}; choose a longer period"
+    if stack == "year":
+        unknown = [part for part in parts if not YEAR.fullmatch(part)]
+        return f"composite.parts has {', '.join(unknown)}, but the years are such as 2019" if unknown else ""
     unknown = [part for part in parts if part not in PARTS[stack]]
     if not unknown:
         return ""

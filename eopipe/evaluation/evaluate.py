@@ -9,6 +9,7 @@ from eopipe.arrays import IntArray
 from eopipe.chips.chips import count_votes, majority_class
 from eopipe.errors import BadInputError
 from eopipe.evaluation.baseline import baseline_method, features_of, fit_baseline
+from eopipe.evaluation.change import change_metrics
 from eopipe.evaluation.intervals import Tally, choose_cells, rounded
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
 from eopipe.evaluation.measures import VALUES, Measures, class_measures, label_measures
@@ -25,6 +26,10 @@ def evaluate_maps(
     if data.task == "multilabel":
         metrics, tally = multilabel_metrics(data, fit_baseline(data, max_pixels, seed), probabilities)
         return metrics | _scene_scores(data, tally, label_measures(data.names))
+    if data.from_to and data.task == "segmentation":
+        metrics = _segmentation_metrics(data, fit_baseline(data, max_pixels, seed))
+        confusions = {name: np.array(metrics[name]["confusion"]) for name in METHODS}
+        return metrics | change_metrics(data, confusions, max_pixels, seed)
     functions = {
         "segmentation": _segmentation_metrics,
         "classification": _classification_metrics,

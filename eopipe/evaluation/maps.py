@@ -13,6 +13,7 @@ from eopipe.chips.make_split import check_scenes
 from eopipe.chips.polygons import splits_of_pixels
 from eopipe.chips.splits import SPLITS, covered_pixels, read_split
 from eopipe.errors import BadInputError
+from eopipe.labels.change import FROM_TO
 from eopipe.models.tasks import CHIPWISE
 from eopipe.scenes.item import tagged_scenes
 from eopipe.tiles.cells import Cell, Frame
@@ -54,6 +55,8 @@ class EvaluationData:
     task: str = "segmentation"
     unit: str = ""
     min_share: float = 0.0
+    # The classes of both dates where the labels are from-to classes.
+    from_to: tuple[str, ...] = ()
 
     @property
     def frame(self) -> Frame:
@@ -89,7 +92,8 @@ class EvaluationData:
         ]
         min_share = float(_tags(maps[0]).get("min_share", 0.0))
         task = _task(maps, pairs[0][1], split)
-        return cls(groups, pairs[0][1].names, split, task, unit_of(pairs[0][1]), min_share)
+        from_to = tuple(pairs[0][1].attributes.get(FROM_TO, ()))
+        return cls(groups, pairs[0][1].names, split, task, unit_of(pairs[0][1]), min_share, from_to)
 
     def pixels(self, name: str) -> Iterator[tuple[EvaluatedMap, AnyArray, AnyArray]]:
         """For each map: rows and columns of the mapped, labelled pixels in the areas of a split.

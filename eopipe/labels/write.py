@@ -82,10 +82,9 @@ def write_labels(
     counts, conflicts = np.zeros(len(legend.classes), np.int64), 0
     with new_label_store(target, frame, legend.classes, scene, {}, layout) as (group, cells):
         for cell, read in readers_of_cells(cells, source.open):
-            pixels_of_cell, conflicts_of_cell = _write_cell(cell, read, legend, layout)
+            pixels_of_cell, conflicts_of_cell = write_cell(cell, read, legend.classes, layout)
             counts, conflicts = counts + pixels_of_cell, conflicts + conflicts_of_cell
-        if not is_vector(band):
-            source.values.check()
+        source.check()
         pixels, rows = dict(zip(legend.classes, counts.tolist(), strict=True)), source.rows()
         group.attrs.update({"pixels": pixels} | attributes_of(rows))
         if is_vector(band):
@@ -111,16 +110,19 @@ def readers_of_cells(
             yield (cell, group), read
 
 
-def _write_cell(
+def write_cell(
     target: tuple[Cell, "zarr.Group"],
     read: Callable[[slice, slice], ClassRaster] | None,
-    legend: Legend,
+    classes: tuple[str, ...],
     layout: Layout,
 ) -> tuple[IntArray, int]:
-    """Write the labels of a cell; the pixels of each class, and those of overlapping shapes of different classes."""
-    (cell, group), counts, conflicts = target, np.zeros(len(legend.classes), np.int64), 0
-    meanings = " ".join("_".join(name.split()) for name in legend.classes)
-    flags = {"flag_values": list(range(len(legend.classes))), "flag_meanings": meanings}
+    """Write the labels of a cell; the pixels of each class, and those of overlapping shapes of different classes.
+
+    Without `read` nothing in it is labelled.
+    """
+    (cell, group), counts, conflicts = target, np.zeros(len(classes), np.int64), 0
+    meanings = " ".join("_".join(name.split()) for name in classes)
+    flags = {"flag_values": list(range(len(classes))), "flag_meanings": meanings}
     label = add_array(group, "label", cell.shape, "uint8", layout, **flags)
     declare_nodata(label, NO_LABEL)
     valid, polygon = add_array(group, "valid", cell.shape, "uint8", layout), None
@@ -196,6 +198,11 @@ class ClassSource:
             return part
 
         yield rasterize
+
+    def check(self) -> None:
+        """Raise BadInputError for values of a raster that belong to no class."""
+        if not is_vector(self.band):
+            self.values.check()
 
     def rows(self) -> list[SourceValue]:
         """The source values with their classes, and their pixels or shapes."""

@@ -7,7 +7,7 @@ has its own share of the channels. No operation uses another pixel, so a map is 
 import torch
 from torch import Tensor, nn
 
-from eopipe.composites.periods import PARTS
+from eopipe.composites.periods import PARTS, YEAR
 from eopipe.errors import UsageError
 from eopipe.models.unet import PixelNorm
 
@@ -59,7 +59,8 @@ def pixelwise(in_channels: int, hidden: int, out_channels: int) -> nn.Sequential
 def channels_by_date(names: tuple[str, ...]) -> list[list[int]]:
     """The channels of each date in calendar order, with the same bands; empty if the names contain no dates."""
     split = [name.rpartition("_") for name in names]
-    for parts in PARTS.values():
+    years = tuple(sorted({part for _, _, part in split if YEAR.fullmatch(part)}))
+    for parts in (*PARTS.values(), years):
         if names and all(part in parts for _, _, part in split):
             channel = {(part, band): number for number, (band, _, part) in enumerate(split)}
             dates = [part for part in parts if any(part == suffix for _, _, suffix in split)]

@@ -19,6 +19,7 @@ from eopipe.chips.make_split import SplitRequest, check_complete, place_chips
 from eopipe.chips.splits import SPLITS, SplitPlan
 from eopipe.contract import stage
 from eopipe.errors import EopipeError
+from eopipe.labels.change import FROM_TO
 from eopipe.labels.source_values import label_table
 from eopipe.labels.write import new_label_store
 from eopipe.planning.footprints import bounding_window
@@ -100,7 +101,9 @@ def forecast_chips(config: Config, scenes: FrozenScenes, masks: dict[str, BoolAr
             samples, pixels = candidates.samples, candidates.pixels
             rows = {split: role == number for number, split in enumerate(SPLITS)}
             counts = {split: pixels[of_split].sum(0) for split, of_split in rows.items()}
-            check_complete({k: samples[v] for k, v in rows.items()}, counts, classes, scenes.shape, plan)
+            by_split = {split: samples[of_split] for split, of_split in rows.items()}
+            is_change = FROM_TO in pairs[0][1].attributes
+            check_complete(by_split, counts, classes, scenes.shape, plan, is_change=is_change)
         except EopipeError as error:
             stops.append(f"split: {error}")
         label_bytes = sum(size(store)[0] + (store / MANIFEST).stat().st_size for store in labels)

@@ -11,6 +11,7 @@ from eopipe import __version__
 from eopipe.arrays import FloatArray
 from eopipe.reporting import data_tables, scores
 from eopipe.reporting.cards import Card
+from eopipe.reporting.change import change_sections
 from eopipe.reporting.charts import error_charts, reliability_chart, ridge_chart
 from eopipe.reporting.multilabel import label_sections
 from eopipe.reporting.palette import CONFIDENCE_COLORS, SPLIT_COLORS
@@ -37,7 +38,8 @@ def render(run: RunData, cards: tuple[Card, ...]) -> str:
         loader=FunctionLoader(_source), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.globals |= {"plural": plural}
-    return environment.get_template(TEMPLATE).render(_context(run) | _scores(run) | {"cards": cards})
+    sections = _context(run) | _scores(run) | change_sections(run.metrics)
+    return environment.get_template(TEMPLATE).render(sections | {"cards": cards})
 
 
 def _source(name: str) -> str:

@@ -11,6 +11,7 @@ from eopipe.chips.splits import read_split
 from eopipe.errors import BadInputError
 from eopipe.models.model_folder import HISTORY, WEIGHTS, read_model_card
 from eopipe.publish import read_json
+from eopipe.reporting.change import with_change_panel
 from eopipe.reporting.data_tables import Item, TextRow, digest_rows, item_dates, read_items
 from eopipe.reporting.maps import MapContent, cell_panels
 from eopipe.reporting.multilabel import label_headline
@@ -162,7 +163,10 @@ def read_run(
         pairs=pairs,
         quality=read_quality(pairs, dates),
         maps=maps,
-        map_panels=[map_panels(view, _map_heading(view.scene, dates), classes, palette, unit) for view in maps],
+        map_panels=[
+            with_change_panel(map_panels(view, _map_heading(view.scene, dates), classes, palette, unit), view, metrics)
+            for view in maps
+        ],
         split_panel=_split_panel(maps, pairs, role, decimation),
         omitted_maps=len(files) - len(selected),
         step=decimation.step,

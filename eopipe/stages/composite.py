@@ -28,10 +28,11 @@ def composite(
         Literal["all", "year", "season", "month"], Option("length of a period; there is one composite per period")
     ] = "all",
     stack: Annotated[
-        Literal["none", "season", "month"], Option("stack these parts of a period as separate bands, e.g. red_JJA")
+        Literal["none", "year", "season", "month"],
+        Option("stack these parts of a period as separate bands, e.g. red_JJA; of all time also years, e.g. red_2019"),
     ] = "none",
     parts: Annotated[
-        tuple[str, ...], Option("parts to stack, e.g. MAM JJA or 05 06 (default: all parts with scenes)")
+        tuple[str, ...], Option("parts to stack, e.g. 2017 2021, MAM JJA or 05 06 (default: all parts with scenes)")
     ] = (),
     memory_mb: Annotated[
         int, Knob("memory limit in MB for the pixels of all dates; larger grids are read block by block", ge=1)

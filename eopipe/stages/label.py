@@ -18,6 +18,14 @@ def label(
     ],
     *,
     source: Annotated[Path | None, Input("raster or vector file with the labels of all scenes", user=True)] = None,
+    before: Annotated[
+        Path | None,
+        Input(
+            "change: raster or vector file with the labels of an earlier date, in the same classes; labels become "
+            "from-to classes",
+            user=True,
+        ),
+    ] = None,
     scene: Annotated[Path | None, Input("scene whose asset holds its labels", folder=True)] = None,
     asset: Annotated[str | None, Option("asset of each scene that holds its labels, instead of source")] = None,
     classes: Annotated[tuple[str, ...], Option("class names, in the order of the class numbers 0, 1, …")] = (
@@ -69,8 +77,11 @@ def label(
     values: the raster is resampled, scale and offset of the source are applied, then the bins. A point labels the pixel
     that contains it. A scene without labels is left out by split. Raises BadInputError with a table of values and
     pixels for values that belong to no class, and for a source outside of the grid.
+
+    With `before`, each pixel has the from-to class of its labels at two dates, such as "forest to water".
     """
     from eopipe.errors import BadInputError, UsageError
+    from eopipe.labels.change import before_conflicts, write_change_labels
     from eopipe.labels.classes import Legend
     from eopipe.labels.values import Quantity, option_conflicts, write_values
     from eopipe.labels.vectors import source_conflicts
@@ -84,7 +95,8 @@ def label(
     if (source is None) == (asset is None or scene is None):
         raise UsageError("label needs exactly one of --source and --asset (with --scene)")
     class_options = {"bins": bins, "codes": codes, "values": values}
-    if conflicts := source_conflicts(source) + option_conflicts(measure, resampling, class_options):
+    conflicts = source_conflicts(source) + option_conflicts(measure, resampling, class_options)
+    if conflicts := conflicts + before_conflicts(before, source, measure, classes):
         raise UsageError("; ".join(conflicts))
     item = read_scene(scene) if scene and asset else None
     band, name = label_band(source, scene, item, asset), scene_name(item["id"]) if item else ""
@@ -94,4 +106,7 @@ def label(
         write_values(labels, read_frame(grid), quantity, band, scene=name, options=options, layout=layout)
         return
     legend = Legend(classes, bins, codes, ignore, values)
+    if before and source:
+        write_change_labels(labels, read_frame(grid), legend, (before, source), options=options, layout=layout)
+        return
     write_labels(labels, read_frame(grid), legend, band, scene=name, options=options, layout=layout)

@@ -1,6 +1,7 @@
 """Configs other than the demo's: Snakemake and cwltool make the same bytes, whatever steps they need."""
 
 import hashlib
+import json
 import re
 import subprocess
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import rasterio
 import yaml
 from projects import DAYS, ROOT, Project, by_cwltool, environment
 
@@ -37,6 +39,11 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "split": {"allow": ["near-duplicate: the forest of the sample is smooth"]},
     },
     "scene-labels": SCENE_LABELS,
+    "change": {
+        "composite": {"method": "median", "period": "all", "stack": "year", "parts": ["2017", "2018"]},
+        "label": {"before": "before.tif"},
+        "split": {"allow": ["near-duplicate: the forest of the sample is smooth"]},
+    },
 }
 # What the results are described in.
 DESCRIPTIONS = ["model.onnx", "report.html", "catalog/manifest.json"]
@@ -76,10 +83,20 @@ def assert_same_bytes(project: Project, outputs: Path, names: list[str]) -> None
     assert by_image == maps_of(project.results)
 
 
+def write_earlier_labels(path: Path) -> None:
+    """The labels of the sample with a made-up change: a part of them was open."""
+    with rasterio.open(ROOT / "sample/tree_cover_density_2018.tif") as file:
+        cover, profile = file.read(), file.profile
+    cover[:, cover.shape[1] // 3 : cover.shape[1] // 2] = 0
+    with rasterio.open(path, "w", **profile) as file:
+        file.write(cover)
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_config_makes_the_same_bytes_in_both_engines(name: str, tmp_path: Path) -> None:
     (tmp_path / "sample").symlink_to(ROOT / "sample")
+    write_earlier_labels(tmp_path / "before.tif")
     config = yaml.safe_load((ROOT / "config/config.yaml").read_text()) | {"results": "results", "state": "state"}
     for part in (SMALL, CONFIGS[name]):
         for section, values in part.items():
@@ -89,6 +106,11 @@ def test_a_config_makes_the_same_bytes_in_both_engines(name: str, tmp_path: Path
     result = project.run()
     assert result.returncode == 0, result.stdout
     assert_same_bytes(project, by_cwltool(project, tmp_path), DESCRIPTIONS)
+    if name == "change":
+        change = json.loads((project.results / "metrics.json").read_text())["change"]
+        assert change["model"]["pixels"] == sum(change["model"]["confusion"][1]) > 0
+        assert change["post_classification"]["f1"] is not None
+        assert "Post-classification comparison" in (project.results / "report.html").read_text()
 
 
 @pytest.mark.exhaustive

@@ -1,0 +1,89 @@
+"""Labels of change: from-to classes of each pixel from label files of two dates with the same classes.
+
+With K classes the number of a from-to class is K * (class before) + (class after); a pixel that is unlabelled at either
+date is unlabelled.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from eopipe.arrays import UInt8Array
+from eopipe.labels.classes import ClassRaster, Legend
+from eopipe.labels.source_values import SourceValues, attributes_of
+from eopipe.labels.write import (
+    ClassSource,
+    ReadOptions,
+    check_labelled,
+    label_band,
+    new_label_store,
+    readers_of_cells,
+    write_cell,
+)
+from eopipe.tiles.cells import Cell, Frame
+from eopipe.tiles.layout import Layout
+from eopipe.tiles.store import NO_LABEL
+
+# Attribute of a label store: the classes of both dates.
+FROM_TO = "from_to"
+MAX_CLASSES = 15
+
+
+def from_to_names(classes: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of the from-to classes, in the order of their numbers."""
+    return tuple(f"{before} to {after}" for before in classes for after in classes)
+
+
+def before_conflicts(
+    before: Path | None, source: Path | None, measure: str | None, classes: tuple[str, ...]
+) -> list[str]:
+    """The reasons why labels of two dates cannot be combined, a sentence each; none without an earlier date."""
+    if before is None:
+        return []
+    sentences = []
+    if source is None:
+        sentences.append("label.before needs label.source, the labels of the later date")
+    if measure:
+        sentences.append("label.before gives from-to classes, so it cannot be used with label.measure")
+    if len(classes) > MAX_CLASSES:
+        sentences.append(
+            f"label.before with {len(classes)} classes has {len(classes) ** 2} from-to classes; "
+            f"at most {MAX_CLASSES} classes are possible"
+        )
+    return sentences
+
+
+def from_to(before: UInt8Array, after: UInt8Array, classes: int) -> UInt8Array:
+    """From-to class numbers of two arrays of class numbers of one shape; 255 where either is 255."""
+    labelled = (before != NO_LABEL) & (after != NO_LABEL)
+    return np.where(labelled, before.astype(np.int64) * classes + after, NO_LABEL).astype(np.uint8)
+
+
+def write_change_labels(
+    target: Path, frame: Frame, legend: Legend, sources: tuple[Path, Path], *, options: ReadOptions, layout: Layout
+) -> None:
+    """Publish `label` and `valid` (y, x) of from-to classes from the files before and after.
+
+    Raises BadInputError for values that belong to no class, and where no pixel is labelled at both dates.
+    """
+    names, count = from_to_names(legend.classes), len(legend.classes)
+    bands = [label_band(source, None, None, None) for source in sources]
+    before, after = (ClassSource(b, legend, options, SourceValues(legend, f"label {b.name}")) for b in bands)
+
+    @contextmanager
+    def open_both(cell: Cell) -> Iterator[Callable[[slice, slice], ClassRaster]]:
+        with before.open(cell) as first, after.open(cell) as last:
+            yield lambda y, x: ClassRaster(from_to(first(y, x).numbers, last(y, x).numbers, count), 0)
+
+    counts = np.zeros(len(names), np.int64)
+    with new_label_store(target, frame, names, "", {}, layout) as (group, cells):
+        for cell, read in readers_of_cells(cells, open_both):
+            counts += write_cell(cell, read, names, layout)[0]
+        before.check()
+        after.check()
+        pixels = dict(zip(names, counts.tolist(), strict=True))
+        rows = attributes_of([*before.rows(), *after.rows()])
+        group.attrs.update({"pixels": pixels, FROM_TO: list(legend.classes)} | rows)
+        check_labelled(int(counts.sum()), bands[1], "", "label of both dates")
