@@ -251,6 +251,13 @@ def test_values_and_polygons_are_on_one_side_of_the_border_too(folder: Path, run
         assert set(np.unique(numbers)) == ({0, 2} if cell.id == "utm32n" else {0, 1, 2})
 
 
+def test_change_has_the_from_to_classes_of_both_cells(folder: Path, run: Run, tmp_path: Path) -> None:
+    arguments = ("--source", folder / "labels.tif", "--classes", "a", "b")
+    plain = labels(run, folder, tmp_path / "plain.zarr", *arguments).attributes["pixels"]
+    change = labels(run, folder, tmp_path / "change.zarr", *arguments, "--before", folder / "labels.tif")
+    assert change.attributes["pixels"] == {"a to a": plain["a"], "a to b": 0, "b to a": 0, "b to b": plain["b"]}
+
+
 def test_what_needs_one_grid_is_refused_with_the_cells(folder: Path, run: Run, tmp_path: Path) -> None:
     labels(run, folder, tmp_path / "all.zarr", "--source", folder / "labels.tif", "--classes", "a", "b")
     stores = [tiles(run, folder, scene, "grid") for scene in two_zones.SCENES]
