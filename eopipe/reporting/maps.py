@@ -73,12 +73,14 @@ def cell_panels(name: str, numbers: UInt8Array, window: tuple[slice, slice], fra
     """A map of a window of the frame, in steps of pixels, as a panel for each cell that it shows."""
     panels = []
     for cell in frame.cells:
-        begin, end = -(-cell.column // step), (cell.column + cell.shape[1] - 1) // step + 1
-        left, right = max(window[1].start, begin), min(window[1].stop, end)
+        columns = cell.columns(step)
+        left, right = max(window[1].start, columns.start), min(window[1].stop, columns.stop)
         if left < right:
             part = numbers[:, left - window[1].start : right - window[1].start]
             title = " ".join(text for text in (name, cell.id) if text)
-            panels.append(MapPanel(title, part, (window[0], slice(left - begin, right - begin)), cell.grid))
+            panels.append(
+                MapPanel(title, part, (window[0], slice(left - columns.start, right - columns.start)), cell.grid)
+            )
     return panels
 
 

@@ -68,13 +68,21 @@ def _date(store: Tiles, dates: dict[str, str]) -> str:
 
 
 def _summary(tiles: Tiles, date: str) -> SceneSummary:
-    store = tiles.alone()
+    """The valid pixels of a scene in all cells; the thumbnail shows the cell with most of them."""
+    parts = [_sampled(part.alone()) for part in tiles.parts]
+    scale, offset = tiles.scaling
+    values = {
+        name: np.concatenate([stored[n][valid] for stored, valid in parts]) * scale + offset
+        for n, name in enumerate(tiles.names)
+    }
+    return SceneSummary(tiles.scene, date, values, _thumbnail(tiles, *max(parts, key=lambda part: int(part[1].sum()))))
+
+
+def _sampled(store: Tiles) -> tuple[AnyArray, BoolArray]:
+    """Stored pixels (band, y, x) of a thumbnail, and which are valid (y, x)."""
     decimation = decimate(store.shape, THUMBNAIL_EDGE)
     stored = read_centres(partial(store.read, "image"), decimation)
-    valid = read_centres(partial(store.read, "valid"), decimation) > 0
-    scale, offset = store.scaling
-    values = {name: stored[n][valid] * scale + offset for n, name in enumerate(store.names)}
-    return SceneSummary(store.scene, date, values, _thumbnail(store, stored, valid))
+    return stored, np.asarray(read_centres(partial(store.read, "valid"), decimation) > 0)
 
 
 def _thumbnail(store: Tiles, stored: AnyArray, valid: BoolArray) -> EncodedImage:

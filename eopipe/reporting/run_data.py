@@ -1,8 +1,11 @@
 """What a report needs of a finished run, read and checked: the parts must belong to the same run."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from eopipe.arrays import UInt8Array
 from eopipe.chips.chips import pair_stores
@@ -164,8 +167,9 @@ def read_run(
         quality=read_quality(pairs, dates),
         maps=maps,
         map_panels=[
-            with_change_panel(map_panels(view, _map_heading(view.scene, dates), classes, palette, unit), view, metrics)
+            with_change_panel(map_panels(part, heading, classes, palette, unit), part, metrics)
             for view in maps
+            for heading, part in _views_of_cells(view, _map_heading(view.scene, dates), pairs, decimation.step)
         ],
         split_panel=_split_panel(maps, pairs, role, decimation),
         omitted_maps=len(files) - len(selected),
@@ -197,9 +201,29 @@ def _fold_name(path: Path) -> str:
     return path.stem.removeprefix("metrics-").replace("-", " ")
 
 
+def _views_of_cells(view: MapView, heading: str, pairs: Pairs, step: int) -> Iterator[tuple[str, MapView]]:
+    """A map with its heading, of several cells that of each."""
+    frame = pairs[0][0].frame
+    if frame.only is not None:
+        yield heading, view
+        return
+    for cell in frame.cells:
+        columns, (rows, shown) = cell.columns(step), view.window
+        part = slice(max(columns.start, shown.start), min(columns.stop, shown.stop))
+        if part.start < part.stop:
+            yield f"{heading} {cell.id}".strip(), replace(view, window=(rows, part))
+
+
 def _split_panel(maps: list[MapView], pairs: Pairs, role: UInt8Array, decimation: Decimation) -> PanelGroup:
+    """The splits over a quicklook; several cells are side by side."""
     mosaics = [view.quicklook for view in maps if not view.scene]
-    return split_panel(mosaics[0] if mosaics else read_quicklook([tiles for tiles, _ in pairs], decimation), role)
+    quicklook = mosaics[0] if mosaics else read_quicklook([tiles for tiles, _ in pairs], decimation)
+    frame = pairs[0][0].frame
+    if frame.only is None:
+        columns = np.concatenate([np.r_[cell.columns(decimation.step)] for cell in frame.cells])
+        quicklook = replace(quicklook, bands=quicklook.bands[..., columns], has_data=quicklook.has_data[:, columns])
+        role = role[:, columns]
+    return split_panel(quicklook, role)
 
 
 def _map_heading(scene: str, dates: dict[str, str]) -> str:

@@ -19,6 +19,7 @@ from eopipe.errors import UsageError
 from eopipe.launch.world import announce_engine
 from eopipe.models.model_files import module_of
 from eopipe.publish import MANIFEST, read_json, visible_files
+from eopipe.stac.choose_grid import UTM
 
 Config = dict[str, Any]
 # Functions of a job's wildcards and input files, as Snakemake calls them.
@@ -295,9 +296,13 @@ def fold_options(config: Config, wildcards: Any) -> str:
     return options(config | {"split": split}, "split")
 
 
-def mosaics(grid: str | Path) -> list[str]:
-    """The names of the maps of all images, one for each cell of a grid file."""
-    return [MOSAIC + (f".{cell}" if cell else "") for cell in cell_names(grid)]
+def mosaics(config: Config, search: Any) -> list[str]:
+    """The names of the maps of all images, one for each cell; only where there may be several they wait for the search.
+
+    So a dry run of a new project shows their jobs.
+    """
+    cells = cell_names(search.get().output.grid) if config["search"]["crs"] == UTM else [""]
+    return [MOSAIC + (f".{cell}" if cell else "") for cell in cells]
 
 
 def cell_names(grid: str | Path) -> list[str]:

@@ -51,6 +51,10 @@ class Cell:
         height, width = self.shape
         return slice(0, height), slice(self.column, self.column + width)
 
+    def columns(self, step: int) -> slice:
+        """Columns of the cell in an image of the frame, each pixel of which shows `step` x `step` pixels."""
+        return slice(-(-self.column // step), (self.column + self.shape[1] - 1) // step + 1)
+
     def windows(self, edge: int) -> list[PixelWindow]:
         """Windows of this edge in the frame that cover the cell, row by row."""
         left = self.column

@@ -183,10 +183,13 @@ def write_tiles(
             total = _write_cell(group, item, grid, recipe, threads)
         else:
             root = stack.enter_context(new_cell_stores(target, frame, names, scene, attributes))
+            groups = []
             for cell, grid, window in windows:
                 assert window is not None
-                total.add(_write_cell(add_cell(root, cell, grid, window), item, grid, recipe, threads))
-            root.attrs.update({"valid_fraction": total.attributes(0)["valid_fraction"]})
+                groups.append(add_cell(root, cell, grid, window))
+                total.add(_write_cell(groups[-1], item, grid, recipe, threads))
+            qualities: list[Any] = [group.attrs["quality"] for group in groups]
+            root.attrs.update(total.attributes(sum(quality["not_finite"] for quality in qualities)))
     if not total.usable:
         log.warning(
             "event=scene_without_pixels scene=%s nodata=%d masked=%d saturated=%d left_out_by=split",

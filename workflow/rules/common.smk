@@ -54,7 +54,7 @@ def each(pattern, names=scenes):
 def each_map(name):
     """A map of all images for each cell, or one for each image where labels or the split differ between them."""
     names = periods if COMPOSITES else scenes
-    return each(f"maps/{{}}/{name}.tif", (lambda: eo.mosaics(SEARCH.get().output.grid)) if IS_MOSAIC else names)
+    return each(f"maps/{{}}/{name}.tif", (lambda: eo.mosaics(config, SEARCH)) if IS_MOSAIC else names)
 
 
 # The files that stages make and share, by the names of their ports; functions wait for the search.
