@@ -286,7 +286,7 @@ def test_user_inputs_are_settings_and_the_rest_is_not() -> None:
     sections = model().model_fields
     assert set(sections) == {"results", "state", "folds", "online_nodes", "setup", "container", *STAGES}
     names = {p.name for p in stage("label").settings if isinstance(p.mark, Input)}
-    assert names == {"source"}
+    assert names == {"source", "before"}
 
 
 def test_one_licence_of_the_config_goes_to_every_stage_that_states_one() -> None:
