@@ -87,7 +87,7 @@ def test_chips_with_and_without_a_class_weigh_alike_where_classes_are_balanced()
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 4), st.integers(1, 5))
-@examples(max_examples=40, deadline=None)
+@examples(max_examples=25, deadline=None)
 def test_scores_of_labels_are_those_of_scikit_learn_however_they_are_cut(seed: int, classes: int, parts: int) -> None:
     rng = np.random.default_rng(seed)
     truth, predicted = rng.random((2, 30, classes)) < rng.random((2, 1, classes))
