@@ -208,8 +208,8 @@ def _views_of_cells(view: MapView, heading: str, pairs: Pairs, step: int) -> Ite
         yield heading, view
         return
     for cell in frame.cells:
-        columns, (rows, shown) = cell.columns(step), view.window
-        part = slice(max(columns.start, shown.start), min(columns.stop, shown.stop))
+        columns, (rows, window) = cell.columns(step), view.window
+        part = slice(max(columns.start, window.start), min(columns.stop, window.stop))
         if part.start < part.stop:
             yield f"{heading} {cell.id}".strip(), replace(view, window=(rows, part))
 
