@@ -80,8 +80,10 @@ def test_a_task_that_is_cancelled_takes_none_of_its_array_with_it(cluster: Clust
     array = sh(*alike, "--array=1-3%1", f"--output={tmp_path}/%a", f"--wrap={script}").strip()
     wait(30, lambda: "RUNNING" in sh("squeue", "-h", "-j", f"{array}_1", "-o", "%T"), "first task")
     sh("scancel", f"{array}_1")
-    wait(60, lambda: (tmp_path / "3").exists() and "ended" in (tmp_path / "3").read_text(), "the other tasks")
+    last, again = tmp_path / "3", tmp_path / "again"
+    wait(60, lambda: last.exists() and "ended" in last.read_text(), "the other tasks")
     assert [(tmp_path / name).read_text() for name in "23"] == ["ended 0\n"] * 2
-    second = sh(*alike, f"--output={tmp_path}/again", f"--wrap={asks}").strip()
-    wait(60, lambda: not sh("squeue", "-h", "-t", "PD,R,CG", "-j", second).strip(), "the same job again")
-    assert re.search(r"job \d+ was cancelled, so this run does not start it again", (tmp_path / "again").read_text())
+    sh(*alike, f"--output={again}", f"--wrap={asks}; echo ended $?")
+    wait(60, lambda: again.exists() and "ended" in again.read_text(), "the same job again")
+    assert re.search(r"job \d+ was cancelled, so this run does not start it again", again.read_text())
+    assert again.read_text().endswith("ended 1\n")
