@@ -33,6 +33,12 @@ COMMANDS = {
         "command": ("eopipe.run.job_logs:command", "Print the command of a stage's jobs, to run one of them by hand."),
         "usage": ("eopipe.clusters.usage:usage", "Show the memory, time and CPUs that jobs requested and used."),
     },
+    "data that exist already": {
+        "import": (
+            "eopipe.chips.import_command:import_command",
+            "Pack chips (pairs, or folders by class) into stores.",
+        ),
+    },
     "training": {
         "follow": ("eopipe.telemetry.follow:follow", "Show a training in TensorBoard, MLflow or Prometheus."),
         "rate": ("eopipe.training.lr_finder:rate", "Suggest a learning rate for a training (range test)."),

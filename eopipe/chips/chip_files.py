@@ -1,0 +1,259 @@
+"""Files of a chip set that exists already: image/mask pairs by two patterns, or a folder of chips for each class."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date
+from functools import lru_cache
+from glob import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eopipe.arrays import AnyArray, BoolArray
+from eopipe.errors import BadInputError, IntegrityError, UsageError
+from eopipe.scenes.item import SceneBand
+from eopipe.warp.open_raster import SETTINGS, open_raster, read_window
+
+# Of larger images a folder of scenes is made, not a chip set.
+MAX_EDGE = 4096
+SUFFIXES = (".tif", ".tiff")
+DATE = re.compile(r"(?<!\d)((?:19|20)\d\d)([-_]?)(0[1-9]|1[0-2])\2(0[1-9]|[12]\d|3[01])(?!\d)")
+# Tags of the acquisition. TIFFTAG_DATETIME is not among them: it is the time at which the file was written.
+DATE_TAGS = ("ACQUISITIONDATETIME", "ACQUISITION_DATE", "ACQUISITION_DATETIME", "DATE_ACQUIRED")
+
+
+@dataclass(frozen=True)
+class ChipFile:
+    """A chip: its id, the path of its image, and its mask or the class of its folder.
+
+    `source` and `mask_source` are the paths in the index, relative to the folder of the set.
+    """
+
+    id: str
+    image: Path
+    source: str
+    mask: Path | None = None
+    mask_source: str = ""
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class ChipHeader:
+    """What the header of an image says: size, place, bands and how its numbers are stored."""
+
+    height: int
+    width: int
+    crs: str
+    transform: tuple[float, ...]
+    longitude: float
+    latitude: float
+    date: str | None
+    bands: tuple[str, ...]
+    dtype: str
+    scaling: tuple[float, float]
+
+    @property
+    def form(self) -> tuple[int, str, tuple[float, float]]:
+        """What all chips of a set share: the number of bands, the data type, scale and offset."""
+        return len(self.bands), self.dtype, self.scaling
+
+
+def chip_pairs(images: str, masks: str) -> list[ChipFile]:
+    """The images and masks of two patterns, matched by what their `*` stands for, sorted by it.
+
+    Raises UsageError for a pattern without exactly one `*`; BadInputError where nothing matches, and for an image
+    without mask or a mask without image.
+    """
+    by_id, masks_by_id = matches_of(images), matches_of(masks)
+    for pattern, matches in ((images, by_id), (masks, masks_by_id)):
+        if not matches:
+            raise BadInputError(f"no file matches {pattern}; give a pattern such as 'S2/*_S2.tif'")
+    if alone := sorted(by_id.keys() - masks_by_id.keys()):
+        raise BadInputError(
+            f"{len(alone)} images have no mask, such as {by_id[alone[0]]}: no file {masks.replace('*', alone[0])}"
+        )
+    if alone := sorted(masks_by_id.keys() - by_id.keys()):
+        raise BadInputError(
+            f"{len(alone)} masks have no image, such as {masks_by_id[alone[0]]}: "
+            f"no file {images.replace('*', alone[0])}"
+        )
+    return [
+        ChipFile(
+            key, by_id[key], source_name(images, by_id[key]), masks_by_id[key], source_name(masks, masks_by_id[key])
+        )
+        for key in sorted(by_id)
+    ]
+
+
+def matches_of(pattern: str) -> dict[str, Path]:
+    """The files of a pattern by what its only `*` stands for."""
+    if pattern.count("*") != 1:
+        raise UsageError(f"the pattern {pattern!r} needs exactly one *, which stands for the id of a chip")
+    before, after = pattern.split("*")
+    anchor = Path(before) if before.endswith("/") else Path(before).parent if before else Path()
+    rest = before[len(str(anchor)) :].lstrip("/") if str(anchor) != "." else before.removeprefix("./")
+    expression = re.compile(f"{re.escape(rest)}([^/]+){re.escape(after)}")
+    paths = anchor.glob(f"{escape(rest)}*{escape(after)}") if anchor.is_dir() else ()
+    by_name = ((expression.fullmatch(path.relative_to(anchor).as_posix()), path) for path in paths)
+    return {match[1]: path for match, path in by_name if match and path.is_file()}
+
+
+def source_name(pattern: str, path: Path) -> str:
+    """The path of a file from the folder before the `*` on, which says nothing of this machine."""
+    folder = Path(pattern.partition("*")[0] + "x").parent
+    return (Path(folder.name) / path.relative_to(folder)).as_posix()
+
+
+def class_folders(root: Path) -> tuple[tuple[str, ...], list[ChipFile]]:
+    """The names of the folders in a folder, which are the classes, and the GeoTIFFs in each, sorted.
+
+    Raises BadInputError where there are no two folders with GeoTIFFs, and for a file that is no GeoTIFF by its name.
+    """
+    if not root.is_dir():
+        raise BadInputError(f"{root} is not a folder; give the folder that has a folder of chips for each class")
+    names = tuple(sorted(p.name for p in root.iterdir() if p.is_dir() and not p.name.startswith(".")))
+    chips = []
+    for name in names:
+        paths = sorted(p for p in (root / name).iterdir() if p.is_file() and not p.name.startswith("."))
+        # GDAL writes statistics beside a file.
+        paths = [path for path in paths if not path.name.endswith(".aux.xml")]
+        if other := [path for path in paths if path.suffix.lower() not in SUFFIXES]:
+            raise BadInputError(f"{other[0]} is not a GeoTIFF by its name: chips are files *.tif or *.tiff")
+        if not paths:
+            raise BadInputError(f"{root / name} has no GeoTIFF, so class {name} has no chip; remove the folder")
+        chips += [ChipFile(f"{name}/{path.stem}", path, f"{name}/{path.name}", label=name) for path in paths]
+    if len(names) < 2:
+        raise BadInputError(
+            f"{root} has {len(names)} folders; chips by class need two, each with the name of its class"
+        )
+    if repeated := [key for key, count in Counter(chip.id for chip in chips).items() if count > 1]:
+        raise BadInputError(f"{root} has several files of the chip {repeated[0]}, such as .tif and .tiff")
+    return names, chips
+
+
+@contextmanager
+def opened(path: Path, name: str) -> Iterator[Any]:
+    """A georeferenced GeoTIFF; raises BadInputError in one sentence for anything else."""
+    import rasterio
+
+    if path.suffix.lower() not in SUFFIXES:
+        raise BadInputError(f"{name} is not a GeoTIFF by its name: chips are files *.tif or *.tiff")
+    with rasterio.Env(**SETTINGS):
+        try:
+            source = open_raster(SceneBand(name, path, 1.0, 0.0, None), f"chip {name}")
+        except IntegrityError as error:
+            raise BadInputError(f"{name} is not a GeoTIFF that can be read: {error}") from error
+        with source:
+            yield source
+
+
+def read_header(chip: ChipFile) -> ChipHeader:
+    """The header of a chip's image. Raises BadInputError for no chip, and a mask of another size or place."""
+    with opened(chip.image, chip.source) as source:
+        if max(source.shape) > MAX_EDGE:
+            raise BadInputError(
+                f"{chip.source} has {source.height} x {source.width} pixels; chips have up to {MAX_EDGE}"
+            )
+        header = _header(chip, source)
+        if chip.mask is not None:
+            with opened(chip.mask, chip.mask_source) as mask:
+                _check_mask(chip, source, mask)
+    return header
+
+
+def _header(chip: ChipFile, source: Any) -> ChipHeader:
+    indexes = data_bands(source)
+    dtypes = sorted({source.dtypes[index - 1] for index in indexes})
+    scalings = sorted({(source.scales[index - 1], source.offsets[index - 1]) for index in indexes})
+    if len(dtypes) > 1 or np.dtype(dtypes[0]).kind not in "uif":
+        raise BadInputError(
+            f"{chip.source} has bands of {' and '.join(dtypes)}; they need a single type of real numbers"
+        )
+    if len(scalings) > 1:
+        raise BadInputError(f"{chip.source} has bands with different scales and offsets: {scalings}")
+    code = source.crs.to_epsg()
+    crs = f"EPSG:{code}" if code else source.crs.to_wkt()
+    x, y = source.transform * (source.width / 2, source.height / 2)
+    longitude, latitude = to_degrees(crs).transform(x, y)
+    if not (math.isfinite(longitude) and math.isfinite(latitude)):
+        raise BadInputError(f"{chip.source} has no place on Earth: its centre is {x:g}, {y:g} in {crs}")
+    bands = tuple(source.descriptions[index - 1] or f"band_{index}" for index in indexes)
+    return ChipHeader(
+        *(source.height, source.width, crs, tuple(source.transform)[:6], longitude, latitude),
+        *(_date_of(chip, source), bands, dtypes[0], scalings[0]),
+    )
+
+
+@lru_cache(maxsize=256)
+def to_degrees(crs: str) -> Any:
+    """The transformer from a CRS to longitude and latitude (WGS 84)."""
+    from pyproj import Transformer
+
+    return Transformer.from_crs(crs, "EPSG:4326", always_xy=True)
+
+
+def data_bands(source: Any) -> list[int]:
+    """The numbers of the bands, from 1, that are no alpha band."""
+    from rasterio.enums import ColorInterp
+
+    return [n for n, meaning in zip(source.indexes, source.colorinterp, strict=True) if meaning != ColorInterp.alpha]
+
+
+def _date_of(chip: ChipFile, source: Any) -> str | None:
+    """The ISO date in the name of the image, else in its tags; TIFFTAG_DATETIME is when the file was written."""
+    tags = source.tags() | source.tags(ns="IMAGERY")
+    for text in (chip.source, *(str(tags.get(name, "")) for name in DATE_TAGS)):
+        for match in DATE.finditer(text):
+            try:
+                return date(int(match[1]), int(match[3]), int(match[4])).isoformat()
+            except ValueError:
+                continue
+    return None
+
+
+def _check_mask(chip: ChipFile, source: Any, mask: Any) -> None:
+    if mask.shape != source.shape:
+        raise BadInputError(
+            f"the mask {chip.mask_source} has {mask.height} x {mask.width} pixels, its image {source.height} x "
+            f"{source.width}"
+        )
+    corners = [(0, 0), (source.width, 0), (0, source.height)]
+    # In pixels of the image.
+    moved = [~source.transform * (mask.transform * corner) for corner in corners]
+    shift = max(abs(a - b) for pair in zip(moved, corners, strict=True) for a, b in zip(*pair, strict=True))
+    if mask.crs != source.crs or shift > 0.5:
+        raise BadInputError(f"the mask {chip.mask_source} and its image {chip.source} are not at one place")
+
+
+def read_image(chip: ChipFile, nodata: float | None) -> tuple[AnyArray, BoolArray]:
+    """The pixels (band, y, x) of a chip, and which (y, x) have data in all bands: 0 where a band has none.
+
+    Raises IntegrityError for a damaged file.
+    """
+    from rasterio.errors import RasterioIOError
+
+    with opened(chip.image, chip.source) as source:
+        indexes = data_bands(source)
+        try:
+            pixels, masks = source.read(indexes), source.read_masks(indexes) > 0
+        except RasterioIOError as error:
+            raise IntegrityError(f"chip {chip.source} is truncated or damaged: {error}") from error
+    if nodata is not None:
+        masks = masks & (pixels != nodata)
+    if pixels.dtype.kind == "f":
+        masks &= np.isfinite(pixels)
+    pixels[~masks] = 0
+    return pixels, masks.all(0)
+
+
+def read_mask(chip: ChipFile) -> tuple[AnyArray, BoolArray]:
+    """The values (y, x) of a chip's mask, and where they are no nodata. Raises IntegrityError for a damaged file."""
+    if chip.mask is None:
+        raise ValueError(f"{chip.id} has no mask")
+    with opened(chip.mask, chip.mask_source) as source:
+        return read_window(source, (slice(0, source.height), slice(0, source.width)), f"mask {chip.mask_source}")

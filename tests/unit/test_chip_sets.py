@@ -1,0 +1,265 @@
+"""Chip sets: what is at each slot, the index, counts of files, and sentences for bad input."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rasterio
+from chip_files import numbered_chip, write_chip, write_pairs
+from hypothesis import given
+from hypothesis import strategies as st
+from scenery import Completed, Run
+
+from eopipe.chips.chip_set import SLOT_CRS, SlotGrid
+from eopipe.inspection.check_store import find_errors
+from eopipe.publish import digest, find_damage
+from eopipe.tiles.layout import store_files
+from eopipe.tiles.store import Tiles
+
+SHAPES = [(20, 24), (24, 20), (8, 8), (24, 24), (17, 3)]
+CLASSES = ("--classes", "land", "water", "snow")
+
+
+def import_pairs(run: Run, folder: Path, *options: object, target: str = "set") -> Completed:
+    patterns = ("--images", folder / "S2/*_S2.tif", "--masks", folder / "labels/*_label.tif")
+    return run("import", folder / target, *patterns, *(options or CLASSES))
+
+
+@given(count=st.integers(1, 200_000), largest=st.integers(1, 4096))
+def test_every_chip_has_a_slot_of_its_own_within_its_store(count: int, largest: int) -> None:
+    slots = SlotGrid.for_chips(count, largest)
+    assert largest <= slots.edge < largest + 16
+    assert slots.edge % 16 == 0
+    assert max(slots.shape) <= 8192
+    assert sum(len(slots.chips_of(store, count)) for store in range(slots.stores)) == count
+    assert all(len(slots.chips_of(store, count)) for store in range(slots.stores))
+    for chip in {0, count // 3, count // 2, count - 1}:
+        store, row, column = slots.slot(chip)
+        first = slots.chips_of(store, count).start
+        height, width = slots.shape
+        assert row + slots.edge <= height
+        assert column + slots.edge <= width
+        assert first + row // slots.edge * slots.columns + column // slots.edge == chip
+
+
+@pytest.mark.parametrize(("count", "most"), [(500, 60), (100_000, 400)])
+def test_chips_of_64_pixels_need_few_files(count: int, most: int) -> None:
+    slots = SlotGrid.for_chips(count, 64)
+    tiles = store_files(slots.shape, slots.layout, 2)
+    labels = store_files(slots.shape, slots.layout, 2, has_image=False)
+    # The index in each store is an array of two files.
+    assert slots.stores * (tiles + labels + 2 * 2) + 2 <= most
+
+
+def test_every_pixel_of_a_pair_is_at_its_slot_and_the_padding_is_not_valid(run: Run, tmp_path: Path) -> None:
+    write_pairs(tmp_path, SHAPES)
+    assert import_pairs(run, tmp_path).code == 0
+    index = json.loads((tmp_path / "set/chips.json").read_text())
+    tiles, labels = Tiles(tmp_path / "set/tiles/chips-0000.zarr"), Tiles(tmp_path / "set/labels/chips-0000.zarr")
+    assert index["slot"] == 32
+    assert tiles.shape == (64, 96)
+    assert tiles.names == ("red", "nir")
+    assert [row["id"] for row in index["chips"]] == ["00", "01", "02", "03", "04"]
+    image, valid, label, has_label = (
+        np.zeros((2, 64, 96)),
+        np.zeros((64, 96)),
+        np.full((64, 96), 255),
+        np.zeros((64, 96)),
+    )
+    for chip, (row, (height, width)) in enumerate(zip(index["chips"], SHAPES, strict=True)):
+        window = np.s_[row["row"] : row["row"] + height, row["column"] : row["column"] + width]
+        image[:, *window], valid[window], has_label[window] = numbered_chip(chip, (height, width)), 1, 1
+        label[window] = (np.add.outer(np.arange(height), np.arange(width)) + chip) % 3
+        assert (row["height"], row["width"], row["valid_pixels"], row["labelled_pixels"]) == (
+            height,
+            width,
+            *2 * [height * width],
+        )
+        assert row["crs"] == f"EPSG:{32601 + chip}"
+        assert row["transform"] == [10, 0, 5e5 + 1000 * chip, 0, -10, 5e6]
+        assert (row["source"], row["mask"]) == (f"S2/{chip:02d}_S2.tif", f"labels/{chip:02d}_label.tif")
+        assert row["longitude"] == pytest.approx(-177 + 6 * chip, abs=0.1)
+        assert row["latitude"] == pytest.approx(45.15, abs=0.1)
+    assert (tiles.read("image") == image).all()
+    assert (tiles.read("valid") == valid).all()
+    assert (labels.read("label") == label).all()
+    assert (labels.read("valid") == has_label).all()
+    assert find_errors(tiles) == []
+    assert find_errors(labels) == []
+    assert not [*find_damage(tmp_path / "set", map)]
+    assert [json.loads(text) for text in tiles.group["chips"][:]] == index["chips"]
+    assert labels.attributes["pixels"] == {
+        name: int((label == n).sum()) for n, name in enumerate(("land", "water", "snow"))
+    }
+
+
+def test_files_of_a_set_are_the_forecast_number(run: Run, tmp_path: Path) -> None:
+    write_pairs(tmp_path, SHAPES)
+    import_pairs(run, tmp_path)
+    slots = SlotGrid.for_chips(5, 24)
+    tiles = store_files(slots.shape, slots.layout, 2)
+    labels = store_files(slots.shape, slots.layout, 2, has_image=False)
+    assert sum(path.is_file() for path in (tmp_path / "set").rglob("*")) == tiles + labels + 2 * 2 + 2
+
+
+def test_the_grid_of_a_set_has_no_place_on_earth() -> None:
+    from pyproj import Transformer
+    from pyproj.exceptions import ProjError
+    from rasterio._err import CPLE_BaseError
+    from rasterio.warp import transform
+
+    with pytest.raises(ProjError, match="celestial body"):
+        Transformer.from_crs(SLOT_CRS, "EPSG:4326")
+    with pytest.raises(CPLE_BaseError):
+        transform(SLOT_CRS, "EPSG:4326", [0], [0])
+    assert str(SlotGrid.for_chips(5, 24).grid.crs) == SLOT_CRS
+
+
+def test_bytes_do_not_depend_on_threads(run: Run, tmp_path: Path) -> None:
+    write_pairs(tmp_path, SHAPES)
+    for threads in (1, 4):
+        assert import_pairs(run, tmp_path, *CLASSES, "--threads", threads, target=f"set{threads}").code == 0
+    assert digest(tmp_path / "set1") == digest(tmp_path / "set4")
+
+
+def test_sets_of_several_stores_continue_in_the_next_one(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eopipe.chips.chip_set.SHARD", 32)
+    write_pairs(tmp_path, [(16, 16)] * 21)
+    assert import_pairs(run, tmp_path).code == 0
+    index = json.loads((tmp_path / "set/chips.json").read_text())
+    assert index["stores"] == ["chips-0000", "chips-0001"]
+    for chip, row in enumerate(index["chips"]):
+        store = Tiles(tmp_path / "set/tiles" / f"{row['store']}.zarr")
+        window = slice(row["row"], row["row"] + 16), slice(row["column"], row["column"] + 16)
+        assert (store.read("image", *window) == numbered_chip(chip, (16, 16))).all()
+
+
+def test_chips_without_label_or_valid_pixel_are_counted_and_named(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_pairs(tmp_path, [(16, 16)] * 3)
+    write_chip(tmp_path / "labels/01_label.tif", np.full((16, 16), -1, np.int16), crs="EPSG:32602", left=5e5 + 1000)
+    write_chip(
+        tmp_path / "S2/02_S2.tif",
+        np.zeros((2, 16, 16), np.uint16),
+        crs="EPSG:32603",
+        left=5e5 + 2000,
+        names=("red", "nir"),
+    )
+    done = import_pairs(run, tmp_path, *CLASSES, "--ignore", -1, "--nodata", 0)
+    assert done.code == 0
+    assert "chips_without_label count=1 chips='01'" in caplog.text
+    assert "chips_without_valid_pixel count=1 chips='02'" in caplog.text
+    index = json.loads((tmp_path / "set/chips.json").read_text())
+    assert (index["without_label"], index["without_valid_pixel"]) == (["01"], ["02"])
+    rows = [(row["labelled_pixels"], row["valid_pixels"]) for row in index["chips"]]
+    assert rows == [(256, 256), (0, 256), (256, 0)]
+    assert index["chips"][1]["class"] is None
+
+
+def test_every_pixel_of_a_chip_has_the_class_of_its_folder(run: Run, tmp_path: Path) -> None:
+    for chip, name in enumerate(("Forest/Forest_2", "Forest/Forest_1", "River/River_1")):
+        write_chip(tmp_path / f"EuroSAT/{name}.tif", numbered_chip(chip, (16, 16), 1))
+    assert run("import", tmp_path / "set", "--folders", tmp_path / "EuroSAT").code == 0
+    index = json.loads((tmp_path / "set/chips.json").read_text())
+    classes = [(row["id"], row["class"]) for row in index["chips"]]
+    assert classes == [("Forest/Forest_1", "Forest"), ("Forest/Forest_2", "Forest"), ("River/River_1", "River")]
+    label = Tiles(tmp_path / "set/labels/chips-0000.zarr").read("label")
+    corners = [label[row["row"] : row["row"] + 16, row["column"] : row["column"] + 16] for row in index["chips"]]
+    assert [np.unique(corner).tolist() for corner in corners] == [[0], [0], [1]]
+    assert (label == 255).sum() == 256
+
+
+def test_the_date_is_that_of_the_name_else_of_the_tags_never_that_of_writing(run: Run, tmp_path: Path) -> None:
+    pixels = numbered_chip(0, (16, 16), 1)
+    write_chip(tmp_path / "c/a/x_20230231_2021-07-09_b.tif", pixels)
+    write_chip(tmp_path / "c/a/y.tif", pixels, tags={"ACQUISITION_DATE": "2019-02-03T10:00:00Z"})
+    write_chip(tmp_path / "c/b/z_120230101.tif", pixels, tags={"TIFFTAG_DATETIME": "2020:01:01 00:00:00"})
+    assert run("import", tmp_path / "set", "--folders", tmp_path / "c").code == 0
+    index = json.loads((tmp_path / "set/chips.json").read_text())
+    assert [row["date"] for row in index["chips"]] == ["2021-07-09", "2019-02-03", None]
+
+
+def test_scale_and_offset_are_those_of_the_files_or_of_the_options(run: Run, tmp_path: Path) -> None:
+    write_pairs(tmp_path, [(16, 16)])
+    import_pairs(run, tmp_path, *CLASSES, "--scale", "1e-4", "--offset", "-0.1")
+    assert Tiles(tmp_path / "set/tiles/chips-0000.zarr").scaling == (1e-4, -0.1)
+
+
+def spoil(folder: Path, fault: str) -> None:
+    """Make one file of two pairs (16, 16) unfit."""
+    second, mask = {"crs": "EPSG:32602", "left": 5e5 + 1000}, folder / "labels/01_label.tif"
+    classes = np.zeros((16, 16), np.int16)
+    if fault == "mask size":
+        write_chip(mask, classes[:8], **second)
+    elif fault == "mask place":
+        write_chip(mask, classes, crs="EPSG:32602", left=5e5 + 1010)
+    elif fault == "mask value":
+        write_chip(mask, classes + 7, **second)
+    elif fault in ("no mask", "no image"):
+        (mask if fault == "no mask" else folder / "S2/01_S2.tif").unlink()
+    elif fault == "text":
+        (folder / "S2/01_S2.tif").write_text("no raster")
+    elif fault == "damaged":
+        path = write_chip(
+            folder / "S2/01_S2.tif", numbered_chip(1, (16, 16)), names=("red", "nir"), **second, compress="lzw"
+        )
+        data = path.read_bytes()
+        with rasterio.open(path) as source:
+            offset = int(source.get_tag_item("BLOCK_OFFSET_0_0", "TIFF", bidx=1))
+        path.write_bytes(data[:offset] + b"\xff" * 64 + data[offset + 64 :])
+    else:
+        pixels = numbered_chip(1, (16, 16), 3 if fault == "bands" else 2).astype(
+            "int16" if fault == "type" else "uint16"
+        )
+        names = {"bands": ("red", "nir", "swir"), "names": ("red", "green")}.get(fault, ("red", "nir"))
+        place = {"crs": None, "left": 0} if fault == "place" else second
+        write_chip(folder / "S2/01_S2.tif", pixels, names=names, **place)
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "sentence"),
+    [
+        ("bands", 3, "S2/01_S2.tif has 3 bands (red, nir, swir)"),
+        ("names", 3, "S2/01_S2.tif has 2 bands (red, green)"),
+        ("type", 3, "of int16"),
+        ("place", 3, "is not georeferenced"),
+        ("text", 3, "S2/01_S2.tif is not a GeoTIFF"),
+        ("damaged", 4, "chip S2/01_S2.tif is truncated or damaged"),
+        ("mask size", 3, "the mask labels/01_label.tif has 8 x 16 pixels, its image 16 x 16"),
+        ("mask place", 3, "are not at one place"),
+        ("mask value", 3, "values that belong to no class"),
+        ("no mask", 3, "1 images have no mask, such as"),
+        ("no image", 3, "1 masks have no image, such as"),
+    ],
+)
+def test_unfit_files_are_refused_and_named(run: Run, tmp_path: Path, fault: str, code: int, sentence: str) -> None:
+    write_pairs(tmp_path, [(16, 16)] * 2)
+    spoil(tmp_path, fault)
+    done = import_pairs(run, tmp_path)
+    assert sentence in done.stderr
+    assert done.code == code
+    assert not (tmp_path / "set").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["S2", "labels"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--images", "a.tif", "--masks", "*.tif", *CLASSES), "needs exactly one *"),
+        (("--images", "none/*.tif", "--masks", "none/*.tif", *CLASSES), "no file matches none/*.tif"),
+        (("--images", "a/*.tif", "--masks", "b/*.tif"), "import needs --images, --masks and --classes, or --folders"),
+        (("--folders", "c", "--classes", "a"), "--folders excludes --classes"),
+        (("--folders", "none"), "none is not a folder"),
+    ],
+)
+def test_contradicting_arguments_are_one_sentence(
+    run: Run, tmp_path: Path, arguments: tuple[str, ...], sentence: str
+) -> None:
+    done = run("import", tmp_path / "set", *arguments)
+    assert sentence in done.stderr
+    assert done.code in (2, 3)
+    assert done.stderr.count("error:") == 1
