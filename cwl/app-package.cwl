@@ -466,7 +466,8 @@ $graph:
       type: string
       label: split.by
       doc: 'group split: unit that is kept whole; a tile is of MGRS or WRS-2, a polygon of the labels, whose pixels
-        are masked in the chips of other splits (scene or tile or region or polygon)'
+        are masked in the chips of other splits, a column of the index of a chip set (scene or tile or region or
+        polygon or column)'
       default: scene
     split_val_groups:
       type:
@@ -491,8 +492,13 @@ $graph:
     split_attribute:
       type: string
       label: split.attribute
-      doc: attribute with the region of a polygon
+      doc: attribute with the region of a polygon, or column of a chip set
       default: region
+    split_block_km:
+      type: double
+      label: split.block_km
+      doc: edge in km of the equal-area blocks of a chip set (eopipe import)
+      default: 50.0
     split_min_valid:
       type: double
       label: split.min_valid
@@ -1107,6 +1113,7 @@ $graph:
         test_groups: split_test_groups
         regions: split_regions
         attribute: split_attribute
+        block_km: split_block_km
         min_valid: split_min_valid
         min_scene_valid: split_min_scene_valid
         seed: split_seed
@@ -2903,7 +2910,8 @@ $graph:
       type: string
       label: by
       doc: 'group split: unit that is kept whole; a tile is of MGRS or WRS-2, a polygon of the labels, whose pixels
-        are masked in the chips of other splits (scene or tile or region or polygon)'
+        are masked in the chips of other splits, a column of the index of a chip set (scene or tile or region or
+        polygon or column)'
       default: scene
       inputBinding:
         prefix: --by
@@ -2936,10 +2944,17 @@ $graph:
     attribute:
       type: string
       label: attribute
-      doc: attribute with the region of a polygon
+      doc: attribute with the region of a polygon, or column of a chip set
       default: region
       inputBinding:
         prefix: --attribute
+    block_km:
+      type: double
+      label: block km
+      doc: edge in km of the equal-area blocks of a chip set (eopipe import)
+      default: 50.0
+      inputBinding:
+        prefix: --block-km
     min_valid:
       type: double
       label: min valid

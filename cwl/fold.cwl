@@ -107,7 +107,8 @@ inputs:
     type: string
     label: split.by
     doc: 'group split: unit that is kept whole; a tile is of MGRS or WRS-2, a polygon of the labels, whose pixels
-      are masked in the chips of other splits (scene or tile or region or polygon)'
+      are masked in the chips of other splits, a column of the index of a chip set (scene or tile or region or polygon
+      or column)'
     default: scene
   split_val_groups:
     type:
@@ -132,8 +133,13 @@ inputs:
   split_attribute:
     type: string
     label: split.attribute
-    doc: attribute with the region of a polygon
+    doc: attribute with the region of a polygon, or column of a chip set
     default: region
+  split_block_km:
+    type: double
+    label: split.block_km
+    doc: edge in km of the equal-area blocks of a chip set (eopipe import)
+    default: 50.0
   split_min_valid:
     type: double
     label: split.min_valid
@@ -602,6 +608,7 @@ steps:
       test_groups: split_test_groups
       regions: split_regions
       attribute: split_attribute
+      block_km: split_block_km
       min_valid: split_min_valid
       min_scene_valid: split_min_scene_valid
       seed: split_seed

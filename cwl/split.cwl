@@ -173,7 +173,8 @@ inputs:
     type: string
     label: by
     doc: 'group split: unit that is kept whole; a tile is of MGRS or WRS-2, a polygon of the labels, whose pixels
-      are masked in the chips of other splits (scene or tile or region or polygon)'
+      are masked in the chips of other splits, a column of the index of a chip set (scene or tile or region or polygon
+      or column)'
     default: scene
     inputBinding:
       prefix: --by
@@ -206,10 +207,17 @@ inputs:
   attribute:
     type: string
     label: attribute
-    doc: attribute with the region of a polygon
+    doc: attribute with the region of a polygon, or column of a chip set
     default: region
     inputBinding:
       prefix: --attribute
+  block_km:
+    type: double
+    label: block km
+    doc: edge in km of the equal-area blocks of a chip set (eopipe import)
+    default: 50.0
+    inputBinding:
+      prefix: --block-km
   min_valid:
     type: double
     label: min valid

@@ -495,7 +495,8 @@ $graph:
       type: string
       label: split.by
       doc: 'group split: unit that is kept whole; a tile is of MGRS or WRS-2, a polygon of the labels, whose pixels
-        are masked in the chips of other splits (scene or tile or region or polygon)'
+        are masked in the chips of other splits, a column of the index of a chip set (scene or tile or region or
+        polygon or column)'
       default: scene
     split_val_groups:
       type:
@@ -520,8 +521,13 @@ $graph:
     split_attribute:
       type: string
       label: split.attribute
-      doc: attribute with the region of a polygon
+      doc: attribute with the region of a polygon, or column of a chip set
       default: region
+    split_block_km:
+      type: double
+      label: split.block_km
+      doc: edge in km of the equal-area blocks of a chip set (eopipe import)
+      default: 50.0
     split_min_valid:
       type: double
       label: split.min_valid
@@ -1384,6 +1390,7 @@ $graph:
         test_groups: split_test_groups
         regions: split_regions
         attribute: split_attribute
+        block_km: split_block_km
         min_valid: split_min_valid
         min_scene_valid: split_min_scene_valid
         seed: split_seed
@@ -1671,6 +1678,7 @@ $graph:
         split_test_groups: split_test_groups
         split_regions: split_regions
         split_attribute: split_attribute
+        split_block_km: split_block_km
         split_min_valid: split_min_valid
         split_min_scene_valid: split_min_scene_valid
         split_seed: split_seed
@@ -2246,7 +2254,8 @@ $graph:
       type: string
       label: split.by
       doc: 'group split: unit that is kept whole; a tile is of MGRS or WRS-2, a polygon of the labels, whose pixels
-        are masked in the chips of other splits (scene or tile or region or polygon)'
+        are masked in the chips of other splits, a column of the index of a chip set (scene or tile or region or
+        polygon or column)'
       default: scene
     split_val_groups:
       type:
@@ -2271,8 +2280,13 @@ $graph:
     split_attribute:
       type: string
       label: split.attribute
-      doc: attribute with the region of a polygon
+      doc: attribute with the region of a polygon, or column of a chip set
       default: region
+    split_block_km:
+      type: double
+      label: split.block_km
+      doc: edge in km of the equal-area blocks of a chip set (eopipe import)
+      default: 50.0
     split_min_valid:
       type: double
       label: split.min_valid
@@ -2741,6 +2755,7 @@ $graph:
         test_groups: split_test_groups
         regions: split_regions
         attribute: split_attribute
+        block_km: split_block_km
         min_valid: split_min_valid
         min_scene_valid: split_min_scene_valid
         seed: split_seed
@@ -4414,7 +4429,8 @@ $graph:
       type: string
       label: by
       doc: 'group split: unit that is kept whole; a tile is of MGRS or WRS-2, a polygon of the labels, whose pixels
-        are masked in the chips of other splits (scene or tile or region or polygon)'
+        are masked in the chips of other splits, a column of the index of a chip set (scene or tile or region or
+        polygon or column)'
       default: scene
       inputBinding:
         prefix: --by
@@ -4447,10 +4463,17 @@ $graph:
     attribute:
       type: string
       label: attribute
-      doc: attribute with the region of a polygon
+      doc: attribute with the region of a polygon, or column of a chip set
       default: region
       inputBinding:
         prefix: --attribute
+    block_km:
+      type: double
+      label: block km
+      doc: edge in km of the equal-area blocks of a chip set (eopipe import)
+      default: 50.0
+      inputBinding:
+        prefix: --block-km
     min_valid:
       type: double
       label: min valid
@@ -6468,7 +6491,8 @@ $graph:
       type: string
       label: by
       doc: 'group split: unit that is kept whole; a tile is of MGRS or WRS-2, a polygon of the labels, whose pixels
-        are masked in the chips of other splits (scene or tile or region or polygon)'
+        are masked in the chips of other splits, a column of the index of a chip set (scene or tile or region or
+        polygon or column)'
       default: scene
       inputBinding:
         prefix: --split-by

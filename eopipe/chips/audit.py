@@ -24,6 +24,7 @@ import numpy as np
 
 from eopipe.arrays import Float64Array, IntArray
 from eopipe.chips.cell_borders import gaps_across_cells
+from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.near_duplicates import ChipFingerprints, find_similar_chips
 from eopipe.chips.splits import SplitPlan
 from eopipe.chips.statistics import count_valid, samples_digest
@@ -65,7 +66,8 @@ class Finding:
 class ChipSplit:
     """A split to audit: samples (n, 3) of each split; name, group and day of each scene; the plan.
 
-    `sources` are the scenes that each scene was made from, if they are composites; `frame` has the cells of the run.
+    `sources` are the scenes that each scene was made from, if they are composites; `frame` has the cells of the run,
+    `places` the true places of the chips of a chip set.
     """
 
     samples: dict[str, IntArray]
@@ -75,9 +77,12 @@ class ChipSplit:
     plan: SplitPlan
     sources: tuple[tuple[str, ...], ...] = ()
     frame: Frame | None = None
+    places: ChipPlaces | None = None
 
     def name(self, split: str, number: int) -> str:
         """The name of a chip in findings."""
+        if self.places:
+            return f"{split} chip {self.places.id_of(self.samples[split][number])}"
         scene, row, col = self.samples[split][number]
         return f"{split} chip of scene {self.scenes[scene]}, row {row}, column {col}"
 
@@ -159,6 +164,9 @@ def _nearest(split: ChipSplit, first: str, second: str) -> tuple[Float64Array, I
     """
     from scipy.spatial import cKDTree
 
+    if split.places:
+        gaps, partners = split.places.nearest_pixels(split.samples[first], split.samples[second])
+        return gaps + split.plan.chip, partners
     _, day = np.unique(split.days, return_inverse=True)
     offset = day * (OTHER_DAY if split.plan.by_scene else 0)
     first_points, second_points = (

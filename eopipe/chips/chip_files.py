@@ -44,7 +44,10 @@ class ChipFile:
 
 @dataclass(frozen=True)
 class ChipHeader:
-    """What the header of an image says: size, place, bands and how its numbers are stored."""
+    """What the header of an image says: size, place, bands and how its numbers are stored.
+
+    `bounds` are west, south, east, north in degrees; west > east across 180 degrees.
+    """
 
     height: int
     width: int
@@ -52,6 +55,7 @@ class ChipHeader:
     transform: tuple[float, ...]
     longitude: float
     latitude: float
+    bounds: tuple[float, float, float, float]
     date: str | None
     bands: tuple[str, ...]
     dtype: str
@@ -185,8 +189,18 @@ def _header(chip: ChipFile, source: Any) -> ChipHeader:
     bands = tuple(source.descriptions[index - 1] or f"band_{index}" for index in indexes)
     return ChipHeader(
         *(source.height, source.width, crs, tuple(source.transform)[:6], longitude, latitude),
+        _bounds(source, crs, longitude),
         *(_date_of(chip, source), bands, dtypes[0], scalings[0]),
     )
+
+
+def _bounds(source: Any, crs: str, longitude: float) -> tuple[float, float, float, float]:
+    """West, south, east, north of the corners; each is on the short way from the longitude of the centre."""
+    corners = [source.transform * (x, y) for x in (0, source.width) for y in (0, source.height)]
+    x, y = to_degrees(crs).transform(*np.array(corners).T)
+    offsets = (np.asarray(x) - longitude + 180) % 360 - 180
+    west, east = ((longitude + float(edge) + 180) % 360 - 180 for edge in (offsets.min(), offsets.max()))
+    return west, float(min(y)), east, float(max(y))
 
 
 @lru_cache(maxsize=256)

@@ -8,6 +8,7 @@ store are no places: its CRS is on a body other than Earth, so that PROJ and GDA
 import json
 import logging
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from eopipe.labels.classes import Legend
 from eopipe.labels.source_values import SourceValues, attributes_of
 from eopipe.publish import publish, write_json
 from eopipe.tiles.layout import ArrayWriter, Layout, ShardRegion, shard_regions
-from eopipe.tiles.store import NO_LABEL, add_array, declare_nodata, new_store
+from eopipe.tiles.store import CHIP_SET, NO_LABEL, add_array, declare_nodata, new_store
 from eopipe.warp.write_tiles import map_in_order
 
 if TYPE_CHECKING:
@@ -33,9 +34,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("eopipe")
 # Edges of slots are multiples of the first; of a shard and a store in pixels.
 SLOT_STEP, SHARD, STORE = 16, 4096, 8192
-# The attribute of a packed store, and the array with the row of the index of each of its chips.
-ATTRIBUTE, INDEX_ARRAY = "chip_set", "chips"
-INDEX = "chips.json"
+# The array of a packed store with the row of the index of each of its chips, and the index of the set.
+INDEX_ARRAY, INDEX = "chips", "chips.json"
 NAMES_IN_LOG = 20
 NOT_A_PLACE = "slots of a chip set (not a place)"
 _DEGREE = 'ANGLEUNIT["degree",0.0174532925199433]'
@@ -101,13 +101,17 @@ class SlotGrid:
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """How files are read: names of the bands, nodata, scale and offset where the files state none or false ones."""
+    """How files are read: names of the bands, nodata, scale and offset where the files state none or false ones.
+
+    `group` is a regular expression: what it matches in an id, or its first group, is the column `group` of the index.
+    """
 
     bands: tuple[str, ...] = ()
     nodata: float | None = None
     scale: float | None = None
     offset: float | None = None
     collection: str | None = None
+    group: str = ""
     threads: int = 2
 
 
@@ -145,10 +149,11 @@ class ChipSetWriter:
         """Publish a tile store and its label store; return the rows of the index."""
         name, slots = f"chips-{number:04d}", self.slots
         values = SourceValues(self.legend, f"mask of {name}")
-        count = len(slots.chips_of(number, len(self.chips)))
-        attributes = {"datetime": None, "collection": self.options.collection} | {
-            ATTRIBUTE: {"slot": slots.edge, "rows": slots.rows, "columns": slots.columns, "chips": count}
-        }
+        chips = slots.chips_of(number, len(self.chips))
+        bbox = common_bounds([self.headers[chip].bounds for chip in chips])
+        description = {"slot": slots.edge, "rows": slots.rows, "columns": slots.columns, "chips": len(chips)}
+        attributes: dict[str, Any] = {"datetime": None, "collection": self.options.collection}
+        attributes |= {CHIP_SET: description | {"bbox": bbox}}
         names, grid = self.legend.classes, slots.grid
         with (
             new_store(folder / "labels" / f"{name}.zarr", grid, names, name, attributes) as labels,
@@ -262,7 +267,31 @@ class ChipSetWriter:
             "class": self.legend.classes[int(labelled.argmax())] if labelled.any() else None,
             "labelled_pixels": int(labelled.sum()),
             "valid_pixels": valid,
-        } | ({"mask": chip.mask_source} if chip.mask_source else {})
+        } | self._optional(chip)
+
+    def _optional(self, chip: ChipFile) -> dict[str, Any]:
+        """The columns of pairs, and of sets with groups."""
+        columns: dict[str, Any] = {"mask": chip.mask_source} if chip.mask_source else {}
+        if self.options.group:
+            match = re.search(self.options.group, chip.id)
+            columns["group"] = match[min(1, match.re.groups)] if match else None
+        return columns
+
+
+def common_bounds(bounds: Sequence[tuple[float, float, float, float]]) -> list[float]:
+    """West, south, east, north in degrees of the narrowest box around boxes; west > east where it crosses 180."""
+    boxes = np.array(bounds, np.float64)
+    south, north = float(boxes[:, 1].min()), float(boxes[:, 3].max())
+    order = np.argsort(boxes[:, 0] % 360, kind="stable")
+    west = boxes[order, 0] % 360
+    # The end of what the boxes before the next one cover, and the gap that follows it; after the last one the first.
+    end = np.maximum.accumulate(west + (boxes[order, 2] - boxes[order, 0]) % 360)
+    gaps = np.append(west[1:], west[0] + 360) - end
+    widest = int(gaps.argmax())
+    if gaps[widest] <= 0:
+        return [-180.0, south, 180.0, north]
+    edges = (west[(widest + 1) % len(west)], end[widest])
+    return [*((float(edge) + 180) % 360 - 180 for edge in edges[:1]), south, (float(edges[1]) + 180) % 360 - 180, north]
 
 
 def _write_index(group: "zarr.Group", rows: list[dict[str, Any]]) -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import re
 import time
 from pathlib import Path
 
@@ -21,6 +22,7 @@ def import_command(argv: list[str]) -> int:
     """
     arguments = _parser().parse_args(argv)
     start = time.monotonic()
+    _check_pattern(arguments.group)
     if arguments.folders is not None:
         _refuse(arguments, ("images", "masks", "classes", "bins", "codes", "values", "ignore"), "--folders")
         names, chips = class_folders(arguments.folders)
@@ -33,7 +35,7 @@ def import_command(argv: list[str]) -> int:
         chips = chip_pairs(arguments.images, arguments.masks)
     options = ImportOptions(
         *(tuple(arguments.bands), arguments.nodata, arguments.scale, arguments.offset),
-        *(arguments.collection, arguments.threads),
+        *(arguments.collection, arguments.group, arguments.threads),
     )
     index = import_chips(arguments.target, chips, legend, options)
     log.info(
@@ -42,6 +44,13 @@ def import_command(argv: list[str]) -> int:
         *(len(index["without_valid_pixel"]), time.monotonic() - start, str(arguments.target)),
     )
     return 0
+
+
+def _check_pattern(text: str) -> None:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise UsageError(f"--group {text!r} is not a regular expression: {error}") from error
 
 
 def _refuse(arguments: argparse.Namespace, names: tuple[str, ...], option: str) -> None:
@@ -65,6 +74,7 @@ def _parser() -> Parser:
     add("--nodata", type=float, help="number that means nodata in an image [what the file states]")
     add("--scale", type=float, help="physical value = stored * scale + offset [what the files state, else 1]")
     add("--offset", type=float, help="offset of physical values [what the files state, else 0]")
+    add("--group", default="", help="regular expression: what it matches in the id of a chip is its group, for split")
     add("--collection", help="name of the chip set, for model cards and the crate")
     add(
         "--threads",

@@ -11,6 +11,8 @@ from eopipe.arrays import BoolArray, IntArray, UInt8Array
 from eopipe.chips.audit import ChipSplit, audit, parse_allowed
 from eopipe.chips.block_choice import describe_empty_split, plan_warnings
 from eopipe.chips.cell_borders import without_neighbours_across
+from eopipe.chips.chip_places import ChipPlaces
+from eopipe.chips.chip_set_split import split_chip_set
 from eopipe.chips.chips import is_continuous, pair_stores
 from eopipe.chips.groups import day_of, groups_of, region_zones, splits_of_groups
 from eopipe.chips.label_leaks import find_label_bands, find_repeated_places, find_split_polygons
@@ -50,24 +52,29 @@ class SplitRequest:
     attribute: str = "region"
     similarity: float = 0.97
     allow: tuple[str, ...] = ()
+    block_km: float = 50.0
 
 
 @dataclass(frozen=True)
 class SplitResult:
-    """A split: content of the split file and the statistics file; samples of each split and their pixels by class."""
+    """A split: content of the split file and the statistics file; samples of each split and their pixels by class.
+
+    `places` are those of a chip set, whose positions in the frame are slots.
+    """
 
     document: dict[str, Any]
     statistics: dict[str, Any]
     samples: dict[str, IntArray]
     pixels: dict[str, IntArray]
     frame: Frame
+    places: ChipPlaces | None = None
 
 
 @dataclass(frozen=True)
 class CandidateChips:
     """Chips that may become samples (n, 3), their pixels of each class (n, classes), the valid fraction of scenes.
 
-    `unlabelled` is the number of chips of each scene without a labelled pixel, `positions` that of chips of the grid;
+    `unlabelled` is the number of chips of each scene without a labelled pixel, `positions` that of all chips;
     `reasons` says for each scene why it has no chip at all, and is empty where it may have some.
     """
 
@@ -75,7 +82,7 @@ class CandidateChips:
     pixels: IntArray
     valid: list[float]
     unlabelled: list[int]
-    positions: int
+    positions: list[int]
     reasons: list[str]
 
 
@@ -85,7 +92,9 @@ def make_split(request: SplitRequest, plan: SplitPlan) -> SplitResult:
     pairs = pair_stores(request.tiles, request.labels)
     _check_cells(pairs, plan)
     stores, classes = [image for image, _ in pairs], pairs[0][1].names
-    candidates, splits, polygons = place_chips(pairs, plan, request)
+    places = ChipPlaces.of(stores)
+    plan = places.plan(plan) if places else _without_column(plan)
+    candidates, splits, polygons = place_chips(pairs, plan, request, places)
     _report_left_out([store.scene for store in stores], candidates.reasons)
     samples = {name: candidates.samples[splits == number] for number, name in enumerate(SPLITS)}
     pixels = {name: candidates.pixels[splits == number] for number, name in enumerate(SPLITS)}
@@ -106,14 +115,23 @@ def make_split(request: SplitRequest, plan: SplitPlan) -> SplitResult:
         "by_scene": plan.by_scene,
         "left_out": _left_out(scenes, candidates),
         "fates": _chip_outcomes(scenes, candidates, splits),
-        "audit": audit_split(pairs, samples, plan, request, statistics),
+        "audit": audit_split(pairs, samples, plan, request, statistics, places),
         "warnings": warnings,
         "pixels": {k: dict(zip(classes, v.sum(0).tolist(), strict=True)) for k, v in pixels.items()},
         "chips": {k: dict(zip(classes, (v > 0).sum(0).tolist(), strict=True)) for k, v in pixels.items()},
         "samples": {name: rows.tolist() for name, rows in samples.items()},
     } | ({"polygons": polygons} if polygons else {})
+    if places:
+        document["chip_set"] = {"block_km": request.block_km, "pixel_m": round(places.pixel_m, 6)}
     _log_split(document)
-    return SplitResult(document, statistics, samples, pixels, stores[0].frame)
+    return SplitResult(document, statistics, samples, pixels, stores[0].frame, places)
+
+
+def _without_column(plan: SplitPlan) -> SplitPlan:
+    """The plan of a run on a grid. Raises UsageError for a column of an index, which only a chip set has."""
+    if plan.method == "group" and plan.by == "column":
+        raise UsageError("split.by column needs a chip set (eopipe import), which has an index")
+    return plan
 
 
 def _check_cells(pairs: list[tuple[Tiles, Tiles]], plan: SplitPlan) -> None:
@@ -138,17 +156,18 @@ def audit_split(
     plan: SplitPlan,
     request: SplitRequest,
     statistics: dict[str, Any],
+    places: ChipPlaces | None = None,
 ) -> dict[str, Any]:
     """The leakage audit of samples in the split file, with the range of the labels in pixels."""
     stores = [image for image, _ in pairs]
     days = [day_of(store) or store.scene for store in stores]
     sources = tuple(tuple(store.attributes.get("scenes") or [store.scene]) for store in stores)
     names, groups = [store.scene for store in stores], groups_or_names(stores, plan)
-    split = ChipSplit(samples, names, groups, days, plan, sources, stores[0].frame)
+    split = ChipSplit(samples, names, groups, days, plan, sources, stores[0].frame, places)
     spread = {name: max(band["std"], 1e-9) for name, band in statistics["bands"].items()}
     fingerprints = fingerprint_chips(stores, samples, plan.chip, spread, request.similarity)
-    fingerprints = replace(fingerprints, shares_places=plan.by_polygon)
-    distance = label_range(pairs[0][1]) if plan.by_place else None
+    fingerprints = replace(fingerprints, shares_places=plan.by_polygon, has_slots=places is not None)
+    distance = label_range(pairs[0][1]) if plan.by_place and not places else None
     findings = [
         *find_repeated_places(split, pairs),
         *find_split_polygons(split, pairs),
@@ -202,10 +221,12 @@ def _reason_without_chips(image: Tiles, valid: BoolArray, labelled: BoolArray, m
 def _chip_outcomes(scenes: list[str], candidates: CandidateChips, splits: UInt8Array) -> list[dict[str, Any]]:
     """Chips of each scene by outcome: unlabelled, too few usable pixels, in no split (spare), or a sample."""
     rows = []
-    for number, (scene, unlabelled) in enumerate(zip(scenes, candidates.unlabelled, strict=True)):
+    for number, (scene, unlabelled, positions) in enumerate(
+        zip(scenes, candidates.unlabelled, candidates.positions, strict=True)
+    ):
         splits_of_scene = splits[candidates.samples[:, 0] == number]
         count, used = len(splits_of_scene), int(np.count_nonzero(splits_of_scene != NO_SPLIT))
-        unusable = candidates.positions - unlabelled - count
+        unusable = positions - unlabelled - count
         rows.append(
             {"scene": scene, "unlabelled": unlabelled, "unusable": unusable, "spare": count - used, "samples": used}
         )
@@ -213,9 +234,13 @@ def _chip_outcomes(scenes: list[str], candidates: CandidateChips, splits: UInt8A
 
 
 def place_chips(
-    pairs: list[tuple[Tiles, Tiles]], plan: SplitPlan, request: SplitRequest
+    pairs: list[tuple[Tiles, Tiles]], plan: SplitPlan, request: SplitRequest, places: ChipPlaces | None = None
 ) -> tuple[CandidateChips, UInt8Array, dict[str, list[int]]]:
     """Candidate chips, the split of each (255 for none), and the splits of the polygons where these are split."""
+    if places:
+        candidates = find_candidates(pairs, plan, request, places=places)
+        samples, options = candidates.samples, (request.block_km, request.regions, request.attribute)
+        return candidates, split_chip_set(places, samples, plan, *options), {}
     if not plan.by_polygon:
         candidates = find_candidates(pairs, plan, request)
         stores = [image for image, _ in pairs]
@@ -231,23 +256,37 @@ def place_chips(
     return candidates, splits, polygons
 
 
+def candidate_positions(
+    scene: int, shape: tuple[int, int], plan: SplitPlan, places: ChipPlaces | None
+) -> tuple[IntArray, IntArray]:
+    """Row and column (n, 2) of the chips of a scene, and the pixels (n,) of each: all of the grid, or full slots."""
+    if places:
+        return places.corners(scene), places.sizes(scene)
+    corners = chip_corners(shape, plan)
+    return corners, np.full(len(corners), plan.chip**2, np.int64)
+
+
 def find_candidates(
     pairs: list[tuple[Tiles, Tiles]],
     plan: SplitPlan,
     request: SplitRequest,
     polygons: dict[str, list[int]] | None = None,
     split: int = 0,
+    places: ChipPlaces | None = None,
 ) -> CandidateChips:
     """The chips with enough usable pixels, scene by scene, row by row; none of excluded scenes.
 
-    Where polygons are split: the chips with pixels of polygons of one split, which alone are counted.
+    Of a chip set the slots with a chip, of whose own pixels enough must be usable. Where polygons are split: the chips
+    with pixels of polygons of one split, which alone are counted.
     """
-    corners, count = chip_corners(pairs[0][0].shape, plan), len(pairs[0][1].names)
+    count, positions = len(pairs[0][1].names), list[int]()
     samples, pixels = [np.empty((0, 3), np.int64)], [np.empty((0, count), np.int64)]
     fractions: list[float] = []
     unlabelled: list[int] = []
     reasons: list[str] = []
     for number, (image, label) in enumerate(pairs):
+        corners, sizes = candidate_positions(number, image.shape, plan, places)
+        positions.append(len(corners))
         valid, labelled = image.read("valid") > 0, label.read("valid") > 0
         fractions.append(float(valid.mean()))
         unlabelled.append(int(np.count_nonzero(chip_counts(labelled, corners, plan.chip) == 0)))
@@ -255,7 +294,7 @@ def find_candidates(
         if reasons[-1]:
             continue
         usable = valid & labelled
-        enough = corners[chip_counts(usable, corners, plan.chip) >= max(1.0, request.min_valid * plan.chip**2)]
+        enough = corners[chip_counts(usable, corners, plan.chip) >= np.maximum(1.0, request.min_valid * sizes)]
         if polygons:
             usable &= splits_of_pixels(label, polygons) == split
             enough = enough[chip_counts(usable, enough, plan.chip) > 0]
@@ -263,7 +302,7 @@ def find_candidates(
         numbers = np.where(usable, 0 if is_continuous(label) else label.read("label"), len(label.names))
         samples.append(np.insert(enough, 0, number, axis=1))
         pixels.append(np.stack([chip_counts(numbers == n, enough, plan.chip) for n in range(count)], -1))
-    return CandidateChips(np.concatenate(samples), np.concatenate(pixels), fractions, unlabelled, len(corners), reasons)
+    return CandidateChips(np.concatenate(samples), np.concatenate(pixels), fractions, unlabelled, positions, reasons)
 
 
 def assign_splits(samples: IntArray, stores: list[Tiles], plan: SplitPlan, request: SplitRequest) -> UInt8Array:

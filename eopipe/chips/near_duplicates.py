@@ -47,7 +47,7 @@ class ChipFingerprints:
     """Samples (n, 3), digests (n,) and unit vectors (n, features) of the chips of each split.
 
     Chips of `chip` pixels are near duplicates from a correlation of `threshold` on, after alignment. `shares_places`:
-    a chip may be in two splits on purpose, with other labels.
+    a chip may be in two splits on purpose, with other labels; `has_slots`: positions are slots of a store, no places.
     """
 
     samples: dict[str, IntArray]
@@ -57,6 +57,7 @@ class ChipFingerprints:
     threshold: float
     aligner: ChipAligner
     shares_places: bool = False
+    has_slots: bool = False
 
 
 def fingerprint_chips(
@@ -188,7 +189,7 @@ def find_candidates(fingerprints: ChipFingerprints, first: str, second: str) -> 
             for number in np.flatnonzero(highest >= minimum_correlation).tolist():
                 partner, chip = int(partners[number]), start + number
                 distance = np.abs(fingerprints.samples[first][partner] - fingerprints.samples[second][chip])[1:]
-                is_same = bool((distance < fingerprints.chip).all())
+                is_same = bool((distance < fingerprints.chip).all()) and not fingerprints.has_slots
                 pairs.append(ChipPair(float(highest[number]), partner, chip, symmetry, is_same))
     return sorted(pairs, key=lambda pair: (-pair.correlation, pair.second, pair.symmetry))
 
@@ -202,4 +203,6 @@ def _turn(vectors: FloatArray, symmetry: int) -> FloatArray:
 def _overlap(fingerprints: ChipFingerprints, first: tuple[str, slice], second: tuple[str, slice]) -> BoolArray:
     """Whether chips (n of second, m of first) share pixels of the grid."""
     firsts, seconds = (fingerprints.samples[name][part, 1:] for name, part in (first, second))
+    if fingerprints.has_slots:
+        return np.zeros((len(seconds), len(firsts)), bool)
     return np.asarray((np.abs(seconds[:, None] - firsts[None]) < fingerprints.chip).all(-1))

@@ -16,7 +16,7 @@ SplitMethod = Literal[
     "blocks", "checkerboard", "west-east", "east-west", "north-south", "south-north", "temporal", "group", "random"
 ]
 STRIPS = ("west-east", "east-west", "north-south", "south-north")
-GroupKind = Literal["scene", "tile", "region", "polygon"]
+GroupKind = Literal["scene", "tile", "region", "polygon", "column"]
 SPLITS = ("train", "val", "test")
 NO_SPLIT = 255
 

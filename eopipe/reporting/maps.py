@@ -11,6 +11,7 @@ import numpy as np
 from eopipe.arrays import Float64Array, IntArray, ObjectArray, UInt8Array
 from eopipe.chips.make_split import SplitResult
 from eopipe.chips.splits import SPLITS
+from eopipe.reporting.chip_set_maps import degrees_frame, on_map, outlines_of
 from eopipe.reporting.figures import (
     DPI,
     FAINT,
@@ -278,6 +279,7 @@ def add_scale_bar(
 
 def draw_split(path: Path, result: SplitResult) -> None:
     """Write a map of the training, validation and test areas as PNG; a map for each where scenes are split."""
+    result = on_map(result) if result.places else result
     step = -(-max(result.frame.shape) // SPLIT_MAP_EDGE)
     names = [name for name in SPLITS if len(result.samples[name])]
     groups = [[name] for name in names] if result.document["by_scene"] else [names]
@@ -343,6 +345,7 @@ def write_chip_polygons(path: Path, result: SplitResult) -> None:
 
     samples = np.concatenate([result.samples[name] for name in SPLITS])
     pixels = np.concatenate([result.pixels[name] for name in SPLITS])
+    frame = degrees_frame(result.places) if result.places else result.frame
     fields = {
         "split": np.repeat(np.array(SPLITS, object), [len(result.samples[name]) for name in SPLITS]),
         "scene": np.array(result.document["scenes"], object)[samples[:, 0]],
@@ -355,13 +358,13 @@ def write_chip_polygons(path: Path, result: SplitResult) -> None:
     try:
         pyogrio.raw.write(
             path,
-            _squares(samples, result.document["chip"], result.frame),
+            outlines_of(result.places, samples) if result.places else _squares(samples, result.document["chip"], frame),
             list(fields.values()),
             list(fields),
             layer="chips",
             driver="GPKG",
-            geometry_type="Polygon",
-            crs=_crs_of_squares(result.frame),
+            geometry_type="MultiPolygon" if result.places else "Polygon",
+            crs=_crs_of_squares(frame),
         )
     finally:
         pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": before})

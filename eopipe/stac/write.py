@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from eopipe.publish import sha256
 from eopipe.scenes.item import Item
 from eopipe.stac.antimeridian import Geometry, counter_clockwise, split, unwrap
+from eopipe.tiles.store import CHIP_SET
 
 if TYPE_CHECKING:
     import pystac
@@ -66,10 +67,16 @@ class ItemExtent:
 
 
 def extent_of(grids: "Sequence[GeoBox]", properties: Iterable[dict[str, Any]]) -> ItemExtent:
-    """The footprint of grids, and the time that properties of items or attributes of stores cover together."""
+    """The footprint of grids, and the time that properties of items or attributes of stores cover together.
+
+    Of stores of packed chips it is the bounds of their true places.
+    """
+    properties = list(properties)
     keys = ("datetime", "start_datetime", "end_datetime")
     times = sorted(_utc(fields[key]) for fields in properties for key in keys if fields.get(key))
-    geometry, bbox = outline(grids[0]) if len(grids) == 1 else _common_outline([outline(grid) for grid in grids])
+    chip_sets = [fields[CHIP_SET]["bbox"] for fields in properties if fields.get(CHIP_SET)]
+    outlines = [_outline_of_bounds(bounds) for bounds in chip_sets] or [outline(grid) for grid in grids]
+    geometry, bbox = outlines[0] if len(outlines) == 1 else _common_outline(outlines)
     return ItemExtent(geometry, bbox, *((times[0], times[-1]) if times else (BEGIN, END)))
 
 
@@ -100,6 +107,16 @@ def outline(grid: "GeoBox") -> tuple[Geometry, tuple[float, ...]]:
     areas = union_all([part for part in get_parts(split(whole)) if part.area])
     geometry = counter_clockwise({key: _rounded(value) for key, value in mapping(areas).items()})
     return geometry, (_wrapped(west), round(south, DIGITS), _wrapped(east), round(north, DIGITS))
+
+
+def _outline_of_bounds(bounds: Sequence[float]) -> "tuple[Geometry, tuple[float, ...]]":
+    """Bounds in degrees as GeoJSON, cut at 180 degrees where west is greater than east."""
+    from shapely.geometry import box, mapping
+
+    west, south, east, north = bounds
+    area = split(box(west, south, east + 360 * (west > east), north))
+    geometry = counter_clockwise({key: _rounded(value) for key, value in mapping(area).items()})
+    return geometry, tuple(round(edge, DIGITS) for edge in bounds)
 
 
 def _common_outline(outlines: "list[tuple[Geometry, tuple[float, ...]]]") -> tuple[Geometry, tuple[float, ...]]:

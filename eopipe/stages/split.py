@@ -61,10 +61,10 @@ def split(
         Option("temporal split: first day of val and of test, or of test only", pattern=r"^\d{4}-\d\d-\d\d$"),
     ] = (),
     by: Annotated[
-        Literal["scene", "tile", "region", "polygon"],
+        Literal["scene", "tile", "region", "polygon", "column"],
         Option(
             "group split: unit that is kept whole; a tile is of MGRS or WRS-2, a polygon of the labels, "
-            "whose pixels are masked in the chips of other splits"
+            "whose pixels are masked in the chips of other splits, a column of the index of a chip set"
         ),
     ] = "scene",
     val_groups: Annotated[tuple[str, ...], Option("names of the validation groups", advanced=True)] = (),
@@ -72,7 +72,12 @@ def split(
         tuple[str, ...], Option("names of the test groups; all others train (default: groups at random)", advanced=True)
     ] = (),
     regions: Annotated[Path | None, Input("polygons of the regions of a group split", user=True)] = None,
-    attribute: Annotated[str, Option("attribute with the region of a polygon", advanced=True)] = "region",
+    attribute: Annotated[
+        str, Option("attribute with the region of a polygon, or column of a chip set", advanced=True)
+    ] = "region",
+    block_km: Annotated[
+        float, Option("edge in km of the equal-area blocks of a chip set (eopipe import)", gt=0, advanced=True)
+    ] = 50.0,
     min_valid: Annotated[float, Option("minimum fraction of valid, labelled pixels in a chip", ge=0, le=1)] = 0.5,
     min_scene_valid: Annotated[
         float,
@@ -97,7 +102,8 @@ def split(
 ) -> None:
     """Cut the grid into chips, assign them to splits by place, date or group, and audit the splits for leakage.
 
-    Writes samples as (scene, row, column). A scene without a valid or a labelled pixel is left out, with a warning.
+    Writes samples as (scene, row, column); those of a chip set are slots, assigned by the true places of their chips.
+    A scene without a valid or a labelled pixel is left out, with a warning.
     Raises BadInputError when a split is empty or lacks a class,
     IntegrityError with a pair of chips when the audit finds a leak that split.allow does not accept.
     """
@@ -109,7 +115,7 @@ def split(
     plan = SplitPlan(
         method, fractions, chip, stride or chip, buffer, block, folds, fold, seed, by, dates, val_groups, test_groups
     )
-    request = SplitRequest(tiles, labels, min_valid, min_scene_valid, regions, attribute, similarity, allow)
+    request = SplitRequest(tiles, labels, min_valid, min_scene_valid, regions, attribute, similarity, allow, block_km)
     result = make_split(request, plan)
     with (
         publish(statistics) as statistics_draft,

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
 NO_LABEL = 255
+# Attribute of a store of packed chips, whose rows and columns are no places: edge of a slot, bounds in degrees.
+CHIP_SET = "chip_set"
 # What xarray reads as NaT.
 NO_TIME = -(2**63)
 # CF attributes of arrays by their names.

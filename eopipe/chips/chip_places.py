@@ -1,0 +1,211 @@
+"""True places of the chips of packed stores: their slots are no places, so splits and audit compute with these.
+
+Distances are on the ellipsoid: below 50 km along the axes of a chip, so that chips that touch are 0 apart, else on a
+great circle.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from eopipe.arrays import BoolArray, Float64Array, IntArray, ObjectArray, UInt8Array
+from eopipe.chips.chip_files import to_degrees
+from eopipe.chips.chip_set import INDEX_ARRAY
+from eopipe.chips.splits import NO_SPLIT, SPLITS, SplitPlan
+from eopipe.errors import BadInputError, UsageError
+from eopipe.tiles.grid import EARTH_RADIUS_M
+from eopipe.tiles.store import CHIP_SET, Tiles
+
+# WGS 84: semi-major axis in metres, and squared eccentricity.
+SEMI_MAJOR_M, SQUARED_ECCENTRICITY = 6378137.0, 6.69437999014e-3
+# From this distance on chips are points, but for their size.
+FAR_M = 50_000.0
+METHODS = ("random", "blocks", "group")
+
+
+@dataclass(frozen=True)
+class ChipPlaces:
+    """The chips of packed stores: samples (n, 3) of their slots, rows of the index, edge of a slot in pixels."""
+
+    slot: int
+    samples: IntArray
+    rows: tuple[dict[str, Any], ...]
+
+    @classmethod
+    def of(cls, stores: Sequence[Tiles]) -> "ChipPlaces | None":
+        """The chips of stores in the order of their numbers; None of stores that lie on a grid.
+
+        Raises BadInputError where only some of the stores are packed, or have slots of another edge.
+        """
+        sets = [store.attributes.get(CHIP_SET) for store in stores]
+        if not any(sets):
+            return None
+        slots = {int(entry["slot"]) if entry else 0 for entry in sets}
+        if len(slots) > 1:
+            raise BadInputError("stores of different chip sets, or of chips and of scenes, cannot be split together")
+        samples, rows = [], []
+        for number, store in enumerate(stores):
+            for text in store.group[INDEX_ARRAY][:]:  # type: ignore[index, union-attr]
+                rows.append(json.loads(str(text)))
+                samples.append((number, rows[-1]["row"], rows[-1]["column"]))
+        return cls(slots.pop(), np.array(samples, np.int64).reshape(-1, 3), tuple(rows))
+
+    def plan(self, plan: SplitPlan) -> SplitPlan:
+        """The plan with a chip for each slot. Raises UsageError for methods that need a grid, or days of scenes."""
+        by = "" if plan.method != "group" else plan.by
+        if plan.method not in METHODS or by in ("scene", "tile", "polygon"):
+            raise UsageError(
+                f"split.method {plan.method}{f' by {by}' if by else ''} does not work on a chip set, whose chips are "
+                "at places of their own: split by blocks, by group (by region or column), or at random"
+            )
+        return replace(plan, chip=self.slot, stride=self.slot, block=self.slot)
+
+    def corners(self, store: int) -> IntArray:
+        """First row and column (n, 2) of the slots of a store that hold a chip."""
+        return self.samples[self.samples[:, 0] == store, 1:]
+
+    def sizes(self, store: int) -> IntArray:
+        """Pixels (n,) of the chips of a store."""
+        numbers = np.flatnonzero(self.samples[:, 0] == store)
+        return np.array([self.rows[n]["height"] * self.rows[n]["width"] for n in numbers], np.int64)
+
+    def numbers(self, samples: IntArray) -> IntArray:
+        """The numbers of the chips at these slots (n, 3)."""
+        return np.array([self._by_slot[tuple(row)] for row in samples.tolist()], np.int64)
+
+    @cached_property
+    def _by_slot(self) -> dict[tuple[int, ...], int]:
+        return {tuple(row): number for number, row in enumerate(self.samples.tolist())}
+
+    def id_of(self, sample: IntArray) -> str:
+        """The id of the chip at a slot (store, row, column)."""
+        return str(self.rows[int(self.numbers(sample[None])[0])]["id"])
+
+    def column(self, name: str) -> list[str | None]:
+        """A column of the index as texts. Raises UsageError with the columns for another name."""
+        columns = sorted({key for row in self.rows for key in row} - {"transform"})
+        if name not in columns:
+            raise UsageError(f"the index of the chips has no column {name}; it has {', '.join(columns)}")
+        values = (row.get(name) for row in self.rows)
+        return [None if value is None else str(value) for value in values]
+
+    @cached_property
+    def degrees(self) -> Float64Array:
+        """Longitude and latitude (n, 2) of the centres."""
+        return np.array([(row["longitude"], row["latitude"]) for row in self.rows], np.float64).reshape(-1, 2)
+
+    @cached_property
+    def outlines(self) -> Float64Array:
+        """Longitude and latitude (n, 8, 2) along the outlines: corners and middles of the edges, from the top left."""
+        steps = np.array([(0, 0), (1, 0), (2, 0), (2, 1), (2, 2), (1, 2), (0, 2), (0, 1)]) / 2
+        outlines = np.empty((len(self.rows), len(steps), 2))
+        crs = np.array([row["crs"] for row in self.rows], object)
+        sizes = np.array([(row["width"], row["height"]) for row in self.rows], np.float64)
+        transforms = np.array([row["transform"] for row in self.rows], np.float64)
+        for name in sorted(set(crs.tolist())):
+            chosen = np.flatnonzero(crs == name)
+            positions = steps * sizes[chosen, None]
+            a, b, c, d, e, f = transforms[chosen].T[:, :, None]
+            x = a * positions[..., 0] + b * positions[..., 1] + c
+            y = d * positions[..., 0] + e * positions[..., 1] + f
+            outlines[chosen] = np.stack(to_degrees(name).transform(x, y), -1)
+        return outlines
+
+    @cached_property
+    def centres(self) -> Float64Array:
+        """Geocentric coordinates (n, 3) of the centres in metres."""
+        return geocentric(self.degrees)
+
+    @cached_property
+    def half_axes(self) -> Float64Array:
+        """Vectors (n, 2, 3) in metres: from the centre of a chip to the middle of its right and lower edge."""
+        points = geocentric(self.outlines)
+        return np.stack([points[:, 3] - points[:, 7], points[:, 5] - points[:, 1]], 1) / 2
+
+    @cached_property
+    def pixel_m(self) -> float:
+        """The largest edge of a pixel of the set in metres."""
+        edges = 2 * np.linalg.norm(self.half_axes, axis=-1)
+        sizes = np.array([(row["width"], row["height"]) for row in self.rows], np.float64)
+        return float((edges / sizes).max())
+
+    def gaps(self, first: IntArray, second: IntArray) -> tuple[Float64Array, IntArray]:
+        """For each chip (number) of `second`: metres to the nearest chip of `first`, and its position in `first`.
+
+        The gap is negative where they overlap.
+        """
+        from scipy.spatial import cKDTree
+
+        tree = cKDTree(self.centres[first])
+        distance, nearest = tree.query(self.centres[second])
+        largest = float(np.linalg.norm(self.half_axes, axis=-1).max())
+        gaps = self._gap(first[nearest], second)
+        # Another chip may be nearer by its edges than the one with the nearest centre.
+        close = np.flatnonzero(distance < FAR_M)
+        lists = tree.query_ball_point(self.centres[second[close]], np.sqrt(2) * (distance[close] + 2 * largest))
+        for number, candidates in zip(close.tolist(), lists, strict=True):
+            others = np.array(sorted(candidates), np.int64)
+            values = self._gap(first[others], np.full(len(others), second[number]))
+            best = int(values.argmin())
+            if values[best] < gaps[number]:
+                gaps[number], nearest[number] = values[best], others[best]
+        return gaps, nearest
+
+    def _gap(self, first: IntArray, second: IntArray) -> Float64Array:
+        """Metres between chips (n,) of the same order."""
+        moved = self.centres[first] - self.centres[second]
+        halves = np.linalg.norm(self.half_axes, axis=-1)
+        axes = self.half_axes[second] / halves[second][..., None]
+        along = np.abs(np.einsum("nk,nak->na", moved, axes)) - (halves[first] + halves[second])
+        chord = np.linalg.norm(moved, axis=1)
+        arc = 2 * EARTH_RADIUS_M * np.arcsin(np.minimum(chord / (2 * EARTH_RADIUS_M), 1))
+        size = np.linalg.norm(halves[first], axis=1) + np.linalg.norm(halves[second], axis=1)
+        return np.asarray(np.where(chord < FAR_M, along.max(1), arc - size), np.float64)
+
+    def nearest_pixels(self, first: IntArray, second: IntArray) -> tuple[Float64Array, IntArray]:
+        """As `gaps`, of samples (n, 3) and in pixels of the largest edge, rounded."""
+        gaps, nearest = self.gaps(self.numbers(first), self.numbers(second))
+        return np.round(gaps / self.pixel_m), nearest
+
+
+def geocentric(degrees: Float64Array) -> Float64Array:
+    """Geocentric coordinates (…, 3) in metres of longitude and latitude (…, 2) on the ellipsoid of WGS 84."""
+    longitude, latitude = np.radians(degrees[..., 0]), np.radians(degrees[..., 1])
+    normal = SEMI_MAJOR_M / np.sqrt(1 - SQUARED_ECCENTRICITY * np.sin(latitude) ** 2)
+    across = normal * np.cos(latitude)
+    z = normal * (1 - SQUARED_ECCENTRICITY) * np.sin(latitude)
+    return np.stack([across * np.cos(longitude), across * np.sin(longitude), z], -1)
+
+
+def equal_area_cells(degrees: Float64Array, edge_km: float) -> IntArray:
+    """The cell (row, column) of each place (n, 2): rows of this height, each cut into equal parts of about this width.
+
+    Cells have the same area but for the rounding to whole numbers of a row, which matters near the poles only.
+    """
+    radius = EARTH_RADIUS_M / 1000
+    rows = np.floor(radius * np.radians(degrees[:, 1] + 90) / edge_km).astype(np.int64)
+    middle = np.minimum((rows + 0.5) * edge_km / radius, np.pi)
+    counts = np.maximum(np.round(2 * np.pi * radius * np.sin(middle) / edge_km), 1)
+    columns = np.floor((degrees[:, 0] + 180) % 360 / 360 * counts).astype(np.int64)
+    return np.stack([rows, columns], -1)
+
+
+def split_of_units(units: ObjectArray, assign: dict[Any, int]) -> UInt8Array:
+    """The split of each chip by that of its unit; 255 for a chip without unit."""
+    return np.array([assign.get(unit, NO_SPLIT) for unit in units], np.uint8)
+
+
+def without_close_chips(places: ChipPlaces, samples: IntArray, splits: UInt8Array, buffer: int) -> UInt8Array:
+    """Remove val chips within the buffer (pixels) of test chips, or that overlap them, and train chips of both."""
+    numbers = places.numbers(samples)
+    for name, others in (("val", ("test",)), ("train", ("val", "test"))):
+        chosen = np.flatnonzero(splits == SPLITS.index(name))
+        is_other: BoolArray = np.isin(splits, [SPLITS.index(other) for other in others])
+        if len(chosen) and is_other.any():
+            gaps, _ = places.gaps(numbers[is_other], numbers[chosen])
+            splits[chosen[np.round(gaps / places.pixel_m) < buffer]] = NO_SPLIT
+    return splits

@@ -1,0 +1,210 @@
+"""Splits of chip sets: true places decide, not slots; blocks, groups and the audit."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from chip_files import EDGE, chips_of_splits, import_set, separable, write_chip, write_world
+from hypothesis import given
+from hypothesis import strategies as st
+from scenery import Run, split_outputs
+
+from eopipe.chips.chip_places import ChipPlaces, equal_area_cells
+from eopipe.chips.chip_set import common_bounds
+
+LONGITUDES = st.floats(-180, 180, exclude_max=True)
+
+
+def places_of(corners: list[tuple[str, float, float]], edge: int = 64) -> ChipPlaces:
+    """Chips of 10 m pixels by CRS and upper left corner, in slots of one row."""
+    from pyproj import Transformer
+
+    rows: list[dict[str, Any]] = []
+    for number, (crs, left, top) in enumerate(corners):
+        change = Transformer.from_crs(crs, "EPSG:4326", always_xy=True)
+        longitude, latitude = change.transform(left + 5 * edge, top - 5 * edge)
+        row = {"id": str(number), "crs": crs, "transform": [10, 0, left, 0, -10, top], "height": edge, "width": edge}
+        rows.append(row | {"longitude": longitude, "latitude": latitude, "row": 0, "column": number * edge})
+    samples = np.array([(0, 0, number * edge) for number in range(len(rows))])
+    return ChipPlaces(edge, samples, tuple(rows))
+
+
+@given(
+    zone=st.integers(1, 60),
+    easting=st.integers(200_000, 800_000),
+    northing=st.integers(0, 8_500_000),
+    columns=st.integers(-200, 200),
+    rows=st.integers(-200, 200),
+)
+def test_gaps_in_one_zone_are_those_in_pixels(zone: int, easting: int, northing: int, columns: int, rows: int) -> None:
+    crs = f"EPSG:{32600 + zone}"
+    places = places_of([(crs, easting, northing), (crs, easting + 10 * columns, northing + 10 * rows)])
+    gaps, _ = places.nearest_pixels(places.samples[:1], places.samples[1:])
+    assert gaps[0] == max(abs(columns), abs(rows)) - 64
+
+
+def test_a_gap_across_180_degrees_is_that_on_the_ground() -> None:
+    from pyproj import Geod, Transformer
+
+    corners = []
+    for crs, longitude in (("EPSG:32601", -179.99), ("EPSG:32660", 179.99)):
+        x, y = Transformer.from_crs("EPSG:4326", crs, always_xy=True).transform(longitude, 10)
+        corners.append((crs, x - 320, y + 320))
+    places = places_of(corners)
+    _, _, metres = Geod(ellps="WGS84").inv(-179.99, 10, 179.99, 10)
+    gaps, _ = places.gaps(np.array([0]), np.array([1]))
+    assert gaps[0] == pytest.approx(metres - 640, abs=5)
+
+
+def test_far_chips_are_apart_by_a_great_circle() -> None:
+    places = places_of([("EPSG:32631", 5e5, 0.0), ("EPSG:32661", 2e6, 2e6)])
+    gaps, _ = places.gaps(np.array([0]), np.array([1]))
+    assert gaps[0] == pytest.approx(6371008.8 * np.pi / 2, rel=0.002)
+
+
+def test_the_nearest_chip_is_that_with_the_smallest_gap() -> None:
+    dice = np.random.default_rng(1)
+    corners = [("EPSG:32633", x, y) for x, y in (dice.integers(0, 1000, (80, 2)) * 10 + (5e5, 5e6)).tolist()]
+    places = places_of(corners)
+    first, second = np.arange(40), np.arange(40, 80)
+    gaps, nearest = places.nearest_pixels(places.samples[first], places.samples[second])
+    xy = np.array([corner[1:] for corner in corners]) / 10
+    expected = np.abs(xy[second, None] - xy[None, first]).max(-1) - 64
+    assert (gaps == expected.min(1)).all()
+    assert (expected[np.arange(40), nearest] == expected.min(1)).all()
+
+
+def test_blocks_have_the_same_area_from_the_equator_to_the_polar_circle() -> None:
+    dice = np.random.default_rng(2)
+    z = dice.uniform(-np.sin(np.radians(66)), np.sin(np.radians(66)), 400_000)
+    degrees = np.column_stack([dice.uniform(-180, 180, len(z)), np.degrees(np.arcsin(z))])
+    cells, counts = np.unique(equal_area_cells(degrees, 1000), axis=0, return_counts=True)
+    # Rows at the border of the band are incomplete.
+    inner = counts[(cells[:, 0] > cells[:, 0].min()) & (cells[:, 0] < cells[:, 0].max())]
+    expected = 1e6 / (4 * np.pi * 6371.0088**2 * np.sin(np.radians(66))) * len(z)
+    assert np.abs(inner / expected - 1).max() < 0.15
+
+
+@given(boxes=st.lists(st.tuples(LONGITUDES, st.floats(1e-3, 20)), min_size=1, max_size=8))
+def test_common_bounds_cover_every_box(boxes: list[tuple[float, float]]) -> None:
+    bounds = [(west, 0.0, (west + width + 180) % 360 - 180, 1.0) for west, width in boxes]
+    west, _, east, _ = common_bounds(bounds)
+    width = 360 if (west, east) == (-180, 180) else (east - west) % 360
+    for first, span in boxes:
+        assert (first - west + 1e-9) % 360 + span <= width + 1e-6 or width == 360
+
+
+def split_world(run: Run, folder: Path, *options: object, chips: int = 5) -> tuple[int, str]:
+    write_world(folder, 6, chips)
+    done = run("split", *import_set(run, folder), *split_outputs(folder), *options)
+    return done.code, done.stderr
+
+
+def test_groups_by_a_column_of_the_index_stay_whole(run: Run, tmp_path: Path) -> None:
+    options = (
+        "--method",
+        "group",
+        "--by",
+        "column",
+        "--attribute",
+        "group",
+        "--test-groups",
+        "z01",
+        "--val-groups",
+        "z00",
+    )
+    assert split_world(run, tmp_path, *options) == (0, "")
+    ids = chips_of_splits(tmp_path)
+    assert ids["test"] == [f"z01-{chip}" for chip in range(5)]
+    assert ids["val"] == [f"z00-{chip}" for chip in range(5)]
+    assert len(ids["train"]) == 20
+
+
+def test_groups_by_region_are_those_of_the_polygon_with_the_centre(run: Run, tmp_path: Path) -> None:
+    regions = {"west": [-181, -90], "middle": [-90, -40], "rest": [-40, 20]}
+    features = []
+    for name, (left, right) in regions.items():
+        ring = [[left, 0], [right, 0], [right, 40], [left, 40], [left, 0]]
+        geometry = {"type": "Polygon", "coordinates": [ring]}
+        features.append({"type": "Feature", "properties": {"region": name}, "geometry": geometry})
+    (tmp_path / "r.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    options = ("--method", "group", "--by", "region", "--regions", tmp_path / "r.geojson")
+    assert split_world(run, tmp_path, *options, "--test-groups", "middle", "--val-groups", "rest") == (0, "")
+    ids = chips_of_splits(tmp_path)
+    # The fifth chip of each zone is north of all regions.
+    assert {name[:3] for name in ids["test"]} == {"z03", "z04"}
+    assert {name[4] for names in ids.values() for name in names} == set("0123")
+
+
+def overlapping(folder: Path, shift: int) -> None:
+    """Six chips of one zone, of which the last two are `shift` pixels apart."""
+    lefts = [5e5 + 20_000 * number for number in range(5)]
+    for number, left in enumerate([*lefts, lefts[-1] + 10 * shift]):
+        bands, mask = separable(number)
+        write_chip(folder / f"images/c{number}-0.tif", bands, names=("red", "nir"), left=left)
+        write_chip(folder / f"masks/c{number}-0.tif", mask, left=left)
+
+
+@pytest.mark.parametrize(("shift", "sentence"), [(16, "random (1 times)"), (EDGE + 7, "")])
+def test_random_splits_are_audited_by_true_places(run: Run, tmp_path: Path, shift: int, sentence: str) -> None:
+    overlapping(tmp_path, shift)
+    options = ("--method", "random", "--fractions", 0.5, 0, 0.5)
+    stores = import_set(run, tmp_path)
+    for seed in range(20):
+        done = run("split", *stores, *split_outputs(tmp_path), *options, "--seed", seed)
+        if "overlap (1 times): train chip c" in done.stderr:
+            break
+    if not sentence:
+        assert "overlap" not in done.stderr
+        return
+    assert sentence in done.stderr
+    assert "chip c4-0" in done.stderr
+    assert "chip c5-0" in done.stderr
+
+
+def test_blocks_remove_chips_within_the_buffer_of_another_split(run: Run, tmp_path: Path) -> None:
+    overlapping(tmp_path, EDGE + 7)
+    stores, lost = import_set(run, tmp_path), set()
+    for seed in range(12):
+        options = ("--block-km", 0.3, "--fractions", 0.5, 0, 0.5, "--buffer", 8, "--seed", seed)
+        assert run("split", *stores, *split_outputs(tmp_path), *options).code == 0
+        ids = chips_of_splits(tmp_path)
+        lost |= {f"c{n}-0" for n in range(6)} - {*ids["train"], *ids["test"]}
+        assert not ({"c4-0", "c5-0"} & {*ids["train"]} and {"c4-0", "c5-0"} & {*ids["test"]})
+    assert lost
+    assert lost <= {"c4-0", "c5-0"}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--method", "west-east"), "split.method west-east does not work on a chip set"),
+        (("--method", "group", "--by", "scene"), "split.method group by scene does not work on a chip set"),
+        (
+            ("--method", "group", "--by", "column", "--attribute", "colour"),
+            "no column colour; it has class, column,",
+        ),
+        (("--method", "group", "--by", "region"), "needs split.regions"),
+        (("--block-km", 30_000), "the chips are in 1 blocks of 30000 km, and at least 3 are needed"),
+    ],
+)
+def test_what_a_chip_set_cannot_be_split_by_is_one_sentence(
+    run: Run, tmp_path: Path, options: tuple[object, ...], sentence: str
+) -> None:
+    code, text = split_world(run, tmp_path, *options, chips=1)
+    assert sentence in text
+    assert code in (2, 3)
+
+
+def test_smaller_chips_are_judged_by_their_own_pixels(run: Run, tmp_path: Path) -> None:
+    write_world(tmp_path, 6, 2)
+    for folder in ("images", "masks"):
+        bands, mask = separable(77)
+        small = bands[:, :12, :12] if folder == "images" else mask[:12, :12]
+        names = ("red", "nir") if folder == "images" else ()
+        write_chip(tmp_path / folder / "z09-9.tif", small, names=names)
+    done = run("split", *import_set(run, tmp_path), *split_outputs(tmp_path), "--min-valid", 0.9, "--block-km", 100)
+    assert done.code == 0, done.stderr
+    assert "z09-9" in [name for names in chips_of_splits(tmp_path).values() for name in names]
