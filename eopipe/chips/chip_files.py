@@ -68,7 +68,7 @@ class ChipHeader:
 
 
 def chip_pairs(images: str, masks: str) -> list[ChipFile]:
-    """The images and masks of two patterns, matched by what their `*` stands for, sorted by it.
+    """The images and masks of two patterns, matched by what their `*` represents, sorted by it.
 
     Raises UsageError for a pattern without exactly one `*`; BadInputError where nothing matches, and for an image
     without mask or a mask without image.
@@ -95,9 +95,9 @@ def chip_pairs(images: str, masks: str) -> list[ChipFile]:
 
 
 def matches_of(pattern: str) -> dict[str, Path]:
-    """The files of a pattern by what its only `*` stands for."""
+    """The files of a pattern by what its only `*` represents."""
     if pattern.count("*") != 1:
-        raise UsageError(f"the pattern {pattern!r} needs exactly one *, which stands for the id of a chip")
+        raise UsageError(f"the pattern {pattern!r} needs exactly one *, which is the id of a chip")
     before, after = pattern.split("*")
     anchor = Path(before) if before.endswith("/") else Path(before).parent if before else Path()
     rest = before[len(str(anchor)) :].lstrip("/") if str(anchor) != "." else before.removeprefix("./")
@@ -116,7 +116,7 @@ def source_name(pattern: str, path: Path) -> str:
 def class_folders(root: Path) -> tuple[tuple[str, ...], list[ChipFile]]:
     """The names of the folders in a folder, which are the classes, and the GeoTIFFs in each, sorted.
 
-    Raises BadInputError where there are no two folders with GeoTIFFs, and for a file that is no GeoTIFF by its name.
+    Raises BadInputError where there are no two folders with GeoTIFFs, and for a file without the suffix of a GeoTIFF.
     """
     if not root.is_dir():
         raise BadInputError(f"{root} is not a folder; give the folder that has a folder of chips for each class")
@@ -212,7 +212,7 @@ def to_degrees(crs: str) -> Any:
 
 
 def data_bands(source: Any) -> list[int]:
-    """The numbers of the bands, from 1, that are no alpha band."""
+    """The numbers of the bands, from 1, without alpha bands."""
     from rasterio.enums import ColorInterp
 
     return [n for n, meaning in zip(source.indexes, source.colorinterp, strict=True) if meaning != ColorInterp.alpha]
@@ -266,7 +266,7 @@ def read_image(chip: ChipFile, nodata: float | None) -> tuple[AnyArray, BoolArra
 
 
 def read_mask(chip: ChipFile) -> tuple[AnyArray, BoolArray]:
-    """The values (y, x) of a chip's mask, and where they are no nodata. Raises IntegrityError for a damaged file."""
+    """The values (y, x) of a chip's mask, and where they are data. Raises IntegrityError for a damaged file."""
     if chip.mask is None:
         raise ValueError(f"{chip.id} has no mask")
     with opened(chip.mask, chip.mask_source) as source:

@@ -1,4 +1,4 @@
-"""True places of the chips of packed stores: their slots are no places, so splits and audit compute with these.
+"""True places of the chips of packed stores: their slots are not places, so splits and audit compute with these.
 
 Distances are on the ellipsoid: below 50 km along the axes of a chip, so that chips that touch are 0 apart, else on a
 great circle.
@@ -37,7 +37,7 @@ class ChipPlaces:
 
     @classmethod
     def of(cls, stores: Sequence[Tiles]) -> "ChipPlaces | None":
-        """The chips of stores in the order of their numbers; None of stores that lie on a grid.
+        """The chips of stores in the order of their numbers; None of stores of scenes on a grid.
 
         Raises BadInputError where only some of the stores are packed, or have slots of another edge.
         """

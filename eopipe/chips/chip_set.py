@@ -2,7 +2,7 @@
 
 Chip number k is at a fixed slot (row, column) of a store; all slots have one edge, and a smaller chip is at the top
 left of its slot, the rest of which is not valid. A chunk is a slot, so a chip is one read. Rows and columns of such a
-store are no places: its CRS is on a body other than Earth, so that PROJ and GDAL refuse to compute a false position.
+store are not places: its CRS is on a body other than Earth, so that PROJ and GDAL refuse to compute a false position.
 """
 
 import json
@@ -92,7 +92,7 @@ class SlotGrid:
 
     @property
     def grid(self) -> "GeoBox":
-        """The grid of each store, in a CRS that is no place."""
+        """The grid of each store, in a CRS without a place on Earth."""
         from affine import Affine
         from odc.geo.geobox import GeoBox
 
@@ -284,8 +284,9 @@ def common_bounds(bounds: Sequence[tuple[float, float, float, float]]) -> list[f
     south, north = float(boxes[:, 1].min()), float(boxes[:, 3].max())
     order = np.argsort(boxes[:, 0] % 360, kind="stable")
     west = boxes[order, 0] % 360
-    # The end of what the boxes before the next one cover, and the gap that follows it; after the last one the first.
-    end = np.maximum.accumulate(west + (boxes[order, 2] - boxes[order, 0]) % 360)
+    ends = west + (boxes[order, 2] - boxes[order, 0]) % 360
+    # How far the boxes before the next one reach, those of the last round included, and the gap up to the next one.
+    end = np.maximum.accumulate(np.maximum(ends, ends.max() - 360))
     gaps = np.append(west[1:], west[0] + 360) - end
     widest = int(gaps.argmax())
     if gaps[widest] <= 0:

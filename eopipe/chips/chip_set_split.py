@@ -47,7 +47,7 @@ def _assign_cells(cells: list[Any], plan: SplitPlan, block_km: float) -> dict[An
 def regions_of(places: ChipPlaces, source: Path | None, attribute: str) -> list[str | None]:
     """The region of each chip: that of the polygon with its centre; None outside of all, or in several.
 
-    Raises UsageError without a file, BadInputError for one that is no vector file with this attribute.
+    Raises UsageError without a file, BadInputError for what is not a vector file with this attribute.
     """
     from pyproj import Transformer
     from shapely import STRtree, points

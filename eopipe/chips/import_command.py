@@ -64,7 +64,7 @@ def _parser() -> Parser:
     add("target", type=Path, help="folder to write: tiles/, labels/ and the index chips.json")
     add("--folders", type=Path, help="folder with a folder of GeoTIFF chips for each class")
     add("--images", help="pattern of the images with one *, such as 'S2/*_S2.tif'")
-    add("--masks", help="pattern of the masks; * stands for the same text as in --images")
+    add("--masks", help="pattern of the masks; * is the same text as in --images")
     add("--classes", nargs="+", default=[], help="class names, in the order of the class numbers 0, 1, …")
     add("--codes", nargs="+", type=int, default=[], help="mask value of each class [0, 1, …]")
     add("--values", nargs="+", default=[], help="class=value for each mask value, also several per class")

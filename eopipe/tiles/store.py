@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
 NO_LABEL = 255
-# Attribute of a store of packed chips, whose rows and columns are no places: edge of a slot, bounds in degrees.
+# Attribute of a store of packed chips, whose rows and columns are not places: edge of a slot, bounds in degrees.
 CHIP_SET = "chip_set"
 # What xarray reads as NaT.
 NO_TIME = -(2**63)

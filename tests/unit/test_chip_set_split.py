@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from chip_files import EDGE, chips_of_splits, import_set, separable, write_chip, write_world
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scenery import Run, split_outputs
 
@@ -87,6 +87,7 @@ def test_blocks_have_the_same_area_from_the_equator_to_the_polar_circle() -> Non
     assert np.abs(inner / expected - 1).max() < 0.15
 
 
+@example(boxes=[(0.0, 0.5), (-0.25, 1.0)])
 @given(boxes=st.lists(st.tuples(LONGITUDES, st.floats(1e-3, 20)), min_size=1, max_size=8))
 def test_common_bounds_cover_every_box(boxes: list[tuple[float, float]]) -> None:
     bounds = [(west, 0.0, (west + width + 180) % 360 - 180, 1.0) for west, width in boxes]
