@@ -17,6 +17,7 @@ import numpy as np
 from eopipe.arrays import AnyArray, BoolArray
 from eopipe.errors import BadInputError, IntegrityError, UsageError
 from eopipe.scenes.item import SceneBand
+from eopipe.tiles.grid import pixel_metres
 from eopipe.warp.open_raster import SETTINGS, open_raster, read_window
 
 # Of larger images a folder of scenes is made, not a chip set.
@@ -46,7 +47,7 @@ class ChipFile:
 class ChipHeader:
     """What the header of an image says: size, place, bands and how its numbers are stored.
 
-    `bounds` are west, south, east, north in degrees; west > east across 180 degrees.
+    `bounds` are west, south, east, north in degrees; west > east across 180 degrees. `pixel_m` is the width of a pixel.
     """
 
     height: int
@@ -56,6 +57,7 @@ class ChipHeader:
     longitude: float
     latitude: float
     bounds: tuple[float, float, float, float]
+    pixel_m: float
     date: str | None
     bands: tuple[str, ...]
     dtype: str
@@ -171,6 +173,8 @@ def read_header(chip: ChipFile) -> ChipHeader:
 
 
 def _header(chip: ChipFile, source: Any) -> ChipHeader:
+    from odc.geo.geobox import GeoBox
+
     indexes = data_bands(source)
     dtypes = sorted({source.dtypes[index - 1] for index in indexes})
     scalings = sorted({(source.scales[index - 1], source.offsets[index - 1]) for index in indexes})
@@ -188,9 +192,18 @@ def _header(chip: ChipFile, source: Any) -> ChipHeader:
         raise BadInputError(f"{chip.source} has no place on Earth: its centre is {x:g}, {y:g} in {crs}")
     bands = tuple(source.descriptions[index - 1] or f"band_{index}" for index in indexes)
     return ChipHeader(
-        *(source.height, source.width, crs, tuple(source.transform)[:6], longitude, latitude),
-        _bounds(source, crs, longitude),
-        *(_date_of(chip, source), bands, dtypes[0], scalings[0]),
+        height=source.height,
+        width=source.width,
+        crs=crs,
+        transform=tuple(source.transform)[:6],
+        longitude=longitude,
+        latitude=latitude,
+        bounds=_bounds(source, crs, longitude),
+        pixel_m=pixel_metres(GeoBox(source.shape, source.transform, crs))[0],
+        date=_date_of(chip, source),
+        bands=bands,
+        dtype=dtypes[0],
+        scaling=scalings[0],
     )
 
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median_low
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -90,13 +91,12 @@ class SlotGrid:
         capacity = self.rows * self.columns
         return range(store * capacity, min((store + 1) * capacity, count))
 
-    @property
-    def grid(self) -> "GeoBox":
-        """The grid of each store, in a CRS without a place on Earth."""
+    def grid(self, pixel_m: float) -> "GeoBox":
+        """The grid of each store, with pixels of this edge in metres, in a CRS without a place on Earth."""
         from affine import Affine
         from odc.geo.geobox import GeoBox
 
-        return GeoBox(self.shape, Affine(1, 0, 0, 0, -1, 0), SLOT_CRS)
+        return GeoBox(self.shape, Affine(pixel_m, 0, 0, 0, -pixel_m, 0), SLOT_CRS)
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class ChipSetWriter:
         description = {"slot": slots.edge, "rows": slots.rows, "columns": slots.columns, "chips": len(chips)}
         attributes: dict[str, Any] = {"datetime": None, "collection": self.options.collection}
         attributes |= {CHIP_SET: description | {"bbox": bbox}}
-        names, grid = self.legend.classes, slots.grid
+        names, grid = self.legend.classes, slots.grid(median_low(header.pixel_m for header in self.headers))
         with (
             new_store(folder / "labels" / f"{name}.zarr", grid, names, name, attributes) as labels,
             new_store(folder / "tiles" / f"{name}.zarr", grid, self.bands, name, attributes) as tiles,

@@ -12,12 +12,12 @@ from eopipe.chips.chips import cell_votes, is_continuous, majority_class, pair_s
 from eopipe.chips.make_split import check_scenes
 from eopipe.chips.polygons import splits_of_pixels
 from eopipe.chips.splits import SPLITS, covered_pixels, read_split
-from eopipe.errors import BadInputError
+from eopipe.errors import BadInputError, UsageError
 from eopipe.labels.change import FROM_TO
 from eopipe.models.tasks import CHIPWISE
 from eopipe.scenes.item import tagged_scenes
 from eopipe.tiles.cells import Cell, Frame
-from eopipe.tiles.store import NO_LABEL, Tiles
+from eopipe.tiles.store import CHIP_SET, NO_LABEL, Tiles
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,8 @@ class EvaluationData:
     ) -> "EvaluationData":
         """Read maps and stores; raises BadInputError when they are inconsistent."""
         pairs, split = pair_stores(tiles, labels), read_split(chips)
+        if len(pairs) > 1 and CHIP_SET in pairs[0][0].attributes:
+            raise UsageError("stores of a chip set have other chips at the same positions: only a single one is scored")
         check_scenes(split, pairs)
         cells = len(pairs[0][0].frame.cells)
         is_mosaic = len(maps) == cells if cells > 1 else len(maps) == 1

@@ -4,12 +4,11 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.publish import files
-from eopipe.reporting.wording import format_bounds, format_length
+from eopipe.reporting.wording import format_bounds, format_degrees, format_length
 from eopipe.text_table import format_bytes
 from eopipe.tiles.grid import pixel_metres
-from eopipe.tiles.store import IDENTITY, Tiles
+from eopipe.tiles.store import CHIP_SET, IDENTITY, Tiles
 
-COORDINATES = {"x", "y", "band", "time", "spatial_ref"}
 # Attributes that other lines show already, or that no reader needs.
 OMITTED = IDENTITY | {"datetime", "collection", "valid_fraction", "Conventions", "zarr_conventions"}
 OMITTED |= {"spatial:dimensions", "spatial:bbox"}
@@ -17,8 +16,8 @@ OMITTED |= {"spatial:dimensions", "spatial:bbox"}
 
 def describe_store(store: Tiles) -> list[str]:
     """One store, a line for each property."""
-    rows = [("scene", _scene_text(store)), ("grid", _grid_text(store)), ("bounds", format_bounds(store.grid))]
-    rows += [(name, _array_text(store, name)) for name in sorted(store.group.array_keys()) if name not in COORDINATES]
+    rows = [("scene", _scene_text(store)), ("grid", _grid_text(store)), ("bounds", _bounds_text(store))]
+    rows += [(name, _array_text(store, name)) for name, array in sorted(store.group.arrays()) if array.ndim > 1]
     rows += [("names", " ".join(store.names)), ("chunks", _chunk_text(store)), ("valid share", _valid_text(store))]
     rows += [("files", "{} files, {}".format(*_file_texts(store.path)))]
     rows += [(key, _value_text(value)) for key, value in sorted(store.attributes.items()) if key not in OMITTED]
@@ -65,10 +64,16 @@ def _scene_text(store: Tiles) -> str:
 
 def _grid_text(store: Tiles) -> str:
     (rows, cols), (width, height) = store.shape, pixel_metres(store.grid)
+    crs = "slots of a chip set (not a place)" if CHIP_SET in store.attributes else str(store.grid.crs)
     return (
-        f"{rows} x {cols} pixels (rows x columns) of {format_length(width)}, {store.grid.crs}, "
+        f"{rows} x {cols} pixels (rows x columns) of {format_length(width)}, {crs}, "
         f"{format_length(rows * height)} x {format_length(cols * width)}"
     )
+
+
+def _bounds_text(store: Tiles) -> str:
+    chip_set = store.attributes.get(CHIP_SET)
+    return format_degrees(chip_set["bbox"]) if chip_set else format_bounds(store.grid)
 
 
 def _array_text(store: Tiles, name: str) -> str:

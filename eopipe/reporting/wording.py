@@ -1,6 +1,7 @@
 """Numbers, lengths and lists as text for readers."""
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from eopipe.models.tasks import CHIPWISE
@@ -137,7 +138,12 @@ def format_bounds(grid: "GeoBox") -> str:
     from pyproj import Transformer
 
     to_degrees = Transformer.from_crs(str(grid.crs), "EPSG:4326", always_xy=True)
-    west, south, east, north = to_degrees.transform_bounds(*grid.boundingbox.bbox)
+    return format_degrees(to_degrees.transform_bounds(*grid.boundingbox.bbox))
+
+
+def format_degrees(bounds: Sequence[float]) -> str:
+    """West, south, east and north in degrees as text."""
+    west, south, east, north = bounds
     sides = [(west, "EW"), (east, "EW"), (south, "NS"), (north, "NS")]
     return "{} to {}, {} to {}".format(*(f"{abs(value):.4f} {letters[value < 0]}" for value, letters in sides))
 

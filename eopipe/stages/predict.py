@@ -86,7 +86,8 @@ def predict(
     each cell of its chip size. Bands are selected by name. A calibration
     changes probabilities, not classes. Raises BadInputError when a scene lacks a band of the model, is on another grid,
     or differs in pixel size, unit or processing level from the tiles of the training, UsageError for colors that do
-    not match the classes, and DivergedError when the model's output is not finite.
+    not match the classes, and DivergedError when the model's output is not finite. Each chip of a chip set is predicted
+    by itself, and the map has its slots.
     """
     from eopipe.errors import UsageError
     from eopipe.inference.mosaic import write_prediction
@@ -95,10 +96,15 @@ def predict(
     from eopipe.models.input_check import check_tiles
     from eopipe.models.model_folder import model_id, read_trained_model
     from eopipe.reporting.palette import class_colors, rgb
-    from eopipe.tiles.store import Tiles
+    from eopipe.tiles.store import CHIP_SET, Tiles
 
     trained = read_trained_model(model, allow_code)
     stores = sorted((Tiles(path) for path in tiles), key=lambda store: store.scene)
+    if chip_set := stores[0].attributes.get(CHIP_SET):
+        if len(stores) > 1:
+            raise UsageError("stores of a chip set have other chips at the same positions: predict one at a time")
+        # Neighbouring slots are not neighbours on the ground.
+        window, halo = chip_set["slot"], 0
     check_tiles(trained.trained_on, stores, allow)
     fitted = read_calibration(calibration) if calibration else None
     if fitted:

@@ -31,5 +31,11 @@ def test_a_model_learns_from_blocks_of_chips_in_twelve_zones(run: Run, tmp_path:
     assert run("train", *stores, *cut, "--model", tmp_path / "model", *settings).code == 0
     history = json.loads((tmp_path / "model/history.json").read_text())
     assert history["epochs"][-1]["val"]["accuracy"] > 0.97
+    maps, tiles = ("--classes", tmp_path / "map.tif"), stores[:2]
+    probabilities = ("--probabilities", tmp_path / "p.tif")
+    assert run("predict", "--model", tmp_path / "model", *tiles, *maps, *probabilities).code == 0
+    metrics = ("--metrics", tmp_path / "metrics.json")
+    assert run("evaluate", *maps, *stores, "--chips", tmp_path / "split.json", *metrics).code == 0
+    assert json.loads((tmp_path / "metrics.json").read_text())["model"]["accuracy"] > 0.97
     west, south, east, north = json.loads((tmp_path / "model/model.json").read_text())["bbox"]
     assert np.allclose([west, south, east, north], [-147, 5, -180, 45], atol=0.01)

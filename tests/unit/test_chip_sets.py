@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 from scenery import Completed, Run
 
 from eopipe.chips.chip_set import SLOT_CRS, SlotGrid
+from eopipe.errors import UsageError
+from eopipe.evaluation.maps import EvaluationData
 from eopipe.inspection.check_store import find_errors
 from eopipe.publish import digest, find_damage
+from eopipe.tiles.grid import pixel_metres
 from eopipe.tiles.layout import store_files
 from eopipe.tiles.store import Tiles
 
@@ -113,7 +116,25 @@ def test_the_grid_of_a_set_has_no_place_on_earth() -> None:
         Transformer.from_crs(SLOT_CRS, "EPSG:4326")
     with pytest.raises(CPLE_BaseError):
         transform(SLOT_CRS, "EPSG:4326", [0], [0])
-    assert str(SlotGrid.for_chips(5, 24).grid.crs) == SLOT_CRS
+    assert str(SlotGrid.for_chips(5, 24).grid(10.0).crs) == SLOT_CRS
+
+
+def test_the_store_has_the_pixel_size_and_the_bounds_of_its_chips(run: Run, tmp_path: Path) -> None:
+    write_pairs(tmp_path, SHAPES)
+    import_pairs(run, tmp_path)
+    described = run("tiles", "info", tmp_path / "set/tiles/chips-0000.zarr").stdout
+    assert "of 10 m, slots of a chip set (not a place)" in described
+    assert "177.0000 W to 152.94" in described
+    assert pixel_metres(Tiles(tmp_path / "set/tiles/chips-0000.zarr").grid) == (10, 10)
+
+
+def test_maps_of_several_stores_of_a_set_are_refused(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eopipe.chips.chip_set.SHARD", 32)
+    write_pairs(tmp_path, [(16, 16)] * 21)
+    import_pairs(run, tmp_path)
+    tiles, labels = ([tmp_path / f"set/{kind}/chips-000{n}.zarr" for n in (0, 1)] for kind in ("tiles", "labels"))
+    with pytest.raises(UsageError, match="only a single one is scored"):
+        EvaluationData.read((), tuple(tiles), tuple(labels), tmp_path / "split.json")
 
 
 def test_bytes_do_not_depend_on_threads(run: Run, tmp_path: Path) -> None:
