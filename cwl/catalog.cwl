@@ -94,13 +94,6 @@ inputs:
       items: Directory
     label: tiles
     doc: tile stores that the maps were predicted from
-  scenes:
-    type:
-      type: array
-      items: File
-    label: scenes
-    doc: frozen STAC Items of the run
-    format: iana:application/geo+json
   catalog_name:
     type: string
     label: catalog
@@ -108,6 +101,14 @@ inputs:
     default: catalog
     inputBinding:
       prefix: --catalog
+  scenes:
+    type:
+      type: array
+      items: File
+    label: scenes
+    doc: frozen STAC Items of the run; none of a chip set
+    format: iana:application/geo+json
+    default: []
   metrics:
     type:
     - 'null'

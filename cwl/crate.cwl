@@ -83,13 +83,6 @@ inputs:
       - Directory
     label: payload
     doc: 'files and folders that the crate contains: model, maps, metrics, report'
-  scenes:
-    type:
-      type: array
-      items: File
-    label: scenes
-    doc: frozen STAC Items of the run
-    format: iana:application/geo+json
   workflow:
     type: File
     label: workflow
@@ -103,6 +96,14 @@ inputs:
     default: crate
     inputBinding:
       prefix: --crate
+  scenes:
+    type:
+      type: array
+      items: File
+    label: scenes
+    doc: frozen STAC Items of the run; none of a chip set
+    format: iana:application/geo+json
+    default: []
   config:
     type:
     - 'null'

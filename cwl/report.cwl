@@ -127,13 +127,6 @@ inputs:
       items: Directory
     label: labels
     doc: label store for all scenes, or one per scene
-  scenes:
-    type:
-      type: array
-      items: File
-    label: scenes
-    doc: frozen STAC Items of the run
-    format: iana:application/geo+json
   page_name:
     type: string
     label: page
@@ -162,6 +155,14 @@ inputs:
     default: data-card.md
     inputBinding:
       prefix: --data-card
+  scenes:
+    type:
+      type: array
+      items: File
+    label: scenes
+    doc: frozen STAC Items of the run; none of a chip set
+    format: iana:application/geo+json
+    default: []
   fold_metrics:
     type:
       type: array

@@ -118,7 +118,11 @@ def packed(workflows: dict[str, Cwl], tools: dict[str, Cwl], name: str) -> Cwl:
 
     Keys of both are file names; `name` is the workflow, and the name of the document.
     """
-    graph = [_process(file, value) for file, value in (workflows | tools).items()]
+    documents, needed, pending = workflows | tools, set[str](), [name]
+    while pending:
+        needed.add(file := pending.pop())
+        pending += {step["run"] for step in documents[file].get("steps", {}).values()} - needed
+    graph = [_process(file, value) for file, value in documents.items() if file in needed]
     for process in graph:
         for step in process.get("steps", {}).values():
             step["run"] = _reference(step["run"])

@@ -38,12 +38,16 @@ OF_FOLD = ("split", "train", "calibrate", "predict", "evaluate")
 JSON, TIFF = "iana:application/json", "iana:image/tiff"
 EACH_FILE, EACH_FOLDER = {"type": "array", "items": "File"}, {"type": "array", "items": "Directory"}
 FOLDERS = {"type": EACH_FOLDER}
-PACKED = "packed/pipeline.cwl"
+PACKED, PACKED_CHIPS = "packed/pipeline.cwl", "packed/chip-set.cwl"
+# What a chip set replaces: steps of scenes, and those of one map of all images.
+OF_SCENES = ("steps", "search", "cells", "fetch", "preprocess", "composite", "label", "label_scenes")
+OF_MOSAIC = ("calibrate", "predict")
 
 
 def workflows() -> dict[str, Cwl]:
     """All workflows by the names of their files."""
-    return {"pipeline": pipeline(), "fold": fold(), "composites": composites(), "image-map": image_map()}
+    parts = {"fold": fold(), "composites": composites(), "image-map": image_map()}
+    return {"pipeline": pipeline(), "chip-set": chip_set()} | parts
 
 
 def tools() -> dict[str, Cwl]:
@@ -124,6 +128,49 @@ def pipeline() -> Cwl:
         ("operation_2426", "operation_2423"),
         {"inputs": _inputs(), "steps": steps, "outputs": _outputs()},
     )
+
+
+def chip_set() -> Cwl:
+    """The pipeline on the tile and label stores of a chip set, with a map for each store."""
+    whole = pipeline()
+    steps = {name: step for name, step in whole["steps"].items() if name not in OF_SCENES + OF_MOSAIC}
+    for step in steps.values():
+        rewired = ((name, _of_chips(value)) for name, value in step["in"].items())
+        step["in"] = {name: value for name, value in rewired if value is not None}
+    # Its condition is a step of scenes.
+    del steps["predict_images"]["when"]
+    one = {"mosaic": False, "images": True, "cells": [""], "endings": [""]}
+    steps["cross_validate"]["in"] |= {name: {"default": value} for name, value in one.items()}
+    known = {
+        "tiles": FOLDERS | {"label": "tiles", "doc": "tile stores of the chip set"},
+        "labels": FOLDERS | {"label": "labels", "doc": "label stores of the chip set"},
+    }
+    used = _used(steps, known) | {"train_state": whole["inputs"]["train_state"]}
+    used["workflow"] = used["workflow"] | {"default": {"class": "File", "location": PACKED_CHIPS}}
+    outputs = {name: _of_chips(value, "outputSource") for name, value in whole["outputs"].items()}
+    return workflow_document(
+        "eopipe chip set",
+        "Chips that `eopipe import` packed to a trained, evaluated, mapped and citable model.",
+        ("operation_2426", "operation_2423"),
+        {"inputs": known | used, "steps": steps, "outputs": {k: v for k, v in outputs.items() if v is not None}},
+    )
+
+
+def _of_chips(value: Any, key: str = "source") -> Any:
+    """An input of a step, or an output, of the pipeline as that of a chip set; None where it has no such thing."""
+    sources = value.get(key) if isinstance(value, dict) else value
+    if sources is None:
+        return value
+    names = [sources] if isinstance(sources, str) else sources
+    if {*names} & {*IMAGES["source"]} or {*names} & {*LABELS["source"]}:
+        if key != "source":
+            return None
+        chips = "tiles" if {*names} & {*IMAGES["source"]} else "labels"
+        return {"source": chips, "valueFrom": value["valueFrom"]} if "valueFrom" in value else chips
+    kept = [name for name in names if name.partition("/")[0] not in OF_SCENES + OF_MOSAIC]
+    if not kept:
+        return None
+    return value if isinstance(sources, str) else value | {key: kept}
 
 
 def _data_steps() -> dict[str, Cwl]:

@@ -16,6 +16,8 @@ from eopipe.contract import STAGES, Input, annotated, is_option, stage, summary
 from eopipe.errors import UsageError
 from eopipe.provenance.redact import redact_for_terminal
 
+# What makes the stores that `eopipe import` has written, and what needs one map of all images.
+OF_SCENES = ("search", "fetch", "preprocess", "composite", "label", "calibrate")
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 # Values of a config; with aliases a short file can expand to more than fit into memory.
 MAX_VALUES = 100_000
@@ -59,6 +61,10 @@ def model() -> type[BaseModel]:
         "state": (
             str,
             Field("state", pattern=r"^[\w./-]+$", description="folder of checkpoints and downloads"),
+        ),
+        "chip_set": (
+            str | None,
+            Field(None, description="folder that `eopipe import` wrote, whose chips replace search, tiles and labels"),
         ),
         "folds": (
             int,
@@ -170,8 +176,9 @@ def validate(values: dict[str, Any]) -> tuple[dict[str, Any], list[str], set[str
     """
     # A section whose lines are all comments is empty in YAML.
     values = {k: {} if v is None and k in STAGES else _dates_as_text(v) for k, v in values.items()}
+    unused = _sections_beside_chips(values)
     try:
-        return _with_conflicts(model().model_validate(values).model_dump(), [], set())
+        return _with_conflicts(model().model_validate(values).model_dump(), unused, set())
     except ValidationError as error:
         errors = error.errors()
     pruned = {key: _with_text_keys(value) for key, value in _with_text_keys(values).items()}
@@ -181,6 +188,13 @@ def validate(values: dict[str, Any]) -> tuple[dict[str, Any], list[str], set[str
         owner.pop(name, None)
     config = model().model_validate(pruned).model_dump()
     return _with_conflicts(config, _sentences(errors), {str(row["loc"][0]) for row in errors})
+
+
+def _sections_beside_chips(values: dict[str, Any]) -> list[str]:
+    """A sentence about the sections that would have no effect on a chip set."""
+    names = [name for name in OF_SCENES if values.get(name)] if values.get("chip_set") else []
+    text = "the tiles and labels of chip_set are used as they are; remove the sections "
+    return [text + ", ".join(names)] if names else []
 
 
 def _with_text_keys(value: Any) -> Any:
@@ -229,7 +243,7 @@ def _catalog_host(url: str | None) -> tuple[str, ...]:
 
 def _options_as_values(config: dict[str, Any]) -> list[str]:
     """A sentence for each text that a command line would take for an option."""
-    settings = {key: config[key] for key in ("results", "state")}
+    settings = {key: config[key] for key in ("results", "state", "chip_set") if config[key]}
     settings |= {f"{name}.{key}": value for name in STAGES for key, value in config[name].items()}
     values = [(setting, value) for setting, entry in settings.items() for value in _strings(entry)]
     return [f"{setting} is {value}: it must not begin with -" for setting, value in values if is_option(value)]

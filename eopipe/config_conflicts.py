@@ -24,7 +24,7 @@ def conflicts(config: dict[str, Any], wrong_sections: Collection[str] = ()) -> l
     return [
         sentence
         for function, sections in CONFLICTS.items()
-        if not {*sections} & {*wrong_sections}
+        if not {*sections} & {*wrong_sections} and not (config["chip_set"] and function in OF_SCENES)
         for sentence in function(*(config[name] for name in sections))
     ]
 
@@ -198,4 +198,9 @@ CONFLICTS: dict[Callable[..., list[str]], tuple[str, ...]] = {
     _chip_conflicts: ("split", "train"),
     _train_conflicts: ("train", "label"),
     _color_conflicts: ("report", "label"),
+}
+# A chip set has images, labels and classes of its own.
+OF_SCENES = {
+    *(_search_conflicts, _asset_conflicts, _tile_conflicts, _composite_conflicts, _label_conflicts, _area_conflicts),
+    _color_conflicts,
 }

@@ -43,9 +43,9 @@ def report(dag: Any, folder: Path) -> None:
     crate(
         tuple(sorted(run_records)),
         tuple(sorted((payload | rules) - set(scenes.values()))),
-        tuple(sorted(scenes)),
         main,
         folder,
+        scenes=tuple(sorted(scenes)),
         config=Path(os.path.relpath(config_file)) if config_file else None,
         lock=next(iter(pinned(home)), None),
         **{name: config["crate"][name] for name in options} | {"engine_version": version("snakemake")},

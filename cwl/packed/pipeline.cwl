@@ -5868,13 +5868,6 @@ $graph:
         items: Directory
       label: labels
       doc: label store for all scenes, or one per scene
-    scenes:
-      type:
-        type: array
-        items: File
-      label: scenes
-      doc: frozen STAC Items of the run
-      format: iana:application/geo+json
     page_name:
       type: string
       label: page
@@ -5903,6 +5896,14 @@ $graph:
       default: data-card.md
       inputBinding:
         prefix: --data-card
+    scenes:
+      type:
+        type: array
+        items: File
+      label: scenes
+      doc: frozen STAC Items of the run; none of a chip set
+      format: iana:application/geo+json
+      default: []
     fold_metrics:
       type:
         type: array
@@ -6107,13 +6108,6 @@ $graph:
         items: Directory
       label: tiles
       doc: tile stores that the maps were predicted from
-    scenes:
-      type:
-        type: array
-        items: File
-      label: scenes
-      doc: frozen STAC Items of the run
-      format: iana:application/geo+json
     catalog_name:
       type: string
       label: catalog
@@ -6121,6 +6115,14 @@ $graph:
       default: catalog
       inputBinding:
         prefix: --catalog
+    scenes:
+      type:
+        type: array
+        items: File
+      label: scenes
+      doc: frozen STAC Items of the run; none of a chip set
+      format: iana:application/geo+json
+      default: []
     metrics:
       type:
       - 'null'
@@ -6270,13 +6272,6 @@ $graph:
         - Directory
       label: payload
       doc: 'files and folders that the crate contains: model, maps, metrics, report'
-    scenes:
-      type:
-        type: array
-        items: File
-      label: scenes
-      doc: frozen STAC Items of the run
-      format: iana:application/geo+json
     workflow:
       type: File
       label: workflow
@@ -6290,6 +6285,14 @@ $graph:
       default: crate
       inputBinding:
         prefix: --crate
+    scenes:
+      type:
+        type: array
+        items: File
+      label: scenes
+      doc: frozen STAC Items of the run; none of a chip set
+      format: iana:application/geo+json
+      default: []
     config:
       type:
       - 'null'

@@ -209,7 +209,7 @@ def _intervals(sums: Float64Array, cells: Cells) -> dict[str, Any]:
     effect = design_effect(cells, brier / weights, weights)
     independent = len(used) / effect
     ends = jackknife(used, reliability_measures, effect) if independent >= MIN_PIECES else {}
-    method = METHOD.format(units=f"squares of {cells.edge} pixels" if cells.edge else "whole maps")
+    method = METHOD.format(units=f"squares of {cells.edge} pixels" if cells.edge else f"whole {cells.units}")
     summary = {"pieces": len(used), "independent": round(independent, 1), "level": LEVEL, "method": method}
     return summary | {name: ends.get(name) for name in NAMES[:3]}
 

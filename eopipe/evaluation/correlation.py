@@ -23,17 +23,24 @@ RANGE_LEVEL = 0.1
 
 @dataclass(frozen=True)
 class Cells:
-    """The squares of the grid in which the test areas are counted, over all maps, or whole maps (edge 0).
+    """The squares of the grid in which the test areas are counted, over all maps; or units without places (edge 0).
 
-    `used` are the numbers of the squares with test pixels, row by row, or of the maps, ascending.
+    `used` are the numbers of the squares with test pixels, row by row, or of the units, ascending. Units are whole
+    maps, or of a chip set blocks of its true places; `of_slot` has that of each slot (map, row, column).
     """
 
     columns: int
     edge: int
     used: IntArray
+    of_slot: IntArray | None = None
+    slot: int = 1
+    units: str = "maps"
 
     def index_of(self, number: int, rows: IntArray, cols: IntArray) -> IntArray:
         """Index into `used` of each pixel of a map."""
+        if self.of_slot is not None:
+            units: IntArray = self.of_slot[number, rows // self.slot, cols // self.slot]
+            return np.searchsorted(self.used, units)
         if not self.edge:
             return np.full(len(rows), np.searchsorted(self.used, number))
         return np.searchsorted(self.used, rows // self.edge * self.columns + cols // self.edge)

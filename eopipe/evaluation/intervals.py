@@ -1,6 +1,7 @@
 """Confidence intervals of the scores, by pieces of the test areas and by how many of them are independent.
 
-Pieces are small squares of the test areas, or whole maps where scenes are split. The variance of a score is that of the
+Pieces are small squares of the test areas, whole maps where scenes are split, or equal-area blocks of the places of a
+chip set; maps and blocks are taken as independent. The variance of a score is that of the
 pieces' influences on it (jackknife), inflated by the design effect of the measured correlation of the errors. Intervals
 are those of Student's t, of shares on the logit scale, which does not cut off at 1. The degrees of freedom are one less
 than the number of independent pieces (Bester, Conley and Hansen 2011, doi:10.1016/j.jeconom.2011.01.007), and fewer
@@ -16,6 +17,8 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array
+from eopipe.chips.chip_places import ChipPlaces, equal_area_cells
+from eopipe.errors import BadInputError
 from eopipe.evaluation.correlation import Cells, Correlation, square_cells
 from eopipe.evaluation.maps import EvaluationData
 from eopipe.evaluation.measures import MACRO, SHARES, Measures
@@ -56,7 +59,7 @@ class Pieces:
         edge = self.cells.edge
         return {
             "level": LEVEL,
-            "method": METHOD.format(pieces=f"squares of {edge} pixels" if edge else "whole maps"),
+            "method": METHOD.format(pieces=f"squares of {edge} pixels" if edge else f"whole {self.cells.units}"),
             "edge": edge,
             "pieces": self.count,
             "independent": {key: round(self.count / effect, 1) for key, effect in self.effects.items()},
@@ -107,7 +110,12 @@ class Tally:
 
 
 def choose_cells(data: EvaluationData) -> Cells:
-    """Choose the cells: whole maps where scenes are split and enough of them test, else squares over all maps."""
+    """Choose the cells: whole maps where scenes are split and enough of them test, else squares over all maps.
+
+    Of a chip set, whose slots are not places, blocks of the Earth with the edge of its split.
+    """
+    if "chip_set" in data.split:
+        return _blocks(data)
     tested = [area for _, area in data.areas("test")]
     numbers = np.flatnonzero([area.any() for area in tested])
     if data.split.get("by_scene") and len(numbers) >= MIN_PIECES:
@@ -115,6 +123,19 @@ def choose_cells(data: EvaluationData) -> Cells:
     # A chip of a classifier is one sample.
     chip = int(data.split["chip"])
     return square_cells(np.logical_or.reduce(tested), chip, chip if data.task in CHIPWISE else 1)
+
+
+def _blocks(data: EvaluationData) -> Cells:
+    """The blocks with chips of the test split."""
+    places, edge_km = ChipPlaces.of([group.stores[0] for group in data.groups]), data.split["chip_set"]["block_km"]
+    if places is None:
+        raise BadInputError("the split is of a chip set, but the tiles are not; give the tiles that were split")
+    blocks = np.unique(equal_area_cells(places.degrees, edge_km), axis=0, return_inverse=True)[1].ravel()
+    number, rows, cols = places.samples.T // [[1], [places.slot], [places.slot]]
+    of_slot = np.zeros(places.samples.max(0) // [1, places.slot, places.slot] + 1, np.int64)
+    of_slot[number, rows, cols] = blocks
+    used = np.unique(blocks[places.numbers(data.split["samples"]["test"])])
+    return Cells(0, 0, used, of_slot, places.slot, f"blocks of {edge_km:g} km")
 
 
 def measure_pieces(cells: Cells, chip: int, tables: dict[str, AnyArray], measures: Measures) -> Pieces:
@@ -252,7 +273,7 @@ def _reasons(pieces: Pieces, model: AnyArray, measures: Measures, ends: Interval
         amount = f"the test areas amount to about {independent:.1f}, at least {MIN_PIECES} are needed"
         return {"reason": f"too few independent pieces to say: {amount}"}
     squares, edge = pieces.class_squares(model, measures), max(pieces.chip, pieces.cells.edge)
-    unit = f"squares of {edge} pixels" if pieces.cells.edge else "maps"
+    unit = f"squares of {edge} pixels" if pieces.cells.edge else pieces.cells.units
     scores = measures.scores(model.sum(0)[None])
     few = "too few independent pieces to say: the errors are concentrated in a small part of the test areas"
     missing = {key: few for key, value in ends.items() if value is None and np.isfinite(scores[key][0])}

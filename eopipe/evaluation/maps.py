@@ -12,12 +12,12 @@ from eopipe.chips.chips import cell_votes, is_continuous, majority_class, pair_s
 from eopipe.chips.make_split import check_scenes
 from eopipe.chips.polygons import splits_of_pixels
 from eopipe.chips.splits import SPLITS, covered_pixels, read_split
-from eopipe.errors import BadInputError, UsageError
+from eopipe.errors import BadInputError
 from eopipe.labels.change import FROM_TO
 from eopipe.models.tasks import CHIPWISE
 from eopipe.scenes.item import tagged_scenes
 from eopipe.tiles.cells import Cell, Frame
-from eopipe.tiles.store import CHIP_SET, NO_LABEL, Tiles
+from eopipe.tiles.store import NO_LABEL, Tiles
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,6 @@ class EvaluationData:
     ) -> "EvaluationData":
         """Read maps and stores; raises BadInputError when they are inconsistent."""
         pairs, split = pair_stores(tiles, labels), read_split(chips)
-        if len(pairs) > 1 and CHIP_SET in pairs[0][0].attributes:
-            raise UsageError("stores of a chip set have other chips at the same positions: only a single one is scored")
         check_scenes(split, pairs)
         cells = len(pairs[0][0].frame.cells)
         is_mosaic = len(maps) == cells if cells > 1 else len(maps) == 1
@@ -78,6 +76,8 @@ class EvaluationData:
             raise BadInputError(f"{len(maps)} maps for {_expected(cells, len(pairs))}")
         if is_mosaic and len({label.scene for _, label in pairs}) > 1:
             raise BadInputError("one mosaic cannot be compared with labels that differ from scene to scene")
+        if is_mosaic and len(pairs) > 1 and "chip_set" in split:
+            raise BadInputError("stores of a chip set have other chips at one position; give a map for each store")
         if is_mosaic and len(pairs) > 1 and split.get("by_scene"):
             raise BadInputError("one mosaic mixes the scenes that train and test; give a map for each scene")
         members = [pairs] if is_mosaic else [[pair] for pair in pairs]
@@ -100,7 +100,7 @@ class EvaluationData:
     def pixels(self, name: str) -> Iterator[tuple[EvaluatedMap, AnyArray, AnyArray]]:
         """For each map: rows and columns of the mapped, labelled pixels in the areas of a split.
 
-        Where scenes are split, those are the areas of the map's own chips.
+        Where scenes are split, and of chip sets, those are the areas of the map's own chips.
         """
         for group, area in self.areas(name):
             rows, cols = np.nonzero(area & group.is_comparable)
@@ -111,7 +111,7 @@ class EvaluationData:
         samples, chip = self.split["samples"][name], self.split["chip"]
         area = covered_pixels(self.groups[0].truth.shape, samples, chip)
         for number, group in enumerate(self.groups):
-            if self.split.get("by_scene"):
+            if self.split.get("by_scene") or "chip_set" in self.split:
                 area = covered_pixels(group.truth.shape, samples[samples[:, 0] == number], chip)
             yield group, area if group.splits is None else area & (group.splits == SPLITS.index(name))
 
@@ -129,7 +129,8 @@ class EvaluationData:
     def votes(self, name: str) -> Iterator[tuple[EvaluatedMap, IntArray, IntArray]]:
         """For each map of chips: the same cells, and their labelled pixels of each class (cell, class)."""
         edge, count = self.split["chip"], len(self.names)
-        min_pixels = max(1.0, self.split["plan"]["min_valid"] * edge**2)
+        # Chips of a set may be smaller than their slots; those in a split have enough labelled pixels.
+        min_pixels = 1.0 if "chip_set" in self.split else max(1.0, self.split["plan"]["min_valid"] * edge**2)
         for group, area in self.areas(name):
             usable = area & group.is_comparable
             yield group, *cell_votes(group.truth, usable, area, edge, count, min_pixels)

@@ -9,6 +9,7 @@ from typing import Any
 
 from eopipe.arguments import Parser
 from eopipe.chips.block_choice import describe_empty_split, empty_splits
+from eopipe.chips.chip_set import INDEX
 from eopipe.chips.splits import chip_corners
 from eopipe.config import URL_AS_PATH, read_config, validate
 from eopipe.config_conflicts import plan_of, refusal
@@ -17,7 +18,9 @@ from eopipe.contract import is_path as is_path_port
 from eopipe.errors import BadInputError, EopipeError, ModelCodeError, UsageError
 from eopipe.models import Architecture
 from eopipe.planning.frozen_scenes import Config, find_scenes, is_up_to_date
+from eopipe.publish import read_json
 from eopipe.run.locate import in_project
+from eopipe.run.rules import chip_stores
 from eopipe.stac.choose_grid import UTM, choose_grid
 from eopipe.stac.query import area_geometry
 from eopipe.tiles.cells import read_frame
@@ -53,10 +56,10 @@ def check_file(path: Path) -> Config:
     missing.
     """
     config, settings, wrong_sections = validate(read_config(path))
-    inputs = [*missing_files(config, wrong_sections)]
-    if not wrong_sections & {"search", "preprocess", "label", "train"}:
+    inputs = [*missing_files(config, wrong_sections), *refusal(lambda: chip_stores(config))]
+    if not inputs and not wrong_sections & {"search", "preprocess", "label", "train"}:
         settings += model_mistakes(config)
-    if not settings and not inputs:
+    if not settings and not inputs and not config["chip_set"]:
         inputs = scene_mistakes(config)
     mistakes = [*settings, *inputs]
     if not mistakes:
@@ -102,6 +105,13 @@ def model_mistakes(config: Config) -> list[str]:
     """Why the model cannot be imported or built; it is built without memory for its weights."""
     train, names = config["train"], config["preprocess"]["bands"]
     classes = 1 if config["label"]["measure"] else len(config["label"]["classes"])
+    if config["chip_set"]:
+        index = read_json(Path(config["chip_set"]) / INDEX)
+        names, classes, slot = index["bands"], len(index["classes"]), index["slot"]
+        if slot % 2 ** train["depth"]:
+            return [
+                f"the chips are in slots of {slot} pixels, which cannot be halved {train['depth']} times (train.depth)"
+            ]
     sentences = refusal(lambda: build_without_memory(Architecture.of(train, names, classes), train["freeze"]))
     return [s if "train." in s else f"train.architecture: {s}" for s in sentences]
 

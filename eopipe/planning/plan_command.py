@@ -85,6 +85,11 @@ def plan_project(arguments: argparse.Namespace) -> int:
     if target.is_dir() and any(target.iterdir()) and not (target / "plan.json").is_file():
         raise UsageError(f"{target} contains other files; choose another folder for --out")
     config = load(arguments.config)
+    if config["chip_set"]:
+        raise UsageError(
+            "a run of a chip set downloads nothing and has no search to plan; `eopipe run --dry-run` lists its jobs, "
+            f"and {config['chip_set']}/chips.json its chips"
+        )
     # Stages write samples; their log lines do not belong to a run.
     logging.getLogger("eopipe").setLevel(logging.ERROR)
     training, stops = (

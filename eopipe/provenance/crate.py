@@ -112,8 +112,11 @@ def _add_payload(draft: Path, inputs: CrateInputs, jobs: Sequence[RecordedJob]) 
         copy.write_text(redact_config(copy.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")
     for path, source in linked.items():
         link_or_copy(source, draft / path)
-    add_files(inputs.scenes, draft / SCENES)
-    return [*(read_part(draft, path) for path in linked), read_part(draft, SCENES, maximum=len(inputs.scenes))]
+    parts = [read_part(draft, path) for path in linked]
+    if inputs.scenes:
+        add_files(inputs.scenes, draft / SCENES)
+        parts.append(read_part(draft, SCENES, maximum=len(inputs.scenes)))
+    return parts
 
 
 def _file_properties(path: Path, crate_path: str) -> dict[str, Any]:

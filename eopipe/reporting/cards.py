@@ -24,7 +24,6 @@ from eopipe.reporting.wording import (
     format_percent,
     format_setting,
     join_words,
-    plural,
     scored_size,
     scored_unit,
 )
@@ -106,8 +105,9 @@ def _markdown_row(cells: TextRow) -> str:
 def _licence_text(run: RunData, product: str) -> Iterator[str]:
     """The licence of a product, and those of the scenes and labels that it was made from."""
     yield f"Licence of the {product}: {run.statements.license or UNSTATED.format(name='crate.license')}."
-    scenes = [licence.text for licence in data_tables.licences(run.items)]
-    yield f"Licence of the scenes: {'; '.join(scenes) or 'not named by their items'}. Labels keep that of their source."
+    scenes = "; ".join(licence.text for licence in data_tables.licences(run.items)) or "not named by their items"
+    data = "Chips and labels keep" if run.places else f"Licence of the scenes: {scenes}. Labels keep"
+    yield f"{data} that of their source."
 
 
 def _citation_text(run: RunData) -> Iterator[str]:
@@ -175,7 +175,7 @@ def _scope_text(run: RunData) -> str:
 
 def _data_text(run: RunData) -> Iterator[str]:
     samples = run.split["samples"]
-    yield f"{plural(len(run.items), 'scene')} of {run.collections}, {run.period}: {run.extent}."
+    yield f"{run.images} of {run.collections}, {run.period}: {run.extent}."
     chips = join_words([f"{format_count(len(samples[name]))} {name}" for name in ("train", "val", "test")])
     gap = data_tables.gap_text(run.split, run.pairs)
     yield f"Chips: {chips}; split method {run.split['plan']['method']}. {gap} Details are in the data card."
@@ -201,14 +201,22 @@ def _model_front_matter(run: RunData) -> dict[str, Any]:
     return front_matter
 
 
-def _model_limits(run: RunData) -> Iterator[str]:
-    """What the authors state, and what follows from how the run was tested."""
-    yield from run.statements.limits
+def _area_limits(run: RunData) -> Iterator[str]:
+    """The areas and dates in which a model of scenes was tested."""
     sizes = [(cell.shape[1] * run.pixel[0], cell.shape[0] * run.pixel[1]) for cell in run.frame.cells]
     areas = join_words([f"{format_length(width)} by {format_length(height)}" for width, height in sizes])
     count = "one area" if len(sizes) == 1 else f"{len(sizes)} areas"
     yield f"Tested in {count} of {areas}; other areas were not tested."
     yield f"Scenes of {run.period} only; other years and seasons were not tested."
+
+
+def _model_limits(run: RunData) -> Iterator[str]:
+    """What the authors state, and what follows from how the run was tested."""
+    yield from run.statements.limits
+    if run.places:
+        yield f"Tested on chips of this set, of {run.period}; other places, sources, years and seasons were not tested."
+    else:
+        yield from _area_limits(run)
     yield "The scores compare with labels, whose own errors are not known."
     yield from _interval_limits(run)
     if run.split["audit"]["gap_pixels"].get("train-test") == 0:
@@ -353,7 +361,7 @@ def data_card(run: RunData) -> Card:
 
 
 def _content_text(run: RunData) -> Iterator[str]:
-    yield f"{plural(len(run.items), 'scene')} of {run.collections}, {run.period}: {run.extent}."
+    yield f"{run.images} of {run.collections}, {run.period}: {run.extent}."
     bands, classes = join_words(list(run.model["bands"])), join_words(list(run.classes))
     yield f"Bands: {bands}. Labels: {classes}. Task: {run.task}."
 
@@ -374,7 +382,7 @@ def _splits_section(run: RunData) -> CardSection:
 
 
 def _data_limits(run: RunData) -> Iterator[str]:
-    yield f"One area and {run.period}; other areas and periods may differ."
+    yield f"{'The places of these chips' if run.places else 'One area'} and {run.period}; others may differ."
     yield "Errors of the labels and of the masks are not known."
     for scene, (band, shift) in sorted(run.quality.outliers.items()):
         yield f"Scene {scene} is an outlier: its histogram of {band} is shifted by {shift:.1f} interquartile ranges."

@@ -6,12 +6,15 @@ import numpy as np
 
 from eopipe.arrays import IntArray, ObjectArray
 from eopipe.chips.chip_places import ChipPlaces
+from eopipe.chips.chip_set import common_bounds
 from eopipe.chips.make_split import SplitResult
+from eopipe.reporting.wording import TIMES, format_degrees, format_length, join_words
 from eopipe.tiles.cells import Cell, Frame
 
 # Dots along the longer edge of the map.
 DOTS = 160
 CIRCLE = 360.0
+CRS_LISTED = 3
 
 
 def unrolled(longitude: "np.typing.NDArray[np.float64]") -> "np.typing.NDArray[np.float64]":
@@ -58,3 +61,16 @@ def outlines_of(places: ChipPlaces, samples: IntArray) -> ObjectArray:
         outline[:, 0] = np.unwrap(outline[:, 0], period=CIRCLE)
         shapes[number] = MultiPolygon([*get_parts(split(Polygon(outline)))])
     return np.asarray(to_wkb(shapes), object)
+
+
+def describe_places(places: ChipPlaces, pixel_m: float) -> str:
+    """Slots, pixel size, CRSs and bounds of the chips of a set, as text."""
+    crs = sorted({row["crs"] for row in places.rows})
+    names = join_words(crs) if len(crs) <= CRS_LISTED else f"{len(crs)} CRSs"
+    edges = places.outlines
+    boxes = [(*chip[7], *chip[3]) for chip in edges]
+    west, _, east, _ = common_bounds(boxes)
+    south, north = float(edges[..., 1].min()), float(edges[..., 1].max())
+    bounds = format_degrees((west, south, east, north))
+    size = f"{places.slot}{TIMES}{places.slot} pixels of {format_length(pixel_m)}"
+    return f"chips in slots of {size}, side by side, not as on the ground; {names}, {bounds}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eopipe.arrays import Float64Array, IntArray, ObjectArray, UInt8Array
+from eopipe.chips.chip_set import NOT_A_PLACE
 from eopipe.chips.make_split import SplitResult
 from eopipe.chips.splits import SPLITS
 from eopipe.reporting.chip_set_maps import degrees_frame, on_map, outlines_of
@@ -166,7 +167,10 @@ def _draw_panel(figure: "Figure", content: MapContent, panel: MapPanel, box: Box
     axes = axes_at(figure, box)
     axes.imshow(colors[panel.numbers], extent=(left, right, lower, upper), interpolation="nearest", aspect="auto")
     axes.set_title(shorten_to_width(panel.name, 7.5, box[2]), loc="left", size=7.5)
-    label_degrees(axes, str(panel.grid.crs))
+    if NOT_A_PLACE in str(panel.grid.crs):
+        axes.set(xticks=[], yticks=[])
+    else:
+        label_degrees(axes, str(panel.grid.crs))
 
 
 def label_degrees(axes: "Axes", crs: str) -> None:
@@ -273,7 +277,8 @@ def add_scale_bar(
     for grid in grids:
         (width, height), (rows, cols) = pixel_metres(grid), grid.shape
         texts.append(f"{format_length(cols * width)}{TIMES}{format_length(rows * height)}")
-    for text in (*texts, f"pixels of {format_length(width)}", *(str(grid.crs) for grid in grids)):
+    names = ["chips side by side, not as on the ground" if NOT_A_PLACE in str(g.crs) else str(g.crs) for g in grids]
+    for text in (*texts, f"pixels of {format_length(width)}", *names):
         top = add_text(figure, text, (left, top), LEGEND_WIDTH, 7.5, FAINT)
 
 

@@ -339,14 +339,16 @@ def read_map(
     return MapView(file.scene, quicklook, label, classes, confidence, role, tested, window, values, presence)
 
 
-def split_roles(split: dict[str, Any], decimation: Decimation) -> UInt8Array:
-    """The split of each pixel of the image: 0 train, 1 val, 2 test, 255 none."""
+def split_roles(split: dict[str, Any], decimation: Decimation, scene: str = "") -> UInt8Array:
+    """The split of each pixel of the image: 0 train, 1 val, 2 test, 255 none; of one scene if it has its own chips."""
+    number = split["scenes"].index(scene) if scene and (split.get("by_scene") or "chip_set" in split) else None
     role = np.full(decimation.shape, NO_SPLIT, np.uint8)
     rows, cols = decimation.centres(0), decimation.centres(1)
-    for number, name in enumerate(SPLITS):
-        for row, col in np.unique(split["samples"][name][:, 1:], axis=0):
+    for value, samples in enumerate(split["samples"][name] for name in SPLITS):
+        of_map = samples if number is None else samples[samples[:, 0] == number]
+        for row, col in np.unique(of_map[:, 1:], axis=0):
             y, x = (np.searchsorted(axis, (start, start + split["chip"])) for axis, start in ((rows, row), (cols, col)))
-            role[y[0] : y[1], x[0] : x[1]] = number
+            role[y[0] : y[1], x[0] : x[1]] = value
     return role
 
 

@@ -1,13 +1,14 @@
 """What a report needs of a finished run, read and checked: the parts must belong to the same run."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from eopipe.arrays import UInt8Array
+from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.chips import pair_stores
 from eopipe.chips.make_split import check_scenes
 from eopipe.chips.splits import read_split
@@ -15,6 +16,7 @@ from eopipe.errors import BadInputError
 from eopipe.models.model_folder import HISTORY, WEIGHTS, read_model_card
 from eopipe.publish import read_json
 from eopipe.reporting.change import with_change_panel
+from eopipe.reporting.chip_set_maps import describe_places
 from eopipe.reporting.data_tables import Item, TextRow, digest_rows, item_dates, read_items
 from eopipe.reporting.maps import MapContent, cell_panels
 from eopipe.reporting.multilabel import label_headline
@@ -34,7 +36,7 @@ from eopipe.reporting.rasters import (
     split_roles,
 )
 from eopipe.reporting.scores import headline, scale_of, value_headline
-from eopipe.reporting.wording import TIMES, format_bounds, format_length, join_words
+from eopipe.reporting.wording import TIMES, format_bounds, format_length, join_words, plural
 from eopipe.telemetry.journal import METRICS, read_journal
 from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import pixel_metres
@@ -109,21 +111,35 @@ class RunData:
         """Segmentation, classification, multilabel or regression."""
         return str(self.metrics.get("task", "segmentation"))
 
+    @cached_property
+    def places(self) -> ChipPlaces | None:
+        """The places of the chips of a chip set."""
+        return ChipPlaces.of([tiles for tiles, _ in self.pairs])
+
+    @property
+    def images(self) -> str:
+        """Number of the scenes, or of the chips of a chip set, as text."""
+        return plural(len(self.places.rows), "chip") if self.places else plural(len(self.items), "scene")
+
     @property
     def collections(self) -> str:
-        """The collections of the scenes, as text."""
-        return join_words(sorted({str(item.get("collection") or "an unnamed collection") for item in self.items}))
+        """The collections of the scenes or chips, as text."""
+        owners: Sequence[Any] = [tiles.attributes for tiles, _ in self.pairs] if self.places else self.items
+        return join_words(sorted({str(owner.get("collection") or "an unnamed collection") for owner in owners}))
 
     @property
     def period(self) -> str:
-        """First and last day of the scenes, as text."""
-        days = sorted(item_dates(self.items).values())
+        """First and last day of the scenes or chips, as text."""
+        chips = self.places.rows if self.places else ()
+        days = sorted(filter(None, (row["date"] for row in chips))) or sorted(item_dates(self.items).values())
         return f"{days[0]} to {days[-1]}" if days else "unknown dates"
 
     @property
     def extent(self) -> str:
         """Size of the grid and of a pixel, CRS and bounds, as text."""
         decimation = f"; images show one of {self.step}{TIMES}{self.step} pixels" if self.step > 1 else ""
+        if self.places:
+            return describe_places(self.places, self.pixel[0]) + decimation
         return "; ".join(map(_extent_of, self.frame.cells)) + decimation
 
 
@@ -151,8 +167,7 @@ def read_run(
     files.sort(key=lambda file: (dates.get(file.scene, ""), file.scene))
     selected, decimation = select_maps(files, split), page_decimation(files, pairs)
     palette, unit = (scale.colors, scale.unit) if scale else (class_colors(classes, colors), "")
-    role = split_roles(split, decimation)
-    maps = [read_map(file, pairs, role, decimation, scale) for file in selected]
+    maps = [read_map(f, pairs, split_roles(split, decimation, f.scene), decimation, scale) for f in selected]
     return RunData(
         title=title,
         attribution=attribution,
@@ -171,7 +186,7 @@ def read_run(
             for view in maps
             for heading, part in _views_of_cells(view, _map_heading(view.scene, dates), pairs, decimation.step)
         ],
-        split_panel=_split_panel(maps, pairs, role, decimation),
+        split_panel=_split_panel(maps, pairs, split, decimation),
         omitted_maps=len(files) - len(selected),
         step=decimation.step,
         digests=_digests(inputs, files, pairs),
@@ -214,8 +229,11 @@ def _views_of_cells(view: MapView, heading: str, pairs: Pairs, step: int) -> Ite
             yield f"{heading} {cell.id}".strip(), replace(view, window=(rows, part))
 
 
-def _split_panel(maps: list[MapView], pairs: Pairs, role: UInt8Array, decimation: Decimation) -> PanelGroup:
-    """The splits over a quicklook; several cells are side by side."""
+def _split_panel(maps: list[MapView], pairs: Pairs, split: dict[str, Any], decimation: Decimation) -> PanelGroup:
+    """The splits over a quicklook; several cells are side by side, and of a chip set it is the first store."""
+    if "chip_set" in split:
+        return split_panel(maps[0].quicklook, maps[0].role)
+    role = split_roles(split, decimation)
     mosaics = [view.quicklook for view in maps if not view.scene]
     quicklook = mosaics[0] if mosaics else read_quicklook([tiles for tiles, _ in pairs], decimation)
     frame = pairs[0][0].frame

@@ -21,7 +21,7 @@ from eopipe.errors import BadInputError, UsageError
 from eopipe.launch.environment import parse_nodes
 from eopipe.publish import publish, write_json
 from eopipe.run.locate import in_project
-from eopipe.run.rules import cell_names, periods, pinned, splits_images
+from eopipe.run.rules import cell_names, chip_files, periods, pinned, splits_images
 
 JOB = "job.yml"
 HEAD = "# Written by `eopipe cwl`"
@@ -55,7 +55,8 @@ def cwl(argv: list[str]) -> int:
         text = job_text(job(config, folder, path), str(path))
     _write(folder, text)
     place = os.path.relpath(folder, start)
-    words = ["cwltool", "--outdir", config["results"], f"{place}/pipeline.cwl", f"{place}/{JOB}"]
+    pipeline = "chip-set.cwl" if config["chip_set"] else "pipeline.cwl"
+    words = ["cwltool", "--outdir", config["results"], f"{place}/{pipeline}", f"{place}/{JOB}"]
     print("\n".join([*_notes(config), f"now: {shlex.join(words)}"]))
     return 0
 
@@ -80,6 +81,8 @@ def job(config: dict[str, Any], folder: Path, source: Path) -> dict[str, Any]:
     if config["search"]["grid_assets"] == config["preprocess"]["bands"]:
         # So the pipeline does by itself.
         inputs.pop("search_grid_assets", None)
+    for kind in ("tiles", "labels") if config["chip_set"] else ():
+        inputs[kind] = [_file(Path(name).parent, folder) for name in chip_files(config, kind)]
     if config["folds"]:
         inputs |= {"folds": config["folds"], "fold": [*range(config["folds"])]}
     inputs["config"] = _file(source, folder) | {"format": f"{IANA}application/yaml"}

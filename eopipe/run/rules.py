@@ -51,7 +51,9 @@ def checked(values: Config, *sources: str) -> Config:
     files = [f"{key}: {config[key]}" for key in ("results", "state") if Path(config[key]).is_file()]
     if files:
         raise UsageError(f"{' and '.join(files)} must be a folder, but is a file: move it, or name another folder")
-    if wildcards := [path for name in STAGES for path in _named_paths(config, name) if re.search(r"\{\s*\w", path)]:
+    chip_stores(config)
+    paths = [*(path for name in STAGES for path in _named_paths(config, name)), config["chip_set"] or ""]
+    if wildcards := [path for path in paths if re.search(r"\{\s*\w", path)]:
         raise UsageError(f"{' and '.join(wildcards)}: Snakemake takes braces in file names for wildcards; rename it")
     return config
 
@@ -308,6 +310,25 @@ def mosaics(config: Config, search: Any) -> list[str]:
 def cell_names(grid: str | Path) -> list[str]:
     """The ids of the cells of a grid file; an empty one for the only cell of a run."""
     return [str(cell["id"]) for cell in read_json(Path(grid)).get("cells", [{"id": ""}])]
+
+
+def chip_stores(config: Config) -> list[str]:
+    """The names of the stores of a chip set; none of a run on scenes.
+
+    Raises UsageError for a folder that `eopipe import` has not written.
+    """
+    if not config["chip_set"]:
+        return []
+    folder = Path(config["chip_set"])
+    names = sorted(path.parent.name.removesuffix(".zarr") for path in folder.glob(f"tiles/*.zarr/{MANIFEST}"))
+    if not names:
+        raise UsageError(f"chip_set: {folder} has no stores of chips; give the folder that `eopipe import` wrote")
+    return names
+
+
+def chip_files(config: Config, kind: str) -> list[str]:
+    """The manifests of the tile or label stores of a chip set."""
+    return [f"{config['chip_set']}/{kind}/{name}.zarr/{MANIFEST}" for name in chip_stores(config)]
 
 
 def is_mosaic(name: str) -> bool:

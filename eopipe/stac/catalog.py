@@ -41,7 +41,7 @@ from eopipe.stac.write import (
     item_path,
     link,
 )
-from eopipe.tiles.store import NO_LABEL, Tiles
+from eopipe.tiles.store import CHIP_SET, NO_LABEL, Tiles
 
 if TYPE_CHECKING:
     import pystac
@@ -190,7 +190,8 @@ def _origin_links(draft: Path, scenes: Sequence[Path]) -> "dict[str, pystac.Link
 def _tiles_items(draft: Path, store: Tiles, origins: "dict[str, pystac.Link]") -> "list[pystac.Item]":
     """The items of a tile store, one for each cell; the store is beside the first of them."""
     attributes = store.attributes
-    scenes = attributes.get("scenes", [store.scene])
+    is_chip_set = CHIP_SET in attributes
+    scenes = [] if is_chip_set else attributes.get("scenes", [store.scene])
     if missing := sorted(set(scenes) - origins.keys()):
         raise BadInputError(f"{store.path} is made from {', '.join(missing)}, which is not among the scenes given")
     names = [_tiles_name(store.scene, part.cell) for part in store.parts]
@@ -199,10 +200,11 @@ def _tiles_items(draft: Path, store: Tiles, origins: "dict[str, pystac.Link]") -
     scale, offset = store.scaling
     dtype, items = str(store.array("image").dtype), []
     for name, part in zip(names, store.parts, strict=True):
-        lineage = f"eopipe: {', '.join(scenes)} on the grid of the run."
+        made_from = "chips, each in a slot; the store has their index" if is_chip_set else ", ".join(scenes)
+        lineage = f"eopipe: {made_from}{'' if is_chip_set else ' on the grid of the run'}."
         (draft / "tiles" / name).mkdir(parents=True, exist_ok=True)
         grid = part.alone().grid
-        item = _item(name, grid, [attributes] if attributes.get("datetime") else [], lineage)
+        item = _item(name, grid, [attributes] if is_chip_set or attributes.get("datetime") else [], lineage)
         item.add_links([origins[name] for name in scenes])
         band = {"data_type": dtype, "scale": scale, "offset": offset, "spatial_resolution": _resolution(grid)}
         href = f"./{folder.name}" if name == names[0] else f"../{names[0]}/{folder.name}"
@@ -226,10 +228,11 @@ def _resolution(grid: "GeoBox") -> float:
 
 
 def _item(name: str, grid: "GeoBox", attributes: Sequence[dict[str, Any]], lineage: str) -> "pystac.Item":
-    """An item on a grid, of the time that attributes of stores cover."""
+    """An item on a grid, of the time that attributes of stores cover; the slots of a chip set are not a place."""
     processing = {"processing:lineage": lineage, "processing:software": {"eopipe": __version__}}
     item = extent_of([grid], attributes).item(name, (FILE, PROCESSING, PROJECTION, RASTER), processing)
-    add_projection(item, grid)
+    if not any(CHIP_SET in fields for fields in attributes):
+        add_projection(item, grid)
     return item
 
 

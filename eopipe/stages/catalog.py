@@ -16,9 +16,11 @@ def catalog(
         tuple[Path, ...], Input("probability maps, in the order of the class maps", format="image/tiff")
     ],
     tiles: Annotated[tuple[Path, ...], Input("tile stores that the maps were predicted from", folder=True)],
-    scenes: Annotated[tuple[Path, ...], Input("frozen STAC Items of the run", format="application/geo+json")],
     catalog: Annotated[Path, Output("catalog", "self-contained STAC catalog of model, maps and tiles", folder=True)],
     *,
+    scenes: Annotated[
+        tuple[Path, ...], Input("frozen STAC Items of the run; none of a chip set", format="application/geo+json")
+    ] = (),
     metrics: Annotated[Path | None, Input("test metrics of the maps", format="application/json")] = None,
     onnx: Annotated[
         Path | None, Input("the model in ONNX format, as export writes it", format="edam:format_2333")

@@ -17,10 +17,12 @@ def crate(
     payload: Annotated[
         tuple[Path, ...], Input("files and folders that the crate contains: model, maps, metrics, report", mixed=True)
     ],
-    scenes: Annotated[tuple[Path, ...], Input("frozen STAC Items of the run", format="application/geo+json")],
     workflow: Annotated[Path, Input("main workflow file: Snakefile or pipeline.cwl")],
     crate: Annotated[Path, Output("crate", "Provenance Run Crate", folder=True)],
     *,
+    scenes: Annotated[
+        tuple[Path, ...], Input("frozen STAC Items of the run; none of a chip set", format="application/geo+json")
+    ] = (),
     config: Annotated[Path | None, Input("config file of the run", format="application/yaml")] = None,
     lock: Annotated[
         Path | None, Input("pinned versions of the software, such as constraints.txt", format="text/plain")

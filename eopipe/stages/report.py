@@ -21,7 +21,6 @@ def report(
     ],
     tiles: Annotated[tuple[Path, ...], Input("tile stores, for the quicklook", folder=True)],
     labels: Annotated[tuple[Path, ...], Input("label store for all scenes, or one per scene", folder=True)],
-    scenes: Annotated[tuple[Path, ...], Input("frozen STAC Items of the run", format="application/geo+json")],
     page: Annotated[Path, Output("report.html", "report: one self-contained HTML page", format="text/html")],
     picture: Annotated[Path, Output("map.png", "map sheet with axes, legend and scale bar", format="image/png")],
     model_card: Annotated[
@@ -31,6 +30,9 @@ def report(
         Path, Output("data-card.md", "data card in the format of Hugging Face", format="text/markdown")
     ],
     *,
+    scenes: Annotated[
+        tuple[Path, ...], Input("frozen STAC Items of the run; none of a chip set", format="application/geo+json")
+    ] = (),
     fold_metrics: Annotated[
         tuple[Path, ...], Input("metrics files of the folds of a cross-validation", format="application/json")
     ] = (),

@@ -20,7 +20,9 @@ WORKFLOW = eo.share_with_jobs(workflow_folder(workflow))
 PER_SCENE = config["label"]["asset"] is not None
 # The model sees scenes, or composites of them.
 COMPOSITES = config["composite"]["method"] != "none"
-IS_MOSAIC = not (PER_SCENE or eo.splits_images(config))
+# A chip set has a map for each of its stores, whose rows and columns are not places.
+CHIPS = eo.chip_stores(config)
+IS_MOSAIC = not (PER_SCENE or eo.splits_images(config) or CHIPS)
 IMAGES = f"{'composites' if COMPOSITES else 'tiles'}/{{}}.zarr/manifest.json"
 params_for, machine = partial(eo.params_for, config), partial(eo.resources_for, config)
 
@@ -53,7 +55,7 @@ def each(pattern, names=scenes):
 
 def each_map(name):
     """A map of all images for each cell, or one for each image where labels or the split differ between them."""
-    names = periods if COMPOSITES else scenes
+    names = (lambda: CHIPS) if CHIPS else periods if COMPOSITES else scenes
     return each(f"maps/{{}}/{name}.tif", (lambda: eo.mosaics(config, SEARCH)) if IS_MOSAIC else names)
 
 
@@ -77,6 +79,10 @@ FILES = {
     "fold_metrics": eo.each_fold(config, "metrics.json"),
     "catalog": f"{RESULTS}/catalog/manifest.json",
 }
+if CHIPS:
+    FILES |= dict.fromkeys(("frozen", "scenes", "fetched"), [])
+    FILES |= {name: eo.chip_files(config, "tiles") for name in ("stores", "tiles")}
+    FILES["labels"] = eo.chip_files(config, "labels")
 
 
 def files(*names):
@@ -91,6 +97,8 @@ def tiles_of_period(wildcards):
 
 def tiles_of_map(wildcards):
     """The tiles of a map: one image for a map of its name, all images for a mosaic."""
+    if CHIPS:
+        return f"{config['chip_set']}/tiles/{wildcards.map}.zarr/manifest.json"
     return (FILES["tiles"] if eo.is_mosaic(wildcards.map) else each(IMAGES, lambda: [wildcards.map]))(wildcards)
 
 

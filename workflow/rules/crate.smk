@@ -1,6 +1,7 @@
 # Files of the crate beside folders and maps.
 SINGLE = [
-    *("grid.json", "selection.json", "split.json", "split.png", "split.gpkg", "statistics.json", "metrics.json"),
+    *([] if CHIPS else ["grid.json", "selection.json"]),
+    *("split.json", "split.png", "split.gpkg", "statistics.json", "metrics.json"),
     *("export.json", "model.onnx", "report.html", "map.png", "model-card.md", "data-card.md"),
     *(["calibration.json"] if IS_MOSAIC else []),
 ]
@@ -9,7 +10,8 @@ FILES["single"] += eo.each_fold(config, "model/manifest.json")
 
 # Files list the paths, since a command may not be as long as those of many thousand scenes. The folder of the workflow
 # stays out of them: it may name its owner's home.
-LISTED = {"records": "{params.records:q}", "scenes": "{input.scenes:q}", "payload": "{params.payload:q}"}
+LISTED = {"records": "{params.records:q}", "payload": "{params.payload:q}"}
+LISTED |= {} if CHIPS else {"scenes": "{input.scenes:q}"}
 WRITE_LISTS = f"mkdir -p {STATE}/crate\n" + "".join(
     f"printf '%s\\n' {paths} > {STATE}/crate/{name}.txt\n" for name, paths in LISTED.items()
 )

@@ -86,11 +86,11 @@ rule report:
     resources:
         **machine("report", mem_mb=2000, runtime=30),
     params:
-        **params_for("report", folders=["model", "tiles", "labels"], optional=["fold_metrics"]),
+        **params_for("report", folders=["model", "tiles", "labels"], optional=["scenes", "fold_metrics"]),
     shell:
         "exec eopipe report --metrics {input.metrics:q} --model {params.model:q} --chips {input.chips:q} --classes"
         " {input.classes:q} --probabilities {input.probabilities:q} --tiles {params.tiles:q} --labels"
-        " {params.labels:q} --scenes {input.scenes:q} --page {output.page:q} --picture {output.picture:q} --model-card"
+        " {params.labels:q} {params.scenes:q} --page {output.page:q} --picture {output.picture:q} --model-card"
         " {output.model_card:q} --data-card {output.data_card:q} {params.fold_metrics:q} {params.options} {resources.knobs} > {log:q} 2>&1"
 
 
@@ -110,9 +110,9 @@ rule catalog:
     resources:
         **machine("catalog", mem_mb=1000, runtime=30),
     params:
-        **params_for("catalog", folders=["model", "tiles"]),
+        **params_for("catalog", folders=["model", "tiles"], optional=["scenes"]),
         catalog=subpath(output.root, parent=True),
     shell:
         "exec eopipe catalog --model {params.model:q} --classes {input.classes:q} --probabilities"
-        " {input.probabilities:q} --tiles {params.tiles:q} --scenes {input.scenes:q} --metrics {input.metrics:q}"
+        " {input.probabilities:q} --tiles {params.tiles:q} {params.scenes:q} --metrics {input.metrics:q}"
         " --onnx {input.onnx:q} --catalog {params.catalog:q} {params.options} > {log:q} 2>&1"

@@ -1,0 +1,4542 @@
+# Derived from eopipe/stages by `make sync`; do not edit.
+cwlVersion: v1.2
+$namespaces:
+  edam: http://edamontology.org/
+  iana: https://www.iana.org/assignments/media-types/
+  s: https://schema.org/
+s:license: https://spdx.org/licenses/Apache-2.0
+s:codeRepository: https://github.com/eopipe/eopipe
+$graph:
+- class: Workflow
+  id: main
+  label: eopipe chip set
+  doc: Chips that `eopipe import` packed to a trained, evaluated, mapped and citable model.
+  intent:
+  - edam:operation_2426
+  - edam:operation_2423
+  requirements:
+    MultipleInputFeatureRequirement: {}
+    ScatterFeatureRequirement: {}
+    StepInputExpressionRequirement: {}
+    SubworkflowFeatureRequirement: {}
+  inputs:
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores of the chip set
+    labels:
+      type:
+        type: array
+        items: Directory
+      label: labels
+      doc: label stores of the chip set
+    split_chip:
+      type: int
+      label: split.chip
+      doc: edge of a chip in pixels
+      default: 256
+    split_stride:
+      type:
+      - 'null'
+      - int
+      label: split.stride
+      doc: 'step between chips in pixels (default: the edge of a chip)'
+    split_method:
+      type: string
+      label: split.method
+      doc: 'random blocks; checkerboard, one colour for train; strips in the order train, val, test; temporal: scenes
+        by date; group: whole groups; random: single chips, which leaks between neighbours and must be allowed (blocks
+        or checkerboard or west-east or east-west or north-south or south-north or temporal or group or random)'
+      default: blocks
+    split_fractions:
+      type:
+        type: array
+        items: double
+      label: split.fractions
+      doc: fractions of train, val and test
+      default:
+      - 0.7
+      - 0.15
+      - 0.15
+    split_block:
+      type: int
+      label: split.block
+      doc: edge of a block, or of a square of the checkerboard, in pixels
+      default: 1024
+    split_buffer:
+      type: int
+      label: split.buffer
+      doc: minimum distance between splits in pixels
+      default: 0
+    split_folds:
+      type: int
+      label: split.folds
+      doc: 'number of cross-validation folds; 0: one split by the fractions'
+      default: 0
+    split_fold:
+      type: int
+      label: split.fold
+      doc: number of the test fold, from 0
+      default: 0
+    split_dates:
+      type:
+        type: array
+        items: string
+      label: split.dates
+      doc: 'temporal split: first day of val and of test, or of test only'
+      default: []
+    split_by:
+      type: string
+      label: split.by
+      doc: 'group split: unit that is kept whole; a tile is of MGRS or WRS-2, a polygon of the labels, whose pixels
+        are masked in the chips of other splits, a column of the index of a chip set (scene or tile or region or
+        polygon or column)'
+      default: scene
+    split_val_groups:
+      type:
+        type: array
+        items: string
+      label: split.val_groups
+      doc: names of the validation groups
+      default: []
+    split_test_groups:
+      type:
+        type: array
+        items: string
+      label: split.test_groups
+      doc: 'names of the test groups; all others train (default: groups at random)'
+      default: []
+    split_regions:
+      type:
+      - 'null'
+      - File
+      label: split.regions
+      doc: polygons of the regions of a group split
+    split_attribute:
+      type: string
+      label: split.attribute
+      doc: attribute with the region of a polygon, or column of a chip set
+      default: region
+    split_block_km:
+      type: double
+      label: split.block_km
+      doc: edge in km of the equal-area blocks of a chip set (eopipe import)
+      default: 50.0
+    split_min_valid:
+      type: double
+      label: split.min_valid
+      doc: minimum fraction of valid, labelled pixels in a chip
+      default: 0.5
+    split_min_scene_valid:
+      type: double
+      label: split.min_scene_valid
+      doc: minimum valid fraction of a scene; scenes below it are excluded
+      default: 0.0
+    split_seed:
+      type: int
+      label: split.seed
+      doc: seed of random assignments
+      default: 0
+    split_similarity:
+      type: double
+      label: split.similarity
+      doc: correlation after alignment at or above which chips of two splits are near duplicates
+      default: 0.97
+    split_allow:
+      type:
+        type: array
+        items: string
+      label: split.allow
+      doc: 'accepted findings of the leakage audit, each as ''kind: reason'''
+      default: []
+    split_mem_mb:
+      type: int
+      label: memory of split
+      doc: memory of the job in MB
+      default: 2000
+    split_timelimit_s:
+      type: int
+      label: time limit of split
+      doc: seconds after which the job is ended
+      default: 19800
+    train_task:
+      type: string
+      label: train.task
+      doc: 'learning task: the class of each pixel, the majority class of each chip, all classes of each chip (multilabel),
+        or the value of each pixel (segmentation or classification or multilabel or regression)'
+      default: segmentation
+    train_min_share:
+      type: double
+      label: train.min_share
+      doc: minimum share of the labelled pixels of a chip that a class needs to be one of its labels, for task multilabel
+      default: 0.05
+    train_init:
+      type:
+      - 'null'
+      - Directory
+      label: train.init
+      doc: 'fine-tuning: model folder of eopipe to initialise the weights from'
+    train_architecture:
+      type: string
+      label: train.architecture
+      doc: 'model architecture: unet, convnext, temporal, or a class of your own or of a library as module:Class
+        or file.py:Class'
+      default: unet
+    train_width:
+      type: int
+      label: train.width
+      doc: channels of the first level
+      default: 16
+    train_depth:
+      type: int
+      label: train.depth
+      doc: 'downsampling levels: how often the model halves its input'
+      default: 2
+    train_arguments:
+      type:
+        type: array
+        items: string
+      label: train.arguments
+      doc: further model arguments as name=value, with values in JSON, e.g. size=tiny
+      default: []
+    train_model_files:
+      type:
+        type: array
+        items:
+        - File
+        - Directory
+      label: train.model_files
+      doc: 'code of a custom model: modules and packages, and files that its arguments name (default: found by architecture
+        and arguments, beside the config)'
+      default: []
+    train_weights_bands:
+      type:
+        type: array
+        items: string
+      label: train.weights_bands
+      doc: 'bands of pretrained weights of a custom model, in their order, e.g. red green blue: its first layer
+        is changed to the bands of the run by name'
+      default: []
+    train_weights_mean:
+      type:
+        type: array
+        items: double
+      label: train.weights_mean
+      doc: 'mean of each band of weights_bands that the weights expect (default: training chips)'
+      default: []
+    train_weights_std:
+      type:
+        type: array
+        items: double
+      label: train.weights_std
+      doc: standard deviation of each band of weights_bands that the weights expect
+      default: []
+    train_weights_scale:
+      type: double
+      label: train.weights_scale
+      doc: 'unit of weights_mean and weights_std: what 1 in the unit of the tiles is in theirs, e.g. 10000 for digital
+        numbers of a reflectance'
+      default: 1.0
+    train_freeze:
+      type:
+        type: array
+        items: string
+      label: train.freeze
+      doc: prefixes of parameter names to freeze, e.g. encoder.
+      default: []
+    train_lora:
+      type: int
+      label: train.lora
+      doc: 'rank of LoRA adapters in the frozen layers, through peft (eopipe[lora]); 0: off'
+      default: 0
+    train_epochs:
+      type: int
+      label: train.epochs
+      doc: 'number of epochs: passes over the training chips'
+      default: 10
+    train_batch:
+      type: int
+      label: train.batch
+      doc: 'global batch size: chips per step over all processes'
+      default: 32
+    train_learning_rate:
+      type: double
+      label: train.learning_rate
+      doc: peak learning rate of AdamW
+      default: 0.004
+    train_schedule:
+      type: string
+      label: train.schedule
+      doc: learning-rate schedule after warm-up (cosine or linear or polynomial or step or constant)
+      default: cosine
+    train_weight_decay:
+      type: double
+      label: train.weight_decay
+      doc: decoupled weight decay of AdamW
+      default: 0.01
+    train_warmup:
+      type: double
+      label: train.warmup
+      doc: learning-rate warm-up as a fraction of all steps
+      default: 0.2
+    train_loss:
+      type:
+      - 'null'
+      - string
+      label: train.loss
+      doc: 'loss function (default: cross_entropy; binary_cross_entropy for multilabel, huber for regression); dice
+        and lovasz are means over chips, not pixels (cross_entropy or focal or dice or lovasz or huber or mse or
+        binary_cross_entropy or binary_focal)'
+    train_class_weights:
+      type: string
+      label: train.class_weights
+      doc: 'class weights in cross_entropy and focal; balanced: the same total weight for every class (inverse frequency);
+        sqrt: square root of the inverse frequency, between none and balanced; for multilabel, weights of the chips
+        with a class against those without it (none or sqrt or balanced)'
+      default: none
+    train_ema:
+      type: double
+      label: train.ema
+      doc: 'EMA decay per step; the averaged weights are validated and saved; 0: off'
+      default: 0.0
+    train_patience:
+      type: int
+      label: train.patience
+      doc: 'early stopping after this many epochs without a better val score, with the best weights; 0: never'
+      default: 0
+    train_augment:
+      type:
+        type: array
+        items: string
+      label: train.augment
+      doc: 'data augmentation: symmetries (flips, rotations), brightness, haze, bands (dropped at random); or none
+        (none or symmetries or brightness or haze or bands)'
+      default:
+      - symmetries
+    train_shuffle:
+      type: string
+      label: train.shuffle
+      doc: 'shuffling: a permutation of all chips, or block by block for data larger than memory (chips or blocks)'
+      default: chips
+    train_window:
+      type: int
+      label: train.window
+      doc: 'shuffle window: blocks that are mixed at a time'
+      default: 16
+    train_block:
+      type: int
+      label: train.block
+      doc: edge in pixels of the blocks that are read and cached
+      default: 1024
+    train_precision:
+      type: string
+      label: train.precision
+      doc: floating-point precision; bf16 and fp16 are AMP (autocast), fp16 with a loss scale (fp32 or bf16 or fp16)
+      default: fp32
+    train_seed:
+      type: int
+      label: train.seed
+      doc: random seed of weights, data order and augmentation
+      default: 0
+    train_processes:
+      type: int
+      label: train.processes
+      doc: processes per node; without deterministic their number changes the last bits
+      default: 1
+    train_nodes:
+      type: string
+      label: train.nodes
+      doc: number of nodes, or MIN:MAX for elastic training
+      default: '1'
+    train_threads:
+      type: int
+      label: train.threads
+      doc: CPU threads per process; more change the order of sums
+      default: 1
+    train_deterministic:
+      type: boolean
+      label: train.deterministic
+      doc: 'same weights for any number of processes: gradients of virtual shards are summed in a fixed order'
+      default: false
+    train_shards:
+      type: int
+      label: train.shards
+      doc: virtual shards of a batch in deterministic mode; at least the number of processes
+      default: 4
+    train_strategy:
+      type: string
+      label: train.strategy
+      doc: 'parallel strategy: DDP (whole weights in each process) or FSDP2 (sharded weights) (ddp or fsdp)'
+      default: ddp
+    train_accumulate:
+      type: int
+      label: train.accumulate
+      doc: gradient-accumulation micro-batches per step
+      default: 1
+    train_clip:
+      type:
+      - 'null'
+      - double
+      label: train.clip
+      doc: 'gradient clipping: clip gradients to this norm'
+    train_compile:
+      type: boolean
+      label: train.compile
+      doc: compile the model with torch.compile; without a compiler it runs uncompiled
+      default: false
+    train_channels_last:
+      type: boolean
+      label: train.channels_last
+      doc: channels-last memory format
+      default: false
+    train_recompute:
+      type: boolean
+      label: train.recompute
+      doc: 'activation checkpointing: recompute activations in the backward pass to save memory'
+      default: false
+    train_device:
+      type: string
+      label: train.device
+      doc: device to compute on (auto or cpu or cuda)
+      default: auto
+    train_checkpoint_every:
+      type: int
+      label: train.checkpoint_every
+      doc: steps between checkpoints
+      default: 50
+    train_keep:
+      type: int
+      label: train.keep
+      doc: number of newest checkpoints to keep, besides the best
+      default: 2
+    train_cache_mb:
+      type: int
+      label: train.cache_mb
+      doc: tile cache of each process in MB
+      default: 1024
+    train_workers:
+      type:
+      - 'null'
+      - int
+      label: train.workers
+      doc: 'data-loader processes for each process (default: 0 on a CPU, 2 on a GPU)'
+    train_timeout_s:
+      type: double
+      label: train.timeout_s
+      doc: seconds after which a silent worker counts as hung
+      default: 600.0
+    train_restarts:
+      type: int
+      label: train.restarts
+      doc: restarts of lost or hung workers
+      default: 3
+    train_scratch:
+      type:
+      - 'null'
+      - string
+      label: train.scratch
+      doc: local folder of each node, e.g. $TMPDIR, for a copy of the data during the training
+    train_track:
+      type:
+        type: array
+        items: string
+      label: train.track
+      doc: experiment trackers that follow the training while it runs (tensorboard or mlflow or prometheus)
+      default: []
+    train_profile:
+      type: boolean
+      label: train.profile
+      doc: 'profiler: write a trace of a few steps and a table of their operators'
+      default: false
+    train_tell_every_s:
+      type: double
+      label: train.tell_every_s
+      doc: seconds between two progress lines of the log
+      default: 30.0
+    train_mem_mb:
+      type: int
+      label: memory of train
+      doc: memory of the job in MB
+      default: 5048
+    train_timelimit_s:
+      type: int
+      label: time limit of train
+      doc: seconds after which the job is ended
+      default: 9600
+    calibrate_min_samples:
+      type: int
+      label: calibrate.min_samples
+      doc: minimum number of labelled validation pixels or chips; below it the temperature is 1
+      default: 50
+    calibrate_max_samples:
+      type: int
+      label: calibrate.max_samples
+      doc: maximum number of validation pixels; of more, some are drawn at random
+      default: 500000
+    calibrate_halo:
+      type:
+      - 'null'
+      - int
+      label: calibrate.halo
+      doc: 'pixels read around each window (default: receptive-field radius)'
+    calibrate_window:
+      type: int
+      label: calibrate.window
+      doc: edge of a window in pixels; memory grows with its square
+      default: 1024
+    calibrate_device:
+      type: string
+      label: calibrate.device
+      doc: device to compute on (auto or cpu or cuda)
+      default: auto
+    calibrate_threads:
+      type: int
+      label: calibrate.threads
+      doc: CPU threads; more change the order of sums
+      default: 1
+    calibrate_mem_mb:
+      type: int
+      label: memory of calibrate
+      doc: memory of the job in MB
+      default: 3000
+    calibrate_timelimit_s:
+      type: int
+      label: time limit of calibrate
+      doc: seconds after which the job is ended
+      default: 21600
+    predict_allow:
+      type:
+        type: array
+        items: string
+      label: predict.allow
+      doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind
+        of pixel-size, unit, level'
+      default: []
+    predict_halo:
+      type:
+      - 'null'
+      - int
+      label: predict.halo
+      doc: 'pixels read around each window (default: receptive-field radius)'
+    predict_window:
+      type: int
+      label: predict.window
+      doc: edge of a window in pixels; memory grows with its square
+      default: 1024
+    predict_device:
+      type: string
+      label: predict.device
+      doc: device to compute on (auto or cpu or cuda)
+      default: auto
+    predict_threads:
+      type: int
+      label: predict.threads
+      doc: CPU threads; more change the order of sums
+      default: 1
+    predict_mem_mb:
+      type: int
+      label: memory of predict
+      doc: memory of the job in MB
+      default: 3000
+    predict_timelimit_s:
+      type: int
+      label: time limit of predict
+      doc: seconds after which the job is ended
+      default: 21600
+    evaluate_baseline_pixels:
+      type: int
+      label: evaluate.baseline_pixels
+      doc: maximum number of training pixels of the per-pixel baseline
+      default: 100000
+    evaluate_seed:
+      type: int
+      label: evaluate.seed
+      doc: random seed of the baseline's sample of pixels
+      default: 0
+    evaluate_mem_mb:
+      type: int
+      label: memory of evaluate
+      doc: memory of the job in MB
+      default: 3000
+    evaluate_timelimit_s:
+      type: int
+      label: time limit of evaluate
+      doc: seconds after which the job is ended
+      default: 7200
+    export_opset:
+      type: int
+      label: export.opset
+      doc: version of the ONNX operator set
+      default: 18
+    export_tolerance:
+      type: double
+      label: export.tolerance
+      doc: maximum difference of a probability, or of a value in standard deviations of the labels
+      default: 0.0001
+    export_mem_mb:
+      type: int
+      label: memory of export
+      doc: memory of the job in MB
+      default: 2500
+    export_timelimit_s:
+      type: int
+      label: time limit of export
+      doc: seconds after which the job is ended
+      default: 3600
+    report_title:
+      type: string
+      label: report.title
+      doc: title of page, map and cards
+      default: eopipe run
+    report_attribution:
+      type: string
+      label: report.attribution
+      doc: credit line of the data, on page and map
+      default: ''
+    report_use:
+      type: string
+      label: report.use
+      doc: intended use of the model, for the model card
+      default: ''
+    report_limits:
+      type:
+        type: array
+        items: string
+      label: report.limits
+      doc: known limits and unsuitable uses, for the model card
+      default: []
+    report_author:
+      type: string
+      label: report.author
+      doc: authors to cite for the model
+      default: ''
+    report_colors:
+      type:
+        type: array
+        items: string
+      label: report.colors
+      doc: 'colour of each class as #rrggbb; a colour-blind-safe palette if not given'
+      default: []
+    report_mem_mb:
+      type: int
+      label: memory of report
+      doc: memory of the job in MB
+      default: 2000
+    report_timelimit_s:
+      type: int
+      label: time limit of report
+      doc: seconds after which the job is ended
+      default: 5400
+    catalog_title:
+      type: string
+      label: catalog.title
+      doc: title of the catalog
+      default: eopipe run
+    catalog_description:
+      type: string
+      label: catalog.description
+      doc: description of the catalog
+      default: Model, maps and tiles that eopipe made from satellite scenes.
+    catalog_mem_mb:
+      type: int
+      label: memory of catalog
+      doc: memory of the job in MB
+      default: 1000
+    catalog_timelimit_s:
+      type: int
+      label: time limit of catalog
+      doc: seconds after which the job is ended
+      default: 5400
+    crate_engine_version:
+      type: string
+      label: crate.engine_version
+      doc: version of the workflow engine
+      default: ''
+    crate_title:
+      type: string
+      label: crate.title
+      doc: name of the crate
+      default: eopipe run
+    crate_description:
+      type: string
+      label: crate.description
+      doc: description of the crate
+      default: Satellite scenes to a trained, measured and mapped model, with the record of every job.
+    crate_license:
+      type: string
+      label: crate.license
+      doc: 'licence of crate, model, maps and tiles: SPDX identifier such as CC-BY-4.0, or URL; without it crate,
+        cards and catalog say that none is stated'
+      default: ''
+    crate_author:
+      type: string
+      label: crate.author
+      doc: name of the person who ran the pipeline
+      default: ''
+    crate_orcid:
+      type:
+      - 'null'
+      - string
+      label: crate.orcid
+      doc: ORCID of the author
+    crate_organization:
+      type: string
+      label: crate.organization
+      doc: name of the author's organization, which is also the publisher
+      default: ''
+    crate_ror:
+      type:
+      - 'null'
+      - string
+      label: crate.ror
+      doc: ROR id of the organization
+    crate_coauthors:
+      type:
+        type: array
+        items: string
+      label: crate.coauthors
+      doc: other authors, each as `Name ORCID; Organization`, the last two optional
+      default: []
+    crate_funding:
+      type:
+        type: array
+        items: string
+      label: crate.funding
+      doc: 'funders, each as `Name: grant` or `ROR URL: grant`, the grant optional'
+      default: []
+    crate_mem_mb:
+      type: int
+      label: memory of crate
+      doc: memory of the job in MB
+      default: 1000
+    crate_timelimit_s:
+      type: int
+      label: time limit of crate
+      doc: seconds after which the job is ended
+      default: 3780
+    train_state:
+      type:
+      - 'null'
+      - Directory
+      label: state
+      doc: checkpoints of a training that did not end
+    folds:
+      type: int
+      label: folds
+      doc: 'number of folds of a cross-validation beside the model; 0: none'
+      default: 0
+    fold:
+      type:
+        type: array
+        items: int
+      label: fold numbers
+      doc: folds to run, such as [0, 1, 2] of 3 folds
+      default: []
+    with_onnx:
+      type: boolean
+      label: with ONNX
+      doc: export the model to ONNX
+      default: true
+    with_report:
+      type: boolean
+      label: with report
+      doc: make the report and the cards
+      default: true
+    with_crate:
+      type: boolean
+      label: with crate
+      doc: make the Provenance Run Crate
+      default: true
+    config:
+      type:
+      - 'null'
+      - File
+      label: config
+      doc: config of the job, for the crate
+      format: iana:application/yaml
+    lock:
+      type:
+      - 'null'
+      - File
+      label: lock
+      doc: pinned versions of the software, for the crate
+      format: iana:text/plain
+    workflow:
+      type: File
+      label: workflow
+      doc: all of this workflow in one file, which the crate contains
+      default:
+        class: File
+        location: chip-set.cwl
+  steps:
+    split:
+      label: split
+      doc: Cut the grid into chips, assign them to splits by place, date or group, and audit the splits for leakage.
+      run: '#stage-split'
+      in:
+        chip: split_chip
+        stride: split_stride
+        method: split_method
+        fractions: split_fractions
+        block: split_block
+        buffer: split_buffer
+        folds: split_folds
+        fold: split_fold
+        dates: split_dates
+        by: split_by
+        val_groups: split_val_groups
+        test_groups: split_test_groups
+        regions: split_regions
+        attribute: split_attribute
+        block_km: split_block_km
+        min_valid: split_min_valid
+        min_scene_valid: split_min_scene_valid
+        seed: split_seed
+        similarity: split_similarity
+        allow: split_allow
+        mem_mb: split_mem_mb
+        timelimit_s: split_timelimit_s
+        tiles: tiles
+        labels: labels
+      out:
+      - chips
+      - statistics
+      - map
+      - places
+      - record
+    train:
+      label: train
+      doc: 'Train a model on chips: segmentation, classification, multilabel or regression, on any number of processes.'
+      run: '#stage-train'
+      in:
+        task: train_task
+        min_share: train_min_share
+        init: train_init
+        architecture: train_architecture
+        width: train_width
+        depth: train_depth
+        arguments: train_arguments
+        model_files: train_model_files
+        weights_bands: train_weights_bands
+        weights_mean: train_weights_mean
+        weights_std: train_weights_std
+        weights_scale: train_weights_scale
+        freeze: train_freeze
+        lora: train_lora
+        epochs: train_epochs
+        batch: train_batch
+        learning_rate: train_learning_rate
+        schedule: train_schedule
+        weight_decay: train_weight_decay
+        warmup: train_warmup
+        loss: train_loss
+        class_weights: train_class_weights
+        ema: train_ema
+        patience: train_patience
+        augment: train_augment
+        shuffle: train_shuffle
+        window: train_window
+        block: train_block
+        precision: train_precision
+        seed: train_seed
+        processes: train_processes
+        nodes: train_nodes
+        threads: train_threads
+        deterministic: train_deterministic
+        shards: train_shards
+        strategy: train_strategy
+        accumulate: train_accumulate
+        clip: train_clip
+        compile: train_compile
+        channels_last: train_channels_last
+        recompute: train_recompute
+        device: train_device
+        checkpoint_every: train_checkpoint_every
+        keep: train_keep
+        cache_mb: train_cache_mb
+        workers: train_workers
+        timeout_s: train_timeout_s
+        restarts: train_restarts
+        scratch: train_scratch
+        track: train_track
+        profile: train_profile
+        tell_every_s: train_tell_every_s
+        mem_mb: train_mem_mb
+        timelimit_s: train_timelimit_s
+        tiles: tiles
+        labels: labels
+        chips: split/chips
+        statistics: split/statistics
+        state: train_state
+      out:
+      - model
+      - record
+      - checkpoints
+    predict_images:
+      label: predict images
+      doc: Map each image by itself, where labels or splits differ between them; scatter over the images.
+      run: '#stage-image-map'
+      scatter: image
+      in:
+        image: tiles
+        model:
+          source:
+          - train/model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
+        classes_name:
+          valueFrom: classes-$(inputs.image.basename).tif
+        probabilities_name:
+          valueFrom: probabilities-$(inputs.image.basename).tif
+        train_architecture: train_architecture
+        predict_allow: predict_allow
+        predict_halo: predict_halo
+        predict_window: predict_window
+        predict_device: predict_device
+        predict_threads: predict_threads
+        predict_mem_mb: predict_mem_mb
+        predict_timelimit_s: predict_timelimit_s
+        report_colors: report_colors
+      out:
+      - classes
+      - probabilities
+      - record
+    evaluate:
+      label: evaluate
+      doc: Score the map against the labels in the test areas, beside a majority-class and a per-pixel baseline.
+      run: '#stage-evaluate'
+      in:
+        baseline_pixels: evaluate_baseline_pixels
+        seed: evaluate_seed
+        mem_mb: evaluate_mem_mb
+        timelimit_s: evaluate_timelimit_s
+        tiles: tiles
+        labels: labels
+        classes:
+          source:
+          - predict_images/classes
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        probabilities:
+          source:
+          - predict_images/probabilities
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        chips: split/chips
+      out:
+      - metrics
+      - record
+    cross_validate:
+      label: cross-validate
+      doc: Cross-validation; scatter over the folds.
+      run: '#stage-fold'
+      scatter: fold
+      in:
+        fold: fold
+        folds: folds
+        tiles: tiles
+        labels: labels
+        split_chip: split_chip
+        split_stride: split_stride
+        split_method: split_method
+        split_fractions: split_fractions
+        split_block: split_block
+        split_buffer: split_buffer
+        split_dates: split_dates
+        split_by: split_by
+        split_val_groups: split_val_groups
+        split_test_groups: split_test_groups
+        split_regions: split_regions
+        split_attribute: split_attribute
+        split_block_km: split_block_km
+        split_min_valid: split_min_valid
+        split_min_scene_valid: split_min_scene_valid
+        split_seed: split_seed
+        split_similarity: split_similarity
+        split_allow: split_allow
+        split_mem_mb: split_mem_mb
+        split_timelimit_s: split_timelimit_s
+        train_task: train_task
+        train_min_share: train_min_share
+        train_init: train_init
+        train_architecture: train_architecture
+        train_width: train_width
+        train_depth: train_depth
+        train_arguments: train_arguments
+        train_model_files: train_model_files
+        train_weights_bands: train_weights_bands
+        train_weights_mean: train_weights_mean
+        train_weights_std: train_weights_std
+        train_weights_scale: train_weights_scale
+        train_freeze: train_freeze
+        train_lora: train_lora
+        train_epochs: train_epochs
+        train_batch: train_batch
+        train_learning_rate: train_learning_rate
+        train_schedule: train_schedule
+        train_weight_decay: train_weight_decay
+        train_warmup: train_warmup
+        train_loss: train_loss
+        train_class_weights: train_class_weights
+        train_ema: train_ema
+        train_patience: train_patience
+        train_augment: train_augment
+        train_shuffle: train_shuffle
+        train_window: train_window
+        train_block: train_block
+        train_precision: train_precision
+        train_seed: train_seed
+        train_processes: train_processes
+        train_nodes: train_nodes
+        train_threads: train_threads
+        train_deterministic: train_deterministic
+        train_shards: train_shards
+        train_strategy: train_strategy
+        train_accumulate: train_accumulate
+        train_clip: train_clip
+        train_compile: train_compile
+        train_channels_last: train_channels_last
+        train_recompute: train_recompute
+        train_device: train_device
+        train_checkpoint_every: train_checkpoint_every
+        train_keep: train_keep
+        train_cache_mb: train_cache_mb
+        train_workers: train_workers
+        train_timeout_s: train_timeout_s
+        train_restarts: train_restarts
+        train_scratch: train_scratch
+        train_track: train_track
+        train_profile: train_profile
+        train_tell_every_s: train_tell_every_s
+        train_mem_mb: train_mem_mb
+        train_timelimit_s: train_timelimit_s
+        calibrate_min_samples: calibrate_min_samples
+        calibrate_max_samples: calibrate_max_samples
+        calibrate_halo: calibrate_halo
+        calibrate_window: calibrate_window
+        calibrate_device: calibrate_device
+        calibrate_threads: calibrate_threads
+        calibrate_mem_mb: calibrate_mem_mb
+        calibrate_timelimit_s: calibrate_timelimit_s
+        predict_allow: predict_allow
+        predict_halo: predict_halo
+        predict_window: predict_window
+        predict_device: predict_device
+        predict_threads: predict_threads
+        predict_mem_mb: predict_mem_mb
+        predict_timelimit_s: predict_timelimit_s
+        evaluate_baseline_pixels: evaluate_baseline_pixels
+        evaluate_seed: evaluate_seed
+        evaluate_mem_mb: evaluate_mem_mb
+        evaluate_timelimit_s: evaluate_timelimit_s
+        report_colors: report_colors
+        mosaic:
+          default: false
+        images:
+          default: true
+        cells:
+          default:
+          - ''
+        endings:
+          default:
+          - ''
+      out:
+      - metrics
+      - model
+      - split_record
+      - train_record
+      - calibrate_record
+      - predict_record
+      - predict_images_record
+      - evaluate_record
+    export:
+      label: export
+      doc: Export the model to ONNX and compare its output with the original on real chips.
+      run: '#stage-export'
+      when: $(inputs.wanted)
+      in:
+        opset: export_opset
+        tolerance: export_tolerance
+        allow_code: train_architecture
+        mem_mb: export_mem_mb
+        timelimit_s: export_timelimit_s
+        model:
+          source:
+          - train/model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
+        tiles:
+          source: tiles
+          valueFrom: $(self[0])
+        wanted: with_onnx
+      out:
+      - onnx
+      - check
+      - record
+    report:
+      label: report
+      doc: Write the report of a run (scores, maps, training, data, provenance), a map sheet, a model card and a
+        data card.
+      run: '#stage-report'
+      when: $(inputs.wanted)
+      in:
+        title: report_title
+        attribution: report_attribution
+        use: report_use
+        limits: report_limits
+        author: report_author
+        colors: report_colors
+        license: crate_license
+        mem_mb: report_mem_mb
+        timelimit_s: report_timelimit_s
+        model:
+          source:
+          - train/model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
+        tiles: tiles
+        metrics: evaluate/metrics
+        classes:
+          source:
+          - predict_images/classes
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        probabilities:
+          source:
+          - predict_images/probabilities
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        fold_metrics: cross_validate/metrics
+        chips: split/chips
+        labels: labels
+        wanted: with_report
+      out:
+      - page
+      - picture
+      - model_card
+      - data_card
+      - record
+    publish:
+      label: publish
+      doc: Export model, maps and tiles as a self-contained STAC catalog.
+      run: '#stage-catalog'
+      in:
+        title: catalog_title
+        description: catalog_description
+        license: crate_license
+        mem_mb: catalog_mem_mb
+        timelimit_s: catalog_timelimit_s
+        model:
+          source:
+          - train/model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
+        tiles: tiles
+        metrics: evaluate/metrics
+        classes:
+          source:
+          - predict_images/classes
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        probabilities:
+          source:
+          - predict_images/probabilities
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        onnx: export/onnx
+      out:
+      - catalog
+      - record
+    crate:
+      label: crate
+      doc: Package a run as an RO-Crate, with the provenance of every result.
+      run: '#stage-crate'
+      when: $(inputs.wanted)
+      in:
+        engine_version: crate_engine_version
+        title: crate_title
+        description: crate_description
+        license: crate_license
+        author: crate_author
+        orcid: crate_orcid
+        organization: crate_organization
+        ror: crate_ror
+        coauthors: crate_coauthors
+        funding: crate_funding
+        mem_mb: crate_mem_mb
+        timelimit_s: crate_timelimit_s
+        records:
+          source:
+          - split/record
+          - train/record
+          - predict_images/record
+          - evaluate/record
+          - cross_validate/split_record
+          - cross_validate/train_record
+          - cross_validate/calibrate_record
+          - cross_validate/predict_record
+          - cross_validate/predict_images_record
+          - cross_validate/evaluate_record
+          - export/record
+          - report/record
+          - publish/record
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        payload:
+          source:
+          - split/chips
+          - split/statistics
+          - split/map
+          - split/places
+          - evaluate/metrics
+          - export/onnx
+          - export/check
+          - report/page
+          - report/picture
+          - report/model_card
+          - report/data_card
+          - train/model
+          - predict_images/classes
+          - predict_images/probabilities
+          - cross_validate/metrics
+          - cross_validate/model
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+          valueFrom: $(self)
+        workflow: workflow
+        config: config
+        lock: lock
+        engine:
+          default: cwl
+        wanted: with_crate
+      out:
+      - crate
+      - record
+  outputs:
+    chips:
+      type: File
+      label: chips
+      doc: samples of each split
+      format: iana:application/json
+      outputSource: split/chips
+    statistics:
+      type: File
+      label: statistics
+      doc: band statistics of the training chips
+      format: iana:application/json
+      outputSource: split/statistics
+    split_map:
+      type: File
+      label: split map
+      doc: map of the splits
+      format: iana:image/png
+      outputSource: split/map
+    split_places:
+      type: File
+      label: split places
+      doc: chips as polygons
+      format: iana:application/geopackage+sqlite3
+      outputSource: split/places
+    model:
+      type:
+      - 'null'
+      - Directory
+      label: model
+      doc: trained model
+      outputSource: train/model
+    train_checkpoints:
+      type:
+      - 'null'
+      - Directory
+      label: train checkpoints
+      doc: checkpoints of a training that did not end
+      outputSource: train/checkpoints
+    onnx:
+      type:
+      - 'null'
+      - File
+      label: onnx
+      doc: the model in ONNX format
+      format: edam:format_2333
+      outputSource: export/onnx
+    classes:
+      type:
+        type: array
+        items: File
+      label: classes
+      doc: map of classes, of all images or one of each
+      format: iana:image/tiff
+      outputSource:
+      - predict_images/classes
+      linkMerge: merge_flattened
+      pickValue: all_non_null
+    probabilities:
+      type:
+        type: array
+        items: File
+      label: probabilities
+      doc: map of probabilities, of all images or one of each
+      format: iana:image/tiff
+      outputSource:
+      - predict_images/probabilities
+      linkMerge: merge_flattened
+      pickValue: all_non_null
+    metrics:
+      type: File
+      label: metrics
+      doc: scores of the maps in the test areas
+      format: iana:application/json
+      outputSource: evaluate/metrics
+    page:
+      type:
+      - 'null'
+      - File
+      label: page
+      doc: the report as one HTML page
+      format: iana:text/html
+      outputSource: report/page
+    picture:
+      type:
+      - 'null'
+      - File
+      label: picture
+      doc: the map as a PNG image
+      format: iana:image/png
+      outputSource: report/picture
+    model_card:
+      type:
+      - 'null'
+      - File
+      label: model card
+      doc: model card in Markdown
+      format: iana:text/markdown
+      outputSource: report/model_card
+    data_card:
+      type:
+      - 'null'
+      - File
+      label: data card
+      doc: data card in Markdown
+      format: iana:text/markdown
+      outputSource: report/data_card
+    stac:
+      type: Directory
+      label: stac
+      doc: STAC catalog of model, maps and tiles
+      outputSource: publish/catalog
+    run_crate:
+      type:
+      - 'null'
+      - Directory
+      label: run crate
+      doc: Provenance Run Crate
+      outputSource: crate/crate
+    fold_metrics:
+      type:
+        type: array
+        items: File
+      label: fold metrics
+      doc: scores of each fold
+      format: iana:application/json
+      outputSource: cross_validate/metrics
+    fold_models:
+      type:
+        type: array
+        items:
+        - 'null'
+        - Directory
+      label: fold models
+      doc: trained model of each fold
+      outputSource: cross_validate/model
+- class: Workflow
+  id: stage-fold
+  label: eopipe fold
+  doc: One fold of a cross-validation, split, trained, mapped and evaluated; the name of every output contains the
+    fold's number.
+  intent:
+  - edam:operation_2426
+  - edam:operation_2428
+  requirements:
+    MultipleInputFeatureRequirement: {}
+    ScatterFeatureRequirement: {}
+    StepInputExpressionRequirement: {}
+    SubworkflowFeatureRequirement: {}
+  inputs:
+    fold:
+      type: int
+      label: fold
+      doc: fold used for testing, from 0
+    folds:
+      type: int
+      label: folds
+      doc: number of folds, at least 3
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores of all images
+    labels:
+      type:
+        type: array
+        items: Directory
+      label: labels
+      doc: label store of all scenes, or one for each
+    mosaic:
+      type: boolean
+      label: mosaic
+      doc: map all images as one
+    images:
+      type: boolean
+      label: images
+      doc: map each image by itself
+    cells:
+      type: string[]
+      label: cells
+      doc: cells that have a map each; an empty text for the only cell
+    endings:
+      type: string[]
+      label: endings
+      doc: what the names of the maps of the cells end with
+    split_chip:
+      type: int
+      label: split.chip
+      doc: edge of a chip in pixels
+      default: 256
+    split_stride:
+      type:
+      - 'null'
+      - int
+      label: split.stride
+      doc: 'step between chips in pixels (default: the edge of a chip)'
+    split_method:
+      type: string
+      label: split.method
+      doc: 'random blocks; checkerboard, one colour for train; strips in the order train, val, test; temporal: scenes
+        by date; group: whole groups; random: single chips, which leaks between neighbours and must be allowed (blocks
+        or checkerboard or west-east or east-west or north-south or south-north or temporal or group or random)'
+      default: blocks
+    split_fractions:
+      type:
+        type: array
+        items: double
+      label: split.fractions
+      doc: fractions of train, val and test
+      default:
+      - 0.7
+      - 0.15
+      - 0.15
+    split_block:
+      type: int
+      label: split.block
+      doc: edge of a block, or of a square of the checkerboard, in pixels
+      default: 1024
+    split_buffer:
+      type: int
+      label: split.buffer
+      doc: minimum distance between splits in pixels
+      default: 0
+    split_dates:
+      type:
+        type: array
+        items: string
+      label: split.dates
+      doc: 'temporal split: first day of val and of test, or of test only'
+      default: []
+    split_by:
+      type: string
+      label: split.by
+      doc: 'group split: unit that is kept whole; a tile is of MGRS or WRS-2, a polygon of the labels, whose pixels
+        are masked in the chips of other splits, a column of the index of a chip set (scene or tile or region or
+        polygon or column)'
+      default: scene
+    split_val_groups:
+      type:
+        type: array
+        items: string
+      label: split.val_groups
+      doc: names of the validation groups
+      default: []
+    split_test_groups:
+      type:
+        type: array
+        items: string
+      label: split.test_groups
+      doc: 'names of the test groups; all others train (default: groups at random)'
+      default: []
+    split_regions:
+      type:
+      - 'null'
+      - File
+      label: split.regions
+      doc: polygons of the regions of a group split
+    split_attribute:
+      type: string
+      label: split.attribute
+      doc: attribute with the region of a polygon, or column of a chip set
+      default: region
+    split_block_km:
+      type: double
+      label: split.block_km
+      doc: edge in km of the equal-area blocks of a chip set (eopipe import)
+      default: 50.0
+    split_min_valid:
+      type: double
+      label: split.min_valid
+      doc: minimum fraction of valid, labelled pixels in a chip
+      default: 0.5
+    split_min_scene_valid:
+      type: double
+      label: split.min_scene_valid
+      doc: minimum valid fraction of a scene; scenes below it are excluded
+      default: 0.0
+    split_seed:
+      type: int
+      label: split.seed
+      doc: seed of random assignments
+      default: 0
+    split_similarity:
+      type: double
+      label: split.similarity
+      doc: correlation after alignment at or above which chips of two splits are near duplicates
+      default: 0.97
+    split_allow:
+      type:
+        type: array
+        items: string
+      label: split.allow
+      doc: 'accepted findings of the leakage audit, each as ''kind: reason'''
+      default: []
+    split_mem_mb:
+      type: int
+      label: memory of split
+      doc: memory of the job in MB
+      default: 2000
+    split_timelimit_s:
+      type: int
+      label: time limit of split
+      doc: seconds after which the job is ended
+      default: 19800
+    train_task:
+      type: string
+      label: train.task
+      doc: 'learning task: the class of each pixel, the majority class of each chip, all classes of each chip (multilabel),
+        or the value of each pixel (segmentation or classification or multilabel or regression)'
+      default: segmentation
+    train_min_share:
+      type: double
+      label: train.min_share
+      doc: minimum share of the labelled pixels of a chip that a class needs to be one of its labels, for task multilabel
+      default: 0.05
+    train_init:
+      type:
+      - 'null'
+      - Directory
+      label: train.init
+      doc: 'fine-tuning: model folder of eopipe to initialise the weights from'
+    train_architecture:
+      type: string
+      label: train.architecture
+      doc: 'model architecture: unet, convnext, temporal, or a class of your own or of a library as module:Class
+        or file.py:Class'
+      default: unet
+    train_width:
+      type: int
+      label: train.width
+      doc: channels of the first level
+      default: 16
+    train_depth:
+      type: int
+      label: train.depth
+      doc: 'downsampling levels: how often the model halves its input'
+      default: 2
+    train_arguments:
+      type:
+        type: array
+        items: string
+      label: train.arguments
+      doc: further model arguments as name=value, with values in JSON, e.g. size=tiny
+      default: []
+    train_model_files:
+      type:
+        type: array
+        items:
+        - File
+        - Directory
+      label: train.model_files
+      doc: 'code of a custom model: modules and packages, and files that its arguments name (default: found by architecture
+        and arguments, beside the config)'
+      default: []
+    train_weights_bands:
+      type:
+        type: array
+        items: string
+      label: train.weights_bands
+      doc: 'bands of pretrained weights of a custom model, in their order, e.g. red green blue: its first layer
+        is changed to the bands of the run by name'
+      default: []
+    train_weights_mean:
+      type:
+        type: array
+        items: double
+      label: train.weights_mean
+      doc: 'mean of each band of weights_bands that the weights expect (default: training chips)'
+      default: []
+    train_weights_std:
+      type:
+        type: array
+        items: double
+      label: train.weights_std
+      doc: standard deviation of each band of weights_bands that the weights expect
+      default: []
+    train_weights_scale:
+      type: double
+      label: train.weights_scale
+      doc: 'unit of weights_mean and weights_std: what 1 in the unit of the tiles is in theirs, e.g. 10000 for digital
+        numbers of a reflectance'
+      default: 1.0
+    train_freeze:
+      type:
+        type: array
+        items: string
+      label: train.freeze
+      doc: prefixes of parameter names to freeze, e.g. encoder.
+      default: []
+    train_lora:
+      type: int
+      label: train.lora
+      doc: 'rank of LoRA adapters in the frozen layers, through peft (eopipe[lora]); 0: off'
+      default: 0
+    train_epochs:
+      type: int
+      label: train.epochs
+      doc: 'number of epochs: passes over the training chips'
+      default: 10
+    train_batch:
+      type: int
+      label: train.batch
+      doc: 'global batch size: chips per step over all processes'
+      default: 32
+    train_learning_rate:
+      type: double
+      label: train.learning_rate
+      doc: peak learning rate of AdamW
+      default: 0.004
+    train_schedule:
+      type: string
+      label: train.schedule
+      doc: learning-rate schedule after warm-up (cosine or linear or polynomial or step or constant)
+      default: cosine
+    train_weight_decay:
+      type: double
+      label: train.weight_decay
+      doc: decoupled weight decay of AdamW
+      default: 0.01
+    train_warmup:
+      type: double
+      label: train.warmup
+      doc: learning-rate warm-up as a fraction of all steps
+      default: 0.2
+    train_loss:
+      type:
+      - 'null'
+      - string
+      label: train.loss
+      doc: 'loss function (default: cross_entropy; binary_cross_entropy for multilabel, huber for regression); dice
+        and lovasz are means over chips, not pixels (cross_entropy or focal or dice or lovasz or huber or mse or
+        binary_cross_entropy or binary_focal)'
+    train_class_weights:
+      type: string
+      label: train.class_weights
+      doc: 'class weights in cross_entropy and focal; balanced: the same total weight for every class (inverse frequency);
+        sqrt: square root of the inverse frequency, between none and balanced; for multilabel, weights of the chips
+        with a class against those without it (none or sqrt or balanced)'
+      default: none
+    train_ema:
+      type: double
+      label: train.ema
+      doc: 'EMA decay per step; the averaged weights are validated and saved; 0: off'
+      default: 0.0
+    train_patience:
+      type: int
+      label: train.patience
+      doc: 'early stopping after this many epochs without a better val score, with the best weights; 0: never'
+      default: 0
+    train_augment:
+      type:
+        type: array
+        items: string
+      label: train.augment
+      doc: 'data augmentation: symmetries (flips, rotations), brightness, haze, bands (dropped at random); or none
+        (none or symmetries or brightness or haze or bands)'
+      default:
+      - symmetries
+    train_shuffle:
+      type: string
+      label: train.shuffle
+      doc: 'shuffling: a permutation of all chips, or block by block for data larger than memory (chips or blocks)'
+      default: chips
+    train_window:
+      type: int
+      label: train.window
+      doc: 'shuffle window: blocks that are mixed at a time'
+      default: 16
+    train_block:
+      type: int
+      label: train.block
+      doc: edge in pixels of the blocks that are read and cached
+      default: 1024
+    train_precision:
+      type: string
+      label: train.precision
+      doc: floating-point precision; bf16 and fp16 are AMP (autocast), fp16 with a loss scale (fp32 or bf16 or fp16)
+      default: fp32
+    train_seed:
+      type: int
+      label: train.seed
+      doc: random seed of weights, data order and augmentation
+      default: 0
+    train_processes:
+      type: int
+      label: train.processes
+      doc: processes per node; without deterministic their number changes the last bits
+      default: 1
+    train_nodes:
+      type: string
+      label: train.nodes
+      doc: number of nodes, or MIN:MAX for elastic training
+      default: '1'
+    train_threads:
+      type: int
+      label: train.threads
+      doc: CPU threads per process; more change the order of sums
+      default: 1
+    train_deterministic:
+      type: boolean
+      label: train.deterministic
+      doc: 'same weights for any number of processes: gradients of virtual shards are summed in a fixed order'
+      default: false
+    train_shards:
+      type: int
+      label: train.shards
+      doc: virtual shards of a batch in deterministic mode; at least the number of processes
+      default: 4
+    train_strategy:
+      type: string
+      label: train.strategy
+      doc: 'parallel strategy: DDP (whole weights in each process) or FSDP2 (sharded weights) (ddp or fsdp)'
+      default: ddp
+    train_accumulate:
+      type: int
+      label: train.accumulate
+      doc: gradient-accumulation micro-batches per step
+      default: 1
+    train_clip:
+      type:
+      - 'null'
+      - double
+      label: train.clip
+      doc: 'gradient clipping: clip gradients to this norm'
+    train_compile:
+      type: boolean
+      label: train.compile
+      doc: compile the model with torch.compile; without a compiler it runs uncompiled
+      default: false
+    train_channels_last:
+      type: boolean
+      label: train.channels_last
+      doc: channels-last memory format
+      default: false
+    train_recompute:
+      type: boolean
+      label: train.recompute
+      doc: 'activation checkpointing: recompute activations in the backward pass to save memory'
+      default: false
+    train_device:
+      type: string
+      label: train.device
+      doc: device to compute on (auto or cpu or cuda)
+      default: auto
+    train_checkpoint_every:
+      type: int
+      label: train.checkpoint_every
+      doc: steps between checkpoints
+      default: 50
+    train_keep:
+      type: int
+      label: train.keep
+      doc: number of newest checkpoints to keep, besides the best
+      default: 2
+    train_cache_mb:
+      type: int
+      label: train.cache_mb
+      doc: tile cache of each process in MB
+      default: 1024
+    train_workers:
+      type:
+      - 'null'
+      - int
+      label: train.workers
+      doc: 'data-loader processes for each process (default: 0 on a CPU, 2 on a GPU)'
+    train_timeout_s:
+      type: double
+      label: train.timeout_s
+      doc: seconds after which a silent worker counts as hung
+      default: 600.0
+    train_restarts:
+      type: int
+      label: train.restarts
+      doc: restarts of lost or hung workers
+      default: 3
+    train_scratch:
+      type:
+      - 'null'
+      - string
+      label: train.scratch
+      doc: local folder of each node, e.g. $TMPDIR, for a copy of the data during the training
+    train_track:
+      type:
+        type: array
+        items: string
+      label: train.track
+      doc: experiment trackers that follow the training while it runs (tensorboard or mlflow or prometheus)
+      default: []
+    train_profile:
+      type: boolean
+      label: train.profile
+      doc: 'profiler: write a trace of a few steps and a table of their operators'
+      default: false
+    train_tell_every_s:
+      type: double
+      label: train.tell_every_s
+      doc: seconds between two progress lines of the log
+      default: 30.0
+    train_mem_mb:
+      type: int
+      label: memory of train
+      doc: memory of the job in MB
+      default: 5048
+    train_timelimit_s:
+      type: int
+      label: time limit of train
+      doc: seconds after which the job is ended
+      default: 9600
+    calibrate_min_samples:
+      type: int
+      label: calibrate.min_samples
+      doc: minimum number of labelled validation pixels or chips; below it the temperature is 1
+      default: 50
+    calibrate_max_samples:
+      type: int
+      label: calibrate.max_samples
+      doc: maximum number of validation pixels; of more, some are drawn at random
+      default: 500000
+    calibrate_halo:
+      type:
+      - 'null'
+      - int
+      label: calibrate.halo
+      doc: 'pixels read around each window (default: receptive-field radius)'
+    calibrate_window:
+      type: int
+      label: calibrate.window
+      doc: edge of a window in pixels; memory grows with its square
+      default: 1024
+    calibrate_device:
+      type: string
+      label: calibrate.device
+      doc: device to compute on (auto or cpu or cuda)
+      default: auto
+    calibrate_threads:
+      type: int
+      label: calibrate.threads
+      doc: CPU threads; more change the order of sums
+      default: 1
+    calibrate_mem_mb:
+      type: int
+      label: memory of calibrate
+      doc: memory of the job in MB
+      default: 3000
+    calibrate_timelimit_s:
+      type: int
+      label: time limit of calibrate
+      doc: seconds after which the job is ended
+      default: 21600
+    predict_allow:
+      type:
+        type: array
+        items: string
+      label: predict.allow
+      doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind
+        of pixel-size, unit, level'
+      default: []
+    predict_halo:
+      type:
+      - 'null'
+      - int
+      label: predict.halo
+      doc: 'pixels read around each window (default: receptive-field radius)'
+    predict_window:
+      type: int
+      label: predict.window
+      doc: edge of a window in pixels; memory grows with its square
+      default: 1024
+    predict_device:
+      type: string
+      label: predict.device
+      doc: device to compute on (auto or cpu or cuda)
+      default: auto
+    predict_threads:
+      type: int
+      label: predict.threads
+      doc: CPU threads; more change the order of sums
+      default: 1
+    predict_mem_mb:
+      type: int
+      label: memory of predict
+      doc: memory of the job in MB
+      default: 3000
+    predict_timelimit_s:
+      type: int
+      label: time limit of predict
+      doc: seconds after which the job is ended
+      default: 21600
+    evaluate_baseline_pixels:
+      type: int
+      label: evaluate.baseline_pixels
+      doc: maximum number of training pixels of the per-pixel baseline
+      default: 100000
+    evaluate_seed:
+      type: int
+      label: evaluate.seed
+      doc: random seed of the baseline's sample of pixels
+      default: 0
+    evaluate_mem_mb:
+      type: int
+      label: memory of evaluate
+      doc: memory of the job in MB
+      default: 3000
+    evaluate_timelimit_s:
+      type: int
+      label: time limit of evaluate
+      doc: seconds after which the job is ended
+      default: 7200
+    report_colors:
+      type:
+        type: array
+        items: string
+      label: report.colors
+      doc: 'colour of each class as #rrggbb; a colour-blind-safe palette if not given'
+      default: []
+  steps:
+    split:
+      label: split
+      doc: Cut the grid into chips, assign them to splits by place, date or group, and audit the splits for leakage.
+      run: '#stage-split'
+      in:
+        chip: split_chip
+        stride: split_stride
+        method: split_method
+        fractions: split_fractions
+        block: split_block
+        buffer: split_buffer
+        folds: folds
+        fold: fold
+        dates: split_dates
+        by: split_by
+        val_groups: split_val_groups
+        test_groups: split_test_groups
+        regions: split_regions
+        attribute: split_attribute
+        block_km: split_block_km
+        min_valid: split_min_valid
+        min_scene_valid: split_min_scene_valid
+        seed: split_seed
+        similarity: split_similarity
+        allow: split_allow
+        mem_mb: split_mem_mb
+        timelimit_s: split_timelimit_s
+        tiles: tiles
+        labels: labels
+        chips_name:
+          valueFrom: split-fold-$(inputs.fold).json
+        statistics_name:
+          valueFrom: statistics-fold-$(inputs.fold).json
+        map_name:
+          valueFrom: split-fold-$(inputs.fold).png
+        places_name:
+          valueFrom: split-fold-$(inputs.fold).gpkg
+      out:
+      - chips
+      - statistics
+      - map
+      - places
+      - record
+    train:
+      label: train
+      doc: 'Train a model on chips: segmentation, classification, multilabel or regression, on any number of processes.'
+      run: '#stage-train'
+      in:
+        task: train_task
+        min_share: train_min_share
+        init: train_init
+        architecture: train_architecture
+        width: train_width
+        depth: train_depth
+        arguments: train_arguments
+        model_files: train_model_files
+        weights_bands: train_weights_bands
+        weights_mean: train_weights_mean
+        weights_std: train_weights_std
+        weights_scale: train_weights_scale
+        freeze: train_freeze
+        lora: train_lora
+        epochs: train_epochs
+        batch: train_batch
+        learning_rate: train_learning_rate
+        schedule: train_schedule
+        weight_decay: train_weight_decay
+        warmup: train_warmup
+        loss: train_loss
+        class_weights: train_class_weights
+        ema: train_ema
+        patience: train_patience
+        augment: train_augment
+        shuffle: train_shuffle
+        window: train_window
+        block: train_block
+        precision: train_precision
+        seed: train_seed
+        processes: train_processes
+        nodes: train_nodes
+        threads: train_threads
+        deterministic: train_deterministic
+        shards: train_shards
+        strategy: train_strategy
+        accumulate: train_accumulate
+        clip: train_clip
+        compile: train_compile
+        channels_last: train_channels_last
+        recompute: train_recompute
+        device: train_device
+        checkpoint_every: train_checkpoint_every
+        keep: train_keep
+        cache_mb: train_cache_mb
+        workers: train_workers
+        timeout_s: train_timeout_s
+        restarts: train_restarts
+        scratch: train_scratch
+        track: train_track
+        profile: train_profile
+        tell_every_s: train_tell_every_s
+        mem_mb: train_mem_mb
+        timelimit_s: train_timelimit_s
+        tiles: tiles
+        labels: labels
+        chips: split/chips
+        statistics: split/statistics
+        fold: fold
+        model_name:
+          valueFrom: model-fold-$(inputs.fold)
+      out:
+      - model
+      - record
+      - checkpoints
+    calibrate:
+      label: calibrate
+      doc: Fit one temperature for the mean probabilities of a mosaic on its validation places (temperature scaling).
+      run: '#stage-calibrate'
+      when: $(inputs.wanted)
+      in:
+        min_samples: calibrate_min_samples
+        max_samples: calibrate_max_samples
+        halo: calibrate_halo
+        window: calibrate_window
+        device: calibrate_device
+        threads: calibrate_threads
+        allow_code: train_architecture
+        mem_mb: calibrate_mem_mb
+        timelimit_s: calibrate_timelimit_s
+        tiles: tiles
+        labels: labels
+        model:
+          source:
+          - train/model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
+        chips: split/chips
+        wanted: mosaic
+        fold: fold
+        calibration_name:
+          valueFrom: calibration-fold-$(inputs.fold).json
+      out:
+      - calibration
+      - record
+    predict:
+      label: predict
+      doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
+      run: '#stage-predict'
+      scatter:
+      - cell
+      - ending
+      scatterMethod: dotproduct
+      when: $(inputs.wanted)
+      in:
+        allow: predict_allow
+        halo: predict_halo
+        window: predict_window
+        device: predict_device
+        threads: predict_threads
+        colors: report_colors
+        allow_code: train_architecture
+        mem_mb: predict_mem_mb
+        timelimit_s: predict_timelimit_s
+        model:
+          source:
+          - train/model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
+        tiles: tiles
+        calibration: calibrate/calibration
+        wanted: mosaic
+        cell: cells
+        ending: endings
+        fold: fold
+        classes_name:
+          valueFrom: classes-fold-$(inputs.fold)$(inputs.ending).tif
+        probabilities_name:
+          valueFrom: probabilities-fold-$(inputs.fold)$(inputs.ending).tif
+      out:
+      - classes
+      - probabilities
+      - record
+    predict_images:
+      label: predict images
+      doc: Map each image by itself, where labels or splits differ between them; scatter over the images.
+      run: '#stage-image-map'
+      scatter: image
+      when: $(inputs.wanted)
+      in:
+        image: tiles
+        model:
+          source:
+          - train/model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
+        wanted: images
+        classes_name:
+          valueFrom: classes-fold-$(inputs.fold)-$(inputs.image.basename).tif
+        probabilities_name:
+          valueFrom: probabilities-fold-$(inputs.fold)-$(inputs.image.basename).tif
+        train_architecture: train_architecture
+        predict_allow: predict_allow
+        predict_halo: predict_halo
+        predict_window: predict_window
+        predict_device: predict_device
+        predict_threads: predict_threads
+        predict_mem_mb: predict_mem_mb
+        predict_timelimit_s: predict_timelimit_s
+        report_colors: report_colors
+        fold: fold
+      out:
+      - classes
+      - probabilities
+      - record
+    evaluate:
+      label: evaluate
+      doc: Score the map against the labels in the test areas, beside a majority-class and a per-pixel baseline.
+      run: '#stage-evaluate'
+      in:
+        baseline_pixels: evaluate_baseline_pixels
+        seed: evaluate_seed
+        mem_mb: evaluate_mem_mb
+        timelimit_s: evaluate_timelimit_s
+        tiles: tiles
+        labels: labels
+        classes:
+          source:
+          - predict/classes
+          - predict_images/classes
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        probabilities:
+          source:
+          - predict/probabilities
+          - predict_images/probabilities
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        chips: split/chips
+        fold: fold
+        metrics_name:
+          valueFrom: metrics-fold-$(inputs.fold).json
+      out:
+      - metrics
+      - record
+  outputs:
+    metrics:
+      type: File
+      label: metrics
+      doc: scores of the fold
+      format: iana:application/json
+      outputSource: evaluate/metrics
+    model:
+      type:
+      - 'null'
+      - Directory
+      label: model
+      doc: trained model of the fold
+      outputSource: train/model
+    split_record:
+      type:
+      - 'null'
+      - File
+      label: record of split
+      doc: run record of the job
+      format: iana:application/json
+      outputSource: split/record
+    train_record:
+      type:
+      - 'null'
+      - File
+      label: record of train
+      doc: run record of the job
+      format: iana:application/json
+      outputSource: train/record
+    calibrate_record:
+      type:
+      - 'null'
+      - File
+      label: record of calibrate
+      doc: run record of the job
+      format: iana:application/json
+      outputSource: calibrate/record
+    predict_record:
+      type:
+      - 'null'
+      - type: array
+        items:
+        - 'null'
+        - File
+      label: record of predict
+      doc: run record of the job
+      format: iana:application/json
+      outputSource: predict/record
+    predict_images_record:
+      type:
+      - 'null'
+      - type: array
+        items:
+        - 'null'
+        - File
+      label: record of predict images
+      doc: run record of the job
+      format: iana:application/json
+      outputSource: predict_images/record
+    evaluate_record:
+      type:
+      - 'null'
+      - File
+      label: record of evaluate
+      doc: run record of the job
+      format: iana:application/json
+      outputSource: evaluate/record
+- class: Workflow
+  id: stage-image-map
+  label: eopipe image map
+  doc: The map of one image.
+  intent:
+  - edam:operation_2423
+  requirements:
+    MultipleInputFeatureRequirement: {}
+    ScatterFeatureRequirement: {}
+    StepInputExpressionRequirement: {}
+    SubworkflowFeatureRequirement: {}
+  inputs:
+    image:
+      type: Directory
+      label: image
+      doc: tile store of the image
+    model:
+      type: Directory
+      label: model
+      doc: trained model
+    classes_name:
+      type: string
+      label: classes
+      doc: name of the map of classes
+    probabilities_name:
+      type: string
+      label: probabilities
+      doc: name of the map of probabilities
+    train_architecture:
+      type: string
+      label: train.architecture
+      doc: 'model architecture: unet, convnext, temporal, or a class of your own or of a library as module:Class
+        or file.py:Class'
+      default: unet
+    predict_allow:
+      type:
+        type: array
+        items: string
+      label: predict.allow
+      doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind
+        of pixel-size, unit, level'
+      default: []
+    predict_halo:
+      type:
+      - 'null'
+      - int
+      label: predict.halo
+      doc: 'pixels read around each window (default: receptive-field radius)'
+    predict_window:
+      type: int
+      label: predict.window
+      doc: edge of a window in pixels; memory grows with its square
+      default: 1024
+    predict_device:
+      type: string
+      label: predict.device
+      doc: device to compute on (auto or cpu or cuda)
+      default: auto
+    predict_threads:
+      type: int
+      label: predict.threads
+      doc: CPU threads; more change the order of sums
+      default: 1
+    predict_mem_mb:
+      type: int
+      label: memory of predict
+      doc: memory of the job in MB
+      default: 3000
+    predict_timelimit_s:
+      type: int
+      label: time limit of predict
+      doc: seconds after which the job is ended
+      default: 21600
+    report_colors:
+      type:
+        type: array
+        items: string
+      label: report.colors
+      doc: 'colour of each class as #rrggbb; a colour-blind-safe palette if not given'
+      default: []
+  steps:
+    predict:
+      label: predict
+      doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
+      run: '#stage-predict'
+      in:
+        allow: predict_allow
+        halo: predict_halo
+        window: predict_window
+        device: predict_device
+        threads: predict_threads
+        colors: report_colors
+        allow_code: train_architecture
+        mem_mb: predict_mem_mb
+        timelimit_s: predict_timelimit_s
+        tiles:
+          source:
+          - image
+          linkMerge: merge_nested
+        model: model
+        classes_name: classes_name
+        probabilities_name: probabilities_name
+      out:
+      - classes
+      - probabilities
+      - record
+  outputs:
+    classes:
+      type: File
+      label: classes
+      doc: map of classes
+      format: iana:image/tiff
+      outputSource: predict/classes
+    probabilities:
+      type: File
+      label: probabilities
+      doc: map of probabilities
+      format: iana:image/tiff
+      outputSource: predict/probabilities
+    record:
+      type: File
+      label: record
+      doc: run record of the job
+      format: iana:application/json
+      outputSource: predict/record
+- class: CommandLineTool
+  id: stage-split
+  label: eopipe split
+  doc: Cut the grid into chips, assign them to splits by place, date or group, and audit the splits for leakage.
+  intent:
+  - edam:operation_3359
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: tiles.list.json
+        entry: '$(inputs.tiles)
+
+          '
+      - entryname: labels.list.json
+        entry: '$(inputs.labels)
+
+          '
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - split
+  arguments:
+  - --tiles
+  - '@tiles.list.json'
+  - --labels
+  - '@labels.list.json'
+  inputs:
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores of all scenes
+    labels:
+      type:
+        type: array
+        items: Directory
+      label: labels
+      doc: label store of all scenes, or one per scene
+    chips_name:
+      type: string
+      label: chips
+      doc: chips of each split, and the leakage audit
+      default: split.json
+      inputBinding:
+        prefix: --chips
+    statistics_name:
+      type: string
+      label: statistics
+      doc: band statistics (mean, std, histogram) of the training chips
+      default: statistics.json
+      inputBinding:
+        prefix: --statistics
+    map_name:
+      type: string
+      label: map
+      doc: map of the splits and their classes
+      default: split.png
+      inputBinding:
+        prefix: --map
+    places_name:
+      type: string
+      label: places
+      doc: chips as polygons, with split, scene and classes
+      default: split.gpkg
+      inputBinding:
+        prefix: --places
+    chip:
+      type: int
+      label: chip
+      doc: edge of a chip in pixels
+      default: 256
+      inputBinding:
+        prefix: --chip
+    stride:
+      type:
+      - 'null'
+      - int
+      label: stride
+      doc: 'step between chips in pixels (default: the edge of a chip)'
+      inputBinding:
+        prefix: --stride
+    method:
+      type: string
+      label: method
+      doc: 'random blocks; checkerboard, one colour for train; strips in the order train, val, test; temporal: scenes
+        by date; group: whole groups; random: single chips, which leaks between neighbours and must be allowed (blocks
+        or checkerboard or west-east or east-west or north-south or south-north or temporal or group or random)'
+      default: blocks
+      inputBinding:
+        prefix: --method
+    fractions:
+      type:
+        type: array
+        items: double
+      label: fractions
+      doc: fractions of train, val and test
+      default:
+      - 0.7
+      - 0.15
+      - 0.15
+      inputBinding:
+        prefix: --fractions
+    block:
+      type: int
+      label: block
+      doc: edge of a block, or of a square of the checkerboard, in pixels
+      default: 1024
+      inputBinding:
+        prefix: --block
+    buffer:
+      type: int
+      label: buffer
+      doc: minimum distance between splits in pixels
+      default: 0
+      inputBinding:
+        prefix: --buffer
+    folds:
+      type: int
+      label: folds
+      doc: 'number of cross-validation folds; 0: one split by the fractions'
+      default: 0
+      inputBinding:
+        prefix: --folds
+    fold:
+      type: int
+      label: fold
+      doc: number of the test fold, from 0
+      default: 0
+      inputBinding:
+        prefix: --fold
+    dates:
+      type:
+        type: array
+        items: string
+      label: dates
+      doc: 'temporal split: first day of val and of test, or of test only'
+      default: []
+      inputBinding:
+        prefix: --dates
+    by:
+      type: string
+      label: by
+      doc: 'group split: unit that is kept whole; a tile is of MGRS or WRS-2, a polygon of the labels, whose pixels
+        are masked in the chips of other splits, a column of the index of a chip set (scene or tile or region or
+        polygon or column)'
+      default: scene
+      inputBinding:
+        prefix: --by
+    val_groups:
+      type:
+        type: array
+        items: string
+      label: val groups
+      doc: names of the validation groups
+      default: []
+      inputBinding:
+        prefix: --val-groups
+    test_groups:
+      type:
+        type: array
+        items: string
+      label: test groups
+      doc: 'names of the test groups; all others train (default: groups at random)'
+      default: []
+      inputBinding:
+        prefix: --test-groups
+    regions:
+      type:
+      - 'null'
+      - File
+      label: regions
+      doc: polygons of the regions of a group split
+      inputBinding:
+        prefix: --regions
+    attribute:
+      type: string
+      label: attribute
+      doc: attribute with the region of a polygon, or column of a chip set
+      default: region
+      inputBinding:
+        prefix: --attribute
+    block_km:
+      type: double
+      label: block km
+      doc: edge in km of the equal-area blocks of a chip set (eopipe import)
+      default: 50.0
+      inputBinding:
+        prefix: --block-km
+    min_valid:
+      type: double
+      label: min valid
+      doc: minimum fraction of valid, labelled pixels in a chip
+      default: 0.5
+      inputBinding:
+        prefix: --min-valid
+    min_scene_valid:
+      type: double
+      label: min scene valid
+      doc: minimum valid fraction of a scene; scenes below it are excluded
+      default: 0.0
+      inputBinding:
+        prefix: --min-scene-valid
+    seed:
+      type: int
+      label: seed
+      doc: seed of random assignments
+      default: 0
+      inputBinding:
+        prefix: --seed
+    similarity:
+      type: double
+      label: similarity
+      doc: correlation after alignment at or above which chips of two splits are near duplicates
+      default: 0.97
+      inputBinding:
+        prefix: --similarity
+    allow:
+      type:
+        type: array
+        items: string
+      label: allow
+      doc: 'accepted findings of the leakage audit, each as ''kind: reason'''
+      default: []
+      inputBinding:
+        prefix: --allow
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 2000
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 19800
+  outputs:
+    chips:
+      type: File
+      format: iana:application/json
+      label: chips
+      doc: chips of each split, and the leakage audit
+      outputBinding:
+        glob: $(inputs.chips_name)
+    statistics:
+      type: File
+      format: iana:application/json
+      label: statistics
+      doc: band statistics (mean, std, histogram) of the training chips
+      outputBinding:
+        glob: $(inputs.statistics_name)
+    map:
+      type: File
+      format: iana:image/png
+      label: map
+      doc: map of the splits and their classes
+      outputBinding:
+        glob: $(inputs.map_name)
+    places:
+      type: File
+      format: iana:application/geopackage+sqlite3
+      label: places
+      doc: chips as polygons, with split, scene and classes
+      outputBinding:
+        glob: $(inputs.places_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.chips_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
+  id: stage-train
+  label: eopipe train
+  doc: 'Train a model on chips: segmentation, classification, multilabel or regression, on any number of processes.'
+  intent:
+  - edam:operation_2426
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: $(inputs.processes)
+      coresMax: $(inputs.processes)
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: tiles.list.json
+        entry: '$(inputs.tiles)
+
+          '
+      - entryname: labels.list.json
+        entry: '$(inputs.labels)
+
+          '
+      - entryname: state
+        entry: $(inputs.state)
+        writable: true
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - train
+  arguments:
+  - --tiles
+  - '@tiles.list.json'
+  - --labels
+  - '@labels.list.json'
+  - --state
+  - state
+  inputs:
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores of all scenes
+    labels:
+      type:
+        type: array
+        items: Directory
+      label: labels
+      doc: label store for all scenes, or one per scene
+    chips:
+      type: File
+      label: chips
+      doc: 'split file: chips of the train, val and test splits'
+      format: iana:application/json
+      inputBinding:
+        prefix: --chips
+    statistics:
+      type: File
+      label: statistics
+      doc: band statistics of the training chips
+      format: iana:application/json
+      inputBinding:
+        prefix: --statistics
+    model_name:
+      type: string
+      label: model
+      doc: 'model folder: weights (safetensors), STAC Item, history and metrics (JSON)'
+      default: model
+      inputBinding:
+        prefix: --model
+    task:
+      type: string
+      label: task
+      doc: 'learning task: the class of each pixel, the majority class of each chip, all classes of each chip (multilabel),
+        or the value of each pixel (segmentation or classification or multilabel or regression)'
+      default: segmentation
+      inputBinding:
+        prefix: --task
+    min_share:
+      type: double
+      label: min share
+      doc: minimum share of the labelled pixels of a chip that a class needs to be one of its labels, for task multilabel
+      default: 0.05
+      inputBinding:
+        prefix: --min-share
+    init:
+      type:
+      - 'null'
+      - Directory
+      label: init
+      doc: 'fine-tuning: model folder of eopipe to initialise the weights from'
+      inputBinding:
+        prefix: --init
+    architecture:
+      type: string
+      label: architecture
+      doc: 'model architecture: unet, convnext, temporal, or a class of your own or of a library as module:Class
+        or file.py:Class'
+      default: unet
+      inputBinding:
+        prefix: --architecture
+    width:
+      type: int
+      label: width
+      doc: channels of the first level
+      default: 16
+      inputBinding:
+        prefix: --width
+    depth:
+      type: int
+      label: depth
+      doc: 'downsampling levels: how often the model halves its input'
+      default: 2
+      inputBinding:
+        prefix: --depth
+    arguments:
+      type:
+        type: array
+        items: string
+      label: arguments
+      doc: further model arguments as name=value, with values in JSON, e.g. size=tiny
+      default: []
+      inputBinding:
+        prefix: --arguments
+    model_files:
+      type:
+        type: array
+        items:
+        - File
+        - Directory
+      label: model files
+      doc: 'code of a custom model: modules and packages, and files that its arguments name (default: found by architecture
+        and arguments, beside the config)'
+      default: []
+      inputBinding:
+        prefix: --model-files
+    weights_bands:
+      type:
+        type: array
+        items: string
+      label: weights bands
+      doc: 'bands of pretrained weights of a custom model, in their order, e.g. red green blue: its first layer
+        is changed to the bands of the run by name'
+      default: []
+      inputBinding:
+        prefix: --weights-bands
+    weights_mean:
+      type:
+        type: array
+        items: double
+      label: weights mean
+      doc: 'mean of each band of weights_bands that the weights expect (default: training chips)'
+      default: []
+      inputBinding:
+        prefix: --weights-mean
+    weights_std:
+      type:
+        type: array
+        items: double
+      label: weights std
+      doc: standard deviation of each band of weights_bands that the weights expect
+      default: []
+      inputBinding:
+        prefix: --weights-std
+    weights_scale:
+      type: double
+      label: weights scale
+      doc: 'unit of weights_mean and weights_std: what 1 in the unit of the tiles is in theirs, e.g. 10000 for digital
+        numbers of a reflectance'
+      default: 1.0
+      inputBinding:
+        prefix: --weights-scale
+    freeze:
+      type:
+        type: array
+        items: string
+      label: freeze
+      doc: prefixes of parameter names to freeze, e.g. encoder.
+      default: []
+      inputBinding:
+        prefix: --freeze
+    lora:
+      type: int
+      label: lora
+      doc: 'rank of LoRA adapters in the frozen layers, through peft (eopipe[lora]); 0: off'
+      default: 0
+      inputBinding:
+        prefix: --lora
+    epochs:
+      type: int
+      label: epochs
+      doc: 'number of epochs: passes over the training chips'
+      default: 10
+      inputBinding:
+        prefix: --epochs
+    batch:
+      type: int
+      label: batch
+      doc: 'global batch size: chips per step over all processes'
+      default: 32
+      inputBinding:
+        prefix: --batch
+    learning_rate:
+      type: double
+      label: learning rate
+      doc: peak learning rate of AdamW
+      default: 0.004
+      inputBinding:
+        prefix: --learning-rate
+    schedule:
+      type: string
+      label: schedule
+      doc: learning-rate schedule after warm-up (cosine or linear or polynomial or step or constant)
+      default: cosine
+      inputBinding:
+        prefix: --schedule
+    weight_decay:
+      type: double
+      label: weight decay
+      doc: decoupled weight decay of AdamW
+      default: 0.01
+      inputBinding:
+        prefix: --weight-decay
+    warmup:
+      type: double
+      label: warmup
+      doc: learning-rate warm-up as a fraction of all steps
+      default: 0.2
+      inputBinding:
+        prefix: --warmup
+    loss:
+      type:
+      - 'null'
+      - string
+      label: loss
+      doc: 'loss function (default: cross_entropy; binary_cross_entropy for multilabel, huber for regression); dice
+        and lovasz are means over chips, not pixels (cross_entropy or focal or dice or lovasz or huber or mse or
+        binary_cross_entropy or binary_focal)'
+      inputBinding:
+        prefix: --loss
+    class_weights:
+      type: string
+      label: class weights
+      doc: 'class weights in cross_entropy and focal; balanced: the same total weight for every class (inverse frequency);
+        sqrt: square root of the inverse frequency, between none and balanced; for multilabel, weights of the chips
+        with a class against those without it (none or sqrt or balanced)'
+      default: none
+      inputBinding:
+        prefix: --class-weights
+    ema:
+      type: double
+      label: ema
+      doc: 'EMA decay per step; the averaged weights are validated and saved; 0: off'
+      default: 0.0
+      inputBinding:
+        prefix: --ema
+    patience:
+      type: int
+      label: patience
+      doc: 'early stopping after this many epochs without a better val score, with the best weights; 0: never'
+      default: 0
+      inputBinding:
+        prefix: --patience
+    augment:
+      type:
+        type: array
+        items: string
+      label: augment
+      doc: 'data augmentation: symmetries (flips, rotations), brightness, haze, bands (dropped at random); or none
+        (none or symmetries or brightness or haze or bands)'
+      default:
+      - symmetries
+      inputBinding:
+        prefix: --augment
+    shuffle:
+      type: string
+      label: shuffle
+      doc: 'shuffling: a permutation of all chips, or block by block for data larger than memory (chips or blocks)'
+      default: chips
+      inputBinding:
+        prefix: --shuffle
+    window:
+      type: int
+      label: window
+      doc: 'shuffle window: blocks that are mixed at a time'
+      default: 16
+      inputBinding:
+        prefix: --window
+    block:
+      type: int
+      label: block
+      doc: edge in pixels of the blocks that are read and cached
+      default: 1024
+      inputBinding:
+        prefix: --block
+    precision:
+      type: string
+      label: precision
+      doc: floating-point precision; bf16 and fp16 are AMP (autocast), fp16 with a loss scale (fp32 or bf16 or fp16)
+      default: fp32
+      inputBinding:
+        prefix: --precision
+    seed:
+      type: int
+      label: seed
+      doc: random seed of weights, data order and augmentation
+      default: 0
+      inputBinding:
+        prefix: --seed
+    processes:
+      type: int
+      label: processes
+      doc: processes per node; without deterministic their number changes the last bits
+      default: 1
+      inputBinding:
+        prefix: --processes
+    nodes:
+      type: string
+      label: nodes
+      doc: number of nodes, or MIN:MAX for elastic training
+      default: '1'
+      inputBinding:
+        prefix: --nodes
+    threads:
+      type: int
+      label: threads
+      doc: CPU threads per process; more change the order of sums
+      default: 1
+      inputBinding:
+        prefix: --threads
+    deterministic:
+      type: boolean
+      label: deterministic
+      doc: 'same weights for any number of processes: gradients of virtual shards are summed in a fixed order'
+      default: false
+      inputBinding:
+        prefix: --deterministic
+    shards:
+      type: int
+      label: shards
+      doc: virtual shards of a batch in deterministic mode; at least the number of processes
+      default: 4
+      inputBinding:
+        prefix: --shards
+    strategy:
+      type: string
+      label: strategy
+      doc: 'parallel strategy: DDP (whole weights in each process) or FSDP2 (sharded weights) (ddp or fsdp)'
+      default: ddp
+      inputBinding:
+        prefix: --strategy
+    accumulate:
+      type: int
+      label: accumulate
+      doc: gradient-accumulation micro-batches per step
+      default: 1
+      inputBinding:
+        prefix: --accumulate
+    clip:
+      type:
+      - 'null'
+      - double
+      label: clip
+      doc: 'gradient clipping: clip gradients to this norm'
+      inputBinding:
+        prefix: --clip
+    compile:
+      type: boolean
+      label: compile
+      doc: compile the model with torch.compile; without a compiler it runs uncompiled
+      default: false
+      inputBinding:
+        prefix: --compile
+    channels_last:
+      type: boolean
+      label: channels last
+      doc: channels-last memory format
+      default: false
+      inputBinding:
+        prefix: --channels-last
+    recompute:
+      type: boolean
+      label: recompute
+      doc: 'activation checkpointing: recompute activations in the backward pass to save memory'
+      default: false
+      inputBinding:
+        prefix: --recompute
+    device:
+      type: string
+      label: device
+      doc: device to compute on (auto or cpu or cuda)
+      default: auto
+      inputBinding:
+        prefix: --device
+    checkpoint_every:
+      type: int
+      label: checkpoint every
+      doc: steps between checkpoints
+      default: 50
+      inputBinding:
+        prefix: --checkpoint-every
+    keep:
+      type: int
+      label: keep
+      doc: number of newest checkpoints to keep, besides the best
+      default: 2
+      inputBinding:
+        prefix: --keep
+    cache_mb:
+      type: int
+      label: cache mb
+      doc: tile cache of each process in MB
+      default: 1024
+      inputBinding:
+        prefix: --cache-mb
+    workers:
+      type:
+      - 'null'
+      - int
+      label: workers
+      doc: 'data-loader processes for each process (default: 0 on a CPU, 2 on a GPU)'
+      inputBinding:
+        prefix: --workers
+    timeout_s:
+      type: double
+      label: timeout s
+      doc: seconds after which a silent worker counts as hung
+      default: 600.0
+      inputBinding:
+        prefix: --timeout-s
+    restarts:
+      type: int
+      label: restarts
+      doc: restarts of lost or hung workers
+      default: 3
+      inputBinding:
+        prefix: --restarts
+    scratch:
+      type:
+      - 'null'
+      - string
+      label: scratch
+      doc: local folder of each node, e.g. $TMPDIR, for a copy of the data during the training
+      inputBinding:
+        prefix: --scratch
+    state:
+      type:
+      - 'null'
+      - Directory
+      label: state
+      doc: 'folder of checkpoints (default: beside the model)'
+    track:
+      type:
+        type: array
+        items: string
+      label: track
+      doc: experiment trackers that follow the training while it runs (tensorboard or mlflow or prometheus)
+      default: []
+      inputBinding:
+        prefix: --track
+    profile:
+      type: boolean
+      label: profile
+      doc: 'profiler: write a trace of a few steps and a table of their operators'
+      default: false
+      inputBinding:
+        prefix: --profile
+    views:
+      type:
+      - 'null'
+      - string
+      label: views
+      doc: 'output folder of track and profile (default: beside the model)'
+      inputBinding:
+        prefix: --views
+    tell_every_s:
+      type: double
+      label: tell every s
+      doc: seconds between two progress lines of the log
+      default: 30.0
+      inputBinding:
+        prefix: --tell-every-s
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 5048
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 9600
+  outputs:
+    model:
+      type:
+      - 'null'
+      - Directory
+      label: model
+      doc: 'model folder: weights (safetensors), STAC Item, history and metrics (JSON)'
+      outputBinding:
+        glob: $(inputs.model_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.model_name).run.json
+    checkpoints:
+      type:
+      - 'null'
+      - Directory
+      label: checkpoints
+      doc: checkpoints of a training that did not end, for the input `state`
+      outputBinding:
+        glob: state
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
+  id: stage-calibrate
+  label: eopipe calibrate
+  doc: Fit one temperature for the mean probabilities of a mosaic on its validation places (temperature scaling).
+  intent:
+  - edam:operation_3435
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: $(inputs.threads)
+      coresMax: $(inputs.threads)
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: tiles.list.json
+        entry: '$(inputs.tiles)
+
+          '
+      - entryname: labels.list.json
+        entry: '$(inputs.labels)
+
+          '
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - calibrate
+  arguments:
+  - --tiles
+  - '@tiles.list.json'
+  - --labels
+  - '@labels.list.json'
+  inputs:
+    model:
+      type:
+      - File
+      - Directory
+      label: model
+      doc: 'trained model: its folder, its STAC Item model.json, or a STAC catalog with it'
+      inputBinding:
+        prefix: --model
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores of the mosaic
+    labels:
+      type:
+        type: array
+        items: Directory
+      label: labels
+      doc: label store for all scenes
+    chips:
+      type: File
+      label: chips
+      doc: 'split file: chips of the train, val and test splits'
+      format: iana:application/json
+      inputBinding:
+        prefix: --chips
+    calibration_name:
+      type: string
+      label: calibration
+      doc: temperature, and calibration in the validation places before and after it
+      default: calibration.json
+      inputBinding:
+        prefix: --calibration
+    min_samples:
+      type: int
+      label: min samples
+      doc: minimum number of labelled validation pixels or chips; below it the temperature is 1
+      default: 50
+      inputBinding:
+        prefix: --min-samples
+    max_samples:
+      type: int
+      label: max samples
+      doc: maximum number of validation pixels; of more, some are drawn at random
+      default: 500000
+      inputBinding:
+        prefix: --max-samples
+    halo:
+      type:
+      - 'null'
+      - int
+      label: halo
+      doc: 'pixels read around each window (default: receptive-field radius)'
+      inputBinding:
+        prefix: --halo
+    window:
+      type: int
+      label: window
+      doc: edge of a window in pixels; memory grows with its square
+      default: 1024
+      inputBinding:
+        prefix: --window
+    device:
+      type: string
+      label: device
+      doc: device to compute on (auto or cpu or cuda)
+      default: auto
+      inputBinding:
+        prefix: --device
+    allow_code:
+      type:
+      - 'null'
+      - string
+      label: allow code
+      doc: 'permission to run the code of a custom model: the class that its model.json names, as module:Class or
+        file.py:Class'
+      inputBinding:
+        prefix: --allow-code
+    threads:
+      type: int
+      label: threads
+      doc: CPU threads; more change the order of sums
+      default: 1
+      inputBinding:
+        prefix: --threads
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 3000
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 21600
+  outputs:
+    calibration:
+      type: File
+      format: iana:application/json
+      label: calibration
+      doc: temperature, and calibration in the validation places before and after it
+      outputBinding:
+        glob: $(inputs.calibration_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.calibration_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
+  id: stage-predict
+  label: eopipe predict
+  doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
+  intent:
+  - edam:operation_2423
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: $(inputs.threads)
+      coresMax: $(inputs.threads)
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: tiles.list.json
+        entry: '$(inputs.tiles)
+
+          '
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - predict
+  arguments:
+  - --tiles
+  - '@tiles.list.json'
+  inputs:
+    model:
+      type:
+      - File
+      - Directory
+      label: model
+      doc: 'trained model: its folder, its STAC Item model.json, or a STAC catalog with it'
+      inputBinding:
+        prefix: --model
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores; predictions are averaged over valid scenes
+    classes_name:
+      type: string
+      label: classes
+      doc: COG of class numbers, 255 where no scene is valid; for multilabel, one band per class (1 present, 0 absent);
+        for regression, of values
+      default: classes.tif
+      inputBinding:
+        prefix: --classes
+    probabilities_name:
+      type: string
+      label: probabilities
+      doc: COG of class probabilities, one band per class, scale 1/10000; for regression, standard deviation among
+        the scenes and their number
+      default: probabilities.tif
+      inputBinding:
+        prefix: --probabilities
+    calibration:
+      type:
+      - 'null'
+      - File
+      label: calibration
+      doc: calibration of the probabilities, as calibrate writes it for the same model
+      format: iana:application/json
+      inputBinding:
+        prefix: --calibration
+    colors:
+      type:
+        type: array
+        items: string
+      label: colors
+      doc: 'colour of each class as #rrggbb, for the colour table of the class map; as in the report if not given'
+      default: []
+      inputBinding:
+        prefix: --colors
+    allow:
+      type:
+        type: array
+        items: string
+      label: allow
+      doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind
+        of pixel-size, unit, level'
+      default: []
+      inputBinding:
+        prefix: --allow
+    cell:
+      type:
+      - 'null'
+      - string
+      label: cell
+      doc: cell to map, such as utm33n, where tiles have several; a workflow maps each one
+      inputBinding:
+        prefix: --cell
+    halo:
+      type:
+      - 'null'
+      - int
+      label: halo
+      doc: 'pixels read around each window (default: receptive-field radius)'
+      inputBinding:
+        prefix: --halo
+    window:
+      type: int
+      label: window
+      doc: edge of a window in pixels; memory grows with its square
+      default: 1024
+      inputBinding:
+        prefix: --window
+    device:
+      type: string
+      label: device
+      doc: device to compute on (auto or cpu or cuda)
+      default: auto
+      inputBinding:
+        prefix: --device
+    allow_code:
+      type:
+      - 'null'
+      - string
+      label: allow code
+      doc: 'permission to run the code of a custom model: the class that its model.json names, as module:Class or
+        file.py:Class'
+      inputBinding:
+        prefix: --allow-code
+    threads:
+      type: int
+      label: threads
+      doc: CPU threads; more change the order of sums
+      default: 1
+      inputBinding:
+        prefix: --threads
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 3000
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 21600
+  outputs:
+    classes:
+      type: File
+      format: iana:image/tiff
+      label: classes
+      doc: COG of class numbers, 255 where no scene is valid; for multilabel, one band per class (1 present, 0 absent);
+        for regression, of values
+      outputBinding:
+        glob: $(inputs.classes_name)
+    probabilities:
+      type: File
+      format: iana:image/tiff
+      label: probabilities
+      doc: COG of class probabilities, one band per class, scale 1/10000; for regression, standard deviation among
+        the scenes and their number
+      outputBinding:
+        glob: $(inputs.probabilities_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.classes_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
+  id: stage-evaluate
+  label: eopipe evaluate
+  doc: Score the map against the labels in the test areas, beside a majority-class and a per-pixel baseline.
+  intent:
+  - edam:operation_2238
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: classes.list.json
+        entry: '$(inputs.classes)
+
+          '
+      - entryname: tiles.list.json
+        entry: '$(inputs.tiles)
+
+          '
+      - entryname: labels.list.json
+        entry: '$(inputs.labels)
+
+          '
+      - entryname: probabilities.list.json
+        entry: '$(inputs.probabilities)
+
+          '
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - evaluate
+  arguments:
+  - --classes
+  - '@classes.list.json'
+  - --tiles
+  - '@tiles.list.json'
+  - --labels
+  - '@labels.list.json'
+  - --probabilities
+  - '@probabilities.list.json'
+  inputs:
+    classes:
+      type:
+        type: array
+        items: File
+      label: classes
+      doc: 'maps of classes or values: one mosaic, or one per scene in the order of the tiles'
+      format: iana:image/tiff
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores that the baseline is trained on
+    labels:
+      type:
+        type: array
+        items: Directory
+      label: labels
+      doc: label store for all scenes, or one per scene
+    chips:
+      type: File
+      label: chips
+      doc: 'split file: chips of the train, val and test splits'
+      format: iana:application/json
+      inputBinding:
+        prefix: --chips
+    metrics_name:
+      type: string
+      label: metrics
+      doc: scores of the map and of the baselines
+      default: metrics.json
+      inputBinding:
+        prefix: --metrics
+    probabilities:
+      type:
+        type: array
+        items: File
+      label: probabilities
+      doc: maps of probabilities in the order of the maps, for their calibration
+      format: iana:image/tiff
+      default: []
+    baseline_pixels:
+      type: int
+      label: baseline pixels
+      doc: maximum number of training pixels of the per-pixel baseline
+      default: 100000
+      inputBinding:
+        prefix: --baseline-pixels
+    seed:
+      type: int
+      label: seed
+      doc: random seed of the baseline's sample of pixels
+      default: 0
+      inputBinding:
+        prefix: --seed
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 3000
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 7200
+  outputs:
+    metrics:
+      type: File
+      format: iana:application/json
+      label: metrics
+      doc: scores of the map and of the baselines
+      outputBinding:
+        glob: $(inputs.metrics_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.metrics_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
+  id: stage-export
+  label: eopipe export
+  doc: Export the model to ONNX and compare its output with the original on real chips.
+  intent:
+  - edam:operation_3434
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - export
+  arguments: []
+  inputs:
+    model:
+      type: Directory
+      label: model
+      doc: trained model
+      inputBinding:
+        prefix: --model
+    tiles:
+      type: Directory
+      label: tiles
+      doc: tile store whose pixels the comparison uses
+      inputBinding:
+        prefix: --tiles
+    onnx_name:
+      type: string
+      label: onnx
+      doc: 'ONNX model: normalisation, network, and softmax or scaling of the output in one graph'
+      default: model.onnx
+      inputBinding:
+        prefix: --onnx
+    check_name:
+      type: string
+      label: check
+      doc: largest difference from the original model
+      default: export.json
+      inputBinding:
+        prefix: --check
+    opset:
+      type: int
+      label: opset
+      doc: version of the ONNX operator set
+      default: 18
+      inputBinding:
+        prefix: --opset
+    tolerance:
+      type: double
+      label: tolerance
+      doc: maximum difference of a probability, or of a value in standard deviations of the labels
+      default: 0.0001
+      inputBinding:
+        prefix: --tolerance
+    allow_code:
+      type:
+      - 'null'
+      - string
+      label: allow code
+      doc: 'permission to run the code of a custom model: the class that its model.json names, as module:Class or
+        file.py:Class'
+      inputBinding:
+        prefix: --allow-code
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 2500
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 3600
+  outputs:
+    onnx:
+      type: File
+      format: edam:format_2333
+      label: onnx
+      doc: 'ONNX model: normalisation, network, and softmax or scaling of the output in one graph'
+      outputBinding:
+        glob: $(inputs.onnx_name)
+    check:
+      type: File
+      format: iana:application/json
+      label: check
+      doc: largest difference from the original model
+      outputBinding:
+        glob: $(inputs.check_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.onnx_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
+  id: stage-report
+  label: eopipe report
+  doc: Write the report of a run (scores, maps, training, data, provenance), a map sheet, a model card and a data
+    card.
+  intent:
+  - edam:operation_0337
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: classes.list.json
+        entry: '$(inputs.classes)
+
+          '
+      - entryname: probabilities.list.json
+        entry: '$(inputs.probabilities)
+
+          '
+      - entryname: tiles.list.json
+        entry: '$(inputs.tiles)
+
+          '
+      - entryname: labels.list.json
+        entry: '$(inputs.labels)
+
+          '
+      - entryname: scenes.list.json
+        entry: '$(inputs.scenes)
+
+          '
+      - entryname: fold_metrics.list.json
+        entry: '$(inputs.fold_metrics)
+
+          '
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - report
+  arguments:
+  - --classes
+  - '@classes.list.json'
+  - --probabilities
+  - '@probabilities.list.json'
+  - --tiles
+  - '@tiles.list.json'
+  - --labels
+  - '@labels.list.json'
+  - --scenes
+  - '@scenes.list.json'
+  - --fold-metrics
+  - '@fold_metrics.list.json'
+  inputs:
+    metrics:
+      type: File
+      label: metrics
+      doc: metrics file, as written by evaluate
+      format: iana:application/json
+      inputBinding:
+        prefix: --metrics
+    model:
+      type: Directory
+      label: model
+      doc: trained model
+      inputBinding:
+        prefix: --model
+    chips:
+      type: File
+      label: chips
+      doc: 'split file: chips of the train, val and test splits'
+      format: iana:application/json
+      inputBinding:
+        prefix: --chips
+    classes:
+      type:
+        type: array
+        items: File
+      label: classes
+      doc: 'class maps: one mosaic, or one per scene'
+      format: iana:image/tiff
+    probabilities:
+      type:
+        type: array
+        items: File
+      label: probabilities
+      doc: probability maps, in the order of the class maps
+      format: iana:image/tiff
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores, for the quicklook
+    labels:
+      type:
+        type: array
+        items: Directory
+      label: labels
+      doc: label store for all scenes, or one per scene
+    page_name:
+      type: string
+      label: page
+      doc: 'report: one self-contained HTML page'
+      default: report.html
+      inputBinding:
+        prefix: --page
+    picture_name:
+      type: string
+      label: picture
+      doc: map sheet with axes, legend and scale bar
+      default: map.png
+      inputBinding:
+        prefix: --picture
+    model_card_name:
+      type: string
+      label: model card
+      doc: model card in the format of Hugging Face
+      default: model-card.md
+      inputBinding:
+        prefix: --model-card
+    data_card_name:
+      type: string
+      label: data card
+      doc: data card in the format of Hugging Face
+      default: data-card.md
+      inputBinding:
+        prefix: --data-card
+    scenes:
+      type:
+        type: array
+        items: File
+      label: scenes
+      doc: frozen STAC Items of the run; none of a chip set
+      format: iana:application/geo+json
+      default: []
+    fold_metrics:
+      type:
+        type: array
+        items: File
+      label: fold metrics
+      doc: metrics files of the folds of a cross-validation
+      format: iana:application/json
+      default: []
+    title:
+      type: string
+      label: title
+      doc: title of page, map and cards
+      default: eopipe run
+      inputBinding:
+        prefix: --title
+    attribution:
+      type: string
+      label: attribution
+      doc: credit line of the data, on page and map
+      default: ''
+      inputBinding:
+        prefix: --attribution
+    use:
+      type: string
+      label: use
+      doc: intended use of the model, for the model card
+      default: ''
+      inputBinding:
+        prefix: --use
+    limits:
+      type:
+        type: array
+        items: string
+      label: limits
+      doc: known limits and unsuitable uses, for the model card
+      default: []
+      inputBinding:
+        prefix: --limits
+    author:
+      type: string
+      label: author
+      doc: authors to cite for the model
+      default: ''
+      inputBinding:
+        prefix: --author
+    license:
+      type: string
+      label: license
+      doc: 'licence of model and tiles: SPDX identifier such as CC-BY-4.0, or URL'
+      default: ''
+      inputBinding:
+        prefix: --license
+    colors:
+      type:
+        type: array
+        items: string
+      label: colors
+      doc: 'colour of each class as #rrggbb; a colour-blind-safe palette if not given'
+      default: []
+      inputBinding:
+        prefix: --colors
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 2000
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 5400
+  outputs:
+    page:
+      type: File
+      format: iana:text/html
+      label: page
+      doc: 'report: one self-contained HTML page'
+      outputBinding:
+        glob: $(inputs.page_name)
+    picture:
+      type: File
+      format: iana:image/png
+      label: picture
+      doc: map sheet with axes, legend and scale bar
+      outputBinding:
+        glob: $(inputs.picture_name)
+    model_card:
+      type: File
+      format: iana:text/markdown
+      label: model_card
+      doc: model card in the format of Hugging Face
+      outputBinding:
+        glob: $(inputs.model_card_name)
+    data_card:
+      type: File
+      format: iana:text/markdown
+      label: data_card
+      doc: data card in the format of Hugging Face
+      outputBinding:
+        glob: $(inputs.data_card_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.page_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
+  id: stage-catalog
+  label: eopipe catalog
+  doc: Export model, maps and tiles as a self-contained STAC catalog.
+  intent:
+  - edam:operation_3431
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: classes.list.json
+        entry: '$(inputs.classes)
+
+          '
+      - entryname: probabilities.list.json
+        entry: '$(inputs.probabilities)
+
+          '
+      - entryname: tiles.list.json
+        entry: '$(inputs.tiles)
+
+          '
+      - entryname: scenes.list.json
+        entry: '$(inputs.scenes)
+
+          '
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - catalog
+  arguments:
+  - --classes
+  - '@classes.list.json'
+  - --probabilities
+  - '@probabilities.list.json'
+  - --tiles
+  - '@tiles.list.json'
+  - --scenes
+  - '@scenes.list.json'
+  inputs:
+    model:
+      type: Directory
+      label: model
+      doc: 'trained model: its folder, or a STAC catalog that contains it'
+      inputBinding:
+        prefix: --model
+    classes:
+      type:
+        type: array
+        items: File
+      label: classes
+      doc: 'class maps: one mosaic, or one per scene'
+      format: iana:image/tiff
+    probabilities:
+      type:
+        type: array
+        items: File
+      label: probabilities
+      doc: probability maps, in the order of the class maps
+      format: iana:image/tiff
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores that the maps were predicted from
+    catalog_name:
+      type: string
+      label: catalog
+      doc: self-contained STAC catalog of model, maps and tiles
+      default: catalog
+      inputBinding:
+        prefix: --catalog
+    scenes:
+      type:
+        type: array
+        items: File
+      label: scenes
+      doc: frozen STAC Items of the run; none of a chip set
+      format: iana:application/geo+json
+      default: []
+    metrics:
+      type:
+      - 'null'
+      - File
+      label: metrics
+      doc: test metrics of the maps
+      format: iana:application/json
+      inputBinding:
+        prefix: --metrics
+    onnx:
+      type:
+      - 'null'
+      - File
+      label: onnx
+      doc: the model in ONNX format, as export writes it
+      format: edam:format_2333
+      inputBinding:
+        prefix: --onnx
+    title:
+      type: string
+      label: title
+      doc: title of the catalog
+      default: eopipe run
+      inputBinding:
+        prefix: --title
+    description:
+      type: string
+      label: description
+      doc: description of the catalog
+      default: Model, maps and tiles that eopipe made from satellite scenes.
+      inputBinding:
+        prefix: --description
+    license:
+      type: string
+      label: license
+      doc: 'licence of maps and tiles: SPDX identifier such as CC-BY-4.0, or URL'
+      default: ''
+      inputBinding:
+        prefix: --license
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 1000
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 5400
+  outputs:
+    catalog:
+      type: Directory
+      label: catalog
+      doc: self-contained STAC catalog of model, maps and tiles
+      outputBinding:
+        glob: $(inputs.catalog_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.catalog_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
+  id: stage-crate
+  label: eopipe crate
+  doc: Package a run as an RO-Crate, with the provenance of every result.
+  intent:
+  - edam:operation_3431
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: records.list.json
+        entry: '$(inputs.records)
+
+          '
+      - entryname: payload.list.json
+        entry: '$(inputs.payload)
+
+          '
+      - entryname: scenes.list.json
+        entry: '$(inputs.scenes)
+
+          '
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - crate
+  arguments:
+  - --records
+  - '@records.list.json'
+  - --payload
+  - '@payload.list.json'
+  - --scenes
+  - '@scenes.list.json'
+  inputs:
+    records:
+      type:
+        type: array
+        items:
+        - 'null'
+        - File
+        - type: array
+          items:
+          - 'null'
+          - File
+      label: records
+      doc: run records of all jobs
+      format: iana:application/json
+    payload:
+      type:
+        type: array
+        items:
+        - File
+        - Directory
+      label: payload
+      doc: 'files and folders that the crate contains: model, maps, metrics, report'
+    workflow:
+      type: File
+      label: workflow
+      doc: 'main workflow file: Snakefile or pipeline.cwl'
+      inputBinding:
+        prefix: --workflow
+    crate_name:
+      type: string
+      label: crate
+      doc: Provenance Run Crate
+      default: crate
+      inputBinding:
+        prefix: --crate
+    scenes:
+      type:
+        type: array
+        items: File
+      label: scenes
+      doc: frozen STAC Items of the run; none of a chip set
+      format: iana:application/geo+json
+      default: []
+    config:
+      type:
+      - 'null'
+      - File
+      label: config
+      doc: config file of the run
+      format: iana:application/yaml
+      inputBinding:
+        prefix: --config
+    lock:
+      type:
+      - 'null'
+      - File
+      label: lock
+      doc: pinned versions of the software, such as constraints.txt
+      format: iana:text/plain
+      inputBinding:
+        prefix: --lock
+    engine:
+      type: string
+      label: engine
+      doc: workflow engine that ran the jobs (snakemake or cwl)
+      default: snakemake
+      inputBinding:
+        prefix: --engine
+    engine_version:
+      type: string
+      label: engine version
+      doc: version of the workflow engine
+      default: ''
+      inputBinding:
+        prefix: --engine-version
+    title:
+      type: string
+      label: title
+      doc: name of the crate
+      default: eopipe run
+      inputBinding:
+        prefix: --title
+    description:
+      type: string
+      label: description
+      doc: description of the crate
+      default: Satellite scenes to a trained, measured and mapped model, with the record of every job.
+      inputBinding:
+        prefix: --description
+    license:
+      type: string
+      label: license
+      doc: 'licence of crate, model, maps and tiles: SPDX identifier such as CC-BY-4.0, or URL; without it crate,
+        cards and catalog say that none is stated'
+      default: ''
+      inputBinding:
+        prefix: --license
+    author:
+      type: string
+      label: author
+      doc: name of the person who ran the pipeline
+      default: ''
+      inputBinding:
+        prefix: --author
+    orcid:
+      type:
+      - 'null'
+      - string
+      label: orcid
+      doc: ORCID of the author
+      inputBinding:
+        prefix: --orcid
+    organization:
+      type: string
+      label: organization
+      doc: name of the author's organization, which is also the publisher
+      default: ''
+      inputBinding:
+        prefix: --organization
+    ror:
+      type:
+      - 'null'
+      - string
+      label: ror
+      doc: ROR id of the organization
+      inputBinding:
+        prefix: --ror
+    coauthors:
+      type:
+        type: array
+        items: string
+      label: coauthors
+      doc: other authors, each as `Name ORCID; Organization`, the last two optional
+      default: []
+      inputBinding:
+        prefix: --coauthors
+    funding:
+      type:
+        type: array
+        items: string
+      label: funding
+      doc: 'funders, each as `Name: grant` or `ROR URL: grant`, the grant optional'
+      default: []
+      inputBinding:
+        prefix: --funding
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 1000
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 3780
+  outputs:
+    crate:
+      type: Directory
+      label: crate
+      doc: Provenance Run Crate
+      outputBinding:
+        glob: $(inputs.crate_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.crate_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
