@@ -139,8 +139,8 @@ def chip_set() -> Cwl:
         step["in"] = {name: value for name, value in rewired if value is not None}
     # Its condition is a step of scenes.
     del steps["predict_images"]["when"]
-    one = {"mosaic": False, "images": True, "cells": [""], "endings": [""]}
-    steps["cross_validate"]["in"] |= {name: {"default": value} for name, value in one.items()}
+    each_store = {"mosaic": False, "images": True, "cells": [""], "endings": [""]}
+    steps["cross_validate"]["in"] |= {name: {"default": value} for name, value in each_store.items()}
     known = {
         "tiles": FOLDERS | {"label": "tiles", "doc": "tile stores of the chip set"},
         "labels": FOLDERS | {"label": "labels", "doc": "label stores of the chip set"},
@@ -167,10 +167,10 @@ def _of_chips(value: Any, key: str = "source") -> Any:
             return None
         chips = "tiles" if {*names} & {*IMAGES["source"]} else "labels"
         return {"source": chips, "valueFrom": value["valueFrom"]} if "valueFrom" in value else chips
-    kept = [name for name in names if name.partition("/")[0] not in OF_SCENES + OF_MOSAIC]
-    if not kept:
+    remaining = [name for name in names if name.partition("/")[0] not in OF_SCENES + OF_MOSAIC]
+    if not remaining:
         return None
-    return value if isinstance(sources, str) else value | {key: kept}
+    return value if isinstance(sources, str) else value | {key: remaining}
 
 
 def _data_steps() -> dict[str, Cwl]:

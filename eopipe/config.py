@@ -221,6 +221,7 @@ def _with_conflicts(
         *urls_as_paths(config),
         *conflicts(config, wrong_sections),
     ]
+    config["chip_set"] = config["chip_set"] and str(Path(config["chip_set"]))
     # The grid follows the pixels of the bands, not those of masks and labels.
     config["search"]["grid_assets"] = config["search"]["grid_assets"] or config["preprocess"]["bands"]
     # The user named the host of the catalog, so its items may name it too.

@@ -24,6 +24,7 @@ from eopipe.errors import BadInputError
 from eopipe.labels.classes import Legend
 from eopipe.labels.source_values import SourceValues, attributes_of
 from eopipe.publish import publish, write_json
+from eopipe.stac.antimeridian import common_bounds
 from eopipe.tiles.layout import ArrayWriter, Layout, ShardRegion, shard_regions
 from eopipe.tiles.store import CHIP_SET, NO_LABEL, add_array, declare_nodata, new_store
 from eopipe.warp.write_tiles import map_in_order
@@ -150,7 +151,7 @@ class ChipSetWriter:
         name, slots = f"chips-{number:04d}", self.slots
         values = SourceValues(self.legend, f"mask of {name}")
         chips = slots.chips_of(number, len(self.chips))
-        bbox = common_bounds([self.headers[chip].bounds for chip in chips])
+        bbox = list(common_bounds([self.headers[chip].bounds for chip in chips]))
         description = {"slot": slots.edge, "rows": slots.rows, "columns": slots.columns, "chips": len(chips)}
         attributes: dict[str, Any] = {"datetime": None, "collection": self.options.collection}
         attributes |= {CHIP_SET: description | {"bbox": bbox}}
@@ -276,23 +277,6 @@ class ChipSetWriter:
             match = re.search(self.options.group, chip.id)
             columns["group"] = match[min(1, match.re.groups)] if match else None
         return columns
-
-
-def common_bounds(bounds: Sequence[tuple[float, float, float, float]]) -> list[float]:
-    """West, south, east, north in degrees of the narrowest box around boxes; west > east where it crosses 180."""
-    boxes = np.array(bounds, np.float64)
-    south, north = float(boxes[:, 1].min()), float(boxes[:, 3].max())
-    order = np.argsort(boxes[:, 0] % 360, kind="stable")
-    west = boxes[order, 0] % 360
-    ends = west + (boxes[order, 2] - boxes[order, 0]) % 360
-    # How far the boxes before the next one reach, those of the last round included, and the gap up to the next one.
-    end = np.maximum.accumulate(np.maximum(ends, ends.max() - 360))
-    gaps = np.append(west[1:], west[0] + 360) - end
-    widest = int(gaps.argmax())
-    if gaps[widest] <= 0:
-        return [-180.0, south, 180.0, north]
-    edges = (west[(widest + 1) % len(west)], end[widest])
-    return [*((float(edge) + 180) % 360 - 180 for edge in edges[:1]), south, (float(edges[1]) + 180) % 360 - 180, north]
 
 
 def _write_index(group: "zarr.Group", rows: list[dict[str, Any]]) -> None:

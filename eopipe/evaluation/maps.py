@@ -76,8 +76,6 @@ class EvaluationData:
             raise BadInputError(f"{len(maps)} maps for {_expected(cells, len(pairs))}")
         if is_mosaic and len({label.scene for _, label in pairs}) > 1:
             raise BadInputError("one mosaic cannot be compared with labels that differ from scene to scene")
-        if is_mosaic and len(pairs) > 1 and "chip_set" in split:
-            raise BadInputError("stores of a chip set have other chips at one position; give a map for each store")
         if is_mosaic and len(pairs) > 1 and split.get("by_scene"):
             raise BadInputError("one mosaic mixes the scenes that train and test; give a map for each scene")
         members = [pairs] if is_mosaic else [[pair] for pair in pairs]

@@ -19,8 +19,7 @@ from eopipe.errors import BadInputError, EopipeError, ModelCodeError, UsageError
 from eopipe.models import Architecture
 from eopipe.planning.frozen_scenes import Config, find_scenes, is_up_to_date
 from eopipe.publish import read_json
-from eopipe.run.locate import in_project
-from eopipe.run.rules import chip_stores
+from eopipe.run.locate import chip_stores, in_project
 from eopipe.stac.choose_grid import UTM, choose_grid
 from eopipe.stac.query import area_geometry
 from eopipe.tiles.cells import read_frame

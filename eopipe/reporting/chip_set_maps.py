@@ -6,9 +6,9 @@ import numpy as np
 
 from eopipe.arrays import IntArray, ObjectArray
 from eopipe.chips.chip_places import ChipPlaces
-from eopipe.chips.chip_set import common_bounds
 from eopipe.chips.make_split import SplitResult
 from eopipe.reporting.wording import TIMES, format_degrees, format_length, join_words
+from eopipe.stac.antimeridian import common_bounds
 from eopipe.tiles.cells import Cell, Frame
 
 # Dots along the longer edge of the map.

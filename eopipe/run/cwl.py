@@ -20,8 +20,8 @@ from eopipe.contract import STAGES, Input, Port, stage
 from eopipe.errors import BadInputError, UsageError
 from eopipe.launch.environment import parse_nodes
 from eopipe.publish import publish, write_json
-from eopipe.run.locate import in_project
-from eopipe.run.rules import cell_names, chip_files, periods, pinned, splits_images
+from eopipe.run.locate import chip_stores, in_project
+from eopipe.run.rules import cell_names, periods, pinned, splits_images
 
 JOB = "job.yml"
 HEAD = "# Written by `eopipe cwl`"
@@ -82,7 +82,8 @@ def job(config: dict[str, Any], folder: Path, source: Path) -> dict[str, Any]:
         # So the pipeline does by itself.
         inputs.pop("search_grid_assets", None)
     for kind in ("tiles", "labels") if config["chip_set"] else ():
-        inputs[kind] = [_file(Path(name).parent, folder) for name in chip_files(config, kind)]
+        stores = [Path(config["chip_set"], kind, f"{name}.zarr") for name in chip_stores(config)]
+        inputs[kind] = [_file(store, folder) for store in stores]
     if config["folds"]:
         inputs |= {"folds": config["folds"], "fold": [*range(config["folds"])]}
     inputs["config"] = _file(source, folder) | {"format": f"{IANA}application/yaml"}

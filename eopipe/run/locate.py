@@ -5,8 +5,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager
 from pathlib import Path
+from typing import Any
 
 from eopipe.errors import UsageError
+from eopipe.publish import MANIFEST
 
 # Of a project, and of a checkout.
 NAMES = (Path("config.yaml"), Path("config/config.yaml"))
@@ -53,3 +55,17 @@ def in_project(config: Path | None) -> Iterator[Path]:
         print(f"in the project folder {os.path.relpath(project)}:", file=sys.stderr)
     with chdir(project):
         yield relative
+
+
+def chip_stores(config: dict[str, Any]) -> list[str]:
+    """The names of the stores of a chip set; none of a run on scenes.
+
+    Raises UsageError for a folder that `eopipe import` has not written.
+    """
+    if not config["chip_set"]:
+        return []
+    folder = Path(config["chip_set"])
+    names = sorted(path.parent.name.removesuffix(".zarr") for path in folder.glob(f"tiles/*.zarr/{MANIFEST}"))
+    if not names:
+        raise UsageError(f"chip_set: {folder} has no stores of chips; give the folder that `eopipe import` wrote")
+    return names

@@ -19,6 +19,7 @@ from eopipe.errors import UsageError
 from eopipe.launch.world import announce_engine
 from eopipe.models.model_files import module_of
 from eopipe.publish import MANIFEST, read_json, visible_files
+from eopipe.run.locate import chip_stores
 from eopipe.stac.choose_grid import UTM
 
 Config = dict[str, Any]
@@ -310,25 +311,6 @@ def mosaics(config: Config, search: Any) -> list[str]:
 def cell_names(grid: str | Path) -> list[str]:
     """The ids of the cells of a grid file; an empty one for the only cell of a run."""
     return [str(cell["id"]) for cell in read_json(Path(grid)).get("cells", [{"id": ""}])]
-
-
-def chip_stores(config: Config) -> list[str]:
-    """The names of the stores of a chip set; none of a run on scenes.
-
-    Raises UsageError for a folder that `eopipe import` has not written.
-    """
-    if not config["chip_set"]:
-        return []
-    folder = Path(config["chip_set"])
-    names = sorted(path.parent.name.removesuffix(".zarr") for path in folder.glob(f"tiles/*.zarr/{MANIFEST}"))
-    if not names:
-        raise UsageError(f"chip_set: {folder} has no stores of chips; give the folder that `eopipe import` wrote")
-    return names
-
-
-def chip_files(config: Config, kind: str) -> list[str]:
-    """The manifests of the tile or label stores of a chip set."""
-    return [f"{config['chip_set']}/{kind}/{name}.zarr/{MANIFEST}" for name in chip_stores(config)]
 
 
 def is_mosaic(name: str) -> bool:

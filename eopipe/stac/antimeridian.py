@@ -106,3 +106,22 @@ def _shift(geometry: "BaseGeometry", degrees: float) -> "BaseGeometry":
 
 def _width(geometry: "BaseGeometry") -> float:
     return float(geometry.bounds[2] - geometry.bounds[0])
+
+
+def common_bounds(bounds: Sequence[Sequence[float]]) -> tuple[float, float, float, float]:
+    """West, south, east, north in degrees of the narrowest box around boxes; west > east where it crosses 180."""
+    import numpy as np
+
+    boxes = np.array(bounds, np.float64)
+    south, north = float(boxes[:, 1].min()), float(boxes[:, 3].max())
+    order = np.argsort(boxes[:, 0] % CIRCLE, kind="stable")
+    west, widths = boxes[order, 0] % CIRCLE, boxes[order, 2] - boxes[order, 0]
+    ends = west + np.where(widths < CIRCLE, widths % CIRCLE, CIRCLE)
+    # How far the boxes before the next one reach, those of the last round included, and the gap up to the next one.
+    end = np.maximum.accumulate(np.maximum(ends, ends.max() - CIRCLE))
+    gaps = np.append(west[1:], west[0] + CIRCLE) - end
+    widest = int(gaps.argmax())
+    if gaps[widest] <= 0:
+        return -180.0, south, 180.0, north
+    first, last = float(west[(widest + 1) % len(west)]), float(end[widest])
+    return (first + 180) % CIRCLE - 180, south, 180 - (180 - last) % CIRCLE, north

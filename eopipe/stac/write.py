@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from eopipe.publish import sha256
 from eopipe.scenes.item import Item
-from eopipe.stac.antimeridian import Geometry, counter_clockwise, split, unwrap
+from eopipe.stac.antimeridian import Geometry, common_bounds, counter_clockwise, split, unwrap
 from eopipe.tiles.store import CHIP_SET
 
 if TYPE_CHECKING:
@@ -120,15 +120,14 @@ def _outline_of_bounds(bounds: Sequence[float]) -> "tuple[Geometry, tuple[float,
 
 
 def _common_outline(outlines: "list[tuple[Geometry, tuple[float, ...]]]") -> tuple[Geometry, tuple[float, ...]]:
-    """The union of outlines and its bounds; those are all longitudes where one of them crosses 180 degrees."""
+    """The union of outlines and the narrowest box around it, whose west is greater than its east across 180 degrees."""
     from shapely import union_all
     from shapely.geometry import mapping, shape
 
     areas = mapping(union_all([shape(geometry) for geometry, _ in outlines]))
     geometry = counter_clockwise({key: _rounded(value) for key, value in areas.items()})
-    wests, souths, easts, norths = zip(*(bounds for _, bounds in outlines), strict=True)
-    is_cut = any(west > east for west, east in zip(wests, easts, strict=True))
-    return geometry, (-180.0 if is_cut else min(wests), min(souths), 180.0 if is_cut else max(easts), max(norths))
+    west, south, east, north = common_bounds([bounds for _, bounds in outlines])
+    return geometry, (_wrapped(west), round(south, DIGITS), _wrapped(east), round(north, DIGITS))
 
 
 def _rounded(value: Any) -> Any:

@@ -1,19 +1,42 @@
-"""A training on packed chips of twelve UTM zones."""
+"""A training on packed chips of twelve UTM zones, with a map and scores of each store."""
 
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from chip_files import chips_of_splits, import_set, write_world
+from chip_files import EDGE, chips_of_splits, import_set, write_world
 from scenery import Run, split_outputs
+
+from eopipe.chips.splits import read_split
+from eopipe.tiles.store import Tiles
+
+
+def accuracy_of_maps(maps: list[Path], labels: list[Path], split: Path) -> float:
+    """The share of correct pixels in the test chips, slot by slot."""
+    import rasterio
+
+    numbers = []
+    for path in maps:
+        with rasterio.open(path) as file:
+            numbers.append(file.read(1))
+    truth = [Tiles(path).read("label") for path in labels]
+    slots = [
+        (store, np.s_[row : row + EDGE, column : column + EDGE])
+        for store, row, column in read_split(split)["samples"]["test"]
+    ]
+    return float(np.mean([numbers[store][slot] == truth[store][slot] for store, slot in slots]))
 
 
 @pytest.mark.slow
-def test_a_model_learns_from_blocks_of_chips_in_twelve_zones(run: Run, tmp_path: Path) -> None:
+def test_a_model_learns_from_blocks_of_chips_in_twelve_zones(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import pyogrio
 
     write_world(tmp_path)
+    # 16 chips of each store.
+    monkeypatch.setattr("eopipe.chips.chip_set.SHARD", 2 * EDGE)
     stores = import_set(run, tmp_path)
     options = ("--block-km", 500, "--fractions", 0.6, 0.2, 0.2, "--buffer", 10)
     assert run("split", *stores, *split_outputs(tmp_path), *options).code == 0
@@ -26,16 +49,31 @@ def test_a_model_learns_from_blocks_of_chips_in_twelve_zones(run: Run, tmp_path:
     # Of the chips that 180 degrees cuts both parts are in the layer.
     assert (bounds[2] - bounds[0] > 359).sum() == 5
     assert bounds[[1, 3]].min() == pytest.approx(5, abs=0.01)
-    cut = ("--chips", tmp_path / "split.json", "--statistics", tmp_path / "statistics.json")
-    settings = ("--epochs", 8, "--width", 8, "--depth", 2, "--batch", 8)
+    cut = ("--chips", tmp_path / "split.json")
+    settings = ("--statistics", tmp_path / "statistics.json", "--epochs", 8, "--width", 8, "--depth", 2, "--batch", 8)
     assert run("train", *stores, *cut, "--model", tmp_path / "model", *settings).code == 0
     history = json.loads((tmp_path / "model/history.json").read_text())
     assert history["epochs"][-1]["val"]["accuracy"] > 0.97
-    maps, tiles = ("--classes", tmp_path / "map.tif"), stores[:2]
-    probabilities = ("--probabilities", tmp_path / "p.tif")
-    assert run("predict", "--model", tmp_path / "model", *tiles, *maps, *probabilities).code == 0
-    metrics = ("--metrics", tmp_path / "metrics.json")
-    assert run("evaluate", *maps, *stores, "--chips", tmp_path / "split.json", *metrics).code == 0
-    assert json.loads((tmp_path / "metrics.json").read_text())["model"]["accuracy"] > 0.97
     west, south, east, north = json.loads((tmp_path / "model/model.json").read_text())["bbox"]
-    assert np.allclose([west, south, east, north], [-147, 5, -180, 45], atol=0.01)
+    # The boxes of the stores, of which the first one crosses 180 degrees.
+    assert np.allclose([west, south, east, north], [179.998, 5, 153.002, 45], atol=0.002)
+
+    tiles, labels = (sorted((tmp_path / "set" / kind).iterdir()) for kind in ("tiles", "labels"))
+    assert len(tiles) == 4
+    refused = run("predict", "--model", tmp_path / "model", "--tiles", *tiles, "--classes", "c", "--probabilities", "p")
+    assert "stores of a chip set have other chips at the same positions: predict one at a time" in refused.stderr
+    maps = [tmp_path / f"{path.stem}.tif" for path in tiles]
+    probabilities = [tmp_path / f"{path.stem}-p.tif" for path in tiles]
+    for store, classes, shares in zip(tiles, maps, probabilities, strict=True):
+        written = ("--classes", classes, "--probabilities", shares)
+        assert run("predict", "--model", tmp_path / "model", "--tiles", store, *written).code == 0
+    mapped, scores = ("--classes", *maps, "--probabilities", *probabilities), ("--metrics", tmp_path / "metrics.json")
+    assert run("evaluate", *mapped, *stores, *cut, *scores).code == 0
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    expected = accuracy_of_maps(maps, labels, tmp_path / "split.json")
+    assert 0.97 < metrics["model"]["accuracy"] == pytest.approx(expected, abs=1e-6)
+    # Each chip is in a block of its own: the pieces of the intervals are blocks, not squares of the slots.
+    assert metrics["intervals"]["pieces"] == len(ids["test"]) == metrics["calibration"]["intervals"]["pieces"]
+    assert "blocks of 500 km" in metrics["intervals"]["method"]
+    one_map = ("--classes", maps[0], "--probabilities", probabilities[0])
+    assert "labels that differ from scene to scene" in run("evaluate", *one_map, *stores, *cut, *scores).stderr

@@ -12,7 +12,7 @@ from shapely.geometry import LinearRing, box, mapping, shape
 
 from eopipe.errors import UsageError
 from eopipe.publish import read_json
-from eopipe.stac.antimeridian import counter_clockwise, intersects, split, unwrap
+from eopipe.stac.antimeridian import common_bounds, counter_clockwise, intersects, split, unwrap
 from eopipe.stac.choose_grid import choose_grid
 from eopipe.stac.query import area_geometry
 from eopipe.stac.write import outline
@@ -190,3 +190,10 @@ def catalog_pixels() -> Any:
     import numpy as np
 
     return np.ones((8, 8), np.uint8)
+
+
+def test_the_box_around_boxes_is_the_narrowest_one() -> None:
+    assert common_bounds([(170, 0, 180, 1)]) == (170, 0, 180, 1)
+    assert common_bounds([(-180, 0, 180, 1), (5, -1, 6, 2)]) == (-180, -1, 180, 2)
+    assert common_bounds([(177, 0, -178, 1), (-170, 3, -160, 4)]) == (177, 0, -160, 4)
+    assert common_bounds([(-147, 0, 120, 1), (150, 0, -180, 1)]) == (-147, 0, 180, 1)

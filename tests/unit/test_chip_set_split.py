@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scenery import Run, split_outputs
 
 from eopipe.chips.chip_places import ChipPlaces, equal_area_cells
-from eopipe.chips.chip_set import common_bounds
+from eopipe.stac.antimeridian import common_bounds
 
 LONGITUDES = st.floats(-180, 180, exclude_max=True)
 

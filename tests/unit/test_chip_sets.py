@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from scenery import Completed, Run
 
 from eopipe.chips.chip_set import SLOT_CRS, SlotGrid
-from eopipe.errors import UsageError
-from eopipe.evaluation.maps import EvaluationData
 from eopipe.inspection.check_store import find_errors
 from eopipe.publish import digest, find_damage
 from eopipe.tiles.grid import pixel_metres
@@ -126,15 +124,6 @@ def test_the_store_has_the_pixel_size_and_the_bounds_of_its_chips(run: Run, tmp_
     assert "of 10 m, slots of a chip set (not a place)" in described
     assert "177.0000 W to 152.94" in described
     assert pixel_metres(Tiles(tmp_path / "set/tiles/chips-0000.zarr").grid) == (10, 10)
-
-
-def test_maps_of_several_stores_of_a_set_are_refused(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eopipe.chips.chip_set.SHARD", 32)
-    write_pairs(tmp_path, [(16, 16)] * 21)
-    import_pairs(run, tmp_path)
-    tiles, labels = ([tmp_path / f"set/{kind}/chips-000{n}.zarr" for n in (0, 1)] for kind in ("tiles", "labels"))
-    with pytest.raises(UsageError, match="only a single one is scored"):
-        EvaluationData.read((), tuple(tiles), tuple(labels), tmp_path / "split.json")
 
 
 def test_bytes_do_not_depend_on_threads(run: Run, tmp_path: Path) -> None:

@@ -20,10 +20,10 @@ WORKFLOW = eo.share_with_jobs(workflow_folder(workflow))
 PER_SCENE = config["label"]["asset"] is not None
 # The model sees scenes, or composites of them.
 COMPOSITES = config["composite"]["method"] != "none"
-# A chip set has a map for each of its stores, whose rows and columns are not places.
-CHIPS = eo.chip_stores(config)
+# A chip set has stores of its own in the place of all scenes, and a map for each of them.
+CHIPS, STORES = eo.chip_stores(config), config["chip_set"] or RESULTS
 IS_MOSAIC = not (PER_SCENE or eo.splits_images(config) or CHIPS)
-IMAGES = f"{'composites' if COMPOSITES else 'tiles'}/{{}}.zarr/manifest.json"
+IMAGES = f"{STORES}/{'composites' if COMPOSITES else 'tiles'}/{{}}.zarr/manifest.json"
 params_for, machine = partial(eo.params_for, config), partial(eo.resources_for, config)
 
 
@@ -39,35 +39,34 @@ def frozen_items():
 
 
 def scenes():
-    """Names of the frozen scenes."""
-    return sorted(path.stem for path in frozen_items().glob("*.geojson"))
+    """Names of the frozen scenes; a chip set has none."""
+    return [] if CHIPS else sorted(path.stem for path in frozen_items().glob("*.geojson"))
 
 
-def periods():
-    """The scenes of each composite."""
-    return eo.periods(config, frozen_items())
+def images():
+    """Names of what the model sees: stores of chips, composites with their scenes, or scenes."""
+    return CHIPS or (eo.periods(config, frozen_items()) if COMPOSITES else scenes())
 
 
 def each(pattern, names=scenes):
     """An input function: the pattern for every scene, once the scenes are known."""
-    return lambda wildcards: [f"{RESULTS}/{pattern}".format(name) for name in names()]
+    return lambda wildcards: [pattern.format(name) for name in names()]
 
 
 def each_map(name):
     """A map of all images for each cell, or one for each image where labels or the split differ between them."""
-    names = (lambda: CHIPS) if CHIPS else periods if COMPOSITES else scenes
-    return each(f"maps/{{}}/{name}.tif", (lambda: eo.mosaics(config, SEARCH)) if IS_MOSAIC else names)
+    return each(f"{RESULTS}/maps/{{}}/{name}.tif", (lambda: eo.mosaics(config, SEARCH)) if IS_MOSAIC else images)
 
 
 # The files that stages make and share, by the names of their ports; functions wait for the search.
 FILES = {
-    "frozen": f"{RESULTS}/items/manifest.json",
+    "frozen": [] if CHIPS else f"{RESULTS}/items/manifest.json",
     "grid": f"{RESULTS}/grid.json",
-    "scenes": each("items/{}.geojson"),
-    "fetched": each("scenes/{}/manifest.json"),
-    "stores": each("tiles/{}.zarr/manifest.json"),
-    "tiles": each(IMAGES, periods if COMPOSITES else scenes),
-    "labels": each("labels/{}.zarr/manifest.json", scenes if PER_SCENE else lambda: ["all"]),
+    "scenes": each(f"{RESULTS}/items/{{}}.geojson"),
+    "fetched": each(f"{RESULTS}/scenes/{{}}/manifest.json"),
+    "stores": each(f"{STORES}/tiles/{{}}.zarr/manifest.json", lambda: CHIPS or scenes()),
+    "tiles": each(IMAGES, images),
+    "labels": each(f"{STORES}/labels/{{}}.zarr/manifest.json", lambda: CHIPS or (scenes() if PER_SCENE else ["all"])),
     "chips": f"{RESULTS}/split.json",
     "statistics": f"{RESULTS}/statistics.json",
     "model": f"{RESULTS}/model/manifest.json",
@@ -79,10 +78,6 @@ FILES = {
     "fold_metrics": eo.each_fold(config, "metrics.json"),
     "catalog": f"{RESULTS}/catalog/manifest.json",
 }
-if CHIPS:
-    FILES |= dict.fromkeys(("frozen", "scenes", "fetched"), [])
-    FILES |= {name: eo.chip_files(config, "tiles") for name in ("stores", "tiles")}
-    FILES["labels"] = eo.chip_files(config, "labels")
 
 
 def files(*names):
@@ -92,13 +87,11 @@ def files(*names):
 
 def tiles_of_period(wildcards):
     """The tiles of the scenes of a composite."""
-    return each("tiles/{}.zarr/manifest.json", lambda: periods()[wildcards.period])(wildcards)
+    return each(f"{RESULTS}/tiles/{{}}.zarr/manifest.json", lambda: images()[wildcards.period])(wildcards)
 
 
 def tiles_of_map(wildcards):
     """The tiles of a map: one image for a map of its name, all images for a mosaic."""
-    if CHIPS:
-        return f"{config['chip_set']}/tiles/{wildcards.map}.zarr/manifest.json"
     return (FILES["tiles"] if eo.is_mosaic(wildcards.map) else each(IMAGES, lambda: [wildcards.map]))(wildcards)
 
 

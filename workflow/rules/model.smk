@@ -27,7 +27,7 @@ rule export:
     "Export the model to ONNX, compared with the model on real chips."
     input:
         **files("model"),
-        tiles=FILES["tiles"][0] if CHIPS else lambda wildcards: FILES["tiles"](wildcards)[0],
+        tiles=lambda wildcards: FILES["tiles"](wildcards)[0],
     output:
         onnx=f"{RESULTS}/model.onnx",
         check=f"{RESULTS}/export.json",

@@ -56,5 +56,5 @@ rule fetch:
 rule fetched:
     "Every scene on disk: before the network goes, or so that a cluster gets all scenes at once."
     input:
-        each("scenes/{}/manifest.json"),
+        each(f"{RESULTS}/scenes/{{}}/manifest.json"),
     localrule: True
