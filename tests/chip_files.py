@@ -1,5 +1,6 @@
 """Small GeoTIFF chips with places around the world, as users have them."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -62,16 +63,16 @@ def separable(number: int) -> tuple[AnyArray, AnyArray]:
 
 
 def write_world(folder: Path, zones: int = 12, chips: int = 5) -> None:
-    """Pairs zNN-K in UTM zones of 30 degrees' distance at five latitudes; those of zone 1 are cut by 180 degrees."""
+    """Pairs zNN-K in UTM zones of 30 degrees' distance, at 5 to 45 degrees north; 180 degrees cuts those of zone 1."""
     from pyproj import Transformer
 
     for zone in range(zones):
         crs = f"EPSG:{32601 + 5 * zone}"
         change = Transformer.from_crs("EPSG:4326", crs, always_xy=True)
         for chip in range(chips):
-            x, y = change.transform(-177.0 + 30 * zone if zone else -180.0, 5.0 + 10 * chip)
+            x, y = change.transform(-177.0 + 30 * zone if zone else -180.0, 5.0 + 40 * chip / max(chips - 1, 4))
             place: dict[str, Any] = {"crs": crs, "left": round(x) - 5 * EDGE, "top": round(y) + 5 * EDGE}
-            bands, mask = separable(10 * zone + chip)
+            bands, mask = separable(100 * zone + chip)
             write_chip(folder / f"images/z{zone:02d}-{chip}.tif", bands, names=("red", "nir"), **place)
             write_chip(folder / f"masks/z{zone:02d}-{chip}.tif", mask, **place)
 
@@ -83,6 +84,41 @@ def import_set(run: Run, folder: Path) -> tuple[object, ...]:
     assert done.code == 0, done.stderr
     tiles, labels = (sorted((folder / "set" / name).iterdir()) for name in ("tiles", "labels"))
     return "--tiles", *tiles, "--labels", *labels
+
+
+def write_regions(path: Path, zones: int = 12) -> None:
+    """Polygons zoneNN of 30 degrees around the chips of each zone; the first one is on both sides of 180 degrees."""
+    middles = [-177 + 30 * zone if zone else -180 for zone in range(zones)]
+    boxes = {f"zone{n:02d}": [(max(m - 15, -180), m + 15)] for n, m in enumerate(middles)}
+    boxes["zone00"].append((165, 180))
+    features = [
+        {
+            "type": "Feature",
+            "properties": {"name": name},
+            "geometry": {
+                "type": "MultiPolygon",
+                "coordinates": [[[[w, 0], [e, 0], [e, 60], [w, 60], [w, 0]]] for w, e in parts],
+            },
+        }
+        for name, parts in boxes.items()
+    ]
+    path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+
+
+def accuracy_of_maps(maps: list[Path], labels: list[Path], split: Path) -> float:
+    """The share of correct pixels in the test chips, slot by slot."""
+    import rasterio
+
+    numbers = []
+    for path in maps:
+        with rasterio.open(path) as file:
+            numbers.append(file.read(1))
+    truth = [Tiles(path).read("label") for path in labels]
+    slots = [
+        (store, np.s_[row : row + EDGE, column : column + EDGE])
+        for store, row, column in read_split(split)["samples"]["test"]
+    ]
+    return float(np.mean([numbers[store][slot] == truth[store][slot] for store, slot in slots]))
 
 
 def chips_of_splits(folder: Path) -> dict[str, list[str]]:

@@ -96,7 +96,9 @@ def by_cwltool(project: Project, folder: Path, **inputs: Any) -> Path:
     subprocess.run(command, check=True, cwd=folder, env=environment())
     with (folder / "cwl/job.yml").open("a") as file:
         file.write(yaml.safe_dump(inputs) if inputs else "")
-    cwltool("--outdir", folder / "out", "cwl/pipeline.cwl", "cwl/job.yml", cwd=folder)
+    config = yaml.safe_load((project.folder / "config.yaml").read_text())
+    pipeline = "chip-set" if config.get("chip_set") else "pipeline"
+    cwltool("--outdir", folder / "out", f"cwl/{pipeline}.cwl", "cwl/job.yml", cwd=folder)
     return folder / "out"
 
 

@@ -14,7 +14,7 @@ def by_snakemake(tmp_path_factory: pytest.TempPathFactory) -> Reference:
     return undisturbed("snakemake", tmp_path_factory.mktemp("chaos") / "undisturbed")
 
 
-@pytest.mark.parametrize("seed", range(1, 7))
+@pytest.mark.parametrize("seed", range(1, 5))
 def test_a_run_under_snakemake_that_is_killed_at_random_ends_with_the_same_bytes_and_leaves_no_process(
     seed: int, by_snakemake: Reference, tmp_path: Path
 ) -> None:
@@ -28,7 +28,7 @@ def by_cwltool(tmp_path_factory: pytest.TempPathFactory) -> Reference:
     return undisturbed("cwltool", tmp_path_factory.mktemp("chaos-cwl") / "undisturbed")
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 def test_a_run_under_cwltool_that_is_killed_at_random_ends_with_the_same_bytes(
     seed: int, by_cwltool: Reference, tmp_path: Path
 ) -> None:

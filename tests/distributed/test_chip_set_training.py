@@ -5,27 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from chip_files import EDGE, chips_of_splits, import_set, write_world
+from chip_files import EDGE, accuracy_of_maps, chips_of_splits, import_set, write_world
 from scenery import Run, split_outputs
-
-from eopipe.chips.splits import read_split
-from eopipe.tiles.store import Tiles
-
-
-def accuracy_of_maps(maps: list[Path], labels: list[Path], split: Path) -> float:
-    """The share of correct pixels in the test chips, slot by slot."""
-    import rasterio
-
-    numbers = []
-    for path in maps:
-        with rasterio.open(path) as file:
-            numbers.append(file.read(1))
-    truth = [Tiles(path).read("label") for path in labels]
-    slots = [
-        (store, np.s_[row : row + EDGE, column : column + EDGE])
-        for store, row, column in read_split(split)["samples"]["test"]
-    ]
-    return float(np.mean([numbers[store][slot] == truth[store][slot] for store, slot in slots]))
 
 
 @pytest.mark.slow

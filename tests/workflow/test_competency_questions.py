@@ -14,8 +14,6 @@ from projects import DAYS, Project
 from rdflib import Graph
 from rdflib.query import ResultRow
 
-pytestmark = pytest.mark.exhaustive
-
 PREFIXES = """
 PREFIX s: <http://schema.org/>
 PREFIX bio: <https://bioschemas.org/>

@@ -105,7 +105,9 @@ def test_a_config_makes_the_same_bytes_in_both_engines(name: str, tmp_path: Path
     project = Project(tmp_path)
     result = project.run()
     assert result.returncode == 0, result.stdout
-    assert_same_bytes(project, by_cwltool(project, tmp_path), DESCRIPTIONS)
+    with_all = name != "scene-labels"
+    outputs = by_cwltool(project, tmp_path, **({} if with_all else WITHOUT))
+    assert_same_bytes(project, outputs, DESCRIPTIONS if with_all else [])
     if name == "change":
         change = json.loads((project.results / "metrics.json").read_text())["change"]
         assert change["model"]["pixels"] == sum(change["model"]["confusion"][1]) > 0

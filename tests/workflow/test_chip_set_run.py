@@ -1,0 +1,145 @@
+"""A run of 504 chips in twelve UTM zones around the world, alike in two engines."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rasterio
+import yaml
+from chip_files import EDGE, accuracy_of_maps, write_regions, write_world
+from projects import Project, by_cwltool, environment
+
+from eopipe.chips.chip_places import ChipPlaces
+from eopipe.chips.splits import read_split
+from eopipe.models.model_folder import read_trained_model
+from eopipe.tiles.store import Tiles
+
+pytestmark = pytest.mark.exhaustive
+
+ZONES, CHIPS = 12, 42
+CONFIG = {
+    "chip_set": "chips",
+    "split": {
+        "method": "group",
+        "by": "region",
+        "regions": "regions.geojson",
+        "attribute": "name",
+        "val_groups": ["zone03", "zone07"],
+        # 180 degrees cuts the chips of zone00.
+        "test_groups": ["zone00", "zone05"],
+        "allow": ["near-duplicate: of 504 made-up patterns a few are alike by chance"],
+    },
+    "train": {"epochs": 4, "batch": 16, "width": 8, "depth": 2, "processes": 1},
+}
+
+
+def eopipe(folder: Path, *arguments: object) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "eopipe", *map(str, arguments)]
+    return subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def mapped(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    project = Project(tmp_path_factory.mktemp("chips"))
+    write_world(project.folder, ZONES, CHIPS)
+    write_regions(project.folder / "regions.geojson", ZONES)
+    (project.folder / "config.yaml").write_text(yaml.safe_dump(CONFIG))
+    missing = eopipe(project.folder, "check")
+    assert "chips has no stores of chips; give the folder that `eopipe import` wrote" in missing.stderr
+    patterns = ("--images", "images/*.tif", "--masks", "masks/*.tif", "--classes", "land", "water")
+    imported = eopipe(project.folder, "import", "chips", *patterns)
+    assert imported.returncode == 0, imported.stderr
+    assert len([path for path in (project.folder / "chips").rglob("*") if path.is_file()]) <= 60
+    assert eopipe(project.folder, "check").stdout == "config.yaml is valid\n"
+    result = project.run()
+    assert result.returncode == 0, result.stdout
+    return project
+
+
+def stores(project: Project, kind: str) -> list[Path]:
+    return sorted((project.folder / "chips" / kind).glob("*.zarr"))
+
+
+def test_chips_are_split_by_their_regions_on_the_ground(mapped: Project) -> None:
+    split = read_split(mapped.results / "split.json")
+    places = ChipPlaces.of([Tiles(path) for path in stores(mapped, "tiles")])
+    assert places is not None
+    zones = {
+        name: {places.rows[number]["id"][:3] for number in places.numbers(rows)}
+        for name, rows in split["samples"].items()
+    }
+    assert zones["test"] == {"z00", "z05"}
+    assert zones["val"] == {"z03", "z07"}
+    assert zones["train"] == {f"z{number:02d}" for number in range(ZONES)} - zones["test"] - zones["val"]
+    assert sum(map(len, split["samples"].values())) == ZONES * CHIPS
+    # Neighbouring zones are 30 degrees apart: at 45 degrees north more than 2,000 km.
+    assert split["audit"]["gap_pixels"]["train-test"] > 200_000
+
+
+def test_each_chip_is_mapped_by_itself_and_scored_at_its_place(mapped: Project) -> None:
+    import torch
+
+    metrics = json.loads((mapped.results / "metrics.json").read_text())
+    (tiles,), maps = stores(mapped, "tiles"), sorted(mapped.results.glob("maps/*/classes.tif"))
+    expected = accuracy_of_maps(maps, stores(mapped, "labels"), mapped.results / "split.json")
+    assert 0.95 < metrics["model"]["accuracy"] == pytest.approx(expected, abs=1e-6)
+    assert metrics["test_pixels"] == 2 * CHIPS * EDGE**2
+    assert "blocks of 50 km" in metrics["intervals"]["method"]
+    assert metrics["intervals"]["pieces"] == 2 * CHIPS
+    trained = read_trained_model(mapped.results / "model")
+    model, store = trained.build(mapped.results / "model").eval(), Tiles(tiles)
+    image, valid = store.read("image"), store.read("valid") > 0
+    with rasterio.open(maps[0]) as file:
+        numbers = file.read(1)
+    slots = [np.s_[row : row + EDGE, left : left + EDGE] for row in range(0, 320, EDGE) for left in range(0, 320, EDGE)]
+    normal = np.stack([trained.normaliser(image[:, *slot], store.scaling, valid[slot]) for slot in slots])
+    with torch.inference_mode():
+        shares = torch.softmax(model(torch.from_numpy(normal)), 1).numpy()
+    mapped_numbers = np.stack([numbers[slot] for slot in slots])
+    is_clear = np.abs(shares[:, 0] - shares[:, 1]) > 1e-4
+    assert (mapped_numbers == shares.argmax(1))[is_clear].all()
+    assert is_clear.mean() > 0.999
+
+
+def test_report_cards_catalog_and_crate_are_of_chips(mapped: Project) -> None:
+    card = (mapped.results / "data-card.md").read_text()
+    assert "504 chips of an unnamed collection, unknown dates: chips in slots of 32" in card
+    assert "12 CRSs" in card
+    assert "0 scenes" not in (mapped.results / "report.html").read_text() + card
+    item = json.loads((mapped.results / "catalog/tiles/chips-0000/chips-0000.json").read_text())
+    assert not {"proj:code", "proj:transform"} & item["properties"].keys()
+    assert (item["bbox"][2] - item["bbox"][0]) % 360 == pytest.approx(327, abs=0.01)
+    assert eopipe(mapped.folder, "verify", "results").returncode == 0
+    assert mapped.planned() == []
+
+
+def test_cwltool_makes_the_same_maps_and_scores(mapped: Project, tmp_path: Path) -> None:
+    outputs = by_cwltool(mapped, tmp_path, with_onnx=False, with_report=False, with_crate=False)
+    pairs = {name: name for name in ("metrics.json", "model/manifest.json", "split.json")}
+    pairs |= {f"{kind}-chips-0000.zarr.tif": f"maps/chips-0000/{kind}.tif" for kind in ("classes", "probabilities")}
+    for file, result in pairs.items():
+        digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in (outputs / file, mapped.results / result)]
+        assert digests[0] == digests[1], file
+
+
+def test_a_set_that_is_imported_again_reruns_what_depends_on_it(mapped: Project) -> None:
+    patterns = ("--images", "images/*.tif", "--masks", "masks/*.tif", "--classes", "land", "water")
+    assert eopipe(mapped.folder, "import", "chips", *patterns).returncode == 0
+    assert mapped.planned() == []
+    with rasterio.open(mapped.folder / "masks/z01-1.tif", "r+") as mask:
+        mask.write(1 - mask.read())
+    assert eopipe(mapped.folder, "import", "chips", *patterns).returncode == 0
+    assert {"split", "train", "predict", "evaluate", "report", "crate"} <= {*mapped.planned()}
+
+
+def test_sections_that_a_chip_set_replaces_are_refused(mapped: Project, tmp_path: Path) -> None:
+    (tmp_path / "chips").symlink_to(mapped.folder / "chips")
+    config = {"chip_set": "chips", "search": {"catalog": "stac"}, "label": {"classes": ["a", "b"]}}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    refused = eopipe(tmp_path, "check")
+    assert refused.returncode == 2
+    assert "the tiles and labels of chip_set are used as they are; remove the sections search, label" in refused.stderr
