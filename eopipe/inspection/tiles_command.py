@@ -4,13 +4,14 @@ import argparse
 import sys
 from pathlib import Path
 
+from eopipe.chips.chip_places import ChipPlaces
 from eopipe.errors import BadInputError, IntegrityError, UsageError
 from eopipe.inspection.check_store import find_errors
 from eopipe.inspection.contact_sheet import write_contact_sheet
 from eopipe.inspection.describe_store import describe_store, store_table
-from eopipe.inspection.export_store import export_store
+from eopipe.inspection.export_store import export_map, export_store
 from eopipe.publish import is_draft, publish
-from eopipe.tiles.store import Tiles
+from eopipe.tiles.store import CHIP_SET, Tiles
 
 
 def tiles(argv: list[str]) -> int:
@@ -20,7 +21,13 @@ def tiles(argv: list[str]) -> int:
         raise UsageError(
             f"tiles {arguments.action} takes one path, not also {arguments.target}; only export has a target"
         )
+    if arguments.map and not arguments.chip:
+        raise UsageError("--map needs --chip, the id of the chip whose part of the map is written")
+    if arguments.chip and arguments.action != "export":
+        raise UsageError(f"tiles {arguments.action} has no --chip; only export has")
     stores = open_stores(arguments.path)
+    if arguments.chip:
+        return _export_chip(stores, arguments)
     if arguments.action == "export":
         return _export(stores, arguments.path, arguments.target or arguments.out)
     if arguments.action == "plot":
@@ -38,6 +45,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("path", type=Path, help="a store of tiles or labels, or a folder with stores")
     parser.add_argument("target", type=Path, nargs="?", help="export: the GeoTIFF [PATH with the suffix .tif]")
+    parser.add_argument("--chip", metavar="ID", help="export: only this chip of a chip set, on its own grid")
+    parser.add_argument("--map", type=Path, help="export of a chip: its pixels in a map of its store, not in the store")
     parser.add_argument("--out", type=Path, help="PNG of the contact sheet [PATH with the suffix .png]")
     return parser
 
@@ -86,6 +95,21 @@ def _export(stores: list[Tiles], path: Path, out: Path | None) -> int:
     target = out or path.resolve().with_suffix(".tif")
     bands = export_store(target, stores[0])
     print(f"wrote {out or target.name}: {', '.join(bands)}")
+    return 0
+
+
+def _export_chip(stores: list[Tiles], arguments: argparse.Namespace) -> int:
+    packed = [store for store in stores if CHIP_SET in store.attributes]
+    rows = [(store, row) for store in packed for row in ChipPlaces.of([store]).rows if row["id"] == arguments.chip]  # type: ignore[union-attr]
+    if not rows:
+        raise BadInputError(f"{arguments.path} has no chip {arguments.chip}; chips.json of the chip set lists them")
+    if len(rows) > 1:
+        names = " and ".join(str(store.path) for store, _ in rows)
+        raise BadInputError(f"{names} have a chip {arguments.chip}: give the folder of the tiles, or of the labels")
+    (store, row), target = rows[0], arguments.target or arguments.out
+    target = target or Path(f"{arguments.chip.replace('/', '-')}.tif")
+    bands = export_map(target, arguments.map, row) if arguments.map else export_store(target, store, row)
+    print(f"wrote {target}: {', '.join(bands)}")
     return 0
 
 

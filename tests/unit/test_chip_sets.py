@@ -126,6 +126,27 @@ def test_the_store_has_the_pixel_size_and_the_bounds_of_its_chips(run: Run, tmp_
     assert pixel_metres(Tiles(tmp_path / "set/tiles/chips-0000.zarr").grid) == (10, 10)
 
 
+def test_a_chip_is_exported_on_its_own_grid(run: Run, tmp_path: Path) -> None:
+    import rasterio
+
+    write_pairs(tmp_path, SHAPES)
+    import_pairs(run, tmp_path)
+    for kind, original in (("tiles", "S2/02_S2.tif"), ("labels", "labels/02_label.tif")):
+        target = tmp_path / f"{kind}.tif"
+        assert run("tiles", "export", tmp_path / "set" / kind, target, "--chip", "02").code == 0
+        with rasterio.open(target) as copied, rasterio.open(tmp_path / original) as chip:
+            assert (copied.crs, copied.transform, copied.shape) == (chip.crs, chip.transform, chip.shape)
+            assert (copied.read() == chip.read()).all()
+    unknown = run("tiles", "export", tmp_path / "set/tiles", tmp_path / "x.tif", "--chip", "99")
+    assert (unknown.code, "has no chip 99; chips.json of the chip set lists them" in unknown.stderr) == (3, True)
+    twice = run("tiles", "export", tmp_path / "set", tmp_path / "x.tif", "--chip", "02")
+    assert "give the folder of the tiles, or of the labels" in twice.stderr
+    other = ("--map", tmp_path / "S2/02_S2.tif")
+    foreign = run("tiles", "export", tmp_path / "set/tiles", tmp_path / "x.tif", "--chip", "02", *other)
+    assert "is not a map of the store with chip 02, chips-0000" in foreign.stderr
+    assert not (tmp_path / "x.tif").exists()
+
+
 def test_bytes_do_not_depend_on_threads(run: Run, tmp_path: Path) -> None:
     write_pairs(tmp_path, SHAPES)
     for threads in (1, 4):

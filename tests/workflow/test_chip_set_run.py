@@ -105,6 +105,18 @@ def test_each_chip_is_mapped_by_itself_and_scored_at_its_place(mapped: Project) 
     assert is_clear.mean() > 0.999
 
 
+def test_the_map_of_a_chip_is_written_at_its_place(mapped: Project) -> None:
+    map_of_store = mapped.results / "maps/chips-0000/classes.tif"
+    written = eopipe(
+        mapped.folder, "tiles", "export", "chips/tiles", "z00-7.tif", "--chip", "z00-7", "--map", map_of_store
+    )
+    assert written.stdout == "wrote z00-7.tif: class\n", written.stderr
+    with rasterio.open(mapped.folder / "z00-7.tif") as part, rasterio.open(mapped.folder / "masks/z00-7.tif") as mask:
+        assert (part.crs, part.transform, part.shape) == (mask.crs, mask.transform, mask.shape)
+        assert (part.read() == mask.read()).mean() > 0.9
+        assert part.colormap(1)[0] != part.colormap(1)[1]
+
+
 def test_report_cards_catalog_and_crate_are_of_chips(mapped: Project) -> None:
     card = (mapped.results / "data-card.md").read_text()
     assert "504 chips of an unnamed collection, unknown dates: chips in slots of 32" in card
