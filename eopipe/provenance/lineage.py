@@ -79,9 +79,12 @@ def _describe_pixel(
     if len(labels) == 1:
         yield label_at(labels[0], pixel)
     for chips in _outputs(graph, upstream, "split", "chips"):
-        yield from splits_of(chips, pixel)
+        yield from splits_of(chips, pixel, {data.name for data in job.record.inputs if data.port == "tiles"})
     count = sum(data.port == "tiles" for data in job.record.inputs)
-    if validity:
+    if pixel.is_in_slot:
+        store = next(data.name for data in job.record.inputs if data.port == "tiles")
+        yield f"in a slot of {store}: chips.json of the chip set names the chip that has this row and column"
+    elif validity:
         yield f"valid in {sum(validity.values())} of {count} scenes"
     else:
         yield "its tile stores are not available here, so the scenes that are valid at the pixel are unknown"
@@ -113,6 +116,8 @@ def _describe_scenes(graph: LineageGraph, upstream: Jobs, valid: set[str]) -> It
     """The scenes that a result was made from; those that are valid at the pixel are marked."""
     fetched = [job for job in upstream if job.stage == "fetch"]
     mark = "; * is valid at the pixel" if valid else ""
+    if not fetched:
+        return
     yield f"from {len(fetched)} scene{'' if len(fetched) == 1 else 's'}{mark}"
     for job in sorted(fetched, key=lambda job: job.label):
         item = next(data for data in job.record.inputs if data.port == "item")

@@ -89,10 +89,15 @@ def _read_crate(folder: Path) -> LineageGraph:
 
 
 def _results_folder(path: Path) -> Path:
-    """The folder of results: the nearest with the run record of a search, the first stage, else that of the path."""
-    for folder in path.parents[:DEPTH]:
-        if any(_is_of_search(record) for record in folder.glob(f"*{RECORD}")):
-            return folder
+    """The folder of results: the nearest with the run record of a search, the first stage, else that of the path.
+
+    The run of a chip set begins with its split; a fold has one too, further down.
+    """
+    folders = path.parents[:DEPTH]
+    for stage, candidates in (("search", folders), ("split", folders[::-1])):
+        for folder in candidates:
+            if any(_is_of(stage, record) for record in folder.glob(f"*{RECORD}")):
+                return folder
     if any(path.parent.glob(f"*{RECORD}")):
         return path.parent
     raise BadInputError(
@@ -100,9 +105,9 @@ def _results_folder(path: Path) -> Path:
     )
 
 
-def _is_of_search(record: Path) -> bool:
+def _is_of(stage: str, record: Path) -> bool:
     try:
-        return bool(read_json(record)["stage"] == "search")
+        return bool(read_json(record)["stage"] == stage)
     except (BadInputError, KeyError, TypeError):
         return False
 

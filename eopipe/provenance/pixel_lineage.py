@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from eopipe.chips.chip_set import NOT_A_PLACE
 from eopipe.chips.splits import SPLITS, read_split
 from eopipe.errors import BadInputError, UsageError
 from eopipe.provenance.jobs import RecordedJob
@@ -41,7 +42,13 @@ class MapPixel:
     @property
     def text(self) -> str:
         """Its position."""
-        return f"pixel={self.column},{self.row} (column, row from 0), centre {self.x:.10g},{self.y:.10g} in {self.crs}"
+        pixel = f"pixel={self.column},{self.row} (column, row from 0)"
+        return pixel if self.is_in_slot else f"{pixel}, centre {self.x:.10g},{self.y:.10g} in {self.crs}"
+
+    @property
+    def is_in_slot(self) -> bool:
+        """Whether the map is of a store of a chip set."""
+        return NOT_A_PLACE in self.crs
 
 
 def locate(path: Path, position: str) -> MapPixel:
@@ -92,10 +99,13 @@ def _value_text(value: Any, nodata: float | None, scale: float, legend: dict[str
     return f"{value} ({name})" if name else f"{float(value) * scale:.4g}"
 
 
-def splits_of(chips: Path, pixel: MapPixel) -> Iterator[str]:
-    """The splits that contain the pixel, and their chips that contain it."""
+def splits_of(chips: Path, pixel: MapPixel, stores: set[str]) -> Iterator[str]:
+    """The splits that contain the pixel, and their chips that contain it; of a chip set only chips of these stores."""
     split = read_split(chips)
     edge, scenes = split["chip"], split["scenes"]
+    if "chip_set" in split:
+        numbers = [number for number, scene in enumerate(scenes) if f"{scene}.zarr" in stores]
+        split["samples"] = {name: rows[np.isin(rows[:, 0], numbers)] for name, rows in split["samples"].items()}
     pixel = pixel.in_frame(Frame.of_document(split.get("grid"), str(chips)))
     samples = {name: _covering(split["samples"][name], edge, pixel) for name in SPLITS}
     names = [name for name in SPLITS if len(samples[name])]

@@ -115,6 +115,11 @@ def test_the_map_of_a_chip_is_written_at_its_place(mapped: Project) -> None:
         assert (part.crs, part.transform, part.shape) == (mask.crs, mask.transform, mask.shape)
         assert (part.read() == mask.read()).mean() > 0.9
         assert part.colormap(1)[0] != part.colormap(1)[1]
+    traced = eopipe(mapped.folder, "lineage", f"{map_of_store}#pixel=33,40").stdout
+    assert "1 chips of 32 pixels, of 1 scenes, at row 32, column 32" in traced
+    assert "in a slot of chips-0000.zarr: chips.json of the chip set names the chip" in traced
+    assert "train " in traced
+    assert "from 0 scenes" not in traced
 
 
 def test_report_cards_catalog_and_crate_are_of_chips(mapped: Project) -> None:
