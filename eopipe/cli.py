@@ -36,7 +36,7 @@ COMMANDS = {
     "data that exist already": {
         "import": (
             "eopipe.chips.import_command:import_command",
-            "Pack chips (pairs, or folders by class) into stores.",
+            "Pack chips (pairs, folders by class, windows) into stores.",
         ),
     },
     "training": {

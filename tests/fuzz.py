@@ -83,7 +83,9 @@ def _change(value: Any, path: tuple[Any, ...], places: list[tuple[Any, ...]], di
     elif kind < 0.88 and isinstance(owner, dict):
         owner[dice.choice(KEYS)] = copy.deepcopy(dice.choice(VALUES))
     elif isinstance(entry, int | float) and not isinstance(entry, bool):
-        owner[path[-1]] = dice.choice((-entry, entry * 10 ** dice.randint(1, 9), entry + 0.5, str(entry)))
+        owner[path[-1]] = dice.choice(
+            (-entry, entry * 10 ** dice.randint(1, 9), entry + (0.5 if abs(entry) < 1e300 else 0), str(entry))
+        )
     elif isinstance(entry, str):
         at = dice.randrange(len(entry) + 1)
         owner[path[-1]] = entry[:at] + dice.choice(LETTERS) + entry[at:]
@@ -389,6 +391,20 @@ def tiff(folder: Path) -> Change:
     return change
 
 
+def windows(folder: Path) -> Change:
+    """A list of windows of an image, and their headers."""
+    from scenery import write_raster
+
+    from eopipe.chips.chip_files import chip_windows, read_header, read_mask
+
+    for name in ("image", "mask"):
+        write_raster(folder / f"{name}.tif", numbered((16, 16)))
+    window = {"image": "image.tif", "window": [2, 3, 8, 5], "mask": "mask.tif"}
+    rows = [{"id": "a"} | window, {"id": "b"} | window]
+    path = folder / "windows.json"
+    return _json_file(path, rows, lambda: [(read_header(chip), read_mask(chip)) for chip in chip_windows(path)])
+
+
 READERS: dict[str, tuple[int, Callable[[Path], Change]]] = {
     # The share of each reader in all mutations, in percent.
     "item in search": (15, item_in_search),
@@ -404,6 +420,7 @@ READERS: dict[str, tuple[int, Callable[[Path], Change]]] = {
     "manifest": (3, manifest),
     "status": (3, status),
     "TIFF": (5, tiff),
+    "windows": (8, windows),
 }
 
 

@@ -1,4 +1,4 @@
-"""Files of a chip set that exists already: image/mask pairs by two patterns, or a folder of chips for each class."""
+"""Files of a chip set that exists already: image/mask pairs, a folder of chips for each class, or a list of windows."""
 
 import math
 import re
@@ -10,15 +10,19 @@ from datetime import date
 from functools import lru_cache
 from glob import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray
 from eopipe.errors import BadInputError, IntegrityError, UsageError
+from eopipe.publish import read_json
 from eopipe.scenes.item import SceneBand
-from eopipe.tiles.grid import pixel_metres
+from eopipe.tiles.grid import PixelWindow, pixel_metres
 from eopipe.warp.open_raster import SETTINGS, open_raster, read_window
+
+if TYPE_CHECKING:
+    from odc.geo.geobox import GeoBox
 
 # Of larger images a folder of scenes is made, not a chip set.
 MAX_EDGE = 4096
@@ -30,7 +34,7 @@ DATE_TAGS = ("ACQUISITIONDATETIME", "ACQUISITION_DATE", "ACQUISITION_DATETIME", 
 
 @dataclass(frozen=True)
 class ChipFile:
-    """A chip: its id, the path of its image, and its mask or the class of its folder.
+    """A chip: its id, the path of its image, and its mask or its class; `window` (rows, columns) is its part of both.
 
     `source` and `mask_source` are the paths in the index, relative to the folder of the set.
     """
@@ -41,6 +45,17 @@ class ChipFile:
     mask: Path | None = None
     mask_source: str = ""
     label: str = ""
+    window: PixelWindow | None = None
+
+    def part_of(self, source: Any) -> PixelWindow:
+        """The rows and columns of an opened file that are the chip's. Raises BadInputError for those outside of it."""
+        rows, columns = self.window or (slice(0, source.height), slice(0, source.width))
+        if rows.stop > source.height or columns.stop > source.width:
+            raise BadInputError(
+                f"the window of chip {self.id} ends at row {rows.stop}, column {columns.stop}, but {self.source} has "
+                f"{source.height} x {source.width} pixels"
+            )
+        return rows, columns
 
 
 @dataclass(frozen=True)
@@ -142,6 +157,51 @@ def class_folders(root: Path) -> tuple[tuple[str, ...], list[ChipFile]]:
     return names, chips
 
 
+def chip_windows(path: Path) -> list[ChipFile]:
+    """The chips of a list in JSON: parts of larger images, as objects with id, image, window, and mask or label.
+
+    A window is [column, row, width, height] in pixels, paths are relative to the file. Raises BadInputError for
+    anything else, ids that are there twice, and a list with masks and labels.
+    """
+    rows = read_json(path)
+    if not isinstance(rows, list) or not rows:
+        raise BadInputError(f"{path} is not a list of windows, each with id, image, window, and mask or label")
+    chips = [_window_chip(path, number, row) for number, row in enumerate(rows)]
+    if repeated := [key for key, count in Counter(chip.id for chip in chips).items() if count > 1]:
+        raise BadInputError(f"{path} has the id {repeated[0]} twice")
+    if len({chip.mask is None for chip in chips}) > 1:
+        raise BadInputError(f"{path} has windows with a mask and windows with a label; make two sets")
+    return sorted(chips, key=lambda chip: chip.id)
+
+
+def _window_chip(path: Path, number: int, row: Any) -> ChipFile:
+    """The chip of an entry of a list of windows."""
+    place = f"{path}, entry {number}"
+    if not isinstance(row, dict) or not all(isinstance(row.get(key), str) and row[key] for key in ("id", "image")):
+        raise BadInputError(f"{place} needs the texts id and image")
+    if unknown := sorted(row.keys() - {"id", "image", "window", "mask", "label"}):
+        raise BadInputError(f"{place} has {', '.join(unknown)}; an entry has id, image, window, and mask or label")
+    texts = [row[key] for key in ("mask", "label") if key in row]
+    if len(texts) != 1 or not isinstance(texts[0], str) or not texts[0]:
+        raise BadInputError(f"{place} needs a mask (a path) or a label (the name of its class), as text")
+    numbers = row["window"] if isinstance(row.get("window"), list) else []
+    is_window = len(numbers) == 4 and all(type(value) is int for value in numbers)
+    if not is_window or min(numbers[:2]) < 0 or min(numbers[2:]) < 1:
+        raise BadInputError(f"{place} needs a window: whole numbers of pixels, [column, row, width, height]")
+    column, first, width, height = numbers
+    mask = path.parent / row["mask"] if "mask" in row else None
+    return ChipFile(
+        *(row["id"], path.parent / row["image"], _listed_name(row["image"]), mask, _listed_name(row.get("mask", ""))),
+        label=row.get("label", ""),
+        window=(slice(first, first + height), slice(column, column + width)),
+    )
+
+
+def _listed_name(text: str) -> str:
+    """The path of a file in the index: as it is listed, or only its name where that would say where it is here."""
+    return Path(text).name if Path(text).is_absolute() else text
+
+
 @contextmanager
 def opened(path: Path, name: str) -> Iterator[Any]:
     """A georeferenced GeoTIFF; raises BadInputError in one sentence for anything else."""
@@ -161,10 +221,9 @@ def opened(path: Path, name: str) -> Iterator[Any]:
 def read_header(chip: ChipFile) -> ChipHeader:
     """The header of a chip's image. Raises BadInputError for no chip, and a mask of another size or place."""
     with opened(chip.image, chip.source) as source:
-        if max(source.shape) > MAX_EDGE:
-            raise BadInputError(
-                f"{chip.source} has {source.height} x {source.width} pixels; chips have up to {MAX_EDGE}"
-            )
+        height, width = (part.stop - part.start for part in chip.part_of(source))
+        if max(height, width) > MAX_EDGE:
+            raise BadInputError(f"{chip.source} has {height} x {width} pixels; chips have up to {MAX_EDGE}")
         header = _header(chip, source)
         if chip.mask is not None:
             with opened(chip.mask, chip.mask_source) as mask:
@@ -173,6 +232,7 @@ def read_header(chip: ChipFile) -> ChipHeader:
 
 
 def _header(chip: ChipFile, source: Any) -> ChipHeader:
+    from affine import Affine
     from odc.geo.geobox import GeoBox
 
     indexes = data_bands(source)
@@ -186,20 +246,23 @@ def _header(chip: ChipFile, source: Any) -> ChipHeader:
         raise BadInputError(f"{chip.source} has bands with different scales and offsets: {scalings}")
     code = source.crs.to_epsg()
     crs = f"EPSG:{code}" if code else source.crs.to_wkt()
-    x, y = source.transform * (source.width / 2, source.height / 2)
+    rows, columns = chip.part_of(source)
+    height, width = rows.stop - rows.start, columns.stop - columns.start
+    grid = GeoBox((height, width), source.transform * Affine.translation(columns.start, rows.start), crs)
+    x, y = grid.affine * (width / 2, height / 2)
     longitude, latitude = to_degrees(crs).transform(x, y)
     if not (math.isfinite(longitude) and math.isfinite(latitude)):
         raise BadInputError(f"{chip.source} has no place on Earth: its centre is {x:g}, {y:g} in {crs}")
     bands = tuple(source.descriptions[index - 1] or f"band_{index}" for index in indexes)
     return ChipHeader(
-        height=source.height,
-        width=source.width,
+        height=height,
+        width=width,
         crs=crs,
-        transform=tuple(source.transform)[:6],
+        transform=tuple(grid.affine)[:6],
         longitude=longitude,
         latitude=latitude,
-        bounds=_bounds(source, crs, longitude),
-        pixel_m=pixel_metres(GeoBox(source.shape, source.transform, crs))[0],
+        bounds=_bounds(grid, crs, longitude),
+        pixel_m=pixel_metres(grid)[0],
         date=_date_of(chip, source),
         bands=bands,
         dtype=dtypes[0],
@@ -207,9 +270,10 @@ def _header(chip: ChipFile, source: Any) -> ChipHeader:
     )
 
 
-def _bounds(source: Any, crs: str, longitude: float) -> tuple[float, float, float, float]:
+def _bounds(grid: "GeoBox", crs: str, longitude: float) -> tuple[float, float, float, float]:
     """West, south, east, north of the corners; each is on the short way from the longitude of the centre."""
-    corners = [source.transform * (x, y) for x in (0, source.width) for y in (0, source.height)]
+    height, width = grid.shape
+    corners = [grid.affine * (x, y) for x in (0, width) for y in (0, height)]
     x, y = to_degrees(crs).transform(*np.array(corners).T)
     offsets = (np.asarray(x) - longitude + 180) % 360 - 180
     west, east = ((longitude + float(edge) + 180) % 360 - 180 for edge in (offsets.min(), offsets.max()))
@@ -263,11 +327,12 @@ def read_image(chip: ChipFile, nodata: float | None) -> tuple[AnyArray, BoolArra
     Raises IntegrityError for a damaged file.
     """
     from rasterio.errors import RasterioIOError
+    from rasterio.windows import Window
 
     with opened(chip.image, chip.source) as source:
-        indexes = data_bands(source)
+        indexes, part = data_bands(source), Window.from_slices(*chip.part_of(source))
         try:
-            pixels, masks = source.read(indexes), source.read_masks(indexes) > 0
+            pixels, masks = source.read(indexes, window=part), source.read_masks(indexes, window=part) > 0
         except RasterioIOError as error:
             raise IntegrityError(f"chip {chip.source} is truncated or damaged: {error}") from error
     if nodata is not None:
@@ -283,4 +348,4 @@ def read_mask(chip: ChipFile) -> tuple[AnyArray, BoolArray]:
     if chip.mask is None:
         raise ValueError(f"{chip.id} has no mask")
     with opened(chip.mask, chip.mask_source) as source:
-        return read_window(source, (slice(0, source.height), slice(0, source.width)), f"mask {chip.mask_source}")
+        return read_window(source, chip.part_of(source), f"mask {chip.mask_source}")

@@ -273,6 +273,9 @@ class ChipSetWriter:
     def _optional(self, chip: ChipFile) -> dict[str, Any]:
         """The columns of pairs, and of sets with groups."""
         columns: dict[str, Any] = {"mask": chip.mask_source} if chip.mask_source else {}
+        if chip.window:
+            rows, cols = chip.window
+            columns["window"] = [cols.start, rows.start, cols.stop - cols.start, rows.stop - rows.start]
         if self.options.group:
             match = re.search(self.options.group, chip.id)
             columns["group"] = match[min(1, match.re.groups)] if match else None

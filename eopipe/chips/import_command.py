@@ -1,4 +1,4 @@
-"""`eopipe import`: chips that exist already, as image/mask pairs or in folders by class, become packed stores."""
+"""`eopipe import`: chips that exist already, as pairs, folders by class or windows, become packed stores."""
 
 import argparse
 import logging
@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from eopipe.arguments import Parser
-from eopipe.chips.chip_files import chip_pairs, class_folders
+from eopipe.chips.chip_files import ChipFile, chip_pairs, chip_windows, class_folders
 from eopipe.chips.chip_set import ImportOptions, import_chips
 from eopipe.errors import UsageError
 from eopipe.labels.classes import Legend
@@ -18,21 +18,13 @@ log = logging.getLogger("eopipe")
 def import_command(argv: list[str]) -> int:
     """Pack chips that exist already, each with its own CRS and place, into tile and label stores with an index.
 
-    Give --images, --masks and --classes for image/mask pairs, or --folders for a folder of chips for each class.
+    Give --images, --masks and --classes for image/mask pairs, --folders for a folder of chips for each class, or
+    --windows for parts of larger images.
     """
     arguments = _parser().parse_args(argv)
     start = time.monotonic()
     _check_pattern(arguments.group)
-    if arguments.folders is not None:
-        _refuse(arguments, ("images", "masks", "classes", "bins", "codes", "values", "ignore"), "--folders")
-        names, chips = class_folders(arguments.folders)
-        legend = Legend(names)
-    else:
-        if not (arguments.images and arguments.masks and arguments.classes):
-            raise UsageError("import needs --images, --masks and --classes, or --folders")
-        bins, codes, ignore = tuple(arguments.bins), tuple(arguments.codes), tuple(arguments.ignore)
-        legend = Legend(tuple(arguments.classes), bins, codes, ignore, tuple(arguments.values))
-        chips = chip_pairs(arguments.images, arguments.masks)
+    legend, chips = _choose(arguments)
     options = ImportOptions(
         *(tuple(arguments.bands), arguments.nodata, arguments.scale, arguments.offset),
         *(arguments.collection, arguments.group, arguments.threads),
@@ -53,9 +45,43 @@ def _check_pattern(text: str) -> None:
         raise UsageError(f"--group {text!r} is not a regular expression: {error}") from error
 
 
-def _refuse(arguments: argparse.Namespace, names: tuple[str, ...], option: str) -> None:
+def _choose(arguments: argparse.Namespace) -> tuple[Legend, list[ChipFile]]:
+    """The classes and the chips that the options name."""
+    of_masks = ("codes", "values", "bins", "ignore")
+    if arguments.folders is not None:
+        reason = "the classes are the names of the folders"
+        _refuse(arguments, ("windows", "images", "masks", "classes", *of_masks), "--folders", reason)
+        names, chips = class_folders(arguments.folders)
+        return Legend(names), chips
+    if arguments.windows is not None:
+        _refuse(arguments, ("images", "masks"), "--windows", "each window names its image and its mask or label")
+        chips = chip_windows(arguments.windows)
+        if chips[0].mask is None:
+            _refuse(arguments, of_masks, "--windows", "its windows have labels, and no masks")
+            return Legend(_classes_of_labels(chips, tuple(arguments.classes))), chips
+        if not arguments.classes:
+            raise UsageError("import needs --classes for windows with masks")
+    elif arguments.images and arguments.masks and arguments.classes:
+        chips = chip_pairs(arguments.images, arguments.masks)
+    else:
+        raise UsageError("import needs --images, --masks and --classes, or --folders, or --windows")
+    bins, codes, ignore = tuple(arguments.bins), tuple(arguments.codes), tuple(arguments.ignore)
+    return Legend(tuple(arguments.classes), bins, codes, ignore, tuple(arguments.values)), chips
+
+
+def _classes_of_labels(chips: list[ChipFile], classes: tuple[str, ...]) -> tuple[str, ...]:
+    """The given classes, else all labels, sorted. Raises UsageError for labels of none, or a single class."""
+    labels = sorted({chip.label for chip in chips})
+    if classes and (unknown := [label for label in labels if label not in classes]):
+        raise UsageError(f"--classes has no {', '.join(unknown)}, which windows have as label")
+    if len(classes or labels) < 2:
+        raise UsageError(f"the windows have one class, {labels[0]}; at least two are needed")
+    return classes or tuple(labels)
+
+
+def _refuse(arguments: argparse.Namespace, names: tuple[str, ...], option: str, reason: str) -> None:
     if present := [f"--{name}" for name in names if getattr(arguments, name)]:
-        raise UsageError(f"{option} excludes {', '.join(present)}: the classes are the names of the folders")
+        raise UsageError(f"{option} excludes {', '.join(present)}: {reason}")
 
 
 def _parser() -> Parser:
@@ -63,6 +89,7 @@ def _parser() -> Parser:
     add = parser.add_argument
     add("target", type=Path, help="folder to write: tiles/, labels/ and the index chips.json")
     add("--folders", type=Path, help="folder with a folder of GeoTIFF chips for each class")
+    add("--windows", type=Path, help="JSON list of windows: id, image, window, and mask or label")
     add("--images", help="pattern of the images with one *, such as 'S2/*_S2.tif'")
     add("--masks", help="pattern of the masks; * is the same text as in --images")
     add("--classes", nargs="+", default=[], help="class names, in the order of the class numbers 0, 1, …")

@@ -126,9 +126,83 @@ def test_the_store_has_the_pixel_size_and_the_bounds_of_its_chips(run: Run, tmp_
     assert pixel_metres(Tiles(tmp_path / "set/tiles/chips-0000.zarr").grid) == (10, 10)
 
 
-def test_a_chip_is_exported_on_its_own_grid(run: Run, tmp_path: Path) -> None:
-    import rasterio
+def write_windows(folder: Path, *rows: dict[str, object]) -> Path:
+    """Two images of 50 x 70 pixels with masks, and a list of windows of them."""
+    write_pairs(folder, [(50, 70), (50, 70)])
+    path = folder / "lists/windows.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(rows))
+    return path
 
+
+def window_entry(key: str, scene: str, window: list[int], **label: str) -> dict[str, object]:
+    return {"id": key, "image": f"../S2/{scene}_S2.tif", "window": window} | (
+        label or {"mask": f"../labels/{scene}_label.tif"}
+    )
+
+
+def test_windows_of_larger_images_become_chips_with_their_own_place(run: Run, tmp_path: Path) -> None:
+    from pyproj import Transformer
+
+    windows = {"b": ("01", [10, 5, 20, 30]), "a": ("00", [40, 20, 30, 30]), "c": ("00", [0, 0, 16, 16])}
+    listed = write_windows(tmp_path, *(window_entry(key, *value) for key, value in windows.items()))
+    done = run("import", tmp_path / "set", "--windows", listed, "--classes", "a", "b", "c")
+    assert done.code == 0, done.stderr
+    rows = {row["id"]: row for row in json.loads((tmp_path / "set/chips.json").read_text())["chips"]}
+    assert [*rows] == ["a", "b", "c"]
+    tiles, labels = (Tiles(tmp_path / f"set/{kind}/chips-0000.zarr") for kind in ("tiles", "labels"))
+    for key, (scene, (column, row, width, height)) in windows.items():
+        chip = rows[key]
+        assert (chip["source"], chip["window"]) == (f"../S2/{scene}_S2.tif", [column, row, width, height])
+        slot = np.s_[chip["row"] : chip["row"] + height, chip["column"] : chip["column"] + width]
+        part = np.s_[row : row + height, column : column + width]
+        with (
+            rasterio.open(tmp_path / f"S2/{scene}_S2.tif") as image,
+            rasterio.open(tmp_path / f"labels/{scene}_label.tif") as mask,
+        ):
+            assert (tiles.read("image")[:, *slot] == image.read()[:, *part]).all()
+            assert (labels.read("label")[slot] == mask.read(1)[part]).all()
+            left, top = image.transform * (column, row)
+            assert chip["transform"] == [10.0, 0.0, left, 0.0, -10.0, top]
+            x, y = image.transform * (column + width / 2, row + height / 2)
+            expected = Transformer.from_crs(image.crs, "EPSG:4326", always_xy=True).transform(x, y)
+        assert (chip["longitude"], chip["latitude"]) == pytest.approx(expected, abs=1e-8)
+
+
+def test_windows_with_labels_have_the_classes_of_their_labels(run: Run, tmp_path: Path) -> None:
+    rows = [window_entry(key, "00", [0, 0, 16, 16], label=label) for key, label in (("x", "lake"), ("y", "crop"))]
+    assert run("import", tmp_path / "set", "--windows", write_windows(tmp_path, *rows)).code == 0
+    index = json.loads((tmp_path / "set/chips.json").read_text())
+    assert index["classes"] == ["crop", "lake"]
+    assert {row["id"]: row["class"] for row in index["chips"]} == {"x": "lake", "y": "crop"}
+
+
+@pytest.mark.parametrize(
+    ("entries", "sentence"),
+    [
+        ([], "is not a list of windows"),
+        ([{"id": "a"}], "entry 0 needs the texts id and image"),
+        (
+            [window_entry("a", "00", [0, 0, 16])],
+            "needs a window: whole numbers of pixels, [column, row, width, height]",
+        ),
+        ([window_entry("a", "00", [0, 0, 16, 0])], "needs a window: whole numbers of pixels"),
+        ([window_entry("a", "00", [60, 0, 16, 16])], "window of chip a ends at row 16, column 76, but"),
+        ([window_entry("a", "00", [0, 0, 9, 9])] * 2, "has the id a twice"),
+        ([window_entry("a", "00", [0, 0, 9, 9]) | {"label": "lake"}], "needs a mask (a path) or a label"),
+        ([window_entry("a", "00", [0, 0, 9, 9]) | {"bbox": [1]}], "entry 0 has bbox; an entry has id, image, window"),
+        ([window_entry("a", "00", [0, 0, 9, 9]), window_entry("b", "00", [0, 0, 9, 9], label="x")], "make two sets"),
+    ],
+)
+def test_a_list_of_windows_that_cannot_be_read_is_one_sentence(
+    run: Run, tmp_path: Path, entries: list[dict[str, object]], sentence: str
+) -> None:
+    done = run("import", tmp_path / "set", "--windows", write_windows(tmp_path, *entries), "--classes", "a", "b", "c")
+    assert (done.code, sentence in done.stderr) == (3, True), done.stderr
+    assert not (tmp_path / "set").exists()
+
+
+def test_a_chip_is_exported_on_its_own_grid(run: Run, tmp_path: Path) -> None:
     write_pairs(tmp_path, SHAPES)
     import_pairs(run, tmp_path)
     for kind, original in (("tiles", "S2/02_S2.tif"), ("labels", "labels/02_label.tif")):
