@@ -30,7 +30,7 @@ class SyntheticRun:
         """The crate of the run, by the stage itself."""
         from eopipe.stages.crate import crate
 
-        crate(tuple(self.records), (), tuple(self.scenes), self.workflow, folder, author="Ada Lovelace")
+        crate(tuple(self.records), (), self.workflow, folder, scenes=tuple(self.scenes), author="Ada Lovelace")
         return folder
 
 
