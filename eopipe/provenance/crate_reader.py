@@ -74,19 +74,20 @@ def read_crate(folder: Path) -> RunCrate:
         raise BadInputError(
             f"{folder} is not the crate of a run: it has no {METADATA} of one; give the folder that eopipe crate made"
         )
+    order = {name: number for number, name in enumerate(STAGES)}
     try:
         entities = {str(entity["@id"]): entity for entity in read_json(folder / METADATA)["@graph"]}
         _check_profiles(folder, entities)
         jobs = tuple(_job(i, e, entities) for i, e in entities.items() if i.startswith("#job/"))
-        commits = _commits(entities)
+        jobs = tuple(sorted(jobs, key=lambda j: (order.get(j.stage, len(order)), j.label)))
+        crate = RunCrate(folder, entities, jobs, _commits(entities))
+        # A mistake in an entity is reported here, not where it is used.
+        _ = [*crate.data_entities()]
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise BadInputError(
             f"{folder / METADATA} has another structure than the metadata that eopipe writes: {error!r}"
         ) from error
-    order = {name: number for number, name in enumerate(STAGES)}
-    return RunCrate(
-        folder, entities, tuple(sorted(jobs, key=lambda j: (order.get(j.stage, len(order)), j.label))), commits
-    )
+    return crate
 
 
 def _check_profiles(folder: Path, entities: Entities) -> None:

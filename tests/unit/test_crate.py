@@ -19,7 +19,9 @@ from scenery import Catalog, Run, split_outputs, write_raster
 from synthetic_run import synthetic_run
 
 from eopipe.cli import main
+from eopipe.errors import BadInputError
 from eopipe.provenance import record
+from eopipe.provenance.crate_reader import read_crate
 from eopipe.provenance.data_entities import media_type
 from eopipe.provenance.redact import redact_argument, redact_command, redact_paths
 from eopipe.publish import digest, read_json, sha256, write_json
@@ -626,3 +628,13 @@ def test_a_foreign_folder_is_never_replaced_by_a_crate(project: Project, tmp_pat
     (tmp_path / "thesis/thesis.txt").write_text("years")
     project.crate(tmp_path / "thesis", code=2)
     assert [path.name for path in (tmp_path / "thesis").iterdir()] == ["thesis.txt"]
+
+
+def test_a_crate_with_a_size_that_is_not_a_number_is_refused_when_it_is_opened(tmp_path: Path) -> None:
+    folder = synthetic_run(tmp_path, 1).crate(tmp_path / "crate")
+    metadata = json.loads((folder / "ro-crate-metadata.json").read_text())
+    entity = next(e for e in metadata["@graph"] if "sha256" in e and not e["@id"].startswith(("#", "./")))
+    entity["contentSize"] = "--x"
+    (folder / "ro-crate-metadata.json").write_text(json.dumps(metadata))
+    with pytest.raises(BadInputError, match="another structure than the metadata that eopipe writes"):
+        read_crate(folder)
