@@ -56,7 +56,7 @@ def check_file(path: Path) -> Config:
     """
     config, settings, wrong_sections = validate(read_config(path))
     inputs = [*missing_files(config, wrong_sections), *refusal(lambda: chip_stores(config))]
-    if not inputs and not wrong_sections & {"search", "preprocess", "label", "train"}:
+    if not wrong_sections & {"search", "preprocess", "label", "train"}:
         settings += model_mistakes(config)
     if not settings and not inputs and not config["chip_set"]:
         inputs = scene_mistakes(config)
@@ -105,6 +105,9 @@ def model_mistakes(config: Config) -> list[str]:
     train, names = config["train"], config["preprocess"]["bands"]
     classes = 1 if config["label"]["measure"] else len(config["label"]["classes"])
     if config["chip_set"]:
+        if not (Path(config["chip_set"]) / INDEX).is_file():
+            # Listed among the missing files.
+            return []
         index = read_json(Path(config["chip_set"]) / INDEX)
         names, classes, slot = index["bands"], len(index["classes"]), index["slot"]
         if slot % 2 ** train["depth"]:
