@@ -10,8 +10,9 @@ FILES["single"] += eo.each_fold(config, "model/manifest.json")
 
 # Files list the paths, since a command may not be as long as those of many thousand scenes. The folder of the workflow
 # stays out of them: it may name its owner's home.
-LISTED = {"records": "{params.records:q}", "payload": "{params.payload:q}"}
-LISTED |= {} if CHIPS else {"scenes": "{input.scenes:q}"}
+LISTED = {"records": "{params.records:q}"} | ({} if CHIPS else {"scenes": "{input.scenes:q}"})
+# The payload is the last one, since the folder of the workflow follows it.
+LISTED |= {"payload": "{params.payload:q}"}
 WRITE_LISTS = f"mkdir -p {STATE}/crate\n" + "".join(
     f"printf '%s\\n' {paths} > {STATE}/crate/{name}.txt\n" for name, paths in LISTED.items()
 )
