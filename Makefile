@@ -57,8 +57,11 @@ check: .venv/tests
 
 install: .venv/installed
 
-.venv/installed: pyproject.toml constraints.txt
+# Before the environments inside of it, which jobs of make create at the same time.
+.venv/pyvenv.cfg:
 	$(PYTHON) -m venv .venv
+
+.venv/installed: pyproject.toml constraints.txt | .venv/pyvenv.cfg
 	pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
 	@touch $@
 
@@ -86,7 +89,7 @@ test-packages:
 # A STAC API and its database client.
 .venv/servers: .venv/servers/installed
 
-.venv/servers/installed: tests/servers/requirements.txt
+.venv/servers/installed: tests/servers/requirements.txt | .venv/pyvenv.cfg
 	$(PYTHON) -m venv .venv/servers
 	.venv/servers/bin/pip install --quiet --disable-pip-version-check --no-compile --requirement $<
 	@touch $@
@@ -106,7 +109,7 @@ demo-slurm: .venv/slurm slurm-up
 # The validators of EO Application Packages, in an environment of their own.
 .venv/validators: .venv/validators/installed
 
-.venv/validators/installed: tests/validators/requirements.txt
+.venv/validators/installed: tests/validators/requirements.txt | .venv/pyvenv.cfg
 	$(PYTHON) -m venv .venv/validators
 	.venv/validators/bin/pip install --quiet --disable-pip-version-check --no-compile --requirement $<
 	@touch $@
@@ -121,7 +124,7 @@ demo-slurm: .venv/slurm slurm-up
 # Other engines of CWL than cwltool, each in an environment of its own.
 .venv/engines: .venv/engines/installed
 
-.venv/engines/installed: tests/engines_cwl/toil.txt tests/engines_cwl/streamflow.txt
+.venv/engines/installed: tests/engines_cwl/toil.txt tests/engines_cwl/streamflow.txt | .venv/pyvenv.cfg
 	@for file in $^; do \
 	  environment=.venv/engines/$$(basename $$file .txt); \
 	  $(PYTHON) -m venv $$environment && $$environment/bin/pip install --quiet --disable-pip-version-check --requirement $$file || exit 1; \
