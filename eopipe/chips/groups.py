@@ -4,13 +4,15 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
 from eopipe.arrays import UInt8Array
 from eopipe.chips.splits import NO_SPLIT, SPLITS, SplitPlan, SplitZones, assign_at_random
 from eopipe.errors import BadInputError, UsageError
-from eopipe.tiles.store import NO_LABEL, Tiles
+from eopipe.tiles.cells import Frame
+from eopipe.tiles.store import NO_LABEL
 
 # Scene ids of Sentinel-2 and HLS contain a tile of MGRS (33TWL), those of Landsat path and row of WRS-2 (190028).
 TILE_CODES = (
@@ -19,7 +21,27 @@ TILE_CODES = (
 )
 
 
-def tile_of(store: Tiles) -> str:
+class SplitImage(Protocol):
+    """What a split asks of an image: a store of tiles, or one that is planned."""
+
+    @property
+    def scene(self) -> str:
+        """Its name."""
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """`datetime` and `grid:code`, where it has them."""
+
+    @property
+    def frame(self) -> Frame:
+        """The cells of the run."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width of the frame in pixels."""
+
+
+def tile_of(store: SplitImage) -> str:
     """The tile of MGRS or WRS-2 of a scene: `grid:code` of its item, else from its id."""
     grid_code = str(store.attributes.get("grid:code") or "")
     tile = grid_code or next((m[1] for code in TILE_CODES if (m := code.search(store.scene))), "")
@@ -30,7 +52,7 @@ def tile_of(store: Tiles) -> str:
     return tile.removeprefix("MGRS-").removeprefix("WRS2-")
 
 
-def day_of(store: Tiles) -> str | None:
+def day_of(store: SplitImage) -> str | None:
     """The day (UTC) of a scene as ISO date; None without a datetime."""
     try:
         moment = datetime.fromisoformat(str(store.attributes.get("datetime") or ""))
@@ -39,7 +61,7 @@ def day_of(store: Tiles) -> str | None:
     return (moment if moment.tzinfo is None else moment.astimezone(UTC)).date().isoformat()
 
 
-def groups_of(stores: Sequence[Tiles], plan: SplitPlan) -> list[str]:
+def groups_of(stores: Sequence[SplitImage], plan: SplitPlan) -> list[str]:
     """The group of each scene that the plan assigns: its day, tile or name."""
     if plan.method == "temporal":
         days = {store.scene: day_of(store) for store in stores}
@@ -94,7 +116,7 @@ def without_empty_splits(splits: UInt8Array, plan: SplitPlan) -> UInt8Array:
     return splits
 
 
-def region_zones(source: Path | None, attribute: str, stores: Sequence[Tiles], plan: SplitPlan) -> SplitZones:
+def region_zones(source: Path | None, attribute: str, stores: Sequence[SplitImage], plan: SplitPlan) -> SplitZones:
     """The split of each pixel by its region; 255 outside of all regions."""
     import pyogrio.raw
 

@@ -1,6 +1,7 @@
 """Make a split: candidate chips of all scenes, their assignment, statistics and leakage audit."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from eopipe.chips.cell_borders import without_neighbours_across
 from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.chip_set_split import split_chip_set
 from eopipe.chips.chips import is_continuous, pair_stores
-from eopipe.chips.groups import day_of, groups_of, region_zones, splits_of_groups
+from eopipe.chips.groups import SplitImage, day_of, groups_of, region_zones, splits_of_groups
 from eopipe.chips.label_leaks import find_label_bands, find_repeated_places, find_split_polygons
 from eopipe.chips.label_range import find_autocorrelation, label_range
 from eopipe.chips.near_duplicates import fingerprint_chips
@@ -305,13 +306,17 @@ def find_candidates(
     return CandidateChips(np.concatenate(samples), np.concatenate(pixels), fractions, unlabelled, positions, reasons)
 
 
-def assign_splits(samples: IntArray, stores: list[Tiles], plan: SplitPlan, request: SplitRequest) -> UInt8Array:
+def assign_splits(
+    samples: IntArray, stores: Sequence[SplitImage], plan: SplitPlan, request: SplitRequest
+) -> UInt8Array:
     """The split of each candidate; 255 for one that is in none."""
     splits, frame = _assign_in_frame(samples, stores, plan, request), stores[0].frame
     return without_neighbours_across(samples, splits, frame, plan) if plan.by_place and len(frame.cells) > 1 else splits
 
 
-def _assign_in_frame(samples: IntArray, stores: list[Tiles], plan: SplitPlan, request: SplitRequest) -> UInt8Array:
+def _assign_in_frame(
+    samples: IntArray, stores: Sequence[SplitImage], plan: SplitPlan, request: SplitRequest
+) -> UInt8Array:
     """The split of each candidate by positions in the frame, in which cells are far apart."""
     if plan.method == "random":
         return assign_at_random(len(samples), plan)

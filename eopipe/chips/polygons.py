@@ -4,8 +4,9 @@ Polygons are often smaller than a chip, so a chip may be in several splits: of e
 polygons only. No label is in two splits; what a chip shows around them may be.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from eopipe.errors import BadInputError
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 
-def split_polygons(pairs: list[tuple[Tiles, Tiles]], plan: SplitPlan) -> dict[str, list[int]]:
+def split_polygons(pairs: Sequence[tuple[Any, Tiles]], plan: SplitPlan) -> dict[str, list[int]]:
     """The split of polygon 1, 2, … of each label store, by its scene; 255 for a polygon in no split.
 
     Raises BadInputError for labels that have no polygons.
@@ -61,10 +62,12 @@ def _without_neighbours(polygons: Int32Array, splits: UInt8Array, buffer: int) -
     return by_pixel[1:]
 
 
-def splits_of_pixels(label: Tiles, polygons: dict[str, list[int]]) -> UInt8Array:
-    """The split of each pixel (y, x) by its polygon; 255 for one in none."""
+def splits_of_pixels(
+    label: Tiles, polygons: dict[str, list[int]], y: slice = slice(None), x: slice = slice(None)
+) -> UInt8Array:
+    """The split of each pixel (y, x) of a window by its polygon; 255 for one in none."""
     by_number = np.array([NO_SPLIT, *polygons[label.scene]], np.uint8)
-    return np.asarray(by_number[label.read("polygon")], np.uint8)
+    return np.asarray(by_number[label.read("polygon", y, x)], np.uint8)
 
 
 def polygon_numbers(polygons: Mapping[str, list[int]], label: Tiles, name: str) -> IntArray:

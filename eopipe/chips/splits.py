@@ -181,11 +181,11 @@ def chip_corners(shape: tuple[int, int], plan: SplitPlan) -> IntArray:
         raise BadInputError(
             f"a chip of {plan.chip} pixels does not fit into a grid of {height} x {width}; choose a smaller split.chip"
         )
-    rows, cols = (_positions(edge, plan) for edge in shape)
+    rows, cols = (chip_positions(edge, plan) for edge in shape)
     return np.stack(np.meshgrid(rows, cols, indexing="ij"), -1).reshape(-1, 2)
 
 
-def _positions(edge: int, plan: SplitPlan) -> IntArray:
+def chip_positions(edge: int, plan: SplitPlan) -> IntArray:
     """Every stride along an edge, and the last position, so that no row or column is outside of all chips."""
     return np.unique(np.append(np.arange(0, edge - plan.chip + 1, plan.stride), edge - plan.chip))
 

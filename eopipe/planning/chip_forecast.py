@@ -1,35 +1,32 @@
 """The chips of each split, and their classes where labels are available before the run."""
 
-import os
-import shutil
+import math
 import tempfile
-from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from eopipe.arrays import BoolArray, IntArray, UInt8Array
+from eopipe.arrays import IntArray, UInt8Array
 from eopipe.chips.block_choice import plan_warnings
-from eopipe.chips.chips import pair_stores
-from eopipe.chips.make_split import SplitRequest, check_complete, place_chips
-from eopipe.chips.splits import SPLITS, SplitPlan
+from eopipe.chips.chips import is_continuous
+from eopipe.chips.make_split import SplitRequest, assign_splits, check_complete
+from eopipe.chips.polygons import split_polygons, splits_of_pixels
+from eopipe.chips.splits import SPLITS, SplitPlan, chip_corners, chip_counts, chip_positions
 from eopipe.contract import stage
 from eopipe.errors import EopipeError
 from eopipe.labels.change import FROM_TO
 from eopipe.labels.source_values import label_table
-from eopipe.labels.write import new_label_store
-from eopipe.planning.footprints import bounding_window
+from eopipe.planning.footprints import Coverage, belonging
 from eopipe.planning.frozen_scenes import Config, FrozenScenes
 from eopipe.planning.trial_store import scene_folder
-from eopipe.publish import MANIFEST, read_json, size, write_json
-from eopipe.tiles.layout import Layout, crop_cell
-from eopipe.tiles.store import add_array, add_cell, new_cell_stores, new_store
+from eopipe.publish import MANIFEST, size, write_json
+from eopipe.tiles.cells import Frame
+from eopipe.tiles.store import Tiles
 
-# Labels of every scene are written for the plan up to this number of pixels: a minute of work.
+# Labels are written for the plan up to this number of pixels, of all scenes: a minute of work.
 MAX_LABEL_PIXELS = 4e8
 UNKNOWN = "unknown"
 
@@ -75,111 +72,162 @@ class ChipForecast:
 
     def main_split(self, scene: str) -> str:
         """The split of most chips of a scene; train for a scene without chips."""
-        role = self.role[self.samples[:, 0] == (self.scenes.index(scene) if scene in self.scenes else -1)]
-        return SPLITS[int(np.bincount(role[role < len(SPLITS)], minlength=1).argmax())]
+        return self._main_splits.get(scene, SPLITS[0])
+
+    @cached_property
+    def _main_splits(self) -> dict[str, str]:
+        counts = np.zeros((len(self.scenes), len(SPLITS)), np.int64)
+        is_used = self.role < len(SPLITS)
+        np.add.at(counts, (self.samples[is_used, 0], self.role[is_used]), 1)
+        return {scene: SPLITS[int(row.argmax())] for scene, row in zip(self.scenes, counts, strict=True)}
 
 
-def forecast_chips(config: Config, scenes: FrozenScenes, masks: dict[str, BoolArray]) -> ChipForecast:
-    """Split the chips as the stage does, on temporary stores that are valid where a scene covers the grid.
+def forecast_chips(config: Config, scenes: FrozenScenes) -> ChipForecast:
+    """Split the chips as the stage does, of images that are valid where a scene covers the grid.
 
     Labels that the stage refuses count as unknown; the forecast says why.
     """
     stops: list[str] = []
     with tempfile.TemporaryDirectory(prefix="eopipe-plan-") as name:
-        folder, labels = Path(name), list[Path]()
+        paths = list[Path]()
         try:
-            labels = _write_labels(config, scenes, folder)
+            paths = _write_labels(config, scenes, Path(name))
         except EopipeError as error:
             stops.append(f"label: {error}")
-        tiles = _write_empty_tiles(folder, scenes, masks)
-        plan, request = _split_arguments(config["split"], tiles, labels or [_write_unknown_labels(folder, scenes)])
-        pairs = pair_stores(request.tiles, request.labels)
-        stores, classes = [image for image, _ in pairs], pairs[0][1].names
+        stores = {label.scene: label for label in map(Tiles, paths)}
+        plan, request = _split_arguments(config["split"])
+        images = _images(scenes)
+        labels = [stores.get(image.scene) or stores.get("") for image in images]
+        classes = labels[0].names if labels[0] else (UNKNOWN,)
         samples, role, pixels = np.empty((0, 3), np.int64), np.empty(0, np.uint8), np.empty((0, len(classes)), np.int64)
-        try:
-            candidates, role, _ = place_chips(pairs, plan, request)
-            samples, pixels = candidates.samples, candidates.pixels
-            rows = {split: role == number for number, split in enumerate(SPLITS)}
-            counts = {split: pixels[of_split].sum(0) for split, of_split in rows.items()}
-            by_split = {split: samples[of_split] for split, of_split in rows.items()}
-            is_change = FROM_TO in pairs[0][1].attributes
-            check_complete(by_split, counts, classes, scenes.shape, plan, is_change=is_change)
-        except EopipeError as error:
-            stops.append(f"split: {error}")
-        label_bytes = sum(size(store)[0] + (store / MANIFEST).stat().st_size for store in labels)
-        names, warnings = [store.scene for store in stores], tuple(plan_warnings(plan, samples, role))
-        table = tuple(label_table(labels))
-        return ChipForecast(plan, names, samples, role, pixels, classes, label_bytes, tuple(stops), warnings, table)
+        warnings = []
+        if plan.by_polygon and labels[0] is None:
+            warnings.append("the chips are not forecast: split.by polygon needs the polygons of the labels")
+        else:
+            try:
+                samples, role, pixels = _place(images, labels, plan, request)
+                _check_complete(samples, role, pixels, labels[0], plan, scenes.shape)
+            except EopipeError as error:
+                stops.append(f"split: {error}")
+            warnings += plan_warnings(plan, samples, role)
+        label_bytes = sum(size(store)[0] + (store / MANIFEST).stat().st_size for store in paths)
+        names, table = [image.scene for image in images], tuple(label_table(paths))
+        return ChipForecast(
+            plan, names, samples, role, pixels, classes, label_bytes, tuple(stops), tuple(warnings), table
+        )
 
 
-def _split_arguments(settings: dict[str, Any], tiles: list[Path], labels: list[Path]) -> tuple[SplitPlan, SplitRequest]:
+def _check_complete(
+    samples: IntArray, role: UInt8Array, pixels: IntArray, label: Tiles | None, plan: SplitPlan, shape: tuple[int, int]
+) -> None:
+    """Raise BadInputError for a split without chips or without a class, as the stage does."""
+    rows = {split: role == number for number, split in enumerate(SPLITS)}
+    counts = {split: pixels[of_split].sum(0) for split, of_split in rows.items()}
+    by_split = {split: samples[of_split] for split, of_split in rows.items()}
+    classes, is_change = (label.names, FROM_TO in label.attributes) if label else ((UNKNOWN,), False)
+    check_complete(by_split, counts, classes, shape, plan, is_change=is_change)
+
+
+def _split_arguments(settings: dict[str, Any]) -> tuple[SplitPlan, SplitRequest]:
     stride = settings["stride"] or settings["chip"]
-    values = settings | {"stride": stride, "tiles": tuple(tiles), "labels": tuple(labels)}
+    values = settings | {"stride": stride, "tiles": (), "labels": ()}
     plan, request = ({f.name: values[f.name] for f in fields(kind)} for kind in (SplitPlan, SplitRequest))
     return SplitPlan(**plan), SplitRequest(**request)
 
 
-def _images(scenes: FrozenScenes, masks: dict[str, BoolArray]) -> dict[str, BoolArray]:
-    """Coverage of the model's inputs: the scenes, or composites of them."""
-    periods = scenes.periods.items()
-    composites = {name: np.logical_or.reduce([masks[scene] for scene in members]) for name, members in periods}
-    return composites or masks
+@dataclass(frozen=True)
+class PlannedImage:
+    """An input of the model before it is there: what the split asks of a store of tiles."""
+
+    scene: str
+    attributes: dict[str, Any]
+    coverage: Coverage
+
+    @property
+    def frame(self) -> Frame:
+        """The cells of the run."""
+        return self.coverage.frame
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width of the frame."""
+        return self.frame.shape
 
 
-def _write_empty_tiles(folder: Path, scenes: FrozenScenes, masks: dict[str, BoolArray]) -> list[Path]:
-    """Tile stores with grid, date and valid mask, but without pixels; images that cover the same pixels share files."""
-    earlier: dict[bytes, Path] = {}
-    targets = []
-    for name, mask in _images(scenes, masks).items():
-        target, coverage = folder / f"tiles-{name}.zarr", sha256(np.packbits(mask).tobytes()).digest()
-        item = scenes.items.get(name, {"properties": {}})
-        attributes = {"scene": name} | {key: item["properties"].get(key) for key in ("datetime", "grid:code")}
-        if coverage in earlier:
-            _copy_store(earlier[coverage], target, attributes)
-        else:
-            _write_store(target, scenes, mask, attributes)
-        earlier.setdefault(coverage, target)
-        targets.append(target)
-    return targets
+def _images(scenes: FrozenScenes) -> list[PlannedImage]:
+    """The model's inputs by name: the scenes, or composites of them."""
+    if scenes.periods:
+        unions = {
+            name: Coverage.union(scenes.frame, [scenes.masks[scene] for scene in members])
+            for name, members in scenes.periods.items()
+        }
+        return [PlannedImage(name, {}, unions[name]) for name in sorted(unions)]
+    attributes = {
+        name: {key: item["properties"].get(key) for key in ("datetime", "grid:code")}
+        for name, item in scenes.items.items()
+    }
+    return [PlannedImage(name, attributes[name], scenes.masks[name]) for name in sorted(scenes.items)]
 
 
-def _write_store(target: Path, scenes: FrozenScenes, mask: BoolArray, attributes: dict[str, Any]) -> None:
-    layout, frame, scene = Layout(256, 4096), scenes.frame, attributes["scene"]
-    with ExitStack() as stack:
-        root = None
-        if frame.only is None:
-            root = stack.enter_context(new_cell_stores(target, frame, ("none",), scene, attributes))
-        for cell in frame.cells:
-            covered = mask[cell.window]
-            grid, window = crop_cell(frame, cell, [bounding_window(covered)], layout)
-            if root is None:
-                group = stack.enter_context(new_store(target, grid, ("none",), scene, attributes, window))
-            elif window is not None:
-                group = add_cell(root, cell, grid, window)
-            top, left = window.offset if window else (0, 0)
-            height, width = int(grid.shape[0]), int(grid.shape[1])
-            add_array(group, "image", (1, height, width), "uint8", layout)
-            part = mask[top : top + height, left : left + width]
-            add_array(group, "valid", (height, width), "uint8", layout)[...] = part
+def _place(
+    images: list[PlannedImage], labels: list[Tiles | None], plan: SplitPlan, request: SplitRequest
+) -> tuple[IntArray, UInt8Array, IntArray]:
+    """Candidate chips (n, 3), the split of each, and their pixels of each class."""
+    if not plan.by_polygon:
+        samples, pixels = _candidates(images, labels, plan, request)
+        return samples, assign_splits(samples, images, plan, request), pixels
+    polygons = split_polygons([("", label) for label in labels if label is not None], plan)
+    parts = [_candidates(images, labels, plan, request, polygons, number) for number in range(len(SPLITS))]
+    splits = np.repeat(np.arange(len(SPLITS), dtype=np.uint8), [len(samples) for samples, _ in parts])
+    return np.concatenate([part[0] for part in parts]), splits, np.concatenate([part[1] for part in parts])
 
 
-def _copy_store(source: Path, target: Path, attributes: dict[str, Any]) -> None:
-    """A store with other attributes and the same arrays: publishing each of a thousand scenes takes minutes."""
-    shutil.copytree(source, target, copy_function=os.link, ignore=shutil.ignore_patterns(MANIFEST))
-    root = read_json(target / "zarr.json")
-    (target / "zarr.json").unlink()
-    write_json(target / "zarr.json", root | {"attributes": root["attributes"] | attributes})
+def _candidates(
+    images: list[PlannedImage],
+    labels: list[Tiles | None],
+    plan: SplitPlan,
+    request: SplitRequest,
+    polygons: dict[str, list[int]] | None = None,
+    split: int = 0,
+) -> tuple[IntArray, IntArray]:
+    """The chips that `find_candidates` finds, and their pixels of each class; only what images cover is looked at."""
+    if plan.chip > min(images[0].shape):
+        chip_corners(images[0].shape, plan)
+    positions = [chip_positions(edge, plan) for edge in images[0].shape]
+    count = len(labels[0].names) if labels[0] else 1
+    samples, pixels = [np.empty((0, 3), np.int64)], [np.empty((0, count), np.int64)]
+    for number, (image, label) in enumerate(zip(images, labels, strict=True)):
+        if image.coverage.pixels / math.prod(image.shape) < request.min_scene_valid:
+            continue
+        for window, _ in image.coverage.parts:
+            rows, columns = (_touching(*pair, plan.chip) for pair in zip(positions, window, strict=True))
+            if not (len(rows) and len(columns)):
+                continue
+            y, x = (slice(int(axis[0]), int(axis[-1]) + plan.chip) for axis in (rows, columns))
+            labelled = belonging(image.frame, y, x) if label is None else label.read("valid", y, x) > 0
+            usable = image.coverage.read(y, x) & labelled
+            corners = np.stack(np.meshgrid(rows - y.start, columns - x.start, indexing="ij"), -1).reshape(-1, 2)
+            enough = corners[chip_counts(usable, corners, plan.chip) >= max(1.0, request.min_valid * plan.chip**2)]
+            if polygons and label:
+                usable &= splits_of_pixels(label, polygons, y, x) == split
+                enough = enough[chip_counts(usable, enough, plan.chip) > 0]
+            is_value = label is None or is_continuous(label)
+            numbers = np.where(usable, 0 if is_value or label is None else label.read("label", y, x), count)
+            samples.append(np.insert(enough + np.array([y.start, x.start]), 0, number, axis=1))
+            pixels.append(np.stack([chip_counts(numbers == n, enough, plan.chip) for n in range(count)], -1))
+    return _in_order(np.concatenate(samples), np.concatenate(pixels))
 
 
-def _write_unknown_labels(folder: Path, scenes: FrozenScenes) -> Path:
-    """A label store of one class, valid where a pixel belongs to a cell."""
-    target, layout = folder / "unknown.zarr", Layout(256, 4096)
-    with new_label_store(target, scenes.frame, (UNKNOWN,), "", {}, layout) as (_, cells):
-        for cell, group in cells:
-            add_array(group, "label", cell.shape, "uint8", layout)[...] = 0
-            belongs = cell.belongs(slice(0, cell.shape[0]), slice(0, cell.shape[1]))
-            add_array(group, "valid", cell.shape, "uint8", layout)[...] = belongs
-    return target
+def _touching(positions: IntArray, window: slice, chip: int) -> IntArray:
+    """The positions of chips that reach a window of their axis."""
+    first, last = np.searchsorted(positions, (window.start - chip, window.stop - 1), "right")
+    return positions[first:last]
+
+
+def _in_order(samples: IntArray, pixels: IntArray) -> tuple[IntArray, IntArray]:
+    """Scene by scene, row by row, as the chips of one frame."""
+    order = np.lexsort((samples[:, 2], samples[:, 1], samples[:, 0]))
+    return samples[order], pixels[order]
 
 
 def _write_labels(config: Config, scenes: FrozenScenes, folder: Path) -> list[Path]:
@@ -188,7 +236,7 @@ def _write_labels(config: Config, scenes: FrozenScenes, folder: Path) -> list[Pa
     write_json(grid, scenes.frame.json())
     label, target = stage("label").function, folder / "labels"
     if source is not None:
-        if not Path(source).exists():
+        if not Path(source).exists() or math.prod(scenes.shape) > MAX_LABEL_PIXELS:
             return []
         label(grid=grid, labels=target / "all.zarr", **config["label"])
         return [target / "all.zarr"]

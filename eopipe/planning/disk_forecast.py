@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from eopipe.arrays import BoolArray
 from eopipe.chips.splits import SPLITS
 from eopipe.contract import Output, stage
 from eopipe.fetch.sizes import AssetSize
@@ -62,7 +61,7 @@ class FolderForecast:
 
 
 def forecast_folders(
-    config: Config, scenes: FrozenScenes, sizes: list[AssetSize], chips: ChipForecast, masks: dict[str, BoolArray]
+    config: Config, scenes: FrozenScenes, sizes: list[AssetSize], chips: ChipForecast
 ) -> list[FolderForecast]:
     """Every folder that search, fetch, preprocess, composite, label and split fill."""
     results, names = Path(config["results"]), list(scenes.items)
@@ -71,12 +70,12 @@ def forecast_folders(
     )
     label_names = names if config["label"]["asset"] else ["all"]
     bands = config["preprocess"]["bands"]
-    reached = [(cell, reached_windows(scenes.items, cell, bands, masks)) for cell in scenes.frame.cells]
-    tiles, store_size = _tiles(config, scenes, sizes, masks, reached)
+    reached = [(cell, reached_windows(scenes.items, cell, bands, scenes.masks)) for cell in scenes.frame.cells]
+    tiles, store_size = _tiles(config, scenes, sizes, reached)
     folders = [search, _scenes(results, scenes, sizes), tiles]
     if scenes.periods:
         folders.append(_composites(config, scenes, store_size, reached))
-    folders += [_labels(config, scenes, chips, label_names, masks), *_splits(config, chips)]
+    folders += [_labels(config, scenes, chips, label_names), *_splits(config, chips)]
     return [*folders, *_job_files(config, folders)]
 
 
@@ -90,12 +89,12 @@ def _scenes(results: Path, scenes: FrozenScenes, sizes: list[AssetSize]) -> Fold
 
 
 def _tiles(
-    config: Config, scenes: FrozenScenes, sizes: list[AssetSize], masks: dict[str, BoolArray], reached: Windows
+    config: Config, scenes: FrozenScenes, sizes: list[AssetSize], reached: Windows
 ) -> tuple[FolderForecast, StoreSize]:
     names = list(scenes.items)
-    sampled = sample_size(config, scenes, masks, "preprocess")
+    sampled = sample_size(config, scenes, "preprocess")
     store_size = sampled or typical_size(config, scenes, sizes)
-    pixels = [int(masks[name].sum()) for name in names]
+    pixels = [scenes.masks[name].pixels for name in names]
     paths = [Path(config["results"], "tiles", f"{name}.zarr") for name in names]
     basis = "sampled" if sampled else "typical"
     layout = _layout(config["preprocess"])
@@ -122,19 +121,17 @@ def _composites(config: Config, scenes: FrozenScenes, store_size: StoreSize, rea
     return _stores("composites", scenes.frame, layout, shapes, paths, store_size, pixels, "typical", rasters=3)
 
 
-def _labels(
-    config: Config, scenes: FrozenScenes, chips: ChipForecast, names: list[str], masks: dict[str, BoolArray]
-) -> FolderForecast:
+def _labels(config: Config, scenes: FrozenScenes, chips: ChipForecast, names: list[str]) -> FolderForecast:
     paths, layout = [Path(config["results"], "labels", f"{name}.zarr") for name in names], _layout(config["label"])
     shapes = [cell.shape for cell in scenes.frame.cells]
     if chips.has_labels:
         count = frame_files(scenes.frame, shapes, layout, 2, has_image=False) * len(names)
         return FolderForecast("labels", len(names), count, chips.label_bytes, _existing(paths), "written")
-    sampled = sample_size(config, scenes, masks, "label") if config["label"]["asset"] else None
+    sampled = sample_size(config, scenes, "label") if config["label"]["asset"] else None
     store_size, basis = sampled or StoreSize(LABEL_RATE, LABEL_METADATA), "sampled" if sampled else "typical"
     # Labels of a file are not limited to what a scene covers.
     whole = sum(height * width for height, width in shapes)
-    pixels = [int(masks[name].sum()) if name in masks else whole for name in names]
+    pixels = [scenes.masks[name].pixels if name in scenes.masks else whole for name in names]
     return _stores("labels", scenes.frame, layout, [shapes] * len(paths), paths, store_size, pixels, basis)
 
 
@@ -196,17 +193,16 @@ def typical_size(config: Config, scenes: FrozenScenes, sizes: list[AssetSize]) -
     """The size of tile stores from the sizes of assets, or else from the typical compression of reflectance."""
     settings = config["preprocess"]
     ratio, bands = COMPRESSION_RATIO.get(settings["codec"], 2.0), len(settings["bands"])
-    rates = []
+    rates, items = [], {item["id"]: item for item in scenes.items.values()}
     for size in sizes:
-        shape = _asset_shape(scenes.items, size)
+        shape = _asset_shape(items[size.scene], size)
         if size.asset in settings["bands"] and size.bytes and shape:
             image = size.bytes * (IMAGE_SHARE if max(shape) > OVERVIEWS_FROM else 1)
             rates.append(image / np.prod(shape) * DEFLATE_RATIO / ratio)
     return StoreSize(bands * (float(np.mean(rates)) if rates else 2.0 / ratio), TILE_METADATA)
 
 
-def _asset_shape(items: dict[str, Item], size: AssetSize) -> list[int] | None:
-    item = next(item for item in items.values() if item["id"] == size.scene)
+def _asset_shape(item: Item, size: AssetSize) -> list[int] | None:
     shape: Any = (item["properties"] | item["assets"][size.asset]).get("proj:shape")
     return shape if isinstance(shape, list) and len(shape) == 2 and all(shape) else None
 

@@ -1,13 +1,16 @@
-"""Footprints of scenes and of the grid, in any CRS."""
+"""Footprints of scenes and of the grid, in any CRS, and the pixels that scenes cover."""
 
-from functools import cache, lru_cache
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from eopipe.arrays import BoolArray, Float64Array
 from eopipe.scenes.item import Item
-from eopipe.tiles.cells import Cell
+from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import PixelWindow
 from eopipe.warp.covered import MARGIN, covered_window
 
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
     from pyproj import Transformer
 
 DEGREES, STEP_DEGREES = "EPSG:4326", 0.1
+# Edge of the windows in which the pixels at the border of a zone are counted.
+AREA_BLOCK = 128
 
 
 def reproject(geometry: Any, source: str, target: str, step: float) -> Any:
@@ -42,20 +47,178 @@ def footprint(item: Item, crs: str) -> Any:
     return reproject(shape(item["geometry"]), DEGREES, crs, STEP_DEGREES) if item["geometry"] else None
 
 
-def coverage_mask(item: Item, grid: "GeoBox") -> BoolArray:
-    """The pixels (y, x) of the grid whose centre is in the scene's footprint; all if the item has no geometry."""
-    from rasterio.features import rasterize
+@dataclass(frozen=True)
+class Reach:
+    """The rows and columns of a cell around the footprint (shapely) of a scene; all without a footprint."""
 
-    outline = footprint(item, str(grid.crs))
-    if outline is None:
-        return np.ones(grid.shape, bool)
-    if outline.is_empty:
-        return np.zeros(grid.shape, bool)
-    return np.asarray(rasterize([outline], out_shape=grid.shape, transform=grid.affine, dtype="uint8"), bool)
+    cell: Cell
+    window: PixelWindow
+    outline: Any
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width in pixels."""
+        return self.window[0].stop - self.window[0].start, self.window[1].stop - self.window[1].start
+
+    @property
+    def in_frame(self) -> PixelWindow:
+        """Rows and columns in the frame."""
+        y, x = self.window
+        return y, slice(x.start + self.cell.column, x.stop + self.cell.column)
+
+    def mask(self) -> BoolArray:
+        """The pixels (y, x) of the window whose centre is in the footprint."""
+        from rasterio.features import rasterize
+
+        if self.outline is None:
+            return np.ones(self.shape, bool)
+        transform = self.cell.grid[self.window].affine
+        return np.asarray(rasterize([self.outline], out_shape=self.shape, transform=transform, dtype="uint8"), bool)
+
+
+def reaches(item: Item, frame: Frame) -> list[Reach]:
+    """The places of a scene in the cells of a run; none of a cell that its footprint does not touch."""
+    places = []
+    for cell in frame.cells:
+        outline = footprint(item, str(cell.grid.crs))
+        if outline is None:
+            places.append(Reach(cell, (slice(0, cell.shape[0]), slice(0, cell.shape[1])), None))
+        elif not outline.is_empty:
+            left, lower, right, upper = outline.bounds
+            columns, rows = ~cell.grid.affine * (np.array([left, left, right, right]), np.array([lower, upper] * 2))
+            y, x = _enclosing(rows, cell.shape[0]), _enclosing(columns, cell.shape[1])
+            if y.start < y.stop and x.start < x.stop:
+                places.append(Reach(cell, (y, x), outline))
+    return places
+
+
+def _enclosing(places: Float64Array, edge: int) -> slice:
+    """The pixels of an axis from the least to the greatest place, and one more at both ends."""
+    start, stop = math.floor(places.min()) - 1, math.ceil(places.max()) + 1
+    return slice(min(max(start, 0), edge), max(min(stop, edge), 0))
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """The pixels of the frame that an image covers: windows of the frame that do not overlap, with masks (y, x).
+
+    Memory is that of the windows, not of the frame.
+    """
+
+    frame: Frame
+    parts: tuple[tuple[PixelWindow, BoolArray], ...]
+
+    @classmethod
+    def of(cls, frame: Frame, places: Iterable[Reach]) -> "Coverage":
+        """The pixels whose centre is in a footprint."""
+        return cls(frame, tuple((reach.in_frame, reach.mask()) for reach in places))
+
+    @classmethod
+    def union(cls, frame: Frame, members: "Sequence[Coverage]") -> "Coverage":
+        """The pixels that any of some images covers: one window for each cell."""
+        parts = []
+        for cell in frame.cells:
+            of_cell = [part for member in members for part in member.parts if _is_in(part[0], cell)]
+            if of_cell:
+                y, x = bounds_of([window for window, _ in of_cell])
+                union = np.zeros((y.stop - y.start, x.stop - x.start), bool)
+                for (rows, columns), mask in of_cell:
+                    top, left = rows.start - y.start, columns.start - x.start
+                    union[top : top + mask.shape[0], left : left + mask.shape[1]] |= mask
+                parts.append(((y, x), union))
+        return cls(frame, tuple(parts))
+
+    @cached_property
+    def pixels(self) -> int:
+        """Number of covered pixels."""
+        return sum(int(np.count_nonzero(mask)) for _, mask in self.parts)
+
+    @cached_property
+    def share(self) -> float:
+        """The covered part of the pixels that belong to a cell."""
+        if self.frame.only is not None:
+            return self.pixels / math.prod(self.frame.shape)
+        inside = sum(int(np.count_nonzero(mask & belonging(self.frame, *window))) for window, mask in self.parts)
+        return inside / area_of(self.frame)
+
+    def read(self, y: slice, x: slice) -> BoolArray:
+        """Mask (y, x) of a window of the frame."""
+        out = np.zeros((y.stop - y.start, x.stop - x.start), bool)
+        for (rows, columns), mask in self.parts:
+            top, bottom = max(y.start, rows.start), min(y.stop, rows.stop)
+            left, right = max(x.start, columns.start), min(x.stop, columns.stop)
+            if top < bottom and left < right:
+                part = mask[top - rows.start : bottom - rows.start, left - columns.start : right - columns.start]
+                out[top - y.start : bottom - y.start, left - x.start : right - x.start] = part
+        return out
+
+    def window_in(self, cell: Cell, margin: int) -> PixelWindow:
+        """The rows and columns of a cell that have a covered pixel, with a margin; empty where none has."""
+        for (y, x), mask in self.parts:
+            if _is_in((y, x), cell) and mask.any():
+                rows, columns = (np.flatnonzero(mask.any(axis)) for axis in (1, 0))
+                starts = y.start + int(rows[0]) - margin, x.start - cell.column + int(columns[0]) - margin
+                stops = y.start + int(rows[-1]) + 1 + margin, x.start - cell.column + int(columns[-1]) + 1 + margin
+                ends = zip(starts, stops, cell.shape, strict=True)
+                top_down, across = (slice(max(start, 0), min(stop, edge)) for start, stop, edge in ends)
+                return top_down, across
+        return slice(0, 0), slice(0, 0)
+
+
+def _is_in(window: PixelWindow, cell: Cell) -> bool:
+    """Whether a window of the frame is one of this cell."""
+    columns = cell.window[1]
+    return bool(columns.start <= window[1].start and window[1].stop <= columns.stop)
+
+
+def bounds_of(windows: Sequence[PixelWindow]) -> PixelWindow:
+    """The smallest window around some."""
+    y, x = (
+        slice(min(axis.start for axis in axes), max(axis.stop for axis in axes)) for axes in zip(*windows, strict=True)
+    )
+    return y, x
+
+
+def belonging(frame: Frame, y: slice, x: slice) -> BoolArray:
+    """Mask (y, x) of the pixels of a window of the frame that belong to a cell."""
+    out = np.zeros((y.stop - y.start, x.stop - x.start), bool)
+    for cell in frame.cells:
+        rows, columns = cell.window
+        bottom, left, right = min(y.stop, rows.stop), max(x.start, columns.start), min(x.stop, columns.stop)
+        if y.start < bottom and left < right:
+            part = cell.belongs(slice(y.start, bottom), slice(left - cell.column, right - cell.column))
+            out[: bottom - y.start, left - x.start : right - x.start] = part
+    return out
+
+
+@lru_cache(maxsize=4)
+def area_of(frame: Frame) -> int:
+    """Number of pixels that belong to a cell."""
+    return sum(_area(cell, slice(0, cell.shape[0]), slice(0, cell.shape[1])) for cell in frame.cells)
+
+
+def _area(cell: Cell, y: slice, x: slice) -> int:
+    """Number of pixels of a window that belong to its cell: a window is quartered until it is small or on one side."""
+    (top, bottom), (left, right) = ((slice(a.start, a.start + 1), slice(a.stop - 1, a.stop)) for a in (y, x))
+    edges = [cell.belongs(*edge) for edge in ((top, x), (bottom, x), (y, left), (y, right))]
+    if all(edge.all() for edge in edges):
+        return int(y.stop - y.start) * int(x.stop - x.start)
+    # A zone is bounded by two meridians and the equator, and wider than a window that its outline does not touch.
+    if not any(edge.any() for edge in edges):
+        return 0
+    if max(y.stop - y.start, x.stop - x.start) <= AREA_BLOCK:
+        return int(np.count_nonzero(cell.belongs(y, x)))
+    return sum(_area(cell, rows, columns) for rows in _halves(y) for columns in _halves(x))
+
+
+def _halves(axis: slice) -> list[slice]:
+    middle = (axis.start + axis.stop) // 2
+    halves = [slice(axis.start, middle), slice(middle, axis.stop)]
+    return [half for half in halves if half.start < half.stop]
 
 
 def reached_windows(
-    items: dict[str, Item], cell: Cell, bands: list[str], masks: dict[str, BoolArray]
+    items: dict[str, Item], cell: Cell, bands: list[str], masks: dict[str, Coverage]
 ) -> dict[str, list[PixelWindow]]:
     """The windows of a cell that the bands of each scene reach, from their projection metadata; none outside of it.
 
@@ -63,7 +226,7 @@ def reached_windows(
     """
     reached = {}
     for name, item in items.items():
-        around = bounding_window(masks[name][cell.window], 2 * MARGIN)
+        around = masks[name].window_in(cell, 2 * MARGIN)
         windows = [_stated_window(item, band, cell.grid) or around for band in bands]
         is_outside = cell.id and all(y.start == y.stop or x.start == x.stop for y, x in windows)
         reached[name] = [] if is_outside else windows
@@ -90,18 +253,6 @@ def _stated_window(item: Item, band: str, grid: "GeoBox") -> PixelWindow | None:
 def _covered(crs: str, transform: Any, shape: tuple[int, int], grid: "GeoBox") -> PixelWindow:
     """Scenes of one place share their transform."""
     return covered_window(crs, transform, shape, grid)
-
-
-def bounding_window(mask: BoolArray, margin: int = 0) -> PixelWindow:
-    """The rows and columns of a mask that have a pixel, with a margin; empty where none has."""
-    rows, columns = (np.flatnonzero(mask.any(axis)) for axis in (1, 0))
-    if not rows.size:
-        return slice(0, 0), slice(0, 0)
-    top, left = (max(int(places[0]) - margin, 0) for places in (rows, columns))
-    bottom, right = (
-        min(int(places[-1]) + 1 + margin, edge) for places, edge in zip((rows, columns), mask.shape, strict=True)
-    )
-    return slice(top, bottom), slice(left, right)
 
 
 def grid_extent(grid: "GeoBox", margin: int = 0) -> Any:

@@ -2,17 +2,15 @@
 
 import shlex
 import tempfile
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from eopipe.arrays import BoolArray
 from eopipe.contract import Input, Option, stage, to_args
 from eopipe.fetch.sizes import AssetSize
-from eopipe.planning.footprints import coverage_mask, footprint, grid_extent, grid_outline
+from eopipe.planning.footprints import Coverage, Reach, footprint, grid_extent, grid_outline, reaches
 from eopipe.provenance.redact import redact_for_record
 from eopipe.publish import MANIFEST, read_json, verify
 from eopipe.run.rules import periods
@@ -46,23 +44,14 @@ class FrozenScenes:
         return self.frame.shape
 
     @cached_property
-    def area(self) -> BoolArray | None:
-        """Mask (y, x) of the pixels of the frame that belong to a cell; None where all do."""
-        if self.frame.only is not None:
-            return None
-        area = np.zeros(self.shape, bool)
-        for cell in self.frame.cells:
-            area[cell.window] = cell.belongs(slice(0, cell.shape[0]), slice(0, cell.shape[1]))
-        return area
+    def places(self) -> dict[str, list[Reach]]:
+        """The places of each scene in the cells."""
+        return {name: reaches(item, self.frame) for name, item in self.items.items()}
 
-    def coverage(self, item: Item) -> BoolArray:
-        """The pixels (y, x) of the frame whose centre is in the footprint of a scene."""
-        if self.frame.only is not None:
-            return coverage_mask(item, self.frame.only)
-        mask = np.zeros(self.shape, bool)
-        for cell in self.frame.cells:
-            mask[cell.window] = coverage_mask(item, cell.grid)
-        return mask
+    @cached_property
+    def masks(self) -> dict[str, Coverage]:
+        """The pixels that each scene covers."""
+        return {name: Coverage.of(self.frame, places) for name, places in self.places.items()}
 
 
 def find_scenes(config: Config) -> FrozenScenes:
@@ -121,22 +110,18 @@ class SceneRow:
     is_fetched: bool
 
 
-def scene_rows(
-    config: Config, scenes: FrozenScenes, sizes: list[AssetSize], masks: dict[str, BoolArray]
-) -> list[SceneRow]:
+def scene_rows(config: Config, scenes: FrozenScenes, sizes: list[AssetSize]) -> list[SceneRow]:
     """The scenes by day, then by name."""
-    rows = []
+    rows, sizes_of = [], defaultdict[str, list[AssetSize]](list)
+    for size in sizes:
+        sizes_of[size.scene].append(size)
     for name, item in scenes.items.items():
-        assets = [size for size in sizes if size.scene == item["id"]]
+        assets = sizes_of[item["id"]]
         unknown = sum(size.basis == "unknown" for size in assets)
         is_fetched = Path(config["results"], "scenes", name, MANIFEST).is_file()
-        total, share = sum(size.bytes for size in assets), round(float(_in_area(masks[name], scenes).mean()), 4)
+        total, share = sum(size.bytes for size in assets), round(scenes.masks[name].share, 4)
         rows.append(SceneRow(name, _day(item), _cloud_cover(item), total, unknown, share, is_fetched))
     return sorted(rows, key=lambda row: (row.day, row.name))
-
-
-def _in_area(mask: BoolArray, scenes: FrozenScenes) -> BoolArray:
-    return mask if scenes.area is None else np.asarray(mask[scenes.area])
 
 
 def _day(item: Item) -> str:
@@ -151,16 +136,21 @@ def _cloud_cover(item: Item) -> float | None:
     return float(cover) if isinstance(cover, int | float) else None
 
 
-def clip_size(size: AssetSize, scenes: FrozenScenes) -> AssetSize:
-    """The part of an asset that the grid needs, by area; blocks at the border are whole, on average half outside."""
-    item = next(item for item in scenes.items.values() if item["id"] == size.scene)
+def clip_sizes(sizes: list[AssetSize], scenes: FrozenScenes) -> list[AssetSize]:
+    """The part of assets that the grid needs, by area; blocks at the border are whole, on average half outside."""
+    shares = {item["id"]: _share_in_grid(item, scenes.frame) for item in scenes.items.values()}
+    return [replace(size, bytes=round(size.bytes * shares[size.scene])) for size in sizes]
+
+
+def _share_in_grid(item: Item, frame: Frame) -> float:
+    """The part of a scene's footprint in the grid and a border of half a block; 1 without a footprint."""
     share = 0.0
-    for cell in scenes.frame.cells:
+    for cell in frame.cells:
         outline = footprint(item, str(cell.grid.crs))
         if outline is None:
-            return size
+            return 1.0
         share += outline.intersection(grid_extent(cell.grid, BLOCK // 2)).area / outline.area
-    return replace(size, bytes=round(size.bytes * min(share, 1.0)))
+    return min(share, 1.0)
 
 
 def plan_geojson(scenes: FrozenScenes, rows: list[SceneRow]) -> dict[str, Any]:

@@ -2,9 +2,11 @@
 
 import argparse
 import logging
+import math
 import os
 import re
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +21,12 @@ from eopipe.fetch.sizes import asset_sizes
 from eopipe.planning.check_config import missing_files, model_mistakes
 from eopipe.planning.chip_forecast import ChipForecast, chips_json, forecast_chips
 from eopipe.planning.disk_forecast import FolderForecast, forecast_folders, free_space
-from eopipe.planning.footprints import footprint, grid_extent
+from eopipe.planning.footprints import bounds_of, footprint, grid_extent
 from eopipe.planning.frozen_scenes import (
     Config,
     FrozenScenes,
     SceneRow,
-    clip_size,
+    clip_sizes,
     find_scenes,
     plan_geojson,
     scene_json,
@@ -142,21 +144,23 @@ def forecast_run(config: Config) -> RunForecast:
     """Search and forecast; nothing is downloaded or written to the results."""
     scenes = find_scenes(config)
     refuse_huge_grid(scenes)
-    masks = {name: scenes.coverage(item) for name, item in scenes.items.items()}
     catalog = Path(config["search"]["catalog"]) if config["search"]["catalog"] else None
     fetch = config["fetch"]
     session = FetchSession(TIMEOUT_S, fetch["per_host"], fetch["sign"], tuple(fetch["private_hosts"]))
     sizes = asset_sizes(list(scenes.items.values()), catalog, session)
-    sizes = [clip_size(size, scenes) for size in sizes] if fetch["windows"] else sizes
-    chips = forecast_chips(config, scenes, masks)
-    folders = forecast_folders(config, scenes, sizes, chips, masks)
-    return RunForecast(scenes, scene_rows(config, scenes, sizes, masks), chips, folders)
+    sizes = clip_sizes(sizes, scenes) if fetch["windows"] else sizes
+    chips = forecast_chips(config, scenes)
+    folders = forecast_folders(config, scenes, sizes, chips)
+    return RunForecast(scenes, scene_rows(config, scenes, sizes), chips, folders)
 
 
 def refuse_huge_grid(scenes: FrozenScenes) -> None:
-    """Raise BadInputError for a grid whose valid masks would fill the memory of this machine, as of distant scenes."""
+    """Raise BadInputError for scenes whose valid masks would fill the memory of this machine."""
     (height, width), memory = scenes.shape, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    needed = height * width * (len(scenes.items) + len(scenes.periods))
+    needed = sum(math.prod(reach.shape) for places in scenes.places.values() for reach in places)
+    for members, cell in product(scenes.periods.values(), scenes.frame.cells):
+        windows = [reach.window for name in members for reach in scenes.places[name] if reach.cell is cell]
+        needed += math.prod(axis.stop - axis.start for axis in bounds_of(windows)) if windows else 0
     if needed < memory / 2:
         return
     grid = max((cell.grid for cell in scenes.frame.cells), key=lambda grid: grid.shape[0] * grid.shape[1])

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from eopipe.arrays import BoolArray
+from eopipe.arrays import IntArray
 from eopipe.contract import stage
 from eopipe.errors import BadInputError
 from eopipe.fetch.sizes import local_file
 from eopipe.planning.frozen_scenes import Config, FrozenScenes
 from eopipe.publish import MANIFEST, files, write_json
 from eopipe.scenes.item import ITEM_FILE, Item, scene_name
-from eopipe.tiles.grid import grid_json
+from eopipe.tiles.grid import PixelWindow, grid_json
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
@@ -55,7 +55,7 @@ def scene_folder(config: Config, name: str, item: Item, folder: Path) -> Path | 
     return links
 
 
-def sample_size(config: Config, scenes: FrozenScenes, masks: dict[str, BoolArray], stage_name: str) -> StoreSize | None:
+def sample_size(config: Config, scenes: FrozenScenes, stage_name: str) -> StoreSize | None:
     """The size of a stage's stores, from windows spread over grid and scenes; None if no scene is local.
 
     A ratio of sums, so that windows with little coverage count little.
@@ -63,12 +63,12 @@ def sample_size(config: Config, scenes: FrozenScenes, masks: dict[str, BoolArray
     trials: list[tuple[float, float, int]] = []
     with tempfile.TemporaryDirectory(prefix="eopipe-plan-") as name:
         folder = Path(name)
-        for scene, window in _trial_windows(scenes, masks):
+        for scene, window in _trial_windows(scenes):
             source = scene_folder(config, scene, scenes.items[scene], folder)
             if source is not None:
                 with _without_warnings():
                     sizes = _write_trial(config, stage_name, source, scenes.frame.grid_of(window), folder)
-                trials.append((*sizes, int(masks[scene][window].sum())))
+                trials.append((*sizes, int(scenes.masks[scene].read(*window).sum())))
     if not trials:
         return None
     data, metadata, pixels = np.array(trials, float).T
@@ -87,14 +87,26 @@ def _without_warnings() -> Iterator[None]:
         log.setLevel(level)
 
 
-def _trial_windows(scenes: FrozenScenes, masks: dict[str, BoolArray]) -> list[tuple[str, tuple[slice, slice]]]:
+def _trial_windows(scenes: FrozenScenes) -> list[tuple[str, PixelWindow]]:
     """A sample of (scene, window) with coverage, spread over both."""
-    grid_windows = [part for cell in scenes.frame.cells for part in cell.windows(WINDOW_EDGE)]
-    count = len(grid_windows)
-    pairs = [(scene, grid_windows[(k * 7 + j) % count]) for j in range(count) for k, scene in enumerate(scenes.items)]
-    covered = [(scene, window) for scene, window in pairs if masks[scene][window].any()]
+    numbers, first = list[IntArray](), 0
+    for cell in scenes.frame.cells:
+        rows, columns = (-(-edge // WINDOW_EDGE) for edge in cell.shape)
+        numbers.append(np.arange(first, first + rows * columns).reshape(rows, columns))
+        first += rows * columns
+    windows = [window for cell in scenes.frame.cells for window in cell.windows(WINDOW_EDGE)]
+    covered: list[tuple[int, int, str, PixelWindow]] = []
+    for k, (scene, places) in enumerate(scenes.places.items()):
+        for reach in places:
+            of_cell = numbers[scenes.frame.cells.index(reach.cell)]
+            y, x = (slice(part.start // WINDOW_EDGE, -(-part.stop // WINDOW_EDGE)) for part in reach.window)
+            for number in of_cell[y, x].ravel().tolist():
+                if scenes.masks[scene].read(*windows[number]).any():
+                    # Each scene starts at another window.
+                    covered.append(((number - 7 * k) % len(windows), k, scene, windows[number]))
+    covered.sort(key=lambda row: row[:2])
     chosen = np.unique(np.linspace(0, len(covered) - 1, min(MAX_TRIALS, len(covered))).round().astype(int))
-    return [covered[n] for n in chosen]
+    return [covered[n][2:] for n in chosen]
 
 
 def _write_trial(config: Config, stage_name: str, scene: Path, grid: "GeoBox", folder: Path) -> tuple[int, int]:

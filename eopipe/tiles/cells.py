@@ -8,7 +8,7 @@ surroundings; each place on Earth belongs to the cell of its own zone, and label
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from eopipe.tiles.grid import PixelWindow, grid_json, grid_of_document, same_gri
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
+    from pyproj import Transformer
 
 # Pixels between two cells of the frame: more than a chip with its buffer, and than the halo of a model.
 GAP = 2048
@@ -77,9 +78,7 @@ class Cell:
 
     def degrees(self, x: Any, y: Any) -> tuple[Any, Any]:
         """Longitude and latitude of coordinates in the CRS of the cell."""
-        from pyproj import Transformer
-
-        longitude, latitude = Transformer.from_crs(str(self.grid.crs), "EPSG:4326", always_xy=True).transform(x, y)
+        longitude, latitude = _to_degrees(str(self.grid.crs)).transform(x, y)
         return longitude, latitude
 
     def _in_zone(self, rows: Any, columns: Any) -> BoolArray:
@@ -202,6 +201,14 @@ def cell_id(crs: str) -> str:
     if zone is None:
         raise BadInputError(f"{crs} is not a UTM zone, and cells are in UTM zones")
     return f"utm{zone[0]:02}{'n' if zone[1] else 's'}"
+
+
+@cache
+def _to_degrees(crs: str) -> "Transformer":
+    """Costs milliseconds, and every window of a cell needs it."""
+    from pyproj import Transformer
+
+    return Transformer.from_crs(crs, "EPSG:4326", always_xy=True)
 
 
 def _place_order(grid: "GeoBox") -> tuple[str, float, float]:

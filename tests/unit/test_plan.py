@@ -182,8 +182,7 @@ def test_the_chips_of_each_class_and_split_are_those_that_split_makes_of_clear_s
 ) -> None:
     config = write(stores, split=SPLITS[name])
     frozen_scenes = find_scenes(config)
-    masks = {name: frozen_scenes.coverage(item) for name, item in frozen_scenes.items.items()}
-    forecast = chips_json(forecast_chips(config, frozen_scenes, masks))
+    forecast = chips_json(forecast_chips(config, frozen_scenes))
     options = [word for port in stage("split").of(Option) for word in to_args(port, config["split"][port.name])]
     tiles = [f"tiles/{n}.zarr" for n in range(3)]
     completed = run("split", "--tiles", *tiles, "--labels", "l.zarr", *split_outputs(stores), *options)
@@ -363,11 +362,10 @@ def test_bytes_of_tiles_are_nearly_right_from_the_sizes_of_assets_alone(tmp_path
         config["search"][name] = value
     config["results"] = str(tmp_path)
     frozen_scenes = find_scenes(config)
-    masks = {name: frozen_scenes.coverage(item) for name, item in frozen_scenes.items.items()}
     typical = typical_size(
         config, frozen_scenes, asset_sizes(list(frozen_scenes.items.values()), SHARED, FetchSession())
     )
-    sampled = sample_size(config, frozen_scenes, masks, "preprocess")
+    sampled = sample_size(config, frozen_scenes, "preprocess")
     assert sampled
     assert typical.rate == pytest.approx(sampled.rate, rel=0.3)
 

@@ -1,0 +1,86 @@
+"""The cost of a plan is that of what scenes cover: linear in scenes, whatever the grid."""
+
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+from scenery import LEFT, TOP, Catalog
+
+from eopipe.config import check
+from eopipe.planning.footprints import Coverage, area_of, reaches
+from eopipe.planning.plan_command import forecast_json, forecast_run
+from eopipe.tiles.cells import Frame
+from eopipe.tiles.grid import make_grid
+
+EDGE_M, PIXELS = 1_000_000, 32
+PACKAGE = str(Path(__file__).parents[2] / "eopipe")
+
+
+def country(folder: Path, count: int) -> dict[str, Any]:
+    """A config of small scenes in a square of 100,000 pixels of 10 m, on its diagonal from corner to corner."""
+    catalog = Catalog(folder / f"catalog-{count}")
+    for n in range(count):
+        shift = (EDGE_M - 10 * PIXELS) * n // (count - 1) // 10 * 10
+        image = {"red": np.full((PIXELS, PIXELS), 1000 + n, np.uint16)}
+        place = {"left": float(LEFT + shift), "top": float(TOP - shift), "shape": (PIXELS, PIXELS)}
+        catalog.add(f"scene-{n:03}", image, **place, properties={"datetime": "2023-05-01T10:00:00Z"})  # type: ignore[arg-type]
+    catalog.write()
+    search = {"catalog": str(catalog.root), "assets": ["red"], "resolution": 10.0}
+    split = {"method": "blocks", "block": 4096, "chip": 16}
+    label = {"source": "labels.gpkg", "classes": ["a", "b"]}
+    return check({"search": search, "preprocess": {"bands": ["red"], "mask": "none"}, "label": label, "split": split})
+
+
+def lines_run(config: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    """How many lines of the package a forecast runs, each pass of a comprehension included, and the forecast."""
+    count = 0
+
+    def on_line(_frame: FrameType, event: str, _value: Any) -> Any:
+        nonlocal count
+        count += event == "line"
+        return on_line
+
+    def on_call(frame: FrameType, _event: str, _value: Any) -> Any:
+        return on_line if frame.f_code.co_filename.startswith(PACKAGE) else None
+
+    before = sys.gettrace()
+    sys.settrace(on_call)
+    try:
+        forecast = forecast_run(config)
+    finally:
+        sys.settrace(before)
+    return count, forecast_json(forecast, [])
+
+
+def test_the_work_of_a_plan_grows_with_the_scenes_and_not_faster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    forecast_run(country(tmp_path, 12))
+    lines, plans = zip(*(lines_run(country(tmp_path, count)) for count in (20, 40, 80)), strict=True)
+    # One line for each pair of scenes is 1.03.
+    assert lines[2] - lines[1] < 1.015 * 2 * (lines[1] - lines[0]), lines
+    assert min(plans[2]["grid"]["shape"]) > 99_000
+    files = {need["folder"]: need["files"] for need in plans[2]["needs"]}
+    assert files["tiles"] <= 15 * 80
+    assert sum(split["chips"] for split in plans[2]["chips"].values()) > 80
+
+
+def test_the_covered_share_of_two_zones_is_that_of_all_their_pixels() -> None:
+    """Counted in quarters, and in one mask of the whole cell."""
+    zones = {"EPSG:32632": (725_000, 5_000_000), "EPSG:32633": (264_000, 5_000_000)}
+    grids = [make_grid((x, y - 6000, x + 18_000, y + 6000), crs, 20.0, (0.0, 0.0)) for crs, (x, y) in zones.items()]
+    frame = Frame.of_grids(grids)
+    masks = {cell.id: cell.belongs(*(slice(0, edge) for edge in cell.shape)) for cell in frame.cells}
+    areas = [int(mask.sum()) for mask in masks.values()]
+    assert all(0 < area < mask.size for area, mask in zip(areas, masks.values(), strict=True))
+    assert area_of(frame) == sum(areas)
+    ring = [[11.95, 45.12], [12.05, 45.12], [12.05, 45.15], [11.95, 45.15], [11.95, 45.12]]
+    coverage = Coverage.of(frame, reaches({"geometry": {"type": "Polygon", "coordinates": [ring]}}, frame))
+    covered = coverage.read(slice(0, frame.shape[0]), slice(0, frame.shape[1]))
+    inside = sum(int((covered[cell.window] & masks[cell.id]).sum()) for cell in frame.cells)
+    assert inside > 0
+    assert coverage.share == inside / sum(areas)
