@@ -269,6 +269,11 @@ def test_no_committed_text_names_a_path_of_this_machine() -> None:
 ARCHITECTURE = ROOT / "docs/architecture.md"
 
 
+def test_no_run_record_of_a_test_is_committed() -> None:
+    listed = subprocess.run(["git", "ls-files", "*.run.json"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert listed.stdout == ""
+
+
 def test_the_architecture_page_names_every_package_and_root_module() -> None:
     packages = {path.parent.name for path in PACKAGE if path.parent != ROOT / "eopipe"}
     modules = {path.name for path in PACKAGE if path.parent == ROOT / "eopipe" and not path.name.startswith("__")}

@@ -41,7 +41,8 @@ def test_a_model_learns_from_blocks_of_chips_in_twelve_zones(
 
     tiles, labels = (sorted((tmp_path / "set" / kind).iterdir()) for kind in ("tiles", "labels"))
     assert len(tiles) == 4
-    refused = run("predict", "--model", tmp_path / "model", "--tiles", *tiles, "--classes", "c", "--probabilities", "p")
+    refused_maps = ("--classes", tmp_path / "all.tif", "--probabilities", tmp_path / "all-p.tif")
+    refused = run("predict", "--model", tmp_path / "model", "--tiles", *tiles, *refused_maps)
     assert "stores of a chip set have other chips at the same positions: predict one at a time" in refused.stderr
     maps = [tmp_path / f"{path.stem}.tif" for path in tiles]
     probabilities = [tmp_path / f"{path.stem}-p.tif" for path in tiles]
