@@ -47,18 +47,19 @@ class Suite:
         return [str(APART), *command] if self.slurm and apart else ["nice", "-n", str(NICENESS), *command]
 
 
-# The longest first. The two of the cluster wait most of their time, so they have no lane.
+# These wait most of their time, so they have no lane; the engines of CWL come after the cluster.
 CLUSTER = (
     Suite("cluster alone", ("cluster",), mark="alone", slurm=True),
     Suite("cluster", ("cluster",), mark="not alone", slurm=True),
+    Suite("engines", ("engines_cwl",), slurm=True),
 )
+# The longest first.
 SUITES = (
     Suite("workflow", ("workflow",)),
     Suite("distributed", ("distributed",), without=WORLDS),
     Suite("unit", ("unit",)),
     Suite("chaos", ("chaos",)),
     Suite("worlds", WORLDS),
-    Suite("engines", ("engines_cwl",), slurm=True),
     Suite("contract", ("contract",)),
     Suite("servers", ("servers",)),
 )
@@ -87,8 +88,8 @@ def run(name: str, command: list[str]) -> Outcome:
 
 
 def run_cluster(selection: str, apart: bool) -> list[Outcome]:
-    """The two parts of the cluster's suite, at the same time where they can be."""
-    with ThreadPoolExecutor(len(CLUSTER) if apart else 1) as pool:
+    """The suites that wait: two at the same time where each can have a Slurm of its own."""
+    with ThreadPoolExecutor(LANES if apart else 1) as pool:
         return list(pool.map(lambda suite: run(suite.name, suite.command(selection, apart)), CLUSTER))
 
 

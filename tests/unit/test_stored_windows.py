@@ -21,9 +21,9 @@ from eopipe.composites.write import write_composite
 from eopipe.errors import BadInputError
 from eopipe.inspection.check_store import find_errors
 from eopipe.loader.chip_reader import ChipReader, ChipRequest, ChipSource, view_chips, window_bytes
-from eopipe.planning.footprints import reached_windows
+from eopipe.planning.footprints import Coverage, reached_windows
 from eopipe.publish import files, read_json, write_json
-from eopipe.tiles.cells import Cell, read_frame
+from eopipe.tiles.cells import Cell, Frame, read_frame
 from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.layout import Layout, crop_to_chunks, store_files
 from eopipe.tiles.shard_reader import StoredWindow, open_array
@@ -272,6 +272,8 @@ def test_a_plan_counts_the_files_of_each_window(catalog: Catalog, run: Run, tmp_
         # A scene that states no transform is planned by its footprint.
         mask = np.zeros(grid.shape, bool)
         mask[ROW : ROW + SHAPE[0], COLUMN : COLUMN + SHAPE[1]] = True
-        reached = reached_windows({"scene": stated}, Cell("", grid), ["blue", "red"], {"scene": mask})
+        cell = Cell("", grid)
+        coverage = Coverage(Frame((cell,)), (((slice(0, grid.shape[0]), slice(0, grid.shape[1])), mask),))
+        reached = reached_windows({"scene": stated}, cell, ["blue", "red"], {"scene": coverage})
         cropped, _ = crop_to_chunks(grid, reached["scene"], Layout(16, 64))
         assert cropped == Tiles(store).stored_grid
